@@ -152,9 +152,12 @@ std::string memory_text(const Plan& plan) {
     return a.peak_bytes < b.peak_bytes;
   });
   if (most == ranks.end()) return "the plan predicts none";
-  return fmt::format("at most {:.1f} MiB (stage {}, tensor {}) of {:.1f} MiB a process",
-                     static_cast<double>(most->peak_bytes) / kMiB, most->stage, most->tensor,
-                     static_cast<double>(plan.job.cluster.memory_per_process_bytes) / kMiB);
+  const std::string predicted =
+      fmt::format("at most {:.1f} MiB (stage {}, tensor {})",
+                  static_cast<double>(most->peak_bytes) / kMiB, most->stage, most->tensor);
+  const int64_t limit = plan.job.cluster.memory_per_process_bytes;
+  if (limit == 0) return predicted + "; no limit is given";
+  return fmt::format("{} of {:.1f} MiB a process", predicted, static_cast<double>(limit) / kMiB);
 }
 
 std::string check_data(const Plan& plan) {

@@ -14,6 +14,7 @@ struct Check {
   bool ok = true;
   std::string text;              // what was found, or what is wrong and what to do about it
   bool of_this_machine = false;  // looks at files that the job needs where it runs
+  bool skipped = false;          // by the user's wish
 };
 
 // The checks of a job, in order. They change nothing on disk and start nothing.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "check_forms.h"
+#include "check_names.h"
 #include "completion.h"
 #include "option_values.h"
 #include "smp/launcher/host_list.h"
@@ -93,8 +94,9 @@ int parse_ranks(const std::string& text, int most) {
   return static_cast<int>(*ranks);
 }
 
-constexpr std::array<std::pair<const char*, DryRun>, 8> kDryRuns = {
+constexpr std::array<std::pair<const char*, DryRun>, 9> kDryRuns = {
     {{"text", DryRun::kText},
+     {"ranks", DryRun::kRanks},
      {"json", DryRun::kJson},
      {"sh", DryRun::kSh},
      {"sbatch", DryRun::kSbatch},
@@ -111,6 +113,17 @@ DryRun dry_run_of(const std::string& text) {
   }
   throw UsageError(fmt::format("--dry-run={}: it is --dry-run, or one of --dry-run={}", text,
                                fmt::join(names, "|")));
+}
+
+void check_skipped(const LaunchRequest& request) {
+  if (request.skipped.empty()) return;
+  if (request.dry_run == DryRun::kNo)
+    throw UsageError("--skip is for --dry-run: a launch needs what it checks");
+  for (const std::string& name : request.skipped) {
+    if (std::find(kCheckNames.begin(), kCheckNames.end(), name) != kCheckNames.end()) continue;
+    throw UsageError(fmt::format("--skip '{}': there is no such check; there are {}", name,
+                                 fmt::join(kCheckNames, ", ")));
+  }
 }
 
 void check_resume(const std::string& text) {
@@ -201,10 +214,16 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
       ->type_name("FILE");
   app.add_flag(
       "--dry-run{text}", dry_run,
-      "check plan, memory, schedule, data and paths, print ranks, environment and command; "
-      "start nothing. --dry-run=json for programs; sh, sbatch, jobset, "
+      "check plan, memory, schedule, data and paths, and start nothing; the checks come on "
+      "standard error, their verdict last. --dry-run=ranks prints each rank's place, environment "
+      "and command besides; json is for programs; sh, sbatch, jobset, "
       "mpijob, trainjob or lws "
       "print the job as a script for the shell or Slurm, or as a manifest for Kubernetes");
+  app.add_option("--skip", request.skipped,
+                 "a check that a dry run leaves out, as in --skip data where the data is not at "
+                 "hand; may be given often")
+      ->type_name("CHECK")
+      ->allow_extra_args(false);
   app.add_flag(
          "--check", request.check,
          "reach the hosts, look at build, clock, memory, /dev/shm, limits, GPUs and driver of "
@@ -280,6 +299,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   }
   if (request.report_bindings && request.binding == Binding::kNone)
     throw UsageError("--report-bindings needs --bind numa, nic or core");
+  check_skipped(request);
   if (request.tensor_across_hosts && request.plan.empty())
     throw UsageError("--tensor-across-hosts is for plans");
   request.said = said_options(app);

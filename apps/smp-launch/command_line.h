@@ -14,7 +14,7 @@
 namespace smp {
 
 // What a dry run prints: for people, for programs, or the job as another launcher takes it.
-enum class DryRun { kNo, kText, kJson, kSh, kSbatch, kJobset, kMpijob, kTrainjob, kLws };
+enum class DryRun { kNo, kText, kRanks, kJson, kSh, kSbatch, kJobset, kMpijob, kTrainjob, kLws };
 
 constexpr int kMostRanks = 65536;  // of a job
 
@@ -51,10 +51,11 @@ struct LaunchRequest {
   bool report_bindings = false;
   bool tensor_across_hosts = false;  // allowed
   DryRun dry_run = DryRun::kNo;
-  bool check = false;             // the hosts; start nothing
-  std::string job_name, image;    // of a job that a dry run writes
-  std::vector<SaidOption> said;   // all options
-  std::optional<int> build_only;  // build this rank of the plan alone
+  std::vector<std::string> skipped;  // checks that a dry run does not ask for
+  bool check = false;                // the hosts; start nothing
+  std::string job_name, image;       // of a job that a dry run writes
+  std::vector<SaidOption> said;      // all options
+  std::optional<int> build_only;     // build this rank of the plan alone
 };
 
 // Whether the pods of a manifest are made again by the cluster, as often as --max-restarts says,

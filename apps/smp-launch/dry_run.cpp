@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "checks.h"
 #include "job_script.h"
 #include "manifests.h"
 #include "rank_preview.h"
+#include "smp/launcher/forwarding.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/shell_words.h"
 #include "smp/plan/errors.h"
@@ -49,18 +51,21 @@ std::string text_of_ranks(const PreparedJob& job) {
   return text;
 }
 
-std::string as_text(const PreparedJob& job, const std::vector<Check>& checks, size_t failures) {
+std::string text_of_checks(const std::vector<Check>& checks, size_t failures) {
   std::string text;
+  size_t skipped = 0;
   for (const Check& check : checks) {
     std::string lines = check.text;
     for (size_t at = lines.find('\n'); at != lines.npos; at = lines.find('\n', at + 1))
       lines.insert(at + 1, std::string(17, ' '));
-    text += fmt::format("{}  {:<11}  {}\n", check.ok ? "ok" : "NO", check.name, lines);
+    const char* mark = check.skipped ? "--" : check.ok ? "ok" : "NO";
+    text += fmt::format("{}  {:<11}  {}\n", mark, check.name, lines);
+    skipped += check.skipped ? 1 : 0;
   }
   const std::string end = failures == 0
-                              ? "all checks hold"
+                              ? fmt::format("all {}checks hold", skipped > 0 ? "other " : "")
                               : fmt::format("{} of {} checks failed", failures, checks.size());
-  return fmt::format("{}\n{}\n{}; nothing was started\n", text, text_of_ranks(job), end);
+  return fmt::format("{}{}; nothing was started\n", text, end);
 }
 
 std::string as_json(const PreparedJob& job, const std::vector<Check>& checks, bool ok) {
@@ -106,16 +111,24 @@ std::string as_written(const PreparedJob& job) {
 
 DryRunResult dry_run(const PreparedJob& job) {
   parse_rank_list(job.request.output.shown_ranks, job.world_size);
+  named_variables(own_environment(), job.request.hosts.forward.named);  // that are not set
   std::vector<Check> checks = checks_of(job);
   // What lies in a container's image, or in its volumes, is not to be found here.
   if (is_manifest(job.request.dry_run))
     std::erase_if(checks, [](const Check& check) { return check.of_this_machine; });
+  for (Check& check : checks) {
+    const auto& skipped = job.request.skipped;
+    if (std::find(skipped.begin(), skipped.end(), check.name) == skipped.end()) continue;
+    check = {check.name, true, fmt::format("left out by --skip {}", check.name), false, true};
+  }
   size_t failures = 0;
   for (const Check& check : checks) failures += check.ok ? 0 : 1;
   DryRunResult result;
   result.ok = failures == 0;
-  if (job.request.dry_run == DryRun::kText) {
-    result.text = as_text(job, checks, failures);
+  const DryRun form = job.request.dry_run;
+  if (form == DryRun::kText || form == DryRun::kRanks) {
+    if (form == DryRun::kRanks) result.text = text_of_ranks(job);
+    result.checks = text_of_checks(checks, failures);
   } else if (job.request.dry_run == DryRun::kJson) {
     result.text = as_json(job, checks, result.ok);
   } else if (result.ok) {

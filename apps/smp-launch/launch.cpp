@@ -119,7 +119,8 @@ PreparedJob prepare(const LaunchRequest& request) {
                                   job.world_size, request.hosts.meeting.starter, outer));
   job.command = {own_folder() + "/" + kWorker};
   // The same text every time.
-  const bool prints = request.dry_run == DryRun::kText || request.dry_run == DryRun::kJson;
+  const bool prints = request.dry_run == DryRun::kText || request.dry_run == DryRun::kRanks ||
+                      request.dry_run == DryRun::kJson;
   if (job.run_dir.empty() && prints)
     job.run_dir = fmt::format("runs/{}-<time>", job.plan->job.name);
   if (request.resume == kResumeIfAny && (prints || request.dry_run == DryRun::kNo)) {

@@ -86,7 +86,9 @@ int main(int argc, char** argv) {
     const smp::ExitCode code = result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig;
     const bool is_to_read =
         job.request.dry_run == smp::DryRun::kText || job.request.dry_run == smp::DryRun::kJson;
-    return is_to_read ? show(result.text, code) : print(result.text, code);
+    const int printed = is_to_read ? show(result.text, code) : print(result.text, code);
+    std::fputs(smp::printable(result.checks).c_str(), stderr);
+    return printed;
   } catch (const smp::Information& information) {
     return print(information.text, smp::ExitCode::kOk);
   } catch (const smp::UsageError& error) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "smp/plan/suggest.h"
@@ -82,6 +83,14 @@ std::string what_is_missing(const CLI::App& app) {
 
 // What CLI11 could not place: mistyped options and commands.
 void refuse_leftovers(const CLI::App& app, const std::string& job) {
+  const auto asks = [](const CLI::App& of) {
+    const std::vector<std::string> words = of.remaining();
+    return !words.empty() && words.back() == "help";
+  };
+  for (const CLI::App* command : app.get_subcommands()) {
+    if (asks(*command)) throw Information{command->help()};
+  }
+  if (asks(app)) throw Information{app.help()};
   for (const CLI::App* command : app.get_subcommands()) {
     for (const std::string& word : command->remaining()) refuse(*command, word);
   }
@@ -133,6 +142,11 @@ Run parse_command_line(int argc, const char* const* argv) {
     command->formatter(app.get_formatter());
     command->allow_extras();
   }
+  if (argc == 3 && std::string_view(argv[1]) == "help") {
+    for (const CLI::App* command : app.get_subcommands(nullptr)) {
+      if (command->get_name() == argv[2]) throw Information{command->help()};
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -148,7 +162,7 @@ Run parse_command_line(int argc, const char* const* argv) {
   }
   if (version) throw Information{kVersion};
   const CLI::Option* job = app.get_option("job");
-  if (argc == 2 && !job->empty() && job->as<std::string>() == "help") throw Information{app.help()};
+  if (!job->empty() && job->as<std::string>() == "help") throw Information{app.help()};
   refuse_leftovers(app, job->empty() ? "" : job->as<std::string>());
   if (!run) {
     throw UsageError("nothing to plan: give a job file, as in smp-plan model.yaml");

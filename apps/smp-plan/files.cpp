@@ -32,6 +32,8 @@ std::string head_of(const std::string& path) {
 
 }  // namespace
 
+bool is_plan_file(const std::string& path) { return is_plan(head_of(path)); }
+
 Plan plan_of_file(const std::string& path) {
   if (is_plan(head_of(path))) return read_plan(path);
   const JobSource source = load_job_source(path);

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "command_line.h"
@@ -10,6 +12,9 @@
 #include "plan_request.h"
 #include "screen.h"
 #include "smp/plan/cluster_catalog.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/model_catalog.h"
+#include "smp/plan/suggest.h"
 #include "smp/plan/text_file.h"
 #include "smp/planner/import.h"
 
@@ -119,6 +124,29 @@ ExitCode run_plan(const PlanRequest& request) {
   return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
+// A plan, and the name of a model, are no job files: says what to type for them.
+void require_job_file(const std::string& path) {
+  if (is_plan_file(path)) {
+    throw ConfigError(fmt::format(
+        "{0}: this is a plan, made of a job file already: smp-plan check {0} proves it, "
+        "smp-launch {0} runs it",
+        path));
+  }
+  std::error_code none;
+  if (std::filesystem::exists(path, none) || path.find('/') != std::string::npos) return;
+  std::vector<std::string> all, near;
+  for (const NamedModel& model : named_models()) {
+    all.emplace_back(model.name);
+    if (all.back().find(path) != std::string::npos) near.push_back(all.back());
+  }
+  if (const auto one = nearest(path, all); near.empty() && one) near.push_back(*one);
+  if (near.empty()) return;
+  throw ConfigError(
+      fmt::format("{}: no such file; models known by name are {}: smp-plan init --model {} -o "
+                  "job.yaml writes a job file",
+                  path, fmt::join(near, ", "), near.front()));
+}
+
 }  // namespace
 
 JobSpec read_request(const PlanRequest& request, const std::string& cluster,
@@ -128,6 +156,7 @@ JobSpec read_request(const PlanRequest& request, const std::string& cluster,
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.insert(overrides.end(), more.begin(), more.end());
   const std::string job = request.job == "-" ? "/dev/stdin" : request.job;
+  require_job_file(job);
   std::vector<JobSource> sources = with_hf_model(load_job_source(job), overrides);
   if (!cluster.empty()) sources.push_back(cluster_source(cluster));
   return read_job(sources, overrides);

@@ -8,6 +8,7 @@
 #include "files.h"
 #include "plan_request.h"
 #include "screen.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/text_file.h"
 #include "smp/planner/cases.h"
 #include "smp/planner/scale_run.h"
@@ -34,6 +35,34 @@ std::vector<std::string> parts_of(const std::string& text) {
     parts.back() += c;
   }
   return parts;
+}
+
+// A row for every value, also for one that no job can have; where none of them can be read the
+// question itself is wrong.
+std::vector<PlannedCase> cases_of(const PlanRequest& request, const std::string& cluster,
+                                  const std::string& key, const std::vector<std::string>& values) {
+  std::vector<PlannedCase> cases;
+  std::optional<ConfigError> wrong;
+  size_t unread = 0;
+  for (const std::string& value : values) {
+    std::optional<JobSpec> job;
+    try {
+      job = read_request(request, cluster, {fmt::format("{}={}", key, value)});
+    } catch (const ConfigError& error) {
+      if (!wrong) wrong = error;
+      ++unread;
+      // The first line says it; those below show where it stands in the question.
+      const std::string text = error.what();
+      PlannedCase refused;
+      refused.name = value;
+      refused.problem = text.substr(0, text.find('\n'));
+      if (refused.problem.starts_with("--set: ")) refused.problem.erase(0, 7);
+      cases.push_back(refused);
+    }
+    if (job) cases.push_back(planned_case({value, *job}, search_options(request)));
+  }
+  if (unread == values.size()) throw *wrong;
+  return cases;
 }
 
 }  // namespace
@@ -66,11 +95,8 @@ ExitCode print_what_if(const PlanRequest& request) {
           question));
     }
     const std::string key = question.substr(0, equals);
-    std::vector<NamedJob> jobs;
-    for (const std::string& value : parts_of(question.substr(equals + 1))) {
-      jobs.push_back({value, read_request(request, cluster, {fmt::format("{}={}", key, value)})});
-    }
-    const std::vector<PlannedCase> cases = planned_cases(jobs, search_options(request));
+    const std::vector<PlannedCase> cases =
+        cases_of(request, cluster, key, parts_of(question.substr(equals + 1)));
     for (const PlannedCase& one : cases) any |= one.problem.empty();
     if (request.json) {
       json += fmt::format("{}{{\"key\": \"{}\", \"cases\": {}}}", json.empty() ? "" : ",\n", key,

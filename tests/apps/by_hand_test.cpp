@@ -437,5 +437,5 @@ TEST_CASE("the hosts of the scheduler that has started this") {
                  "smp-launch: --hosts auto: both LSB_MCPU_HOSTS and PBS_NODEFILE are set: say "
                  "which, as in --hosts lsf\n"));
   const ProgramEnd dry = start({"LSB_MCPU_HOSTS=a 2 b 2"}, {"--hosts", "auto", "--dry-run"});
-  CHECK(contains(dry.out, "ok  hosts        --hosts auto: the hosts of LSF's job "));
+  CHECK(contains(dry.err, "ok  hosts        --hosts auto: the hosts of LSF's job "));
 }

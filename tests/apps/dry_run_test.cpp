@@ -28,7 +28,9 @@ std::string golden(const std::string& name) {
 // What differs from machine to machine is named in the golden texts.
 std::string printed(const std::vector<std::string>& arguments, const ScratchFolder& folder) {
   const ProgramEnd end = run_program(joined({SMP_LAUNCH}, arguments), {"OMP_NUM_THREADS=1"});
-  CHECK(end.err == "");
+  const bool has_checks = arguments.front() == "--dry-run=ranks";
+  CHECK(end.err ==
+        (has_checks ? "ok  program      /bin/echo\nall checks hold; nothing was started\n" : ""));
   CHECK(end.code == 0);
   return replaced(replaced(end.out, SMP_LAUNCH, "/BIN/smp-launch"), folder.path(), "/FOLDER");
 }
@@ -59,7 +61,7 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
   const ScratchFolder folder;
   const std::vector<std::string> program = {"--", "/bin/echo", "it's", "$(HOME) $$"};
   const std::map<std::string, std::vector<std::string>> cases = {
-      {"program.txt", {"--dry-run", "-n", "2"}},
+      {"program.txt", {"--dry-run=ranks", "-n", "2"}},
       {"hosts.json", {"--dry-run=json", "--hosts", "a:2,b@gpu=1"}},
       {"program.sh", {"--dry-run=sh", "-n", "2", "--run-dir", folder / "run"}},
       {"hosts.sh",
@@ -100,7 +102,7 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
 
 TEST_CASE("a dry run shows what --env gives the ranks, and no secret") {
   const ProgramEnd end =
-      run_program({SMP_LAUNCH, "--dry-run", "-n", "2", "--env", "OMP_NUM_THREADS=3", "--env",
+      run_program({SMP_LAUNCH, "--dry-run=ranks", "-n", "2", "--env", "OMP_NUM_THREADS=3", "--env",
                    "THEME", "--env", "MY_TOKEN=hush", "--", "/bin/true"},
                   {"THEME=dark"});
   CHECK(end.code == 0);
@@ -227,10 +229,41 @@ TEST_CASE("the smp-launch of a script for Slurm orders its hosts as was said") {
 }
 
 TEST_CASE("a dry run says that ranks are bound") {
-  const ScratchFolder folder;
-  CHECK(contains(printed({"--dry-run", "-n", "2", "--bind", "core", "--", "/bin/true"}, folder),
+  const ProgramEnd end =
+      run_program({SMP_LAUNCH, "--dry-run", "-n", "2", "--bind", "core", "--", "/bin/true"});
+  CHECK(contains(end.err,
                  "ok  binding      each rank on cores of its own, of the CPUs that its host has at "
                  "the start\n"));
+}
+
+TEST_CASE("a dry run leaves out the checks that --skip names, and knows them all") {
+  const ScratchFolder folder;
+  const std::string plan =
+      plan_in(folder, {"--set", "training.data.path=" + (folder / "not-there")});
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--dry-run", plan});
+  CHECK(end.code == 3);
+  CHECK(end.out == "");
+  CHECK(contains(end.err, "\nNO  data  "));
+  CHECK(contains(end.err, " checks failed; nothing was started\n"));
+  const ProgramEnd skipped = run_program({SMP_LAUNCH, "--dry-run", "--skip", "data", plan});
+  CHECK(skipped.code == 0);
+  CHECK(contains(skipped.err, "\n--  data         left out by --skip data\n"));
+  CHECK(skipped.err.ends_with("all other checks hold; nothing was started\n"));
+  CHECK(run_program({SMP_LAUNCH, "--dry-run=sbatch", "--skip", "data", plan}).code == 0);
+  CHECK(error_of({"--dry-run", "--skip", "dta", plan}, 2) ==
+        "smp-launch: --skip 'dta': there is no such check; there are plan, hosts, placement, "
+        "degrees, batch, memory, engine, steps, proof, data, start, worker, order, pushed, "
+        "program, run folder");
+  CHECK(error_of({"--skip", "data", plan}, 2) ==
+        "smp-launch: --skip is for --dry-run: a launch needs what it checks");
+}
+
+TEST_CASE("a dry run of a plan without a limit of memory says so") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder, {"--set", "cluster.memory_per_process=0"});
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--dry-run", plan});
+  CHECK(contains(end.err, "; no limit is given\n"));
+  CHECK(!contains(end.err, " of 0.0 MiB"));
 }
 
 TEST_CASE("what cannot be written as a script or a manifest is refused") {
@@ -291,7 +324,7 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
         "smp-launch: --visible-gpus none, but gpu= of host 'a' names some: leave one out");
   CHECK(error_of({"--dry-run", "-n", "1", "--visible-gpus", "two", "--", "true"}, 2) ==
         "smp-launch: --visible-gpus 'two': it is none, all-local or one");
-  const std::string coming = run_program({SMP_LAUNCH, "--dry-run", "--nnodes", "2", "-n", "2",
+  const std::string coming = run_program({SMP_LAUNCH, "--dry-run=ranks", "--nnodes", "2", "-n", "2",
                                           "--sagemaker-env", "--", "true"})
                                  .out;
   CHECK(contains(coming, "SM_HOSTS='<drawn at the start>'"));

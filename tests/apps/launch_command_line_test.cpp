@@ -47,7 +47,7 @@ TEST_CASE("broken command lines are answered with what to type instead") {
       {{"-x", "plan.yaml"}, "unknown option '-x'"},
       {{"--dry-run=yaml", "plan.yaml"},
        "--dry-run=yaml: it is --dry-run, or one of "
-       "--dry-run=text|json|sh|sbatch|jobset|mpijob|trainjob|lws"},
+       "--dry-run=text|ranks|json|sh|sbatch|jobset|mpijob|trainjob|lws"},
       {{"-n", "1", "--grace", "soon", "--", "true"},
        "--grace 'soon' is not a duration: write it like 250ms, 5s, 2m or 1h"},
       {{"-n", "1", "--grace=-1s", "--", "true"},
@@ -228,16 +228,17 @@ TEST_CASE("plans that cannot be launched") {
             ", or plan again with cluster.hosts: 1, as in smp-plan JOB --hosts 1\n");
 }
 
-TEST_CASE("a dry run of a plan proves it and prints each rank's place") {
+TEST_CASE("a dry run of a plan proves it, and prints each rank's place where asked") {
   ScratchFolder folder;
   const std::string plan = folder / "plan.yaml";
   REQUIRE(run_program({SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "--set",
                        "parallel.tensor_parallel_degree=2", "--set",
                        "parallel.pipeline_parallel_degree=2", "-o", plan})
               .code == 0);
-  const ProgramEnd end = run_program({SMP_LAUNCH, "--dry-run", "--run-dir", folder / "run", plan});
+  const ProgramEnd end =
+      run_program({SMP_LAUNCH, "--dry-run=ranks", "--run-dir", folder / "run", plan});
   const auto says = [&](const std::string& text) {
-    return end.out.find(text) != std::string::npos;
+    return (end.out + end.err).find(text) != std::string::npos;
   };
   CHECK(says("ok  plan         " + plan + ", unchanged since written\n"));
   CHECK(says("ok  degrees      pipeline 2 x tensor 2 x data 1 (shard 1 x replica 1) = 4 ranks\n"));
@@ -251,7 +252,9 @@ TEST_CASE("a dry run of a plan proves it and prints each rank's place") {
   CHECK(!std::filesystem::exists(folder / "run"));
   const ProgramEnd again =
       run_program({SMP_LAUNCH, "--dry-run", "--run-dir", folder / "run", plan});
-  CHECK(again.out == end.out);
+  CHECK(again.out == "");
+  CHECK(again.err == end.err);
+  CHECK(again.err.ends_with("\nall checks hold; nothing was started\n"));
 }
 
 TEST_CASE("--help starts with what it does and examples; --version is one line") {
@@ -282,13 +285,14 @@ TEST_CASE("completions know every option") {
 
 TEST_CASE("a dry run of a program prints ranks, environment and command, and starts nothing") {
   ScratchFolder folder;
-  const ProgramEnd end = run_program(
-      {SMP_LAUNCH, "--dry-run", "-n", "2", "--", "/usr/bin/touch", folder / "started", "it's"},
-      {"OMP_NUM_THREADS=1"});
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--dry-run=ranks", "-n", "2", "--",
+                                      "/usr/bin/touch", folder / "started", "it's"},
+                                     {"OMP_NUM_THREADS=1"});
   CHECK(end.code == 0);
-  CHECK(end.out ==
+  CHECK(end.err ==
         "ok  program      /usr/bin/touch\n"
-        "\n"
+        "all checks hold; nothing was started\n");
+  CHECK(end.out ==
         "every rank\n"
         "  WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 NODE_RANK=0 "
         "ROLE_NAME=default ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
@@ -301,14 +305,12 @@ TEST_CASE("a dry run of a program prints ranks, environment and command, and sta
             "rank 0\n"
             "  RANK=0 LOCAL_RANK=0 ROLE_RANK=0\n"
             "rank 1\n"
-            "  RANK=1 LOCAL_RANK=1 ROLE_RANK=1\n"
-            "\n"
-            "all checks hold; nothing was started\n");
+            "  RANK=1 LOCAL_RANK=1 ROLE_RANK=1\n");
   CHECK(!std::filesystem::exists(folder / "started"));
   const ProgramEnd missing =
       run_program({SMP_LAUNCH, "--dry-run", "-n", "1", "--", "no-such-program"});
   CHECK(missing.code == 3);
-  CHECK(missing.out.starts_with("NO  program      'no-such-program' was not found in PATH\n"));
+  CHECK(missing.err.starts_with("NO  program      'no-such-program' was not found in PATH\n"));
 }
 
 TEST_CASE("a plan without steps is for planning only") {

@@ -251,3 +251,43 @@ TEST_CASE("--what-if takes lists; clusters with prices are ranked by cost as wel
   CHECK(order != std::string::npos);
   CHECK(ranked.out.find("dgx-h100", order) == std::string::npos);  // it names no price
 }
+
+TEST_CASE("--what-if has a row for every value, also for one that no job can have") {
+  const ProgramEnd end =
+      plan({kJob, "--plain", "--what-if", "parallel.tensor_parallel_degree=1,3,two"});
+  CHECK(end.code == 0);
+  CHECK(end.out.find("\n1 ") != std::string::npos);
+  CHECK(end.out.find("  no plan: parallel.tensor_parallel_degree: 3: processes_per_host (4) is not "
+                     "divisible by 3") != std::string::npos);
+  CHECK(
+      end.out.find("  no plan: parallel.tensor_parallel_degree must be a whole number or auto, not "
+                   "'two'") != std::string::npos);
+  // A key that there is not is no question.
+  CHECK(plan({kJob, "--what-if", "parallel.tensor=1,2"}).code == 3);
+}
+
+TEST_CASE("a plan where a job is expected, and the name of a model, are known for what they are") {
+  const ScratchFolder folder;
+  const std::string file = folder / "plan.yaml";
+  REQUIRE(plan({kJob, "-o", file}).code == 0);
+  const ProgramEnd again = plan({file});
+  CHECK(again.code == 3);
+  CHECK(again.err == file + ": this is a plan, made of a job file already: smp-plan check " + file +
+                         " proves it, smp-launch " + file + " runs it\n");
+  const ProgramEnd model = plan({"llama3"});
+  CHECK(model.code == 3);
+  CHECK(model.err ==
+        "llama3: no such file; models known by name are llama3-405b, llama3-70b, llama3-8b: "
+        "smp-plan init --model llama3-405b -o job.yaml writes a job file\n");
+  CHECK(plan({"llama3", "help"}).out == plan({"--help"}).out);
+  CHECK(plan({"help", "score"}).out == plan({"score", "--help"}).out);
+}
+
+TEST_CASE("a list of layers is cut by parameters over more stages than two chunks each allow") {
+  const ProgramEnd end = plan(
+      {SMP_SOURCE_DIR "/configs/jobs/digits.yaml", "--set", "cluster.processes_per_host=4", "--set",
+       "parallel.partition_method=parameters", "--set", "parallel.pipeline_parallel_degree=4"});
+  CHECK(end.code == 0);
+  CHECK(end.err == "");
+  CHECK(end.out.find("as many parameters each as whole layers allow") != std::string::npos);
+}

@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "plan/list_samples.h"
 #include "plan/model_samples.h"
 #include "plan/plan_samples.h"
 #include "smp/plan/errors.h"
@@ -178,4 +179,15 @@ TEST_CASE("a rank holds the chunks that the partition gives it") {
   plan.job.parallel.partition = {1, 2, 1, 1};
   CHECK(rank_layout(plan, 0).chunk_layers == Blocks{2, 2});  // with embedding and head
   CHECK(rank_layout(plan, 1).chunk_layers == Blocks{2, 1});
+}
+
+TEST_CASE("type: finds the operators of a list, whatever their case") {
+  const ModelSpec model = small_list();
+  const PartitionWeights weights = type_weights(model, "Conv2D");
+  double matches = weights.first + weights.last;
+  for (const double weight : weights.blocks) matches += weight;
+  CHECK(matches == 2);
+  CHECK_THROWS_WITH_AS(type_weights(model, "attention"),
+                       doctest::Contains("matches no layer: the model has conv2d, relu, "),
+                       ConfigError);
 }

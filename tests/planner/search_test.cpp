@@ -201,6 +201,7 @@ TEST_CASE("a plan says how many layers each stage holds") {
   JobSpec job = small_job();
   CHECK(plan_of(job).job.parallel.partition == std::vector<int64_t>{job.model.num_layers});
   job.parallel.pipeline_parallel_degree = 2;
+  job.parallel.pipeline = PipelineKind::kInterleaved;  // one chunk a stage
   const std::vector<int64_t> stages = plan_of(job).job.parallel.partition;
   REQUIRE(stages.size() == 2);
   CHECK(stages[0] == (job.model.num_layers + 1) / 2);
@@ -326,8 +327,8 @@ TEST_CASE("each pin alone is tried: the change that is named makes the job fit")
   job.parallel.tensor_parallel_degree = job.parallel.pipeline_parallel_degree = 1;
   changes = changes_of(job);
   CHECK(names(changes, "parallel.offload_activations: false instead of true"));
-  // 1 GiB of checkpoints and 6.2 MiB of shared memory for each of 8 ranks.
-  CHECK(names(changes, "cluster.host_memory: 8241MiB instead of 1.00 GiB"));
+  // 256 MiB of checkpoints and 9.1 MiB of shared memory for each of 8 ranks.
+  CHECK(names(changes, "cluster.host_memory: 2121MiB instead of 1.00 GiB"));
 
   job = small_job();  // two things are wrong at once
   job.cluster.memory_per_process_bytes = 1000;
@@ -397,9 +398,9 @@ TEST_CASE("SMP counts other sizes: 8 ranks, tensor 2, pipeline 1 are dp 8 and rd
                        ConfigError);
 }
 
-TEST_CASE("the report shows the rule of thumb, the batch equation and every rejection's numbers") {
+TEST_CASE("--explain shows the rule of thumb, the batch equation and every rejection's numbers") {
   const SearchResult result = plan_job(large_job(llama2_7b(), 1));
-  const std::string text = report_text(result, {});
+  const std::string text = report_text(result, {.explain = true});
   CHECK(
       text.find("rule of thumb, AMP + Adam: 16-bit weight 2 + 16-bit gradient 2 + fp32 gradient "
                 "copy 4 + fp32 master 4 + Adam 8 = 20 B\n"
@@ -410,5 +411,69 @@ TEST_CASE("the report shows the rule of thumb, the batch equation and every reje
     CAPTURE(verdict.reason);
     CHECK(std::any_of(verdict.reason.begin(), verdict.reason.end(),
                       [](char c) { return c >= '0' && c <= '9'; }));
+    CHECK(text.find(verdict.reason) != std::string::npos);
   }
+}
+
+TEST_CASE("the report's first ten lines answer what is asked first, and it has 22 at most") {
+  JobSpec pipelined = large_job(llama2_7b(), 4);
+  pipelined.parallel.pipeline_parallel_degree = 4;
+  JobSpec alone = small_job();
+  alone.training.steps = 10;
+  JobSpec unlimited = small_job();
+  unlimited.cluster.memory_per_process_bytes = 0;
+  JobSpec experts = large_job(llama2_7b(), 4);
+  experts.training.fused_loss = true;
+  const struct {
+    JobSpec job;
+    const char* fits;
+    const char* runs;
+  } cases[] = {
+      {pipelined, "\nfits     ", "\nruns here: yes, once training.steps says how long\n"},
+      {alone, "\nfits     ", "\nruns here: yes\n"},
+      {unlimited, "; no limit is given\n", "\nruns here: yes, once training.steps says how long\n"},
+      {experts, "\nfits     ",
+       "\nruns here: no, because of training.fused_loss: true (the engine has a loss of its "
+       "own)\n"},
+  };
+  for (const auto& one : cases) {
+    const std::string text = report_text(plan_job(one.job), {});
+    CAPTURE(text);
+    CHECK(std::count(text.begin(), text.end(), '\n') <= 22);
+    size_t end = 0;
+    for (int line = 0; line < 10; ++line) end = text.find('\n', end) + 1;
+    const std::string first = text.substr(0, end);
+    for (const char* head : {"\nchosen   ", one.fits, "\ntime     ", ", MFU ", "\nbinds    ",
+                             "\nnext     ", one.runs}) {
+      CAPTURE(head);
+      CHECK(first.find(head) != std::string::npos);
+    }
+    CHECK(text.find("0.0 MiB") == std::string::npos);
+  }
+}
+
+TEST_CASE("nothing fits: the answer is as short") {
+  JobSpec job = large_job(llama2_70b(), 1);
+  job.cluster.host_link_bytes_per_s = 0;
+  const SearchResult result = plan_job(job);
+  REQUIRE(std::holds_alternative<Infeasible>(result.best));
+  const std::string text = infeasible_text(result, {});
+  CHECK(std::count(text.begin(), text.end(), '\n') <= 25);
+}
+
+TEST_CASE("on CPUs a batch that nobody says takes seconds a step, and a reason says so") {
+  JobSpec job = small_job();
+  job.training.global_batch.reset();
+  const Plan plan = plan_of(job);
+  CHECK(plan.predictions.step_ns < int64_t{60} * 1'000'000'000);
+  const auto says = [](const std::string& reason) {
+    return reason.starts_with("batch of at most ") &&
+           reason.find("training.global_batch or max_tokens_per_batch says another") !=
+               std::string::npos;
+  };
+  CHECK(std::any_of(plan.reasons.begin(), plan.reasons.end(), says));
+  job.training.max_tokens_per_batch = int64_t{1} << 20;  // said: taken as it is
+  const Plan large = plan_of(job);
+  CHECK(std::none_of(large.reasons.begin(), large.reasons.end(), says));
+  CHECK(large.predictions.tokens_per_step > plan.predictions.tokens_per_step);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "job_layer_list.h"
 #include "key_hint.h"
 #include "smp/plan/check.h"
 #include "smp/plan/suggest.h"
@@ -97,6 +98,12 @@ void JobBuilder::read_value(const Field& field, const YamlNode& node,
     return;
   }
   entry.state = State::kBad;
+  if (shape_of(field) == Shape::kLayerList) {
+    for (const LayerListProblem& wrong : layer_list_problems(node)) {
+      diagnostics_.error(wrong.where->place, shown_name + " " + wrong.words);
+    }
+    return;
+  }
   diagnostics_.error(part == nullptr ? node.place : part->place, shown_name + " " + problem);
 }
 

@@ -96,23 +96,48 @@ std::string read_item(const YamlNode& item, OperatorSpec& spec, const YamlNode*&
 
 }  // namespace
 
-std::string read_layer_list(const YamlNode& node, std::vector<OperatorSpec>& operators,
-                            const YamlNode*& where) {
+namespace {
+
+// Reads the entries that can be read, and keeps what is wrong with the others.
+std::vector<OperatorSpec> read_items(const YamlNode& node,
+                                     std::vector<LayerListProblem>& problems) {
+  std::vector<OperatorSpec> found;
   if (node.kind != YamlNode::Kind::kList) {
-    return "must be a list such as [{type: linear, out: 64}, relu], not " + described(node);
+    problems.push_back(
+        {&node, "must be a list such as [{type: linear, out: 64}, relu], not " + described(node)});
+    return found;
   }
   if (node.items.empty() || node.items.size() > kMostOperators) {
-    return fmt::format("must have 1 to {} entries, not {}", kMostOperators, node.items.size());
+    problems.push_back({&node, fmt::format("must have 1 to {} entries, not {}", kMostOperators,
+                                           node.items.size())});
+    return found;
   }
-  std::vector<OperatorSpec> found;
-  for (const YamlNode& item : node.items) {
+  for (size_t i = 0; i < node.items.size(); ++i) {
     OperatorSpec spec;
-    where = &item;
-    const std::string problem = read_item(item, spec, where);
-    if (!problem.empty()) return fmt::format("item {} {}", found.size(), problem);
+    const YamlNode* where = &node.items[i];
+    const std::string problem = read_item(node.items[i], spec, where);
+    if (!problem.empty()) problems.push_back({where, fmt::format("item {} {}", i, problem)});
     found.push_back(spec);
   }
-  where = nullptr;
+  return found;
+}
+
+}  // namespace
+
+std::vector<LayerListProblem> layer_list_problems(const YamlNode& node) {
+  std::vector<LayerListProblem> problems;
+  read_items(node, problems);
+  return problems;
+}
+
+std::string read_layer_list(const YamlNode& node, std::vector<OperatorSpec>& operators,
+                            const YamlNode*& where) {
+  std::vector<LayerListProblem> problems;
+  std::vector<OperatorSpec> found = read_items(node, problems);
+  if (!problems.empty()) {
+    where = problems.front().where;
+    return problems.front().words;
+  }
   operators = std::move(found);
   return "";
 }

@@ -10,7 +10,15 @@
 // kernel: 11}). Pure; any thread.
 namespace smp {
 
-// Returns what is wrong (words that follow the key), or ""; `where` is then the entry in question.
+// An entry that is wrong, and how (words that follow the key).
+struct LayerListProblem {
+  const YamlNode* where = nullptr;
+  std::string words;
+};
+// All of them, in the order of the list; of no list one.
+std::vector<LayerListProblem> layer_list_problems(const YamlNode& node);
+
+// Returns the first problem, or ""; `where` is then the entry in question.
 std::string read_layer_list(const YamlNode& node, std::vector<OperatorSpec>& operators,
                             const YamlNode*& where);
 

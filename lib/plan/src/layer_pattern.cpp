@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "smp/plan/check.h"
+#include "smp/plan/operators.h"
 
 namespace smp {
 namespace {
@@ -27,6 +28,15 @@ std::string_view kind_name(LayerKind kind) {
     case LayerKind::kLastOperators: return "operators";
   }
   check_failed(__FILE__, __LINE__, "unknown layer kind");
+}
+
+// Of the operators of a layer of a list; else none.
+std::vector<std::string_view> types_of(const ModelSpec& model, const LayerSpec& layer) {
+  std::vector<std::string_view> types;
+  for (int64_t i = layer.first_operator; i < layer.end_operator; ++i) {
+    types.push_back(rules_of(model.operators[static_cast<size_t>(i)].kind).type);
+  }
+  return types;
 }
 
 }  // namespace
@@ -59,16 +69,23 @@ LayerPattern::~LayerPattern() {
   if (compiled_->error == 0) regfree(&compiled_->regex);
 }
 
-bool LayerPattern::matches(const LayerSpec& layer) const {
+bool LayerPattern::matches(const ModelSpec& model, const LayerSpec& layer) const {
   SMP_CHECK(problem_.empty());
-  return compiled_->found_in(kind_name(layer.kind)) || compiled_->found_in(layer.name);
+  const std::vector<std::string_view> types = types_of(model, layer);
+  return compiled_->found_in(kind_name(layer.kind)) || compiled_->found_in(layer.name) ||
+         std::any_of(types.begin(), types.end(),
+                     [this](std::string_view type) { return compiled_->found_in(type); });
 }
 
 std::string kinds_in_words(const ModelSpec& model) {
   std::vector<std::string_view> kinds;
-  for (const LayerSpec& layer : layers_of(model)) {
-    const std::string_view kind = kind_name(layer.kind);
+  const auto add = [&](std::string_view kind) {
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  };
+  for (const LayerSpec& layer : layers_of(model)) {
+    const std::vector<std::string_view> types = types_of(model, layer);
+    for (const std::string_view type : types) add(type);
+    if (types.empty()) add(kind_name(layer.kind));
   }
   return fmt::format("{}", fmt::join(kinds, ", "));
 }

@@ -17,8 +17,9 @@ class LayerPattern {
   LayerPattern& operator=(const LayerPattern&) = delete;
 
   const std::string& problem() const { return problem_; }  // empty = it is an expression
-  // Whether the layer's kind ("gpt2_block") or name ("layers.3") holds a match.
-  bool matches(const LayerSpec& layer) const;
+  // Whether the layer's kind ("gpt2_block") or name ("layers.3") holds a match, or the type of one
+  // of its operators ("conv2d").
+  bool matches(const ModelSpec& model, const LayerSpec& layer) const;
 
  private:
   struct Compiled;
@@ -26,7 +27,8 @@ class LayerPattern {
   std::string problem_;
 };
 
-// "embedding, gpt2_block, head": each kind once, in the order of the model.
+// "embedding, gpt2_block, head": each kind once, in the order of the model; of a list the types of
+// its operators.
 std::string kinds_in_words(const ModelSpec& model);
 
 }  // namespace smp

@@ -171,7 +171,7 @@ PartitionWeights type_weights(const ModelSpec& model, const std::string& pattern
   if (!matcher.problem().empty()) throw ConfigError("partition_method " + matcher.problem());
   double matches = 0;
   PartitionWeights weights = weights_by_layer(model, [&](const LayerSpec& layer) {
-    const double weight = matcher.matches(layer) ? 1 : 0;
+    const double weight = matcher.matches(model, layer) ? 1 : 0;
     matches += weight;
     return weight;
   });

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "other_words.h"
 #include "smp/plan/suggest.h"
 
 namespace smp {
@@ -168,7 +169,11 @@ Read<size_t> read_choice(const YamlNode& node, const std::vector<std::string>& c
     if (choices[i] == node.text) return {i, ""};
   }
   std::string out = "must be " + wanted + ", not " + described(node);
-  if (const auto near = nearest(node.text, choices)) out += "; did you mean '" + *near + "'?";
+  if (const auto hint = hint_of_other_word(node.text, choices)) {
+    out += "; " + *hint;
+  } else if (const auto near = nearest(node.text, choices)) {
+    out += "; did you mean '" + *near + "'?";
+  }
   return {std::nullopt, out};
 }
 

@@ -33,7 +33,7 @@ BatchChoices batch_choices(const JobSpec& job, int64_t pipeline, int64_t data);
 // context rank, and where the batch is open every doubling of the microbatches that the token limit
 // allows (with stages: of p). `context`: ranks that share a sequence.
 BatchChoices every_batch(const JobSpec& job, int64_t pipeline, int64_t data, int64_t context);
-inline constexpr int64_t kMostMicrobatchTokens = 65536;
+inline constexpr int64_t kMostMicrobatchTokens = 131072;
 inline constexpr int64_t kMostMicrobatches = 4096;  // where the batch is open
 
 }  // namespace smp

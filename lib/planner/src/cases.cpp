@@ -70,7 +70,7 @@ std::string cases_text(const std::string& head, const std::vector<PlannedCase>& 
                                  "tokens/s", "peak", priced ? "  per Mtoken" : "");
   for (const PlannedCase& one : cases) {
     if (!one.problem.empty()) {
-      text += fmt::format("{:<{}}  does not fit: {}\n", one.name, width, one.problem);
+      text += fmt::format("{:<{}}  no plan: {}\n", one.name, width, one.problem);
       continue;
     }
     text += fmt::format("{:<{}}  {:>10}  {:>10}  {:>11}", one.name, width,

@@ -53,7 +53,9 @@ std::string describe(const LayoutChoice& choice) {
     words += fmt::format(", first stage {} and last stage {} layers", choice.first_stage_layers,
                          choice.last_stage_layers);
   }
-  if (choice.spread_placement) words += ", placement spread";
+  if (choice.spread_placement) {
+    words += choice.tensor * choice.context == 1 ? ", placement spread" : ", stages placed apart";
+  }
   return words;
 }
 

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "family.h"
-#include "fastest.h"
+#include <algorithm>
+
+#include "exact.h"
+#include "job_search.h"
 #include "smp/plan/job_names.h"
 #include "smp/planner/memory_model.h"
+#include "stage_balance.h"
 #include "words.h"
 
 namespace smp {
@@ -14,39 +17,38 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr double kGb = 1e9;
 
-std::optional<Candidate> search_once(Strategy strategy, const SettledJob& settled, Pricer& pricer) {
-  if (strategy == Strategy::kBestPractice) {
-    const std::vector<FamilyResult> families = search_families(settled, pricer);
-    const FamilyResult* family = choose_by_practice(families);
-    if (family == nullptr) return std::nullopt;
-    return family->best;
-  }
-  const SearchSpace space(settled);
-  const FastestResult result = search_fastest(pricer, space, false);
-  Staircase all;
-  for (const SplitResult& split : result.splits) {
-    for (const Candidate& candidate : split.fits.in_order()) all.offer(candidate);
-  }
-  const Candidate* chosen = all.choose();
-  if (chosen == nullptr) return std::nullopt;
-  return *chosen;
-}
-
 }  // namespace
 
 std::optional<Candidate> best_layout(const JobSpec& job, Strategy strategy, SearchEffort* effort) {
-  const SettledJob settled = settle(job, strategy);
-  Pricer pricer(settled.job);
-  std::optional<Candidate> best = search_once(strategy, settled, pricer);
-  if (!best) {
-    pricer.accept(Fit::kTight);
-    best = search_once(strategy, settled, pricer);
-  }
+  const SearchOptions options{.strategy = strategy};
+  JobSearch search(job, options);
+  const std::optional<Candidate> best = search.best_candidate();
   if (effort != nullptr) {
-    effort->evaluations += pricer.effort().evaluations;
-    effort->bounds += pricer.effort().bounds;
+    effort->evaluations += search.effort().evaluations;
+    effort->bounds += search.effort().bounds;
+    effort->simulated += search.effort().simulated;
+    effort->exact += search.effort().exact;
   }
   return best;
+}
+
+std::vector<PricedLayout> simulated_front(const SettledJob& settled, Pricer& pricer,
+                                          const std::vector<Candidate>& points) {
+  std::vector<PricedLayout> front;
+  for (Candidate point : points) {
+    const PricedLayout closed = pricer.detail(point.choice);
+    if (point.choice.pipeline > 1) point.step_s = simulated_step_s(settled, point.choice);
+    front.push_back(at_exact_prices(closed, point));
+  }
+  std::stable_sort(front.begin(), front.end(), [](const PricedLayout& a, const PricedLayout& b) {
+    return a.seconds_per_token < b.seconds_per_token;
+  });
+  std::vector<PricedLayout> kept;
+  for (PricedLayout& point : front) {
+    if (!kept.empty() && point.memory.peak_bytes >= kept.back().memory.peak_bytes) continue;
+    kept.push_back(std::move(point));
+  }
+  return kept;
 }
 
 Bottleneck binding_of(const ClusterSpec& cluster, const PricedLayout& layout) {
@@ -75,6 +77,7 @@ std::vector<Purchase> purchases_of(const JobSpec& job, Pricer& pricer, const Pri
   std::vector<Purchase> purchases;
   const double before = chosen.time.step_s;
   if (before == 0) return purchases;
+  const double closed = pricer.detail(chosen.choice).time.step_s;
   if (job.cluster.memory_per_process_bytes > 0) {
     JobSpec larger = job;
     larger.cluster.memory_per_process_bytes += kGiB;
@@ -100,7 +103,8 @@ std::vector<Purchase> purchases_of(const JobSpec& job, Pricer& pricer, const Pri
     if (pricer.job().cluster.*link.rate == 0) continue;
     JobSpec faster = pricer.job();
     faster.cluster.*link.rate += kGb;
-    const double after = Pricer(faster).detail(chosen.choice).time.step_s;
+    // As much of the exact price as of the closed form.
+    const double after = before * Pricer(faster).detail(chosen.choice).time.step_s / closed;
     if (after < before) purchases.push_back({link.what, before, after, ""});
   }
   return purchases;

@@ -15,7 +15,12 @@ std::vector<Purchase> purchases_of(const JobSpec& job, Pricer& pricer, const Pri
 std::optional<StrategyDifference> difference_of(const JobSpec& job, Strategy other,
                                                 const PricedLayout& chosen);
 
-// The best layout by a strategy, in closed form alone; nothing when none fits.
+// The front of time and memory at the times of the layouts' very schedules; `points` are those of
+// the closed form.
+std::vector<PricedLayout> simulated_front(const SettledJob& settled, Pricer& pricer,
+                                          const std::vector<Candidate>& points);
+
+// The best layout by a strategy at its exact prices; nothing when none fits.
 std::optional<Candidate> best_layout(const JobSpec& job, Strategy strategy,
                                      SearchEffort* effort = nullptr);
 

@@ -1,6 +1,8 @@
 #include "fastest.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "smp/plan/parameter_counts.h"
@@ -13,6 +15,7 @@ struct Node {
   LayoutChoice choice;
   double bound = 0;  // seconds per token
   int32_t split = 0;
+  bool rare = false;
 };
 
 // Layouts than which no other is both faster and smaller.
@@ -42,32 +45,52 @@ class Front {
 
 class Search {
  public:
-  Search(Pricer& pricer, const SearchSpace& space, bool pareto)
+  Search(Pricer& pricer, const SearchSpace& space, bool pareto, double reach)
       : pricer_(pricer),
         space_(space),
         pareto_(pareto),
-        reach_(pareto ? kParetoReach : kListed),
+        share_(pareto ? kParetoReach : kListed),
+        reach_(reach),
         blocks_(block_count(space.job().model)) {}
 
   FastestResult run() {
     make_nodes();
-    std::stable_sort(nodes_.begin(), nodes_.end(),
-                     [](const Node& a, const Node& b) { return a.bound < b.bound; });
+    std::stable_sort(nodes_.begin(), nodes_.end(), [](const Node& a, const Node& b) {
+      return a.rare != b.rare ? b.rare : a.bound < b.bound;
+    });
     for (const Node& node : nodes_) {
       SplitResult& split = result_.splits[static_cast<size_t>(node.split)];
-      if (node.bound > limit() || (best_ == 0 && !split.fits.empty())) {
+      const double most = node.rare && !pareto_ ? std::max(kRareGain * best_, reach_) : limit();
+      if (node.bound > most || (best_ == 0 && !split.fits.empty())) {
         split.least_seconds_per_token = std::min(split.least_seconds_per_token, node.bound);
         continue;
       }
-      visit(node.choice, split);
+      visit(node, split);
     }
     if (!pareto_) try_uneven_stages();
     result_.pareto = front_.take();
+    take_contenders();
     return std::move(result_);
   }
 
  private:
-  double limit() const { return reach_ * best_; }
+  double limit() const { return std::max(share_ * best_, reach_); }
+
+  // What a simulation may show to be the fastest.
+  bool is_near(const Candidate& layout) const {
+    const double last = std::max(kListed * best_, reach_);
+    return layout.least_seconds_per_token <= last &&
+           layout.seconds_per_token <= kOverestimate * last;
+  }
+
+  void take_contenders() {
+    std::erase_if(contenders_, [this](const Candidate& layout) { return !is_near(layout); });
+    std::stable_sort(contenders_.begin(), contenders_.end(),
+                     [](const Candidate& a, const Candidate& b) {
+                       return a.seconds_per_token < b.seconds_per_token;
+                     });
+    result_.contenders = std::move(contenders_);
+  }
 
   void make_nodes() {
     for (const SearchSpace::Split& split : space_.splits()) {
@@ -94,21 +117,61 @@ class Search {
           const double tokens = static_cast<double>(choice.data()) * choice.micro_batch *
                                 choice.microbatches *
                                 static_cast<double>(space_.job().training.sequence_length);
-          nodes_.push_back({choice, pricer_.least_step_s(choice) / tokens, index});
+          nodes_.push_back(
+              {choice, pricer_.least_step_s(choice) / tokens, index, space_.is_rare(choice)});
         }
       }
     }
   }
 
-  void visit(LayoutChoice choice, SplitResult& split) {
+  void visit(const Node& node, SplitResult& split) {
     const std::vector<SearchSpace::ShardingChoice> shardings = space_.shardings(split.split);
-    if (shardings.empty() || !leanest_fits(choice, shardings, split)) return;
-    for (const SearchSpace::ShardingChoice& sharding : shardings) {
-      choice.sharding = sharding.kind;
-      choice.shard = sharding.degree;
-      choice.replica = static_cast<int32_t>(split.split.data / sharding.degree);
-      visit_sharding(choice, split);
+    if (shardings.empty()) return;
+    const bool is_rare = node.rare && !pareto_;
+    if (is_rare && hopeless_.contains(key_of(node))) return;
+    if (!leanest_fits(node.choice, shardings, split)) {
+      // Without stages as many bytes are held, however many microbatches there are.
+      if (is_rare && node.choice.pipeline == 1) hopeless_.insert(key_of(node));
+      return;
     }
+    if (is_rare && !is_promising(node, shardings, split)) return;
+    for (const SearchSpace::ShardingChoice& sharding : shardings) {
+      visit_sharding(sharded(node.choice, sharding, split), split);
+    }
+  }
+
+  using HopelessKey = std::tuple<int32_t, int32_t, PipelineKind, int32_t, int32_t, bool, bool>;
+  // Nodes that differ in their microbatches alone have the same.
+  static HopelessKey key_of(const Node& node) {
+    const LayoutChoice& of = node.choice;
+    return {node.split,         of.micro_batch,        of.schedule,
+            of.virtual_stages,  of.first_stage_layers, of.sequence_parallel,
+            of.spread_placement};
+  }
+
+  // Of a rare node the ends of the row of shardings say whether it is worth all of it. One that is
+  // not, with more microbatches, says the same of those with fewer: they come later, and amortise
+  // less.
+  bool is_promising(const Node& node, const std::vector<SearchSpace::ShardingChoice>& shardings,
+                    SplitResult& split) {
+    constexpr double kNear = 1.02;
+    best_offered_ = std::numeric_limits<double>::infinity();
+    const int32_t most = shardings.back().degree;
+    for (const SearchSpace::ShardingChoice& sharding : shardings) {
+      if (sharding.degree != most && sharding.kind != Sharding::kNone) continue;
+      visit_sharding(sharded(node.choice, sharding, split), split);
+    }
+    if (best_offered_ <= kNear * best_) return true;
+    hopeless_.insert(key_of(node));
+    return false;
+  }
+
+  static LayoutChoice sharded(LayoutChoice choice, const SearchSpace::ShardingChoice& sharding,
+                              const SplitResult& split) {
+    choice.sharding = sharding.kind;
+    choice.shard = sharding.degree;
+    choice.replica = static_cast<int32_t>(split.split.data / sharding.degree);
+    return choice;
   }
 
   // Whether any layout of the node may fit: what needs least is sharded as far as it goes.
@@ -153,8 +216,7 @@ class Search {
         !space_.job().parallel.recompute) {
       return false;
     }
-    return !offload.parameters || choice.sharding == Sharding::kParameters ||
-           space_.job().parallel.offload_parameters.has_value();
+    return !offload.parameters || choice.sharding == Sharding::kParameters;
   }
 
   // With a given sharding: first as it is, and what saves memory at the cost of time only where
@@ -175,13 +237,13 @@ class Search {
         const Offered offered = offer(choice, split);
         const bool least_time = recompute == space_.recomputes().front();
         if (!pareto_ && plain && offered.fits) return;
-        if (!pareto_ && least_time && offered.seconds_per_token > limit()) {
+        if (!pareto_ && least_time && offered.least_seconds_per_token > limit()) {
           if (plain) return;
           break;
         }
         if (!offered.fits) continue;
         if (recompute == Recompute::kNone) {
-          optimizer_offload_enough |= offload.optimizer;
+          optimizer_offload_enough |= offload.optimizer && !offload.activations;
           break;
         }
         if (recompute != Recompute::kFull) continue;
@@ -212,19 +274,21 @@ class Search {
 
   struct Offered {
     bool fits = false;
-    double seconds_per_token = 0;
+    double least_seconds_per_token = 0;
   };
   Offered offer(const LayoutChoice& choice, SplitResult& split) {
     if (space_.forbidden().matches(choice)) return {};
     const Candidate candidate = pricer_.price(choice);
     if (!pricer_.accepts(candidate.fit)) {
       note_rejection(candidate, split);
-      return {false, candidate.seconds_per_token};
+      return {false, candidate.least_seconds_per_token};
     }
     split.fits.offer(candidate);
+    best_offered_ = std::min(best_offered_, candidate.least_seconds_per_token);
     best_ = std::min(best_, candidate.seconds_per_token);
+    if (is_near(candidate)) contenders_.push_back(candidate);
     if (pareto_) front_.offer(candidate);
-    return {true, candidate.seconds_per_token};
+    return {true, candidate.least_seconds_per_token};
   }
 
   static void note_rejection(const Candidate& candidate, SplitResult& split) {
@@ -281,18 +345,28 @@ class Search {
   Pricer& pricer_;
   const SearchSpace& space_;
   bool pareto_;
+  double share_;  // of the best time, beyond which layouts are bounded alone
   double reach_;
   int64_t blocks_;
   double best_ = std::numeric_limits<double>::infinity();
+  double best_offered_ = 0;  // since a rare node's visit began
+  std::set<HopelessKey> hopeless_;
   std::vector<Node> nodes_;
   Front front_;
+  std::vector<Candidate> contenders_;
   FastestResult result_;
 };
 
 }  // namespace
 
-FastestResult search_fastest(Pricer& pricer, const SearchSpace& space, bool pareto) {
-  return Search(pricer, space, pareto).run();
+bool is_of(const SearchSpace::Split& split, const LayoutChoice& choice) {
+  return choice.tensor == split.tensor && choice.pipeline == split.pipeline &&
+         choice.context == split.context && choice.expert == split.expert &&
+         choice.expert_tensor == split.expert_tensor;
+}
+
+FastestResult search_fastest(Pricer& pricer, const SearchSpace& space, bool pareto, double reach) {
+  return Search(pricer, space, pareto, reach).run();
 }
 
 }  // namespace smp

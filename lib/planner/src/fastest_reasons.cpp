@@ -6,9 +6,11 @@
 #include <map>
 
 #include "collectives_choice.h"
+#include "exact.h"
 #include "reasons.h"
 #include "smp/plan/job_names.h"
 #include "smp/planner/units.h"
+#include "stage_balance.h"
 #include "words.h"
 
 // The reasons of the strategy fastest: each choice against its neighbours, priced.
@@ -19,6 +21,21 @@ std::string rate_words(double step_s, double seconds_per_token) {
   if (step_s == 0) return "step time unknown: the cluster names no rates";
   return fmt::format("{} tokens/s, {} a step", human_count(1 / seconds_per_token),
                      human_time(step_s));
+}
+
+// Why something that takes less time than the choice is not the choice.
+std::string beside(const Candidate& chosen, double seconds_per_token) {
+  if (seconds_per_token >= chosen.seconds_per_token) return "";
+  return fmt::format(", and times within {:.0f} % count as equal", 100 * (kNoise - 1));
+}
+
+// With the time of its very schedule.
+Candidate simulated(const SettledJob& settled, Candidate candidate) {
+  if (candidate.choice.pipeline == 1 || candidate.step_s == 0) return candidate;
+  const double step_s = simulated_step_s(settled, candidate.choice);
+  candidate.seconds_per_token *= step_s / candidate.step_s;
+  candidate.step_s = step_s;
+  return candidate;
 }
 
 class Reasons {
@@ -61,15 +78,27 @@ class Reasons {
   }
 
   // What a neighbour of the choice would cost: "needs 45.1 GiB a rank, ..." or "takes 3.2 s a
-  // step".
+  // step", by the prices by which the choice was made.
   std::string neighbour(const LayoutChoice& other) {
-    const PricedLayout layout = pricer_.detail(other);
+    PricedLayout layout = pricer_.detail(other);
     if (!pricer_.accepts(layout.fit)) return "needs " + memory_problem(settled_.job, layout);
     if (layout.time.step_s == 0) return "fits as well";
+    const double step_s = simulated_or(other, layout.time.step_s);
+    const double per_token = layout.seconds_per_token * step_s / layout.time.step_s;
+    // What is faster and was not taken for its simplicity may not fit by its very schedule.
+    if (per_token < chosen_.seconds_per_token && other.pipeline > 1) {
+      const auto exact = price_exactly(settled_, pricer_, other);
+      if (!exact) return "needs more than is allowed by its very schedule";
+    }
     const bool same_batch = other.data() * other.micro_batch * other.microbatches ==
                             choice_.data() * choice_.micro_batch * choice_.microbatches;
-    return same_batch ? fmt::format("takes {} a step", human_time(layout.time.step_s))
-                      : fmt::format("gives {} tokens/s", human_count(1 / layout.seconds_per_token));
+    return (same_batch ? fmt::format("takes {} a step", human_time(step_s))
+                       : fmt::format("gives {} tokens/s", human_count(1 / per_token))) +
+           beside(chosen_, per_token);
+  }
+
+  double simulated_or(const LayoutChoice& choice, double closed_s) const {
+    return choice.pipeline == 1 ? closed_s : simulated_step_s(settled_, choice);
   }
 
   void say_rate() {
@@ -245,11 +274,13 @@ class Reasons {
         words.push_back(
             fmt::format("{} {} fits as well, and no rates tell their times apart", name, value));
       } else if (best.fits != nullptr) {
-        words.push_back(fmt::format("{} {} gives {} tokens/s at best", name, value,
-                                    human_count(1 / best.fits->seconds_per_token)));
+        const double per_token = simulated(settled_, *best.fits).seconds_per_token;
+        words.push_back(fmt::format("{} {} gives {} tokens/s at best{}", name, value,
+                                    human_count(1 / per_token), beside(chosen_, per_token)));
       } else if (std::isfinite(best.least)) {
-        words.push_back(fmt::format("{} {} gives at most {} tokens/s by its computing alone", name,
-                                    value, human_count(1 / best.least)));
+        words.push_back(fmt::format("{} {} gives at most {} tokens/s by its computing alone{}",
+                                    name, value, human_count(1 / best.least),
+                                    beside(chosen_, best.least)));
       } else if (best.closest != nullptr) {
         words.push_back(
             fmt::format("{} {} needs {}", name, value,
@@ -279,8 +310,8 @@ std::vector<std::string> reasons_of(const SettledJob& settled, Pricer& pricer,
   return Reasons(settled, pricer, chosen, faster, result).all();
 }
 
-std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const FastestResult& result,
-                                       const Candidate* chosen) {
+std::vector<FamilyVerdict> verdicts_of(const SettledJob& settled, Pricer& pricer,
+                                       const FastestResult& result, const Candidate* chosen) {
   std::vector<FamilyVerdict> verdicts;
   for (const SplitResult& split : result.splits) {
     FamilyVerdict verdict;
@@ -288,28 +319,28 @@ std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const FastestResult& resu
     verdict.pipeline = split.split.pipeline;
     verdict.context = split.split.context;
     verdict.expert = split.split.expert;
-    const bool has_chosen = chosen != nullptr && chosen->choice.tensor == split.split.tensor &&
-                            chosen->choice.pipeline == split.split.pipeline &&
-                            chosen->choice.context == split.split.context &&
-                            chosen->choice.expert == split.split.expert &&
-                            chosen->choice.expert_tensor == split.split.expert_tensor;
-    if (const Candidate* best = has_chosen ? chosen : split.fits.choose()) {
+    const bool has_chosen = chosen != nullptr && is_of(split.split, chosen->choice);
+    if (const Candidate* own = has_chosen ? chosen : split.fits.choose()) {
+      const Candidate best = has_chosen ? *own : simulated(settled, *own);
       verdict.outcome =
           has_chosen ? FamilyVerdict::Outcome::kChosen : FamilyVerdict::Outcome::kFits;
-      verdict.sharding = sharding_words(best->choice);
-      verdict.step_s = best->step_s;
-      verdict.seconds_per_token = best->seconds_per_token;
-      verdict.peak_bytes = best->peak_bytes;
+      verdict.sharding = sharding_words(best.choice);
+      verdict.step_s = best.step_s;
+      verdict.seconds_per_token = best.seconds_per_token;
+      verdict.peak_bytes = best.peak_bytes;
       verdict.reason =
-          fmt::format("{}, {} a rank ({})", rate_words(best->step_s, best->seconds_per_token),
-                      human_bytes(whole_bytes(best->peak_bytes)), describe(best->choice));
+          fmt::format("{}, {} a rank ({}){}", rate_words(best.step_s, best.seconds_per_token),
+                      human_bytes(whole_bytes(best.peak_bytes)), describe(best.choice),
+                      chosen == nullptr ? "" : beside(*chosen, best.seconds_per_token));
     } else if (!split.batch_problem.empty()) {
       verdict.sharding = "any sharding";
       verdict.reason = split.batch_problem;
     } else if (std::isfinite(split.least_seconds_per_token)) {
       verdict.sharding = "any sharding";
-      verdict.reason = fmt::format("at most {} tokens/s by its computing alone",
-                                   human_count(1 / split.least_seconds_per_token));
+      verdict.reason =
+          fmt::format("at most {} tokens/s by its computing alone{}",
+                      human_count(1 / split.least_seconds_per_token),
+                      chosen == nullptr ? "" : beside(*chosen, split.least_seconds_per_token));
     } else if (split.closest) {
       verdict.sharding = sharding_words(split.closest->choice);
       verdict.peak_bytes = split.closest->peak_bytes;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "contest.h"
 #include "explain.h"
 #include "infeasible.h"
 #include "reasons.h"
@@ -18,11 +19,8 @@
 namespace smp {
 namespace {
 
-// Layouts of the fastest splits that are priced exactly beside the winner.
-constexpr int64_t kExactLayouts = 4;
-
-// Layouts that are priced exactly in one search, whether they fit or not.
-constexpr size_t kMostExact = 12;
+// The closed form of the best may be below its simulation by this without another search.
+constexpr double kBelow = 1.015;
 
 constexpr const char* kNoDegree =
     "no tensor and pipeline degree is legal with the keys that are pinned";
@@ -90,11 +88,14 @@ JobSearch::JobSearch(const JobSpec& job, const SearchOptions& options)
     : job_(job),
       options_(options),
       settled_(checked(job, options.strategy)),
-      pricer_(settled_.job),
-      exact_layouts_(static_cast<size_t>(std::max(options.top, kExactLayouts))) {}
+      pricer_(settled_.job) {}
+
+std::optional<Candidate> JobSearch::best_candidate() {
+  if (!find()) return std::nullopt;
+  return chosen_->candidate;
+}
 
 std::optional<Plan> JobSearch::best_plan() {
-  exact_layouts_ = 1;
   if (!find()) return std::nullopt;
   return std::move(chosen_->plan);
 }
@@ -117,23 +118,39 @@ SearchResult JobSearch::run() {
 
 bool JobSearch::find() { return find_with(Fit::kFits) || find_with(Fit::kTight); }
 
+bool JobSearch::find_fastest() {
+  const SearchSpace space(settled_);
+  double reach = 0;
+  for (;;) {
+    {
+      const Stopwatch watch(pricer_.effort().seconds);
+      fastest_ = search_fastest(pricer_, space, options_.pareto, reach);
+    }
+    Contest contest(settled_, pricer_, fastest_.contenders);
+    if (!contest.run()) {
+      // What does not fit after all made the search leave out slower layouts: it is done again,
+      // with higher peaks.
+      if (pricer_.raise_peaks()) continue;
+      note_closest();
+      return false;
+    }
+    // Where the closed form is far below the simulation, what it put beyond its reach may be
+    // faster.
+    const double wanted = (1 - Contest::kLeftOut) * contest.best();
+    if (wanted > kRareGain * kBelow * fastest_.contenders.front().seconds_per_token &&
+        wanted > reach) {
+      reach = wanted;
+      continue;
+    }
+    chosen_ = contest.take_winner();
+    rivals_ = contest.take_others();
+    return true;
+  }
+}
+
 bool JobSearch::find_with(Fit accepted) {
   pricer_.accept(accepted);
-  if (!practice()) {
-    const SearchSpace space(settled_);
-    // What does not fit after all made the search leave out slower layouts: it is done again, with
-    // higher peaks.
-    for (;;) {
-      {
-        const Stopwatch watch(pricer_.effort().seconds);
-        fastest_ = search_fastest(pricer_, space, options_.pareto);
-      }
-      if (take_fastest()) return true;
-      if (!pricer_.raise_peaks()) break;
-    }
-    note_closest();
-    return false;
-  }
+  if (!practice()) return find_fastest();
   // A layout that does not fit after all changes the order in which the others come.
   for (;;) {
     {
@@ -155,67 +172,54 @@ bool JobSearch::find_with(Fit accepted) {
 bool JobSearch::take_practical() {
   const FamilyResult* family = choose_by_practice(families_);
   chosen_ = price_exactly(settled_, pricer_, family->best->choice);
-  if (!chosen_) return false;
-  std::vector<const Candidate*> others;
-  for (const FamilyResult& other : families_) {
-    if (other.best && &other != family) others.push_back(&*other.best);
+  return chosen_.has_value();
+}
+
+// The best of every family but the chosen one's, by the closed form and fastest first.
+std::vector<Candidate> JobSearch::bests_of_others() const {
+  std::vector<Candidate> bests;
+  const LayoutChoice& chosen = chosen_->candidate.choice;
+  for (const FamilyResult& family : families_) {
+    if (family.best && family.best->choice != chosen) bests.push_back(*family.best);
   }
-  std::stable_sort(others.begin(), others.end(),
-                   [](const Candidate* a, const Candidate* b) { return faster(*a, *b); });
-  for (const Candidate* other : others) {
-    if (static_cast<int64_t>(others_.size()) + 1 >= options_.top) break;
-    if (auto exact = price_exactly(settled_, pricer_, other->choice)) {
+  for (const SplitResult& split : fastest_.splits) {
+    if (split.fits.empty() || is_of(split.split, chosen)) continue;
+    bests.push_back(*split.fits.fastest());
+  }
+  std::stable_sort(bests.begin(), bests.end(), faster);
+  return bests;
+}
+
+// Priced as the chosen one is.
+void JobSearch::price_others() {
+  const auto wanted = static_cast<size_t>(options_.top - 1);
+  if (wanted == 0 && !rivals_.empty()) return;
+  std::vector<Candidate> bests = bests_of_others();
+  if (bests.empty()) {
+    for (const Candidate& candidate : fastest_.contenders) {
+      if (candidate.choice != chosen_->candidate.choice) bests.push_back(candidate);
+    }
+  }
+  for (const Candidate& best : bests) {
+    if (others_.size() >= std::max<size_t>(wanted, 1)) break;
+    if (auto exact = price_exactly(settled_, pricer_, best.choice)) {
       others_.push_back(std::move(*exact));
     }
   }
-  return true;
-}
-
-// The best of all by the rule of simplicity and the best of each split are priced exactly; of those
-// the same rule takes one. Where a layout does not fit after all, the next of its split is taken.
-bool JobSearch::take_fastest() {
-  Staircase all;
-  std::vector<std::vector<Candidate>> lines;
-  for (const SplitResult& split : fastest_.splits) {
-    if (split.fits.empty()) continue;
-    lines.push_back(split.fits.in_order());
-    for (const Candidate& candidate : lines.back()) all.offer(candidate);
-  }
-  std::stable_sort(lines.begin(), lines.end(),
-                   [](const auto& a, const auto& b) { return faster(a.front(), b.front()); });
-  lines.insert(lines.begin(), all.in_order());
-
-  std::vector<ExactLayout> priced;
-  size_t tried = 0;
-  for (const std::vector<Candidate>& line : lines) {
-    if (priced.size() >= exact_layouts_) break;
-    for (const Candidate& candidate : line) {
-      if (++tried > kMostExact) break;
-      const bool known = std::any_of(priced.begin(), priced.end(), [&](const ExactLayout& layout) {
-        return layout.candidate.choice == candidate.choice;
-      });
-      if (known) break;
-      if (auto exact = price_exactly(settled_, pricer_, candidate.choice)) {
-        priced.push_back(std::move(*exact));
-        break;
-      }
-    }
-  }
-  if (priced.empty()) return false;
-  Staircase exact;
-  for (const ExactLayout& layout : priced) exact.offer(layout.candidate);
-  const LayoutChoice choice = exact.choose()->choice;
-  std::stable_sort(priced.begin(), priced.end(), [](const ExactLayout& a, const ExactLayout& b) {
+  std::stable_sort(others_.begin(), others_.end(), [](const ExactLayout& a, const ExactLayout& b) {
     return faster(a.candidate, b.candidate);
   });
-  for (ExactLayout& layout : priced) {
-    if (layout.candidate.choice == choice) {
-      chosen_ = std::move(layout);
-    } else {
-      others_.push_back(std::move(layout));
+}
+
+std::optional<RunnerUp> JobSearch::runner_up() const {
+  const Candidate* next = nullptr;
+  for (const auto* layouts : {&rivals_, &others_}) {
+    for (const ExactLayout& layout : *layouts) {
+      if (next == nullptr || faster(layout.candidate, *next)) next = &layout.candidate;
     }
   }
-  return true;
+  if (next == nullptr) return std::nullopt;
+  return RunnerUp{describe(next->choice), next->seconds_per_token, next->peak_bytes};
 }
 
 SearchResult JobSearch::told() {
@@ -229,10 +233,12 @@ SearchResult JobSearch::told() {
       });
       return reasons_of(settled_, pricer_, *own, families_);
     }
-    const bool beaten = !others_.empty() && faster(others_.front().candidate, candidate);
-    return reasons_of(settled_, pricer_, candidate, beaten ? &others_.front().candidate : nullptr,
+    const bool beaten = !rivals_.empty() && faster(rivals_.front().candidate, candidate);
+    return reasons_of(settled_, pricer_, candidate, beaten ? &rivals_.front().candidate : nullptr,
                       fastest_);
   };
+  price_others();
+  result.runner_up = runner_up();
   result.families = verdicts(&chosen);
   result.fit = chosen.fit;
   const PricedLayout closed = pricer_.detail(chosen.choice);
@@ -245,12 +251,10 @@ SearchResult JobSearch::told() {
       result.binding->memory_term_bytes = static_cast<double>(term.bytes);
     }
   }
-  for (const Candidate& point : fastest_.pareto) {
-    result.pareto.push_back(pricer_.detail(point.choice));
-  }
-  result.difference =
-      difference_of(job_, practice() ? Strategy::kFastest : Strategy::kBestPractice, closed);
-  if (options_.explain) result.purchases = purchases_of(job_, pricer_, closed);
+  result.pareto = simulated_front(settled_, pricer_, fastest_.pareto);
+  result.difference = difference_of(job_, practice() ? Strategy::kFastest : Strategy::kBestPractice,
+                                    *result.best_priced);
+  if (options_.explain) result.purchases = purchases_of(job_, pricer_, *result.best_priced);
 
   const auto tell = [&](ExactLayout& layout) {
     layout.plan.reasons = reasons(layout.candidate);
@@ -268,7 +272,7 @@ SearchResult JobSearch::told() {
 }
 
 std::vector<FamilyVerdict> JobSearch::verdicts(const Candidate* chosen) {
-  if (!practice()) return verdicts_of(pricer_, fastest_, chosen);
+  if (!practice()) return verdicts_of(settled_, pricer_, fastest_, chosen);
   return verdicts_of(pricer_, families_,
                      chosen == nullptr ? nullptr : choose_by_practice(families_));
 }

@@ -16,8 +16,10 @@ class JobSearch {
 
   // Everything that is said of the job.
   SearchResult run();
-  // The best plan alone, without reasons; nothing when none fits.
+  // The best layout at its exact prices, or its plan without reasons; nothing when none fits.
+  std::optional<Candidate> best_candidate();
   std::optional<Plan> best_plan();
+  const SearchEffort& effort() const { return pricer_.effort(); }
   // After best_plan() gave none: why.
   std::string problem();
 
@@ -25,8 +27,11 @@ class JobSearch {
   bool practice() const { return options_.strategy == Strategy::kBestPractice; }
   bool find();
   bool find_with(Fit accepted);
+  bool find_fastest();
   bool take_practical();
-  bool take_fastest();
+  std::vector<Candidate> bests_of_others() const;
+  void price_others();
+  std::optional<RunnerUp> runner_up() const;
   void note_closest();
   SearchResult told();
   std::vector<FamilyVerdict> verdicts(const Candidate* chosen);
@@ -35,11 +40,12 @@ class JobSearch {
   const SearchOptions& options_;
   SettledJob settled_;
   Pricer pricer_;
-  size_t exact_layouts_;
   FastestResult fastest_;
   std::vector<FamilyResult> families_;
-  // What was found: the chosen layout and the others that were priced exactly, fastest first.
+  // What was found: the chosen layout, the others that were priced exactly to choose it, and the
+  // best of other families; fastest first.
   std::optional<ExactLayout> chosen_;
+  std::vector<ExactLayout> rivals_;
   std::vector<ExactLayout> others_;
   // Where nothing was.
   std::optional<Candidate> closest_;

@@ -2,6 +2,10 @@
 
 namespace smp {
 
+bool is_spread(std::string_view placement) {
+  return placement == "spread" || placement == "TPD" || placement == "PDT";
+}
+
 int64_t stage_layers(const LayoutChoice& choice, int64_t layers, int64_t stage) {
   const int64_t stages = choice.pipeline;
   const int64_t first = choice.first_stage_layers;

@@ -277,4 +277,29 @@ double pipeline_seconds(const PipelineShape& shape) {
   check_failed(__FILE__, __LINE__, "unknown schedule");
 }
 
+double least_pipeline_seconds(const PipelineShape& shape) {
+  const auto m = static_cast<double>(shape.microbatches);
+  const Work first = plus(shape.stage, shape.first);
+  const bool ends_together = shape.stages == 1 || shape.kind == PipelineKind::kZbV;
+  const Work ends = ends_together ? plus(first, shape.last) : first;
+  double least = m * total(ends);
+  if (shape.stages == 1) return least;
+  const double chunks = shape.kind == PipelineKind::kZbV
+                            ? 2
+                            : static_cast<double>(std::max<int64_t>(1, shape.virtual_stages));
+  const bool comes_back = shape.kind != PipelineKind::kZbH1 && shape.kind != PipelineKind::kZbV;
+  // To a stage behind `others` average ones and the first, and back.
+  const auto way = [&](double others) {
+    const double forward = std::max(0.0, first.forward_s) + others * shape.stage.forward_s;
+    const double backward = std::max(0.0, first.backward_s + first.weight_s) +
+                            others * (shape.stage.backward_s + shape.stage.weight_s);
+    return (forward + (comes_back ? backward : 0)) / chunks +
+           (others + 1) * (shape.send_activation_s + (comes_back ? shape.send_gradient_s : 0));
+  };
+  const auto stages = static_cast<double>(shape.stages);
+  if (ends_together) return std::max(least, m * total(shape.stage) + way(stages - 2));
+  if (shape.stages > 2) least = std::max(least, m * total(shape.stage) + way(stages - 3));
+  return std::max(least, m * total(plus(shape.stage, shape.last)) + way(stages - 2));
+}
+
 }  // namespace smp

@@ -63,8 +63,13 @@ Candidate Pricer::price(const LayoutChoice& choice) {
   const LayerCosts& costs = costs_.of(choice);
   const MemoryEstimate memory = estimate_memory(job_, choice, costs.bytes);
   const TimeEstimate time = estimate_time(job_, choice, costs.bytes, costs.seconds);
-  return {choice, time.step_s, per_token(choice, time.step_s), memory.peak_bytes,
-          fit(choice, memory)};
+  const double least_s = time.step_s - time[TimePart::kBubble] + time.least_bubble_s;
+  return {choice,
+          time.step_s,
+          per_token(choice, time.step_s),
+          memory.peak_bytes,
+          fit(choice, memory),
+          per_token(choice, least_s)};
 }
 
 Candidate Pricer::price_memory(const LayoutChoice& choice) {
@@ -77,10 +82,9 @@ double Pricer::least_step_s(const LayoutChoice& choice) {
   ++effort_.bounds;
   const LayerCosts& costs = costs_.of(choice);
   const TimeEstimate time = estimate_time(job_, choice, costs.bytes, costs.seconds);
-  double least = 0;
-  for (const TimePart part :
-       {TimePart::kMatmul, TimePart::kMemoryBound, TimePart::kLaunch, TimePart::kTensor,
-        TimePart::kContext, TimePart::kExpert, TimePart::kBubble}) {
+  double least = time.least_bubble_s;
+  for (const TimePart part : {TimePart::kMatmul, TimePart::kMemoryBound, TimePart::kLaunch,
+                              TimePart::kTensor, TimePart::kContext, TimePart::kExpert}) {
     least += time[part];
   }
   return least;

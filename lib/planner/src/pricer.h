@@ -17,6 +17,7 @@ struct Candidate {
   double seconds_per_token = 0;
   double peak_bytes = 0;
   Fit fit = Fit::kNo;
+  double least_seconds_per_token = 0;  // no simulation of it takes less
 };
 
 // Prices layouts of one job in closed form, and counts. `job` must outlive it. One thread.

@@ -12,8 +12,8 @@ namespace {
 
 // Letters from the slowest axis to the fastest.
 std::string_view order_of(const LayoutChoice& choice, const JobSpec& job) {
-  if (choice.spread_placement) return "TPD";
   const std::string_view asked = job.parallel.placement_strategy;
+  if (choice.spread_placement) return asked == "spread" || asked == "TPD" ? "TPD" : "PDT";
   if (asked.size() == 3 && asked != "TPD" && asked != "DPT") return asked;
   // Megatron-LM's order tp-cp-ep-dp-pp, DeepSpeed's topology pipe-data-model.
   const Profile profile = job.parallel.profile.value_or(Profile::kSmp);

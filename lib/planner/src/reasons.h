@@ -21,7 +21,7 @@ std::vector<std::string> reasons_of(const SettledJob& settled, Pricer& pricer,
 // What became of every family.
 std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const std::vector<FamilyResult>& families,
                                        const FamilyResult* chosen);
-std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const FastestResult& result,
-                                       const Candidate* chosen);
+std::vector<FamilyVerdict> verdicts_of(const SettledJob& settled, Pricer& pricer,
+                                       const FastestResult& result, const Candidate* chosen);
 
 }  // namespace smp

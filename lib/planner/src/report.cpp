@@ -5,71 +5,26 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 
-#include "batch.h"
 #include "rank_classes.h"
 #include "report_search.h"
+#include "report_summary.h"
 #include "resolve.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/schedule.h"
-#include "smp/planner/fit.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/time_model.h"
 #include "smp/planner/units.h"
-#include "stage_balance.h"
 #include "state_bytes.h"
 
 namespace smp {
 namespace {
 
-constexpr size_t kVerdictsShown = 10;  // without --explain
+// Without --explain: with the lines that say where the plan was written no more than 25.
+constexpr size_t kReportLines = 22;
 constexpr int64_t kWideColumns = 120;  // bytes by category need as much
-
-std::string layout_line(const Plan& plan) {
-  const Degrees& degrees = plan.degrees;
-  const ParallelSpec& parallel = plan.job.parallel;
-  std::string line = fmt::format("pipeline {} x tensor {}", degrees.pipeline, degrees.tensor);
-  if (degrees.context > 1) line += fmt::format(" x context {}", degrees.context);
-  line += fmt::format(" x data {} (shard {} x replica {})", degrees.data(), degrees.shard,
-                      degrees.replica);
-  if (degrees.expert > 1) line += fmt::format("; experts over {} ranks", degrees.expert);
-  line += fmt::format("; sharding {}", name_of(*parallel.sharding));
-  const Recompute recompute = parallel.recompute.value_or(
-      parallel.activation_checkpointing.value_or(false) ? Recompute::kFull : Recompute::kNone);
-  if (recompute != Recompute::kNone) {
-    line += fmt::format("; recompute {}", name_of(recompute));
-    if (parallel.recompute_layers) {
-      line += fmt::format(" of {} layers a stage", *parallel.recompute_layers);
-    }
-  }
-  if (parallel.sequence_parallel.value_or(false)) line += "; sequence parallel";
-  if (degrees.tensor > 1 && !parallel.tensor_parallel.all()) {
-    line += fmt::format("; whole on each tensor rank:{}{}{}",
-                        parallel.tensor_parallel.attention ? "" : " attention",
-                        parallel.tensor_parallel.mlp ? "" : " MLP",
-                        parallel.tensor_parallel.embedding ? "" : " embedding");
-  }
-  if (parallel.offload_activations.value_or(false)) line += "; activations offloaded";
-  if (parallel.offload_optimizer.value_or(false)) line += "; optimizer offloaded";
-  if (parallel.offload_parameters.value_or(false)) line += "; parameters offloaded";
-  if (degrees.pipeline > 1) {
-    line += fmt::format("; pipeline {}", name_of(*parallel.pipeline));
-    if (parallel.virtual_pipeline_degree.value_or(1) > 1) {
-      line += fmt::format(" of {} chunks a rank", *parallel.virtual_pipeline_degree);
-    }
-  }
-  return line;
-}
-
-// What a run of the plan reads; nothing where the plan is not for a run.
-std::string data_line(const Plan& plan) {
-  const std::string& path = plan.job.training.data_path;
-  if (path.empty() || is_list(plan.job.model)) return "";
-  return fmt::format("data     {}: each byte is a token, of 256\n", path);
-}
 
 std::array<int64_t, kMemoryCategories> by_category(const RankPrediction& rank) {
   std::array<int64_t, kMemoryCategories> bytes{};
@@ -97,12 +52,11 @@ std::string phases_text(const RankPrediction& rank, const std::vector<PhasePeak>
   return text;
 }
 
-std::string terms_text(const RankPrediction& rank, bool explain) {
+std::string terms_text(const RankPrediction& rank) {
   std::string text;
   for (const MemoryTerm& term : rank.terms) {
-    text += fmt::format("    {:<34} {:>12}  {}", term.name, human_bytes(term.bytes), term.formula);
-    if (explain) text += fmt::format("  [{}; {}]", name_of(term.category), term.source);
-    text += "\n";
+    text += fmt::format("    {:<34} {:>12}  {}  [{}; {}]\n", term.name, human_bytes(term.bytes),
+                        term.formula, name_of(term.category), term.source);
   }
   return text;
 }
@@ -149,15 +103,11 @@ std::string host_line(const Plan& plan) {
                      human_bytes(most * cluster.processes_per_host), has);
 }
 
-std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
+std::string memory_text(const Plan& plan, int64_t columns) {
   const bool wide = columns == 0 || columns >= kWideColumns;
   std::string text =
       fmt::format("memory of a rank at its peak; {}\n", memory_limit(plan.job.cluster));
   const std::vector<ClassGroup> groups = grouped(plan.predictions.ranks);
-  const auto fullest =
-      std::max_element(groups.begin(), groups.end(), [](const ClassGroup& a, const ClassGroup& b) {
-        return a.rank->peak_bytes < b.rank->peak_bytes;
-      });
   if (groups.size() > 1) {
     text += fmt::format("  {:<20} {:>10} {:<8}", "ranks of", "peak", "in");
     if (wide) {
@@ -170,15 +120,13 @@ std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
     text += "\n";
     for (const ClassGroup& group : groups) text += class_line(group, wide);
   }
-  std::optional<MemoryModel> model;
-  if (explain) model.emplace(plan);
-  for (auto group = groups.begin(); group != groups.end(); ++group) {
-    if (group != fullest && !explain) continue;
-    const RankPrediction& rank = *group->rank;
-    text += fmt::format(
-        "  {}: {} in {}{}\n", group->name, human_bytes(rank.peak_bytes), rank.peak_phase,
-        model ? phases_text(rank, model->phases(plan, rank.stage, rank.tensor)) : "");
-    text += terms_text(rank, explain);
+  MemoryModel model(plan);
+  for (const ClassGroup& group : groups) {
+    const RankPrediction& rank = *group.rank;
+    text +=
+        fmt::format("  {}: {} in {}{}\n", group.name, human_bytes(rank.peak_bytes), rank.peak_phase,
+                    phases_text(rank, model.phases(plan, rank.stage, rank.tensor)));
+    text += terms_text(rank);
   }
   return text + host_line(plan);
 }
@@ -225,29 +173,13 @@ std::string updates_text(const Plan& plan) {
                                            : "of a bucket start as soon as it is reduced");
 }
 
-// What such predictions were off by in published runs, or in the cluster's own: low to high.
-std::string ranges_text(const Plan& plan, const SearchResult& result) {
-  if (!result.best_priced) return "";
-  const PricedLayout& priced = *result.best_priced;
-  const Range memory = memory_range(plan.job, priced.choice, priced.memory);
-  std::string text =
-      fmt::format("ranges   {}: {} to {} at the peak", name_of(result.fit),
-                  human_bytes(std::llround(memory.low)), human_bytes(std::llround(memory.high)));
-  if (priced.time.step_s > 0) {
-    const Range time = time_range(plan.job, priced.choice, priced.time);
-    text += fmt::format(", {} to {} a step", human_time(time.low), human_time(time.high));
-  }
-  return text + "; nine of ten measured runs lay within such ranges\n";
-}
-
-std::string verdicts_text(const SearchResult& result, bool explain) {
+std::string verdicts_text(const SearchResult& result, size_t most) {
   std::string text =
       fmt::format("layouts  {} priced in {}, by (tensor, pipeline)\n",
                   with_commas(result.effort.evaluations), human_time(result.effort.total_seconds));
-  size_t shown = 0;
-  for (const FamilyVerdict& verdict : result.families) {
-    if (!explain && shown == kVerdictsShown) break;
-    ++shown;
+  const size_t shown = std::min(most, result.families.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const FamilyVerdict& verdict = result.families[i];
     text += fmt::format("  {:<9} t {:<3} p {:<3} {}: {}\n", name_of(verdict.outcome),
                         verdict.tensor, verdict.pipeline, verdict.sharding, verdict.reason);
   }
@@ -280,40 +212,56 @@ std::string others_text(const SearchResult& result, int64_t top) {
   return text.empty() ? text : fmt::format("next best, by predicted tokens/s\n{}", text);
 }
 
+size_t lines_of(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// One line for each choice; of more than `most` the first ones, and how many more there are.
+std::string why_text(const Plan& plan, size_t most) {
+  std::string text;
+  const std::vector<std::string>& reasons = plan.reasons;
+  const size_t shown = reasons.size() <= most ? reasons.size() : most - 1;
+  for (size_t i = 0; i < shown; ++i) {
+    text += fmt::format("{}{}\n", i == 0 ? "why      " : "         ", reasons[i]);
+  }
+  if (shown < reasons.size()) {
+    text += fmt::format("         {} more: --explain\n", reasons.size() - shown);
+  }
+  return text;
+}
+
+std::string engine_text(const Plan& plan) {
+  std::string text;
+  for (const std::string& lack : lacks_of_engine(plan)) {
+    text += fmt::format("{}{}\n", text.empty() ? "engine   lacks " : "               ", lack);
+  }
+  return text;
+}
+
+std::string explained_text(const Plan& plan, const SearchResult& result,
+                           const ReportOptions& options) {
+  const Degrees& degrees = plan.degrees;
+  return fmt::format("SMP      counts dp {} = world / pp, rdp {} = our data degree\n",
+                     degrees.data() * degrees.tensor * degrees.context, degrees.data()) +
+         engine_text(plan) + why_text(plan, plan.reasons.size()) +
+         fmt::format("\n{}{}\n{}{}", memory_text(plan, options.columns),
+                     rule_line(plan, parameter_count(plan.job.model)), time_text(plan),
+                     updates_text(plan)) +
+         search_text(result) + verdicts_text(result, result.families.size());
+}
+
 }  // namespace
 
 std::string report_text(const SearchResult& result, const ReportOptions& options) {
   const Plan& plan = std::get<Plan>(result.best);
-  const ClusterSpec& cluster = plan.job.cluster;
-  const TrainingSpec& training = plan.job.training;
-  const Degrees& degrees = plan.degrees;
-  const int64_t parameters = parameter_count(plan.job.model);
-  std::string text = fmt::format(
-      "{}: {} parameters, {} rank{} ({} host{} x {}, {})\n\n", plan.job.name,
-      with_commas(parameters), with_commas(degrees.world()), degrees.world() == 1 ? "" : "s",
-      cluster.hosts, cluster.hosts == 1 ? "" : "s", cluster.processes_per_host,
-      cluster.accelerator.empty() ? std::string(name_of(cluster.device)) : cluster.accelerator);
-  text += fmt::format("layout   {}\n", layout_line(plan));
-  if (degrees.pipeline > 1) {
-    text += fmt::format("         {}; the busiest stage computes {:.1f} % more than the average\n",
-                        layers_of_stages(plan), (stage_balance(plan) - 1) * 100);
+  std::string text = summary_text(result);
+  if (options.explain) {
+    text += explained_text(plan, result, options);
+  } else {
+    text += why_text(plan, kReportLines - lines_of(text) - 1);
+    text +=
+        "more     --explain: memory term by term, where the step's time goes, every layout tried\n";
   }
-  text += fmt::format("         SMP counts dp {} = world / pp, rdp {} = our data degree\n",
-                      degrees.data() * degrees.tensor * degrees.context, degrees.data());
-  text += fmt::format("batch    {}  (limit {})\n",
-                      batch_equation({*training.micro_batch, *training.microbatches},
-                                     degrees.data(), training.sequence_length),
-                      with_commas(training.max_tokens_per_batch));
-  text += data_line(plan);
-  for (size_t i = 0; i < plan.reasons.size(); ++i) {
-    text += fmt::format("{}{}\n", i == 0 ? "why      " : "         ", plan.reasons[i]);
-  }
-  text += fmt::format("\n{}{}\n{}\n", memory_text(plan, options.explain, options.columns),
-                      rule_line(plan, parameters), time_text(plan));
-  if (options.explain) text += updates_text(plan);
-  text += ranges_text(plan, result);
-  text += search_text(result, options.explain);
-  text += verdicts_text(result, options.explain);
   text += others_text(result, options.top);
   text += pareto_text(result);
   return text;
@@ -327,7 +275,11 @@ std::string infeasible_text(const SearchResult& result, const ReportOptions& opt
   if (infeasible.changes.empty()) {
     text += "  no single key does: pins, memory, hosts and the token limit were each tried alone\n";
   }
-  return text + verdicts_text(result, options.explain);
+  // The head of the verdicts, and that there are more.
+  const size_t used = lines_of(text) + 2;
+  return text + verdicts_text(result, options.explain       ? result.families.size()
+                                      : used < kReportLines ? kReportLines - used
+                                                            : 0);
 }
 
 }  // namespace smp

@@ -6,6 +6,7 @@
 
 #include "html.h"
 #include "rank_classes.h"
+#include "report_summary.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
 #include "smp/planner/legality.h"
@@ -92,18 +93,6 @@ std::string timeline_section(const Plan& plan) {
          fmt::format("<p>{}{} in all; bubble of the step {:.1f} %</p>\n", part,
                      human_time(static_cast<double>(span_ns) * 1e-9),
                      static_cast<double>(plan.predictions.bubble_ppm) / 1e4);
-}
-
-double peak_flops_per_s(const Plan& plan) {
-  const ClusterSpec& cluster = plan.job.cluster;
-  switch (*plan.job.training.precision) {
-    case Precision::kFp32: return cluster.fp32_flops_per_s;
-    case Precision::kFp64: return cluster.fp32_flops_per_s / 2;
-    case Precision::kBf16:
-    case Precision::kFp16: return cluster.half_flops_per_s;
-    case Precision::kFp8: return cluster.fp8_flops_per_s;
-  }
-  return 0;
 }
 
 std::string time_section(const Plan& plan, const PricedLayout& priced) {

@@ -146,11 +146,10 @@ void add_search(OrderedJson& json, const SearchResult& result) {
   }
   json["pareto"] = OrderedJson::array();
   for (const PricedLayout& point : result.pareto) json["pareto"].push_back(priced_json(point));
-  json["search"] = {{"evaluations", result.effort.evaluations},
-                    {"bounds", result.effort.bounds},
-                    {"exact", result.effort.exact},
-                    {"seconds", result.effort.seconds},
-                    {"total_seconds", result.effort.total_seconds}};
+  json["search"] = {
+      {"evaluations", result.effort.evaluations}, {"bounds", result.effort.bounds},
+      {"simulated", result.effort.simulated},     {"exact", result.effort.exact},
+      {"seconds", result.effort.seconds},         {"total_seconds", result.effort.total_seconds}};
 }
 
 }  // namespace

@@ -10,20 +10,6 @@ namespace {
 
 std::string bytes(double count) { return human_bytes(static_cast<int64_t>(count + 0.5)); }
 
-std::string binding_text(const Bottleneck& binding) {
-  std::string text = fmt::format("binds    memory: {} {}", name_of(binding.memory_term),
-                                 bytes(binding.memory_term_bytes));
-  text += binding.allowed_bytes > 0
-              ? fmt::format(", of {} at the peak and {} allowed\n", bytes(binding.peak_bytes),
-                            bytes(binding.allowed_bytes))
-              : fmt::format(", of {} at the peak\n", bytes(binding.peak_bytes));
-  if (binding.step_s > 0) {
-    text += fmt::format("         time: {} {}, of {} a step\n", name_of(binding.time_part),
-                        human_time(binding.time_part_s), human_time(binding.step_s));
-  }
-  return text;
-}
-
 std::string purchases_text(const std::vector<Purchase>& purchases) {
   std::string text;
   for (const Purchase& purchase : purchases) {
@@ -45,7 +31,7 @@ std::string difference_text(const StrategyDifference& difference, Strategy strat
   if (difference.seconds_per_token > 0 && difference.winner_seconds_per_token > 0) {
     const double ratio = difference.seconds_per_token / difference.winner_seconds_per_token;
     text +=
-        fmt::format("         {} tokens/s by the closed form, {} has {}: {:.1f} % {}\n",
+        fmt::format("         {} tokens/s, {} has {}: {:.1f} % {}\n",
                     human_count(1 / difference.seconds_per_token), name_of(strategy),
                     human_count(1 / difference.winner_seconds_per_token),
                     100 * (ratio > 1 ? ratio - 1 : 1 / ratio - 1), ratio > 1 ? "faster" : "slower");
@@ -58,10 +44,8 @@ std::string difference_text(const StrategyDifference& difference, Strategy strat
 
 }  // namespace
 
-std::string search_text(const SearchResult& result, bool explain) {
-  std::string text;
-  if (result.binding) text += binding_text(*result.binding);
-  if (explain) text += purchases_text(result.purchases);
+std::string search_text(const SearchResult& result) {
+  std::string text = purchases_text(result.purchases);
   if (result.difference) {
     text += "against  " + difference_text(*result.difference, result.strategy);
   } else if (result.binding) {

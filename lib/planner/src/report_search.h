@@ -7,8 +7,8 @@
 // What the search adds to the report. Pure.
 namespace smp {
 
-// What binds the winner, what more of something would buy, where the other strategy differs.
-std::string search_text(const SearchResult& result, bool explain);
+// What more of something would buy, and where the other strategy differs.
+std::string search_text(const SearchResult& result);
 // The front of time and memory, where it was asked for.
 std::string pareto_text(const SearchResult& result);
 

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/operators.h"
+#include "smp/plan/parameter_counts.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/units.h"
 
@@ -12,6 +16,23 @@ namespace {
 
 std::string accelerator_name(const ClusterSpec& cluster) {
   return cluster.accelerator.empty() ? "the accelerator" : cluster.accelerator;
+}
+
+// Forward and backward. Of a list each matrix is applied as often as its output has places.
+double flops_of_token(const JobSpec& job) {
+  if (!is_list(job.model)) return 6 * static_cast<double>(parameter_count(job.model));
+  SampleShape shape = input_of(job.model);
+  double flops = 0;
+  for (const OperatorSpec& spec : job.model.operators) {
+    const OperatorRules& rules = rules_of(spec.kind);
+    const SampleShape out = rules.output(spec, shape);
+    if (rules.has_matrix) {
+      const ParameterSpec matrix = rules.parameters(spec, shape).front();
+      flops += 6 * static_cast<double>(matrix.cols) * static_cast<double>(elements_of(out));
+    }
+    shape = out;
+  }
+  return std::max(1.0, flops);
 }
 
 void settle_precision(SettledJob& settled) {
@@ -70,6 +91,33 @@ void settle_initialisation(SettledJob& settled) {
   }
 }
 
+// Up to the usual limit of tokens a step takes CPUs minutes: where nobody says how large the batch
+// is, it is as large as their matmuls do in seconds.
+void settle_batch(SettledJob& settled) {
+  constexpr double kStepS = 5;
+  constexpr int64_t kUsualLimit = TrainingSpec{}.max_tokens_per_batch;
+  TrainingSpec& training = settled.job.training;
+  const ClusterSpec& cluster = settled.job.cluster;
+  const bool said = training.global_batch || training.micro_batch || training.microbatches ||
+                    training.batch_ramp_start > 0 || training.max_tokens_per_batch != kUsualLimit;
+  if (cluster.device != DeviceKind::kCpu || cluster.fp32_flops_per_s <= 0 || said) return;
+  const double rate = cluster.fp32_flops_per_s * cluster.matmul_efficiency *
+                      static_cast<double>(world_size(cluster));
+  const double tokens = kStepS * rate / flops_of_token(settled.job);
+  // A power of two, and a sample for each rank at least.
+  const int64_t least = world_size(cluster) * training.sequence_length;
+  int64_t limit = 1;
+  while (limit < kUsualLimit && 2.0 * static_cast<double>(limit) <= tokens) limit *= 2;
+  limit = std::max(limit, least);
+  if (limit >= kUsualLimit) return;
+  training.max_tokens_per_batch = limit;
+  settled.reasons.push_back(
+      fmt::format("batch of at most {} tokens: about {} of computing a step on these CPUs; "
+                  "training.global_batch or max_tokens_per_batch says another",
+                  with_commas(limit),
+                  human_time(static_cast<double>(limit) * flops_of_token(settled.job) / rate)));
+}
+
 }  // namespace
 
 SettledJob settle(const JobSpec& job, Strategy strategy) {
@@ -82,6 +130,7 @@ SettledJob settle(const JobSpec& job, Strategy strategy) {
   }
   settled.balances_stages = strategy == Strategy::kFastest;
   settle_initialisation(settled);
+  settle_batch(settled);
   return settled;
 }
 

@@ -75,10 +75,9 @@ Plan resolve(const JobSpec& job, const LayoutChoice& choice) {
   parallel.active_microbatches =
       choice.active_microbatches > 0 ? choice.active_microbatches : choice.microbatches;
   parallel.partition = partition_of(choice, block_count(job.model));
-  const bool spread =
-      parallel.placement_strategy == "spread" || parallel.placement_strategy == "TPD";
-  if (choice.spread_placement != spread) {
-    parallel.placement_strategy = choice.spread_placement ? "spread" : "cluster";
+  if (choice.spread_placement != is_spread(parallel.placement_strategy)) {
+    const bool alone = choice.tensor * choice.context == 1;
+    parallel.placement_strategy = !choice.spread_placement ? "cluster" : alone ? "spread" : "PDT";
   }
   if (!parallel.profile) parallel.profile = Profile::kSmp;
   if (!parallel.delayed_parameter_initialization) {
@@ -117,7 +116,7 @@ std::optional<LayoutChoice> layout_choice_of(const Plan& plan) {
   if (choice.active_microbatches >= choice.microbatches) choice.active_microbatches = 0;
 
   const std::string& placement = parallel.placement_strategy;
-  choice.spread_placement = placement == "spread" || placement == "TPD";
+  choice.spread_placement = is_spread(placement);
   if (!choice.spread_placement && placement != "cluster" && placement != "DPT") return std::nullopt;
   if (!take_partition(parallel.partition, block_count(plan.job.model), choice)) return std::nullopt;
   return choice;

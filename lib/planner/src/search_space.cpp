@@ -19,9 +19,12 @@ namespace {
 
 Profile profile_of(const JobSpec& job) { return job.parallel.profile.value_or(Profile::kSmp); }
 
-// Sequences are shared by several ranks only where each keeps this many tokens: below it the
-// messages of context parallelism cost more than the matmuls that they split.
-constexpr int64_t kLeastContextTokens = 4096;
+// Sequences are shared by several ranks only where each keeps this many tokens. Below the usual
+// number the messages of context parallelism mostly cost more than the matmuls that they split.
+constexpr int64_t kLeastContextTokens = 1024;
+constexpr int64_t kUsualContextTokens = 4096;
+// More tokens a microbatch mostly cost memory alone.
+constexpr int64_t kUsualMicrobatchTokens = 65536;
 
 // More chunks of a stage than this only add messages.
 constexpr int64_t kMostVirtualStages = 12;
@@ -128,9 +131,7 @@ SearchSpace::SearchSpace(const SettledJob& settled)
       {PipelineKind::kSimple, [](ParallelSpec& p) { p.pipeline = PipelineKind::kSimple; }},
   };
   for (const auto& [kind, change] : schedules) {
-    // All forward, then all backward is never faster than 1F1B and holds more: only when asked for.
-    const bool open =
-        kind != PipelineKind::kSimple && allowed(reach.schedules, kind) && engine_runs(change);
+    const bool open = allowed(reach.schedules, kind) && engine_runs(change);
     if (parallel.pipeline ? *parallel.pipeline == kind : open) schedules_.push_back(kind);
   }
   const std::pair<Recompute, Change> recomputes[] = {
@@ -174,7 +175,12 @@ SearchSpace::SearchSpace(const SettledJob& settled)
   }
   sequence_parallel_open_ = !parallel.sequence_parallel && reach.sequence_parallel &&
                             engine_runs([](ParallelSpec& p) { p.sequence_parallel = true; });
-  spread_open_ = parallel.placement_strategy == "cluster" && cluster.hosts > 1 && !engine_;
+  // Of other frameworks stages lie apart as it is.
+  const Profile profile = profile_of(job_);
+  const bool is_ours =
+      profile == Profile::kSmp || profile == Profile::kSmpV1 || profile == Profile::kSmpV2;
+  spread_open_ =
+      parallel.placement_strategy == "cluster" && cluster.hosts > 1 && !engine_ && is_ours;
   open_splits();
 }
 
@@ -272,7 +278,9 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(const Split& spl
     for (int64_t v = is_virtual ? 2 : 1; v <= most; ++v) {
       // zb_v cuts a stage's layers in two by itself.
       const int64_t chunks = kind == PipelineKind::kZbV ? 2 : v;
-      if (!deals_to_chunks_ && blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
+      const bool deals = deals_to_chunks_ || (balances_ && profile_of(job_) == Profile::kSmp);
+      if (!deals && blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
+      if (blocks < split.pipeline * chunks) continue;
       if (!parallel.partition.empty() && entries != split.pipeline &&
           entries != split.pipeline * chunks) {
         continue;
@@ -304,8 +312,10 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
   for (const int64_t z : divisors(split.data)) {
     if (!open_to(pinned, z)) continue;
     for (const Sharding kind : kinds_) {
-      // Asked for, where there is nobody to share with.
-      const bool alone = split.data == 1 && kinds_.size() == 1;
+      // Asked for, or to be offloaded, where there is nobody to share with.
+      const bool alone =
+          split.data == 1 &&
+          (kinds_.size() == 1 || (kind == Sharding::kParameters && offers_parameters()));
       if (kind == Sharding::kNone ? z > 1 : z == 1 && !alone) continue;
       if (!reach.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {
         continue;
@@ -314,6 +324,23 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
     }
   }
   return open;
+}
+
+bool SearchSpace::is_rare(const LayoutChoice& choice) const {
+  const ParallelSpec& parallel = job_.parallel;
+  const int64_t tokens = job_.training.sequence_length / choice.context;
+  const int64_t chunks = int64_t{choice.pipeline} * choice.virtual_stages;
+  const bool context = choice.context > 1 && !parallel.context_parallel_degree;
+  return (choice.schedule == PipelineKind::kSimple && choice.pipeline > 1 && !parallel.pipeline) ||
+         (context && tokens < kUsualContextTokens) ||
+         (choice.spread_placement && choice.tensor * choice.context > 1 && spread_open_) ||
+         (choice.micro_batch * tokens > kUsualMicrobatchTokens && !job_.training.micro_batch) ||
+         (!deals_to_chunks_ && choice.virtual_stages > 1 && block_count(job_.model) % chunks != 0);
+}
+
+bool SearchSpace::offers_parameters() const {
+  return std::any_of(offloads_.begin(), offloads_.end(),
+                     [](const Offload& offload) { return offload.parameters; });
 }
 
 // Whole ones first: what costs no time, known or unknown, is not worth splitting.
@@ -328,12 +355,8 @@ std::vector<bool> SearchSpace::sequence_parallel(const Split& split) const {
 std::vector<bool> SearchSpace::spread_placement(const Split& split) const {
   // Tensor and context peers belong together; stages may lie apart to keep data-parallel peers
   // close.
-  if (spread_open_ && split.pipeline > 1 && split.tensor == 1 && split.context == 1 &&
-      split.data > 1) {
-    return {false, true};
-  }
-  const std::string& placement = job_.parallel.placement_strategy;
-  return {placement == "spread" || placement == "TPD"};
+  if (spread_open_ && split.pipeline > 1 && split.data > 1) return {false, true};
+  return {is_spread(job_.parallel.placement_strategy)};
 }
 
 LayoutChoice SearchSpace::first_choice(const Split& split, const BatchShape& batch) const {

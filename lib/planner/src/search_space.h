@@ -54,6 +54,11 @@ class SearchSpace {
   // Sets both, and the ends of the partition that the closed form is to know.
   void set_schedule(const Split& split, const ScheduleChoice& schedule, LayoutChoice& choice) const;
 
+  // What is the fastest in few jobs, and so is tried last: all forward, then all backward; few
+  // tokens a context rank; many a microbatch; stages apart with several ranks a layer; chunks of
+  // unequal size.
+  bool is_rare(const LayoutChoice& choice) const;
+
   std::vector<bool> sequence_parallel(const Split& split) const;
   std::vector<bool> spread_placement(const Split& split) const;
   const std::vector<Recompute>& recomputes() const { return recomputes_; }
@@ -68,6 +73,7 @@ class SearchSpace {
 
  private:
   bool engine_runs(void (*change)(ParallelSpec&)) const;
+  bool offers_parameters() const;
   void open_splits();
   Split::Ends ends_of(const Split& split, PipelineKind kind) const;
 

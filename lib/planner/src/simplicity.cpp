@@ -32,13 +32,13 @@ int recompute_points(const LayoutChoice& choice) {
   return choice.recompute_layers < 0 ? 2 : 3;
 }
 
-bool better(const Candidate& a, const Candidate& b) {
+}  // namespace
+
+bool is_better(const Candidate& a, const Candidate& b) {
   if (a.seconds_per_token != b.seconds_per_token) return a.seconds_per_token < b.seconds_per_token;
   if (a.choice.sequence_parallel != b.choice.sequence_parallel) return b.choice.sequence_parallel;
   return a.peak_bytes < b.peak_bytes;
 }
-
-}  // namespace
 
 int complexity(const LayoutChoice& choice) {
   int points =
@@ -61,11 +61,11 @@ void Staircase::offer(const Candidate& candidate) {
   const auto after =
       std::upper_bound(steps_.begin(), steps_.end(), step,
                        [](const Step& a, const Step& b) { return a.complexity < b.complexity; });
-  if (after != steps_.begin() && !better(candidate, (after - 1)->candidate)) return;
+  if (after != steps_.begin() && !is_better(candidate, (after - 1)->candidate)) return;
   auto first = after;
   if (first != steps_.begin() && (first - 1)->complexity == step.complexity) --first;
   auto last = after;
-  while (last != steps_.end() && !better(last->candidate, candidate)) ++last;
+  while (last != steps_.end() && !is_better(last->candidate, candidate)) ++last;
   const auto place = steps_.erase(first, last);
   steps_.insert(place, step);
 }

@@ -17,6 +17,9 @@ inline constexpr double kNoise = 1.03;
 // offloading activations 6, optimizer 8, parameters 10; uneven stages 3; spread placement 2.
 int complexity(const LayoutChoice& choice);
 
+// Whether `a` is faster, or as fast and takes less: whole sequences, then memory.
+bool is_better(const Candidate& a, const Candidate& b);
+
 // What is faster than everything simpler: candidates by ascending complexity and descending time.
 class Staircase {
  public:

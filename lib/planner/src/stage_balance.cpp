@@ -10,6 +10,7 @@
 #include "smp/planner/layer_seconds.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/predict.h"
+#include "smp/planner/time_model.h"
 #include "stage_seconds.h"
 
 namespace smp {
@@ -68,6 +69,15 @@ std::optional<Plan> within_memory(Plan plan, const std::vector<int64_t>& partiti
     plan.job.parallel.partition = balanced_partition(weights, parts, most);
   }
   return std::nullopt;
+}
+
+// Whether stages other than those of the choice may be found.
+bool may_deal(const SettledJob& settled) {
+  const PartitionMethod method =
+      read_partition_method(settled.job.parallel.partition_method).method;
+  return method == PartitionMethod::kAuto ||
+         (method == PartitionMethod::kUnsaid && settled.job.parallel.partition.empty() &&
+          settled.balances_stages);
 }
 
 // The slowest chunk as fast as possible; and where a stage has several, the slowest stage.
@@ -149,9 +159,13 @@ std::string deal_blocks(const SettledJob& settled, const LayoutChoice& choice, P
   const PartitionReading reading = read_partition_method(settled.job.parallel.partition_method);
   std::vector<int64_t>& partition = plan.job.parallel.partition;
   plan.job.parallel.partition_method.clear();
-  const bool by_hand = !settled.job.parallel.partition.empty();
   if (shape.stages > 1) {
     if (auto given = given_partition(settled.job, shape); !given.empty()) partition = given;
+  }
+  // Chunks of unequal size are written one by one.
+  const int64_t blocks = block_count(plan.job.model);
+  if (shape.stages > 1 && shape.chunks() > 1 && blocks % (shape.stages * shape.chunks()) != 0) {
+    partition = blocks_per_chunk(shape, blocks, partition);
   }
   plan.predictions = predict(plan);
   if (shape.stages == 1) return "";
@@ -162,15 +176,12 @@ std::string deal_blocks(const SettledJob& settled, const LayoutChoice& choice, P
     return fmt::format("{}: as many each of those that match '{}'", layers_of_stages(plan),
                        reading.pattern);
   }
+  if (!may_deal(settled)) return "";
   const bool asked = reading.method == PartitionMethod::kAuto;
-  const bool may =
-      reading.method == PartitionMethod::kUnsaid && !by_hand && settled.balances_stages;
-  if (!asked && !may) return "";
 
   const double least = asked ? 1 : 1 - kLeastGain;
   const bool fits = keeps_memory(plan);
   const PartitionWeights weights = seconds_of_chunks(settled.job, choice);
-  const int64_t blocks = block_count(plan.job.model);
   const double now = heaviest(weights, shape, blocks_per_chunk(shape, blocks, partition));
   std::optional<Plan> best;
   for (const std::vector<int64_t>& found : balanced_partitions(weights, shape)) {
@@ -190,6 +201,29 @@ std::string deal_blocks(const SettledJob& settled, const LayoutChoice& choice, P
   return fits ? fmt::format("{}: a step is {:.1f} % shorter than with {}", layers_of_stages(plan),
                             (1 - after / before) * 100, own)
               : fmt::format("{}: {} would not fit in memory", layers_of_stages(plan), own);
+}
+
+double simulated_step_s(const SettledJob& settled, const LayoutChoice& choice) {
+  Plan plan = resolve(settled.job, choice);
+  const ScheduleShape shape = schedule_shape(plan);
+  std::vector<int64_t>& partition = plan.job.parallel.partition;
+  plan.job.parallel.partition_method.clear();
+  if (shape.stages > 1) {
+    if (auto given = given_partition(settled.job, shape); !given.empty()) partition = given;
+  }
+  const TimeModel model(plan);
+  int64_t least_ns = model.predict(plan).step_ns;
+  if (shape.stages > 1 && may_deal(settled)) {
+    const PartitionWeights weights = seconds_of_chunks(settled.job, choice);
+    const int64_t blocks = block_count(plan.job.model);
+    const double now = heaviest(weights, shape, blocks_per_chunk(shape, blocks, partition));
+    for (std::vector<int64_t>& found : balanced_partitions(weights, shape)) {
+      if (heaviest(weights, shape, blocks_per_chunk(shape, blocks, found)) > now) continue;
+      partition = std::move(found);
+      least_ns = std::min(least_ns, model.predict(plan).step_ns);
+    }
+  }
+  return static_cast<double>(least_ns) * 1e-9;
 }
 
 std::string layers_of_stages(const Plan& plan) {

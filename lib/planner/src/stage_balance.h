@@ -35,6 +35,10 @@ std::vector<int64_t> blocks_of_stages(const ScheduleShape& shape,
 // reason, for people; empty where the choice's own partition stands.
 std::string deal_blocks(const SettledJob& settled, const LayoutChoice& choice, Plan& plan);
 
+// Seconds of a step by simulating its very schedule, with the fastest of the partitions that
+// deal_blocks() tries; memory aside, so that no plan of the choice takes less.
+double simulated_step_s(const SettledJob& settled, const LayoutChoice& choice);
+
 // "stages of 13, 2 x 12, 11 layers": of the plan's partition, in the order of the model.
 std::string layers_of_stages(const Plan& plan);
 

@@ -103,6 +103,8 @@ TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const
   const double bubble = std::max(0.0, pipeline - m * busiest->both());
   time.seconds[index_of(TimePart::kBubble)] = bubble;
   time.bubble_share = pipeline > 0 ? bubble / pipeline : 0;
+  time.least_bubble_s =
+      std::clamp(least_pipeline_seconds(shape) - m * busiest->both(), 0.0, bubble);
 
   const StepMessages after =
       step_messages(job, choice, stage_parameters(job, choice, bytes, fullest), busiest->forward,

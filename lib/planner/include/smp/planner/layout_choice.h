@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "smp/plan/job_spec.h"
 
@@ -27,7 +28,9 @@ struct LayoutChoice {
   bool offload_activations = false;
   bool offload_optimizer = false;
   bool offload_parameters = false;
-  bool spread_placement = false;  // "TPD": data-parallel peers side by side
+  // Stages lie apart and data-parallel peers side by side, behind their tensor and context peers:
+  // "PDT", or of one rank a layer "spread" (TPD). Where the job asks for TPD, as that says.
+  bool spread_placement = false;
   int32_t micro_batch = 1;
   int32_t microbatches = 1;
   int32_t active_microbatches = 0;  // 0 = the schedule's own count
@@ -40,6 +43,9 @@ struct LayoutChoice {
   int64_t world() const { return data() * pipeline * tensor * context; }
   bool operator==(const LayoutChoice&) const = default;
 };
+
+// Whether a placement_strategy is one that `spread_placement` says.
+bool is_spread(std::string_view placement);
 
 // Blocks of stage `stage` under the choice (of `layers` in all).
 int64_t stage_layers(const LayoutChoice& choice, int64_t layers, int64_t stage);

@@ -100,9 +100,17 @@ struct StrategyDifference {
   std::vector<std::string> differences;  // "tensor 2 instead of 1", ...
 };
 
+// The best layout that was not taken.
+struct RunnerUp {
+  std::string layout;
+  double seconds_per_token = 0;  // 0 = the cluster names no rates
+  double peak_bytes = 0;
+};
+
 struct SearchEffort {
   int64_t evaluations = 0;   // complete layouts whose memory and step time were both priced
   int64_t bounds = 0;        // sets of layouts of which a bound was priced instead
+  int64_t simulated = 0;     // schedules that were simulated, their memory not walked
   int64_t exact = 0;         // plans that were walked and simulated
   double seconds = 0;        // of the search in closed form
   double total_seconds = 0;  // exact prices and reasons included
@@ -113,6 +121,7 @@ struct SearchResult {
   std::variant<Plan, Infeasible> best;
   std::optional<PricedLayout> best_priced;  // terms and parts in closed form, sums exact
   Fit fit = Fit::kNo;                       // of the best; kTight when nothing fits with a margin
+  std::optional<RunnerUp> runner_up;        // nothing when no other was priced that fits
   std::vector<Plan> others;                 // that fit as well, one for each family, fastest first
   std::vector<FamilyVerdict> families;
   std::vector<PricedLayout> pareto;  // ascending time per token, descending peak

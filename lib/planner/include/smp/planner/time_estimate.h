@@ -35,8 +35,9 @@ std::string_view name_of(TimePart part);
 struct TimeEstimate {
   std::array<double, kTimeParts> seconds{};
   double step_s = 0;
-  double bubble_share = 0;  // of the pipeline's time
-  double model_flops = 0;   // of one step over all ranks, without recompute
+  double bubble_share = 0;    // of the pipeline's time
+  double least_bubble_s = 0;  // no schedule of the layout's kind waits less
+  double model_flops = 0;     // of one step over all ranks, without recompute
 
   double operator[](TimePart part) const { return seconds[static_cast<size_t>(part)]; }
 };

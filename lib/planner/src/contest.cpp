@@ -1,0 +1,148 @@
+#include "contest.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "fastest.h"
+#include "simplicity.h"
+#include "smp/plan/check.h"
+#include "stage_balance.h"
+
+namespace smp {
+namespace {
+
+// Layouts of one form are off their closed forms alike, within this.
+constexpr double kAlike = 0.93;
+
+// What a search may cost, whatever the job.
+constexpr size_t kMostSimulated = 256;
+constexpr size_t kMostRefused = 48;
+
+}  // namespace
+
+Contest::Contest(const SettledJob& settled, Pricer& pricer,
+                 const std::vector<Candidate>& contenders)
+    : settled_(settled),
+      pricer_(pricer),
+      contenders_(contenders),
+      best_(std::numeric_limits<double>::infinity()) {}
+
+Contest::Form Contest::form_of(const LayoutChoice& choice) {
+  return {choice.pipeline,        choice.schedule,
+          choice.virtual_stages,  choice.first_stage_layers == 0 && choice.last_stage_layers == 0,
+          choice.tensor,          choice.microbatches,
+          choice.spread_placement};
+}
+
+double Contest::expected(const Candidate& candidate) const {
+  const auto ratio = ratios_.find(form_of(candidate.choice));
+  return candidate.seconds_per_token * (ratio == ratios_.end() ? 1 : ratio->second);
+}
+
+bool Contest::may_win(const Candidate& candidate) const {
+  double least = candidate.least_seconds_per_token;
+  if (candidate.choice.pipeline > 1) {
+    const auto ratio = ratios_.find(form_of(candidate.choice));
+    least =
+        std::max(least, candidate.seconds_per_token *
+                            (ratio == ratios_.end() ? 1 / kOverestimate : kAlike * ratio->second));
+  }
+  return least < (1 - kLeftOut) * best_;
+}
+
+// As full as one of its kind that was.
+bool Contest::is_refused(const Candidate& candidate) const {
+  const LayoutChoice& own = candidate.choice;
+  return std::any_of(refused_.begin(), refused_.end(), [&](const Candidate& refused) {
+    LayoutChoice like = refused.choice;
+    like.microbatches = own.microbatches;
+    like.shard = own.shard;
+    like.replica = own.replica;
+    like.sharding = own.sharding;
+    return like == own && candidate.peak_bytes >= refused.peak_bytes;
+  });
+}
+
+double Contest::simulate(const Candidate& candidate) {
+  if (candidate.choice.pipeline == 1) return candidate.seconds_per_token;
+  ++simulated_;
+  ++pricer_.effort().simulated;
+  const double step_s = simulated_step_s(settled_, candidate.choice);
+  const double ratio = candidate.step_s > 0 ? step_s / candidate.step_s : 1;
+  ratios_[form_of(candidate.choice)] = ratio;
+  return candidate.seconds_per_token * ratio;
+}
+
+const ExactLayout* Contest::price(const Candidate& candidate) {
+  const auto known = std::find_if(priced_.begin(), priced_.end(), [&](const ExactLayout& layout) {
+    return layout.candidate.choice == candidate.choice;
+  });
+  if (known != priced_.end()) return &*known;
+  std::optional<ExactLayout> exact = price_exactly(settled_, pricer_, candidate.choice);
+  if (!exact) {
+    refused_.push_back(candidate);
+    return nullptr;
+  }
+  best_ = std::min(best_, exact->candidate.seconds_per_token);
+  priced_.push_back(std::move(*exact));
+  return &priced_.back();
+}
+
+bool Contest::run() {
+  std::vector<const Candidate*> left;
+  for (const Candidate& candidate : contenders_) left.push_back(&candidate);
+  while (!left.empty() && simulated_ < kMostSimulated && refused_.size() < kMostRefused) {
+    const auto next = std::min_element(
+        left.begin(), left.end(),
+        [this](const Candidate* a, const Candidate* b) { return expected(*a) < expected(*b); });
+    const Candidate& candidate = **next;
+    left.erase(next);
+    if (!may_win(candidate) || is_refused(candidate)) continue;
+    if (simulate(candidate) >= (1 - kLeftOut) * best_) continue;
+    if (price(candidate) == nullptr) continue;
+    std::erase_if(left, [this](const Candidate* other) { return !may_win(*other); });
+  }
+  return !priced_.empty();
+}
+
+size_t Contest::fastest() const {
+  const auto least = std::min_element(
+      priced_.begin(), priced_.end(), [](const ExactLayout& a, const ExactLayout& b) {
+        return a.candidate.seconds_per_token < b.candidate.seconds_per_token;
+      });
+  return static_cast<size_t>(least - priced_.begin());
+}
+
+ExactLayout Contest::take_winner() {
+  SMP_CHECK(!priced_.empty());
+  const double limit = kNoise * best_;
+  const int most = complexity(priced_[fastest()].candidate.choice);
+  std::map<int, const Candidate*> levels;  // the best of each that is simpler
+  for (const Candidate& candidate : contenders_) {
+    const int level = complexity(candidate.choice);
+    if (level >= most || expected(candidate) > limit) continue;
+    const Candidate*& kept = levels[level];
+    if (kept == nullptr || is_better(candidate, *kept)) kept = &candidate;
+  }
+  LayoutChoice winner = priced_[fastest()].candidate.choice;
+  for (const auto& [level, candidate] : levels) {
+    if (simulated_ >= kMostSimulated || refused_.size() >= kMostRefused) break;
+    if (best_ > 0 && simulate(*candidate) > limit) continue;
+    const ExactLayout* exact = price(*candidate);
+    if (exact == nullptr || exact->candidate.seconds_per_token > limit) continue;
+    winner = candidate->choice;
+    break;
+  }
+  std::stable_sort(priced_.begin(), priced_.end(), [](const ExactLayout& a, const ExactLayout& b) {
+    return a.candidate.seconds_per_token < b.candidate.seconds_per_token;
+  });
+  const auto own = std::find_if(priced_.begin(), priced_.end(), [&](const ExactLayout& layout) {
+    return layout.candidate.choice == winner;
+  });
+  ExactLayout taken = std::move(*own);
+  priced_.erase(own);
+  return taken;
+}
+
+}  // namespace smp

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "exact.h"
+#include "pricer.h"
+#include "resolve.h"
+
+namespace smp {
+
+// The exact tier of the strategy fastest. Layouts that the closed form says are near the best are
+// simulated, the most promising first, until none of those left can be faster than the best by more
+// than kLeftOut. How far the simulation was above the closed form in one layout says what to expect
+// of others of its form, and so which comes next; it decides over none. One thread.
+class Contest {
+ public:
+  // `contenders`: all layouts that fit, by ascending time. All three must outlive it.
+  Contest(const SettledJob& settled, Pricer& pricer, const std::vector<Candidate>& contenders);
+
+  size_t simulations() const { return simulated_; }
+  size_t refusals() const { return refused_.size(); }
+  // False when nothing fits by its exact price.
+  bool run();
+  // Seconds a token of the fastest that was priced; after run().
+  double best() const { return best_; }
+  // Of what takes no more than kNoise times the fastest: the simplest. After run().
+  ExactLayout take_winner();
+  // Everything else that was priced exactly and fits, fastest first; after take_winner().
+  std::vector<ExactLayout> take_others() { return std::move(priced_); }
+
+  // No layout that was left out is faster than the fastest by more than this.
+  static constexpr double kLeftOut = 0.01;
+
+ private:
+  // Layouts whose simulations are off their closed forms alike.
+  using Form = std::tuple<int32_t, PipelineKind, int32_t, bool, int32_t, int32_t, bool>;
+  static Form form_of(const LayoutChoice& choice);
+  double expected(const Candidate& candidate) const;
+  bool is_refused(const Candidate& candidate) const;
+  bool may_win(const Candidate& candidate) const;
+  double simulate(const Candidate& candidate);
+  // Null when it does not fit.
+  const ExactLayout* price(const Candidate& candidate);
+  size_t fastest() const;
+
+  const SettledJob& settled_;
+  Pricer& pricer_;
+  const std::vector<Candidate>& contenders_;
+  std::map<Form, double> ratios_;  // simulated over closed form
+  std::vector<ExactLayout> priced_;
+  double best_;  // seconds a token of the fastest that was priced
+  size_t simulated_ = 0;
+  std::vector<Candidate> refused_;  // beyond their memory by the exact price
+};
+
+}  // namespace smp
