@@ -12,7 +12,6 @@
 #include "resolve.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
-#include "smp/plan/operators.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/time_model.h"
