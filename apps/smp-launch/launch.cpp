@@ -133,6 +133,7 @@ PreparedJob prepare(const LaunchRequest& request) {
 int launch(PreparedJob prepared) {
   // Before the checks: they would call the folder of another one full.
   if (!prepared.run_dir.empty()) {
+    RunLock::await_end(prepared.run_dir);
     const std::string in_use = RunLock::why_not(prepared.run_dir);
     if (!in_use.empty()) throw ConfigError(in_use);
   }

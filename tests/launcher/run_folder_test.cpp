@@ -210,8 +210,14 @@ TEST_CASE("a lock lives while one of the processes does, and goes with them") {
   kill(child, SIGKILL);
   REQUIRE(waitpid(child, nullptr, 0) == child);
   CHECK(RunFolder::why_not_reopen(path) != "");  // the second is still there
-  kill(second, SIGKILL);
-  while (!RunFolder::why_not_reopen(path).empty()) usleep(1000);
+  {
+    const std::jthread ends([&] {
+      usleep(200'000);
+      kill(second, SIGKILL);
+    });
+    RunLock::await_end(path);
+  }
+  CHECK(RunFolder::why_not_reopen(path) == "");
   CHECK(holder_of(path).at("process") == child);  // killed: what it wrote is left
   CHECK(RunFolder::reopen(path).note() == "");
   close(told[0]);

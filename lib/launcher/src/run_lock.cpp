@@ -24,6 +24,7 @@ namespace {
 using std::chrono::seconds;
 
 constexpr seconds kStatusIsWrittenWithin{5};  // once a second, where a file system keeps up
+constexpr seconds kEndsWithin{15};  // ranks that hang inside the kernel are given up after 10
 constexpr size_t kMostLockBytes = 4096;
 
 struct LockHolder {
@@ -138,6 +139,20 @@ bool is_still_named(int file, const std::string& path) {
          open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
 }
 
+struct HeldLock {
+  bool is_held = false;
+  std::optional<LockHolder> holder;
+};
+
+HeldLock look_at_lock(const std::string& folder) {
+  const std::string path = folder + "/" + RunLock::kFile;
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  if (!file.is_open()) return {};
+  struct flock whole = whole_file();
+  if (fcntl(file.number(), F_OFD_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return {};
+  return {true, holder_in(file.number())};
+}
+
 }  // namespace
 
 RunLock::RunLock(const std::string& folder) : path_(folder + "/" + kFile), owner_(getpid()) {
@@ -174,12 +189,20 @@ RunLock::~RunLock() {
 }
 
 std::string RunLock::why_not(const std::string& folder) {
-  const std::string path = folder + "/" + kFile;
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
-  if (!file.is_open()) return "";
-  struct flock whole = whole_file();
-  if (fcntl(file.number(), F_OFD_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return "";
-  return in_use(folder, holder_in(file.number()));
+  const HeldLock lock = look_at_lock(folder);
+  return lock.is_held ? in_use(folder, lock.holder) : "";
+}
+
+void RunLock::await_end(const std::string& folder) {
+  const auto until = std::chrono::steady_clock::now() + kEndsWithin;
+  while (std::chrono::steady_clock::now() < until) {
+    const HeldLock lock = look_at_lock(folder);
+    const auto& holder = lock.holder;
+    const bool is_ending = lock.is_held && holder && holder->boot == boot_of_lock() &&
+                           ticks_at_start_of(holder->process) != holder->process_began;
+    if (!is_ending) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 }  // namespace smp

@@ -28,6 +28,10 @@ class RunLock {
   // wait.
   static std::string why_not(const std::string& folder);
 
+  // Waits for one whose first process was killed, here, while its second one ends the ranks: it is
+  // gone soon.
+  static void await_end(const std::string& folder);
+
   // What to tell of a holder that was taken for gone without a proof; empty: nothing.
   const std::string& note() const { return note_; }
 
