@@ -52,7 +52,8 @@ TEST_CASE("a text that is no comparison is refused with what to write") {
   CHECK(problem("pipeline>simple") ==
         "compares pipeline, which has no order: write pipeline=value");
   CHECK(problem("pipeline=1f1b") ==
-        "is wrong: pipeline must be simple, interleaved, virtual, zb_h1 or zb_v, not '1f1b'");
+        "is wrong: pipeline must be simple, interleaved, virtual, zb_h1 or zb_v, not '1f1b'; 1F1B "
+        "is called 'interleaved' here");
   CHECK(problem("micro_batch=two") == "is wrong: micro_batch must be a whole number, not 'two'");
   CHECK(problem("micro_batch=1|") == "is wrong: micro_batch must be a whole number, not ''");
   CHECK(problem("micro_batch=1 and ") ==
