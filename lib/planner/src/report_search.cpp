@@ -8,8 +8,6 @@
 namespace smp {
 namespace {
 
-std::string bytes(double count) { return human_bytes(static_cast<int64_t>(count + 0.5)); }
-
 std::string purchases_text(const std::vector<Purchase>& purchases) {
   std::string text;
   for (const Purchase& purchase : purchases) {
@@ -64,7 +62,7 @@ std::string pareto_text(const SearchResult& result) {
     text +=
         fmt::format("  {:>10} a step  {:>8} tokens/s  {:>10} a rank", human_time(point.time.step_s),
                     point.seconds_per_token > 0 ? human_count(1 / point.seconds_per_token) : "?",
-                    bytes(point.memory.peak_bytes));
+                    human_bytes(whole_bytes(point.memory.peak_bytes)));
     if (priced) text += fmt::format("  {:.4f} a Mtoken", point.cost_per_token * 1e6);
     text += fmt::format("  {}\n", describe(point.choice));
   }

@@ -18,8 +18,6 @@
 namespace smp {
 namespace {
 
-std::string bytes(double count) { return human_bytes(whole_bytes(count)); }
-
 std::string title_line(const Plan& plan) {
   const ClusterSpec& cluster = plan.job.cluster;
   const int64_t world = plan.degrees.world();
@@ -49,13 +47,13 @@ std::string fit_line(const Plan& plan, const SearchResult& result) {
   const double peak = priced.memory.peak_bytes;
   const Range range = memory_range(plan.job, priced.choice, priced.memory);
   const std::string predicted = fmt::format("{} a rank at its peak ({} to {} in nine of ten runs)",
-                                            bytes(peak), bytes(range.low), bytes(range.high));
+                                            human_bytes(whole_bytes(peak)), human_bytes(whole_bytes(range.low)), human_bytes(whole_bytes(range.high)));
   if (plan.job.cluster.memory_per_process_bytes == 0) {
     return fmt::format("memory   {}; no limit is given\n", predicted);
   }
   const auto allowed = static_cast<double>(allowed_bytes(plan.job.cluster));
   return fmt::format("{:<8} {} of {} allowed: {} ({:.1f} %) to spare\n", name_of(result.fit),
-                     predicted, bytes(allowed), bytes(allowed - peak),
+                     predicted, human_bytes(whole_bytes(allowed)), human_bytes(whole_bytes(allowed - peak)),
                      100 * (allowed - peak) / allowed);
 }
 
@@ -78,7 +76,7 @@ std::string step_line(const Plan& plan, const SearchResult& result) {
 
 std::string binding_line(const Bottleneck& binding) {
   std::string text = fmt::format("binds    memory: {} {} of the peak", name_of(binding.memory_term),
-                                 bytes(binding.memory_term_bytes));
+                                 human_bytes(whole_bytes(binding.memory_term_bytes)));
   if (binding.step_s > 0) {
     text += fmt::format("; time: {} {} of the step", name_of(binding.time_part),
                         human_time(binding.time_part_s));
@@ -97,7 +95,7 @@ std::string next_line(const SearchResult& result) {
           : fmt::format("{:.1f} % {}", 100 * std::abs(ratio > 1 ? ratio - 1 : 1 / ratio - 1),
                         ratio > 1 ? "slower" : "faster, and less simple");
   return fmt::format("next     {}: {} tokens/s, {}, {} a rank\n", next.layout,
-                     human_count(1 / next.seconds_per_token), against, bytes(next.peak_bytes));
+                     human_count(1 / next.seconds_per_token), against, human_bytes(whole_bytes(next.peak_bytes)));
 }
 
 std::string engine_line(const Plan& plan) {
