@@ -46,8 +46,9 @@ std::string summary_of(const Plan& plan, const Json& report, const std::string& 
                       report.at("tokens_per_s").get<double>(), 1e3 * measured_s,
                       predicted_s > 0 ? fmt::format("predicted {:.1f} ms", 1e3 * predicted_s)
                                       : "not predicted: the cluster names no rates");
-  text += fmt::format("  memory   peak of each rank, limit {:.2f} MiB\n",
-                      mib(plan.job.cluster.memory_per_process_bytes));
+  const int64_t limit = plan.job.cluster.memory_per_process_bytes;
+  text += fmt::format("  memory   peak of each rank, {}\n",
+                      limit > 0 ? fmt::format("limit {:.2f} MiB", mib(limit)) : "no limit");
   for (const Json& rank : report.at("ranks")) text += rank_line(rank);
   if (std::filesystem::exists(run_dir + "/weights"))  // not of a run that ended on request
     text += fmt::format("  weights  {}/weights (safetensors + config.json, Hugging Face names)\n",
