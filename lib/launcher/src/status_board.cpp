@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,7 +16,6 @@
 #include <utility>
 
 #include "smp/launcher/log_file.h"
-#include "smp/launcher/plain_file.h"
 
 namespace smp {
 namespace {
@@ -52,7 +52,10 @@ struct StatusBoard::Files {
       text = std::move(newest.extract(path).mapped());
     }
     const std::string draft = path + ".new";
-    if (write_plain_file(draft, text) && std::rename(draft.c_str(), path.c_str()) == 0) {
+    std::ofstream file(draft, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.close();
+    if (file && std::rename(draft.c_str(), path.c_str()) == 0) {
       failing.erase(path);
       return;
     }
