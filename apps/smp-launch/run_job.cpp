@@ -193,11 +193,10 @@ void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
   job_ = job_of(prepared_, folder_, hosts, attempt);
   for (const std::string& warning : hosts.warnings)
     console_.say(fmt::format("smp-launch: warning: {}\n", warning));
-  if (prepared_.request.report_bindings)
-    console_.say(text_of_bindings(job_, hosts.next_to));
+  if (prepared_.request.report_bindings) console_.say(text_of_bindings(job_, hosts.next_to));
   if (prepared_.plan && attempt.restarts == 0)
     console_.say(fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job_.commands.size(),
-                               hosts.host->name(), prepared_.run_dir));
+                             hosts.host->name(), prepared_.run_dir));
   port_.lend(!prepared_.plan);  // ranks of a plan on one host meet elsewhere
   board_->begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
   result_ = supervise(job_, *hosts.host, console_, control_fd_, &*board_);

@@ -61,15 +61,16 @@ TEST_CASE("a plan whose tensor groups cross hosts is refused unless it is allowe
                        configs + "/clusters/p4d.24xlarge.yaml", "--hosts", "2", "--set",
                        "parallel.tensor_parallel_degree=2", "--set",
                        "parallel.placement_strategy=spread", "--set",
-                       "parallel.pipeline_parallel_degree=1", "-o", plan})
+                       "parallel.pipeline_parallel_degree=1", "--set",
+                       "parallel.context_parallel_degree=1", "-o", plan})
               .code == 0);
   const std::vector<std::string> dry = {SMP_LAUNCH, "--dry-run", "--hosts", "a,b"};
   CHECK(
-      contains(run_program(joined(dry, {plan})).out,
+      contains(run_program(joined(dry, {plan})).err,
                "NO  placement    ranks 0 and 8 share every layer (tensor), but are on hosts 0 and "
                "1: plan with placement_strategy: cluster, or allow it with "
                "--tensor-across-hosts\n"));
-  CHECK(contains(run_program(joined(dry, {"--tensor-across-hosts", plan})).out,
+  CHECK(contains(run_program(joined(dry, {"--tensor-across-hosts", plan})).err,
                  "ok  placement    tensor groups have ranks on several hosts\n"));
 }
 
@@ -82,15 +83,15 @@ TEST_CASE("a plan on hosts with unequal slots: its ranks fill them in order") {
               .code == 0);
   const auto on = [&](const std::string& hosts) {
     return run_program(
-        {SMP_LAUNCH, "--dry-run", "--run-dir", folder / "run", "--hosts", hosts, plan});
+        {SMP_LAUNCH, "--dry-run=ranks", "--run-dir", folder / "run", "--hosts", hosts, plan});
   };
-  const std::string text = on("big:4,a:2,b:2").out;
-  CHECK(contains(text,
+  const ProgramEnd uneven = on("big:4,a:2,b:2");
+  CHECK(contains(uneven.err,
                  "ok  hosts        3 of 4, 2, 2 ranks; times and traffic are predicted for 2 of 4 "
                  "each\nok  placement    every tensor group is on one host\n"));
-  CHECK(contains(text, "rank 3 on host big: "));
-  CHECK(contains(text, "rank 4 on host a: "));
-  CHECK(contains(on("big:5,small:3").out,
+  CHECK(contains(uneven.out, "rank 3 on host big: "));
+  CHECK(contains(uneven.out, "rank 4 on host a: "));
+  CHECK(contains(on("big:5,small:3").err,
                  "NO  placement    ranks 4 and 5 share every layer (tensor), but are on hosts 0 "
                  "and 1: "));
   CHECK(on("big:4,a:2,b:1").err ==

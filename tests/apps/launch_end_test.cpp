@@ -6,8 +6,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <memory>
+#include <sstream>
 
 #include "launching.h"
 
@@ -247,7 +247,8 @@ TEST_CASE("a FIFO is no report, and is said to be none before anything starts") 
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
   const ProgramEnd end = run_program(launch({"-n", "1", "--report", fifo}, "exit 0"));
   CHECK(end.code == 3);
-  CHECK(end.err == fmt::format("smp-launch: cannot write '{}': No such device or address\n", fifo));
+  CHECK(end.err ==
+        fmt::format("smp-launch: {}: cannot be written: No such device or address\n", fifo));
 }
 
 TEST_CASE("processes that the launcher's shell had before are not touched") {

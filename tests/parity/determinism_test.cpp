@@ -74,8 +74,10 @@ TEST_CASE("a tied model trains to the same bits on 1, 2, 3 and 4 stages, under e
     }
   }
   LayoutCase uneven = staged(PipelineKind::kInterleaved, 3, layout);
-  uneven.partition = {1, 5, 2};
-  bench.check_equal(uneven, reference);
+  for (const std::vector<int64_t>& partition : {std::vector<int64_t>{1, 5, 2}, {0, 8, 0}}) {
+    uneven.partition = partition;  // also the embedding and the head alone
+    bench.check_equal(uneven, reference);
+  }
 }
 
 TEST_CASE("with tensor ranks or sharding of one degree the stages change no bit either") {

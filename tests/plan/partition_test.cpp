@@ -79,7 +79,9 @@ TEST_CASE("a partition that does not fit is refused with its numbers") {
       ConfigError);
   CHECK_THROWS_WITH_AS(per_stage(5, 2, {2, 2}), "partition sums to 4 layers, num_layers is 5",
                        ConfigError);
-  CHECK_THROWS_WITH_AS(per_stage(5, 2, {5, 0}), "partition: every stage needs at least one layer",
+  CHECK(per_stage(5, 3, {0, 5, 0}) == std::vector<int64_t>{0, 5, 0});  // embedding, head alone
+  CHECK_THROWS_WITH_AS(per_stage(5, 3, {3, 0, 2}),
+                       "partition item 2 is 0: only the first and the last can be without layers",
                        ConfigError);
   const ScheduleShape rounds{.kind = PipelineKind::kVirtual, .stages = 2, .virtual_stages = 3};
   CHECK_THROWS_WITH_AS(blocks_per_chunk(rounds, 8, {4, 2, 2}),

@@ -418,12 +418,14 @@ TEST_CASE("--explain shows the rule of thumb, the batch equation and every rejec
 TEST_CASE("the report's first ten lines answer what is asked first, and it has 22 at most") {
   JobSpec pipelined = large_job(llama2_7b(), 4);
   pipelined.parallel.pipeline_parallel_degree = 4;
+  pipelined.training.data_tokens = TokenKind::kBytes;
   JobSpec alone = small_job();
   alone.training.steps = 10;
   JobSpec unlimited = small_job();
   unlimited.cluster.memory_per_process_bytes = 0;
   JobSpec experts = large_job(llama2_7b(), 4);
   experts.training.fused_loss = true;
+  experts.training.data_tokens = TokenKind::kBytes;
   const struct {
     JobSpec job;
     const char* fits;
@@ -445,7 +447,7 @@ TEST_CASE("the report's first ten lines answer what is asked first, and it has 2
     const std::string first = text.substr(0, end);
     for (const char* head : {"\nchosen   ", one.fits, "\ntime     ", ", MFU ", "\nbinds    ",
                              "\nnext     ", one.runs}) {
-      CAPTURE(head);
+      CAPTURE(std::string(head));
       CHECK(first.find(head) != std::string::npos);
     }
     CHECK(text.find("0.0 MiB") == std::string::npos);

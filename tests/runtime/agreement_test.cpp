@@ -122,6 +122,7 @@ TEST_CASE(
   Plan plan =
       parity::plan_of(model, LayoutCase{"p2", {.pipeline = 2}}, Precision::kFp32, "text.txt");
   plan.job.training.init_from = "weights";
+  plan.job.training.data_tokens = TokenKind::kBytes;
   CHECK(trained_apart(plan, folder) == "no error");
   put(folder / "1/text.txt", text + "abc");
   CHECK(trained_apart(plan, folder)

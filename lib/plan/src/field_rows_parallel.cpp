@@ -88,10 +88,11 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "partition",
        SMP_AT(parallel.partition),
-       "layers of each stage, e.g. [3, 3, 2], or of each chunk in the order of the model; auto = "
-       "by "
+       "layers of each stage, e.g. [3, 3, 2], or of each chunk in the order of the model; the "
+       "first "
+       "may have none beside the embedding, the last none beside the head; auto = by "
        "partition_method",
-       {.min = 1, .max = kMostLayers}},
+       {.min = 0, .max = kMostLayers}},
       {kParallel, "partition_method", SMP_AT(parallel.partition_method),
        "how layers are dealt to the stages, or to their chunks: uniform = as many each; parameters "
        "= as many parameters each; type:REGEX = as many layers each whose kind or name matches; "

@@ -8,6 +8,7 @@
 #include "smp/plan/checkpoint_strategy.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/forbid.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/partition.h"
 
@@ -255,6 +256,14 @@ void JobBuilder::check_partition() {
     error({"parallel.partition"},
           fmt::format("partition has {} stages, but pipeline_parallel_degree is {}{}", entries,
                       stages, chunks == 1 ? "" : fmt::format(" with {} chunks each", chunks)));
+  }
+  if (const auto item = chunk_without_layers(parallel.partition, spec_.model)) {
+    error({"parallel.partition"},
+          fmt::format("partition item {} is 0: {}", *item + 1,
+                      is_list(spec_.model)
+                          ? "each stage of a list of layers needs one"
+                          : "only the first stage, which has the embedding, and the last, which "
+                            "has the head, can be without layers"));
   }
   const int64_t layers =
       std::accumulate(parallel.partition.begin(), parallel.partition.end(), int64_t{0});

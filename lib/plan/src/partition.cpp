@@ -10,6 +10,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
 
@@ -102,9 +103,19 @@ std::vector<int64_t> even(int64_t num_layers, int64_t stages) {
   return blocks;
 }
 
+// The first part without blocks; `ends_may`: the first and the last have something else.
+std::optional<int64_t> empty_chunk(const std::vector<int64_t>& partition, bool ends_may) {
+  for (size_t i = 0; i < partition.size(); ++i) {
+    const bool is_end = i == 0 || i + 1 == partition.size();
+    if (partition[i] < 1 && !(ends_may && is_end)) return static_cast<int64_t>(i);
+  }
+  return std::nullopt;
+}
+
 void require_sum(const std::vector<int64_t>& partition, int64_t num_layers) {
-  if (*std::min_element(partition.begin(), partition.end()) < 1) {
-    throw ConfigError("partition: every stage needs at least one layer");
+  if (const auto item = empty_chunk(partition, true)) {
+    throw ConfigError(fmt::format(
+        "partition item {} is 0: only the first and the last can be without layers", *item + 1));
   }
   const int64_t sum = std::accumulate(partition.begin(), partition.end(), int64_t{0});
   if (sum != num_layers) {
@@ -198,6 +209,11 @@ std::vector<int64_t> balanced_partition(const PartitionWeights& weights, int64_t
   const double heaviest = cutter.least_heaviest(bound);
   if (heaviest == Cutter::kNone) return {};
   return cutter.evenest(heaviest * kSlack);
+}
+
+std::optional<int64_t> chunk_without_layers(const std::vector<int64_t>& partition,
+                                            const ModelSpec& model) {
+  return empty_chunk(partition, !is_list(model));
 }
 
 std::vector<double> part_weights(const PartitionWeights& weights,

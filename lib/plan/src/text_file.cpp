@@ -1,5 +1,6 @@
 #include "smp/plan/text_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -30,6 +31,15 @@ std::optional<Inode> inode_of(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   return Inode{status.st_dev, status.st_ino};
+}
+
+// Anew, or what is there. A FIFO that nobody reads is not waited for: that is an error.
+std::FILE* open_to_write(const std::string& path, bool anew) {
+  const int flags = O_WRONLY | O_CLOEXEC | (anew ? O_CREAT | O_EXCL : O_TRUNC | O_NONBLOCK);
+  const int number = open(path.c_str(), flags, 0666);
+  if (number < 0) return nullptr;
+  if (!anew) fcntl(number, F_SETFL, fcntl(number, F_GETFL) & ~O_NONBLOCK);
+  return fdopen(number, "w");
 }
 
 struct Inputs {
@@ -98,7 +108,7 @@ void write_text_file(const std::string& path, std::string_view text, const std::
   const std::string unfinished =
       replaced ? fmt::format("{}.{}.unfinished", target, random_hex(8)) : target;
   errno = 0;
-  std::FILE* const file = std::fopen(unfinished.c_str(), replaced ? "wxe" : "we");
+  std::FILE* const file = open_to_write(unfinished, replaced);
   bool is_whole = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr) is_whole = std::fclose(file) == 0 && is_whole;
   if (is_whole && replaced && fs::exists(status))

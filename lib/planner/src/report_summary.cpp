@@ -46,15 +46,16 @@ std::string fit_line(const Plan& plan, const SearchResult& result) {
   const PricedLayout& priced = *result.best_priced;
   const double peak = priced.memory.peak_bytes;
   const Range range = memory_range(plan.job, priced.choice, priced.memory);
-  const std::string predicted = fmt::format("{} a rank at its peak ({} to {} in nine of ten runs)",
-                                            human_bytes(whole_bytes(peak)), human_bytes(whole_bytes(range.low)), human_bytes(whole_bytes(range.high)));
+  const std::string predicted = fmt::format(
+      "{} a rank at its peak ({} to {} in nine of ten runs)", human_bytes(whole_bytes(peak)),
+      human_bytes(whole_bytes(range.low)), human_bytes(whole_bytes(range.high)));
   if (plan.job.cluster.memory_per_process_bytes == 0) {
     return fmt::format("memory   {}; no limit is given\n", predicted);
   }
   const auto allowed = static_cast<double>(allowed_bytes(plan.job.cluster));
   return fmt::format("{:<8} {} of {} allowed: {} ({:.1f} %) to spare\n", name_of(result.fit),
-                     predicted, human_bytes(whole_bytes(allowed)), human_bytes(whole_bytes(allowed - peak)),
-                     100 * (allowed - peak) / allowed);
+                     predicted, human_bytes(whole_bytes(allowed)),
+                     human_bytes(whole_bytes(allowed - peak)), 100 * (allowed - peak) / allowed);
 }
 
 std::string step_line(const Plan& plan, const SearchResult& result) {
@@ -95,7 +96,8 @@ std::string next_line(const SearchResult& result) {
           : fmt::format("{:.1f} % {}", 100 * std::abs(ratio > 1 ? ratio - 1 : 1 / ratio - 1),
                         ratio > 1 ? "slower" : "faster, and less simple");
   return fmt::format("next     {}: {} tokens/s, {}, {} a rank\n", next.layout,
-                     human_count(1 / next.seconds_per_token), against, human_bytes(whole_bytes(next.peak_bytes)));
+                     human_count(1 / next.seconds_per_token), against,
+                     human_bytes(whole_bytes(next.peak_bytes)));
 }
 
 std::string engine_line(const Plan& plan) {

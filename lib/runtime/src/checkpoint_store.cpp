@@ -23,7 +23,8 @@ std::string name_of_step(int64_t step) { return fmt::format("step-{:08}", step);
 
 std::string text_of(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error))  // a FIFO would be waited for
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status))  // a FIFO would be waited for
     throw CheckpointError(fmt::format("{}: is no plain file", path));
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,7 +11,8 @@
 
 // How the blocks of a model are dealt to the chunks of a pipeline; a stage that is not cut in
 // chunks is one. The embedding comes with the first chunk of the model, the head with the last, and
-// each chunk has a block at least. Pure; safe from any thread.
+// each chunk has a block at least, but for a first or last one that is asked for without. Pure;
+// safe from any thread.
 namespace smp {
 
 struct LayerSpec;
@@ -56,6 +58,11 @@ PartitionWeights type_weights(const ModelSpec& model, const std::string& pattern
 // run; empty = no limit. An empty result: no cut keeps the limits.
 std::vector<int64_t> balanced_partition(const PartitionWeights& weights, int64_t parts,
                                         const std::vector<int64_t>& most = {});
+
+// The first chunk of a partition with nothing in it: no block, and neither the embedding nor the
+// head of the model.
+std::optional<int64_t> chunk_without_layers(const std::vector<int64_t>& partition,
+                                            const ModelSpec& model);
 
 // Weight of each part of a partition.
 std::vector<double> part_weights(const PartitionWeights& weights,
