@@ -78,6 +78,9 @@ TEST_CASE("a tied model trains to the same bits on 1, 2, 3 and 4 stages, under e
     uneven.partition = partition;  // also the embedding and the head alone
     bench.check_equal(uneven, reference);
   }
+  LayoutCase chunks = staged(PipelineKind::kVirtual, 2, layout);
+  chunks.partition = {0, 5, 3, 0};
+  bench.check_equal(chunks, reference);
 }
 
 TEST_CASE("with tensor ranks or sharding of one degree the stages change no bit either") {

@@ -158,7 +158,7 @@ std::vector<LayoutCase> schedules() {
   return {
       uneven(with(interleaved, {.pipeline = 3}, 2), {1, 3, 1}),
       uneven(with(zb_v, {.pipeline = 2}, 3), {1, 2, 1, 1}),
-      uneven(with(chunks, {.pipeline = 2}, 2), {0, 2, 3, 0}),
+      uneven(with(chunks, {.pipeline = 2}, 2), {1, 1, 2, 1}),
       with(zb_h1, {.pipeline = 2}, 1),
       with(zb_h1, {.pipeline = 2}, 3),
       with(zb_h1, {.pipeline = 3}, 6),
