@@ -258,6 +258,14 @@ void read_layout(RunCells& cells, const PublishedRun& run, int64_t data, LayoutC
   read_offload(cells, choice);
   read_stages(cells, choice, job.model);
   read_schedule(cells, choice);
+  // torchtitan under a pipeline: reshard_after_forward "default" is "never" (parallelize_llama()),
+  // and torch's stages reduce gradients with the last microbatch alone
+  // (backward_maybe_with_nosync()).
+  if (choice.pipeline > 1 && choice.sharding == Sharding::kParameters &&
+      cells.mentions("torchtitan") && contains(cells.word("sharding"), "fsdp")) {
+    choice.sharding = Sharding::kOptimizerState;
+    cells.assume("weights and gradients stay whole: FSDP2 under torchtitan's pipeline");
+  }
 }
 
 }  // namespace smp

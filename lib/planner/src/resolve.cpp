@@ -95,11 +95,11 @@ void settle_initialisation(SettledJob& settled) {
 // is, it is as large as their matmuls do in seconds.
 void settle_batch(SettledJob& settled) {
   constexpr double kStepS = 5;
-  constexpr int64_t kUsualLimit = TrainingSpec{}.max_tokens_per_batch;
+  const int64_t usual = TrainingSpec().max_tokens_per_batch;
   TrainingSpec& training = settled.job.training;
   const ClusterSpec& cluster = settled.job.cluster;
   const bool said = training.global_batch || training.micro_batch || training.microbatches ||
-                    training.batch_ramp_start > 0 || training.max_tokens_per_batch != kUsualLimit;
+                    training.batch_ramp_start > 0 || training.max_tokens_per_batch != usual;
   if (cluster.device != DeviceKind::kCpu || cluster.fp32_flops_per_s <= 0 || said) return;
   const double rate = cluster.fp32_flops_per_s * cluster.matmul_efficiency *
                       static_cast<double>(world_size(cluster));
@@ -107,9 +107,9 @@ void settle_batch(SettledJob& settled) {
   // A power of two, and a sample for each rank at least.
   const int64_t least = world_size(cluster) * training.sequence_length;
   int64_t limit = 1;
-  while (limit < kUsualLimit && 2.0 * static_cast<double>(limit) <= tokens) limit *= 2;
+  while (limit < usual && 2.0 * static_cast<double>(limit) <= tokens) limit *= 2;
   limit = std::max(limit, least);
-  if (limit >= kUsualLimit) return;
+  if (limit >= usual) return;
   training.max_tokens_per_batch = limit;
   settled.reasons.push_back(
       fmt::format("batch of at most {} tokens: about {} of computing a step on these CPUs; "
