@@ -44,7 +44,8 @@ TEST_CASE("every key is compared but those that are listed: so is one that nobod
   CHECK(training_changes(checkpoint, checkpoint).empty());
   for (size_t i = 0; i < checkpoint.job.size(); ++i) {
     TrainingRecord job = checkpoint;
-    const auto& [path, value] = checkpoint.job[i];
+    const std::string& path = checkpoint.job[i].first;  // clang 14 lets no lambda have a binding
+    const std::string& value = checkpoint.job[i].second;
     job.job[i].second = value + "1";
     INFO(path);
     const std::vector<std::string> changes = training_changes(checkpoint, job);
