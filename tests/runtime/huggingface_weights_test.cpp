@@ -453,6 +453,57 @@ TEST_CASE("Git LFS pointers are told from the files that they stand for") {
   CHECK(folder.is_read(model, "gpt2"));
 }
 
+TEST_CASE(
+    "a folder that may hold two models is refused, one without safetensors says what it has") {
+  const ModelSpec model = model_of(ModelFamily::kGpt2);
+  Folder folder("gpt2");
+  const std::string start = "training.init_from: " + folder.folder.path();
+  const std::string neither =
+      start + " holds neither model.safetensors nor model.safetensors.index.json";
+  SUBCASE("both") {
+    folder.write("model.safetensors", folder.names());
+    std::ofstream(folder.folder / "model.safetensors.index.json") << "{}";
+    CHECK(folder.error(model) ==
+          start +
+              " holds both model.safetensors and model.safetensors.index.json, which may be other "
+              "weights: keep the one that is meant");
+  }
+  SUBCASE("pickled") {
+    std::ofstream(folder.folder / "pytorch_model.bin") << "x";
+    CHECK(folder.error(model) ==
+          neither +
+              ", but pytorch_model.bin, which is pickled and not read: load it with "
+              "transformers, and save_pretrained() writes safetensors");
+  }
+  SUBCASE("shards") {
+    folder.write("model-00001-of-00001.safetensors", folder.names());
+    CHECK(folder.error(model) == neither +
+                                     ", but model-00001-of-00001.safetensors: download "
+                                     "model.safetensors.index.json too, which lists the shards");
+  }
+  SUBCASE("a link of a cache whose file is gone") {
+    fs::create_symlink("../blobs/none", folder.folder / "model.safetensors");
+    CHECK(folder.error(model) ==
+          neither + ": model.safetensors is a link to a file that is not there");
+  }
+}
+
+TEST_CASE("weights that are not finite are refused before anything is trained from them") {
+  const ModelSpec model = model_of(ModelFamily::kGpt2);
+  Folder folder("gpt2");
+  const std::string name = "transformer.wte.weight";
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+    folder.convert(type);
+    const float infinite = std::numeric_limits<float>::infinity();
+    convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&infinite), 1, type,
+                    folder.data.at(name).data(), 1);
+    folder.write("model.safetensors", folder.names());
+    CHECK(error_of([&] { folder.is_read(model, "gpt2"); }) ==
+          "training.init_from: " + folder.folder.path() + ": tensor '" + name +
+              "' holds infinity or what is no number (nan): take weights from before that");
+  }
+}
+
 TEST_CASE("weights of another model are refused by name") {
   const ModelSpec model = model_of(ModelFamily::kGpt2);
   Folder folder("gpt2");

@@ -143,6 +143,33 @@ TEST_CASE("weights are saved in the type that is asked for, rounded to nearest")
   CHECK(Json::parse(read_text(folder / "bf16/config.json")).at("dtype") == "bfloat16");
 }
 
+TEST_CASE("weights beyond fp16's range are saved as they were trained, and that is said") {
+  const ScratchFolder folder;
+  Plan plan = small_plan(ModelFamily::kGpt2, {.tensor = 2});
+  plan.job.training.save_weights_as = Precision::kFp16;
+  for (const double largest : {65504.0, 1e6}) {
+    CAPTURE(largest);
+    run_ranks(2, [&](Communicator& world) {
+      FlatParameters parameters(rank_layout(plan, world.rank()), compute_dtype(plan));
+      parameters.initialise(7);
+      if (world.rank() == 1) {
+        parameters.weight(0).mutable_data_ptr<double>()[0] = largest;
+      }
+      const std::string note = save_weights(plan, parameters, world, folder.path());
+      CHECK(note == (world.rank() == 0 && largest > 65504
+                         ? "warning: training.save_weights_as: fp16 holds numbers up to 65504, and "
+                           "'transformer.wte.weight' has larger ones: the weights are saved as "
+                           "F64\n"
+                         : ""));
+    });
+    const SafetensorsReader reader(folder / "model.safetensors");
+    const DType dtype = largest > 65504 ? DType::kF64 : DType::kF16;
+    CHECK(reader.header().entries[0].dtype == dtype);
+    CHECK(read_text(folder / "config.json")
+              .find(dtype == DType::kF64 ? "\"float64\"" : "\"float16\"") != std::string::npos);
+  }
+}
+
 TEST_CASE("names and shapes are those of GPT2LMHeadModel") {
   const auto shapes = shapes_of(small_plan(ModelFamily::kGpt2, {}).job.model);
   CHECK(shapes.size() == 2 + 5 * 12 + 2);  // a tied head has no tensor of its own

@@ -1,6 +1,7 @@
 #include "smp/runtime/huggingface_export.h"
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -266,12 +267,44 @@ at::Tensor as_saved(const at::Tensor& block, DType from, DType to) {
   return out;
 }
 
+int64_t not_finite(const at::Tensor& numbers, DType dtype) {
+  return count_not_finite(dtype, static_cast<const std::byte*>(numbers.const_data_ptr()),
+                          numbers.numel());
+}
+
+// On rank 0 the first tensor with numbers that would become infinite. All ranks take part.
+std::string beyond_fp16(const std::vector<HuggingFaceTensor>& tensors, DType trained,
+                        WeightGatherer& gatherer) {
+  std::string beyond;
+  for (const HuggingFaceTensor& tensor : tensors) {
+    for (const Box& block : blocks_of(tensor, bytes_of(trained))) {
+      const at::Tensor stored = gatherer.gather(tensor, block);
+      if (!beyond.empty() || !stored.defined()) continue;
+      const at::Tensor saved = as_saved(stored, trained, DType::kF16);
+      if (not_finite(saved, DType::kF16) > not_finite(stored, trained)) beyond = tensor.name;
+    }
+  }
+  return beyond;
+}
+
 }  // namespace
 
-void save_weights(const Plan& plan, const FlatParameters& parameters, Communicator& world,
-                  const std::string& dir) {
-  const DType dtype = saved_dtype(plan, parameters.dtype());
+std::string save_weights(const Plan& plan, const FlatParameters& parameters, Communicator& world,
+                         const std::string& dir) {
   const std::vector<HuggingFaceTensor> tensors = huggingface_tensors(plan.job.model);
+  WeightGatherer gatherer(plan, parameters, world);
+  DType dtype = saved_dtype(plan, parameters.dtype());
+  std::string note;
+  if (dtype == DType::kF16 && dtype != parameters.dtype()) {
+    const std::string beyond = beyond_fp16(tensors, parameters.dtype(), gatherer);
+    if (!beyond.empty()) {
+      dtype = parameters.dtype();
+      note = fmt::format(
+          "warning: training.save_weights_as: fp16 holds numbers up to 65504, and '{}' has larger "
+          "ones: the weights are saved as {}\n",
+          beyond, safetensors_name_of(dtype));
+    }
+  }
   std::unique_ptr<SafetensorsWriter> writer;
   if (world.rank() == 0) {
     std::filesystem::create_directories(dir);
@@ -281,7 +314,6 @@ void save_weights(const Plan& plan, const FlatParameters& parameters, Communicat
     }
     writer = std::make_unique<SafetensorsWriter>(dir + "/model.safetensors", std::move(entries));
   }
-  WeightGatherer gatherer(plan, parameters, world);
   for (const HuggingFaceTensor& tensor : tensors) {
     for (const Box& block : blocks_of(tensor, bytes_of(parameters.dtype()))) {
       const at::Tensor stored = gatherer.gather(tensor, block);
@@ -290,9 +322,10 @@ void save_weights(const Plan& plan, const FlatParameters& parameters, Communicat
       writer->append(tensor.name, saved.const_data_ptr(), saved.numel() * bytes_of(dtype));
     }
   }
-  if (!writer) return;
+  if (!writer) return "";
   writer->finish();
   write_file_atomically(dir + "/config.json", huggingface_config(plan.job.model, dtype));
+  return note;
 }
 
 }  // namespace smp

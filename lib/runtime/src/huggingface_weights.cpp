@@ -127,13 +127,20 @@ HuggingFaceWeights::~HuggingFaceWeights() = default;
 
 void HuggingFaceWeights::open_files() {
   const std::string index = folder_ + "/" + kIndex;
+  const bool single = fs::exists(folder_ + "/" + kSingle);
   if (!fs::exists(index)) {
-    if (!fs::exists(folder_ + "/" + kSingle)) {
-      throw ConfigError(
-          fmt::format("training.init_from: {} holds neither {} nor {}", folder_, kSingle, kIndex));
+    if (!single) {
+      throw ConfigError(fmt::format("training.init_from: {} holds neither {} nor {}{}", folder_,
+                                    kSingle, kIndex, hint_of_no_weights()));
     }
     add_file(kSingle);
     return;
+  }
+  if (single) {
+    throw ConfigError(
+        fmt::format("training.init_from: {} holds both {} and {}, which may be other weights: keep "
+                    "the one that is meant",
+                    folder_, kSingle, kIndex));
   }
   file_of_ = parse_weight_index(index, text_of(index));
   for (const auto& [name, path] : file_of_) {
@@ -144,6 +151,27 @@ void HuggingFaceWeights::open_files() {
       throw ConfigError(fmt::format("{}: tensor '{}' is not in {}", index, name, path));
     }
   }
+}
+
+// What is there instead of safetensors.
+std::string HuggingFaceWeights::hint_of_no_weights() const {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) {
+      return fmt::format(
+          ", but {}, which is pickled and not read: load it with transformers, and "
+          "save_pretrained() writes safetensors",
+          name);
+    }
+    if (name == kSingle || name == kIndex) {
+      return fmt::format(": {} is a link to a file that is not there", name);
+    }
+    if (name.ends_with(".safetensors")) {
+      return fmt::format(", but {}: download {} too, which lists the shards", name, kIndex);
+    }
+  }
+  return "";
 }
 
 void HuggingFaceWeights::add_file(const std::string& name) {
@@ -306,6 +334,12 @@ void HuggingFaceWeights::read(const TensorPiece& piece) const {
       buffer.resize(static_cast<size_t>(rows * stored.cols() * in_bytes));
       source.stored.file->read(entry, (row * stored_cols + stored.col_begin) * in_bytes,
                                static_cast<int64_t>(buffer.size()), buffer.data());
+      if (count_not_finite(entry.dtype, buffer.data(), rows * stored.cols()) > 0) {
+        throw ConfigError(
+            fmt::format("training.init_from: {}: tensor '{}' holds infinity or what is no number "
+                        "(nan): take weights from before that",
+                        folder_, entry.name));
+      }
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t at = row + i - stored.row_begin;
         convert_numbers(entry.dtype, buffer.data() + i * stored.cols() * in_bytes, stored.cols(),

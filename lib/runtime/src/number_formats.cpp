@@ -91,4 +91,10 @@ void convert_numbers(DType from, const std::byte* in, int64_t count, DType to, s
   for (int64_t i = 0; i < count; ++i) write_number(to, out, i * stride, read_number(from, in, i));
 }
 
+int64_t count_not_finite(DType type, const std::byte* in, int64_t count) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; ++i) found += !std::isfinite(read_number(type, in, i));
+  return found;
+}
+
 }  // namespace smp

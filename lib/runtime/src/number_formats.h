@@ -13,4 +13,7 @@ namespace smp {
 void convert_numbers(DType from, const std::byte* in, int64_t count, DType to, std::byte* out,
                      int64_t stride);
 
+// How many of them are infinite or not a number.
+int64_t count_not_finite(DType type, const std::byte* in, int64_t count);
+
 }  // namespace smp

@@ -301,8 +301,9 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
   model.optimizer.reset();
   model.parameters->drop_gradients();
   const std::string dir = options.run_dir + "/weights";
-  save_weights(plan, *model.parameters, model.groups->world(), dir);
+  const std::string saved = save_weights(plan, *model.parameters, model.groups->world(), dir);
   if (ledger.rank() > 0) return;
+  if (options.progress != nullptr) std::fputs(saved.c_str(), options.progress);
   if (const std::string& origin = plan.job.training.init_from; !origin.empty()) {
     const std::string note = keep_files(origin, dir);
     if (options.progress != nullptr) std::fputs(note.c_str(), options.progress);

@@ -56,6 +56,7 @@ class HuggingFaceWeights {
   void take_copies_of_table(const std::string& table, const ModelSpec& model);
   static bool equal(const Stored& a, const Stored& b);
   std::string hint_of_missing(const std::string& name) const;
+  std::string hint_of_no_weights() const;
   void check_tensors(const ModelSpec& model);
 
   std::string folder_;
