@@ -144,6 +144,13 @@ std::vector<HostSpec> parse_hosts(std::string_view text) {
 }
 
 std::vector<HostSpec> parse_host_file(const std::string& name, std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  if (text.find('\0') != text.npos) {
+    throw ConfigError(fmt::format(
+        "{}: the file holds zero bytes, as UTF-16 and binary files do; save the text as UTF-8",
+        name));
+  }
   Diagnostics diagnostics;
   const int source = diagnostics.add_source(name, std::string(text));
   Collector collector;
