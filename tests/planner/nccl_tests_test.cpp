@@ -75,9 +75,12 @@ TEST_CASE(
       CHECK(table.points[i].seconds == plain.points[i].seconds);
     }
   }
-  CHECK(error_of("[\n") == "reduce.txt:1: a measured size before the line of column names");
+  CHECK(error_of("[\n") ==
+        "reduce.txt:1: '[' begins neither a comment (#) nor a measured size: keep the lines of "
+        "all_reduce_perf alone, as UTF-8");
   CHECK(error_of("[1,0]<stdout>:hello\n") ==
-        "reduce.txt:1: a measured size before the line of column names");
+        "reduce.txt:1: 'hello' begins neither a comment (#) nor a measured size: keep the lines of "
+        "all_reduce_perf alone, as UTF-8");
 }
 
 TEST_CASE("nccl-tests: points go into the cluster file, its other lines stay") {
@@ -131,8 +134,26 @@ TEST_CASE("nccl-tests: measured constants take the place of those that a cluster
   CHECK(read_cluster({"mine.yaml", text}).inter_host_next_bytes_per_s == 3e9);
 }
 
+TEST_CASE("nccl-tests: wrong results, and groups that were measured apart, are refused") {
+  std::string wrong = kHead + kRows;
+  wrong.replace(wrong.find("41.94      0"), 12, "41.94     12");
+  CHECK(error_of(wrong) ==
+        "reduce.txt:12: 12 results are wrong: this machine's all-reduce is to be mended first");
+  std::string unchecked = kHead + kRows;
+  unchecked.replace(unchecked.find("41.94      0"), 12, "41.94    N/A");
+  CHECK(error_of(unchecked) == "no error");
+  std::string groups = kHead + kRows;
+  groups.replace(groups.find("Rank  1 Group  0"), 16, "Rank  1 Group  1");
+  CHECK(error_of(groups) ==
+        "reduce.txt:5: ranks of several groups: measure all of them as one, without "
+        "NCCL_TESTS_SPLIT");
+  CHECK(error_of("\xEF\xBB\xBF# nThread 1\n" + kHead + kRows) ==
+        "reduce.txt:1: '\xEF\xBB\xBF#' begins neither a comment (#) nor a measured size: keep the "
+        "lines of all_reduce_perf alone, as UTF-8");
+}
+
 TEST_CASE("nccl-tests: what is not understood is an error with its line") {
-  CHECK(error_of("hello\n") == "reduce.txt:1: a measured size before the line of column names");
+  CHECK(error_of("1 2\n") == "reduce.txt:1: a measured size before the line of column names");
   CHECK(error_of("") ==
         "reduce.txt: no line '# Rank 0 ... on HOST device 0': this is no output of nccl-tests");
   CHECK(error_of(kHead) == "reduce.txt: no measured size");

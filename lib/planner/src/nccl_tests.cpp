@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/yaml_tree.h"
 
 namespace smp {
 namespace {
@@ -112,6 +113,13 @@ class Reader {
         refuse("a line of a rank must read '# Rank N ... on HOST device D'");
       }
       if (!ranks_.insert(*rank).second) refuse(fmt::format("rank {} is there twice", *rank));
+      const auto group = std::find(words.begin(), on, "Group");
+      if (group != on && group + 1 != on && *(group + 1) != group_) {
+        if (!group_.empty()) {
+          refuse("ranks of several groups: measure all of them as one, without NCCL_TESTS_SPLIT");
+        }
+        group_ = *(group + 1);
+      }
       hosts_.insert(*(on + 1));
       table_.ranks = static_cast<int64_t>(ranks_.size());
       table_.hosts = static_cast<int64_t>(hosts_.size());
@@ -130,6 +138,12 @@ class Reader {
   }
 
   void row(const std::vector<std::string>& words) {
+    if (time_column_ == 0 && !number_of<double>(words[0])) {
+      refuse(
+          fmt::format("{} begins neither a comment (#) nor a measured size: keep the lines of "
+                      "all_reduce_perf alone, as UTF-8",
+                      quoted_for_message(words[0])));
+    }
     if (time_column_ == 0) refuse("a measured size before the line of column names");
     if (ranks_.size() < 2) refuse("a measured size of fewer than 2 ranks");
     if (words.size() < time_column_ + 3) {
@@ -159,6 +173,12 @@ class Reader {
       refuse(fmt::format("busbw {} is not 2 x {} / {} of algbw {}: this is no all_reduce_perf",
                          values[2], ranks_.size() - 1, ranks_.size(), values[1]));
     }
+    // "#wrong", where results were checked: "N/A" where they were not.
+    const std::string wrong = words.size() > time_column_ + 3 ? words[time_column_ + 3] : "0";
+    if (const auto count = number_of<double>(wrong); count && *count != 0) {
+      refuse(fmt::format("{} results are wrong: this machine's all-reduce is to be mended first",
+                         wrong));
+    }
     points_[*bytes] = {table_.ranks, *bytes, values[0] * 1e-6, CollectiveOp::kAllReduce};
   }
 
@@ -167,6 +187,7 @@ class Reader {
   size_t time_column_ = 0;
   std::set<int64_t> ranks_;
   std::set<std::string> hosts_;
+  std::string group_;
   std::map<int64_t, LinkPoint> points_;
 };
 
