@@ -281,6 +281,105 @@ TEST_CASE("hf_config of a job file gives its model; keys beside it replace what 
   CHECK(missing == kFolder + "none.json: no such file");
 }
 
+TEST_CASE("flags that a script sets in a way that is not read are refused, not dropped") {
+  const std::string flags = " --num-layers 2 --hidden-size 8 \"${ARGS[@]}\"\n";
+  for (const auto& [set, what] :
+       {std::pair{"ARGS=(--bf16 --lr 3e-4)\nARGS[2]=1e-4\n", "ARGS[...]=, which is not read"},
+        std::pair{"mapfile -t ARGS < flags.txt\n", "mapfile -t ARGS, which is not run"},
+        std::pair{"read -ra ARGS <<< \"$ALL\"\n", "read -ra ARGS, which is not run"}}) {
+    const std::string script = set + ("torchrun pretrain_gpt.py" + flags);
+    CAPTURE(script);
+    const std::string error = error_of([&] { import_sources({{"x.sh", script}}, std::nullopt); });
+    CHECK(error.find(std::string("flags may come from ") + what + ": write them there") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("Megatron's programs of other models are refused by name") {
+  const auto error = [](const std::string& program, const std::string& flags) {
+    const std::string script = "torchrun " + program + " --num-layers 2 --hidden-size 8" + flags;
+    const std::string text = error_of([&] { import_sources({{"x.sh", script}}, std::nullopt); });
+    return text.substr(0, text.find('\n'));
+  };
+  CHECK(error("pretrain_bert.py", "") ==
+        "x.sh:1:10: pretrain_bert.py trains no decoder of text, and its flags mean another model: "
+        "only pretrain_gpt.py and programs like it are read");
+  CHECK(error("m/pretrain_t5.py", "") ==
+        "x.sh:1:10: pretrain_t5.py trains no decoder of text, and its flags mean another model: "
+        "import a T5's config.json, and write the rest into the job file");
+  CHECK(error("pretrain_vision_classify.py", "").find("trains no decoder of text") !=
+        std::string::npos);
+  CHECK(error("pretrain_gpt.py", " --encoder-num-layers 12") ==
+        "x.sh:1:57: encoder-num-layers: of a model with an encoder: of a decoder alone write "
+        "num-layers");
+  CHECK_NOTHROW(import_sources(
+      {{"x.sh", "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 8\n"}}, std::nullopt));
+}
+
+TEST_CASE("mistral has a window where its file says none, and none where it says null") {
+  const auto window = [](const std::string& more) {
+    const JobSource config{"config.json", R"({"model_type": "mistral")" + more + "}"};
+    const Imported read = import_source(config, ForeignFormat::kHuggingFace);
+    const ImportedKey* key = read.find("model.sliding_window");
+    return key != nullptr ? key->value + " # " + key->origin : "";
+  };
+  CHECK(window("") == "4096 # sliding_window, by default of mistral");
+  CHECK(window(R"(, "sliding_window": null)").empty());
+  CHECK(window(R"(, "sliding_window": 128)") == "128 # sliding_window");
+  CHECK(window(R"(, "max_position_embeddings": 4096)").empty());  // it would hold all of them
+}
+
+TEST_CASE("what a DeepSpeed file leaves out is DeepSpeed's default, unless another file says it") {
+  const auto at = [](const std::vector<Imported>& files, std::string_view path) {
+    for (const Imported& file : files) {
+      if (const ImportedKey* key = file.find(path)) return key->value + " # " + key->origin;
+    }
+    return std::string();
+  };
+  constexpr std::string_view kClipping = "training.optimizer.gradient_clipping";
+  constexpr std::string_view kMicrobatches = "training.microbatches";
+  const JobSource bare{"ds.json", R"({"train_micro_batch_size_per_gpu": 2})"};
+  const auto alone = import_sources({bare}, std::nullopt);
+  CHECK(at(alone, kClipping) == "0 # no gradient_clipping: DeepSpeed's default");
+  CHECK(at(alone, kMicrobatches) == "1 # no gradient_accumulation_steps: DeepSpeed's default");
+  const JobSource launcher{"a.yaml",
+                           "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 0\n"
+                           "  gradient_clipping: 0.5\n  gradient_accumulation_steps: 4\n"};
+  const auto both = import_sources({bare, launcher}, std::nullopt);
+  CHECK(at(both, kClipping) == "0.5 # deepspeed_config.gradient_clipping");
+  CHECK(at(both, kMicrobatches) == "4 # deepspeed_config.gradient_accumulation_steps");
+  const JobSource batch{"ds.json",
+                        R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2})"};
+  CHECK(at(import_sources({batch}, std::nullopt), kMicrobatches).empty());
+  const JobSource autos{"ds.json", R"({"train_micro_batch_size_per_gpu": 2,
+      "gradient_accumulation_steps": "auto", "gradient_clipping": "auto"})"};
+  const auto open = import_sources({autos}, std::nullopt);
+  CHECK(at(open, kClipping).empty());
+  CHECK(at(open, kMicrobatches).empty());
+}
+
+TEST_CASE("a file without text, or in UTF-16, is said to be that") {
+  for (const char* text : {"", " \n\t\n"}) {
+    CHECK(error_of([&] { recognise({"x", text}); }) == "x: the file is empty");
+  }
+  CHECK(error_of([] {
+          recognise({"x", std::string("\xFF\xFE{\0\"\0", 6)});
+        }) ==
+        "x: the file holds zero bytes, as UTF-16 and binary files do; save the text as UTF-8");
+}
+
+TEST_CASE("a name that := sets inside a line of Python is not known") {
+  const std::string script =
+      "count = 2\nprint(count := 4)\n"
+      "job = PyTorch(instance_type=\"ml.p4d.24xlarge\", instance_count=count,\n"
+      "              distribution={\"mpi\": {\"enabled\": True}, \"smdistributed\": "
+      "{\"modelparallel\": {\"enabled\": True, \"parameters\": {\"microbatches\": 1}}}})\n";
+  const std::string error = error_of([&] { import_sources({{"x.py", script}}, std::nullopt); });
+  CHECK(error.substr(0, error.find('\n')) ==
+        "x.py:2:7: instance_count: ':=' on line 2 sets it, which is not read: write the value "
+        "itself in its place");
+}
+
 TEST_CASE("docs/interchange.md ends with the tables that the readers use") {
   const std::string page = contents(SMP_SOURCE_DIR "/docs/interchange.md");
   const std::string marker = "<!-- from here on: made by the tables of keys -->\n";

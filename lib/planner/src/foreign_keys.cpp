@@ -287,6 +287,11 @@ void ForeignReader::set_from(std::string_view key, std::string path, std::string
   set(std::move(path), std::move(value), std::move(shown));
 }
 
+void ForeignReader::assume(std::string_view key, std::string path, std::string value) {
+  out_.keys.push_back(
+      {std::move(path), std::move(value), fmt::format("no {}: DeepSpeed's default", key), true});
+}
+
 void ForeignReader::copy_all() {
   for (const Given& given : given_) {
     if (given.bad || given.row->use != Use::kCopied) continue;

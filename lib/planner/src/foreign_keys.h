@@ -86,6 +86,8 @@ class ForeignReader {
   // Sets a key of the job; `origin` is what stood in the file.
   void set(std::string path, std::string value, std::string origin);
   void set_from(std::string_view key, std::string path, std::string value);  // "key = its text"
+  // What DeepSpeed takes where its file leaves `key` out; another file may say it.
+  void assume(std::string_view key, std::string path, std::string value);
   void copy_all();  // what the table calls kCopied
 
  private:

@@ -182,6 +182,15 @@ std::optional<int64_t> ImportContext::world() const {
 }
 
 ForeignFormat recognise(const JobSource& source) {
+  const std::string_view text = source.text;
+  if (text.find_first_not_of(" \t\r\n") == text.npos) {
+    throw ConfigError(source.path + ": the file is empty");
+  }
+  if (text.find('\0') != text.npos) {
+    throw ConfigError(source.path +
+                      ": the file holds zero bytes, as UTF-16 and binary files do; save the text "
+                      "as UTF-8");
+  }
   if (is_json(source.text)) return json_format(source);
   if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
     return ForeignFormat::kSageMaker;

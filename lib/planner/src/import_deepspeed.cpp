@@ -221,6 +221,11 @@ void read_batch(ForeignReader& reader, const Layout& layout, const ImportContext
   copy("train_batch_size", "training.global_batch", global);
   copy("train_micro_batch_size_per_gpu", "training.micro_batch", micro);
   copy("gradient_accumulation_steps", "training.microbatches", steps);
+  // What DeepSpeed takes where neither is given (runtime/config.py).
+  const auto open = [&](std::string_view key) { return reader.has(key) || reader.is_auto(key); };
+  if (micro && !open("train_batch_size") && !open("gradient_accumulation_steps")) {
+    reader.assume("gradient_accumulation_steps", "training.microbatches", "1");
+  }
   if (!global) return;
   const int64_t per_rank = product_of({micro.value_or(1), steps.value_or(1)});
   if (*global % per_rank != 0) {
@@ -299,6 +304,9 @@ void read_deepspeed(const YamlNode& root, Diagnostics& diagnostics, const Import
   ForeignReader reader(deepspeed_keys(), diagnostics, out);
   read_all(root, reader);
   reader.copy_all();
+  if (!reader.has("gradient_clipping") && !reader.is_auto("gradient_clipping")) {
+    reader.assume("gradient_clipping", "training.optimizer.gradient_clipping", "0");
+  }
   reader.set("parallel.profile", "deepspeed", "DeepSpeed");
   const Layout layout = read_degrees(reader);
   const std::string precision = read_precision(reader);

@@ -293,7 +293,13 @@ class HuggingFaceModel {
   void windows() {
     const bool by_type = type_.name == "mistral" || type_.name == "mixtral";
     const bool used = reader_.boolean("use_sliding_window").value_or(false) || by_type;
-    const auto window = reader_.whole("sliding_window");
+    auto window = reader_.whole("sliding_window");
+    // MistralConfig has a window where its file says nothing, and none where it says null.
+    constexpr int64_t kMistralWindow = 4096;
+    if (type_.name == "mistral" && !window && !reader_.is_null("sliding_window") &&
+        positions() > kMistralWindow) {
+      window = kMistralWindow;
+    }
     const int64_t layers = reader_.whole(type_.layers).value_or(type_.layers_default);
     const int64_t windowed = windowed_layers(by_type, layers);
     if (!window || !used || windowed == 0) return;

@@ -44,6 +44,23 @@ void check_agreement(const std::vector<Imported>& files) {
   }
 }
 
+// A default of one program yields to what another file says. Where one counts the samples of a
+// batch, the microbatches follow.
+void drop_assumed(std::vector<Imported>& files) {
+  const auto said = [&](std::string_view path) {
+    return std::ranges::any_of(files, [&](const Imported& file) {
+      return std::ranges::any_of(
+          file.keys, [&](const ImportedKey& key) { return key.path == path && !key.assumed; });
+    });
+  };
+  const bool has_batch = said("training.global_batch");
+  for (Imported& file : files) {
+    std::erase_if(file.keys, [&](const ImportedKey& key) {
+      return key.assumed && (said(key.path) || (has_batch && key.path == "training.microbatches"));
+    });
+  }
+}
+
 std::string listed_words(const std::vector<std::string>& words) {
   std::string out;
   for (const std::string& word : words) {
@@ -223,6 +240,7 @@ std::vector<Imported> import_sources(const std::vector<JobSource>& sources,
     add("cluster.hosts", context.hosts, "--hosts");
     add("cluster.processes_per_host", context.processes_per_host, "--processes-per-host");
   }
+  drop_assumed(out);
   check_agreement(out);
   return out;
 }

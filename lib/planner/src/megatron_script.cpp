@@ -126,6 +126,31 @@ void refuse_second(const ShellLine& first, const ShellLine& second, Diagnostics&
                                 first.place.line));
 }
 
+// Megatron's programs that train another model than a decoder of text. What stands in their flags
+// is the same, and what it means is not.
+void refuse_other_program(const std::vector<ShellWord>& words, Diagnostics& diagnostics) {
+  constexpr std::array<std::string_view, 9> kOthers = {"bert",  "t5",     "ict", "realm", "retro",
+                                                       "mamba", "vision", "vlm", "hybrid"};
+  constexpr std::string_view kHead = "pretrain_";
+  for (const ShellWord& word : words) {
+    const std::string name = word.text.substr(word.text.rfind('/') + 1);
+    if (!name.starts_with(kHead) || !name.ends_with(".py")) continue;
+    const std::string_view model = std::string_view(name).substr(kHead.size());
+    const auto other = std::ranges::find_if(kOthers, [&](std::string_view head) {
+      return model.starts_with(head) &&
+             std::string_view("_.").find(model[head.size()]) != std::string_view::npos;
+    });
+    if (other == kOthers.end()) continue;
+    diagnostics.error(
+        word.place,
+        fmt::format("{} trains no decoder of text, and its flags mean another model: {}", name,
+                    *other == "t5"
+                        ? "import a T5's config.json, and write the rest into the job file"
+                        : "only pretrain_gpt.py and programs like it are read"));
+    return;
+  }
+}
+
 }  // namespace
 
 std::vector<ShellWord> megatron_command(const ShellScript& script, int source,
@@ -161,6 +186,7 @@ std::vector<ShellWord> megatron_command(const ShellScript& script, int source,
   }
   const ShellLine& line = *found.front();
   std::vector<ShellWord> words = from_program(line.words);
+  refuse_other_program(words, diagnostics);
   for (const ShellLine* other : found) {
     if (same_words(line.words, other->words)) continue;
     if (!same_words(own_words(line), own_words(*other))) {

@@ -44,7 +44,18 @@ class PythonLines : private PythonExpressions {
       return number + 1;
     }
     statement();
+    lose_set_inside();
     return number + 1;
+  }
+
+  // (name := value) somewhere in a line.
+  void lose_set_inside() {
+    for (size_t at = 1; at < tokens_->size(); ++at) {
+      if (!is_sign_at(at, ":=") || !is_name(at - 1)) continue;
+      const Token& name = token(at - 1);
+      script_.names[name.text] = unknown(
+          name.place, fmt::format("':=' on line {} sets it, which is not read", name.place.line));
+    }
   }
 
   // A block whose lines may or may not be run: what they set is unknown from here on.
@@ -65,6 +76,7 @@ class PythonLines : private PythonExpressions {
     while (end < lines.size() && lines[end].indent > header.indent) ++end;
     for (size_t i = number; i < end; ++i) {
       tokens_ = &lines[i].tokens;
+      if (!apart) lose_set_inside();
       size_t begin = 0;
       for (size_t at = 0; at < tokens_->size(); ++at) {
         if (is_name(at) && is_sign_at(at + 1, "(")) {

@@ -60,8 +60,10 @@ void ShellReader::warn(uint32_t at, std::string message) {
 ShellVerdict ShellReader::forget(const std::set<std::string>& names, std::string what,
                                  uint32_t at) {
   const ShellVerdict verdict = unknown(std::move(what), at);
-  for (const std::string& name : names)
+  for (const std::string& name : names) {
     variables_[name] = scalar_variable(unknown_text(verdict.doubt, at));
+    variables_[name].items[0].many = true;
+  }
   return verdict;
 }
 

@@ -151,7 +151,7 @@ void ShellExpansion::put(const std::vector<ShellItem>& items, const ShellPart& p
       continue;
     }
     for (ShellChar c : item.text) {
-      c.quoted = part.quoted;
+      c.quoted = part.quoted && !(item.many && is_all(part));
       out.push_back(c);
     }
     if (item.text.empty() && part.quoted) {

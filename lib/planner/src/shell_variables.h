@@ -13,6 +13,7 @@ namespace smp {
 struct ShellItem {
   ShellText text;
   int32_t doubt = -1;  // why the item may be absent, or -1
+  bool many = false;   // nothing is known: it may stand for any number of items
 };
 
 struct ShellVariable {

@@ -30,9 +30,10 @@ std::optional<ForeignFormat> foreign_format_named(std::string_view name);
 
 // One key of a job file, as a foreign file sets it.
 struct ImportedKey {
-  std::string path;    // "model.hidden_size"
-  std::string value;   // YAML on one line
-  std::string origin;  // what it was there: "n_embd", "zero_optimization.stage = 3"
+  std::string path;      // "model.hidden_size"
+  std::string value;     // YAML on one line
+  std::string origin;    // what it was there: "n_embd", "zero_optimization.stage = 3"
+  bool assumed = false;  // the program's own default: what another file says counts instead
 };
 
 // What a foreign file says. Warnings are what a user must look at: unknown keys, and known ones
