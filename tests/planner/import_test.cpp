@@ -286,13 +286,25 @@ TEST_CASE("flags that a script sets in a way that is not read are refused, not d
   for (const auto& [set, what] :
        {std::pair{"ARGS=(--bf16 --lr 3e-4)\nARGS[2]=1e-4\n", "ARGS[...]=, which is not read"},
         std::pair{"mapfile -t ARGS < flags.txt\n", "mapfile -t ARGS, which is not run"},
-        std::pair{"read -ra ARGS <<< \"$ALL\"\n", "read -ra ARGS, which is not run"}}) {
+        std::pair{"read -ra ARGS <<< \"$ALL\"\n", "read -ra ARGS, which is not run"},
+        std::pair{"ARGS=($(cat flags.txt))\n", "$(cat flags.txt), which is not run"},
+        std::pair{"A=(--bf16)\nARGS=(\"${A[@]/bf/fp}\")\n", "${A[@]/bf/fp}, which is not read"},
+        std::pair{"mapfile A < x\nARGS=(\"${A[@]}\")\n", "mapfile A, which is not run"}}) {
     const std::string script = set + ("torchrun pretrain_gpt.py" + flags);
     CAPTURE(script);
     const std::string error = error_of([&] { import_sources({{"x.sh", script}}, std::nullopt); });
     CHECK(error.find(std::string("flags may come from ") + what + ": write them there") !=
           std::string::npos);
   }
+  const std::string call =
+      "train() { torchrun pretrain_gpt.py --num-layers 2 --hidden-size 8 \"$@\"; }\n"
+      "train $(cat flags.txt)\n";
+  const std::string of_call = error_of([&] { import_sources({{"x.sh", call}}, std::nullopt); });
+  CHECK(of_call.starts_with("x.sh:2:7: flags may come from $(cat flags.txt), which is not run"));
+  const std::string other = "A=(--bf16)\ndeclare -n B=A\nB+=(--lr 1e-4)\ntorchrun pretrain_gpt.py "
+                            "--num-layers 2 \"${A[@]}\"\n";
+  const std::string of_name = error_of([&] { import_sources({{"x.sh", other}}, std::nullopt); });
+  CHECK(of_name.starts_with("x.sh:2:9: -n makes a name stand for another, which is not read"));
 }
 
 TEST_CASE("Megatron's programs of other models are refused by name") {

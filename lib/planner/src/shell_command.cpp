@@ -70,7 +70,11 @@ ShellVerdict ShellReader::declare(const ShellCommand& command, size_t at,
     const std::string bare = bare_word(word);
     if (bare.starts_with('-')) {
       exports = exports || bare.find('x') != std::string::npos;
-      odd = odd || bare.find_first_of("AnfFpli") != std::string::npos;
+      odd = odd || bare.find_first_of("AfFpli") != std::string::npos;
+      if (builtin != "export" && bare.find('n') != std::string::npos) {
+        throw ShellError{word.at, "-n makes a name stand for another, which is not read: write that "
+                                  "name itself"};
+      }
     } else if (const auto to = assignment_of(word)) {
       keep_for_caller(builtin, to->name);
       if (odd) {
@@ -254,13 +258,16 @@ ShellVerdict ShellReader::set_names(const std::string& name, const std::vector<S
 // set -- and shift. What a branch does to them is not followed.
 void ShellReader::set_arguments(const std::vector<ShellField>& fields) {
   const bool shifts = plain_text(fields[0].text) == "shift";
-  std::vector<ShellText> arguments;
-  if (shifts) arguments = expansion_.arguments().value_or(std::vector<ShellText>{});
-  if (shifts && !arguments.empty()) arguments.erase(arguments.begin());
+  std::vector<ShellItem> arguments;
+  if (shifts) arguments = expansion_.arguments().value_or(std::vector<ShellItem>{});
   bool known = guards_.empty() && (!shifts || (expansion_.arguments() && fields.size() == 1));
+  if (shifts && !arguments.empty()) {
+    known = known && !arguments.front().many;
+    arguments.erase(arguments.begin());
+  }
   for (size_t i = 2; !shifts && i < fields.size(); ++i) {
     known = known && fields[i].doubt < 0 && !doubt_in(fields[i].text);
-    arguments.push_back(fields[i].text);
+    arguments.push_back(shell_item_of(fields[i]));
   }
   expansion_.set_arguments(known ? std::optional(std::move(arguments)) : std::nullopt);
 }
@@ -314,12 +321,11 @@ ShellVerdict ShellReader::sourced(const std::vector<ShellField>& fields, uint32_
 ShellVerdict ShellReader::call(const ShellCommand& body, const std::vector<ShellField>& fields,
                                uint32_t at) {
   if (++depth_ > kMostNested) throw ShellError{at, "functions call each other too deep to be read"};
-  std::vector<ShellText> arguments;
+  std::vector<ShellItem> arguments;
   bool certain = true;
   for (size_t i = 1; i < fields.size(); ++i) {
     certain = certain && fields[i].doubt < 0;
-    arguments.push_back(fields[i].text);
-    for (ShellChar& c : arguments.back()) c.quoted = false;
+    arguments.push_back(shell_item_of(fields[i]));
   }
   const auto before = expansion_.arguments();
   expansion_.set_arguments(certain ? std::optional(std::move(arguments)) : std::nullopt);

@@ -36,6 +36,17 @@ std::optional<bool> is_filled(const ShellText& text) {
 
 }  // namespace
 
+bool is_alone(const ShellField& field) {
+  return field.text.size() == 1 && field.text[0].kind == ShellChar::Kind::kUnknown &&
+         !field.text[0].quoted;
+}
+
+ShellItem shell_item_of(ShellField field) {
+  const bool many = is_alone(field);
+  for (ShellChar& c : field.text) c.quoted = false;
+  return {std::move(field.text), field.doubt, many};
+}
+
 void ShellExpansion::count(size_t cells) {
   produced_ += cells;
   if (produced_ > kMostProduced)
@@ -83,8 +94,7 @@ ShellText ShellExpansion::value(const ShellWordSyntax& word) {
 std::vector<ShellItem> ShellExpansion::items(const std::vector<ShellWordSyntax>& words) {
   std::vector<ShellItem> out;
   for (ShellField& field : fields(words)) {
-    for (ShellChar& c : field.text) c.quoted = false;
-    out.push_back({std::move(field.text), field.doubt});
+    out.push_back(shell_item_of(std::move(field)));
   }
   return out;
 }
@@ -163,6 +173,18 @@ void ShellExpansion::put(const std::vector<ShellItem>& items, const ShellPart& p
   }
 }
 
+// Why it is not known which of the first `count` items is which, or -1: one that may be absent, or
+// be several, moves the others.
+int32_t ShellExpansion::doubt_before(const std::vector<ShellItem>& items, size_t count) {
+  for (size_t i = 0; i < count && i < items.size(); ++i) {
+    int32_t doubt = items[i].doubt;
+    if (doubt < 0 && items[i].many) doubt = doubt_in(items[i].text).value_or(-1);
+    const bool stands = doubt < 0 || (items[i].many && doubts_[static_cast<size_t>(doubt)].unset);
+    if (!stands) return derived_doubt(doubts_, doubt);
+  }
+  return -1;
+}
+
 // Of a function's call; the script's own are not known.
 std::vector<ShellItem> ShellExpansion::argument(const ShellPart& part, int32_t& doubt) {
   const bool counts = part.name == "#", all = is_all(part);
@@ -180,12 +202,14 @@ std::vector<ShellItem> ShellExpansion::argument(const ShellPart& part, int32_t& 
     for (ShellChar& c : text) c.at = part.at;
     out.push_back({text, -1});
   } else if (all) {
-    for (const ShellText& text : *arguments_) out.push_back({text, -1});
+    out = *arguments_;
   } else {
     size_t number = 0;
     std::from_chars(part.name.data(), part.name.data() + part.name.size(), number);
-    out.push_back(
-        {number > 0 && number <= arguments_->size() ? (*arguments_)[number - 1] : ShellText{}, -1});
+    doubt = doubt_before(*arguments_, number);
+    if (doubt >= 0) return {};
+    const bool given = number > 0 && number <= arguments_->size();
+    out.push_back(given ? (*arguments_)[number - 1] : ShellItem{});
   }
   return out;
 }
@@ -217,11 +241,8 @@ std::optional<std::vector<ShellItem>> ShellExpansion::lookup(const ShellPart& pa
     }
     number = static_cast<size_t>(*index);
   }
-  for (size_t i = 0; i <= number && i < items.size(); ++i) {
-    if (items[i].doubt < 0) continue;
-    doubt = derived_doubt(doubts_, items[i].doubt);  // what may be absent moves the others
-    return std::nullopt;
-  }
+  doubt = doubt_before(items, number + 1);
+  if (doubt >= 0) return std::nullopt;
   return std::vector<ShellItem>{number < items.size() ? items[number] : ShellItem{}};
 }
 

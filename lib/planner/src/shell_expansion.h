@@ -18,6 +18,11 @@ struct ShellField {
   uint32_t at = 0;
 };
 
+// All of it is unknown, and no quotes keep it one word.
+bool is_alone(const ShellField& field);
+// A field as an array or a function's call holds it.
+ShellItem shell_item_of(ShellField field);
+
 // ${NAME:-text} where nothing sets NAME.
 struct ShellDefault {
   std::string name;
@@ -39,10 +44,10 @@ class ShellExpansion {
   int32_t add_doubt(std::string what, uint32_t at, bool unset = false);
 
   // Arguments of the function that runs; without a value those of the script, which nobody knows.
-  void set_arguments(std::optional<std::vector<ShellText>> arguments) {
+  void set_arguments(std::optional<std::vector<ShellItem>> arguments) {
     arguments_ = std::move(arguments);
   }
-  const std::optional<std::vector<ShellText>>& arguments() const { return arguments_; }
+  const std::optional<std::vector<ShellItem>>& arguments() const { return arguments_; }
   void add_default(std::string name, std::string text) {
     defaults_.push_back({std::move(name), std::move(text)});
   }
@@ -53,6 +58,7 @@ class ShellExpansion {
   void variable(const ShellPart& part, ShellText& out);
   std::optional<std::vector<ShellItem>> lookup(const ShellPart& part, int32_t& doubt);
   std::vector<ShellItem> argument(const ShellPart& part, int32_t& doubt);
+  int32_t doubt_before(const std::vector<ShellItem>& items, size_t count);
   void put(const std::vector<ShellItem>& items, const ShellPart& part, ShellText& out);
   void put_unknown(int32_t doubt, const ShellPart& part, ShellText& out);
   void put_length(const std::optional<std::vector<ShellItem>>& found, int32_t doubt,
@@ -64,7 +70,7 @@ class ShellExpansion {
 
   ShellVariables& variables_;
   std::vector<ShellDoubt>& doubts_;
-  std::optional<std::vector<ShellText>> arguments_;
+  std::optional<std::vector<ShellItem>> arguments_;
   std::vector<ShellDefault> defaults_;
   size_t produced_ = 0;
 };

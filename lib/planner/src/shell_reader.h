@@ -39,7 +39,6 @@ class ShellReader {
   ShellLine line_of(const std::vector<ShellField>& fields, uint32_t at) const;
   ShellReason reason_of(int32_t doubt) const;
   static bool has_options(const std::vector<ShellField>& fields);
-  static bool is_alone(const ShellField& field);
 
   void run(const ShellText& text);
   ShellVerdict exec(const ShellCommand& command);

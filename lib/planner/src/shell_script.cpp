@@ -111,12 +111,6 @@ bool ShellReader::has_options(const std::vector<ShellField>& fields) {
       fields, [](const ShellField& field) { return plain_text(field.text).starts_with("--"); });
 }
 
-// All of it is unknown, and no quotes keep it one word.
-bool ShellReader::is_alone(const ShellField& field) {
-  return field.text.size() == 1 && field.text[0].kind == ShellChar::Kind::kUnknown &&
-         !field.text[0].quoted;
-}
-
 ShellScript read_shell_script(std::string_view text, int source, Diagnostics& diagnostics) {
   ShellReader reader(text, source);
   try {
