@@ -301,8 +301,9 @@ TEST_CASE("flags that a script sets in a way that is not read are refused, not d
       "train $(cat flags.txt)\n";
   const std::string of_call = error_of([&] { import_sources({{"x.sh", call}}, std::nullopt); });
   CHECK(of_call.starts_with("x.sh:2:7: flags may come from $(cat flags.txt), which is not run"));
-  const std::string other = "A=(--bf16)\ndeclare -n B=A\nB+=(--lr 1e-4)\ntorchrun pretrain_gpt.py "
-                            "--num-layers 2 \"${A[@]}\"\n";
+  const std::string other =
+      "A=(--bf16)\ndeclare -n B=A\nB+=(--lr 1e-4)\ntorchrun pretrain_gpt.py "
+      "--num-layers 2 \"${A[@]}\"\n";
   const std::string of_name = error_of([&] { import_sources({{"x.sh", other}}, std::nullopt); });
   CHECK(of_name.starts_with("x.sh:2:9: -n makes a name stand for another, which is not read"));
 }
@@ -339,6 +340,27 @@ TEST_CASE("mistral has a window where its file says none, and none where it says
   CHECK(window(R"(, "sliding_window": null)").empty());
   CHECK(window(R"(, "sliding_window": 128)") == "128 # sliding_window");
   CHECK(window(R"(, "max_position_embeddings": 4096)").empty());  // it would hold all of them
+}
+
+TEST_CASE("config.json of transformers 5: local experts of qwen3_moe, and 0 for no window") {
+  const auto read = [](const std::string& keys) {
+    return import_source({"config.json", "{" + keys + "}"}, ForeignFormat::kHuggingFace);
+  };
+  const Imported local = read(R"("model_type": "qwen3_moe", "num_local_experts": 64)");
+  CHECK(local.find("model.num_experts")->value == "64");
+  CHECK(local.find("model.num_experts")->origin == "num_local_experts");
+  const std::string both = error_of(
+      [&] { read(R"("model_type": "qwen3_moe", "num_local_experts": 64, "num_experts": 8)"); });
+  CHECK(both.find("keys disagree: num_experts is not num_local_experts") != std::string::npos);
+  const std::string none = R"("sliding_window": 0, "use_sliding_window": false)";
+  CHECK(read(R"("model_type": "qwen2_moe", )" + none).find("model.sliding_window") == nullptr);
+  const std::string zero =
+      error_of([&] { read(R"("model_type": "mistral", "sliding_window": 0)"); });
+  CHECK(zero.find("sliding_window must be a whole number of at least 1, not '0'") !=
+        std::string::npos);
+  CHECK(read(R"("model_type": "llama", "num_local_experts": 8)").warnings ==
+        std::vector<std::string>{"config.json:1:25: num_local_experts does nothing: model_type "
+                                 "llama has no experts"});
 }
 
 TEST_CASE("what a DeepSpeed file leaves out is DeepSpeed's default, unless another file says it") {

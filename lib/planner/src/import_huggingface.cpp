@@ -217,9 +217,22 @@ class HuggingFaceModel {
   void experts() {
     const bool mixtral = type_.name == "mixtral";
     const bool qwen2 = type_.name == "qwen2_moe";
-    if (!mixtral && !qwen2 && type_.name != "qwen3_moe") return;
-    const std::string_view key =
-        mixtral && reader_.has("num_local_experts") ? "num_local_experts" : "num_experts";
+    if (!mixtral && !qwen2 && type_.name != "qwen3_moe") {
+      for (const std::string_view other :
+           {"num_local_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size"}) {
+        if (!reader_.has(other)) continue;
+        reader_.warn(
+            other, fmt::format("{} does nothing: model_type {} has no experts", other, type_.name));
+      }
+      return;
+    }
+    // Qwen 3's is called so from transformers 5 on.
+    const bool local = !qwen2 && reader_.has("num_local_experts");
+    const std::string_view key = local ? "num_local_experts" : "num_experts";
+    if (local && reader_.has("num_experts") &&
+        reader_.whole("num_experts") != reader_.whole("num_local_experts")) {
+      reader_.error("num_experts", "keys disagree: num_experts is not num_local_experts");
+    }
     set(key, "num_experts", reader_.whole(key).value_or(mixtral ? 8 : qwen2 ? 60 : 128));
     set("num_experts_per_tok", "experts_per_token",
         reader_.whole("num_experts_per_tok")
@@ -294,6 +307,13 @@ class HuggingFaceModel {
     const bool by_type = type_.name == "mistral" || type_.name == "mixtral";
     const bool used = reader_.boolean("use_sliding_window").value_or(false) || by_type;
     auto window = reader_.whole("sliding_window");
+    if (window == 0) {  // what transformers 5 writes where there is none
+      if (used) {
+        reader_.error("sliding_window",
+                      "sliding_window must be a whole number of at least 1, not '0'");
+      }
+      return;
+    }
     // MistralConfig has a window where its file says nothing, and none where it says null.
     constexpr int64_t kMistralWindow = 4096;
     if (type_.name == "mistral" && !window && !reader_.is_null("sliding_window") &&

@@ -72,8 +72,9 @@ ShellVerdict ShellReader::declare(const ShellCommand& command, size_t at,
       exports = exports || bare.find('x') != std::string::npos;
       odd = odd || bare.find_first_of("AfFpli") != std::string::npos;
       if (builtin != "export" && bare.find('n') != std::string::npos) {
-        throw ShellError{word.at, "-n makes a name stand for another, which is not read: write that "
-                                  "name itself"};
+        throw ShellError{word.at,
+                         "-n makes a name stand for another, which is not read: write that "
+                         "name itself"};
       }
     } else if (const auto to = assignment_of(word)) {
       keep_for_caller(builtin, to->name);
