@@ -342,6 +342,22 @@ TEST_CASE("mistral has a window where its file says none, and none where it says
   CHECK(window(R"(, "max_position_embeddings": 4096)").empty());  // it would hold all of them
 }
 
+TEST_CASE("a T5 of transformers 5 that is tied and does not scale is refused") {
+  const auto read = [](const std::string& keys) {
+    return import_source({"config.json", R"({"model_type": "t5", )" + keys + "}"},
+                         ForeignFormat::kHuggingFace);
+  };
+  const std::string error =
+      error_of([&] { read(R"("scale_decoder_outputs": false, "tie_word_embeddings": true)"); });
+  CHECK(error.starts_with(
+      "config.json:1:22: scale_decoder_outputs is false and tie_word_embeddings true, which are "
+      "the same here: transformers 5 writes tie_word_embeddings: true for every T5; of a T5 1.1 "
+      "set it to false"));
+  const Imported own = read(R"("scale_decoder_outputs": false, "tie_word_embeddings": false)");
+  CHECK(own.find("model.tied_embeddings")->value == "false");
+  CHECK(own.warnings.empty());
+}
+
 TEST_CASE("config.json of transformers 5: local experts of qwen3_moe, and 0 for no window") {
   const auto read = [](const std::string& keys) {
     return import_source({"config.json", "{" + keys + "}"}, ForeignFormat::kHuggingFace);

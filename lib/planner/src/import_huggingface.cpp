@@ -117,9 +117,16 @@ class HuggingFaceModel {
     const int64_t ffn_default = type_.ffn_default > 0 ? type_.ffn_default : 4 * hidden;
     set(type_.ffn, "ffn_hidden_size", reader_.whole(type_.ffn).value_or(ffn_default));
     size("vocab_size", "vocab_size", type_.vocab_default);
-    set_word(
-        "tie_word_embeddings", "tied_embeddings",
-        reader_.boolean("tie_word_embeddings").value_or(type_.tied_default) ? "true" : "false");
+    const bool tied = reader_.boolean("tie_word_embeddings").value_or(type_.tied_default);
+    set_word("tie_word_embeddings", "tied_embeddings", tied ? "true" : "false");
+    if (type_.blocks == Blocks::kT5 &&
+        reader_.boolean("scale_decoder_outputs").value_or(tied) != tied) {
+      reader_.error("scale_decoder_outputs",
+                    fmt::format("scale_decoder_outputs is {} and tie_word_embeddings {}, which "
+                                "are the same here: transformers 5 writes tie_word_embeddings: "
+                                "true for every T5; of a T5 1.1 set it to false",
+                                !tied, tied));
+    }
     set_word(type_.epsilon, "norm_epsilon",
              fmt::format("{}", reader_.number(type_.epsilon).value_or(type_.epsilon_default)));
     if (type_.blocks != Blocks::kT5) return width;

@@ -47,6 +47,8 @@ const std::vector<ForeignKey>& huggingface_keys() {
       {"activation_function", Form::kText, Use::kRead, "model.mlp", "gpt2"},
       {"feed_forward_proj", Form::kText, Use::kRead, "model.mlp",
        "t5: relu, gated-gelu = geglu, gated-silu = swiglu"},
+      {"scale_decoder_outputs", Form::kBool, Use::kRead, "",
+       "t5, transformers 5: as tie_word_embeddings, else refused"},
       {"dense_act_fn", Form::kText, Use::kIgnored, "", "feed_forward_proj says it"},
       {"is_gated_act", Form::kBool, Use::kIgnored, "", "feed_forward_proj says it"},
       {"rms_norm_eps", Form::kNumber, Use::kRead, "model.norm_epsilon", ""},
