@@ -4,9 +4,11 @@
 #include <limits>
 #include <utility>
 
+#include "collectives_choice.h"
 #include "fastest.h"
 #include "simplicity.h"
 #include "smp/plan/check.h"
+#include "smp/plan/parameter_counts.h"
 #include "stage_balance.h"
 
 namespace smp {
@@ -15,15 +17,22 @@ namespace {
 // Layouts of one form are off their closed forms alike, within this.
 constexpr double kAlike = 0.93;
 
+// Collectives of another kind save no more than this share of a step.
+constexpr double kMostByCollectives = 0.85;
+
+// Of one that needs too much memory, so many that recompute more are tried.
+constexpr size_t kMostLeaner = 4;
+
 // What a search may cost, whatever the job.
 constexpr size_t kMostSimulated = 256;
 constexpr size_t kMostRefused = 48;
 
 }  // namespace
 
-Contest::Contest(const SettledJob& settled, Pricer& pricer,
+Contest::Contest(const SettledJob& settled, const SearchSpace& space, Pricer& pricer,
                  const std::vector<Candidate>& contenders)
     : settled_(settled),
+      space_(space),
       pricer_(pricer),
       contenders_(contenders),
       best_(std::numeric_limits<double>::infinity()) {}
@@ -40,7 +49,7 @@ double Contest::expected(const Candidate& candidate) const {
   return candidate.seconds_per_token * (ratio == ratios_.end() ? 1 : ratio->second);
 }
 
-bool Contest::may_win(const Candidate& candidate) const {
+bool Contest::may_win(const Candidate& candidate) {
   double least = candidate.least_seconds_per_token;
   if (candidate.choice.pipeline > 1) {
     const auto ratio = ratios_.find(form_of(candidate.choice));
@@ -48,7 +57,57 @@ bool Contest::may_win(const Candidate& candidate) const {
         std::max(least, candidate.seconds_per_token *
                             (ratio == ratios_.end() ? 1 / kOverestimate : kAlike * ratio->second));
   }
-  return least < (1 - kLeftOut) * best_;
+  const double limit = (1 - kLeftOut) * best_;
+  if (least < limit) return true;
+  return least * kMostByCollectives < limit &&
+         least * collectives_ratio(candidate.choice) < limit;
+}
+
+Contest::Traffic Contest::traffic_of(const LayoutChoice& choice) {
+  return {choice.tensor,
+          choice.pipeline,
+          choice.context,
+          choice.shard,
+          choice.replica,
+          choice.sharding,
+          choice.sequence_parallel,
+          choice.offload_activations || choice.offload_optimizer || choice.offload_parameters,
+          choice.micro_batch,
+          choice.microbatches,
+          choice.recompute};
+}
+
+double Contest::collectives_ratio(const LayoutChoice& choice) {
+  const auto [found, unknown] = collectives_ratios_.try_emplace(traffic_of(choice), 1.0);
+  if (!unknown || settled_.job.cluster.device != DeviceKind::kCuda) return found->second;
+  const CollectivesChoice chosen = choose_collectives(settled_.job, choice);
+  JobSpec job = settled_.job;
+  job.parallel.collectives = chosen.groups;
+  job.parallel.data_collectives = chosen.others;
+  const double closed_s = pricer_.detail(choice).time.step_s;
+  if (closed_s > 0) {
+    found->second = std::min(1.0, Pricer(job).detail(choice).time.step_s / closed_s);
+  }
+  return found->second;
+}
+
+const Candidate* Contest::leaner(const LayoutChoice& choice) {
+  const std::vector<Recompute>& open = space_.recomputes();
+  const bool partly = choice.recompute == Recompute::kNone || choice.recompute_layers > 0;
+  if (!partly || !space_.recompute_layers_open() || leaner_.size() >= kMostRefused ||
+      std::find(open.begin(), open.end(), Recompute::kFull) == open.end()) {
+    return nullptr;
+  }
+  LayoutChoice more = choice;
+  more.recompute = Recompute::kFull;
+  const int64_t blocks = block_count(settled_.job.model) / choice.pipeline;
+  for (size_t i = 0; i < kMostLeaner && ++more.recompute_layers < blocks; ++i) {
+    if (space_.forbidden().matches(more)) continue;
+    const Candidate candidate = pricer_.price(more);
+    if (!pricer_.accepts(candidate.fit)) continue;
+    return &leaner_.emplace_back(candidate);
+  }
+  return nullptr;
 }
 
 // As full as one of its kind that was.
@@ -65,13 +124,14 @@ bool Contest::is_refused(const Candidate& candidate) const {
 }
 
 double Contest::simulate(const Candidate& candidate) {
-  if (candidate.choice.pipeline == 1) return candidate.seconds_per_token;
+  const double by_collectives = collectives_ratio(candidate.choice);
+  if (candidate.choice.pipeline == 1) return candidate.seconds_per_token * by_collectives;
   ++simulated_;
   ++pricer_.effort().simulated;
   const double step_s = simulated_step_s(settled_, candidate.choice);
   const double ratio = candidate.step_s > 0 ? step_s / candidate.step_s : 1;
   ratios_[form_of(candidate.choice)] = ratio;
-  return candidate.seconds_per_token * ratio;
+  return candidate.seconds_per_token * ratio * by_collectives;
 }
 
 const ExactLayout* Contest::price(const Candidate& candidate) {
@@ -100,7 +160,10 @@ bool Contest::run() {
     left.erase(next);
     if (!may_win(candidate) || is_refused(candidate)) continue;
     if (simulate(candidate) >= (1 - kLeftOut) * best_) continue;
-    if (price(candidate) == nullptr) continue;
+    if (price(candidate) == nullptr) {
+      if (const Candidate* less = leaner(candidate.choice)) left.push_back(less);
+      continue;
+    }
     std::erase_if(left, [this](const Candidate* other) { return !may_win(*other); });
   }
   return !priced_.empty();

@@ -126,7 +126,7 @@ bool JobSearch::find_fastest() {
       const Stopwatch watch(pricer_.effort().seconds);
       fastest_ = search_fastest(pricer_, space, options_.pareto, reach);
     }
-    Contest contest(settled_, pricer_, fastest_.contenders);
+    Contest contest(settled_, space, pricer_, fastest_.contenders);
     if (!contest.run()) {
       // What does not fit after all made the search leave out slower layouts: it is done again,
       // with higher peaks.
