@@ -126,8 +126,8 @@ std::string check_proof(const Plan& plan) {
   size_t actions = 0;
   for (const auto& stage : schedule.actions) actions += stage.size();
   return fmt::format(
-      "degrees, batch, memory; {} actions on {} stages: every send met, no deadlock, bounds kept",
-      actions, schedule.stages);
+      "degrees, batch, memory; {} actions on {} stage{}: every send met, no deadlock, bounds kept",
+      actions, schedule.stages, schedule.stages == 1 ? "" : "s");
 }
 
 std::string degrees_text(const Plan& plan) {

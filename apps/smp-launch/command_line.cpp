@@ -287,6 +287,10 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   }
   refuse_leftovers(app.remaining(), app, request.plan);
 
+  for (const char* place : {"--run-dir", "--report", "--prometheus"}) {
+    if (app.count(place) > 0 && app[place]->as<std::string>().empty())
+      throw UsageError(fmt::format("{}: the value is an empty text", place));
+  }
   if (!grace.empty()) request.grace = duration_of("--grace", grace);
   if (!timeout.empty()) request.timeout = duration_of("--timeout", timeout);
   if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);

@@ -101,6 +101,7 @@ PreparedJob prepare(const LaunchRequest& request) {
   if (request.dry_run == DryRun::kNo)
     named_variables(own_environment(), request.hosts.forward.named);
   if (!request.plan.empty()) job.plan = read_plan(request.plan);
+  if (job.plan) remember_input(job.plan->job.training.data_path);
   job.hosts = hosts_of(request, job.plan, job.spares, job.host_order);
   if (job.plan)
     job.world_size = static_cast<int>(job.plan->degrees.world());
@@ -130,6 +131,20 @@ PreparedJob prepare(const LaunchRequest& request) {
   return job;
 }
 
+namespace {
+
+// It is written again and again beside the loop that watches the ranks.
+void check_metrics_file(const std::string& path) {
+  refuse_input(path);
+  std::error_code none;
+  const auto status = std::filesystem::status(path, none);
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
+  throw ConfigError(fmt::format(
+      "--prometheus: '{}' is no plain file: name one, or one that is not there yet", path));
+}
+
+}  // namespace
+
 int launch(PreparedJob prepared) {
   // Before the checks: they would call the folder of another one full.
   if (!prepared.run_dir.empty()) {
@@ -148,7 +163,7 @@ int launch(PreparedJob prepared) {
       !parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
       isatty(STDIN_FILENO) == 1;
   files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
-  refuse_input(prepared.request.watch.metrics_file);
+  check_metrics_file(prepared.request.watch.metrics_file);
   if (!prepared.request.report_json.empty()) write_text_file(prepared.request.report_json, "");
   std::optional<RunFolder> folder;
   if (prepared.plan || !prepared.run_dir.empty()) folder = folder_for(prepared);

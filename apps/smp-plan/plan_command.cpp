@@ -159,7 +159,9 @@ JobSpec read_request(const PlanRequest& request, const std::string& cluster,
   require_job_file(job);
   std::vector<JobSource> sources = with_hf_model(load_job_source(job), overrides);
   if (!cluster.empty()) sources.push_back(cluster_source(cluster));
-  return read_job(sources, overrides);
+  JobSpec spec = read_job(sources, overrides);
+  remember_input(spec.training.data_path);  // it is not read here, but must not be lost
+  return spec;
 }
 
 SearchOptions search_options(const PlanRequest& request) {

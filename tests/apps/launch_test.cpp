@@ -114,7 +114,27 @@ TEST_CASE("what cannot be started or written is said with its reason") {
             3,
             "smp-launch: " + (folder / "variables") +
                 ": is read as an input, and would be lost; write to another file\n");
+  // A device would be replaced by a file: for everybody, where root asks for it.
+  REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
+  failure({"-n", "2", "--prometheus", folder / "fifo", "--", "/bin/true"}, 3,
+          "smp-launch: --prometheus: '" + (folder / "fifo") +
+              "' is no plain file: name one, or one that is not there yet\n");
+  CHECK(std::filesystem::is_fifo(folder / "fifo"));
   failure({"-n", "2", "--report", folder / "none/r.json", "--", "/bin/true"}, 3,
           "smp-launch: " + (folder / "none/r.json") +
               ": cannot be written: No such file or directory\n");
+}
+
+TEST_CASE("a link that another user put beside the metrics file redirects no write") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "victim") << "mine";
+  std::ofstream(folder / "metrics") << "old";
+  std::filesystem::create_symlink(folder / "victim", folder / "metrics.new");
+  std::filesystem::create_symlink(folder / "metrics", folder / "link");
+  const ProgramEnd end =
+      run_program(launch({"-n", "1", "--prometheus", folder / "link"}, "exit 0"));
+  CHECK(end.code == 0);
+  CHECK(read_file(folder / "victim") == "mine");
+  CHECK(contains(read_file(folder / "metrics"), "smp_ranks"));
+  CHECK(std::filesystem::is_symlink(folder / "link"));
 }

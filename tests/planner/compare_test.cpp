@@ -43,6 +43,22 @@ TEST_CASE("compare: within and beyond the limits") {
         std::string::npos);
 }
 
+TEST_CASE("compare: a step time that was not predicted is unknown, and no error of 100 %") {
+  Plan plan = small_plan();
+  const Json measured = report_of(plan, 1, 1);
+  plan.predictions.step_ns = 0;
+  const Comparison comparison = compare(plan, report(measured), {{}, 0.2});
+  REQUIRE(comparison.problems.size() == 1);
+  CHECK(comparison.problems[0] ==
+        "step time cannot be compared: the plan predicts none, as its cluster names no rates");
+  const std::string text = comparison_text(comparison);
+  CHECK(text.find("step time                               unknown ") != text.npos);
+  CHECK(text.find("-0.0 %") == text.npos);
+  const auto json = Json::parse(comparison_json(comparison));
+  CHECK(json.at("step_s").at("predicted").is_null());
+  CHECK(json.at("step_s").at("error").is_null());
+}
+
 TEST_CASE("compare: a report of another layout, and JSON for programs") {
   const Plan plan = small_plan();
   Json other = report_of(plan, 1, 1);

@@ -216,6 +216,35 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a layout that its collectives make the fastest is not left out before they are chosen") {
+  JobSpec job =
+      read_job({load_job_source(SMP_SOURCE_DIR "/configs/models/llama3-8b.yaml"),
+                load_job_source(SMP_SOURCE_DIR "/configs/clusters/jean-zay-v100-4x.yaml")},
+               {"cluster.hosts=8"});
+  const std::optional<Candidate> chosen = best_of(job);
+  job.parallel.pipeline_parallel_degree = 1;
+  job.parallel.sharding = Sharding::kParameters;
+  const std::optional<Candidate> pinned = best_of(job);
+  REQUIRE((chosen && pinned));
+  CAPTURE(describe(pinned->choice));
+  CHECK(chosen->seconds_per_token <= kNoise * pinned->seconds_per_token);
+}
+
+TEST_CASE(
+    "in the place of what does not fit by its exact price comes what recomputes a little more") {
+  JobSpec job = read_job(
+      {load_job_source(SMP_SOURCE_DIR "/configs/models/qwen3-30b-a3b.yaml"),
+       load_job_source(SMP_SOURCE_DIR "/configs/clusters/h800-8x.yaml")},
+      {"cluster.hosts=2", "training.sequence_length=8192", "parallel.expert_parallel_degree=1"});
+  const std::optional<Candidate> chosen = best_of(job);
+  job.parallel.pipeline_parallel_degree = 2;
+  job.parallel.virtual_pipeline_degree = 4;
+  const std::optional<Candidate> pinned = best_of(job);
+  REQUIRE((chosen && pinned));
+  CAPTURE(describe(pinned->choice));
+  CHECK(chosen->seconds_per_token <= kNoise * pinned->seconds_per_token);
+}
+
 TEST_CASE("no pin of any key gives a faster plan than the one that is chosen without it") {
   Draw draw(43);
   // One in three of a job's pins, others in the next job: a third of the time. All of them with

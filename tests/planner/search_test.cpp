@@ -13,6 +13,7 @@
 #include "smp/planner/legality.h"
 #include "smp/planner/predict.h"
 #include "smp/planner/report.h"
+#include "smp/planner/terminal.h"
 
 using namespace smp;
 using namespace smp::test;
@@ -451,6 +452,9 @@ TEST_CASE("the report's first ten lines answer what is asked first, and it has 2
       CHECK(first.find(head) != std::string::npos);
     }
     CHECK(text.find("0.0 MiB") == std::string::npos);
+    const std::string narrow = fold(report_text(plan_job(one.job), {.columns = 80}), 80);
+    CAPTURE(narrow);
+    CHECK(std::count(narrow.begin(), narrow.end(), '\n') <= 22);
   }
 }
 
@@ -461,6 +465,9 @@ TEST_CASE("nothing fits: the answer is as short") {
   REQUIRE(std::holds_alternative<Infeasible>(result.best));
   const std::string text = infeasible_text(result, {});
   CHECK(std::count(text.begin(), text.end(), '\n') <= 25);
+  const std::string narrow = fold(infeasible_text(result, {.columns = 80}), 80);
+  CAPTURE(narrow);
+  CHECK(std::count(narrow.begin(), narrow.end(), '\n') <= 25);
 }
 
 TEST_CASE("on CPUs a batch that nobody says takes seconds a step, and a reason says so") {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "smp/launcher/plain_file.h"
@@ -16,8 +17,11 @@ constexpr size_t kMostBytes = size_t{256} << 20;
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
+// To tenths, and no "-0.0".
 double percent_off(double predicted, double measured) {
-  return measured > 0 ? 100.0 * (predicted - measured) / measured : 0.0;
+  if (measured <= 0) return 0;
+  const double tenths = std::round(1000 * (predicted - measured) / measured);
+  return tenths == 0 ? 0 : tenths / 10;
 }
 
 std::string degrees_text(const Degrees& degrees) {

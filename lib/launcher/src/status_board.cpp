@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +15,8 @@
 #include <utility>
 
 #include "smp/launcher/log_file.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
 
 namespace smp {
 namespace {
@@ -51,16 +52,12 @@ struct StatusBoard::Files {
       const std::lock_guard lock(mutex);
       text = std::move(newest.extract(path).mapped());
     }
-    const std::string draft = path + ".new";
-    std::ofstream file(draft, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.close();
-    if (file && std::rename(draft.c_str(), path.c_str()) == 0) {
+    try {
+      write_text_file(path, text, path);
       failing.erase(path);
-      return;
+    } catch (const ConfigError& error) {
+      tell_first(path, error.what());
     }
-    tell_first(path, fmt::format("cannot write '{}': {}", path, strerror(errno)));
-    std::remove(draft.c_str());
   }
 
   // True: nothing of this file waits yet.

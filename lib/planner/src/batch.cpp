@@ -125,9 +125,10 @@ BatchChoices practical_batches(const JobSpec& job, int64_t pipeline, int64_t dat
 
 std::string batch_equation(const BatchShape& batch, int64_t data, int64_t sequence_length) {
   const int64_t samples = batch.micro_batch * batch.microbatches * data;
-  return fmt::format("{} x {} x {} = {} samples x {} tokens = {}", batch.micro_batch,
+  return fmt::format("{} x {} x {} = {} sample{} x {} token{} = {}", batch.micro_batch,
                      batch.microbatches, with_commas(data), with_commas(samples),
-                     with_commas(sequence_length), with_commas(samples * sequence_length));
+                     samples == 1 ? "" : "s", with_commas(sequence_length),
+                     sequence_length == 1 ? "" : "s", with_commas(samples * sequence_length));
 }
 
 BatchChoices batch_choices(const JobSpec& job, int64_t pipeline, int64_t data) {

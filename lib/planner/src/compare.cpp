@@ -83,7 +83,11 @@ ComparedRank compare_rank(const Plan& plan, const RunReport& report, const Measu
   return rank;
 }
 
-std::string percent(double share) { return fmt::format("{:+.1f} %", share * 100); }
+// Without a minus where it rounds to nothing.
+std::string percent(double share) {
+  const double tenths = std::round(share * 1000);
+  return fmt::format("{:+.1f} %", tenths == 0 ? 0.0 : tenths / 10);
+}
 
 std::string limit_problem(const char* what, double error, double limit) {
   return fmt::format("{} is {:.1f} % off, more than {:.1f} %", what, error * 100, limit * 100);
@@ -134,7 +138,10 @@ Comparison compare(const Plan& plan, const RunReport& report, const ComparisonLi
     }
   }
   const double time_error = std::abs(comparison.step.error());
-  if (limits.time_error && time_error > *limits.time_error) {
+  if (limits.time_error && comparison.step.predicted == 0) {
+    comparison.problems.push_back(
+        "step time cannot be compared: the plan predicts none, as its cluster names no rates");
+  } else if (limits.time_error && time_error > *limits.time_error) {
     comparison.problems.push_back(limit_problem("step time", time_error, *limits.time_error));
   }
   return comparison;
@@ -143,13 +150,20 @@ Comparison compare(const Plan& plan, const RunReport& report, const ComparisonLi
 std::string comparison_text(const Comparison& comparison) {
   std::string text =
       fmt::format("{:<34} {:>12} {:>12} {:>9}\n", "", "predicted", "measured", "off");
-  const auto add = [&](const std::string& name, const std::string& predicted,
-                       const std::string& measured, double error) {
-    text += fmt::format("{:<34} {:>12} {:>12} {:>9}\n", name, predicted, measured, percent(error));
+  const auto line = [&](const std::string& name, const std::string& predicted,
+                        const std::string& measured, const std::string& off) {
+    text += fmt::format("{:<34} {:>12} {:>12} {:>9}\n", name, predicted, measured, off);
   };
+  const auto add = [&](const std::string& name, const std::string& predicted,
+                       const std::string& measured,
+                       double error) { line(name, predicted, measured, percent(error)); };
   const auto bytes = [](double value) { return human_bytes(std::llround(value)); };
   const Compared& step = comparison.step;
-  add("step time", human_time(step.predicted), human_time(step.measured), step.error());
+  if (step.predicted == 0) {  // the cluster names no rates
+    line("step time", "unknown", human_time(step.measured), "");
+  } else {
+    add("step time", human_time(step.predicted), human_time(step.measured), step.error());
+  }
   for (const ComparedRank& rank : comparison.ranks) {
     const Compared& peak = rank.peak;
     add(fmt::format("rank {}: peak ({})", rank.rank, rank.predicted_phase), bytes(peak.predicted),
@@ -176,6 +190,10 @@ std::string comparison_text(const Comparison& comparison) {
 std::string comparison_json(const Comparison& comparison) {
   OrderedJson json;
   json["step_s"] = json_of(comparison.step);
+  if (comparison.step.predicted == 0) {  // unknown
+    json["step_s"]["predicted"] = nullptr;
+    json["step_s"]["error"] = nullptr;
+  }
   json["worst_memory_error"] = comparison.worst_memory_error();
   json["ranks"] = OrderedJson::array();
   for (const ComparedRank& rank : comparison.ranks) {

@@ -59,8 +59,7 @@ bool Contest::may_win(const Candidate& candidate) {
   }
   const double limit = (1 - kLeftOut) * best_;
   if (least < limit) return true;
-  return least * kMostByCollectives < limit &&
-         least * collectives_ratio(candidate.choice) < limit;
+  return least * kMostByCollectives < limit && least * collectives_ratio(candidate.choice) < limit;
 }
 
 Contest::Traffic Contest::traffic_of(const LayoutChoice& choice) {

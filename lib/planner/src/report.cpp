@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "rank_classes.h"
 #include "report_search.h"
@@ -14,6 +15,7 @@
 #include "smp/plan/layers.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/memory_model.h"
+#include "smp/planner/terminal.h"
 #include "smp/planner/time_model.h"
 #include "smp/planner/units.h"
 #include "state_bytes.h"
@@ -21,8 +23,10 @@
 namespace smp {
 namespace {
 
-// Without --explain: with the lines that say where the plan was written no more than 25.
+// Without --explain: with the lines that say where the plan was written no more than 25, as wide as
+// the terminal is.
 constexpr size_t kReportLines = 22;
+constexpr size_t kAllLines = std::numeric_limits<size_t>::max();
 constexpr int64_t kWideColumns = 120;  // bytes by category need as much
 
 std::array<int64_t, kMemoryCategories> by_category(const RankPrediction& rank) {
@@ -172,20 +176,38 @@ std::string updates_text(const Plan& plan) {
                                            : "of a bucket start as soon as it is reduced");
 }
 
-std::string verdicts_text(const SearchResult& result, size_t most) {
+size_t lines_of(const std::string& text, int64_t columns) {
+  const std::string folded = fold(text, columns);
+  return static_cast<size_t>(std::count(folded.begin(), folded.end(), '\n'));
+}
+
+// The first items, as many as `most` lines hold with the one that says how many more there are.
+std::string first_of(const std::vector<std::string>& items, size_t most, int64_t columns,
+                     std::string_view more) {
+  std::string all;
+  for (const std::string& item : items) all += item;
+  if (lines_of(all, columns) <= most) return all;
+  std::string text;
+  size_t shown = 0;
+  for (size_t lines = 1; shown < items.size(); ++shown) {
+    lines += lines_of(items[shown], columns);
+    if (lines > most) break;
+    text += items[shown];
+  }
+  return text + fmt::format(fmt::runtime(more), items.size() - shown);
+}
+
+std::string verdicts_text(const SearchResult& result, size_t most, int64_t columns) {
   std::string text =
       fmt::format("layouts  {} priced in {}, by (tensor, pipeline)\n",
                   with_commas(result.effort.evaluations), human_time(result.effort.total_seconds));
-  const size_t shown = std::min(most, result.families.size());
-  for (size_t i = 0; i < shown; ++i) {
-    const FamilyVerdict& verdict = result.families[i];
-    text += fmt::format("  {:<9} t {:<3} p {:<3} {}: {}\n", name_of(verdict.outcome),
-                        verdict.tensor, verdict.pipeline, verdict.sharding, verdict.reason);
+  std::vector<std::string> lines;
+  for (const FamilyVerdict& verdict : result.families) {
+    lines.push_back(fmt::format("  {:<9} t {:<3} p {:<3} {}: {}\n", name_of(verdict.outcome),
+                                verdict.tensor, verdict.pipeline, verdict.sharding,
+                                verdict.reason));
   }
-  if (shown < result.families.size()) {
-    text += fmt::format("  ... {} more: --explain\n", result.families.size() - shown);
-  }
-  return text;
+  return text + first_of(lines, most, columns, "  ... {} more: --explain\n");
 }
 
 std::string others_text(const SearchResult& result, int64_t top) {
@@ -211,22 +233,16 @@ std::string others_text(const SearchResult& result, int64_t top) {
   return text.empty() ? text : fmt::format("next best, by predicted tokens/s\n{}", text);
 }
 
-size_t lines_of(const std::string& text) {
-  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-}
-
-// One line for each choice; of more than `most` the first ones, and how many more there are.
-std::string why_text(const Plan& plan, size_t most) {
-  std::string text;
-  const std::vector<std::string>& reasons = plan.reasons;
-  const size_t shown = reasons.size() <= most ? reasons.size() : most - 1;
-  for (size_t i = 0; i < shown; ++i) {
-    text += fmt::format("{}{}\n", i == 0 ? "why      " : "         ", reasons[i]);
+// One for each choice.
+std::string why_text(const Plan& plan, size_t most, int64_t columns) {
+  std::vector<std::string> lines;
+  for (const std::string& reason : plan.reasons) {
+    lines.push_back(fmt::format("{}{}\n", lines.empty() ? "why      " : "         ", reason));
   }
-  if (shown < reasons.size()) {
-    text += fmt::format("         {} more: --explain\n", reasons.size() - shown);
-  }
-  return text;
+  const size_t one = lines.empty() ? 0 : lines_of(lines.front(), columns);
+  return first_of(
+      lines, most, columns,
+      most > one ? "         {} more: --explain\n" : "why      {} reasons: --explain\n");
 }
 
 std::string engine_text(const Plan& plan) {
@@ -242,11 +258,11 @@ std::string explained_text(const Plan& plan, const SearchResult& result,
   const Degrees& degrees = plan.degrees;
   return fmt::format("SMP      counts dp {} = world / pp, rdp {} = our data degree\n",
                      degrees.data() * degrees.tensor * degrees.context, degrees.data()) +
-         engine_text(plan) + why_text(plan, plan.reasons.size()) +
+         engine_text(plan) + why_text(plan, kAllLines, options.columns) +
          fmt::format("\n{}{}\n{}{}", memory_text(plan, options.columns),
                      rule_line(plan, parameter_count(plan.job.model)), time_text(plan),
                      updates_text(plan)) +
-         search_text(result) + verdicts_text(result, result.families.size());
+         search_text(result) + verdicts_text(result, kAllLines, options.columns);
 }
 
 }  // namespace
@@ -257,9 +273,10 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
   if (options.explain) {
     text += explained_text(plan, result, options);
   } else {
-    text += why_text(plan, kReportLines - lines_of(text) - 1);
-    text +=
+    const std::string more =
         "more     --explain: memory term by term, where the step's time goes, every layout tried\n";
+    const size_t used = lines_of(text + more, options.columns);
+    text += why_text(plan, used < kReportLines ? kReportLines - used : 0, options.columns) + more;
   }
   text += others_text(result, options.top);
   text += pareto_text(result);
@@ -274,11 +291,10 @@ std::string infeasible_text(const SearchResult& result, const ReportOptions& opt
   if (infeasible.changes.empty()) {
     text += "  no single key does: pins, memory, hosts and the token limit were each tried alone\n";
   }
-  // The head of the verdicts, and that there are more.
-  const size_t used = lines_of(text) + 2;
-  return text + verdicts_text(result, options.explain       ? result.families.size()
-                                      : used < kReportLines ? kReportLines - used
-                                                            : 0);
+  // With the line above the verdicts.
+  const size_t used = lines_of(text, options.columns) + 1;
+  const size_t left = used < kReportLines ? kReportLines - used : 0;
+  return text + verdicts_text(result, options.explain ? kAllLines : left, options.columns);
 }
 
 }  // namespace smp

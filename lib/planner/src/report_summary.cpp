@@ -109,8 +109,14 @@ std::string engine_line(const Plan& plan) {
   }
   const size_t more = lacks.size() > kShown ? lacks.size() - kShown : 0;
   lacks.resize(lacks.size() - more);
+  // Of several the keys alone: --explain has what each is about.
+  if (lacks.size() > 1) {
+    for (std::string& lack : lacks) lack.resize(std::min(lack.size(), lack.find(" (")));
+  }
   return fmt::format("runs here: no, because of {}{}\n", fmt::join(lacks, "; "),
-                     more > 0 ? fmt::format("; and {} more: --explain", more) : "");
+                     more > 0           ? fmt::format("; and {} more: --explain", more)
+                     : lacks.size() > 1 ? ": --explain"
+                                        : "");
 }
 
 // What a run of the plan reads; nothing where the plan is not for a run.
