@@ -101,6 +101,8 @@ TEST_CASE("compare: ranks that the plan does not have are named with their place
 TEST_CASE("compare: what is no report of a run") {
   const Plan plan = small_plan();
   CHECK(error_of("{") == "r.json: no JSON: error at byte 2");
+  CHECK(error_of("# A plan\nsmp_plan: 2\n") ==
+        "r.json: this is a plan; name the report.json in the folder of its run");
   CHECK(error_of("{}") == "r.json: no report of a run: 'plan' is missing");
   CHECK(error_of("[]") == "r.json: no report of a run: 'plan' is missing");
   Json json = report_of(plan, 1, 1);

@@ -70,6 +70,9 @@ MeasuredRank rank_of(const Reader& read, const Json& json) {
 
 RunReport parse_run_report(const std::string& path, const std::string& text) {
   if (text.empty()) throw ConfigError(path + ": no JSON: the file is empty");
+  if (text[0] != '{' && text.find("\nsmp_plan: ") != std::string::npos) {
+    throw ConfigError(path + ": this is a plan; name the report.json in the folder of its run");
+  }
   Json json;
   try {
     json = Json::parse(text);
