@@ -103,6 +103,17 @@ TEST_CASE("what is no regular file is written to, not replaced") {
   CHECK(as_folder.err.find(": cannot be written: Is a directory\n") != std::string::npos);
 }
 
+TEST_CASE("a plan and a page are never written over the text that the job trains on") {
+  ScratchFolder folder;
+  const std::string data = written(folder, "data.txt", "text to train on");
+  for (const char* option : {"-o", "--html"}) {
+    const ProgramEnd end = plan({kJob, "--set", "training.data.path=" + data, option, data});
+    CHECK(end.code == 3);
+    CHECK(end.err == data + ": is read as an input, and would be lost; write to another file\n");
+    CHECK(read_file(data) == "text to train on");
+  }
+}
+
 TEST_CASE("what is read is never written over, by whatever name") {
   ScratchFolder folder;
   const std::string job = folder / "job.yaml", config = folder / "config.json";
