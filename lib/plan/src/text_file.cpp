@@ -33,13 +33,13 @@ std::optional<Inode> inode_of(const std::string& path) {
   return Inode{status.st_dev, status.st_ino};
 }
 
-// Anew, or what is there. A FIFO that nobody reads is not waited for: that is an error.
-std::FILE* open_to_write(const std::string& path, bool anew) {
-  const int flags = O_WRONLY | O_CLOEXEC | (anew ? O_CREAT | O_EXCL : O_TRUNC | O_NONBLOCK);
-  const int number = open(path.c_str(), flags, 0666);
+// A pipe that nobody reads is refused (ENXIO), not waited for: a caller may be one that must answer
+// signals and keep a time-out.
+std::FILE* open_pipe_or_device(const std::string& path) {
+  const int number = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (number < 0) return nullptr;
-  if (!anew) fcntl(number, F_SETFL, fcntl(number, F_GETFL) & ~O_NONBLOCK);
-  return fdopen(number, "w");
+  fcntl(number, F_SETFL, fcntl(number, F_GETFL) & ~O_NONBLOCK);
+  return ::fdopen(number, "w");
 }
 
 struct Inputs {
@@ -108,7 +108,8 @@ void write_text_file(const std::string& path, std::string_view text, const std::
   const std::string unfinished =
       replaced ? fmt::format("{}.{}.unfinished", target, random_hex(8)) : target;
   errno = 0;
-  std::FILE* const file = open_to_write(unfinished, replaced);
+  std::FILE* const file =
+      replaced ? std::fopen(unfinished.c_str(), "wxe") : open_pipe_or_device(target);
   bool is_whole = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr) is_whole = std::fclose(file) == 0 && is_whole;
   if (is_whole && replaced && fs::exists(status))

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "smp/plan/check.h"
@@ -35,8 +36,11 @@ Box meeting_of(const Box& a, const Box& b) {
 }
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  std::error_code none;
+  std::ifstream file;
+  if (std::filesystem::is_regular_file(path, none))
+    file.open(path, std::ios::binary);  // no FIFO: it would wait
+  if (!file.is_open()) {
     throw CheckpointError(fmt::format("{}: cannot be read: this is no whole checkpoint", path));
   }
   return {std::istreambuf_iterator<char>(file), {}};

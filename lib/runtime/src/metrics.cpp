@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <system_error>
 
 #include "smp/plan/json.h"
 #include "smp/runtime/atomic_file.h"
@@ -68,7 +70,8 @@ std::string to_json(const StepMetrics& metrics) {
 }
 
 MetricsFile::MetricsFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+    : path_(path),
+      fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644)) {
   if (fd_ < 0) {
     throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
   }
@@ -89,6 +92,8 @@ void MetricsFile::append(const StepMetrics& metrics) {
 }
 
 void cut_metrics(const std::string& path, int64_t step) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return;  // no FIFO: it would wait
   std::ifstream in(path);
   if (!in) return;
   std::string kept;

@@ -34,12 +34,15 @@ void read_exactly(int fd, const std::string& path, int64_t offset, int64_t bytes
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   struct stat info {};
   if (fd_ < 0 || ::fstat(fd_, &info) != 0) {
     throw SafetensorsError(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
   }
   try {
+    if (!S_ISREG(info.st_mode)) {
+      throw SafetensorsError(fmt::format("{}: cannot read: it is no plain file", path));
+    }
     if (const std::string lfs = git_lfs_complaint_of(path); !lfs.empty()) {
       throw SafetensorsError(fmt::format("{}: {}", path, lfs));
     }
