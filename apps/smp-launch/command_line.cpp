@@ -293,7 +293,11 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   }
   if (!grace.empty()) request.grace = duration_of("--grace", grace);
   if (!timeout.empty()) request.timeout = duration_of("--timeout", timeout);
-  if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
+  if (!comm_timeout.empty()) {
+    request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
+    if (request.comm_timeout->count() == 0)
+      throw UsageError("--comm-timeout 0: a time of at least 1ms");
+  }
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
   try {

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -73,7 +74,13 @@ std::string own_host(const std::string& hosts, const std::string& group_rank) {
 
 // Ranks of a host share its processors unless OMP_NUM_THREADS says otherwise.
 int threads_of(const std::string& omp_num_threads, int local_world_size) {
-  if (!omp_num_threads.empty()) return env::number<int>("OMP_NUM_THREADS", omp_num_threads);
+  constexpr int kMostThreads = 1024;
+  if (!omp_num_threads.empty()) {
+    const auto threads = env::number<int>("OMP_NUM_THREADS", omp_num_threads);
+    if (threads >= 1 && threads <= kMostThreads) return threads;
+    throw ConfigError(
+        fmt::format("OMP_NUM_THREADS={} is not from 1 to {}", omp_num_threads, kMostThreads));
+  }
   const auto processors = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, processors / local_world_size);
 }
@@ -217,12 +224,13 @@ ExitCode build(LastWords& words) {
 
 int main() {
   MemoryWatch memory;
-  RankSignals signals(memory);
   keep_freed_memory();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of its write, told by name
   const std::string error_file = env::optional(env::kErrorFile);
   LastWords words;
   words.phase = "start";
   try {
+    RankSignals signals(memory);
     if (!env::optional(env::kBuildOnly).empty()) return static_cast<int>(build(words));
     const WorkerEnvironment environment = read_environment();
     words.rank = words.culprit = environment.job.rank;

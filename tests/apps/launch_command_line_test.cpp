@@ -58,6 +58,7 @@ TEST_CASE("broken command lines are answered with what to type instead") {
        "--timeout '1d' is not a duration: write it like 250ms, 5s, 2m or 1h"},
       {{"--comm-timeout", "1e99s", "plan.yaml"},
        "--comm-timeout '1e99s' is not a duration: write it like 250ms, 5s, 2m or 1h"},
+      {{"--comm-timeout", "0", "plan.yaml"}, "--comm-timeout 0: a time of at least 1ms"},
       {{"--build-only=-1", "plan.yaml"},
        "--build-only=-1: it is --build-only, or --build-only=RANK as in --build-only=7"},
       {{"--build-only", "--dry-run", "plan.yaml"},

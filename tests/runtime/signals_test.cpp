@@ -6,10 +6,13 @@
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -100,4 +103,27 @@ TEST_CASE("a signal that came while it was blocked is taken, and a late one ends
   }
   kill(getpid(), SIGUSR1);
   kill(getpid(), SIGUSR2);
+}
+
+TEST_CASE("a thread that cannot be started says so, and which limit it may be") {
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  const rlimit little{1 << 20, before.rlim_max};
+  setrlimit(RLIMIT_AS, &little);  // no room for a stack, but for those of threads that have ended
+  std::string error;
+  try {
+    while (threads.size() < 100)
+      threads.push_back(start_without_signals([&] { done.wait(false); }));
+  } catch (const std::system_error& full) {
+    error = full.what();
+  }
+  setrlimit(RLIMIT_AS, &before);
+  done = true;
+  done.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  CHECK(error ==
+        "cannot start a thread (limit of processes, see ulimit -u): Resource temporarily "
+        "unavailable");
 }

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -31,7 +32,12 @@ class SignalsBlocked {
 template <typename Work>
 std::thread start_without_signals(Work&& work) {
   const SignalsBlocked blocked;
-  return std::thread(std::forward<Work>(work));
+  try {
+    return std::thread(std::forward<Work>(work));
+  } catch (const std::system_error& error) {
+    throw std::system_error(error.code(),
+                            "cannot start a thread (limit of processes, see ulimit -u)");
+  }
 }
 
 }  // namespace smp
