@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include "checks.h"
 #include "host_order.h"
@@ -81,6 +82,15 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
   if (slots_of(hosts) > kMostRanks)
     throw ConfigError(fmt::format("{} ranks: a job has {} at most", slots_of(hosts), kMostRanks));
   return hosts;
+}
+
+// It is replaced as a whole, again and again: /dev/null would be a plain file from then on.
+void check_metrics_file(const std::string& path) {
+  std::error_code none;
+  const std::filesystem::file_status status = std::filesystem::status(path, none);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw ConfigError(fmt::format("--prometheus {}: it is no plain file", path));
+  refuse_input(path);
 }
 
 }  // namespace
@@ -184,7 +194,10 @@ int launch(PreparedJob prepared) {
       [&](int control_fd) {
         return run_job(prepared, folder ? &*folder : nullptr, port, control_fd);
       },
-      -1, reads_terminal);
+      -1, reads_terminal,
+      [&] {
+        if (prepared.plan) std::fputs(go_on_text(prepared, *folder, true).c_str(), stderr);
+      });
 }
 
 }  // namespace smp

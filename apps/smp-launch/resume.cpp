@@ -73,4 +73,17 @@ std::string resume_command(const PreparedJob& job) {
   return command_text(words);
 }
 
+std::string go_on_text(const PreparedJob& job, const RunFolder& folder, bool has_started) {
+  try {
+    const std::string name = folder.checkpoint();
+    if (!name.empty())
+      return fmt::format("smp-launch: to go on from {}: {}\n", name, resume_command(job));
+    if (!has_started) return "";
+    return fmt::format(
+        "smp-launch: no checkpoint was saved in {}: there is nothing to go on from\n", job.run_dir);
+  } catch (const ConfigError& error) {
+    return fmt::format("smp-launch: {}\n", error.what());
+  }
+}
+
 }  // namespace smp

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "launch.h"
+#include "smp/launcher/run_folder.h"
 
 namespace smp {
 
@@ -22,5 +23,9 @@ std::string complete_text(const PreparedJob& job);
 // "smp-launch --resume --run-dir runs/a plan.yaml": the options that the user gave, those about
 // resuming aside, quoted for the shell.
 std::string resume_command(const PreparedJob& job);
+
+// The line, with its end, that tells this command, or that there is nothing to go on from;
+// nothing where no rank has started, for then the same command starts it.
+std::string go_on_text(const PreparedJob& job, const RunFolder& folder, bool has_started);
 
 }  // namespace smp

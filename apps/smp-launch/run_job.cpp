@@ -258,17 +258,7 @@ Attempt Run::next_attempt() const {
 std::string Run::how_to_go_on() const {
   const bool over = result_.end == JobEnd::kSuccess || !job_.requeue.empty();
   if (!prepared_.plan || folder_ == nullptr || over) return "";
-  try {
-    const std::string name = folder_->checkpoint();
-    if (!name.empty())
-      return fmt::format("smp-launch: to go on from {}: {}\n", name, resume_command(prepared_));
-    if (!board_) return "";  // no rank has started, and the same command starts it
-    return fmt::format(
-        "smp-launch: no checkpoint was saved in {}: there is nothing to go on from\n",
-        prepared_.run_dir);
-  } catch (const ConfigError& error) {
-    return fmt::format("smp-launch: {}\n", error.what());
-  }
+  return go_on_text(prepared_, *folder_, board_.has_value());
 }
 
 // No rank is held up any more: what no log has waits for its reader, until a signal comes.

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -263,4 +264,82 @@ TEST_CASE("ranks that were refused leave a folder that the next start takes") {
   INFO(end.err);
   CHECK(end.code == 0);
   CHECK(read_file(runs / "run/plan.yaml") == read_file(plan));
+}
+
+TEST_CASE("a FIFO in place of a file of the run is refused, and never waited for") {
+  const Runs runs;
+  REQUIRE(runs.launch({"--run-dir", "run", runs.plan("plan.yaml", {})}).code == 0);
+  const std::string more = runs.plan("more.yaml", {"training.steps=30"});
+  const std::string saved = "checkpoints/step-00000020";
+  const auto error_with = [&](const std::string& name) {
+    const std::string path = runs / ("run/" + name);
+    fs::rename(path, runs / "aside");
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+    const ProgramEnd end = runs.launch({"--resume", "--timeout", "100s", "--run-dir", "run", more});
+    CHECK(end.code != 0);
+    CHECK(end.code != 124);
+    fs::rename(runs / "aside", path);
+    return end.err;
+  };
+  CHECK(
+      error_with(saved + "/manifest.json") ==
+      fmt::format("smp-launch: run/{}/manifest.json: cannot be read: this is no whole checkpoint\n",
+                  saved));
+  const std::string shard = "/shard-00001-model-00001-of-00001.safetensors";
+  CHECK(
+      contains(error_with(saved + shard), shard + ": cannot read: it is no plain file; it holds"));
+  CHECK(contains(error_with("metrics.jsonl"), "metrics.jsonl: No such device or address\n"));
+  CHECK(contains(
+      error_with("logs/rank-0.err"),
+      "cannot open log '" + (runs / "run/logs/rank-0.err") + "': No such device or address\n"));
+}
+
+TEST_CASE("--prometheus that is no plain file is refused: it would be replaced by one") {
+  const Runs runs;
+  const std::string plan = runs.plan("plan.yaml", {}), fifo = runs / "fifo";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  const ProgramEnd end = runs.launch({"--run-dir", "run", "--prometheus", fifo, plan});
+  CHECK(end.code == 3);
+  CHECK(end.err == fmt::format("smp-launch: --prometheus {}: it is no plain file\n", fifo));
+  CHECK(fs::is_fifo(fifo));
+  CHECK(!fs::exists(runs / "run"));
+}
+
+TEST_CASE("a number of threads that no machine has is refused by name") {
+  const Runs runs;
+  const std::string plan = runs.plan("plan.yaml", {});
+  for (const std::string threads : {"0", "-1", "100000"}) {
+    const ProgramEnd end = runs.launch({"--run-dir", "run", "--timeout", "100s", plan},
+                                       {"OMP_NUM_THREADS=" + threads});
+    CHECK(end.code == 3);
+    CHECK(contains(end.err, "start: OMP_NUM_THREADS=" + threads + " is not from 1 to 1024\n"));
+    fs::remove_all(runs / "run");
+  }
+}
+
+TEST_CASE(
+    "a limit of the size of files is an error of the write, not the rank's death by SIGXFSZ") {
+  const Runs runs;
+  const std::string plan = runs.plan("plan.yaml", {});
+  const ProgramEnd end =
+      run_program({"/bin/sh", "-c", "ulimit -f 100; exec " SMP_LAUNCH " --run-dir \"$0\" \"$1\"",
+                   runs / "run", plan});
+  CHECK(end.code == 1);
+  CHECK(contains(end.err, ": File too large\n"));
+}
+
+TEST_CASE("a supervising process that is killed leaves the command that goes on, too") {
+  const Runs runs;
+  const std::string plan = runs.plan("plan.yaml", {"training.steps=1000000"});
+  const ProgramEnd end = run_program(
+      {"/bin/sh", "-c",
+       "cd \"$0\"; " SMP_LAUNCH " --show-ranks none --run-dir run plan.yaml & launcher=$!; "
+       "until test -e run/checkpoints/latest; do sleep 0.05; done; "
+       "kill -9 $(cat /proc/$launcher/task/$launcher/children); wait $launcher",
+       runs / ""});
+  CHECK(end.code == 125);
+  const std::string latest = read_file(runs / "run/checkpoints/latest");
+  CHECK(contains(end.err, fmt::format("smp-launch: to go on from {}: smp-launch --show-ranks none "
+                                      "--resume --run-dir run plan.yaml\n",
+                                      latest.substr(0, latest.find('\n')))));
 }

@@ -133,7 +133,8 @@ void hold_signals(const std::set<int>& numbers) {
   sigprocmask(SIG_BLOCK, &held, nullptr);
 }
 
-int run_guarded(const std::function<int(int)>& supervise, int watched, bool reads_terminal) {
+int run_guarded(const std::function<int(int)>& supervise, int watched, bool reads_terminal,
+                const std::function<void()>& after_death) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
@@ -169,6 +170,7 @@ int run_guarded(const std::function<int(int)>& supervise, int watched, bool read
                "smp-launch: its supervising process was killed by signal %d; all processes of the "
                "job were ended (%d by smp-launch)\n",
                WTERMSIG(status), std::max(sweep.ended, in_group));
+  if (after_death) after_death();
   return static_cast<int>(ExitCode::kLauncherError);
 }
 

@@ -23,9 +23,11 @@ namespace smp {
 // to the process group in the foreground alone, so both stay in one: Ctrl-C then reaches the second
 // twice, which ignores the one that comes directly; SIGKILL to the group kills both.
 //
+// `after_death` is called in the first process once the second has died and all has been ended.
+//
 // Call it from a process of one thread, before any other child is started.
 int run_guarded(const std::function<int(int control_fd)>& supervise, int watched = -1,
-                bool reads_terminal = false);
+                bool reads_terminal = false, const std::function<void()>& after_death = {});
 
 // From now on these signals wait for run_guarded(), which passes them on, instead of ending this
 // process.
