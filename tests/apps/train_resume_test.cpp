@@ -289,9 +289,6 @@ TEST_CASE("a FIFO in place of a file of the run is refused, and never waited for
   CHECK(
       contains(error_with(saved + shard), shard + ": cannot read: it is no plain file; it holds"));
   CHECK(contains(error_with("metrics.jsonl"), "metrics.jsonl: No such device or address\n"));
-  CHECK(contains(
-      error_with("logs/rank-0.err"),
-      "cannot open log '" + (runs / "run/logs/rank-0.err") + "': No such device or address\n"));
 }
 
 TEST_CASE("--prometheus that is no plain file is refused: it would be replaced by one") {

@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "smp/launcher/output.h"
-#include "smp/launcher/plain_file.h"
 
 namespace smp {
 namespace {
@@ -25,13 +24,13 @@ namespace {
 LogFile::LogFile(const std::string& path, LogLimit limit) : path_(path), limit_(limit) { open(); }
 
 void LogFile::open() {
-  file_ = open_plain_file(path_, O_WRONLY | O_CREAT | O_APPEND);
+  file_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!file_.is_open()) fail("open", path_);
   struct stat now {};
   if (fstat(file_.number(), &now) != 0 || !S_ISREG(now.st_mode)) return;
   size_ = now.st_size;
   // It is open for writing alone.
-  const FileDescriptor file = open_plain_file(path_, O_RDONLY);
+  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   char last = '\n';
   if (size_ > 0 && file.is_open() && pread(file.number(), &last, 1, size_ - 1) == 1)
     is_cut_ = last != '\n';
