@@ -84,13 +84,14 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
   return hosts;
 }
 
-// It is replaced as a whole, again and again: /dev/null would be a plain file from then on.
+// It is written again and again beside the loop that watches the ranks.
 void check_metrics_file(const std::string& path) {
-  std::error_code none;
-  const std::filesystem::file_status status = std::filesystem::status(path, none);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    throw ConfigError(fmt::format("--prometheus {}: it is no plain file", path));
   refuse_input(path);
+  std::error_code none;
+  const auto status = std::filesystem::status(path, none);
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
+  throw ConfigError(fmt::format(
+      "--prometheus: '{}' is no plain file: name one, or one that is not there yet", path));
 }
 
 }  // namespace
@@ -140,20 +141,6 @@ PreparedJob prepare(const LaunchRequest& request) {
   }
   return job;
 }
-
-namespace {
-
-// It is written again and again beside the loop that watches the ranks.
-void check_metrics_file(const std::string& path) {
-  refuse_input(path);
-  std::error_code none;
-  const auto status = std::filesystem::status(path, none);
-  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
-  throw ConfigError(fmt::format(
-      "--prometheus: '{}' is no plain file: name one, or one that is not there yet", path));
-}
-
-}  // namespace
 
 int launch(PreparedJob prepared) {
   // Before the checks: they would call the folder of another one full.

@@ -291,17 +291,6 @@ TEST_CASE("a FIFO in place of a file of the run is refused, and never waited for
   CHECK(contains(error_with("metrics.jsonl"), "metrics.jsonl: No such device or address\n"));
 }
 
-TEST_CASE("--prometheus that is no plain file is refused: it would be replaced by one") {
-  const Runs runs;
-  const std::string plan = runs.plan("plan.yaml", {}), fifo = runs / "fifo";
-  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
-  const ProgramEnd end = runs.launch({"--run-dir", "run", "--prometheus", fifo, plan});
-  CHECK(end.code == 3);
-  CHECK(end.err == fmt::format("smp-launch: --prometheus {}: it is no plain file\n", fifo));
-  CHECK(fs::is_fifo(fifo));
-  CHECK(!fs::exists(runs / "run"));
-}
-
 TEST_CASE("a number of threads that no machine has is refused by name") {
   const Runs runs;
   const std::string plan = runs.plan("plan.yaml", {});
