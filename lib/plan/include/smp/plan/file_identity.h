@@ -36,7 +36,7 @@ struct KnownFile {
   int64_t blocks = 0;  // that were looked at, at most
 };
 
-inline constexpr int64_t kIdentityBlockBytes = 4096;
+inline constexpr int64_t kIdentityBlockBytes = 256 << 10;
 inline constexpr int64_t kIdentityBlocks = 64;
 
 // Reads the first block, the last, and others evenly between them; a file of no more than so many
