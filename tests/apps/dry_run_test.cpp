@@ -245,13 +245,12 @@ TEST_CASE("a dry run leaves out the checks that --skip names, and knows them all
   CHECK(end.out == "");
   CHECK(contains(end.err, "\nNO  data  "));
   CHECK(contains(end.err, " checks failed; nothing was started\n"));
-  const ProgramEnd skipped = run_program(
-      {SMP_LAUNCH, "--dry-run", "--skip", "data", "--skip", "worker", plan});
+  const ProgramEnd skipped =
+      run_program({SMP_LAUNCH, "--dry-run", "--skip", "data", "--skip", "worker", plan});
   CHECK(skipped.code == 0);
   CHECK(contains(skipped.err, "\n--  data         left out by --skip data\n"));
   CHECK(skipped.err.ends_with("all other checks hold; nothing was started\n"));
-  CHECK(run_program(
-            {SMP_LAUNCH, "--dry-run=sbatch", "--skip", "data", "--skip", "worker", plan})
+  CHECK(run_program({SMP_LAUNCH, "--dry-run=sbatch", "--skip", "data", "--skip", "worker", plan})
             .code == 0);
   CHECK(error_of({"--dry-run", "--skip", "dta", plan}, 2) ==
         "smp-launch: --skip 'dta': there is no such check; there are plan, hosts, placement, "

@@ -1,8 +1,10 @@
 #include "smp/launcher/run_status.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +14,7 @@
 
 #include "files_and_errors.h"
 #include "scratch_folder.h"
+#include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/status_board.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
@@ -137,7 +140,7 @@ TEST_CASE("a board whose files cannot be written says so once, and tries again")
   board.begin_start("0123", 1, 4);
   std::string trouble;
   while (trouble.empty()) trouble = board.take_trouble();  // it is written by another thread
-  CHECK(trouble == "cannot write '" + places.status_file + "': No such file or directory");
+  CHECK(trouble == places.status_file + ": cannot be written: No such file or directory");
   JobView view;
   view.ranks = view.running = 4;
   board.on_look(view);
@@ -150,27 +153,27 @@ TEST_CASE("a board whose files cannot be written says so once, and tries again")
   CHECK(std::filesystem::exists(places.status_file));
 }
 
-// A draft whose file system stands still: a pipe that nobody reads.
+// A file whose file system stands still: a pipe that nobody reads.
 TEST_CASE("a board whose file system stands still holds nobody up, and then shows what is newest") {
   const ScratchFolder folder;
   BoardPlaces places;
   places.status_file = folder / "status.json";
   places.events_file = folder / "events.jsonl";
-  const std::string draft = places.status_file + ".new";
-  REQUIRE(mkfifo(draft.c_str(), 0600) == 0);
+  REQUIRE(mkfifo(places.events_file.c_str(), 0600) == 0);
   StatusBoard board(places, 0);
   board.begin_start("0123", 1, 4);
   for (int i = 0; i < 100; ++i) board.on_event({"signal", {}, fmt::format("number {}", i)});
   board.set_state("waiting");
-  std::ifstream pipe(draft);
-  const std::string first{std::istreambuf_iterator<char>(pipe), {}};
-  CHECK(parse_status("first", first).job_id == "0123");
+  CHECK(!std::filesystem::exists(places.status_file));
+  const FileDescriptor pipe(open(places.events_file.c_str(), O_RDWR | O_CLOEXEC));
   board.end(7);
   CHECK(board.take_trouble() == "");
   const RunStatus last = parse_status("last", text_of(places.status_file));
+  CHECK(last.job_id == "0123");
   CHECK(last.state == "ended");
   CHECK(last.exit_code == 7);
-  const std::string events = text_of(places.events_file);
+  std::string events(64 << 10, '\0');  // a pipe holds as much
+  events.resize(static_cast<size_t>(read(pipe.number(), events.data(), events.size())));
   CHECK(std::count(events.begin(), events.end(), '\n') == 102);
   CHECK(events.find("number 98") < events.find("number 99"));
 }

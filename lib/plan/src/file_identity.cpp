@@ -17,7 +17,7 @@
 namespace smp {
 namespace {
 
-constexpr int64_t kMostOpened = 256;       // files of a list
+constexpr int64_t kMostOpened = 256;      // files of a list
 constexpr int64_t kMostListBlocks = 256;  // of all of them together, 64 MiB
 
 [[noreturn]] void cannot_identify(const std::string& path, int error) {
