@@ -84,6 +84,10 @@ struct Choices<TokenKind> {
   static constexpr std::array<std::string_view, 1> kNames = {"bytes"};
 };
 template <>
+struct Choices<Packing> {
+  static constexpr std::array<std::string_view, 3> kNames = {"concatenate", "documents", "pad"};
+};
+template <>
 struct Choices<LearningRateSchedule> {
   static constexpr std::array<std::string_view, 4> kNames = {"constant", "linear", "cosine", "wsd"};
 };

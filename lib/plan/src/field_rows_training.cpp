@@ -130,6 +130,19 @@ void add_training_fields(std::vector<Field>& out) {
        "tokenizer; auto = bytes, where model.vocab_size is at most 512 and there is no init_from, "
        "else it must be said",
        {.condition = kTransformerModel}},
+      {kData,
+       "pack",
+       SMP_AT(training.data_pack),
+       "how documents fill samples: concatenate = one long text, cut to length; documents = the "
+       "same, but attention stays within a document, positions restart there, and documents are "
+       "cut as seldom as can be; pad = one document a sample",
+       {.condition = kTransformerModel, .also = {"packing", "sample_packing"}}},
+      {kData,
+       "loss_mask",
+       SMP_AT(training.data_loss_mask),
+       "a file beside each file of tokens says which of them count in the loss: FILE.mask.bin, a "
+       "byte 0 or 1 for each token",
+       {.condition = kTransformerModel}},
       {kImageFile,
        "channels",
        SMP_AT(training.images.channels),

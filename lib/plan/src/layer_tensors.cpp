@@ -56,6 +56,7 @@ TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& c
         return {{2, call.micro_batch, call.sequence_length}, DType::kI64};
       }
       [[fallthrough]];
+    case BatchField::kDocumentStarts:
     case BatchField::kTargets: return {{call.micro_batch, call.sequence_length}, DType::kI64};
     case BatchField::kImages: return batch_of(input_of(model), call);
     case BatchField::kLabels: return {{call.micro_batch}, DType::kI64};

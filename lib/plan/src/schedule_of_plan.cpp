@@ -105,6 +105,10 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
   return parameters;
 }
 
+bool counts_vary(const TrainingSpec& training) {
+  return training.data_loss_mask || training.data_pack != Packing::kConcatenate;
+}
+
 std::optional<std::string> why_updates_wait(const TrainingSpec& training) {
   const double clipping = training.optimizer.gradient_clipping;
   if (clipping > 0) {
@@ -112,6 +116,9 @@ std::optional<std::string> why_updates_wait(const TrainingSpec& training) {
   }
   if (training.precision == Precision::kFp16) {
     return "fp16's loss scale needs to know that all gradients are finite";
+  }
+  if (counts_vary(training)) {
+    return "the mean over the tokens that count needs their number in the global batch";
   }
   return std::nullopt;
 }

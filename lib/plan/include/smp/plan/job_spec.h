@@ -38,6 +38,9 @@ enum class Profile { kSmp, kMegatron, kDeepSpeed, kInternEvo, kFsdp, kSmpV1, kSm
 enum class OptimizerKind { kAdamW, kSgd };
 // What a token of the text is: the engine has no tokenizer.
 enum class TokenKind { kBytes };
+// How documents fill samples: as one long text cut to length; the same text, whose documents do not
+// see each other and are cut as seldom as can be; or one document a sample, padded.
+enum class Packing { kConcatenate, kDocuments, kPad };
 // After the warm-up; wsd = stable, then a decay.
 enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
 enum class CollectivesKind { kNccl, kSmddp };  // among GPUs; by their hosts, as SMDDP does
@@ -245,7 +248,9 @@ struct TrainingSpec {
                           // the standard library of the python3 on PATH
   std::vector<std::string> data_suffixes;  // files of a folder that count, e.g. [".py"]
   std::optional<TokenKind> data_tokens;    // auto: bytes, of a model whose vocabulary is theirs
-  ImageFileSpec images;                    // of a model that reads images
+  Packing data_pack = Packing::kConcatenate;
+  bool data_loss_mask = false;  // files beside the tokens say which of them count in the loss
+  ImageFileSpec images;         // of a model that reads images
   CheckpointSpec checkpoint;
   std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`
   std::optional<Precision> save_weights_as;  // type of the saved weights; auto: the trained ones'

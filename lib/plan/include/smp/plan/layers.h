@@ -40,8 +40,9 @@ constexpr bool is_transformer_block(LayerKind kind) {
 }
 
 // What a data set gives of each sample.
-enum class BatchField { kTokens, kTargets, kImages, kLabels };
-inline constexpr int kBatchFields = 4;
+// kDocumentStarts: for each token the place in its sample, from 0, of its document's first token.
+enum class BatchField { kTokens, kTargets, kImages, kLabels, kDocumentStarts };
+inline constexpr int kBatchFields = 5;
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kEmbedding;

@@ -140,6 +140,9 @@ ScheduleParameters schedule_parameters(const Plan& plan);
 // Throws ConfigError where schedule_refused().
 Schedule make_schedule(const ScheduleParameters& parameters);
 
+// Whether microbatches may have different numbers of tokens that count in the loss.
+bool counts_vary(const TrainingSpec& training);
+
 // Why a bucket's update waits for the norm of all gradients; nothing where it need not.
 std::optional<std::string> why_updates_wait(const TrainingSpec& training);
 
