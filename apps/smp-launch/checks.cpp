@@ -12,7 +12,7 @@
 #include "resume.h"
 #include "smp/launcher/push.h"
 #include "smp/launcher/run_folder.h"
-#include "smp/plan/data_files.h"
+#include "smp/plan/data/token_data.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/image_file.h"
@@ -121,7 +121,6 @@ std::string check_steps(const Plan& plan) {
 std::string check_proof(const Plan& plan) {
   const std::vector<std::string> problems = check(plan);
   if (!problems.empty()) throw ConfigError(fmt::format("{}", fmt::join(problems, "\n")));
-  check_byte_vocabulary(plan.job.model);
   const Schedule schedule = make_schedule(schedule_parameters(plan));
   size_t actions = 0;
   for (const auto& stage : schedule.actions) actions += stage.size();
@@ -166,10 +165,7 @@ std::string check_data(const Plan& plan) {
     return fmt::format("{} images in {}, {} of them held out", file.images(), file.path,
                        file.images() - file.trained);
   }
-  const DataFiles files = find_data_files(plan.job.training, sequences_per_sample(plan.job.model));
-  return fmt::format("{:.1f} MiB of text in {} file{} under {}; each byte is a token, of 256",
-                     static_cast<double>(files.total_bytes) / kMiB, files.files.size(),
-                     files.files.size() == 1 ? "" : "s", files.path);
+  return TokenData(plan.job).description();
 }
 
 bool is_executable(const std::string& path) {

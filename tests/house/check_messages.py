@@ -13,11 +13,13 @@ PLAN, PLANNER = "lib/plan/src/", "lib/planner/src/"
 SOURCES = [
     PLAN + name + ".cpp"
     for name in (
-        "checkpoint_strategy data_files engine_rules field_value forbid image_file job_builder "
-        "job_checks job_layer_list job_optimizer_checks job_parallel_checks job_reader layout "
+        "checkpoint_strategy data/data_paths data/megatron_index data/mixture data/npy_header "
+        "data/open_files data/token_data data/token_file data/token_manifest data/token_stream "
+        "data_files engine_rules field_value forbid image_file job_builder "
+        "job_checks job_data_checks job_data_lists job_layer_list job_optimizer_checks job_parallel_checks job_reader layout "
         "number_text partition plan_reader scalar strict_map").split()
 ] + [PLANNER + name + ".cpp" for name in "check_plan forbid layout_rules".split()]
-TESTS = ["tests/plan", "tests/planner", "tests/apps", "tests/runtime"]
+TESTS = ["tests/plan", "tests/plan/data", "tests/planner", "tests/apps", "tests/runtime"]
 WORDS = 4  # shorter pieces are parts of sentences, or names
 
 # No messages, or such of our own mistakes.

@@ -5,14 +5,13 @@
 #include <fstream>
 #include <mutex>
 
+#include "data_source.h"
 #include "parity/comparison.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
-#include "smp/plan/data_files.h"
 #include "smp/planner/memory_model.h"
 #include "smp/runtime/engine.h"
-#include "smp/runtime/text_data.h"
 
 // What must not change a bit of the numbers: computing again, offloading, cutting a model into
 // stages under any schedule; and what the first two save.
@@ -196,11 +195,10 @@ TEST_CASE("evaluation gives the loss of a step before it, and changes nothing") 
       MemoryLedger ledger(world.rank(), 0);
       const LedgerScope scope(ledger);
       ParallelModel model = apply_parallelism(plan, world, ledger);
-      const TextData data(find_data_files(plan.job.training), plan.job.training.sequence_length, 1);
+      const std::unique_ptr<DataSource> data = open_data(plan);
       Engine engine(plan, model, ledger,
                     [&](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
-                      data.read(step, first, count, out.integers(BatchField::kTokens),
-                                out.integers(BatchField::kTargets));
+                      data->read(step, first, count, out);
                     });
       const double first = engine.evaluate(0);
       const double other = engine.evaluate(1);

@@ -99,16 +99,22 @@ TEST_CASE("tokens that the engine does not know are refused where a job shall ru
     return what_engine_lacks(plan);
   };
   const Texts of_vocabulary = {
-      "model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of the data as "
-      "a token, of which there are 256: train from scratch with vocab_size: 256, or say "
-      "training.data.tokens: bytes)"};
+      "model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of text as a "
+      "token, of which there are 256: give files of tokens, see docs/data.md; or train from "
+      "scratch with vocab_size: 256; or say training.data.tokens: bytes)"};
   const Texts of_start = {
       "training.init_from: weights that know the tokens of a tokenizer (the engine has none and "
-      "reads each byte of the data as a token: train from scratch with vocab_size: 256; where the "
-      "weights were trained on bytes, say training.data.tokens: bytes)"};
+      "reads each byte of text as a token: give files of that tokenizer's tokens, see "
+      "docs/data.md; "
+      "where the weights were trained on bytes, say training.data.tokens: bytes)"};
   CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 50257; }) == of_vocabulary);
   CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 513; }) == of_vocabulary);
   CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 512; }).empty());
+  // What files hold is known where they are.
+  CHECK(lacks([](JobSpec& j) {
+          j.model.vocab_size = 50257;
+          j.training.data_path = "corpus";
+        }).empty());
   CHECK(lacks([](JobSpec& j) { j.training.init_from = "gpt2"; }) == of_start);
   CHECK(lacks([](JobSpec& j) {
           j.model.vocab_size = 50257;

@@ -97,7 +97,8 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  steps=3\n"
        "  ^"},
       {"training.data=x",
-       "--set: 'training.data' is a section; set one of its keys: path, suffixes, tokens, images\n"
+       "--set: 'training.data' is a section; set one of its keys: path, format, sources, split, "
+       "end_of_document, suffixes, tokens, pack, longer, loss_mask, images\n"
        "  training.data=x\n"
        "  ^"},
       {"training.steps",

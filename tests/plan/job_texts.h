@@ -125,8 +125,15 @@ training:
     gradient_clipping: 0.5
   data:
     path: "/data/my text"
+    format: text
+    sources: []
+    split: [97, 2, 1]
+    end_of_document: 3
     suffixes: [.py, "a b", "true"]
     tokens: bytes
+    pack: pad
+    longer: truncate
+    loss_mask: true
   checkpoint:
     every_steps: 50
     every_minutes: 12.5
@@ -135,6 +142,7 @@ training:
     every_steps: 50
     samples: 128
     pad_last_batch: true
+    sets: [{name: "of code", path: code-val, format: llmc}, {name: wiki, path: "a b"}]
 parallel:
   pipeline_parallel_degree: 2
   tensor_parallel_degree: 2

@@ -12,7 +12,6 @@
 #include "smp/runtime/engine.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
-#include "smp/runtime/text_data.h"
 #include "smp/runtime/trainer.h"
 
 namespace smp {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "smp/runtime/philox.h"
+#include "smp/plan/philox.h"
 #include "smp/runtime/weight_init.h"
 
 using namespace smp;

@@ -88,6 +88,11 @@ struct Choices<Packing> {
   static constexpr std::array<std::string_view, 3> kNames = {"concatenate", "documents", "pad"};
 };
 template <>
+struct Choices<DataFormat> {
+  static constexpr std::array<std::string_view, 5> kNames = {"text", "megatron", "nanogpt", "llmc",
+                                                             "npy"};
+};
+template <>
 struct Choices<LearningRateSchedule> {
   static constexpr std::array<std::string_view, 4> kNames = {"constant", "linear", "cosine", "wsd"};
 };

@@ -47,15 +47,15 @@ bool has_suffix(const std::string& name, const std::vector<std::string>& suffixe
 }
 
 // Adds a file that exists; an empty one is left out.
-void add_file(DataFiles& found, const fs::path& path) {
+void add_file(DataFiles& found, const fs::path& path, const std::string& key) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
   if (error || ::access(path.c_str(), R_OK) != 0) {
-    throw_unreadable(fmt::format("training.data.path: cannot read {}", path.string()),
+    throw_unreadable(fmt::format("{}: cannot read {}", key, path.string()),
                      error ? error.value() : errno);
   }
   if (const std::string lfs = git_lfs_complaint_of(path.string()); !lfs.empty()) {
-    throw ConfigError(fmt::format("training.data.path: {}: {}", path.string(), lfs));
+    throw ConfigError(fmt::format("{}: {}: {}", key, path.string(), lfs));
   }
   if (bytes > 0) found.files.push_back({path.string(), static_cast<int64_t>(bytes)});
 }
@@ -67,7 +67,7 @@ bool left_out(const fs::directory_entry& entry, bool is_stdlib) {
 }
 
 void add_folder(DataFiles& found, const fs::path& folder, const std::vector<std::string>& suffixes,
-                bool is_stdlib) {
+                bool is_stdlib, const std::string& key) {
   std::error_code error;
   fs::recursive_directory_iterator entry(folder, error);
   for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
@@ -76,12 +76,11 @@ void add_folder(DataFiles& found, const fs::path& folder, const std::vector<std:
       if (entry->is_directory(ignored)) entry.disable_recursion_pending();
     } else if (entry->is_regular_file(ignored) &&
                has_suffix(entry->path().filename().string(), suffixes)) {
-      add_file(found, entry->path());
+      add_file(found, entry->path(), key);
     }
   }
   if (error)
-    throw_unreadable(fmt::format("training.data.path: cannot list {}", folder.string()),
-                     error.value());
+    throw_unreadable(fmt::format("{}: cannot list {}", key, folder.string()), error.value());
   std::sort(found.files.begin(), found.files.end(),
             [](const DataFile& a, const DataFile& b) { return a.path < b.path; });
 }
@@ -92,11 +91,11 @@ std::string list_of(const std::vector<std::string>& suffixes) {
 
 }  // namespace
 
-DataFiles find_data_files(const TrainingSpec& training, int64_t sequences) {
+DataFiles find_data_files(const TrainingSpec& training, const std::string& key) {
   if (training.data_path.empty()) {
-    throw ConfigError(
-        "training.data.path: no training data given: name a file or a folder of text, or "
-        "python-stdlib");
+    throw ConfigError(key +
+                      ": no training data given: name a file or a folder of text or tokens, or "
+                      "python-stdlib");
   }
   const bool is_stdlib = training.data_path == kPythonStdlib;
   const std::vector<std::string> suffixes =
@@ -107,53 +106,22 @@ DataFiles find_data_files(const TrainingSpec& training, int64_t sequences) {
   std::error_code error;
   const fs::file_status status = fs::status(found.path, error);
   if (status.type() == fs::file_type::not_found) {
-    throw ConfigError(fmt::format("training.data.path: {} does not exist", found.path));
+    throw ConfigError(fmt::format("{}: {} does not exist", key, found.path));
   }
-  if (error)
-    throw_unreadable(fmt::format("training.data.path: cannot read {}", found.path), error.value());
+  if (error) throw_unreadable(fmt::format("{}: cannot read {}", key, found.path), error.value());
   if (fs::is_directory(status)) {
-    add_folder(found, found.path, suffixes, is_stdlib);
+    add_folder(found, found.path, suffixes, is_stdlib, key);
   } else {
-    add_file(found, found.path);
+    add_file(found, found.path, key);
   }
   if (found.files.empty()) {
-    throw ConfigError(
-        fs::is_directory(status) && !suffixes.empty()
-            ? fmt::format("training.data.path: {} holds no text in files ending in {}", found.path,
-                          list_of(suffixes))
-            : fmt::format("training.data.path: {} holds no text", found.path));
+    throw ConfigError(fs::is_directory(status) && !suffixes.empty()
+                          ? fmt::format("{}: {} holds no text in files ending in {}", key,
+                                        found.path, list_of(suffixes))
+                          : fmt::format("{}: {} holds no text", key, found.path));
   }
   found.total_bytes = static_cast<int64_t>(found.files.size()) - 1;
   for (const DataFile& file : found.files) found.total_bytes += file.bytes;
-  if (sequences == 2 && found.total_bytes < 2 * training.sequence_length) {
-    throw ConfigError(fmt::format(
-        "training.data.path: {} holds {} bytes, fewer than one sample of {} (2 x sequence_length "
-        "{}: the encoder reads one sequence, the decoder writes the next)",
-        found.path, found.total_bytes, 2 * training.sequence_length, training.sequence_length));
-  }
-  if (found.total_bytes < training.sequence_length + 1) {
-    throw ConfigError(fmt::format(
-        "training.data.path: {} holds {} bytes, fewer than one sample of {} "
-        "(sequence_length {} + 1)",
-        found.path, found.total_bytes, training.sequence_length + 1, training.sequence_length));
-  }
-  const int64_t samples = held_out_samples(training);
-  const int64_t sample_bytes = sequences * training.sequence_length;
-  // In samples, that no product overflows.
-  const int64_t trained = (found.total_bytes - 1) / sample_bytes - samples;
-  if (samples > 0 && trained < 1) {
-    throw ConfigError(fmt::format(
-        "training.evaluation.samples: {} holds {} bytes, which is not {} held-out samples of {} "
-        "bytes and one to train on",
-        found.path, found.total_bytes, samples, sample_bytes));
-  }
-  const int64_t batch = training.global_batch.value_or(1);
-  if (batch > 1 && trained < batch) {
-    throw ConfigError(fmt::format(
-        "training.data.path: {} holds {} bytes, {} samples of {} to train on, fewer than one batch "
-        "of {}: give more text, or a smaller training.global_batch",
-        found.path, found.total_bytes, trained, sample_bytes, batch));
-  }
   return found;
 }
 
@@ -161,7 +129,7 @@ int64_t sequences_per_sample(const ModelSpec& model) {
   return model.stack == Stack::kEncoderDecoder ? 2 : 1;
 }
 
-int64_t held_out_samples(const TrainingSpec& training) {
+int64_t evaluation_samples(const TrainingSpec& training) {
   const EvaluationSpec& evaluation = training.evaluation;
   if (evaluation.every_steps == 0) return 0;
   const int64_t batch = training.global_batch.value_or(1);
@@ -174,6 +142,11 @@ int64_t held_out_samples(const TrainingSpec& training) {
         samples, batch, samples % batch, batch, above * batch));
   }
   return samples;
+}
+
+int64_t held_out_samples(const TrainingSpec& training) {
+  const bool has_own_part = !training.data_split.empty() || !training.evaluation.sets.empty();
+  return has_own_part ? 0 : evaluation_samples(training);
 }
 
 void check_byte_vocabulary(const ModelSpec& model) {

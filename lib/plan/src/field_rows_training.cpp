@@ -5,7 +5,12 @@ namespace smp {
 namespace {
 
 bool evaluates(const JobSpec& job) { return job.training.evaluation.every_steps > 0; }
+bool pads_documents(const JobSpec& job) { return job.training.data_pack == Packing::kPad; }
+const Condition kPadsDocuments = {pads_documents, "training.data.pack", "pack: pad"};
+bool evaluates_tokens(const JobSpec& job) { return evaluates(job) && kTransformerModel.holds(job); }
 const Condition kEvaluates = {evaluates, "training.evaluation.every_steps", "every_steps above 0"};
+const Condition kEvaluatesTokens = {evaluates_tokens, "training.evaluation.every_steps",
+                                    "every_steps above 0, and a model that reads tokens"};
 
 }  // namespace
 
@@ -115,9 +120,36 @@ void add_training_fields(std::vector<Field>& out) {
        "nearest, ties to even; auto = the type in which they are trained",
        {.also = {"save_dtype", "weights_dtype", "torch_dtype"}}},
       {kData, "path", SMP_AT(training.data_path),
-       "a text file or a folder of them, or a file of images; python-stdlib = the source of the "
-       "standard library of the "
-       "python3 on PATH"},
+       "what is trained on: a file of text or tokens, a folder of them, a glob, or the common "
+       "beginning of the names of Megatron's .bin and .idx; a file of images; python-stdlib = the "
+       "source of the standard library of the python3 on PATH"},
+      {kData,
+       "format",
+       SMP_AT(training.data_format),
+       "how tokens lie on disk: text = bytes; megatron = .bin beside .idx; nanogpt = 16 bits each, "
+       "nothing else; llmc = .bin with llm.c's header; npy = a NumPy array of whole numbers; auto "
+       "= what the files say (docs/data.md)",
+       {.condition = kTransformerModel}},
+      {kData,
+       "sources",
+       SMP_AT(training.data_sources),
+       "instead of path: data sets that are mixed, each with its share of all samples, as in "
+       "[{path: wiki, weight: 0.3}, {path: code, weight: 0.7}]",
+       {.condition = kTransformerModel, .also = {"data_paths", "blend", "datasets"}}},
+      {kData,
+       "split",
+       SMP_AT(training.data_split),
+       "parts to train on, to evaluate on and to keep out, as in [98, 1, 1]: of the documents "
+       "where an index says where they end, else of the tokens; auto = all to train on, but for "
+       "what evaluation holds out at the end",
+       {.max = 1e9, .condition = kTransformerModel}},
+      {kData,
+       "end_of_document",
+       SMP_AT(training.data_end_of_document),
+       "the token that ends a document in files without an index; auto = none",
+       {.max = kMostRows,
+        .condition = kTransformerModel,
+        .also = {"eod", "eot", "eos_token_id", "eod_token"}}},
       {kData,
        "suffixes",
        SMP_AT(training.data_suffixes),
@@ -138,10 +170,17 @@ void add_training_fields(std::vector<Field>& out) {
        "cut as seldom as can be; pad = one document a sample",
        {.condition = kTransformerModel, .also = {"packing", "sample_packing"}}},
       {kData,
+       "longer",
+       SMP_AT(training.data_longer),
+       "of a document longer than sequence_length with pack: pad: refuse = that is an error, "
+       "truncate = its end is left out",
+       {.words = {"refuse", "truncate"}, .condition = kPadsDocuments}},
+      {kData,
        "loss_mask",
        SMP_AT(training.data_loss_mask),
        "a file beside each file of tokens says which of them count in the loss: FILE.mask.bin, a "
-       "byte 0 or 1 for each token",
+       "byte 0 or 1 for each token; or FILE.labels.npy or .labels.bin, 32 bits each, the token or "
+       "-100",
        {.condition = kTransformerModel}},
       {kImageFile,
        "channels",
@@ -200,6 +239,12 @@ void add_training_fields(std::vector<Field>& out) {
        "samples may leave a last batch that they do not fill: what fills it has no part in the "
        "mean; false = that is refused",
        {.condition = kEvaluates, .also = {"drop_last", "dataloader_drop_last"}}},
+      {kEvaluation,
+       "sets",
+       SMP_AT(training.evaluation.sets),
+       "data of their own to evaluate on, each by its name, as in [{name: code, path: code-val}]; "
+       "nothing of what is trained on is then held out, but for split",
+       {.condition = kEvaluatesTokens, .also = {"valid_data_path", "eval_datasets"}}},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

@@ -23,13 +23,14 @@ using Target =
                  Member<bool>, Member<std::optional<bool>>, Member<std::string>,
                  Member<std::vector<int64_t>>, Member<std::vector<std::string>>,
                  Member<std::vector<LinkPoint>>, Member<std::vector<OperatorSpec>>,
+                 Member<std::vector<MixtureSource>>, Member<std::vector<EvaluationSet>>,
                  Member<ModelFamily>, Member<Stack>, Member<MlpKind>, Member<GeluKind>,
                  Member<NormKind>, Member<PositionKind>, Member<RopeScaling>, Member<DeviceKind>,
                  Member<AttentionKind>, Member<OptimizerKind>, Member<LearningRateSchedule>,
-                 Member<std::optional<TokenKind>>, Member<Packing>, Member<std::optional<Precision>>,
-                 Member<std::optional<Sharding>>, Member<std::optional<PipelineKind>>,
-                 Member<std::optional<Recompute>>, Member<std::optional<Profile>>,
-                 Member<std::optional<CollectivesKind>>>;
+                 Member<std::optional<TokenKind>>, Member<std::optional<DataFormat>>,
+                 Member<Packing>, Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
+                 Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
+                 Member<std::optional<Profile>>, Member<std::optional<CollectivesKind>>>;
 
 enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 
@@ -88,7 +89,9 @@ enum class Shape {
   kWholeList,
   kTextList,
   kPointList,
-  kLayerList
+  kLayerList,
+  kSourceList,
+  kSetList
 };
 Shape shape_of(const Field& field);
 std::vector<std::string> choices_of(const Field& field);  // of a kChoice

@@ -6,6 +6,7 @@
 
 #include "choices.h"
 #include "field_table.h"
+#include "job_data_lists.h"
 #include "job_layer_list.h"
 #include "scalar.h"
 #include "smp/plan/operators.h"
@@ -174,6 +175,13 @@ struct Assign {
     return read_layer_list(node, member, where);
   }
 
+  std::string operator()(std::vector<MixtureSource>& member) const {
+    return read_sources(node, member);
+  }
+  std::string operator()(std::vector<EvaluationSet>& member) const {
+    return read_sets(node, member);
+  }
+
   template <class E>
   requires std::is_enum_v<E> std::string operator()(E& member) const {
     std::vector<std::string> names = choice_names<E>();
@@ -226,6 +234,12 @@ struct Write {
     if (operators.empty()) return std::nullopt;
     return layer_list_text(operators);
   }
+  std::optional<std::string> operator()(const std::vector<MixtureSource>& sources) const {
+    return sources_text(sources);
+  }
+  std::optional<std::string> operator()(const std::vector<EvaluationSet>& sets) const {
+    return sets_text(sets);
+  }
   template <class E>
   requires std::is_enum_v<E> std::optional<std::string>
   operator()(E value) const { return std::string(choice_name(value)); }
@@ -274,6 +288,10 @@ template <>
 constexpr Shape kShape<std::vector<LinkPoint>> = Shape::kPointList;
 template <>
 constexpr Shape kShape<std::vector<OperatorSpec>> = Shape::kLayerList;
+template <>
+constexpr Shape kShape<std::vector<MixtureSource>> = Shape::kSourceList;
+template <>
+constexpr Shape kShape<std::vector<EvaluationSet>> = Shape::kSetList;
 
 }  // namespace
 

@@ -25,7 +25,9 @@ bool takes_list(const Field& field) {
   return std::holds_alternative<Member<std::vector<int64_t>>>(field.target) ||
          std::holds_alternative<Member<std::vector<std::string>>>(field.target) ||
          std::holds_alternative<Member<std::vector<LinkPoint>>>(field.target) ||
-         std::holds_alternative<Member<std::vector<OperatorSpec>>>(field.target);
+         std::holds_alternative<Member<std::vector<OperatorSpec>>>(field.target) ||
+         std::holds_alternative<Member<std::vector<MixtureSource>>>(field.target) ||
+         std::holds_alternative<Member<std::vector<EvaluationSet>>>(field.target);
 }
 
 }  // namespace

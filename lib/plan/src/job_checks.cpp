@@ -4,7 +4,6 @@
 
 #include "job_builder.h"
 #include "key_hint.h"
-#include "smp/plan/data_files.h"
 #include "smp/plan/model_family.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
@@ -305,18 +304,6 @@ void JobBuilder::check_precision() {
   if (!usable({"cluster.fp8_flops_per_s"})) return;
   error({"training.precision"},
         "precision fp8 needs cluster.fp8_flops_per_s, the accelerator's rate of fp8 matmuls");
-}
-
-void JobBuilder::check_data() {
-  const std::vector<std::string>& suffixes = spec_.training.data_suffixes;
-  const bool python_only =
-      std::all_of(suffixes.begin(), suffixes.end(), [](const auto& s) { return s == ".py"; });
-  if (spec_.training.data_path == kPythonStdlib && usable({"training.data.suffixes"}) &&
-      !python_only) {
-    error({"training.data.suffixes"},
-          fmt::format("data python-stdlib is Python source: write suffixes: [.py] or none, or the "
-                      "path of a folder with the files wanted"));
-  }
 }
 
 }  // namespace smp

@@ -89,6 +89,9 @@ parallel:
 - The model has at most 10^15 parameters.
 - `prescaled_batch: false` needs `tensor_parallel_degree` 1.
 - `suffixes` beside `path: python-stdlib` are `[.py]` or none.
+- `path` or `sources` says what is trained on; `format` is that of `path`, and each of `sources` has its own.
+- `split` has three parts; with evaluation and without `evaluation.sets` its second is above 0.
+- `pack: documents` and `pad` are for decoders; `longer` needs `pack: pad`; `end_of_document` is below `vocab_size`.
 - `reserved_memory` is below `memory_per_process`.
 - `sequence_length` is at most `max_positions`.
 - `model.layers` replaces all other keys of `model` but `name`, `input` and `loss`; the job then reads images, and
@@ -97,8 +100,9 @@ parallel:
 
 ## Text and tokens
 
-The engine has no tokenizer: each byte of the text is a token, of which there are 256, and the plan and the dry run say so.
-Two jobs are therefore refused where they are to run (`steps` above 0), as their losses would mean nothing:
+`training.data` names files of token ids, as Megatron-LM, nanoGPT, llm.c and NumPy write them, or text;
+[Data](data.md) describes formats, mixtures, order, packing and masks. The engine has no tokenizer: each byte of text is a
+token, of which there are 256, and the plan and the dry run say so. On text two jobs are therefore refused where they are to run (`steps` above 0), as their losses would mean nothing:
 
 - a `vocab_size` above 512 (256, and room for special tokens and padding), as bytes fill next to nothing of it: train from
   scratch with `vocab_size: 256`;
@@ -162,6 +166,8 @@ std::string kind_text(const Field& field) {
     case Shape::kTextList: return "list of texts";
     case Shape::kPointList: return "list of `{ranks, bytes, seconds, op}`";
     case Shape::kLayerList: return "list of names and maps with `type`";
+    case Shape::kSourceList: return "list of `{path, weight, format, name}`";
+    case Shape::kSetList: return "list of `{name, path, format}`";
   }
   return "";
 }

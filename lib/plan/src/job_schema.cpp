@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "choices.h"
 #include "field_table.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/job_format.h"
@@ -50,6 +51,18 @@ OrderedJson layer_list_form() {
   return {{"type", "array"}, {"minItems", 1}, {"items", {{"anyOf", entries}}}};
 }
 
+// Sources of a mixture, which have weights, or sets to evaluate on, which have names.
+OrderedJson data_list_form(bool sources) {
+  const OrderedJson text = {{"type", "string"}, {"minLength", 1}};
+  OrderedJson item = {{"type", "object"}, {"additionalProperties", false}};
+  item["required"] = {"path", sources ? "weight" : "name"};
+  item["properties"] = {{"name", text}, {"path", text}};
+  item["properties"]["format"] = {{"enum", choice_names<DataFormat>()}};
+  item["properties"]["format"]["enum"].push_back("auto");
+  if (sources) item["properties"]["weight"] = {{"type", "number"}, {"exclusiveMinimum", 0}};
+  return {{"type", "array"}, {"items", item}};
+}
+
 // The ways to write the value, without `auto`.
 std::vector<OrderedJson> forms(const Field& field) {
   const Rule& rule = field.rule;
@@ -93,6 +106,8 @@ std::vector<OrderedJson> forms(const Field& field) {
       return {{{"type", "array"}, {"items", point}}};
     }
     case Shape::kLayerList: return {layer_list_form()};
+    case Shape::kSourceList:
+    case Shape::kSetList: return {data_list_form(shape_of(field) == Shape::kSourceList)};
   }
   return {};
 }

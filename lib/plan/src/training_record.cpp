@@ -8,6 +8,8 @@
 #include <map>
 
 #include "field_table.h"
+#include "scalar.h"
+#include "smp/plan/data/token_data.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/operators.h"
@@ -17,6 +19,7 @@ namespace {
 
 constexpr size_t kListedFiles = 8;
 constexpr const char* kHeldOut = "training.evaluation.samples";
+constexpr const char* kSourceList = "training.data.sources";
 
 constexpr std::array kChangeable = {
     ChangeableKey{"name", "for people"},
@@ -47,6 +50,7 @@ constexpr std::array kChangeable = {
     ChangeableKey{"training.evaluation.every_steps",
                   "when it evaluates; what is held out stays held out"},
     ChangeableKey{"training.evaluation.pad_last_batch", "of evaluations alone"},
+    ChangeableKey{"training.evaluation.sets", "of evaluations alone"},
 };
 
 bool may_change(std::string_view path) {
@@ -114,19 +118,20 @@ void add_data_changes(const std::vector<FileIdentity>& checkpoint,
   }
 }
 
+// Of a mixture, its shares: the files themselves are compared, wherever they lie.
+std::string shares_text(const std::vector<MixtureSource>& sources) {
+  std::vector<std::string> weights;
+  for (const MixtureSource& source : sources) weights.push_back(number_text(source.weight));
+  return fmt::format("[{}]", fmt::join(weights, ", "));
+}
+
 }  // namespace
 
 std::vector<FileIdentity> identify_data(const JobSpec& job) {
-  std::string folder = job.training.data_path;
-  std::vector<std::string> paths = {folder};
-  if (!is_list(job.model)) {
-    const DataFiles files = find_data_files(job.training, sequences_per_sample(job.model));
-    paths.clear();
-    for (const DataFile& file : files.files) paths.push_back(file.path);
-    folder = files.path;
-  }
+  if (!is_list(job.model)) return TokenData(job).files();
+  const std::string& path = job.training.data_path;
   std::vector<FileIdentity> data;
-  for (KnownFile& file : look_at_files(folder, paths)) data.push_back(std::move(file.identity));
+  for (KnownFile& file : look_at_files(path, {path})) data.push_back(std::move(file.identity));
   return data;
 }
 
@@ -136,6 +141,10 @@ TrainingRecord record_training(const JobSpec& job, std::vector<FileIdentity> dat
   for (const Field& field : job_fields()) {
     if (field.rule.condition.holds && !field.rule.condition.holds(job)) continue;
     if (path_of(field) == kHeldOut) continue;
+    if (path_of(field) == kSourceList) {
+      record.job.emplace_back(kSourceList, shares_text(job.training.data_sources));
+      continue;
+    }
     if (auto text = value_text(field, job)) record.job.emplace_back(path_of(field), *text);
   }
   // With evaluation or without: what is held out is not trained on.

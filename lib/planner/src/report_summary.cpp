@@ -9,6 +9,7 @@
 #include "batch.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/job_names.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/operators.h"
 #include "smp/planner/fit.h"
 #include "smp/planner/memory_model.h"
@@ -121,9 +122,15 @@ std::string engine_line(const Plan& plan) {
 
 // What a run of the plan reads; nothing where the plan is not for a run.
 std::string data_line(const Plan& plan) {
-  const std::string& path = plan.job.training.data_path;
-  if (path.empty() || is_list(plan.job.model)) return "";
-  return fmt::format("data     {}: each byte is a token, of 256\n", path);
+  const TrainingSpec& training = plan.job.training;
+  if (is_list(plan.job.model)) return "";
+  if (!training.data_sources.empty())
+    return fmt::format("data     a mixture of {} sources\n", training.data_sources.size());
+  if (training.data_path.empty()) return "";
+  const bool is_text = training.data_tokens || training.data_format == DataFormat::kText ||
+                       training.data_path == kPythonStdlib;
+  return fmt::format("data     {}{}\n", training.data_path,
+                     is_text ? ": each byte is a token, of 256" : "");
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ void Checkpoints::load(const std::string& name) {
   }
   if (saved.data_bytes != of_job.data_bytes) {
     throw ConfigError(fmt::format(
-        "{}/{}: {} bytes of text, or images, are trained on there, {} in this job: as many must be "
+        "{}/{}: {} tokens, or images, are trained on there, {} in this job: as many must be "
         "held out (training.evaluation)",
         store_.folder(), name, saved.data_bytes, of_job.data_bytes));
   }

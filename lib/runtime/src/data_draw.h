@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "philox_rounds.h"
+#include "smp/plan/philox_rounds.h"
 
 namespace smp {
 

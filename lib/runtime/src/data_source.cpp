@@ -3,49 +3,59 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
-#include "smp/plan/data_files.h"
+#include "smp/plan/data/token_data.h"
 #include "smp/plan/operators.h"
 #include "smp/runtime/image_data.h"
-#include "smp/runtime/text_data.h"
 
 namespace smp {
 namespace {
 
-class Text final : public DataSource {
+class Tokens final : public DataSource {
  public:
-  Text(const TrainingSpec& training, int64_t sequences_per_sample)
-      : data_(find_data_files(training, sequences_per_sample), training.sequence_length,
-              training.seed, held_out_samples(training), sequences_per_sample) {}
+  explicit Tokens(const JobSpec& job) : data_(job) {}
 
   void read(int64_t step, int64_t first, int64_t count, const SampleBuffers& out) const override {
-    data_.read(step, first, count, out.integers(BatchField::kTokens),
-               out.integers(BatchField::kTargets));
+    data_.read(step, first, count, token_buffers(out));
   }
-  void read_held_out(int64_t first, int64_t count, const SampleBuffers& out) const override {
-    data_.read_held_out(first, count, out.integers(BatchField::kTokens),
-                        out.integers(BatchField::kTargets));
+  void read_held_out(size_t set, int64_t first, int64_t count,
+                     const SampleBuffers& out) const override {
+    data_.read_held_out(set, first, count, token_buffers(out));
   }
-  int64_t trained_size() const override { return data_.trained_bytes(); }
+  std::vector<std::string> evaluation_sets() const override { return data_.evaluation_sets(); }
+  int64_t trained_size() const override { return data_.trained_tokens(); }
   std::vector<FileIdentity> files() const override { return data_.files(); }
+  std::vector<FileIdentity> evaluation_files() const override { return data_.evaluation_files(); }
 
  private:
-  const TextData data_;
+  static TokenBuffers token_buffers(const SampleBuffers& out) {
+    return {.tokens = out.integers(BatchField::kTokens),
+            .targets = out.integers(BatchField::kTargets),
+            .document_starts = out.integers(BatchField::kDocumentStarts)};
+  }
+
+  const TokenData data_;
 };
 
 // T: of the images.
 template <typename T>
 class Images final : public DataSource {
  public:
-  explicit Images(const JobSpec& job) : data_(job) {}
+  explicit Images(const JobSpec& job)
+      : data_(job), evaluates_(job.training.evaluation.every_steps > 0) {}
 
   void read(int64_t step, int64_t first, int64_t count, const SampleBuffers& out) const override {
     data_.read(step, first, count, pixels(out), out.integers(BatchField::kLabels));
   }
-  void read_held_out(int64_t first, int64_t count, const SampleBuffers& out) const override {
+  void read_held_out(size_t, int64_t first, int64_t count,
+                     const SampleBuffers& out) const override {
     data_.read_held_out(first, count, pixels(out), out.integers(BatchField::kLabels));
+  }
+  std::vector<std::string> evaluation_sets() const override {
+    return evaluates_ ? std::vector<std::string>{""} : std::vector<std::string>();
   }
   int64_t trained_size() const override { return data_.trained(); }
   std::vector<FileIdentity> files() const override { return {data_.identity()}; }
+  std::vector<FileIdentity> evaluation_files() const override { return {}; }
 
  private:
   static T* pixels(const SampleBuffers& out) {
@@ -53,14 +63,13 @@ class Images final : public DataSource {
   }
 
   const ImageData data_;
+  const bool evaluates_;
 };
 
 }  // namespace
 
 std::unique_ptr<DataSource> open_data(const Plan& plan) {
-  if (!is_list(plan.job.model)) {
-    return std::make_unique<Text>(plan.job.training, sequences_per_sample(plan.job.model));
-  }
+  if (!is_list(plan.job.model)) return std::make_unique<Tokens>(plan.job);
   switch (compute_dtype(plan)) {
     case DType::kF64: return std::make_unique<Images<double>>(plan.job);
     case DType::kBF16: return std::make_unique<Images<c10::BFloat16>>(plan.job);

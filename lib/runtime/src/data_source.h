@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "smp/plan/file_identity.h"
@@ -10,24 +11,29 @@
 
 namespace smp {
 
-// What a model trains on: text for one that reads tokens, images for one that reads images.
-// Immutable; safe from any thread.
+// What a model trains on: text or tokens for one that reads tokens, images for one that reads
+// images. Immutable; safe from any thread.
 class DataSource {
  public:
   virtual ~DataSource() = default;
 
-  // Samples of a step's global batch, or of those held out for evaluation.
+  // Samples of a step's global batch, or of one evaluation on set `set` of evaluation_sets().
   virtual void read(int64_t step, int64_t first, int64_t count, const SampleBuffers& out) const = 0;
-  virtual void read_held_out(int64_t first, int64_t count, const SampleBuffers& out) const = 0;
+  virtual void read_held_out(size_t set, int64_t first, int64_t count,
+                             const SampleBuffers& out) const = 0;
+
+  // Names of what is evaluated on; "" is a part of what is trained on. Empty: nothing is.
+  virtual std::vector<std::string> evaluation_sets() const = 0;
 
   // Without what is held out; a resumed run must find the same.
   virtual int64_t trained_size() const = 0;
 
-  // What is trained on and evaluated on, as it was when it was opened.
+  // What is trained on, and what is evaluated on beside it, as it was when it was opened.
   virtual std::vector<FileIdentity> files() const = 0;
+  virtual std::vector<FileIdentity> evaluation_files() const = 0;
 };
 
-// Throws as find_data_files() and read_image_file() do.
+// Throws as TokenData and read_image_file() do.
 std::unique_ptr<DataSource> open_data(const Plan& plan);
 
 }  // namespace smp

@@ -12,13 +12,13 @@ Evaluation::Evaluation(const Plan& plan, const DataSource& data, RankGroups& gro
       classifies_(is_list(plan.job.model)),
       every_steps_(plan.job.training.evaluation.every_steps),
       global_batch_(plan.job.training.global_batch.value()),
-      samples_(held_out_samples(plan.job.training)),
+      samples_(evaluation_samples(plan.job.training)),
       batches_((samples_ + global_batch_ - 1) / global_batch_) {}
 
 ReadSamples Evaluation::reader() {
   return [this](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
     if (reads_held_out_) {
-      data_.read_held_out(step * global_batch_ + first, count, out);
+      data_.read_held_out(0, step * global_batch_ + first, count, out);
     } else {
       data_.read(step, first, count, out);
     }

@@ -249,7 +249,7 @@ std::string report_json(const Plan& plan, const RunFacts& run,
     json["evaluation"] = {{"loss", *run.evaluation_loss},
                           run.accuracy ? OrderedJson{"accuracy", *run.accuracy}
                                        : OrderedJson{"perplexity", std::exp(*run.evaluation_loss)},
-                          {"samples", held_out_samples(plan.job.training)}};
+                          {"samples", evaluation_samples(plan.job.training)}};
   }
   json["tokens_per_s"] = run.tokens_per_s;
   json["predicted_step_s"] = static_cast<double>(plan.predictions.step_ns) * 1e-9;

@@ -28,7 +28,6 @@
 #include "smp/comm/fabric.h"
 #include "smp/comm/staged_communicator.h"
 #include "smp/plan/build_id.h"
-#include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/run_files.h"
@@ -69,7 +68,6 @@ void check_can_run(const Plan& plan, const TrainOptions& options, const Communic
   }
   if (options.gdr_use == GdrUse::kOn && plan.job.cluster.device != DeviceKind::kCuda)
     throw ConfigError("SMP_GDRCOPY=on is for GPUs, and the plan's cluster.device is cpu");
-  check_byte_vocabulary(plan.job.model);
   check_fault(options.fault, world.size(), steps);
   if (options.run_dir.empty()) return;
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
@@ -91,6 +89,7 @@ void check_same_job(const Plan& plan, const TrainOptions& options, const DataSou
                 : options.resume ? "from the last checkpoint"
                                  : "anew"}};
   add_files(held, "training.data.path", data.files());
+  add_files(held, "training.evaluation.sets", data.evaluation_files());
   check_held_alike(world, options.host, held, "setup.same");
 }
 

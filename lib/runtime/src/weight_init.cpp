@@ -5,8 +5,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "philox_rounds.h"
 #include "smp/plan/check.h"
+#include "smp/plan/philox_rounds.h"
 
 namespace smp {
 namespace {

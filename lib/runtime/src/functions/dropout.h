@@ -4,8 +4,8 @@
 
 #include "anywhere.h"
 #include "functions/wide.h"
+#include "smp/plan/philox.h"
 #include "smp/runtime/call_context.h"
-#include "smp/runtime/philox.h"
 
 // Dropout without masks: whether an element is kept is a function of where it stands in the whole
 // model and the global batch, so backward, a recomputation and every layout find the same ones

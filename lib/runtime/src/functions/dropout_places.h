@@ -1,7 +1,7 @@
 #pragma once
 
 #include "functions/dropout.h"
-#include "philox_rounds.h"
+#include "smp/plan/philox_rounds.h"
 
 namespace smp {
 

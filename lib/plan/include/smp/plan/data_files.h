@@ -33,16 +33,21 @@ int64_t sequences_per_sample(const ModelSpec& model);
 // no loss and counts nowhere.
 inline constexpr int64_t kNoTarget = -1;
 
-// Samples at the end of the text that are kept for evaluation and never trained on; 0 without
-// evaluation. Throws ConfigError when they are not whole batches and the last is not to be padded.
+// Samples of one evaluation, of each set; 0 without evaluation. Throws ConfigError when they are
+// not whole batches and the last is not to be padded.
+int64_t evaluation_samples(const TrainingSpec& training);
+
+// Of these, samples at the end of what is trained on that are kept for evaluation: none where a
+// split or sets say what is evaluated on.
 int64_t held_out_samples(const TrainingSpec& training);
 
-// Lists training.data.path: a file; a folder (its files with one of data.suffixes, all when there
-// are none; hidden files and folders, and symbolic links to folders, are left out); or
+// Lists the text of training.data.path: a file; a folder (its files with one of data.suffixes, all
+// when there are none; hidden files and folders, and symbolic links to folders, are left out); or
 // "python-stdlib", the .py files of the standard library of the python3 on PATH, without
-// site-packages. Throws ConfigError, with the path, for what is missing, unreadable, empty, or
-// shorter than one sample beside what is held out.
-DataFiles find_data_files(const TrainingSpec& training, int64_t sequences_per_sample = 1);
+// site-packages. Throws ConfigError, with the key and the path, for what is missing, unreadable or
+// empty.
+DataFiles find_data_files(const TrainingSpec& training,
+                          const std::string& key = "training.data.path");
 
 // Throws ConfigError when the model cannot take bytes as tokens (vocab_size < 256).
 void check_byte_vocabulary(const ModelSpec& model);

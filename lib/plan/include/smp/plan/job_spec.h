@@ -41,6 +41,9 @@ enum class TokenKind { kBytes };
 // How documents fill samples: as one long text cut to length; the same text, whose documents do not
 // see each other and are cut as seldom as can be; or one document a sample, padded.
 enum class Packing { kConcatenate, kDocuments, kPad };
+// How tokens lie on disk: bytes of text; Megatron-LM's .bin beside .idx; nanoGPT's bare 16 bits;
+// llm.c's .bin with a header; NumPy's .npy.
+enum class DataFormat { kText, kMegatron, kNanogpt, kLlmc, kNpy };
 // After the warm-up; wsd = stable, then a decay.
 enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
 enum class CollectivesKind { kNccl, kSmddp };  // among GPUs; by their hosts, as SMDDP does
@@ -205,11 +208,29 @@ struct LossScaleSpec {
   bool raise_error_at_min_scale = true;
 };
 
+// One of several data sets that are mixed: of all samples it gives weight / (sum of the weights).
+struct MixtureSource {
+  std::string name;  // "" = its path
+  std::string path;
+  std::optional<DataFormat> format;
+  double weight = 0;  // exactly the decimal number that it prints as
+  bool operator==(const MixtureSource&) const = default;
+};
+
+// Data of their own that are evaluated on.
+struct EvaluationSet {
+  std::string name;
+  std::string path;
+  std::optional<DataFormat> format;
+  bool operator==(const EvaluationSet&) const = default;
+};
+
 // How often the loss of text that is never trained on is taken.
 struct EvaluationSpec {
   int64_t every_steps = 0;         // 0 = never
   std::optional<int64_t> samples;  // of one evaluation; auto: global_batch
   bool pad_last_batch = false;     // samples that fill no whole batch: the rest counts for nothing
+  std::vector<EvaluationSet> sets = {};  // instead of a part of the data that are trained on
 };
 
 // Images in a text file: a line each, channels x height x width numbers and the label. 0 = as the
@@ -244,10 +265,16 @@ struct TrainingSpec {
   EvaluationSpec evaluation;
   int64_t steps = 0;
   uint64_t seed = 1234;
-  std::string data_path;  // file or folder of text; "python-stdlib" = the source of
-                          // the standard library of the python3 on PATH
-  std::vector<std::string> data_suffixes;  // files of a folder that count, e.g. [".py"]
-  std::optional<TokenKind> data_tokens;    // auto: bytes, of a model whose vocabulary is theirs
+  // A file, a folder, a glob, or a prefix of files: text or tokens; "python-stdlib" = the source of
+  // the standard library of the python3 on PATH.
+  std::string data_path;
+  std::optional<DataFormat> data_format;    // auto: what the files say
+  std::vector<MixtureSource> data_sources;  // instead of data_path
+  std::vector<int64_t> data_split;          // train, evaluate, keep out: in such parts; empty = all
+  std::optional<int64_t> data_end_of_document;  // the token; auto: what a manifest says
+  std::string data_longer = "refuse";           // of documents longer than a padded sample
+  std::vector<std::string> data_suffixes;       // files of a folder that count, e.g. [".py"]
+  std::optional<TokenKind> data_tokens;  // auto: bytes, of a model whose vocabulary is theirs
   Packing data_pack = Packing::kConcatenate;
   bool data_loss_mask = false;  // files beside the tokens say which of them count in the loss
   ImageFileSpec images;         // of a model that reads images

@@ -15,12 +15,13 @@ namespace smp {
 
 struct TrainingRecord {
   // Path of each key that means something in the job, and its value as a job file has it; of
-  // training.evaluation.samples those that are held out, with evaluation or without.
+  // training.evaluation.samples those that are held out, with evaluation or without; of
+  // training.data.sources the weights.
   std::vector<std::pair<std::string, std::string>> job;
   std::vector<FileIdentity> data;  // in the order in which they are read
 };
 
-// The files that a job trains on. Throws as find_data_files() and look_at_files() do.
+// The files that a job trains on. Throws as TokenData and look_at_files() do.
 std::vector<FileIdentity> identify_data(const JobSpec& job);
 
 TrainingRecord record_training(const JobSpec& job, std::vector<FileIdentity> data);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "smp/runtime/philox.h"
+#include "smp/plan/philox.h"
 
 namespace smp {
 

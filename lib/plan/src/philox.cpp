@@ -1,6 +1,6 @@
-#include "smp/runtime/philox.h"
+#include "smp/plan/philox.h"
 
-#include "philox_rounds.h"
+#include "smp/plan/philox_rounds.h"
 
 namespace smp {
 

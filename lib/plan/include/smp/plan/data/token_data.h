@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "smp/plan/data/mixture.h"
+#include "smp/plan/data/open_files.h"
+#include "smp/plan/data/token_samples.h"
+#include "smp/plan/data/token_stream.h"
+#include "smp/plan/file_identity.h"
+#include "smp/plan/job_spec.h"
+
+namespace smp {
+
+// Sample i of a step, from the seed alone: sample n = step x global_batch + i of the run is the
+// m-th of one of the sources (Mixture), the m-th of a source is in epoch m / N, and there the one
+// that the epoch's Permutation says. So each layout, any number of shards, and a run that goes on
+// from a checkpoint see the same.
+struct SamplePlace {
+  size_t source = 0;
+  int64_t epoch = 0;
+  int64_t sample = 0;  // of the source's N, in the order of the corpus
+  bool operator==(const SamplePlace&) const = default;
+};
+
+// What a job trains on and is evaluated on, where that is text or tokens; docs/data.md. Nothing
+// that grows with the corpus is kept. Immutable; safe from any thread.
+class TokenData {
+ public:
+  // Opens and checks all. Throws ConfigError, with the key and the path, for what is missing, torn,
+  // does not fit together or the job, or is too little for it; std::runtime_error for a file that
+  // is being written.
+  explicit TokenData(const JobSpec& job);
+  TokenData(const TokenData&) = delete;
+  TokenData& operator=(const TokenData&) = delete;
+
+  // Samples [first, first + count) of a step's global batch. Throws std::runtime_error or
+  // std::system_error, with the path, for a file that cannot be read or has changed, and for a
+  // token that the model has no row for.
+  void read(int64_t step, int64_t first, int64_t count, const TokenBuffers& out) const;
+
+  // The same of one evaluation; samples behind the last fill a batch: it again, with kNoTarget.
+  // `set`: of evaluation_sets().
+  void read_held_out(size_t set, int64_t first, int64_t count, const TokenBuffers& out) const;
+
+  // Names of what is evaluated on: "" alone is a part of what is trained on. Empty: nothing is.
+  std::vector<std::string> evaluation_sets() const;
+
+  SamplePlace place(int64_t step, int64_t sample) const;
+  // What a sample is made of, each piece with the place of its first token in words.
+  struct Piece {
+    DocumentPiece piece;
+    std::string place;
+  };
+  std::vector<Piece> pieces(const SamplePlace& place) const;
+  std::string source_name(size_t source) const;
+
+  int64_t trained_tokens() const;  // of all sources, without what is held out
+  // What is trained on, and what the sets of the job hold, as they were when they were opened.
+  std::vector<FileIdentity> files() const { return files_.identities(); }
+  std::vector<FileIdentity> evaluation_files() const { return set_files_.identities(); }
+  // "12.3 MiB of text in 3 files under book; each byte is a token, of 256", a line for each source.
+  std::string description() const;
+
+ private:
+  struct Source {
+    std::string name, key;
+    std::unique_ptr<const TokenStream> stream;
+    int64_t weight = 1;
+    int64_t held_out = 0;  // samples of one evaluation
+    std::unique_ptr<const TokenSamples> trained, evaluated;
+  };
+  struct Set {
+    std::string name;
+    std::unique_ptr<const TokenStream> stream;
+    std::unique_ptr<const TokenSamples> samples;
+  };
+
+  void add_source(const MixtureSource& source, const std::string& key);
+  void check_format(const TokenStream& stream) const;
+  void cut_parts(Source& source) const;
+  void check_size(const Source& source) const;
+  void add_set(const EvaluationSet& set);
+  std::unique_ptr<const TokenSamples> part_of(const TokenStream& stream, int64_t begin,
+                                              int64_t end) const;
+  StreamRequest request_for(const std::string& path, const std::optional<DataFormat>& format,
+                            const std::string& key) const;
+  void check_read(const OpenFiles& files, std::vector<size_t>& touched) const;
+
+  const JobSpec job_;
+  const SampleForm form_;
+  const int64_t evaluated_;  // samples of one evaluation
+  OpenFiles files_, set_files_;
+  std::vector<Source> sources_;
+  int64_t weights_ = 0;  // their sum
+  std::unique_ptr<const Mixture> mixture_, held_out_mixture_;
+  std::vector<Set> sets_;
+};
+
+}  // namespace smp

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smp/plan/data/open_files.h"
+#include "smp/plan/data/token_file.h"
+#include "smp/plan/job_spec.h"
+
+namespace smp {
+
+// Tokens of one document that follow each other in the stream. `document`: its number, from 0, or
+// -1 where only the ends of documents are known.
+struct DocumentPiece {
+  int64_t begin = 0;   // token of the stream
+  int64_t length = 0;  // tokens
+  int64_t document = -1;
+  int64_t offset = 0;  // of its first token in the document; in the stream where document is -1
+  bool ends = false;   // the document ends with it
+  bool operator==(const DocumentPiece&) const = default;
+};
+
+// What a stream is opened with, of a job or of an evaluation set.
+struct StreamRequest {
+  std::string path;  // as training.data.path
+  std::optional<DataFormat> format;
+  std::vector<std::string> suffixes;  // files of a folder that count
+  std::optional<int64_t> end_of_document;
+  bool has_mask = false;    // training.data.loss_mask
+  int64_t vocab_size = 0;   // of the model
+  std::string key = "training.data.path";  // for messages
+};
+
+// The files of one data set, in the order of their paths, as one stream of tokens. Between two
+// files of text lies a token 0. Nothing of the files is kept. Immutable; safe from any thread.
+class TokenStream {
+ public:
+  // Adds its files to `files`, which must outlive it. Throws ConfigError, with key and path, for
+  // what is missing, torn, does not fit the model, or holds no token.
+  TokenStream(StreamRequest request, OpenFiles& files);
+
+  const std::string& folder() const { return folder_; }  // that the files lie below
+  DataFormat format() const { return format_; }
+  int64_t tokens() const { return tokens_; }
+  size_t shards() const { return shards_.size(); }
+  // Documents that have numbers; nothing where only their ends, or not even these, are known.
+  std::optional<int64_t> documents() const;
+  bool needs_ends() const { return !documents(); }  // to know documents: an end_of_document
+  bool knows_documents() const { return documents() || end_of_document_; }
+  std::string unit() const { return format_ == DataFormat::kText ? "bytes" : "tokens"; }
+
+  // Tokens [begin, begin + count). Throws std::runtime_error, with file, document and offset, for
+  // one that the model has no row for, and as OpenFiles does. `touched`: gets the numbers of the
+  // files that were read.
+  void read(int64_t begin, int64_t count, int64_t* out, std::vector<size_t>& touched) const;
+
+  // 1 where a token counts in the loss, else 0; of a stream with a mask. `tokens`: what read() gave
+  // for the same ones.
+  void read_mask(int64_t begin, int64_t count, const int64_t* tokens, uint8_t* out,
+                 std::vector<size_t>& touched) const;
+
+  // The documents' pieces in tokens [begin, end), in order; where documents are known.
+  std::vector<DocumentPiece> pieces(int64_t begin, int64_t end, std::vector<size_t>& touched) const;
+
+  // First token of document `document`, of a stream whose documents have numbers; that of the one
+  // behind the last is tokens().
+  int64_t document_begin(int64_t document) const;
+
+  // Where a token lies, in words: "corpus.bin, document 3, token 17 of it".
+  std::string place_of(int64_t token) const;
+
+  // Tokens of the longest document, of a stream whose documents have numbers. Looks at all of the
+  // index where no manifest says it.
+  int64_t longest_document() const;
+
+ private:
+  struct Shard {
+    TokenFile file;
+    int64_t begin = 0;           // first token in the stream
+    int64_t first_document = 0;  // of those that have numbers
+  };
+
+  size_t shard_at(int64_t token) const;
+  size_t shard_of_document(int64_t document) const;
+  int64_t document_at(const Shard& shard, int64_t token) const;
+  void check_manifest(const TokenFile& file, const StreamRequest& request) const;
+  [[noreturn]] void refuse_token(int64_t begin, const int64_t* tokens, int64_t count) const;
+  void add_numbered(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
+                    std::vector<size_t>& touched) const;
+  void add_ended(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
+                 std::vector<size_t>& touched) const;
+
+  OpenFiles& files_;
+  std::string key_, folder_;
+  DataFormat format_ = DataFormat::kText;
+  std::optional<int64_t> end_of_document_;
+  int64_t vocab_size_ = 0;
+  std::vector<Shard> shards_;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace smp

@@ -1,0 +1,218 @@
+#include "megatron_index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+
+#include "smp/plan/errors.h"
+#include "smp/plan/number_text.h"
+#include "token_types.h"
+
+namespace smp {
+namespace {
+
+constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
+constexpr int64_t kIndexHeaderBytes = 34;
+constexpr int64_t kMostLookedAt = 64;  // pointers at the start
+
+struct Offsets {
+  int64_t lengths, pointers, documents;
+};
+
+Offsets offsets_of(const MegatronIndex& index) {
+  const int64_t pointers = kIndexHeaderBytes + 4 * index.sequences;
+  return {kIndexHeaderBytes, pointers, pointers + 8 * index.sequences};
+}
+
+template <typename T>
+std::vector<T> numbers_at(const OpenFiles& files, size_t file, int64_t offset, int64_t count) {
+  std::vector<T> numbers(static_cast<size_t>(count));
+  files.read(file, offset, count * static_cast<int64_t>(sizeof(T)), numbers.data());
+  return numbers;
+}
+
+// Of a sequence; the one behind the last begins where the tokens end.
+int64_t begin_of_sequence(const MegatronIndex& index, int64_t sequence, int64_t pointer,
+                          int64_t tokens, const OpenFiles& files) {
+  const int64_t size = bytes_of(index.type);
+  if (pointer % size == 0 && pointer >= 0 && pointer / size <= tokens) return pointer / size;
+  throw std::runtime_error(
+      fmt::format("{}: sequence {} begins at byte {}, and there are {} tokens of {} bytes: the "
+                  "index is torn, or of another corpus",
+                  files.path(index.file), sequence, pointer, tokens, size));
+}
+
+TokenType type_of_code(int code, const std::string& path, const std::string& key) {
+  switch (code) {
+    case 1: return TokenType::kU8;
+    case 2: return TokenType::kI8;
+    case 3: return TokenType::kI16;
+    case 4: return TokenType::kI32;
+    case 5: return TokenType::kI64;
+    case 8: return TokenType::kU16;
+    case 6:
+    case 7:
+      throw ConfigError(fmt::format("{}: {} holds {} (type code {}), and tokens are whole numbers",
+                                    key, path, code == 6 ? "float64" : "float32", code));
+    default:
+      throw ConfigError(fmt::format("{}: {} has the type code {}, and Megatron has 1 to 8", key,
+                                    path, code));
+  }
+}
+
+void check_index_size(const MegatronIndex& index, const std::string& path, const std::string& key,
+                      const OpenFiles& files) {
+  const int64_t bytes = files.bytes(index.file);
+  const Wide whole = kIndexHeaderBytes + Wide{12} * index.sequences + Wide{8} * index.documents + 8;
+  if (whole == bytes) return;
+  if (whole + index.sequences == bytes) {
+    throw ConfigError(
+        fmt::format("{}: {} has modes of its {} sequences: it is multimodal, and tokens of text "
+                    "alone are read here",
+                    key, path, index.sequences));
+  }
+  throw ConfigError(
+      fmt::format("{}: {} says that it has {} sequences and {} documents, which are {} bytes, and "
+                  "has {}: it is torn",
+                  key, path, index.sequences, index.documents, wide_text(whole), bytes));
+}
+
+// At places spread over the index each sequence ends where the next one begins, and the last one
+// where the tokens end.
+void check_pointers(const MegatronIndex& index, size_t bin, const std::string& key,
+                    const OpenFiles& files) {
+  const auto [lengths, pointers, documents] = offsets_of(index);
+  const std::string &path = files.path(index.file), &tokens = files.path(bin);
+  const int64_t size = bytes_of(index.type);
+  const int64_t places = std::min(index.sequences, kMostLookedAt);
+  for (int64_t i = 0; i < places; ++i) {
+    const int64_t at = places == 1 ? 0
+                                   : static_cast<int64_t>(Wide{index.sequences - 1} * i /
+                                                          (places - 1));
+    const bool is_last = at + 1 == index.sequences;
+    const auto length = numbers_at<int32_t>(files, index.file, lengths + 4 * at, 1)[0];
+    const auto begins = numbers_at<int64_t>(files, index.file, pointers + 8 * at, is_last ? 1 : 2);
+    const Wide end = Wide{begins[0]} + Wide{length} * size;
+    const int64_t next = is_last ? files.bytes(bin) : begins[1];
+    const bool starts_right = at > 0 || begins[0] == 0;
+    if (length >= 0 && begins[0] >= 0 && end == next && starts_right) continue;
+    throw ConfigError(fmt::format(
+        "{}: {} does not fit {}: sequence {} of {} tokens of {} bytes begins at byte {} and ends "
+        "at {}, where {} is expected: one of the two is torn or of another corpus",
+        key, path, tokens, at, length, size, begins[0], wide_text(end), next));
+  }
+  const auto first = numbers_at<int64_t>(files, index.file, documents, 1)[0];
+  const auto last =
+      numbers_at<int64_t>(files, index.file, documents + 8 * index.documents, 1)[0];
+  if (first == 0 && last == index.sequences) return;
+  throw ConfigError(
+      fmt::format("{}: {} has documents from sequence {} to {}, and has {} sequences: it is torn",
+                  key, path, first, last, index.sequences));
+}
+
+}  // namespace
+
+MegatronIndex open_megatron_index(const std::string& path, size_t tokens, const std::string& key,
+                                  OpenFiles& files) {
+  MegatronIndex index;
+  index.file = files.add(path, key);
+  const int64_t bytes = files.bytes(index.file);
+  std::array<char, kIndexHeaderBytes> header{};
+  if (bytes >= kIndexHeaderBytes) files.read(index.file, 0, kIndexHeaderBytes, header.data());
+  if (!std::string_view(header.data(), header.size()).starts_with(kMegatronMagic)) {
+    throw ConfigError(
+        fmt::format("{}: {} is no Megatron index: it does not begin with MMIDIDX", key, path));
+  }
+  const auto version = loaded<uint64_t>(&header[9]);
+  if (version != 1)
+    throw ConfigError(
+        fmt::format("{}: {} is of version {}, and version 1 is read here", key, path, version));
+  index.type = type_of_code(static_cast<unsigned char>(header[17]), path, key);
+  const auto sequences = loaded<uint64_t>(&header[18]), ends = loaded<uint64_t>(&header[26]);
+  if (ends <= 1) {
+    throw ConfigError(
+        fmt::format("{}: {} has no documents: its builder was never told where one ends", key,
+                    path));
+  }
+  constexpr uint64_t kMost = uint64_t{1} << 58;  // whose bytes are no number of 64 bits
+  if (sequences > kMost || ends > kMost) {
+    throw ConfigError(fmt::format("{}: {} says that it has {} sequences and {} documents: it is "
+                                  "torn",
+                                  key, path, sequences, ends - 1));
+  }
+  index.sequences = static_cast<int64_t>(sequences);
+  index.documents = static_cast<int64_t>(ends) - 1;
+  check_index_size(index, path, key, files);
+  const int64_t size = bytes_of(index.type), content = files.bytes(tokens);
+  if (content % size != 0) {
+    throw ConfigError(fmt::format("{}: {} has {} bytes, and tokens of {} have {} bytes each (by "
+                                  "{})",
+                                  key, files.path(tokens), content, name_of(index.type), size,
+                                  path));
+  }
+  check_pointers(index, tokens, key, files);
+  return index;
+}
+
+std::vector<int64_t> document_begins(const MegatronIndex& index, int64_t first, int64_t count,
+                                     int64_t tokens, const OpenFiles& files) {
+  const auto [lengths, pointers, documents] = offsets_of(index);
+  std::vector<int64_t> begins =
+      numbers_at<int64_t>(files, index.file, documents + 8 * first, count);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t sequence = begins[static_cast<size_t>(i)];
+    const int64_t before = i == 0 ? 0 : begins[static_cast<size_t>(i - 1)];
+    if (sequence >= before && sequence <= index.sequences) continue;
+    throw std::runtime_error(
+        fmt::format("{}: document {} begins at sequence {}, behind {} and with {} in all: the "
+                    "index is torn",
+                    files.path(index.file), first + i, sequence, before, index.sequences));
+  }
+  const int64_t from = begins.front();
+  const int64_t to = std::min(begins.back() + 1, index.sequences);
+  // Nearly always a document is a sequence: all pointers lie together.
+  std::vector<int64_t> together;
+  if (to - from <= 4 * count + 64 && to > from)
+    together = numbers_at<int64_t>(files, index.file, pointers + 8 * from, to - from);
+  for (int64_t& begin : begins) {
+    const int64_t sequence = begin;
+    if (sequence == index.sequences) {
+      begin = tokens;
+      continue;
+    }
+    const int64_t pointer =
+        together.empty()
+            ? numbers_at<int64_t>(files, index.file, pointers + 8 * sequence, 1)[0]
+            : together[static_cast<size_t>(sequence - from)];
+    begin = begin_of_sequence(index, sequence, pointer, tokens, files);
+  }
+  for (size_t i = 1; i < begins.size(); ++i) {
+    if (begins[i] >= begins[i - 1]) continue;
+    throw std::runtime_error(
+        fmt::format("{}: document {} begins at token {}, before the one in front of it, at {}: "
+                    "the index is torn",
+                    files.path(index.file), first + static_cast<int64_t>(i), begins[i],
+                    begins[i - 1]));
+  }
+  return begins;
+}
+
+int64_t document_of_token(const MegatronIndex& index, int64_t token, int64_t tokens,
+                          const OpenFiles& files) {
+  // The last document that begins at the token or before it: empty ones lie in front of it.
+  int64_t low = 0, high = index.documents;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    if (document_begins(index, middle, 1, tokens, files)[0] <= token) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+}  // namespace smp

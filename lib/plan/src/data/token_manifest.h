@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "smp/plan/data/token_file.h"
+
+namespace smp {
+
+// Throws ConfigError, with path and key, for what is missing, of another type or version.
+TokenManifest read_token_manifest(const std::string& path, const std::string& key,
+                                  OpenFiles& files);
+
+// Throws ConfigError where the manifest is of another corpus than the tokens and their index.
+void check_manifest_fits(const TokenManifest& manifest, const TokenFile& tokens,
+                         const std::string& key);
+
+}  // namespace smp

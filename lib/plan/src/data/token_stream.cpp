@@ -1,0 +1,282 @@
+#include "smp/plan/data/token_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "data_paths.h"
+#include "megatron_index.h"
+#include "smp/plan/check.h"
+#include "smp/plan/errors.h"
+#include "token_types.h"
+
+namespace smp {
+namespace {
+
+constexpr int64_t kDocumentsAtOnce = 512;  // of an index, or of a manifest's longest
+constexpr int64_t kTokensAtOnce = 16384;   // that are looked at for ends of documents
+constexpr int64_t kFileText = 0;           // the token between two files of text
+
+}  // namespace
+
+TokenStream::TokenStream(StreamRequest request, OpenFiles& files)
+    : files_(files), key_(request.key), vocab_size_(request.vocab_size) {
+  const FoundData found = find_data(request);
+  folder_ = found.folder;
+  format_ = found.format;
+  if (format_ == DataFormat::kText && request.has_mask) {
+    throw ConfigError(fmt::format(
+        "training.data.loss_mask: {} is text, and files of tokens alone have masks", found.folder));
+  }
+  const bool is_numbered = format_ == DataFormat::kText || format_ == DataFormat::kMegatron;
+  if (!is_numbered) end_of_document_ = request.end_of_document;
+  int64_t documents = 0;
+  for (const std::string& path : found.files) {
+    Shard shard{.file = open_token_file(format_, path, key_, files), .begin = tokens_};
+    if (request.has_mask) shard.file.mask = open_token_mask(shard.file, key_, files);
+    if (shard.file.manifest) check_manifest(shard.file, request);
+    shard.first_document = documents;
+    documents += shard.file.index ? shard.file.index->documents : 1;
+    tokens_ += shard.file.tokens;
+    shards_.push_back(std::move(shard));
+    if (format_ == DataFormat::kText && shards_.size() < found.files.size()) ++tokens_;
+  }
+  if (tokens_ == 0) throw ConfigError(fmt::format("{}: {} holds no tokens", key_, found.folder));
+}
+
+void TokenStream::check_manifest(const TokenFile& file, const StreamRequest& request) const {
+  const TokenManifest& manifest = *file.manifest;
+  if (manifest.vocab_size > request.vocab_size) {
+    throw ConfigError(fmt::format(
+        "model.vocab_size: {} is smaller than the vocabulary of the tokenizer {}, {} ({}): give at "
+        "least as many",
+        request.vocab_size, manifest.tokenizer, manifest.vocab_size, manifest.path));
+  }
+  if (!manifest.has_mask || request.has_mask) return;
+  const std::string mask = without_data_suffix(files_.path(file.file)) + ".mask.bin";
+  OpenFiles there;
+  try {
+    there.add(mask, key_);
+  } catch (const ConfigError&) {
+    return;  // moved away: all tokens are meant to count
+  }
+  throw ConfigError(fmt::format(
+      "training.data.loss_mask: {} says which tokens of {} count in the loss, and loss_mask is "
+      "false: say loss_mask: true, or move the mask away to count all",
+      mask, files_.path(file.file)));
+}
+
+std::optional<int64_t> TokenStream::documents() const {
+  const Shard& last = shards_.back();
+  if (last.file.index) return last.first_document + last.file.index->documents;
+  if (format_ == DataFormat::kText) return static_cast<int64_t>(shards_.size());
+  return std::nullopt;
+}
+
+size_t TokenStream::shard_at(int64_t token) const {
+  const auto after = std::upper_bound(
+      shards_.begin(), shards_.end(), token,
+      [](int64_t place, const Shard& shard) { return place < shard.begin; });
+  return static_cast<size_t>(after - shards_.begin() - 1);
+}
+
+size_t TokenStream::shard_of_document(int64_t document) const {
+  const auto after = std::upper_bound(
+      shards_.begin(), shards_.end(), document,
+      [](int64_t number, const Shard& shard) { return number < shard.first_document; });
+  return static_cast<size_t>(after - shards_.begin() - 1);
+}
+
+void TokenStream::read(int64_t begin, int64_t count, int64_t* out,
+                       std::vector<size_t>& touched) const {
+  SMP_CHECK(begin >= 0 && count >= 0 && begin + count <= tokens_);
+  std::vector<char> bytes;
+  int64_t* const first = out;
+  const int64_t first_token = begin, all = count;
+  for (size_t i = shard_at(begin); count > 0; ++i) {
+    const Shard& shard = shards_[i];
+    const int64_t offset = begin - shard.begin, size = bytes_of(shard.file.type);
+    const int64_t here = std::clamp<int64_t>(shard.file.tokens - offset, 0, count);
+    if (here > 0) {
+      bytes.resize(static_cast<size_t>(here * size));
+      files_.read(shard.file.file, shard.file.begin + offset * size, here * size, bytes.data());
+      widen_tokens(shard.file.type, bytes.data(), here, out);
+      touched.push_back(shard.file.file);
+    }
+    out += here;
+    begin += here;
+    count -= here;
+    if (count > 0 && format_ == DataFormat::kText) {
+      *out++ = kFileText;
+      ++begin;
+      --count;
+    }
+  }
+  if (!all_within(first, all, vocab_size_)) refuse_token(first_token, first, all);
+}
+
+void TokenStream::refuse_token(int64_t begin, const int64_t* tokens, int64_t count) const {
+  int64_t i = 0;
+  while (i < count && tokens[i] >= 0 && tokens[i] < vocab_size_) ++i;
+  throw std::runtime_error(
+      fmt::format("{}: {} is {}, and the model has rows for 0 to {} (model.vocab_size {})", key_,
+                  place_of(begin + i), tokens[i], vocab_size_ - 1, vocab_size_));
+}
+
+int64_t TokenStream::document_at(const Shard& shard, int64_t token) const {
+  return document_of_token(*shard.file.index, token - shard.begin, shard.file.tokens, files_);
+}
+
+std::string TokenStream::place_of(int64_t token) const {
+  const Shard& shard = shards_[shard_at(token)];
+  const std::string& path = files_.path(shard.file.file);
+  const int64_t offset = token - shard.begin;
+  if (format_ == DataFormat::kText) return fmt::format("{}, byte {}", path, offset);
+  if (!shard.file.index) return fmt::format("{}, token {}", path, offset);
+  const int64_t document = document_at(shard, token);
+  const int64_t first =
+      document_begins(*shard.file.index, document, 1, shard.file.tokens, files_)[0];
+  return fmt::format("{}, token {}: document {}, token {} of it", path, offset, document,
+                     offset - first);
+}
+
+void TokenStream::read_mask(int64_t begin, int64_t count, const int64_t* tokens, uint8_t* out,
+                            std::vector<size_t>& touched) const {
+  constexpr int64_t kIgnored = -100;  // torch's ignore_index
+  std::vector<char> bytes;
+  std::vector<int64_t> values;
+  for (size_t i = shard_at(begin); count > 0; ++i) {
+    const Shard& shard = shards_[i];
+    const TokenMask& mask = shard.file.mask.value();
+    const int64_t offset = begin - shard.begin, size = bytes_of(mask.type);
+    const int64_t here = std::clamp<int64_t>(shard.file.tokens - offset, 0, count);
+    if (here == 0) continue;
+    bytes.resize(static_cast<size_t>(here * size));
+    values.resize(static_cast<size_t>(here));
+    files_.read(mask.file, mask.begin + offset * size, here * size, bytes.data());
+    widen_tokens(mask.type, bytes.data(), here, values.data());
+    touched.push_back(mask.file);
+    for (int64_t k = 0; k < here; ++k) {
+      const int64_t value = values[static_cast<size_t>(k)];
+      const bool fits = mask.is_labels ? value == kIgnored || value == tokens[k]
+                                       : value == 0 || value == 1;
+      if (!fits) {
+        throw std::runtime_error(fmt::format(
+            "training.data.loss_mask: {} has {} at token {}, where {} is expected",
+            files_.path(mask.file), value, offset + k,
+            mask.is_labels ? fmt::format("the token {} or -100", tokens[k]) : "0 or 1"));
+      }
+      out[k] = mask.is_labels ? (value == kIgnored ? 0 : 1) : static_cast<uint8_t>(value);
+    }
+    out += here;
+    tokens += here;
+    begin += here;
+    count -= here;
+  }
+}
+
+int64_t TokenStream::document_begin(int64_t document) const {
+  if (document >= documents().value()) return tokens_;
+  const Shard& shard = shards_[shard_of_document(document)];
+  if (!shard.file.index) return shard.begin;
+  return shard.begin + document_begins(*shard.file.index, document - shard.first_document, 1,
+                                       shard.file.tokens, files_)[0];
+}
+
+int64_t TokenStream::longest_document() const {
+  int64_t longest = 0;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const Shard& shard = shards_[i];
+    if (!shard.file.index) {
+      const bool is_last = i + 1 == shards_.size();
+      longest = std::max(longest, shard.file.tokens + (is_last ? 0 : 1));
+    } else if (shard.file.manifest) {
+      longest = std::max(longest, shard.file.manifest->longest_document);
+    } else {
+      const int64_t documents = shard.file.index->documents;
+      for (int64_t first = 0; first < documents; first += kDocumentsAtOnce) {
+        const int64_t count = std::min(kDocumentsAtOnce, documents - first);
+        const std::vector<int64_t> begins =
+            document_begins(*shard.file.index, first, count + 1, shard.file.tokens, files_);
+        for (size_t k = 0; k + 1 < begins.size(); ++k)
+          longest = std::max(longest, begins[k + 1] - begins[k]);
+      }
+    }
+  }
+  return longest;
+}
+
+std::vector<DocumentPiece> TokenStream::pieces(int64_t begin, int64_t end,
+                                               std::vector<size_t>& touched) const {
+  std::vector<DocumentPiece> out;
+  if (documents()) {
+    add_numbered(begin, end, out, touched);
+  } else {
+    add_ended(begin, end, out, touched);
+  }
+  return out;
+}
+
+void TokenStream::add_numbered(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
+                               std::vector<size_t>& touched) const {
+  const auto add = [&](int64_t first, int64_t last, int64_t document) {
+    const int64_t from = std::max(first, begin), to = std::min(last, end);
+    if (from < to)
+      out.push_back({.begin = from,
+                     .length = to - from,
+                     .document = document,
+                     .offset = from - first,
+                     .ends = to == last});
+  };
+  for (size_t i = shard_at(begin); i < shards_.size() && shards_[i].begin < end; ++i) {
+    const Shard& shard = shards_[i];
+    if (!shard.file.index) {
+      add(shard.begin, i + 1 < shards_.size() ? shards_[i + 1].begin : tokens_,
+          shard.first_document);
+      continue;
+    }
+    if (shard.file.tokens == 0) continue;
+    touched.push_back(shard.file.index->file);
+    const int64_t documents = shard.file.index->documents;
+    bool is_over = false;
+    for (int64_t first = document_at(shard, std::max(begin, shard.begin));
+         first < documents && !is_over; first += kDocumentsAtOnce) {
+      const int64_t count = std::min(kDocumentsAtOnce, documents - first);
+      const std::vector<int64_t> begins =
+          document_begins(*shard.file.index, first, count + 1, shard.file.tokens, files_);
+      for (int64_t k = 0; k < count && !is_over; ++k) {
+        const int64_t from = shard.begin + begins[static_cast<size_t>(k)];
+        add(from, shard.begin + begins[static_cast<size_t>(k) + 1],
+            shard.first_document + first + k);
+        is_over = from >= end;
+      }
+    }
+  }
+}
+
+void TokenStream::add_ended(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
+                            std::vector<size_t>& touched) const {
+  const int64_t last_token = end_of_document_.value();
+  std::vector<int64_t> tokens;
+  int64_t first = begin;
+  for (int64_t at = begin; at < end; at += kTokensAtOnce) {
+    const int64_t count = std::min(kTokensAtOnce, end - at);
+    tokens.resize(static_cast<size_t>(count));
+    read(at, count, tokens.data(), touched);
+    for (int64_t k = 0; k < count; ++k) {
+      if (tokens[static_cast<size_t>(k)] != last_token) continue;
+      out.push_back({.begin = first,
+                     .length = at + k + 1 - first,
+                     .document = -1,
+                     .offset = first,
+                     .ends = true});
+      first = at + k + 1;
+    }
+  }
+  if (first < end)
+    out.push_back(
+        {.begin = first, .length = end - first, .document = -1, .offset = first, .ends = false});
+}
+
+}  // namespace smp

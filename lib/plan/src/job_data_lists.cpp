@@ -1,0 +1,138 @@
+#include "job_data_lists.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "choices.h"
+#include "scalar.h"
+#include "yaml_writer.h"
+
+namespace smp {
+namespace {
+
+constexpr double kLargestWeight = 1e15;
+
+struct DataKey {
+  std::string_view name;
+  bool required;
+  std::function<std::string(const YamlNode&)> read;  // returns what is wrong
+};
+
+std::string read_text_into(const YamlNode& node, std::string& text) {
+  Read<std::string> read = read_text(node);
+  if (read.value) text = std::move(*read.value);
+  return read.problem;
+}
+
+std::string read_format_into(const YamlNode& node, std::optional<DataFormat>& format) {
+  if (is_auto(node)) return "";
+  const Read<size_t> read = read_choice(node, choice_names<DataFormat>());
+  if (read.value) format = static_cast<DataFormat>(*read.value);
+  return read.problem;
+}
+
+std::string read_weight_into(const YamlNode& node, double& weight) {
+  const Read<double> read =
+      read_number(node, Scale::kNone, {.min = 0, .max = kLargestWeight, .min_excluded = true});
+  if (read.value) weight = *read.value;
+  return read.problem;
+}
+
+// What is wrong follows "item 3".
+std::string read_map(const YamlNode& node, std::string_view example,
+                     const std::vector<DataKey>& keys) {
+  if (node.kind != YamlNode::Kind::kMap)
+    return fmt::format("must be a map such as {}, not {}", example, described(node));
+  for (const YamlEntry& entry : node.entries) {
+    const auto key = std::find_if(keys.begin(), keys.end(),
+                                  [&](const DataKey& one) { return one.name == entry.key; });
+    if (key == keys.end()) {
+      std::vector<std::string_view> names;
+      for (const DataKey& one : keys) names.push_back(one.name);
+      return fmt::format("has the unknown key {}; its keys are {}", quoted_for_message(entry.key),
+                         fmt::join(names, ", "));
+    }
+    const std::string problem = key->read(entry.value);
+    if (!problem.empty()) return fmt::format("has a bad key: {} {}", entry.key, problem);
+  }
+  for (const DataKey& key : keys) {
+    if (key.required && node.find(key.name) == nullptr) return fmt::format("needs {}", key.name);
+  }
+  return "";
+}
+
+template <typename T>
+std::string read_list(const YamlNode& node, std::string_view example, std::vector<T>& list,
+                      std::vector<DataKey> (*keys_of_item)(T&)) {
+  if (node.kind != YamlNode::Kind::kList)
+    return fmt::format("must be a list such as [{}], not {}", example, described(node));
+  std::vector<T> read;
+  for (const YamlNode& item : node.items) {
+    T one;
+    const std::string problem = read_map(item, example, keys_of_item(one));
+    if (!problem.empty()) return fmt::format("item {} {}", read.size() + 1, problem);
+    read.push_back(std::move(one));
+  }
+  std::set<std::string> names;
+  for (const T& one : read) {
+    if (!one.name.empty() && !names.insert(one.name).second)
+      return fmt::format("has two items of the name {}", quoted_for_message(one.name));
+  }
+  list = std::move(read);
+  return "";
+}
+
+std::vector<DataKey> source_keys(MixtureSource& source) {
+  return {{"path", true, [&](const YamlNode& node) { return read_text_into(node, source.path); }},
+          {"weight", true,
+           [&](const YamlNode& node) { return read_weight_into(node, source.weight); }},
+          {"format", false,
+           [&](const YamlNode& node) { return read_format_into(node, source.format); }},
+          {"name", false, [&](const YamlNode& node) { return read_text_into(node, source.name); }}};
+}
+
+std::vector<DataKey> set_keys(EvaluationSet& set) {
+  return {
+      {"name", true, [&](const YamlNode& node) { return read_text_into(node, set.name); }},
+      {"path", true, [&](const YamlNode& node) { return read_text_into(node, set.path); }},
+      {"format", false, [&](const YamlNode& node) { return read_format_into(node, set.format); }}};
+}
+
+std::string format_text(const std::optional<DataFormat>& format) {
+  return format ? fmt::format(", format: {}", choice_name(*format)) : "";
+}
+
+}  // namespace
+
+std::string read_sources(const YamlNode& node, std::vector<MixtureSource>& sources) {
+  return read_list(node, "{path: wiki, weight: 0.3}", sources, source_keys);
+}
+
+std::string read_sets(const YamlNode& node, std::vector<EvaluationSet>& sets) {
+  return read_list(node, "{name: code, path: code-val}", sets, set_keys);
+}
+
+std::string sources_text(const std::vector<MixtureSource>& sources) {
+  std::vector<std::string> items;
+  for (const MixtureSource& source : sources) {
+    const std::string name =
+        source.name.empty() ? "" : fmt::format(", name: {}", yaml_text(source.name));
+    items.push_back(fmt::format("{{path: {}, weight: {}{}{}}}", yaml_text(source.path),
+                                number_text(source.weight), format_text(source.format), name));
+  }
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
+std::string sets_text(const std::vector<EvaluationSet>& sets) {
+  std::vector<std::string> items;
+  for (const EvaluationSet& set : sets) {
+    items.push_back(fmt::format("{{name: {}, path: {}{}}}", yaml_text(set.name),
+                                yaml_text(set.path), format_text(set.format)));
+  }
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
+}  // namespace smp
