@@ -11,6 +11,7 @@ namespace {
 
 // Options that have an effect beside --build-only, and in a script for the shell.
 constexpr std::array kOfBuildOnly = {"--build-only", "--env", "--env-file"};
+constexpr std::array kOfSamples = {"--show-samples"};
 constexpr std::array kOfShell = {
     "--dry-run", "-n",    "--run-dir",  "--resume", "--hosts",        "--hostfile",
     "--exclude", "--env", "--env-file", "--bind",   "--comm-timeout", "--tensor-across-hosts"};
@@ -150,6 +151,8 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
   if (!request.program.empty() && request.build_only)
     throw UsageError("--build-only is for plans: a program has no memory that was planned");
   if (request.build_only) refuse_others(request, kOfBuildOnly, "--build-only builds one rank here");
+  if (!request.show_samples.empty())
+    refuse_others(request, kOfSamples, "--show-samples starts nothing");
   if (!request.program.empty() && request.comm_timeout)
     throw UsageError("--comm-timeout is for plans: a program has time-outs of its own");
   if (request.input_ranks != "none" && request.program.empty())

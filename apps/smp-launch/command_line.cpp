@@ -11,6 +11,7 @@
 #include "check_names.h"
 #include "completion.h"
 #include "option_values.h"
+#include "show_samples.h"
 #include "smp/launcher/host_list.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/plan/errors.h"
@@ -236,6 +237,10 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--build-only{0}", build_only,
                "build rank 0 of the plan alone (--build-only=RANK: another), whatever machine the "
                "plan is for, and print its memory beside the plan's");
+  app.add_option("--show-samples", request.show_samples,
+                 "print source, document, offset and tokens of each sample of these steps, as in "
+                 "3-5; start nothing (plans only)")
+      ->type_name("STEPS");
   app.add_option(
          "--bind", binding,
          "bind each rank to CPUs: numa (of a memory node, that of its GPU), nic (of the node "
@@ -310,6 +315,10 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   check_skipped(request);
   if (request.tensor_across_hosts && request.plan.empty())
     throw UsageError("--tensor-across-hosts is for plans");
+  if (!request.show_samples.empty()) {
+    step_range_of(request.show_samples);
+    if (request.plan.empty()) throw UsageError("--show-samples needs a plan");
+  }
   request.said = said_options(app);
   output_options.finish();
   host_options.finish(request.dry_run != DryRun::kNo);

@@ -56,6 +56,7 @@ struct LaunchRequest {
   std::string job_name, image;       // of a job that a dry run writes
   std::vector<SaidOption> said;      // all options
   std::optional<int> build_only;     // build this rank of the plan alone
+  std::string show_samples;          // of these steps, "3-5"; start nothing
 };
 
 // Whether the pods of a manifest are made again by the cluster, as often as --max-restarts says,

@@ -16,6 +16,7 @@
 #include "reach_hosts.h"
 #include "report_run.h"
 #include "run_status_of.h"
+#include "show_samples.h"
 #include "smp/launcher/agent.h"
 #include "smp/launcher/guard.h"
 #include "smp/launcher/mpirun_transport.h"
@@ -77,6 +78,8 @@ int main(int argc, char** argv) {
       return smp::join_job(request);
     const smp::PreparedJob job = smp::prepare(request);
     if (job.request.build_only) smp::build_only(job);
+    if (const std::string& steps = job.request.show_samples; !steps.empty())
+      return show(smp::show_samples(*job.plan, smp::step_range_of(steps)), smp::ExitCode::kOk);
     if (job.request.check) {
       const smp::Report report = smp::check_hosts(job);
       return show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);

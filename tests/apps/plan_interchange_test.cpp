@@ -134,19 +134,20 @@ TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
   CHECK(planned.err.empty());
   CHECK(planned.out.find("pipeline 2 x tensor 2") != std::string::npos);
   CHECK(planned.out.find("what the engine runs on CPUs") != std::string::npos);
-  CHECK(planned.out.find(text + ": each byte is a token, of 256\n") != std::string::npos);
+  CHECK(planned.out.find("data     " + text + "\n") != std::string::npos);  // its files tell more
 
   // Bytes fill next to nothing of a tokenizer's vocabulary; who means it says so.
   std::vector<std::string> large = run;
-  large.insert(large.end(), {"--set", "model.vocab_size=50257"});
+  large.insert(large.end(),
+               {"--set", "model.vocab_size=50257", "--set", "training.data.format=text"});
   const ProgramEnd refused = plan(large);
   CHECK(refused.code == 3);
   CHECK(
       refused.err ==
       "device cpu is run by the engine of this version, which lacks\n"
-      "  model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of the data "
-      "as a token, of which there are 256: train from scratch with vocab_size: 256, or say "
-      "training.data.tokens: bytes)\n");
+      "  model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of text as a "
+      "token, of which there are 256: give files of tokens, see docs/data.md; or train from "
+      "scratch with vocab_size: 256; or say training.data.tokens: bytes)\n");
   large.insert(large.end(), {"--set", "training.data.tokens=bytes"});
   CHECK(plan(large).code == 0);
 }

@@ -31,8 +31,7 @@ TEST_CASE("sources of a mixture and sets to evaluate on are lists of maps") {
   const auto sources = [](const std::string& list) {
     return error_with("data: {sources: " + list + "}");
   };
-  CHECK(sources("3") ==
-        "sources must be a list such as [{path: wiki, weight: 0.3}], not '3'");
+  CHECK(sources("3") == "sources must be a list such as [{path: wiki, weight: 0.3}], not '3'");
   CHECK(sources("[a]") ==
         "sources item 1 must be a map such as {path: wiki, weight: 0.3}, not 'a'");
   CHECK(sources("[{path: a, weight: 1}, {path: b}]") == "sources item 2 needs weight");

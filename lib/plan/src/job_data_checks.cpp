@@ -36,9 +36,8 @@ void JobBuilder::check_data() {
     error({"training.data.format"}, "format is that of path: each of sources has its own");
   }
   if (is_stdlib && holds_token_ids(training.data_format)) {
-    error({"training.data.format"},
-          fmt::format("data python-stdlib is text, not format {}",
-                      choice_name(*training.data_format)));
+    error({"training.data.format"}, fmt::format("data python-stdlib is text, not format {}",
+                                                choice_name(*training.data_format)));
   }
   if (training.data_tokens && holds_token_ids(training.data_format)) {
     error({"training.data.tokens"},

@@ -86,12 +86,12 @@ std::string read_list(const YamlNode& node, std::string_view example, std::vecto
 }
 
 std::vector<DataKey> source_keys(MixtureSource& source) {
-  return {{"path", true, [&](const YamlNode& node) { return read_text_into(node, source.path); }},
-          {"weight", true,
-           [&](const YamlNode& node) { return read_weight_into(node, source.weight); }},
-          {"format", false,
-           [&](const YamlNode& node) { return read_format_into(node, source.format); }},
-          {"name", false, [&](const YamlNode& node) { return read_text_into(node, source.name); }}};
+  return {
+      {"path", true, [&](const YamlNode& node) { return read_text_into(node, source.path); }},
+      {"weight", true, [&](const YamlNode& node) { return read_weight_into(node, source.weight); }},
+      {"format", false,
+       [&](const YamlNode& node) { return read_format_into(node, source.format); }},
+      {"name", false, [&](const YamlNode& node) { return read_text_into(node, source.name); }}};
 }
 
 std::vector<DataKey> set_keys(EvaluationSet& set) {

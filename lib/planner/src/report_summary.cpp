@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "batch.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/job_names.h"
-#include "smp/plan/data_files.h"
 #include "smp/plan/operators.h"
 #include "smp/planner/fit.h"
 #include "smp/planner/memory_model.h"

@@ -74,8 +74,8 @@ inline std::string npy(const std::string& descr, const std::string& shape,
       "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
   while ((10 + dictionary.size() + 1) % 64 != 0) dictionary += ' ';
   dictionary += '\n';
-  return std::string("\x93NUMPY\x01\0", 8) + raw<uint16_t>({static_cast<int64_t>(dictionary.size())}) +
-         dictionary + content;
+  return std::string("\x93NUMPY\x01\0", 8) +
+         raw<uint16_t>({static_cast<int64_t>(dictionary.size())}) + dictionary + content;
 }
 
 // 0, 1, 2 ... in `count` documents of different lengths, so that a token says where it lies.

@@ -90,8 +90,7 @@ TEST_CASE("the turn of a sample is the same, read forward, backward or by a jump
   // Whole periods are no work.
   const int64_t far = 128 * 1'000'000'000'000 + 17;
   CHECK(forward.at(far).source == turns[17].source);
-  CHECK(forward.at(far).sample ==
-        turns[17].sample + weights[turns[17].source] * 1'000'000'000'000);
+  CHECK(forward.at(far).sample == turns[17].sample + weights[turns[17].source] * 1'000'000'000'000);
 }
 
 TEST_CASE("weights are exactly the decimal numbers that were written") {

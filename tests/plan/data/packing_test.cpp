@@ -64,7 +64,8 @@ TEST_CASE("short documents stay whole, each where the least room is left") {
 }
 
 TEST_CASE("what fits nowhere whole is cut to fill the room, and neighbours are joined again") {
-  const auto rows = pack_best_fit({{0, 6, 0, 0, true}, {6, 6, 1, 0, true}, {12, 8, 2, 0, true}}, 2, 10);
+  const auto rows =
+      pack_best_fit({{0, 6, 0, 0, true}, {6, 6, 1, 0, true}, {12, 8, 2, 0, true}}, 2, 10);
   CHECK(rows[0] == std::vector<DocumentPiece>{{6, 2, 1, 0, false}, {12, 8, 2, 0, true}});
   CHECK(rows[1] == std::vector<DocumentPiece>{{0, 6, 0, 0, true}, {8, 4, 1, 2, true}});
   CHECK(pack_best_fit({{5, 20, 0, 0, false}}, 2, 10)[1] ==
@@ -90,7 +91,8 @@ TEST_CASE("an epoch of packed documents has each token once, but for the tail") 
         ++seen.at(static_cast<size_t>(token));
         // The next token of the same document, or none.
         bool ends = false;
-        for (const Tokens& document : documents) ends |= !document.empty() && document.back() == token;
+        for (const Tokens& document : documents)
+          ends |= !document.empty() && document.back() == token;
         REQUIRE(batch.targets[at] == (ends ? -1 : token + 1));
         // Pieces begin where the tokens do not go on, or another document begins.
         const int64_t start = batch.starts[at];

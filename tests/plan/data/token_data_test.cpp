@@ -68,7 +68,8 @@ TEST_CASE("samples of text are its windows, each once an epoch, across file ends
         "0.0 MiB of text in 3 files under " + folder.path() + "; each byte is a token, of 256");
 }
 
-TEST_CASE("an encoder's tokens are the first half of a window, the decoder's lag behind its targets") {
+TEST_CASE(
+    "an encoder's tokens are the first half of a window, the decoder's lag behind its targets") {
   const ScratchFolder folder;
   write_bytes(folder / "a.npy", corpus::npy("<u2", "(12,)", corpus::raw<uint16_t>(counted(12))));
   JobSpec job = job_on(folder / "a.npy", 3, 2);
@@ -454,8 +455,9 @@ TEST_CASE("an index that changes during the run is named too") {
   const TokenData data(job);
   corpus::read(data, 0, 0, 2, 16);
   write_bytes(folder / "a.idx", text_of(folder / "a.idx") + "more");
-  CHECK(error_of([&] { corpus::read(data, 0, 0, 2, 16); })
-            .starts_with("'" + (folder / "a.idx") + "' has changed since the run began"));
+  CHECK(error_of([&] {
+          corpus::read(data, 0, 0, 2, 16);
+        }).starts_with("'" + (folder / "a.idx") + "' has changed since the run began"));
 }
 
 }  // namespace smp

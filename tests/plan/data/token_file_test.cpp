@@ -59,7 +59,8 @@ TEST_CASE("each format gives the same tokens") {
   corpus::write_megatron<int64_t>(folder / "m5", kDocuments, 5);
   corpus::write_megatron16(folder / "m8", kDocuments);
   for (const char* name : {"m1", "m2", "m3", "m4", "m5", "m8"}) {
-    for (const char* suffix : {"", ".bin", ".idx"}) CHECK(tokens_at(folder / name + suffix) == kTokens);
+    for (const char* suffix : {"", ".bin", ".idx"})
+      CHECK(tokens_at(folder / name + suffix) == kTokens);
     CHECK(tokens_at(folder / name, DataFormat::kMegatron) == kTokens);
   }
   corpus::write_megatron16(folder / "wiki_text_document", kDocuments);
@@ -103,16 +104,15 @@ TEST_CASE("documents are found by the index, over shards, empty ones too") {
   const TokenStream stream = stream_of(files, folder.path());
   CHECK(stream.documents() == 8);
   const Tokens begins = {0, 3, 3, 4, 8, 10, 10, 10, 11};
-  for (int64_t i = 0; i <= 8; ++i) CHECK(stream.document_begin(i) == begins[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i <= 8; ++i)
+    CHECK(stream.document_begin(i) == begins[static_cast<size_t>(i)]);
   std::vector<size_t> touched;
   const auto pieces = stream.pieces(1, 10, touched);
-  CHECK(pieces == std::vector<DocumentPiece>{{1, 2, 0, 1, true},
-                                             {3, 1, 2, 0, true},
-                                             {4, 4, 3, 0, true},
-                                             {8, 2, 4, 0, true}});
+  CHECK(pieces ==
+        std::vector<DocumentPiece>{
+            {1, 2, 0, 1, true}, {3, 1, 2, 0, true}, {4, 4, 3, 0, true}, {8, 2, 4, 0, true}});
   CHECK(stream.pieces(5, 7, touched) == std::vector<DocumentPiece>{{5, 2, 3, 1, false}});
-  CHECK(stream.place_of(10) ==
-        (folder / "b.bin") + ", token 2: document 3, token 0 of it");
+  CHECK(stream.place_of(10) == (folder / "b.bin") + ", token 2: document 3, token 0 of it");
   CHECK(stream.longest_document() == 4);
 }
 
@@ -158,16 +158,18 @@ TEST_CASE("what is no token file, or a torn one, is refused with its path and nu
   CHECK(with_number(0, 20240522) ==
         at("c.bin",
            " holds llm.c's multiple-choice questions (magic 20240522), not tokens to train on"));
-  CHECK(with_number(0, 3) ==
-        at("c.bin",
-           " is no llm.c file of tokens: its first number is 3, not 20240520 or 20240801"));
+  CHECK(
+      with_number(0, 3) ==
+      at("c.bin", " is no llm.c file of tokens: its first number is 3, not 20240520 or 20240801"));
   CHECK(with_number(1, 2) == at("c.bin",
                                 " is of llm.c's version 2, and with magic 20240520 version 1 is "
                                 "read here"));
   CHECK(with_number(2, 9) ==
-        at("c.bin", " says that it has 9 tokens, which are 1042 bytes with the header, and has 1040 "
-                    "bytes: it is torn, or of another version"));
-  CHECK(refusal(folder / "nothing*") == "training.data.path: no file fits " + (folder / "nothing*"));
+        at("c.bin",
+           " says that it has 9 tokens, which are 1042 bytes with the header, and has 1040 "
+           "bytes: it is torn, or of another version"));
+  CHECK(refusal(folder / "nothing*") ==
+        "training.data.path: no file fits " + (folder / "nothing*"));
   CHECK(refusal(folder / "none") == at("none", " does not exist"));
 }
 
@@ -203,14 +205,16 @@ TEST_CASE("a NumPy file that holds no list of whole numbers is refused") {
   CHECK(of(std::string("\x93NUMPY\x04\0\0\0\0\0", 12)) ==
         key + " is of NumPy's version 4, and 1 to 3 are read here");
   CHECK(of(corpus::npy("<f4", "(2,)", "12345678")) ==
-        key + " holds elements of type '<f4', and little-endian whole numbers are read here: save "
-              "it as array.astype('<i4')");
+        key +
+            " holds elements of type '<f4', and little-endian whole numbers are read here: save "
+            "it as array.astype('<i4')");
   CHECK(of(corpus::npy(">u2", "(2,)", "1234")).find("of type '>u2'") != std::string::npos);
   CHECK(of(corpus::npy("<u2", "(1, 2)", "1234")) ==
         key + " is of shape (1, 2), and tokens have one dimension: save it as array.reshape(-1)");
   CHECK(of(corpus::npy("<u2", "(3,)", "1234")) ==
-        key + " says that it has 3 elements of uint16, and has 4 bytes behind its header: it is "
-              "torn");
+        key +
+            " says that it has 3 elements of uint16, and has 4 bytes behind its header: it is "
+            "torn");
   CHECK(of(corpus::npy("<u2", "(2,)", "1234").substr(0, 30)) ==
         key + " has 30 bytes, and a header of 118: it is torn, or no array of whole numbers");
   CHECK(of(std::string("\x93NUMPY\x01\0\x04\0{  }", 14)) ==
@@ -239,8 +243,9 @@ TEST_CASE("an index that is torn, of another kind or of another corpus is refuse
   CHECK(with(18, corpus::raw<uint64_t>({-1})) ==
         key + idx + " says that it has 18446744073709551615 sequences and 4 documents: it is torn");
   CHECK(with(18, corpus::raw<uint64_t>({5})) ==
-        key + idx + " says that it has 5 sequences and 4 documents, which are 134 bytes, and has "
-                    "122: it is torn");
+        key + idx +
+            " says that it has 5 sequences and 4 documents, which are 134 bytes, and has "
+            "122: it is torn");
   // Sequence 0 of 4 tokens would end in the next one.
   CHECK(with(34, corpus::raw<int32_t>({4})) ==
         key + idx + " does not fit " + bin +
@@ -280,8 +285,9 @@ TEST_CASE("what only a document's own entry tells is refused where it is read") 
       stream.pieces(0, stream.tokens(), touched);
     });
   };
-  CHECK(pieces_with(pointers + 8 * 3, 1).find("a.idx: sequence 3 begins at byte 1, and there are ") !=
-        std::string::npos);
+  CHECK(
+      pieces_with(pointers + 8 * 3, 1).find("a.idx: sequence 3 begins at byte 1, and there are ") !=
+      std::string::npos);
   CHECK(pieces_with(pointers + 8 * 3, 2000).find("before the one in front of it, at") !=
         std::string::npos);
   CHECK(pieces_with(ends + 8 * 3, 7).find("the index is torn") != std::string::npos);
@@ -330,7 +336,8 @@ TEST_CASE("the manifest must be of the same corpus, and its vocabulary fit the m
   };
   bad("{", "it is no JSON");
   bad(R"({"format": "other"})", "it is no manifest of smp-data");
-  bad(changed("\"version\": 1", "\"version\": 2"), "it is of version 2, and version 1 is read here");
+  bad(changed("\"version\": 1", "\"version\": 2"),
+      "it is of version 2, and version 1 is read here");
   bad(changed("\"tokens\"", "\"token\""), "it has no key tokens");
   bad(changed("\"tokens\": 8", "\"tokens\": -8"), "tokens must be a whole number of at least 0");
   bad(changed("\"smp-data\"", "3"), "format must be a text");

@@ -58,8 +58,8 @@ TokenType type_of_code(int code, const std::string& path, const std::string& key
       throw ConfigError(fmt::format("{}: {} holds {} (type code {}), and tokens are whole numbers",
                                     key, path, code == 6 ? "float64" : "float32", code));
     default:
-      throw ConfigError(fmt::format("{}: {} has the type code {}, and Megatron has 1 to 8", key,
-                                    path, code));
+      throw ConfigError(
+          fmt::format("{}: {} has the type code {}, and Megatron has 1 to 8", key, path, code));
   }
 }
 
@@ -89,9 +89,8 @@ void check_pointers(const MegatronIndex& index, size_t bin, const std::string& k
   const int64_t size = bytes_of(index.type);
   const int64_t places = std::min(index.sequences, kMostLookedAt);
   for (int64_t i = 0; i < places; ++i) {
-    const int64_t at = places == 1 ? 0
-                                   : static_cast<int64_t>(Wide{index.sequences - 1} * i /
-                                                          (places - 1));
+    const int64_t at =
+        places == 1 ? 0 : static_cast<int64_t>(Wide{index.sequences - 1} * i / (places - 1));
     const bool is_last = at + 1 == index.sequences;
     const auto length = numbers_at<int32_t>(files, index.file, lengths + 4 * at, 1)[0];
     const auto begins = numbers_at<int64_t>(files, index.file, pointers + 8 * at, is_last ? 1 : 2);
@@ -105,8 +104,7 @@ void check_pointers(const MegatronIndex& index, size_t bin, const std::string& k
         key, path, tokens, at, length, size, begins[0], wide_text(end), next));
   }
   const auto first = numbers_at<int64_t>(files, index.file, documents, 1)[0];
-  const auto last =
-      numbers_at<int64_t>(files, index.file, documents + 8 * index.documents, 1)[0];
+  const auto last = numbers_at<int64_t>(files, index.file, documents + 8 * index.documents, 1)[0];
   if (first == 0 && last == index.sequences) return;
   throw ConfigError(
       fmt::format("{}: {} has documents from sequence {} to {}, and has {} sequences: it is torn",
@@ -133,25 +131,25 @@ MegatronIndex open_megatron_index(const std::string& path, size_t tokens, const 
   index.type = type_of_code(static_cast<unsigned char>(header[17]), path, key);
   const auto sequences = loaded<uint64_t>(&header[18]), ends = loaded<uint64_t>(&header[26]);
   if (ends <= 1) {
-    throw ConfigError(
-        fmt::format("{}: {} has no documents: its builder was never told where one ends", key,
-                    path));
+    throw ConfigError(fmt::format(
+        "{}: {} has no documents: its builder was never told where one ends", key, path));
   }
   constexpr uint64_t kMost = uint64_t{1} << 58;  // whose bytes are no number of 64 bits
   if (sequences > kMost || ends > kMost) {
-    throw ConfigError(fmt::format("{}: {} says that it has {} sequences and {} documents: it is "
-                                  "torn",
-                                  key, path, sequences, ends - 1));
+    throw ConfigError(
+        fmt::format("{}: {} says that it has {} sequences and {} documents: it is "
+                    "torn",
+                    key, path, sequences, ends - 1));
   }
   index.sequences = static_cast<int64_t>(sequences);
   index.documents = static_cast<int64_t>(ends) - 1;
   check_index_size(index, path, key, files);
   const int64_t size = bytes_of(index.type), content = files.bytes(tokens);
   if (content % size != 0) {
-    throw ConfigError(fmt::format("{}: {} has {} bytes, and tokens of {} have {} bytes each (by "
-                                  "{})",
-                                  key, files.path(tokens), content, name_of(index.type), size,
-                                  path));
+    throw ConfigError(
+        fmt::format("{}: {} has {} bytes, and tokens of {} have {} bytes each (by "
+                    "{})",
+                    key, files.path(tokens), content, name_of(index.type), size, path));
   }
   check_pointers(index, tokens, key, files);
   return index;
@@ -184,18 +182,16 @@ std::vector<int64_t> document_begins(const MegatronIndex& index, int64_t first, 
       continue;
     }
     const int64_t pointer =
-        together.empty()
-            ? numbers_at<int64_t>(files, index.file, pointers + 8 * sequence, 1)[0]
-            : together[static_cast<size_t>(sequence - from)];
+        together.empty() ? numbers_at<int64_t>(files, index.file, pointers + 8 * sequence, 1)[0]
+                         : together[static_cast<size_t>(sequence - from)];
     begin = begin_of_sequence(index, sequence, pointer, tokens, files);
   }
   for (size_t i = 1; i < begins.size(); ++i) {
     if (begins[i] >= begins[i - 1]) continue;
-    throw std::runtime_error(
-        fmt::format("{}: document {} begins at token {}, before the one in front of it, at {}: "
-                    "the index is torn",
-                    files.path(index.file), first + static_cast<int64_t>(i), begins[i],
-                    begins[i - 1]));
+    throw std::runtime_error(fmt::format(
+        "{}: document {} begins at token {}, before the one in front of it, at {}: "
+        "the index is torn",
+        files.path(index.file), first + static_cast<int64_t>(i), begins[i], begins[i - 1]));
   }
   return begins;
 }

@@ -15,7 +15,7 @@
 namespace smp {
 namespace {
 
-constexpr int64_t kKeptTurns = 8192;          // twice: what a step's microbatches go back to
+constexpr int64_t kKeptTurns = 8192;  // twice: what a step's microbatches go back to
 // Of all sources together, and their number: numerators of fractions fit 64 bits.
 constexpr int64_t kMostWeight = int64_t{1} << 48;
 constexpr size_t kMostSources = 4096;
@@ -100,7 +100,8 @@ Mixture::Mixture(std::vector<int64_t> weights)
 }
 
 // Turn m, from 1, of a source with share w / W may begin with sample n, from 1, where
-// n w / W >= m - 1 + c and is due with the first one where n w / W > m - c, with c = 1 / (2 (sources - 1)).
+// n w / W >= m - 1 + c and is due with the first one where n w / W > m - c, with c = 1 / (2
+// (sources - 1)).
 void Mixture::start_turns(uint32_t source) const {
   Next& next = next_[source];
   const int64_t weight = weights_[source];

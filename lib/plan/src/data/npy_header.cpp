@@ -71,9 +71,10 @@ NpyHeader read_npy_header(size_t file, const std::string& key, const OpenFiles& 
   const int64_t length = major == 1 ? int64_t{loaded<uint16_t>(&head[kMagicBytes])}
                                     : int64_t{loaded<uint32_t>(&head[kMagicBytes])};
   if (length > kMostHeaderBytes || begin + length > bytes) {
-    throw refuse(fmt::format("has {} bytes, and a header of {}: it is torn, or no array of whole "
-                             "numbers",
-                             bytes, length));
+    throw refuse(
+        fmt::format("has {} bytes, and a header of {}: it is torn, or no array of whole "
+                    "numbers",
+                    bytes, length));
   }
   std::string dictionary(static_cast<size_t>(length), '\0');
   files.read(file, begin, length, dictionary.data());
@@ -83,22 +84,25 @@ NpyHeader read_npy_header(size_t file, const std::string& key, const OpenFiles& 
     throw refuse("has a NumPy header without descr, fortran_order and shape");
   const auto type = type_of(*descr);
   if (!type) {
-    throw refuse(fmt::format("holds elements of type {}, and little-endian whole numbers are read "
-                             "here: save it as array.astype('<i4')",
-                             printable(*descr)));
+    throw refuse(
+        fmt::format("holds elements of type {}, and little-endian whole numbers are read "
+                    "here: save it as array.astype('<i4')",
+                    printable(*descr)));
   }
   const auto elements = one_dimension(*shape);
   if (!elements) {
-    throw refuse(fmt::format("is of shape {}, and tokens have one dimension: save it as "
-                             "array.reshape(-1)",
-                             printable(*shape)));
+    throw refuse(
+        fmt::format("is of shape {}, and tokens have one dimension: save it as "
+                    "array.reshape(-1)",
+                    printable(*shape)));
   }
   const NpyHeader header{begin + length, *type, *elements};
   const int64_t room = (bytes - header.begin) / bytes_of(*type);
   if (*elements != room || (bytes - header.begin) % bytes_of(*type) != 0) {
-    throw refuse(fmt::format("says that it has {} elements of {}, and has {} bytes behind its "
-                             "header: it is torn",
-                             *elements, name_of(*type), bytes - header.begin));
+    throw refuse(
+        fmt::format("says that it has {} elements of {}, and has {} bytes behind its "
+                    "header: it is torn",
+                    *elements, name_of(*type), bytes - header.begin));
   }
   return header;
 }

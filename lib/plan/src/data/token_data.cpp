@@ -68,11 +68,10 @@ TokenData::TokenData(const JobSpec& job)
     return source.stream->needs_ends();
   });
   if (training.data_end_of_document && !has_ends) {
-    throw ConfigError(
-        fmt::format("training.data.end_of_document: {} needs none: {}", sources_[0].name,
-                    sources_[0].stream->format() == DataFormat::kText
-                        ? "a file of text is a document"
-                        : "its index says where documents end"));
+    throw ConfigError(fmt::format(
+        "training.data.end_of_document: {} needs none: {}", sources_[0].name,
+        sources_[0].stream->format() == DataFormat::kText ? "a file of text is a document"
+                                                          : "its index says where documents end"));
   }
   std::vector<double> weights;
   for (const MixtureSource& source : training.data_sources) weights.push_back(source.weight);
@@ -156,7 +155,7 @@ std::unique_ptr<const TokenSamples> TokenData::part_of(const TokenStream& stream
                                                        int64_t end) const {
   return std::make_unique<const TokenSamples>(
       form_.pack == Packing::kPad ? TokenSamples::of_documents(stream, form_, begin, end)
-                                   : TokenSamples(stream, form_, begin, end));
+                                  : TokenSamples(stream, form_, begin, end));
 }
 
 void TokenData::cut_parts(Source& source) const {
@@ -168,7 +167,7 @@ void TokenData::cut_parts(Source& source) const {
     // The windows that are held out touch none that is trained on.
     const int64_t kept = source.held_out == 0 ? 0
                          : pads               ? source.held_out
-                                : source.held_out * form_.sample_tokens() + 1;
+                                              : source.held_out * form_.sample_tokens() + 1;
     const int64_t trained = std::max<int64_t>(all - kept, 0);
     source.trained = part_of(stream, 0, trained);
     source.evaluated = part_of(stream, trained, all);
@@ -211,8 +210,8 @@ void TokenData::check_size(const Source& source) const {
     throw ConfigError(fmt::format(
         "training.data.split: [{}] of the {} {} of {} leaves {} samples to train on and {} to "
         "evaluate on, where 1 and {} are needed",
-        fmt::join(training.data_split, ", "), all, unit, where, trained,
-        source.evaluated->count(), source.held_out));
+        fmt::join(training.data_split, ", "), all, unit, where, trained, source.evaluated->count(),
+        source.held_out));
   }
   if (trained < 1) {
     throw ConfigError(fmt::format("{}: {} holds no sample to train on", source.key, where));
@@ -239,11 +238,10 @@ void TokenData::add_set(const EvaluationSet& set) {
   const bool pads = form_.pack == Packing::kPad;
   added.samples = part_of(stream, 0, pads ? stream.documents().value() : stream.tokens());
   if (added.samples->count() < evaluated_) {
-    throw ConfigError(
-        fmt::format("{}: {} holds {} samples of {} tokens, fewer than the {} of "
-                    "training.evaluation.samples",
-                    key, stream.folder(), added.samples->count(), form_.sample_tokens(),
-                    evaluated_));
+    throw ConfigError(fmt::format(
+        "{}: {} holds {} samples of {} tokens, fewer than the {} of "
+        "training.evaluation.samples",
+        key, stream.folder(), added.samples->count(), form_.sample_tokens(), evaluated_));
   }
   sets_.push_back(std::move(added));
 }
@@ -319,16 +317,16 @@ std::string TokenData::description() const {
   std::vector<std::string> lines;
   for (const Source& source : sources_) {
     const TokenStream& stream = *source.stream;
-    const std::string files =
-        fmt::format("in {} file{} under {}", stream.shards(), stream.shards() == 1 ? "" : "s",
-                    stream.folder());
+    const std::string files = fmt::format("in {} file{} under {}", stream.shards(),
+                                          stream.shards() == 1 ? "" : "s", stream.folder());
     std::string line;
     if (stream.format() == DataFormat::kText) {
       line = fmt::format("{:.1f} MiB of text {}; each byte is a token, of 256",
                          static_cast<double>(stream.tokens()) / (1 << 20), files);
     } else {
       line = fmt::format("{} tokens ({}) {}", stream.tokens(), choice_name(stream.format()), files);
-      if (const auto documents = stream.documents()) line += fmt::format("; {} documents", *documents);
+      if (const auto documents = stream.documents())
+        line += fmt::format("; {} documents", *documents);
       line += fmt::format("; {} samples an epoch", source.trained->count());
     }
     if (sources_.size() > 1) line = fmt::format("weight {}: {}", source.weight, line);

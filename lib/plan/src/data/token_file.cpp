@@ -141,8 +141,7 @@ std::optional<DataFormat> format_of_file(const std::string& path) {
   if (files.bytes(file) < kLlmcHeaderBytes) return std::nullopt;
   int32_t magic = 0;
   files.read(file, 0, sizeof magic, &magic);
-  const bool is_llmc =
-      magic == kLlmcMagic || magic == kLlmcLlama3Magic || magic == kLlmcEvalMagic;
+  const bool is_llmc = magic == kLlmcMagic || magic == kLlmcLlama3Magic || magic == kLlmcEvalMagic;
   return is_llmc ? std::optional(DataFormat::kLlmc) : std::nullopt;
 }
 

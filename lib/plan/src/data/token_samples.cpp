@@ -43,7 +43,7 @@ TokenSamples::TokenSamples(const TokenStream& stream, const SampleForm& form, in
   const int64_t tokens = std::max<int64_t>(end - begin, 0);
   // The last token of a sequence has its target behind it.
   count_ = form.sequences == 1 ? std::max<int64_t>(tokens - 1, 0) / form.length
-                                : tokens / form.sample_tokens();
+                               : tokens / form.sample_tokens();
 }
 
 TokenSamples TokenSamples::of_documents(const TokenStream& stream, const SampleForm& form,
@@ -132,8 +132,7 @@ void TokenSamples::read_pieces(const std::vector<DocumentPiece>& row, int64_t k,
     at += piece.length;
   }
   put_start(at, length - at);
-  if (out.tokens != nullptr)
-    std::fill_n(out.tokens + k * length + at, length - at, kPaddingToken);
+  if (out.tokens != nullptr) std::fill_n(out.tokens + k * length + at, length - at, kPaddingToken);
   if (out.targets != nullptr) std::fill_n(out.targets + k * length + at, length - at, kNoTarget);
 }
 

@@ -75,9 +75,9 @@ std::optional<int64_t> TokenStream::documents() const {
 }
 
 size_t TokenStream::shard_at(int64_t token) const {
-  const auto after = std::upper_bound(
-      shards_.begin(), shards_.end(), token,
-      [](int64_t place, const Shard& shard) { return place < shard.begin; });
+  const auto after =
+      std::upper_bound(shards_.begin(), shards_.end(), token,
+                       [](int64_t place, const Shard& shard) { return place < shard.begin; });
   return static_cast<size_t>(after - shards_.begin() - 1);
 }
 
@@ -159,8 +159,8 @@ void TokenStream::read_mask(int64_t begin, int64_t count, const int64_t* tokens,
     touched.push_back(mask.file);
     for (int64_t k = 0; k < here; ++k) {
       const int64_t value = values[static_cast<size_t>(k)];
-      const bool fits = mask.is_labels ? value == kIgnored || value == tokens[k]
-                                       : value == 0 || value == 1;
+      const bool fits =
+          mask.is_labels ? value == kIgnored || value == tokens[k] : value == 0 || value == 1;
       if (!fits) {
         throw std::runtime_error(fmt::format(
             "training.data.loss_mask: {} has {} at token {}, where {} is expected",

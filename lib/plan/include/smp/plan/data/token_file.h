@@ -40,7 +40,7 @@ struct TokenManifest {
 
 // Which tokens count in the loss: a byte 0 or 1 each, or the token itself or -100 (labels).
 struct TokenMask {
-  size_t file = 0;  // of OpenFiles
+  size_t file = 0;    // of OpenFiles
   int64_t begin = 0;  // byte of the first one
   bool is_labels = false;
   TokenType type = TokenType::kU8;
@@ -48,7 +48,7 @@ struct TokenMask {
 
 struct TokenFile {
   DataFormat format = DataFormat::kText;
-  size_t file = 0;  // of OpenFiles
+  size_t file = 0;    // of OpenFiles
   int64_t begin = 0;  // byte of the first token
   TokenType type = TokenType::kU8;
   int64_t tokens = 0;

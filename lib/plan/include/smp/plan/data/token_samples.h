@@ -34,8 +34,8 @@ class TokenSamples {
   // Tokens [begin, end) of the stream; with pack: pad the documents that begin there.
   TokenSamples(const TokenStream& stream, const SampleForm& form, int64_t begin, int64_t end);
   // Documents [first, last), padded.
-  static TokenSamples of_documents(const TokenStream& stream, const SampleForm& form,
-                                   int64_t first, int64_t last);
+  static TokenSamples of_documents(const TokenStream& stream, const SampleForm& form, int64_t first,
+                                   int64_t last);
 
   int64_t count() const { return count_; }
   int64_t begin() const { return begin_; }

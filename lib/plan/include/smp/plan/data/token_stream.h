@@ -28,8 +28,8 @@ struct StreamRequest {
   std::optional<DataFormat> format;
   std::vector<std::string> suffixes;  // files of a folder that count
   std::optional<int64_t> end_of_document;
-  bool has_mask = false;    // training.data.loss_mask
-  int64_t vocab_size = 0;   // of the model
+  bool has_mask = false;                   // training.data.loss_mask
+  int64_t vocab_size = 0;                  // of the model
   std::string key = "training.data.path";  // for messages
 };
 

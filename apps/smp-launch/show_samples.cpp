@@ -1,0 +1,46 @@
+#include "show_samples.h"
+
+#include <fmt/format.h>
+
+#include "command_line.h"
+#include "option_values.h"
+#include "smp/plan/data/token_data.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/operators.h"
+
+namespace smp {
+
+StepRange step_range_of(const std::string& text) {
+  const size_t dash = text.find('-');
+  const std::optional<int64_t> first = whole_number(text.substr(0, dash));
+  const std::optional<int64_t> last =
+      dash == std::string::npos ? first : whole_number(text.substr(dash + 1));
+  if (first && last && *first >= 1 && *last >= *first) return {*first, *last};
+  throw UsageError(
+      fmt::format("--show-samples '{}': steps from 1, as in --show-samples 3-5 or 3", text));
+}
+
+std::string show_samples(const Plan& plan, const StepRange& steps) {
+  if (is_list(plan.job.model)) {
+    throw ConfigError(
+        "--show-samples: the model reads images, and samples are shown of text and tokens");
+  }
+  const TokenData data(plan.job);
+  const int64_t batch = plan.job.training.global_batch.value();
+  std::string text;
+  for (int64_t step = steps.first; step <= steps.last; ++step) {
+    for (int64_t sample = 0; sample < batch; ++sample) {
+      const SamplePlace place = data.place(step - 1, sample);
+      for (const TokenData::Piece& one : data.pieces(place)) {
+        const DocumentPiece& piece = one.piece;
+        text += fmt::format("step {}  sample {}  source {}  epoch {}  ", step, sample,
+                            data.source_name(place.source), place.epoch);
+        if (piece.document >= 0) text += fmt::format("document {}  ", piece.document);
+        text += fmt::format("offset {}  tokens {}  {}\n", piece.offset, piece.length, one.place);
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace smp
