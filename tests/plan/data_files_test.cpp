@@ -88,8 +88,10 @@ TEST_CASE("data that cannot be trained on are refused by name") {
     CHECK_THROWS_WITH_AS(find(data, std::move(suffixes), length),
                          ("training.data.path: " + error).c_str(), ConfigError);
   };
-  refuses("", {}, 4,
-          "no training data given: name a file or a folder of text or tokens, or python-stdlib");
+  CHECK_THROWS_WITH_AS(find(""),
+                       "training.data.path: no training data given: name a file or a folder of "
+                       "text or tokens, or python-stdlib",
+                       ConfigError);
   refuses(path + "/none", {}, 4, path + "/none does not exist");
   refuses(path, {}, 4, path + " holds no text");
   refuses(path, {".a", ".b"}, 4, path + " holds no text in files ending in .a, .b");

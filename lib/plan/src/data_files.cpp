@@ -93,9 +93,10 @@ std::string list_of(const std::vector<std::string>& suffixes) {
 
 DataFiles find_data_files(const TrainingSpec& training, const std::string& key) {
   if (training.data_path.empty()) {
-    throw ConfigError(key +
-                      ": no training data given: name a file or a folder of text or tokens, or "
-                      "python-stdlib");
+    throw ConfigError(
+        fmt::format("{}: no training data given: name a file or a folder of text or tokens, or "
+                    "python-stdlib",
+                    key));
   }
   const bool is_stdlib = training.data_path == kPythonStdlib;
   const std::vector<std::string> suffixes =

@@ -139,9 +139,10 @@ TEST_CASE("what is no token file, or a torn one, is refused with its path and nu
   };
   write_bytes(folder / "x.bin", "1234567890");
   CHECK(refusal(folder / "x.bin") ==
-        at("x.bin", " has neither an index (" + (folder / "x.idx") +
-                        ") beside it nor llm.c's header, and is not guessed: say format: nanogpt "
-                        "where it is 16 bits a token and nothing else"));
+        at("x.bin",
+           fmt::format(" has neither an index ({}.idx) beside it nor llm.c's header, and is not "
+                       "guessed: say format: nanogpt where it is 16 bits a token and nothing else",
+                       folder / "x")));
   write_bytes(folder / "odd.bin", "123");
   CHECK(refusal(folder / "odd.bin", DataFormat::kNanogpt) ==
         at("odd.bin", " has 3 bytes, an odd number: nanoGPT's tokens have 16 bits each"));
@@ -285,12 +286,22 @@ TEST_CASE("what only a document's own entry tells is refused where it is read") 
       stream.pieces(0, stream.tokens(), touched);
     });
   };
-  CHECK(
-      pieces_with(pointers + 8 * 3, 1).find("a.idx: sequence 3 begins at byte 1, and there are ") !=
-      std::string::npos);
-  CHECK(pieces_with(pointers + 8 * 3, 2000).find("before the one in front of it, at") !=
-        std::string::npos);
-  CHECK(pieces_with(ends + 8 * 3, 7).find("the index is torn") != std::string::npos);
+  const auto says = [](const std::string& text, const std::vector<std::string>& parts) {
+    size_t at = 0;
+    for (const std::string& part : parts) {
+      at = text.find(part, at);
+      if (at == std::string::npos) return false;
+      at += part.size();
+    }
+    return true;
+  };
+  CHECK(says(pieces_with(pointers + 8 * 3, 1),
+             {"a.idx: sequence 3 begins at byte 1, and there are ", " tokens of 2 ",
+              "bytes: the index is torn, or of another corpus"}));
+  CHECK(says(pieces_with(pointers + 8 * 3, 2000),
+             {"begins at token ", ", before the one in front of it, at", ": the index is torn"}));
+  CHECK(says(pieces_with(ends + 8 * 3, 500), {"a.idx: document 3 begins at sequence 500, behind ",
+                                              " and with 400 ", "in all: the index is torn"}));
 }
 
 TEST_CASE("the manifest must be of the same corpus, and its vocabulary fit the model's") {
@@ -335,6 +346,10 @@ TEST_CASE("the manifest must be of the same corpus, and its vocabulary fit the m
     return text.replace(text.find(from), from.size(), to);
   };
   bad("{", "it is no JSON");
+  std::filesystem::resize_file(path, (64 << 20) + 1);
+  CHECK(refusal(folder / "a") ==
+        "training.data.path: " + path + ": it has 67108865 bytes, more than any manifest");
+  std::filesystem::remove(path);
   bad(R"({"format": "other"})", "it is no manifest of smp-data");
   bad(changed("\"version\": 1", "\"version\": 2"),
       "it is of version 2, and version 1 is read here");
@@ -365,6 +380,17 @@ TEST_CASE("a token outside the vocabulary is named with file, document and offse
   CHECK(read(folder / "n.npy", 11) ==
         "training.data.path: " + (folder / "n.npy") +
             ", token 1 is -2, and the model has rows for 0 to 10 (model.vocab_size 11)");
+}
+
+TEST_CASE("a file that is written to while it is opened is named") {
+  const ScratchFolder folder;
+  write_bytes(folder / "a.bin", "1234");
+  OpenFiles files;
+  files.add(folder / "a.bin", "training.data.path");
+  write_bytes(folder / "a.bin", "123456");
+  CHECK(error_of([&] { files.identify("."); }) ==
+        "training.data.path: " + (folder / "a.bin") +
+            " is being written: it had 4 bytes, and has 6");
 }
 
 }  // namespace smp

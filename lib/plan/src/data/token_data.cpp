@@ -213,9 +213,7 @@ void TokenData::check_size(const Source& source) const {
         fmt::join(training.data_split, ", "), all, unit, where, trained, source.evaluated->count(),
         source.held_out));
   }
-  if (trained < 1) {
-    throw ConfigError(fmt::format("{}: {} holds no sample to train on", source.key, where));
-  }
+  SMP_CHECK(trained >= 1);
   const int64_t batch = training.global_batch.value_or(1);
   const auto share = static_cast<int64_t>((Wide{batch} * source.weight + weights_ - 1) / weights_);
   if (share <= 1 || trained >= share) return;
