@@ -12,8 +12,8 @@ Evaluation::Evaluation(const Plan& plan, const DataSource& data, RankGroups& gro
       classifies_(is_list(plan.job.model)),
       every_steps_(plan.job.training.evaluation.every_steps),
       global_batch_(plan.job.training.global_batch.value()),
-      samples_(held_out_samples(plan.job.training)),
-      batches_((samples_ + global_batch_ - 1) / global_batch_) {}
+      batch_targets_(global_batch_ * (classifies_ ? 1 : plan.job.training.sequence_length)),
+      batches_((held_out_samples(plan.job.training) + global_batch_ - 1) / global_batch_) {}
 
 ReadSamples Evaluation::reader() {
   return [this](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
@@ -35,12 +35,19 @@ double Evaluation::loss(Engine& engine) {
   const std::vector<TrafficCount> before = groups_.traffic();
   reads_held_out_ = true;
   double sum = 0, accuracy = 0;
+  int64_t targets = 0;
   for (int64_t batch = 0; batch < batches_; ++batch) {
     sum += engine.evaluate(batch);
     accuracy += engine.accuracy();
+    targets += engine.counted();
   }
-  // What pads the last batch gives 0, so each batch is a sum over its own samples by its size.
-  const double counted = static_cast<double>(samples_) / static_cast<double>(global_batch_);
+  if (targets == 0) {
+    throw TrainingError(
+        "none of the targets of the data held out for evaluation counts in the loss: hold out more "
+        "(training.evaluation.samples), or look at the data's mask");
+  }
+  // What does not count gives 0: each batch is a sum over its own targets by the number of all.
+  const double counted = static_cast<double>(targets) / static_cast<double>(batch_targets_);
   if (classifies_) accuracy_ = accuracy / counted;
   reads_held_out_ = false;
   std::vector<TrafficCount> sent = groups_.traffic();

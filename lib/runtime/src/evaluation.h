@@ -23,7 +23,9 @@ class Evaluation {
   ReadSamples reader();
 
   bool is_due(int64_t done, int64_t steps) const;  // after `done` of `steps` steps
-  double loss(Engine& engine);                     // collective; the same on all ranks
+  // Mean over what counts of the held-out samples. Collective; the same on all ranks. Throws
+  // TrainingError where nothing counts, and what Engine::evaluate throws.
+  double loss(Engine& engine);
 
   // With the last loss(): the share of the samples that were classified right.
   std::optional<double> accuracy() const { return accuracy_; }
@@ -36,7 +38,7 @@ class Evaluation {
   RankGroups& groups_;
   const bool classifies_;
   std::optional<double> accuracy_;
-  const int64_t every_steps_, global_batch_, samples_, batches_;
+  const int64_t every_steps_, global_batch_, batch_targets_, batches_;
   bool reads_held_out_ = false;
   double waited_s_ = 0;
   std::vector<TrafficCount> traffic_;
