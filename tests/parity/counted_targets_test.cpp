@@ -92,6 +92,7 @@ std::vector<LayoutCase> uneven_layouts() {
 
 TEST_CASE("a mean over the targets that count: loss and gradients of samples that lack masks") {
   for (const ModelSpec& model : {gpt2_model(), llama_model()}) {
+    const Weights initial = initial_weights(model);
     TargetSums sums;
     int64_t targets = 0;
     for (int64_t sample = 0; sample < kSamples; ++sample) {
@@ -102,7 +103,7 @@ TEST_CASE("a mean over the targets that count: loss and gradients of samples tha
         tokens.push_back(token_of(0, sample, place));
         rights.push_back(token_of(0, sample, place + 1));
       }
-      sums.add(sums_of_targets(model, tokens, rights, counted.begin));
+      sums.add(sums_of_targets(model, initial, tokens, rights, counted.begin));
       targets += counted.end - counted.begin;
     }
     REQUIRE(targets == 32 + 1 + 1 + 9 + 1 + 25);
@@ -113,7 +114,7 @@ TEST_CASE("a mean over the targets that count: loss and gradients of samples tha
       Plan plan = masked_plan(model, layout);
       take_plain_steps(plan);
       Run run;
-      const Weights gradients = gradients_of(plan, masked_samples(), &run);
+      const Weights gradients = gradients_of(plan, initial, masked_samples(), &run);
       CHECK(gradient_difference(gradients, mean.gradients) <= 1e-12);
       CHECK(run.result.losses.front() == doctest::Approx(mean.loss).epsilon(1e-12));
       double squares = 0;

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <utility>
 
+#include "gpu.h"
 #include "owned_part.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/layout.h"
@@ -60,7 +62,8 @@ double largest_difference(const Weights& a, const Weights& b) {
 
 }  // namespace
 
-Run run_engine(const Plan& plan, const ReadSamples& samples, int64_t steps) {
+Run run_engine(const Plan& plan, const ReadSamples& samples, int64_t steps,
+               const OpenGpu& open_gpu) {
   Run run;
   run.result.run.steps = steps;
   run.result.ranks.resize(static_cast<size_t>(plan.degrees.world()));
@@ -69,7 +72,9 @@ Run run_engine(const Plan& plan, const ReadSamples& samples, int64_t steps) {
     install_counting_allocator();
     MemoryLedger ledger(world.rank(), 0);
     const LedgerScope scope(ledger);
-    ParallelModel model = apply_parallelism(plan, world, ledger);
+    ParallelModel model = apply_parallelism(plan, world, ledger, open_gpu ? open_gpu({}) : nullptr);
+    std::optional<LedgerScope> on_host;
+    if (open_gpu) on_host.emplace(*model.host);
     Engine engine(plan, model, ledger, samples);
     std::vector<StepResult> done;
     const TrainingSpec& training = plan.job.training;
@@ -116,8 +121,13 @@ void take_plain_steps(Plan& plan) {
   optimizer.momentum = optimizer.weight_decay = optimizer.gradient_clipping = 0;
 }
 
-Weights gradients_of(const Plan& plan, const ReadSamples& samples, Run* run) {
-  Weights gradients = run_engine(plan, samples, 0).weights;
+Weights initial_weights(const ModelSpec& model) {
+  return run_engine(plan_of(model, {"one rank", {}}, Precision::kFp64, ""), {}, 0).weights;
+}
+
+Weights gradients_of(const Plan& plan, const Weights& initial, const ReadSamples& samples,
+                     Run* run) {
+  Weights gradients = initial;
   Run after = run_engine(plan, samples, 1);
   for (auto& [name, values] : gradients) {
     for (size_t i = 0; i < values.size(); ++i) values[i] -= after.weights.at(name)[i];
@@ -139,8 +149,9 @@ void TargetSums::add(const TargetSums& other, double factor) {
   }
 }
 
-TargetSums sums_of_targets(const ModelSpec& model, const std::vector<int64_t>& tokens,
-                           const std::vector<int64_t>& targets, int64_t first) {
+TargetSums sums_of_targets(const ModelSpec& model, const Weights& initial,
+                           const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets,
+                           int64_t first) {
   const auto of_first = [&](int64_t count) {
     LayoutCase one{"one rank", {}};
     one.microbatches = 1;
@@ -151,7 +162,7 @@ TargetSums sums_of_targets(const ModelSpec& model, const std::vector<int64_t>& t
     Run run;
     TargetSums sums;
     sums.gradients = gradients_of(
-        plan,
+        plan, initial,
         [&](int64_t, int64_t, int64_t, const SampleBuffers& out) {
           std::copy_n(tokens.begin(), count, out.integers(BatchField::kTokens));
           std::copy_n(targets.begin(), count, out.integers(BatchField::kTargets));

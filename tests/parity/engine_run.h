@@ -9,8 +9,10 @@
 namespace smp::parity {
 
 // `steps` steps at the plan's learning rates. The weights are whole tensors by their own names, not
-// Hugging Face's; memory and traffic are each rank's, as train() has them.
-Run run_engine(const Plan& plan, const ReadSamples& samples, int64_t steps);
+// Hugging Face's; memory and traffic are each rank's, as train() has them. On a GPU where
+// `open_gpu` is given: of one rank, whose messages go nowhere.
+Run run_engine(const Plan& plan, const ReadSamples& samples, int64_t steps,
+               const OpenGpu& open_gpu = {});
 
 // The largest differences of two runs: of losses and gradient norms relative to each, of weights
 // relative to the largest weight of the model.
@@ -27,12 +29,17 @@ struct TargetSums {
 
   void add(const TargetSums& other, double factor = 1);
 };
-TargetSums sums_of_targets(const ModelSpec& model, const std::vector<int64_t>& tokens,
-                           const std::vector<int64_t>& targets, int64_t first);
+TargetSums sums_of_targets(const ModelSpec& model, const Weights& initial,
+                           const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets,
+                           int64_t first);
+
+// What every plan of the model starts from.
+Weights initial_weights(const ModelSpec& model);
 
 // The gradients of a plan's first step: it must train by SGD at a learning rate of 1, without
 // momentum, decay and clipping.
-Weights gradients_of(const Plan& plan, const ReadSamples& samples, Run* run = nullptr);
+Weights gradients_of(const Plan& plan, const Weights& initial, const ReadSamples& samples,
+                     Run* run = nullptr);
 void take_plain_steps(Plan& plan);  // makes it such a plan
 
 // Largest difference of two sets of gradients, relative to the largest gradient.

@@ -21,7 +21,7 @@ LayerCalls::LayerCalls(const Plan& plan, ParallelModel& model, Microbatches& mic
       model_(model),
       microbatches_(microbatches),
       read_(std::move(read_samples)),
-      map_(schedule_parameters(plan), model.parameters->layout()),
+      map_(plan.job, schedule_parameters(plan), model.parameters->layout()),
       micro_batch_(plan.job.training.micro_batch.value()),
       microbatch_count_(plan.job.training.microbatches.value()),
       data_rank_(model.parameters->layout().coord.data(plan.degrees)),
@@ -42,11 +42,23 @@ double LayerCalls::mean_factor() const {
   return 1.0 / static_cast<double>(microbatch_count_ * plan_.degrees.data());
 }
 
-CallContext LayerCalls::context_of(const Action& action) const {
-  return {.seed = plan_.job.training.seed,
-          .step = step_,
-          .first_sample = (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_,
-          .trains = !evaluates_};
+int64_t LayerCalls::first_sample_of(const Action& action) const {
+  return (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_;
+}
+
+// What the chunk has read is there.
+CallContext LayerCalls::context_of(const Action& action) {
+  CallContext context{.seed = plan_.job.training.seed,
+                      .step = step_,
+                      .first_sample = first_sample_of(action),
+                      .trains = !evaluates_};
+  const InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
+  if (const auto starts = flight.fields.find(BatchField::kDocumentStarts);
+      starts != flight.fields.end()) {
+    context.document_starts = &starts->second;
+    context.document_starts_on_host = &flight.document_starts_on_host;
+  }
+  return context;
 }
 
 // What the chunk wants of the data.
@@ -58,10 +70,11 @@ void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& f
     tensor = empty_tensor(field_of(plan_.job.model, field, call_), at::kCPU);
     buffers.at(field) = tensor.mutable_data_ptr();
   }
-  const int64_t first_sample = context_of(action).first_sample;
+  const int64_t first_sample = first_sample_of(action);
   read_(step_, first_sample, micro_batch_, buffers);
   for (auto& [field, tensor] : flight.fields) {
     check_integers(field, tensor, first_sample);
+    if (field == BatchField::kDocumentStarts) flight.document_starts_on_host = tensor;
     tensor = tensor.to(device_of(model_.gpu.get()));
   }
 }
@@ -70,6 +83,7 @@ void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& f
 // evaluation has tokens, and no targets.
 void LayerCalls::check_integers(BatchField field, const at::Tensor& tensor, int64_t first_sample) {
   if (tensor.is_floating_point()) return;
+  if (field == BatchField::kDocumentStarts) return check_documents(tensor);
   const auto* values = tensor.const_data_ptr<int64_t>();
   const int64_t vocab_size = plan_.job.model.vocab_size;
   const bool is_target = field != BatchField::kTokens;
@@ -81,6 +95,16 @@ void LayerCalls::check_integers(BatchField field, const at::Tensor& tensor, int6
     }
     SMP_CHECK(values[i] >= 0 && values[i] < vocab_size);
     if (is_target) ++counted_;
+  }
+}
+
+// Attention takes them as places in its rows: each is its own place, or that of the token before.
+void LayerCalls::check_documents(const at::Tensor& starts) const {
+  const auto* values = starts.const_data_ptr<int64_t>();
+  const int64_t sequence = plan_.job.training.sequence_length;
+  for (int64_t i = 0; i < starts.numel(); ++i) {
+    const int64_t place = i % sequence;
+    SMP_CHECK(values[i] == place || (place > 0 && values[i] == values[i - 1]));
   }
 }
 

@@ -47,9 +47,11 @@ class LayerCalls {
   static void move(KeptCall& call, at::Device to);
   std::vector<at::Tensor> run(const Action& action, const std::vector<at::Tensor>& inputs,
                               Saved* saved);
-  CallContext context_of(const Action& action) const;
+  int64_t first_sample_of(const Action& action) const;
+  CallContext context_of(const Action& action);
   void read(const LayerPlace& place, const Action& action, InFlight& flight);
   void check_integers(BatchField field, const at::Tensor& tensor, int64_t first_sample);
+  void check_documents(const at::Tensor& starts) const;
   [[noreturn]] void refuse_missing_target(int64_t sample) const;
   double mean_factor() const;
 
