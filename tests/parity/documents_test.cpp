@@ -9,7 +9,6 @@
 #include "parity/engine_run.h"
 #include "runtime/host_gpu.h"
 #include "smp/plan/data_files.h"
-#include "smp/plan/engine_rules.h"
 #include "smp/plan/mesh.h"
 #include "smp/planner/memory_model.h"
 
@@ -212,16 +211,6 @@ TEST_CASE("documents in a sample: a GPU trains as the CPU does") {
         engine_difference(run_engine(plan, packed_samples(), 3, gpus.open()), reference);
     CHECK(worst.loss <= 1e-12);
     CHECK(worst.grad_norm <= 1e-12);
-  }
-}
-
-TEST_CASE("documents in a sample are refused by name where the engine cannot keep them apart") {
-  for (const ModelSpec& model : {t5_model(), image_model()}) {
-    const std::vector<std::string> refused = what_engine_cannot_run(packed_plan(model, {"", {}}));
-    CHECK(std::count(refused.begin(), refused.end(),
-                     "training.data.pack: documents or pad in an encoder_decoder or with "
-                     "model.layers (the engine keeps documents apart in decoders: concatenate)") ==
-          1);
   }
 }
 
