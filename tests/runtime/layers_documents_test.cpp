@@ -20,10 +20,10 @@ using namespace smp::test;
 
 namespace {
 
-// Of 2 samples of 22 tokens, by their first tokens: some of one token, one that nearly fills its
-// sample. 22 is no multiple of a strip of queries.
-constexpr int64_t kBatch = 2, kLength = 22;
-const std::vector<std::vector<int64_t>> kStarts = {{0, 1, 9, 10, 11, 20}, {0, 21}};
+// Of 2 samples of 70 tokens, by their first tokens: some of one token, one that nearly fills its
+// sample. 70 is no multiple of a strip of queries, and more than a block of them.
+constexpr int64_t kBatch = 2, kLength = 70;
+const std::vector<std::vector<int64_t>> kStarts = {{0, 1, 9, 10, 11, 20, 45, 63}, {0, 69}};
 
 at::Tensor document_starts() {
   at::Tensor starts = empty_tensor({kBatch, kLength}, at::kLong);

@@ -172,10 +172,6 @@ struct HeadBackward {
       const int64_t cols = round_up(end, kProductOverread) - begin;
       T* p = scores + i * row;
       T* dp = gradients + i * row;
-      for (int64_t r = 0; r < m && begin > block_begin; ++r) {  // for keys_and_values()
-        std::fill_n(p + r * row + block_begin, begin - block_begin, T(0));
-        std::fill_n(dp + r * row + block_begin, begin - block_begin, T(0));
-      }
       block_product(m, cols, d, scale, {q + at * d, d, 1}, keys + begin, row, false, p + begin,
                     row);
       if (diagonal != nullptr) add_diagonal(m, end, diagonal + offset, row, p);
@@ -184,6 +180,11 @@ struct HeadBackward {
       softmax_backward(m, seen_keys(shape, documents, at, begin), row, d,
                        output + at * output_stride, output_stride, output_gradient + at * d,
                        log_sums + at, from_query(dropout, at), p, dp);
+      // What keys_and_values() reads as well; with dropout a few of them were written.
+      for (int64_t r = 0; r < m && begin > block_begin; ++r) {
+        std::fill_n(p + r * row + block_begin, begin - block_begin, T(0));
+        std::fill_n(dp + r * row + block_begin, begin - block_begin, T(0));
+      }
       if (diagonal != nullptr) {
         add_to_diagonal(m, end - begin, dp + begin, row, diagonal_gradient + offset + begin);
       }
