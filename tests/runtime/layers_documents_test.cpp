@@ -117,7 +117,8 @@ TEST_CASE("layers: a sample of one document is a sample without documents, to th
     without.set_context({.seed = 7, .trains = true});
     CHECK(with.run(batch, true) == without.run(batch, true));
     for (const auto& [name, gradient] : without.gradients()) {
-      INFO(name);
+      const std::string of = name;
+      INFO(of);
       CHECK(with.gradients().at(name).equal(gradient));
     }
   }
@@ -168,7 +169,8 @@ TEST_CASE("a GPU's functions: documents in a sample are kept apart as on the CPU
         // In bf16 the gradients of heads' norms are mostly rounding, with one document as with
         // many.
         if (model.qk_norm && type == at::kBFloat16) continue;
-        INFO(model.name << ", " << at::toString(type) << std::string(flash ? ", flash" : ""));
+        const std::string name = at::toString(type);
+        INFO(model.name << ", " << name << std::string(flash ? ", flash" : ""));
         const auto batch = arbitrary_batch(model, kBatch, kLength);
         const NamedTensors weights = arbitrary_weights(model, type);
         const Outcome expected = documents_together(model, weights, batch);
