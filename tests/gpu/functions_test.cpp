@@ -12,6 +12,7 @@
 #include "new_tensors.h"
 #include "runtime/layers_support.h"
 #include "sgd_kernel.h"
+#include "smp/plan/data_files.h"
 #include "tolerances.h"
 
 // What a GPU computes, against the CPU's loops: whole models, so that every kernel runs as layers
@@ -23,24 +24,49 @@ namespace {
 
 constexpr CallContext kTraining{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
 
-// `weights_of`: the type to which the weights are rounded first.
+constexpr int64_t kBatch = 2, kLength = 13;
+
+// Of both samples: some documents of one token, one of many.
+at::Tensor document_starts() {
+  constexpr int64_t kStarts[kBatch * kLength] = {0, 1, 1, 1, 1, 1, 6, 7, 7, 9, 9, 9, 9,
+                                                 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12};
+  at::Tensor starts = zero_tensor({kBatch, kLength}, at::kLong);
+  std::copy_n(kStarts, kBatch * kLength, starts.mutable_data_ptr<int64_t>());
+  return starts;
+}
+
+// `weights_of`: the type to which the weights are rounded first. With `documents` each sample holds
+// several, and a target is missing at the end of each.
 Outcome outcome_of(const ModelSpec& model, at::ScalarType type, c10::Device device,
-                   at::ScalarType weights_of) {
+                   at::ScalarType weights_of, bool documents = false) {
   const at::NoGradGuard no_grad;
   NamedTensors weights = arbitrary_weights(model, weights_of);
   for (auto& [name, weight] : weights) weight = weight.to(type).to(device);
-  std::vector<at::Tensor> batch = arbitrary_batch(model, 2, 13);
+  std::vector<at::Tensor> batch = arbitrary_batch(model, kBatch, kLength);
+  const at::Tensor starts = document_starts(), there = starts.to(device);
+  CallContext context = kTraining;
+  if (documents) {
+    context.document_starts = &there;
+    context.document_starts_on_host = &starts;
+    for (int64_t i = 0; i < kBatch * kLength; ++i) {
+      const bool ends = i % kLength == kLength - 1 ||
+                        starts.const_data_ptr<int64_t>()[i + 1] == (i + 1) % kLength;
+      if (ends) batch.at(1).mutable_data_ptr<int64_t>()[i] = kNoTarget;
+    }
+  }
   for (at::Tensor& field : batch) field = field.to(device);
   ModelOnRank on_rank(model, weights, nullptr);
-  on_rank.set_context(kTraining);
+  on_rank.set_context(context);
   Outcome outcome{on_rank.run(batch, true, 0.5), on_rank.gradients()};
   for (auto& [name, gradient] : outcome.gradients) gradient = gradient.to(c10::DeviceType::CPU);
   return outcome;
 }
 
-void check_same(const Gpu& gpu, const ModelSpec& model, at::ScalarType type, double allowed) {
-  const OutcomeDifference found = difference(outcome_of(model, type, gpu.device(), type),
-                                             outcome_of(model, type, c10::DeviceType::CPU, type));
+void check_same(const Gpu& gpu, const ModelSpec& model, at::ScalarType type, double allowed,
+                bool documents = false) {
+  const OutcomeDifference found =
+      difference(outcome_of(model, type, gpu.device(), type, documents),
+                 outcome_of(model, type, c10::DeviceType::CPU, type, documents));
   MESSAGE(model.name << ", " << std::string(toString(type)) << ": loss within " << found.loss
                      << ", gradients within " << found.gradients);
   CHECK(found.loss <= allowed);
@@ -48,11 +74,13 @@ void check_same(const Gpu& gpu, const ModelSpec& model, at::ScalarType type, dou
 }
 
 // Other kernels round elsewhere: as near to fp64 as the CPU's loops are, or half as far again.
-void check_as_near(const Gpu& gpu, const ModelSpec& model, at::ScalarType type) {
-  const Outcome exact = outcome_of(model, at::kDouble, c10::DeviceType::CPU, type);
-  const OutcomeDifference ours = difference(outcome_of(model, type, gpu.device(), type), exact);
+void check_as_near(const Gpu& gpu, const ModelSpec& model, at::ScalarType type,
+                   bool documents = false) {
+  const Outcome exact = outcome_of(model, at::kDouble, c10::DeviceType::CPU, type, documents);
+  const OutcomeDifference ours =
+      difference(outcome_of(model, type, gpu.device(), type, documents), exact);
   const OutcomeDifference theirs =
-      difference(outcome_of(model, type, c10::DeviceType::CPU, type), exact);
+      difference(outcome_of(model, type, c10::DeviceType::CPU, type, documents), exact);
   MESSAGE(model.name << ", " << std::string(toString(type)) << ": loss within " << ours.loss
                      << " of fp64 (CPU " << theirs.loss << "), gradients within " << ours.gradients
                      << " (" << theirs.gradients << ")");
@@ -101,6 +129,20 @@ TEST_CASE("on a GPU: losses and gradients of 16 bits, by flash attention and not
       check_as_near(*gpu, with_wide_heads(model), type);
     }
   check_same(*gpu, with_dropout(small_t5()), at::kBFloat16, tolerance::kDeviceFunctionsBf16);
+}
+
+TEST_CASE("on a GPU: documents in a sample are kept apart, by flash attention and not") {
+  const auto gpu = open_a_gpu();
+  if (!gpu) return;
+  ModelSpec window = small_llama();
+  window.sliding_window = 5;
+  for (const ModelSpec& model : {small_gpt2(), small_llama(), window}) {
+    check_same(*gpu, with_dropout(model), at::kDouble, tolerance::kDeviceFunctionsF64, true);
+    check_same(*gpu, model, at::kFloat, tolerance::kDeviceFunctionsF32, true);
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      check_as_near(*gpu, with_wide_heads(model), type, true);
+    }
+  }
 }
 
 TEST_CASE("on a GPU: an update looks there whether the sum that it depends on is finite") {

@@ -53,6 +53,21 @@ TEST_CASE("windows and padded evaluations run on GPUs") {
   CHECK(what_engine_cannot_run(plan).empty());
 }
 
+TEST_CASE("documents in a sample are kept apart in decoders alone") {
+  for (const Packing pack : {Packing::kDocuments, Packing::kPad}) {
+    Plan plan = sample_plan(gpt2_124m(), {});
+    plan.job.training.data_pack = pack;
+    CHECK(what_engine_cannot_run(plan).empty());
+    const Texts refused = {
+        "training.data.pack: documents or pad in an encoder_decoder or with model.layers (the "
+        "engine keeps documents apart in decoders: concatenate)"};
+    set_t5(plan.job);
+    CHECK(what_engine_cannot_run(plan) == refused);
+    plan.job.model = small_list();
+    CHECK(what_engine_cannot_run(plan) == refused);
+  }
+}
+
 TEST_CASE("a host holds 256 ranks at most") {
   CHECK(what_engine_cannot_run(sample_plan(gpt2_124m(), {.replica = 256})).empty());
   CHECK(what_engine_cannot_run(sample_plan(gpt2_124m(), {.replica = 257})) ==

@@ -164,10 +164,14 @@ TEST_CASE("early updates run in the order of the reductions, gathers in that of 
                                 });
 }
 
-TEST_CASE("updates wait where the norm or fp16 must be known") {
+TEST_CASE("updates wait where the norm, fp16 or what counts must be known") {
   TrainingSpec training;
   training.optimizer.gradient_clipping = 0;
   CHECK_FALSE(why_updates_wait(training).has_value());
+  training.data_loss_mask = true;
+  CHECK(why_updates_wait(training) ==
+        "the mean over the tokens that count needs their number in the global batch");
+  training.data_loss_mask = false;
   training.precision = Precision::kFp16;
   CHECK(why_updates_wait(training) ==
         "fp16's loss scale needs to know that all gradients are finite");

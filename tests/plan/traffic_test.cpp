@@ -7,6 +7,7 @@
 
 #include "plan/plan_samples.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/schedule.h"
 
 using namespace smp;
 
@@ -46,6 +47,21 @@ TEST_CASE("optimizer state sharding scatters gradients and gathers weights") {
                                  "data.gradients all_reduce replica/2 fp32[77280] x1 = 309120",
                                  "shard.weights all_gather shard/2 fp32[77280] x1 = 309120",
                                  "step.norm_and_loss all_reduce world/4 fp64[8] x1 = 192"});
+}
+
+TEST_CASE("the step's end sums how many targets count, where that is not known before") {
+  for (const bool masked : {false, true}) {
+    for (const Packing pack : {Packing::kConcatenate, Packing::kDocuments, Packing::kPad}) {
+      Plan plan = sample_plan(small_gpt2(), {.replica = 2});
+      plan.job.training.data_loss_mask = masked;
+      plan.job.training.data_pack = pack;
+      const bool vary = masked || pack != Packing::kConcatenate;
+      CHECK(counts_vary(plan.job.training) == vary);
+      CHECK(rows_of(plan, 0).back() ==
+            (vary ? "step.norm_and_loss all_reduce world/2 fp64[9] x1 = 72"
+                  : "step.norm_and_loss all_reduce world/2 fp64[8] x1 = 64"));
+    }
+  }
 }
 
 TEST_CASE("buckets of equal size share a row") {

@@ -58,9 +58,10 @@ std::vector<float> values_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-StepResult run(StepUpdate& update, const ParallelModel& model, int64_t step, double loss) {
+StepResult run(StepUpdate& update, const ParallelModel& model, int64_t step, double loss,
+               int64_t counted = 0) {
   update.begin(step, 1e-3);
-  const StepResult result = update.agree(loss);
+  const StepResult result = update.agree(loss, counted);
   const auto buckets = static_cast<int64_t>(model.parameters->layout().buckets.size());
   for (int64_t bucket = 0; bucket < buckets; ++bucket) update.update(bucket);
   return result;
@@ -120,14 +121,39 @@ TEST_CASE("norms that are taken as buckets are reduced are those of all at once,
     set_gradients(model, 1);
     StepUpdate at_once(plan, model), as_they_come(plan, model);
     at_once.begin(0, 0);
-    const double norm = at_once.agree(1).grad_norm;
+    const double norm = at_once.agree(1, 0).grad_norm;
     for (int64_t step = 0; step < 2; ++step) {
       as_they_come.begin(step, 0);
       for (int64_t bucket = 0; bucket + 2 < buckets; ++bucket) as_they_come.reduced(bucket);
       if (step > 0) as_they_come.reduced(0);
-      CHECK(as_they_come.agree(1).grad_norm == norm);
+      CHECK(as_they_come.agree(1, 0).grad_norm == norm);
     }
   });
+}
+
+TEST_CASE("gradients, norm and loss are those of the mean over the targets that count") {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
+    for (const OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
+      run_ranks(2, [&](Communicator& world) {
+        Plan masked = plan_of({.shard = 2}, precision, "");
+        masked.job.training.optimizer.kind = kind;
+        Plan plain = masked;
+        masked.job.training.data_loss_mask = true;
+        const DType dtype = precision == Precision::kFp16 ? DType::kF16 : DType::kF32;
+        ParallelModel some = states_of(masked, world, dtype), all = states_of(plain, world, dtype);
+        StepUpdate update_some(masked, some), update_all(plain, all);
+        // A quarter of 12 * 32 targets, all on one rank: four times the loss and the gradients.
+        set_gradients(some, some.loss_scale.value());
+        set_gradients(all, 4 * all.loss_scale.value());
+        const StepResult one = run(update_some, some, 0, 0.25, world.rank() == 1 ? 96 : 0);
+        const StepResult other = run(update_all, all, 0, 1);
+        CHECK(one.loss == other.loss);
+        CHECK(one.grad_norm == other.grad_norm);
+        CHECK(values_of(some.parameters->weights()) == values_of(all.parameters->weights()));
+        CHECK_THROWS_AS(run(update_some, some, 1, 0, 0), NothingCounts);
+      });
+    }
+  }
 }
 
 TEST_CASE("an overflow on one rank makes all ranks skip the step and lower the scale") {

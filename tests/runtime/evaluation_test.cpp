@@ -1,12 +1,16 @@
+#include "evaluation.h"
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "parity/layouts.h"
 #include "runtime/host_gpu.h"
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/operators.h"
 #include "smp/runtime/trainer.h"
 
@@ -41,7 +45,84 @@ RunResult evaluated(const ModelSpec& model, const LayoutCase& layout, const std:
   return result;
 }
 
+// Held out are samples of which the i-th has `counted(i)` targets that count.
+class FewTargets final : public DataSource {
+ public:
+  using Counted = int64_t (*)(int64_t sample);
+  FewTargets(int64_t length, Counted counted) : length_(length), counted_(counted) {}
+
+  void read(int64_t, int64_t, int64_t, const SampleBuffers&) const override {}
+  void read_held_out(int64_t first, int64_t count, const SampleBuffers& out) const override {
+    for (int64_t i = 0; i < count * length_; ++i) {
+      const int64_t sample = first + i / length_, place = i % length_;
+      if (int64_t* tokens = out.integers(BatchField::kTokens)) {
+        tokens[i] = (sample * 17 + place) % 90;
+      }
+      if (int64_t* targets = out.integers(BatchField::kTargets)) {
+        targets[i] = place < counted_(sample) ? (sample * 17 + place * place) % 90 : kNoTarget;
+      }
+    }
+  }
+  int64_t trained_size() const override { return 0; }
+  std::vector<FileIdentity> files() const override { return {}; }
+
+ private:
+  const int64_t length_;
+  const Counted counted_;
+};
+
+double held_out_loss(const LayoutCase& layout, FewTargets::Counted counted, int64_t samples) {
+  Plan plan = parity::plan_of(parity::gpt2_model(), layout, Precision::kFp64, "");
+  TrainingSpec& training = plan.job.training;
+  training.evaluation = {.every_steps = 1, .samples = samples};
+  double loss = 0;
+  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+    MemoryLedger ledger(world.rank(), 0);
+    const LedgerScope scope(ledger);
+    ParallelModel model = apply_parallelism(plan, world, ledger);
+    const FewTargets data(training.sequence_length, counted);
+    Evaluation evaluation(plan, data, *model.groups);
+    Engine engine(plan, model, ledger, evaluation.reader());
+    const double mine = evaluation.loss(engine);
+    if (world.rank() == 0) loss = mine;
+  });
+  return loss;
+}
+
 }  // namespace
+
+TEST_CASE("an evaluation's loss is the mean over the targets that count in all its batches") {
+  const auto uneven = [](int64_t sample) -> int64_t { return sample % 5 == 0 ? 0 : sample; };
+  const LayoutCase one{"one rank", {}};
+  // Batch by batch: sums are means times counts.
+  double sum = 0;
+  int64_t targets = 0;
+  for (int64_t batch = 0; batch < 2; ++batch) {
+    const auto of_batch = [&]() -> FewTargets::Counted {
+      if (batch == 0) return [](int64_t s) -> int64_t { return s < 12 && s % 5 != 0 ? s : 0; };
+      return [](int64_t s) -> int64_t { return s >= 12 && s % 5 != 0 ? s : 0; };
+    };
+    int64_t counted = 0;
+    for (int64_t sample = 0; sample < 24; ++sample) counted += of_batch()(sample);
+    sum += held_out_loss(one, of_batch(), 24) * static_cast<double>(counted);
+    targets += counted;
+  }
+  for (const LayoutCase& layout :
+       {one, LayoutCase{"d4", {.replica = 4}}, LayoutCase{"p2t2", {.pipeline = 2, .tensor = 2}}}) {
+    INFO(layout.name);
+    CHECK(held_out_loss(layout, uneven, 24) ==
+          doctest::Approx(sum / static_cast<double>(targets)).epsilon(1e-12));
+  }
+  try {
+    held_out_loss(
+        {"d2", {.replica = 2}}, [](int64_t) -> int64_t { return 0; }, 24);
+    FAIL("no error");
+  } catch (const TrainingError& error) {
+    CHECK(std::string(error.what()) ==
+          "none of the targets of the data held out for evaluation counts in the loss: hold out "
+          "more (training.evaluation.samples), or look at the data's mask");
+  }
+}
 
 TEST_CASE("an evaluation's padded batch counts its own samples alone on GPUs") {
   const ScratchFolder folder;

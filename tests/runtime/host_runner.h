@@ -46,6 +46,15 @@ class HostRunner {
       const at::Tensor& log_sums) const;
 
  private:
+  // Each document of a sample alone.
+  std::tuple<at::Tensor, at::Tensor> packed_forward(const AttentionShape& shape,
+                                                    const at::Tensor& q, const at::Tensor& k,
+                                                    const at::Tensor& v) const;
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> packed_backward(
+      const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+      const at::Tensor& output, const at::Tensor& output_gradient,
+      const at::Tensor& log_sums) const;
+
   int64_t blocks_, threads_;
   bool flash_;
 };

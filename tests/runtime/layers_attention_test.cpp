@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <vector>
 
 #include "functions/attention.h"
 
 // Attention and its gradients against the whole square of scores, computed plainly in fp64: with
-// windows that end within a strip of queries, between strips, and between blocks.
+// windows and documents that end within a strip of queries, between strips, and between blocks.
 
 namespace smp {
 namespace {
@@ -39,9 +40,11 @@ struct Attended {
   Values packed_gradient;  // [q heads | k heads | v heads]
 };
 
-// One head of one sample: rows of q, k, v and of the gradients lie `stride` apart.
-void plain_head(const AttentionShape& shape, const double* q, const double* k, const double* v,
-                const double* dout, double* out, double* dq, double* dk, double* dv) {
+// One head of one sample, whose documents may be null: rows of q, k, v and of the gradients lie
+// `stride` apart.
+void plain_head(const AttentionShape& shape, const int64_t* documents, const double* q,
+                const double* k, const double* v, const double* dout, double* out, double* dq,
+                double* dk, double* dv) {
   const int64_t s = shape.sequence, d = shape.head_dim, row = shape.packed_cols();
   const int64_t out_row = shape.output_cols();
   const auto dot = [&](const double* a, const double* b) {
@@ -50,7 +53,8 @@ void plain_head(const AttentionShape& shape, const double* q, const double* k, c
     return sum;
   };
   for (int64_t i = 0; i < s; ++i) {
-    const int64_t begin = shape.window > 0 ? std::max<int64_t>(0, i + 1 - shape.window) : 0;
+    int64_t begin = shape.window > 0 ? std::max<int64_t>(0, i + 1 - shape.window) : 0;
+    if (documents != nullptr) begin = std::max(begin, documents[i]);
     Values p;
     double sum = 0;
     for (int64_t j = begin; j <= i; ++j) {
@@ -84,7 +88,8 @@ Attended plain(const AttentionShape& shape, const Values& packed, const Values& 
       const int64_t q = b * s * row + h * d, o = b * s * shape.output_cols() + h * d;
       const int64_t k = b * s * row + (shape.heads + h / group) * d, v = k + shape.kv_heads * d;
       double* gradient = got.packed_gradient.data();
-      plain_head(shape, packed.data() + q, packed.data() + k, packed.data() + v, dout.data() + o,
+      plain_head(shape, shape.documents != nullptr ? shape.documents + b * s : nullptr,
+                 packed.data() + q, packed.data() + k, packed.data() + v, dout.data() + o,
                  got.output.data() + o, gradient + q, gradient + k, gradient + v);
     }
   }
@@ -106,6 +111,26 @@ Attended ours(const AttentionShape& shape, const Values& packed, const Values& d
   attention_backward(shape, {}, packed_rows<T>(shape, rows.data()), output.data(), gradient.data(),
                      log_sums.data(), scratch.data());
   return {Values(output.begin(), output.end()), Values(rows.begin(), rows.end())};
+}
+
+// For each of `batch` samples the first tokens of documents whose ends fall anywhere: where
+// `mean_length` is small, many are in a strip.
+std::vector<int64_t> some_documents(int64_t batch, int64_t sequence, int64_t mean_length,
+                                    std::mt19937& random) {
+  std::vector<int64_t> starts;
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t start = 0;
+    for (int64_t i = 0; i < sequence; ++i) {
+      if (random() % static_cast<uint32_t>(mean_length) == 0) start = i;
+      starts.push_back(start);
+    }
+  }
+  return starts;
+}
+
+// Rows [begin, end) of a sample's rows of `cols`.
+Values rows_of(const Values& all, int64_t begin, int64_t end, int64_t cols) {
+  return {all.begin() + begin * cols, all.begin() + end * cols};
 }
 
 double largest_difference(const Values& a, const Values& b) {
@@ -134,6 +159,63 @@ TEST_CASE("layers: attention with and without a window is that of the whole squa
       const Attended in_float = ours<float>(shape, packed, dout);
       CHECK(largest_difference(in_float.output, expected.output) < 1e-5);
       CHECK(largest_difference(in_float.packed_gradient, expected.packed_gradient) < 1e-4);
+    }
+  }
+}
+
+TEST_CASE("layers: attention within documents is that of the masked square of scores") {
+  std::mt19937 random(11);
+  for (const int64_t sequence : {1, 2, 7, 8, 9, 17, 63, 64, 65, 130, 201}) {
+    for (const int64_t mean_length : {1, 3, 20, 70, 300}) {
+      for (const int64_t window : {0, 1, 9, 64, 100}) {
+        INFO("sequence ", sequence, " mean length ", mean_length, " window ", window);
+        AttentionShape shape = shape_of(sequence, window);
+        const std::vector<int64_t> starts =
+            some_documents(shape.batch, sequence, mean_length, random);
+        shape.documents = shape.documents_on_host = starts.data();
+        const int64_t tokens = shape.batch * sequence;
+        const Values packed = some_values(tokens * shape.packed_cols(), 0.37);
+        const Values dout = some_values(tokens * shape.output_cols(), 0.91);
+        const Attended expected = plain(shape, packed, dout);
+        const Attended in_double = ours<double>(shape, packed, dout);
+        CHECK(largest_difference(in_double.output, expected.output) < 1e-13);
+        CHECK(largest_difference(in_double.packed_gradient, expected.packed_gradient) < 1e-12);
+        const Attended in_float = ours<float>(shape, packed, dout);
+        CHECK(largest_difference(in_float.output, expected.output) < 1e-5);
+        CHECK(largest_difference(in_float.packed_gradient, expected.packed_gradient) < 1e-4);
+      }
+    }
+  }
+}
+
+TEST_CASE("layers: rotary positions count from a document's first token") {
+  std::mt19937 random(12);
+  for (const int64_t sequence : {1, 9, 65, 201}) {
+    for (const int64_t mean_length : {2, 30}) {
+      INFO("sequence ", sequence, " mean length ", mean_length);
+      AttentionShape shape = shape_of(sequence, 40);
+      shape.batch = 1;
+      shape.rotary.dim = 4;
+      const std::vector<int64_t> starts = some_documents(1, sequence, mean_length, random);
+      const Values packed = some_values(sequence * shape.packed_cols(), 0.37);
+      const Values dout = some_values(sequence * shape.output_cols(), 0.91);
+      shape.documents = shape.documents_on_host = starts.data();
+      const Attended together = ours<double>(shape, packed, dout);
+      // Each document alone.
+      for (int64_t begin = 0, end = 0; begin < sequence; begin = end) {
+        while (end < sequence && starts[static_cast<size_t>(end)] == begin) ++end;
+        AttentionShape alone = shape;
+        alone.documents = alone.documents_on_host = nullptr;
+        alone.sequence = alone.keys = end - begin;
+        const Attended expected =
+            ours<double>(alone, rows_of(packed, begin, end, shape.packed_cols()),
+                         rows_of(dout, begin, end, shape.output_cols()));
+        const int64_t out = shape.output_cols(), row = shape.packed_cols();
+        CHECK(largest_difference(rows_of(together.output, begin, end, out), expected.output) <
+              1e-14);
+        CHECK(largest_difference(rows_of(together.packed_gradient, begin, end, row),
+                                 expected.packed_gradient) < 1e-14);
+      }
     }
   }
 }

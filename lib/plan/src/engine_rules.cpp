@@ -128,6 +128,12 @@ const EngineRule kRules[] = {
      "model.position_embedding: relative in a decoder, or another one in an encoder_decoder (the "
      "engine runs them together)"},
     {[](const Plan& plan) {
+       return plan.job.training.data_pack != Packing::kConcatenate &&
+              (is_list(plan.job.model) || plan.job.model.stack == Stack::kEncoderDecoder);
+     },
+     "training.data.pack: documents or pad in an encoder_decoder or with model.layers (the engine "
+     "keeps documents apart in decoders: concatenate)"},
+    {[](const Plan& plan) {
        return plan.job.model.stack == Stack::kEncoderDecoder && plan.job.model.parallel_residual;
      },
      "model.parallel_residual: true in an encoder_decoder (the engine runs its branches one after "

@@ -64,6 +64,13 @@ TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& c
   check_failed(__FILE__, __LINE__, "unknown field of a batch");
 }
 
+bool reads_document_starts(const JobSpec& job, const LayerSpec& layer) {
+  if (job.training.data_pack == Packing::kConcatenate) return false;
+  if (is_transformer_block(layer.kind)) return true;
+  return layer.kind == LayerKind::kEmbedding &&
+         job.model.position_embedding == PositionKind::kLearned;
+}
+
 int64_t bytes_of(const std::vector<TensorSpec>& tensors) {
   int64_t bytes = 0;
   for (const TensorSpec& tensor : tensors) bytes += tensor.bytes();

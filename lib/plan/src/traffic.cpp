@@ -69,7 +69,7 @@ class StepTraffic {
     data_parallel();
     tied();
     list_.add("step.norm_and_loss", CollectiveOp::kAllReduce, Axis::kWorld, DType::kF64,
-              step_sums(plan_.job.model), 1);
+              step_sums(plan_.job), 1);
     return list_.take();
   }
 
@@ -321,8 +321,9 @@ class StepTraffic {
 
 }  // namespace
 
-int64_t step_sums(const ModelSpec& model) {
-  return static_cast<int64_t>(layers_of(model).size()) + 1;
+int64_t step_sums(const JobSpec& job) {
+  const int64_t loss = counts_vary(job.training) ? 2 : 1;
+  return static_cast<int64_t>(layers_of(job.model).size()) + loss;
 }
 
 std::vector<Traffic> step_traffic(const Plan& plan, int64_t rank) {

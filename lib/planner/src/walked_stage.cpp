@@ -91,6 +91,11 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
     const int64_t position = position_of_chunk(shape, {at, chunk++});
     stage.chunks.emplace_back(layer->index, layer->index + count - 1);
     WalkedLayer& first = stage.layers.at(static_cast<size_t>(layer->index));
+    if (stage.in_engine && std::any_of(layer, layer + count, [&](const LayerSpec& one) {
+          return reads_document_starts(plan.job, one);
+        })) {
+      first.data_bytes += field_of(plan.job.model, BatchField::kDocumentStarts, call).bytes();
+    }
     for (int64_t i = 0; i < count; ++i, ++layer) {
       WalkedLayer& walked = stage.layers.at(static_cast<size_t>(layer->index));
       walked.opens_chunk = i == 0;

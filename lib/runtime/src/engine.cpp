@@ -63,6 +63,7 @@ struct Engine::Impl {
 
   std::vector<Action> evaluation;  // made when first asked for
   double accuracy = 0;
+  int64_t counted = 0;
 
   void execute_all(const std::vector<Action>& actions);
   void execute(const Action& action);
@@ -126,7 +127,7 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kStep:
       enter("step", action);
       buckets.finish_reductions();
-      result = update.agree(calls.loss());
+      result = update.agree(calls.loss(), calls.counted());
       return;
     case ActionKind::kUpdate:
       enter("update", action);
@@ -232,6 +233,8 @@ void Engine::Impl::execute_all(const std::vector<Action>& actions) {
     for (const Action& action : actions) execute(action);
   } catch (const NotFinite&) {
     throw;  // of all ranks, after their last message
+  } catch (const NothingCounts&) {
+    throw;  // likewise
   } catch (const std::exception& error) {
     abandon(error.what());
     throw;
@@ -240,6 +243,7 @@ void Engine::Impl::execute_all(const std::vector<Action>& actions) {
 }
 
 double Engine::accuracy() const { return impl_->accuracy; }
+int64_t Engine::counted() const { return impl_->counted; }
 
 StepResult Engine::step(int64_t step, double learning_rate) {
   Impl& self = *impl_;
@@ -250,6 +254,9 @@ StepResult Engine::step(int64_t step, double learning_rate) {
     self.execute_all(self.model.actions);
   } catch (const NotFinite& error) {
     self.stop_not_finite(error);
+  } catch (const NothingCounts& error) {
+    settle();
+    throw TrainingError(error.what());
   }
   return self.result;
 }
@@ -280,12 +287,14 @@ double Engine::evaluate(int64_t step) {
   self.execute_all(self.evaluation);
   self.enter("evaluate", {});
   const bool counts = self.model.parameters->layout().coord.tensor == 0;
-  double sums[2] = {counts ? self.calls.loss() : 0.0, counts ? self.calls.correct() : 0.0};
+  double sums[3] = {counts ? self.calls.loss() : 0.0, counts ? self.calls.correct() : 0.0,
+                    counts ? static_cast<double>(self.calls.counted()) : 0.0};
   Communicator& world = self.model.groups->world();
   if (world.size() > 1) {
-    world.all_reduce(sums, sums, 2, DType::kF64, ReduceOp::kSum, "evaluate.loss")->wait();
+    world.all_reduce(sums, sums, 3, DType::kF64, ReduceOp::kSum, "evaluate.loss")->wait();
   }
   self.accuracy = sums[1] / static_cast<double>(*self.plan.job.training.global_batch);
+  self.counted = static_cast<int64_t>(sums[2]);
   return sums[0];
 }
 

@@ -1,5 +1,9 @@
 #include "evaluation.h"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 #include "smp/plan/data_files.h"
 #include "smp/plan/operators.h"
 #include "smp/runtime/run_report.h"
@@ -12,13 +16,15 @@ Evaluation::Evaluation(const Plan& plan, const DataSource& data, RankGroups& gro
       classifies_(is_list(plan.job.model)),
       every_steps_(plan.job.training.evaluation.every_steps),
       global_batch_(plan.job.training.global_batch.value()),
-      samples_(evaluation_samples(plan.job.training)),
-      batches_((samples_ + global_batch_ - 1) / global_batch_) {}
+      batch_targets_(global_batch_ * (classifies_ ? 1 : plan.job.training.sequence_length)),
+      batches_((evaluation_samples(plan.job.training) + global_batch_ - 1) / global_batch_) {
+  for (std::string& name : data.evaluation_sets()) losses_.push_back({std::move(name), 0});
+}
 
 ReadSamples Evaluation::reader() {
   return [this](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
-    if (reads_held_out_) {
-      data_.read_held_out(0, step * global_batch_ + first, count, out);
+    if (held_out_) {
+      data_.read_held_out(*held_out_, step * global_batch_ + first, count, out);
     } else {
       data_.read(step, first, count, out);
     }
@@ -33,20 +39,35 @@ double Evaluation::loss(Engine& engine) {
   engine.settle();  // what is under way belongs to the step
   const double waited_s = groups_.waited_s();
   const std::vector<TrafficCount> before = groups_.traffic();
-  reads_held_out_ = true;
-  double sum = 0, accuracy = 0;
-  for (int64_t batch = 0; batch < batches_; ++batch) {
-    sum += engine.evaluate(batch);
-    accuracy += engine.accuracy();
+  for (size_t set = 0; set < losses_.size(); ++set) {
+    held_out_ = set;
+    losses_[set].loss = loss_of(losses_[set].set, engine);
   }
-  // What pads the last batch gives 0, so each batch is a sum over its own samples by its size.
-  const double counted = static_cast<double>(samples_) / static_cast<double>(global_batch_);
-  if (classifies_) accuracy_ = accuracy / counted;
-  reads_held_out_ = false;
+  held_out_.reset();
   std::vector<TrafficCount> sent = groups_.traffic();
   subtract_traffic(sent, before);
   add_traffic(traffic_, sent);
   waited_s_ += groups_.waited_s() - waited_s;
+  return losses_.at(0).loss;
+}
+
+double Evaluation::loss_of(const std::string& set, Engine& engine) {
+  double sum = 0, accuracy = 0;
+  int64_t targets = 0;
+  for (int64_t batch = 0; batch < batches_; ++batch) {
+    sum += engine.evaluate(batch);
+    accuracy += engine.accuracy();
+    targets += engine.counted();
+  }
+  if (targets == 0) {
+    throw TrainingError(fmt::format(
+        "none of the targets of the data held out for evaluation{} counts in the loss: hold out "
+        "more (training.evaluation.samples), or look at the data's mask",
+        set.empty() ? "" : fmt::format(" (set {})", set)));
+  }
+  // What does not count gives 0: each batch is a sum over its own targets by the number of all.
+  const double counted = static_cast<double>(targets) / static_cast<double>(batch_targets_);
+  if (classifies_) accuracy_ = accuracy / counted;
   return sum / counted;
 }
 

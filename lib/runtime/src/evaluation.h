@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "data_source.h"
@@ -9,10 +10,11 @@
 #include "smp/plan/plan.h"
 #include "smp/runtime/engine.h"
 #include "smp/runtime/groups.h"
+#include "smp/runtime/metrics.h"
 
 namespace smp {
 
-// The loss of data that are held out, every training.evaluation.every_steps steps and after the
+// The loss of data that are held out, of each set, every training.evaluation.every_steps steps and after the
 // last one. What it waits for and sends is no part of a step, and counted apart. Used by the rank's
 // own thread; all arguments must outlive it.
 class Evaluation {
@@ -23,7 +25,12 @@ class Evaluation {
   ReadSamples reader();
 
   bool is_due(int64_t done, int64_t steps) const;  // after `done` of `steps` steps
-  double loss(Engine& engine);                     // collective; the same on all ranks
+  // Mean over what counts of the held-out samples, of the first set where there are several.
+  // Collective; the same on all ranks. Throws TrainingError where nothing counts, and what
+  // Engine::evaluate throws.
+  double loss(Engine& engine);
+  // With the last loss(): of each set, in the order of the job.
+  const std::vector<SetLoss>& losses() const { return losses_; }
 
   // With the last loss(): the share of the samples that were classified right.
   std::optional<double> accuracy() const { return accuracy_; }
@@ -32,12 +39,15 @@ class Evaluation {
   const std::vector<TrafficCount>& traffic() const { return traffic_; }
 
  private:
+  double loss_of(const std::string& set, Engine& engine);
+
   const DataSource& data_;
   RankGroups& groups_;
   const bool classifies_;
   std::optional<double> accuracy_;
-  const int64_t every_steps_, global_batch_, samples_, batches_;
-  bool reads_held_out_ = false;
+  const int64_t every_steps_, global_batch_, batch_targets_, batches_;
+  std::vector<SetLoss> losses_;     // by set of the data
+  std::optional<size_t> held_out_;  // the set that is read now
   double waited_s_ = 0;
   std::vector<TrafficCount> traffic_;
 };

@@ -1,5 +1,7 @@
 #include "layer_calls.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,6 +9,7 @@
 #include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "smp/plan/data_files.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/layer_tensors.h"
 #include "torch_dtype.h"
 
@@ -18,7 +21,7 @@ LayerCalls::LayerCalls(const Plan& plan, ParallelModel& model, Microbatches& mic
       model_(model),
       microbatches_(microbatches),
       read_(std::move(read_samples)),
-      map_(schedule_parameters(plan), model.parameters->layout()),
+      map_(plan.job, schedule_parameters(plan), model.parameters->layout()),
       micro_batch_(plan.job.training.micro_batch.value()),
       microbatch_count_(plan.job.training.microbatches.value()),
       data_rank_(model.parameters->layout().coord.data(plan.degrees)),
@@ -32,17 +35,30 @@ void LayerCalls::begin_step(int64_t step, bool evaluates) {
   step_ = step;
   evaluates_ = evaluates;
   loss_sum_ = correct_ = 0;
+  counted_ = 0;
 }
 
 double LayerCalls::mean_factor() const {
   return 1.0 / static_cast<double>(microbatch_count_ * plan_.degrees.data());
 }
 
-CallContext LayerCalls::context_of(const Action& action) const {
-  return {.seed = plan_.job.training.seed,
-          .step = step_,
-          .first_sample = (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_,
-          .trains = !evaluates_};
+int64_t LayerCalls::first_sample_of(const Action& action) const {
+  return (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_;
+}
+
+// What the chunk has read is there.
+CallContext LayerCalls::context_of(const Action& action) {
+  CallContext context{.seed = plan_.job.training.seed,
+                      .step = step_,
+                      .first_sample = first_sample_of(action),
+                      .trains = !evaluates_};
+  const InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
+  if (const auto starts = flight.fields.find(BatchField::kDocumentStarts);
+      starts != flight.fields.end()) {
+    context.document_starts = &starts->second;
+    context.document_starts_on_host = &flight.document_starts_on_host;
+  }
+  return context;
 }
 
 // What the chunk wants of the data.
@@ -54,23 +70,50 @@ void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& f
     tensor = empty_tensor(field_of(plan_.job.model, field, call_), at::kCPU);
     buffers.at(field) = tensor.mutable_data_ptr();
   }
-  read_(step_, context_of(action).first_sample, micro_batch_, buffers);
+  const int64_t first_sample = first_sample_of(action);
+  read_(step_, first_sample, micro_batch_, buffers);
   for (auto& [field, tensor] : flight.fields) {
-    check_integers(field, tensor);
+    check_integers(field, tensor, first_sample);
+    if (field == BatchField::kDocumentStarts) flight.document_starts_on_host = tensor;
     tensor = tensor.to(device_of(model_.gpu.get()));
   }
 }
 
 // Tokens and labels, which layers take as rows of tables without asking again. What pads an
 // evaluation has tokens, and no targets.
-void LayerCalls::check_integers(BatchField field, const at::Tensor& tensor) const {
+void LayerCalls::check_integers(BatchField field, const at::Tensor& tensor, int64_t first_sample) {
   if (tensor.is_floating_point()) return;
+  if (field == BatchField::kDocumentStarts) return check_documents(tensor);
   const auto* values = tensor.const_data_ptr<int64_t>();
   const int64_t vocab_size = plan_.job.model.vocab_size;
-  const int64_t lowest = evaluates_ && field != BatchField::kTokens ? kNoTarget : 0;
+  const bool is_target = field != BatchField::kTokens;
+  const bool may_lack = is_target && (evaluates_ || counts_vary(plan_.job.training));
   for (int64_t i = 0; i < tensor.numel(); ++i) {
-    SMP_CHECK(values[i] >= lowest && values[i] < vocab_size);
+    if (is_target && values[i] == kNoTarget) {
+      if (!may_lack) refuse_missing_target(first_sample + i / (tensor.numel() / micro_batch_));
+      continue;
+    }
+    SMP_CHECK(values[i] >= 0 && values[i] < vocab_size);
+    if (is_target) ++counted_;
   }
+}
+
+// Attention takes them as places in its rows: each is its own place, or that of the token before.
+void LayerCalls::check_documents(const at::Tensor& starts) const {
+  const auto* values = starts.const_data_ptr<int64_t>();
+  const int64_t sequence = plan_.job.training.sequence_length;
+  for (int64_t i = 0; i < starts.numel(); ++i) {
+    const int64_t place = i % sequence;
+    SMP_CHECK(values[i] == place || (place > 0 && values[i] == values[i - 1]));
+  }
+}
+
+void LayerCalls::refuse_missing_target(int64_t sample) const {
+  throw ConfigError(
+      fmt::format("step {}: sample {} of the global batch has a token without a target, and the "
+                  "job says that all count in the loss: set training.data.loss_mask: true, or "
+                  "training.data.pack to documents or pad",
+                  step_ + 1, sample));
 }
 
 KeptCall& LayerCalls::call_of(const Action& action) {

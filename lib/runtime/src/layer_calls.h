@@ -38,6 +38,8 @@ class LayerCalls {
   // Of this rank's microbatches so far: the sum of their mean losses, scaled to the global batch;
   // without the loss scale.
   double loss() const { return loss_sum_ * mean_factor(); }
+  // Of the targets, or labels, that were read so far, those that count in the loss.
+  int64_t counted() const { return counted_; }
   double correct() const { return correct_; }  // samples, where the model counts them
 
  private:
@@ -45,9 +47,12 @@ class LayerCalls {
   static void move(KeptCall& call, at::Device to);
   std::vector<at::Tensor> run(const Action& action, const std::vector<at::Tensor>& inputs,
                               Saved* saved);
-  CallContext context_of(const Action& action) const;
+  int64_t first_sample_of(const Action& action) const;
+  CallContext context_of(const Action& action);
   void read(const LayerPlace& place, const Action& action, InFlight& flight);
-  void check_integers(BatchField field, const at::Tensor& tensor) const;
+  void check_integers(BatchField field, const at::Tensor& tensor, int64_t first_sample);
+  void check_documents(const at::Tensor& starts) const;
+  [[noreturn]] void refuse_missing_target(int64_t sample) const;
   double mean_factor() const;
 
   const Plan& plan_;
@@ -63,6 +68,7 @@ class LayerCalls {
   double loss_scale_ = 1;
   FiniteCheck* check_ = nullptr;
   double loss_sum_ = 0, correct_ = 0;
+  int64_t counted_ = 0;
 };
 
 }  // namespace smp

@@ -54,6 +54,9 @@ std::string to_json(const StepMetrics& metrics) {
   }
   if (metrics.evaluation_loss) {
     json["evaluation_loss"] = *metrics.evaluation_loss;
+    for (const SetLoss& of : metrics.evaluation_losses) {
+      json["evaluation_losses"][of.set] = of.loss;
+    }
     if (metrics.accuracy) {
       json["accuracy"] = *metrics.accuracy;
     } else {

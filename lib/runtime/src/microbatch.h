@@ -23,6 +23,7 @@ struct KeptCall {
 // A microbatch on its way through one chunk of this stage.
 struct InFlight {
   std::map<BatchField, at::Tensor> fields;  // of the batch, that its layers read
+  at::Tensor document_starts_on_host;       // the same as that field on CPUs; undefined without it
   std::vector<at::Tensor> hidden;     // outputs of the last layer that ran, or what was received
   std::vector<at::Tensor> gradients;  // of the outputs of the layer whose backward is next
   std::vector<at::Tensor> again;      // outputs of the last layer that was computed again

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "smp/plan/layer_tensors.h"
+
 namespace smp {
 
-StageMap::StageMap(const ScheduleParameters& parameters, const RankLayout& layout) {
+StageMap::StageMap(const JobSpec& job, const ScheduleParameters& parameters,
+                   const RankLayout& layout) {
   const ScheduleShape& shape = parameters.shape;
   const int64_t stage = layout.coord.pipeline;
   puts_weights_off_ = smp::puts_weights_off(shape.kind);
@@ -26,6 +29,7 @@ StageMap::StageMap(const ScheduleParameters& parameters, const RankLayout& layou
     const int64_t position = position_of_chunk(shape, {stage, static_cast<int64_t>(chunk)});
     const auto count = static_cast<size_t>(layout.chunk_layers[chunk]);
     const size_t opening = in_stage;
+    bool reads_documents = false;
     for (size_t i = 0; i < count; ++i, ++in_stage) {
       const LayerSpec& layer = layout.layers[in_stage];
       LayerPlace& place = places_[static_cast<size_t>(layer.index - first_layer_)];
@@ -46,6 +50,10 @@ StageMap::StageMap(const ScheduleParameters& parameters, const RankLayout& layou
                               checkpoint_of(parameters, layer.index + 1) == checkpoint;
       LayerPlace& first = places_[static_cast<size_t>(layout.layers[opening].index - first_layer_)];
       if (place.reads) first.chunk_reads.push_back(*place.reads);
+      if (!reads_documents && reads_document_starts(job, layer)) {
+        reads_documents = true;
+        first.chunk_reads.push_back(BatchField::kDocumentStarts);
+      }
     }
   }
 }

@@ -25,7 +25,8 @@ struct LayerPlace {
   bool keeps_input = false;
   bool feeds_recompute = false;  // the layer after it is computed again from its output
   std::optional<BatchField> reads;
-  std::vector<BatchField> chunk_reads;  // on the layer that opens a chunk: what its layers read
+  // On the layer that opens a chunk: what its layers read, and where documents begin, once.
+  std::vector<BatchField> chunk_reads;
   // The chunk of this very stage that makes what the layer takes, or takes what it makes: handed
   // over without a message. -1 = another stage's, or none.
   int64_t takes_from = -1;
@@ -35,7 +36,7 @@ struct LayerPlace {
 // The places of a stage's layers by their model index. Immutable.
 class StageMap {
  public:
-  StageMap(const ScheduleParameters& parameters, const RankLayout& layout);
+  StageMap(const JobSpec& job, const ScheduleParameters& parameters, const RankLayout& layout);
 
   const LayerPlace& of(int64_t layer) const {
     return places_.at(static_cast<size_t>(layer - first_layer_));

@@ -16,7 +16,8 @@ StepUpdate::StepUpdate(const Plan& plan, ParallelModel& model)
     : plan_(plan),
       model_(model),
       early_(!why_updates_wait(plan.job.training)),
-      sums_(static_cast<size_t>(step_sums(plan.job.model))),
+      counts_vary_(counts_vary(plan.job.training)),
+      sums_(static_cast<size_t>(step_sums(plan.job))),
       has_norms_(model.parameters->layout().buckets.size()) {}
 
 void StepUpdate::begin(int64_t step, double learning_rate) {
@@ -43,28 +44,32 @@ void StepUpdate::update(int64_t bucket) {
   }
 }
 
-// Norms and loss travel together: one message a step tells every rank how to clip, what to print
-// and whether to stop. Each gradient element and each sample's loss enters on one rank only. Norms
+// Norms, loss and counts travel together: one message a step tells every rank how to clip, what to
+// print and whether to stop. Each gradient element and each target enters on one rank only. Norms
 // are added layer by layer in the order of the model, so that the total does not depend on how the
 // layers are dealt to stages.
-StepResult StepUpdate::agree(double loss) {
+StepResult StepUpdate::agree(double loss, int64_t counted) {
   const Coord& coord = model_.parameters->layout().coord;
   for (size_t bucket = 0; bucket < has_norms_.size(); ++bucket)
     reduced(static_cast<int64_t>(bucket));
   model_.optimizer->add_norms_squared(sums_);
   // Ranks without the head have summed nothing; those of a tensor group have the same loss.
-  sums_.back() = coord.tensor == 0 ? loss : 0.0;
+  double& loss_sum = sums_.at(sums_.size() - (counts_vary_ ? 2 : 1));
+  loss_sum = coord.tensor == 0 ? loss : 0.0;
+  if (counts_vary_) sums_.back() = coord.tensor == 0 ? static_cast<double>(counted) : 0.0;
   if (model_.groups->world().size() > 1) {
     model_.groups->world()
         .all_reduce(sums_.data(), sums_.data(), static_cast<int64_t>(sums_.size()), DType::kF64,
                     ReduceOp::kSum, "step.norm_and_loss")
         ->wait();
   }
+  const double correction = counts_vary_ ? mean_correction(sums_.back()) : 1.0;
+  const auto norms_end = sums_.begin() + (&loss_sum - sums_.data());
   StepResult result;
   result.loss_scale = model_.loss_scale.value();
-  result.grad_norm =
-      std::sqrt(std::accumulate(sums_.begin(), sums_.end() - 1, 0.0)) / model_.loss_scale.value();
-  result.loss = sums_.back();
+  result.grad_norm = std::sqrt(std::accumulate(sums_.begin(), norms_end, 0.0)) /
+                     model_.loss_scale.value() * correction;
+  result.loss = loss_sum * correction;
   const bool overflowed = !std::isfinite(result.grad_norm);
   // A lower scale helps gradients that overflow, not a loss that does.
   result.skipped = overflowed && std::isfinite(result.loss) && model_.loss_scale.guards();
@@ -74,10 +79,24 @@ StepResult StepUpdate::agree(double loss) {
   }
   skips_ = result.skipped;
   if (!early_ && !skips_) {
-    model_.optimizer->begin(learning_rate_, clipping(result.grad_norm) / model_.loss_scale.value());
+    model_.optimizer->begin(learning_rate_,
+                            clipping(result.grad_norm) / model_.loss_scale.value() * correction);
   }
   model_.loss_scale.step_done(result.skipped);
   return result;
+}
+
+// Microbatches divide by all their targets, before anybody knows how many of the global batch
+// count. What makes their sums the mean over those that do; exactly 1 where all do.
+double StepUpdate::mean_correction(double counted) const {
+  const TrainingSpec& training = plan_.job.training;
+  if (counted == 0) {
+    throw NothingCounts(
+        fmt::format("step {}: none of the {} targets of the global batch counts in the loss: the "
+                    "data's mask, or the ends of documents and the padding, leave nothing to learn",
+                    step_ + 1, *training.global_batch * training.sequence_length));
+  }
+  return static_cast<double>(*training.global_batch * training.sequence_length) / counted;
 }
 
 // As torch.nn.utils.clip_grad_norm_: with 1e-6 beside the norm, and never enlarging.

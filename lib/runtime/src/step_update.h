@@ -16,6 +16,12 @@ class NotFinite : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// No target of the global batch counts in the loss; nothing was updated. All ranks throw it alike.
+class NothingCounts : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // What ends a step: the ranks agree on norm and loss, decide alike, and each updates what it owns,
 // bucket by bucket. Where nothing has to be known of all gradients first (why_updates_wait()), a
 // bucket is updated before the ranks agree. Used by the engine's thread; plan and model must
@@ -35,16 +41,19 @@ class StepUpdate {
   void update(int64_t bucket);
 
   // Collective over the world. `loss`: what the microbatches of this rank summed, without the loss
-  // scale, which gradients still have. Throws NotFinite, and what LossScale::step_done throws.
-  StepResult agree(double loss);
+  // scale, which gradients still have; `counted`: how many of their targets count in it. Throws
+  // NotFinite, NothingCounts, and what LossScale::step_done throws.
+  StepResult agree(double loss, int64_t counted);
 
  private:
   double clipping(double norm) const;
+  double mean_correction(double counted) const;
 
   const Plan& plan_;
   ParallelModel& model_;
   const bool early_;             // updates come before agree()
-  std::vector<double> sums_;     // squared gradient norms by layer, then the loss
+  const bool counts_vary_;       // of the targets, so that their number is summed too
+  std::vector<double> sums_;     // squared gradient norms by layer, the loss, that number
   std::vector<bool> has_norms_;  // by bucket: those of this step were started
 
   // of the step under way

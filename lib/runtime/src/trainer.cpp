@@ -207,6 +207,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
   const int64_t rank = ledger.rank();
   ledger.set_phase({"setup"});
   Evaluation evaluation(plan, data, *model.groups);
+  const bool has_named_sets = !training.evaluation.sets.empty();
   Engine engine(plan, model, ledger, evaluation.reader());
   result.first_step = checkpoints.start();
   if (result.first_step > steps) {
@@ -257,6 +258,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
     }
     if (evaluation.is_due(step + 1, steps)) {
       metrics.evaluation_loss = result.run.evaluation_loss = evaluation.loss(engine);
+      if (has_named_sets) metrics.evaluation_losses = evaluation.losses();
       metrics.accuracy = result.run.accuracy = evaluation.accuracy();
     }
     voice.say(metrics);

@@ -49,7 +49,7 @@ struct HeadPlace {
   int64_t token;     // offset of its first element in the projection's rows
   int64_t own;       // in the tensor
   int64_t head;      // offset in the bias
-  int64_t position;  // in the sequence
+  int64_t position;  // in its document
 };
 
 template <typename T, typename R>
@@ -58,7 +58,8 @@ SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T,
   const int64_t d = shape.head_dim;
   const int64_t sample = token / tensor.sequence, position = token % tensor.sequence;
   const int64_t row = (sample * tensor.heads + head) * tensor.sequence + position;
-  return {token * tensor.stride + head * d, row * d, head * d, position};
+  const int64_t begin = shape.documents != nullptr ? shape.documents[token] : 0;
+  return {token * tensor.stride + head * d, row * d, head * d, position - begin};
 }
 
 // Of head row i, which are in the order of the projection's.

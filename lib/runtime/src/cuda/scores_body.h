@@ -32,9 +32,14 @@ SMP_ANYWHERE ScorePlace place_of(const AttentionShape& shape, const ScoreRows& s
                                  int64_t row) {
   const int64_t matrix = row / scores.queries, position = scores.first + row % scores.queries;
   const int64_t group = shape.heads / shape.kv_heads;
-  const bool has_window = shape.window > 0 && position >= shape.window;
-  return {matrix / shape.kv_heads, matrix % shape.kv_heads * group + scores.member, position,
-          has_window ? position + 1 - shape.window : 0, shape.causal ? position + 1 : scores.cols};
+  const int64_t sample = matrix / shape.kv_heads;
+  int64_t from = shape.window > 0 && position >= shape.window ? position + 1 - shape.window : 0;
+  if (shape.documents != nullptr) {
+    const int64_t document = shape.documents[sample * shape.sequence + position];
+    from = document > from ? document : from;
+  }
+  return {sample, matrix % shape.kv_heads * group + scores.member, position, from,
+          shape.causal ? position + 1 : scores.cols};
 }
 
 SMP_ANYWHERE DropoutRow dropout_of(const AttentionShape& shape, const ScorePlace& place) {

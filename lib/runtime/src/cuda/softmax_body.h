@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cuda/block.h"
+#include "smp/plan/data_files.h"
 
 // Cross-entropy over logits, a block to each row. The logits stay as they are until their gradient
 // takes their place.
@@ -15,7 +16,9 @@ struct LogitRows {
   int64_t rows = 0, cols = 0, stride = 0, begin = 0;
   const int64_t* targets = nullptr;
 
-  // The column of the row's target, or -1 where another rank has it.
+  // Whether the row counts in the loss.
+  SMP_ANYWHERE bool counts(int64_t row) const { return targets[row] != kNoTarget; }
+  // The column of the row's target, or -1 where another rank has it, or nobody.
   SMP_ANYWHERE int64_t target(int64_t row) const {
     const int64_t column = targets[row] - begin;
     return column >= 0 && column < cols ? column : -1;
@@ -88,7 +91,7 @@ SMP_ANYWHERE void finish_softmax_sums(const Block& block, const LogitRows& shape
   });
 }
 
-// logits become scale * (softmax - one_hot(target)).
+// logits become scale * (softmax - one_hot(target)), zeros where the row does not count.
 template <typename Block, typename T>
 SMP_ANYWHERE void softmax_gradient(const Block& block, const LogitRows& shape,
                                    const Wide<T>* maxima, const Wide<T>* sums, Wide<T> scale,
@@ -98,11 +101,12 @@ SMP_ANYWHERE void softmax_gradient(const Block& block, const LogitRows& shape,
     T* const to = logits + row * shape.stride;
     const C maximum = maxima[row], factor = scale / sums[row];
     const int64_t target = shape.target(row);
+    const bool counts = shape.counts(row);
     for_each_strip_of_logits(block, shape.cols, to, [&](auto width, int64_t c, auto strip) {
       const auto hit = static_cast<int>(target - c);
       for (int k = 0; k < width; ++k) {
         const C share = std::exp(strip[k] - maximum) * factor;
-        strip[k] = k == hit ? share - scale : share;
+        strip[k] = !counts ? C(0) : k == hit ? share - scale : share;
       }
       store(strip, to + c);
     });

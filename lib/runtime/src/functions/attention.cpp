@@ -19,6 +19,7 @@ constexpr int64_t kStrip = kProductRows;
 constexpr int64_t kQueryBlock = kAttentionQueryBlock;
 constexpr int64_t kRowMultiple = 32;  // of the rows of scores and of transposed heads
 static_assert(kQueryBlock % kStrip == 0 && kRowMultiple % kProductOverread == 0);
+static_assert(kProductOverread % kStrip == 0);  // strips of keys begin alike in every block
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 int64_t row_elements(const AttentionShape& shape) { return round_up(shape.keys, kRowMultiple); }
@@ -39,20 +40,23 @@ int64_t diagonal_elements(const AttentionShape& shape) {
 int64_t seen_end(const AttentionShape& shape, int64_t position) {
   return shape.causal ? position + 1 : shape.keys;
 }
-// Where those begin, below 0 while the window reaches before the first key.
+// Where its window begins, below 0 while that reaches before the first key.
 int64_t seen_begin(const AttentionShape& shape, int64_t position) {
   return shape.window > 0 ? position + 1 - shape.window : -shape.keys;
 }
-// The first key that is worked on for the queries from `position` on.
-int64_t first_key(const AttentionShape& shape, int64_t position) {
-  return std::max<int64_t>(0, seen_begin(shape, position)) / kProductOverread * kProductOverread;
+// The first key that is worked on for the queries from `position` on. `documents`: of the sample.
+int64_t first_key(const AttentionShape& shape, const int64_t* documents, int64_t position) {
+  const int64_t document = documents != nullptr ? documents[position] : 0;
+  return std::max(document, seen_begin(shape, position)) / kProductOverread * kProductOverread;
 }
 // What the queries of a strip see, of the keys from `first` on.
-SeenKeys seen_keys(const AttentionShape& shape, int64_t position, int64_t first) {
+SeenKeys seen_keys(const AttentionShape& shape, const int64_t* documents, int64_t position,
+                   int64_t first) {
   return {.first = first,
           .begin = seen_begin(shape, position),
           .end = seen_end(shape, position),
-          .more = shape.causal ? 1 : 0};
+          .more = shape.causal ? 1 : 0,
+          .documents = documents != nullptr ? documents + position : nullptr};
 }
 // Whether a head's gradients are gathered in buffers of their own: of 16-bit elements they would be
 // rounded at each sum, and a norm's backward needs what they would overwrite.
@@ -102,17 +106,18 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
   const HeadMaker<const T> maker(shape, given, rows, rotations);
   C inverse_sums[kStrip];
   for (int64_t b = 0; b < shape.batch; ++b) {
+    const int64_t* const documents = documents_of(shape, b);
     for (int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-      load_head(shape, maker.key(b, kv), maker.key_steps(kv, stats), q);
+      load_head(shape, maker.key(b, kv), maker.key_steps(b, kv, stats), q);
       transpose(shape.keys, d, q, row, keys);
       load_head(shape, maker.value(b, kv), maker.value_steps(kv), v);
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-        load_head(shape, maker.query(b, head), maker.query_steps(head, stats), q);
+        load_head(shape, maker.query(b, head), maker.query_steps(b, head, stats), q);
         const DropoutRow dropout = dropout_of_head(shape, b, head);
         for (int64_t i = 0; i < s; i += kStrip) {
           const int64_t m = std::min(kStrip, s - i);
-          const int64_t begin = first_key(shape, i), end = seen_end(shape, i + m - 1);
-          const SeenKeys seen = seen_keys(shape, i, begin);
+          const int64_t begin = first_key(shape, documents, i), end = seen_end(shape, i + m - 1);
+          const SeenKeys seen = seen_keys(shape, documents, i, begin);
           block_product(m, round_up(end, kProductOverread) - begin, d, scale, {q + i * d, d, 1},
                         keys + begin, row, false, scores + begin, row);
           if (shape.relative_buckets > 0) {
@@ -147,6 +152,7 @@ struct HeadBackward {
   const T* output;
   int64_t output_stride;  // between rows
   const T* log_sums;
+  const int64_t* documents;  // of the sample
   DropoutRow dropout;
   T *scores, *gradients;  // [kQueryBlock, row]
   const T* diagonal;      // null without relative positions
@@ -156,11 +162,12 @@ struct HeadBackward {
 
   // Probabilities, their gradients, and the gradients of the queries from `first` on.
   void queries(int64_t first, int64_t count) const {
-    const int64_t d = shape.head_dim, row = row_elements(shape), begin = first_key(shape, first);
+    const int64_t d = shape.head_dim, row = row_elements(shape);
+    const int64_t block_begin = first_key(shape, documents, first);
     const T scale = static_cast<T>(shape.scale);
     for (int64_t i = 0; i < count; i += kStrip) {
       const int64_t m = std::min(kStrip, count - i), at = first + i;
-      const int64_t end = seen_end(shape, at + m - 1);
+      const int64_t begin = first_key(shape, documents, at), end = seen_end(shape, at + m - 1);
       const int64_t offset = shape.sequence - 1 - at;  // of the strip on the diagonal
       const int64_t cols = round_up(end, kProductOverread) - begin;
       T* p = scores + i * row;
@@ -170,13 +177,26 @@ struct HeadBackward {
       if (diagonal != nullptr) add_diagonal(m, end, diagonal + offset, row, p);
       block_product(m, cols, d, T(1), {output_gradient + at * d, d, 1}, values + begin, row, false,
                     dp + begin, row);
-      softmax_backward(m, seen_keys(shape, at, begin), row, d, output + at * output_stride,
-                       output_stride, output_gradient + at * d, log_sums + at,
-                       from_query(dropout, at), p, dp);
-      if (diagonal != nullptr) add_to_diagonal(m, end, dp, row, diagonal_gradient + offset);
+      softmax_backward(m, seen_keys(shape, documents, at, begin), row, d,
+                       output + at * output_stride, output_stride, output_gradient + at * d,
+                       log_sums + at, from_query(dropout, at), p, dp);
+      // What keys_and_values() reads as well; with dropout a few of them were written.
+      for (int64_t r = 0; r < m && begin > block_begin; ++r) {
+        std::fill_n(p + r * row + block_begin, begin - block_begin, T(0));
+        std::fill_n(dp + r * row + block_begin, begin - block_begin, T(0));
+      }
+      if (diagonal != nullptr) {
+        add_to_diagonal(m, end - begin, dp + begin, row, diagonal_gradient + offset + begin);
+      }
       block_product(m, d, end - begin, scale, {dp + begin, row, 1}, k + begin * d, d, false,
                     q_out + at * q_stride, q_stride);
     }
+  }
+
+  // The end of those queries that see any key before `key_end`: the documents behind do not.
+  int64_t seeing_end(int64_t first, int64_t end, int64_t key_end) const {
+    if (documents == nullptr) return end;
+    return std::lower_bound(documents + first, documents + end, key_end) - documents;
   }
 
   // What those queries add to the gradients of the keys and values they saw. Those before `written`
@@ -185,12 +205,14 @@ struct HeadBackward {
     const int64_t d = shape.head_dim, row = row_elements(shape), stride = kv_stride;
     const int64_t end = seen_end(shape, first + count - 1);
     const T scale = static_cast<T>(shape.scale);
-    for (int64_t j = first_key(shape, first); j < end; j += kStrip) {
+    for (int64_t j = first_key(shape, documents, first); j < end; j += kStrip) {
       const int64_t m = std::min(kStrip, end - j);
       // queries before the key
       const int64_t skip = shape.causal ? std::max<int64_t>(0, j - first) : 0;
-      const int64_t at = first + skip, depth = count - skip, offset = skip * row + j;
+      const int64_t at = first + skip, offset = skip * row + j;
+      const int64_t depth = seeing_end(at, first + count, j + m) - at;  // 0: zeros, if any
       const bool add = j >= written;
+      if (add && depth == 0) continue;
       block_product(m, d, depth, T(1), {scores + offset, 1, row}, output_gradient + at * d, d, add,
                     v_out + j * stride, stride);
       block_product(m, d, depth, scale, {gradients + offset, 1, row}, q + at * d, d, add,
@@ -228,10 +250,11 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
   std::fill_n(diagonal_gradients, diagonal_elements(shape), C(0));
   const HeadMaker<T> maker(shape, given, rows, rotations);
   for (int64_t b = 0; b < shape.batch; ++b) {
+    const int64_t* const documents = documents_of(shape, b);
     for (int64_t kv = 0; kv < shape.kv_heads; ++kv) {
       T* key = maker.key(b, kv);
       T* value = maker.value(b, kv);
-      const HeadSteps<C> key_steps = maker.key_steps(kv, k_stats);
+      const HeadSteps<C> key_steps = maker.key_steps(b, kv, k_stats);
       load_head<T>(shape, key, key_steps, k);
       transpose(shape.keys, d, k, row, keys);
       load_head<T>(shape, value, maker.value_steps(kv), q);
@@ -245,6 +268,7 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
                            .output = output_head,
                            .output_stride = d,
                            .log_sums = nullptr,
+                           .documents = documents,
                            .dropout = {},
                            .scores = scores,
                            .gradients = score_gradients,
@@ -266,7 +290,7 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
         const int64_t offset = b * s * shape.output_cols() + head * d;
         T* query = maker.query(b, head);
-        const HeadSteps<C> query_steps = maker.query_steps(head, q_stats);
+        const HeadSteps<C> query_steps = maker.query_steps(b, head, q_stats);
         load_head<T>(shape, query, query_steps, q);
         load_rows<T>(shape, s, output_gradient + offset, shape.output_cols(), nullptr, gradient);
         work.dropout = dropout_of_head(shape, b, head);
@@ -289,7 +313,7 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
           const int64_t count = std::min(kQueryBlock, s - first);
           work.queries(first, count);
           work.keys_and_values(first, count, written);
-          written = std::min(written, first_key(shape, first));
+          written = std::min(written, first_key(shape, documents, first));
         }
         turn_back<T>(shape, query, query_steps, work.q_out, work.q_stride, q);
         if (beside) store_rows<T>(s, d, work.q_out, query, rows.query_stride);

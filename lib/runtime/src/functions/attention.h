@@ -59,6 +59,11 @@ struct AttentionShape {
   bool has_head_norms = false;  // of queries and keys, before they are rotated
   bool centered_norms = false;  // LayerNorm
   double norm_epsilon = 0;
+  // Of each query the place in its sample of its document's first one, [batch, sequence]: it sees
+  // no key before that, and positions are counted from there. Causal, with as many keys as queries.
+  // Null: a sample is one document. The same on the host, where the device is another.
+  const int64_t* documents = nullptr;
+  const int64_t* documents_on_host = nullptr;
   Dropout dropout;         // of the softmax weights: rows are queries, columns keys
   int64_t first_head = 0;  // of this rank, among those of all
 

@@ -73,8 +73,29 @@ struct HeadSteps {
   const C* bias = nullptr;  // [head_dim]
   const HeadNorm<C>* norm = nullptr;
   const C* rotations = nullptr;
-  C* stats = nullptr;  // of the norm
+  C* stats = nullptr;                  // of the norm
+  const int64_t* documents = nullptr;  // of the sample; null: it is one
 };
+
+// The documents of a sample, by query; null: it is one.
+inline const int64_t* documents_of(const AttentionShape& shape, int64_t sample) {
+  return shape.documents != nullptr ? shape.documents + sample * shape.sequence : nullptr;
+}
+
+// Rotates a head's rows by their positions, which each document counts from its first row on.
+template <typename C>
+void rotate_rows(const AttentionShape& shape, const HeadSteps<C>& steps, C direction, const C* from,
+                 int64_t from_stride, C* to, int64_t to_stride) {
+  for (int64_t begin = 0, end = 0; begin < steps.count; begin = end) {
+    end = steps.count;
+    if (steps.documents != nullptr) {
+      end =
+          std::upper_bound(steps.documents + begin, steps.documents + end, begin) - steps.documents;
+    }
+    rotate(end - begin, shape.head_dim, shape.rotary.dim, steps.rotations, direction,
+           from + begin * from_stride, from_stride, to + begin * to_stride, to_stride);
+  }
+}
 
 template <typename T>
 void load_head(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<T>>& steps,
@@ -82,8 +103,7 @@ void load_head(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<
   const int64_t count = steps.count, d = shape.head_dim;
   if constexpr (!kIsNarrow<T>) {
     if (steps.rotations != nullptr && steps.bias == nullptr && steps.norm == nullptr) {
-      rotate(count, d, shape.rotary.dim, steps.rotations, T(1), rows, steps.stride, to, d);
-      return;
+      return rotate_rows(shape, steps, T(1), rows, steps.stride, to, d);
     }
   }
   load_rows(shape, count, rows, steps.stride, steps.bias, to);
@@ -92,7 +112,7 @@ void load_head(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<
                  steps.norm->bias, to, steps.stats);
   }
   if (steps.rotations != nullptr) {
-    rotate(count, d, shape.rotary.dim, steps.rotations, Wide<T>(1), to, d, to, d);
+    rotate_rows(shape, steps, Wide<T>(1), to, d, to, d);
   }
 }
 
@@ -101,10 +121,9 @@ void load_head(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<
 template <typename T>
 void turn_back(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<T>>& steps,
                Wide<T>* gradient, int64_t stride, Wide<T>* raw) {
-  const int64_t count = steps.count, d = shape.head_dim;
+  const int64_t count = steps.count;
   if (steps.rotations != nullptr) {
-    rotate(count, d, shape.rotary.dim, steps.rotations, Wide<T>(-1), gradient, stride, gradient,
-           stride);
+    rotate_rows(shape, steps, Wide<T>(-1), gradient, stride, gradient, stride);
   }
   if (steps.norm != nullptr) {  // then stride is d
     load_rows(shape, count, rows, steps.stride, steps.bias, raw);
@@ -137,13 +156,23 @@ class HeadMaker {
   }
   T* value(int64_t sample, int64_t kv) const { return key(sample, kv + shape_.kv_heads); }
 
-  HeadSteps<C> query_steps(int64_t head, C* stats) const {
-    return {shape_.sequence,     rows_.query_stride, bias_of(head),
-            norm(given_.q_norm), rotations_,         stats};
+  HeadSteps<C> query_steps(int64_t sample, int64_t head, C* stats) const {
+    return {shape_.sequence,
+            rows_.query_stride,
+            bias_of(head),
+            norm(given_.q_norm),
+            rotations_,
+            stats,
+            documents_of(shape_, sample)};
   }
-  HeadSteps<C> key_steps(int64_t kv, C* stats) const {
-    return {shape_.keys,         rows_.key_stride, bias_of(shape_.heads + kv),
-            norm(given_.k_norm), rotations_,       stats};
+  HeadSteps<C> key_steps(int64_t sample, int64_t kv, C* stats) const {
+    return {shape_.keys,
+            rows_.key_stride,
+            bias_of(shape_.heads + kv),
+            norm(given_.k_norm),
+            rotations_,
+            stats,
+            documents_of(shape_, sample)};
   }
   HeadSteps<C> value_steps(int64_t kv) const {
     return {.count = shape_.keys,

@@ -57,7 +57,8 @@ SMP_INLINE void transpose_loop(int64_t s, int64_t head_dim, const T* from, int64
 }
 
 SMP_INLINE int64_t begin_of(const SeenKeys& keys, int64_t r) {
-  return std::max<int64_t>(0, keys.begin + r * keys.more);
+  const int64_t document = keys.documents != nullptr ? keys.documents[r] : 0;
+  return std::max(document, keys.begin + r * keys.more);
 }
 
 template <typename T>

@@ -7,13 +7,15 @@
 // The inner loops of attention, over one head at a time; attention.cpp says how they make a whole.
 namespace smp {
 
-// The keys that a strip of queries sees: row r those from begin + r * more, or 0, up to
-// end + r * more. The columns before `first` are not worked on at all.
+// The keys that a strip of queries sees: row r those from begin + r * more, or 0, or its document's
+// first one, documents[r], up to end + r * more. The columns before `first` are not worked on at
+// all.
 struct SeenKeys {
   int64_t first = 0;
   int64_t begin = 0;
   int64_t end = 0;
   int64_t more = 0;
+  const int64_t* documents = nullptr;  // null: a sample is one document
 };
 
 #define SMP_LOOPS_OF(T)                                                                            \

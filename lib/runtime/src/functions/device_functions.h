@@ -113,8 +113,9 @@ class DeviceFunctions {
   // long: the same device's functions of logits and their gradient allow for that.
   virtual at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const = 0;
   // The mean cross-entropy of rows of logits, whose columns are the vocabulary entries from `begin`
-  // on; fills the statistics. Logits of 16 bits stay as they are, for softmax_gradient(). Others
-  // are used up; with `makes_gradient` they become the gradient of the loss.
+  // on, over all rows; those of kNoTarget add nothing. Fills the statistics. Logits of 16 bits stay
+  // as they are, for softmax_gradient(). Others are used up; with `makes_gradient` they become the
+  // gradient of the loss.
   virtual double softmax_loss(const at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                               const SoftmaxStatistics& statistics, const SoftmaxExchange& exchange,
                               bool makes_gradient) const = 0;

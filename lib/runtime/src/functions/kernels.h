@@ -71,7 +71,8 @@ SMP_KERNELS_OF(c10::Half)
      0 where another rank has it. */                                                            \
   void exponentials(int64_t rows, int64_t cols, int64_t begin, const int64_t* targets,          \
                     const T* maxima, T* logits, T* sums, T* target_logits);                     \
-  /* 3: exponentials become scale * (softmax - one_hot(target)). */                             \
+  /* 3: exponentials become scale * (softmax - one_hot(target)), zeros where the target is      \
+     kNoTarget. */                                                                              \
   void softmax_gradient(int64_t rows, int64_t cols, int64_t begin, const int64_t* targets,      \
                         const T* sums, T scale, T* exponentials);
 

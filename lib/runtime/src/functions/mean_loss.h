@@ -7,8 +7,8 @@
 
 namespace smp {
 
-// Of the rows' sums of exponentials and, behind them, their targets' logits. Rows of kNoTarget
-// count as 0: evaluations have them.
+// Of the rows' sums of exponentials and, behind them, their targets' logits. Rows of kNoTarget add
+// nothing, and are divided by as all others: the step's end puts right what the mean is over.
 template <typename T>
 double mean_loss(int64_t rows, const T* sums, const int64_t* targets) {
   double total = 0;

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <limits>
 
 #include "functions/kernels.h"
 #include "functions/vector_math.h"
+#include "smp/plan/data_files.h"
 
 namespace smp {
 namespace {
@@ -38,6 +40,10 @@ template <typename T>
 SMP_INLINE void gradient_loop(int64_t rows, int64_t cols, int64_t begin, const int64_t* targets,
                               const T* sums, T scale, T* exponentials) {
   for (int64_t r = 0; r < rows; ++r, exponentials += cols) {
+    if (targets[r] == kNoTarget) {
+      std::fill_n(exponentials, cols, T(0));
+      continue;
+    }
     const T factor = scale / sums[r];
 #pragma omp simd
     for (int64_t c = 0; c < cols; ++c) exponentials[c] *= factor;

@@ -77,6 +77,12 @@ AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
   // One that sees all keys is none: there are faster ways without.
   if (shape.window >= shape.keys) shape.window = 0;
   if (side.table.defined()) shape.relative_buckets = side.table.size(0);
+  if (call.document_starts != nullptr) {
+    SMP_CHECK(shape.causal && !reads_memory_);
+    SMP_CHECK_EQ(call.document_starts->numel(), shape.batch * shape.sequence);
+    shape.documents = call.document_starts->const_data_ptr<int64_t>();
+    shape.documents_on_host = call.document_starts_on_host->const_data_ptr<int64_t>();
+  }
   const DropoutSite site = reads_memory_ ? DropoutSite::kCrossAttention : DropoutSite::kAttention;
   shape.dropout = dropout_of(attention_dropout_, call, layer_, site, shape.sequence);
   return shape;

@@ -34,7 +34,8 @@ class Embedding final : public Layer {
                                    const CallContext& call, WeightWork* later) override;
 
  private:
-  void add_positions(const at::Tensor& x, int64_t first, int64_t sequence) const;
+  void add_positions(const at::Tensor& x, int64_t first, int64_t sequence,
+                     const CallContext& call) const;
   // Of what goes to the next layer: of this rank's of `tokens` [b, s]. `stack` is 1 for the
   // decoder's tokens, rows of a sample behind the encoder's.
   Dropout dropout(const at::Tensor& tokens, int64_t stack, const CallContext& call) const {
@@ -67,21 +68,39 @@ at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
   const at::Tensor ids = tokens.view({all}).narrow(0, is_shared ? 0 : first, x.size(0));
   functions_of(x).take_rows(ids, begin_, tokens_.weight, x);
   if (is_shared) x = region_.summed(std::move(x), "tensor.forward");
-  if (positions_.defined()) add_positions(x, first, sequence);
+  if (positions_.defined()) add_positions(x, first, sequence, call);
   drop_in_place(dropout(tokens, stack, call), x);
   return x.view({batch, sequence / region_.parts(), h});
 }
 
-// x of this rank's tokens, the first of which is `first`.
-void Embedding::add_positions(const at::Tensor& x, int64_t first, int64_t sequence) const {
-  SMP_CHECK(sequence <= positions_.weight.size(0));
-  const int64_t count = x.size(0);
+// Calls body(n, position, rows) for the runs of positions that follow each other, of the tokens
+// [first, first + count) of samples of `sequence` each: a sample, or a document of one, counts from
+// 0. n counts from `first`.
+template <typename Body>
+void for_each_run(int64_t first, int64_t count, int64_t sequence, const CallContext& call,
+                  const Body& body) {
+  const int64_t* const starts = call.document_starts_on_host != nullptr
+                                    ? call.document_starts_on_host->const_data_ptr<int64_t>()
+                                    : nullptr;
   for (int64_t n = 0, rows = 0; n < count; n += rows) {
-    const int64_t position = (first + n) % sequence;
-    rows = std::min(sequence - position, count - n);
+    const int64_t token = first + n, place = token % sequence;
+    const int64_t start = starts != nullptr ? starts[token] : 0;
+    rows = std::min(sequence - place, count - n);
+    if (starts != nullptr) {
+      rows = std::upper_bound(starts + token, starts + token + rows, start) - (starts + token);
+    }
+    body(n, place - start, rows);
+  }
+}
+
+// x of this rank's tokens, the first of which is `first`.
+void Embedding::add_positions(const at::Tensor& x, int64_t first, int64_t sequence,
+                              const CallContext& call) const {
+  SMP_CHECK(sequence <= positions_.weight.size(0));
+  for_each_run(first, x.size(0), sequence, call, [&](int64_t n, int64_t position, int64_t rows) {
     functions_of(x).add_residual(positions_.weight.narrow(0, position, rows), {},
                                  x.narrow(0, n, rows), {});
-  }
+  });
 }
 
 std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs,
@@ -102,10 +121,10 @@ void Embedding::add_gradient(const at::Tensor& tokens, const at::Tensor& gradien
       region_.gathered(dropped(dropout(tokens, stack, call), given), "tensor.backward");
   const DeviceFunctions& functions = functions_of(dx);
   functions.add_rows(tokens.view({batch * sequence}), begin_, dx, tokens_.gradient);
-  for (int64_t b = 0; b < batch && positions_.defined(); ++b) {
-    functions.accumulate(dx.narrow(0, b * sequence, sequence),
-                         positions_.gradient.narrow(0, 0, sequence));
-  }
+  if (!positions_.defined()) return;
+  for_each_run(0, batch * sequence, sequence, call, [&](int64_t n, int64_t position, int64_t rows) {
+    functions.accumulate(dx.narrow(0, n, rows), positions_.gradient.narrow(0, position, rows));
+  });
 }
 
 void add_table_gradient(const Parameter& table, const at::Tensor& gradient) {

@@ -41,6 +41,10 @@ int64_t shared_inputs_of(const ModelSpec& model, const LayerSpec& layer);
 // A field of the batch, as a layer that reads it gets it: behind what the layer before hands on.
 TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& call);
 
+// Whether a layer must know where documents begin in a sample (training.data.pack): its attention
+// stays within them, or its learned positions count from there.
+bool reads_document_starts(const JobSpec& job, const LayerSpec& layer);
+
 int64_t bytes_of(const std::vector<TensorSpec>& tensors);
 // Of their gradients: integers have none.
 int64_t gradient_bytes_of(const std::vector<TensorSpec>& tensors);

@@ -10,8 +10,8 @@
 
 namespace smp {
 
+struct JobSpec;
 struct Plan;
-struct ModelSpec;
 
 // One kind of message of one rank in one training step. `count` is as in wire_bytes(). Two rows may
 // share a label when their counts differ.
@@ -27,8 +27,9 @@ struct Traffic {
 };
 
 // Numbers that the last message of a step sums over all ranks: the squared gradient norm of each
-// layer, and the loss.
-int64_t step_sums(const ModelSpec& model);
+// layer, the loss, and how many targets count in it, where that is not known before (counts_vary()
+// of schedule.h).
+int64_t step_sums(const JobSpec& job);
 
 // All messages of `rank` in one step, in a fixed order. Groups of one rank send nothing and are
 // left out.

@@ -14,8 +14,8 @@
 
 namespace smp {
 
-// Training that cannot go on: the loss or the gradient norm is no number, or fp16 cannot hold the
-// gradients. All ranks throw it alike.
+// Training that cannot go on: the loss or the gradient norm is no number, fp16 cannot hold the
+// gradients, or no target of a global batch counts in the loss. All ranks throw it alike.
 class TrainingError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -38,7 +38,7 @@ using ReadSamples = std::function<void(int64_t step, int64_t first_sample, int64
                                        const SampleBuffers& out)>;
 
 struct StepResult {
-  double loss = 0;        // mean over the tokens of the global batch; the same on all ranks
+  double loss = 0;        // mean over what counts of the global batch; the same on all ranks
   double grad_norm = 0;   // global, before clipping; the same on all ranks
   double loss_scale = 1;  // fp16's, of this step
   bool skipped = false;   // fp16: the gradients overflowed, so nothing was updated
@@ -49,9 +49,11 @@ struct StepResult {
 // happens: messages start and are waited for, gradient buckets are reduced while the backward goes
 // on.
 //
-// Gradients are summed, with the loss scaled by 1 / (microbatches * data-parallel degree), so they
-// are those of the mean over the global batch. Used by the rank's own thread, under its
-// LedgerScope; model and ledger must outlive it.
+// Gradients are summed, with the loss scaled by 1 / (microbatches * data-parallel degree), as if
+// all targets counted. Where some do not (kNoTarget of data_files.h; counts_vary() of schedule.h)
+// the step's end multiplies loss, norm and gradients by all targets / those that count, so they are
+// those of the mean over the global batch. Used by the rank's own thread, under its LedgerScope;
+// model and ledger must outlive it.
 class Engine {
  public:
   Engine(const Plan& plan, ParallelModel& model, MemoryLedger& ledger, ReadSamples read_samples);
@@ -59,7 +61,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // One training step, number `step` from 0. Throws TrainingError, CommError or OutOfMemory; after
+  // One training step, number `step` from 0. Throws TrainingError, CommError or OutOfMemory, and
+  // ConfigError for a target that is missing where the job says that all are there; after
   // that the engine is of no further use. With ZeRO-1 and 2 the updated weights may still be under
   // way when it returns: each rank has its own part, and the next step waits for the others.
   StepResult step(int64_t step, double learning_rate);
@@ -68,9 +71,12 @@ class Engine {
   // counted traffic is that of whole steps. Due before the engine goes. Throws CommError.
   void settle();
 
-  // The mean loss over the batch that the reader gives for `step`, forward alone; the same on all
-  // ranks. Nothing changes. Collective over the world, and throws as step() does.
+  // The loss of the batch that the reader gives for `step`, forward alone: summed over the targets
+  // that count, divided by the number of all. The same on all ranks. Nothing changes. Collective
+  // over the world, and throws as step() does.
   double evaluate(int64_t step);
+  // How many targets counted in the last evaluate(). The same on all ranks.
+  int64_t counted() const;
   // Of the samples of the last evaluate(), the share whose label had the largest logit; of models
   // that classify samples (lists of layers), else 0. The same on all ranks.
   double accuracy() const;

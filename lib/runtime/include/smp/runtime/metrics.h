@@ -4,10 +4,17 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 // What a run says of each step: a line of metrics.jsonl and the step line on rank 0's stdout.
 // Used by one thread.
 namespace smp {
+
+// The loss of one of several sets that are evaluated on.
+struct SetLoss {
+  std::string set;  // its name; empty: a part of what is trained on
+  double loss = 0;
+};
 
 struct StepMetrics {
   int64_t step = 0;  // from 1: steps done
@@ -19,6 +26,7 @@ struct StepMetrics {
   std::optional<double> loss_scale;
   int64_t skipped_steps = 0;
   std::optional<double> evaluation_loss;  // of held-out data, where it was taken after this step
+  std::vector<SetLoss> evaluation_losses;  // of named sets, each; evaluation_loss is the first one's
   std::optional<double> accuracy;         // of these, where samples are classified
   double tokens_per_s = 0;
   double step_s = 0;
