@@ -89,7 +89,8 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "--set: unknown section 'a'; there are model, model.input, cluster, training, "
        "training.optimizer, "
        "training.loss_scale, training.data, training.data.images, training.checkpoint, "
-       "training.evaluation, parallel, parallel.tensor_parallel, parallel.collectives\n"
+       "training.evaluation, training.trace, parallel, parallel.tensor_parallel, "
+       "parallel.collectives\n"
        "  a.b=none\n"
        "  ^"},
       {"steps=3",
@@ -97,7 +98,8 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  steps=3\n"
        "  ^"},
       {"training.data=x",
-       "--set: 'training.data' is a section; set one of its keys: path, suffixes, tokens, images\n"
+       "--set: 'training.data' is a section; set one of its keys: path, suffixes, tokens, pack, "
+       "loss_mask, images\n"
        "  training.data=x\n"
        "  ^"},
       {"training.steps",

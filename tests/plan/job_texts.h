@@ -127,6 +127,8 @@ training:
     path: "/data/my text"
     suffixes: [.py, "a b", "true"]
     tokens: bytes
+    pack: documents
+    loss_mask: true
   checkpoint:
     every_steps: 50
     every_minutes: 12.5
@@ -135,6 +137,8 @@ training:
     every_steps: 50
     samples: 128
     pad_last_batch: true
+  trace:
+    steps: [10, 12]
 parallel:
   pipeline_parallel_degree: 2
   tensor_parallel_degree: 2

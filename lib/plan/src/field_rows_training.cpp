@@ -200,6 +200,12 @@ void add_training_fields(std::vector<Field>& out) {
        "samples may leave a last batch that they do not fill: what fills it has no part in the "
        "mean; false = that is refused",
        {.condition = kEvaluates, .also = {"drop_last", "dataloader_drop_last"}}},
+      {kTrace,
+       "steps",
+       SMP_AT(training.trace.steps),
+       "the first and the last step of which all ranks record a timeline, for trace.json in the "
+       "run's folder (docs/watching.md); steps count from 1; auto = none",
+       {.min = 1, .max = kMostSteps, .example = "[10, 12]", .also = {"profile_steps"}}},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

@@ -26,10 +26,10 @@ using Target =
                  Member<ModelFamily>, Member<Stack>, Member<MlpKind>, Member<GeluKind>,
                  Member<NormKind>, Member<PositionKind>, Member<RopeScaling>, Member<DeviceKind>,
                  Member<AttentionKind>, Member<OptimizerKind>, Member<LearningRateSchedule>,
-                 Member<std::optional<TokenKind>>, Member<Packing>, Member<std::optional<Precision>>,
-                 Member<std::optional<Sharding>>, Member<std::optional<PipelineKind>>,
-                 Member<std::optional<Recompute>>, Member<std::optional<Profile>>,
-                 Member<std::optional<CollectivesKind>>>;
+                 Member<std::optional<TokenKind>>, Member<Packing>,
+                 Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
+                 Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
+                 Member<std::optional<Profile>>, Member<std::optional<CollectivesKind>>>;
 
 enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 

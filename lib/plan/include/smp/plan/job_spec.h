@@ -212,6 +212,11 @@ struct EvaluationSpec {
   bool pad_last_batch = false;     // samples that fill no whole batch: the rest counts for nothing
 };
 
+// Which steps leave a timeline of every action, collective and wait; see docs/watching.md.
+struct TraceSpec {
+  std::vector<int64_t> steps;  // the first and the last, from 1; empty = none
+};
+
 // Images in a text file: a line each, channels x height x width numbers and the label. 0 = as the
 // model's input.
 struct ImageFileSpec {
@@ -242,6 +247,7 @@ struct TrainingSpec {
   OptimizerSpec optimizer;
   LossScaleSpec loss_scale;  // fp16
   EvaluationSpec evaluation;
+  TraceSpec trace;
   int64_t steps = 0;
   uint64_t seed = 1234;
   std::string data_path;  // file or folder of text; "python-stdlib" = the source of
