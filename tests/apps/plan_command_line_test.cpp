@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "program.h"
+#include "trace_check.h"
 
 // smp-plan as a user runs it: every broken command line with its whole answer, and what the
 // commands print and write when all is well.
@@ -247,6 +248,26 @@ TEST_CASE("every job file and every model on p4d plans or says what is missing")
   }
   CHECK(plan({root + "models/gpt2-124m.yaml", "--cluster", root + "clusters/cpu-4.yaml"}).code ==
         0);
+}
+
+TEST_CASE("the planned step is written as a timeline, by stage and by rank") {
+  ScratchFolder folder;
+  const std::string path = folder / "planned.json";
+  const ProgramEnd stages = plan({"schedule", kJob, "--trace", path});
+  CHECK(stages.code == 0);
+  CHECK(stages.out == "wrote " + path + "\n");
+  const test::TraceCheck of_stages(read_file(path));
+  CHECK(of_stages.problems() == std::vector<std::string>{});
+  CHECK(of_stages.about().at("kind") == "planned");
+  CHECK(plan({"schedule", kJob, "--trace", path, "--ranks"}).code == 0);
+  const test::TraceCheck of_ranks(read_file(path));
+  CHECK(of_ranks.problems() == std::vector<std::string>{});
+  CHECK(of_ranks.processes().size() == 4);
+  CHECK(plan({"schedule", kJob, "--ranks"}).code == 2);  // of what?
+  CHECK(plan({"schedule", kJob, "--trace", path, "--width", "100"}).code == 2);
+  const ProgramEnd nowhere = plan({"schedule", kJob, "--trace", folder / "none/planned.json"});
+  CHECK(nowhere.code == 3);
+  CHECK(nowhere.err.find("none/planned.json") != std::string::npos);
 }
 
 TEST_CASE("groups and schedule print what a person asks for") {

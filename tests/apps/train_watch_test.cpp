@@ -10,6 +10,7 @@
 
 #include "program.h"
 #include "smp/plan/json.h"
+#include "trace_check.h"
 
 // Training that is watched, from outside: restarts from checkpoints, ranks that hang.
 
@@ -76,6 +77,50 @@ TEST_CASE(
   CHECK(
       first.at("cause").get<std::string>().starts_with("rank 2 was killed by SIGKILL (Killed), "));
   CHECK(json.at("starts")[1].at("from").get<std::string>().starts_with("step-"));
+}
+
+TEST_CASE("a rank killed in a traced step leaves no broken file") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml", run = folder / "run";
+  REQUIRE(run_program({SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "-o", plan, "--set",
+                       "training.trace.steps=[2, 100]"})
+              .code == 0);
+  Program launched({SMP_LAUNCH, "--run-dir", run, plan});
+  wait_for_lines(run + "/metrics.jsonl", 5);
+  const pid_t rank = process_of(run, 1);
+  REQUIRE(rank > 0);
+  kill(rank, SIGKILL);
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
+  CHECK(end.code == 137);
+  CHECK_FALSE(std::filesystem::exists(run + "/trace.json"));
+  // smp-launch ends the peers, some perhaps before they have written theirs.
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(run + "/trace", none)) {
+    if (entry.path().extension() != ".json") continue;  // a draft that was never finished
+    CAPTURE(entry.path().string());
+    CHECK(entry.path().filename() != "rank-1.json");
+    const test::TraceCheck check(read_file(entry.path()));
+    CHECK(check.problems() == std::vector<std::string>{});
+    CHECK(check.about().at("ended") == "the run failed");
+  }
+
+  // A run that ends well writes one file, and the report shows it.
+  const ProgramEnd again =
+      run_program({SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "-o", plan, "--set",
+                   "training.trace.steps=[2, 3]", "--set", "training.steps=4"});
+  REQUIRE(again.code == 0);
+  const std::string second = folder / "second", page = folder / "page.html";
+  const ProgramEnd whole = run_program({SMP_LAUNCH, "--run-dir", second, plan});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  CHECK(whole.out.find("the timeline of steps 2 to 3 is in " + second + "/trace.json\n") !=
+        whole.out.npos);
+  CHECK_FALSE(std::filesystem::exists(second + "/trace"));
+  CHECK(test::TraceCheck(read_file(second + "/trace.json")).problems() ==
+        std::vector<std::string>{});
+  REQUIRE(run_program({SMP_LAUNCH, "report", second, "--html", page}).code == 0);
+  CHECK(read_file(page).find("<h2>A step as it was planned and as it was measured</h2>") !=
+        std::string::npos);
 }
 
 TEST_CASE("a signal for a checkpoint during the pause before a restart: what is saved is one") {

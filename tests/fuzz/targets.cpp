@@ -12,6 +12,7 @@
 #include "smp/plan/json_tree.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/trace_file.h"
 #include "smp/planner/check_plan.h"
 #include "smp/planner/import.h"
 #include "smp/planner/legality.h"
@@ -132,6 +133,11 @@ void import_links(const std::string& text) {
   with_link_points({"cluster.yaml", "cluster:\n  hosts: 2\n  processes_per_host: 8\n"}, {table});
 }
 
+// Whoever draws what was read needs slices that end behind their begin.
+void read_trace(const std::string& text) {
+  for (const ReadSlice& slice : parse_trace("trace.json", text))
+    require(slice.begin_ns <= slice.end_ns, "a slice ends before it begins");
+}
 void read_report(const std::string& text) { parse_run_report("report.json", text); }
 
 template <ForeignFormat format>
@@ -172,6 +178,7 @@ const std::vector<Target>& targets() {
       {"score", score_a_table, {"tests/golden/score", "tests/fuzz/corpus/csv"}},
       {"nccl", import_links, {"tests/fuzz/corpus/nccl"}},
       {"report", read_report, {"tests/fuzz/corpus/report"}},
+      {"trace", read_trace, {"tests/fuzz/corpus/trace"}},
       {"hf",
        import_file<ForeignFormat::kHuggingFace>,
        {"tests/fuzz/corpus/hf", "tests/golden/interchange/huggingface",

@@ -25,8 +25,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from checks import Checks
 from namespace_hosts import Hosts
+from trace_rules import problems_of
 
 STEPS = 6
 # hosts, ranks of each, the layout, and how far losses may lie from one host's, relative: sums run in rank
@@ -112,6 +114,26 @@ class Test(Checks):
                   rank["predicted_bytes_by_category"]["communication"]]
         self.check("... with the communication memory of the plan", memory == [], str(memory[:1]))
         self.check("... over a network that it names", "between hosts: provider " in said, said)
+
+    def trace(self):
+        """Two hosts of one clock in truth: what is estimated of the other's is no further off than it says."""
+        plan = self.make_plan("traced", 2, 2, ZERO3_PIPELINE, more={"training.trace.steps": "[2, 3]"})
+        run = self.folder / "traced.run"
+        _, _, said, _ = self.train(plan, run, 2)
+        text = (run / "trace.json").read_text()
+        wrong = problems_of(text)
+        events = [] if wrong else json.loads(text)["traceEvents"]
+        ranks = {event["pid"] for event in events if event["ph"] == "X"}
+        arrows = [event for event in events if event["ph"] == "s"]
+        self.check(f"2 hosts x 2, traced: one file of {len(ranks)} ranks, {len(arrows)} messages",
+                   wrong == [] and ranks == {0, 1, 2, 3} and arrows and "the timeline of steps 2 to 3 is in" in said,
+                   f"{wrong}\n{said}")
+        labels = {event["pid"]: event["args"]["labels"] for event in events if event["name"] == "process_labels"}
+        clocks = {rank: [float(number) for number in re.fullmatch(
+            r"clock ([-+][0-9.]+) us, known to ([0-9.]+) us", label).groups()] for rank, label in labels.items()}
+        self.check(f"... with the other host's clock: {labels.get(2, 'none')}",
+                   sorted(clocks) == [2, 3] and clocks[2] == clocks[3] and
+                   all(abs(offset) <= uncertainty + 0.1 for offset, uncertainty in clocks.values()), str(labels))
 
     def fault(self, what, break_it, expected):
         plan = self.make_plan(what.replace(" ", "-"), 2, 2, {}, steps=100000)
@@ -201,6 +223,7 @@ class Test(Checks):
 
     def all(self):
         self.train_all()
+        self.trace()
         self.restart_sharded_pipeline()
         self.fault("a killed rank", self.kill_a_rank, "SIGKILL")
         lost = r"host h2 was lost|host h2 \(.*has not been heard of"

@@ -89,7 +89,8 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "--set: unknown section 'a'; there are model, model.input, cluster, training, "
        "training.optimizer, "
        "training.loss_scale, training.data, training.data.images, training.checkpoint, "
-       "training.evaluation, parallel, parallel.tensor_parallel, parallel.collectives\n"
+       "training.evaluation, training.trace, parallel, parallel.tensor_parallel, "
+       "parallel.collectives\n"
        "  a.b=none\n"
        "  ^"},
       {"steps=3",

@@ -143,6 +143,8 @@ training:
     samples: 128
     pad_last_batch: true
     sets: [{name: "of code", path: code-val, format: llmc}, {name: wiki, path: "a b"}]
+  trace:
+    steps: [10, 12]
 parallel:
   pipeline_parallel_degree: 2
   tensor_parallel_degree: 2

@@ -2,43 +2,57 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "constant_samples.h"
 #include "fixed_time_layer.h"
 #include "parity/layouts.h"
 #include "smp/comm/thread_group.h"
+#include "smp/plan/check.h"
+#include "smp/plan/step_trace.h"
 #include "smp/runtime/engine.h"
 
 // What the engine adds to a layer: a step of one rank whose layers compute nothing, by their
 // number. Prints microseconds a layer: its actions, its calls, two small tensors, its part of the
-// update.
+// update. With the word "traced" of steps that are traced, with "idle" of a run that traces other
+// steps.
 namespace smp {
 namespace {
 
 constexpr int64_t kShort = 8, kLong = 136;
 constexpr int kSteps = 400;
+constexpr int kTracedSteps = 100;  // whose slices a rank keeps
 
-double least_step_s(int64_t blocks) {
+enum class Tracing { kNone, kIdle, kOn };
+
+double least_step_s(int64_t blocks, Tracing tracing) {
   ModelSpec model = parity::gpt2_untied_model();
   model.num_layers = blocks;
   Plan plan = parity::plan_of(model, {"", {}, PipelineKind::kSimple}, Precision::kFp32, "");
   std::vector<double> seconds;
   run_ranks(1, [&](Communicator& world) {
     MemoryLedger ledger(0, 0);
+    StepTracer tracer;
+    tracer.reserve(StepTracer::kMostSlices);
     ParallelModel parallel = apply_parallelism(plan, world, ledger);
     const auto layers = parallel.parameters->layout().layers;
     for (size_t i = 0; i < layers.size(); ++i) {
       parallel.layers[i] = std::make_unique<FixedTimeLayer>(layers[i], plan.job.model.hidden_size,
                                                             0.0, [](double /*seconds*/) {});
     }
+    if (tracing != Tracing::kNone) parallel.groups->trace(tracer);
     Engine engine(plan, parallel, ledger, constant_samples(plan.job.training.sequence_length));
-    for (int64_t step = 0; step < kSteps; ++step) {
+    const int steps = tracing == Tracing::kOn ? kTracedSteps : kSteps;
+    for (int64_t step = 0; step < steps; ++step) {
+      if (tracing == Tracing::kOn) tracer.begin_step(step + 1);
       const auto start = std::chrono::steady_clock::now();
       engine.step(step, 0.0);
+      if (tracing == Tracing::kOn) tracer.end_step();
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
       seconds.push_back(spent.count() / static_cast<double>(*plan.job.training.microbatches));
     }
+    SMP_CHECK(!tracer.cut());
   });
   return *std::min_element(seconds.begin(), seconds.end());
 }
@@ -46,8 +60,13 @@ double least_step_s(int64_t blocks) {
 }  // namespace
 }  // namespace smp
 
-int main() {
+int main(int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  const auto tracing = word == "traced" ? smp::Tracing::kOn
+                       : word == "idle" ? smp::Tracing::kIdle
+                                        : smp::Tracing::kNone;
   const double cost =
-      (smp::least_step_s(smp::kLong) - smp::least_step_s(smp::kShort)) / (smp::kLong - smp::kShort);
+      (smp::least_step_s(smp::kLong, tracing) - smp::least_step_s(smp::kShort, tracing)) /
+      (smp::kLong - smp::kShort);
   fmt::print("{:.2f}\n", 1e6 * cost);
 }

@@ -237,7 +237,8 @@ void RunFolder::lay_plan(const std::string& from) const {
 
 void RunFolder::begin_start() const {
   std::error_code error;
-  for (const char* name : {"errors", "timeline"}) fs::remove_all(fs::path(path_) / name, error);
+  for (const char* name : {"errors", "timeline", kTraceFolder})
+    fs::remove_all(fs::path(path_) / name, error);
   for (const char* name : {kLogs, "errors"}) {
     fs::create_directories(fs::path(path_) / name, error);
     if (error) throw ConfigError(cannot_create(path_, error.message()));

@@ -38,6 +38,7 @@ inline constexpr std::string_view kData = "training.data";
 inline constexpr std::string_view kImageFile = "training.data.images";
 inline constexpr std::string_view kCheckpoint = "training.checkpoint";
 inline constexpr std::string_view kEvaluation = "training.evaluation";
+inline constexpr std::string_view kTrace = "training.trace";
 inline constexpr std::string_view kParallel = "parallel";
 inline constexpr std::string_view kTensorParallel = "parallel.tensor_parallel";
 inline constexpr std::string_view kCollectives = "parallel.collectives";

@@ -245,6 +245,12 @@ void add_training_fields(std::vector<Field>& out) {
        "data of their own to evaluate on, each by its name, as in [{name: code, path: code-val}]; "
        "nothing of what is trained on is then held out, but for split",
        {.condition = kEvaluatesTokens, .also = {"valid_data_path", "eval_datasets"}}},
+      {kTrace,
+       "steps",
+       SMP_AT(training.trace.steps),
+       "the first and the last step of which all ranks record a timeline, for trace.json in the "
+       "run's folder (docs/watching.md); steps count from 1; auto = none",
+       {.min = 1, .max = kMostSteps, .example = "[10, 12]", .also = {"profile_steps"}}},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

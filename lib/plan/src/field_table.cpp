@@ -19,6 +19,7 @@ const std::vector<Section>& job_sections() {
       {kImageFile, "the numbers of each line of the file of images; resized to model.input"},
       {kCheckpoint, "when the run saves its state"},
       {kEvaluation, "the loss of samples that are never trained on: the last of it is held out"},
+      {kTrace, "which steps leave a timeline of every action, collective and wait"},
       {kParallel, "the layout; each key is auto (the planner chooses) or pinned"},
       {kTensorParallel,
        "whose matrices the tensor ranks share; those of the other kinds are whole on each of them"},

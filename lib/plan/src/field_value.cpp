@@ -125,7 +125,8 @@ struct Assign {
 
   std::string operator()(std::vector<int64_t>& member) const {
     if (node.kind != YamlNode::Kind::kList) {
-      return fmt::format("must be a list of whole numbers such as [3, 3, 2]{}, not {}", or_auto,
+      return fmt::format("must be a list of whole numbers such as {}{}, not {}",
+                         rule.example.empty() ? "[3, 3, 2]" : rule.example, or_auto,
                          described(node));
     }
     std::vector<int64_t> values;

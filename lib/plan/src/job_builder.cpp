@@ -254,6 +254,7 @@ JobSpec JobBuilder::finish(const std::string& fallback_name) {
   check_rates();
   check_precision();
   check_data();
+  check_trace();
   agree_on_sharding();
   agree_on_recompute();
   agree_on_pipeline();

@@ -63,6 +63,7 @@ class JobBuilder {
   void check_blocks();
   void check_size();
   void check_data();
+  void check_trace();
   void resolve_training();
   void resolve_optimizer();
   void check_optimizer();

@@ -306,4 +306,21 @@ void JobBuilder::check_precision() {
         "precision fp8 needs cluster.fp8_flops_per_s, the accelerator's rate of fp8 matmuls");
 }
 
+void JobBuilder::check_trace() {
+  constexpr const char* kPath = "training.trace.steps";
+  const std::vector<int64_t>& steps = spec_.training.trace.steps;
+  if (steps.empty() || !usable({kPath})) return;
+  if (steps.size() != 2) {
+    error({kPath}, fmt::format("steps must be the first and the last step that are traced, as in "
+                               "[10, 12], not {} numbers",
+                               steps.size()));
+  } else if (steps[0] > steps[1]) {
+    error({kPath}, fmt::format("steps: the first ({}) is after the last ({})", steps[0], steps[1]));
+  } else if (spec_.training.steps > 0 && steps[1] > spec_.training.steps &&
+             usable({"training.steps"})) {
+    error({kPath}, fmt::format("steps: there is no step {}, for training.steps is {}", steps[1],
+                               spec_.training.steps));
+  }
+}
+
 }  // namespace smp

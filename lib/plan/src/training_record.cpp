@@ -47,6 +47,7 @@ constexpr std::array kChangeable = {
     ChangeableKey{"training.optimizer.warmup_steps", "of the steps that come"},
     ChangeableKey{"training.optimizer.decay_steps", "of the steps that come"},
     ChangeableKey{"training.checkpoint", "when it saves"},
+    ChangeableKey{"training.trace", "what is recorded of it"},
     ChangeableKey{"training.evaluation.every_steps",
                   "when it evaluates; what is held out stays held out"},
     ChangeableKey{"training.evaluation.pad_last_batch", "of evaluations alone"},

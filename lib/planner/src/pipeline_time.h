@@ -23,6 +23,10 @@ struct Plan;
 // Of a plan's chunks (time_model.cpp).
 PipelineCosts pipeline_costs(const Plan& plan);
 
+struct StepMessages;
+// What follows the last pass of each of a plan's stages (time_model.cpp).
+std::vector<StepMessages> messages_after_passes(const Plan& plan);
+
 // One pass of one microbatch through one chunk.
 struct PipelineEvent {
   int64_t stage = 0;

@@ -7,19 +7,18 @@
 #include <map>
 
 #include "html.h"
+#include "run_timeline.h"
+#include "run_trace.h"
 #include "smp/plan/job_names.h"
 #include "smp/planner/compare.h"
-#include "smp/planner/pipeline_timeline.h"
 #include "smp/planner/run_record.h"
 #include "smp/planner/units.h"
 
 namespace smp {
 namespace {
 
-constexpr size_t kMostBars = 8;      // ranks whose memory is drawn
-constexpr size_t kMostLines = 8;     // of a chart; more of them become lowest, median, highest
-constexpr size_t kMostRows = 32;     // ranks whose step is drawn
-constexpr size_t kMostBoxes = 8000;  // of a timeline
+constexpr size_t kMostBars = 8;   // ranks whose memory is drawn
+constexpr size_t kMostLines = 8;  // of a chart; more of them become lowest, median, highest
 constexpr const char* kOrigin =
     "Measured by smp-worker and smp-launch; what is called predicted is the plan's.";
 
@@ -215,116 +214,6 @@ void add_usage_sections(const RunRecord& run, std::vector<html::Section>& sectio
   add("Network of each host", charts.network, {"bytes a second", rate_tick, true});
 }
 
-constexpr int kWaitingColour = 11;
-const std::vector<html::Meaning> kMeanings = {{0, "forward"},
-                                              {1, "backward"},
-                                              {2, "weight gradients"},
-                                              {3, "recompute"},
-                                              {6, "send, receive, gather, reduce"},
-                                              {9, "update"},
-                                              {8, "other"},
-                                              {kWaitingColour, "waiting for peers"}};
-
-int colour_of(const TimelinePiece& piece) {
-  static const std::map<std::string, int> kColours = {
-      {"forward", 0}, {"backward", 1}, {"weight", 2}, {"recompute", 3}, {"send", 6},
-      {"receive", 6}, {"gather", 6},   {"reduce", 6}, {"update", 9},    {"step", 9}};
-  if (piece.waiting) return kWaitingColour;
-  const auto found = kColours.find(piece.phase);
-  return found == kColours.end() ? 8 : found->second;
-}
-
-std::string name_of(const TimelinePiece& piece, int64_t ns) {
-  return fmt::format(
-      "{}{}{}: {}", piece.waiting ? "waiting in " : "", piece.phase,
-      piece.microbatch >= 0 ? fmt::format(" of microbatch {}", piece.microbatch) : "",
-      human_time(static_cast<double>(ns) * 1e-9));
-}
-
-// Layer after layer of one pass, without the short pieces between them that no eye would see.
-std::vector<TimelinePiece> merged(const std::vector<TimelinePiece>& pieces, int64_t unseen_ns) {
-  std::vector<TimelinePiece> out;
-  for (const TimelinePiece& piece : pieces) {
-    if (!out.empty()) {
-      TimelinePiece& last = out.back();
-      const bool same = last.phase == piece.phase && last.microbatch == piece.microbatch &&
-                        last.waiting == piece.waiting;
-      if (same || piece.end_ns - piece.begin_ns < unseen_ns) {
-        last.end_ns = piece.end_ns;
-        continue;
-      }
-    }
-    out.push_back(piece);
-  }
-  return out;
-}
-
-std::string timeline_section(const RunRecord& run) {
-  const size_t shown = std::min(run.timelines.size(), kMostRows);
-  int64_t begin = run.timelines.front().began_ns, span_ns = 0;
-  for (size_t i = 0; i < shown; ++i) begin = std::min(begin, run.timelines[i].began_ns);
-  for (size_t i = 0; i < shown; ++i) {
-    const StepTimeline& one = run.timelines[i];
-    if (!one.pieces.empty())
-      span_ns = std::max(span_ns, one.began_ns - begin + one.pieces.back().end_ns);
-  }
-  std::vector<html::Box> boxes;
-  std::vector<std::string> rows;
-  std::vector<std::vector<std::string>> shares;
-  // Each box at least so wide that all of them are not too many.
-  const int64_t unseen_ns =
-      span_ns * static_cast<int64_t>(shown) / static_cast<int64_t>(kMostBoxes);
-  for (size_t i = 0; i < shown; ++i) {
-    const StepTimeline& one = run.timelines[i];
-    const int64_t offset = one.began_ns - begin;
-    rows.push_back(fmt::format("rank {}", one.rank));
-    for (const TimelinePiece& piece : merged(one.pieces, unseen_ns))
-      boxes.push_back({static_cast<int64_t>(i), offset + piece.begin_ns, offset + piece.end_ns,
-                       name_of(piece, piece.end_ns - piece.begin_ns), colour_of(piece), 0});
-    int64_t waited = 0, all = 0;
-    for (const TimelinePiece& piece : one.pieces) {
-      all += piece.end_ns - piece.begin_ns;
-      if (piece.waiting) waited += piece.end_ns - piece.begin_ns;
-    }
-    shares.push_back({fmt::format("{}", one.rank), human_time(static_cast<double>(all) * 1e-9),
-                      human_time(static_cast<double>(waited) * 1e-9),
-                      fmt::format("{:.1f} %", all > 0 ? 100.0 * static_cast<double>(waited) /
-                                                            static_cast<double>(all)
-                                                      : 0.0)});
-  }
-  std::string note = "on several hosts as far as their clocks agree";
-  if (shown < run.timelines.size())
-    note = fmt::format("the first {} of {} ranks; ", shown, run.timelines.size()) + note;
-  return html::timeline(boxes, rows, span_ns, time_tick, kMeanings, note) +
-         fmt::format("<p>Step {}, {} in all.</p>\n", run.timelines.front().step,
-                     human_time(static_cast<double>(span_ns) * 1e-9)) +
-         html::table({"rank", "step", "waited for peers", "share"}, shares);
-}
-
-std::string planned_timeline(const Plan& plan) {
-  const int64_t stages = plan.degrees.pipeline;
-  if (stages * *plan.job.training.microbatches > static_cast<int64_t>(kMostBoxes)) return "";
-  const std::vector<TimelineEvent> events = pipeline_timeline(plan);
-  if (events.empty()) return "";
-  std::vector<html::Box> boxes;
-  std::vector<std::string> rows;
-  for (int64_t stage = 0; stage < stages; ++stage) rows.push_back(fmt::format("stage {}", stage));
-  int64_t span_ns = 0;
-  for (const TimelineEvent& event : events) {
-    const int colour = event.kind == ActionKind::kForward    ? 0
-                       : event.kind == ActionKind::kBackward ? 1
-                                                             : 2;
-    boxes.push_back({event.stage, event.start_ns, event.end_ns,
-                     fmt::format("microbatch {}", event.microbatch), colour, event.chunk});
-    span_ns = std::max(span_ns, event.end_ns);
-  }
-  return fmt::format("<p>As the plan predicted its passes, {}:</p>\n",
-                     human_time(static_cast<double>(span_ns) * 1e-9)) +
-         html::timeline(boxes, rows, span_ns, time_tick,
-                        {{0, "forward"}, {1, "backward"}, {2, "weight gradients"}},
-                        "paler: odd chunks; empty: waiting");
-}
-
 std::string summary_of(const RunRecord& run) {
   std::string text = run.folder;
   if (run.plan) {
@@ -351,9 +240,10 @@ std::string run_page(const RunRecord& run) {
     sections.push_back({"Loss", loss_section(run)});
     sections.push_back({"Time of a step", step_time_section(run)});
   }
-  if (!run.timelines.empty())
-    sections.push_back({"A step of each rank",
-                        timeline_section(run) + (run.plan ? planned_timeline(*run.plan) : "")});
+  if (run.plan && !run.trace.empty())
+    sections.push_back({"A step as it was planned and as it was measured", trace_section(run)});
+  else if (!run.timelines.empty())
+    sections.push_back({"A step of each rank", timeline_section(run)});
   if (!run.usage.empty()) add_usage_sections(run, sections);
   const std::string title =
       run.plan ? run.plan->job.name : std::filesystem::path(run.folder).lexically_normal().string();

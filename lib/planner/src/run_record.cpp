@@ -6,10 +6,12 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
+#include "smp/plan/run_files.h"
 #include "smp/plan/text_file.h"
 
 namespace smp {
@@ -95,6 +97,30 @@ std::vector<StepTimeline> timelines_in(const std::string& folder, int64_t ranks,
   return timelines;
 }
 
+// The last traced step, of all of the plan's ranks; else a note, and nothing.
+std::vector<ReadSlice> trace_in(const std::string& path, int64_t ranks,
+                                std::vector<std::string>& notes) {
+  if (!fs::exists(path)) return {};
+  try {
+    std::vector<ReadSlice> slices = parse_trace(path, read_text_file(path, "trace of a run"));
+    std::set<int64_t> found;
+    int64_t last = 0;
+    for (const ReadSlice& slice : slices) {
+      found.insert(slice.pid);
+      last = std::max(last, slice.step);
+    }
+    if (found.empty() || *found.begin() != 0 || *found.rbegin() + 1 != ranks ||
+        static_cast<int64_t>(found.size()) != ranks)
+      throw ConfigError(fmt::format("{}: it is of {} rank{}, and the plan has {}", path,
+                                    found.size(), found.size() == 1 ? "" : "s", ranks));
+    std::erase_if(slices, [last](const ReadSlice& slice) { return slice.step != last; });
+    return slices;
+  } catch (const ConfigError& damage) {
+    notes.push_back(fmt::format("left out: {}", damage.what()));
+    return {};
+  }
+}
+
 // A sample that was cut when its writer ended, or the disk was full, is one of many.
 void read_usage(const std::string& path, RunRecord& run) {
   int64_t damaged = 0;
@@ -124,6 +150,7 @@ RunRecord read_run_record(const std::string& folder) {
     if (fs::exists(in("report.json"))) run.report = load_run_report(in("report.json"));
     for_each_line(in("metrics.jsonl"), "metrics of a run",
                   [&](std::string_view line) { run.steps.push_back(step_of(line)); });
+    run.trace = trace_in(in(kTraceFile), run.plan->degrees.world(), run.notes);
     run.timelines = timelines_in(in("timeline"), run.plan->degrees.world(), run.notes);
   }
   read_usage(in("usage.jsonl"), run);

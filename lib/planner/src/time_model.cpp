@@ -137,6 +137,12 @@ PipelineCosts pipeline_costs(const Plan& plan) {
   return costs;
 }
 
+std::vector<StepMessages> messages_after_passes(const Plan& plan) {
+  std::vector<StepMessages> after;
+  for (const StageTime& stage : stage_times(plan, Pricing(plan))) after.push_back(stage.after);
+  return after;
+}
+
 TimeModel::TimeModel(const Plan& plan) : pipeline_(condensed_schedule(schedule_shape(plan))) {}
 
 TimePrediction predict_time(const Plan& plan) { return TimeModel(plan).predict(plan); }

@@ -13,6 +13,7 @@
 #include "microbatch.h"
 #include "pipeline_messages.h"
 #include "smp/plan/check.h"
+#include "smp/plan/step_trace.h"
 #include "step_update.h"
 
 namespace smp {
@@ -67,6 +68,7 @@ struct Engine::Impl {
 
   void execute_all(const std::vector<Action>& actions);
   void execute(const Action& action);
+  void carry_out(const Action& action);
   void enter(const char* phase, const Action& action);
   // Whether a bucket's reduction is that of the step's first microbatch, or of all at once; of the
   // last.
@@ -95,6 +97,14 @@ void Engine::Impl::enter(const char* phase, const Action& action) {
 }
 
 void Engine::Impl::execute(const Action& action) {
+  StepTracer* const tracer = model.groups->tracer();
+  if (tracer == nullptr || !tracer->is_on()) return carry_out(action);
+  const size_t slice = tracer->begin_action(action);
+  carry_out(action);
+  tracer->end_action(slice, ledger.live_bytes());
+}
+
+void Engine::Impl::carry_out(const Action& action) {
   switch (action.kind) {
     case ActionKind::kReceive: enter("receive", action); return messages.start_receive(action);
     case ActionKind::kReceiveWait: enter("receive", action); return messages.finish_receive(action);

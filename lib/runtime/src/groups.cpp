@@ -20,7 +20,8 @@ RankGroups::RankGroups(const Plan& plan, Communicator& world, Communicator* amon
   world_ = way(Axis::kWorld);
   for (const RankGroup& group : rank_groups(plan, world.rank())) {
     if (group.axis == Axis::kWorld) continue;
-    groups_[group.axis] = way(group.axis)->split({group.ranks.begin(), group.ranks.end()});
+    groups_[group.axis] =
+        way(group.axis)->split_along(group.axis, {group.ranks.begin(), group.ranks.end()});
   }
 }
 

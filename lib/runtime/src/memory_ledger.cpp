@@ -256,6 +256,11 @@ MemoryUse MemoryLedger::live() const {
   return use;
 }
 
+int64_t MemoryLedger::live_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->live.bytes;
+}
+
 MemoryUse MemoryLedger::peak() const {
   const std::lock_guard lock(state_->mutex);
   return state_->peak;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "smp/plan/progress_page.h"
+#include "smp/plan/step_trace.h"
 
 namespace smp {
 namespace {
@@ -27,14 +28,23 @@ bool is_collective(CollectiveOp op) {
   return op != CollectiveOp::kSend && op != CollectiveOp::kRecv;
 }
 
-// While it lives the rank waits.
+// The call's slice in the timeline; a slice that is none is not ended.
+void end_slice(const WaitClock& clock, size_t slice) {
+  if (slice != StepTracer::kNone) clock.tracer->end(slice);
+}
+
+// While it lives the rank waits, for the call of that slice.
 class Waiting {
  public:
-  Waiting(WaitClock& clock, bool is_exposed)
-      : clock_(clock), waited_(&clock.waited), exposed_(is_exposed ? &clock.exposed : nullptr) {
+  Waiting(WaitClock& clock, bool is_exposed, size_t call = StepTracer::kNone)
+      : clock_(clock),
+        slice_(clock.tracer != nullptr ? clock.tracer->begin_wait(call) : StepTracer::kNone),
+        waited_(&clock.waited),
+        exposed_(is_exposed ? &clock.exposed : nullptr) {
     if (clock_.post != nullptr) clock_.post->wait(true);
   }
   ~Waiting() {
+    end_slice(clock_, slice_);
     if (clock_.post != nullptr) clock_.post->wait(false);
   }
   Waiting(const Waiting&) = delete;
@@ -42,6 +52,7 @@ class Waiting {
 
  private:
   WaitClock& clock_;
+  const size_t slice_;
   const Counting waited_, exposed_;
 };
 
@@ -52,53 +63,86 @@ void post_call(const WaitClock& clock, std::string_view label) {
 
 class TimedWork final : public Work {
  public:
-  TimedWork(WorkPtr inner, WaitClock& clock, bool is_exposed)
-      : inner_(std::move(inner)), clock_(clock), is_exposed_(is_exposed) {}
+  TimedWork(WorkPtr inner, WaitClock& clock, bool is_exposed, size_t slice)
+      : inner_(std::move(inner)), clock_(clock), slice_(slice), is_exposed_(is_exposed) {}
 
-  bool done() override { return inner_->done(); }
+  bool done() override {
+    const bool is_done = inner_->done();
+    if (is_done) end_slice(clock_, slice_);
+    return is_done;
+  }
   void wait() override {
-    const Waiting waiting(clock_, is_exposed_);
-    inner_->wait();
+    {
+      const Waiting waiting(clock_, is_exposed_, slice_);
+      inner_->wait();
+    }
+    end_slice(clock_, slice_);
   }
 
  private:
   WorkPtr inner_;
   WaitClock& clock_;
+  const size_t slice_;
   const bool is_exposed_;
 };
 
 class TimedPeerWindow final : public PeerWindow {
  public:
-  TimedPeerWindow(std::unique_ptr<PeerWindow> inner, WaitClock& clock)
-      : inner_(std::move(inner)), clock_(clock) {}
+  TimedPeerWindow(std::unique_ptr<PeerWindow> inner, WaitClock& clock, Axis axis, int members,
+                  DType dtype)
+      : inner_(std::move(inner)), clock_(clock), axis_(axis), members_(members), dtype_(dtype) {}
 
   void show() override { inner_->show(); }
   WorkPtr gather(int64_t begin, int64_t stride, int64_t count, int64_t shown, void* out,
                  std::string_view label) override {
     post_call(clock_, label);
+    size_t slice = StepTracer::kNone;
+    if (clock_.tracer != nullptr)
+      slice = clock_.tracer->begin_call(CollectiveOp::kAllGather, axis_, label,
+                                        count * bytes_of(dtype_), members_, -1);
     const Counting exposed(&clock_.exposed);
     return std::make_shared<TimedWork>(inner_->gather(begin, stride, count, shown, out, label),
-                                       clock_, true);
+                                       clock_, true, slice);
   }
 
  private:
   std::unique_ptr<PeerWindow> inner_;
   WaitClock& clock_;
+  const Axis axis_;
+  const int members_;
+  const DType dtype_;
 };
+
+bool has_peer(CollectiveOp op) {
+  switch (op) {
+    case CollectiveOp::kSend:
+    case CollectiveOp::kRecv:
+    case CollectiveOp::kBroadcast:
+    case CollectiveOp::kReduce:
+    case CollectiveOp::kGather:
+    case CollectiveOp::kScatter: return true;
+    default: return false;
+  }
+}
 
 }  // namespace
 
-TimedCommunicator::TimedCommunicator(std::unique_ptr<Communicator> inner, WaitClock& clock)
-    : WrappedCommunicator(std::move(inner)), clock_(clock) {}
+TimedCommunicator::TimedCommunicator(std::unique_ptr<Communicator> inner, WaitClock& clock,
+                                     Axis axis)
+    : WrappedCommunicator(std::move(inner)), clock_(clock), axis_(axis) {}
 
-TimedCommunicator::TimedCommunicator(Communicator& inner, WaitClock& clock)
-    : WrappedCommunicator(inner), clock_(clock) {}
+TimedCommunicator::TimedCommunicator(Communicator& inner, WaitClock& clock, Axis axis)
+    : WrappedCommunicator(inner), clock_(clock), axis_(axis) {}
 
 WorkPtr TimedCommunicator::pass(const Call& call) {
   post_call(clock_, call.label);
+  size_t slice = StepTracer::kNone;
+  if (clock_.tracer != nullptr)
+    slice = clock_.tracer->begin_call(call.op, axis_, call.label, call.count * bytes_of(call.dtype),
+                                      size(), has_peer(call.op) ? global_rank(call.peer) : -1);
   const bool is_exposed = is_collective(call.op);
   const Counting exposed(is_exposed ? &clock_.exposed : nullptr);
-  return std::make_shared<TimedWork>(WrappedCommunicator::pass(call), clock_, is_exposed);
+  return std::make_shared<TimedWork>(WrappedCommunicator::pass(call), clock_, is_exposed, slice);
 }
 
 std::unique_ptr<PeerWindow> TimedCommunicator::open_window(const void* memory, int64_t count,
@@ -110,11 +154,16 @@ std::unique_ptr<PeerWindow> TimedCommunicator::open_window(const void* memory, i
     window = inner().open_window(memory, count, dtype, label);
   }
   if (window == nullptr) return nullptr;
-  return std::make_unique<TimedPeerWindow>(std::move(window), clock_);
+  return std::make_unique<TimedPeerWindow>(std::move(window), clock_, axis_, size(), dtype);
 }
 
 std::unique_ptr<Communicator> TimedCommunicator::split(const std::vector<int>& members) {
-  return std::make_unique<TimedCommunicator>(inner().split(members), clock_);
+  return split_along(axis_, members);
+}
+
+std::unique_ptr<Communicator> TimedCommunicator::split_along(Axis axis,
+                                                             const std::vector<int>& members) {
+  return std::make_unique<TimedCommunicator>(inner().split(members), clock_, axis);
 }
 
 }  // namespace smp

@@ -38,6 +38,7 @@
 #include "smp/runtime/learning_rate.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
+#include "step_tracing.h"
 
 namespace smp {
 namespace {
@@ -200,7 +201,7 @@ RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
 // All steps of one rank; the model is whole when this returns.
 void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& data,
                ParallelModel& model, Checkpoints& checkpoints, MemoryLedger& ledger,
-               RunResult& result) {
+               StepTracing& tracing, RunResult& result) {
   const TrainingSpec& training = plan.job.training;
   const int64_t steps = steps_of(plan, options);
   const int64_t tokens_per_step = training.global_batch.value() * training.sequence_length;
@@ -220,6 +221,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
   if (rank == 0 && options.on_ready) options.on_ready();
   checkpoints.begin();
   Voice voice(options, rank, steps);
+  tracing.start(result.first_step + 1, model.actions);
   std::optional<CacheFlushes> flushes;
   if (model.gpu) flushes.emplace(plan, *model.gpu, rank, options.progress);
   model.groups->world().barrier("setup.start")->wait();
@@ -227,6 +229,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
   double measured_s = 0, waited_before_s = model.groups->waited_s();
   for (int64_t step = result.first_step; step < steps; ++step) {
     ledger.set_phase({"start", step + 1});
+    tracing.begin_step(step + 1);
     maybe_fail(options.fault, rank, step + 1);
     const Clock::time_point start = Clock::now();
     const double exposed_before_s = model.groups->exposed_s();
@@ -243,6 +246,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
       result.run.skipped_steps = metrics.skipped_steps;
     }
     metrics.step_s = seconds_since(start);
+    tracing.end_step(step + 1);
     metrics.exposed_s = model.groups->exposed_s() - exposed_before_s;
     metrics.tokens_per_s = static_cast<double>(tokens_per_step) / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;
@@ -273,6 +277,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
     }
   }
   engine.settle();
+  tracing.finish();
   checkpoints.finish();
   result.mine.rank = rank;
   result.mine.peak = ledger.peak();
@@ -373,6 +378,7 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   }
   Communicator& by_host = staged ? static_cast<Communicator&>(*staged) : world;
 
+  StepTracing tracing(plan, world, options.run_dir, options.progress);  // outlives the calls
   // These outlive the handler below: peers hear why before the groups close.
   ParallelModel model;
   std::optional<LedgerScope> on_host;
@@ -383,20 +389,23 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
     model = apply_parallelism(plan, by_host, ledger, gpu, options.ranks_of_host,
                               talking ? &*talking : nullptr);
     if (options.progress_post != nullptr) model.groups->post_progress(*options.progress_post);
+    if (!plan.job.training.trace.steps.empty()) model.groups->trace(tracing.tracer());
     if (gpu) on_host.emplace(*model.host);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
     checkpoints = std::make_unique<Checkpoints>(plan, options, model, *data);
     RunResult result;
-    run_steps(plan, options, *data, model, *checkpoints, ledger, result);
+    run_steps(plan, options, *data, model, *checkpoints, ledger, tracing, result);
     result.ranks = gather_rank_facts(result.mine, world);
     save(plan, options, model, ledger, result);
     return result;
   } catch (const c10::OutOfMemoryError& error) {
     const OutOfMemory refused = gpu_out_of_memory(ledger, error.what_without_backtrace());
     tell_peers(refused, ledger, world, options);
+    tracing.abandon();
     throw refused;
   } catch (const std::exception& error) {
     tell_peers(error, ledger, world, options);
+    tracing.abandon();
     throw;
   }
 }

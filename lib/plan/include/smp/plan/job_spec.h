@@ -233,6 +233,11 @@ struct EvaluationSpec {
   std::vector<EvaluationSet> sets = {};  // instead of a part of the data that are trained on
 };
 
+// Which steps leave a timeline of every action, collective and wait; see docs/watching.md.
+struct TraceSpec {
+  std::vector<int64_t> steps;  // the first and the last, from 1; empty = none
+};
+
 // Images in a text file: a line each, channels x height x width numbers and the label. 0 = as the
 // model's input.
 struct ImageFileSpec {
@@ -263,6 +268,7 @@ struct TrainingSpec {
   OptimizerSpec optimizer;
   LossScaleSpec loss_scale;  // fp16
   EvaluationSpec evaluation;
+  TraceSpec trace;
   int64_t steps = 0;
   uint64_t seed = 1234;
   // A file, a folder, a glob, or a prefix of files: text or tokens; "python-stdlib" = the source of

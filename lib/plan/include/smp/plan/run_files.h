@@ -12,6 +12,9 @@ namespace smp {
 inline constexpr const char* kPlanFile = "plan.yaml";
 // The plan of a start whose ranks have not agreed to go on yet; rank 0 renames it to kPlanFile.
 inline constexpr const char* kPlanToStart = "plan.yaml.new";
+// Timelines of the steps of training.trace: of all ranks, or where the run failed of each rank.
+inline constexpr const char* kTraceFile = "trace.json";
+inline constexpr const char* kTraceFolder = "trace";
 inline constexpr const char* kCheckpointsFolder = "checkpoints";
 inline constexpr const char* kManifestFile = "manifest.json";  // makes a folder a whole checkpoint
 // In checkpoints/, the name of the one to go on from.

@@ -8,6 +8,7 @@
 #include "smp/plan/host_usage.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/step_timeline.h"
+#include "smp/plan/trace_file.h"
 #include "smp/planner/run_report.h"
 
 namespace smp {
@@ -31,12 +32,13 @@ struct RunRecord {
   std::vector<MeasuredStep> steps;
   std::vector<HostUsage> usage;         // in the order of the file
   std::vector<StepTimeline> timelines;  // by rank; of one step
+  std::vector<ReadSlice> trace;         // of the last step of trace.json; pid is the rank
   std::vector<std::string> notes;       // what is missing, in words
 };
 
 // Throws ConfigError: no such folder, nothing of a run in it, or a file that is damaged, with its
-// line; a damaged timeline or sample is a note. The last line of a file that is still being written
-// may lack its end, and is left out.
+// line; a damaged timeline, trace or sample is a note. The last line of a file that is still being
+// written may lack its end, and is left out.
 RunRecord read_run_record(const std::string& folder);
 
 // For a terminal.

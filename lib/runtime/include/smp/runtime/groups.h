@@ -39,6 +39,9 @@ class RankGroups {
   double exposed_s() const { return clock_.exposed_seconds(); }
   // From now on the rank's calls and waits are posted.
   void post_progress(ProgressPost& post) { clock_.post = &post; }
+  // The same for the timeline of the steps that it is told to record; it must outlive all calls.
+  void trace(StepTracer& tracer) { clock_.tracer = &tracer; }
+  StepTracer* tracer() { return clock_.tracer; }  // null: there is none
 
   // Ends every waiting call of every group, here and at all ranks: the world's failure is that of
   // all groups split from it, and the first one stands, so that everybody blames the same rank.

@@ -84,7 +84,8 @@ class MemoryLedger {
   void post_phases(ProgressPost& post) { post_ = &post; }
 
   MemoryUse live() const;
-  MemoryUse peak() const;  // the first moment at which most bytes were live
+  int64_t live_bytes() const;  // of live() the sum alone
+  MemoryUse peak() const;      // the first moment at which most bytes were live
   std::vector<MemoryItem> largest(size_t count = kItemsNamed) const;  // live ones, largest first
   void reset_peak();  // from now on; the live bytes are the new peak
 
