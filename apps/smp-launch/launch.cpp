@@ -86,7 +86,7 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
 
 // It is written again and again beside the loop that watches the ranks.
 void check_metrics_file(const std::string& path) {
-  refuse_input(path);
+  refuse_output(path, FileKind::kMetrics);
   std::error_code none;
   const auto status = std::filesystem::status(path, none);
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
@@ -161,7 +161,10 @@ int launch(PreparedJob prepared) {
       isatty(STDIN_FILENO) == 1;
   files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
   check_metrics_file(prepared.request.watch.metrics_file);
-  if (!prepared.request.report_json.empty()) write_text_file(prepared.request.report_json, "");
+  if (const std::string& report = prepared.request.report_json; !report.empty()) {
+    refuse_output(report, FileKind::kJson);
+    write_text_file(report, "", report);
+  }
   std::optional<RunFolder> folder;
   if (prepared.plan || !prepared.run_dir.empty()) folder = folder_for(prepared);
   if (prepared.plan) {
