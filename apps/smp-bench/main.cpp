@@ -12,6 +12,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/printable.h"
+#include "smp/plan/standard_streams.h"
 #include "smp/plan/suggest.h"
 
 namespace {
@@ -84,8 +85,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool is_heard = smp::fill_standard_streams();
   const int code = run(argc, argv);
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (is_heard && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   fmt::print(stderr, "smp-bench: standard output could not be written in full\n");
   return static_cast<int>(ExitCode::kFailure);
 }

@@ -333,4 +333,13 @@ TEST_CASE("output that nobody could write is a failure") {
   const ProgramEnd end = run_program({"/bin/sh", "-c", SMP_LAUNCH " --help >/dev/full"});
   CHECK(end.code == 1);
   CHECK(end.err == "smp-launch: cannot write to standard output: No space left on device\n");
+  for (const char* arguments : {"--help", "--version", "report --help", "doctor"}) {
+    CAPTURE(arguments);
+    const ProgramEnd closed =
+        run_program({"/bin/sh", "-c", std::string(SMP_LAUNCH) + " " + arguments + " >&-"});
+    CHECK(closed.code == 1);
+    CHECK(closed.err == "smp-launch: cannot write to standard output: Bad file descriptor\n");
+  }
+  // Ranks do not need it.
+  CHECK(run_program({"/bin/sh", "-c", SMP_LAUNCH " -n 1 -- true >&-"}).code == 0);
 }
