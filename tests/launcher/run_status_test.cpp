@@ -78,7 +78,7 @@ TEST_CASE("a run's status goes through its file, and is told in words") {
   CHECK(
       status_text(status, Watcher::kGone, now)
           .starts_with("job 0123abcd: its smp-launch (process 77 on node1) is gone; last heard of "
-                       "10.0 s ago\n"));
+                       "10.0 s ago\n  ranks     8 of 8 were running\n"));
   CHECK(status_text(status, Watcher::kSilent, now)
             .starts_with("job 0123abcd: running when last heard of, 10.0 s ago: its smp-launch "
                          "(process 77 on node1) is stopped or gone, or cannot write here\n"));

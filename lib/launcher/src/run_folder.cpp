@@ -38,6 +38,17 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, error));
 }
 
+bool is_dangling(const fs::path& path) {
+  std::error_code error;
+  return is_there(path) && !fs::exists(path, error);
+}
+
+std::string dangling(const fs::path& link) {
+  std::error_code error;
+  return fmt::format("'{}' is a link to '{}', which is not there", link.string(),
+                     fs::read_symlink(link, error).string());
+}
+
 bool is_silent(const fs::path& logs) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(logs, error))
@@ -84,8 +95,11 @@ std::string why_not_new(const std::string& path) {
     return "";
   }
   // The nearest parent that exists has to take a new folder.
-  fs::path parent = fs::absolute(path, error).lexically_normal().parent_path();
-  while (!fs::exists(parent, error) && parent.has_relative_path()) parent = parent.parent_path();
+  fs::path parent = fs::absolute(path, error).lexically_normal();
+  while (!fs::exists(parent, error) && parent.has_relative_path()) {
+    if (is_dangling(parent)) return cannot_create(path, dangling(parent));
+    parent = parent.parent_path();
+  }
   if (!fs::is_directory(parent, error))
     return cannot_create(path, fmt::format("'{}' is a file", parent.string()));
   if (access(parent.c_str(), W_OK | X_OK) != 0) return cannot_create(path, strerror(errno));
@@ -235,7 +249,19 @@ void RunFolder::lay_plan(const std::string& from) const {
     throw ConfigError(fmt::format("cannot copy '{}' to '{}': {}", from, to, error.message()));
 }
 
+void RunFolder::check_place() const {
+  if (!hold_) return;
+  const std::string now = hold_->lock->folder_now();
+  if (now == path_) return;
+  throw ConfigError(
+      now.empty() ? fmt::format("run folder '{}' was removed while it was in use", path_)
+                  : fmt::format("run folder '{}' was moved to '{}' while it was in use: name it "
+                                "with --run-dir, and --resume to go on from its checkpoint",
+                                path_, now));
+}
+
 void RunFolder::begin_start() const {
+  check_place();
   std::error_code error;
   for (const char* name : {"errors", "timeline"}) fs::remove_all(fs::path(path_) / name, error);
   for (const char* name : {kLogs, "errors"}) {
@@ -245,6 +271,7 @@ void RunFolder::begin_start() const {
 }
 
 std::string RunFolder::checkpoint() const {
+  check_place();
   return checkpoint_to_go_on_from(path_ + "/" + kCheckpointsFolder).value_or("");
 }
 
