@@ -19,16 +19,11 @@ bool begins_as(std::string_view text, std::string_view word) {
 
 std::string_view name_of(FileKind kind) {
   switch (kind) {
-    case FileKind::kPlan:
-      return "a plan";
-    case FileKind::kPage:
-      return "a page (HTML)";
-    case FileKind::kJson:
-      return "JSON";
-    case FileKind::kMetrics:
-      return "metrics for Prometheus";
-    case FileKind::kOther:
-      break;
+    case FileKind::kPlan: return "a plan";
+    case FileKind::kPage: return "a page (HTML)";
+    case FileKind::kJson: return "JSON";
+    case FileKind::kMetrics: return "metrics for Prometheus";
+    case FileKind::kOther: break;
   }
   return "another text";
 }
