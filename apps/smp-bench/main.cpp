@@ -12,6 +12,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/printable.h"
+#include "smp/plan/process_limits.h"
 #include "smp/plan/standard_streams.h"
 #include "smp/plan/suggest.h"
 
@@ -61,6 +62,7 @@ int run(int argc, char** argv) {
   CLI::App* completion = app.add_subcommand("completion", "a completion script for a shell");
   completion->add_option("shell", shell, "bash, zsh or fish")->required();
   try {
+    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = 0});
     app.parse(argc, argv);
     if (!shell.empty()) {
       fmt::print("{}", smp::completion_script(app, "smp-bench", shell));

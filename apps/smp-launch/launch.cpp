@@ -33,7 +33,16 @@ namespace {
 constexpr const char* kWorker = "smp-worker";
 constexpr size_t kMostGuests = 1024;  // each has a connection to the host that leads
 
-std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+std::filesystem::path own_program() {
+  std::error_code error;
+  std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error)
+    throw std::runtime_error(
+        fmt::format("/proc/self/exe: {}: smp-launch finds itself and the processes of its ranks in "
+                    "/proc: mount it, as in mount -t proc proc /proc",
+                    error.message()));
+  return program;
+}
 
 // Locked, and as the checks found it.
 RunFolder folder_for(const PreparedJob& job) {

@@ -24,9 +24,13 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/printable.h"
+#include "smp/plan/process_limits.h"
 #include "smp/plan/standard_streams.h"
 
 namespace {
+
+// Of a job of one rank, with a run's folder; of more ranks its error says so.
+constexpr int64_t kLeastOpenFiles = 32;
 
 // What this command answers on standard output.
 struct Answers {
@@ -58,6 +62,7 @@ int main(int argc, char** argv) {
   smp::hold_signals({SIGUSR1, SIGUSR2});  // they are for ranks
   const Answers answers{smp::fill_standard_streams()};
   try {
+    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = kLeastOpenFiles});
     if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::run_agent();
     if (argc == 2 && std::string_view(argv[1]) == "--probe") return smp::run_probe();
     if (argc == 6 && std::string_view(argv[1]) == "--agent" &&

@@ -9,6 +9,7 @@
 #include "screen.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/process_limits.h"
 #include "smp/plan/standard_streams.h"
 
 namespace {
@@ -21,6 +22,7 @@ int run(int argc, char** argv) {
     return static_cast<int>(code);
   };
   try {
+    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = 0});
     return static_cast<int>(smp::parse_command_line(argc, argv)());
   } catch (const smp::Information& information) {
     std::fputs(information.text.c_str(), stdout);

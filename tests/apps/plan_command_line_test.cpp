@@ -199,6 +199,17 @@ TEST_CASE("a file does not become the standard output that was closed") {
   CHECK(run_program({SMP_PLAN, "check", file}).code == 0);
 }
 
+TEST_CASE("a stack that is too small is an error, not a segmentation fault") {
+  const ProgramEnd end = run_program(
+      {"/bin/sh", "-c", "ulimit -s 64; " + std::string(SMP_PLAN) + " --version; exit $?"});
+  CHECK(end.code == 1);
+  CHECK(end.err ==
+        "smp-plan: the limit of the stack is 64 KiB (ulimit -s), and 512 KiB are needed at least: "
+        "raise it, as in ulimit -s 8192\n");
+  CHECK(run_program({"/bin/sh", "-c", "ulimit -s 512; exec " + std::string(SMP_PLAN) + " " + kJob})
+            .code == 0);
+}
+
 TEST_CASE("an edited plan is no plan") {
   ScratchFolder folder;
   CHECK(plan({kJob, "-o", folder / "plan.yaml"}).code == 0);

@@ -38,25 +38,27 @@ void check_world(const std::vector<Imported>& files) {
   if (!hosts || !processes || !pipeline || !tensor || !context || !shard) return;
   if (hosts->origin.empty() || processes->origin.empty()) return;
   const int64_t world = product_of({hosts->value, processes->value});
-  const std::string ranks = fmt::format("the world size {} (cluster.hosts {} x "
-                                        "cluster.processes_per_host {})",
-                                        world, hosts->value, processes->value);
+  const std::string ranks = fmt::format(
+      "the world size {} (cluster.hosts {} x "
+      "cluster.processes_per_host {})",
+      world, hosts->value, processes->value);
   const int64_t model = product_of({pipeline->value, tensor->value, context->value});
   if (world % model != 0) {
     const GivenDegree& first = pipeline->value > 1 ? *pipeline
                                : tensor->value > 1 ? *tensor
                                                    : *context;
-    throw ConfigError(fmt::format("{}: pipeline x tensor x context degree = {} x {} x {} = {} does "
-                                  "not divide {}",
-                                  first.file, pipeline->value, tensor->value, context->value, model,
-                                  ranks));
+    throw ConfigError(
+        fmt::format("{}: pipeline x tensor x context degree = {} x {} x {} = {} does "
+                    "not divide {}",
+                    first.file, pipeline->value, tensor->value, context->value, model, ranks));
   }
   // The shard axis may lie across the context axis.
   const int64_t data = world / product_of({pipeline->value, tensor->value});
   if (data % shard->value != 0) {
-    throw ConfigError(fmt::format("{}: {} says a shard degree of {}, which does not divide the {} "
-                                  "data-parallel ranks of {}",
-                                  shard->file, shard->origin, shard->value, data, ranks));
+    throw ConfigError(
+        fmt::format("{}: {} says a shard degree of {}, which does not divide the {} "
+                    "data-parallel ranks of {}",
+                    shard->file, shard->origin, shard->value, data, ranks));
   }
 }
 
