@@ -249,19 +249,17 @@ void RunFolder::lay_plan(const std::string& from) const {
     throw ConfigError(fmt::format("cannot copy '{}' to '{}': {}", from, to, error.message()));
 }
 
-void RunFolder::check_place() const {
-  if (!hold_) return;
+std::string RunFolder::why_lost() const {
+  if (!hold_) return "";
   const std::string now = hold_->lock->folder_now();
-  if (now == path_) return;
-  throw ConfigError(
-      now.empty() ? fmt::format("run folder '{}' was removed while it was in use", path_)
-                  : fmt::format("run folder '{}' was moved to '{}' while it was in use: name it "
-                                "with --run-dir, and --resume to go on from its checkpoint",
-                                path_, now));
+  if (now == path_) return "";
+  return now.empty()
+             ? fmt::format("run folder '{}' was removed while it was in use", path_)
+             : fmt::format("run folder '{}' was moved to '{}' while it was in use", path_, now);
 }
 
 void RunFolder::begin_start() const {
-  check_place();
+  if (const std::string why = why_lost(); !why.empty()) throw ConfigError(why);
   std::error_code error;
   for (const char* name : {"errors", "timeline"}) fs::remove_all(fs::path(path_) / name, error);
   for (const char* name : {kLogs, "errors"}) {
@@ -271,8 +269,12 @@ void RunFolder::begin_start() const {
 }
 
 std::string RunFolder::checkpoint() const {
-  check_place();
-  return checkpoint_to_go_on_from(path_ + "/" + kCheckpointsFolder).value_or("");
+  // Ranks make the folder anew when they save: what they saved there is the newest.
+  const auto name = checkpoint_to_go_on_from(path_ + "/" + kCheckpointsFolder);
+  if (name && !name->empty()) return *name;
+  if (const std::string why = why_lost(); !why.empty())
+    throw ConfigError(why + ": its checkpoints, if any, went with it");
+  return "";
 }
 
 std::string RunFolder::note() const { return hold_ ? hold_->lock->note() : ""; }

@@ -63,7 +63,8 @@ class RunFolder {
   struct Hold;
 
   void hold(std::vector<std::string> made);
-  void check_place() const;
+  // Where it went that was moved or removed under this process; empty: it is in its place.
+  std::string why_lost() const;
 
   std::string path_;  // absolute
   std::shared_ptr<Hold> hold_;
