@@ -4,7 +4,7 @@
 #include <ctime>
 
 #include "group_check.h"
-#include "pass_order.h"
+#include "smp/plan/pass_order.h"
 #include "plan/plan_samples.h"
 #include "plan/schedule_samples.h"
 #include "smp/plan/errors.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "offload_actions.h"
-#include "pass_order.h"
+#include "smp/plan/pass_order.h"
 #include "receive_plan.h"
 #include "shard_actions.h"
 #include "smp/plan/check.h"

@@ -12,6 +12,7 @@
 #include "smp/planner/predict.h"
 #include "smp/planner/time_model.h"
 #include "stage_seconds.h"
+#include "step_simulation.h"
 
 namespace smp {
 namespace {
@@ -211,7 +212,7 @@ double simulated_step_s(const SettledJob& settled, const LayoutChoice& choice) {
   if (shape.stages > 1) {
     if (auto given = given_partition(settled.job, shape); !given.empty()) partition = given;
   }
-  const TimeModel model(plan);
+  const StepSimulation model(plan);
   int64_t least_ns = model.predict(plan).step_ns;
   if (shape.stages > 1 && may_deal(settled)) {
     const PartitionWeights weights = seconds_of_chunks(settled.job, choice);

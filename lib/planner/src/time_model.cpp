@@ -19,6 +19,7 @@
 #include "smp/planner/layer_seconds.h"
 #include "stage_seconds.h"
 #include "step_messages.h"
+#include "step_simulation.h"
 
 namespace smp {
 namespace {
@@ -137,15 +138,15 @@ PipelineCosts pipeline_costs(const Plan& plan) {
   return costs;
 }
 
-TimeModel::TimeModel(const Plan& plan) : pipeline_(condensed_schedule(schedule_shape(plan))) {}
+StepSimulation::StepSimulation(const Plan& plan) : passes_(pipeline_passes(schedule_shape(plan))) {}
 
-TimePrediction predict_time(const Plan& plan) { return TimeModel(plan).predict(plan); }
+TimePrediction predict_time(const Plan& plan) { return StepSimulation(plan).predict(plan); }
 
-TimePrediction TimeModel::predict(const Plan& plan) const {
+TimePrediction StepSimulation::predict(const Plan& plan) const {
   const std::vector<StageTime> stages = stage_times(plan, Pricing(plan));
   PipelineCosts costs;
   for (const StageTime& stage : stages) costs.push_back(stage.chunks);
-  const PipelineTime pipeline = simulate_pipeline(costs, pipeline_);
+  const PipelineTime pipeline = simulate_pipeline(costs, passes_);
 
   // What follows the last backward is over when its slowest stage is done.
   double messages = 0;
