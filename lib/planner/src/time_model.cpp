@@ -13,8 +13,8 @@
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layers.h"
-#include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/stage_layers.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/layer_seconds.h"
 #include "stage_seconds.h"
@@ -51,11 +51,11 @@ struct Pricing {
   LayerSeconds layers;
 };
 
-StageContent content_of(const Plan& plan, const Pricing& pricing, const RankLayout& layout,
+StageContent content_of(const Plan& plan, const Pricing& pricing, const StageLayers& held,
                         int64_t stage) {
   StageContent content = stage_content(plan.job, pricing.choice, pricing.bytes, stage);
   double blocks = 0, cross = 0;
-  for (const LayerSpec& layer : layout.layers) {
+  for (const LayerSpec& layer : held.layers) {
     if (is_transformer_block(layer.kind) && layer.kind != LayerKind::kMtpBlock) blocks += 1;
     if (layer.kind == LayerKind::kCrossBlock) cross += 1;
   }
@@ -69,12 +69,12 @@ StageContent content_of(const Plan& plan, const Pricing& pricing, const RankLayo
 }
 
 // A stage's seconds by chunk, in proportion to what the chunk's layers take.
-std::vector<ChunkCost> chunk_costs(const Plan& plan, const RankLayout& layout,
+std::vector<ChunkCost> chunk_costs(const Plan& plan, const StageLayers& held,
                                    const Pricing& pricing, const StageSeconds& stage) {
   std::vector<double> shares;
   double sum = 0;
-  auto layer = layout.layers.begin();
-  for (const int64_t count : layout.chunk_layers) {
+  auto layer = held.layers.begin();
+  for (const int64_t count : held.chunk_layers) {
     double& share = shares.emplace_back();
     for (int64_t i = 0; i < count; ++i, ++layer) share += seconds_of(pricing.layers, layer->kind);
     sum += share;
@@ -104,19 +104,19 @@ struct StageTime {
 using StageClass = std::tuple<std::vector<int64_t>, bool, bool>;
 
 std::vector<StageTime> stage_times(const Plan& plan, const Pricing& pricing) {
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   std::vector<StageTime> stages;
   std::map<StageClass, StageTime> classes;
+  const std::vector<StageLayers> layers = layers_by_stage(plan);
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
-    const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));
-    const StageClass kind{layout.chunk_layers, stage == 0, holds_head(pricing.choice, stage)};
+    const StageLayers& held = layers[static_cast<size_t>(stage)];
+    const StageClass kind{held.chunk_layers, stage == 0, holds_head(pricing.choice, stage)};
     auto known = classes.find(kind);
     if (known == classes.end() || plan.job.model.num_experts > 0) {
-      const StageContent content = content_of(plan, pricing, layout, stage);
+      const StageContent content = content_of(plan, pricing, held, stage);
       StageTime time;
       time.seconds =
           stage_seconds(plan.job, pricing.choice, pricing.bytes, pricing.layers, stage, content);
-      time.chunks = chunk_costs(plan, layout, pricing, time.seconds);
+      time.chunks = chunk_costs(plan, held, pricing, time.seconds);
       time.after = step_messages(plan.job, pricing.choice, content.parameters, time.seconds.forward,
                                  time.seconds.backward);
       known = classes.insert_or_assign(kind, time).first;
