@@ -1,4 +1,4 @@
-#include "smp/planner/memory_estimate.h"
+#include "memory_estimator.h"
 
 #include <algorithm>
 
@@ -6,7 +6,6 @@
 #include "smp/plan/check.h"
 #include "smp/planner/habits.h"
 #include "stage_blocks.h"
-#include "stage_terms.h"
 
 namespace smp {
 namespace {
@@ -32,8 +31,7 @@ struct StagePeak {
 };
 
 StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                  const StateRules& rules, int64_t stage) {
-  const StageHolds holds = stage_holds(job.model, choice, stage);
+                  const StateRules& rules, const StageHolds& holds, int64_t stage) {
   StagePeak now(job, choice, layers, rules, holds, stage);
   now.host_bytes = now.terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
@@ -134,23 +132,46 @@ std::string_view name_of(PeakPhase phase) {
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
-  return estimate_of(peak_of(job, choice, layers, rules, stage), job, rules, stage);
+  const StageHolds holds = stage_holds(job.model, choice, stage);
+  return estimate_of(peak_of(job, choice, layers, rules, holds, stage), job, rules, stage);
 }
 
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers) {
-  const StateRules rules(job, choice);
-  const StagePeak first = peak_of(job, choice, layers, rules, 0);
-  if (choice.pipeline == 1) return estimate_of(first, job, rules, 0);
-  const StagePeak last = peak_of(job, choice, layers, rules, choice.pipeline - 1);
+  return MemoryEstimator(job).fullest(choice, layers);
+}
+
+LayoutChoice MemoryEstimator::key_of(LayoutChoice choice) {
+  choice.recompute = Recompute::kNone;
+  choice.recompute_layers = -1;
+  choice.offload_activations = choice.offload_optimizer = choice.offload_parameters = false;
+  return choice;
+}
+
+void MemoryEstimator::look_at(const LayoutChoice& choice) {
+  const LayoutChoice key = key_of(choice);
+  if (rules_ && key == key_) return;
+  key_ = key;
+  rules_.emplace(job_, choice);
+  first_ = stage_holds(job_.model, choice, 0);
+  if (choice.pipeline > 1) last_ = stage_holds(job_.model, choice, choice.pipeline - 1);
+  if (choice.pipeline > 2) second_ = stage_holds(job_.model, choice, 1);
+}
+
+MemoryEstimate MemoryEstimator::fullest(const LayoutChoice& choice, const LayerBytes& layers) {
+  look_at(choice);
+  const StagePeak first = peak_of(job_, choice, layers, *rules_, first_, 0);
+  if (choice.pipeline == 1) return estimate_of(first, job_, *rules_, 0);
+  const int64_t end = choice.pipeline - 1;
+  const StagePeak last = peak_of(job_, choice, layers, *rules_, last_, end);
   // Stages in the middle have ever fewer microbatches and never more layers than the second.
   if (choice.pipeline > 2) {
-    const StagePeak second = peak_of(job, choice, layers, rules, 1);
+    const StagePeak second = peak_of(job_, choice, layers, *rules_, second_, 1);
     if (second.reserved > first.reserved && second.reserved >= last.reserved)
-      return estimate_of(second, job, rules, 1);
+      return estimate_of(second, job_, *rules_, 1);
   }
-  return last.reserved > first.reserved ? estimate_of(last, job, rules, choice.pipeline - 1)
-                                        : estimate_of(first, job, rules, 0);
+  return last.reserved > first.reserved ? estimate_of(last, job_, *rules_, end)
+                                        : estimate_of(first, job_, *rules_, 0);
 }
 
 }  // namespace smp

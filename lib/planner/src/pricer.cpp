@@ -17,7 +17,7 @@ double tokens_of(const JobSpec& job, const LayoutChoice& choice) {
 
 }  // namespace
 
-Pricer::Pricer(const JobSpec& job) : job_(job), costs_(job) {}
+Pricer::Pricer(const JobSpec& job) : job_(job), costs_(job), memory_(job), time_(job) {}
 
 double host_bytes_needed(const JobSpec& job, const MemoryEstimate& memory) {
   return memory.host_bytes * static_cast<double>(job.cluster.processes_per_host);
@@ -61,8 +61,8 @@ double Pricer::per_token(const LayoutChoice& choice, double step_s) const {
 Candidate Pricer::price(const LayoutChoice& choice) {
   ++effort_.evaluations;
   const LayerCosts& costs = costs_.of(choice);
-  const MemoryEstimate memory = estimate_memory(job_, choice, costs.bytes);
-  const TimeEstimate time = estimate_time(job_, choice, costs.bytes, costs.seconds);
+  const MemoryEstimate memory = memory_.fullest(choice, costs.bytes);
+  const TimeEstimate time = time_.step(choice, costs.bytes, costs.seconds);
   const double least_s = time.step_s - time[TimePart::kBubble] + time.least_bubble_s;
   return {choice,
           time.step_s,
@@ -74,14 +74,14 @@ Candidate Pricer::price(const LayoutChoice& choice) {
 
 Candidate Pricer::price_memory(const LayoutChoice& choice) {
   ++effort_.bounds;
-  const MemoryEstimate memory = estimate_memory(job_, choice, costs_.of(choice).bytes);
+  const MemoryEstimate memory = memory_.fullest(choice, costs_.of(choice).bytes);
   return {choice, 0, 0, memory.peak_bytes, fit(choice, memory)};
 }
 
 double Pricer::least_step_s(const LayoutChoice& choice) {
   ++effort_.bounds;
   const LayerCosts& costs = costs_.of(choice);
-  const TimeEstimate time = estimate_time(job_, choice, costs.bytes, costs.seconds);
+  const TimeEstimate& time = time_.pipeline(choice, costs.bytes, costs.seconds).time;
   double least = time.least_bubble_s;
   for (const TimePart part : {TimePart::kMatmul, TimePart::kMemoryBound, TimePart::kLaunch,
                               TimePart::kTensor, TimePart::kContext, TimePart::kExpert}) {

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "layer_cost_table.h"
+#include "memory_estimator.h"
 #include "smp/planner/search.h"
+#include "time_estimator.h"
 
 namespace smp {
 
@@ -57,6 +59,8 @@ class Pricer {
 
   const JobSpec& job_;
   LayerCostTable costs_;
+  MemoryEstimator memory_;
+  TimeEstimator time_;
   std::vector<LayoutChoice> refused_;
   double least_ratio_ = 0;  // of those refused since raise_peaks(); 0 = none
   double raised_ = 1;       // times the closed form's peaks

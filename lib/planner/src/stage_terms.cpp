@@ -195,7 +195,12 @@ StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
 }
 
 StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage) {
-  StageHolds holds{stage_blocks(model, choice, stage), stage == 0, holds_head(choice, stage)};
+  return stage_holds(model, choice, stage, stage_blocks(model, choice, stage));
+}
+
+StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage,
+                       const StageBlocks& blocks) {
+  StageHolds holds{blocks, stage == 0, holds_head(choice, stage)};
   // What predicts further tokens stays with the head, and has experts if the last block has.
   if (holds.head && model.num_mtp_layers > 0) {
     const auto further = static_cast<double>(model.num_mtp_layers);

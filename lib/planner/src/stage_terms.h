@@ -30,6 +30,9 @@ struct StageHolds {
   bool head = false;
 };
 StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage);
+// Where its blocks are known.
+StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage,
+                       const StageBlocks& blocks);
 StageParameters parameters_of(const JobSpec& job, const LayerBytes& layers,
                               const StageHolds& holds);
 

@@ -1,4 +1,4 @@
-#include "smp/planner/time_estimate.h"
+#include "time_estimator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,11 +12,6 @@ namespace smp {
 namespace {
 
 constexpr size_t index_of(TimePart part) { return static_cast<size_t>(part); }
-
-StageSeconds seconds_of_stage(const JobSpec& job, const LayoutChoice& choice,
-                              const LayerBytes& bytes, const LayerSeconds& layers, int64_t stage) {
-  return stage_seconds(job, choice, bytes, layers, stage, stage_content(job, choice, bytes, stage));
-}
 
 PipelineShape::Work work_of(const StageSeconds& stage, const LayoutChoice& choice) {
   // Zero-bubble schedules do the weights' gradients when there is time: half of a backward.
@@ -54,23 +49,25 @@ std::string_view name_of(TimePart part) {
   return kNames[index_of(part)];
 }
 
-TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
-                           const LayerSeconds& layers) {
+PipelineEstimate estimate_pipeline(const JobSpec& job, const LayoutChoice& choice,
+                                   const LayerBytes& bytes, const LayerSeconds& layers) {
   const int64_t p = choice.pipeline;
+  struct Stage {
+    StageContent content;
+    StageSeconds seconds;
+  };
+  const auto stage_at = [&](int64_t stage) {
+    const StageContent content = stage_content(job, choice, bytes, stage);
+    return Stage{content, stage_seconds(job, choice, bytes, layers, stage, content)};
+  };
   // Stages differ at the ends; of those between, the first holds the most blocks.
-  const StageSeconds first = seconds_of_stage(job, choice, bytes, layers, 0);
-  const StageSeconds last = p > 1 ? seconds_of_stage(job, choice, bytes, layers, p - 1) : first;
-  const StageSeconds middle = p > 2 ? seconds_of_stage(job, choice, bytes, layers, 1) : first;
-  const StageSeconds* busiest = &first;
-  int64_t fullest = 0;
-  if (last.both() > busiest->both()) {
-    busiest = &last;
-    fullest = p - 1;
-  }
-  if (middle.both() > busiest->both()) {
-    busiest = &middle;
-    fullest = 1;
-  }
+  const Stage first = stage_at(0);
+  const Stage last = p > 1 ? stage_at(p - 1) : first;
+  const Stage middle = p > 2 ? stage_at(1) : first;
+  const Stage* busiest = &first;
+  if (last.seconds.both() > busiest->seconds.both()) busiest = &last;
+  if (middle.seconds.both() > busiest->seconds.both()) busiest = &middle;
+  const StageSeconds& busy = busiest->seconds;
 
   PipelineShape shape;
   shape.kind = choice.schedule;
@@ -78,10 +75,10 @@ TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const
   shape.virtual_stages = choice.virtual_stages;
   shape.microbatches = choice.microbatches;
   shape.active_microbatches = choice.active_microbatches;
-  shape.stage = work_of(middle, choice);
+  shape.stage = work_of(middle.seconds, choice);
   if (p > 1) {
-    shape.first = difference(work_of(first, choice), shape.stage);
-    shape.last = difference(work_of(last, choice), shape.stage);
+    shape.first = difference(work_of(first.seconds, choice), shape.stage);
+    shape.last = difference(work_of(last.seconds, choice), shape.stage);
     const double send = waits_for_sends(job) ? 0 : stage_send_s(job, choice);
     shape.send_activation_s = send;
     shape.send_gradient_s = send;
@@ -94,28 +91,70 @@ TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const
     const auto between =
         static_cast<double>(all - stage_layers(choice, all, 0) - stage_layers(choice, all, p - 1));
     const double missing = static_cast<double>(p - 2) - between / std::max(1.0, most);
-    pipeline -= missing * middle.both() / std::max(1, choice.virtual_stages);
+    pipeline -= missing * middle.seconds.both() / std::max(1, choice.virtual_stages);
   }
 
   const double m = choice.microbatches;
-  TimeEstimate time;
-  for (size_t i = 0; i < time.seconds.size(); ++i) time.seconds[i] = m * busiest->parts[i];
-  const double bubble = std::max(0.0, pipeline - m * busiest->both());
+  PipelineEstimate estimate;
+  TimeEstimate& time = estimate.time;
+  for (size_t i = 0; i < time.seconds.size(); ++i) time.seconds[i] = m * busy.parts[i];
+  const double bubble = std::max(0.0, pipeline - m * busy.both());
   time.seconds[index_of(TimePart::kBubble)] = bubble;
   time.bubble_share = pipeline > 0 ? bubble / pipeline : 0;
-  time.least_bubble_s =
-      std::clamp(least_pipeline_seconds(shape) - m * busiest->both(), 0.0, bubble);
+  time.least_bubble_s = std::clamp(least_pipeline_seconds(shape) - m * busy.both(), 0.0, bubble);
+  estimate.held = busiest->content.parameters;
+  estimate.forward_s = busy.forward;
+  estimate.backward_s = busy.backward;
+  return estimate;
+}
 
+TimeEstimate with_step_messages(const PipelineEstimate& pipeline, const JobSpec& job,
+                                const LayoutChoice& choice) {
+  TimeEstimate time = pipeline.time;
   const StepMessages after =
-      step_messages(job, choice, stage_parameters(job, choice, bytes, fullest), busiest->forward,
-                    busiest->backward);
+      step_messages(job, choice, pipeline.held, pipeline.forward_s, pipeline.backward_s);
   time.seconds[index_of(TimePart::kReplica)] += after.reduce_s;
   time.seconds[index_of(TimePart::kSharding)] += after.shard_s;
   time.seconds[index_of(TimePart::kOffload)] += after.offload_s;
   time.seconds[index_of(TimePart::kOptimizer)] += after.optimizer_s;
   for (const double part : time.seconds) time.step_s += part;
+  return time;
+}
+
+TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           const LayerSeconds& layers) {
+  TimeEstimate time =
+      with_step_messages(estimate_pipeline(job, choice, bytes, layers), job, choice);
   time.model_flops = flops_of_step(job, choice);
   return time;
+}
+
+LayoutChoice TimeEstimator::key_of(LayoutChoice choice) {
+  choice.offload_optimizer = false;
+  if (choice.sharding >= Sharding::kGradients) return choice;
+  choice.sharding = Sharding::kNone;
+  choice.replica *= choice.shard;
+  choice.shard = 1;
+  return choice;
+}
+
+const PipelineEstimate& TimeEstimator::pipeline(const LayoutChoice& choice,
+                                                const LayerBytes& bytes,
+                                                const LayerSeconds& layers) {
+  const LayoutChoice key = key_of(choice);
+  const size_t slot = 2 * (2 * static_cast<size_t>(key.recompute) + key.offload_activations) +
+                      (key.sharding >= Sharding::kGradients);
+  Known& known = known_[slot];
+  if (!known.estimate || known.key != key) {
+    known.key = key;
+    known.estimate = estimate_pipeline(job_, choice, bytes, layers);
+  }
+  return *known.estimate;
+}
+
+TimeEstimate TimeEstimator::step(const LayoutChoice& choice, const LayerBytes& bytes,
+                                 const LayerSeconds& layers) {
+  return with_step_messages(pipeline(choice, bytes, layers), job_, choice);
 }
 
 }  // namespace smp
