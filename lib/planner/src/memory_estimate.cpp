@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine_bytes.h"
+#include "message_buffers.h"
 #include "smp/plan/check.h"
 #include "smp/planner/habits.h"
 #include "stage_blocks.h"
@@ -15,10 +16,10 @@ constexpr double kTokenBytes = 8;  // int64 ids
 // A stage at its fullest: the phase, and what activations add to each term then.
 struct StagePeak {
   StagePeak(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-            const StateRules& rules, const StageHolds& holds, int64_t stage)
-      : terms(stage_terms(job, choice, layers, rules, holds)),
-        blocks(blocks_kept(choice, layers, holds.blocks)),
-        live(microbatches_in_flight(choice, stage)) {}
+            const StateRules& rules, const EstimatedStage& stage)
+      : terms(stage_terms(job, choice, layers, rules, stage.holds, stage.message_bytes)),
+        blocks(blocks_kept(choice, layers, stage.holds.blocks)),
+        live(microbatches_in_flight(choice, stage.index)) {}
 
   StageTerms terms;
   BlocksKept blocks;
@@ -31,8 +32,9 @@ struct StagePeak {
 };
 
 StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                  const StateRules& rules, const StageHolds& holds, int64_t stage) {
-  StagePeak now(job, choice, layers, rules, holds, stage);
+                  const StateRules& rules, const EstimatedStage& stage) {
+  const StageHolds& holds = stage.holds;
+  StagePeak now(job, choice, layers, rules, stage);
   now.host_bytes = now.terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
@@ -129,11 +131,17 @@ std::string_view name_of(PeakPhase phase) {
   check_failed(__FILE__, __LINE__, "unknown phase");
 }
 
+EstimatedStage::EstimatedStage(const JobSpec& job, const LayoutChoice& choice,
+                               const LayerBytes& layers, int64_t stage)
+    : index(stage),
+      holds(stage_holds(job.model, choice, stage)),
+      message_bytes(message_buffers(job, choice, layers, holds)) {}
+
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
-  const StageHolds holds = stage_holds(job.model, choice, stage);
-  return estimate_of(peak_of(job, choice, layers, rules, holds, stage), job, rules, stage);
+  const EstimatedStage here(job, choice, layers, stage);
+  return estimate_of(peak_of(job, choice, layers, rules, here), job, rules, stage);
 }
 
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
@@ -148,29 +156,28 @@ LayoutChoice MemoryEstimator::key_of(LayoutChoice choice) {
   return choice;
 }
 
-void MemoryEstimator::look_at(const LayoutChoice& choice) {
+void MemoryEstimator::look_at(const LayoutChoice& choice, const LayerBytes& layers) {
   const LayoutChoice key = key_of(choice);
   if (rules_ && key == key_) return;
   key_ = key;
   rules_.emplace(job_, choice);
-  first_ = stage_holds(job_.model, choice, 0);
-  if (choice.pipeline > 1) last_ = stage_holds(job_.model, choice, choice.pipeline - 1);
-  if (choice.pipeline > 2) second_ = stage_holds(job_.model, choice, 1);
+  first_ = {job_, choice, layers, 0};
+  if (choice.pipeline > 1) last_ = {job_, choice, layers, choice.pipeline - 1};
+  if (choice.pipeline > 2) second_ = {job_, choice, layers, 1};
 }
 
 MemoryEstimate MemoryEstimator::fullest(const LayoutChoice& choice, const LayerBytes& layers) {
-  look_at(choice);
-  const StagePeak first = peak_of(job_, choice, layers, *rules_, first_, 0);
+  look_at(choice, layers);
+  const StagePeak first = peak_of(job_, choice, layers, *rules_, first_);
   if (choice.pipeline == 1) return estimate_of(first, job_, *rules_, 0);
-  const int64_t end = choice.pipeline - 1;
-  const StagePeak last = peak_of(job_, choice, layers, *rules_, last_, end);
+  const StagePeak last = peak_of(job_, choice, layers, *rules_, last_);
   // Stages in the middle have ever fewer microbatches and never more layers than the second.
   if (choice.pipeline > 2) {
-    const StagePeak second = peak_of(job_, choice, layers, *rules_, second_, 1);
+    const StagePeak second = peak_of(job_, choice, layers, *rules_, second_);
     if (second.reserved > first.reserved && second.reserved >= last.reserved)
-      return estimate_of(second, job_, *rules_, 1);
+      return estimate_of(second, job_, *rules_, second_.index);
   }
-  return last.reserved > first.reserved ? estimate_of(last, job_, *rules_, end)
+  return last.reserved > first.reserved ? estimate_of(last, job_, *rules_, last_.index)
                                         : estimate_of(first, job_, *rules_, 0);
 }
 

@@ -10,6 +10,7 @@
 
 #include "engine_bytes.h"
 #include "memory_terms.h"
+#include "message_buffers.h"
 #include "resolve.h"
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
@@ -127,7 +128,8 @@ RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& 
   const LayerBytes& layers = sized.bytes;
   const StageHolds holds = holds_of(place.held, plan.job.model);
   const StateRules rules(plan.job, choice);
-  const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds);
+  const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds,
+                                       message_buffers(plan.job, choice, layers, holds));
   const double blocks = holds.blocks.all();
   TermBytes best{};
   PeakPhase best_phase = PeakPhase::kStep;

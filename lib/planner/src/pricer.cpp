@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "smp/planner/memory_model.h"
 #include "smp/planner/units.h"
@@ -59,17 +60,30 @@ double Pricer::per_token(const LayoutChoice& choice, double step_s) const {
 }
 
 Candidate Pricer::price(const LayoutChoice& choice) {
-  ++effort_.evaluations;
+  return with_memory(price_time(choice));
+}
+
+Candidate Pricer::price_time(const LayoutChoice& choice) {
+  ++effort_.bounds;
   const LayerCosts& costs = costs_.of(choice);
-  const MemoryEstimate memory = memory_.fullest(choice, costs.bytes);
   const TimeEstimate time = time_.step(choice, costs.bytes, costs.seconds);
   const double least_s = time.step_s - time[TimePart::kBubble] + time.least_bubble_s;
   return {choice,
           time.step_s,
           per_token(choice, time.step_s),
-          memory.peak_bytes,
-          fit(choice, memory),
+          std::numeric_limits<double>::infinity(),
+          Fit::kNo,
           per_token(choice, least_s)};
+}
+
+Candidate Pricer::with_memory(const Candidate& timed) {
+  --effort_.bounds;
+  ++effort_.evaluations;
+  const MemoryEstimate memory = memory_.fullest(timed.choice, costs_.of(timed.choice).bytes);
+  Candidate candidate = timed;
+  candidate.peak_bytes = memory.peak_bytes;
+  candidate.fit = fit(timed.choice, memory);
+  return candidate;
 }
 
 Candidate Pricer::price_memory(const LayoutChoice& choice) {

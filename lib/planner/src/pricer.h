@@ -29,6 +29,10 @@ class Pricer {
 
   // Memory and step time.
   Candidate price(const LayoutChoice& choice);
+  // Step time alone, a bound: the peak is infinite and does not fit. With its memory, which may be
+  // asked for later, the bound becomes an evaluation.
+  Candidate price_time(const LayoutChoice& choice);
+  Candidate with_memory(const Candidate& timed);
   // Memory alone: whether it fits, for bounds and bisections.
   Candidate price_memory(const LayoutChoice& choice);
   // Whatever the sharding, recomputing and offloading of layouts with these degrees, batch and

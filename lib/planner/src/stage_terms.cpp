@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "engine_bytes.h"
-#include "message_buffers.h"
 #include "rank_order.h"
 #include "smp/plan/bucket_size.h"
 #include "smp/plan/layout.h"
@@ -237,7 +236,7 @@ StageParameters stage_parameters(const JobSpec& job, const LayoutChoice& choice,
 }
 
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                       const StateRules& rules, const StageHolds& holds) {
+                       const StateRules& rules, const StageHolds& holds, double message_bytes) {
   const Habits& habits = rules.habits;
   const StateBytes& state = rules.state;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
@@ -260,7 +259,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   terms.communicators =
       rules.communicators - (holds.embedding || holds.head ? 0 : rules.tied_group);
   terms.constants = rules.context + terms.communicators + rules.workspace;
-  terms.host_bytes = rules.groups_on_host + message_buffers(job, choice, layers, holds);
+  terms.host_bytes = rules.groups_on_host + message_bytes;
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
   terms.weights += rules.copy_bytes * block_parameters(layers, holds);
   terms.gradients = state.gradient * reduced;

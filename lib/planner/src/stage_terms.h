@@ -81,8 +81,9 @@ double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const Layer
                      const StageHolds& holds);
 double small_bucket(const JobSpec& job);  // elements; Habits::small_shard_buckets
 
+// `message_bytes`: message_buffers() of what it holds.
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                       const StateRules& rules, const StageHolds& holds);
+                       const StateRules& rules, const StageHolds& holds, double message_bytes);
 
 // How a term comes about, with the layout's values, for what holds `holds` of `live` microbatches.
 std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice,
