@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "smp/plan/parameter_counts.h"
+#include "smp/planner/memory_estimate.h"
 #include "stage_balance.h"
 
 namespace smp {
@@ -131,9 +132,11 @@ class Search {
     if (shardings.empty()) return;
     const bool is_rare = node.rare && !pareto_;
     if (is_rare && hopeless_.contains(key_of(node))) return;
+    const MemoryKey memory = memory_of(node);
+    if (too_large_.contains(memory)) return;
     if (!leanest_fits(node.choice, shardings, split)) {
-      // Without stages as many bytes are held, however many microbatches there are.
-      if (is_rare && node.choice.pipeline == 1) hopeless_.insert(key_of(node));
+      // One that was refused may be a layout of this node alone.
+      if (!pricer_.has_refused()) too_large_.insert(memory);
       return;
     }
     if (is_rare && !is_promising(node, shardings, split)) return;
@@ -149,6 +152,18 @@ class Search {
     return {node.split,         of.micro_batch,        of.schedule,
             of.virtual_stages,  of.first_stage_layers, of.sequence_parallel,
             of.spread_placement};
+  }
+
+  // Nodes that hold as many bytes, each layout of one as its like of the other: their microbatches
+  // count by how many are in flight.
+  using MemoryKey = std::tuple<HopelessKey, double, double, double, bool>;
+  static MemoryKey memory_of(const Node& node) {
+    const LayoutChoice& of = node.choice;
+    const auto in_flight = [&](int64_t stage) {
+      return stage < of.pipeline ? microbatches_in_flight(of, stage) : 0;
+    };
+    return {key_of(node), in_flight(0), in_flight(1), in_flight(of.pipeline - 1),
+            of.microbatches == 1};
   }
 
   // Of a rare node the ends of the row of shardings say whether it is worth all of it. One that is
@@ -398,6 +413,7 @@ class Search {
   double best_ = std::numeric_limits<double>::infinity();
   double best_offered_ = 0;  // since a rare node's visit began
   std::set<HopelessKey> hopeless_;
+  std::set<MemoryKey> too_large_;  // of which nothing fits
   std::vector<Node> nodes_;
   std::vector<std::vector<SearchSpace::ShardingChoice>> shardings_;  // by split
   Front front_;

@@ -82,14 +82,14 @@ Candidate Pricer::with_memory(const Candidate& timed) {
   const MemoryEstimate memory = memory_.fullest(timed.choice, costs_.of(timed.choice).bytes);
   Candidate candidate = timed;
   candidate.peak_bytes = memory.peak_bytes;
-  candidate.fit = fit(timed.choice, memory);
+  candidate.fit = noted(fit(timed.choice, memory));
   return candidate;
 }
 
 Candidate Pricer::price_memory(const LayoutChoice& choice) {
   ++effort_.bounds;
   const MemoryEstimate memory = memory_.fullest(choice, costs_.of(choice).bytes);
-  return {choice, 0, 0, memory.peak_bytes, fit(choice, memory)};
+  return {choice, 0, 0, memory.peak_bytes, noted(fit(choice, memory))};
 }
 
 double Pricer::least_step_s(const LayoutChoice& choice) {
