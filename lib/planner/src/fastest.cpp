@@ -56,10 +56,8 @@ class Search {
 
   FastestResult run() {
     make_nodes();
-    std::stable_sort(nodes_.begin(), nodes_.end(), [](const Node& a, const Node& b) {
-      return a.rare != b.rare ? b.rare : a.bound < b.bound;
-    });
-    for (const Node& node : nodes_) {
+    for (const size_t next : order_of_nodes()) {
+      const Node& node = nodes_[next];
       SplitResult& split = result_.splits[static_cast<size_t>(node.split)];
       const double most = node.rare && !pareto_ ? std::max(kRareGain * best_, reach_) : limit();
       if (node.bound > most || (best_ == 0 && !split.fits.empty())) {
@@ -106,6 +104,27 @@ class Search {
       result_.splits.push_back(std::move(result));
       shardings_.push_back(space_.shardings(split));
     }
+  }
+
+  // By ascending bound, rare ones last. Sorts places: nodes are large.
+  std::vector<size_t> order_of_nodes() const {
+    struct Place {
+      bool rare;
+      double bound;
+      size_t node;
+    };
+    std::vector<Place> places;
+    places.reserve(nodes_.size());
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      places.push_back({nodes_[i].rare, nodes_[i].bound, i});
+    }
+    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+      return std::tie(a.rare, a.bound, a.node) < std::tie(b.rare, b.bound, b.node);
+    });
+    std::vector<size_t> order;
+    order.reserve(places.size());
+    for (const Place& place : places) order.push_back(place.node);
+    return order;
   }
 
   void add_nodes(const SearchSpace::Split& split, const BatchShape& batch, int32_t index) {
@@ -278,10 +297,10 @@ class Search {
     }
   }
 
-  // Whether whatever is recomputed and offloaded of the layout is far from the best, and both slower
-  // and larger than something on the front: none is faster than the layout as it is, and none
-  // smaller than one of those that save the most. To recompute and to gather need buffers, so with
-  // few layers less of either may be smaller.
+  // Whether whatever is recomputed and offloaded of the layout is far from the best, and both
+  // slower and larger than something on the front: none is faster than the layout as it is, and
+  // none smaller than one of those that save the most. To recompute and to gather need buffers, so
+  // with few layers less of either may be smaller.
   bool adds_nothing(LayoutChoice choice, const SplitResult& split) {
     const std::vector<Offload>& offloads = space_.offloads();
     const std::vector<Recompute>& recomputes = space_.recomputes();

@@ -1,8 +1,7 @@
-#include "memory_estimator.h"
-
 #include <algorithm>
 
 #include "engine_bytes.h"
+#include "memory_estimator.h"
 #include "message_buffers.h"
 #include "smp/plan/check.h"
 #include "smp/planner/habits.h"

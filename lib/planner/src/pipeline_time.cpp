@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Of a chunk on a stage: its place along the model, and whether what it makes goes to another stage.
+// Of a chunk on a stage: its place along the model, and whether what it makes goes to another
+// stage.
 struct Chunk {
   size_t position = 0;
   bool has_before = false, has_after = false;

@@ -59,9 +59,7 @@ double Pricer::per_token(const LayoutChoice& choice, double step_s) const {
   return step_s / tokens_of(job_, choice);
 }
 
-Candidate Pricer::price(const LayoutChoice& choice) {
-  return with_memory(price_time(choice));
-}
+Candidate Pricer::price(const LayoutChoice& choice) { return with_memory(price_time(choice)); }
 
 Candidate Pricer::price_time(const LayoutChoice& choice) {
   ++effort_.bounds;

@@ -1,12 +1,10 @@
-#include "time_estimator.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/pipeline_estimate.h"
-#include "stage_seconds.h"
 #include "step_messages.h"
+#include "time_estimator.h"
 
 namespace smp {
 namespace {
@@ -49,25 +47,31 @@ std::string_view name_of(TimePart part) {
   return kNames[index_of(part)];
 }
 
-PipelineEstimate estimate_pipeline(const JobSpec& job, const LayoutChoice& choice,
-                                   const LayerBytes& bytes, const LayerSeconds& layers) {
+EstimatedStages estimate_stages(const JobSpec& job, const LayoutChoice& choice,
+                                const LayerBytes& bytes, const LayerSeconds& layers) {
   const int64_t p = choice.pipeline;
-  struct Stage {
-    StageContent content;
-    StageSeconds seconds;
-  };
   const auto stage_at = [&](int64_t stage) {
     const StageContent content = stage_content(job, choice, bytes, stage);
-    return Stage{content, stage_seconds(job, choice, bytes, layers, stage, content)};
+    return EstimatedStages::Stage{content.parameters,
+                                  stage_seconds(job, choice, bytes, layers, stage, content)};
   };
-  // Stages differ at the ends; of those between, the first holds the most blocks.
-  const Stage first = stage_at(0);
-  const Stage last = p > 1 ? stage_at(p - 1) : first;
-  const Stage middle = p > 2 ? stage_at(1) : first;
-  const Stage* busiest = &first;
-  if (last.seconds.both() > busiest->seconds.both()) busiest = &last;
-  if (middle.seconds.both() > busiest->seconds.both()) busiest = &middle;
-  const StageSeconds& busy = busiest->seconds;
+  EstimatedStages stages;
+  stages.first = stage_at(0);
+  stages.last = p > 1 ? stage_at(p - 1) : stages.first;
+  stages.middle = p > 2 ? stage_at(1) : stages.first;
+  return stages;
+}
+
+PipelineEstimate estimate_pipeline(const JobSpec& job, const LayoutChoice& choice,
+                                   const EstimatedStages& stages) {
+  const int64_t p = choice.pipeline;
+  const auto& [first, last, middle] = stages;
+  const EstimatedStages::Stage* const all_stages[] = {&first, &last, &middle};
+  size_t busiest = 0;
+  for (const size_t other : {1, 2}) {
+    if (all_stages[other]->seconds.both() > all_stages[busiest]->seconds.both()) busiest = other;
+  }
+  const StageSeconds& busy = all_stages[busiest]->seconds;
 
   PipelineShape shape;
   shape.kind = choice.schedule;
@@ -102,17 +106,15 @@ PipelineEstimate estimate_pipeline(const JobSpec& job, const LayoutChoice& choic
   time.seconds[index_of(TimePart::kBubble)] = bubble;
   time.bubble_share = pipeline > 0 ? bubble / pipeline : 0;
   time.least_bubble_s = std::clamp(least_pipeline_seconds(shape) - m * busy.both(), 0.0, bubble);
-  estimate.held = busiest->content.parameters;
+  estimate.busiest = busiest;
+  estimate.held = all_stages[busiest]->held;
   estimate.forward_s = busy.forward;
   estimate.backward_s = busy.backward;
   return estimate;
 }
 
-TimeEstimate with_step_messages(const PipelineEstimate& pipeline, const JobSpec& job,
-                                const LayoutChoice& choice) {
+TimeEstimate with_step_messages(const PipelineEstimate& pipeline, const StepMessages& after) {
   TimeEstimate time = pipeline.time;
-  const StepMessages after =
-      step_messages(job, choice, pipeline.held, pipeline.forward_s, pipeline.backward_s);
   time.seconds[index_of(TimePart::kReplica)] += after.reduce_s;
   time.seconds[index_of(TimePart::kSharding)] += after.shard_s;
   time.seconds[index_of(TimePart::kOffload)] += after.offload_s;
@@ -123,38 +125,12 @@ TimeEstimate with_step_messages(const PipelineEstimate& pipeline, const JobSpec&
 
 TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
                            const LayerSeconds& layers) {
-  TimeEstimate time =
-      with_step_messages(estimate_pipeline(job, choice, bytes, layers), job, choice);
+  const PipelineEstimate pipeline =
+      estimate_pipeline(job, choice, estimate_stages(job, choice, bytes, layers));
+  TimeEstimate time = with_step_messages(
+      pipeline, step_messages(job, choice, pipeline.held, pipeline.forward_s, pipeline.backward_s));
   time.model_flops = flops_of_step(job, choice);
   return time;
-}
-
-LayoutChoice TimeEstimator::key_of(LayoutChoice choice) {
-  choice.offload_optimizer = false;
-  if (choice.sharding >= Sharding::kGradients) return choice;
-  choice.sharding = Sharding::kNone;
-  choice.replica *= choice.shard;
-  choice.shard = 1;
-  return choice;
-}
-
-const PipelineEstimate& TimeEstimator::pipeline(const LayoutChoice& choice,
-                                                const LayerBytes& bytes,
-                                                const LayerSeconds& layers) {
-  const LayoutChoice key = key_of(choice);
-  const size_t slot = 2 * (2 * static_cast<size_t>(key.recompute) + key.offload_activations) +
-                      (key.sharding >= Sharding::kGradients);
-  Known& known = known_[slot];
-  if (!known.estimate || known.key != key) {
-    known.key = key;
-    known.estimate = estimate_pipeline(job_, choice, bytes, layers);
-  }
-  return *known.estimate;
-}
-
-TimeEstimate TimeEstimator::step(const LayoutChoice& choice, const LayerBytes& bytes,
-                                 const LayerSeconds& layers) {
-  return with_step_messages(pipeline(choice, bytes, layers), job_, choice);
 }
 
 }  // namespace smp
