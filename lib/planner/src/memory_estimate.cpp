@@ -57,7 +57,7 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
                          now.window + now.embedding + now.batch + messages;
 
   const double outside = rules.context + now.terms.communicators;  // of the allocator
-  const double in_use = 1 + fragmentation_of(job, PeakPhase::kBackward);
+  const double in_use = 1 + rules.fragmentation(PeakPhase::kBackward);
   const auto highest = [&](PeakPhase phase, double peak, double share) {
     const double reserved = outside + (peak - outside) * share;
     if (reserved <= now.reserved) return false;
@@ -86,13 +86,12 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
            now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
            holds.head ? 0 : boundary);
   for (const PeakPhase phase : {PeakPhase::kStep, PeakPhase::kCheckpoint}) {
-    highest(phase, now.terms.total(phase), 1 + fragmentation_of(job, phase));
+    highest(phase, now.terms.total(phase), 1 + rules.fragmentation(phase));
   }
   return now;
 }
 
-MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, const StateRules& rules,
-                           int64_t index) {
+MemoryEstimate estimate_of(const StagePeak& stage, const StateRules& rules, int64_t index) {
   MemoryEstimate estimate;
   TermBytes& bytes = estimate.bytes;
   bytes = stage.terms.bytes(stage.phase, rules);
@@ -107,7 +106,7 @@ MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, const Sta
     at(bytes, Term::kMessages) = stage.messages;
     at(bytes, Term::kBatch) = stage.batch;
   }
-  add_fragmentation(bytes, job, stage.phase);
+  add_fragmentation(bytes, rules.fragmentation(stage.phase));
   estimate.allocated_bytes =
       stage.peak - at(bytes, Term::kContext) - at(bytes, Term::kCommunicators);
   estimate.reserved_bytes = estimate.allocated_bytes + at(bytes, Term::kFragmentation);
@@ -140,7 +139,7 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
   const EstimatedStage here(job, choice, layers, stage);
-  return estimate_of(peak_of(job, choice, layers, rules, here), job, rules, stage);
+  return estimate_of(peak_of(job, choice, layers, rules, here), rules, stage);
 }
 
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
@@ -168,16 +167,16 @@ void MemoryEstimator::look_at(const LayoutChoice& choice, const LayerBytes& laye
 MemoryEstimate MemoryEstimator::fullest(const LayoutChoice& choice, const LayerBytes& layers) {
   look_at(choice, layers);
   const StagePeak first = peak_of(job_, choice, layers, *rules_, first_);
-  if (choice.pipeline == 1) return estimate_of(first, job_, *rules_, 0);
+  if (choice.pipeline == 1) return estimate_of(first, *rules_, 0);
   const StagePeak last = peak_of(job_, choice, layers, *rules_, last_);
   // Stages in the middle have ever fewer microbatches and never more layers than the second.
   if (choice.pipeline > 2) {
     const StagePeak second = peak_of(job_, choice, layers, *rules_, second_);
     if (second.reserved > first.reserved && second.reserved >= last.reserved)
-      return estimate_of(second, job_, *rules_, second_.index);
+      return estimate_of(second, *rules_, second_.index);
   }
-  return last.reserved > first.reserved ? estimate_of(last, job_, *rules_, last_.index)
-                                        : estimate_of(first, job_, *rules_, 0);
+  return last.reserved > first.reserved ? estimate_of(last, *rules_, last_.index)
+                                        : estimate_of(first, *rules_, 0);
 }
 
 }  // namespace smp

@@ -134,7 +134,7 @@ RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& 
   TermBytes best{};
   PeakPhase best_phase = PeakPhase::kStep;
   const auto consider = [&](PeakPhase phase, TermBytes bytes) {
-    add_fragmentation(bytes, plan.job, phase);
+    add_fragmentation(bytes, rules.fragmentation(phase));
     phases.push_back({std::string(name_of(phase)), whole_bytes(total(bytes))});
     if (total(bytes) <= total(best)) return;
     best = bytes;

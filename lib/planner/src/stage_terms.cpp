@@ -163,7 +163,10 @@ double total(const TermBytes& bytes) {
 }
 
 StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
-    : habits(habits_of(job)), state(state_bytes(job, choice)) {
+    : habits(habits_of(job)),
+      state(state_bytes(job, choice)),
+      moving_fragmentation(fragmentation_of(job, PeakPhase::kBackward)),
+      state_fragmentation(fragmentation_of(job, PeakPhase::kStep)) {
   if (choice.sharding != Sharding::kNone) {
     const ShardRanks ranks = shard_ranks(job, choice);
     dense_share = 1 / ranks.dense;
@@ -363,10 +366,10 @@ double fragmentation_of(const JobSpec& job, PeakPhase phase) {
   return habits_of(job).fragmentation * (states ? kStateFragmentation : 1);
 }
 
-void add_fragmentation(TermBytes& bytes, const JobSpec& job, PeakPhase phase) {
+void add_fragmentation(TermBytes& bytes, double share) {
   const double allocated =
       total(bytes) - at(bytes, Term::kContext) - at(bytes, Term::kCommunicators);
-  at(bytes, Term::kFragmentation) = fragmentation_of(job, phase) * allocated;
+  at(bytes, Term::kFragmentation) = share * allocated;
 }
 
 }  // namespace smp

@@ -49,6 +49,13 @@ struct StateRules {
   double groups_on_host = 0;  // of GPUs' groups
   double copy_bytes = 0;      // of a block's parameter, for its matmuls
   double step_bytes = 0;      // of an updated parameter, while the optimizer steps
+  double moving_fragmentation = 0, state_fragmentation = 0;  // by phase
+
+  // fragmentation_of() the phase.
+  double fragmentation(PeakPhase phase) const {
+    const bool moves = phase == PeakPhase::kForward || phase == PeakPhase::kBackward;
+    return moves ? moving_fragmentation : state_fragmentation;
+  }
 };
 
 double block_parameters(const LayerBytes& layers, const StageHolds& holds);
@@ -92,7 +99,7 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
 // Of what is allocated, the share that the allocator takes from an accelerator besides.
 double fragmentation_of(const JobSpec& job, PeakPhase phase);
 
-// Adds what the allocator takes from an accelerator and does not hand out.
-void add_fragmentation(TermBytes& bytes, const JobSpec& job, PeakPhase phase);
+// Adds what the allocator takes from an accelerator and does not hand out: that share.
+void add_fragmentation(TermBytes& bytes, double share);
 
 }  // namespace smp

@@ -42,8 +42,7 @@ LayoutChoice TimeEstimator::key_of_transfers(LayoutChoice choice) {
   return choice;
 }
 
-const PipelineEstimate& TimeEstimator::pipeline(const LayoutChoice& choice,
-                                                const LayerBytes& bytes,
+const PipelineEstimate& TimeEstimator::pipeline(const LayoutChoice& choice, const LayerBytes& bytes,
                                                 const LayerSeconds& layers) {
   return pipelines_.of(key_of_pipeline(choice), [&] {
     const EstimatedStages& stages = stages_.of(
@@ -55,10 +54,8 @@ const PipelineEstimate& TimeEstimator::pipeline(const LayoutChoice& choice,
 TimeEstimate TimeEstimator::step(const LayoutChoice& choice, const LayerBytes& bytes,
                                  const LayerSeconds& layers) {
   const PipelineEstimate& found = pipeline(choice, bytes, layers);
-  const StepTransfers& transfers =
-      transfers_[found.busiest].of(key_of_transfers(choice), [&] {
-        return step_transfers(job_, choice, found.held);
-      });
+  const StepTransfers& transfers = transfers_[found.busiest].of(
+      key_of_transfers(choice), [&] { return step_transfers(job_, choice, found.held); });
   return with_step_messages(
       found, step_messages(job_, choice, transfers, found.forward_s, found.backward_s));
 }
