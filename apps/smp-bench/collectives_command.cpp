@@ -291,7 +291,8 @@ int run_collectives(CollectivesRequest request) {
     (void)cluster_source(request.cluster);  // refused before anything is measured
   }
   if (!request.predictions.empty()) (void)read_cluster(cluster_source(request.predictions));
-  for (const std::string& path : {request.json, request.plot}) refuse_input(path);
+  refuse_output(request.json, FileKind::kJson);
+  refuse_output(request.plot, FileKind::kOther);
   if (request.ranks > 0 || env::optional(env::kRank) == "0")
     for (const std::string& path : {request.json, request.plot, request.output})
       check_can_be_written(path);

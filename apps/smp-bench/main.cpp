@@ -12,6 +12,8 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/printable.h"
+#include "smp/plan/process_limits.h"
+#include "smp/plan/standard_streams.h"
 #include "smp/plan/suggest.h"
 
 namespace {
@@ -60,6 +62,7 @@ int run(int argc, char** argv) {
   CLI::App* completion = app.add_subcommand("completion", "a completion script for a shell");
   completion->add_option("shell", shell, "bash, zsh or fish")->required();
   try {
+    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = 0});
     app.parse(argc, argv);
     if (!shell.empty()) {
       fmt::print("{}", smp::completion_script(app, "smp-bench", shell));
@@ -84,8 +87,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool is_heard = smp::fill_standard_streams();
   const int code = run(argc, argv);
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (is_heard && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   fmt::print(stderr, "smp-bench: standard output could not be written in full\n");
   return static_cast<int>(ExitCode::kFailure);
 }

@@ -63,9 +63,11 @@ std::string check_hosts_of_plan(const PreparedJob& job) {
   if (!as_planned) {
     std::vector<int> slots;
     for (const HostSpec& host : job.hosts) slots.push_back(host.slots);
-    return fmt::format("{} of {} ranks; times and traffic are predicted for {} of {} each",
-                       job.hosts.size(), fmt::join(slots, ", "), cluster.hosts,
-                       cluster.processes_per_host);
+    return fmt::format(
+        "{} host{} with {} ranks; times and traffic are predicted for {} host{} with {}{}",
+        slots.size(), slots.size() == 1 ? "" : "s", fmt::join(slots, " + "), cluster.hosts,
+        cluster.hosts == 1 ? "" : "s", cluster.processes_per_host,
+        cluster.hosts == 1 ? "" : " each");
   }
   return fmt::format("{} host{}, {} processes{}", cluster.hosts, cluster.hosts == 1 ? "" : "s",
                      cluster.processes_per_host, cluster.hosts == 1 ? "" : " each");

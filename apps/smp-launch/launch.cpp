@@ -33,7 +33,16 @@ namespace {
 constexpr const char* kWorker = "smp-worker";
 constexpr size_t kMostGuests = 1024;  // each has a connection to the host that leads
 
-std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+std::filesystem::path own_program() {
+  std::error_code error;
+  std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error)
+    throw std::runtime_error(
+        fmt::format("/proc/self/exe: {}: smp-launch finds itself and the processes of its ranks in "
+                    "/proc: mount it, as in mount -t proc proc /proc",
+                    error.message()));
+  return program;
+}
 
 // Locked, and as the checks found it.
 RunFolder folder_for(const PreparedJob& job) {
@@ -86,7 +95,7 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
 
 // It is written again and again beside the loop that watches the ranks.
 void check_metrics_file(const std::string& path) {
-  refuse_input(path);
+  refuse_output(path, FileKind::kMetrics);
   std::error_code none;
   const auto status = std::filesystem::status(path, none);
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
@@ -161,7 +170,10 @@ int launch(PreparedJob prepared) {
       isatty(STDIN_FILENO) == 1;
   files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
   check_metrics_file(prepared.request.watch.metrics_file);
-  if (!prepared.request.report_json.empty()) write_text_file(prepared.request.report_json, "");
+  if (const std::string& report = prepared.request.report_json; !report.empty()) {
+    refuse_output(report, FileKind::kJson);
+    write_text_file(report, "", report);
+  }
   std::optional<RunFolder> folder;
   if (prepared.plan || !prepared.run_dir.empty()) folder = folder_for(prepared);
   if (prepared.plan) {

@@ -1,6 +1,6 @@
-#include <fcntl.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -25,26 +25,32 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/printable.h"
+#include "smp/plan/process_limits.h"
+#include "smp/plan/standard_streams.h"
 
 namespace {
 
-// A pipe to a rank must not become standard output because that was closed.
-void open_standard_streams() {
-  for (int number = 0; number <= 2; ++number) {
-    if (fcntl(number, F_GETFD) < 0) (void)!open("/dev/null", number == 0 ? O_RDONLY : O_WRONLY);
+// Of a job of one rank, with a run's folder; of more ranks its error says so.
+constexpr int64_t kLeastOpenFiles = 32;
+
+// What this command answers on standard output.
+struct Answers {
+  bool are_heard = true;  // false: standard output was closed
+
+  // As it stands: a script. A full disk or a closed pipe must not look like success.
+  int print(const std::string& text, smp::ExitCode code) const {
+    errno = EBADF;
+    if (are_heard && std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)
+      return static_cast<int>(code);
+    std::perror("smp-launch: cannot write to standard output");
+    return static_cast<int>(smp::ExitCode::kFailure);
   }
-}
 
-// As it stands: a script. A full disk or a closed pipe must not look like success.
-int print(const std::string& text, smp::ExitCode code) {
-  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)
-    return static_cast<int>(code);
-  std::perror("smp-launch: cannot write to standard output");
-  return static_cast<int>(smp::ExitCode::kFailure);
-}
-
-// For people to read, whoever wrote the names in it.
-int show(const std::string& text, smp::ExitCode code) { return print(smp::printable(text), code); }
+  // For people to read, whoever wrote the names in it.
+  int show(const std::string& text, smp::ExitCode code) const {
+    return print(smp::printable(text), code);
+  }
+};
 
 int say(const char* text, smp::ExitCode code) {
   std::fprintf(stderr, "smp-launch: %s\n", smp::printable(text).c_str());
@@ -55,8 +61,9 @@ int say(const char* text, smp::ExitCode code) {
 
 int main(int argc, char** argv) {
   smp::hold_signals({SIGUSR1, SIGUSR2});  // they are for ranks
-  open_standard_streams();
+  const Answers answers{smp::fill_standard_streams()};
   try {
+    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = kLeastOpenFiles});
     if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::run_agent();
     if (argc == 2 && std::string_view(argv[1]) == "--probe") return smp::run_probe();
     if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
@@ -67,13 +74,13 @@ int main(int argc, char** argv) {
       return smp::run_agent_of_srun(argv[3], argv[5]);
     if (argc > 1 && std::string_view(argv[1]) == "doctor") {
       const smp::Report report = smp::doctor({argv + 2, argv + argc});
-      return show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
+      return answers.show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
     }
     if (argc > 1 && std::string_view(argv[1]) == "report")
-      return show(smp::report_run({argv + 2, argv + argc}), smp::ExitCode::kOk);
+      return answers.show(smp::report_run({argv + 2, argv + argc}), smp::ExitCode::kOk);
     const smp::LaunchRequest request = smp::parse_command_line(argc, argv);
     if (!request.status_of.empty())
-      return show(smp::run_status_of(request.status_of), smp::ExitCode::kOk);
+      return answers.show(smp::run_status_of(request.status_of), smp::ExitCode::kOk);
     if (request.hosts.meeting.order > 0 && request.dry_run == smp::DryRun::kNo)
       return smp::join_job(request);
     const smp::PreparedJob job = smp::prepare(request);
@@ -82,18 +89,19 @@ int main(int argc, char** argv) {
       return show(smp::show_samples(*job.plan, smp::step_range_of(steps)), smp::ExitCode::kOk);
     if (job.request.check) {
       const smp::Report report = smp::check_hosts(job);
-      return show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
+      return answers.show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
     }
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
     const smp::DryRunResult result = smp::dry_run(job);
     const smp::ExitCode code = result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig;
     const bool is_to_read =
         job.request.dry_run == smp::DryRun::kText || job.request.dry_run == smp::DryRun::kJson;
-    const int printed = is_to_read ? show(result.text, code) : print(result.text, code);
+    const int printed =
+        is_to_read ? answers.show(result.text, code) : answers.print(result.text, code);
     std::fputs(smp::printable(result.checks).c_str(), stderr);
     return printed;
   } catch (const smp::Information& information) {
-    return print(information.text, smp::ExitCode::kOk);
+    return answers.print(information.text, smp::ExitCode::kOk);
   } catch (const smp::UsageError& error) {
     say(error.what(), smp::ExitCode::kUsage);
     std::fputs("See smp-launch --help.\n", stderr);

@@ -39,6 +39,7 @@ std::string report_run(const std::vector<std::string>& words) {
   }
   if (folder.empty())
     throw UsageError("report: which run? Its folder, as in smp-launch report runs/a");
+  refuse_output(page, FileKind::kPage);
   const RunRecord run = read_run_record(folder);
   if (page.empty()) return run_text(run);
   write_text_file(page, run_page(run));

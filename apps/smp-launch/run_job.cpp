@@ -46,8 +46,9 @@ std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
 
 // SageMaker shows what stands in this file as the reason of a failed job.
 void tell_sagemaker(const std::string& text, Console& console) {
+  const std::string path = sagemaker_folder(own_environment()) + "/output/failure";
   try {
-    write_text_file(sagemaker_folder(own_environment()) + "/output/failure", text);
+    write_text_file(path, text, path);  // whatever a program left there
   } catch (const ConfigError& error) {
     console.say(fmt::format("smp-launch: {}\n", error.what()));
   }

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "smp/launcher/run_folder.h"
+#include "smp/launcher/run_lock.h"
 #include "smp/launcher/run_status.h"
 #include "smp/plan/text_file.h"
 
@@ -16,9 +17,12 @@ namespace {
 constexpr std::chrono::seconds kFresh{
     15};  // it is written every second, but while hosts are reached
 
-// On another host only the age of what it wrote tells; and here a process may be stopped, or
-// another one by now.
-Watcher watcher_of(const RunStatus& status, std::chrono::system_clock::time_point now) {
+// The lock tells it of a process whose number another one has by now, or of before this host was
+// started anew. On another host only the age of what it wrote tells; and here a process may be
+// stopped.
+Watcher watcher_of(const RunStatus& status, const std::string& run_dir,
+                   std::chrono::system_clock::time_point now) {
+  if (RunLock::is_left(run_dir)) return Watcher::kGone;
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   if (status.host == host.data() && kill(static_cast<pid_t>(status.process), 0) != 0 &&
@@ -33,7 +37,7 @@ std::string run_status_of(const std::string& run_dir) {
   const std::string path = RunFolder(run_dir).status();
   const RunStatus status = parse_status(path, read_text_file(path, "status of a run"));
   const auto now = std::chrono::system_clock::now();
-  return status_text(status, watcher_of(status, now), now);
+  return status_text(status, watcher_of(status, run_dir, now), now);
 }
 
 }  // namespace smp

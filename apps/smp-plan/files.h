@@ -14,9 +14,6 @@ class NoFeasiblePlan : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Whether the file says of itself that it is a plan.
-bool is_plan_file(const std::string& path);
-
 // The plan that the file holds, or that smp-plan chooses for it when it is a job file. Throws
 // ConfigError, or NoFeasiblePlan.
 Plan plan_of_file(const std::string& path);

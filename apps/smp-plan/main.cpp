@@ -9,6 +9,8 @@
 #include "screen.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/process_limits.h"
+#include "smp/plan/standard_streams.h"
 
 namespace {
 
@@ -20,6 +22,7 @@ int run(int argc, char** argv) {
     return static_cast<int>(code);
   };
   try {
+    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = 0});
     return static_cast<int>(smp::parse_command_line(argc, argv)());
   } catch (const smp::Information& information) {
     std::fputs(information.text.c_str(), stdout);
@@ -39,10 +42,11 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool is_heard = smp::fill_standard_streams();
   const int code = run(argc, argv);
   // What was printed may still be in the buffer, and the disk behind it full.
   const bool flushed = std::fflush(stdout) == 0;
-  if (flushed && std::ferror(stdout) == 0) return code;
+  if (is_heard && flushed && std::ferror(stdout) == 0) return code;
   std::fputs("smp-plan: standard output could not be written in full\n", stderr);
   return static_cast<int>(ExitCode::kFailure);
 }

@@ -13,6 +13,7 @@
 #include "screen.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/file_kind.h"
 #include "smp/plan/model_catalog.h"
 #include "smp/plan/suggest.h"
 #include "smp/plan/text_file.h"
@@ -94,7 +95,8 @@ ExitCode run_plan(const PlanRequest& request) {
   if (request.clusters.size() > 1) return rank_clusters(request);
   const JobSpec job =
       read_request(request, request.clusters.empty() ? "" : request.clusters.front());
-  for (const std::string* output : {&request.output, &request.html}) refuse_input(*output);
+  refuse_output(request.output, FileKind::kPlan);
+  refuse_output(request.html, FileKind::kPage);
   const SearchResult result = plan_job(job, search_options(request));
   const Plan* plan = std::get_if<Plan>(&result.best);
   std::optional<ScaledRun> scaled;

@@ -37,6 +37,16 @@ std::vector<std::string> parts_of(const std::string& text) {
   return parts;
 }
 
+// Of errors that name --set beside a value that came by another option: names that one.
+std::string blamed_on(const std::string& option, const std::string& said, std::string text) {
+  const std::string set = "--set: ", shown = fmt::format("\n  {}\n", said);
+  for (size_t at = text.find(shown); at != text.npos; at = text.find(shown, at + 1)) {
+    const size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+    if (text.compare(line, set.size(), set) == 0) text.replace(line, set.size() - 2, option);
+  }
+  return text;
+}
+
 // A row for every value, also for one that no job can have; where none of them can be read the
 // question itself is wrong.
 std::vector<PlannedCase> cases_of(const PlanRequest& request, const std::string& cluster,
@@ -49,14 +59,15 @@ std::vector<PlannedCase> cases_of(const PlanRequest& request, const std::string&
     try {
       job = read_request(request, cluster, {fmt::format("{}={}", key, value)});
     } catch (const ConfigError& error) {
-      if (!wrong) wrong = error;
+      const std::string text =
+          blamed_on("--what-if", fmt::format("{}={}", key, value), error.what());
+      if (!wrong) wrong = ConfigError(text);
       ++unread;
       // The first line says it; those below show where it stands in the question.
-      const std::string text = error.what();
       PlannedCase refused;
       refused.name = value;
       refused.problem = text.substr(0, text.find('\n'));
-      if (refused.problem.starts_with("--set: ")) refused.problem.erase(0, 7);
+      if (refused.problem.starts_with("--what-if: ")) refused.problem.erase(0, 11);
       cases.push_back(refused);
     }
     if (job) cases.push_back(planned_case({value, *job}, search_options(request)));
@@ -119,8 +130,10 @@ ExitCode print_solution(const PlanRequest& request) {
         fmt::format("--solve '{}': one of model, layers, batch, sequence, hosts", request.solve));
   }
   const SolveRequest question{*quantity, request.step_s, search_options(request).strategy};
-  const SolveResult result = solve(
-      read_request(request, request.clusters.empty() ? "" : request.clusters.front()), question);
+  const JobSpec job =
+      read_request(request, request.clusters.empty() ? "" : request.clusters.front());
+  refuse_output(request.output, FileKind::kPlan);
+  const SolveResult result = solve(job, question);
   if (request.json) {
     print(stdout, solve_json(question, result));
   } else {

@@ -86,9 +86,10 @@ TEST_CASE("a plan on hosts with unequal slots: its ranks fill them in order") {
         {SMP_LAUNCH, "--dry-run=ranks", "--run-dir", folder / "run", "--hosts", hosts, plan});
   };
   const ProgramEnd uneven = on("big:4,a:2,b:2");
-  CHECK(contains(uneven.err,
-                 "ok  hosts        3 of 4, 2, 2 ranks; times and traffic are predicted for 2 of 4 "
-                 "each\nok  placement    every tensor group is on one host\n"));
+  CHECK(
+      contains(uneven.err,
+               "ok  hosts        3 hosts with 4 + 2 + 2 ranks; times and traffic are predicted for "
+               "2 hosts with 4 each\nok  placement    every tensor group is on one host\n"));
   CHECK(contains(uneven.out, "rank 3 on host big: "));
   CHECK(contains(uneven.out, "rank 4 on host a: "));
   CHECK(contains(on("big:5,small:3").err,

@@ -333,4 +333,42 @@ TEST_CASE("output that nobody could write is a failure") {
   const ProgramEnd end = run_program({"/bin/sh", "-c", SMP_LAUNCH " --help >/dev/full"});
   CHECK(end.code == 1);
   CHECK(end.err == "smp-launch: cannot write to standard output: No space left on device\n");
+  for (const char* arguments : {"--help", "--version", "report --help", "doctor"}) {
+    CAPTURE(arguments);
+    const ProgramEnd closed =
+        run_program({"/bin/sh", "-c", std::string(SMP_LAUNCH) + " " + arguments + " >&-"});
+    CHECK(closed.code == 1);
+    CHECK(closed.err == "smp-launch: cannot write to standard output: Bad file descriptor\n");
+  }
+  // Ranks do not need it.
+  CHECK(run_program({"/bin/sh", "-c", SMP_LAUNCH " -n 1 -- true >&-"}).code == 0);
+}
+
+TEST_CASE("what smp-launch is started with and cannot work with is said by name") {
+  const std::string launch = std::string(SMP_LAUNCH) + " -n 1 -- true";
+  const auto with = [&](const std::string& limit) {
+    return run_program({"/bin/bash", "-c", limit + " && exec " + launch});
+  };
+  const ProgramEnd stack = with("ulimit -s 64");
+  CHECK(stack.code == 125);
+  CHECK(stack.err ==
+        "smp-launch: the limit of the stack is 64 KiB (ulimit -s), and 512 KiB are needed at "
+        "least: raise it, as in ulimit -s 8192\n");
+  CHECK(with("ulimit -s 512").code == 0);
+  const ProgramEnd files = with("ulimit -n 8");
+  CHECK(files.code == 125);
+  CHECK(files.err ==
+        "smp-launch: the limit of open files is 8 (ulimit -n), and 32 are needed at least: raise "
+        "it, as in ulimit -n 1024\n");
+  CHECK(with("ulimit -n 32").code == 0);
+  if (run_program({"/usr/bin/unshare", "-m", "mount", "-t", "tmpfs", "none", "/proc"}).code != 0) {
+    MESSAGE("no mount namespace here: a machine without /proc is not tried");
+    return;
+  }
+  const ProgramEnd bare = run_program(
+      {"/usr/bin/unshare", "-m", "/bin/sh", "-c", "mount -t tmpfs none /proc && exec " + launch});
+  CHECK(bare.code == 125);
+  CHECK(bare.err ==
+        "smp-launch: /proc/self/exe: No such file or directory: smp-launch finds itself and the "
+        "processes of its ranks in /proc: mount it, as in mount -t proc proc /proc\n");
 }

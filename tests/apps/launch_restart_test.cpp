@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -209,10 +210,26 @@ TEST_CASE("the status of a run that is none, or whose smp-launch is gone") {
   CHECK(contains(none.err, "/status.json: No such file or directory\n"));
   Program program(launch({"-n", "1", "--run-dir", folder / "run"}, {}, shell("sleep 60")));
   wait_for_lines(folder / "run/events.jsonl", 1);
-  wait_for_lines(folder / "run/status.json", 5);
+  std::string status;
+  while (!contains(status, "\"running\": 1")) status = read_file(folder / "run/status.json");
+  const auto second = Json::parse(status).at("process").get<pid_t>();
+  program.signal(SIGSTOP);  // neither tells the end of the other
+  kill(second, SIGKILL);
   program.signal(SIGKILL);
   CHECK(program.wait().code == 137);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  const ProgramEnd end = run_program({SMP_LAUNCH, "--status", folder / "run"});
-  CHECK(end.code == 0);
+  const auto is_gone = [&] {
+    const ProgramEnd end = run_program({SMP_LAUNCH, "--status", folder / "run"});
+    CHECK(end.code == 0);
+    return contains(end.out, " is gone; last heard of ") &&
+           contains(end.out, "  ranks     1 of 1 were running\n");
+  };
+  for (int i = 0; i < 400 && !is_gone(); ++i) usleep(50'000);
+  CHECK(is_gone());
+  // Another process has its number by now.
+  const std::string before = fmt::format("\"process\": {}", second);
+  status = read_file(folder / "run/status.json");
+  REQUIRE(contains(status, before));
+  status.replace(status.find(before), before.size(), fmt::format("\"process\": {}", getpid()));
+  std::ofstream(folder / "run/status.json") << status;
+  CHECK(is_gone());
 }

@@ -114,6 +114,11 @@ TEST_CASE("what cannot be started or written is said with its reason") {
             3,
             "smp-launch: " + (folder / "variables") +
                 ": is read as an input, and would be lost; write to another file\n");
+  for (const auto& [option, kind] :
+       {std::pair{"--report", "JSON"}, {"--prometheus", "metrics for Prometheus"}})
+    failure({"-n", "2", option, folder / "variables", "--", "/bin/true"}, 3,
+            "smp-launch: " + (folder / "variables") + ": holds another text, which " + kind +
+                " would replace: write to another file, or remove this one first\n");
   // A device would be replaced by a file: for everybody, where root asks for it.
   REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
   failure({"-n", "2", "--prometheus", folder / "fifo", "--", "/bin/true"}, 3,
@@ -128,7 +133,7 @@ TEST_CASE("what cannot be started or written is said with its reason") {
 TEST_CASE("a link that another user put beside the metrics file redirects no write") {
   const ScratchFolder folder;
   std::ofstream(folder / "victim") << "mine";
-  std::ofstream(folder / "metrics") << "old";
+  std::ofstream(folder / "metrics") << "# HELP smp_old Of the last run.\n";
   std::filesystem::create_symlink(folder / "victim", folder / "metrics.new");
   std::filesystem::create_symlink(folder / "metrics", folder / "link");
   const ProgramEnd end =

@@ -180,12 +180,35 @@ TEST_CASE("a plan larger than any job file is read by every command") {
 TEST_CASE("output that cannot be written is no success") {
   const std::string command = std::string(SMP_PLAN) + " ";
   for (const std::string& arguments :
-       {kJob + " --json", kJob, std::string("schema"), std::string("--help"), kJob + " -o -"}) {
+       {kJob + " --json", kJob, std::string("schema"), std::string("--help"),
+        std::string("--version"), kJob + " -o -"}) {
     CAPTURE(arguments);
-    const ProgramEnd end = run_program({"/bin/sh", "-c", command + arguments + " >/dev/full"});
-    CHECK(end.code == 1);
-    CHECK(end.err.ends_with("smp-plan: standard output could not be written in full\n"));
+    for (const char* nowhere : {" >/dev/full", " >&-"}) {
+      const ProgramEnd end = run_program({"/bin/sh", "-c", command + arguments + nowhere});
+      CHECK(end.code == 1);
+      CHECK(end.err.ends_with("smp-plan: standard output could not be written in full\n"));
+    }
   }
+}
+
+TEST_CASE("a file does not become the standard output that was closed") {
+  const ScratchFolder folder;
+  const std::string file = folder / "plan.yaml";
+  const ProgramEnd end = run_program(
+      {"/bin/sh", "-c", std::string(SMP_PLAN) + " " + kJob + " -o " + file + " <&- >&-"});
+  CHECK(end.code == 1);
+  CHECK(run_program({SMP_PLAN, "check", file}).code == 0);
+}
+
+TEST_CASE("a stack that is too small is an error, not a segmentation fault") {
+  const ProgramEnd end = run_program(
+      {"/bin/sh", "-c", "ulimit -s 64; " + std::string(SMP_PLAN) + " --version; exit $?"});
+  CHECK(end.code == 1);
+  CHECK(end.err ==
+        "smp-plan: the limit of the stack is 64 KiB (ulimit -s), and 512 KiB are needed at least: "
+        "raise it, as in ulimit -s 8192\n");
+  CHECK(run_program({"/bin/sh", "-c", "ulimit -s 512; exec " + std::string(SMP_PLAN) + " " + kJob})
+            .code == 0);
 }
 
 TEST_CASE("an edited plan is no plan") {

@@ -93,7 +93,7 @@ TEST_CASE("what is no regular file is written to, not replaced") {
   CHECK(full.code == 3);
   CHECK(full.err == (folder / "full") + ": cannot be written: No space left on device\n");
   CHECK(fs::is_character_file("/dev/full"));
-  written(folder, "real.yaml", "old");
+  written(folder, "real.yaml", "smp_plan: old");
   fs::create_symlink("real.yaml", folder / "link.yaml");
   CHECK(plan({kJob, "-o", folder / "link.yaml"}).code == 0);
   CHECK(fs::is_symlink(folder / "link.yaml"));
@@ -111,6 +111,42 @@ TEST_CASE("a plan and a page are never written over the text that the job trains
     CHECK(end.code == 3);
     CHECK(end.err == data + ": is read as an input, and would be lost; write to another file\n");
     CHECK(read_file(data) == "text to train on");
+  }
+}
+
+TEST_CASE("only a file of the kind that a command writes is written over") {
+  const ScratchFolder folder;
+  const std::string job = written(folder, "job.yaml", read_file(kJob));
+  const std::string other = folder / "plan.yaml", page = folder / "page.html";
+  REQUIRE(plan({job, "-o", other, "--html", page}).code == 0);
+  CHECK(plan({job, "-o", other, "--html", page}).code == 0);
+  CHECK(plan({job, "-o", written(folder, "empty", "")}).code == 0);
+  const std::string script = written(folder, "train.py", "import torch\n");
+  const std::string json = written(folder, "metrics.json", "{}");
+  const std::string instead = " would replace: write to another file, or remove this one first\n";
+  const struct {
+    std::vector<std::string> arguments;
+    std::string output, why;
+  } cases[] = {
+      {{job, "--html"}, other, "holds a plan, which a page (HTML)"},
+      {{job, "--html"}, script, "holds another text, which a page (HTML)"},
+      {{job, "-o"}, page, "holds a page (HTML), which a plan"},
+      {{job, "-o"}, script, "holds another text, which a plan"},
+      {{job, "-o"}, json, "holds JSON, which a plan"},
+      {{job, "--solve", "batch", "-o"}, script, "holds another text, which a plan"},
+      {{"export", job, "--to", "torchrun", "-o"}, other, "holds a plan, which another text"},
+      {{"export", job, "--to", "deepspeed", "-o"}, other, "holds a plan, which JSON"},
+      {{"import", SMP_SOURCE_DIR "/tests/golden/interchange/huggingface/gpt2.json", "-o"},
+       other,
+       "holds a plan, which another text"},
+  };
+  for (const auto& refused : cases) {
+    CAPTURE(refused.output);
+    const std::string before = read_file(refused.output);
+    const ProgramEnd end = plan(joined(refused.arguments, {refused.output}));
+    CHECK(end.code == 3);
+    CHECK(end.err.ends_with(refused.output + ": " + refused.why + instead));
+    CHECK(read_file(refused.output) == before);
   }
 }
 
@@ -274,7 +310,12 @@ TEST_CASE("--what-if has a row for every value, also for one that no job can hav
       end.out.find("  no plan: parallel.tensor_parallel_degree must be a whole number or auto, not "
                    "'two'") != std::string::npos);
   // A key that there is not is no question.
-  CHECK(plan({kJob, "--what-if", "parallel.tensor=1,2"}).code == 3);
+  const ProgramEnd unknown = plan({kJob, "--what-if", "training.steps_=1,2"});
+  CHECK(unknown.code == 3);
+  CHECK(unknown.err.starts_with("--what-if: unknown key 'steps_' in training"));
+  CHECK(unknown.err.find("--set") == std::string::npos);
+  CHECK(plan({kJob, "--set", "training.bogus=1", "--what-if", "training.steps=1,2"})
+            .err.starts_with("--set: unknown key 'bogus' in training"));
 }
 
 TEST_CASE("a plan where a job is expected, and the name of a model, are known for what they are") {
@@ -285,6 +326,14 @@ TEST_CASE("a plan where a job is expected, and the name of a model, are known fo
   CHECK(again.code == 3);
   CHECK(again.err == file + ": this is a plan, made of a job file already: smp-plan check " + file +
                          " proves it, smp-launch " + file + " runs it\n");
+  CHECK(plan({kJob, "--cluster", file}).err ==
+        file +
+            ": this is a plan; name a known cluster, or the file with a cluster section that it "
+            "was planned from\n");
+  const ProgramEnd scored = plan({"score", file});
+  CHECK(scored.code == 3);
+  CHECK(scored.err == file + ": this is a plan, not a table of runs: smp-plan check " + file +
+                          " proves it, smp-plan compare sets it beside its run\n");
   const ProgramEnd model = plan({"llama3"});
   CHECK(model.code == 3);
   CHECK(model.err ==

@@ -227,6 +227,20 @@ TEST_CASE("a job that has saved nothing says that there is nothing to go on from
                           plan + "\n"));
 }
 
+TEST_CASE("a job whose run folder was moved says where to, not that nothing was saved") {
+  const Runs runs;
+  const std::string plan =
+      runs.plan("plan.yaml", {"training.steps=4000000", "training.checkpoint.every_steps=1000000"});
+  const std::string run = fs::canonical(runs / "").string() + "/run", other = run + "2";
+  Program program({SMP_LAUNCH, "--run-dir", run, plan});
+  while (!fs::exists(run + "/metrics.jsonl") || steps_in(run) == 0) usleep(10'000);
+  fs::rename(run, other);
+  program.signal(SIGTERM);
+  CHECK(contains(program.wait().err, "smp-launch: run folder '" + run + "' was moved to '" + other +
+                                         "' while it was in use: its checkpoints, if any, went "
+                                         "with it\n"));
+}
+
 TEST_CASE("a start in which no rank started leaves the folder as it was") {
   const Runs runs;
   const std::string plan = runs.plan("plan.yaml", {});

@@ -99,6 +99,26 @@ TEST_CASE("--hosts: what is wrong is shown with its place") {
         "--hosts: this is no IPv6 address\n  [fe80::x y]\n          ^");
 }
 
+TEST_CASE("a host is the same in capitals and with the dot of a whole name; names have an end") {
+  CHECK(hosts_error("n1,N1") == "--hosts: host 'N1' is named twice\n  n1,N1\n     ^");
+  CHECK(hosts_error("n1.x.org,n1.X.org.") ==
+        "--hosts: host 'n1.X.org.' is named twice\n  n1.x.org,n1.X.org.\n           ^");
+  CHECK(error_of([] { parse_host_file("hosts", "n1\nN1 slots=2\n"); }) ==
+        "hosts:2:1: host 'N1' is named twice\n  N1 slots=2\n  ^");
+  CHECK(hosts("N1:2,n2.") == "N1 x 2, n2.");
+  CHECK(text_of(without_hosts(parse_hosts("N1,n2."), "n2")) == "N1");
+  CHECK(hosts_error("a,..") == "--hosts: '..' is no host's name\n  a,..\n    ^");
+  CHECK(hosts_error("a..b") == "--hosts: 'a..b' is no host's name\n  a..b\n  ^");
+  const std::string longest(253, 'n');
+  CHECK(hosts(longest) == longest);
+  const std::string most = "'s name has at most 253 characters, and this has ";
+  for (const std::string& text :
+       {longest + "n", longest + "n[1-100000]", longest + "[1-9]", "[::" + longest + "]"})
+    CHECK(hosts_error(text).starts_with("--hosts: a host" + most + "25"));
+  CHECK(hosts_error(std::string(300'000, 'n')).size() < 1000);
+  CHECK(hosts_error(longest + "n@h").starts_with("--hosts: a user" + most + "254"));
+}
+
 TEST_CASE("an IPv6 address without brackets is told to have some") {
   const std::string advice = "an IPv6 address stands in brackets, as in [fd00::1] or [fd00::1]:8";
   CHECK(hosts_error("a,fd00::1") == "--hosts: " + advice + "\n  a,fd00::1\n    ^");

@@ -51,6 +51,12 @@ TEST_CASE("a log that cannot be opened or written says which and why") {
   CHECK_THROWS_WITH_AS(LogFile("/no/such/folder/x"),
                        "cannot open log '/no/such/folder/x': No such file or directory",
                        std::system_error);
+  const ScratchFolder folder;
+  const std::string fifo = folder / "fifo";  // that nobody reads
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS(LogFile{fifo},
+                       ("cannot open log '" + fifo + "': No such device or address").c_str(),
+                       std::system_error);
   LogFile full("/dev/full");
   CHECK_THROWS_WITH_AS(full.write("x"), "cannot write log '/dev/full': No space left on device",
                        std::system_error);

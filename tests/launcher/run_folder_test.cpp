@@ -252,6 +252,66 @@ TEST_CASE("the lock that a process of another host has left: its status tells wh
   }
 }
 
+TEST_CASE(
+    "a run folder that was moved or removed under its process is told from one without files") {
+  const ScratchFolder folder;
+  const std::string path = fs::canonical(folder.path()).string() + "/run", other = path + "2";
+  leave_run(path);
+  const RunFolder run = RunFolder::reopen(path);
+  CHECK(run.checkpoint() == "step-00000002");
+  fs::rename(path, other);
+  const std::string moved =
+      "run folder '" + path + "' was moved to '" + other + "' while it was in use";
+  const std::string gone = ": its checkpoints, if any, went with it";
+  CHECK(error_of([&] { run.checkpoint(); }) == moved + gone);
+  CHECK(error_of([&] { run.begin_start(); }) == moved);
+  CHECK(!fs::exists(path));
+  leave_run(path);  // as ranks do that save a checkpoint
+  CHECK(run.checkpoint() == "step-00000002");
+  CHECK(error_of([&] { run.begin_start(); }) == moved);
+  fs::remove_all(path);
+  fs::remove_all(other);
+  CHECK(error_of([&] { run.checkpoint(); }) ==
+        "run folder '" + path + "' was removed while it was in use" + gone);
+}
+
+TEST_CASE(
+    "the holder of a lock that was left is gone if its host was started anew, or its number") {
+  const ScratchFolder folder;
+  const std::string path = folder / "run";
+  leave_run(path);
+  CHECK(!RunLock::is_left(path));
+  Json holder;
+  {
+    const RunFolder run = RunFolder::reopen(path);
+    CHECK(!RunLock::is_left(path));
+    holder = holder_of(path);
+  }
+  const auto is_left = [&](const char* key, const Json& value) {
+    Json other = holder;
+    other[key] = value;
+    put(path + "/lock", other.dump());
+    return RunLock::is_left(path);
+  };
+  CHECK(!is_left("since", 7));
+  CHECK(is_left("process_began", 1));
+  CHECK(is_left("boot", "before"));
+  CHECK(!is_left("host", "elsewhere"));
+}
+
+TEST_CASE("a run folder that is a link to nothing is said to be one") {
+  const ScratchFolder folder;
+  const std::string link = folder / "link";
+  fs::create_symlink("nowhere", link);
+  for (const std::string& path : {link, link + "/run"}) {
+    const std::string why = "cannot create run folder '" + path + "': '" + link +
+                            "' is a link to 'nowhere', which is not there";
+    CHECK(RunFolder::why_not(path) == why);
+    CHECK(error_of([&] { RunFolder::create(path); }) == why);
+    CHECK(error_of([&] { RunFolder::go_on(path); }) == why);
+  }
+}
+
 TEST_CASE("a lock that nobody can read is no lock, and a folder that nobody can write is named") {
   ScratchFolder folder;
   const std::string path = folder / "run";
@@ -260,7 +320,7 @@ TEST_CASE("a lock that nobody can read is no lock, and a folder that nobody can 
   CHECK(RunFolder::reopen(path).path() == path);
   fs::create_symlink("/etc/passwd", path + "/lock");
   CHECK(error_of([&] { RunFolder::reopen(path); }) ==
-        "cannot lock run folder '" + path + "': Too many levels of symbolic links");
+        "cannot lock run folder '" + path + "': its 'lock' is a link: remove that");
 }
 
 }  // namespace smp

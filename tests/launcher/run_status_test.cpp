@@ -78,7 +78,7 @@ TEST_CASE("a run's status goes through its file, and is told in words") {
   CHECK(
       status_text(status, Watcher::kGone, now)
           .starts_with("job 0123abcd: its smp-launch (process 77 on node1) is gone; last heard of "
-                       "10.0 s ago\n"));
+                       "10.0 s ago\n  ranks     8 of 8 were running\n"));
   CHECK(status_text(status, Watcher::kSilent, now)
             .starts_with("job 0123abcd: running when last heard of, 10.0 s ago: its smp-launch "
                          "(process 77 on node1) is stopped or gone, or cannot write here\n"));
@@ -153,26 +153,28 @@ TEST_CASE("a board whose files cannot be written says so once, and tries again")
   CHECK(std::filesystem::exists(places.status_file));
 }
 
-// A file whose file system stands still: a pipe that nobody reads.
+// A file whose file system stands still: a pipe that is full.
 TEST_CASE("a board whose file system stands still holds nobody up, and then shows what is newest") {
   const ScratchFolder folder;
   BoardPlaces places;
   places.status_file = folder / "status.json";
   places.events_file = folder / "events.jsonl";
   REQUIRE(mkfifo(places.events_file.c_str(), 0600) == 0);
+  const FileDescriptor pipe(open(places.events_file.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  std::string events(64 << 10, ' ');
+  REQUIRE(write(pipe.number(), events.data(), events.size()) == std::ssize(events));
   StatusBoard board(places, 0);
   board.begin_start("0123", 1, 4);
   for (int i = 0; i < 100; ++i) board.on_event({"signal", {}, fmt::format("number {}", i)});
   board.set_state("waiting");
   CHECK(!std::filesystem::exists(places.status_file));
-  const FileDescriptor pipe(open(places.events_file.c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(read(pipe.number(), events.data(), events.size()) == std::ssize(events));
   board.end(7);
   CHECK(board.take_trouble() == "");
   const RunStatus last = parse_status("last", text_of(places.status_file));
   CHECK(last.job_id == "0123");
   CHECK(last.state == "ended");
   CHECK(last.exit_code == 7);
-  std::string events(64 << 10, '\0');  // a pipe holds as much
   events.resize(static_cast<size_t>(read(pipe.number(), events.data(), events.size())));
   CHECK(std::count(events.begin(), events.end(), '\n') == 102);
   CHECK(events.find("number 98") < events.find("number 99"));

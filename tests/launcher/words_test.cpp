@@ -30,6 +30,13 @@ TEST_CASE("names of hosts are said as far as a variable may hold them") {
 }
 
 TEST_CASE("durations") {
+  CHECK(parse_duration("87600h") == std::chrono::hours(87'600));
+  for (const std::string& text : {std::string("87601h"), std::string(400, '9') + "s"}) {
+    CHECK_THROWS_WITH_AS(
+        parse_duration(text),
+        ("'" + text + "' is longer than the longest duration, 87600h (10 years)").c_str(),
+        ConfigError);
+  }
   CHECK(parse_duration("250ms") == milliseconds(250));
   CHECK(parse_duration("5s") == milliseconds(5000));
   CHECK(parse_duration("0.5") == milliseconds(500));

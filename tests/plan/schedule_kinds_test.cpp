@@ -4,11 +4,11 @@
 #include <ctime>
 
 #include "group_check.h"
-#include "pass_order.h"
 #include "plan/plan_samples.h"
 #include "plan/schedule_samples.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/pass_order.h"
 
 using namespace smp;
 

@@ -418,6 +418,38 @@ TEST_CASE("a file without text, or in UTF-16, is said to be that") {
         "x: the file holds zero bytes, as UTF-16 and binary files do; save the text as UTF-8");
 }
 
+TEST_CASE("degrees that no mesh of the given ranks has are refused with both numbers") {
+  const auto of = [](const std::string& file, const std::string& text, int64_t hosts,
+                     int64_t processes) {
+    ImportContext context;
+    context.hosts = hosts;
+    context.processes_per_host = processes;
+    return error_of([&] { import_sources({{file, text}}, std::nullopt, context); });
+  };
+  const std::string one = "the world size 8 (cluster.hosts 1 x cluster.processes_per_host 8)";
+  CHECK(of("v2.json", R"({"tensor_parallel_degree": 4, "hybrid_shard_degree": 8})", 1, 8) ==
+        "v2.json: hybrid_shard_degree says a shard degree of 8, which does not divide the 2 "
+        "data-parallel ranks of " +
+            one);
+  CHECK(of("v2.json", R"({"tensor_parallel_degree": 4, "hybrid_shard_degree": 2})", 1, 8) ==
+        "no error");
+  CHECK(of("mics.json",
+           R"({"train_micro_batch_size_per_gpu": 1,
+               "zero_optimization": {"stage": 3, "mics_shard_size": 16}})",
+           1, 8) ==
+        "mics.json: zero_optimization.mics_shard_size says a shard degree of 16, which does not "
+        "divide the 8 data-parallel ranks of " +
+            one);
+  const std::string accelerate =
+      "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 16\n"
+      "parallelism_config: {parallelism_config_tp_size: 3}\n";
+  CHECK(error_of([&] {
+          import_sources({{"a.yaml", accelerate}}, std::nullopt);
+        }) ==
+        "a.yaml: pipeline x tensor x context degree = 1 x 3 x 1 = 3 does not divide the world size "
+        "16 (cluster.hosts 2 x cluster.processes_per_host 8)");
+}
+
 TEST_CASE("a name that := sets inside a line of Python is not known") {
   const std::string script =
       "count = 2\nprint(count := 4)\n"

@@ -79,7 +79,7 @@ double simulated(const PipelineShape& shape) {
   add(costs.front().front(), shape.first, puts_off, 1);
   add(costs[static_cast<size_t>(head.stage)][static_cast<size_t>(head.chunk)], shape.last, puts_off,
       1);
-  return simulate_pipeline(costs, condensed_schedule(schedule)).makespan_s;
+  return simulate_pipeline(costs, pipeline_passes(schedule)).makespan_s;
 }
 
 struct Errors {

@@ -68,6 +68,13 @@ TEST_CASE("a script's command has the words that bash gives it") {
       "A=7; torchrun --a $((A * 3 / 2)) --b $(( ($A + 1) % 5 )) --c $((2**10)) --d $((-7/2)) --e "
       "$((A>3?1:0))\n",
       "A=010; torchrun --a $((A + 0x10)) --b $((A == 8 && A != 9))\n",
+      "OLD=$IFS; IFS=,; A=1; IFS=$OLD; B='1 2'; torchrun --b $B\n",
+      "f() { local IFS=,; A=12; torchrun --a $A; }; f; B='1 2'; torchrun --b $B\n",
+      "IFS=$' \\t\\n'; B='1 2'; torchrun --b $B; IFS=,; unset IFS; torchrun --b $B\n",
+      "A=$'a b\\n\\tc\\'d\\\\e'; torchrun --a \"$A\" --b $'x y' --c $'' --d $A\n",
+      "IFS=$'\\n\\t'; A=/a,b/c; torchrun --a $A\n",
+      "IFS=,; A=12; B=x,y; torchrun --a $A x,y \"$B z\"\n",
+      "B='1 2'; export B; IFS=, bash -c 'torchrun --b $B'\n",
       "A=8B\nif [ $A = 7B ]; then X=1\nelif [[ $A == 8* ]]; then X=2\nelse X=3; fi\ntorchrun --x "
       "$X\n",
       "A=8; if [ $A -gt 4 ] && [ ! $A -eq 9 ]; then X=1; else X=2; fi; torchrun --x $X\n",
@@ -190,6 +197,23 @@ TEST_CASE("what is outside the subset is an error with its line") {
   std::string doubles = "A=xxxxxxxxxxxxxxxx\n";
   for (int i = 0; i < 30; ++i) doubles += "A=$A$A\n";
   CHECK(words_of(doubles).find("grows too long to be read") != std::string::npos);
+}
+
+TEST_CASE("a value whose words depend on an IFS that is not blanks is an error with its line") {
+  const std::string why =
+      "is split at an IFS that is not blanks, which is not read: write its words";
+  CHECK(words_of("IFS=,\nA=1,2\ntorchrun --a $A\n").starts_with("x.sh:3:14: $A " + why));
+  CHECK(words_of("IFS=\nA='1 2'\ntorchrun --a $A\n").starts_with("x.sh:3:14: $A " + why));
+  CHECK(words_of("IFS=$'\\n\\t'\nA='1 2'\ntorchrun --a ${A:-x}\n")
+            .starts_with("x.sh:3:14: ${A:-x} " + why));
+  CHECK(words_of("IFS=$1\nA=1,2\ntorchrun --a $A\n").starts_with("x.sh:3:14: $A " + why));
+  CHECK(words_of("if [ $X = 1 ]; then IFS=:; fi\nA=1:2\ntorchrun --a $A\n")
+            .starts_with("x.sh:3:14: $A " + why));
+  CHECK(words_of("f() { local IFS=,; torchrun --a $A; }\nA=1,2\nf\n")
+            .starts_with("x.sh:1:33: $A " + why));
+  CHECK(words_of("IFS=,\nA=(1 2)\ntorchrun --a \"${A[*]}\"\n")
+            .starts_with("x.sh:3:15: ${A[*]} is joined by an IFS that is not blanks, which is not "
+                         "read: write its words"));
 }
 
 TEST_CASE("sbatch's own lines set Slurm's variables") {

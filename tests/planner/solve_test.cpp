@@ -7,6 +7,7 @@
 #include "smp/plan/layers.h"
 #include "smp/planner/cases.h"
 #include "smp/planner/check_plan.h"
+#include "smp/planner/units.h"
 
 using namespace smp;
 
@@ -100,4 +101,27 @@ TEST_CASE("what-if: one row a value, and a value that does not fit says why") {
   const std::vector<PlannedCase> ranked = ranked_by_time({none, cases[0], cases[1]});
   CHECK(ranked.back().name == "tiny");
   CHECK(ranked[0].tokens_per_s >= ranked[1].tokens_per_s);
+}
+
+TEST_CASE("a solution that the token limit or the end of the search bounds says so") {
+  const auto next_of = [](const std::vector<std::string>& overrides, Quantity quantity) {
+    return solve(small_job(overrides), {quantity}).next_problem;
+  };
+  const std::string limit = "over the token limit of a step, training.max_tokens_per_batch: ";
+  CHECK(next_of({"training.max_tokens_per_batch=65536"}, Quantity::kBatch) == limit + "65,536");
+  CHECK(next_of({"training.max_tokens_per_batch=65536", "training.global_batch=8"},
+                Quantity::kSequence) == limit + "65,536");
+  const SolveResult none = solve(
+      small_job({"training.max_tokens_per_batch=2048", "cluster.hosts=3"}), {Quantity::kBatch});
+  CHECK(!none.found);
+  CHECK(none.next_problem == limit + "2,048");
+  CHECK(solve_text({Quantity::kBatch}, none) ==
+        "largest batch: none\n  3 samples, 6,144 tokens a step: " + limit + "2,048\n");
+}
+
+TEST_CASE("a time that is too short for its unit is not said to be none") {
+  CHECK(human_time(0) == "0.0 us");
+  CHECK(human_time(1e-9) == "0.001 us");
+  CHECK(human_time(1e-12) == "1e-06 us");
+  CHECK(human_time(4e-6) == "4.0 us");
 }

@@ -83,7 +83,7 @@ double simulated_idle(const Plan& plan) {
   const ChunkCost cost{pass, splits ? pass : 2 * pass, splits ? pass : 0, 0, 0};
   const PipelineCosts costs(static_cast<size_t>(shape.stages),
                             std::vector(static_cast<size_t>(shape.chunks()), cost));
-  const PipelineTime time = simulate_pipeline(costs, condensed_schedule(shape));
+  const PipelineTime time = simulate_pipeline(costs, pipeline_passes(shape));
   double idle = 0;
   for (const double seconds : time.idle_s) idle += seconds;
   return idle / (time.makespan_s * static_cast<double>(shape.stages));

@@ -28,10 +28,13 @@ std::chrono::milliseconds parse_duration(std::string_view text) {
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   const double unit = seconds_in(text.substr(static_cast<size_t>(end - text.data())));
   const double seconds = value * unit;
-  if (error != std::errc{} || unit == 0 || !std::isfinite(value) || value < 0 ||
-      seconds > kLongestSeconds)
+  const bool is_too_large = error == std::errc::result_out_of_range;
+  if ((error != std::errc{} && !is_too_large) || unit == 0 || !std::isfinite(value) || value < 0)
     throw ConfigError(
         fmt::format("'{}' is not a duration: write it like 250ms, 5s, 2m or 1h", text));
+  if (is_too_large || seconds > kLongestSeconds)
+    throw ConfigError(fmt::format("'{}' is longer than the longest duration, {}h (10 years)", text,
+                                  kLongestSeconds / 3600));
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 

@@ -12,6 +12,7 @@ namespace {
 constexpr int kHighestGpu = 63;
 constexpr int kHighestPort = 65535;
 constexpr size_t kMostDigits = 9;
+constexpr size_t kLongestName = 253;  // RFC 1035, as text
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -24,6 +25,12 @@ int value_of(std::string_view digits) {
   int value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return value;
+}
+
+void check_length(const char* whose, std::string_view name, size_t at) {
+  if (name.size() > kLongestName)
+    throw HostSyntaxError{at, fmt::format("a {}'s name has at most {} characters, and this has {}",
+                                          whose, kLongestName, name.size())};
 }
 
 std::string_view range_number(HostCursor& cursor) {
@@ -76,6 +83,7 @@ std::vector<std::string> read_names(HostCursor& cursor) {
   std::vector<std::string> names{""};
   const size_t start = cursor.at();
   while (true) {
+    check_length("host", names.front(), start);  // before it is multiplied
     if (cursor.take('[')) {
       spread(cursor, names);
       continue;
@@ -126,6 +134,7 @@ std::string read_user(HostCursor& cursor) {
   if (end == rest.npos || rest[end] != '@' || rest.substr(end).starts_with("@gpu=")) return "";
   const std::string_view user = rest.substr(0, end);
   if (user.empty()) throw HostSyntaxError{cursor.at(), "a user's name is missing before '@'"};
+  check_length("user", user, cursor.at());
   if (user.front() == '-' || !std::all_of(user.begin(), user.end(), is_name))
     throw HostSyntaxError{cursor.at(), fmt::format("'{}' is no user's name", user)};
   cursor.skip(end + 1);
@@ -193,6 +202,7 @@ std::vector<int> HostCursor::gpu_list() {
 }
 
 std::vector<HostSpec> read_host_names(HostCursor& cursor) {
+  const size_t start = cursor.at();
   HostSpec pattern;
   pattern.user = read_user(cursor);
   refuse_bare_v6(cursor);
@@ -204,6 +214,9 @@ std::vector<HostSpec> read_host_names(HostCursor& cursor) {
   std::vector<HostSpec> hosts;
   hosts.reserve(names.size());
   for (std::string& name : names) {
+    check_length("host", name, start);
+    if (name.find_first_not_of('.') == name.npos || name.find("..") != name.npos)
+      throw HostSyntaxError{start, fmt::format("'{}' is no host's name", name)};
     hosts.push_back(pattern);
     hosts.back().name = std::move(name);
   }

@@ -18,6 +18,17 @@ namespace {
 
 constexpr size_t kMostSuggested = 1000;  // names that are compared with a misspelt one
 
+// DNS and ssh do not tell N1 from n1, nor the whole name n1.example.com from n1.example.com. with
+// its dot.
+std::string same_host(std::string_view name) {
+  if (name.ends_with('.')) name.remove_suffix(1);
+  std::string key(name);
+  for (char& c : key) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return key;
+}
+
 // The hosts of a job as they come, none of them twice.
 class Collector {
  public:
@@ -26,10 +37,10 @@ class Collector {
       throw HostSyntaxError{at, fmt::format("more than {} hosts", kMostHosts)};
     seen_.reserve(seen_.size() + hosts.size());
     for (const HostSpec& host : hosts) {
-      const bool fresh = host.port == 0
-                             ? seen_.insert(host.name).second
-                             : seen_.insert(fmt::format("{}:{}", host.name, host.port)).second;
-      if (!fresh) throw HostSyntaxError{at, fmt::format("host '{}' is named twice", host.name)};
+      std::string key = same_host(host.name);
+      if (host.port != 0) key += fmt::format(":{}", host.port);
+      if (!seen_.insert(std::move(key)).second)
+        throw HostSyntaxError{at, fmt::format("host '{}' is named twice", host.name)};
     }
     std::move(hosts.begin(), hosts.end(), std::back_inserter(hosts_));
   }
@@ -172,13 +183,13 @@ std::vector<HostSpec> parse_host_file(const std::string& name, std::string_view 
 
 std::vector<HostSpec> without_hosts(std::vector<HostSpec> hosts, std::string_view excluded) {
   std::vector<HostSpec> gone = parse_option("--exclude", excluded, read_host_names);
-  std::unordered_set<std::string_view> known, out;
-  for (const HostSpec& host : hosts) known.insert(host.name);
+  std::unordered_set<std::string> known, out;
+  for (const HostSpec& host : hosts) known.insert(same_host(host.name));
   for (const HostSpec& host : gone) {
     if (!host.user.empty())
       throw ConfigError(
           fmt::format("--exclude: '{}@{}': a name alone, without a user", host.user, host.name));
-    if (known.count(host.name) == 0) {
+    if (known.count(same_host(host.name)) == 0) {
       std::vector<std::string> names;
       for (size_t i = 0; i < hosts.size() && i < kMostSuggested; ++i)
         names.push_back(hosts[i].name);
@@ -187,11 +198,11 @@ std::vector<HostSpec> without_hosts(std::vector<HostSpec> hosts, std::string_vie
                                     hosts_text(hosts.size()),
                                     near ? fmt::format(", did you mean '{}'?", *near) : ""));
     }
-    out.insert(host.name);
+    out.insert(same_host(host.name));
   }
   std::vector<HostSpec> left;
   for (const HostSpec& host : hosts) {
-    if (out.count(host.name) == 0) left.push_back(host);
+    if (out.count(same_host(host.name)) == 0) left.push_back(host);
   }
   if (left.empty()) throw ConfigError("--exclude: no host is left");
   return left;

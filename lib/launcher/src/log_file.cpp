@@ -24,8 +24,11 @@ namespace {
 LogFile::LogFile(const std::string& path, LogLimit limit) : path_(path), limit_(limit) { open(); }
 
 void LogFile::open() {
-  file_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  // A FIFO that nobody reads is refused (ENXIO), not waited for.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  file_ = FileDescriptor(::open(path_.c_str(), kFlags, 0666));
   if (!file_.is_open()) fail("open", path_);
+  fcntl(file_.number(), F_SETFL, fcntl(file_.number(), F_GETFL) & ~O_NONBLOCK);
   struct stat now {};
   if (fstat(file_.number(), &now) != 0 || !S_ISREG(now.st_mode)) return;
   size_ = now.st_size;

@@ -38,6 +38,17 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, error));
 }
 
+bool is_dangling(const fs::path& path) {
+  std::error_code error;
+  return is_there(path) && !fs::exists(path, error);
+}
+
+std::string dangling(const fs::path& link) {
+  std::error_code error;
+  return fmt::format("'{}' is a link to '{}', which is not there", link.string(),
+                     fs::read_symlink(link, error).string());
+}
+
 bool is_silent(const fs::path& logs) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(logs, error))
@@ -84,8 +95,11 @@ std::string why_not_new(const std::string& path) {
     return "";
   }
   // The nearest parent that exists has to take a new folder.
-  fs::path parent = fs::absolute(path, error).lexically_normal().parent_path();
-  while (!fs::exists(parent, error) && parent.has_relative_path()) parent = parent.parent_path();
+  fs::path parent = fs::absolute(path, error).lexically_normal();
+  while (!fs::exists(parent, error) && parent.has_relative_path()) {
+    if (is_dangling(parent)) return cannot_create(path, dangling(parent));
+    parent = parent.parent_path();
+  }
   if (!fs::is_directory(parent, error))
     return cannot_create(path, fmt::format("'{}' is a file", parent.string()));
   if (access(parent.c_str(), W_OK | X_OK) != 0) return cannot_create(path, strerror(errno));
@@ -235,7 +249,17 @@ void RunFolder::lay_plan(const std::string& from) const {
     throw ConfigError(fmt::format("cannot copy '{}' to '{}': {}", from, to, error.message()));
 }
 
+std::string RunFolder::why_lost() const {
+  if (!hold_) return "";
+  const std::string now = hold_->lock->folder_now();
+  if (now == path_) return "";
+  return now.empty()
+             ? fmt::format("run folder '{}' was removed while it was in use", path_)
+             : fmt::format("run folder '{}' was moved to '{}' while it was in use", path_, now);
+}
+
 void RunFolder::begin_start() const {
+  if (const std::string why = why_lost(); !why.empty()) throw ConfigError(why);
   std::error_code error;
   for (const char* name : {"errors", "timeline", kTraceFolder})
     fs::remove_all(fs::path(path_) / name, error);
@@ -246,7 +270,12 @@ void RunFolder::begin_start() const {
 }
 
 std::string RunFolder::checkpoint() const {
-  return checkpoint_to_go_on_from(path_ + "/" + kCheckpointsFolder).value_or("");
+  // Ranks make the folder anew when they save: what they saved there is the newest.
+  const auto name = checkpoint_to_go_on_from(path_ + "/" + kCheckpointsFolder);
+  if (name && !name->empty()) return *name;
+  if (const std::string why = why_lost(); !why.empty())
+    throw ConfigError(why + ": its checkpoints, if any, went with it");
+  return "";
 }
 
 std::string RunFolder::note() const { return hold_ ? hold_->lock->note() : ""; }

@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -139,14 +140,18 @@ bool is_still_named(int file, const std::string& path) {
          open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
 }
 
+FileDescriptor open_lock(const std::string& folder) {
+  const std::string path = folder + "/" + RunLock::kFile;
+  return FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+}
+
 struct HeldLock {
   bool is_held = false;
   std::optional<LockHolder> holder;
 };
 
 HeldLock look_at_lock(const std::string& folder) {
-  const std::string path = folder + "/" + RunLock::kFile;
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  const FileDescriptor file = open_lock(folder);
   if (!file.is_open()) return {};
   struct flock whole = whole_file();
   if (fcntl(file.number(), F_OFD_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return {};
@@ -160,7 +165,10 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/" + kFile), owner
     file_ = FileDescriptor(
         open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0644));
     if (!file_.is_open())
-      throw ConfigError(fmt::format("cannot lock run folder '{}': {}", folder, strerror(errno)));
+      throw ConfigError(fmt::format("cannot lock run folder '{}': {}", folder,
+                                    errno == ELOOP
+                                        ? fmt::format("its '{}' is a link: remove that", kFile)
+                                        : strerror(errno)));
     struct flock whole = whole_file();
     const bool has_locks = fcntl(file_.number(), F_OFD_SETLK, &whole) == 0;
     const bool held = !has_locks && (errno == EAGAIN || errno == EACCES);
@@ -191,6 +199,25 @@ RunLock::~RunLock() {
 std::string RunLock::why_not(const std::string& folder) {
   const HeldLock lock = look_at_lock(folder);
   return lock.is_held ? in_use(folder, lock.holder) : "";
+}
+
+bool RunLock::is_left(const std::string& folder) {
+  if (look_at_lock(folder).is_held) return false;
+  const FileDescriptor file = open_lock(folder);
+  const auto holder = file.is_open() ? holder_in(file.number()) : std::nullopt;
+  // A container of this host has processes of its own, and a name.
+  if (!holder || holder->host != host_of_lock() || ticks_at_start_of(getpid()) == 0) return false;
+  return holder->boot != boot_of_lock() ||
+         ticks_at_start_of(holder->process) != holder->process_began;
+}
+
+std::string RunLock::folder_now() const {
+  const std::string folder = path_.substr(0, path_.rfind('/'));
+  if (is_still_named(file_.number(), path_)) return folder;
+  std::error_code error;  // of what was removed, the name goes on with " (deleted)"
+  const std::filesystem::path now =
+      std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file_.number()), error);
+  return is_still_named(file_.number(), now.string()) ? now.parent_path().string() : "";
 }
 
 void RunLock::await_end(const std::string& folder) {

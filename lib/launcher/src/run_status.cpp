@@ -156,7 +156,8 @@ std::string status_text(const RunStatus& status, Watcher watcher, SystemTime now
   else
     text += fmt::format("{} for {} (process {} on {})\n", status.state,
                         text_of(between(status.began, now)), status.process, status.host);
-  text += fmt::format("  ranks     {} of {} running\n", status.view.running, status.view.ranks);
+  text += fmt::format("  ranks     {} of {} {}\n", status.view.running, status.view.ranks,
+                      watcher == Watcher::kGone && !ended ? "were running" : "running");
   if (status.view.progress)
     text += fmt::format("  training  {}\n", fmt::join(training_words(*status.view.progress), ", "));
   if (status.view.silent > std::chrono::seconds(10))

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/file_kind.h"
 #include "smp/plan/suggest.h"
 
 namespace smp {
@@ -61,6 +62,12 @@ JobSource cluster_source(const std::string& name_or_path) {
                        name_or_path.ends_with(".json");
   if (!is_file && !is_path) throw ConfigError(unknown_cluster(name_or_path));
   JobSource source = load_job_source(name_or_path);
+  if (kind_of_text(source.text) == FileKind::kPlan) {
+    throw ConfigError(fmt::format(
+        "{}: this is a plan; name a known cluster, or the file with a cluster section that it was "
+        "planned from",
+        name_or_path));
+  }
   source.replaces = "cluster";
   return source;
 }

@@ -13,8 +13,7 @@
 namespace smp {
 namespace {
 
-LayerKind block_kind(const ModelSpec& model, int64_t block) {
-  if (has_experts(model, block)) return LayerKind::kMoeBlock;
+LayerKind dense_kind(const ModelSpec& model) {
   if (has_blocks_of(model, ModelFamily::kGpt2)) return LayerKind::kGpt2Block;
   if (has_blocks_of(model, ModelFamily::kLlama)) return LayerKind::kLlamaBlock;
   return LayerKind::kBlock;
@@ -30,8 +29,9 @@ std::vector<LayerSpec> layers_of(const ModelSpec& model) {
     layers.push_back({kind, static_cast<int64_t>(layers.size()), std::move(name), reads, 0, 0});
   };
   add(LayerKind::kEmbedding, "embedding", BatchField::kTokens);
+  const LayerKind dense = dense_kind(model);
   for (int64_t i = 0; i < model.num_layers; ++i) {
-    add(block_kind(model, i), "layers." + std::to_string(i));
+    add(has_experts(model, i) ? LayerKind::kMoeBlock : dense, "layers." + std::to_string(i));
   }
   for (int64_t i = 0; i < model.decoder_layers; ++i) {
     add(LayerKind::kCrossBlock, "decoder_layers." + std::to_string(i));

@@ -9,10 +9,10 @@
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/parameter_counts.h"
-#include "smp/plan/partition.h"
 #include "smp/plan/persistent_tensors.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/stage_layers.h"
 
 namespace smp {
 namespace {
@@ -25,27 +25,6 @@ ScheduleShape chunks_of(const Plan& plan) {
   return {.kind = parallel.pipeline.value_or(PipelineKind::kInterleaved),
           .stages = plan.degrees.pipeline,
           .virtual_stages = parallel.virtual_pipeline_degree.value_or(1)};
-}
-
-// Layers of each chunk of a stage: the embedding comes to the first chunk of the model, the head
-// (with what predicts further tokens) to the last one.
-std::vector<std::vector<LayerSpec>> layers_of_stage(const Plan& plan, int64_t stage) {
-  const std::vector<LayerSpec> all = layers_of(plan.job.model);
-  const ScheduleShape shape = chunks_of(plan);
-  const int64_t chunks = shape.chunks();
-  const std::vector<int64_t> blocks =
-      blocks_per_chunk(shape, block_count(plan.job.model), plan.job.parallel.partition);
-  std::vector<std::vector<LayerSpec>> found(static_cast<size_t>(chunks));
-  auto next = all.begin();
-  for (int64_t position = 0; position < shape.stages * chunks; ++position) {
-    const ChunkPlace place = place_of_chunk(shape, position);
-    int64_t count = blocks[static_cast<size_t>(position)];
-    if (position == 0) ++count;
-    if (position + 1 == shape.stages * chunks) count = all.end() - next;
-    if (place.stage == stage) found[static_cast<size_t>(place.chunk)] = {next, next + count};
-    next += count;
-  }
-  return found;
 }
 
 std::vector<ParameterSpec> specs_of(const Plan& plan, const LayerSpec& layer) {
@@ -258,10 +237,10 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   RankLayout layout;
   layout.rank = rank;
   layout.coord = mesh.coord_of(rank);
-  for (const std::vector<LayerSpec>& chunk : layers_of_stage(plan, layout.coord.pipeline)) {
-    layout.layers.insert(layout.layers.end(), chunk.begin(), chunk.end());
-    layout.chunk_layers.push_back(static_cast<int64_t>(chunk.size()));
-  }
+  std::vector<StageLayers> stages = layers_by_stage(plan);
+  StageLayers& stage = stages[static_cast<size_t>(layout.coord.pipeline)];
+  layout.layers = std::move(stage.layers);
+  layout.chunk_layers = std::move(stage.chunk_layers);
   const auto ranges = bucket_ranges(plan, layout.layers, layout.chunk_layers);
 
   // Small tensors that persist lie in front, in a bucket of their own. All others ascend in forward

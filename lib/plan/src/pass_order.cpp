@@ -1,4 +1,4 @@
-#include "pass_order.h"
+#include "smp/plan/pass_order.h"
 
 #include <algorithm>
 #include <utility>

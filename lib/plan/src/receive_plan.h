@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pass_order.h"
+#include "smp/plan/pass_order.h"
 
 namespace smp {
 

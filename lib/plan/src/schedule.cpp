@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "offload_actions.h"
-#include "pass_order.h"
 #include "receive_plan.h"
 #include "shard_actions.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/pass_order.h"
 
 namespace smp {
 namespace {

@@ -52,6 +52,16 @@ Inputs& inputs() {
   return all;
 }
 
+void refuse_input(const std::string& path) {
+  const auto inode = inode_of(path);
+  if (!inode) return;
+  const std::lock_guard lock(inputs().mutex);
+  if (inputs().files.count(*inode) != 0) {
+    throw ConfigError(
+        fmt::format("{}: is read as an input, and would be lost; write to another file", path));
+  }
+}
+
 }  // namespace
 
 std::string read_text_file(const std::string& path, std::string_view what) {
@@ -85,18 +95,17 @@ void remember_input(const std::string& path) {
   inputs().files.insert(*inode);
 }
 
-void refuse_input(const std::string& path) {
-  const auto inode = inode_of(path);
-  if (!inode) return;
-  const std::lock_guard lock(inputs().mutex);
-  if (inputs().files.count(*inode) != 0) {
-    throw ConfigError(
-        fmt::format("{}: is read as an input, and would be lost; write to another file", path));
-  }
+void refuse_output(const std::string& path, FileKind kind) {
+  refuse_input(path);
+  const std::string head = head_of_file(path);
+  if (head.empty() || kind_of_text(head) == kind) return;
+  throw ConfigError(fmt::format(
+      "{}: holds {}, which {} would replace: write to another file, or remove this one first", path,
+      name_of(kind_of_text(head)), name_of(kind)));
 }
 
 void write_text_file(const std::string& path, std::string_view text, const std::string& edited) {
-  if (edited.empty() || inode_of(path) != inode_of(edited)) refuse_input(path);
+  if (edited.empty() || inode_of(path) != inode_of(edited)) refuse_output(path, kind_of_text(text));
   std::error_code none;
   const fs::file_status status = fs::status(path, none);
   // A device or a pipe is written to, not replaced; of a link, what it points to is replaced.

@@ -9,6 +9,9 @@
 #include "simplicity.h"
 #include "smp/plan/check.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/planner/layer_bytes.h"
+#include "smp/planner/layer_seconds.h"
+#include "smp/planner/time_estimate.h"
 #include "stage_balance.h"
 
 namespace smp {
@@ -83,9 +86,11 @@ double Contest::collectives_ratio(const LayoutChoice& choice) {
   JobSpec job = settled_.job;
   job.parallel.collectives = chosen.groups;
   job.parallel.data_collectives = chosen.others;
-  const double closed_s = pricer_.detail(choice).time.step_s;
+  const double closed_s = pricer_.price_time(choice).step_s;
   if (closed_s > 0) {
-    found->second = std::min(1.0, Pricer(job).detail(choice).time.step_s / closed_s);
+    const double chosen_s =
+        estimate_time(job, choice, layer_bytes(job, choice), layer_seconds(job, choice)).step_s;
+    found->second = std::min(1.0, chosen_s / closed_s);
   }
   return found->second;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/file_kind.h"
 #include "smp/plan/text_file.h"
 
 namespace smp {
@@ -146,7 +147,14 @@ CsvTable parse_csv(const std::string& path, std::string_view text) {
 }
 
 CsvTable load_csv(const std::string& path) {
-  return parse_csv(path, read_text_file(path, "table of runs"));
+  const std::string text = read_text_file(path, "table of runs");
+  if (kind_of_text(text) == FileKind::kPlan) {
+    throw ConfigError(
+        fmt::format("{0}: this is a plan, not a table of runs: smp-plan check {0} proves it, "
+                    "smp-plan compare sets it beside its run",
+                    path));
+  }
+  return parse_csv(path, text);
 }
 
 }  // namespace smp

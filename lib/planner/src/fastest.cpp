@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "smp/plan/parameter_counts.h"
+#include "smp/planner/memory_estimate.h"
 #include "stage_balance.h"
 
 namespace smp {
@@ -55,10 +56,8 @@ class Search {
 
   FastestResult run() {
     make_nodes();
-    std::stable_sort(nodes_.begin(), nodes_.end(), [](const Node& a, const Node& b) {
-      return a.rare != b.rare ? b.rare : a.bound < b.bound;
-    });
-    for (const Node& node : nodes_) {
+    for (const size_t next : order_of_nodes()) {
+      const Node& node = nodes_[next];
       SplitResult& split = result_.splits[static_cast<size_t>(node.split)];
       const double most = node.rare && !pareto_ ? std::max(kRareGain * best_, reach_) : limit();
       if (node.bound > most || (best_ == 0 && !split.fits.empty())) {
@@ -103,7 +102,29 @@ class Search {
         add_nodes(split, batch, static_cast<int32_t>(result_.splits.size()));
       }
       result_.splits.push_back(std::move(result));
+      shardings_.push_back(space_.shardings(split));
     }
+  }
+
+  // By ascending bound, rare ones last. Sorts places: nodes are large.
+  std::vector<size_t> order_of_nodes() const {
+    struct Place {
+      bool rare;
+      double bound;
+      size_t node;
+    };
+    std::vector<Place> places;
+    places.reserve(nodes_.size());
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      places.push_back({nodes_[i].rare, nodes_[i].bound, i});
+    }
+    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+      return std::tie(a.rare, a.bound, a.node) < std::tie(b.rare, b.bound, b.node);
+    });
+    std::vector<size_t> order;
+    order.reserve(places.size());
+    for (const Place& place : places) order.push_back(place.node);
+    return order;
   }
 
   void add_nodes(const SearchSpace::Split& split, const BatchShape& batch, int32_t index) {
@@ -125,13 +146,16 @@ class Search {
   }
 
   void visit(const Node& node, SplitResult& split) {
-    const std::vector<SearchSpace::ShardingChoice> shardings = space_.shardings(split.split);
+    const std::vector<SearchSpace::ShardingChoice>& shardings =
+        shardings_[static_cast<size_t>(node.split)];
     if (shardings.empty()) return;
     const bool is_rare = node.rare && !pareto_;
     if (is_rare && hopeless_.contains(key_of(node))) return;
+    const MemoryKey memory = memory_of(node);
+    if (too_large_.contains(memory)) return;
     if (!leanest_fits(node.choice, shardings, split)) {
-      // Without stages as many bytes are held, however many microbatches there are.
-      if (is_rare && node.choice.pipeline == 1) hopeless_.insert(key_of(node));
+      // One that was refused may be a layout of this node alone.
+      if (!pricer_.has_refused()) too_large_.insert(memory);
       return;
     }
     if (is_rare && !is_promising(node, shardings, split)) return;
@@ -147,6 +171,18 @@ class Search {
     return {node.split,         of.micro_batch,        of.schedule,
             of.virtual_stages,  of.first_stage_layers, of.sequence_parallel,
             of.spread_placement};
+  }
+
+  // Nodes that hold as many bytes, each layout of one as its like of the other: their microbatches
+  // count by how many are in flight.
+  using MemoryKey = std::tuple<HopelessKey, double, double, double, bool>;
+  static MemoryKey memory_of(const Node& node) {
+    const LayoutChoice& of = node.choice;
+    const auto in_flight = [&](int64_t stage) {
+      return stage < of.pipeline ? microbatches_in_flight(of, stage) : 0;
+    };
+    return {key_of(node), in_flight(0), in_flight(1), in_flight(of.pipeline - 1),
+            of.microbatches == 1};
   }
 
   // Of a rare node the ends of the row of shardings say whether it is worth all of it. One that is
@@ -223,6 +259,7 @@ class Search {
   // that does not fit. What is slower than the limit without recomputing is left at once, and what
   // fits without offloading something is not tried with it.
   void visit_sharding(LayoutChoice choice, SplitResult& split) {
+    if (pareto_ && adds_nothing(choice, split)) return;
     bool whole_fits = false;  // recomputed as a whole, with its checkpoints in place
     bool optimizer_offload_enough = false;
     bool first = true;
@@ -234,14 +271,18 @@ class Search {
         if (!applies(offload, choice)) continue;
         apply(offload, choice);
         const bool plain = std::exchange(first, false);
-        const Offered offered = offer(choice, split);
         const bool least_time = recompute == space_.recomputes().front();
-        if (!pareto_ && plain && offered.fits) return;
-        if (!pareto_ && least_time && offered.least_seconds_per_token > limit()) {
+        if (space_.forbidden().matches(choice)) continue;
+        const Candidate timed = pricer_.price_time(choice);
+        const bool ends = !pareto_ && least_time && timed.least_seconds_per_token > limit();
+        const bool ignored = (ends || skips_memory(timed, offload)) && is_beaten(timed, split);
+        const bool fits = !ignored && offer_timed(timed, split);
+        if (!pareto_ && plain && fits) return;
+        if (ends) {
           if (plain) return;
           break;
         }
-        if (!offered.fits) continue;
+        if (!fits) continue;
         if (recompute == Recompute::kNone) {
           optimizer_offload_enough |= offload.optimizer && !offload.activations;
           break;
@@ -254,6 +295,33 @@ class Search {
         }
       }
     }
+  }
+
+  // Whether whatever is recomputed and offloaded of the layout is far from the best, and both
+  // slower and larger than something on the front: none is faster than the layout as it is, and
+  // none smaller than one of those that save the most. To recompute and to gather need buffers, so
+  // with few layers less of either may be smaller.
+  bool adds_nothing(LayoutChoice choice, const SplitResult& split) {
+    const std::vector<Offload>& offloads = space_.offloads();
+    const std::vector<Recompute>& recomputes = space_.recomputes();
+    if (offloads.empty() || recomputes.empty()) return true;
+    choice.recompute = recomputes.front();
+    apply(offloads.front(), choice);
+    const Candidate timed = pricer_.price_time(choice);
+    if (timed.least_seconds_per_token <= std::max(kListed * best_, reach_) ||
+        !is_beaten(timed, split)) {
+      return false;
+    }
+    for (auto offload = offloads.rbegin(); offload != offloads.rend(); ++offload) {
+      for (const Recompute recompute : {recomputes.back(), recomputes.front()}) {
+        choice.recompute = recompute;
+        if (!applies(*offload, choice)) continue;
+        apply(*offload, choice);
+        const double peak_bytes = pricer_.price_memory(choice).peak_bytes;
+        if (!front_.dominates(timed.seconds_per_token, peak_bytes)) return false;
+      }
+    }
+    return true;
   }
 
   // The fewest layers of each stage that must be recomputed for the layout to fit, by bisection:
@@ -272,23 +340,36 @@ class Search {
     offer(choice, split);
   }
 
-  struct Offered {
-    bool fits = false;
-    double least_seconds_per_token = 0;
-  };
-  Offered offer(const LayoutChoice& choice, SplitResult& split) {
-    if (space_.forbidden().matches(choice)) return {};
-    const Candidate candidate = pricer_.price(choice);
+  // Whether it is too slow, and nothing else depends on whether it fits.
+  bool skips_memory(const Candidate& timed, const Offload& offload) const {
+    return !pareto_ && offload.activations && timed.least_seconds_per_token > limit();
+  }
+
+  // Whether the layout says nothing of its split any more, however much memory it takes: another
+  // one fits, and is so much faster that this one is not even taken for its simplicity.
+  static bool is_beaten(const Candidate& timed, const SplitResult& split) {
+    const Candidate* fastest = split.fits.fastest();
+    return fastest != nullptr &&
+           timed.least_seconds_per_token > kNoise * fastest->seconds_per_token;
+  }
+
+  // Whether it fits.
+  bool offer(const LayoutChoice& choice, SplitResult& split) {
+    if (space_.forbidden().matches(choice)) return false;
+    return offer_timed(pricer_.price_time(choice), split);
+  }
+  bool offer_timed(const Candidate& timed, SplitResult& split) {
+    const Candidate candidate = pricer_.with_memory(timed);
     if (!pricer_.accepts(candidate.fit)) {
       note_rejection(candidate, split);
-      return {false, candidate.least_seconds_per_token};
+      return false;
     }
     split.fits.offer(candidate);
     best_offered_ = std::min(best_offered_, candidate.least_seconds_per_token);
     best_ = std::min(best_, candidate.seconds_per_token);
     if (is_near(candidate)) contenders_.push_back(candidate);
     if (pareto_) front_.offer(candidate);
-    return {true, candidate.least_seconds_per_token};
+    return true;
   }
 
   static void note_rejection(const Candidate& candidate, SplitResult& split) {
@@ -351,7 +432,9 @@ class Search {
   double best_ = std::numeric_limits<double>::infinity();
   double best_offered_ = 0;  // since a rare node's visit began
   std::set<HopelessKey> hopeless_;
+  std::set<MemoryKey> too_large_;  // of which nothing fits
   std::vector<Node> nodes_;
+  std::vector<std::vector<SearchSpace::ShardingChoice>> shardings_;  // by split
   Front front_;
   std::vector<Candidate> contenders_;
   FastestResult result_;

@@ -57,6 +57,13 @@ std::string problem_with_word(const ForeignKey& row, const YamlNode& value) {
                      near ? fmt::format(", did you mean '{}'?", *near) : "");
 }
 
+// PyYAML, as YAML 1.1, takes 010 for 8; JSON has no such number.
+bool is_octal(const YamlNode& value) {
+  std::string_view text = value.text;
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return text.size() > 1 && text.find_first_not_of("01234567_") == text.npos && text[0] == '0';
+}
+
 // Any of the words that YAML and JSON writers mean by true and false.
 std::optional<bool> bool_value(const YamlNode& node) {
   if (node.quoted) return std::nullopt;
@@ -111,6 +118,14 @@ bool ForeignReader::is_group(std::string_view key) const {
 
 std::string ForeignReader::problem_with(const ForeignKey& row, const YamlNode& value) const {
   const bool scalar = value.kind == YamlNode::Kind::kScalar;
+  const bool is_number = row.form == Form::kWhole || row.form == Form::kNumber;
+  // Python's int(), which reads flags, takes 010 for 10.
+  if (scalar && is_number && out_.format != ForeignFormat::kMegatron && is_octal(value)) {
+    return fmt::format(
+        "is {}, which YAML 1.1 reads as an octal number and JSON refuses: write it "
+        "without the 0 in front",
+        value.text);
+  }
   switch (row.form) {
     case Form::kWhole: {
       const auto whole = scalar && !value.quoted ? whole_value(value.text) : std::nullopt;
@@ -171,7 +186,8 @@ void ForeignReader::add(const std::string& key, Place place, const YamlNode& val
   const bool absent =
       value.kind == YamlNode::Kind::kNull ||
       (auto_is_absent && value.kind == YamlNode::Kind::kScalar && value.text == "auto");
-  if (absent) (value.kind == YamlNode::Kind::kNull ? nulls_ : autos_).push_back(key);
+  if (value.kind == YamlNode::Kind::kNull) nulls_.emplace_back(key, place);
+  if (absent && value.kind != YamlNode::Kind::kNull) autos_.push_back(key);
   if (absent) return;
   if (const std::string problem = problem_with(*row, value); !problem.empty()) {
     diagnostics_.error(value.place, fmt::format("{} {}", key, problem));
@@ -220,7 +236,16 @@ bool ForeignReader::usable(std::string_view key) const {
 }
 
 bool ForeignReader::is_null(std::string_view key) const {
-  return std::ranges::count(nulls_, key) > 0;
+  return std::ranges::count(nulls_, key, &std::pair<std::string, Place>::first) > 0;
+}
+
+void ForeignReader::refuse_null(std::string_view key) {
+  for (const auto& [null, at] : nulls_) {
+    if (null != key) continue;
+    diagnostics_.error(at, fmt::format("{} is null, for which {} has no meaning: give a number, or "
+                                       "leave the key out",
+                                       key, title_of(out_.format)));
+  }
 }
 
 bool ForeignReader::is_auto(std::string_view key) const {

@@ -68,6 +68,7 @@ class ForeignReader {
   bool usable(std::string_view key) const;   // not given wrongly
   bool is_null(std::string_view key) const;  // given as null
   bool is_auto(std::string_view key) const;  // given as "auto"
+  void refuse_null(std::string_view key);    // an error where it is given as null
   // Keys given as "auto", with the keys of a job file that they would set.
   std::vector<std::pair<std::string, std::string_view>> autos() const;
   Place place(std::string_view key) const;  // of the key's value; of the file where it is absent
@@ -108,7 +109,7 @@ class ForeignReader {
   Diagnostics& diagnostics_;
   Imported& out_;
   std::vector<Given> given_;
-  std::vector<std::string> nulls_;
+  std::vector<std::pair<std::string, Place>> nulls_;
   std::vector<std::string> autos_;
 };
 

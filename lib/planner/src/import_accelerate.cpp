@@ -240,6 +240,23 @@ YamlNode of_today(YamlNode root) {
   return root;
 }
 
+// accelerate reads each of these maps with one distributed_type (commands/launch.py), and passes
+// over those of others: what they say is not what would run.
+void refuse_maps_of_others(const YamlNode& root, const std::string& type,
+                           Diagnostics& diagnostics) {
+  for (const YamlEntry& entry : root.entries) {
+    const std::string_view needed = entry.key == "fsdp_config"          ? "FSDP"
+                                    : entry.key == "deepspeed_config"   ? "DEEPSPEED"
+                                    : entry.key == "megatron_lm_config" ? "MEGATRON_LM"
+                                                                        : "";
+    if (needed.empty() || needed == type || entry.value.entries.empty()) continue;
+    diagnostics.error(entry.place,
+                      fmt::format("accelerate reads {} with distributed_type {} alone, and here "
+                                  "it is {}: take one of them out",
+                                  entry.key, needed, quoted_for_message(type)));
+  }
+}
+
 }  // namespace
 
 void read_accelerate(const YamlNode& root, Diagnostics& diagnostics, const ImportContext& context,
@@ -247,6 +264,7 @@ void read_accelerate(const YamlNode& root, Diagnostics& diagnostics, const Impor
   ForeignReader reader(accelerate_keys(), diagnostics, out);
   // accelerate itself refuses keys that it does not know.
   reader.read(of_today(root), "", UnknownKeys::kError, true);
+  refuse_maps_of_others(root, reader.text("distributed_type").value_or("NO"), diagnostics);
   AccelerateFile(reader, context).read();
   say_autos(reader, out);
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "auto_values.h"
 #include "foreign_keys.h"
@@ -283,6 +284,18 @@ void read_sizes(ForeignReader& reader, const ImportContext& context) {
   }
 }
 
+// DeepSpeed has None for the sizes of a batch that are not given; any other number that is null
+// ends its start (pydantic, or a comparison with None).
+void refuse_nulls(ForeignReader& reader) {
+  constexpr std::array<std::string_view, 3> kMayBeNull = {
+      "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
+  for (const ForeignKey& row : deepspeed_keys()) {
+    const bool is_number = row.form == Form::kWhole || row.form == Form::kNumber;
+    if (is_number && row.use != Use::kIgnored && std::ranges::count(kMayBeNull, row.key) == 0)
+      reader.refuse_null(row.key);
+  }
+}
+
 void say_loss_scale(ForeignReader& reader) {
   if (reader.is_auto("fp16.enabled") && !reader.boolean("bf16.enabled").value_or(false) &&
       (reader.has("fp16.loss_scale") || reader.has("fp16.initial_scale_power"))) {
@@ -303,6 +316,7 @@ void read_deepspeed(const YamlNode& root, Diagnostics& diagnostics, const Import
   }
   ForeignReader reader(deepspeed_keys(), diagnostics, out);
   read_all(root, reader);
+  refuse_nulls(reader);
   reader.copy_all();
   if (!reader.has("gradient_clipping") && !reader.is_auto("gradient_clipping")) {
     reader.assume("gradient_clipping", "training.optimizer.gradient_clipping", "0");

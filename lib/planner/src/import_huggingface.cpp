@@ -26,6 +26,7 @@ class HuggingFaceModel {
 
   void read() {
     refuse_names_of_others();
+    refuse_nulls();
     blocks();
     const int64_t head_dim = sizes();
     const bool rotary = type_.blocks != Blocks::kGpt2 && type_.blocks != Blocks::kT5;
@@ -62,6 +63,15 @@ class HuggingFaceModel {
         break;
       }
     }
+  }
+  // transformers takes a default for a key that is absent, and None for null: of these sizes none
+  // may be None. (KV heads, the width of a head, GPT-2's n_inner and T5's decoder layers may.)
+  void refuse_nulls() {
+    for (const std::string_view key :
+         {type_.hidden, type_.layers, type_.heads, type_.epsilon, std::string_view("vocab_size")}) {
+      reader_.refuse_null(key);
+    }
+    if (type_.ffn_default > 0) reader_.refuse_null(type_.ffn);
   }
   bool is_own(std::string_view key) const {
     return std::ranges::any_of(kSizes, [&](const auto size) { return type_.*size == key; });

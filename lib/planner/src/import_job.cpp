@@ -6,6 +6,7 @@
 #include <map>
 
 #include "foreign_keys.h"
+#include "import_world.h"
 #include "smp/plan/errors.h"
 #include "smp/planner/import.h"
 
@@ -242,6 +243,7 @@ std::vector<Imported> import_sources(const std::vector<JobSource>& sources,
   }
   drop_assumed(out);
   check_agreement(out);
+  check_world(out);
   return out;
 }
 

@@ -116,7 +116,11 @@ SearchResult JobSearch::run() {
   return result;
 }
 
-bool JobSearch::find() { return find_with(Fit::kFits) || find_with(Fit::kTight); }
+bool JobSearch::find() {
+  if (find_with(Fit::kFits)) return true;
+  const bool may_be_tight = pricer_.has_seen_tight() || pricer_.has_refused();
+  return may_be_tight && find_with(Fit::kTight);
+}
 
 bool JobSearch::find_fastest() {
   const SearchSpace space(settled_);

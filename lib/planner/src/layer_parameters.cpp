@@ -26,8 +26,11 @@ int64_t blocks_before(const LayoutChoice& choice, int64_t all, int64_t stage) {
   const int64_t most = stage > 1 ? stage_layers(choice, all, 1) : 0;
   const int64_t least = stage > 1 ? stage_layers(choice, all, stage - 1) : 0;
   if (most == least) return first + (stage - 1) * most;
-  int64_t longer = 1;
-  while (stage_layers(choice, all, 1 + longer) == most) ++longer;
+  const bool first_counts = choice.first_stage_layers == 0;  // it is one of the longer ones
+  const int64_t others =
+      choice.pipeline - (first_counts ? 0 : 1) - (choice.last_stage_layers > 0 ? 1 : 0);
+  const int64_t shared = all - choice.first_stage_layers - choice.last_stage_layers;
+  const int64_t longer = shared % others - (first_counts ? 1 : 0);
   return first + longer * most + (stage - 1 - longer) * least;
 }
 
@@ -108,12 +111,13 @@ bool holds_head(const LayoutChoice& choice, int64_t stage) {
 StageBlocks stage_blocks(const ModelSpec& model, const LayoutChoice& choice, int64_t stage) {
   const int64_t all = block_count(model);
   const int64_t count = stage_layers(choice, all, stage);
-  const int64_t before = blocks_before(choice, all, stage);
   if (model.decoder_layers > 0) {
+    const int64_t before = blocks_before(choice, all, stage);
     const int64_t encoder = std::clamp<int64_t>(model.num_layers - before, 0, count);
     return {.dense = static_cast<double>(encoder), .cross = static_cast<double>(count - encoder)};
   }
   if (model.num_experts == 0) return {static_cast<double>(count), 0};
+  const int64_t before = blocks_before(choice, all, stage);
   const int64_t moe = moe_blocks_before(model, before + count) - moe_blocks_before(model, before);
   return {static_cast<double>(count - moe), static_cast<double>(moe)};
 }

@@ -1,12 +1,11 @@
-#include "smp/planner/memory_estimate.h"
-
 #include <algorithm>
 
 #include "engine_bytes.h"
+#include "memory_estimator.h"
+#include "message_buffers.h"
 #include "smp/plan/check.h"
 #include "smp/planner/habits.h"
 #include "stage_blocks.h"
-#include "stage_terms.h"
 
 namespace smp {
 namespace {
@@ -16,10 +15,10 @@ constexpr double kTokenBytes = 8;  // int64 ids
 // A stage at its fullest: the phase, and what activations add to each term then.
 struct StagePeak {
   StagePeak(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-            const StateRules& rules, const StageHolds& holds, int64_t stage)
-      : terms(stage_terms(job, choice, layers, rules, holds)),
-        blocks(blocks_kept(choice, layers, holds.blocks)),
-        live(microbatches_in_flight(choice, stage)) {}
+            const StateRules& rules, const EstimatedStage& stage)
+      : terms(stage_terms(job, choice, layers, rules, stage.holds, stage.message_bytes)),
+        blocks(blocks_kept(choice, layers, stage.holds.blocks)),
+        live(microbatches_in_flight(choice, stage.index)) {}
 
   StageTerms terms;
   BlocksKept blocks;
@@ -32,9 +31,9 @@ struct StagePeak {
 };
 
 StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                  const StateRules& rules, int64_t stage) {
-  const StageHolds holds = stage_holds(job.model, choice, stage);
-  StagePeak now(job, choice, layers, rules, holds, stage);
+                  const StateRules& rules, const EstimatedStage& stage) {
+  const StageHolds& holds = stage.holds;
+  StagePeak now(job, choice, layers, rules, stage);
   now.host_bytes = now.terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
@@ -58,7 +57,7 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
                          now.window + now.embedding + now.batch + messages;
 
   const double outside = rules.context + now.terms.communicators;  // of the allocator
-  const double in_use = 1 + fragmentation_of(job, PeakPhase::kBackward);
+  const double in_use = 1 + rules.fragmentation(PeakPhase::kBackward);
   const auto highest = [&](PeakPhase phase, double peak, double share) {
     const double reserved = outside + (peak - outside) * share;
     if (reserved <= now.reserved) return false;
@@ -87,13 +86,12 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
            now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
            holds.head ? 0 : boundary);
   for (const PeakPhase phase : {PeakPhase::kStep, PeakPhase::kCheckpoint}) {
-    highest(phase, now.terms.total(phase), 1 + fragmentation_of(job, phase));
+    highest(phase, now.terms.total(phase), 1 + rules.fragmentation(phase));
   }
   return now;
 }
 
-MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, const StateRules& rules,
-                           int64_t index) {
+MemoryEstimate estimate_of(const StagePeak& stage, const StateRules& rules, int64_t index) {
   MemoryEstimate estimate;
   TermBytes& bytes = estimate.bytes;
   bytes = stage.terms.bytes(stage.phase, rules);
@@ -108,7 +106,7 @@ MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, const Sta
     at(bytes, Term::kMessages) = stage.messages;
     at(bytes, Term::kBatch) = stage.batch;
   }
-  add_fragmentation(bytes, job, stage.phase);
+  add_fragmentation(bytes, rules.fragmentation(stage.phase));
   estimate.allocated_bytes =
       stage.peak - at(bytes, Term::kContext) - at(bytes, Term::kCommunicators);
   estimate.reserved_bytes = estimate.allocated_bytes + at(bytes, Term::kFragmentation);
@@ -131,26 +129,54 @@ std::string_view name_of(PeakPhase phase) {
   check_failed(__FILE__, __LINE__, "unknown phase");
 }
 
+EstimatedStage::EstimatedStage(const JobSpec& job, const LayoutChoice& choice,
+                               const LayerBytes& layers, int64_t stage)
+    : index(stage),
+      holds(stage_holds(job.model, choice, stage)),
+      message_bytes(message_buffers(job, choice, layers, holds)) {}
+
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
-  return estimate_of(peak_of(job, choice, layers, rules, stage), job, rules, stage);
+  const EstimatedStage here(job, choice, layers, stage);
+  return estimate_of(peak_of(job, choice, layers, rules, here), rules, stage);
 }
 
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers) {
-  const StateRules rules(job, choice);
-  const StagePeak first = peak_of(job, choice, layers, rules, 0);
-  if (choice.pipeline == 1) return estimate_of(first, job, rules, 0);
-  const StagePeak last = peak_of(job, choice, layers, rules, choice.pipeline - 1);
+  return MemoryEstimator(job).fullest(choice, layers);
+}
+
+LayoutChoice MemoryEstimator::key_of(LayoutChoice choice) {
+  choice.recompute = Recompute::kNone;
+  choice.recompute_layers = -1;
+  choice.offload_activations = choice.offload_optimizer = choice.offload_parameters = false;
+  return choice;
+}
+
+void MemoryEstimator::look_at(const LayoutChoice& choice, const LayerBytes& layers) {
+  const LayoutChoice key = key_of(choice);
+  if (rules_ && key == key_) return;
+  key_ = key;
+  rules_.emplace(job_, choice);
+  first_ = {job_, choice, layers, 0};
+  if (choice.pipeline > 1) last_ = {job_, choice, layers, choice.pipeline - 1};
+  if (choice.pipeline > 2) second_ = {job_, choice, layers, 1};
+}
+
+MemoryEstimate MemoryEstimator::fullest(const LayoutChoice& choice, const LayerBytes& layers) {
+  look_at(choice, layers);
+  const StagePeak first = peak_of(job_, choice, layers, *rules_, first_);
+  if (choice.pipeline == 1) return estimate_of(first, *rules_, 0);
+  const StagePeak last = peak_of(job_, choice, layers, *rules_, last_);
   // Stages in the middle have ever fewer microbatches and never more layers than the second.
   if (choice.pipeline > 2) {
-    const StagePeak second = peak_of(job, choice, layers, rules, 1);
+    const StagePeak second = peak_of(job_, choice, layers, *rules_, second_);
     if (second.reserved > first.reserved && second.reserved >= last.reserved)
-      return estimate_of(second, job, rules, 1);
+      return estimate_of(second, *rules_, second_.index);
   }
-  return last.reserved > first.reserved ? estimate_of(last, job, rules, choice.pipeline - 1)
-                                        : estimate_of(first, job, rules, 0);
+  return last.reserved > first.reserved ? estimate_of(last, *rules_, last_.index)
+                                        : estimate_of(first, *rules_, 0);
 }
 
 }  // namespace smp

@@ -10,11 +10,13 @@
 
 #include "engine_bytes.h"
 #include "memory_terms.h"
+#include "message_buffers.h"
 #include "resolve.h"
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/stage_layers.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/memory_estimate.h"
 #include "smp/planner/terms.h"
@@ -26,10 +28,30 @@
 namespace smp {
 namespace {
 
+// On accelerators the walk takes the passes, the messages between stages and the step; buckets,
+// recomputing and offloading are in its layers.
+ScheduleParameters parameters_on_accelerator(const Plan& plan,
+                                             const std::vector<StageLayers>& stages) {
+  ScheduleParameters parameters;
+  parameters.shape = schedule_shape(plan);
+  parameters.tied_across_stages = tied_across_stages(plan);
+  for (const StageLayers& stage : stages) {
+    std::vector<std::vector<int64_t>>& chunks = parameters.layers.emplace_back();
+    auto layer = stage.layers.begin();
+    for (const int64_t count : stage.chunk_layers) {
+      std::vector<int64_t>& layers = chunks.emplace_back();
+      for (int64_t i = 0; i < count; ++i) layers.push_back((layer++)->index);
+      parameters.head_layer = std::max(parameters.head_layer, layers.back());
+    }
+  }
+  return parameters;
+}
+
 // The peak of 1F1B is reached once the pipeline is full, so more microbatches than that need no
 // walk.
-ScheduleParameters walked_schedule(const Plan& plan) {
-  ScheduleParameters parameters = schedule_parameters(plan);
+ScheduleParameters walked_schedule(const Plan& plan, const std::vector<StageLayers>& stages) {
+  ScheduleParameters parameters =
+      on_cpu(plan) ? schedule_parameters(plan) : parameters_on_accelerator(plan, stages);
   ScheduleShape& shape = parameters.shape;
   if (shape.kind == PipelineKind::kInterleaved) {
     shape.microbatches = std::min(shape.microbatches, shape.stages + 2);
@@ -64,9 +86,9 @@ RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
   return best;
 }
 
-StageHolds holds_of(const RankLayout& layout, const ModelSpec& model) {
+StageHolds holds_of(const StageLayers& held, const ModelSpec& model) {
   StageHolds holds;
-  for (const LayerSpec& layer : layout.layers) {
+  for (const LayerSpec& layer : held.layers) {
     const bool experts =
         layer.kind == LayerKind::kMoeBlock ||
         (layer.kind == LayerKind::kMtpBlock && has_experts(model, model.num_layers - 1));
@@ -80,7 +102,7 @@ StageHolds holds_of(const RankLayout& layout, const ModelSpec& model) {
 }
 
 // Adds what the walk found at an instant.
-void add_walked(TermBytes& bytes, const ActivationBytes& now, const Plan& plan, bool forward,
+void add_walked(TermBytes& bytes, const ActivationBytes& now, const SizedPlan& sized, bool forward,
                 double blocks) {
   const auto real = [](int64_t count) { return static_cast<double>(count); };
   at(bytes, Term::kActivations) += real(now.blocks.bytes);
@@ -92,43 +114,44 @@ void add_walked(TermBytes& bytes, const ActivationBytes& now, const Plan& plan, 
   at(bytes, Term::kWorkspace) += real(now.gradients + (makes_loss ? 0 : now.transient - now.again));
   at(bytes, Term::kMessages) += real(now.messages);
   at(bytes, Term::kBatch) += real(now.data);
-  if (!offloads(plan) || blocks == 0) return;
-  const LayoutChoice choice = nearest_choice_of(plan);
+  if (!offloads(sized.plan) || blocks == 0) return;
   at(bytes, Term::kOffloadWindow) =
-      offload_window(plan.job, choice, layer_bytes(plan.job, choice), blocks);
+      offload_window(sized.plan.job, sized.choice, sized.bytes, blocks);
 }
 
 // The named terms of terms.h, with activations as the walk found them.
-RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout,
+RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& place,
                                       const ActivationPeaks& peaks,
                                       std::vector<PhasePeak>& phases) {
-  const LayoutChoice choice = nearest_choice_of(plan);
-  const StageHolds holds = holds_of(layout, plan.job.model);
-  const LayerBytes layers = layer_bytes(plan.job, choice);
+  const Plan& plan = sized.plan;
+  const LayoutChoice& choice = sized.choice;
+  const LayerBytes& layers = sized.bytes;
+  const StageHolds holds = holds_of(place.held, plan.job.model);
   const StateRules rules(plan.job, choice);
-  const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds);
+  const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds,
+                                       message_buffers(plan.job, choice, layers, holds));
   const double blocks = holds.blocks.all();
   TermBytes best{};
   PeakPhase best_phase = PeakPhase::kStep;
   const auto consider = [&](PeakPhase phase, TermBytes bytes) {
-    add_fragmentation(bytes, plan.job, phase);
+    add_fragmentation(bytes, rules.fragmentation(phase));
     phases.push_back({std::string(name_of(phase)), whole_bytes(total(bytes))});
     if (total(bytes) <= total(best)) return;
     best = bytes;
     best_phase = phase;
   };
   TermBytes forward = terms.bytes(PeakPhase::kForward, rules);
-  add_walked(forward, peaks.forward, plan, true, blocks);
+  add_walked(forward, peaks.forward, sized, true, blocks);
   consider(PeakPhase::kForward, forward);
   TermBytes backward = terms.bytes(PeakPhase::kBackward, rules);
-  add_walked(backward, peaks.backward, plan, false, blocks);
+  add_walked(backward, peaks.backward, sized, false, blocks);
   consider(PeakPhase::kBackward, backward);
   consider(PeakPhase::kStep, terms.bytes(PeakPhase::kStep, rules));
   consider(PeakPhase::kCheckpoint, terms.bytes(PeakPhase::kCheckpoint, rules));
 
   RankPrediction rank;
   rank.peak_phase = name_of(best_phase);
-  const double live = microbatches_in_flight(choice, layout.coord.pipeline);
+  const double live = microbatches_in_flight(choice, place.stage);
   rank.host_bytes = whole_bytes(std::ceil(
       terms.host_bytes +
       (choice.offload_activations ? live * blocks_kept(choice, layers, holds.blocks).all() : 0)));
@@ -144,61 +167,70 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
   return rank;
 }
 
-RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
-                             const ActivationPeaks& peaks, std::vector<PhasePeak>& phases) {
-  RankPrediction rank = on_cpu(plan) ? predict_on_cpu(plan, layout, peaks, phases)
-                                     : predict_on_accelerator(plan, layout, peaks, phases);
-  rank.stage = layout.coord.pipeline;
-  rank.tensor = layout.coord.tensor;
-  return rank;
-}
-
-RankLayout layout_of(const Plan& plan, int64_t stage, int64_t tensor) {
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  return rank_layout(plan, mesh.rank_of({.pipeline = stage, .tensor = tensor}));
-}
-
 }  // namespace
 
-// What does not depend on the sharding: the schedule, the layer table of each tensor rank, and the
-// walk of each class, made when first asked for.
-struct MemoryModel::Walks {
-  explicit Walks(const Plan& plan)
-      : parameters(walked_schedule(plan)), schedule(make_schedule(parameters)) {}
+// What the ranks of a plan have in common, and the classes of ranks that were predicted.
+struct MemoryModel::State {
+  struct Class {
+    RankPrediction rank;
+    std::vector<PhasePeak> phases;
+  };
 
-  const ActivationPeaks& of(const Plan& plan, const RankLayout& layout) {
-    const std::pair key{layout.coord.pipeline, layout.coord.tensor};
-    const auto known = peaks.find(key);
-    if (known != peaks.end()) return known->second;
-    // On accelerators the ranks of a tensor group are alike.
-    const int64_t rank = on_cpu(plan) ? key.second : 0;
-    auto table = tables.find(rank);
-    if (table == tables.end()) table = tables.emplace(rank, walked_layers(plan, rank)).first;
-    const WalkedStage stage = walked_stage(plan, layout, table->second, parameters);
-    const auto& actions = schedule.actions.at(static_cast<size_t>(key.first));
-    return peaks[key] = walk_activations(actions, stage);
+  explicit State(const Plan& of)
+      : sized{of, nearest_choice_of(of), {}},
+        stages(layers_by_stage(of)),
+        parameters(walked_schedule(of, stages)),
+        schedule(make_schedule(parameters)) {
+    sized.bytes = layer_bytes(of.job, sized.choice);
   }
 
+  const Class& class_of(int64_t stage, int64_t tensor) {
+    const bool cpu = on_cpu(sized.plan);
+    // On accelerators the ranks of a tensor group are alike but for their parts of a tied table.
+    const std::pair key{stage, cpu ? tensor : tied_bytes(sized.plan, stage, tensor)};
+    const auto known = classes.find(key);
+    if (known != classes.end()) return known->second;
+    const WalkedRank place{stage, tensor, stages.at(static_cast<size_t>(stage))};
+    auto table = tables.find(cpu ? tensor : 0);
+    if (table == tables.end()) {
+      const int64_t rank = cpu ? tensor : 0;
+      table = tables.emplace(rank, walked_layers(sized, rank)).first;
+    }
+    const auto& actions = schedule.actions.at(static_cast<size_t>(stage));
+    const ActivationPeaks peaks =
+        walk_activations(actions, walked_stage(sized, place, table->second, parameters));
+    Class& made = classes[key];
+    made.rank = cpu ? predict_on_cpu(sized.plan, layout_of(place), peaks, made.phases)
+                    : predict_on_accelerator(sized, place, peaks, made.phases);
+    made.rank.stage = stage;
+    return made;
+  }
+
+  RankLayout layout_of(const WalkedRank& place) const {
+    const Plan& plan = sized.plan;
+    const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+    return rank_layout(plan, mesh.rank_of({.pipeline = place.stage, .tensor = place.tensor}));
+  }
+
+  SizedPlan sized;
+  std::vector<StageLayers> stages;
   ScheduleParameters parameters;
   Schedule schedule;
   std::map<int64_t, std::vector<WalkedLayer>> tables;  // by tensor rank
-  std::map<std::pair<int64_t, int64_t>, ActivationPeaks> peaks;
+  std::map<std::pair<int64_t, int64_t>, Class> classes;
 };
 
-MemoryModel::MemoryModel(const Plan& plan) : walks_(std::make_unique<Walks>(plan)) {}
+MemoryModel::MemoryModel(const Plan& plan) : state_(std::make_unique<State>(plan)) {}
 MemoryModel::~MemoryModel() = default;
 
-RankPrediction MemoryModel::predict(const Plan& plan, int64_t stage, int64_t tensor) {
-  std::vector<PhasePeak> phases;
-  const RankLayout layout = layout_of(plan, stage, tensor);
-  return predict_class(plan, layout, walks_->of(plan, layout), phases);
+RankPrediction MemoryModel::predict(int64_t stage, int64_t tensor) {
+  RankPrediction rank = state_->class_of(stage, tensor).rank;
+  rank.tensor = tensor;
+  return rank;
 }
 
-std::vector<PhasePeak> MemoryModel::phases(const Plan& plan, int64_t stage, int64_t tensor) {
-  std::vector<PhasePeak> phases;
-  const RankLayout layout = layout_of(plan, stage, tensor);
-  predict_class(plan, layout, walks_->of(plan, layout), phases);
-  return phases;
+std::vector<PhasePeak> MemoryModel::phases(int64_t stage, int64_t tensor) {
+  return state_->class_of(stage, tensor).phases;
 }
 
 BytesPerParameter bytes_per_parameter(const JobSpec& job) {
@@ -222,7 +254,7 @@ BytesPerParameter bytes_per_parameter(const JobSpec& job) {
 }
 
 RankPrediction predict_memory(const Plan& plan, int64_t stage, int64_t tensor) {
-  return MemoryModel(plan).predict(plan, stage, tensor);
+  return MemoryModel(plan).predict(stage, tensor);
 }
 
 std::vector<RankPrediction> predict_memory(const Plan& plan) {
@@ -230,7 +262,7 @@ std::vector<RankPrediction> predict_memory(const Plan& plan) {
   std::vector<RankPrediction> classes;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     for (int64_t tensor = 0; tensor < plan.degrees.tensor; ++tensor) {
-      classes.push_back(model.predict(plan, stage, tensor));
+      classes.push_back(model.predict(stage, tensor));
     }
   }
   return classes;

@@ -4,104 +4,129 @@
 #include <limits>
 
 #include "smp/plan/check.h"
+#include "smp/plan/errors.h"
 
 namespace smp {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
+// Of a chunk on a stage: its place along the model, and whether what it makes goes to another
+// stage.
+struct Chunk {
+  size_t position = 0;
+  bool has_before = false, has_after = false;
+  bool sends_forward = false, sends_backward = false;
+};
+
+std::vector<Chunk> chunks_of(const ScheduleShape& shape, int64_t stage) {
+  const int64_t all = shape.stages * shape.chunks();
+  std::vector<Chunk> chunks;
+  for (int64_t i = 0; i < shape.chunks(); ++i) {
+    const int64_t position = position_of_chunk(shape, {stage, i});
+    const auto is_elsewhere = [&](int64_t neighbour) {
+      return neighbour >= 0 && neighbour < all && place_of_chunk(shape, neighbour).stage != stage;
+    };
+    chunks.push_back({.position = static_cast<size_t>(position),
+                      .has_before = position > 0,
+                      .has_after = position + 1 < all,
+                      .sends_forward = is_elsewhere(position + 1),
+                      .sends_backward = is_elsewhere(position - 1)});
+  }
+  return chunks;
+}
+
+ActionKind action_of(PassKind kind) {
+  return kind == PassKind::kForward    ? ActionKind::kForward
+         : kind == PassKind::kBackward ? ActionKind::kBackward
+                                       : ActionKind::kWeight;
+}
+
 class Simulation {
  public:
-  Simulation(const PipelineCosts& costs, const Schedule& schedule)
+  Simulation(const PipelineCosts& costs, const PipelinePasses& passes, PipelineEvents events)
       : costs_(costs),
-        schedule_(schedule),
-        clock_(costs.size()),
-        busy_(costs.size()),
-        next_(costs.size()),
-        layers_(costs.size() * costs.front().size()),
-        outputs_(static_cast<size_t>(2 * schedule.microbatches) * layers_, kNever) {}
+        passes_(passes),
+        with_events_(events == PipelineEvents::kAll),
+        stages_(costs.size()),
+        positions_(costs.size() * costs.front().size()) {
+    const auto slots = static_cast<size_t>(passes.shape.microbatches) * positions_;
+    forward_.assign(slots, kNever);
+    backward_.assign(slots, kNever);
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      stages_[i].chunks = chunks_of(passes.shape, static_cast<int64_t>(i));
+    }
+  }
 
   PipelineTime run() {
-    bool moved = true;
-    while (moved) {
+    for (bool moved = true; moved;) {
       moved = false;
-      for (size_t stage = 0; stage < costs_.size(); ++stage) {
-        while (next_[stage] < actions(stage).size() && take(stage, actions(stage)[next_[stage]])) {
-          ++next_[stage];
-          moved = true;
-        }
-      }
+      for (size_t stage = 0; stage < stages_.size(); ++stage) moved |= advance(stage);
     }
     PipelineTime time;
-    for (size_t stage = 0; stage < costs_.size(); ++stage) {
-      SMP_CHECK_EQ(next_[stage], actions(stage).size());
-      time.makespan_s = std::max(time.makespan_s, clock_[stage]);
+    for (size_t stage = 0; stage < stages_.size(); ++stage) {
+      SMP_CHECK_EQ(stages_[stage].next, passes_.of_stage[stage].size());
+      time.makespan_s = std::max(time.makespan_s, stages_[stage].clock);
     }
-    for (const double busy : busy_) time.idle_s.push_back(time.makespan_s - busy);
+    for (const Stage& stage : stages_) time.idle_s.push_back(time.makespan_s - stage.busy);
     time.events = std::move(events_);
     return time;
   }
 
  private:
-  const std::vector<Action>& actions(size_t stage) const { return schedule_.actions[stage]; }
-  const ChunkCost& cost(size_t stage, const Action& action) const {
-    return costs_[stage][static_cast<size_t>(action.chunk)];
-  }
+  struct Stage {
+    double clock = 0, busy = 0;
+    size_t next = 0;
+    std::vector<Chunk> chunks;
+  };
 
-  // When the output of a pass through a layer has arrived where it is used.
-  double& output(const Action& action, bool forward, int64_t layer) {
-    const auto half = forward ? size_t{0} : layers_;
-    return outputs_[static_cast<size_t>(action.microbatch) * 2 * layers_ + half +
-                    static_cast<size_t>(layer)];
-  }
-
-  // Passes the microbatch through the chunk, or says that its data have not been sent yet.
-  bool pass(size_t stage, const Action& action) {
-    const ChunkCost& costs = cost(stage, action);
-    const bool forward = action.kind == ActionKind::kForward;
-    double begin = clock_[stage];
-    double seconds = costs.weight_s;
-    if (action.kind != ActionKind::kWeight) {
-      const int64_t before = action.layer + (forward ? -1 : 1);
-      const bool has_input = before >= 0 && before < static_cast<int64_t>(layers_);
-      if (has_input) begin = std::max(begin, output(action, forward, before));
-      if (begin == kNever) return false;
-      seconds = forward ? costs.forward_s : costs.backward_s;
-      // Messages to another stage are late by their transfer.
-      output(action, forward, action.layer) = begin + seconds;
+  // Runs the stage's passes until one whose data have not been made yet. Whether any ran.
+  bool advance(size_t index) {
+    Stage& stage = stages_[index];
+    const std::vector<Pass>& passes = passes_.of_stage[index];
+    const size_t first = stage.next;
+    for (; stage.next < passes.size(); ++stage.next) {
+      const Pass& pass = passes[stage.next];
+      const auto of_chunk = static_cast<size_t>(pass.chunk);
+      const ChunkCost& cost = costs_[index][of_chunk];
+      const Chunk& chunk = stage.chunks[of_chunk];
+      const size_t slot = static_cast<size_t>(pass.microbatch) * positions_ + chunk.position;
+      double begin = stage.clock;
+      double seconds = cost.weight_s;
+      switch (pass.kind) {
+        case PassKind::kForward:
+          if (chunk.has_before) begin = std::max(begin, forward_[slot - 1]);
+          if (begin == kNever) return stage.next > first;
+          seconds = cost.forward_s;
+          forward_[slot] = begin + seconds;
+          if (chunk.sends_forward) forward_[slot] += cost.send_activation_s;
+          break;
+        case PassKind::kBackward:
+          if (chunk.has_after) begin = std::max(begin, backward_[slot + 1]);
+          if (begin == kNever) return stage.next > first;
+          seconds = cost.backward_s;
+          backward_[slot] = begin + seconds;
+          if (chunk.sends_backward) backward_[slot] += cost.send_gradient_s;
+          break;
+        case PassKind::kWeight: break;
+      }
+      if (with_events_) {
+        events_.push_back({static_cast<int64_t>(index), pass.chunk, pass.microbatch,
+                           action_of(pass.kind), begin, begin + seconds});
+      }
+      stage.clock = begin + seconds;
+      stage.busy += seconds;
     }
-    events_.push_back({static_cast<int64_t>(stage), action.chunk, action.microbatch, action.kind,
-                       begin, begin + seconds});
-    clock_[stage] = begin + seconds;
-    busy_[stage] += seconds;
-    return true;
-  }
-
-  bool take(size_t stage, const Action& action) {
-    switch (action.kind) {
-      case ActionKind::kForward:
-      case ActionKind::kBackward:
-      case ActionKind::kWeight: return pass(stage, action);
-      case ActionKind::kSend: send(stage, action); return true;
-      default: return true;
-    }
-  }
-
-  // A send follows the last pass of its stage, which made what it sends.
-  void send(size_t stage, const Action& action) {
-    const Action& made = actions(stage)[next_[stage] - 1];
-    const bool forward = action.payload == Payload::kActivation;
-    if (!forward && action.payload != Payload::kGradient) return;
-    output(made, forward, made.layer) +=
-        forward ? cost(stage, action).send_activation_s : cost(stage, action).send_gradient_s;
+    return stage.next > first;
   }
 
   const PipelineCosts& costs_;
-  const Schedule& schedule_;
-  std::vector<double> clock_, busy_;
-  std::vector<size_t> next_;
-  const size_t layers_;  // one for each chunk of the model
-  std::vector<double> outputs_;
+  const PipelinePasses& passes_;
+  const bool with_events_;
+  std::vector<Stage> stages_;
+  const size_t positions_;  // one for each chunk of the model
+  // When what a chunk makes of a microbatch has arrived where it is used, [microbatch, position].
+  std::vector<double> forward_, backward_;
   std::vector<PipelineEvent> events_;
 };
 
@@ -119,9 +144,19 @@ Schedule condensed_schedule(const ScheduleShape& shape) {
   return make_schedule(parameters);
 }
 
-PipelineTime simulate_pipeline(const PipelineCosts& costs, const Schedule& schedule) {
-  SMP_CHECK_EQ(static_cast<int64_t>(costs.size()), schedule.stages);
-  return Simulation(costs, schedule).run();
+PipelinePasses pipeline_passes(const ScheduleShape& shape) {
+  if (const auto why = schedule_refused(shape)) throw ConfigError("schedule: " + *why);
+  PipelinePasses passes{shape, {}};
+  for (int64_t stage = 0; stage < shape.stages; ++stage) {
+    passes.of_stage.push_back(pass_order(shape, stage));
+  }
+  return passes;
+}
+
+PipelineTime simulate_pipeline(const PipelineCosts& costs, const PipelinePasses& passes,
+                               PipelineEvents events) {
+  SMP_CHECK_EQ(static_cast<int64_t>(costs.size()), passes.shape.stages);
+  return Simulation(costs, passes, events).run();
 }
 
 }  // namespace smp

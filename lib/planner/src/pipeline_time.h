@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "smp/plan/pass_order.h"
 #include "smp/plan/schedule.h"
 
 namespace smp {
@@ -42,15 +43,26 @@ struct PipelineEvent {
 struct PipelineTime {
   double makespan_s = 0;
   std::vector<double> idle_s;         // per stage, until the makespan
-  std::vector<PipelineEvent> events;  // in the order of each stage
+  std::vector<PipelineEvent> events;  // in the order of each stage; where asked for
 };
 
-// The schedule of a pipeline whose chunks have one layer each: a chunk's layers run back to back,
-// so one with their sum stands for all. Layers are numbered along the model.
-Schedule condensed_schedule(const ScheduleShape& shape);
+// The passes of all stages, each stage's in its order: what the time of a pipeline depends on. The
+// starts of receives and the waits for sends take none.
+struct PipelinePasses {
+  ScheduleShape shape;
+  std::vector<std::vector<Pass>> of_stage;
+};
+PipelinePasses pipeline_passes(const ScheduleShape& shape);
 
-// Plays the stages' actions against each other: an action starts when its stage is free and its
-// data have arrived. Sends run beside the computing.
-PipelineTime simulate_pipeline(const PipelineCosts& costs, const Schedule& schedule);
+enum class PipelineEvents : bool { kNone, kAll };
+
+// Plays the stages' passes against each other: a pass starts when its stage is free and its data
+// have arrived. Sends run beside the computing. `costs` are of as many stages and chunks.
+PipelineTime simulate_pipeline(const PipelineCosts& costs, const PipelinePasses& passes,
+                               PipelineEvents events = PipelineEvents::kNone);
+
+// The schedule of a pipeline whose chunks have one layer each: a chunk's layers run back to back,
+// so one stands for all. Layers are numbered along the model.
+Schedule condensed_schedule(const ScheduleShape& shape);
 
 }  // namespace smp

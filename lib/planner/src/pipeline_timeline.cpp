@@ -8,8 +8,8 @@
 namespace smp {
 
 std::vector<TimelineEvent> pipeline_timeline(const Plan& plan) {
-  const PipelineTime time =
-      simulate_pipeline(pipeline_costs(plan), condensed_schedule(schedule_shape(plan)));
+  const PipelineTime time = simulate_pipeline(
+      pipeline_costs(plan), pipeline_passes(schedule_shape(plan)), PipelineEvents::kAll);
   std::vector<TimelineEvent> events;
   if (time.makespan_s <= 0) return events;
   events.reserve(time.events.size());

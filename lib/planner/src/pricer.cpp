@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "smp/planner/memory_model.h"
 #include "smp/planner/units.h"
@@ -17,7 +18,7 @@ double tokens_of(const JobSpec& job, const LayoutChoice& choice) {
 
 }  // namespace
 
-Pricer::Pricer(const JobSpec& job) : job_(job), costs_(job) {}
+Pricer::Pricer(const JobSpec& job) : job_(job), costs_(job), memory_(job), time_(job) {}
 
 double host_bytes_needed(const JobSpec& job, const MemoryEstimate& memory) {
   return memory.host_bytes * static_cast<double>(job.cluster.processes_per_host);
@@ -58,30 +59,41 @@ double Pricer::per_token(const LayoutChoice& choice, double step_s) const {
   return step_s / tokens_of(job_, choice);
 }
 
-Candidate Pricer::price(const LayoutChoice& choice) {
-  ++effort_.evaluations;
+Candidate Pricer::price(const LayoutChoice& choice) { return with_memory(price_time(choice)); }
+
+Candidate Pricer::price_time(const LayoutChoice& choice) {
+  ++effort_.bounds;
   const LayerCosts& costs = costs_.of(choice);
-  const MemoryEstimate memory = estimate_memory(job_, choice, costs.bytes);
-  const TimeEstimate time = estimate_time(job_, choice, costs.bytes, costs.seconds);
+  const TimeEstimate time = time_.step(choice, costs.bytes, costs.seconds);
   const double least_s = time.step_s - time[TimePart::kBubble] + time.least_bubble_s;
   return {choice,
           time.step_s,
           per_token(choice, time.step_s),
-          memory.peak_bytes,
-          fit(choice, memory),
+          std::numeric_limits<double>::infinity(),
+          Fit::kNo,
           per_token(choice, least_s)};
+}
+
+Candidate Pricer::with_memory(const Candidate& timed) {
+  --effort_.bounds;
+  ++effort_.evaluations;
+  const MemoryEstimate memory = memory_.fullest(timed.choice, costs_.of(timed.choice).bytes);
+  Candidate candidate = timed;
+  candidate.peak_bytes = memory.peak_bytes;
+  candidate.fit = noted(fit(timed.choice, memory));
+  return candidate;
 }
 
 Candidate Pricer::price_memory(const LayoutChoice& choice) {
   ++effort_.bounds;
-  const MemoryEstimate memory = estimate_memory(job_, choice, costs_.of(choice).bytes);
-  return {choice, 0, 0, memory.peak_bytes, fit(choice, memory)};
+  const MemoryEstimate memory = memory_.fullest(choice, costs_.of(choice).bytes);
+  return {choice, 0, 0, memory.peak_bytes, noted(fit(choice, memory))};
 }
 
 double Pricer::least_step_s(const LayoutChoice& choice) {
   ++effort_.bounds;
   const LayerCosts& costs = costs_.of(choice);
-  const TimeEstimate time = estimate_time(job_, choice, costs.bytes, costs.seconds);
+  const TimeEstimate& time = time_.pipeline(choice, costs.bytes, costs.seconds).time;
   double least = time.least_bubble_s;
   for (const TimePart part : {TimePart::kMatmul, TimePart::kMemoryBound, TimePart::kLaunch,
                               TimePart::kTensor, TimePart::kContext, TimePart::kExpert}) {

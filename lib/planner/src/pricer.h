@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "layer_cost_table.h"
+#include "memory_estimator.h"
 #include "smp/planner/search.h"
+#include "time_estimator.h"
 
 namespace smp {
 
@@ -27,6 +29,10 @@ class Pricer {
 
   // Memory and step time.
   Candidate price(const LayoutChoice& choice);
+  // Step time alone, a bound: the peak is infinite and does not fit. With its memory, which may be
+  // asked for later, the bound becomes an evaluation.
+  Candidate price_time(const LayoutChoice& choice);
+  Candidate with_memory(const Candidate& timed);
   // Memory alone: whether it fits, for bounds and bisections.
   Candidate price_memory(const LayoutChoice& choice);
   // Whatever the sharding, recomputing and offloading of layouts with these degrees, batch and
@@ -38,6 +44,10 @@ class Pricer {
   // From now on this layout does not fit: pricing its very schedule has shown it, at `ratio` times
   // the peak of the closed form.
   void refuse(const LayoutChoice& choice, double ratio);
+  bool has_refused() const { return !refused_.empty(); }
+  // Whether any layout that was priced would be taken as tight. Where none would, and none was
+  // refused, a search that accepts tight ones finds what one that does not has found.
+  bool has_seen_tight() const { return has_seen_tight_; }
   // Searches again as if every peak were higher: by the least that what was refused since the last
   // time was above its closed form, and by a hundredth at least. False when nothing was refused, or
   // when it was done often enough.
@@ -53,14 +63,21 @@ class Pricer {
 
  private:
   Fit fit(const LayoutChoice& choice, const MemoryEstimate& memory) const;
+  Fit noted(Fit fit) {
+    has_seen_tight_ |= fit == Fit::kTight;
+    return fit;
+  }
   double per_token(const LayoutChoice& choice, double step_s) const;
 
   const JobSpec& job_;
   LayerCostTable costs_;
+  MemoryEstimator memory_;
+  TimeEstimator time_;
   std::vector<LayoutChoice> refused_;
   double least_ratio_ = 0;  // of those refused since raise_peaks(); 0 = none
   double raised_ = 1;       // times the closed form's peaks
   int raises_ = 0;
+  bool has_seen_tight_ = false;
   Fit accepted_ = Fit::kFits;
   SearchEffort effort_;
 };

@@ -126,9 +126,8 @@ std::string memory_text(const Plan& plan, int64_t columns) {
   MemoryModel model(plan);
   for (const ClassGroup& group : groups) {
     const RankPrediction& rank = *group.rank;
-    text +=
-        fmt::format("  {}: {} in {}{}\n", group.name, human_bytes(rank.peak_bytes), rank.peak_phase,
-                    phases_text(rank, model.phases(plan, rank.stage, rank.tensor)));
+    text += fmt::format("  {}: {} in {}{}\n", group.name, human_bytes(rank.peak_bytes),
+                        rank.peak_phase, phases_text(rank, model.phases(rank.stage, rank.tensor)));
     text += terms_text(rank);
   }
   return text + host_line(plan);

@@ -10,7 +10,7 @@
 namespace smp {
 namespace {
 
-OrderedJson rank_json(const Plan& plan, MemoryModel& model, const RankPrediction& rank) {
+OrderedJson rank_json(MemoryModel& model, const RankPrediction& rank) {
   OrderedJson terms = OrderedJson::array();
   for (const MemoryTerm& term : rank.terms) {
     terms.push_back({{"name", term.name},
@@ -20,7 +20,7 @@ OrderedJson rank_json(const Plan& plan, MemoryModel& model, const RankPrediction
                      {"source", term.source}});
   }
   OrderedJson phases = OrderedJson::object();
-  for (const PhasePeak& peak : model.phases(plan, rank.stage, rank.tensor))
+  for (const PhasePeak& peak : model.phases(rank.stage, rank.tensor))
     phases[peak.phase] = peak.bytes;
   return {{"stage", rank.stage},           {"tensor", rank.tensor},
           {"peak_bytes", rank.peak_bytes}, {"peak_phase", rank.peak_phase},
@@ -66,7 +66,7 @@ OrderedJson plan_json(const Plan& plan, bool terms) {
   OrderedJson ranks = OrderedJson::array();
   MemoryModel model(plan);
   for (const RankPrediction& rank : plan.predictions.ranks) {
-    ranks.push_back(rank_json(plan, model, rank));
+    ranks.push_back(rank_json(model, rank));
   }
   json["ranks"] = std::move(ranks);
   return json;

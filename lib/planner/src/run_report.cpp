@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/file_kind.h"
 #include "smp/plan/json.h"
 #include "smp/plan/text_file.h"
 
@@ -70,7 +71,7 @@ MeasuredRank rank_of(const Reader& read, const Json& json) {
 
 RunReport parse_run_report(const std::string& path, const std::string& text) {
   if (text.empty()) throw ConfigError(path + ": no JSON: the file is empty");
-  if (text[0] != '{' && text.find("\nsmp_plan: ") != std::string::npos) {
+  if (kind_of_text(text) == FileKind::kPlan) {
     throw ConfigError(path + ": this is a plan; name the report.json in the folder of its run");
   }
   Json json;

@@ -53,7 +53,7 @@ PipelineTime textbook_time(const ScheduleShape& shape) {
   const ChunkCost cost{.forward_s = 1, .backward_s = puts_off ? 1.0 : 2.0, .weight_s = 1};
   const PipelineCosts costs(static_cast<size_t>(shape.stages),
                             std::vector<ChunkCost>(static_cast<size_t>(shape.chunks()), cost));
-  return simulate_pipeline(costs, condensed_schedule(shape));
+  return simulate_pipeline(costs, pipeline_passes(shape), PipelineEvents::kAll);
 }
 
 std::string legend(const ScheduleShape& shape) {

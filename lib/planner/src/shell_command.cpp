@@ -296,6 +296,7 @@ void ShellReader::hide_what_is_not_exported() {
         expansion_.add_doubt(fmt::format("${}, which this text sets and does not export", name), 0);
     variable = scalar_variable(unknown_text(doubt, 0));
   }
+  set_ifs();
 }
 
 ShellVerdict ShellReader::nested_eval(const std::vector<ShellWordSyntax>& words, uint32_t at) {

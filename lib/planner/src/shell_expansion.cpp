@@ -64,8 +64,42 @@ int32_t ShellExpansion::add_doubt(std::string what, uint32_t at, bool unset) {
 
 std::vector<ShellField> ShellExpansion::fields(const std::vector<ShellWordSyntax>& words) {
   std::vector<ShellField> out;
-  for (const ShellWordSyntax& word : words) split(expanded(word.parts), -1, word.at, out, 0);
+  for (const ShellWordSyntax& word : words) {
+    refuse_other_ifs(word);
+    split(expanded(word.parts), -1, word.at, out, 0);
+  }
   return out;
+}
+
+// What IFS holds, where that is not blanks alone. Of one that is not known, what it may hold.
+std::optional<std::string> ShellExpansion::other_ifs() const {
+  constexpr std::string_view kBlanks = " \t\n", kAny = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
+  const auto found = variables_.find("IFS");
+  if (found == variables_.end()) return std::nullopt;
+  const ShellText none;
+  const ShellText& text = found->second.items.empty() ? none : found->second.items[0].text;
+  if (doubt_in(text)) return std::string(kAny);
+  std::string ifs = plain_text(text);
+  const bool is_blank =
+      ifs.find_first_not_of(kBlanks) == ifs.npos &&
+      std::ranges::all_of(kBlanks, [&](char c) { return ifs.find(c) != ifs.npos; });
+  return is_blank ? std::nullopt : std::optional(std::move(ifs));
+}
+
+// Where a value has a character at which IFS splits and blanks do not, or the other way.
+void ShellExpansion::refuse_other_ifs(const ShellWordSyntax& word) {
+  const auto ifs = other_ifs();
+  if (!ifs) return;
+  for (const ShellPart& part : word.parts) {
+    if (part.quoted || part.kind == ShellPart::Kind::kText) continue;
+    for (const ShellChar& c : expanded({part})) {
+      const bool splits = ifs->find(c.c) != ifs->npos;
+      if (c.kind != ShellChar::Kind::kPlain || c.quoted || splits == is_shell_blank(c)) continue;
+      throw ShellError{word.at, fmt::format("{} is split at an IFS that is not blanks, which is "
+                                            "not read: write its words out",
+                                            part.shown)};
+    }
+  }
 }
 
 ShellText ShellExpansion::value(const ShellWordSyntax& word) {
@@ -263,6 +297,11 @@ void ShellExpansion::variable(const ShellPart& part, ShellText& out) {
   int32_t doubt = -1;
   auto found = lookup(part, doubt);
   if (part.op == "#") return put_length(found, doubt, part, out);
+  if ((part.index == "*" || part.name == "*") && found && found->size() > 1 && other_ifs()) {
+    throw ShellError{part.at, fmt::format("{} is joined by an IFS that is not blanks, which is not "
+                                          "read: write its words out",
+                                          part.shown)};
+  }
   ShellText stands;
   if (found) {
     put(*found, part, stands);

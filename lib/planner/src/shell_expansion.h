@@ -30,7 +30,8 @@ struct ShellDefault {
 };
 
 // What the words of a script become: variables, arithmetic and quotes, then fields. What is not
-// known stays in the text as a doubt. Throws ShellError where a text grows beyond all bounds.
+// known stays in the text as a doubt. Throws ShellError where a text grows beyond all bounds, and
+// where IFS was changed and the words depend on it: fields are told apart by blanks alone.
 class ShellExpansion {
  public:
   ShellExpansion(ShellVariables& variables, std::vector<ShellDoubt>& doubts)
@@ -66,6 +67,8 @@ class ShellExpansion {
   void split(const ShellText& text, int32_t doubt, uint32_t at, std::vector<ShellField>& out,
              int depth);
   std::optional<int64_t> number_of(const std::string& name, uint32_t at, int32_t& doubt, int depth);
+  std::optional<std::string> other_ifs() const;
+  void refuse_other_ifs(const ShellWordSyntax& word);
   void count(size_t cells);
 
   ShellVariables& variables_;

@@ -269,6 +269,22 @@ void ShellLexer::quotes(std::vector<ShellPart>& parts) {
   ++at_;
 }
 
+// The text of $'...'; false where it has an escape by number.
+bool ShellLexer::unescaped(size_t begin, size_t end, ShellText& out) const {
+  constexpr std::string_view kNames = "abefnrtv\\'\"", kMeant = "\a\b\x1b\f\n\r\t\v\\'\"";
+  for (size_t i = begin; i < end; ++i) {
+    ShellChar c = text_[i];
+    if (c.kind == ShellChar::Kind::kPlain && c.c == '\\' && i + 1 < end) {
+      const size_t known = kNames.find(text_[++i].c);
+      if (known == kNames.npos) return false;
+      c.c = kMeant[known];
+    }
+    c.quoted = true;
+    out.push_back(c);
+  }
+  return true;
+}
+
 void ShellLexer::dollar(std::vector<ShellPart>& parts, bool quoted) {
   const size_t begin = at_;
   ShellPart part{.kind = ShellPart::Kind::kVariable, .quoted = quoted, .at = text_[begin].at};
@@ -277,10 +293,13 @@ void ShellLexer::dollar(std::vector<ShellPart>& parts, bool quoted) {
     ++at_;
     if (after == '"') return quotes(parts);
     ++at_;
+    const size_t first = at_;
     while (!done() && peek() != '\'') at_ += peek() == '\\' ? 2 : 1;
     if (done()) refuse(begin, "this $' is not closed");
+    part.quoted = true;
+    part.kind =
+        unescaped(first, at_, part.text) ? ShellPart::Kind::kText : ShellPart::Kind::kCommand;
     ++at_;
-    part.kind = ShellPart::Kind::kCommand;
   } else if (after == '(') {
     ++at_;
     const size_t open = at_;

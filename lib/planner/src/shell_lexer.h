@@ -56,6 +56,7 @@ class ShellLexer {
   void append(std::vector<ShellPart>& parts, ShellChar c, bool quoted) const;
   bool placeholder(std::vector<ShellPart>& parts);
   void quotes(std::vector<ShellPart>& parts);
+  bool unescaped(size_t begin, size_t end, ShellText& out) const;
   void dollar(std::vector<ShellPart>& parts, bool quoted);
   void braces(ShellPart& part);
   void skip_parentheses();

@@ -32,6 +32,7 @@ class ShellReader {
   static constexpr int kMostNested = 256;  // tests, calls, and scripts in scripts
   enum class End { kNo, kLoop, kFunction, kScript };
 
+  void set_ifs();
   void set_slurm();
   void here_documents(const ShellCommand& command, const std::vector<ShellField>& fields);
   void emit(const ShellCommand& command, const std::vector<ShellField>& fields,

@@ -16,6 +16,7 @@ ShellReader::ShellReader(std::string_view text, int source) : text_(text), sourc
 }
 
 ShellScript ShellReader::read() {
+  set_ifs();
   set_slurm();
   run(shell_text(text_));
   for (const ShellDefault& each : expansion_.defaults()) {
@@ -24,6 +25,7 @@ ShellScript ShellReader::read() {
   }
   guards_.clear();
   loops_ = 0;
+  set_ifs();
   for (const auto& [name, variable] : variables_) {
     ShellPart part{.kind = ShellPart::Kind::kVariable, .name = name, .index = "@"};
     const std::vector<ShellField> fields = expansion_.fields({{.parts = {std::move(part)}}});
@@ -39,6 +41,9 @@ Place ShellReader::place_of(uint32_t at) const {
   const auto line = static_cast<int>(next - starts_.begin());
   return {source_, line, static_cast<int>(at - *(next - 1)) + 1};
 }
+
+// As every shell begins, whatever is in the environment.
+void ShellReader::set_ifs() { variables_["IFS"] = scalar_variable(shell_text(" \t\n")); }
 
 // What #SBATCH lines give a script, as sbatch would.
 void ShellReader::set_slurm() {

@@ -20,18 +20,25 @@
 namespace smp {
 namespace {
 
-// Values of a quantity in steps 1, 2, ...: the job with a value, and the value in words.
+// Values of a quantity in steps 1, 2, ...: the job with a value, the value in words, and why there
+// is none beyond the last.
 struct Ladder {
   std::function<JobSpec(int64_t)> job;
   std::function<std::string(int64_t)> words;
   int64_t unit = 1;  // of the value
   int64_t most = 0;  // steps
+  std::string end;   // as in "is over training.max_tokens_per_batch, 4,194,304"
 };
 
 int64_t scaled(int64_t number, double factor, int64_t multiple) {
   const auto multiples =
       std::llround(static_cast<double>(number) * factor / static_cast<double>(multiple));
   return std::max<int64_t>(1, multiples) * multiple;
+}
+
+std::string end_by_tokens(const TrainingSpec& training) {
+  return fmt::format("over the token limit of a step, training.max_tokens_per_batch: {}",
+                     with_commas(training.max_tokens_per_batch));
 }
 
 constexpr int64_t kWidthMultiple =
@@ -71,6 +78,7 @@ Ladder model_ladder(const JobSpec& job) {
   ladder.words = [ladder](int64_t step) { return model_words(ladder.job(step)); };
   ladder.unit = unit;
   ladder.most = kMostHeads / unit;
+  ladder.end = fmt::format("not searched: it ends at {} heads", with_commas(kMostHeads));
   return ladder;
 }
 
@@ -86,6 +94,7 @@ Ladder layers_ladder(const JobSpec& job) {
   };
   ladder.words = [ladder](int64_t step) { return model_words(ladder.job(step)); };
   ladder.most = kMostLayers;
+  ladder.end = fmt::format("not searched: it ends at {} layers", with_commas(kMostLayers));
   return ladder;
 }
 
@@ -107,6 +116,7 @@ Ladder batch_ladder(const JobSpec& job) {
   };
   ladder.unit = unit;
   ladder.most = most / unit;
+  ladder.end = end_by_tokens(training);
   return ladder;
 }
 
@@ -124,6 +134,7 @@ Ladder sequence_ladder(const JobSpec& job) {
   };
   ladder.unit = unit;
   ladder.most = job.training.max_tokens_per_batch / job.training.global_batch.value_or(1) / unit;
+  ladder.end = end_by_tokens(job.training);
   return ladder;
 }
 
@@ -137,6 +148,7 @@ Ladder hosts_ladder(const JobSpec& job) {
   };
   ladder.words = [](int64_t step) { return fmt::format("{} host{}", step, step == 1 ? "" : "s"); };
   ladder.most = kMostHosts;
+  ladder.end = fmt::format("not searched: it ends at {} hosts", with_commas(kMostHosts));
   return ladder;
 }
 
@@ -219,6 +231,7 @@ class Solver {
     };
     for (int64_t step = 1; step <= ladder_.most && try_step(step);) step *= 2;
     while (after - before > 1) try_step(before + (after - before) / 2);
+    if (reached_first && after > ladder_.most) take_next(ladder_.most + 1, {{}, ladder_.end});
     return std::move(result_);
   }
 

@@ -12,6 +12,7 @@
 #include "smp/planner/predict.h"
 #include "smp/planner/time_model.h"
 #include "stage_seconds.h"
+#include "step_simulation.h"
 
 namespace smp {
 namespace {
@@ -69,6 +70,13 @@ std::optional<Plan> within_memory(Plan plan, const std::vector<int64_t>& partiti
     plan.job.parallel.partition = balanced_partition(weights, parts, most);
   }
   return std::nullopt;
+}
+
+double step_ns_with(const Plan& plan, const std::vector<int64_t>& partition,
+                    const StepSimulation& simulation) {
+  Plan other = plan;
+  other.job.parallel.partition = partition;
+  return static_cast<double>(simulation.predict(other).step_ns);
 }
 
 // Whether stages other than those of the choice may be found.
@@ -183,10 +191,14 @@ std::string deal_blocks(const SettledJob& settled, const LayoutChoice& choice, P
   const bool fits = keeps_memory(plan);
   const PartitionWeights weights = seconds_of_chunks(settled.job, choice);
   const double now = heaviest(weights, shape, blocks_per_chunk(shape, blocks, partition));
+  const auto before = static_cast<double>(plan.predictions.step_ns);
+  const StepSimulation simulation(plan);
   std::optional<Plan> best;
   for (const std::vector<int64_t>& found : balanced_partitions(weights, shape)) {
     const double then = heaviest(weights, shape, blocks_per_chunk(shape, blocks, found));
     if (fits && then > least * now) continue;
+    // Its memory is of no interest where it is no faster.
+    if (fits && step_ns_with(plan, found, simulation) >= least * before) continue;
     auto balanced = within_memory(plan, found, weights, shape);
     if (!balanced || (best && balanced->predictions.step_ns >= best->predictions.step_ns)) continue;
     best = std::move(balanced);
@@ -194,7 +206,6 @@ std::string deal_blocks(const SettledJob& settled, const LayoutChoice& choice, P
   const std::string own = layers_of_stages(plan);
   const std::string no_gain = asked ? own + ": the slowest stage as fast as possible" : "";
   if (!best) return no_gain;
-  const auto before = static_cast<double>(plan.predictions.step_ns);
   const auto after = static_cast<double>(best->predictions.step_ns);
   if (fits && after >= least * before) return no_gain;
   plan = std::move(*best);
@@ -211,7 +222,7 @@ double simulated_step_s(const SettledJob& settled, const LayoutChoice& choice) {
   if (shape.stages > 1) {
     if (auto given = given_partition(settled.job, shape); !given.empty()) partition = given;
   }
-  const TimeModel model(plan);
+  const StepSimulation model(plan);
   int64_t least_ns = model.predict(plan).step_ns;
   if (shape.stages > 1 && may_deal(settled)) {
     const PartitionWeights weights = seconds_of_chunks(settled.job, choice);

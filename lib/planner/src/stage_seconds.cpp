@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "smp/planner/habits.h"
+#include "stage_terms.h"
 #include "step_messages.h"
 
 namespace smp {
@@ -61,7 +62,9 @@ double seconds_of(const LayerSeconds& layers, LayerKind kind) {
 
 StageContent stage_content(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
                            int64_t stage) {
-  return {stage_blocks(job.model, choice, stage), stage_parameters(job, choice, bytes, stage)};
+  const StageBlocks blocks = stage_blocks(job.model, choice, stage);
+  const StageHolds holds = stage_holds(job.model, choice, stage, blocks);
+  return {blocks, parameters_of(job, bytes, holds)};
 }
 
 StageSeconds stage_seconds(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,

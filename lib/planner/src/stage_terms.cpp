@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "engine_bytes.h"
-#include "message_buffers.h"
 #include "rank_order.h"
 #include "smp/plan/bucket_size.h"
 #include "smp/plan/layout.h"
@@ -164,7 +163,10 @@ double total(const TermBytes& bytes) {
 }
 
 StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
-    : habits(habits_of(job)), state(state_bytes(job, choice)) {
+    : habits(habits_of(job)),
+      state(state_bytes(job, choice)),
+      moving_fragmentation(fragmentation_of(job, PeakPhase::kBackward)),
+      state_fragmentation(fragmentation_of(job, PeakPhase::kStep)) {
   if (choice.sharding != Sharding::kNone) {
     const ShardRanks ranks = shard_ranks(job, choice);
     dense_share = 1 / ranks.dense;
@@ -195,7 +197,12 @@ StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
 }
 
 StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage) {
-  StageHolds holds{stage_blocks(model, choice, stage), stage == 0, holds_head(choice, stage)};
+  return stage_holds(model, choice, stage, stage_blocks(model, choice, stage));
+}
+
+StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage,
+                       const StageBlocks& blocks) {
+  StageHolds holds{blocks, stage == 0, holds_head(choice, stage)};
   // What predicts further tokens stays with the head, and has experts if the last block has.
   if (holds.head && model.num_mtp_layers > 0) {
     const auto further = static_cast<double>(model.num_mtp_layers);
@@ -232,7 +239,7 @@ StageParameters stage_parameters(const JobSpec& job, const LayoutChoice& choice,
 }
 
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                       const StateRules& rules, const StageHolds& holds) {
+                       const StateRules& rules, const StageHolds& holds, double message_bytes) {
   const Habits& habits = rules.habits;
   const StateBytes& state = rules.state;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
@@ -255,7 +262,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   terms.communicators =
       rules.communicators - (holds.embedding || holds.head ? 0 : rules.tied_group);
   terms.constants = rules.context + terms.communicators + rules.workspace;
-  terms.host_bytes = rules.groups_on_host + message_buffers(job, choice, layers, holds);
+  terms.host_bytes = rules.groups_on_host + message_bytes;
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
   terms.weights += rules.copy_bytes * block_parameters(layers, holds);
   terms.gradients = state.gradient * reduced;
@@ -359,10 +366,10 @@ double fragmentation_of(const JobSpec& job, PeakPhase phase) {
   return habits_of(job).fragmentation * (states ? kStateFragmentation : 1);
 }
 
-void add_fragmentation(TermBytes& bytes, const JobSpec& job, PeakPhase phase) {
+void add_fragmentation(TermBytes& bytes, double share) {
   const double allocated =
       total(bytes) - at(bytes, Term::kContext) - at(bytes, Term::kCommunicators);
-  at(bytes, Term::kFragmentation) = fragmentation_of(job, phase) * allocated;
+  at(bytes, Term::kFragmentation) = share * allocated;
 }
 
 }  // namespace smp

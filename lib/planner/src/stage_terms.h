@@ -30,6 +30,9 @@ struct StageHolds {
   bool head = false;
 };
 StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage);
+// Where its blocks are known.
+StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage,
+                       const StageBlocks& blocks);
 StageParameters parameters_of(const JobSpec& job, const LayerBytes& layers,
                               const StageHolds& holds);
 
@@ -46,6 +49,13 @@ struct StateRules {
   double groups_on_host = 0;  // of GPUs' groups
   double copy_bytes = 0;      // of a block's parameter, for its matmuls
   double step_bytes = 0;      // of an updated parameter, while the optimizer steps
+  double moving_fragmentation = 0, state_fragmentation = 0;  // by phase
+
+  // fragmentation_of() the phase.
+  double fragmentation(PeakPhase phase) const {
+    const bool moves = phase == PeakPhase::kForward || phase == PeakPhase::kBackward;
+    return moves ? moving_fragmentation : state_fragmentation;
+  }
 };
 
 double block_parameters(const LayerBytes& layers, const StageHolds& holds);
@@ -78,8 +88,9 @@ double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const Layer
                      const StageHolds& holds);
 double small_bucket(const JobSpec& job);  // elements; Habits::small_shard_buckets
 
+// `message_bytes`: message_buffers() of what it holds.
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                       const StateRules& rules, const StageHolds& holds);
+                       const StateRules& rules, const StageHolds& holds, double message_bytes);
 
 // How a term comes about, with the layout's values, for what holds `holds` of `live` microbatches.
 std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice,
@@ -88,7 +99,7 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
 // Of what is allocated, the share that the allocator takes from an accelerator besides.
 double fragmentation_of(const JobSpec& job, PeakPhase phase);
 
-// Adds what the allocator takes from an accelerator and does not hand out.
-void add_fragmentation(TermBytes& bytes, const JobSpec& job, PeakPhase phase);
+// Adds what the allocator takes from an accelerator and does not hand out: that share.
+void add_fragmentation(TermBytes& bytes, double share);
 
 }  // namespace smp

@@ -206,13 +206,12 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
   return messages;
 }
 
-StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
-                           const StageParameters& held, double forward_s, double backward_s) {
-  const Habits& habits = habits_of(job);
+StepTransfers step_transfers(const JobSpec& job, const LayoutChoice& choice,
+                             const StageParameters& held) {
   const double width = element_bytes(choice.precision);
   const double gradient = gradient_width(job, choice);
   const double elements = held.dense + held.experts;
-  StepMessages messages;
+  StepTransfers transfers;
 
   const double bucket = bucket_elements(job, choice, elements);
   ReductionSeconds parts;
@@ -222,30 +221,21 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
     parts.across = all_reduce_s(elements * gradient / choice.shard, replica_placement(choice, job),
                                 job.cluster, exchange_of(job, Axis::kReplica));
   }
-  const double reduce = parts.all();
-  const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
-  if (habits.overlaps_data_reduction && !(plain && habits.plain_reductions_wait)) {
-    const double last = reduce / calls_of(elements, bucket);
-    const double hidden = std::min(reduce - last, backward_s);
-    const double slower = parts.in_shards * slowdown_of(job, Axis::kShard) +
-                          parts.across * slowdown_of(job, sums_over(choice));
-    messages.reduce_s = reduce - hidden + (reduce > 0 ? slower / reduce * hidden : 0);
-  } else {
-    messages.reduce_s = reduce;
-  }
+  transfers.in_shards_s = parts.in_shards;
+  transfers.across_s = parts.across;
+  transfers.last_s = parts.all() / calls_of(elements, bucket);
+  transfers.shard_slowdown = slowdown_of(job, Axis::kShard);
+  transfers.across_slowdown = slowdown_of(job, sums_over(choice));
   // A tied embedding's two copies exchange their gradients.
   if (job.model.tied_embeddings && choice.pipeline > 1) {
-    messages.reduce_s += all_reduce_s(
+    const bool apart = boundaries_between_hosts(choice, job) > 0;
+    transfers.tied_s = all_reduce_s(
         vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size) * gradient,
-        {2, boundaries_between_hosts(choice, job) > 0 ? 2 : 1,
-         boundaries_between_hosts(choice, job) > 0 ? 1 : 2},
-        job.cluster);
+        {2, apart ? 2 : 1, apart ? 1 : 2}, job.cluster);
   }
   if (choice.shard > 1 &&
       (choice.sharding == Sharding::kOptimizerState || choice.sharding == Sharding::kGradients)) {
-    const double gather = updated_weights_s(job, choice, elements, width);
-    const double hidden = habits.overlaps_parameter_gather ? std::min(gather, forward_s) : 0;
-    messages.shard_s = gather - hidden + slowdown_of(job, Axis::kShard) * hidden;
+    transfers.gather_s = updated_weights_s(job, choice, elements, width);
   }
 
   const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;
@@ -254,16 +244,44 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
   if (choice.offload_optimizer && cpu) {
     // The host's pool is the same memory: gradients and weights are read and written once more.
     const double weights = choice.offload_parameters ? 0 : width > 2 ? 2 * width : width;
-    messages.offload_s = over(2 * owned * (gradient + weights), job.cluster.memory_bytes_per_s);
-    messages.optimizer_s = over(touched, job.cluster.memory_bytes_per_s);
+    transfers.offload_s = over(2 * owned * (gradient + weights), job.cluster.memory_bytes_per_s);
+    transfers.optimizer_s = over(touched, job.cluster.memory_bytes_per_s);
   } else if (choice.offload_optimizer) {
     const double processes = static_cast<double>(job.cluster.processes_per_host);
-    messages.offload_s = over(owned * (gradient + width), job.cluster.host_link_bytes_per_s);
-    messages.optimizer_s = touched * processes / kHostBytesPerS;
+    transfers.offload_s = over(owned * (gradient + width), job.cluster.host_link_bytes_per_s);
+    transfers.optimizer_s = touched * processes / kHostBytesPerS;
   } else {
-    messages.optimizer_s = over(touched, job.cluster.memory_bytes_per_s);
+    transfers.optimizer_s = over(touched, job.cluster.memory_bytes_per_s);
   }
+  return transfers;
+}
+
+StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
+                           const StepTransfers& transfers, double forward_s, double backward_s) {
+  const Habits& habits = habits_of(job);
+  const double reduce = transfers.in_shards_s + transfers.across_s;
+  StepMessages messages;
+  const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
+  if (habits.overlaps_data_reduction && !(plain && habits.plain_reductions_wait)) {
+    const double hidden = std::min(reduce - transfers.last_s, backward_s);
+    const double slower = transfers.in_shards_s * transfers.shard_slowdown +
+                          transfers.across_s * transfers.across_slowdown;
+    messages.reduce_s = reduce - hidden + (reduce > 0 ? slower / reduce * hidden : 0);
+  } else {
+    messages.reduce_s = reduce;
+  }
+  messages.reduce_s += transfers.tied_s;
+  const double hidden =
+      habits.overlaps_parameter_gather ? std::min(transfers.gather_s, forward_s) : 0;
+  messages.shard_s = transfers.gather_s - hidden + transfers.shard_slowdown * hidden;
+  messages.offload_s = transfers.offload_s;
+  messages.optimizer_s = transfers.optimizer_s;
   return messages;
+}
+
+StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
+                           const StageParameters& held, double forward_s, double backward_s) {
+  return step_messages(job, choice, step_transfers(job, choice, held), forward_s, backward_s);
 }
 
 }  // namespace smp

@@ -41,4 +41,18 @@ struct StepMessages {
 StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
                            const StageParameters& held, double forward_s, double backward_s);
 
+// The same before anything is hidden: it depends on no batch and on nothing that is recomputed.
+struct StepTransfers {
+  double in_shards_s = 0, across_s = 0;  // of the reduction: in shard groups, and of their sums
+  double last_s = 0;                     // its last bucket's
+  double shard_slowdown = 0, across_slowdown = 0;  // of computing beside them
+  double tied_s = 0;                               // the exchange of a tied embedding's gradients
+  double gather_s = 0;                             // of updated weights
+  double offload_s = 0, optimizer_s = 0;
+};
+StepTransfers step_transfers(const JobSpec& job, const LayoutChoice& choice,
+                             const StageParameters& held);
+StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
+                           const StepTransfers& transfers, double forward_s, double backward_s);
+
 }  // namespace smp

@@ -1,22 +1,15 @@
-#include "smp/planner/time_estimate.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/pipeline_estimate.h"
-#include "stage_seconds.h"
 #include "step_messages.h"
+#include "time_estimator.h"
 
 namespace smp {
 namespace {
 
 constexpr size_t index_of(TimePart part) { return static_cast<size_t>(part); }
-
-StageSeconds seconds_of_stage(const JobSpec& job, const LayoutChoice& choice,
-                              const LayerBytes& bytes, const LayerSeconds& layers, int64_t stage) {
-  return stage_seconds(job, choice, bytes, layers, stage, stage_content(job, choice, bytes, stage));
-}
 
 PipelineShape::Work work_of(const StageSeconds& stage, const LayoutChoice& choice) {
   // Zero-bubble schedules do the weights' gradients when there is time: half of a backward.
@@ -54,23 +47,31 @@ std::string_view name_of(TimePart part) {
   return kNames[index_of(part)];
 }
 
-TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
-                           const LayerSeconds& layers) {
+EstimatedStages estimate_stages(const JobSpec& job, const LayoutChoice& choice,
+                                const LayerBytes& bytes, const LayerSeconds& layers) {
   const int64_t p = choice.pipeline;
-  // Stages differ at the ends; of those between, the first holds the most blocks.
-  const StageSeconds first = seconds_of_stage(job, choice, bytes, layers, 0);
-  const StageSeconds last = p > 1 ? seconds_of_stage(job, choice, bytes, layers, p - 1) : first;
-  const StageSeconds middle = p > 2 ? seconds_of_stage(job, choice, bytes, layers, 1) : first;
-  const StageSeconds* busiest = &first;
-  int64_t fullest = 0;
-  if (last.both() > busiest->both()) {
-    busiest = &last;
-    fullest = p - 1;
+  const auto stage_at = [&](int64_t stage) {
+    const StageContent content = stage_content(job, choice, bytes, stage);
+    return EstimatedStages::Stage{content.parameters,
+                                  stage_seconds(job, choice, bytes, layers, stage, content)};
+  };
+  EstimatedStages stages;
+  stages.first = stage_at(0);
+  stages.last = p > 1 ? stage_at(p - 1) : stages.first;
+  stages.middle = p > 2 ? stage_at(1) : stages.first;
+  return stages;
+}
+
+PipelineEstimate estimate_pipeline(const JobSpec& job, const LayoutChoice& choice,
+                                   const EstimatedStages& stages) {
+  const int64_t p = choice.pipeline;
+  const auto& [first, last, middle] = stages;
+  const EstimatedStages::Stage* const all_stages[] = {&first, &last, &middle};
+  size_t busiest = 0;
+  for (const size_t other : {1, 2}) {
+    if (all_stages[other]->seconds.both() > all_stages[busiest]->seconds.both()) busiest = other;
   }
-  if (middle.both() > busiest->both()) {
-    busiest = &middle;
-    fullest = 1;
-  }
+  const StageSeconds& busy = all_stages[busiest]->seconds;
 
   PipelineShape shape;
   shape.kind = choice.schedule;
@@ -78,10 +79,10 @@ TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const
   shape.virtual_stages = choice.virtual_stages;
   shape.microbatches = choice.microbatches;
   shape.active_microbatches = choice.active_microbatches;
-  shape.stage = work_of(middle, choice);
+  shape.stage = work_of(middle.seconds, choice);
   if (p > 1) {
-    shape.first = difference(work_of(first, choice), shape.stage);
-    shape.last = difference(work_of(last, choice), shape.stage);
+    shape.first = difference(work_of(first.seconds, choice), shape.stage);
+    shape.last = difference(work_of(last.seconds, choice), shape.stage);
     const double send = waits_for_sends(job) ? 0 : stage_send_s(job, choice);
     shape.send_activation_s = send;
     shape.send_gradient_s = send;
@@ -94,26 +95,40 @@ TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const
     const auto between =
         static_cast<double>(all - stage_layers(choice, all, 0) - stage_layers(choice, all, p - 1));
     const double missing = static_cast<double>(p - 2) - between / std::max(1.0, most);
-    pipeline -= missing * middle.both() / std::max(1, choice.virtual_stages);
+    pipeline -= missing * middle.seconds.both() / std::max(1, choice.virtual_stages);
   }
 
   const double m = choice.microbatches;
-  TimeEstimate time;
-  for (size_t i = 0; i < time.seconds.size(); ++i) time.seconds[i] = m * busiest->parts[i];
-  const double bubble = std::max(0.0, pipeline - m * busiest->both());
+  PipelineEstimate estimate;
+  TimeEstimate& time = estimate.time;
+  for (size_t i = 0; i < time.seconds.size(); ++i) time.seconds[i] = m * busy.parts[i];
+  const double bubble = std::max(0.0, pipeline - m * busy.both());
   time.seconds[index_of(TimePart::kBubble)] = bubble;
   time.bubble_share = pipeline > 0 ? bubble / pipeline : 0;
-  time.least_bubble_s =
-      std::clamp(least_pipeline_seconds(shape) - m * busiest->both(), 0.0, bubble);
+  time.least_bubble_s = std::clamp(least_pipeline_seconds(shape) - m * busy.both(), 0.0, bubble);
+  estimate.busiest = busiest;
+  estimate.held = all_stages[busiest]->held;
+  estimate.forward_s = busy.forward;
+  estimate.backward_s = busy.backward;
+  return estimate;
+}
 
-  const StepMessages after =
-      step_messages(job, choice, stage_parameters(job, choice, bytes, fullest), busiest->forward,
-                    busiest->backward);
+TimeEstimate with_step_messages(const PipelineEstimate& pipeline, const StepMessages& after) {
+  TimeEstimate time = pipeline.time;
   time.seconds[index_of(TimePart::kReplica)] += after.reduce_s;
   time.seconds[index_of(TimePart::kSharding)] += after.shard_s;
   time.seconds[index_of(TimePart::kOffload)] += after.offload_s;
   time.seconds[index_of(TimePart::kOptimizer)] += after.optimizer_s;
   for (const double part : time.seconds) time.step_s += part;
+  return time;
+}
+
+TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           const LayerSeconds& layers) {
+  const PipelineEstimate pipeline =
+      estimate_pipeline(job, choice, estimate_stages(job, choice, bytes, layers));
+  TimeEstimate time = with_step_messages(
+      pipeline, step_messages(job, choice, pipeline.held, pipeline.forward_s, pipeline.backward_s));
   time.model_flops = flops_of_step(job, choice);
   return time;
 }

@@ -13,12 +13,13 @@
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layers.h"
-#include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/stage_layers.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/layer_seconds.h"
 #include "stage_seconds.h"
 #include "step_messages.h"
+#include "step_simulation.h"
 
 namespace smp {
 namespace {
@@ -50,11 +51,11 @@ struct Pricing {
   LayerSeconds layers;
 };
 
-StageContent content_of(const Plan& plan, const Pricing& pricing, const RankLayout& layout,
+StageContent content_of(const Plan& plan, const Pricing& pricing, const StageLayers& held,
                         int64_t stage) {
   StageContent content = stage_content(plan.job, pricing.choice, pricing.bytes, stage);
   double blocks = 0, cross = 0;
-  for (const LayerSpec& layer : layout.layers) {
+  for (const LayerSpec& layer : held.layers) {
     if (is_transformer_block(layer.kind) && layer.kind != LayerKind::kMtpBlock) blocks += 1;
     if (layer.kind == LayerKind::kCrossBlock) cross += 1;
   }
@@ -68,12 +69,12 @@ StageContent content_of(const Plan& plan, const Pricing& pricing, const RankLayo
 }
 
 // A stage's seconds by chunk, in proportion to what the chunk's layers take.
-std::vector<ChunkCost> chunk_costs(const Plan& plan, const RankLayout& layout,
+std::vector<ChunkCost> chunk_costs(const Plan& plan, const StageLayers& held,
                                    const Pricing& pricing, const StageSeconds& stage) {
   std::vector<double> shares;
   double sum = 0;
-  auto layer = layout.layers.begin();
-  for (const int64_t count : layout.chunk_layers) {
+  auto layer = held.layers.begin();
+  for (const int64_t count : held.chunk_layers) {
     double& share = shares.emplace_back();
     for (int64_t i = 0; i < count; ++i, ++layer) share += seconds_of(pricing.layers, layer->kind);
     sum += share;
@@ -103,19 +104,19 @@ struct StageTime {
 using StageClass = std::tuple<std::vector<int64_t>, bool, bool>;
 
 std::vector<StageTime> stage_times(const Plan& plan, const Pricing& pricing) {
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   std::vector<StageTime> stages;
   std::map<StageClass, StageTime> classes;
+  const std::vector<StageLayers> layers = layers_by_stage(plan);
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
-    const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));
-    const StageClass kind{layout.chunk_layers, stage == 0, holds_head(pricing.choice, stage)};
+    const StageLayers& held = layers[static_cast<size_t>(stage)];
+    const StageClass kind{held.chunk_layers, stage == 0, holds_head(pricing.choice, stage)};
     auto known = classes.find(kind);
     if (known == classes.end() || plan.job.model.num_experts > 0) {
-      const StageContent content = content_of(plan, pricing, layout, stage);
+      const StageContent content = content_of(plan, pricing, held, stage);
       StageTime time;
       time.seconds =
           stage_seconds(plan.job, pricing.choice, pricing.bytes, pricing.layers, stage, content);
-      time.chunks = chunk_costs(plan, layout, pricing, time.seconds);
+      time.chunks = chunk_costs(plan, held, pricing, time.seconds);
       time.after = step_messages(plan.job, pricing.choice, content.parameters, time.seconds.forward,
                                  time.seconds.backward);
       known = classes.insert_or_assign(kind, time).first;
@@ -143,15 +144,15 @@ std::vector<StepMessages> messages_after_passes(const Plan& plan) {
   return after;
 }
 
-TimeModel::TimeModel(const Plan& plan) : pipeline_(condensed_schedule(schedule_shape(plan))) {}
+StepSimulation::StepSimulation(const Plan& plan) : passes_(pipeline_passes(schedule_shape(plan))) {}
 
-TimePrediction predict_time(const Plan& plan) { return TimeModel(plan).predict(plan); }
+TimePrediction predict_time(const Plan& plan) { return StepSimulation(plan).predict(plan); }
 
-TimePrediction TimeModel::predict(const Plan& plan) const {
+TimePrediction StepSimulation::predict(const Plan& plan) const {
   const std::vector<StageTime> stages = stage_times(plan, Pricing(plan));
   PipelineCosts costs;
   for (const StageTime& stage : stages) costs.push_back(stage.chunks);
-  const PipelineTime pipeline = simulate_pipeline(costs, pipeline_);
+  const PipelineTime pipeline = simulate_pipeline(costs, passes_);
 
   // What follows the last backward is over when its slowest stage is done.
   double messages = 0;

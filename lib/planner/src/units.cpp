@@ -25,6 +25,7 @@ std::string human_bytes(int64_t bytes) {
 }
 
 std::string human_time(double seconds) {
+  if (seconds > 0 && seconds < 5e-8) return fmt::format("{:.3g} us", seconds * 1e6);
   if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
   return fmt::format("{:.2f} s", seconds);

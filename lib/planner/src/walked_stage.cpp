@@ -7,9 +7,9 @@
 
 #include "engine_bytes.h"
 #include "memory_terms.h"
-#include "resolve.h"
 #include "smp/plan/check.h"
 #include "smp/plan/layer_tensors.h"
+#include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/habits.h"
 #include "smp/planner/layer_bytes.h"
@@ -20,12 +20,6 @@ namespace smp {
 namespace {
 
 constexpr int64_t kTokenBytes = 8;  // int64 ids
-
-// Of the first stage, what it receives of a tied embedding's gradient.
-int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
-  if (!tied_across_stages(plan) || layout.coord.pipeline != 0) return 0;
-  return layout.parameters.front().box.size() * bytes_per_parameter(plan.job).gradient;
-}
 
 const CallBytes& call_of(const LayerBytes& layers, const ModelSpec& model, LayerKind kind) {
   switch (kind) {
@@ -73,21 +67,21 @@ RunningLayer running_kind(LayerKind kind) {
 
 // Marks where a stage's chunks begin and end, and leaves as they are the layers of a stage beyond
 // the first `recompute_layers`.
-void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout) {
-  const LayoutChoice choice = nearest_choice_of(plan);
+void place_layers(WalkedStage& stage, const SizedPlan& sized, const WalkedRank& rank) {
+  const Plan& plan = sized.plan;
+  const LayoutChoice& choice = sized.choice;
   const int64_t tokens = choice.micro_batch * plan.job.training.sequence_length / choice.context;
-  const LayerBytes bytes = layer_bytes(plan.job, choice);
-  const LayerCall call = layer_call(plan, layout.coord.tensor);
+  const LayerCall call = layer_call(plan, rank.tensor);
   const ScheduleShape shape = schedule_shape(plan);
-  const int64_t at = layout.coord.pipeline;
+  const int64_t at = rank.stage;
   const auto is_here = [&](int64_t position) {
     return position >= 0 && position < shape.stages * shape.chunks() &&
            place_of_chunk(shape, position).stage == at;
   };
-  auto layer = layout.layers.begin();
+  auto layer = rank.held.layers.begin();
   int64_t block = 0;
   int64_t chunk = 0;
-  for (const int64_t count : layout.chunk_layers) {
+  for (const int64_t count : rank.held.chunk_layers) {
     const int64_t position = position_of_chunk(shape, {at, chunk++});
     stage.chunks.emplace_back(layer->index, layer->index + count - 1);
     WalkedLayer& first = stage.layers.at(static_cast<size_t>(layer->index));
@@ -110,8 +104,8 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
       if (walked.kind == RunningLayer::kBlock && !stage.in_engine && choice.recompute_layers >= 0 &&
           ++block > choice.recompute_layers) {
         const WalkedLayer marks = walked;
-        walked = walked_layer(call_of(bytes, plan.job.model, layer->kind), RunningLayer::kBlock,
-                              Recompute::kNone);
+        walked = walked_layer(call_of(sized.bytes, plan.job.model, layer->kind),
+                              RunningLayer::kBlock, Recompute::kNone);
         walked.opens_chunk = marks.opens_chunk;
         walked.closes_chunk = marks.closes_chunk;
         walked.takes_over = marks.takes_over;
@@ -139,10 +133,19 @@ void mark_recomputed(WalkedStage& stage, const ScheduleParameters& parameters) {
 
 }  // namespace
 
-std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
+int64_t tied_bytes(const Plan& plan, int64_t stage, int64_t tensor) {
+  if (!tied_across_stages(plan) || stage != 0) return 0;
   const ModelSpec& model = plan.job.model;
-  const LayoutChoice choice = nearest_choice_of(plan);
-  const LayerBytes bytes = layer_bytes(plan.job, choice);
+  const ParameterSpec table =
+      parameters_of(model, layers_of(model).front(), plan.job.parallel.tensor_parallel).front();
+  return tensor_box(model, table, plan.degrees.tensor, tensor).size() *
+         bytes_per_parameter(plan.job).gradient;
+}
+
+std::vector<WalkedLayer> walked_layers(const SizedPlan& sized, int64_t tensor) {
+  const Plan& plan = sized.plan;
+  const ModelSpec& model = plan.job.model;
+  const LayoutChoice& choice = sized.choice;
   const LayerCall call = layer_call(plan, tensor);
   const bool exact = runs_in_engine(plan.job);
   std::vector<WalkedLayer> layers;
@@ -151,7 +154,7 @@ std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
     const RunningLayer kind = running_kind(spec.kind);
     const bool block = kind == RunningLayer::kBlock;
     const Recompute recompute = block ? choice.recompute : Recompute::kNone;
-    WalkedLayer layer = walked_layer(call_of(bytes, model, spec.kind), kind, recompute);
+    WalkedLayer layer = walked_layer(call_of(sized.bytes, model, spec.kind), kind, recompute);
     // Elsewhere than in the engine, messages are as large as what the embedding hands on.
     layer.handed_bytes = layers.empty() ? layer.memory.output_bytes : layers.front().handed_bytes;
     layer.handed_gradient_bytes = layer.handed_bytes;
@@ -176,15 +179,16 @@ std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
   return layers;
 }
 
-WalkedStage walked_stage(const Plan& plan, const RankLayout& layout,
+WalkedStage walked_stage(const SizedPlan& sized, const WalkedRank& rank,
                          std::vector<WalkedLayer> layers, const ScheduleParameters& parameters) {
+  const Plan& plan = sized.plan;
   WalkedStage stage;
   stage.layers = std::move(layers);
-  stage.tied_bytes = tied_bytes(plan, layout);
+  stage.tied_bytes = tied_bytes(plan, rank.stage, rank.tensor);
   stage.weights_put_off = puts_weights_off(*plan.job.parallel.pipeline);
   stage.in_engine = runs_in_engine(plan.job);
   stage.frees_sent_outputs = !on_cpu(plan) && habits_of(plan.job).frees_sent_outputs;
-  place_layers(stage, plan, layout);
+  place_layers(stage, sized, rank);
   if (stage.in_engine) mark_recomputed(stage, parameters);
   return stage;
 }

@@ -4,19 +4,38 @@
 #include <vector>
 
 #include "activation_walk.h"
-#include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/stage_layers.h"
+#include "smp/planner/layer_bytes.h"
+#include "smp/planner/layout_choice.h"
 
 // What walk_activations() reads of a plan: in the engine to the byte, elsewhere from the sizes of a
 // layer's terms. Pure; any thread.
 namespace smp {
 
+// A plan, and the sizes of its layers.
+struct SizedPlan {
+  const Plan& plan;
+  LayoutChoice choice;  // nearest_choice_of(plan)
+  LayerBytes bytes;     // layer_bytes() of it
+};
+
+// A rank's place, and what its stage holds.
+struct WalkedRank {
+  int64_t stage = 0;
+  int64_t tensor = 0;
+  const StageLayers& held;
+};
+
 // One entry per model layer, as seen by tensor rank `tensor`.
-std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor);
+std::vector<WalkedLayer> walked_layers(const SizedPlan& sized, int64_t tensor);
 
 // Those layers where a rank's stage has them: chunks, messages, what is recomputed.
-WalkedStage walked_stage(const Plan& plan, const RankLayout& layout,
+WalkedStage walked_stage(const SizedPlan& sized, const WalkedRank& rank,
                          std::vector<WalkedLayer> layers, const ScheduleParameters& parameters);
+
+// Of the first stage, what it receives of a tied embedding's gradient; of others 0.
+int64_t tied_bytes(const Plan& plan, int64_t stage, int64_t tensor);
 
 }  // namespace smp

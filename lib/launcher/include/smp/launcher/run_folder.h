@@ -39,10 +39,11 @@ class RunFolder {
 
   // Of a plan, to start with. Throws ConfigError.
   void lay_plan(const std::string& from) const;
-  // For a start of ranks: they find their folders, and nothing of what the last ones said.
+  // For a start of ranks: they find their folders, and nothing of what the last ones said. Throws
+  // ConfigError; so where the folder was moved away from under this process.
   void begin_start() const;
   // The name of the checkpoint to go on from; empty: there is none. Throws ConfigError when that
-  // cannot be told.
+  // cannot be told, or the folder was moved away from under this process.
   std::string checkpoint() const;
   // What its user should know of the lock; empty: nothing.
   std::string note() const;
@@ -62,6 +63,8 @@ class RunFolder {
   struct Hold;
 
   void hold(std::vector<std::string> made);
+  // Where it went that was moved or removed under this process; empty: it is in its place.
+  std::string why_lost() const;
 
   std::string path_;  // absolute
   std::shared_ptr<Hold> hold_;

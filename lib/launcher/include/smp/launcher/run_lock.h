@@ -32,6 +32,13 @@ class RunLock {
   // gone soon.
   static void await_end(const std::string& folder);
 
+  // Whether the one that has left its name in the folder is gone for certain: this host was started
+  // anew since, or has no such process, or another one by its number. False where nothing tells.
+  static bool is_left(const std::string& folder);
+
+  // The folder in which the locked file is now; it may have been moved. Empty: it was removed.
+  std::string folder_now() const;
+
   // What to tell of a holder that was taken for gone without a proof; empty: nothing.
   const std::string& note() const { return note_; }
 

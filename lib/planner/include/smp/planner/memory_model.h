@@ -45,17 +45,18 @@ struct PhasePeak {
   int64_t bytes = 0;
 };
 
-// The same for many layouts that differ in their sharding alone: their schedule is walked once.
+// The same of one plan, whose schedule is made once and walked once for ranks that are alike. The
+// plan must outlive it.
 class MemoryModel {
  public:
   explicit MemoryModel(const Plan& plan);
   ~MemoryModel();
-  RankPrediction predict(const Plan& plan, int64_t stage, int64_t tensor);
-  std::vector<PhasePeak> phases(const Plan& plan, int64_t stage, int64_t tensor);
+  RankPrediction predict(int64_t stage, int64_t tensor);
+  std::vector<PhasePeak> phases(int64_t stage, int64_t tensor);
 
  private:
-  struct Walks;
-  std::unique_ptr<Walks> walks_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 // What a rank may use: the process's memory without what the platform itself takes; the largest

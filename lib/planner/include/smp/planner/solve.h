@@ -29,8 +29,8 @@ struct SolveResult {
   int64_t value = 0;         // heads, layers, samples, tokens or hosts
   std::string words;         // "40 layers of width 5,120: 13.0 B parameters"
   Plan plan;                 // of the answer
-  std::string next_words;    // the next value, that was searched as well
-  std::string next_problem;  // why it is not the answer; empty where the range of values ends
+  std::string next_words;    // the next value, that was searched as well if a job may have it
+  std::string next_problem;  // why it is not the answer; empty of one host
   int64_t searches = 0;
 };
 

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "smp/plan/plan.h"
-#include "smp/plan/schedule.h"
 
 // The time model: a plain roofline for compute, latency + bytes / bandwidth for messages, and an
 // event simulation of the stages' schedules for the pipeline. It knows no caches, no kernels and no
@@ -25,16 +24,5 @@ struct TimePrediction {
 };
 
 TimePrediction predict_time(const Plan& plan);
-
-// The same for many layouts that differ in their sharding alone: their pipelines' schedule is made
-// once. Immutable.
-class TimeModel {
- public:
-  explicit TimeModel(const Plan& plan);
-  TimePrediction predict(const Plan& plan) const;
-
- private:
-  Schedule pipeline_;
-};
 
 }  // namespace smp

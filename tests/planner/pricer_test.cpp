@@ -1,0 +1,68 @@
+#include "pricer.h"
+
+#include <doctest/doctest.h>
+
+#include "planner/random_jobs.h"
+#include "search_space.h"
+#include "smp/planner/layer_bytes.h"
+#include "smp/planner/layer_seconds.h"
+
+using namespace smp;
+using smp::test::Draw;
+using smp::test::some_job;
+
+namespace {
+
+// Any layout of a split, at random.
+LayoutChoice some_layout(Draw& draw, const SearchSpace& space, const SearchSpace::Split& split,
+                         const BatchShape& batch) {
+  LayoutChoice choice = space.first_choice(split, batch);
+  const auto schedules = space.schedules(split, batch);
+  const auto shardings = space.shardings(split);
+  const auto any = [&](size_t count) {
+    return static_cast<size_t>(draw.of({0, 1, 2, 3, 5, 7, 11})) % count;
+  };
+  if (!schedules.empty()) space.set_schedule(split, schedules[any(schedules.size())], choice);
+  if (!shardings.empty()) {
+    const SearchSpace::ShardingChoice sharding = shardings[any(shardings.size())];
+    choice.sharding = sharding.kind;
+    choice.shard = sharding.degree;
+    choice.replica = static_cast<int32_t>(split.data / sharding.degree);
+  }
+  choice.recompute = space.recomputes()[any(space.recomputes().size())];
+  if (choice.recompute == Recompute::kFull && draw.coin()) choice.recompute_layers = 1;
+  choice.offload_activations = draw.coin();
+  choice.offload_optimizer = draw.coin();
+  choice.offload_parameters = choice.sharding == Sharding::kParameters && draw.coin();
+  choice.sequence_parallel = space.sequence_parallel(split).back() && draw.coin();
+  return choice;
+}
+
+}  // namespace
+
+TEST_CASE("what a pricer keeps of other layouts changes no price") {
+  Draw draw(77);
+  int compared = 0;
+  for (int i = 0; i < 40; ++i) {
+    const SettledJob settled = settle(some_job(draw), Strategy::kFastest);
+    const JobSpec& job = settled.job;
+    const SearchSpace space(settled);
+    Pricer pricer(job);
+    for (int k = 0; k < 3; ++k) {
+      for (const SearchSpace::Split& split : space.splits()) {
+        const BatchChoices batches = every_batch(job, split.pipeline, split.data, split.context);
+        for (const BatchShape& batch : batches.shapes) {
+          const LayoutChoice choice = some_layout(draw, space, split, batch);
+          const LayerBytes bytes = layer_bytes(job, choice);
+          const Candidate candidate = pricer.price(choice);
+          CAPTURE(describe(choice));
+          REQUIRE(candidate.step_s ==
+                  estimate_time(job, choice, bytes, layer_seconds(job, choice)).step_s);
+          REQUIRE(candidate.peak_bytes == estimate_memory(job, choice, bytes).peak_bytes);
+          ++compared;
+        }
+      }
+    }
+  }
+  CHECK(compared > 1'000);
+}
