@@ -27,8 +27,7 @@ class Refused(Exception):
 class ChatEncoder:
     def __init__(self, folder):
         if not os.path.isdir(folder):
-            raise BadInput(folder, "no such folder: a chat template lies beside tokenizer.json, in tokenizer_config.json "
-                                   "or chat_template.jinja")
+            raise BadInput(folder, "a chat template lies beside tokenizer.json: name the folder")
         os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
         import jinja2
         import transformers

@@ -1,5 +1,6 @@
 """The command line of smp-data."""
 import argparse
+import errno
 import os
 import sys
 
@@ -156,7 +157,9 @@ def main(arguments):
         return errors.FAILURE
     except OSError as error:
         place = error.filename or getattr(options, "out", None) or options.prefix
-        return _end(errors.FAILURE, f"{place}: {error.strerror or error}")
+        room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        more = "; the same command goes on when there is room" if room else ""
+        return _end(errors.FAILURE, f"{place}: {error.strerror or error}{more}")
 
 
 def main_of_process():

@@ -14,6 +14,7 @@ import numpy as np
 from smp_data.errors import BadInput, Failure, Usage
 from smp_data.indexed import write_index
 
+COUNTED = ("tokens", "documents", "left_out", "longest_document")
 LONGEST = (1 << 31) - 1  # tokens of a sequence: the index counts them in int32
 
 
@@ -51,13 +52,14 @@ class Corpus:
         if not os.path.isdir(folder):
             raise BadInput(folder, "no such folder")
         self.files = {}
-        self.saved_at, self.save_s = time.monotonic(), 0.0
+        self.saved_at, self.save_s, self.unsaved = time.monotonic(), 0.0, False
         self.open_tokens = 0  # of a document that is written in parts
         self._lock()
         try:
             self.state = self._state(overwrite)
             if not self.state["finishing"]:
                 self._open(overwrite)
+            self.now = {key: self.state[key] for key in COUNTED}  # the state is that of the last whole shard
         except BaseException:
             self.__exit__()
             raise
@@ -88,19 +90,24 @@ class Corpus:
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, kind=None, *error):
+        try:
+            if kind is not None and self.unsaved:
+                self._save()
+        except OSError:  # a disk that is full; the last state that was saved stands
+            pass
         for file in self.files.values():
             try:
                 file.close()
-            except OSError:  # a disk that is full, again
+            except OSError:
                 pass
         if os.path.exists(self.lock_path):
             os.remove(self.lock_path)
         os.close(self.lock)
 
     def _state(self, overwrite):
-        fresh = {"version": 1, "options": self.options, "finishing": False, "shards": [], "tokens": 0, "documents": 0,
-                 "left_out": 0, "longest_document": 0, **{kind: 0 for kind in self.partial}}
+        fresh = {"version": 1, "options": self.options, "finishing": False, "shards": [], **{
+            key: 0 for key in (*COUNTED, *self.partial)}}
         if not os.path.exists(self.state_path):
             return fresh
         try:
@@ -134,34 +141,35 @@ class Corpus:
         self.files["bin"].write(tokens)
         if masks is not None:
             self.files["mask.bin"].write(masks)
-        self.state["tokens"] += len(tokens)
+        self.now["tokens"] += len(tokens)
         if not (opens and closes):
             self.open_tokens = int(lengths.sum()) + (0 if opens else self.open_tokens)
             lengths = np.array([self.open_tokens] if closes else [], np.int64)
         written = lengths[lengths > 0]
-        self.state["left_out"] += len(lengths) - len(written)
-        self.state["documents"] += len(written)
+        self.now["left_out"] += len(lengths) - len(written)
+        self.now["documents"] += len(written)
         if len(written):
             longest = int(written.max())
             if longest > LONGEST:
                 raise Failure(f"a document has {longest:,} tokens; an index holds {LONGEST:,} of one: cut it")
-            self.state["longest_document"] = max(self.state["longest_document"], longest)
+            self.now["longest_document"] = max(self.now["longest_document"], longest)
         self.files["lengths"].write(written.astype("<i4"))
 
     def shard_done(self, identity):
         """All documents of a shard are in. Saves the state where that takes little beside the work."""
         self.state["shards"].append(identity)
+        self.state.update(self.now, **{kind: file.tell() for kind, file in self.files.items()})
+        self.unsaved = True
         if time.monotonic() - self.saved_at > 20 * self.save_s:
             self._save()
 
     def _save(self):
         started = time.monotonic()
-        for kind, file in self.files.items():
+        for file in self.files.values():
             file.flush()
             os.fsync(file.fileno())
-            self.state[kind] = file.tell()
         write_json(self.state_path, self.state)
-        self.saved_at = time.monotonic()
+        self.saved_at, self.unsaved = time.monotonic(), False
         self.save_s = self.saved_at - started
 
     def finish(self, manifest):

@@ -107,7 +107,8 @@ def _row_documents(piece, column):
     try:
         table = open_parquet(piece.path, column).read_row_groups(range(piece.begin, piece.end), [column], use_threads=False)
         rows = table.column(0).cast(pyarrow.large_string())
-        rows.validate(full=True)
+        for chunk in rows.chunks:
+            chunk.validate(full=True)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise BadInput(piece.path, f"row group {piece.begin}: {str(error).splitlines()[0]}") from None
     texts = []

@@ -114,7 +114,16 @@ def open_parquet(path, column):
     kind = schema.field(column).type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         raise BadInput(path, f"column '{column}' holds {kind}, not text")
+    if file.metadata.num_rows == 0:
+        raise BadInput(path, "the file has no rows")
     return file
+
+
+def check_columns(shards, column):
+    """Finds a file without the column before the work begins, not hours later."""
+    for shard in shards:
+        if shard.kind == "parquet":
+            open_parquet(shard.path, column)
 
 
 def pieces_of(number, shard, column, cutter=None):
@@ -122,8 +131,6 @@ def pieces_of(number, shard, column, cutter=None):
     whole."""
     if shard.kind == "parquet":
         groups = open_parquet(shard.path, column).metadata.num_row_groups
-        if groups == 0:
-            raise BadInput(shard.path, "the file has no rows")
         cuts = list(range(groups + 1))
         share = [shard.bytes * i // groups for i in cuts]
     elif shard.kind == "text":

@@ -28,7 +28,7 @@ def write(corpus, shards, workers, pieces_of):
     try:
         for piece, result in workers.results(pieces()):
             corpus.add(*result, opens=piece.opens, closes=piece.closes)
-            progress.add(piece.bytes, corpus.state["tokens"])
+            progress.add(piece.bytes, corpus.now["tokens"])
             if piece.last:
                 status, identity = os.stat(piece.path), identities.pop(piece.shard)
                 if (status.st_size, status.st_mtime_ns) != (identity["bytes"], identity["mtime_ns"]):
@@ -57,6 +57,7 @@ def run(options):
     if end is not None and suffix[-1:] != [end]:
         suffix.append(end)
     shards = inputs.shards_of(inputs.files_of(options.inputs), options.documents, options.skip_empty)
+    inputs.check_columns(shards, options.json_key)
     encoder = Encoder(named.tokenizer)
 
     def encode(piece):

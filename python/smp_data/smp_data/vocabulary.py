@@ -59,6 +59,7 @@ def run(options):
     if os.path.exists(path) and not options.overwrite:
         raise Usage(f"{path} is there already; --overwrite replaces it")
     shards = inputs.shards_of(inputs.files_of(options.inputs), "file", options.skip_empty)
+    inputs.check_columns(shards, options.json_key)
     if options.kind == "bpe":
         tokenizer, trainer = _bpe(options.size)
         cutter = Cutter(byte_tokenizer())

@@ -102,7 +102,7 @@ class BadInput(Case):
                          "transformers writes one", "a.txt", tokenizer="folder")
         self.write("t.json", "{}")
         code, _, error = self.run_command("tokenize", "--tokenizer", "t.json", "--out", "c", "a.txt")
-        self.assertEqual((code, error[:45]), (3, "t.json: not a tokenizer of Hugging Face: miss"))
+        self.assertEqual((code, error[:45]), (3, "t.json: not a tokenizer of Hugging Face: Mode"))
         for words, text in (("<unk>\na b\n", ":2: a line is to hold one word"), ("<unk>\n\na\n", ":2: a line is to hold one word"),
                             ("<unk>\na\na\n", ":3: 'a' stands in line 2 already"),
                             ("a\n", ": no <unk> in it: words that it lacks would have no token"),
