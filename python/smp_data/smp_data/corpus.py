@@ -1,0 +1,208 @@
+"""Writes a corpus: PREFIX.bin, PREFIX.idx, PREFIX.mask.bin where there are masks, and last PREFIX.smp.json, which says
+that they are whole.
+
+While it is written, tokens, masks and lengths grow in files named .partial, and PREFIX.state.json says how far they are
+good: to the end of which input file. It is written after the files that it speaks of are on disk (fsync). A command that
+was killed goes on from there."""
+import fcntl
+import json
+import os
+import time
+
+import numpy as np
+
+from smp_data.errors import BadInput, Failure, Usage
+from smp_data.indexed import write_index
+
+COUNTED = ("tokens", "documents", "left_out", "longest_document")
+LONGEST = (1 << 31) - 1  # tokens of a sequence: the index counts them in int32
+
+
+def paths_of(prefix):
+    return {kind: f"{prefix}.{kind}" for kind in ("bin", "idx", "mask.bin", "smp.json")}
+
+
+def write_json(path, value):
+    """Whole or not at all."""
+    with open(f"{path}.partial", "w") as file:
+        json.dump(value, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.partial", path)
+
+
+def _sync_folder(path):
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class Corpus:
+    """A corpus that is being written. options: all that its content depends on but the inputs; a state of other options
+    is refused. shards: identities (Shard.identity) of inputs, in order, made when they are needed."""
+
+    def __init__(self, prefix, options, dtype, masks=False, overwrite=False):
+        self.paths, self.prefix, self.options, self.dtype = paths_of(prefix), prefix, options, dtype
+        self.state_path = f"{prefix}.state.json"
+        self.partial = {kind: f"{prefix}.{kind}.partial" for kind in ("bin", "lengths", *(["mask.bin"] if masks else []))}
+        folder = os.path.dirname(prefix) or "."
+        if not os.path.isdir(folder):
+            raise BadInput(folder, "no such folder")
+        self.files = {}
+        self.saved_at, self.save_s, self.unsaved = time.monotonic(), 0.0, False
+        self.open_tokens = 0  # of a document that is written in parts
+        self._lock()
+        try:
+            self.state = self._state(overwrite)
+            if not self.state["finishing"]:
+                self._open(overwrite)
+            self.now = {key: self.state[key] for key in COUNTED}  # the state is that of the last whole shard
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _open(self, overwrite):
+        there = [path for path in self.paths.values() if os.path.exists(path)]
+        if there and not overwrite:
+            raise Usage(f"{there[0]} is there already; --overwrite replaces it when the new one is whole")
+        for kind, path in self.partial.items():
+            self.files[kind] = open(path, "r+b" if os.path.exists(path) else "w+b")
+            if os.path.getsize(path) < self.state[kind]:
+                raise BadInput(path, f"shorter than {self.state_path} says; remove that one to start anew")
+            self.files[kind].truncate(self.state[kind])
+            self.files[kind].seek(0, os.SEEK_END)
+
+    def _lock(self):
+        self.lock_path = f"{self.prefix}.lock"
+        self.lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = os.path.samestat(os.fstat(self.lock), os.stat(self.lock_path))
+        except (BlockingIOError, FileNotFoundError):
+            mine = False
+        if not mine:  # another one has it, or has just removed it
+            os.close(self.lock)
+            raise Failure(f"{self.prefix} is being written by another smp-data")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind=None, *error):
+        try:
+            if kind is not None and self.unsaved:
+                self._save()
+        except OSError:  # a disk that is full; the last state that was saved stands
+            pass
+        for file in self.files.values():
+            try:
+                file.close()
+            except OSError:
+                pass
+        if os.path.exists(self.lock_path):
+            os.remove(self.lock_path)
+        os.close(self.lock)
+
+    def _state(self, overwrite):
+        fresh = {"version": 1, "options": self.options, "finishing": False, "shards": [], **{
+            key: 0 for key in (*COUNTED, *self.partial)}}
+        if not os.path.exists(self.state_path):
+            return fresh
+        try:
+            with open(self.state_path) as file:
+                state = json.load(file)
+            known = state["version"] == 1 and state.keys() == fresh.keys()
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise BadInput(self.state_path, "no state of smp-data; remove it to start anew") from None
+        if known and state["options"] == self.options:
+            return state
+        if overwrite:
+            os.remove(self.state_path)
+            return fresh
+        differing = [key for key in self.options if not known or state["options"].get(key) != self.options[key]]
+        raise Usage(f"{self.prefix} was begun with another {differing[0] if differing else 'version'}, and not finished; "
+                    "give the same, or --overwrite to start anew")
+
+    def resume(self, shards):
+        """How many shards are written already. They must be the same files, in the same order."""
+        done = self.state["shards"]
+        for i, identity in enumerate(done):
+            now = shards[i].identity() if i < len(shards) else None
+            if now != {key: identity[key] for key in ("path", "bytes", "mtime_ns", "sha256")}:
+                raise Usage(f"{identity['path']} was input {i + 1} of this corpus when it was begun, and is not the same "
+                            "file now; give the same, or --overwrite to start anew")
+        return len(done)
+
+    def add(self, tokens, lengths, masks=None, opens=True, closes=True):
+        """Documents: tokens, already of the corpus' dtype, lengths int64 [documents]. opens, closes: whether a document
+        that comes in parts begins and ends here. Documents without a token are left out."""
+        self.files["bin"].write(tokens)
+        if masks is not None:
+            self.files["mask.bin"].write(masks)
+        self.now["tokens"] += len(tokens)
+        if not (opens and closes):
+            self.open_tokens = int(lengths.sum()) + (0 if opens else self.open_tokens)
+            lengths = np.array([self.open_tokens] if closes else [], np.int64)
+        written = lengths[lengths > 0]
+        self.now["left_out"] += len(lengths) - len(written)
+        self.now["documents"] += len(written)
+        if len(written):
+            longest = int(written.max())
+            if longest > LONGEST:
+                raise Failure(f"a document has {longest:,} tokens; an index holds {LONGEST:,} of one: cut it")
+            self.now["longest_document"] = max(self.now["longest_document"], longest)
+        self.files["lengths"].write(written.astype("<i4"))
+
+    def shard_done(self, identity):
+        """All documents of a shard are in. Saves the state where that takes little beside the work."""
+        self.state["shards"].append(identity)
+        self.state.update(self.now, **{kind: file.tell() for kind, file in self.files.items()})
+        self.unsaved = True
+        if time.monotonic() - self.saved_at > 20 * self.save_s:
+            self._save()
+
+    def _save(self):
+        started = time.monotonic()
+        for file in self.files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        write_json(self.state_path, self.state)
+        self.saved_at, self.unsaved = time.monotonic(), False
+        self.save_s = self.saved_at - started
+
+    def finish(self, manifest):
+        """Writes the index, gives all files their names, the manifest last. manifest: without what is counted here."""
+        state = self.state
+        if not state["finishing"]:
+            if state["documents"] == 0:
+                raise BadInput(state["shards"][0]["path"], "no document with a token in all inputs")
+            state["finishing"] = True
+            self._save()
+        if os.path.exists(self.paths["smp.json"]):
+            os.remove(self.paths["smp.json"])  # what is between old and new must not pass for whole
+        if os.path.exists(self.partial["lengths"]):
+            lengths = np.memmap(self.partial["lengths"], "<i4", "r")
+            with open(f"{self.paths['idx']}.partial", "wb") as file:
+                write_index(file, lengths, self.dtype)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(f"{self.paths['idx']}.partial", self.paths["idx"])
+        for kind in ("bin", "mask.bin"):
+            if kind in self.partial:
+                if os.path.exists(self.partial[kind]):
+                    os.replace(self.partial[kind], self.paths[kind])
+            elif os.path.exists(self.paths[kind]):
+                os.remove(self.paths[kind])  # of the corpus that is replaced
+        _sync_folder(self.prefix)
+        manifest |= {"tokens": state["tokens"], "documents": state["documents"],
+                     "has_mask": "mask.bin" in self.partial,
+                     "sources": [{"path": shard["path"], "bytes": shard["bytes"]} for shard in state["shards"]],
+                     "longest_document": state["longest_document"]}
+        write_json(self.paths["smp.json"], manifest)
+        for path in (self.partial["lengths"], self.state_path):
+            if os.path.exists(path):
+                os.remove(path)
+        _sync_folder(self.prefix)
+        return manifest

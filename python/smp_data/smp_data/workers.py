@@ -1,0 +1,64 @@
+"""Pieces of work on all cores: processes, since turning tokens of `tokenizers` into numbers holds Python's lock.
+Results come in the order of the pieces, and few are under way at once, so memory does not grow with the corpus."""
+import collections
+import concurrent.futures
+import ctypes
+import multiprocessing
+import os
+import signal
+
+from smp_data.errors import Failure
+
+_work = None
+
+
+def _begin(work):
+    global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind when the parent is killed
+    _work = work
+
+
+def _call(piece):
+    return _work(piece)
+
+
+def _nothing():
+    pass
+
+
+class Workers:
+    """`count` processes that call work(piece). Started at once, before this process has threads of its own."""
+
+    def __init__(self, count, work):
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each process
+        self.count = count
+        self.pool = concurrent.futures.ProcessPoolExecutor(
+            count, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,))
+        self.pool.submit(_nothing).result()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+    def results(self, pieces):
+        """(piece, work(piece)) of each piece, in order. What a piece raises is raised when it is its turn."""
+        waiting = collections.deque()
+        try:
+            for piece in pieces:
+                waiting.append((piece, self.pool.submit(_call, piece)))
+                if len(waiting) >= 2 * self.count + 1:
+                    piece, future = waiting.popleft()
+                    yield piece, future.result()
+            while waiting:
+                piece, future = waiting.popleft()
+                yield piece, future.result()
+        except concurrent.futures.process.BrokenProcessPool:
+            raise Failure("a worker process was killed (out of memory? fewer --workers take less); "
+                          "the same command goes on from the last whole file") from None
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
