@@ -104,8 +104,9 @@ class ChatEncoder:
             inside = np.flatnonzero((offsets[:, 1] > begin) & (offsets[:, 0] < end))
             for k in (inside[0], inside[-1]) if len(inside) else ():
                 if offsets[k, 0] < begin or offsets[k, 1] > end:
-                    raise Refused(f"message {i + 1}: token {tokens[k]} ({self.fast.id_to_token(int(tokens[k]))!r}) is partly "
-                                  "of the answer and partly of what stands beside it")
+                    token = self.fast.id_to_token(int(tokens[k]))
+                    raise Refused(f"message {i + 1}: token {tokens[k]} ({token!r}) is partly of the answer and partly of "
+                                  "what stands beside it")
             mask[self._with_end_of_turn(inside, tokens, offsets, whole)] = 1
         return tokens, mask
 

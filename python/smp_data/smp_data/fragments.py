@@ -72,14 +72,16 @@ def _expression(step):
     if step["type"] == "ByteLevel":
         return GPT2 if step["use_regex"] and not step["add_prefix_space"] else None
     pattern = step["pattern"].get("Regex") if step["type"] == "Split" else None
-    known = pattern in EXPRESSIONS and step["behavior"] == "Isolated" and not step["invert"]
-    return pattern if known else None
+    # Each matches all of a text, so to isolate matches and to remove what is between them are the same.
+    ways = (("Isolated", False), ("Removed", True))
+    return pattern if pattern in EXPRESSIONS and (step["behavior"], step["invert"]) in ways else None
 
 
-def _keeps_words(step):
-    """Whether it splits nothing that spans a cut, nor adds anything: digits alone, bytes as letters."""
+def _keeps_words(step, is_last):
+    """Whether it splits nothing that spans a cut, nor adds anything: digits alone; bytes as letters, behind all others, to
+    whom a space would be a letter."""
     return step["type"] == "Digits" or (
-        step["type"] == "ByteLevel" and not step["add_prefix_space"] and not step["use_regex"])
+        is_last and step["type"] == "ByteLevel" and not step["add_prefix_space"] and not step["use_regex"])
 
 
 def _cuts_of(tokenizer):
@@ -96,7 +98,8 @@ def _cuts_of(tokenizer):
     steps = step["pretokenizers"] if step["type"] == "Sequence" else [step]
     expressions = [_expression(one) for one in steps]
     used = [expression for expression in expressions if expression]
-    if len(used) == 1 and all(expression or _keeps_words(one) for expression, one in zip(expressions, steps)):
+    if len(used) == 1 and all(expression or _keeps_words(one, one is steps[-1])
+                              for expression, one in zip(expressions, steps)):
         return _GPT2_CUTS if used == [GPT2] else _WORDS_CUTS
     return None
 

@@ -12,13 +12,15 @@ from smp_data.encoder import Encoder, surround
 from smp_data.fragments import EXPRESSIONS
 from smp_data.tokenizer import byte_tokenizer, word_tokenizer
 
-PARTS = ["a", "B", "foo", "the", " ", "  ", "\t", "\n", "\n\n", "\r\n", "'", "'s", "'LL", "''", "1", "12345", "(", "((", "=",
-         "/", "//", ".", "...", "_", "é", "e\u0301", "=\u0338", "\u0301", "世界", "🙂", "\xa0", "\u2028", "\u3000", "\x1c",
-         "\x85", "\x00", "ſ", "²", "Ⅷ", END, "<|end", "<", "|", "bar", "bar_baz", "isn", "y", "return", "self", "the quick", " fox's", "#!", "-", "--", "\v", "\f"]
+PARTS = ["a", "B", "foo", "the", "bar", "bar_baz", "isn", "y", "return", "self", "the quick", " fox's",
+         " ", "  ", "\t", "\n", "\n\n", "\r\n", "\v", "\f", "\xa0", "\u2028", "\u3000", "\x1c", "\x85", "\x00",
+         "'", "'s", "'LL", "''", "1", "12345", "²", "Ⅷ",
+         "(", "((", "=", "/", "//", ".", "...", "_", "#!", "-", "--", "<", "|", "<|end", END,
+         "é", "e\u0301", "=\u0338", "\u0301", "ſ", "世界", "🙂"]
 
 
-def split(expression):
-    return pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
+def split(expression, behavior="isolated", invert=False):
+    return pre_tokenizers.Split(tokenizers.Regex(expression), behavior, invert)
 
 
 def byte_letters():
@@ -30,6 +32,8 @@ def kinds():
         yield f"expression {i}", bpe(pre_tokenizers.Sequence([split(expression), byte_letters()])), True
         yield f"expression {i}, NFC", bpe(pre_tokenizers.Sequence([split(expression), byte_letters()]),
                                           normalizers.NFC()), True
+    yield "what lies between words removed", bpe(pre_tokenizers.Sequence([
+        split(EXPRESSIONS[3], "removed", True), byte_letters()])), True
     yield "GPT-2", bpe(), True
     yield "digits, then GPT-2", bpe(pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])), True
@@ -38,6 +42,9 @@ def kinds():
     yield "words without lines", word_tokenizer(["<unk>", "foo", "the", "quick", "a"]), True
     yield "a space before each text", bpe(pre_tokenizers.ByteLevel(add_prefix_space=True)), False
     yield "another expression", bpe(pre_tokenizers.Sequence([split(r"\w+|\W"), byte_letters()])), False
+    yield "bytes as letters before words", bpe(pre_tokenizers.Sequence([byte_letters(), split(EXPRESSIONS[1])])), False
+    yield "words joined", bpe(pre_tokenizers.Sequence([
+        split(EXPRESSIONS[1], "merged_with_next"), byte_letters()])), False
     yield "metaspace", bpe(pre_tokenizers.Metaspace()), False
     yield "lower case", bpe(normalizer=normalizers.Lowercase()), False
 

@@ -1,10 +1,12 @@
 """smp-data tokenize: what it writes, read by the definition of the formats."""
 import hashlib
+import io
 import json
 import os
 import pathlib
 import struct
 import unittest
+from unittest import mock
 
 import numpy as np
 import pyarrow
@@ -13,6 +15,7 @@ from support import END, Case, bpe, sentences
 from tokenizers import processors
 
 from smp_data import inputs
+from smp_data.progress import Progress, clock
 
 
 def megatron(prefix):
@@ -28,6 +31,28 @@ def megatron(prefix):
     letter, size = {8: ("H", 2), 4: ("i", 4)}[code]
     assert sum(lengths) * size == len(data)
     return [list(struct.unpack_from(f"<{length}{letter}", data, pointer)) for length, pointer in zip(lengths, pointers)]
+
+
+class Stream(io.StringIO):
+    def __init__(self, terminal):
+        super().__init__()
+        self.isatty = lambda: terminal
+
+
+class Progresses(unittest.TestCase):
+    def test_lines_and_a_line_that_is_written_over(self):
+        for terminal, expected in (
+                (False, "smp-data:  25 %  5 of 20 MB  0.5 MB/s  9 tokens  30 s left\n"),
+                (True, "\r\x1b[K 25 %  5 of 20 MB  0.5 MB/s  9 tokens  30 s left\r\x1b[K")):
+            stream = Stream(terminal)
+            times = iter((0.0, 10.0, 10.0, 10.1, 10.1))
+            with mock.patch("time.monotonic", lambda: next(times)):
+                progress = Progress(20_000_000, stream=stream)
+                progress.add(5_000_000, 9)
+                progress.add(1_000_000, 10)  # too soon for another
+            progress.clear()
+            self.assertEqual(stream.getvalue(), expected)
+        self.assertEqual((clock(59), clock(61), clock(7325)), ("59 s", "1 min 01 s", "2 h 02 min"))
 
 
 class Tokenize(Case):
