@@ -97,7 +97,8 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  steps=3\n"
        "  ^"},
       {"training.data=x",
-       "--set: 'training.data' is a section; set one of its keys: path, suffixes, tokens, images\n"
+       "--set: 'training.data' is a section; set one of its keys: path, suffixes, tokens, "
+       "pack, loss_mask, images\n"
        "  training.data=x\n"
        "  ^"},
       {"training.steps",
@@ -281,6 +282,15 @@ TEST_CASE("text is text, whatever it looks like") {
   CHECK(job.cluster.accelerator == "A100: \"40\" GB");
   CHECK(job.training.data_path == "/tmp/\xC3\xA9 #1");
   CHECK(job.training.data_suffixes == std::vector<std::string>{".py", "010"});
+}
+
+TEST_CASE("metrics go where the list says, to metrics.jsonl alone by default") {
+  CHECK(read(kModel).training.metrics == std::vector<std::string>{"jsonl"});
+  const auto metrics = [](const std::string& list) {
+    return read(kModel + "training: {metrics: " + list + "}\n").training.metrics;
+  };
+  CHECK(metrics("[tensorboard, jsonl]") == std::vector<std::string>{"tensorboard", "jsonl"});
+  CHECK(metrics("[]").empty());
 }
 
 TEST_CASE("auto leaves a key open, and takes back what an earlier file said") {

@@ -111,6 +111,7 @@ training:
   seed: 18446744073709551615
   init_from: /models/gpt2
   save_weights_as: bf16
+  metrics: [tensorboard]
   optimizer:
     kind: adamw
     schedule: wsd
@@ -127,6 +128,8 @@ training:
     path: "/data/my text"
     suffixes: [.py, "a b", "true"]
     tokens: bytes
+    pack: pad
+    loss_mask: true
   checkpoint:
     every_steps: 50
     every_minutes: 12.5
@@ -135,6 +138,9 @@ training:
     every_steps: 50
     samples: 128
     pad_last_batch: true
+    keep_best: true
+    patience: 4
+    min_improvement: 0.125
 parallel:
   pipeline_parallel_degree: 2
   tensor_parallel_degree: 2

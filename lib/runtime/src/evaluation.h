@@ -22,6 +22,7 @@ class Evaluation {
   // What the engine reads: the data of the step, or what is held out while loss() runs.
   ReadSamples reader();
 
+  bool is_on() const { return every_steps_ > 0; }
   bool is_due(int64_t done, int64_t steps) const;  // after `done` of `steps` steps
   double loss(Engine& engine);                     // collective; the same on all ranks
 
