@@ -21,6 +21,7 @@
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/run_folder.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
@@ -121,7 +122,9 @@ PreparedJob prepare(const LaunchRequest& request) {
   if (request.dry_run == DryRun::kNo)
     named_variables(own_environment(), request.hosts.forward.named);
   if (!request.plan.empty()) job.plan = read_plan(request.plan);
-  if (job.plan) remember_input(job.plan->job.training.data_path);
+  if (job.plan) {
+    for (const std::string& path : named_data(job.plan->job.training)) remember_input(path);
+  }
   job.hosts = hosts_of(request, job.plan, job.spares, job.host_order);
   if (job.plan)
     job.world_size = static_cast<int>(job.plan->degrees.world());

@@ -86,7 +86,8 @@ int main(int argc, char** argv) {
     const smp::PreparedJob job = smp::prepare(request);
     if (job.request.build_only) smp::build_only(job);
     if (const std::string& steps = job.request.show_samples; !steps.empty())
-      return show(smp::show_samples(*job.plan, smp::step_range_of(steps)), smp::ExitCode::kOk);
+      return answers.show(smp::show_samples(*job.plan, smp::step_range_of(steps)),
+                          smp::ExitCode::kOk);
     if (job.request.check) {
       const smp::Report report = smp::check_hosts(job);
       return answers.show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);

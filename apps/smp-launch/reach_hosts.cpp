@@ -175,10 +175,11 @@ std::vector<SharedFile> shared_files(const PreparedJob& job, const std::string& 
   if (!job.plan) return files;
   if (!plan.empty()) files.push_back(shared_with_content(plan));
   const TrainingSpec& training = job.plan->job.training;
-  for (const std::string& path : {training.data_path, training.init_from}) {
+  std::vector<std::string> paths = named_data(training);
+  paths.push_back(training.init_from);
+  for (const std::string& path : paths) {
     const bool relative = std::filesystem::path(path).is_relative();
-    if (path.empty() || path == kPythonStdlib || (relative && !job.request.hosts.push.empty()))
-      continue;
+    if (path.empty() || (relative && !job.request.hosts.push.empty())) continue;
     files.push_back({std::filesystem::absolute(path).string()});
   }
   return files;

@@ -12,6 +12,7 @@
 #include "plan_request.h"
 #include "screen.h"
 #include "smp/plan/cluster_catalog.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/file_kind.h"
 #include "smp/plan/model_catalog.h"
@@ -162,7 +163,8 @@ JobSpec read_request(const PlanRequest& request, const std::string& cluster,
   std::vector<JobSource> sources = with_hf_model(load_job_source(job), overrides);
   if (!cluster.empty()) sources.push_back(cluster_source(cluster));
   JobSpec spec = read_job(sources, overrides);
-  remember_input(spec.training.data_path);  // it is not read here, but must not be lost
+  // They are not read here, but must not be lost.
+  for (const std::string& path : named_data(spec.training)) remember_input(path);
   return spec;
 }
 

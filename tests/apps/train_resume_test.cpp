@@ -74,6 +74,31 @@ int64_t steps_in(const std::string& run) {
 
 }  // namespace
 
+TEST_CASE("patience ends a run well, its last line says so, and going on says it again") {
+  const Runs runs;
+  const std::string plan =
+      runs.plan("plan.yaml", {"training.evaluation.every_steps=2", "training.evaluation.patience=3",
+                              "training.evaluation.min_improvement=100",
+                              "training.metrics=[jsonl, tensorboard]"});
+  const ProgramEnd ended = runs.launch({"--run-dir", "run", plan});
+  CHECK(ended.code == 0);
+  const std::string why =
+      " at step 8 of 20: 3 evaluations in a row without improvement (training.evaluation.patience)"
+      "; the lowest loss, ";
+  CHECK(contains(ended.out, "\nended" + why));
+  CHECK(contains(ended.out, "  ended   " + why));
+  CHECK(contains(ended.out, "run/report.json, metrics.jsonl, tensorboard/, logs/\n"));
+  CHECK(steps_in(runs / "run") == 8);
+  const Json report = Json::parse(read_file(runs / "run/report.json"));
+  CHECK(contains(report.at("ended_early").get<std::string>(), why.substr(1)));
+  CHECK(report.at("evaluation").at("best").at("step").get<int64_t>() > 0);
+
+  const ProgramEnd again = runs.launch({"--resume", "--run-dir", "run", plan});
+  CHECK(again.code == 0);
+  CHECK(contains(again.out, "\nended" + why));
+  CHECK(steps_in(runs / "run") == 8);
+}
+
 TEST_CASE("a resume that is refused changes nothing; one that is complete says so") {
   const Runs runs;
   const std::string plan = runs.plan("plan.yaml", {});

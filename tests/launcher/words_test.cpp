@@ -200,6 +200,8 @@ TEST_CASE("the summary of a run puts what was measured beside what was predicted
             "/weights (safetensors + config.json, Hugging Face names)\n"
             "  report   " +
             folder.path() + "/report.json, metrics.jsonl, logs/\n");
+  plan.job.training.metrics = {"tensorboard"};
+  CHECK(run_summary(plan, folder.path()).ends_with("/report.json, tensorboard/, logs/\n"));
   plan.job.cluster.memory_per_process_bytes = 0;
   CHECK(run_summary(plan, folder.path()).find("  memory   peak of each rank, no limit\n") !=
         std::string::npos);

@@ -285,6 +285,15 @@ TEST_CASE("text is text, whatever it looks like") {
   CHECK(job.training.data_suffixes == std::vector<std::string>{".py", "010"});
 }
 
+TEST_CASE("metrics go where the list says, to metrics.jsonl alone by default") {
+  CHECK(read(kModel).training.metrics == std::vector<std::string>{"jsonl"});
+  const auto metrics = [](const std::string& list) {
+    return read(kModel + "training: {metrics: " + list + "}\n").training.metrics;
+  };
+  CHECK(metrics("[tensorboard, jsonl]") == std::vector<std::string>{"tensorboard", "jsonl"});
+  CHECK(metrics("[]").empty());
+}
+
 TEST_CASE("auto leaves a key open, and takes back what an earlier file said") {
   const JobSpec job = read_job(
       {{"a.yaml",

@@ -111,6 +111,7 @@ training:
   seed: 18446744073709551615
   init_from: /models/gpt2
   save_weights_as: bf16
+  metrics: [tensorboard]
   optimizer:
     kind: adamw
     schedule: wsd
@@ -143,6 +144,9 @@ training:
     samples: 128
     pad_last_batch: true
     sets: [{name: "of code", path: code-val, format: llmc}, {name: wiki, path: "a b"}]
+    keep_best: true
+    patience: 4
+    min_improvement: 0.125
   trace:
     steps: [10, 12]
 parallel:

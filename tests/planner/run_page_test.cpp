@@ -144,6 +144,18 @@ TEST_CASE("a run that goes on, or was killed, is told as far as it is") {
   CHECK(has(run_page(run), "no report.json: the run has not ended, or not well"));
 }
 
+TEST_CASE("a run whose numbers went elsewhere is told as such") {
+  ScratchFolder folder;
+  leave_run(folder.path());
+  std::filesystem::remove(folder / "metrics.jsonl");
+  CHECK(read_run_record(folder.path()).notes == std::vector<std::string>{"no step was done"});
+  Plan plan = read_plan(folder / "plan.yaml");
+  plan.job.training.metrics = {"tensorboard"};
+  write(folder / "plan.yaml", write_plan(plan));
+  CHECK(read_run_record(folder.path()).notes ==
+        std::vector<std::string>{"no metrics.jsonl: training.metrics does not ask for it"});
+}
+
 TEST_CASE("without a plan, files of a run's names are a program's own") {
   ScratchFolder folder;
   leave_run(folder.path());

@@ -52,19 +52,24 @@ class FewTargets final : public DataSource {
   FewTargets(int64_t length, Counted counted) : length_(length), counted_(counted) {}
 
   void read(int64_t, int64_t, int64_t, const SampleBuffers&) const override {}
-  void read_held_out(int64_t first, int64_t count, const SampleBuffers& out) const override {
+  void read_held_out(size_t set, int64_t first, int64_t count,
+                     const SampleBuffers& out) const override {
     for (int64_t i = 0; i < count * length_; ++i) {
       const int64_t sample = first + i / length_, place = i % length_;
       if (int64_t* tokens = out.integers(BatchField::kTokens)) {
         tokens[i] = (sample * 17 + place) % 90;
       }
       if (int64_t* targets = out.integers(BatchField::kTargets)) {
-        targets[i] = place < counted_(sample) ? (sample * 17 + place * place) % 90 : kNoTarget;
+        targets[i] = place < counted_(sample)
+                         ? (sample * 17 + place * (place + static_cast<int64_t>(set))) % 90
+                         : kNoTarget;
       }
     }
   }
+  std::vector<std::string> evaluation_sets() const override { return {"first", "second"}; }
   int64_t trained_size() const override { return 0; }
   std::vector<FileIdentity> files() const override { return {}; }
+  std::vector<FileIdentity> evaluation_files() const override { return {}; }
 
  private:
   const int64_t length_;
@@ -84,6 +89,11 @@ double held_out_loss(const LayoutCase& layout, FewTargets::Counted counted, int6
     Evaluation evaluation(plan, data, *model.groups);
     Engine engine(plan, model, ledger, evaluation.reader());
     const double mine = evaluation.loss(engine);
+    CHECK(mine == evaluation.losses().at(0).loss);
+    CHECK(evaluation.losses().at(0).set == "first");
+    CHECK(evaluation.losses().at(1).set == "second");
+    CHECK(evaluation.losses().at(1).loss > 0);
+    CHECK(evaluation.losses().at(1).loss != mine);  // its targets are others
     if (world.rank() == 0) loss = mine;
   });
   return loss;

@@ -19,9 +19,10 @@ StepMetrics metrics_of(int64_t step) {
   metrics.learning_rate = 3e-4;
   metrics.tokens_per_s = 12345.6;
   metrics.step_s = 0.5;
-  metrics.exposed_s = 0.125;
   metrics.memory_live_bytes = 1000;
   metrics.memory_peak_bytes = 24536678;
+  metrics.tokens_seen = 2048 * step;
+  metrics.exposed_s = 0.01;
   return metrics;
 }
 
@@ -74,7 +75,8 @@ TEST_CASE("metrics.jsonl holds one object a step") {
   file.append(metrics_of(1));
   file.append(metrics_of(2));
   const std::string line = R"({"step":1,"loss":2.7312,"grad_norm":1.0449,"learning_rate":0.0003,)"
-                           R"("tokens_per_s":12345.6,"step_s":0.5,"exposed_s":0.125,)"
+                           R"("tokens_seen":2048,"tokens_per_s":12345.6,"step_s":0.5,)"
+                           R"("exposed_s":0.01,)"
                            R"("memory_live_bytes":1000,"memory_peak_bytes":24536678})";
   const std::string text = read_text(folder / "metrics.jsonl");
   CHECK(text.substr(0, text.find('\n')) == line);
@@ -96,6 +98,39 @@ TEST_CASE("the step line says step, loss, norm, speed, memory and time left") {
         "step 200/200  loss 2.7312  grad norm 1.04  12,346 tokens/s  memory 23.4 MiB");
   CHECK(step_line(metrics_of(1), 9, 150).ends_with("  2 min 30 s left"));
   CHECK(step_line(metrics_of(1), 9, 7500).ends_with("  2 h 05 min left"));
+}
+
+TEST_CASE("MFU is told where it is known, exposed communication where there is much of it") {
+  StepMetrics metrics = metrics_of(20);
+  metrics.mfu = 0.41231;
+  metrics.exposed_s = 0.024;  // of 0.5
+  CHECK(step_line(metrics, 200, 9) ==
+        "step  20/200  loss 2.7312  grad norm 1.04  12,346 tokens/s  MFU 41.2 %  memory 23.4 MiB  "
+        "9 s left");
+  metrics.exposed_s = 0.04;
+  CHECK(step_line(metrics, 200, 9) ==
+        "step  20/200  loss 2.7312  grad norm 1.04  12,346 tokens/s  MFU 41.2 %  8 % exposed  "
+        "9 s left");
+  CHECK(to_json(metrics).find(R"("tokens_per_s":12345.6,"mfu":0.41231,"step_s":0.5,)") !=
+        std::string::npos);
+}
+
+TEST_CASE("a step line keeps to 100 columns: memory goes first, then exposure, MFU, time left") {
+  StepMetrics metrics = metrics_of(20);
+  metrics.mfu = 0.4;
+  metrics.exposed_s = 0.25;
+  metrics.evaluation_loss = 2.0;
+  CHECK(step_line(metrics, 200, 9) ==
+        "step  20/200  loss 2.7312  grad norm 1.04  held out 2.0000, perplexity 7.389  12,346 "
+        "tokens/s");
+  metrics.evaluation_loss.reset();
+  CHECK(step_line(metrics, 200, 7500) ==
+        "step  20/200  loss 2.7312  grad norm 1.04  12,346 tokens/s  MFU 40.0 %  "
+        "2 h 05 min left");
+  metrics.loss_scale = 65536;
+  CHECK(step_line(metrics, 200, 9) ==
+        "step  20/200  loss 2.7312  grad norm 1.04  loss scale 65536, 0 skipped  12,346 tokens/s  "
+        "9 s left");
 }
 
 TEST_CASE("in a file there is a line for the first, every n-th and the last step") {

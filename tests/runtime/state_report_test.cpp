@@ -105,6 +105,14 @@ TEST_CASE("the report sets each rank's memory and traffic beside the plan's") {
   run.tokens_per_s = 1e4;
   run.measured_step_s = 0.3;
   const Json report = Json::parse(report_json(plan, run, ranks));
+  CHECK(!report.contains("ended_early"));
+  run.evaluation_loss = 2.5;
+  run.best_loss = 2.25;
+  run.best_step = 4;
+  run.ended_early = "at step 5 of 9: why";
+  const Json ended = Json::parse(report_json(plan, run, ranks));
+  CHECK(ended.at("ended_early") == "at step 5 of 9: why");
+  CHECK(ended.at("evaluation").at("best") == Json{{"loss", 2.25}, {"step", 4}});
 
   CHECK(report.at("plan") == Json{{"pipeline_parallel_degree", 1},
                                   {"tensor_parallel_degree", 2},

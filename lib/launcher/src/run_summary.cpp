@@ -9,6 +9,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/run_files.h"
 
 namespace smp {
 namespace {
@@ -44,6 +45,8 @@ std::string summary_of(const Plan& plan, const Json& report, const std::string& 
   text += fmt::format(
       "  loss     {:.4f} -> {:.4f} in {} steps\n", report.at("loss").at("first").get<double>(),
       report.at("loss").at("last").get<double>(), report.at("steps").get<int64_t>());
+  if (report.contains("ended_early"))
+    text += fmt::format("  ended    {}\n", report.at("ended_early").get<std::string>());
   const double predicted_s = report.at("predicted_step_s").get<double>();
   const double measured_s = report.at("measured_step_s").get<double>();
   text += fmt::format("  speed    {:.0f} tokens/s; a step takes {:.1f} ms, {}\n",
@@ -57,7 +60,10 @@ std::string summary_of(const Plan& plan, const Json& report, const std::string& 
   if (std::filesystem::exists(run_dir + "/weights"))  // not of a run that ended on request
     text += fmt::format("  weights  {}/weights (safetensors + config.json, Hugging Face names)\n",
                         run_dir);
-  text += fmt::format("  report   {}/report.json, metrics.jsonl, logs/\n", run_dir);
+  std::string numbers;
+  for (const std::string& kind : plan.job.training.metrics)
+    numbers += kind == "jsonl" ? "metrics.jsonl, " : std::string(kTensorBoardFolder) + "/, ";
+  text += fmt::format("  report   {}/report.json, {}logs/\n", run_dir, numbers);
   return text;
 }
 

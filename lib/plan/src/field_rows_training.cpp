@@ -12,6 +12,11 @@ const Condition kEvaluates = {evaluates, "training.evaluation.every_steps", "eve
 const Condition kEvaluatesTokens = {evaluates_tokens, "training.evaluation.every_steps",
                                     "every_steps above 0, and a model that reads tokens"};
 
+bool stops_early(const JobSpec& job) {
+  return evaluates(job) && job.training.evaluation.patience > 0;
+}
+const Condition kStopsEarly = {stops_early, "training.evaluation.patience", "patience above 0"};
+
 }  // namespace
 
 void add_training_fields(std::vector<Field>& out) {
@@ -119,6 +124,14 @@ void add_training_fields(std::vector<Field>& out) {
        "type of the weights that are saved at the end: fp32, fp64, bf16 or fp16, rounded to "
        "nearest, ties to even; auto = the type in which they are trained",
        {.also = {"save_dtype", "weights_dtype", "torch_dtype"}}},
+      {kTraining,
+       "metrics",
+       SMP_AT(training.metrics),
+       "where the numbers of each step go, in the run's folder: jsonl = metrics.jsonl, a line a "
+       "step; tensorboard = event files in tensorboard/; [] = nowhere",
+       {.words = {"jsonl", "tensorboard"},
+        .example = "[jsonl, tensorboard]",
+        .also = {"report_to", "tensorboard_dir", "log_with"}}},
       {kData, "path", SMP_AT(training.data_path),
        "what is trained on: a file of text or tokens, a folder of them, a glob, or the common "
        "beginning of the names of Megatron's .bin and .idx; a file of images; python-stdlib = the "
@@ -245,6 +258,26 @@ void add_training_fields(std::vector<Field>& out) {
        "data of their own to evaluate on, each by its name, as in [{name: code, path: code-val}]; "
        "nothing of what is trained on is then held out, but for split",
        {.condition = kEvaluatesTokens, .also = {"valid_data_path", "eval_datasets"}}},
+      {kEvaluation,
+       "keep_best",
+       SMP_AT(training.evaluation.keep_best),
+       "an evaluation whose loss is the lowest so far saves a checkpoint; `best` names the last of "
+       "them, which is not removed",
+       {.condition = kEvaluates, .also = {"load_best_model_at_end", "save_best", "save_top_k"}}},
+      {kEvaluation,
+       "patience",
+       SMP_AT(training.evaluation.patience),
+       "the run ends after so many evaluations in a row without improvement; 0 = it does not",
+       {.max = kMostSteps,
+        .condition = kEvaluates,
+        .also = {"early_stopping_patience", "early_stopping"}}},
+      {kEvaluation,
+       "min_improvement",
+       SMP_AT(training.evaluation.min_improvement),
+       "a loss that is lower by less is no improvement, of those that patience counts",
+       {.max = kMostScale,
+        .condition = kStopsEarly,
+        .also = {"min_delta", "early_stopping_threshold"}}},
       {kTrace,
        "steps",
        SMP_AT(training.trace.steps),

@@ -50,7 +50,7 @@ struct Rule {
   bool min_excluded = false;
   bool max_excluded = false;
   std::string_view computed = {};       // how the default follows from other keys, in words
-  std::vector<std::string> words = {};  // of a text that is a choice
+  std::vector<std::string> words = {};  // of a text, or of each text of a list, that is a choice
   std::string_view example = {};        // of a list, for messages
   bool is_file_name = false;            // text that names files and folders
   Condition condition = {};
@@ -94,7 +94,7 @@ enum class Shape {
   kSetList
 };
 Shape shape_of(const Field& field);
-std::vector<std::string> choices_of(const Field& field);  // of a kChoice
+std::vector<std::string> choices_of(const Field& field);  // of a kChoice, or of a list's items
 
 // Whether `auto` may stand for the key: an open choice, or a default that follows from other keys.
 bool takes_auto(const Field& field);

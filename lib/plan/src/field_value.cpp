@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <type_traits>
@@ -109,13 +110,15 @@ struct Assign {
   }
   std::string operator()(bool& member) const { return store(member, read_bool(node, or_auto)); }
 
-  std::string operator()(std::string& member) const {
+  std::string operator()(std::string& member) const { return (*this)(member, node); }
+
+  std::string operator()(std::string& member, const YamlNode& text) const {
     if (!rule.words.empty()) {
-      const Read<size_t> read = read_choice(node, rule.words);
+      const Read<size_t> read = read_choice(text, rule.words);
       if (read.value) member = rule.words[*read.value];
       return read.problem;
     }
-    Read<std::string> read = read_text(node);
+    Read<std::string> read = read_text(text);
     if (read.value && rule.is_file_name) {
       const std::string problem = file_name_problem(*read.value);
       if (!problem.empty()) return problem;
@@ -147,9 +150,12 @@ struct Assign {
     }
     std::vector<std::string> values;
     for (const YamlNode& item : node.items) {
-      Read<std::string> read = read_text(item);
-      if (!read.value) return fmt::format("item {} {}", values.size() + 1, read.problem);
-      values.push_back(std::move(*read.value));
+      std::string value;
+      const std::string problem = (*this)(value, item);
+      if (!problem.empty()) return fmt::format("item {} {}", values.size() + 1, problem);
+      if (!rule.words.empty() && std::find(values.begin(), values.end(), value) != values.end())
+        return fmt::format("names {} twice", value);
+      values.push_back(std::move(value));
     }
     member = std::move(values);
     return "";
@@ -297,7 +303,8 @@ constexpr Shape kShape<std::vector<EvaluationSet>> = Shape::kSetList;
 }  // namespace
 
 Shape shape_of(const Field& field) {
-  if (!field.rule.words.empty()) return Shape::kChoice;
+  const bool is_text = std::holds_alternative<Member<std::string>>(field.target);
+  if (is_text && !field.rule.words.empty()) return Shape::kChoice;
   return std::visit([]<class T>(Member<T>) { return kShape<InnerOf<T>>; }, field.target);
 }
 

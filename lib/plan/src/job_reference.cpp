@@ -163,7 +163,11 @@ std::string kind_text(const Field& field) {
     case Shape::kText: return field.rule.is_file_name ? "name" : "text";
     case Shape::kChoice: return fmt::format("{}", fmt::join(choices_of(field), ", "));
     case Shape::kWholeList: return "list of whole numbers";
-    case Shape::kTextList: return "list of texts";
+    case Shape::kTextList: {
+      const std::vector<std::string> choices = choices_of(field);
+      return choices.empty() ? "list of texts"
+                             : fmt::format("list of {}", fmt::join(choices, ", "));
+    }
     case Shape::kPointList: return "list of `{ranks, bytes, seconds, op}`";
     case Shape::kLayerList: return "list of names and maps with `type`";
     case Shape::kSourceList: return "list of `{path, weight, format, name}`";

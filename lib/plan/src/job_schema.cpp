@@ -89,8 +89,11 @@ std::vector<OrderedJson> forms(const Field& field) {
       add_range(rule, item);
       return {{{"type", "array"}, {"items", item}, {"minItems", 1}}};
     }
-    case Shape::kTextList:
+    case Shape::kTextList: {
+      if (const std::vector<std::string> choices = choices_of(field); !choices.empty())
+        return {{{"type", "array"}, {"items", {{"enum", choices}}}, {"uniqueItems", true}}};
       return {{{"type", "array"}, {"items", {{"type", "string"}, {"minLength", 1}}}}};
+    }
     case Shape::kPointList: {
       OrderedJson point = {{"type", "object"},
                            {"additionalProperties", false},
@@ -113,6 +116,10 @@ std::vector<OrderedJson> forms(const Field& field) {
 }
 
 OrderedJson default_of(const Field& field) {
+  if (const auto* texts = std::get_if<Member<std::vector<std::string>>>(&field.target)) {
+    JobSpec defaults;
+    return (*texts)(defaults);
+  }
   const auto text = value_text(field, JobSpec{});
   if (!text) return nullptr;
   if (*text == "auto") return "auto";

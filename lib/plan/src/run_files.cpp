@@ -33,6 +33,16 @@ std::optional<NumberedSave> save_of(const std::string& name) {
   return save;
 }
 
+// Empty where there is none.
+std::string first_line_of(const std::string& path) {
+  std::string line;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return "";  // a FIFO would be waited for
+  std::ifstream file(path, std::ios::binary);
+  if (!std::getline(file, line)) line.clear();
+  return line;
+}
+
 }  // namespace
 
 std::optional<int64_t> step_of_checkpoint(const std::string& name) {
@@ -68,11 +78,7 @@ std::optional<std::string> checkpoint_to_go_on_from(const std::string& folder) {
     if (whole.empty()) return std::nullopt;
     return whole.back();
   }
-  std::string name;
-  if (fs::is_regular_file(path, error)) {  // a FIFO would be waited for
-    std::ifstream file(path, std::ios::binary);
-    if (!std::getline(file, name)) name.clear();
-  }
+  const std::string name = first_line_of(path);
   if (std::find(whole.begin(), whole.end(), name) != whole.end()) return name;
   throw ConfigError(
       fmt::format("{}: {}{}", path,
@@ -81,6 +87,13 @@ std::optional<std::string> checkpoint_to_go_on_from(const std::string& folder) {
                   whole.empty() ? "; there is no whole checkpoint in the folder"
                                 : fmt::format("; that of the highest step is whole: --resume={}",
                                               *step_of_checkpoint(whole.back()))));
+}
+
+std::optional<std::string> best_checkpoint(const std::string& folder) {
+  const std::string name = first_line_of(folder + "/" + kBestFile);
+  const std::vector<std::string> whole = whole_checkpoints(folder);
+  if (std::find(whole.begin(), whole.end(), name) == whole.end()) return std::nullopt;
+  return name;
 }
 
 }  // namespace smp

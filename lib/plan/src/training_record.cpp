@@ -52,6 +52,10 @@ constexpr std::array kChangeable = {
                   "when it evaluates; what is held out stays held out"},
     ChangeableKey{"training.evaluation.pad_last_batch", "of evaluations alone"},
     ChangeableKey{"training.evaluation.sets", "of evaluations alone"},
+    ChangeableKey{"training.evaluation.keep_best", "of evaluations to come"},
+    ChangeableKey{"training.evaluation.patience", "when it ends"},
+    ChangeableKey{"training.evaluation.min_improvement", "when it ends"},
+    ChangeableKey{"training.metrics", "where numbers go"},
 };
 
 bool may_change(std::string_view path) {

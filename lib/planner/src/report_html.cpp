@@ -9,6 +9,7 @@
 #include "report_summary.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/model_flops.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/pipeline_timeline.h"
@@ -109,7 +110,8 @@ std::string time_section(const Plan& plan, const PricedLayout& priced) {
          palette.of(name)});
   }
   std::vector<html::Bar> bars;
-  const double peak = peak_flops_per_s(plan) * static_cast<double>(plan.degrees.world());
+  const double peak = peak_flops_per_s(plan.job.cluster, *plan.job.training.precision) *
+                      static_cast<double>(plan.degrees.world());
   if (peak > 0) {
     const double ideal = priced.time.model_flops / peak;
     bars.push_back(

@@ -10,6 +10,7 @@
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/job_names.h"
+#include "smp/plan/model_flops.h"
 #include "smp/plan/operators.h"
 #include "smp/planner/fit.h"
 #include "smp/planner/memory_model.h"
@@ -67,7 +68,8 @@ std::string step_line(const Plan& plan, const SearchResult& result) {
   std::string text = fmt::format("time     {} a step ({} to {}), {} tokens/s", human_time(step_s),
                                  human_time(range.low), human_time(range.high),
                                  human_count(1 / priced.seconds_per_token));
-  const double peak = peak_flops_per_s(plan) * static_cast<double>(plan.degrees.world());
+  const double peak = peak_flops_per_s(plan.job.cluster, *plan.job.training.precision) *
+                      static_cast<double>(plan.degrees.world());
   // The flops of a list of layers are not counted in closed form.
   if (peak > 0 && !is_list(plan.job.model)) {
     text += fmt::format(", MFU {:.1f} %", 100 * priced.time.model_flops / peak / step_s);
@@ -169,18 +171,6 @@ std::string layout_line(const Plan& plan) {
     }
   }
   return line;
-}
-
-double peak_flops_per_s(const Plan& plan) {
-  const ClusterSpec& cluster = plan.job.cluster;
-  switch (*plan.job.training.precision) {
-    case Precision::kFp32: return cluster.fp32_flops_per_s;
-    case Precision::kFp64: return cluster.fp32_flops_per_s / 2;
-    case Precision::kBf16:
-    case Precision::kFp16: return cluster.half_flops_per_s;
-    case Precision::kFp8: return cluster.fp8_flops_per_s;
-  }
-  return 0;
 }
 
 std::vector<std::string> lacks_of_engine(const Plan& plan) {

@@ -18,7 +18,4 @@ std::string summary_text(const SearchResult& result);
 // What keeps this version's engine from running the plan, one line each.
 std::vector<std::string> lacks_of_engine(const Plan& plan);
 
-// Dense matmul peak of an accelerator at the plan's precision; 0 = the cluster does not say.
-double peak_flops_per_s(const Plan& plan);
-
 }  // namespace smp

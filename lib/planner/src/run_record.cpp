@@ -159,7 +159,12 @@ RunRecord read_run_record(const std::string& folder) {
         "'{}' holds nothing to report: neither plan.yaml nor a sample in usage.jsonl", folder));
   if (run.plan && !run.report)
     run.notes.emplace_back("no report.json: the run has not ended, or not well");
-  if (run.plan && run.steps.empty()) run.notes.emplace_back("no step was done");
+  if (run.plan && run.steps.empty()) {
+    const std::vector<std::string>& metrics = run.plan->job.training.metrics;
+    const bool is_kept = std::find(metrics.begin(), metrics.end(), "jsonl") != metrics.end();
+    run.notes.emplace_back(is_kept ? "no step was done"
+                                   : "no metrics.jsonl: training.metrics does not ask for it");
+  }
   if (run.usage.empty()) run.notes.emplace_back("no usage.jsonl: nothing was sampled");
   if (run.plan && run.timelines.empty() && !fs::exists(in("timeline")))
     run.notes.emplace_back("no timeline: the run made less than three steps");

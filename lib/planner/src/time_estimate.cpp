@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "smp/plan/model_flops.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/pipeline_estimate.h"
 #include "step_messages.h"
@@ -21,19 +22,6 @@ PipelineShape::Work work_of(const StageSeconds& stage, const LayoutChoice& choic
 
 PipelineShape::Work difference(const PipelineShape::Work& a, const PipelineShape::Work& b) {
   return {a.forward_s - b.forward_s, a.backward_s - b.backward_s, a.weight_s - b.weight_s};
-}
-
-double flops_of_step(const JobSpec& job, const LayoutChoice& choice) {
-  const ModelSpec& model = job.model;
-  const ParameterCounts counts = parameter_counts(model);
-  // The embedding is no matmul, the head is one whether tied or not.
-  const double matmuls =
-      counts.active() - counts.embedding.all() - counts.head.all() + counts.vocabulary.all();
-  const auto s = static_cast<double>(job.training.sequence_length);
-  const auto width = static_cast<double>(model.num_heads * model.head_dim);
-  const double tokens =
-      s * choice.micro_batch * choice.microbatches * static_cast<double>(choice.data());
-  return tokens * (6 * matmuls + 12 * static_cast<double>(block_count(model)) * s * width);
 }
 
 }  // namespace
@@ -129,7 +117,10 @@ TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const
       estimate_pipeline(job, choice, estimate_stages(job, choice, bytes, layers));
   TimeEstimate time = with_step_messages(
       pipeline, step_messages(job, choice, pipeline.held, pipeline.forward_s, pipeline.backward_s));
-  time.model_flops = flops_of_step(job, choice);
+  const double samples = static_cast<double>(choice.micro_batch) *
+                         static_cast<double>(choice.microbatches) *
+                         static_cast<double>(choice.data());
+  time.model_flops = model_flops(job.model, job.training.sequence_length, samples);
   return time;
 }
 

@@ -52,9 +52,10 @@ void CheckpointStore::clean() {
   fs::create_directories(folder_);
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(kPartial) || name.starts_with(std::string(kLatestFile) + ".tmp-")) {
-      fs::remove_all(entry.path());
-    }
+    const bool is_left = name.ends_with(kPartial) ||
+                         name.starts_with(std::string(kLatestFile) + ".tmp-") ||
+                         name.starts_with(std::string(kBestFile) + ".tmp-");
+    if (is_left) fs::remove_all(entry.path());
   }
 }
 
@@ -69,7 +70,7 @@ std::string CheckpointStore::begin(int64_t step) {
 }
 
 void CheckpointStore::commit(int64_t step, int64_t ranks, int64_t keep,
-                             const TrainingRecord& training) {
+                             const TrainingRecord& training, bool is_best) {
   const std::string partial = partial_of(step);
   Manifest manifest;
   manifest.step = step;
@@ -102,11 +103,22 @@ void CheckpointStore::commit(int64_t step, int64_t ranks, int64_t keep,
   }
   sync_folder(folder_, calls_);
   write_file_atomically(path_of(kLatestFile), name + "\n", calls_);
+  if (is_best) set_best(name);
 
   const std::vector<std::string> all = list();
+  const std::string best = best_checkpoint(folder_).value_or("");
   const auto spare = static_cast<int64_t>(all.size()) - keep;
   for (int64_t i = 0; i < spare; ++i) {
-    if (all[static_cast<size_t>(i)] != name) remove(all[static_cast<size_t>(i)]);
+    const std::string& old = all[static_cast<size_t>(i)];
+    if (old != name && old != best) remove(old);
+  }
+}
+
+void CheckpointStore::set_best(const std::string& name) {
+  if (!name.empty()) {
+    write_file_atomically(path_of(kBestFile), name + "\n", calls_);
+  } else if (fs::remove(path_of(kBestFile))) {
+    sync_folder(folder_, calls_);
   }
 }
 

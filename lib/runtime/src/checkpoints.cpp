@@ -54,13 +54,15 @@ Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, Parallel
       start_(options.run_dir.empty() ? Start{} : agree(options, model.groups->world())),
       store_(folder_of_checkpoints(options.run_dir), start_.id),
       training_(record_training(plan.job, data.files())),
+      best_(plan.job.training.evaluation),
       last_save_(std::chrono::steady_clock::now()) {
   counters_.seed = std::bit_cast<int64_t>(plan.job.training.seed);
   counters_.data_bytes = data.trained_size();
   counters_.has_loss_scale = model.loss_scale.guards();
+  counters_.has_best = plan.job.training.evaluation.every_steps > 0;
   if (options_.run_dir.empty()) return;
   const CheckpointSpec& spec = plan.job.training.checkpoint;
-  if (spec.every_steps > 0 || spec.every_minutes > 0) {
+  if (spec.every_steps > 0 || spec.every_minutes > 0 || plan.job.training.evaluation.keep_best) {
     writer_ = std::make_unique<CheckpointWriter>(store_, model.groups->world().rank(),
                                                  pieces_to_save(plan, model, counters_, *copies_));
   }
@@ -122,7 +124,9 @@ int64_t Checkpoints::resume() {
 void Checkpoints::begin() {
   if (options_.run_dir.empty() || model_.groups->world().rank() != 0) return;
   cut_metrics(options_.run_dir + "/metrics.jsonl", counters_.step);
-  if (std::filesystem::exists(store_.folder())) store_.clean();
+  if (!std::filesystem::exists(store_.folder())) return;
+  store_.clean();
+  if (plan_.job.training.evaluation.keep_best) store_.set_best(kept_best_);
 }
 
 void Checkpoints::load(const std::string& name) {
@@ -135,6 +139,7 @@ void Checkpoints::load(const std::string& name) {
   const std::vector<std::string> names = names_of_state(plan_, model_);
   reader.expect_only({names.begin(), names.end()});
   const TrainingCounters of_job = counters_;
+  counters_.has_best = reader.find(kBestLoss) != nullptr;  // not before runs kept it
   HostCopies copies(model_.gpu.get());
   for (const TensorPiece& piece : pieces_to_load(model_, counters_, copies)) reader.read(piece);
   copies.store();
@@ -154,6 +159,43 @@ void Checkpoints::load(const std::string& name) {
     model_.loss_scale.restore({std::bit_cast<double>(saved.loss_scale_bits), saved.good_steps,
                                saved.overflows_left, saved.skipped_steps});
   }
+  if (saved.has_best) {
+    best_.restore({std::bit_cast<double>(saved.best_loss_bits), saved.best_step,
+                   std::bit_cast<double>(saved.counted_loss_bits), saved.without_improvement});
+  }
+  counters_.has_best = of_job.has_best;
+  if (plan_.job.training.evaluation.keep_best) find_best();
+}
+
+// The best evaluation is of use with its checkpoint alone, which may have been removed: of a run
+// that goes on from before it, or that did not keep it.
+void Checkpoints::find_best() {
+  Communicator& world = model_.groups->world();
+  if (world.rank() == 0) kept_best_ = checkpoint_of_best();
+  if (text_of_first(kept_best_, world).empty()) best_.forget_lowest();
+}
+
+// The checkpoint that was saved when the best evaluation was taken; "" = there is none. Of several
+// of its step that of this training alone has the same loss in it.
+std::string Checkpoints::checkpoint_of_best() const {
+  for (const std::string& name : store_.list()) {
+    if (best_.state().step == 0 || step_of_checkpoint(name) != best_.state().step) continue;
+    int64_t bits = 0;
+    try {
+      CheckpointReader(store_.folder() + "/" + name)
+          .read({kBestLoss,
+                 {1},
+                 DType::kI64,
+                 {0, 1, 0, 1},
+                 0,
+                 1,
+                 reinterpret_cast<std::byte*>(&bits)});
+    } catch (const CheckpointError&) {  // a damaged one is not the best
+      continue;
+    }
+    if (std::bit_cast<double>(bits) == best_.state().loss) return name;
+  }
+  return "";
 }
 
 bool Checkpoints::is_time() const {
@@ -162,7 +204,7 @@ bool Checkpoints::is_time() const {
   return minutes > 0 && since.count() >= 60 * minutes;
 }
 
-bool Checkpoints::after_step(int64_t done, int64_t steps) {
+bool Checkpoints::after_step(int64_t done, int64_t steps, bool is_best) {
   if (options_.run_dir.empty()) return false;
   Communicator& world = model_.groups->world();
   const bool written = !writer_ || writer_->done();  // throws what it failed with
@@ -173,15 +215,17 @@ bool Checkpoints::after_step(int64_t done, int64_t steps) {
   world.all_reduce(votes.data(), votes.data(), kVotes, DType::kI64, ReduceOp::kSum, "save.agree")
       ->wait();
   if (pending_ > 0 && votes[kStillWriting] == 0) commit();
-  const bool ends = votes[kEndRequested] > 0 && done < steps;
+  const bool is_last = done == steps || best_.is_exhausted();
+  const bool ends = votes[kEndRequested] > 0 && !is_last;
   const int64_t every = plan_.job.training.checkpoint.every_steps;
-  const bool is_due = every > 0 && (done % every == 0 || done == steps);
-  if (is_due || ends || votes[kTimeToSave] > 0) save(done);
+  const bool is_due = every > 0 && (done % every == 0 || is_last);
+  is_best = is_best && plan_.job.training.evaluation.keep_best;
+  if (is_due || ends || is_best || votes[kTimeToSave] > 0) save(done, is_best);
   if (ends) finish();
   return ends;
 }
 
-void Checkpoints::save(int64_t done) {
+void Checkpoints::save(int64_t done, bool is_best) {
   if (pending_ > 0) {  // slower than the training: wait for it
     writer_->wait();
     model_.groups->world().barrier("save.wait")->wait();
@@ -195,6 +239,10 @@ void Checkpoints::save(int64_t done) {
   counters_.good_steps = scale.good_steps;
   counters_.overflows_left = scale.overflows_left;
   counters_.skipped_steps = scale.skipped_steps;
+  counters_.best_loss_bits = std::bit_cast<int64_t>(best_.state().loss);
+  counters_.best_step = best_.state().step;
+  counters_.counted_loss_bits = std::bit_cast<int64_t>(best_.state().counted_loss);
+  counters_.without_improvement = best_.state().without;
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(
         store_, model_.groups->world().rank(), pieces_to_save(plan_, model_, counters_, *copies_));
@@ -202,6 +250,7 @@ void Checkpoints::save(int64_t done) {
   copies_->fetch();
   writer_->start(done);
   pending_ = done;
+  pending_is_best_ = is_best;
   last_save_ = std::chrono::steady_clock::now();
 }
 
@@ -211,8 +260,9 @@ void Checkpoints::commit() {
   Communicator& world = model_.groups->world();
   if (world.rank() != 0) return;
   const int64_t keep = plan_.job.training.checkpoint.keep;
-  writer_->then(
-      [this, step, keep, ranks = world.size()] { store_.commit(step, ranks, keep, training_); });
+  writer_->then([this, step, keep, ranks = world.size(), is_best = pending_is_best_] {
+    store_.commit(step, ranks, keep, training_, is_best);
+  });
 }
 
 void Checkpoints::finish() {

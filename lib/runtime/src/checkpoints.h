@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "best_so_far.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/training_record.h"
 #include "smp/runtime/checkpoint_store.h"
@@ -42,9 +43,13 @@ class Checkpoints {
   // left, and what was measured in steps that come again.
   void begin();
 
-  // After step `done` of `steps`, on every rank. True: a checkpoint was asked for, it is whole, and
-  // training ends here. Throws what a save in the background failed with.
-  bool after_step(int64_t done, int64_t steps);
+  // What evaluations came to: restored by start(), saved with the rest.
+  BestSoFar& best() { return best_; }
+
+  // After step `done` of `steps`, on every rank; `is_best`: it was evaluated, and its loss is the
+  // lowest so far. Where best().is_exhausted() it is the last one. True: a checkpoint was asked
+  // for, it is whole, and training ends here. Throws what a save in the background failed with.
+  bool after_step(int64_t done, int64_t steps, bool is_best);
 
   // After the last step: the save under way is whole when it returns, on every rank.
   void finish();
@@ -58,7 +63,9 @@ class Checkpoints {
 
   int64_t resume();
   void load(const std::string& name);
-  void save(int64_t done);
+  void find_best();
+  std::string checkpoint_of_best() const;
+  void save(int64_t done, bool is_best);
   void commit();
   bool is_time() const;
 
@@ -70,8 +77,11 @@ class Checkpoints {
   CheckpointStore store_;
   TrainingRecord training_;
   TrainingCounters counters_;
+  BestSoFar best_;
+  std::string kept_best_;                     // on rank 0: what `best` is to name; "" = nothing
   std::unique_ptr<CheckpointWriter> writer_;  // from the first save on, or from the start
   int64_t pending_ = 0;  // the step whose save is not known to be written by all ranks; 0 = none
+  bool pending_is_best_ = false;
   std::chrono::steady_clock::time_point last_save_;
 };
 

@@ -14,9 +14,9 @@
 
 namespace smp {
 
-// The loss of data that are held out, of each set, every training.evaluation.every_steps steps and after the
-// last one. What it waits for and sends is no part of a step, and counted apart. Used by the rank's
-// own thread; all arguments must outlive it.
+// The loss of data that are held out, of each set, every training.evaluation.every_steps steps and
+// after the last one. What it waits for and sends is no part of a step, and counted apart. Used by
+// the rank's own thread; all arguments must outlive it.
 class Evaluation {
  public:
   Evaluation(const Plan& plan, const DataSource& data, RankGroups& groups);
@@ -24,6 +24,7 @@ class Evaluation {
   // What the engine reads: the data of the step, or what is held out while loss() runs.
   ReadSamples reader();
 
+  bool is_on() const { return every_steps_ > 0; }
   bool is_due(int64_t done, int64_t steps) const;  // after `done` of `steps` steps
   // Mean over what counts of the held-out samples, of the first set where there are several.
   // Collective; the same on all ranks. Throws TrainingError where nothing counts, and what

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -63,7 +64,9 @@ std::string to_json(const StepMetrics& metrics) {
       json["perplexity"] = std::exp(*metrics.evaluation_loss);
     }
   }
+  json["tokens_seen"] = metrics.tokens_seen;
   json["tokens_per_s"] = metrics.tokens_per_s;
+  if (metrics.mfu) json["mfu"] = *metrics.mfu;
   json["step_s"] = metrics.step_s;
   json["exposed_s"] = metrics.exposed_s;
   json["memory_live_bytes"] = metrics.memory_live_bytes;
@@ -122,10 +125,25 @@ std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_
           ? fmt::format("  held out {:.4f}, perplexity {:.4g}", *metrics.evaluation_loss,
                         std::exp(*metrics.evaluation_loss))
           : "";
-  return fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3g}{}{}  {} tokens/s  memory {}{}",
-                     metrics.step, last.size(), last, metrics.loss, metrics.grad_norm, scale,
-                     held_out, grouped(metrics.tokens_per_s), memory(metrics.memory_peak_bytes),
-                     left);
+  const std::string mfu = metrics.mfu ? fmt::format("  MFU {:.1f} %", 100 * *metrics.mfu) : "";
+  const double exposure = metrics.step_s > 0 ? metrics.exposed_s / metrics.step_s : 0;
+  const std::string exposed =
+      exposure >= StepLine::kShownExposure ? fmt::format("  {:.0f} % exposed", 100 * exposure) : "";
+  const std::string use = fmt::format("  memory {}", memory(metrics.memory_peak_bytes));
+  std::array<const std::string*, 4> parts = {&mfu, &exposed, &use, &left};
+  std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3g}{}{}  {} tokens/s",
+                                 metrics.step, last.size(), last, metrics.loss, metrics.grad_norm,
+                                 scale, held_out, grouped(metrics.tokens_per_s));
+  // The least important first.
+  size_t length = line.size();
+  for (const std::string* part : parts) length += part->size();
+  for (const std::string* least : {&use, &exposed, &mfu, &left}) {
+    if (length <= StepLine::kMostColumns) break;
+    length -= least->size();
+    std::replace(parts.begin(), parts.end(), least, static_cast<const std::string*>(nullptr));
+  }
+  for (const std::string* part : parts) line += part == nullptr ? "" : *part;
+  return line;
 }
 
 StepLine::StepLine(std::FILE* out, int64_t steps, int64_t every, int columns)

@@ -250,7 +250,11 @@ std::string report_json(const Plan& plan, const RunFacts& run,
                           run.accuracy ? OrderedJson{"accuracy", *run.accuracy}
                                        : OrderedJson{"perplexity", std::exp(*run.evaluation_loss)},
                           {"samples", evaluation_samples(plan.job.training)}};
+    if (run.best_step > 0) {
+      json["evaluation"]["best"] = {{"loss", run.best_loss}, {"step", run.best_step}};
+    }
   }
+  if (run.ended_early) json["ended_early"] = *run.ended_early;
   json["tokens_per_s"] = run.tokens_per_s;
   json["predicted_step_s"] = static_cast<double>(plan.predictions.step_ns) * 1e-9;
   json["measured_step_s"] = run.measured_step_s;

@@ -30,6 +30,8 @@
 #include "smp/plan/build_id.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/model_flops.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/run_files.h"
 #include "smp/plan/xxh64.h"
 #include "smp/runtime/atomic_file.h"
@@ -39,6 +41,7 @@
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
 #include "step_tracing.h"
+#include "voice.h"
 
 namespace smp {
 namespace {
@@ -151,31 +154,6 @@ class ProcessLedger {
   bool wanted_;
 };
 
-// Rank 0's voice: metrics.jsonl and the step line. The other ranks have none.
-class Voice {
- public:
-  Voice(const TrainOptions& options, int64_t rank, int64_t steps) {
-    if (rank != 0) return;
-    if (!options.run_dir.empty()) {
-      std::filesystem::create_directories(options.run_dir);
-      file_ = std::make_unique<MetricsFile>(options.run_dir + "/metrics.jsonl");
-    }
-    if (options.progress != nullptr) {
-      line_ = std::make_unique<StepLine>(options.progress, steps, std::max<int64_t>(1, steps / 20),
-                                         options.progress_columns);
-    }
-  }
-
-  void say(const StepMetrics& metrics) {
-    if (file_) file_->append(metrics);
-    if (line_) line_->show(metrics);
-  }
-
- private:
-  std::unique_ptr<MetricsFile> file_;
-  std::unique_ptr<StepLine> line_;
-};
-
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -196,6 +174,29 @@ RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
   facts.tokens_per_s = measured * static_cast<double>(tokens_per_step) / seconds;
   facts.measured_step_s = median({first, result.step_s.end()});
   return facts;
+}
+
+// Model flops that the accelerators could do for each flop of a step that takes a second; nothing
+// where one of the two is not known.
+std::optional<double> mfu_of_one_second(const Plan& plan) {
+  const TrainingSpec& training = plan.job.training;
+  const double peak = peak_flops_per_s(plan.job.cluster, training.precision.value());
+  if (peak <= 0 || is_list(plan.job.model)) return std::nullopt;
+  const double flops = model_flops(plan.job.model, training.sequence_length,
+                                   static_cast<double>(training.global_batch.value()));
+  return flops / peak / static_cast<double>(plan.degrees.world());
+}
+
+// That training.evaluation.patience ended the run, for people.
+std::string early_end(int64_t step, int64_t steps, const BestSoFar& best) {
+  const BestSoFar::State& state = best.state();
+  return fmt::format(
+      "at step {} of {}: {} evaluations in a row without improvement (training.evaluation.patience)"
+      "{}",
+      step, steps, state.without,
+      state.step > 0
+          ? fmt::format("; the lowest loss, {:.4f}, was that of step {}", state.loss, state.step)
+          : "");
 }
 
 // All steps of one rank; the model is whole when this returns.
@@ -220,14 +221,17 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
   model.groups->world().barrier("setup.ready")->wait();
   if (rank == 0 && options.on_ready) options.on_ready();
   checkpoints.begin();
-  Voice voice(options, rank, steps);
+  Voice voice(plan, options, rank, result.first_step, steps);
   tracing.start(result.first_step + 1, model.actions);
   std::optional<CacheFlushes> flushes;
   if (model.gpu) flushes.emplace(plan, *model.gpu, rank, options.progress);
   model.groups->world().barrier("setup.start")->wait();
 
+  const std::optional<double> mfu_per_s = mfu_of_one_second(plan);
+  BestSoFar& best = checkpoints.best();
   double measured_s = 0, waited_before_s = model.groups->waited_s();
-  for (int64_t step = result.first_step; step < steps; ++step) {
+  int64_t step = result.first_step;
+  for (; step < steps && !best.is_exhausted(); ++step) {
     ledger.set_phase({"start", step + 1});
     tracing.begin_step(step + 1);
     maybe_fail(options.fault, rank, step + 1);
@@ -248,7 +252,9 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
     metrics.step_s = seconds_since(start);
     tracing.end_step(step + 1);
     metrics.exposed_s = model.groups->exposed_s() - exposed_before_s;
+    metrics.tokens_seen = (step + 1) * tokens_per_step;
     metrics.tokens_per_s = static_cast<double>(tokens_per_step) / metrics.step_s;
+    if (mfu_per_s) metrics.mfu = *mfu_per_s / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;
     metrics.memory_peak_bytes = ledger.peak().bytes;
     if (flushes) metrics.cache_flushes = flushes->of_step(step + 1);
@@ -260,10 +266,12 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
     } else {
       measured_s += metrics.step_s;
     }
+    bool is_best = false;
     if (evaluation.is_due(step + 1, steps)) {
       metrics.evaluation_loss = result.run.evaluation_loss = evaluation.loss(engine);
       if (has_named_sets) metrics.evaluation_losses = evaluation.losses();
       metrics.accuracy = result.run.accuracy = evaluation.accuracy();
+      is_best = best.take(step + 1, *metrics.evaluation_loss);
     }
     voice.say(metrics);
     if (options.progress_post != nullptr)
@@ -271,7 +279,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
                                       metrics.step_s);
     if (options.on_step) options.on_step(metrics);
     ledger.set_phase({"checkpoint", step + 1});
-    if (checkpoints.after_step(step + 1, steps)) {
+    if (checkpoints.after_step(step + 1, steps, is_best)) {
       result.ended_on_request = true;
       break;
     }
@@ -279,6 +287,12 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
   engine.settle();
   tracing.finish();
   checkpoints.finish();
+  if (evaluation.is_on()) {
+    result.run.best_loss = best.state().loss;
+    result.run.best_step = best.state().step;
+  }
+  if (step < steps && best.is_exhausted()) result.run.ended_early = early_end(step, steps, best);
+  if (!result.ended_on_request) voice.end(step);
   result.mine.rank = rank;
   result.mine.peak = ledger.peak();
   result.mine.host_peak_bytes = model.host->peak().bytes;
@@ -395,6 +409,9 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
     checkpoints = std::make_unique<Checkpoints>(plan, options, model, *data);
     RunResult result;
     run_steps(plan, options, *data, model, *checkpoints, ledger, tracing, result);
+    if (result.run.ended_early && ledger.rank() == 0 && options.progress != nullptr) {
+      std::fputs(fmt::format("ended {}\n", *result.run.ended_early).c_str(), options.progress);
+    }
     result.ranks = gather_rank_facts(result.mine, world);
     save(plan, options, model, ledger, result);
     return result;

@@ -32,6 +32,12 @@ constexpr Counter kLossScaleCounters[] = {
     {"loss_scale.overflows_left", &TrainingCounters::overflows_left},
     {"loss_scale.skipped_steps", &TrainingCounters::skipped_steps}};
 
+constexpr Counter kBestCounters[] = {
+    {kBestLoss, &TrainingCounters::best_loss_bits},
+    {"evaluation.best_step", &TrainingCounters::best_step},
+    {"evaluation.counted_loss_bits", &TrainingCounters::counted_loss_bits},
+    {"evaluation.without_improvement", &TrainingCounters::without_improvement}};
+
 std::string name_of_state(std::string_view state, const std::string& parameter) {
   return fmt::format("optimizer.{}.{}", state, parameter);
 }
@@ -64,8 +70,12 @@ std::vector<TensorPiece> counter_pieces(TrainingCounters& counters) {
                       reinterpret_cast<std::byte*>(&(counters.*counter.value))});
   };
   for (const Counter& counter : kCounters) add(counter);
-  if (!counters.has_loss_scale) return pieces;
-  for (const Counter& counter : kLossScaleCounters) add(counter);
+  if (counters.has_loss_scale) {
+    for (const Counter& counter : kLossScaleCounters) add(counter);
+  }
+  if (counters.has_best) {
+    for (const Counter& counter : kBestCounters) add(counter);
+  }
   return pieces;
 }
 
@@ -176,6 +186,9 @@ std::vector<std::string> names_of_state(const Plan& plan, const ParallelModel& m
   for (const Counter& counter : kCounters) names.emplace_back(counter.name);
   if (model.loss_scale.guards()) {
     for (const Counter& counter : kLossScaleCounters) names.emplace_back(counter.name);
+  }
+  if (plan.job.training.evaluation.every_steps > 0) {
+    for (const Counter& counter : kBestCounters) names.emplace_back(counter.name);
   }
   for (const LayerSpec& layer : layers_of(plan.job.model)) {
     for (const ParameterSpec& parameter : parameters_of(plan.job.model, layer)) {

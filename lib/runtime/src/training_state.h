@@ -19,6 +19,9 @@ namespace smp {
 class HostCopies;
 struct ParallelModel;
 
+// The lowest evaluation loss so far, as bits; checkpoints of runs that evaluate have it.
+inline constexpr const char* kBestLoss = "evaluation.best_loss_bits";
+
 struct TrainingCounters {
   int64_t step = 0;             // steps done
   int64_t samples = 0;          // read so far
@@ -28,6 +31,9 @@ struct TrainingCounters {
   // fp16 alone: LossScale::State, its value as bits.
   bool has_loss_scale = false;
   int64_t loss_scale_bits = 0, good_steps = 0, overflows_left = 0, skipped_steps = 0;
+  // Of a run that evaluates: BestSoFar::State, its losses as bits.
+  bool has_best = false;
+  int64_t best_loss_bits = 0, best_step = 0, counted_loss_bits = 0, without_improvement = 0;
 };
 
 // What this rank writes: every element of the state on one rank, the ranks that hold the same ones

@@ -133,6 +133,19 @@ FoundData found_text(const StreamRequest& request) {
 
 }  // namespace
 
+std::vector<std::string> named_data(const TrainingSpec& training) {
+  std::vector<std::string> named = {training.data_path};
+  for (const MixtureSource& source : training.data_sources) named.push_back(source.path);
+  for (const EvaluationSet& set : training.evaluation.sets) named.push_back(set.path);
+  std::erase_if(named, [](const std::string& path) {
+    return path.empty() || path == kPythonStdlib || (is_pattern(path) && !exists(path));
+  });
+  for (std::string& path : named) {
+    if (!exists(path)) path = file_of_prefix(path).value_or(path);
+  }
+  return named;
+}
+
 FoundData find_data(const StreamRequest& request) {
   const bool is_text = request.format == DataFormat::kText;
   if (request.path.empty() || request.path == kPythonStdlib) return found_text(request);

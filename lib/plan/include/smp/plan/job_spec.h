@@ -231,6 +231,9 @@ struct EvaluationSpec {
   std::optional<int64_t> samples;  // of one evaluation; auto: global_batch
   bool pad_last_batch = false;     // samples that fill no whole batch: the rest counts for nothing
   std::vector<EvaluationSet> sets = {};  // instead of a part of the data that are trained on
+  bool keep_best = false;                // save at the lowest loss so far; that checkpoint stays
+  int64_t patience = 0;        // evaluations without improvement that end the run; 0 = never
+  double min_improvement = 0;  // of the loss, that counts as one
 };
 
 // Which steps leave a timeline of every action, collective and wait; see docs/watching.md.
@@ -285,6 +288,7 @@ struct TrainingSpec {
   bool data_loss_mask = false;  // files beside the tokens say which of them count in the loss
   ImageFileSpec images;         // of a model that reads images
   CheckpointSpec checkpoint;
+  std::vector<std::string> metrics = {"jsonl"};  // where each step's numbers go
   std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`
   std::optional<Precision> save_weights_as;  // type of the saved weights; auto: the trained ones'
 };

@@ -19,6 +19,9 @@ inline constexpr const char* kCheckpointsFolder = "checkpoints";
 inline constexpr const char* kManifestFile = "manifest.json";  // makes a folder a whole checkpoint
 // In checkpoints/, the name of the one to go on from.
 inline constexpr const char* kLatestFile = "latest";
+// ... and of the one with the lowest evaluation loss, with training.evaluation.keep_best.
+inline constexpr const char* kBestFile = "best";
+inline constexpr const char* kTensorBoardFolder = "tensorboard";  // event files, one of each start
 // Says which step's weights are in weights/, written when they are whole.
 inline constexpr const char* kWeightsState = "weights/trainer_state.json";
 
@@ -33,5 +36,8 @@ std::vector<std::string> whole_checkpoints(const std::string& folder);
 // the whole one of the highest step. Nothing: there is none. Throws ConfigError when `latest` is
 // there and names none, for nobody can tell then what was meant.
 std::optional<std::string> checkpoint_to_go_on_from(const std::string& folder);
+
+// That which `best` names; nothing where it names no whole checkpoint, or is not there.
+std::optional<std::string> best_checkpoint(const std::string& folder);
 
 }  // namespace smp

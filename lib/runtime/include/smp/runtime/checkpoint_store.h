@@ -16,13 +16,14 @@
 //     shard-00001-model-00001-of-00001.safetensors ...
 //   step-00000200.<start>.partial/    being written by that start of the run, or being removed
 //   latest                     the name of the one to go on from
+//   best                       ... of the one with the lowest evaluation loss, if it is kept
 //
 // A save goes on in this order: every rank writes its shards and its part-<rank>.json into the
 // partial folder; when all have, one rank writes the manifest, renames the folder, moves `latest`
-// and removes the oldest. Each of these is durable before the next begins, so that a process or a
-// machine that ends anywhere in between leaves `latest` on a whole checkpoint. What such a one had
-// written is in no later checkpoint: each start of a run has partial folders of its own, and a
-// folder with any other file in it is not made whole. Not thread-safe.
+// or `best`, and removes the oldest. Each of these is durable before the next begins, so that a
+// process or a machine that ends anywhere in between leaves `latest` on a whole checkpoint. What
+// such a one had written is in no later checkpoint: each start of a run has partial folders of its
+// own, and a folder with any other file in it is not made whole. Not thread-safe.
 namespace smp {
 
 class CheckpointStore {
@@ -40,10 +41,15 @@ class CheckpointStore {
   // Where the ranks of this start write; made if it is not there. Every rank calls it.
   std::string begin(int64_t step);
 
-  // All ranks 0 to ranks - 1 have written: makes the checkpoint whole, then `latest`, then removes
-  // all but the `keep` of the highest steps and itself. Throws CheckpointError when a part is
-  // missing, parts disagree, or a file is there that none of them names.
-  void commit(int64_t step, int64_t ranks, int64_t keep, const TrainingRecord& training);
+  // All ranks 0 to ranks - 1 have written: makes the checkpoint whole, then `latest` and, where
+  // `is_best`, `best`, then removes all but the `keep` of the highest steps, itself and what `best`
+  // names. Throws CheckpointError when a part is missing, parts disagree, or a file is there that
+  // none of them names.
+  void commit(int64_t step, int64_t ranks, int64_t keep, const TrainingRecord& training,
+              bool is_best = false);
+
+  // `best` names this one, or with an empty name is not there. While nothing is committed.
+  void set_best(const std::string& name);
 
   // Names of whole checkpoints, by step.
   std::vector<std::string> list() const { return whole_checkpoints(folder_); }

@@ -43,8 +43,11 @@ struct RunFacts {
   int64_t skipped_steps = 0;              // fp16: whose gradients overflowed
   std::optional<double> evaluation_loss;  // the last one
   std::optional<double> accuracy;         // of that evaluation, where samples are classified
-  double tokens_per_s = 0;                // of the measured steps
-  double measured_step_s = 0;             // median
+  double best_loss = 0;   // with evaluation: the lowest one, infinite where none is known
+  int64_t best_step = 0;  // after which it was taken; 0 = none is known
+  std::optional<std::string> ended_early;  // before the last step: where and why
+  double tokens_per_s = 0;                 // of the measured steps
+  double measured_step_s = 0;              // median
 };
 
 // What the plan predicts for a rank at `coord`. Throws ConfigError when it has no such class.
