@@ -85,7 +85,7 @@ TEST_CASE("patience ends a run well, its last line says so, and going on says it
   const std::string why =
       " at step 8 of 20: 3 evaluations in a row without improvement (training.evaluation.patience)"
       "; the lowest loss, ";
-  CHECK(contains(ended.out, "\nended" + why));
+  CHECK(contains(ended.out, "\n[0] ended" + why));
   CHECK(contains(ended.out, "  ended   " + why));
   CHECK(contains(ended.out, "run/report.json, metrics.jsonl, tensorboard/, logs/\n"));
   CHECK(steps_in(runs / "run") == 8);
@@ -95,7 +95,7 @@ TEST_CASE("patience ends a run well, its last line says so, and going on says it
 
   const ProgramEnd again = runs.launch({"--resume", "--run-dir", "run", plan});
   CHECK(again.code == 0);
-  CHECK(contains(again.out, "\nended" + why));
+  CHECK(contains(again.out, "\n[0] ended" + why));
   CHECK(steps_in(runs / "run") == 8);
 }
 

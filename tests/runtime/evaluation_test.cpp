@@ -129,8 +129,8 @@ TEST_CASE("an evaluation's loss is the mean over the targets that count in all i
     FAIL("no error");
   } catch (const TrainingError& error) {
     CHECK(std::string(error.what()) ==
-          "none of the targets of the data held out for evaluation counts in the loss: hold out "
-          "more (training.evaluation.samples), or look at the data's mask");
+          "none of the targets of the data held out for evaluation (set first) counts in the loss: "
+          "hold out more (training.evaluation.samples), or look at the data's mask");
   }
 }
 
