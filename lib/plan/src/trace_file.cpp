@@ -104,9 +104,10 @@ int64_t ns_of_micros(const OrderedJson& value, const std::string& path) {
   return std::llround(size * 1000);
 }
 
-int64_t number_or(const OrderedJson& args, const char* name, int64_t otherwise) {
-  const auto found = args.find(name);
-  return found == args.end() ? otherwise : found->get<int64_t>();
+int64_t integer_of(const OrderedJson& value, const std::string& path) {
+  if (!value.is_number_integer())
+    throw ConfigError(fmt::format("{}: no trace: {} is no whole number", path, value.dump()));
+  return value.get<int64_t>();
 }
 
 }  // namespace
@@ -223,18 +224,22 @@ std::vector<ReadSlice> parse_trace(const std::string& path, const std::string& t
     for (const OrderedJson& event : json.at("traceEvents")) {
       if (event.at("ph").get<std::string>() != "X") continue;
       ReadSlice slice;
-      slice.pid = event.at("pid");
-      slice.thread = event.at("tid");
+      slice.pid = integer_of(event.at("pid"), path);
+      slice.thread = integer_of(event.at("tid"), path);
       slice.name = event.at("name");
       slice.category = event.at("cat");
       slice.begin_ns = ns_of_micros(event.at("ts"), path);
       slice.end_ns = slice.begin_ns + ns_of_micros(event.at("dur"), path);
       const OrderedJson& args = event.at("args");
-      slice.step = number_or(args, "step", 0);
-      slice.microbatch = number_or(args, "microbatch", -1);
-      slice.chunk = number_or(args, "chunk", 0);
-      slice.layer = number_or(args, "layer", -1);
-      slice.bucket = number_or(args, "bucket", -1);
+      const auto number_or = [&](const char* name, int64_t otherwise) {
+        const auto found = args.find(name);
+        return found == args.end() ? otherwise : integer_of(*found, path);
+      };
+      slice.step = number_or("step", 0);
+      slice.microbatch = number_or("microbatch", -1);
+      slice.chunk = number_or("chunk", 0);
+      slice.layer = number_or("layer", -1);
+      slice.bucket = number_or("bucket", -1);
       slices.push_back(std::move(slice));
       if (slices.back().end_ns < slices.back().begin_ns)
         throw ConfigError(fmt::format("{}: slice {} ends before it begins", path, slices.size()));
