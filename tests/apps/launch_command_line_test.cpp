@@ -261,7 +261,7 @@ TEST_CASE("a dry run of a plan proves it, and prints each rank's place where ask
   CHECK(again.err.ends_with("; nothing was started\n"));  // builds without torch have no worker
 }
 
-TEST_CASE("--help starts with what it does and examples; --version is one line") {
+TEST_CASE("--help starts with what it does and examples: --version is one line") {
   const ProgramEnd help = run_program({SMP_LAUNCH, "--help"});
   CHECK(help.code == 0);
   CHECK(help.out.starts_with(

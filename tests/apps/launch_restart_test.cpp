@@ -54,7 +54,7 @@ TEST_CASE("a program is started again, knows it, and each start's cause is told"
   CHECK(json.at("starts")[2].at("end") == "success");
 }
 
-TEST_CASE("restarts end; the code is that of the last failure") {
+TEST_CASE("restarts end: the code is that of the last failure") {
   const ProgramEnd end =
       run_program(launch({"-n", "1", "--max-restarts", "1", "--restart-pause", "0"}, {},
                          shell("exit $((7 + TORCHELASTIC_RESTART_COUNT))")));

@@ -124,7 +124,7 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
   }
 }
 
-TEST_CASE("smp-plan --help starts with what it does and examples; each command has its own") {
+TEST_CASE("smp-plan --help starts with what it does and examples: each command has its own") {
   const ProgramEnd help = plan({"--help"});
   CHECK(help.code == 0);
   CHECK(help.out.starts_with(

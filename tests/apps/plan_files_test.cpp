@@ -284,7 +284,7 @@ TEST_CASE("--json --from has the scaled run in the one object") {
   CHECK(text.out.find("scaled from the measured run") != std::string::npos);
 }
 
-TEST_CASE("--what-if takes lists; clusters with prices are ranked by cost as well") {
+TEST_CASE("--what-if takes lists: clusters with prices are ranked by cost as well") {
   const ProgramEnd lists = plan({kJob, "--set", "parallel.pipeline_parallel_degree=2", "--what-if",
                                  "parallel.partition=[3,1],[2,2]"});
   CHECK(lists.code == 0);

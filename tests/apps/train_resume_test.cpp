@@ -95,11 +95,11 @@ TEST_CASE("patience ends a run well, its last line says so, and going on says it
 
   const ProgramEnd again = runs.launch({"--resume", "--run-dir", "run", plan});
   CHECK(again.code == 0);
-  CHECK(contains(again.out, "\n[0] ended" + why));
+  CHECK(contains(again.out, "[0] ended" + why));
   CHECK(steps_in(runs / "run") == 8);
 }
 
-TEST_CASE("a resume that is refused changes nothing; one that is complete says so") {
+TEST_CASE("a resume that is refused changes nothing: one that is complete says so") {
   const Runs runs;
   const std::string plan = runs.plan("plan.yaml", {});
   REQUIRE(runs.launch({"--run-dir", "run", plan}).code == 0);
@@ -198,7 +198,7 @@ TEST_CASE("weights that were not saved before a kill are saved, and the report s
   CHECK(fs::exists(runs / "run/weights/model.safetensors"));
 }
 
-TEST_CASE("one smp-launch at a time; Ctrl-C ends it with the command that goes on") {
+TEST_CASE("one smp-launch at a time: Ctrl-C ends it with the command that goes on") {
   const Runs runs;
   const std::string plan = runs.plan("plan.yaml", {"training.steps=4000000"});
   const std::string run = runs / "a run";

@@ -205,7 +205,7 @@ TEST_CASE("an exchange is priced by the messages that are sent: long parts go in
   CHECK(message_bytes(shm::kMostPieceBytes + 1, false) == kMessageBytes);
 }
 
-TEST_CASE("the cost of a network is written and read alike; what is none is said") {
+TEST_CASE("the cost of a network is written and read alike: what is none is said") {
   const NetworkCost cost{1.5e-5, 1e-6, 1e-10, 8e-11};
   CHECK(text_of(cost) == "1.5e-05,1e-06,1e-10,8e-11");
   const NetworkCost third{1e-5 / 3, 1e-6, 1e-10 / 3, 0};

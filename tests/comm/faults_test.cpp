@@ -37,7 +37,7 @@ TEST_CASE("a rank that had no CPU itself has not looked at its mates meanwhile")
   CHECK(looking.looked_for() == milliseconds(20 + 50 + 50 + 20));
 }
 
-TEST_CASE("the kernel tells who is stopped from who has no CPU; of others time must") {
+TEST_CASE("the kernel tells who is stopped from who has no CPU: of others time must") {
   using State = shm::ProcessState;
   constexpr milliseconds kWithin{150}, kShort{20}, kLong{1000};
   const auto stopped = [&](State state, bool has_looked, milliseconds looked_for) {

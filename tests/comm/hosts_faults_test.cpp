@@ -311,7 +311,7 @@ TEST_CASE(
         "it (it does not answer; its last call heard of: #2 all_gather 'x')");
 }
 
-TEST_CASE("the failure of one rank ends the calls of all hosts; abort ends one group's alone") {
+TEST_CASE("the failure of one rank ends the calls of all hosts: abort ends one group's alone") {
   std::vector<std::string> others(4);
   CHECK_THROWS_WITH_AS(run_hosts(2, 2,
                                  [&](Communicator& comm) {

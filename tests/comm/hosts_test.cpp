@@ -181,7 +181,7 @@ TEST_CASE("between hosts each operation moves the bytes that smp::wire_bytes pre
 }
 
 TEST_CASE(
-    "sums are the same bits on all ranks and in all runs; one rank to a host: as in one host") {
+    "sums are the same bits on all ranks and in all runs, one rank to a host: as in one host") {
   constexpr int64_t kCount = 300007;
   for (const int64_t count : {int64_t{1000}, kCount}) {
     std::vector<float> one_host;

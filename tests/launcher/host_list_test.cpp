@@ -99,7 +99,7 @@ TEST_CASE("--hosts: what is wrong is shown with its place") {
         "--hosts: this is no IPv6 address\n  [fe80::x y]\n          ^");
 }
 
-TEST_CASE("a host is the same in capitals and with the dot of a whole name; names have an end") {
+TEST_CASE("a host is the same in capitals and with the dot of a whole name: names have an end") {
   CHECK(hosts_error("n1,N1") == "--hosts: host 'N1' is named twice\n  n1,N1\n     ^");
   CHECK(hosts_error("n1.x.org,n1.X.org.") ==
         "--hosts: host 'n1.X.org.' is named twice\n  n1.x.org,n1.X.org.\n           ^");

@@ -135,7 +135,7 @@ TEST_CASE("a full log is renamed, whole lines in each, and the oldest go") {
   }
 }
 
-TEST_CASE("one write of many lines fills several logs; a log of before counts") {
+TEST_CASE("one write of many lines fills several logs: a log of before counts") {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/log";
   LogFile(path).write("0123456789\n");
@@ -209,7 +209,7 @@ TEST_CASE("lists of ranks with steps, and the last one") {
     CHECK_THROWS_AS(parse_rank_list(broken, 9), ConfigError);
 }
 
-TEST_CASE("lines that all ranks write are one; the order of each rank's lines stays") {
+TEST_CASE("lines that all ranks write are one: the order of each rank's lines stays") {
   const LineFold::Clock::time_point now{std::chrono::hours(1)};
   LineFold fold(3);
   fold.feed(0, Stream::kOut, "a\nb\n", kNoon, now);

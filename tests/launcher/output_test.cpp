@@ -29,7 +29,7 @@ TEST_CASE("lines are shown whole, each behind its prefix") {
   CHECK(shown({""}) == "");
 }
 
-TEST_CASE("a carriage return overwrites the line; before a line end it is none") {
+TEST_CASE("a carriage return overwrites the line: before a line end it is none") {
   CHECK(shown({"a\r\nb\r", "\n"}) == "[7] a\n[7] b\n");
   CHECK(shown({"1%\r", "2%\r", "3%\n"}) == "[7] 1%\n[7] 3%\n");
   CHECK(shown({"1%\r", "2%\r", "3%\r", "4%\r", "done\n"}, 0.4) == "[7] 1%\n[7] 4%\n[7] done\n");

@@ -109,7 +109,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a rank that cannot be started ends those that 
 }
 
 TEST_CASE_FIXTURE(SupervisedJob,
-                  "signals come through the control pipe; its end is the launcher's death") {
+                  "signals come through the control pipe: its end is the launcher's death") {
   int ends[2];
   REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
   FileDescriptor read_end(ends[0]), write_end(ends[1]);

@@ -113,7 +113,7 @@ TEST_CASE("OMP_NUM_THREADS shares the CPUs out, and is never 0") {
   CHECK(threads(2, 4) == "1");
 }
 
-TEST_CASE("ranks fill host after host; GPUs that were named are those they see") {
+TEST_CASE("ranks fill host after host: GPUs that were named are those they see") {
   const std::vector<RankPlace> places = places_on({2, 1});
   REQUIRE(places.size() == 3);
   CHECK(places[1].local_rank == 1);
@@ -135,7 +135,7 @@ TEST_CASE("ranks fill host after host; GPUs that were named are those they see")
     CHECK(!variable.starts_with("CUDA_VISIBLE_DEVICES"));
 }
 
-TEST_CASE("job keys are 256 bits and differ; ports are reserved") {
+TEST_CASE("job keys are 256 bits and differ: ports are reserved") {
   CHECK(random_hex(32).size() == 64);
   CHECK(random_hex(32) != random_hex(32));
   const ReservedPort a, b;

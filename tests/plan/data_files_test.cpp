@@ -141,7 +141,7 @@ TEST_CASE("byte tokens need a vocabulary of 256") {
 }
 
 TEST_CASE(
-    "a file that a job names wrongly is its fault; one that the machine does not bring is not") {
+    "a file that a job names wrongly is its fault: one that the machine does not bring is not") {
   for (const int error : {ENOENT, ENOTDIR, EISDIR, EACCES, ELOOP})
     CHECK_THROWS_AS(throw_unreadable("cannot read x", error), ConfigError);
   for (const int error : {EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EREMOTEIO})

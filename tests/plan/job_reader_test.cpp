@@ -355,7 +355,7 @@ TEST_CASE("the three keys of sharding agree on one") {
                  "tensor_parallel_degree: 4") == Sharding::kOptimizerState);
 }
 
-TEST_CASE("sections may be empty, commented out or in braces; a byte order mark is skipped") {
+TEST_CASE("sections may be empty, commented out or in braces: a byte order mark is skipped") {
   CHECK(read("\xEF\xBB\xBF" + kModel + "parallel:\n#  sharding: none\ntraining: {}\n").name ==
         "job");
   CHECK(read("# yaml-language-server: $schema=./smp.schema.json\n---\n" + kModel).name == "job");

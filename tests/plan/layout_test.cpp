@@ -289,7 +289,7 @@ TEST_CASE("a tied model's last stage holds a copy of the embedding that never co
 }
 
 TEST_CASE(
-    "a pipeline cuts encoder and decoder as one sequence; further tokens stay with the head") {
+    "a pipeline cuts encoder and decoder as one sequence: further tokens stay with the head") {
   ModelSpec both = small_gpt2();
   set_family(both, ModelFamily::kTransformer);
   both.stack = Stack::kEncoderDecoder;

@@ -73,7 +73,7 @@ TEST_CASE("a tracer records nothing outside of its steps, and in them every slic
   }
 }
 
-TEST_CASE("a call of a traced step is ended after it; one that is ended again keeps its end") {
+TEST_CASE("a call of a traced step is ended after it: one that is ended again keeps its end") {
   StepTracer tracer;
   tracer.reserve(10);
   tracer.begin_step(1);

@@ -191,7 +191,7 @@ TEST_CASE("what a file is, is seen by its content") {
         "is");
 }
 
-TEST_CASE("several files are one job; where they disagree, both are named") {
+TEST_CASE("several files are one job: where they disagree, both are named") {
   const JobSource model{"config.json", contents(kFolder + "huggingface/llama2-7b.json")};
   const JobSource v1{"smp.json",
                      R"({"pipeline_parallel_degree": 4, "microbatches": 8,
@@ -265,7 +265,7 @@ TEST_CASE(
         }) == "d.json: fp16.min_loss_scale: min_scale (4) is above init_scale (1)");
 }
 
-TEST_CASE("hf_config of a job file gives its model; keys beside it replace what it says") {
+TEST_CASE("hf_config of a job file gives its model: keys beside it replace what it says") {
   const JobSource job{kFolder + "huggingface/my-job.yaml",
                       "model: {hf_config: llama2-7b.json, num_layers: 8}\n"};
   const JobSpec read = read_job(with_hf_model(job));

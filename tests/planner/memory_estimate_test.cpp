@@ -93,7 +93,7 @@ TEST_CASE("a block keeps 34sbh + 5as2b, cut as by Korthikanti et al. 2022, table
   }
 }
 
-TEST_CASE("flash attention keeps a row's sum; fewer KV heads and a gated MLP keep what they make") {
+TEST_CASE("flash attention keeps a row's sum: fewer KV heads and a gated MLP keep what they make") {
   ModelSpec model = llama2_7b();
   model.num_kv_heads = 8;
   model.ffn_hidden_size = 14336;  // 3.5 h

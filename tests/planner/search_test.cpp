@@ -67,7 +67,7 @@ TEST_CASE("the same job gives the same plan, byte for byte") {
 }
 
 TEST_CASE(
-    "precision: bf16 where there is one, else fp16 with loss scaling, else fp32; fp32 on CPUs") {
+    "precision: bf16 where there is one, else fp16 with loss scaling, else fp32, fp32 on CPUs") {
   JobSpec job = large_job(gpt2_124m(), 1);
   job.training.sequence_length = 1024;
   CHECK(plan_of(job).job.training.precision == Precision::kBf16);

@@ -42,7 +42,7 @@ TEST_CASE("the largest model keeps the shape of the job's, and the next larger d
   CHECK(result.next_problem.find(" needs ") != std::string::npos);
 }
 
-TEST_CASE("more memory never makes the answer smaller; pinned offloading never makes it larger") {
+TEST_CASE("more memory never makes the answer smaller: pinned offloading never makes it larger") {
   const SolveRequest request{.quantity = Quantity::kLayers};
   const std::vector<std::string> plain = {
       "parallel.offload_optimizer=false", "parallel.offload_parameters=false",

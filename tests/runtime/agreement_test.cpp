@@ -71,7 +71,7 @@ void put(const std::string& path, const std::string& text) { std::ofstream(path)
 
 }  // namespace
 
-TEST_CASE("ranks that hold the same go on; others are named with their hosts, and what they hold") {
+TEST_CASE("ranks that hold the same go on: others are named with their hosts, and what they hold") {
   const HeldAlike plan{"the plan", "1f"}, file{"a.txt", "18000 bytes"};
   CHECK(said_by_all(4, [&](int) { return std::vector{plan, file}; }) == "no error");
   const std::string head =

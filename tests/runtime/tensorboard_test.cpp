@@ -118,7 +118,7 @@ TEST_CASE("where no file can be made, the run is told") {
   CHECK_THROWS(EventLog(folder / "tensorboard", test::ShortRuns().plan({"", {}}), 0));
 }
 
-TEST_CASE("scalars have a tag each; what was not measured has none") {
+TEST_CASE("scalars have a tag each: what was not measured has none") {
   const auto tags = [](const StepMetrics& metrics) {
     const auto scalars = scalars_of(metrics);
     return std::map<std::string, double>(scalars.begin(), scalars.end());
