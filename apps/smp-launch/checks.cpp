@@ -21,6 +21,7 @@
 #include "smp/plan/schedule.h"
 #include "smp/planner/check_plan.h"
 #include "smp/runtime/huggingface_weights.h"
+#include "smp/runtime/tokenizer_files.h"
 
 namespace smp {
 namespace {
@@ -207,6 +208,11 @@ std::string check_start(const Plan& plan) {
   return folder + ": weights of this model";
 }
 
+std::string check_tokenizer_of(const Plan& plan) {
+  check_tokenizer(plan.job);
+  return plan.job.training.tokenizer + ": a tokenizer, saved with the weights";
+}
+
 std::string check_run_folder(const std::string& path, bool goes_on_if_any) {
   const std::string why =
       goes_on_if_any ? RunFolder::why_not_go_on(path) : RunFolder::why_not(path);
@@ -270,6 +276,9 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back(of_this_machine(run_check("data", [&] { return check_data(plan); })));
     if (!plan.job.training.init_from.empty())
       checks.push_back(of_this_machine(run_check("start", [&] { return check_start(plan); })));
+    if (!plan.job.training.tokenizer.empty())
+      checks.push_back(
+          of_this_machine(run_check("tokenizer", [&] { return check_tokenizer_of(plan); })));
     checks.push_back(of_this_machine(check_worker(job)));
   } else {
     checks.push_back(

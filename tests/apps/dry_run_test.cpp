@@ -254,10 +254,23 @@ TEST_CASE("a dry run leaves out the checks that --skip names, and knows them all
             .code == 0);
   CHECK(error_of({"--dry-run", "--skip", "dta", plan}, 2) ==
         "smp-launch: --skip 'dta': there is no such check; there are plan, hosts, placement, "
-        "degrees, batch, memory, engine, steps, proof, data, start, worker, order, pushed, "
+        "degrees, batch, memory, engine, steps, proof, data, start, tokenizer, worker, order, "
+        "pushed, "
         "program, run folder");
   CHECK(error_of({"--skip", "data", plan}, 2) ==
         "smp-launch: --skip is for --dry-run: a launch needs what it checks");
+}
+
+TEST_CASE("a dry run looks at the tokenizer that is to travel with the weights") {
+  const ScratchFolder folder;
+  const std::string path = folder / "tokenizer";
+  const std::string plan = plan_in(folder, {"--set", "training.tokenizer=" + path});
+  CHECK(contains(run_program({SMP_LAUNCH, "--dry-run", plan}).err,
+                 "\nNO  tokenizer    training.tokenizer: " + path + " is no folder\n"));
+  std::filesystem::create_directory(path);
+  std::ofstream(path + "/tokenizer.json") << R"({"model": {"vocab": {"a": 7}}})";
+  CHECK(contains(run_program({SMP_LAUNCH, "--dry-run", plan}).err,
+                 "\nok  tokenizer    " + path + ": a tokenizer, saved with the weights\n"));
 }
 
 TEST_CASE("a dry run of a plan without a limit of memory says so") {

@@ -110,6 +110,7 @@ training:
   steps: 100
   seed: 18446744073709551615
   init_from: /models/gpt2
+  tokenizer: /tokenizers/gpt2
   save_weights_as: bf16
   metrics: [tensorboard]
   optimizer:

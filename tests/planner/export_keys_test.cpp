@@ -199,6 +199,7 @@ const std::map<std::string_view, std::string_view> kNobodys = {
     {"training.deterministic", "no number of the training changes"},
     {"training.fused_optimizer", "no number of the training changes"},
     {"training.init_from", "files are the script's"},
+    {"training.tokenizer", "files are the script's"},
     {"training.save_weights_as", "files are the script's"},
     {"training.data.", "files are the script's"},
     {"training.checkpoint.", "files are the script's"},

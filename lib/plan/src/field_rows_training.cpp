@@ -119,6 +119,12 @@ void add_training_fields(std::vector<Field>& out) {
        "kept with the saved weights, and data.tokens must be said",
        {.condition = kTransformerModel}},
       {kTraining,
+       "tokenizer",
+       SMP_AT(training.tokenizer),
+       "a folder with the tokenizer of the data, Hugging Face's files; it is copied to the saved "
+       "weights, so that transformers load both from one folder; empty = that of init_from",
+       {.condition = kTransformerModel}},
+      {kTraining,
        "save_weights_as",
        SMP_AT(training.save_weights_as),
        "type of the weights that are saved at the end: fp32, fp64, bf16 or fp16, rounded to "

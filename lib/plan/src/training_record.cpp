@@ -37,6 +37,7 @@ constexpr std::array kChangeable = {
     ChangeableKey{"training.deterministic", "how it is computed: equal to rounding"},
     ChangeableKey{"training.steps", "where it ends"},
     ChangeableKey{"training.init_from", "read before the first step alone"},
+    ChangeableKey{"training.tokenizer", "copied at the end"},
     ChangeableKey{"training.data.path", "the files themselves are compared"},
     ChangeableKey{"training.data.suffixes", "the files themselves are compared"},
     ChangeableKey{"training.data.tokens", "bytes are tokens, said or not"},

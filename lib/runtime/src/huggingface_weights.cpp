@@ -96,7 +96,7 @@ HuggingFaceWeights::HuggingFaceWeights(std::string folder, const ModelSpec& mode
     : folder_(std::move(folder)) {
   const std::string config = folder_ + "/config.json";
   check_huggingface_config(config, text_of(config), model);
-  files_to_keep(folder_);
+  files_to_keep(folder_, "training.init_from");
   open_files();
   name_as_models_do(model);
   check_tensors(model);

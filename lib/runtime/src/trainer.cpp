@@ -40,6 +40,7 @@
 #include "smp/runtime/learning_rate.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
+#include "smp/runtime/tokenizer_files.h"
 #include "step_tracing.h"
 #include "voice.h"
 
@@ -324,10 +325,8 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
   const std::string saved = save_weights(plan, *model.parameters, model.groups->world(), dir);
   if (ledger.rank() > 0) return;
   if (options.progress != nullptr) std::fputs(saved.c_str(), options.progress);
-  if (const std::string& origin = plan.job.training.init_from; !origin.empty()) {
-    const std::string note = keep_files(origin, dir);
-    if (options.progress != nullptr) std::fputs(note.c_str(), options.progress);
-  }
+  const std::string note = keep_files(plan.job.training, dir);
+  if (options.progress != nullptr) std::fputs(note.c_str(), options.progress);
   const int64_t steps = result.first_step + static_cast<int64_t>(result.losses.size());
   write_file_atomically(state, fmt::format("{{\"global_step\": {}}}\n", steps));
 }
@@ -399,6 +398,7 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   std::unique_ptr<Checkpoints> checkpoints;
   try {
     const std::unique_ptr<DataSource> data = open_data(plan);
+    if (world.rank() == 0) check_tokenizer(plan.job);  // by whom it is saved
     check_same_job(plan, options, *data, world);
     model = apply_parallelism(plan, by_host, ledger, gpu, options.ranks_of_host,
                               talking ? &*talking : nullptr);

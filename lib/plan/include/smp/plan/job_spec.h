@@ -290,6 +290,7 @@ struct TrainingSpec {
   CheckpointSpec checkpoint;
   std::vector<std::string> metrics = {"jsonl"};  // where each step's numbers go
   std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`
+  std::string tokenizer;  // folder that is saved with the weights; empty = that of init_from
   std::optional<Precision> save_weights_as;  // type of the saved weights; auto: the trained ones'
 };
 

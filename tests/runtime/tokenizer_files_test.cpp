@@ -1,0 +1,109 @@
+#include "smp/runtime/tokenizer_files.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "files_and_errors.h"
+#include "kept_files.h"
+#include "scratch_folder.h"
+#include "smp/plan/json.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kBpe = R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+"added_tokens": [{"id": 2, "content": "<|endoftext|>"}, {"id": 5, "content": "<|im_end|>"}]})";
+
+JobSpec job_with(const std::string& folder, int64_t vocabulary) {
+  JobSpec job;
+  job.training.tokenizer = folder;
+  job.model.vocab_size = vocabulary;
+  return job;
+}
+
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+}  // namespace
+
+TEST_CASE("a tokenizer that the weights cannot travel with is refused at the start") {
+  const ScratchFolder folder;
+  const std::string path = folder.path();
+  const auto error = [&](int64_t vocabulary) {
+    return error_of([&] { check_tokenizer(job_with(path, vocabulary)); });
+  };
+  CHECK_NOTHROW(check_tokenizer(job_with("", 4)));
+  CHECK(error_of([&] { check_tokenizer(job_with(folder / "none", 4)); }) ==
+        fmt::format("training.tokenizer: {} is no folder", folder / "none"));
+  CHECK(error(4) == fmt::format("training.tokenizer: {} holds no tokenizer (tokenizer.json, "
+                                "tokenizer.model, vocab.json or vocab.txt)",
+                                path));
+  write(folder / "tokenizer.json", "{\"version\": \"1.0\"}");
+  CHECK(error(4) == fmt::format("training.tokenizer: {}/tokenizer.json: it is no tokenizer of "
+                                "Hugging Face: it has no model.vocab",
+                                path));
+  write(folder / "tokenizer.json", R"({"model": {"vocab": {"a": "b"}}})");
+  CHECK(error(4) ==
+        fmt::format("training.tokenizer: {}/tokenizer.json: \"b\" is no token's id", path));
+  write(folder / "tokenizer.json", kBpe);
+  CHECK(tokenizer_vocabulary(path) == 6);
+  CHECK(error(5) == fmt::format("training.tokenizer: {} has 6 tokens, and model.vocab_size is 5: "
+                                "give at least as many",
+                                path));
+  CHECK_NOTHROW(check_tokenizer(job_with(path, 6)));
+  write(folder / "tokenizer.json", R"({"model": {"vocab": [["<unk>", 0], ["a", -1.5]]}})");
+  CHECK(tokenizer_vocabulary(path) == 2);  // of Unigram
+  write(folder / "merges.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
+  CHECK(error(6).starts_with(fmt::format("training.tokenizer: {}/merges.txt: ", path)));
+}
+
+TEST_CASE("a tokenizer of another kind has no vocabulary that is looked at") {
+  const ScratchFolder folder;
+  write(folder / "tokenizer.model", "sentencepiece");
+  CHECK(!tokenizer_vocabulary(folder.path()));
+  CHECK_NOTHROW(check_tokenizer(job_with(folder.path(), 1)));
+}
+
+TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in config.json") {
+  const ScratchFolder tokenizer, start, weights;
+  write(tokenizer / "tokenizer.json", kBpe);
+  write(tokenizer / "tokenizer_config.json",
+        R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|endoftext|>", "pad_token": null})");
+  write(tokenizer / "generation_config.json", "{\"of\": \"tokenizer\"}");
+  write(weights / "config.json", "{\"model_type\": \"gpt2\"}");
+  TrainingSpec training;
+  CHECK(keep_files(training, weights.path()).empty());  // nothing is asked for
+  CHECK(text_of(weights / "config.json") == "{\"model_type\": \"gpt2\"}");
+
+  training.tokenizer = tokenizer.path();
+  CHECK(keep_files(training, weights.path()).empty());
+  CHECK(OrderedJson::parse(text_of(weights / "config.json")) ==
+        OrderedJson::parse(R"({"model_type": "gpt2", "bos_token_id": 2, "eos_token_id": 5})"));
+  CHECK(text_of(weights / "tokenizer.json") == kBpe);
+  CHECK(!std::filesystem::exists(weights / "generation_config.json"));
+
+  SUBCASE("with weights that another folder gave: its settings, this tokenizer") {
+    write(start / "config.json", R"({"eos_token_id": [5, 2], "sep_token_id": 1})");
+    write(start / "tokenizer.json", "another");
+    write(start / "generation_config.json", "{\"of\": \"start\"}");
+    training.init_from = start.path();
+    CHECK(keep_files(training, weights.path()).empty());
+    CHECK(text_of(weights / "tokenizer.json") == kBpe);
+    CHECK(text_of(weights / "generation_config.json") == "{\"of\": \"start\"}");
+    const OrderedJson config = OrderedJson::parse(text_of(weights / "config.json"));
+    CHECK(config.at("eos_token_id") == OrderedJson::parse("[5, 2]"));
+    CHECK(config.at("bos_token_id") == 2);
+    CHECK(config.at("sep_token_id") == 1);
+  }
+  SUBCASE("what cannot be read any more is said") {
+    write(tokenizer / "tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
+    CHECK(keep_files(training, weights.path())
+              .starts_with(fmt::format("note: {} holds the weights, but not all of the tokenizer "
+                                       "and the settings of {}: ",
+                                       weights.path(), tokenizer.path())));
+  }
+}
+
+}  // namespace smp
