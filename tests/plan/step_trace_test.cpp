@@ -103,6 +103,42 @@ TEST_CASE("a tracer that is full says so, takes no memory and loses the last sli
   CHECK(tracer.slices()[0].end_ns != TraceSlice::kOpen);
 }
 
+TEST_CASE("with marks, what the GPU did for each action stands behind the slices of the step") {
+  class Marks final : public ActionMarks {
+   public:
+    void set(size_t mark) override { set_.push_back(mark); }
+    int64_t ns_of(size_t mark) override { return 1000 * static_cast<int64_t>(mark); }
+    std::vector<size_t> set_;
+  };
+  Marks marks;
+  StepTracer tracer;
+  tracer.reserve(7);
+  tracer.mark_actions(&marks);
+  for (const int32_t step : {4, 5}) {
+    tracer.begin_step(step);
+    for (const ActionKind kind : {ActionKind::kForward, ActionKind::kBackward})
+      tracer.end_action(tracer.begin_action({.kind = kind, .microbatch = step}), 77);
+    tracer.end_step();
+    if (step == 5) break;
+    tracer.add_gpu_slices();
+    CHECK(marks.set_ == std::vector<size_t>{0, 1, 2, 3});
+    REQUIRE(tracer.slices().size() == 5);
+    const TraceSlice& second = tracer.slices()[4];
+    CHECK(second.kind == SliceKind::kOnGpu);
+    CHECK(second.action == Action{.kind = ActionKind::kBackward, .microbatch = 4});
+    CHECK(second.step == 4);
+    CHECK(second.begin_ns == 2000);
+    CHECK(second.end_ns == 3000);
+    CHECK(second.bytes == 0);
+    marks.set_.clear();
+  }
+  // The next step's marks are the same ones again; of a mark without room nothing stays.
+  CHECK(marks.set_ == std::vector<size_t>{0, 1});
+  CHECK(tracer.cut());
+  tracer.add_gpu_slices();
+  CHECK(tracer.slices().size() == 7);
+}
+
 TEST_CASE("long labels are cut, not written behind their place") {
   StepTracer tracer;
   tracer.reserve(2);
@@ -153,6 +189,31 @@ TEST_CASE("what has not ended is open up to the end of the trace, and marked") {
   CHECK(check.open() == 1);
   CHECK(check.flows() == 0);
   CHECK(parse_trace("a.json", text).front().end_ns == 600);
+}
+
+TEST_CASE("what a GPU did has a thread of its own, with the action's words") {
+  TraceSlice launch, on_gpu;
+  launch.action = on_gpu.action = {.kind = ActionKind::kForward, .microbatch = 3, .layer = 2};
+  launch.begin_ns = 10;
+  launch.end_ns = 20;
+  launch.bytes = 5;
+  on_gpu.kind = SliceKind::kOnGpu;
+  on_gpu.begin_ns = 15;
+  on_gpu.end_ns = 4000;
+  const std::string text = file_of({{{0, 0, "rank 0", "", 1}, {0, false, {launch, on_gpu, on_gpu}}},
+                                    {{1, 1, "rank 1", "", 3}, {1, false, {launch}}}},
+                                   {});
+  const TraceCheck check(text);
+  CHECK(check.problems() == std::vector<std::string>{});
+  CHECK(check.counters() == 2);  // of the host's actions alone
+  CHECK(check.names_on("GPU") == std::set<std::string>{"forward"});
+  CHECK(text.find("\"GPU\"") == text.rfind("\"GPU\""));
+  const std::vector<ReadSlice> slices = parse_trace("a.json", text);
+  REQUIRE(slices.size() == 4);
+  CHECK(slices[1].thread == kGpuThread);
+  CHECK(slices[1].category == "compute");
+  CHECK(slices[1].microbatch == 3);
+  CHECK(slices[1].end_ns == 4000);
 }
 
 TEST_CASE("the clock of another host is moved by its offset") {

@@ -30,8 +30,21 @@ RankTrace with_waits(const RankTrace& trace) {
   return all;
 }
 
+// The host launched in an instant what a GPU then did.
+RankTrace on_gpu(const RankTrace& trace) {
+  RankTrace all{trace.rank, false, {}};
+  for (const TraceSlice& slice : trace.slices) {
+    all.slices.push_back(slice);
+    if (slice.kind != SliceKind::kAction) continue;
+    all.slices.back().end_ns = slice.begin_ns + 1;
+    all.slices.push_back(slice);
+    all.slices.back().kind = SliceKind::kOnGpu;
+  }
+  return all;
+}
+
 // A run whose ranks did what was planned, `slow` times as slowly, from 1 s on.
-std::string trace_of(const Plan& plan, int64_t slow, int64_t ranks) {
+std::string trace_of(const Plan& plan, int64_t slow, int64_t ranks, bool on_gpus = false) {
   std::string text;
   TraceWriter writer([&](std::string_view part) { text += part; }, false, true, ranks);
   const std::vector<RankTrace> planned = planned_trace(plan);
@@ -43,7 +56,7 @@ std::string trace_of(const Plan& plan, int64_t slow, int64_t ranks) {
       slice.begin_ns = 1'000'000'000 + slow * slice.begin_ns;
       slice.end_ns = 1'000'000'000 + slow * slice.end_ns;
     }
-    writer.add({rank, rank, "<rank>", "", rank}, {}, with_waits(trace));
+    writer.add({rank, rank, "<rank>", "", rank}, {}, on_gpus ? on_gpu(trace) : with_waits(trace));
   }
   writer.finish({});
   return text;
@@ -115,6 +128,13 @@ TEST_CASE("a page shows the planned step above the traced one, and where they di
     CAPTURE(std::string(word));
     CHECK(!has(page, word));
   }
+}
+
+TEST_CASE("of a run on GPUs the page shows what they did, not when it was launched") {
+  const TracedRun traced;
+  const std::string page = run_page(traced.with(trace_of(traced.plan(), 1, 2, true)));
+  CHECK(has(page, "No part is off by more than 1 %."));
+  CHECK(has(page, "<td>waiting for other stages</td>"));
 }
 
 TEST_CASE("a run that did what was planned is off by nothing") {

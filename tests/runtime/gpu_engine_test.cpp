@@ -9,10 +9,13 @@
 #include <string>
 
 #include "cache_flushes.h"
+#include "files_and_errors.h"
 #include "host_gpu.h"
 #include "scratch_folder.h"
 #include "short_runs.h"
+#include "smp/plan/trace_file.h"
 #include "tolerances.h"
+#include "trace_check.h"
 
 // The engine with GPUs of host threads: what it saves, goes on from, and says of their allocator.
 using namespace smp;
@@ -50,6 +53,40 @@ TEST_CASE("a run on GPUs saves checkpoints, and goes on from them, on GPUs and o
       for (size_t i = 0; i < rest.losses.size(); ++i) {
         CHECK(std::abs(rest.losses[i] / whole.losses[i + 2] - 1) <= tolerance::kParityF64.loss);
       }
+    }
+  }
+}
+
+TEST_CASE(
+    "a traced run on GPUs shows what they did for each action, in the order of the schedule") {
+  const ShortRuns runs;
+  Plan plan = plan_on(runs, {"", {.pipeline = 2}}, DeviceKind::kCuda);
+  plan.job.training.trace.steps = {2, 3};
+  HostGpus gpus;
+  const ScratchFolder folder;
+  TrainOptions options = options_of(folder / "run", 4);
+  options.open_gpu = gpus.open();
+  ShortRuns::run(plan, options);
+  const std::string text = text_of(folder / "run/trace.json");
+  const TraceCheck check(text);
+  CHECK(check.problems() == std::vector<std::string>{});
+  std::vector<ReadSlice> slices = parse_trace("trace.json", text);
+  for (ReadSlice& slice : slices) {
+    if (slice.thread != kGpuThread) continue;
+    CHECK(slice.begin_ns >= 0);
+    CHECK(slice.end_ns >= slice.begin_ns);
+  }
+  for (const int64_t rank : {0, 1}) {
+    for (const int64_t step : {2, 3}) {
+      std::vector<ReadSlice> on_gpu;
+      for (ReadSlice slice : slices) {
+        if (slice.thread != kGpuThread) continue;
+        slice.thread = kComputeThread;
+        on_gpu.push_back(slice);
+      }
+      const std::vector<std::string> launched = traced_actions(slices, rank, step);
+      CHECK(!launched.empty());
+      CHECK(traced_actions(on_gpu, rank, step) == launched);
     }
   }
 }

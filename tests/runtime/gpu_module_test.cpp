@@ -97,6 +97,7 @@ TEST_CASE("a GPU's blocks are in the ledger by category until they are freed, on
     const DeviceFunctions& functions() const override { std::abort(); }
     DeviceMemory& memory() override { std::abort(); }
     DeviceCollectivesLibrary& collectives() override { throw std::logic_error("unused"); }
+    GpuMarks& marks() override { std::abort(); }
     void listen(AllocationListener* hears) override { listener = hears; }
     int64_t cache_flushes() const override { return 0; }
     AllocationListener* listener = nullptr;

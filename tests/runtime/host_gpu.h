@@ -1,7 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "gpu.h"
 #include "host_collectives.h"
@@ -11,6 +13,25 @@
 // A GPU of host threads, whose tensors are the CPU's: the engine takes every way that it takes with
 // a real one but those into CUDA itself.
 namespace smp::test {
+
+// The threads do at once what they are asked for.
+class HostMarks final : public GpuMarks {
+ public:
+  void align() override { is_aligned_ = true; }
+  void set(size_t mark) override {
+    if (!is_aligned_ || mark != marks_.size()) throw std::logic_error("marks out of order");
+    marks_.push_back(steady_ns());
+  }
+  int64_t ns_of(size_t mark) override {
+    const int64_t ns = marks_.at(mark);
+    if (mark + 1 == marks_.size()) marks_.clear();
+    return ns;
+  }
+
+ private:
+  bool is_aligned_ = false;
+  std::vector<int64_t> marks_;
+};
 
 class HostGpu final : public Gpu {
  public:
@@ -22,6 +43,7 @@ class HostGpu final : public Gpu {
   const DeviceFunctions& functions() const override { return functions_; }
   DeviceMemory& memory() override { return memory_; }
   DeviceCollectivesLibrary& collectives() override { return collectives_; }
+  GpuMarks& marks() override { return marks_; }
   void listen(AllocationListener* /*listener*/) override {}
   int64_t cache_flushes() const override { return counts_.cache_flushes; }
 
@@ -30,6 +52,7 @@ class HostGpu final : public Gpu {
   const CountedCopies& counts_;
   LateMemory memory_;
   HostCollectivesLibrary collectives_;
+  HostMarks marks_;
 };
 
 // CPU tensors are computed with as a GPU's, and plans for GPUs run; while it lives.

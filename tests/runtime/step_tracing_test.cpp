@@ -210,7 +210,7 @@ TEST_CASE("a disk that is full costs the timeline, not the run, and is told") {
   Heard heard;
   run_ranks(2, [&](Communicator& world) {
     FullDisk disk;
-    StepTracing tracing(plan, world, folder / "run", heard.file(), disk);
+    StepTracing tracing(plan, world, folder / "run", heard.file(), nullptr, disk);
     tracing.start(1, {{.kind = ActionKind::kStep}});
     tracing.begin_step(1);
     tracing.end_step(1);

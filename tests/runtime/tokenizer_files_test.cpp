@@ -69,8 +69,9 @@ TEST_CASE("a tokenizer of another kind has no vocabulary that is looked at") {
 TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in config.json") {
   const ScratchFolder tokenizer, start, weights;
   write(tokenizer / "tokenizer.json", kBpe);
-  write(tokenizer / "tokenizer_config.json",
-        R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|endoftext|>", "pad_token": null})");
+  write(
+      tokenizer / "tokenizer_config.json",
+      R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|endoftext|>", "pad_token": null})");
   write(tokenizer / "generation_config.json", "{\"of\": \"tokenizer\"}");
   write(weights / "config.json", "{\"model_type\": \"gpt2\"}");
   TrainingSpec training;
@@ -98,7 +99,8 @@ TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in
     CHECK(config.at("sep_token_id") == 1);
   }
   SUBCASE("what cannot be read any more is said") {
-    write(tokenizer / "tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
+    write(tokenizer / "tokenizer.json",
+          "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
     CHECK(keep_files(training, weights.path())
               .starts_with(fmt::format("note: {} holds the weights, but not all of the tokenizer "
                                        "and the settings of {}: ",

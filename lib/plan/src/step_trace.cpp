@@ -53,7 +53,12 @@ size_t StepTracer::begin_action(const Action& action) {
   TraceSlice slice;
   slice.kind = SliceKind::kAction;
   slice.action = action;
-  return begin(slice);
+  const size_t place = begin(slice);
+  if (marks_ != nullptr && place != kNone) {
+    marks_->set(2 * marked_.size());
+    marked_.push_back(place);
+  }
+  return place;
 }
 
 size_t StepTracer::begin_call(CollectiveOp op, Axis axis, std::string_view label, int64_t bytes,
@@ -92,12 +97,33 @@ void StepTracer::end_action(size_t place, int64_t live_bytes) {
   if (place == kNone) return;
   end_now(place);
   slices_[place].bytes = live_bytes;
+  if (!marked_.empty() && marked_.back() == place) marks_->set(2 * marked_.size() - 1);
+}
+
+void StepTracer::add_gpu_slices() {
+  if (marks_ == nullptr) return;
+  for (size_t i = 0; i < marked_.size(); ++i) {
+    const TraceSlice& action = slices_[marked_[i]];
+    if (action.end_ns == TraceSlice::kOpen) continue;  // has no second mark
+    if (slices_.size() == most_) {
+      cut_ = true;
+      break;
+    }
+    TraceSlice slice = action;
+    slice.kind = SliceKind::kOnGpu;
+    slice.bytes = 0;
+    slice.begin_ns = marks_->ns_of(2 * i);
+    slice.end_ns = std::max(slice.begin_ns, marks_->ns_of(2 * i + 1));
+    slices_.push_back(slice);
+  }
+  marked_.clear();
 }
 
 void StepTracer::clear() {
   on_ = false;
   most_ = 0;
   slices_ = {};
+  marked_ = {};
 }
 
 size_t slices_of_step(const std::vector<Action>& actions, const Degrees& degrees) {

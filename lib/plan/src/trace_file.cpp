@@ -52,6 +52,7 @@ SliceWords words_of_slice(const TraceSlice& slice) {
   switch (slice.kind) {
     case SliceKind::kStep: return {fmt::format("step {}", slice.step), "step", step};
     case SliceKind::kAction:
+    case SliceKind::kOnGpu:
       return {std::string(name_of(slice.action.kind)),
               std::string(trace_category(slice.action.kind)), about_action(slice)};
     case SliceKind::kWait: {
@@ -173,13 +174,19 @@ void TraceWriter::add(const TraceProcess& process, const TraceClock& clock,
 
   const auto time = [&](int64_t ns) { return micros_text(ns + clock.offset_ns - clock.origin_ns); };
   CallThreads threads;
+  bool has_gpu = false;
   std::map<std::pair<Axis, int64_t>, int64_t> sent, received;  // by group and peer
   for (const TraceSlice& slice : trace.slices) {
     const bool is_open = slice.end_ns == TraceSlice::kOpen;
     const int64_t end = is_open ? std::max(clock.until_ns, slice.begin_ns) : slice.end_ns;
     const SliceWords words = words_of_slice(slice);
     const bool is_call = slice.kind == SliceKind::kCall;
-    const int64_t thread = is_call ? threads.of(slice, end) : kComputeThread;
+    const bool is_on_gpu = slice.kind == SliceKind::kOnGpu;
+    if (is_on_gpu && !has_gpu) name_thread(kGpuThread, "GPU");
+    has_gpu = has_gpu || is_on_gpu;
+    const int64_t thread = is_call     ? threads.of(slice, end)
+                           : is_on_gpu ? kGpuThread
+                                       : kComputeThread;
     line(fmt::format(
         R"({{"name":{},"cat":"{}","ph":"X","ts":{},"dur":{},"pid":{},"tid":{},"args":{{{}{}}}}})",
         json_string(words.name), words.category, time(slice.begin_ns),

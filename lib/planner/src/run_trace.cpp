@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "html.h"
 #include "run_timeline.h"
@@ -75,6 +76,7 @@ struct StepRow {
   std::string name;
   int64_t stage = 0;
   bool is_planned = false;
+  bool waits_by_name = false;  // its slices do not say apart how long an action waits
   int64_t begin_ns = 0, end_ns = 0;
   std::vector<TimelinePiece> pieces;  // without gaps but where nothing was done
 };
@@ -86,13 +88,14 @@ std::string phase_of(const std::string& name) {
   return name == "free" ? "gather" : name;
 }
 
-// A plan does not say apart how long an action waits: those that wait do nothing else.
+// Of what a plan or a GPU does for an action: those that wait do nothing else.
 bool waits_by_name(const std::string& name) { return name.ends_with("_wait") || name == "step"; }
 
 void add_piece(StepRow& row, const ReadSlice& action, bool waiting, int64_t begin, int64_t end) {
   if (end > begin)
     row.pieces.push_back({phase_of(action.name), action.microbatch, action.layer,
-                          waiting || (row.is_planned && waits_by_name(action.name)), begin, end});
+                          waiting || (row.waits_by_name && waits_by_name(action.name)), begin,
+                          end});
 }
 
 // Cuts actions where they wait. Slices of one thread, in the order in which they began, an action
@@ -123,9 +126,15 @@ void add_pieces(StepRow& row, const std::vector<const ReadSlice*>& slices) {
 
 std::vector<StepRow> measured_rows(const Plan& plan, const std::vector<ReadSlice>& slices) {
   std::map<int64_t, std::vector<const ReadSlice*>> by_rank;
+  std::set<int64_t> on_gpus;
+  for (const ReadSlice& slice : slices) {
+    if (slice.thread == kGpuThread) on_gpus.insert(slice.pid);
+  }
   int64_t origin = slices.front().begin_ns;
   for (const ReadSlice& slice : slices) {
-    if (slice.thread != kComputeThread) continue;
+    // With a GPU, actions of the host are the launches of what it does.
+    const bool is_launch = on_gpus.contains(slice.pid) && slice.category != "step";
+    if (slice.thread != (is_launch ? kGpuThread : kComputeThread)) continue;
     by_rank[slice.pid].push_back(&slice);
     origin = std::min(origin, slice.begin_ns);
   }
@@ -135,6 +144,7 @@ std::vector<StepRow> measured_rows(const Plan& plan, const std::vector<ReadSlice
     StepRow row;
     row.name = fmt::format("rank {}", rank);
     row.stage = mesh.coord_of(rank).pipeline;
+    row.waits_by_name = on_gpus.contains(rank);
     add_pieces(row, own);
     row.begin_ns -= origin;
     row.end_ns -= origin;
@@ -170,7 +180,7 @@ std::vector<StepRow> planned_rows(const Plan& plan) {
     StepRow row;
     row.stage = static_cast<int64_t>(rows.size());
     row.name = fmt::format("stage {} planned", row.stage);
-    row.is_planned = true;
+    row.is_planned = row.waits_by_name = true;
     add_pieces(row, all);
     rows.push_back(std::move(row));
   }

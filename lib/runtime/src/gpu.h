@@ -8,6 +8,7 @@
 #include "device_collectives.h"
 #include "functions/device_functions.h"
 #include "smp/comm/device_memory.h"
+#include "smp/plan/step_trace.h"
 #include "smp/runtime/gpu_door.h"
 
 namespace smp {
@@ -18,6 +19,13 @@ class AllocationListener {
   virtual ~AllocationListener() = default;
   virtual void allocated(const void* block, int64_t bytes) noexcept = 0;
   virtual void freed(const void* block) noexcept = 0;
+};
+
+// Marks on the stream of a rank's GPU, whose clock is laid on the host's.
+class GpuMarks : public ActionMarks {
+ public:
+  // Before the first mark, and again where long has passed. Waits for the GPU.
+  virtual void align() = 0;
 };
 
 // A Gpu is all that a rank needs of one beyond torch's operations. libsmp_cuda.so has the real one;
@@ -33,6 +41,7 @@ class Gpu {
   // Calls between GPUs. Throws std::runtime_error, saying why, where there are none.
   virtual DeviceCollectivesLibrary& collectives() = 0;
 
+  virtual GpuMarks& marks() = 0;
   // nullptr: nobody any more.
   virtual void listen(AllocationListener* listener) = 0;
   // How often, since the start, the allocator had to give back all that it kept for later because

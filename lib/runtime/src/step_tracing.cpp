@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "gpu.h"
 #include "smp/comm/call_log.h"
 #include "smp/comm/communicator.h"
 #include "smp/comm/fabric.h"
@@ -153,11 +154,12 @@ void set_call_ends(std::span<TraceSlice> slices, const CallLog& log) {
 }
 
 StepTracing::StepTracing(const Plan& plan, Communicator& world, std::string run_dir,
-                         std::FILE* progress, FileCalls& calls)
+                         std::FILE* progress, GpuMarks* marks, FileCalls& calls)
     : plan_(plan),
       world_(world),
       run_dir_(std::move(run_dir)),
       progress_(progress),
+      marks_(marks),
       calls_(calls) {}
 
 void StepTracing::tell(const std::string& line) const {
@@ -176,7 +178,8 @@ void StepTracing::start(int64_t first, const std::vector<Action>& actions) {
                     steps[1], first));
   first_ = std::max(steps[0], first);
   last_ = steps[1];
-  const size_t of_step = slices_of_step(actions, plan_.degrees);
+  const size_t of_step =
+      slices_of_step(actions, plan_.degrees) + (marks_ != nullptr ? actions.size() : 0);
   const auto count = static_cast<size_t>(last_ - first_ + 1);
   tracer_.reserve(count < StepTracer::kMostSlices / of_step ? count * of_step
                                                             : StepTracer::kMostSlices);
@@ -184,7 +187,11 @@ void StepTracing::start(int64_t first, const std::vector<Action>& actions) {
 
 void StepTracing::begin_step(int64_t step) {
   if (!is_wanted() || step < first_ || step > last_) return;
-  if (clocks_.empty()) clocks_ = align_clocks(world_, own_host_identity());
+  if (clocks_.empty()) {
+    if (marks_ != nullptr) marks_->align();
+    tracer_.mark_actions(marks_);
+    clocks_ = align_clocks(world_, own_host_identity());
+  }
   slices_before_ = tracer_.slices().size();
   tracer_.begin_step(step);
 }
@@ -194,6 +201,7 @@ void StepTracing::end_step(int64_t step) {
   tracer_.end_step();
   if (const std::shared_ptr<const CallLog> log = world_.call_log(); log != nullptr)
     set_call_ends(std::span(tracer_.slices()).subspan(slices_before_), *log);
+  tracer_.add_gpu_slices();
   if (step == last_) write_file();
 }
 

@@ -17,6 +17,7 @@ namespace smp {
 
 class CallLog;
 class Communicator;
+class GpuMarks;
 
 // How a host's steady clock lies beside rank 0's.
 struct HostClock {
@@ -35,9 +36,10 @@ void set_call_ends(std::span<TraceSlice> slices, const CallLog& log);
 
 class StepTracing {
  public:
-  // `run_dir` "" = nothing is traced. `progress` hears where the file is; null: nobody.
+  // `run_dir` "" = nothing is traced. `progress` hears where the file is; null: nobody. `marks`: of
+  // the rank's GPU; null: it has none.
   StepTracing(const Plan& plan, Communicator& world, std::string run_dir, std::FILE* progress,
-              FileCalls& calls = system_file_calls());
+              GpuMarks* marks, FileCalls& calls = system_file_calls());
 
   // For RankGroups::trace().
   StepTracer& tracer() { return tracer_; }
@@ -62,6 +64,7 @@ class StepTracing {
   Communicator& world_;
   const std::string run_dir_;
   std::FILE* const progress_;
+  GpuMarks* const marks_;
   FileCalls& calls_;
   StepTracer tracer_;
   int64_t first_ = 0, last_ = 0;   // 0: nothing is traced any more

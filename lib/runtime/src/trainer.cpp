@@ -391,7 +391,8 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   }
   Communicator& by_host = staged ? static_cast<Communicator&>(*staged) : world;
 
-  StepTracing tracing(plan, world, options.run_dir, options.progress);  // outlives the calls
+  StepTracing tracing(plan, world, options.run_dir, options.progress,
+                      gpu ? &gpu->marks() : nullptr);  // outlives the calls
   // These outlive the handler below: peers hear why before the groups close.
   ParallelModel model;
   std::optional<LedgerScope> on_host;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cuda/device_copies.h"
+#include "cuda/device_marks.h"
 #include "cuda/device_runner.h"
 #include "cuda/gpu_functions.h"
 #include "cuda/nccl_library.h"
@@ -57,6 +58,7 @@ class CudaGpu final : public Gpu {
     if (!nccl_) nccl_ = open_nccl(index_);
     return *nccl_;
   }
+  GpuMarks& marks() override { return marks_; }
   void listen(AllocationListener* hears) override { listener().store(hears); }
   int64_t cache_flushes() const override {
     return c10::cuda::CUDACachingAllocator::getDeviceStats(index_).num_alloc_retries;
@@ -68,6 +70,7 @@ class CudaGpu final : public Gpu {
   GpuFunctions<DeviceRunner> functions_;
   std::optional<DeviceCopies> copies_;  // once the GPU is current
   std::unique_ptr<DeviceCollectivesLibrary> nccl_;
+  DeviceMarks marks_;
 };
 
 // "" or why there is none.

@@ -19,6 +19,7 @@ enum class SliceKind : uint8_t {
   kAction,  // one of the schedule
   kWait,    // for a call, within an action
   kCall,    // a collective or a message, from its start until the rank learns that it is done
+  kOnGpu,   // what a GPU did for an action: from when its stream came to it until it was done
 };
 
 // One slice. Plain data of a fixed size, so that recording one is some stores.
@@ -41,6 +42,16 @@ struct TraceSlice {
   std::string_view label_text() const;
 };
 
+// Marks places in what a rank's GPU is asked to do, by which their times are known afterwards.
+class ActionMarks {
+ public:
+  virtual ~ActionMarks() = default;
+  // Place `mark` stands behind all that was asked for so far. Does not wait.
+  virtual void set(size_t mark) = 0;
+  // When the GPU came to it, in nanoseconds of the host's steady clock. Waits for it.
+  virtual int64_t ns_of(size_t mark) = 0;
+};
+
 // The slices of one rank, in the order in which they began.
 struct RankTrace {
   int64_t rank = 0;
@@ -61,6 +72,12 @@ class StepTracer {
   bool is_on() const { return on_; }
   void begin_step(int64_t step);  // from here on it is on
   void end_step();                // and off; calls under way are still ended
+
+  // Every action from here on has a mark at its begin and one at its end; nullptr: none any more.
+  void mark_actions(ActionMarks* marks) { marks_ = marks; }
+  // Behind the slices: one kOnGpu for each action that was marked since the last call. Waits for
+  // the GPU.
+  void add_gpu_slices();
 
   // Each begins a slice and returns the place with which it is ended; kNone where none was begun.
   size_t begin_action(const Action& action);
@@ -90,6 +107,8 @@ class StepTracer {
   size_t step_place_ = kNone;
   size_t most_ = 0;
   std::vector<TraceSlice> slices_;
+  ActionMarks* marks_ = nullptr;
+  std::vector<size_t> marked_;  // places of actions, whose marks are 2 i and 2 i + 1
 };
 
 // Slices enough for one step of a rank with these actions: each action with the calls and waits

@@ -11,9 +11,9 @@
 
 // Timelines as a file that trace viewers open (ui.perfetto.dev, chrome://tracing): Chrome's trace
 // event format, "JSON object format" of "Trace Event Format" (Google, 2016). A rank is a process:
-// thread 1 has its actions and waits, the others have the calls of each of its groups, side by side
-// where they are under way at once. Times are microseconds with the nanoseconds behind the point.
-// Pure; any thread.
+// thread 1 has its actions and waits, thread 2 what its GPU did for them, the others have the calls
+// of each of its groups, side by side where they are under way at once. Times are microseconds with
+// the nanoseconds behind the point. Pure; any thread.
 namespace smp {
 
 // A row of threads in the viewer.
@@ -26,6 +26,7 @@ struct TraceProcess {
 };
 
 inline constexpr int64_t kComputeThread = 1;
+inline constexpr int64_t kGpuThread = 2;
 // What is planned has pids from here on, so that both files may be put together.
 inline constexpr int64_t kPlannedPids = 1 << 20;
 

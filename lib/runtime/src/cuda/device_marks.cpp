@@ -1,0 +1,63 @@
+#include "cuda/device_marks.h"
+
+#include <c10/cuda/CUDAStream.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "cuda/device_copies.h"
+#include "smp/plan/step_trace.h"
+
+namespace smp::cuda {
+namespace {
+
+constexpr int kRounds = 16;  // of which the quickest counts, as between hosts (Cristian 1989)
+
+void record(cudaEvent_t event) {
+  check(cudaEventRecord(event, c10::cuda::getCurrentCUDAStream().stream()), "a mark");
+}
+
+}  // namespace
+
+DeviceMarks::~DeviceMarks() {
+  for (cudaEvent_t mark : marks_) cudaEventDestroy(mark);
+  if (origin_ != nullptr) cudaEventDestroy(origin_);
+}
+
+void DeviceMarks::align() {
+  if (origin_ == nullptr) check(cudaEventCreate(&origin_), "an event");
+  check(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream().stream()), "a mark");
+  cudaEvent_t probe = nullptr;
+  check(cudaEventCreate(&probe), "an event");
+  int64_t quickest = std::numeric_limits<int64_t>::max();
+  for (int round = 0; round < kRounds; ++round) {
+    const int64_t before = steady_ns();
+    record(probe);
+    check(cudaEventSynchronize(probe), "a mark");
+    const int64_t after = steady_ns();
+    if (after - before >= quickest) continue;
+    quickest = after - before;
+    origin_ns_ = before + quickest / 2;
+    std::swap(probe, origin_);
+  }
+  cudaEventDestroy(probe);
+}
+
+void DeviceMarks::set(size_t mark) {
+  while (marks_.size() <= mark) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "an event");
+    marks_.push_back(event);
+  }
+  record(marks_[mark]);
+}
+
+int64_t DeviceMarks::ns_of(size_t mark) {
+  check(cudaEventSynchronize(marks_.at(mark)), "a mark");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, origin_, marks_[mark]), "the time of a mark");
+  return origin_ns_ + std::llround(1e6 * static_cast<double>(milliseconds));
+}
+
+}  // namespace smp::cuda
