@@ -135,7 +135,7 @@ TEST_CASE("a signal for a checkpoint during the pause before a restart: what is 
     return launched.wait(std::chrono::seconds(240));
   };
   SUBCASE("a checkpoint is there") {
-    const ProgramEnd end = launch("30");
+    const ProgramEnd end = launch("50");  // the save of step 40 waits for that of step 20
     CHECK(end.code == 75);
     CHECK(contains(end.err,
                    "smp-launch: no rank ran, so the last checkpoint stays; ended, as asked; go on "

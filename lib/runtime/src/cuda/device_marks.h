@@ -10,8 +10,9 @@
 
 namespace smp::cuda {
 
-// Marks are events with times. CUDA says how far two of them lie apart, to about half a microsecond,
-// so all times are those of a first event, which the host's clock has seen from both sides.
+// Marks are events with times. CUDA says how far two of them lie apart, to about half a
+// microsecond, so all times are those of a first event, which the host's clock has seen from both
+// sides.
 class DeviceMarks final : public GpuMarks {
  public:
   DeviceMarks() = default;
