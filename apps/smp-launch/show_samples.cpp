@@ -25,6 +25,12 @@ std::string show_samples(const Plan& plan, const StepRange& steps) {
     throw ConfigError(
         "--show-samples: the model reads images, and samples are shown of text and tokens");
   }
+  const int64_t last = plan.job.training.steps;
+  if (last > 0 && steps.last > last) {
+    throw ConfigError(
+        fmt::format("--show-samples {}-{}: the plan has steps 1 to {} (training.steps)",
+                    steps.first, steps.last, last));
+  }
   const TokenData data(plan.job);
   const int64_t batch = plan.job.training.global_batch.value();
   std::string text;
