@@ -459,4 +459,25 @@ TEST_CASE("hosts that lack a part of named data do not train, and are named") {
     CHECK(contains(end.err, "y.bin: 1612 bytes (sampled content "));
     CHECK(contains(end.err, "; rank 0 on a: 1720 bytes (sampled content "));
   }
+
+  // What is evaluated on is compared too, and so is what counts in the loss.
+  const std::string x = "training.data.path=" + (runs / "data/x");
+  const ProgramEnd set =
+      train("other-y",
+            {x, "training.evaluation.every_steps=4",
+             fmt::format("training.evaluation.sets=[{{name: y, path: \"{}\"}}]", runs / "data/y")});
+  CHECK(set.code == 3);
+  CHECK(contains(set.err, "  ranks 2 to 3 on b: training.evaluation.sets, "));
+  CHECK(contains(set.err, "y.bin: 1612 bytes (sampled content "));
+  const std::string mask(860, '\1');
+  corpus::write_bytes(runs / "data/y.mask.bin", mask);
+  std::filesystem::create_directories(runs / "other-mask");
+  for (const char* name : {"y.bin", "y.idx"})
+    std::filesystem::copy_file(runs / ("data/" + std::string(name)),
+                               runs / ("other-mask/" + std::string(name)));
+  corpus::write_bytes(runs / "other-mask/y.mask.bin", '\0' + mask.substr(1));
+  const ProgramEnd masked = train("other-mask", {prefix, "training.data.loss_mask=true"});
+  CHECK(masked.code == 3);
+  CHECK(contains(masked.err, "  ranks 2 to 3 on b: training.data.path, "));
+  CHECK(contains(masked.err, "y.mask.bin: 860 bytes (sampled content "));
 }
