@@ -207,6 +207,10 @@ TEST_CASE("steps whose samples cannot be shown are refused") {
         "smp-launch: --show-samples starts nothing: leave --dry-run out\nSee smp-launch --help.\n");
   CHECK(refused({"--show-samples=3", "--", "true"}, 2) ==
         "smp-launch: --show-samples needs a plan\nSee smp-launch --help.\n");
+  const ProgramEnd unheard =
+      run_program({"/bin/sh", "-c", "exec " SMP_LAUNCH " --show-samples=1-8 " + plan + " >&-"});
+  CHECK(unheard.code == 1);
+  CHECK(unheard.err == "smp-launch: cannot write to standard output: Bad file descriptor\n");
   std::filesystem::remove(runs / "a.idx");
   CHECK(contains(refused({"--show-samples=3", plan}, 3),
                  "training.data.path: " + (runs / "a.bin") + " has neither an index ("));
