@@ -445,13 +445,17 @@ TEST_CASE("hosts that lack a part of named data do not train, and are named") {
 
   fill("no-index");
   std::filesystem::remove(runs / "no-index/y.idx");
-  for (const std::string& pin : {prefix, glob, sources}) {
+  for (const std::string& pin : {prefix, sources}) {
     CAPTURE(pin);
     const ProgramEnd end = train("no-index", {pin});
-    CHECK(end.code == 3);
-    CHECK(contains(end.err, " on host b ended with exit code 3, "));
-    CHECK(contains(end.err, (runs / "data/y.bin") + " has neither an index ("));
+    CHECK(end.code == 125);
+    CHECK(
+        contains(end.err, "  host b: it lacks '" + (runs / "data/y.idx") + "' of this host (No "));
   }
+  const ProgramEnd unknown = train("no-index", {glob});
+  CHECK(unknown.code == 3);
+  CHECK(contains(unknown.err, " on host b ended with exit code 3, "));
+  CHECK(contains(unknown.err, (runs / "data/y.bin") + " has neither an index ("));
 
   fill("other-y");
   corpus::write_megatron16(runs / "other-y/y", documents_of(40, 40, 3));
@@ -484,4 +488,7 @@ TEST_CASE("hosts that lack a part of named data do not train, and are named") {
   CHECK(masked.code == 3);
   CHECK(contains(masked.err, "  ranks 2 to 3 on b: training.data.path, "));
   CHECK(contains(masked.err, "y.mask.bin: 860 bytes (sampled content "));
+  corpus::write_bytes(runs / "no-index/y.idx", read_file(runs / "data/y.idx"));
+  CHECK(contains(train("no-index", {prefix, "training.data.loss_mask=true"}).err,
+                 "  host b: it lacks '" + (runs / "data/y.mask.bin") + "' of this host (No "));
 }
