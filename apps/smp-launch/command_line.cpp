@@ -34,6 +34,7 @@ Examples:
                                               another layout of the same model
   smp-launch --dry-run plan.yaml              check all that can be checked without starting anything
   smp-launch --build-only plan.yaml           build rank 0 alone, of a plan of any size, and show its memory
+  smp-launch --show-samples 3-5 plan.yaml     source, document and offset of each sample of these steps
   smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
   smp-launch --max-restarts 3 plan.yaml       after a failure go on from the last checkpoint
   smp-launch --status runs/a                  how that run stands, from another terminal

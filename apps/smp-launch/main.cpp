@@ -85,9 +85,14 @@ int main(int argc, char** argv) {
       return smp::join_job(request);
     const smp::PreparedJob job = smp::prepare(request);
     if (job.request.build_only) smp::build_only(job);
-    if (const std::string& steps = job.request.show_samples; !steps.empty())
-      return answers.show(smp::show_samples(*job.plan, smp::step_range_of(steps)),
-                          smp::ExitCode::kOk);
+    if (const std::string& steps = job.request.show_samples; !steps.empty()) {
+      int code = static_cast<int>(smp::ExitCode::kOk);
+      smp::show_samples(*job.plan, smp::step_range_of(steps), [&](const std::string& text) {
+        code = answers.show(text, smp::ExitCode::kOk);
+        return code == 0;
+      });
+      return code;
+    }
     if (job.request.check) {
       const smp::Report report = smp::check_hosts(job);
       return answers.show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);

@@ -20,15 +20,22 @@ StepRange step_range_of(const std::string& text) {
       fmt::format("--show-samples '{}': steps from 1, as in --show-samples 3-5 or 3", text));
 }
 
-std::string show_samples(const Plan& plan, const StepRange& steps) {
+void show_samples(const Plan& plan, const StepRange& steps,
+                  const std::function<bool(const std::string&)>& print) {
   if (is_list(plan.job.model)) {
     throw ConfigError(
         "--show-samples: the model reads images, and samples are shown of text and tokens");
   }
+  const int64_t last = plan.job.training.steps;
+  if (last > 0 && steps.last > last) {
+    throw ConfigError(
+        fmt::format("--show-samples {}-{}: the plan has steps 1 to {} (training.steps)",
+                    steps.first, steps.last, last));
+  }
   const TokenData data(plan.job);
   const int64_t batch = plan.job.training.global_batch.value();
-  std::string text;
   for (int64_t step = steps.first; step <= steps.last; ++step) {
+    std::string text;
     for (int64_t sample = 0; sample < batch; ++sample) {
       const SamplePlace place = data.place(step - 1, sample);
       for (const TokenData::Piece& one : data.pieces(place)) {
@@ -39,8 +46,8 @@ std::string show_samples(const Plan& plan, const StepRange& steps) {
         text += fmt::format("offset {}  tokens {}  {}\n", piece.offset, piece.length, one.place);
       }
     }
+    if (!print(text)) return;
   }
-  return text;
 }
 
 }  // namespace smp

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "smp/plan/plan.h"
@@ -15,8 +16,10 @@ struct StepRange {
 StepRange step_range_of(const std::string& text);
 
 // The samples of these steps, a line for each piece of a document: source, epoch, document, offset,
-// tokens, and the file where it lies. The same in any layout. Throws ConfigError for a plan whose
-// model reads no tokens, and as TokenData does.
-std::string show_samples(const Plan& plan, const StepRange& steps);
+// tokens, and the file where it lies. The same in any layout. `print` gets those of a step at a
+// time; false: nobody reads on. Throws ConfigError for a plan whose model reads no tokens or that
+// has fewer steps, and as TokenData does.
+void show_samples(const Plan& plan, const StepRange& steps,
+                  const std::function<bool(const std::string&)>& print);
 
 }  // namespace smp

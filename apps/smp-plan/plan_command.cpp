@@ -30,6 +30,8 @@ Examples:
   smp-plan configs/jobs/quickstart.yaml -o plan.yaml
   smp-plan configs/models/llama2-70b.yaml --cluster configs/clusters/p4d.24xlarge.yaml --hosts 32
   smp-plan job.yaml --set parallel.tensor_parallel_degree=2 --set training.micro_batch=4
+  smp-plan job.yaml --set training.data.path=corpus --set training.data.pack=documents
+                                               data of one's own: corpus.bin and .idx (docs/data.md)
   smp-plan job.yaml --top 5 --explain          other layouts that fit; every term with its source
   smp-plan job.yaml --json                     the same for programs
   smp-plan job.yaml --html report.html         the same as a page with pictures

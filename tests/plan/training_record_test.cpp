@@ -73,6 +73,20 @@ TEST_CASE("a key that one side does not say has its default") {
         std::vector<std::string>{"model.hidden_size: not in the checkpoint, 32 in this job"});
 }
 
+TEST_CASE("a mask that is not said is none") {
+  JobSpec job = a_job();
+  TrainingRecord unsaid = record_training(job, {});
+  job.training.data_loss_mask = false;
+  CHECK(training_changes(unsaid, record_training(job, {})).empty());
+  job.training.data_loss_mask = true;
+  CHECK(training_changes(unsaid, record_training(job, {})) ==
+        std::vector<std::string>{
+            "training.data.loss_mask: false in the checkpoint, true in this job"});
+  std::erase_if(unsaid.job, [](const auto& one) { return one.first == "training.data.loss_mask"; });
+  job.training.data_loss_mask = {};
+  CHECK(training_changes(unsaid, record_training(job, {})).empty());  // of an earlier version
+}
+
 TEST_CASE("samples that are held out now, and were trained on, are another training") {
   JobSpec job = a_job();
   job.training.global_batch = 4;

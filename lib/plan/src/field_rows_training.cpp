@@ -199,7 +199,7 @@ void add_training_fields(std::vector<Field>& out) {
        SMP_AT(training.data_loss_mask),
        "a file beside each file of tokens says which of them count in the loss: FILE.mask.bin, a "
        "byte 0 or 1 for each token; or FILE.labels.npy or .labels.bin, 32 bits each, the token or "
-       "-100",
+       "-100; auto = all count, but where such a file is there it must be said",
        {.condition = kTransformerModel}},
       {kImageFile,
        "channels",

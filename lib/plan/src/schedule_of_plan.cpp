@@ -106,7 +106,7 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
 }
 
 bool counts_vary(const TrainingSpec& training) {
-  return training.data_loss_mask || training.data_pack != Packing::kConcatenate;
+  return training.data_loss_mask.value_or(false) || training.data_pack != Packing::kConcatenate;
 }
 
 std::optional<std::string> why_updates_wait(const TrainingSpec& training) {

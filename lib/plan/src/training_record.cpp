@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kListedFiles = 8;
 constexpr const char* kHeldOut = "training.evaluation.samples";
 constexpr const char* kSourceList = "training.data.sources";
+constexpr const char* kLossMask = "training.data.loss_mask";
 
 constexpr std::array kChangeable = {
     ChangeableKey{"name", "for people"},
@@ -74,6 +75,7 @@ Settings settings_by_path(const TrainingRecord& record) {
 
 std::string default_of(std::string_view path) {
   static const JobSpec kDefaults;
+  if (path == kLossMask) return "false";
   const Field* field = find_field(path);
   return field == nullptr ? "" : value_text(*field, kDefaults).value_or("");
 }
@@ -149,6 +151,11 @@ TrainingRecord record_training(const JobSpec& job, std::vector<FileIdentity> dat
     if (path_of(field) == kHeldOut) continue;
     if (path_of(field) == kSourceList) {
       record.job.emplace_back(kSourceList, shares_text(job.training.data_sources));
+      continue;
+    }
+    // Unsaid, all tokens count.
+    if (path_of(field) == kLossMask && !job.training.data_loss_mask) {
+      record.job.emplace_back(kLossMask, "false");
       continue;
     }
     if (auto text = value_text(field, job)) record.job.emplace_back(path_of(field), *text);

@@ -14,8 +14,14 @@
 namespace smp {
 namespace {
 
-constexpr std::array<std::string_view, 6> kSections = {
-    "model", "cluster", "training", "training.optimizer", "training.loss_scale", "parallel"};
+constexpr std::array<std::string_view, 8> kSections = {"model",
+                                                       "cluster",
+                                                       "training",
+                                                       "training.optimizer",
+                                                       "training.loss_scale",
+                                                       "training.data",
+                                                       "training.evaluation",
+                                                       "parallel"};
 constexpr std::array<std::string_view, 4> kModelSizes = {"model.num_layers", "model.hidden_size",
                                                          "model.num_heads", "model.vocab_size"};
 
@@ -123,11 +129,11 @@ std::string job_text(const std::vector<Imported>& files) {
   for (const std::string_view section : kSections) {
     std::string text = section_text(files, section);
     // Parts of training stand inside it, whether it has keys of its own or not.
-    if (section == "training" && text.empty() &&
-        (!section_text(files, "training.optimizer").empty() ||
-         !section_text(files, "training.loss_scale").empty())) {
+    const auto has_part = [&](std::string_view part) {
+      return part.starts_with("training.") && !section_text(files, part).empty();
+    };
+    if (section == "training" && text.empty() && std::ranges::any_of(kSections, has_part))
       text = "training:\n";
-    }
     if (text.empty()) continue;
     out += (section.starts_with("training.") ? "" : "\n") + text;
   }

@@ -25,6 +25,7 @@ void MegatronLine::read() {
   optimizer();
   learning_rate();
   loss_scale();
+  data();
   rest();
 }
 

@@ -57,6 +57,13 @@ std::string one_name(std::string flag) {
   return flag == "num_nodes" ? "nnodes" : flag;
 }
 
+// Of the data, which a job file may name as well: what a script leaves open there is a warning.
+bool names_data(std::string_view flag) {
+  constexpr std::array<std::string_view, 6> kOfData = {
+      "data-path", "train-data-path", "valid-data-path", "split", "eval-interval", "eval-iters"};
+  return std::ranges::count(kOfData, flag) > 0;
+}
+
 class FlagScan {
  public:
   FlagScan(const ImportContext& context, ForeignReader& reader, Diagnostics& diagnostics,
@@ -93,7 +100,11 @@ class FlagScan {
       const size_t used = values_of(flag, row, values.size());
       for (size_t rest = used; rest < values.size(); ++rest) check_stray(values[rest]);
       if (word.only_if) {
-        if (row != nullptr && row->use != Use::kIgnored) refuse_choice(flag, *word.only_if, true);
+        if (row != nullptr && names_data(flag)) {
+          leave_open(flag, word.place, word.only_if->what);
+        } else if (row != nullptr && row->use != Use::kIgnored) {
+          refuse_choice(flag, *word.only_if, true);
+        }
       } else if (row == nullptr) {
         unknown(flag, word.place);
       } else {
@@ -130,6 +141,13 @@ class FlagScan {
     diagnostics_.error(reason.place, message);
   }
 
+  void leave_open(const std::string& flag, Place place, std::string_view what) {
+    out_.warnings.push_back(
+        fmt::format("{}:{}:{}: --{} depends on {}: say it in the job file, in training.data or "
+                    "training.evaluation",
+                    out_.file, place.line, place.column, flag, what));
+  }
+
   void take(const ForeignKey& row, const std::string& flag, Place place,
             const std::vector<ShellWord>& values, size_t used) {
     YamlNode node;
@@ -153,6 +171,10 @@ class FlagScan {
         return;  // the call says it
       }
       if (flag == "deepspeed_config") continue;  // only a warning names it
+      if (doubtful && names_data(flag)) {
+        leave_open(flag, value.place, (value.only_if ? *value.only_if : *value.unknown).what);
+        return;
+      }
       if (value.only_if || (value.unknown && value.unknown->choice)) {
         refuse_choice(flag, value.only_if ? *value.only_if : *value.unknown, false);
         return;

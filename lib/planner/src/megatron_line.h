@@ -12,7 +12,8 @@ namespace smp {
 
 // A Megatron-LM command line whose flags the reader has, as keys of a job file: those that are not
 // copied as they are. The model is in import_megatron_model.cpp, what trains it in
-// import_megatron_training.cpp, the rest in import_megatron.cpp.
+// import_megatron_training.cpp, its data in import_megatron_data.cpp, the rest in
+// import_megatron.cpp.
 class MegatronLine {
  public:
   MegatronLine(ForeignReader& reader, const ImportContext& context)
@@ -50,6 +51,10 @@ class MegatronLine {
   void learning_rate();
   void warm_up(std::optional<int64_t> steps);
   void loss_scale();
+  void data();
+  bool sources(std::string_view flag);
+  bool split();
+  void packing();
   void rest();
 
   ForeignReader& reader_;

@@ -227,7 +227,7 @@ double sum_of(const SpentNs& spent) {
 std::string ns_text(double ns) { return timeline_tick(ns * 1e-9); }
 
 std::string difference_text(double ns) {
-  return (ns < 0 ? "-" : "+") + human_time(std::abs(ns) * 1e-9);
+  return fmt::format("{}{}", ns < 0 ? "-" : "+", human_time(std::abs(ns) * 1e-9));
 }
 
 // The planned row of each stage and below it its ranks, as many as there is room for.

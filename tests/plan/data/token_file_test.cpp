@@ -25,6 +25,7 @@ TokenStream stream_of(OpenFiles& files, const std::string& path,
                       .format = format,
                       .suffixes = {},
                       .end_of_document = {},
+                      .loss_mask = {},
                       .vocab_size = vocabulary},
                      files);
 }
@@ -327,15 +328,6 @@ TEST_CASE("the manifest must be of the same corpus, and its vocabulary fit the m
         "training.data.path: " + path +
             " is of 9 tokens of uint16 in 4 documents, and the files beside it have 8 of uint16 in "
             "4: it is of another corpus");
-  write_bytes(path, manifest(8, 60000, "true"));
-  CHECK(tokens_at(folder / "a") == kTokens);  // the mask was moved away
-  write_bytes(folder / "a.mask.bin", "12345678");
-  CHECK(refusal(folder / "a") ==
-        "training.data.loss_mask: " + (folder / "a.mask.bin") + " says which tokens of " +
-            (folder / "a.bin") +
-            " count in the loss, and loss_mask is false: say loss_mask: true, or move the mask "
-            "away to count all");
-  std::filesystem::remove(folder / "a.mask.bin");
   const auto bad = [&](const std::string& text, const std::string& words) {
     write_bytes(path, text);
     CHECK(refusal(folder / "a") == "training.data.path: " + path + ": " + words);
@@ -358,6 +350,49 @@ TEST_CASE("the manifest must be of the same corpus, and its vocabulary fit the m
   bad(changed("\"smp-data\"", "3"), "format must be a text");
   bad(changed("uint16", "int64"), "dtype must be uint16 or int32");
   bad(changed("\"has_mask\": false", "\"has_mask\": 0"), "has_mask must be true or false");
+}
+
+TEST_CASE("a mask that lies there is asked about where the job says nothing of masks") {
+  const ScratchFolder folder;
+  corpus::write_megatron16(folder / "a", kDocuments);
+  write_bytes(folder / "n.npy", corpus::npy("<i4", "(3,)", corpus::raw<int32_t>({1, 2, 3})));
+  const auto answer = [&](const std::string& path, std::optional<bool> loss_mask) {
+    return error_of([&] {
+      OpenFiles files;
+      const TokenStream stream({.path = path,
+                                .format = {},
+                                .suffixes = {},
+                                .end_of_document = {},
+                                .loss_mask = loss_mask,
+                                .vocab_size = 60000},
+                               files);
+    });
+  };
+  const std::string how =
+      " count in the loss, and the job says nothing of it: say loss_mask: true to follow it, or "
+      "loss_mask: false to count all";
+  for (const char* mask : {".mask.bin", ".labels.bin", ".labels.npy"}) {
+    for (const char* tokens : {"a.bin", "n.npy"}) {
+      const std::string path = without_data_suffix(folder / tokens) + mask;
+      CHECK(answer(folder / tokens, {}) == "no error");
+      write_bytes(path, "x");
+      CHECK(answer(folder / tokens, {}) == "training.data.loss_mask: " + path +
+                                               " says which tokens of " + (folder / tokens) + how);
+      CHECK(answer(folder / tokens, false) == "no error");
+      CHECK(answer(folder / tokens, true).find(path) != std::string::npos);  // it is read
+      std::filesystem::remove(path);
+    }
+  }
+  // The mask of a manifest, moved away.
+  write_bytes(folder / "a.smp.json",
+              R"({"format": "smp-data", "version": 1, "tokenizer": {"name": "gpt2", "sha256": "0"},
+                  "vocab_size": 9, "end_of_document": null, "dtype": "uint16", "tokens": 8,
+                  "documents": 4, "has_mask": true, "sources": [], "longest_document": 4})");
+  CHECK(answer(folder / "a", {}) == "training.data.loss_mask: " + (folder / "a.smp.json") +
+                                        " says that a mask tells which tokens of " +
+                                        (folder / "a.bin") + how);
+  CHECK(answer(folder / "a", false) == "no error");
+  CHECK(answer(folder / "a", true).starts_with("training.data.loss_mask: there is no "));
 }
 
 TEST_CASE("a token outside the vocabulary is named with file, document and offset") {

@@ -143,6 +143,17 @@ std::vector<std::string> named_data(const TrainingSpec& training) {
   for (std::string& path : named) {
     if (!exists(path)) path = file_of_prefix(path).value_or(path);
   }
+  for (size_t i = 0, files = named.size(); i < files; ++i) {
+    const std::string prefix = without_data_suffix(named[i]);
+    if (prefix == named[i]) continue;
+    std::vector<std::string> beside = {prefix + ".idx", prefix + ".smp.json"};
+    if (training.data_loss_mask.value_or(false)) {
+      const std::vector<std::string> masks = masks_beside(named[i]);
+      beside.insert(beside.end(), masks.begin(), masks.end());
+    }
+    std::erase_if(beside, [](const std::string& path) { return !exists(path); });
+    named.insert(named.end(), beside.begin(), beside.end());
+  }
   return named;
 }
 

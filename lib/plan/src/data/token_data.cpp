@@ -25,7 +25,7 @@ SampleForm form_of_job(const JobSpec& job) {
           .sequences = sequences_per_sample(job.model),
           .pack = job.training.data_pack,
           .truncates = job.training.data_longer == "truncate",
-          .has_mask = job.training.data_loss_mask};
+          .has_mask = job.training.data_loss_mask.value_or(false)};
 }
 
 // Where the first `parts` of a split end among `all`: to the nearest whole one, halves to the even
@@ -104,7 +104,7 @@ StreamRequest TokenData::request_for(const std::string& path,
           .format = format,
           .suffixes = training.data_suffixes,
           .end_of_document = training.data_end_of_document,
-          .has_mask = training.data_loss_mask,
+          .loss_mask = training.data_loss_mask,
           .vocab_size = job_.model.vocab_size,
           .key = key};
 }

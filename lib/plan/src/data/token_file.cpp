@@ -145,13 +145,19 @@ std::optional<DataFormat> format_of_file(const std::string& path) {
   return is_llmc ? std::optional(DataFormat::kLlmc) : std::nullopt;
 }
 
-TokenMask open_token_mask(const TokenFile& tokens, const std::string& key, OpenFiles& files) {
-  const std::string path = files.path(tokens.file);
+std::vector<std::string> masks_beside(const std::string& path) {
   const std::string prefix = without_data_suffix(path);
   std::vector<std::string> found;
   for (const char* suffix : {".mask.bin", ".labels.npy", ".labels.bin"}) {
     if (is_there(prefix + suffix)) found.push_back(prefix + suffix);
   }
+  return found;
+}
+
+TokenMask open_token_mask(const TokenFile& tokens, const std::string& key, OpenFiles& files) {
+  const std::string path = files.path(tokens.file);
+  const std::string prefix = without_data_suffix(path);
+  const std::vector<std::string> found = masks_beside(path);
   if (found.empty()) {
     throw ConfigError(
         fmt::format("training.data.loss_mask: there is no {}.mask.bin, .labels.npy or "

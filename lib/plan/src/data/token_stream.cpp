@@ -25,7 +25,8 @@ TokenStream::TokenStream(StreamRequest request, OpenFiles& files)
   const FoundData found = find_data(request);
   folder_ = found.folder;
   format_ = found.format;
-  if (format_ == DataFormat::kText && request.has_mask) {
+  const bool has_mask = request.loss_mask.value_or(false);
+  if (format_ == DataFormat::kText && has_mask) {
     throw ConfigError(fmt::format(
         "training.data.loss_mask: {} is text, and files of tokens alone have masks", found.folder));
   }
@@ -34,8 +35,9 @@ TokenStream::TokenStream(StreamRequest request, OpenFiles& files)
   int64_t documents = 0;
   for (const std::string& path : found.files) {
     Shard shard{.file = open_token_file(format_, path, key_, files), .begin = tokens_};
-    if (request.has_mask) shard.file.mask = open_token_mask(shard.file, key_, files);
-    if (shard.file.manifest) check_manifest(shard.file, request);
+    if (has_mask) shard.file.mask = open_token_mask(shard.file, key_, files);
+    if (shard.file.manifest) check_manifest(*shard.file.manifest, request);
+    if (!request.loss_mask && format_ != DataFormat::kText) ask_for_mask(shard.file);
     shard.first_document = documents;
     documents += shard.file.index ? shard.file.index->documents : 1;
     tokens_ += shard.file.tokens;
@@ -45,26 +47,26 @@ TokenStream::TokenStream(StreamRequest request, OpenFiles& files)
   if (tokens_ == 0) throw ConfigError(fmt::format("{}: {} holds no tokens", key_, found.folder));
 }
 
-void TokenStream::check_manifest(const TokenFile& file, const StreamRequest& request) const {
-  const TokenManifest& manifest = *file.manifest;
-  if (manifest.vocab_size > request.vocab_size) {
-    throw ConfigError(fmt::format(
-        "model.vocab_size: {} is smaller than the vocabulary of the tokenizer {}, {} ({}): give at "
-        "least as many",
-        request.vocab_size, manifest.tokenizer, manifest.vocab_size, manifest.path));
-  }
-  if (!manifest.has_mask || request.has_mask) return;
-  const std::string mask = without_data_suffix(files_.path(file.file)) + ".mask.bin";
-  OpenFiles there;
-  try {
-    there.add(mask, key_);
-  } catch (const ConfigError&) {
-    return;  // moved away: all tokens are meant to count
-  }
+void TokenStream::check_manifest(const TokenManifest& manifest,
+                                 const StreamRequest& request) const {
+  if (manifest.vocab_size <= request.vocab_size) return;
   throw ConfigError(fmt::format(
-      "training.data.loss_mask: {} says which tokens of {} count in the loss, and loss_mask is "
-      "false: say loss_mask: true, or move the mask away to count all",
-      mask, files_.path(file.file)));
+      "model.vocab_size: {} is smaller than the vocabulary of the tokenizer {}, {} ({}): give at "
+      "least as many",
+      request.vocab_size, manifest.tokenizer, manifest.vocab_size, manifest.path));
+}
+
+void TokenStream::ask_for_mask(const TokenFile& file) const {
+  const std::string& tokens = files_.path(file.file);
+  const std::vector<std::string> masks = masks_beside(tokens);
+  const bool is_told = file.manifest && file.manifest->has_mask;
+  if (masks.empty() && !is_told) return;
+  throw ConfigError(
+      fmt::format("training.data.loss_mask: {} says {} of {} count in the loss, and the job says "
+                  "nothing of it: "
+                  "say loss_mask: true to follow it, or loss_mask: false to count all",
+                  masks.empty() ? file.manifest->path : masks.front(),
+                  masks.empty() ? "that a mask tells which tokens" : "which tokens", tokens));
 }
 
 std::optional<int64_t> TokenStream::documents() const {

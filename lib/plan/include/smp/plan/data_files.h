@@ -50,7 +50,8 @@ DataFiles find_data_files(const TrainingSpec& training,
                           const std::string& key = "training.data.path");
 
 // The files and folders that a job's data, sources and sets are, each of which must be there: of a
-// prefix its .bin or .npy. Patterns are left out: what fits them is looked for when they are read.
+// prefix its .bin or .npy, and what lies beside it: index, manifest, the mask of loss_mask.
+// Patterns are left out: what fits them is looked for when they are read.
 std::vector<std::string> named_data(const TrainingSpec& training);
 
 // Throws ConfigError when the model cannot take bytes as tokens (vocab_size < 256).

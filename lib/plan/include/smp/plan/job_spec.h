@@ -285,8 +285,10 @@ struct TrainingSpec {
   std::vector<std::string> data_suffixes;       // files of a folder that count, e.g. [".py"]
   std::optional<TokenKind> data_tokens;  // auto: bytes, of a model whose vocabulary is theirs
   Packing data_pack = Packing::kConcatenate;
-  bool data_loss_mask = false;  // files beside the tokens say which of them count in the loss
-  ImageFileSpec images;         // of a model that reads images
+  // Files beside the tokens say which of them count in the loss; auto: all count, and a mask that
+  // lies there is asked about.
+  std::optional<bool> data_loss_mask;
+  ImageFileSpec images;  // of a model that reads images
   CheckpointSpec checkpoint;
   std::vector<std::string> metrics = {"jsonl"};  // where each step's numbers go
   std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "smp/plan/data/open_files.h"
 #include "smp/plan/job_spec.h"
@@ -66,6 +67,9 @@ TokenFile open_token_file(DataFormat format, const std::string& path, const std:
 // What the name and the first bytes of a file say it is; nothing where they do not: a .bin without
 // index and header.
 std::optional<DataFormat> format_of_file(const std::string& path);
+
+// The files beside a file of tokens that say which of them count in the loss.
+std::vector<std::string> masks_beside(const std::string& path);
 
 // The file of which tokens of `tokens` count. Throws ConfigError where there is none, more than
 // one, or one of another length.

@@ -28,7 +28,7 @@ struct StreamRequest {
   std::optional<DataFormat> format;
   std::vector<std::string> suffixes;  // files of a folder that count
   std::optional<int64_t> end_of_document;
-  bool has_mask = false;                   // training.data.loss_mask
+  std::optional<bool> loss_mask;           // training.data.loss_mask
   int64_t vocab_size = 0;                  // of the model
   std::string key = "training.data.path";  // for messages
 };
@@ -85,7 +85,8 @@ class TokenStream {
   size_t shard_at(int64_t token) const;
   size_t shard_of_document(int64_t document) const;
   int64_t document_at(const Shard& shard, int64_t token) const;
-  void check_manifest(const TokenFile& file, const StreamRequest& request) const;
+  void check_manifest(const TokenManifest& manifest, const StreamRequest& request) const;
+  void ask_for_mask(const TokenFile& file) const;
   [[noreturn]] void refuse_token(int64_t begin, const int64_t* tokens, int64_t count) const;
   void add_numbered(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
                     std::vector<size_t>& touched) const;
