@@ -147,28 +147,28 @@ PackedRows pack_best_fit(std::vector<DocumentPiece> pieces, int64_t rows, int64_
   return tidied(dealt, count);
 }
 
-std::shared_ptr<const PackedRows> PackedBlocks::get(const void* owner, int64_t block,
-                                                    const std::function<PackedRows()>& make) {
+std::shared_ptr<const PackedBlock> PackedBlocks::get(const void* owner, int64_t block,
+                                                     const std::function<PackedBlock()>& make) {
   const Key key{owner, block};
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = places_.find(key); found != places_.end()) {
       kept_.splice(kept_.begin(), kept_, found->second);
-      return kept_.front().rows;
+      return kept_.front().block;
     }
   }
-  auto rows = std::make_shared<const PackedRows>(make());
+  auto packed = std::make_shared<const PackedBlock>(make());
   const std::lock_guard lock(mutex_);
-  if (rows->bytes() > kMostBytes || places_.contains(key)) return rows;
-  kept_.push_front({key, rows});
+  if (packed->bytes() > kMostBytes || places_.contains(key)) return packed;
+  kept_.push_front({key, packed});
   places_[key] = kept_.begin();
-  bytes_ += rows->bytes();
+  bytes_ += packed->bytes();
   while (bytes_ > kMostBytes) {
-    bytes_ -= kept_.back().rows->bytes();
+    bytes_ -= kept_.back().block->bytes();
     places_.erase(kept_.back().key);
     kept_.pop_back();
   }
-  return rows;
+  return packed;
 }
 
 }  // namespace smp

@@ -43,7 +43,7 @@ void TokenSamples::read(int64_t sample, int64_t k, int64_t count, const TokenBuf
     read_pieces(padded(sample), k, out, scratch);
   } else {
     const auto block = block_of(sample, scratch);
-    read_pieces((*block)[static_cast<size_t>(sample % kPackedTogether)], k, out, scratch);
+    read_pieces(block->rows[static_cast<size_t>(sample % kPackedTogether)], k, out, scratch);
   }
 }
 
@@ -98,16 +98,22 @@ std::vector<DocumentPiece> TokenSamples::padded(int64_t sample) const {
            .ends = length == whole}};
 }
 
-std::shared_ptr<const PackedRows> TokenSamples::block_of(int64_t sample,
-                                                         ReadScratch& scratch) const {
-  const int64_t block = sample / kPackedTogether;
-  return packed_->get(this, block, [&] {
-    const int64_t first = block * kPackedTogether;
+// The files that say where its documents lie are read by it, also where they were read before.
+std::shared_ptr<const PackedBlock> TokenSamples::block_of(int64_t sample,
+                                                          ReadScratch& scratch) const {
+  const int64_t number = sample / kPackedTogether;
+  auto block = packed_->get(this, number, [&]() -> PackedBlock {
+    const int64_t first = number * kPackedTogether;
     const int64_t rows = std::min(kPackedTogether, count_ - first);
     const int64_t begin = begin_ + first * form_.length;
-    return pack_best_fit(stream_->pieces(begin, begin + rows * form_.length, scratch), rows,
-                         form_.length);
+    ReadScratch own;
+    const auto pieces = stream_->pieces(begin, begin + rows * form_.length, own);
+    std::sort(own.touched.begin(), own.touched.end());
+    own.touched.erase(std::unique(own.touched.begin(), own.touched.end()), own.touched.end());
+    return {pack_best_fit(pieces, rows, form_.length), std::move(own.touched)};
   });
+  scratch.touched.insert(scratch.touched.end(), block->files.begin(), block->files.end());
+  return block;
 }
 
 void TokenSamples::read_pieces(std::span<const DocumentPiece> row, int64_t k,
@@ -140,7 +146,7 @@ std::vector<DocumentPiece> TokenSamples::pieces(int64_t sample, ReadScratch& scr
   if (form_.pack == Packing::kPad) return padded(sample);
   if (form_.pack == Packing::kDocuments) {
     const auto block = block_of(sample, scratch);
-    const auto row = (*block)[static_cast<size_t>(sample % kPackedTogether)];
+    const auto row = block->rows[static_cast<size_t>(sample % kPackedTogether)];
     return {row.begin(), row.end()};
   }
   const int64_t begin = begin_ + sample * form_.sample_tokens();

@@ -32,7 +32,7 @@ class PackedRows {
   }
   int64_t bytes() const {
     return static_cast<int64_t>(pieces_.capacity() * sizeof(DocumentPiece) +
-                                ends_.capacity() * sizeof(size_t) + sizeof(PackedRows));
+                                ends_.capacity() * sizeof(size_t));
   }
 
  private:
@@ -47,6 +47,17 @@ class PackedRows {
 // O(pieces log pieces).
 PackedRows pack_best_fit(std::vector<DocumentPiece> pieces, int64_t rows, int64_t length);
 
+// A block of windows whose documents were dealt, and the files that said where these lie.
+struct PackedBlock {
+  PackedRows rows;
+  std::vector<size_t> files;  // of OpenFiles
+
+  int64_t bytes() const {
+    return rows.bytes() +
+           static_cast<int64_t>(files.capacity() * sizeof(size_t) + sizeof(PackedBlock));
+  }
+};
+
 // The blocks of windows that were packed last, so that samples of one block pack it once. Of a
 // small corpus these are all blocks. Safe from any thread.
 class PackedBlocks {
@@ -55,14 +66,14 @@ class PackedBlocks {
 
   // Block `block` of `owner`, whose address tells its blocks from those of others. make() packs it
   // where it is not kept; what make() throws is thrown.
-  std::shared_ptr<const PackedRows> get(const void* owner, int64_t block,
-                                        const std::function<PackedRows()>& make);
+  std::shared_ptr<const PackedBlock> get(const void* owner, int64_t block,
+                                         const std::function<PackedBlock()>& make);
 
  private:
   using Key = std::pair<const void*, int64_t>;
   struct Kept {
     Key key;
-    std::shared_ptr<const PackedRows> rows;
+    std::shared_ptr<const PackedBlock> block;
   };
 
   std::mutex mutex_;

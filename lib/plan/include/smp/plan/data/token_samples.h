@@ -59,7 +59,7 @@ class TokenSamples {
   void read_counted(int64_t begin, int64_t count, ReadScratch& scratch) const;
   void put_targets(const ReadScratch& from, int64_t first, int64_t count, int64_t* to) const;
   std::vector<DocumentPiece> padded(int64_t sample) const;
-  std::shared_ptr<const PackedRows> block_of(int64_t sample, ReadScratch& scratch) const;
+  std::shared_ptr<const PackedBlock> block_of(int64_t sample, ReadScratch& scratch) const;
 
   const TokenStream* stream_;
   PackedBlocks* packed_;
