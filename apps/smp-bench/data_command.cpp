@@ -31,9 +31,7 @@ void add_data_command(CLI::App& app, BenchRun& run) {
   CLI::App* command =
       app.add_subcommand("data", "tokens per second of a rank's batches, without a model");
   command->footer(kDataExamples);
-  command->add_option("plan", request->plan, "a plan of smp-plan")
-      ->type_name("FILE")
-      ->required();
+  command->add_option("plan", request->plan, "a plan of smp-plan")->type_name("FILE")->required();
   command
       ->add_option("--rank", request->speed.rank,
                    "of the plan; default the first one whose stage reads")

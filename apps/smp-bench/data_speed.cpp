@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 // A rank's batches, step by step, as its engine takes them.
 class Taker {
  public:
-  Taker(const TokenData& data, const BatchShare& share) : data_(data), share_(share) {
+  Taker(const JobSpec& job, const BatchShare& share) : data_(job), share_(share) {
     values_.resize(static_cast<size_t>(share.microbatch_values()));
   }
 
@@ -58,7 +58,7 @@ class Taker {
     return buffers;
   }
 
-  const TokenData& data_;
+  const TokenData data_;
   const BatchShare share_;
   std::vector<int64_t> values_;
 };
@@ -118,13 +118,12 @@ DataSpeed measure_data(const Plan& plan, const DataSpeedRequest& request) {
   speed.rank = request.rank;
   speed.ranks = plan.degrees.world();
   const BatchShare share = share_of(plan, speed.rank);
-  const TokenData data(plan.job);
   speed.batch = words_of(share);
-  speed.description = data.description();
+  speed.description = TokenData(plan.job).description();
   speed.pack = words_of(plan.job.training.data_pack);
   speed.batch_tokens = share.microbatches * share.micro_batch * share.sequences * share.length;
-  Taker taker(data, share);
   const auto rate = [&] {
+    Taker taker(plan.job, share);  // anew, so that no repeat has what another one packed
     const double seconds = taker.take(speed.steps, request.seconds);
     return static_cast<double>(speed.steps * speed.batch_tokens) / seconds;
   };

@@ -20,6 +20,15 @@ void StepData::start(int64_t first_step, int64_t last_step) {
   if (ahead_) ahead_->start(first_step, last_step);
 }
 
+std::vector<SourceEpoch> StepData::epochs(int64_t samples) const {
+  std::vector<SourceEpoch> named;
+  const TokenData* tokens = data_.tokens();
+  if (tokens == nullptr) return named;
+  for (const double epoch : tokens->epochs(samples))
+    named.push_back({tokens->source_name(named.size()), epoch});
+  return named;
+}
+
 void StepData::read(int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
   if (!ahead_) return data_.read(step, first, count, out);
   ahead_->read(step, first, count, token_buffers(out));

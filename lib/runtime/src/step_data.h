@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "data_source.h"
 #include "smp/plan/data/read_ahead.h"
@@ -9,6 +10,7 @@
 #include "smp/plan/plan.h"
 #include "smp/runtime/engine.h"
 #include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/metrics.h"
 
 namespace smp {
 
@@ -24,6 +26,9 @@ class StepData {
 
   // As DataSource::read().
   void read(int64_t step, int64_t first, int64_t count, const SampleBuffers& out);
+
+  // Of each source, when `samples` samples were trained on; of images none.
+  std::vector<SourceEpoch> epochs(int64_t samples) const;
 
  private:
   const DataSource& data_;

@@ -260,6 +260,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
     tracing.end_step(step + 1);
     metrics.exposed_s = model.groups->exposed_s() - exposed_before_s;
     metrics.tokens_seen = (step + 1) * tokens_per_step;
+    metrics.epochs = batches.epochs((step + 1) * training.global_batch.value());
     metrics.tokens_per_s = static_cast<double>(tokens_per_step) / metrics.step_s;
     if (mfu_per_s) metrics.mfu = *mfu_per_s / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;

@@ -81,6 +81,37 @@ TEST_CASE("what fits nowhere whole is cut to fill the room, and neighbours are j
         std::vector<DocumentPiece>{{15, 10, 0, 10, false}});
 }
 
+TEST_CASE("a block is packed once while it is kept, and what is kept is bounded") {
+  PackedBlocks blocks;
+  int made = 0;
+  const auto get = [&](const void* owner, int64_t block, size_t pieces) {
+    return blocks.get(owner, block, [&]() -> PackedBlock {
+      ++made;
+      return {{std::vector<DocumentPiece>(pieces, {.begin = block}), {pieces}}, {3}};
+    });
+  };
+  const int a = 0, b = 0;
+  CHECK(get(&a, 5, 2)->rows[0][1].begin == 5);
+  CHECK(get(&a, 5, 2)->files == std::vector<size_t>{3});
+  CHECK(made == 1);
+  get(&b, 5, 2);  // another owner's
+  get(&a, 6, 2);
+  CHECK(made == 3);
+  // Half of what may be kept each: of four the first two go.
+  const auto large =
+      static_cast<size_t>(PackedBlocks::kMostBytes / 2 / int64_t{sizeof(DocumentPiece)} - 100);
+  for (int64_t block = 10; block < 14; ++block) get(&a, block, large);
+  made = 0;
+  get(&a, 13, large);
+  get(&a, 12, large);
+  CHECK(made == 0);
+  get(&a, 5, 2);
+  CHECK(made == 1);
+  get(&a, 20, 3 * large);  // larger than all that may be kept
+  get(&a, 20, 3 * large);
+  CHECK(made == 3);
+}
+
 TEST_CASE("an epoch of packed documents has each token once, but for the tail") {
   const ScratchFolder folder;
   const auto documents = corpus::counted_documents(900, 60, 11);

@@ -42,8 +42,7 @@ BatchShare batch_share(const Plan& plan, const RankLayout& layout) {
 ReadAhead::ReadAhead(Read read, const BatchShare& share) : read_(std::move(read)), share_(share) {
   if (share_.readers == 0) return;
   places_.resize(static_cast<size_t>(share_.microbatches));
-  for (Place& place : places_)
-    place.values.resize(static_cast<size_t>(share_.microbatch_values()));
+  for (Place& place : places_) place.values.resize(static_cast<size_t>(share_.microbatch_values()));
 }
 
 ReadAhead::~ReadAhead() {

@@ -306,6 +306,16 @@ std::vector<TokenData::Piece> TokenData::pieces(const SamplePlace& place) const 
 
 std::string TokenData::source_name(size_t source) const { return sources_[source].name; }
 
+std::vector<double> TokenData::epochs(int64_t samples) const {
+  std::vector<double> epochs;
+  for (const Source& source : sources_) {
+    const double share = static_cast<double>(source.weight) / static_cast<double>(weights_);
+    epochs.push_back(static_cast<double>(samples) * share /
+                     static_cast<double>(source.trained->count()));
+  }
+  return epochs;
+}
+
 int64_t TokenData::trained_tokens() const {
   int64_t tokens = 0;
   for (const Source& source : sources_) tokens += source.trained->end() - source.trained->begin();

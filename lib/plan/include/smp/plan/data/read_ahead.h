@@ -60,7 +60,7 @@ class ReadAhead {
  private:
   struct Place {
     std::vector<int64_t> values;
-    int64_t step = 0;   // that it has, or will have next
+    int64_t step = 0;  // that it has, or will have next
     int64_t left = 0;  // readers that have yet to take it; 0: it is being read
   };
 

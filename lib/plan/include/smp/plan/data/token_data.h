@@ -58,6 +58,10 @@ class TokenData {
   std::vector<Piece> pieces(const SamplePlace& place) const;
   std::string source_name(size_t source) const;
 
+  // How often each source, in the order of the job, was seen whole in the first `samples` of the
+  // run, by its weight: to less than one sample.
+  std::vector<double> epochs(int64_t samples) const;
+
   int64_t trained_tokens() const;  // of all sources, without what is held out
   // What is trained on, and what the sets of the job hold, as they were when they were opened.
   std::vector<FileIdentity> files() const { return files_.identities(); }
