@@ -41,8 +41,7 @@ TEST_CASE("smp-bench data: what a rank of a plan reads, from which source, packe
   const ScratchFolder folder;
   corpus::write_megatron16(folder / "a", corpus::counted_documents(100, 50));
   const auto tokens = corpus::joined(corpus::counted_documents(100, 50)).size();
-  const std::string plan =
-      write_plan_on(folder, "{path: " + (folder / "a") + ", pack: documents}");
+  const std::string plan = write_plan_on(folder, "{path: " + (folder / "a") + ", pack: documents}");
   const ProgramEnd first = measured(plan, {});
   CAPTURE(first.err);
   REQUIRE(first.code == 0);

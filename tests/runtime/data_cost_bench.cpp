@@ -53,8 +53,7 @@ class KeptSamples {
     SampleBuffers buffers;
     int64_t* at = values.data();
     const auto put = [&](bool wanted, BatchField field) {
-      if (wanted)
-        buffers.at(field) = std::exchange(at, at + share_.micro_batch * share_.length);
+      if (wanted) buffers.at(field) = std::exchange(at, at + share_.micro_batch * share_.length);
     };
     put(share_.tokens, BatchField::kTokens);
     put(share_.targets, BatchField::kTargets);
