@@ -25,6 +25,7 @@ constexpr const char* kDescription =
 
 Examples:
   smp-bench collectives -n 4
+  smp-bench data plan.yaml
   smp-launch -n 4 -- smp-bench collectives --ops all_gather
   source <(smp-bench completion bash)
 )";
@@ -58,6 +59,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   smp::add_collectives_command(app, run);
   smp::add_exchanges_command(app, run);
+  smp::add_data_command(app, run);
   std::string shell;
   CLI::App* completion = app.add_subcommand("completion", "a completion script for a shell");
   completion->add_option("shell", shell, "bash, zsh or fish")->required();

@@ -20,7 +20,7 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double median(std::vector<double> values) {
+double upper_median(std::vector<double> values) {
   const auto middle = values.begin() + int64_t(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -255,7 +255,7 @@ BenchResult median_of(const std::vector<std::vector<BenchResult>>& rounds, size_
       seconds.push_back(time.seconds);
       if (time.wrong) wrong = wrong.value_or(0) + *time.wrong;
     }
-    result.*place = BenchTime{median(std::move(seconds)), wrong};
+    result.*place = BenchTime{upper_median(std::move(seconds)), wrong};
   }
   return result;
 }

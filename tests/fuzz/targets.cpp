@@ -21,6 +21,7 @@
 #include "smp/planner/score.h"
 #include "smp/planner/search.h"
 #include "tensor_file_targets.h"
+#include "token_file_targets.h"
 
 namespace smp::fuzz {
 namespace {
@@ -218,6 +219,13 @@ const std::vector<Target>& targets() {
       {"manifest", read_manifest, {"tests/fuzz/corpus/manifest"}},
       {"hf-config", read_hf_config, {"tests/fuzz/corpus/hf-config"}},
       {"hf-index", read_hf_index, {"tests/fuzz/corpus/hf-index"}},
+      {"megatron-data", read_megatron_data, {"tests/fuzz/corpus/megatron-data"}},
+      {"llmc-data", read_llmc_data, {"tests/fuzz/corpus/llmc-data"}},
+      {"npy-data", read_npy_data, {"tests/fuzz/corpus/npy-data"}},
+      {"nanogpt-data", read_nanogpt_data, {"tests/fuzz/corpus/nanogpt-data"}},
+      {"data-manifest", read_data_manifest, {"tests/fuzz/corpus/data-manifest"}},
+      {"data-mask", read_data_mask, {"tests/fuzz/corpus/data-mask"}},
+      {"data-labels", read_data_labels, {"tests/fuzz/corpus/data-labels"}},
       {"hosts", read_hosts, {"tests/fuzz/corpus/hosts"}},
       {"hostfile", read_host_file, {"tests/fuzz/corpus/hostfile"}},
       {"status", read_status, {"tests/fuzz/corpus/status"}},

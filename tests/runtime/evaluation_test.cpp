@@ -87,7 +87,7 @@ double held_out_loss(const LayoutCase& layout, FewTargets::Counted counted, int6
     ParallelModel model = apply_parallelism(plan, world, ledger);
     const FewTargets data(training.sequence_length, counted);
     Evaluation evaluation(plan, data, *model.groups);
-    Engine engine(plan, model, ledger, evaluation.reader());
+    Engine engine(plan, model, ledger, evaluation.reader({}));
     const double mine = evaluation.loss(engine);
     CHECK(mine == evaluation.losses().at(0).loss);
     CHECK(evaluation.losses().at(0).set == "first");

@@ -69,6 +69,24 @@ TEST_CASE("where there was an evaluation, its loss and perplexity are told") {
         std::string::npos);
 }
 
+TEST_CASE("epochs are told of each source, in the step line where there is more than one") {
+  StepMetrics metrics = metrics_of(3);
+  metrics.epochs = {{"corpus", 0.37}};
+  CHECK(to_json(metrics).find(R"("tokens_seen":6144,"epochs":{"corpus":0.37},)") !=
+        std::string::npos);
+  CHECK(step_line(metrics, 3, 0) ==
+        "step 3/3  loss 2.7312  grad norm 1.04  12,346 tokens/s  memory 23.4 MiB");
+  metrics.epochs = {{"corpus", 1.375}};
+  CHECK(step_line(metrics, 3, 0) ==
+        "step 3/3  loss 2.7312  grad norm 1.04  12,346 tokens/s  epoch 1.38  memory 23.4 MiB");
+  metrics.epochs = {{"wiki", 0.5}, {"code", 0.12}, {"books", 0.3}};
+  CHECK(to_json(metrics).find(R"("epochs":{"wiki":0.5,"code":0.12,"books":0.3},)") !=
+        std::string::npos);
+  CHECK(step_line(metrics, 3, 0) ==
+        "step 3/3  loss 2.7312  grad norm 1.04  12,346 tokens/s  epochs 0.12 to 0.50  "
+        "memory 23.4 MiB");
+}
+
 TEST_CASE("metrics.jsonl holds one object a step") {
   const ScratchFolder folder;
   MetricsFile file(folder / "metrics.jsonl");

@@ -135,6 +135,9 @@ TEST_CASE("scalars have a tag each: what was not measured has none") {
   CHECK(tags(metrics).at("loss/evaluation") == 2);
   CHECK(tags(metrics).at("perplexity/evaluation") == doctest::Approx(7.389).epsilon(1e-4));
   CHECK(tags(metrics).at("throughput/mfu") == 0.5);
+  metrics.epochs = {{"wiki", 0.37}, {"code", 1.2}};
+  CHECK(tags(metrics).at("data/epoch/wiki") == 0.37);
+  CHECK(tags(metrics).at("data/epoch/code") == 1.2);
   metrics.accuracy = 0.75;
   CHECK(tags(metrics).at("accuracy/evaluation") == 0.75);
   CHECK(tags(metrics).count("perplexity/evaluation") == 0);

@@ -104,7 +104,7 @@ MemoryEstimate estimate_of(const StagePeak& stage, const StateRules& rules, int6
     at(bytes, Term::kWorkspace) += stage.workspace;
     at(bytes, Term::kOffloadWindow) = stage.window;
     at(bytes, Term::kMessages) = stage.messages;
-    at(bytes, Term::kBatch) = stage.batch;
+    at(bytes, Term::kBatch) += stage.batch;
   }
   add_fragmentation(bytes, rules.fragmentation(stage.phase));
   estimate.allocated_bytes =

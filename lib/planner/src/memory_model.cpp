@@ -71,6 +71,7 @@ RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
     add_states(terms, host, plan, layout);
     add_working_set(terms, plan, layout);
     add_activations(terms, plan, now, std::string_view(phase) == "forward");
+    add_read_ahead(terms, plan, layout);
     add_constants(terms, plan, layout.rank, blocks);
     phases.push_back({phase, terms.total()});
     if (terms.total() > best.peak_bytes) {

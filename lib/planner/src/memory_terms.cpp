@@ -8,6 +8,8 @@
 #include "engine_bytes.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
+#include "smp/plan/data/read_ahead.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/rank_groups.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/units.h"
@@ -191,6 +193,16 @@ void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now,
   terms.add("messages received", MemoryCategory::kCommunication, now.messages,
             multiples(now.messages, boundary), kWalkSource);
   terms.add("tokens and targets", MemoryCategory::kData, now.data, for_each_live(now.data, live),
+            "int64 ids");
+}
+
+void add_read_ahead(Terms& terms, const Plan& plan, const RankLayout& layout) {
+  if (is_list(plan.job.model)) return;
+  const BatchShare share = batch_share(plan, layout);
+  if (share.readers == 0) return;
+  terms.add("tokens and targets read ahead", MemoryCategory::kData, share.bytes(),
+            fmt::format("{} B x {} microbatch{}", with_commas(share.bytes() / share.microbatches),
+                        share.microbatches, share.microbatches == 1 ? "" : "es"),
             "int64 ids");
 }
 

@@ -39,6 +39,8 @@ void add_states(Terms& device, Terms& host, const Plan& plan, const RankLayout& 
 // back.
 void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout);
 void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now, bool forward);
+// The batch that a rank reads while it computes the one before, on the host.
+void add_read_ahead(Terms& terms, const Plan& plan, const RankLayout& layout);
 // What does not change during the step. `blocks`: transformer layers of the stage.
 void add_constants(Terms& terms, const Plan& plan, int64_t rank, int64_t blocks);
 

@@ -6,7 +6,9 @@
 #include "engine_bytes.h"
 #include "rank_order.h"
 #include "smp/plan/bucket_size.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/habits.h"
@@ -53,11 +55,25 @@ double buffer_elements(const LayerBytes& layers, const StageHolds& holds, double
          (ends_apart ? embedding + head : std::max(embedding, head));
 }
 
+// As BatchShare::bytes() of lib/plan.
+double read_ahead_bytes(const JobSpec& job, const LayoutChoice& choice, const StageHolds& holds) {
+  if (is_list(job.model)) return 0;
+  const bool documents =
+      job.training.data_pack != Packing::kConcatenate &&
+      (holds.blocks.all() > 0 ||
+       (holds.embedding && job.model.position_embedding == PositionKind::kLearned));
+  const auto tokens = static_cast<double>(holds.embedding ? sequences_per_sample(job.model) : 0);
+  const double fields = tokens + (holds.head ? 1 : 0) + (documents ? 1 : 0);
+  return fields * sizeof(int64_t) * static_cast<double>(choice.microbatches) * choice.micro_batch *
+         static_cast<double>(job.training.sequence_length);
+}
+
 // What our engine's ranks on CPUs hold instead of what other frameworks do.
 void add_engine_buffers(StageTerms& terms, const JobSpec& job, const LayoutChoice& choice,
                         LayerBytes layers, const StateRules& rules, const StageHolds& holds) {
   terms.gathered = terms.unreduced = terms.buckets = 0;
   terms.keeps_buffers = true;
+  terms.read_ahead = read_ahead_bytes(job, choice, holds);
   const bool tied = job.model.tied_embeddings;
   if (tied && job.training.deterministic && holds.embedding && holds.head) {
     const double table = vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
@@ -319,7 +335,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
 }
 
 double StageTerms::total(PeakPhase phase) const {
-  const double lasting = weights + master + (momentum + variance) + constants;
+  const double lasting = weights + master + (momentum + variance) + constants + read_ahead;
   switch (phase) {
     case PeakPhase::kForward:
     case PeakPhase::kBackward:
@@ -344,6 +360,7 @@ TermBytes StageTerms::bytes(PeakPhase phase, const StateRules& rules) const {
   at(bytes, Term::kContext) = rules.context;
   at(bytes, Term::kCommunicators) = communicators;
   at(bytes, Term::kWorkspace) = rules.workspace;
+  at(bytes, Term::kBatch) = read_ahead;
   if (phase == PeakPhase::kStep) at(bytes, Term::kOptimizerWorkspace) = updating;
   if (phase == PeakPhase::kCheckpoint) at(bytes, Term::kOptimizerWorkspace) = saving;
   if (phase == PeakPhase::kStep && keeps_buffers) {

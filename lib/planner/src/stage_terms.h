@@ -65,6 +65,7 @@ struct StageTerms {
   double master = 0, momentum = 0, variance = 0;
   double communicators = 0;
   double constants = 0;                             // with context and workspace
+  double read_ahead = 0;                            // of the next batch, in our engine
   double gathered = 0, unreduced = 0, buckets = 0;  // while forward and backward run
   double updating = 0;                              // while the optimizer steps
   double saving = 0;                                // while a checkpoint is written

@@ -21,18 +21,13 @@ class Tokens final : public DataSource {
                      const SampleBuffers& out) const override {
     data_.read_held_out(set, first, count, token_buffers(out));
   }
+  const TokenData* tokens() const override { return &data_; }
   std::vector<std::string> evaluation_sets() const override { return data_.evaluation_sets(); }
   int64_t trained_size() const override { return data_.trained_tokens(); }
   std::vector<FileIdentity> files() const override { return data_.files(); }
   std::vector<FileIdentity> evaluation_files() const override { return data_.evaluation_files(); }
 
  private:
-  static TokenBuffers token_buffers(const SampleBuffers& out) {
-    return {.tokens = out.integers(BatchField::kTokens),
-            .targets = out.integers(BatchField::kTargets),
-            .document_starts = out.integers(BatchField::kDocumentStarts)};
-  }
-
   const TokenData data_;
 };
 
@@ -67,6 +62,12 @@ class Images final : public DataSource {
 };
 
 }  // namespace
+
+TokenBuffers token_buffers(const SampleBuffers& out) {
+  return {.tokens = out.integers(BatchField::kTokens),
+          .targets = out.integers(BatchField::kTargets),
+          .document_starts = out.integers(BatchField::kDocumentStarts)};
+}
 
 std::unique_ptr<DataSource> open_data(const Plan& plan) {
   if (!is_list(plan.job.model)) return std::make_unique<Tokens>(plan.job);

@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "smp/plan/data/token_samples.h"
 #include "smp/plan/file_identity.h"
 #include "smp/plan/plan.h"
 #include "smp/runtime/engine.h"
 
 namespace smp {
+
+class TokenData;
 
 // What a model trains on: text or tokens for one that reads tokens, images for one that reads
 // images. Immutable; safe from any thread.
@@ -22,6 +25,9 @@ class DataSource {
   virtual void read_held_out(size_t set, int64_t first, int64_t count,
                              const SampleBuffers& out) const = 0;
 
+  // The tokens that read() gives; null where it gives images.
+  virtual const TokenData* tokens() const { return nullptr; }
+
   // Names of what is evaluated on; "" is a part of what is trained on. Empty: nothing is.
   virtual std::vector<std::string> evaluation_sets() const = 0;
 
@@ -32,6 +38,8 @@ class DataSource {
   virtual std::vector<FileIdentity> files() const = 0;
   virtual std::vector<FileIdentity> evaluation_files() const = 0;
 };
+
+TokenBuffers token_buffers(const SampleBuffers& out);
 
 // Throws as TokenData and read_image_file() do.
 std::unique_ptr<DataSource> open_data(const Plan& plan);

@@ -21,12 +21,13 @@ Evaluation::Evaluation(const Plan& plan, const DataSource& data, RankGroups& gro
   for (std::string& name : data.evaluation_sets()) losses_.push_back({std::move(name), 0});
 }
 
-ReadSamples Evaluation::reader() {
-  return [this](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
+ReadSamples Evaluation::reader(ReadSamples of_steps) {
+  return [this, of_steps = std::move(of_steps)](int64_t step, int64_t first, int64_t count,
+                                                const SampleBuffers& out) {
     if (held_out_) {
       data_.read_held_out(*held_out_, step * global_batch_ + first, count, out);
     } else {
-      data_.read(step, first, count, out);
+      of_steps(step, first, count, out);
     }
   };
 }

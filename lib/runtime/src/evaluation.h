@@ -21,8 +21,8 @@ class Evaluation {
  public:
   Evaluation(const Plan& plan, const DataSource& data, RankGroups& groups);
 
-  // What the engine reads: the data of the step, or what is held out while loss() runs.
-  ReadSamples reader();
+  // What the engine reads: `of_steps`, or what is held out while loss() runs.
+  ReadSamples reader(ReadSamples of_steps);
 
   bool is_on() const { return every_steps_ > 0; }
   bool is_due(int64_t done, int64_t steps) const;  // after `done` of `steps` steps

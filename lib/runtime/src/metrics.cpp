@@ -36,6 +36,15 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
+// What is new to nobody, the first epoch of the only source, is not shown.
+std::string epochs_part(const std::vector<SourceEpoch>& epochs) {
+  if (epochs.empty()) return "";
+  const auto [least, most] = std::minmax_element(
+      epochs.begin(), epochs.end(), [](const auto& a, const auto& b) { return a.epoch < b.epoch; });
+  if (epochs.size() > 1) return fmt::format("  epochs {:.2f} to {:.2f}", least->epoch, most->epoch);
+  return most->epoch > 1 ? fmt::format("  epoch {:.2f}", most->epoch) : "";
+}
+
 std::string memory(int64_t bytes) {
   const auto mib = static_cast<double>(bytes) / (1 << 20);
   return mib < 10240 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
@@ -65,6 +74,7 @@ std::string to_json(const StepMetrics& metrics) {
     }
   }
   json["tokens_seen"] = metrics.tokens_seen;
+  for (const SourceEpoch& of : metrics.epochs) json["epochs"][of.source] = of.epoch;
   json["tokens_per_s"] = metrics.tokens_per_s;
   if (metrics.mfu) json["mfu"] = *metrics.mfu;
   json["step_s"] = metrics.step_s;
@@ -130,14 +140,15 @@ std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_
   const std::string exposed =
       exposure >= StepLine::kShownExposure ? fmt::format("  {:.0f} % exposed", 100 * exposure) : "";
   const std::string use = fmt::format("  memory {}", memory(metrics.memory_peak_bytes));
-  std::array<const std::string*, 4> parts = {&mfu, &exposed, &use, &left};
+  const std::string epochs = epochs_part(metrics.epochs);
+  std::array<const std::string*, 5> parts = {&epochs, &mfu, &exposed, &use, &left};
   std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3g}{}{}  {} tokens/s",
                                  metrics.step, last.size(), last, metrics.loss, metrics.grad_norm,
                                  scale, held_out, grouped(metrics.tokens_per_s));
   // The least important first.
   size_t length = line.size();
   for (const std::string* part : parts) length += part->size();
-  for (const std::string* least : {&use, &exposed, &mfu, &left}) {
+  for (const std::string* least : {&use, &exposed, &epochs, &mfu, &left}) {
     if (length <= StepLine::kMostColumns) break;
     length -= least->size();
     std::replace(parts.begin(), parts.end(), least, static_cast<const std::string*>(nullptr));

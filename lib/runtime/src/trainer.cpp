@@ -41,6 +41,7 @@
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
 #include "smp/runtime/tokenizer_files.h"
+#include "step_data.h"
 #include "step_tracing.h"
 #include "voice.h"
 
@@ -211,13 +212,19 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
   ledger.set_phase({"setup"});
   Evaluation evaluation(plan, data, *model.groups);
   const bool has_named_sets = !training.evaluation.sets.empty();
-  Engine engine(plan, model, ledger, evaluation.reader());
+  StepData batches(plan, data, model.parameters->layout());
+  Engine engine(
+      plan, model, ledger,
+      evaluation.reader([&](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
+        batches.read(step, first, count, out);
+      }));
   result.first_step = checkpoints.start();
   if (result.first_step > steps) {
     throw ConfigError(
         fmt::format("the checkpoint is of step {}, and training.steps is {}: give as many or more",
                     result.first_step, steps));
   }
+  batches.start(result.first_step, steps);
   // Until every rank is ready to go on, nothing in the run's folder is changed.
   model.groups->world().barrier("setup.ready")->wait();
   if (rank == 0 && options.on_ready) options.on_ready();
@@ -254,6 +261,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
     tracing.end_step(step + 1);
     metrics.exposed_s = model.groups->exposed_s() - exposed_before_s;
     metrics.tokens_seen = (step + 1) * tokens_per_step;
+    metrics.epochs = batches.epochs((step + 1) * training.global_batch.value());
     metrics.tokens_per_s = static_cast<double>(tokens_per_step) / metrics.step_s;
     if (mfu_per_s) metrics.mfu = *mfu_per_s / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;

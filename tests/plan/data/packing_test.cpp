@@ -14,6 +14,16 @@ namespace {
 
 using corpus::Tokens;
 
+// pack_best_fit() row by row.
+std::vector<std::vector<DocumentPiece>> packed(std::vector<DocumentPiece> pieces, int64_t rows,
+                                               int64_t length) {
+  const PackedRows packed = pack_best_fit(std::move(pieces), rows, length);
+  std::vector<std::vector<DocumentPiece>> out;
+  for (size_t row = 0; row < packed.size(); ++row)
+    out.emplace_back(packed[row].begin(), packed[row].end());
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("best-fit packing fills each row and leaves nothing over") {
@@ -33,7 +43,7 @@ TEST_CASE("best-fit packing fills each row and leaves nothing over") {
     const auto documents = pieces;
     std::vector<int> seen(static_cast<size_t>(at));
     size_t cut = 0;
-    for (const auto& row : pack_best_fit(pieces, rows, length)) {
+    for (const auto& row : packed(pieces, rows, length)) {
       int64_t filled = 0;
       for (const DocumentPiece& piece : row) {
         const DocumentPiece& whole = documents[static_cast<size_t>(piece.document)];
@@ -57,19 +67,49 @@ TEST_CASE("best-fit packing fills each row and leaves nothing over") {
 
 TEST_CASE("short documents stay whole, each where the least room is left") {
   // Of 10 places: 7 + 3, 6 + 4.
-  const auto rows = pack_best_fit(
+  const auto rows = packed(
       {{0, 3, 0, 0, true}, {3, 7, 1, 0, true}, {10, 4, 2, 0, true}, {14, 6, 3, 0, true}}, 2, 10);
   CHECK(rows[0] == std::vector<DocumentPiece>{{0, 3, 0, 0, true}, {3, 7, 1, 0, true}});
   CHECK(rows[1] == std::vector<DocumentPiece>{{10, 4, 2, 0, true}, {14, 6, 3, 0, true}});
 }
 
 TEST_CASE("what fits nowhere whole is cut to fill the room, and neighbours are joined again") {
-  const auto rows =
-      pack_best_fit({{0, 6, 0, 0, true}, {6, 6, 1, 0, true}, {12, 8, 2, 0, true}}, 2, 10);
+  const auto rows = packed({{0, 6, 0, 0, true}, {6, 6, 1, 0, true}, {12, 8, 2, 0, true}}, 2, 10);
   CHECK(rows[0] == std::vector<DocumentPiece>{{6, 2, 1, 0, false}, {12, 8, 2, 0, true}});
   CHECK(rows[1] == std::vector<DocumentPiece>{{0, 6, 0, 0, true}, {8, 4, 1, 2, true}});
-  CHECK(pack_best_fit({{5, 20, 0, 0, false}}, 2, 10)[1] ==
+  CHECK(packed({{5, 20, 0, 0, false}}, 2, 10)[1] ==
         std::vector<DocumentPiece>{{15, 10, 0, 10, false}});
+}
+
+TEST_CASE("a block is packed once while it is kept, and what is kept is bounded") {
+  PackedBlocks blocks;
+  int made = 0;
+  const auto get = [&](const void* owner, int64_t block, size_t pieces) {
+    return blocks.get(owner, block, [&]() -> PackedBlock {
+      ++made;
+      return {{std::vector<DocumentPiece>(pieces, {.begin = block}), {pieces}}, {3}};
+    });
+  };
+  const int a = 0, b = 0;
+  CHECK(get(&a, 5, 2)->rows[0][1].begin == 5);
+  CHECK(get(&a, 5, 2)->files == std::vector<size_t>{3});
+  CHECK(made == 1);
+  get(&b, 5, 2);  // another owner's
+  get(&a, 6, 2);
+  CHECK(made == 3);
+  // Half of what may be kept each: of four the first two go.
+  const auto large =
+      static_cast<size_t>(PackedBlocks::kMostBytes / 2 / int64_t{sizeof(DocumentPiece)} - 100);
+  for (int64_t block = 10; block < 14; ++block) get(&a, block, large);
+  made = 0;
+  get(&a, 13, large);
+  get(&a, 12, large);
+  CHECK(made == 0);
+  get(&a, 5, 2);
+  CHECK(made == 1);
+  get(&a, 20, 3 * large);  // larger than all that may be kept
+  get(&a, 20, 3 * large);
+  CHECK(made == 3);
 }
 
 TEST_CASE("an epoch of packed documents has each token once, but for the tail") {

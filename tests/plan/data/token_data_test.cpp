@@ -130,6 +130,7 @@ TEST_CASE("a mixture gives each source its share, in epochs of its own, in any l
     CHECK(batch.tokens[0] == (place.source == 0 ? 0 : 10000) + 8 * place.sample);
   }
   CHECK(given[0] == 100);
+  CHECK(data.epochs(400) == std::vector<double>{100.0 / 8, 300.0 / 128});
   const TokenData again(job);
   CHECK(again.place(99, 3) == data.place(99, 3));
   CHECK(data.description() ==

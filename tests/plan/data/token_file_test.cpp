@@ -34,8 +34,8 @@ Tokens tokens_at(const std::string& path, std::optional<DataFormat> format = {})
   OpenFiles files;
   const TokenStream stream = stream_of(files, path, format);
   Tokens tokens(static_cast<size_t>(stream.tokens()));
-  std::vector<size_t> touched;
-  stream.read(0, stream.tokens(), tokens.data(), touched);
+  ReadScratch scratch;
+  stream.read(0, stream.tokens(), tokens.data(), scratch);
   return tokens;
 }
 
@@ -107,12 +107,12 @@ TEST_CASE("documents are found by the index, over shards, empty ones too") {
   const Tokens begins = {0, 3, 3, 4, 8, 10, 10, 10, 11};
   for (int64_t i = 0; i <= 8; ++i)
     CHECK(stream.document_begin(i) == begins[static_cast<size_t>(i)]);
-  std::vector<size_t> touched;
-  const auto pieces = stream.pieces(1, 10, touched);
+  ReadScratch scratch;
+  const auto pieces = stream.pieces(1, 10, scratch);
   CHECK(pieces ==
         std::vector<DocumentPiece>{
             {1, 2, 0, 1, true}, {3, 1, 2, 0, true}, {4, 4, 3, 0, true}, {8, 2, 4, 0, true}});
-  CHECK(stream.pieces(5, 7, touched) == std::vector<DocumentPiece>{{5, 2, 3, 1, false}});
+  CHECK(stream.pieces(5, 7, scratch) == std::vector<DocumentPiece>{{5, 2, 3, 1, false}});
   CHECK(stream.place_of(10) == (folder / "b.bin") + ", token 2: document 3, token 0 of it");
   CHECK(stream.longest_document() == 4);
 }
@@ -129,8 +129,8 @@ TEST_CASE("a document of several sequences is one") {
   const TokenStream stream = stream_of(files, folder / "a");
   CHECK(stream.documents() == 2);
   CHECK(stream.document_begin(1) == 3);
-  std::vector<size_t> touched;
-  CHECK(stream.pieces(0, 8, touched).size() == 2);
+  ReadScratch scratch;
+  CHECK(stream.pieces(0, 8, scratch).size() == 2);
 }
 
 TEST_CASE("what is no token file, or a torn one, is refused with its path and numbers") {
@@ -283,8 +283,8 @@ TEST_CASE("what only a document's own entry tells is refused where it is read") 
     return error_of([&] {
       OpenFiles files;
       const TokenStream stream = stream_of(files, folder / "a");
-      std::vector<size_t> touched;
-      stream.pieces(0, stream.tokens(), touched);
+      ReadScratch scratch;
+      stream.pieces(0, stream.tokens(), scratch);
     });
   };
   const auto says = [](const std::string& text, const std::vector<std::string>& parts) {
@@ -404,8 +404,8 @@ TEST_CASE("a token outside the vocabulary is named with file, document and offse
       OpenFiles files;
       const TokenStream stream = stream_of(files, path, {}, vocabulary);
       Tokens tokens(3);
-      std::vector<size_t> touched;
-      stream.read(stream.tokens() - 3, 3, tokens.data(), touched);
+      ReadScratch scratch;
+      stream.read(stream.tokens() - 3, 3, tokens.data(), scratch);
     });
   };
   CHECK(read(folder / "a", 11) ==

@@ -198,14 +198,31 @@ std::vector<int64_t> document_begins(const MegatronIndex& index, int64_t first, 
 
 int64_t document_of_token(const MegatronIndex& index, int64_t token, int64_t tokens,
                           const OpenFiles& files) {
+  constexpr int64_t kWindow = 64;  // documents that one look sees
+  constexpr int kMiddleEvery = 4;  // looks: of a corpus whose documents grow, say
   // The last document that begins at the token or before it: empty ones lie in front of it.
-  int64_t low = 0, high = index.documents;
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    if (document_begins(index, middle, 1, tokens, files)[0] <= token) {
-      low = middle;
-    } else {
-      high = middle;
+  // Documents are much alike in length nearly everywhere, so a look at the place that the token's
+  // share of the tokens gives, and around it, leaves far fewer than one in the middle does.
+  int64_t low = 0, high = index.documents, low_begin = 0, high_begin = tokens;
+  for (int look = 1; high - low > 1; ++look) {
+    const int64_t between = high - low;
+    const Wide before =
+        Wide{between} * (token - low_begin) / std::max<int64_t>(1, high_begin - low_begin);
+    const int64_t guess =
+        low + (look % kMiddleEvery == 0 ? between / 2 : static_cast<int64_t>(before));
+    const int64_t first =
+        std::clamp(guess - kWindow / 2, low + 1, std::max(low + 1, high - kWindow));
+    const std::vector<int64_t> begins =
+        document_begins(index, first, std::min(kWindow, high - first), tokens, files);
+    const auto behind = std::upper_bound(begins.begin(), begins.end(), token);
+    const int64_t place = first + (behind - begins.begin());
+    if (behind != begins.begin()) {
+      low = place - 1;
+      low_begin = *(behind - 1);
+    }
+    if (behind != begins.end()) {
+      high = place;
+      high_begin = *behind;
     }
   }
   return low;

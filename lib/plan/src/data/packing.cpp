@@ -18,77 +18,155 @@ DocumentPiece cut_front(DocumentPiece& piece, int64_t length) {
   return front;
 }
 
-// In the order of the stream; neighbours there are one piece again.
-void tidy(std::vector<DocumentPiece>& row) {
-  std::sort(row.begin(), row.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
-  size_t kept = 0;
-  for (size_t i = 1; i < row.size(); ++i) {
-    DocumentPiece& last = row[kept];
-    if (!last.ends && last.begin + last.length == row[i].begin) {
-      last.length += row[i].length;
-      last.ends = row[i].ends;
-    } else {
-      row[++kept] = row[i];
-    }
+// Pieces as they are dealt, each with its row.
+struct Dealt {
+  DocumentPiece piece;
+  size_t row = 0;
+};
+
+// The rooms of the rows that are not full, the least in front, of two alike the first row's.
+class Rooms {
+ public:
+  Rooms(size_t first, size_t rows, int64_t length) {
+    for (size_t row = first; row < rows; ++row) rooms_.push_back({length, row});
   }
-  row.resize(std::min(row.size(), kept + 1));
+
+  // The row where a piece leaves the least room, which it then takes; false where it fits in none.
+  bool take(int64_t length, size_t& row) {
+    const auto best = std::lower_bound(rooms_.begin(), rooms_.end(), Room{length, 0});
+    if (best == rooms_.end()) return false;
+    row = best->second;
+    const Room left{best->first - length, row};
+    const auto place = std::lower_bound(rooms_.begin(), best, left);
+    std::move_backward(place, best, best + 1);
+    *place = left;
+    return true;
+  }
+
+  // By row.
+  std::vector<int64_t> of_rows(size_t rows) const {
+    std::vector<int64_t> rooms(rows);
+    for (const auto& [room, row] : rooms_) rooms[row] = room;
+    return rooms;
+  }
+
+ private:
+  using Room = std::pair<int64_t, size_t>;
+  std::vector<Room> rooms_;
+};
+
+// Whole rows of long documents, from the first row on; returns how many. Pieces keep what is left.
+size_t deal_whole_rows(std::vector<DocumentPiece>& pieces, int64_t length,
+                       std::vector<Dealt>& dealt) {
+  size_t next = 0;
+  for (DocumentPiece& piece : pieces) {
+    while (piece.length > length) dealt.push_back({cut_front(piece, length), next++});
+    if (piece.length < length) continue;
+    dealt.push_back({piece, next++});
+    piece.length = 0;
+  }
+  std::erase_if(pieces, [](const DocumentPiece& piece) { return piece.length == 0; });
+  return next;
+}
+
+// Places of the pieces, the longest first, of two alike the one in front.
+std::vector<size_t> longest_first(const std::vector<DocumentPiece>& pieces) {
+  std::vector<std::pair<int64_t, size_t>> order;
+  order.reserve(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) order.emplace_back(-pieces[i].length, i);
+  std::sort(order.begin(), order.end());
+  std::vector<size_t> places;
+  places.reserve(order.size());
+  for (const auto& [length, place] : order) places.push_back(place);
+  return places;
+}
+
+// Each row in the order of the stream; neighbours there are one piece again.
+PackedRows tidied(const std::vector<Dealt>& dealt, size_t rows) {
+  std::vector<size_t> ends(rows);
+  for (const Dealt& one : dealt) ++ends[one.row];
+  size_t sum = 0;
+  for (size_t& end : ends) end = std::exchange(sum, sum + end);
+  std::vector<DocumentPiece> pieces(dealt.size());
+  for (const Dealt& one : dealt) pieces[ends[one.row]++] = one.piece;
+  size_t kept = 0, begin = 0;
+  for (size_t& end : ends) {
+    const auto at = [&](size_t i) { return pieces.begin() + static_cast<std::ptrdiff_t>(i); };
+    std::sort(at(begin), at(end), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    const size_t first = kept;
+    for (size_t i = begin; i < end; ++i) {
+      if (kept > first && !pieces[kept - 1].ends &&
+          pieces[kept - 1].begin + pieces[kept - 1].length == pieces[i].begin) {
+        pieces[kept - 1].length += pieces[i].length;
+        pieces[kept - 1].ends = pieces[i].ends;
+      } else {
+        pieces[kept++] = pieces[i];
+      }
+    }
+    begin = std::exchange(end, kept);
+  }
+  pieces.resize(kept);
+  return {std::move(pieces), std::move(ends)};
 }
 
 }  // namespace
 
-std::vector<std::vector<DocumentPiece>> pack_best_fit(std::vector<DocumentPiece> pieces,
-                                                      int64_t rows, int64_t length) {
-  std::vector<std::vector<DocumentPiece>> packed(static_cast<size_t>(rows));
-  std::vector<int64_t> room(static_cast<size_t>(rows), length);
-  size_t next = 0;
-  const auto put = [&](const DocumentPiece& piece, size_t row) {
-    packed[row].push_back(piece);
-    room[row] -= piece.length;
-  };
-  // Whole rows of long documents first.
-  for (DocumentPiece& piece : pieces) {
-    while (piece.length >= length) {
-      SMP_CHECK(next < packed.size());
-      if (piece.length == length) {
-        put(piece, next++);
-        piece.length = 0;
-      } else {
-        put(cut_front(piece, length), next++);
-      }
-    }
-  }
-  std::erase_if(pieces, [](const DocumentPiece& piece) { return piece.length == 0; });
-  std::stable_sort(pieces.begin(), pieces.end(),
-                   [](const auto& a, const auto& b) { return a.length > b.length; });
-  std::vector<DocumentPiece> left;
-  for (const DocumentPiece& piece : pieces) {
-    size_t best = packed.size();
-    for (size_t row = next; row < packed.size(); ++row) {
-      const bool fits = room[row] >= piece.length;
-      if (fits && (best == packed.size() || room[row] < room[best])) best = row;
-      if (fits && room[row] == piece.length) break;
-    }
-    if (best == packed.size()) {
-      left.push_back(piece);
+PackedRows pack_best_fit(std::vector<DocumentPiece> pieces, int64_t rows, int64_t length) {
+  const auto count = static_cast<size_t>(rows);
+  std::vector<Dealt> dealt;
+  dealt.reserve(pieces.size() + 2 * count);
+  const size_t whole = deal_whole_rows(pieces, length, dealt);
+  SMP_CHECK(whole <= count);
+  Rooms rooms(whole, count, length);
+  std::vector<size_t> left;
+  for (const size_t place : longest_first(pieces)) {
+    size_t row = 0;
+    if (rooms.take(pieces[place].length, row)) {
+      dealt.push_back({pieces[place], row});
     } else {
-      put(piece, best);
+      left.push_back(place);
     }
   }
-  size_t row = next;
-  for (DocumentPiece& piece : left) {
+  std::vector<int64_t> room = rooms.of_rows(count);
+  size_t row = whole;
+  for (const size_t place : left) {
+    DocumentPiece& piece = pieces[place];
     while (piece.length > 0) {
-      while (row < packed.size() && room[row] == 0) ++row;
-      SMP_CHECK(row < packed.size());
-      if (piece.length <= room[row]) {
-        put(piece, row);
+      while (row < count && room[row] == 0) ++row;
+      SMP_CHECK(row < count);
+      const int64_t fits = std::min(piece.length, room[row]);
+      room[row] -= fits;
+      if (fits == piece.length) {
+        dealt.push_back({piece, row});
         break;
       }
-      put(cut_front(piece, room[row]), row);
+      dealt.push_back({cut_front(piece, fits), row});
     }
   }
-  for (size_t i = 0; i < packed.size(); ++i) {
-    SMP_CHECK_EQ(room[i], 0);
-    tidy(packed[i]);
+  for (const int64_t empty : room) SMP_CHECK_EQ(empty, 0);
+  return tidied(dealt, count);
+}
+
+std::shared_ptr<const PackedBlock> PackedBlocks::get(const void* owner, int64_t block,
+                                                     const std::function<PackedBlock()>& make) {
+  const Key key{owner, block};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = places_.find(key); found != places_.end()) {
+      kept_.splice(kept_.begin(), kept_, found->second);
+      return kept_.front().block;
+    }
+  }
+  auto packed = std::make_shared<const PackedBlock>(make());
+  const std::lock_guard lock(mutex_);
+  if (packed->bytes() > kMostBytes || places_.contains(key)) return packed;
+  kept_.push_front({key, packed});
+  places_[key] = kept_.begin();
+  bytes_ += packed->bytes();
+  while (bytes_ > kMostBytes) {
+    bytes_ -= kept_.back().block->bytes();
+    places_.erase(kept_.back().key);
+    kept_.pop_back();
   }
   return packed;
 }

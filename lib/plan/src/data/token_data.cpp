@@ -152,13 +152,13 @@ void TokenData::check_format(const TokenStream& stream) const {
 }
 
 std::unique_ptr<const TokenSamples> TokenData::part_of(const TokenStream& stream, int64_t begin,
-                                                       int64_t end) const {
+                                                       int64_t end) {
   return std::make_unique<const TokenSamples>(
-      form_.pack == Packing::kPad ? TokenSamples::of_documents(stream, form_, begin, end)
-                                  : TokenSamples(stream, form_, begin, end));
+      form_.pack == Packing::kPad ? TokenSamples::of_documents(stream, form_, begin, end, packed_)
+                                  : TokenSamples(stream, form_, begin, end, packed_));
 }
 
-void TokenData::cut_parts(Source& source) const {
+void TokenData::cut_parts(Source& source) {
   const TokenStream& stream = *source.stream;
   const std::vector<int64_t>& split = job_.training.data_split;
   const bool pads = form_.pack == Packing::kPad;
@@ -254,36 +254,37 @@ SamplePlace TokenData::place(int64_t step, int64_t sample) const {
 }
 
 // Behind the reads, each file once.
-void TokenData::check_read(const OpenFiles& files, std::vector<size_t>& touched) const {
+void TokenData::check_read(const OpenFiles& files, ReadScratch& scratch) const {
+  std::vector<size_t>& touched = scratch.touched;
   std::sort(touched.begin(), touched.end());
   touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
   for (const size_t file : touched) files.check_unchanged(file);
 }
 
 void TokenData::read(int64_t step, int64_t first, int64_t count, const TokenBuffers& out) const {
-  std::vector<size_t> touched;
+  ReadScratch scratch;
   for (int64_t k = 0; k < count; ++k) {
     const SamplePlace at = place(step, first + k);
-    sources_[at.source].trained->read(at.sample, k, count, out, touched);
+    sources_[at.source].trained->read(at.sample, k, count, out, scratch);
   }
-  check_read(files_, touched);
+  check_read(files_, scratch);
 }
 
 void TokenData::read_held_out(size_t set, int64_t first, int64_t count,
                               const TokenBuffers& out) const {
-  std::vector<size_t> touched;
+  ReadScratch scratch;
   for (int64_t k = 0; k < count; ++k) {
     const int64_t sample = std::min(first + k, evaluated_ - 1);
     if (sets_.empty()) {
       const Mixture::Turn turn = held_out_mixture_->at(sample);
-      sources_[turn.source].evaluated->read(turn.sample, k, count, out, touched);
+      sources_[turn.source].evaluated->read(turn.sample, k, count, out, scratch);
     } else {
-      sets_.at(set).samples->read(sample, k, count, out, touched);
+      sets_.at(set).samples->read(sample, k, count, out, scratch);
     }
     if (first + k == sample || out.targets == nullptr) continue;
     std::fill_n(out.targets + k * form_.length, form_.length, kNoTarget);
   }
-  check_read(sets_.empty() ? files_ : set_files_, touched);
+  check_read(sets_.empty() ? files_ : set_files_, scratch);
 }
 
 std::vector<std::string> TokenData::evaluation_sets() const {
@@ -296,14 +297,24 @@ std::vector<std::string> TokenData::evaluation_sets() const {
 
 std::vector<TokenData::Piece> TokenData::pieces(const SamplePlace& place) const {
   const Source& source = sources_[place.source];
-  std::vector<size_t> touched;
+  ReadScratch scratch;
   std::vector<Piece> out;
-  for (const DocumentPiece& piece : source.trained->pieces(place.sample, touched))
+  for (const DocumentPiece& piece : source.trained->pieces(place.sample, scratch))
     out.push_back({piece, source.stream->place_of(piece.begin)});
   return out;
 }
 
 std::string TokenData::source_name(size_t source) const { return sources_[source].name; }
+
+std::vector<double> TokenData::epochs(int64_t samples) const {
+  std::vector<double> epochs;
+  for (const Source& source : sources_) {
+    const double share = static_cast<double>(source.weight) / static_cast<double>(weights_);
+    epochs.push_back(static_cast<double>(samples) * share /
+                     static_cast<double>(source.trained->count()));
+  }
+  return epochs;
+}
 
 int64_t TokenData::trained_tokens() const {
   int64_t tokens = 0;

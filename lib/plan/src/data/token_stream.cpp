@@ -90,10 +90,9 @@ size_t TokenStream::shard_of_document(int64_t document) const {
   return static_cast<size_t>(after - shards_.begin() - 1);
 }
 
-void TokenStream::read(int64_t begin, int64_t count, int64_t* out,
-                       std::vector<size_t>& touched) const {
+void TokenStream::read(int64_t begin, int64_t count, int64_t* out, ReadScratch& scratch) const {
   SMP_CHECK(begin >= 0 && count >= 0 && begin + count <= tokens_);
-  std::vector<char> bytes;
+  std::vector<char>& bytes = scratch.bytes;
   int64_t* const first = out;
   const int64_t first_token = begin, all = count;
   for (size_t i = shard_at(begin); count > 0; ++i) {
@@ -104,7 +103,7 @@ void TokenStream::read(int64_t begin, int64_t count, int64_t* out,
       bytes.resize(static_cast<size_t>(here * size));
       files_.read(shard.file.file, shard.file.begin + offset * size, here * size, bytes.data());
       widen_tokens(shard.file.type, bytes.data(), here, out);
-      touched.push_back(shard.file.file);
+      scratch.touched.push_back(shard.file.file);
     }
     out += here;
     begin += here;
@@ -144,38 +143,35 @@ std::string TokenStream::place_of(int64_t token) const {
 }
 
 void TokenStream::read_mask(int64_t begin, int64_t count, const int64_t* tokens, uint8_t* out,
-                            std::vector<size_t>& touched) const {
-  constexpr int64_t kIgnored = -100;  // torch's ignore_index
-  std::vector<char> bytes;
-  std::vector<int64_t> values;
+                            ReadScratch& scratch) const {
   for (size_t i = shard_at(begin); count > 0; ++i) {
     const Shard& shard = shards_[i];
     const TokenMask& mask = shard.file.mask.value();
     const int64_t offset = begin - shard.begin, size = bytes_of(mask.type);
     const int64_t here = std::clamp<int64_t>(shard.file.tokens - offset, 0, count);
     if (here == 0) continue;
-    bytes.resize(static_cast<size_t>(here * size));
-    values.resize(static_cast<size_t>(here));
-    files_.read(mask.file, mask.begin + offset * size, here * size, bytes.data());
-    widen_tokens(mask.type, bytes.data(), here, values.data());
-    touched.push_back(mask.file);
-    for (int64_t k = 0; k < here; ++k) {
-      const int64_t value = values[static_cast<size_t>(k)];
-      const bool fits =
-          mask.is_labels ? value == kIgnored || value == tokens[k] : value == 0 || value == 1;
-      if (!fits) {
-        throw std::runtime_error(fmt::format(
-            "training.data.loss_mask: {} has {} at token {}, where {} is expected",
-            files_.path(mask.file), value, offset + k,
-            mask.is_labels ? fmt::format("the token {} or -100", tokens[k]) : "0 or 1"));
-      }
-      out[k] = mask.is_labels ? (value == kIgnored ? 0 : 1) : static_cast<uint8_t>(value);
-    }
+    scratch.bytes.resize(static_cast<size_t>(here * size));
+    const char* bytes = scratch.bytes.data();
+    files_.read(mask.file, mask.begin + offset * size, here * size, scratch.bytes.data());
+    scratch.touched.push_back(mask.file);
+    const int64_t fit = mask.is_labels ? counts_of_labels(mask.type, bytes, tokens, here, out)
+                                       : counts_of_bits(bytes, here, out);
+    if (fit < here) refuse_mask(mask, bytes + fit * size, offset + fit, tokens[fit]);
     out += here;
     tokens += here;
     begin += here;
     count -= here;
   }
+}
+
+void TokenStream::refuse_mask(const TokenMask& mask, const char* bytes, int64_t offset,
+                              int64_t token) const {
+  int64_t value = 0;
+  widen_tokens(mask.type, bytes, 1, &value);
+  throw std::runtime_error(
+      fmt::format("training.data.loss_mask: {} has {} at token {}, where {} is expected",
+                  files_.path(mask.file), value, offset,
+                  mask.is_labels ? fmt::format("the token {} or -100", token) : "0 or 1"));
 }
 
 int64_t TokenStream::document_begin(int64_t document) const {
@@ -210,18 +206,18 @@ int64_t TokenStream::longest_document() const {
 }
 
 std::vector<DocumentPiece> TokenStream::pieces(int64_t begin, int64_t end,
-                                               std::vector<size_t>& touched) const {
+                                               ReadScratch& scratch) const {
   std::vector<DocumentPiece> out;
   if (documents()) {
-    add_numbered(begin, end, out, touched);
+    add_numbered(begin, end, out, scratch);
   } else {
-    add_ended(begin, end, out, touched);
+    add_ended(begin, end, out, scratch);
   }
   return out;
 }
 
 void TokenStream::add_numbered(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
-                               std::vector<size_t>& touched) const {
+                               ReadScratch& scratch) const {
   const auto add = [&](int64_t first, int64_t last, int64_t document) {
     const int64_t from = std::max(first, begin), to = std::min(last, end);
     if (from < to)
@@ -239,7 +235,7 @@ void TokenStream::add_numbered(int64_t begin, int64_t end, std::vector<DocumentP
       continue;
     }
     if (shard.file.tokens == 0) continue;
-    touched.push_back(shard.file.index->file);
+    scratch.touched.push_back(shard.file.index->file);
     const int64_t documents = shard.file.index->documents;
     bool is_over = false;
     for (int64_t first = document_at(shard, std::max(begin, shard.begin));
@@ -258,22 +254,28 @@ void TokenStream::add_numbered(int64_t begin, int64_t end, std::vector<DocumentP
 }
 
 void TokenStream::add_ended(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
-                            std::vector<size_t>& touched) const {
+                            ReadScratch& scratch) const {
   const int64_t last_token = end_of_document_.value();
-  std::vector<int64_t> tokens;
+  std::vector<int64_t> ends;
   int64_t first = begin;
-  for (int64_t at = begin; at < end; at += kTokensAtOnce) {
-    const int64_t count = std::min(kTokensAtOnce, end - at);
-    tokens.resize(static_cast<size_t>(count));
-    read(at, count, tokens.data(), touched);
-    for (int64_t k = 0; k < count; ++k) {
-      if (tokens[static_cast<size_t>(k)] != last_token) continue;
-      out.push_back({.begin = first,
-                     .length = at + k + 1 - first,
-                     .document = -1,
-                     .offset = first,
-                     .ends = true});
-      first = at + k + 1;
+  const auto add = [&](int64_t behind) {
+    out.push_back(
+        {.begin = first, .length = behind - first, .document = -1, .offset = first, .ends = true});
+    first = behind;
+  };
+  for (size_t i = shard_at(begin); i < shards_.size() && shards_[i].begin < end; ++i) {
+    const Shard& shard = shards_[i];
+    const int64_t size = bytes_of(shard.file.type);
+    const int64_t until = std::min(end - shard.begin, shard.file.tokens);
+    for (int64_t at = std::max<int64_t>(begin - shard.begin, 0); at < until; at += kTokensAtOnce) {
+      const int64_t count = std::min(kTokensAtOnce, until - at);
+      scratch.bytes.resize(static_cast<size_t>(count * size));
+      files_.read(shard.file.file, shard.file.begin + at * size, count * size,
+                  scratch.bytes.data());
+      scratch.touched.push_back(shard.file.file);
+      ends.clear();
+      find_token(shard.file.type, scratch.bytes.data(), count, last_token, ends);
+      for (const int64_t place : ends) add(shard.begin + at + place + 1);
     }
   }
   if (first < end)

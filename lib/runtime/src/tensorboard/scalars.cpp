@@ -53,6 +53,8 @@ std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& metric
       {"time/exposed_communication_s", metrics.exposed_s},
       {"memory/live_GiB", static_cast<double>(metrics.memory_live_bytes) / kGiB},
       {"memory/peak_GiB", static_cast<double>(metrics.memory_peak_bytes) / kGiB}};
+  for (const SourceEpoch& of : metrics.epochs)
+    scalars.emplace_back("data/epoch/" + of.source, of.epoch);
   if (metrics.mfu) scalars.emplace_back("throughput/mfu", *metrics.mfu);
   if (metrics.loss_scale) {
     scalars.emplace_back("loss_scale/value", *metrics.loss_scale);

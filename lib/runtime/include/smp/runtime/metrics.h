@@ -16,6 +16,12 @@ struct SetLoss {
   double loss = 0;
 };
 
+// How often a source of the data was seen whole.
+struct SourceEpoch {
+  std::string source;
+  double epoch = 0;
+};
+
 struct StepMetrics {
   int64_t step = 0;  // from 1: steps done
   double loss = 0;
@@ -27,9 +33,10 @@ struct StepMetrics {
   int64_t skipped_steps = 0;
   std::optional<double> evaluation_loss;  // of held-out data, where it was taken after this step
   std::vector<SetLoss>
-      evaluation_losses;           // of named sets, each; evaluation_loss is the first one's
-  std::optional<double> accuracy;  // of these, where samples are classified
-  int64_t tokens_seen = 0;         // of all steps so far
+      evaluation_losses;            // of named sets, each; evaluation_loss is the first one's
+  std::optional<double> accuracy;   // of these, where samples are classified
+  int64_t tokens_seen = 0;          // of all steps so far
+  std::vector<SourceEpoch> epochs;  // of each source of tokens; of images none
   double tokens_per_s = 0;
   // Model flops utilization: the flops that the model needs (smp/plan/model_flops.h), of those that
   // all accelerators could do in the step's time. None where the cluster does not state its rate.

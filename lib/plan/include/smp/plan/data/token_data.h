@@ -7,6 +7,7 @@
 
 #include "smp/plan/data/mixture.h"
 #include "smp/plan/data/open_files.h"
+#include "smp/plan/data/packing.h"
 #include "smp/plan/data/token_samples.h"
 #include "smp/plan/data/token_stream.h"
 #include "smp/plan/file_identity.h"
@@ -57,6 +58,10 @@ class TokenData {
   std::vector<Piece> pieces(const SamplePlace& place) const;
   std::string source_name(size_t source) const;
 
+  // How often each source, in the order of the job, was seen whole in the first `samples` of the
+  // run, by its weight: to less than one sample.
+  std::vector<double> epochs(int64_t samples) const;
+
   int64_t trained_tokens() const;  // of all sources, without what is held out
   // What is trained on, and what the sets of the job hold, as they were when they were opened.
   std::vector<FileIdentity> files() const { return files_.identities(); }
@@ -80,19 +85,20 @@ class TokenData {
 
   void add_source(const MixtureSource& source, const std::string& key);
   void check_format(const TokenStream& stream) const;
-  void cut_parts(Source& source) const;
+  void cut_parts(Source& source);
   void check_size(const Source& source) const;
   void add_set(const EvaluationSet& set);
   std::unique_ptr<const TokenSamples> part_of(const TokenStream& stream, int64_t begin,
-                                              int64_t end) const;
+                                              int64_t end);
   StreamRequest request_for(const std::string& path, const std::optional<DataFormat>& format,
                             const std::string& key) const;
-  void check_read(const OpenFiles& files, std::vector<size_t>& touched) const;
+  void check_read(const OpenFiles& files, ReadScratch& scratch) const;
 
   const JobSpec job_;
   const SampleForm form_;
   const int64_t evaluated_;  // samples of one evaluation
   OpenFiles files_, set_files_;
+  PackedBlocks packed_;
   std::vector<Source> sources_;
   int64_t weights_ = 0;  // their sum
   std::unique_ptr<const Mixture> mixture_, held_out_mixture_;

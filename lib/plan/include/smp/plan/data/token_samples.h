@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "smp/plan/data/packing.h"
 #include "smp/plan/data/token_stream.h"
 
 namespace smp {
@@ -28,14 +30,15 @@ struct SampleForm {
 };
 
 // A part of a stream, from one document or token to another, as a list of samples. Immutable; safe
-// from any thread. `stream` must outlive it.
+// from any thread. `stream` and `packed`, which keeps what it packs, must outlive it.
 class TokenSamples {
  public:
   // Tokens [begin, end) of the stream; with pack: pad the documents that begin there.
-  TokenSamples(const TokenStream& stream, const SampleForm& form, int64_t begin, int64_t end);
+  TokenSamples(const TokenStream& stream, const SampleForm& form, int64_t begin, int64_t end,
+               PackedBlocks& packed);
   // Documents [first, last), padded.
   static TokenSamples of_documents(const TokenStream& stream, const SampleForm& form, int64_t first,
-                                   int64_t last);
+                                   int64_t last, PackedBlocks& packed);
 
   int64_t count() const { return count_; }
   int64_t begin() const { return begin_; }
@@ -43,19 +46,23 @@ class TokenSamples {
 
   // Sample `sample` as sample `k` of a batch of `count`. Throws as TokenStream::read() does.
   void read(int64_t sample, int64_t k, int64_t count, const TokenBuffers& out,
-            std::vector<size_t>& touched) const;
+            ReadScratch& scratch) const;
 
   // What a sample is made of, in its order; without numbers where documents are not known.
-  std::vector<DocumentPiece> pieces(int64_t sample, std::vector<size_t>& touched) const;
+  std::vector<DocumentPiece> pieces(int64_t sample, ReadScratch& scratch) const;
 
  private:
   void read_window(int64_t sample, int64_t k, int64_t count, const TokenBuffers& out,
-                   std::vector<size_t>& touched) const;
-  void read_pieces(const std::vector<DocumentPiece>& row, int64_t k, const TokenBuffers& out,
-                   std::vector<size_t>& touched) const;
-  std::vector<DocumentPiece> row_of(int64_t sample, std::vector<size_t>& touched) const;
+                   ReadScratch& scratch) const;
+  void read_pieces(std::span<const DocumentPiece> row, int64_t k, const TokenBuffers& out,
+                   ReadScratch& scratch) const;
+  void read_counted(int64_t begin, int64_t count, ReadScratch& scratch) const;
+  void put_targets(const ReadScratch& from, int64_t first, int64_t count, int64_t* to) const;
+  std::vector<DocumentPiece> padded(int64_t sample) const;
+  std::shared_ptr<const PackedBlock> block_of(int64_t sample, ReadScratch& scratch) const;
 
   const TokenStream* stream_;
+  PackedBlocks* packed_;
   SampleForm form_;
   int64_t begin_ = 0, end_ = 0;  // tokens; documents where these are padded
   int64_t count_ = 0;

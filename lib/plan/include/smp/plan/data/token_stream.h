@@ -22,6 +22,15 @@ struct DocumentPiece {
   bool operator==(const DocumentPiece&) const = default;
 };
 
+// Memory of reads that follow each other, used again by each, and what they read: numbers of
+// OpenFiles, some more than once. Of one thread.
+struct ReadScratch {
+  std::vector<size_t> touched;
+  std::vector<char> bytes;
+  std::vector<int64_t> tokens;
+  std::vector<uint8_t> counts;
+};
+
 // What a stream is opened with, of a job or of an evaluation set.
 struct StreamRequest {
   std::string path;  // as training.data.path
@@ -52,17 +61,16 @@ class TokenStream {
   std::string unit() const { return format_ == DataFormat::kText ? "bytes" : "tokens"; }
 
   // Tokens [begin, begin + count). Throws std::runtime_error, with file, document and offset, for
-  // one that the model has no row for, and as OpenFiles does. `touched`: gets the numbers of the
-  // files that were read.
-  void read(int64_t begin, int64_t count, int64_t* out, std::vector<size_t>& touched) const;
+  // one that the model has no row for, and as OpenFiles does. Uses scratch.bytes.
+  void read(int64_t begin, int64_t count, int64_t* out, ReadScratch& scratch) const;
 
   // 1 where a token counts in the loss, else 0; of a stream with a mask. `tokens`: what read() gave
-  // for the same ones.
+  // for the same ones. Uses scratch.bytes.
   void read_mask(int64_t begin, int64_t count, const int64_t* tokens, uint8_t* out,
-                 std::vector<size_t>& touched) const;
+                 ReadScratch& scratch) const;
 
   // The documents' pieces in tokens [begin, end), in order; where documents are known.
-  std::vector<DocumentPiece> pieces(int64_t begin, int64_t end, std::vector<size_t>& touched) const;
+  std::vector<DocumentPiece> pieces(int64_t begin, int64_t end, ReadScratch& scratch) const;
 
   // First token of document `document`, of a stream whose documents have numbers; that of the one
   // behind the last is tokens().
@@ -88,10 +96,12 @@ class TokenStream {
   void check_manifest(const TokenManifest& manifest, const StreamRequest& request) const;
   void ask_for_mask(const TokenFile& file) const;
   [[noreturn]] void refuse_token(int64_t begin, const int64_t* tokens, int64_t count) const;
+  [[noreturn]] void refuse_mask(const TokenMask& mask, const char* bytes, int64_t offset,
+                                int64_t token) const;
   void add_numbered(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
-                    std::vector<size_t>& touched) const;
+                    ReadScratch& scratch) const;
   void add_ended(int64_t begin, int64_t end, std::vector<DocumentPiece>& out,
-                 std::vector<size_t>& touched) const;
+                 ReadScratch& scratch) const;
 
   OpenFiles& files_;
   std::string key_, folder_;

@@ -1,0 +1,141 @@
+#include "smp/plan/data/read_ahead.h"
+
+#include <algorithm>
+
+#include "smp/plan/check.h"
+#include "smp/plan/data_files.h"
+#include "smp/plan/layer_tensors.h"
+#include "smp/plan/layout.h"
+#include "smp/plan/plan.h"
+#include "smp/plan/signals_blocked.h"
+
+namespace smp {
+
+int64_t BatchShare::microbatch_values() const {
+  const int64_t fields = (tokens ? sequences : 0) + (targets ? 1 : 0) + (document_starts ? 1 : 0);
+  return fields * micro_batch * length;
+}
+
+BatchShare batch_share(const Plan& plan, const RankLayout& layout) {
+  const TrainingSpec& training = plan.job.training;
+  BatchShare share;
+  share.microbatches = training.microbatches.value();
+  share.micro_batch = training.micro_batch.value();
+  share.first_sample = layout.coord.data(plan.degrees) * share.microbatches * share.micro_batch;
+  share.length = training.sequence_length;
+  share.sequences = sequences_per_sample(plan.job.model);
+  auto layer = layout.layers.begin();
+  for (const int64_t count : layout.chunk_layers) {
+    bool reads = false;
+    for (int64_t i = 0; i < count; ++i, ++layer) {
+      const bool starts = reads_document_starts(plan.job, *layer);
+      share.tokens |= layer->reads == BatchField::kTokens;
+      share.targets |= layer->reads == BatchField::kTargets;
+      share.document_starts |= starts;
+      reads |= starts || layer->reads.has_value();
+    }
+    share.readers += reads ? 1 : 0;
+  }
+  return share;
+}
+
+ReadAhead::ReadAhead(Read read, const BatchShare& share) : read_(std::move(read)), share_(share) {
+  if (share_.readers == 0) return;
+  places_.resize(static_cast<size_t>(share_.microbatches));
+  for (Place& place : places_) place.values.resize(static_cast<size_t>(share_.microbatch_values()));
+}
+
+ReadAhead::~ReadAhead() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ReadAhead::start(int64_t first_step, int64_t last_step) {
+  SMP_CHECK(!thread_.joinable());
+  if (places_.empty() || first_step >= last_step) return;
+  end_ = last_step;
+  for (Place& place : places_) place.step = first_step;
+  thread_ = start_without_signals([=, this] { read_all(first_step, last_step); });
+}
+
+void ReadAhead::read_all(int64_t first_step, int64_t last_step) {
+  for (int64_t step = first_step; step < last_step; ++step) {
+    for (size_t i = 0; i < places_.size(); ++i) {
+      Place& place = places_[i];
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return closed_ || place.left == 0; });
+        if (closed_) return;
+      }
+      std::exception_ptr failure;
+      try {
+        const int64_t first = share_.first_sample + static_cast<int64_t>(i) * share_.micro_batch;
+        read_(step, first, share_.micro_batch, buffers_of(place));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      {
+        const std::lock_guard lock(mutex_);
+        failure_ = failure;
+        if (!failure) place.left = share_.readers;
+      }
+      changed_.notify_all();
+      if (failure) return;
+    }
+  }
+}
+
+TokenBuffers ReadAhead::buffers_of(Place& place) const {
+  const int64_t field = share_.micro_batch * share_.length;
+  int64_t* at = place.values.data();
+  TokenBuffers buffers;
+  if (share_.tokens) buffers.tokens = std::exchange(at, at + share_.sequences * field);
+  if (share_.targets) buffers.targets = std::exchange(at, at + field);
+  if (share_.document_starts) buffers.document_starts = at;
+  return buffers;
+}
+
+void ReadAhead::copy(Place& place, const TokenBuffers& out) const {
+  const int64_t field = share_.micro_batch * share_.length;
+  const TokenBuffers from = buffers_of(place);
+  const auto put = [](const int64_t* values, int64_t count, int64_t* to) {
+    if (to == nullptr) return;
+    SMP_CHECK(values != nullptr);
+    std::copy_n(values, count, to);
+  };
+  put(from.tokens, share_.sequences * field, out.tokens);
+  put(from.targets, field, out.targets);
+  put(from.document_starts, field, out.document_starts);
+}
+
+void ReadAhead::read(int64_t step, int64_t first, int64_t count, const TokenBuffers& out) {
+  const int64_t offset = first - share_.first_sample;
+  const int64_t microbatch = share_.micro_batch == 0 ? 0 : offset / share_.micro_batch;
+  const bool is_ours = thread_.joinable() && count == share_.micro_batch && offset >= 0 &&
+                       offset % share_.micro_batch == 0 && microbatch < share_.microbatches;
+  if (!is_ours) return read_(step, first, count, out);
+  Place& place = places_[static_cast<size_t>(microbatch)];
+  {
+    std::unique_lock lock(mutex_);
+    if (step != place.step || step >= end_) {
+      lock.unlock();
+      return read_(step, first, count, out);
+    }
+    changed_.wait(lock, [&] { return place.left > 0 || failure_; });
+    if (place.left == 0) std::rethrow_exception(failure_);
+  }
+  copy(place, out);
+  bool is_free = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_free = --place.left == 0;
+    if (is_free) ++place.step;
+  }
+  if (is_free) changed_.notify_all();
+}
+
+}  // namespace smp

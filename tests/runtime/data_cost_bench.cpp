@@ -1,0 +1,122 @@
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data_source.h"
+#include "smp/comm/thread_group.h"
+#include "smp/runtime/engine.h"
+#include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/parallelize.h"
+#include "step_data.h"
+
+// What reading costs a training: steps of a plan of one rank whose samples are read ahead from its
+// data, and steps with the same samples from memory. smp_data_cost_bench PLAN ROUNDS: in each round
+// kSteps steps of either in turn. Prints a line a round: the medians in ms, with data and without.
+namespace smp {
+namespace {
+
+constexpr int64_t kSteps = 8;
+
+// The samples of each microbatch of some steps, by step and first sample.
+class KeptSamples {
+ public:
+  KeptSamples(const DataSource& data, const BatchShare& share) : data_(data), share_(share) {}
+
+  void keep(int64_t step) {
+    for (int64_t i = 0; i < share_.microbatches; ++i) {
+      const int64_t first = share_.first_sample + i * share_.micro_batch;
+      std::vector<int64_t>& values = kept_[{step, first}];
+      values.resize(static_cast<size_t>(share_.microbatch_values()));
+      data_.read(step, first, share_.micro_batch, buffers(values));
+    }
+  }
+
+  void read(int64_t step, int64_t first, const SampleBuffers& out) {
+    const SampleBuffers from = buffers(kept_.at({step, first}));
+    const int64_t count = share_.micro_batch * share_.length;
+    for (const BatchField field :
+         {BatchField::kTokens, BatchField::kTargets, BatchField::kDocumentStarts}) {
+      if (out.integers(field) != nullptr)
+        std::copy_n(from.integers(field), count, out.integers(field));
+    }
+  }
+
+ private:
+  SampleBuffers buffers(std::vector<int64_t>& values) const {
+    SampleBuffers buffers;
+    int64_t* at = values.data();
+    const auto put = [&](bool wanted, BatchField field) {
+      if (wanted) buffers.at(field) = std::exchange(at, at + share_.micro_batch * share_.length);
+    };
+    put(share_.tokens, BatchField::kTokens);
+    put(share_.targets, BatchField::kTargets);
+    put(share_.document_starts, BatchField::kDocumentStarts);
+    return buffers;
+  }
+
+  const DataSource& data_;
+  const BatchShare share_;
+  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> kept_;
+};
+
+double median_ms(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return 1e3 * seconds[seconds.size() / 2];
+}
+
+void compare(const Plan& plan, int64_t rounds) {
+  run_ranks(1, [&](Communicator& world) {
+    install_counting_allocator();
+    MemoryLedger ledger(0, 0);
+    const LedgerScope scope(ledger);
+    ParallelModel model = apply_parallelism(plan, world, ledger);
+    const std::unique_ptr<DataSource> data = open_data(plan);
+    const RankLayout& layout = model.parameters->layout();
+    KeptSamples kept(*data, batch_share(plan, layout));
+    std::optional<StepData> batches;
+    Engine engine(plan, model, ledger,
+                  [&](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
+                    batches ? batches->read(step, first, count, out) : kept.read(step, first, out);
+                  });
+    // The first step of a turn has nothing that was read ahead, and is not counted.
+    const auto turn = [&](int64_t first) {
+      std::vector<double> seconds;
+      for (int64_t step = first; step <= first + kSteps; ++step) {
+        const auto start = std::chrono::steady_clock::now();
+        engine.step(step, 1e-5);
+        const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+        if (step > first) seconds.push_back(spent.count());
+      }
+      return median_ms(seconds);
+    };
+    for (int64_t round = -1; round < rounds; ++round) {  // the first one warms up
+      const int64_t first = (round + 1) * (kSteps + 1);
+      batches.emplace(plan, *data, layout);
+      batches->start(first, first + kSteps + 1);
+      const double with_data = turn(first);
+      batches.reset();
+      for (int64_t step = first; step <= first + kSteps; ++step) kept.keep(step);
+      const double without = turn(first);
+      if (round >= 0) fmt::print("{:.4f} {:.4f}\n", with_data, without);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace smp
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "usage: smp_data_cost_bench PLAN ROUNDS\n");
+    return 2;
+  }
+  at::set_num_threads(1);
+  smp::compare(smp::read_plan(argv[1]), std::atoll(argv[2]));
+}
