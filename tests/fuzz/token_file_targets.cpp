@@ -91,7 +91,7 @@ void read_mask_beside(const std::string& suffix, const std::string& text) {
   corpus::write_bytes(folder / ("a" + suffix), text);
   OpenFiles files;
   StreamRequest request = request_for(folder / "a.npy");
-  request.has_mask = true;
+  request.loss_mask = true;
   const TokenStream stream(request, files);
   std::vector<uint8_t> counts(kFixedTokens, 2);
   ReadScratch scratch;

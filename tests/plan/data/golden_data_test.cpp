@@ -18,11 +18,11 @@ const std::string kFolder = SMP_SOURCE_DIR "/tests/golden/data/";
 
 std::vector<Tokens> documents_of(const TokenStream& stream) {
   std::vector<Tokens> documents;
-  std::vector<size_t> touched;
+  ReadScratch scratch;
   for (int64_t i = 0; i < stream.documents().value(); ++i) {
     const int64_t begin = stream.document_begin(i);
     Tokens document(static_cast<size_t>(stream.document_begin(i + 1) - begin));
-    stream.read(begin, static_cast<int64_t>(document.size()), document.data(), touched);
+    stream.read(begin, static_cast<int64_t>(document.size()), document.data(), scratch);
     documents.push_back(std::move(document));
   }
   return documents;
@@ -52,8 +52,8 @@ TEST_CASE("each format's golden files hold the same tokens and documents") {
     const auto expected =
         corpora.at(name.substr(0, name.find('-'))).get<std::vector<std::vector<int64_t>>>();
     Tokens tokens(static_cast<size_t>(stream.tokens()));
-    std::vector<size_t> touched;
-    stream.read(0, stream.tokens(), tokens.data(), touched);
+    ReadScratch scratch;
+    stream.read(0, stream.tokens(), tokens.data(), scratch);
     CHECK(tokens == corpus::joined(expected));
     if (stream.format() == DataFormat::kMegatron) CHECK(documents_of(stream) == expected);
   }
