@@ -24,19 +24,28 @@ struct Dealt {
   size_t row = 0;
 };
 
+// A length and a place in one number, so that numbers compare by length and then by place.
+constexpr int kPlaceBits = 32;
+
+uint64_t length_and_place(int64_t length, size_t place) {
+  return static_cast<uint64_t>(length) << kPlaceBits | place;
+}
+int64_t length_of(uint64_t number) { return static_cast<int64_t>(number >> kPlaceBits); }
+size_t place_of(uint64_t number) { return number & ((uint64_t{1} << kPlaceBits) - 1); }
+
 // The rooms of the rows that are not full, the least in front, of two alike the first row's.
 class Rooms {
  public:
   Rooms(size_t first, size_t rows, int64_t length) {
-    for (size_t row = first; row < rows; ++row) rooms_.push_back({length, row});
+    for (size_t row = first; row < rows; ++row) rooms_.push_back(length_and_place(length, row));
   }
 
   // The row where a piece leaves the least room, which it then takes; false where it fits in none.
   bool take(int64_t length, size_t& row) {
-    const auto best = std::lower_bound(rooms_.begin(), rooms_.end(), Room{length, 0});
+    const auto best = std::lower_bound(rooms_.begin(), rooms_.end(), length_and_place(length, 0));
     if (best == rooms_.end()) return false;
-    row = best->second;
-    const Room left{best->first - length, row};
+    row = place_of(*best);
+    const uint64_t left = length_and_place(length_of(*best) - length, row);
     const auto place = std::lower_bound(rooms_.begin(), best, left);
     std::move_backward(place, best, best + 1);
     *place = left;
@@ -46,13 +55,12 @@ class Rooms {
   // By row.
   std::vector<int64_t> of_rows(size_t rows) const {
     std::vector<int64_t> rooms(rows);
-    for (const auto& [room, row] : rooms_) rooms[row] = room;
+    for (const uint64_t room : rooms_) rooms[place_of(room)] = length_of(room);
     return rooms;
   }
 
  private:
-  using Room = std::pair<int64_t, size_t>;
-  std::vector<Room> rooms_;
+  std::vector<uint64_t> rooms_;
 };
 
 // Whole rows of long documents, from the first row on; returns how many. Pieces keep what is left.
@@ -70,15 +78,14 @@ size_t deal_whole_rows(std::vector<DocumentPiece>& pieces, int64_t length,
 }
 
 // Places of the pieces, the longest first, of two alike the one in front.
-std::vector<size_t> longest_first(const std::vector<DocumentPiece>& pieces) {
-  std::vector<std::pair<int64_t, size_t>> order;
+std::vector<size_t> longest_first(const std::vector<DocumentPiece>& pieces, int64_t longest) {
+  std::vector<size_t> order;
   order.reserve(pieces.size());
-  for (size_t i = 0; i < pieces.size(); ++i) order.emplace_back(-pieces[i].length, i);
+  for (size_t i = 0; i < pieces.size(); ++i)
+    order.push_back(length_and_place(longest - pieces[i].length, i));
   std::sort(order.begin(), order.end());
-  std::vector<size_t> places;
-  places.reserve(order.size());
-  for (const auto& [length, place] : order) places.push_back(place);
-  return places;
+  for (size_t& place : order) place = place_of(place);
+  return order;
 }
 
 // Each row in the order of the stream; neighbours there are one piece again.
@@ -112,14 +119,16 @@ PackedRows tidied(const std::vector<Dealt>& dealt, size_t rows) {
 }  // namespace
 
 PackedRows pack_best_fit(std::vector<DocumentPiece> pieces, int64_t rows, int64_t length) {
+  constexpr auto kMost = size_t{1} << (kPlaceBits - 1);
   const auto count = static_cast<size_t>(rows);
+  SMP_CHECK(count < kMost && pieces.size() < kMost && length < int64_t{kMost});
   std::vector<Dealt> dealt;
   dealt.reserve(pieces.size() + 2 * count);
   const size_t whole = deal_whole_rows(pieces, length, dealt);
   SMP_CHECK(whole <= count);
   Rooms rooms(whole, count, length);
   std::vector<size_t> left;
-  for (const size_t place : longest_first(pieces)) {
+  for (const size_t place : longest_first(pieces, length)) {
     size_t row = 0;
     if (rooms.take(pieces[place].length, row)) {
       dealt.push_back({pieces[place], row});

@@ -9,6 +9,7 @@
 #include "megatron_index.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/number_text.h"
 #include "token_types.h"
 
 namespace smp {
@@ -238,9 +239,12 @@ void TokenStream::add_numbered(int64_t begin, int64_t end, std::vector<DocumentP
     scratch.touched.push_back(shard.file.index->file);
     const int64_t documents = shard.file.index->documents;
     bool is_over = false;
+    // About as many as there are to come, so that most often one look is enough and not too long.
+    const auto wanted = static_cast<int64_t>(Wide{end - begin} * documents / shard.file.tokens);
+    const int64_t at_once = std::clamp<int64_t>(wanted + wanted / 4 + 16, 16, kDocumentsAtOnce);
     for (int64_t first = document_at(shard, std::max(begin, shard.begin));
-         first < documents && !is_over; first += kDocumentsAtOnce) {
-      const int64_t count = std::min(kDocumentsAtOnce, documents - first);
+         first < documents && !is_over; first += at_once) {
+      const int64_t count = std::min(at_once, documents - first);
       const std::vector<int64_t> begins =
           document_begins(*shard.file.index, first, count + 1, shard.file.tokens, files_);
       for (int64_t k = 0; k < count && !is_over; ++k) {
