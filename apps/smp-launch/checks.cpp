@@ -208,8 +208,17 @@ std::string check_start(const Plan& plan) {
   return folder + ": weights of this model";
 }
 
+// None where the data cannot be opened: the check of the data says that.
+std::vector<TokenManifest> manifests_of(const Plan& plan) {
+  try {
+    return TokenData(plan.job).manifests();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 std::string check_tokenizer_of(const Plan& plan) {
-  check_tokenizer(plan.job);
+  check_tokenizer(plan.job, manifests_of(plan));
   return plan.job.training.tokenizer + ": a tokenizer, saved with the weights";
 }
 

@@ -32,10 +32,10 @@ TEST_CASE("a tokenizer that the weights cannot travel with is refused at the sta
   const ScratchFolder folder;
   const std::string path = folder.path();
   const auto error = [&](int64_t vocabulary) {
-    return error_of([&] { check_tokenizer(job_with(path, vocabulary)); });
+    return error_of([&] { check_tokenizer(job_with(path, vocabulary), {}); });
   };
-  CHECK_NOTHROW(check_tokenizer(job_with("", 4)));
-  CHECK(error_of([&] { check_tokenizer(job_with(folder / "none", 4)); }) ==
+  CHECK_NOTHROW(check_tokenizer(job_with("", 4), {}));
+  CHECK(error_of([&] { check_tokenizer(job_with(folder / "none", 4), {}); }) ==
         fmt::format("training.tokenizer: {} is no folder", folder / "none"));
   CHECK(error(4) == fmt::format("training.tokenizer: {} holds no tokenizer (tokenizer.json, "
                                 "tokenizer.model, vocab.json or vocab.txt)",
@@ -52,7 +52,15 @@ TEST_CASE("a tokenizer that the weights cannot travel with is refused at the sta
   CHECK(error(5) == fmt::format("training.tokenizer: {} has 6 tokens, and model.vocab_size is 5: "
                                 "give at least as many",
                                 path));
-  CHECK_NOTHROW(check_tokenizer(job_with(path, 6)));
+  CHECK_NOTHROW(check_tokenizer(job_with(path, 6), {}));
+  std::vector<TokenManifest> data(2);
+  data[0].vocab_size = 6;
+  data[1] = {.path = "b.smp.json", .tokenizer = "bpe", .vocab_size = 5};
+  CHECK_NOTHROW(check_tokenizer(job_with(path, 6), std::span(data).first(1)));
+  CHECK(error_of([&] { check_tokenizer(job_with(path, 6), data); }) ==
+        fmt::format("training.tokenizer: {} has 6 tokens, and the data are of bpe, which has 5 "
+                    "(b.smp.json): give the tokenizer that made them",
+                    path));
   write(folder / "tokenizer.json", R"({"model": {"vocab": [["<unk>", 0], ["a", -1.5]]}})");
   CHECK(tokenizer_vocabulary(path) == 2);  // of Unigram
   write(folder / "merges.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
@@ -63,7 +71,7 @@ TEST_CASE("a tokenizer of another kind has no vocabulary that is looked at") {
   const ScratchFolder folder;
   write(folder / "tokenizer.model", "sentencepiece");
   CHECK(!tokenizer_vocabulary(folder.path()));
-  CHECK_NOTHROW(check_tokenizer(job_with(folder.path(), 1)));
+  CHECK_NOTHROW(check_tokenizer(job_with(folder.path(), 1), {}));
 }
 
 TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in config.json") {

@@ -173,7 +173,7 @@ std::optional<int64_t> tokenizer_vocabulary(const std::string& folder) {
   return largest + 1;
 }
 
-void check_tokenizer(const JobSpec& job) {
+void check_tokenizer(const JobSpec& job, std::span<const TokenManifest> data) {
   const std::string& folder = job.training.tokenizer;
   if (folder.empty()) return;
   std::error_code none;
@@ -193,6 +193,13 @@ void check_tokenizer(const JobSpec& job) {
     throw ConfigError(fmt::format(
         "training.tokenizer: {} has {} tokens, and model.vocab_size is {}: give at least as many",
         folder, *vocabulary, job.model.vocab_size));
+  for (const TokenManifest& manifest : data) {
+    if (vocabulary && manifest.vocab_size != *vocabulary)
+      throw ConfigError(fmt::format(
+          "training.tokenizer: {} has {} tokens, and the data are of {}, which has {} ({}): give "
+          "the tokenizer that made them",
+          folder, *vocabulary, manifest.tokenizer, manifest.vocab_size, manifest.path));
+  }
 }
 
 }  // namespace smp

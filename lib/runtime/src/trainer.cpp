@@ -28,6 +28,7 @@
 #include "smp/comm/fabric.h"
 #include "smp/comm/staged_communicator.h"
 #include "smp/plan/build_id.h"
+#include "smp/plan/data/token_data.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/model_flops.h"
@@ -407,7 +408,8 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   std::unique_ptr<Checkpoints> checkpoints;
   try {
     const std::unique_ptr<DataSource> data = open_data(plan);
-    if (world.rank() == 0) check_tokenizer(plan.job);  // by whom it is saved
+    if (world.rank() == 0 && data->tokens() != nullptr)  // by whom it is saved
+      check_tokenizer(plan.job, data->tokens()->manifests());
     check_same_job(plan, options, *data, world);
     model = apply_parallelism(plan, by_host, ledger, gpu, options.ranks_of_host,
                               talking ? &*talking : nullptr);

@@ -306,6 +306,15 @@ std::vector<TokenData::Piece> TokenData::pieces(const SamplePlace& place) const 
 
 std::string TokenData::source_name(size_t source) const { return sources_[source].name; }
 
+std::vector<TokenManifest> TokenData::manifests() const {
+  std::vector<TokenManifest> found;
+  for (const Source& source : sources_) {
+    const std::vector<TokenManifest> own = source.stream->manifests();
+    found.insert(found.end(), own.begin(), own.end());
+  }
+  return found;
+}
+
 std::vector<double> TokenData::epochs(int64_t samples) const {
   std::vector<double> epochs;
   for (const Source& source : sources_) {

@@ -70,6 +70,14 @@ void TokenStream::ask_for_mask(const TokenFile& file) const {
                   masks.empty() ? "that a mask tells which tokens" : "which tokens", tokens));
 }
 
+std::vector<TokenManifest> TokenStream::manifests() const {
+  std::vector<TokenManifest> found;
+  for (const Shard& shard : shards_) {
+    if (shard.file.manifest) found.push_back(*shard.file.manifest);
+  }
+  return found;
+}
+
 std::optional<int64_t> TokenStream::documents() const {
   const Shard& last = shards_.back();
   if (last.file.index) return last.first_document + last.file.index->documents;

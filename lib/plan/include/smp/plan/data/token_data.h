@@ -57,6 +57,8 @@ class TokenData {
   };
   std::vector<Piece> pieces(const SamplePlace& place) const;
   std::string source_name(size_t source) const;
+  // What smp-data says of the files that are trained on.
+  std::vector<TokenManifest> manifests() const;
 
   // How often each source, in the order of the job, was seen whole in the first `samples` of the
   // run, by its weight: to less than one sample.

@@ -56,6 +56,8 @@ class TokenStream {
   size_t shards() const { return shards_.size(); }
   // Documents that have numbers; nothing where only their ends, or not even these, are known.
   std::optional<int64_t> documents() const;
+  // Those of its files that have one, in their order.
+  std::vector<TokenManifest> manifests() const;
   bool needs_ends() const { return !documents(); }  // to know documents: an end_of_document
   bool knows_documents() const { return documents() || end_of_document_; }
   std::string unit() const { return format_ == DataFormat::kText ? "bytes" : "tokens"; }
