@@ -18,9 +18,11 @@ inline constexpr int kTimedByte = 0x3c;
 template <class Most>
 void let_settle(const Most& most) {
   constexpr double kSettlingS = 0.3;
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  while (most(std::chrono::duration<double>(Clock::now() - start).count()) < kSettlingS) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&start] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  while (most(seconds()) < kSettlingS) {
   }
 }
 

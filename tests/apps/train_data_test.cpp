@@ -323,10 +323,11 @@ TEST_CASE("a mixture that is stopped goes on in another layout with the same sam
   const std::string first = runs.plan("first.yaml", joined(kTensor, data));
   const std::string second = runs.plan("second.yaml", joined(kPipeline, data));
   const std::vector<Json> undisturbed = runs.train("whole", whole);
+  // The save of step 6 waits for that of step 3, which is whole then.
   Program stopped({SMP_LAUNCH, "--run-dir", runs / "run", first},
-                  {"SMP_FAULT=rank=1,step=6,kind=exit3"});
+                  {"SMP_FAULT=rank=1,step=7,kind=exit3"});
   CHECK(stopped.wait(std::chrono::seconds(240)).code == 3);
-  CHECK(runs.metrics("run").size() == 5);
+  CHECK(runs.metrics("run").size() == 6);
   const std::vector<Json> resumed = runs.train("run", second, {"--resume"});
   check_same_losses(resumed, undisturbed);
   CHECK(resumed.back().at("evaluation_loss").get<double>() ==

@@ -15,7 +15,8 @@ namespace smp {
 
 // Throws ConfigError, "training.tokenizer: ...", for a folder without a tokenizer, for files of it
 // that cannot be read, for a tokenizer with more tokens than the model has rows, and for one whose
-// vocabulary is not that of the tokenizer that made the data. Nothing where the job names no folder.
+// vocabulary is not that of the tokenizer that made the data. Nothing where the job names no
+// folder.
 void check_tokenizer(const JobSpec& job, std::span<const TokenManifest> data);
 
 // The largest id of FOLDER's tokenizer.json + 1; nothing where the tokenizer is of another kind
