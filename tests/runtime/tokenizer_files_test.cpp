@@ -55,7 +55,9 @@ TEST_CASE("a tokenizer that the weights cannot travel with is refused at the sta
   CHECK_NOTHROW(check_tokenizer(job_with(path, 6), {}));
   std::vector<TokenManifest> data(2);
   data[0].vocab_size = 6;
-  data[1] = {.path = "b.smp.json", .tokenizer = "bpe", .vocab_size = 5};
+  data[1].path = "b.smp.json";
+  data[1].tokenizer = "bpe";
+  data[1].vocab_size = 5;
   CHECK_NOTHROW(check_tokenizer(job_with(path, 6), std::span(data).first(1)));
   CHECK(error_of([&] { check_tokenizer(job_with(path, 6), data); }) ==
         fmt::format("training.tokenizer: {} has 6 tokens, and the data are of bpe, which has 5 "

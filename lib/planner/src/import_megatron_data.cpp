@@ -5,6 +5,7 @@
 
 #include "megatron_line.h"
 #include "smp/plan/json.h"
+#include "smp/plan/printable.h"
 
 // The data of a Megatron-LM command line. Sources: megatron/training/arguments.py, _add_data_args
 // and its default split; megatron/core/datasets/utils.py, get_blend_from_list;
@@ -17,8 +18,17 @@ constexpr int64_t kDefaultEvaluationSteps = 100;  // --eval-iters
 constexpr int64_t kDefaultEvaluationInterval = 1000;
 constexpr int64_t kMostShare = 1'000'000'000;  // of training.data.split
 
-// A JSON string is a YAML one.
+// A JSON string is a YAML one. The text is UTF-8.
 std::string path_text(const std::string& text) { return Json(text).dump(); }
+
+bool is_utf8(const std::string& text) {
+  try {
+    path_text(text);
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
 
 struct Blend {
   std::vector<std::string> prefixes;
@@ -122,6 +132,16 @@ bool MegatronLine::split() {
 
 void MegatronLine::data() {
   packing();
+  for (const char* flag : {"data-path", "train-data-path", "valid-data-path"}) {
+    const YamlNode* list = reader_.node(flag);
+    if (list == nullptr) continue;
+    for (const YamlNode& name : list->items) {
+      if (is_utf8(name.text)) continue;
+      reader_.error(flag, fmt::format("--{}: '{}' is no UTF-8 text, as names in a job file are",
+                                      flag, printable(name.text)));
+      return;
+    }
+  }
   const bool has_own_parts = has("train-data-path") || has("valid-data-path");
   if (has("data-path") && has_own_parts) {
     reader_.error("data-path",
