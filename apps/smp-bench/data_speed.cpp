@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
+#include <vector>
 
 #include "smp/plan/check.h"
 #include "smp/plan/data/read_ahead.h"
@@ -39,7 +39,7 @@ class Taker {
       for (int64_t i = 0; i < share_.microbatches; ++i) {
         const int64_t first = share_.first_sample + i * share_.micro_batch;
         for (int64_t reader = 0; reader < share_.readers; ++reader)
-          ahead.read(step, first, share_.micro_batch, buffers());
+          ahead.read(step, first, share_.micro_batch, share_.microbatch_in(values_.data()));
       }
       taken_s = std::chrono::duration<double>(Clock::now() - start).count();
       if (steps == 0 && taken_s >= seconds) steps = step + 1;
@@ -48,16 +48,6 @@ class Taker {
   }
 
  private:
-  TokenBuffers buffers() {
-    int64_t* at = values_.data();
-    const int64_t field = share_.micro_batch * share_.length;
-    TokenBuffers buffers;
-    if (share_.tokens) buffers.tokens = std::exchange(at, at + share_.sequences * field);
-    if (share_.targets) buffers.targets = std::exchange(at, at + field);
-    if (share_.document_starts) buffers.document_starts = at;
-    return buffers;
-  }
-
   const TokenData data_;
   const BatchShare share_;
   std::vector<int64_t> values_;

@@ -23,6 +23,11 @@ void StepTracer::reserve(size_t slices) {
   slices_.clear();
 }
 
+void StepTracer::mark_actions(ActionMarks* marks) {
+  marks_ = marks;
+  if (marks != nullptr) marked_.reserve(most_);
+}
+
 void StepTracer::begin_step(int64_t step) {
   on_ = true;
   step_ = step;

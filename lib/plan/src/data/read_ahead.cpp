@@ -1,6 +1,7 @@
 #include "smp/plan/data/read_ahead.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "smp/plan/check.h"
 #include "smp/plan/data_files.h"
@@ -14,6 +15,15 @@ namespace smp {
 int64_t BatchShare::microbatch_values() const {
   const int64_t fields = (tokens ? sequences : 0) + (targets ? 1 : 0) + (document_starts ? 1 : 0);
   return fields * micro_batch * length;
+}
+
+TokenBuffers BatchShare::microbatch_in(int64_t* values) const {
+  const int64_t field = micro_batch * length;
+  TokenBuffers buffers;
+  if (tokens) buffers.tokens = std::exchange(values, values + sequences * field);
+  if (targets) buffers.targets = std::exchange(values, values + field);
+  if (document_starts) buffers.document_starts = values;
+  return buffers;
 }
 
 BatchShare batch_share(const Plan& plan, const RankLayout& layout) {
@@ -74,7 +84,7 @@ void ReadAhead::read_all(int64_t first_step, int64_t last_step) {
       std::exception_ptr failure;
       try {
         const int64_t first = share_.first_sample + static_cast<int64_t>(i) * share_.micro_batch;
-        read_(step, first, share_.micro_batch, buffers_of(place));
+        read_(step, first, share_.micro_batch, share_.microbatch_in(place.values.data()));
       } catch (...) {
         failure = std::current_exception();
       }
@@ -89,19 +99,9 @@ void ReadAhead::read_all(int64_t first_step, int64_t last_step) {
   }
 }
 
-TokenBuffers ReadAhead::buffers_of(Place& place) const {
-  const int64_t field = share_.micro_batch * share_.length;
-  int64_t* at = place.values.data();
-  TokenBuffers buffers;
-  if (share_.tokens) buffers.tokens = std::exchange(at, at + share_.sequences * field);
-  if (share_.targets) buffers.targets = std::exchange(at, at + field);
-  if (share_.document_starts) buffers.document_starts = at;
-  return buffers;
-}
-
 void ReadAhead::copy(Place& place, const TokenBuffers& out) const {
   const int64_t field = share_.micro_batch * share_.length;
-  const TokenBuffers from = buffers_of(place);
+  const TokenBuffers from = share_.microbatch_in(place.values.data());
   const auto put = [](const int64_t* values, int64_t count, int64_t* to) {
     if (to == nullptr) return;
     SMP_CHECK(values != nullptr);

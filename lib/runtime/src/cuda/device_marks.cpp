@@ -4,7 +4,7 @@
 
 #include <cmath>
 #include <limits>
-#include <stdexcept>
+#include <utility>
 
 #include "cuda/device_copies.h"
 #include "smp/plan/step_trace.h"

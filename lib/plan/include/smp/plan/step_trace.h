@@ -74,7 +74,7 @@ class StepTracer {
   void end_step();                // and off; calls under way are still ended
 
   // Every action from here on has a mark at its begin and one at its end; nullptr: none any more.
-  void mark_actions(ActionMarks* marks) { marks_ = marks; }
+  void mark_actions(ActionMarks* marks);
   // Behind the slices: one kOnGpu for each action that was marked since the last call. Waits for
   // the GPU.
   void add_gpu_slices();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +20,14 @@ namespace smp {
 // vocabulary is not that of the tokenizer that made the data. Nothing where the job names no
 // folder.
 void check_tokenizer(const JobSpec& job, std::span<const TokenManifest> data);
+
+// Special tokens by their names in tokenizer_config.json.
+inline constexpr std::array<const char*, 5> kSpecialTokens = {"bos_token", "eos_token", "pad_token",
+                                                              "sep_token", "unk_token"};
+
+// Those that tokenizer_config.json gives, by name, with their ids in tokenizer.json. Throws
+// ConfigError as check_tokenizer does.
+std::map<std::string, int64_t> special_token_ids(const std::string& folder);
 
 // The largest id of FOLDER's tokenizer.json + 1; nothing where the tokenizer is of another kind
 // (tokenizer.model, vocab.json). Throws ConfigError as check_tokenizer does.

@@ -27,6 +27,8 @@ struct BatchShare {
   int64_t readers = 0;  // chunks of layers that read: how often each microbatch is taken
 
   int64_t microbatch_values() const;  // int64, of all fields
+  // Its fields in memory of that many, one behind the other.
+  TokenBuffers microbatch_in(int64_t* values) const;
   // Of the batch that is read ahead.
   int64_t bytes() const {
     return microbatches * microbatch_values() * static_cast<int64_t>(sizeof(int64_t));
@@ -65,7 +67,6 @@ class ReadAhead {
   };
 
   void read_all(int64_t first_step, int64_t last_step);
-  TokenBuffers buffers_of(Place& place) const;
   void copy(Place& place, const TokenBuffers& out) const;
 
   const Read read_;
