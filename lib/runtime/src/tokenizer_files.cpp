@@ -19,9 +19,10 @@ namespace fs = std::filesystem;
 constexpr const char* kKey = "training.tokenizer";
 constexpr const char* kTokenizerJson = "tokenizer.json";
 // What makes text to tokens, one of them.
-constexpr std::array kVocabularyFiles = {
-    kTokenizerJson, "vocab.json",  "vocab.txt", "tokenizer.model", "spiece.model",
-    "sentencepiece.bpe.model", "tekken.json"};
+constexpr std::array kVocabularyFiles = {kTokenizerJson, "vocab.json",
+                                         "vocab.txt",    "tokenizer.model",
+                                         "spiece.model", "sentencepiece.bpe.model",
+                                         "tekken.json"};
 
 // An empty object where there is no such file, or it holds none. Sorted by key: a vocabulary has a
 // hundred thousand, among which an object in the order of the file looks for each.
@@ -108,8 +109,8 @@ void check_tokenizer(const JobSpec& job, std::span<const TokenManifest> data) {
   if (!vocabulary) return;
   if (*vocabulary > job.model.vocab_size) {
     throw ConfigError(
-        fmt::format("{}: {} has {} tokens, and model.vocab_size is {}: give at least as many",
-                    kKey, folder, *vocabulary, job.model.vocab_size));
+        fmt::format("{}: {} has {} tokens, and model.vocab_size is {}: give at least as many", kKey,
+                    folder, *vocabulary, job.model.vocab_size));
   }
   for (const TokenManifest& manifest : data) {
     if (manifest.vocab_size == *vocabulary) continue;
