@@ -12,4 +12,7 @@ std::string sharding_words(const LayoutChoice& choice);   // "parameters sharded
 std::string recompute_words(const LayoutChoice& choice);  // "recompute selective"
 std::string schedule_words(const LayoutChoice& choice);   // "virtual 4"
 
+// "tensor 2, pipeline 4, parameters sharded over 8, micro batch 1 x 16, recompute full".
+std::string describe(const LayoutChoice& choice);
+
 }  // namespace smp
