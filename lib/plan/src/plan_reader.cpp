@@ -4,9 +4,10 @@
 
 #include "field_table.h"
 #include "job_builder.h"
-#include "plan_file.h"
+#include "plan_format.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/number_text.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/text_file.h"
 #include "strict_map.h"
 
