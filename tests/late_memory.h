@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "smp/comm/device_memory.h"
+#include "smp/comm/device/device_memory.h"
 
 // The memory of a device that is the host's.
 namespace smp::test {
@@ -23,7 +23,7 @@ struct CountedCopies {
 // All memory is the device's. What is copied is read as late as can be: only when it has been asked
 // for a few times, is waited for, or, on the device, is to be seen; so what changes a buffer too
 // early is seen.
-class LateMemory final : public DeviceMemory {
+class LateMemory final : public device::DeviceMemory {
  public:
   explicit LateMemory(CountedCopies& counts) : counts_(counts) {}
 
@@ -41,12 +41,14 @@ class LateMemory final : public DeviceMemory {
     --counts_.pinned;
     counts_.pinned_bytes -= pinned_.extract(memory).mapped();
   }
-  CopyPtr until_now() override { return computing_->start(nullptr, nullptr, 0, 2); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& /*behind*/) override {
+  device::CopyPtr until_now() override { return computing_->start(nullptr, nullptr, 0, 2); }
+  device::CopyPtr start_to_host(void* to, const void* from, int64_t bytes,
+                                device::Copy& /*behind*/) override {
     ++counts_.to_host;
     return to_host_->start(to, from, bytes, 3);
   }
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& /*behind*/) override {
+  device::CopyPtr start_to_device(void* to, const void* from, int64_t bytes,
+                                  device::Copy& /*behind*/) override {
     ++counts_.to_device;
     return to_device_->start(to, from, bytes, 2);
   }
@@ -55,7 +57,7 @@ class LateMemory final : public DeviceMemory {
   // Copies that are made in their order, whether or not somebody still looks at them.
   class LateStream : public std::enable_shared_from_this<LateStream> {
    public:
-    CopyPtr start(void* to, const void* from, int64_t bytes, int asked) {
+    device::CopyPtr start(void* to, const void* from, int64_t bytes, int asked) {
       copies_.push_back({to, from, bytes});
       return std::make_unique<LateCopy>(shared_from_this(), ended_ + copies_.size(), asked);
     }
@@ -78,7 +80,7 @@ class LateMemory final : public DeviceMemory {
     size_t ended_ = 0;
   };
 
-  class LateCopy final : public Copy {
+  class LateCopy final : public device::Copy {
    public:
     LateCopy(std::shared_ptr<LateStream> stream, size_t number, int asked)
         : stream_(std::move(stream)), number_(number), left_(asked) {}

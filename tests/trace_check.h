@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "smp/plan/json.h"
-#include "smp/plan/schedule.h"
-#include "smp/plan/trace_file.h"
+#include "smp/plan/runinfo/trace_file.h"
+#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/text/json.h"
 
 // What is wrong with a text as a file of Chrome's trace event format ("Trace Event Format", Google,
 // 2016), as viewers read it. Written from the format, not from TraceWriter.
@@ -21,14 +21,14 @@ namespace smp::test {
 class TraceCheck {
  public:
   explicit TraceCheck(const std::string& text) {
-    const auto json = OrderedJson::parse(text, nullptr, false);
+    const auto json = text::OrderedJson::parse(text, nullptr, false);
     if (!json.is_object() || !json.contains("traceEvents") || !json["traceEvents"].is_array()) {
       wrong("it is no object with a list traceEvents");
       return;
     }
-    about_ = json.value("otherData", OrderedJson::object());
+    about_ = json.value("otherData", text::OrderedJson::object());
     if (json.value("displayTimeUnit", "") != "ms") wrong("displayTimeUnit is not ms");
-    for (const OrderedJson& event : json["traceEvents"]) look_at(event);
+    for (const text::OrderedJson& event : json["traceEvents"]) look_at(event);
     check_nesting();
     check_flows();
     for (const auto& [thread, slices] : slices_) {
@@ -41,7 +41,7 @@ class TraceCheck {
 
   const std::vector<std::string>& problems() const { return problems_; }
   const std::map<int64_t, std::string>& processes() const { return process_names_; }
-  const OrderedJson& about() const { return about_; }
+  const text::OrderedJson& about() const { return about_; }
   int64_t flows() const { return static_cast<int64_t>(flows_.size()); }
   int64_t counters() const { return counters_; }
   int64_t open() const { return open_; }
@@ -71,20 +71,20 @@ class TraceCheck {
     if (problems_.size() < 10) problems_.push_back(what);
   }
 
-  int64_t ns_of(const OrderedJson& event, const char* key) {
+  int64_t ns_of(const text::OrderedJson& event, const char* key) {
     if (!event.contains(key) || !event[key].is_number()) {
       wrong(fmt::format("no number {} in {}", key, event.dump()));
       return 0;
     }
     return std::llround(event[key].get<double>() * 1000);
   }
-  int64_t whole(const OrderedJson& event, const char* key) {
+  int64_t whole(const text::OrderedJson& event, const char* key) {
     if (event.contains(key) && event[key].is_number_integer()) return event[key];
     wrong(fmt::format("no whole number {} in {}", key, event.dump()));
     return -1;
   }
 
-  void look_at(const OrderedJson& event) {
+  void look_at(const text::OrderedJson& event) {
     const std::string phase = event.value("ph", "");
     const std::string name = event.value("name", "");
     if (name.empty()) wrong("no name in " + event.dump());
@@ -153,7 +153,7 @@ class TraceCheck {
   }
 
   std::vector<std::string> problems_;
-  OrderedJson about_;
+  text::OrderedJson about_;
   std::map<int64_t, std::string> process_names_;
   std::map<Thread, std::string> thread_names_;
   std::map<Thread, std::vector<Slice>> slices_;
@@ -170,12 +170,12 @@ inline std::string traced_action(const std::string& name, int64_t microbatch, in
 }
 
 // The actions of one process and step, in the order of the file.
-inline std::vector<std::string> traced_actions(const std::vector<ReadSlice>& slices, int64_t pid,
-                                               int64_t step) {
+inline std::vector<std::string> traced_actions(const std::vector<runinfo::ReadSlice>& slices,
+                                               int64_t pid, int64_t step) {
   std::vector<std::string> actions;
-  for (const ReadSlice& slice : slices) {
-    const bool is_action =
-        slice.thread == kComputeThread && slice.category != "wait" && slice.category != "step";
+  for (const runinfo::ReadSlice& slice : slices) {
+    const bool is_action = slice.thread == runinfo::kComputeThread && slice.category != "wait" &&
+                           slice.category != "step";
     if (slice.pid == pid && slice.step == step && is_action)
       actions.push_back(
           traced_action(slice.name, slice.microbatch, slice.chunk, slice.layer, slice.bucket));
@@ -184,9 +184,9 @@ inline std::vector<std::string> traced_actions(const std::vector<ReadSlice>& sli
 }
 
 // The same of a schedule.
-inline std::vector<std::string> scheduled_actions(const std::vector<Action>& actions) {
+inline std::vector<std::string> scheduled_actions(const std::vector<schedule::Action>& actions) {
   std::vector<std::string> texts;
-  for (const Action& action : actions)
+  for (const schedule::Action& action : actions)
     texts.push_back(traced_action(std::string(name_of(action.kind)), action.microbatch,
                                   action.chunk, action.layer, action.bucket));
   return texts;

@@ -19,16 +19,16 @@
 #include "network_cost.h"
 #include "plot.h"
 #include "size_range.h"
-#include "smp/comm/fabric.h"
-#include "smp/comm/host_identity.h"
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/collective.h"
-#include "smp/plan/environment.h"
-#include "smp/plan/environment_reader.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/printable.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/nccl_tests.h"
+#include "smp/comm/bootstrap/host_identity.h"
+#include "smp/comm/jobs/fabric.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/plan/system/environment.h"
+#include "smp/plan/system/environment_reader.h"
+#include "smp/plan/text/printable.h"
+#include "smp/planner/calibration/nccl_tests.h"
 #include "tables.h"
 
 namespace smp {
@@ -54,9 +54,9 @@ A time is that of the slowest rank, the median of the samples.
 
 struct CollectivesRequest {
   int ranks = 0;  // 0: this process is one of a job's
-  std::vector<CollectiveOp> ops = {CollectiveOp::kAllReduce};
+  std::vector<mesh::CollectiveOp> ops = {mesh::CollectiveOp::kAllReduce};
   std::vector<DType> dtypes = {DType::kF32};
-  ReduceOp reduction = ReduceOp::kSum;
+  comm::ReduceOp reduction = comm::ReduceOp::kSum;
   SizeRange sizes;
   BenchOptions options;
   int rounds = 1;
@@ -72,12 +72,13 @@ std::map<std::string, T> by_name(const Names& values) {
   return names;
 }
 
-std::map<std::string, CollectiveOp> op_names() {
-  auto names = by_name<CollectiveOp>(std::initializer_list<CollectiveOp>{
-      CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter,
-      CollectiveOp::kBroadcast, CollectiveOp::kReduce, CollectiveOp::kGather,
-      CollectiveOp::kScatter, CollectiveOp::kAllToAll});
-  names["sendrecv"] = CollectiveOp::kSend;
+std::map<std::string, mesh::CollectiveOp> op_names() {
+  auto names = by_name<mesh::CollectiveOp>(std::initializer_list<mesh::CollectiveOp>{
+      mesh::CollectiveOp::kAllReduce, mesh::CollectiveOp::kAllGather,
+      mesh::CollectiveOp::kReduceScatter, mesh::CollectiveOp::kBroadcast,
+      mesh::CollectiveOp::kReduce, mesh::CollectiveOp::kGather, mesh::CollectiveOp::kScatter,
+      mesh::CollectiveOp::kAllToAll});
+  names["sendrecv"] = mesh::CollectiveOp::kSend;
   return names;
 }
 
@@ -86,15 +87,16 @@ std::map<std::string, DType> dtype_names() {
       DType::kF32, DType::kF64, DType::kBF16, DType::kF16, DType::kI32, DType::kI64, DType::kU8});
 }
 
-std::map<std::string, ReduceOp> reduction_names() {
-  auto names = by_name<ReduceOp>(std::initializer_list<ReduceOp>{
-      ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct, ReduceOp::kAverage});
-  names["avg"] = ReduceOp::kAverage;  // as NCCL and PyTorch call them
-  names["prod"] = ReduceOp::kProduct;
+std::map<std::string, comm::ReduceOp> reduction_names() {
+  auto names = by_name<comm::ReduceOp>(std::initializer_list<comm::ReduceOp>{
+      comm::ReduceOp::kSum, comm::ReduceOp::kMax, comm::ReduceOp::kMin, comm::ReduceOp::kProduct,
+      comm::ReduceOp::kAverage});
+  names["avg"] = comm::ReduceOp::kAverage;  // as NCCL and PyTorch call them
+  names["prod"] = comm::ReduceOp::kProduct;
   return names;
 }
 
-std::vector<BenchRank> places_of(Communicator& comm) {
+std::vector<BenchRank> places_of(comm::Communicator& comm) {
   struct Place {
     int64_t process;
     char host[64];
@@ -104,7 +106,7 @@ std::vector<BenchRank> places_of(Communicator& comm) {
   own.process = getpid();
   gethostname(own.host, sizeof(own.host) - 1);
   std::string identity = env::optional(env::kHostIdentity);
-  if (identity.empty()) identity = own_host_identity();
+  if (identity.empty()) identity = bootstrap::own_host_identity();
   memcpy(own.identity, identity.data(), std::min(identity.size(), sizeof(own.identity) - 1));
   std::vector<Place> all(static_cast<size_t>(comm.size()));
   comm.all_gather(&own, all.data(), sizeof(Place), DType::kU8, "bench.places")->wait();
@@ -119,7 +121,7 @@ void write_or_print(const std::string& path, const std::string& text,
   if (path.empty() || path == "-")
     std::fputs(text.c_str(), stdout);
   else
-    write_text_file(path, text, edited);
+    files::write_text_file(path, text, edited);
 }
 
 // Before anything is measured for it.
@@ -134,17 +136,17 @@ void check_can_be_written(const std::string& path) {
 
 // Sizes just beyond which a call goes another way (kOneShotBytes; of an all_gather each rank's
 // part), so that a cluster file has what it takes on both sides.
-std::vector<int64_t> bends_of(CollectiveOp op, const SizeRange& range, int ranks) {
+std::vector<int64_t> bends_of(mesh::CollectiveOp op, const SizeRange& range, int ranks) {
   const int64_t more = int64_t{64} * ranks;
   int64_t bend = 0;
-  if (op == CollectiveOp::kAllReduce || op == CollectiveOp::kReduceScatter)
-    bend = kOneShotBytes + more;
-  if (op == CollectiveOp::kAllGather) bend = kOneShotBytes * ranks + more;
+  if (op == mesh::CollectiveOp::kAllReduce || op == mesh::CollectiveOp::kReduceScatter)
+    bend = mesh::kOneShotBytes + more;
+  if (op == mesh::CollectiveOp::kAllGather) bend = mesh::kOneShotBytes * ranks + more;
   if (bend <= int64_t(range.from) || bend >= int64_t(range.to)) return {};
   return {bend};
 }
 
-std::vector<int64_t> sizes_of(const CollectivesRequest& request, CollectiveOp op, int ranks) {
+std::vector<int64_t> sizes_of(const CollectivesRequest& request, mesh::CollectiveOp op, int ranks) {
   std::vector<int64_t> sizes = sizes_in(request.sizes);
   const auto add = [&](const std::vector<int64_t>& more) {
     sizes.insert(sizes.end(), more.begin(), more.end());
@@ -157,7 +159,7 @@ std::vector<int64_t> sizes_of(const CollectivesRequest& request, CollectiveOp op
 
 std::vector<BenchCase> cases_of(const CollectivesRequest& request, int ranks) {
   std::vector<BenchCase> cases;
-  for (const CollectiveOp op : request.ops)
+  for (const mesh::CollectiveOp op : request.ops)
     for (const DType dtype : request.dtypes)
       for (const int64_t bytes : sizes_of(request, op, ranks))
         cases.push_back({op, dtype, request.reduction, bytes});
@@ -167,7 +169,7 @@ std::vector<BenchCase> cases_of(const CollectivesRequest& request, int ranks) {
 // All calls, types and sizes, by rounds. Within one each size comes after the next smaller one: a
 // machine that is now quick, now slow, is mostly alike for both. The last round prints the table,
 // of the medians.
-std::vector<std::vector<BenchResult>> measure_rounds(Communicator& comm,
+std::vector<std::vector<BenchResult>> measure_rounds(comm::Communicator& comm,
                                                      const CollectivesRequest& request,
                                                      const std::vector<BenchRank>& ranks) {
   const std::vector<BenchCase> cases = cases_of(request, comm.size());
@@ -212,7 +214,8 @@ void compare(const std::vector<LinkRound>& rounds, const std::vector<BenchRank>&
 
 void predict(const CollectivesRequest& request, const std::vector<std::vector<BenchResult>>& rounds,
              const std::vector<BenchRank>& ranks) {
-  const ClusterSpec cluster = read_cluster(cluster_source(request.predictions));
+  const ClusterSpec cluster =
+      calibration::read_cluster(jobfile::cluster_source(request.predictions));
   std::vector<LinkRound> compared;
   for (const std::vector<BenchResult>& results : rounds) compared.push_back({cluster, results});
   compare(compared, ranks);
@@ -232,14 +235,14 @@ std::vector<BenchResult> take_held(const CollectivesRequest& request,
 }
 
 void calibrate(const CollectivesRequest& request, std::vector<std::vector<BenchResult>> rounds,
-               const std::vector<BenchRank>& ranks, const NetworkCost& network) {
-  const JobSource source = cluster_source(request.cluster);
+               const std::vector<BenchRank>& ranks, const net::NetworkCost& network) {
+  const jobfile::JobSource source = jobfile::cluster_source(request.cluster);
   std::vector<LinkRound> held;
   if (request.checks) {
     for (std::vector<BenchResult>& results : rounds) {
       std::vector<BenchResult> between = take_held(request, results);
       const std::string text = with_links(source, results, ranks, network);
-      held.push_back({read_cluster({source.path, text}), std::move(between)});
+      held.push_back({calibration::read_cluster({source.path, text}), std::move(between)});
     }
   }
   write_or_print(request.output, with_links(source, medians_of(rounds), ranks, network),
@@ -247,18 +250,18 @@ void calibrate(const CollectivesRequest& request, std::vector<std::vector<BenchR
   if (request.checks) compare(held, ranks);
 }
 
-int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
+int run_rank(const CollectivesRequest& request, const jobs::JobEnvironment& job) {
   if (request.measures_network && job.hosts == 1)
     throw std::runtime_error("--network-cost: all ranks are on one host");
-  const auto comm = connect(job, [](const std::string& line) { fmt::print("# {}\n", line); });
+  const auto comm = jobs::connect(job, [](const std::string& line) { fmt::print("# {}\n", line); });
   const std::vector<BenchRank> ranks = places_of(*comm);
   const std::vector<std::vector<BenchResult>> rounds = measure_rounds(*comm, request, ranks);
-  NetworkCost network;
+  net::NetworkCost network;
   const bool calibrates_network = request.calibrates && hosts_among(ranks) > 1;
   if (request.measures_network || calibrates_network)
     network = measure_network(*comm, ranks, request.options.samples * request.rounds);
   if (comm->rank() != 0) return 0;
-  if (request.measures_network) fmt::print("# {}={}\n", env::kFabricCost, text_of(network));
+  if (request.measures_network) fmt::print("# {}={}\n", env::kFabricCost, net::text_of(network));
   const std::vector<BenchResult> results = medians_of(rounds);
   if (!request.json.empty()) write_or_print(request.json, as_json(results, ranks, request.options));
   if (!request.plot.empty()) write_or_print(request.plot, as_plot(results, comm->size()));
@@ -273,11 +276,11 @@ int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
 }
 
 // A rank says itself what went wrong: its process ends without coming back to main.
-int run_rank_or_say(const CollectivesRequest& request, const JobEnvironment& job) {
+int run_rank_or_say(const CollectivesRequest& request, const jobs::JobEnvironment& job) {
   try {
     return run_rank(request, job);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "smp-bench: rank {}: {}\n", job.rank, printable(error.what()));
+    fmt::print(stderr, "smp-bench: rank {}: {}\n", job.rank, text::printable(error.what()));
     return 1;
   }
 }
@@ -289,17 +292,20 @@ int run_collectives(CollectivesRequest request) {
   request.options.is_checked = !request.options.is_out_of_place_alone;
   if (request.calibrates) {
     request.ops.assign(std::begin(kPointOps), std::end(kPointOps));
-    (void)cluster_source(request.cluster);  // refused before anything is measured
+    (void)jobfile::cluster_source(request.cluster);  // refused before anything is measured
   }
-  if (!request.predictions.empty()) (void)read_cluster(cluster_source(request.predictions));
-  refuse_output(request.json, FileKind::kJson);
-  refuse_output(request.plot, FileKind::kOther);
+  if (!request.predictions.empty())
+    (void)calibration::read_cluster(jobfile::cluster_source(request.predictions));
+  files::refuse_output(request.json, files::FileKind::kJson);
+  files::refuse_output(request.plot, files::FileKind::kOther);
   if (request.ranks > 0 || env::optional(env::kRank) == "0")
     for (const std::string& path : {request.json, request.plot, request.output})
       check_can_be_written(path);
-  if (request.ranks == 0) return run_rank(request, read_job_environment("smp-bench without -n"));
-  return run_forked_ranks(request.ranks,
-                          [&](const JobEnvironment& job) { return run_rank_or_say(request, job); });
+  if (request.ranks == 0)
+    return run_rank(request, jobs::read_job_environment("smp-bench without -n"));
+  return run_forked_ranks(request.ranks, [&](const jobs::JobEnvironment& job) {
+    return run_rank_or_say(request, job);
+  });
 }
 
 using RequestPtr = std::shared_ptr<CollectivesRequest>;
@@ -386,7 +392,7 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
   command->footer(kCollectivesExamples);
   command->add_option("-n", request->ranks, "start so many ranks on this host")
       ->type_name("N")
-      ->check(CLI::Range(2, kMaxRanks));
+      ->check(CLI::Range(2, mesh::kMaxRanks));
   add_call_options(*command, request);
   add_time_options(*command, request);
   add_model_options(*command, request);

@@ -5,8 +5,8 @@
 
 #include "collectives_command.h"
 #include "data_speed.h"
-#include "smp/plan/plan.h"
-#include "smp/plan/plan_file.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/spec/plan.h"
 
 namespace smp {
 namespace {
@@ -47,7 +47,7 @@ void add_data_command(CLI::App& app, BenchRun& run) {
   command->add_flag("--json", request->json, "all repeats as JSON");
   command->callback([request, &run] {
     run = [request] {
-      const DataSpeed speed = measure_data(read_plan(request->plan), request->speed);
+      const DataSpeed speed = measure_data(planfile::read_plan(request->plan), request->speed);
       fmt::print("{}", request->json ? to_json(speed) : to_text(speed));
       return 0;
     };

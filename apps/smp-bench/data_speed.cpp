@@ -6,13 +6,13 @@
 #include <chrono>
 #include <vector>
 
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
 #include "smp/plan/data/read_ahead.h"
 #include "smp/plan/data/token_data.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
-#include "smp/plan/layout.h"
-#include "smp/plan/operators.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/model/operators.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 namespace {
@@ -22,16 +22,18 @@ using Clock = std::chrono::steady_clock;
 // A rank's batches, step by step, as its engine takes them.
 class Taker {
  public:
-  Taker(const JobSpec& job, const BatchShare& share) : data_(job), share_(share) {
+  Taker(const JobSpec& job, const data::BatchShare& share) : data_(job), share_(share) {
     values_.resize(static_cast<size_t>(share.microbatch_values()));
   }
 
   // Takes steps [0, steps); or, `steps` 0, as many as `seconds` last. Returns seconds.
   double take(int64_t& steps, double seconds) {
     constexpr int64_t kEndless = int64_t{1} << 40;
-    ReadAhead ahead([this](int64_t step, int64_t first, int64_t count,
-                           const TokenBuffers& out) { data_.read(step, first, count, out); },
-                    share_);
+    data::ReadAhead ahead(
+        [this](int64_t step, int64_t first, int64_t count, const data::TokenBuffers& out) {
+          data_.read(step, first, count, out);
+        },
+        share_);
     const Clock::time_point start = Clock::now();
     ahead.start(0, steps > 0 ? steps : kEndless);
     double taken_s = 0;
@@ -48,20 +50,20 @@ class Taker {
   }
 
  private:
-  const TokenData data_;
-  const BatchShare share_;
+  const data::TokenData data_;
+  const data::BatchShare share_;
   std::vector<int64_t> values_;
 };
 
 // The wanted rank's share, or that of the first rank that reads.
-BatchShare share_of(const Plan& plan, int64_t& rank) {
+data::BatchShare share_of(const Plan& plan, int64_t& rank) {
   const int64_t ranks = plan.degrees.world();
   if (rank >= ranks) {
     throw ConfigError(fmt::format("--rank {}: the plan is for ranks 0 to {}", rank, ranks - 1));
   }
   const bool is_open = rank < 0;
   for (rank = std::max<int64_t>(rank, 0); rank < ranks; ++rank) {
-    const BatchShare share = batch_share(plan, rank_layout(plan, rank));
+    const data::BatchShare share = data::batch_share(plan, layout::rank_layout(plan, rank));
     if (share.readers > 0) return share;
     if (!is_open) break;
   }
@@ -69,7 +71,7 @@ BatchShare share_of(const Plan& plan, int64_t& rank) {
       "--rank {}: its stage reads nothing of the data: name one of the first or last stage", rank));
 }
 
-std::string words_of(const BatchShare& share) {
+std::string words_of(const data::BatchShare& share) {
   std::string fields;
   const auto add = [&](bool has, const char* name) {
     if (has) fields += fmt::format("{}{}", fields.empty() ? "" : ", ", name);
@@ -101,15 +103,15 @@ double DataSpeed::median_tokens_per_s() const {
 }
 
 DataSpeed measure_data(const Plan& plan, const DataSpeedRequest& request) {
-  if (is_list(plan.job.model)) {
+  if (model::is_list(plan.job.model)) {
     throw ConfigError("the plan's model reads images, and `smp-bench data` reads text and tokens");
   }
   DataSpeed speed;
   speed.rank = request.rank;
   speed.ranks = plan.degrees.world();
-  const BatchShare share = share_of(plan, speed.rank);
+  const data::BatchShare share = share_of(plan, speed.rank);
   speed.batch = words_of(share);
-  speed.description = TokenData(plan.job).description();
+  speed.description = data::TokenData(plan.job).description();
   speed.pack = words_of(plan.job.training.data_pack);
   speed.batch_tokens = share.microbatches * share.micro_batch * share.sequences * share.length;
   const auto rate = [&] {
@@ -146,15 +148,15 @@ std::string to_text(const DataSpeed& speed) {
 }
 
 std::string to_json(const DataSpeed& speed) {
-  const OrderedJson json = {{"rank", speed.rank},
-                            {"ranks", speed.ranks},
-                            {"pack", speed.pack},
-                            {"data", speed.description},
-                            {"batch_tokens", speed.batch_tokens},
-                            {"steps", speed.steps},
-                            {"first_tokens_per_s", speed.first_tokens_per_s},
-                            {"tokens_per_s", speed.tokens_per_s},
-                            {"median_tokens_per_s", speed.median_tokens_per_s()}};
+  const text::OrderedJson json = {{"rank", speed.rank},
+                                  {"ranks", speed.ranks},
+                                  {"pack", speed.pack},
+                                  {"data", speed.description},
+                                  {"batch_tokens", speed.batch_tokens},
+                                  {"steps", speed.steps},
+                                  {"first_tokens_per_s", speed.first_tokens_per_s},
+                                  {"tokens_per_s", speed.tokens_per_s},
+                                  {"median_tokens_per_s", speed.median_tokens_per_s()}};
   return json.dump(2) + "\n";
 }
 

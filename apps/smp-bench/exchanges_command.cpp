@@ -6,11 +6,11 @@
 #include "collectives_command.h"
 #include "network_cost.h"
 #include "size_range.h"
-#include "smp/comm/job_environment.h"
-#include "smp/comm/network_cost.h"
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/collective.h"
-#include "smp/planner/nccl_tests.h"
+#include "smp/comm/jobs/job_environment.h"
+#include "smp/comm/net/network_cost.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/planner/calibration/nccl_tests.h"
 
 namespace smp {
 namespace {
@@ -40,10 +40,10 @@ void add_exchanges_command(CLI::App& app, BenchRun& run) {
   command->add_option("--hosts", request->hosts, "so many")
       ->type_name("N")
       ->required()
-      ->check(CLI::Range(2, kMaxRanksOfHosts));
+      ->check(CLI::Range(2, mesh::kMaxRanksOfHosts));
   command->add_option("--ranks-per-host", request->ranks_per_host, "default 1")
       ->type_name("N")
-      ->check(CLI::Range(1, kMaxRanks));
+      ->check(CLI::Range(1, mesh::kMaxRanks));
   add_size_options(*command, request->sizes);
   command
       ->add_option("--cluster", request->cluster,
@@ -53,9 +53,10 @@ void add_exchanges_command(CLI::App& app, BenchRun& run) {
   command->callback([request, &run] {
     check(request->sizes);
     run = [request] {
-      ExchangeRule rule = read_exchange_rule();
+      net::ExchangeRule rule = jobs::read_exchange_rule();
       if (!rule.cost && !request->cluster.empty())
-        rule.cost = network_cost_of(read_cluster(cluster_source(request->cluster)));
+        rule.cost = net::network_cost_of(
+            calibration::read_cluster(jobfile::cluster_source(request->cluster)));
       fmt::print("{}", exchange_table(request->hosts, request->ranks_per_host,
                                       sizes_in(request->sizes), rule));
       return 0;

@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "smp/plan/random_hex.h"
+#include "smp/plan/base/random_hex.h"
 
 namespace smp {
 namespace {
@@ -63,12 +63,12 @@ int wait_for_all(std::vector<pid_t> ranks) {
 
 }  // namespace
 
-int run_forked_ranks(int size, const std::function<int(const JobEnvironment&)>& program) {
-  JobEnvironment job;
+int run_forked_ranks(int size, const std::function<int(const jobs::JobEnvironment&)>& program) {
+  jobs::JobEnvironment job;
   job.size = job.local_size = size;
   job.job_id = random_hex(8);
   job.job_key = random_hex(32);
-  read_settings(job);
+  jobs::read_settings(job);
   const pid_t parent = getpid();
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < size; ++rank) {

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "smp/comm/job_environment.h"
+#include "smp/comm/jobs/job_environment.h"
 
 namespace smp {
 
@@ -10,6 +10,6 @@ namespace smp {
 // waits for them: 0, or the exit code of the first that failed (128 + signal). The others then have
 // 3 s to end; a rank that was killed is named on standard error. To be called before this process
 // has threads.
-int run_forked_ranks(int size, const std::function<int(const JobEnvironment&)>& program);
+int run_forked_ranks(int size, const std::function<int(const jobs::JobEnvironment&)>& program);
 
 }  // namespace smp

@@ -7,8 +7,8 @@
 #include <map>
 #include <stdexcept>
 
-#include "smp/planner/collective_seconds.h"
-#include "smp/planner/nccl_tests.h"
+#include "smp/planner/calibration/nccl_tests.h"
+#include "smp/planner/links/collective_seconds.h"
 
 namespace smp {
 namespace {
@@ -36,11 +36,12 @@ double median(std::vector<double> values) {
 }
 
 // A file keeps what is unknown, or too little to be measured, as it has it.
-std::vector<LinkConstant> constants_of(const NetworkCost& network, int64_t hosts,
-                                       int64_t ranks_per_host) {
+std::vector<calibration::LinkConstant> constants_of(const net::NetworkCost& network, int64_t hosts,
+                                                    int64_t ranks_per_host) {
   const std::string source =
       fmt::format("smp-bench collectives --calibrate, between {} hosts", hosts);
-  std::vector<LinkConstant> constants = {{"inter_host_latency_s", network.hop_s, source}};
+  std::vector<calibration::LinkConstant> constants = {
+      {"inter_host_latency_s", network.hop_s, source}};
   if (hosts > 2 && network.message_s > 0)
     constants.push_back({"inter_host_message_s", network.message_s, source});
   const auto share = [&](double byte_s) { return 1 / (byte_s * double(ranks_per_host)); };
@@ -53,9 +54,9 @@ std::vector<LinkConstant> constants_of(const NetworkCost& network, int64_t hosts
 
 }  // namespace
 
-std::string with_links(const JobSource& cluster, const std::vector<BenchResult>& results,
-                       const std::vector<BenchRank>& ranks, const NetworkCost& network) {
-  NcclTable table;
+std::string with_links(const jobfile::JobSource& cluster, const std::vector<BenchResult>& results,
+                       const std::vector<BenchRank>& ranks, const net::NetworkCost& network) {
+  calibration::NcclTable table;
   table.path = "smp-bench";
   table.source = "smp-bench collectives --calibrate, out of place";
   table.ranks = int64_t(ranks.size());
@@ -63,11 +64,11 @@ std::string with_links(const JobSource& cluster, const std::vector<BenchResult>&
   for (const BenchResult& result : moving(results)) {
     table.points.push_back({table.ranks, bytes_of(result), seconds_of(result), result.measured.op});
   }
-  const std::string text = with_link_points(cluster, {table});
-  return table.hosts == 1
-             ? text
-             : with_link_constants({cluster.path, text},
-                                   constants_of(network, table.hosts, table.ranks / table.hosts));
+  const std::string text = calibration::with_link_points(cluster, {table});
+  return table.hosts == 1 ? text
+                          : calibration::with_link_constants(
+                                {cluster.path, text},
+                                constants_of(network, table.hosts, table.ranks / table.hosts));
 }
 
 LinkComparison compare_links(const std::vector<LinkRound>& rounds,
@@ -78,14 +79,14 @@ LinkComparison compare_links(const std::vector<LinkRound>& rounds,
                                 "measured (us)", "ratio");
   std::vector<std::vector<BenchResult>> results;
   for (const LinkRound& round : rounds) results.push_back(moving(round.results));
-  std::map<CollectiveOp, std::vector<double>> errors;
+  std::map<mesh::CollectiveOp, std::vector<double>> errors;
   for (size_t at = 0; at < results[0].size(); ++at) {
-    const CollectiveOp op = results[0][at].measured.op;
+    const mesh::CollectiveOp op = results[0][at].measured.op;
     const int64_t bytes = bytes_of(results[0][at]);
     std::vector<double> predicted, measured, ratios;
     for (size_t round = 0; round < rounds.size(); ++round) {
-      predicted.push_back(collective_seconds(op, double(bytes), int64_t(ranks.size()),
-                                             hosts_among(ranks), rounds[round].cluster));
+      predicted.push_back(links::collective_seconds(op, double(bytes), int64_t(ranks.size()),
+                                                    hosts_among(ranks), rounds[round].cluster));
       measured.push_back(seconds_of(results[round][at]));
       ratios.push_back(predicted.back() / measured.back());
     }

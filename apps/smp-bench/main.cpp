@@ -9,12 +9,12 @@
 
 #include "collectives_command.h"
 #include "completion.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
-#include "smp/plan/printable.h"
-#include "smp/plan/process_limits.h"
-#include "smp/plan/standard_streams.h"
-#include "smp/plan/suggest.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/exit_code.h"
+#include "smp/plan/system/process_limits.h"
+#include "smp/plan/system/standard_streams.h"
+#include "smp/plan/text/printable.h"
+#include "smp/plan/text/suggest.h"
 
 namespace {
 
@@ -31,7 +31,7 @@ Examples:
 )";
 
 int say(const std::string& text, ExitCode code) {
-  fmt::print(stderr, "smp-bench: {}\n", smp::printable(text));
+  fmt::print(stderr, "smp-bench: {}\n", smp::text::printable(text));
   return static_cast<int>(code);
 }
 
@@ -47,7 +47,7 @@ std::string what_is_missing(const CLI::App& app, const std::string& word, const 
   for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
   if (word.empty() || word[0] == '-' || std::find(names.begin(), names.end(), word) != names.end())
     return said;
-  const auto near = smp::nearest(word, names);
+  const auto near = smp::text::nearest(word, names);
   return fmt::format("unknown command '{}'{}", word,
                      near ? fmt::format(", did you mean '{}'?", *near) : "");
 }
@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
   CLI::App* completion = app.add_subcommand("completion", "a completion script for a shell");
   completion->add_option("shell", shell, "bash, zsh or fish")->required();
   try {
-    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = 0});
+    smp::system::check_limits({.stack_bytes = smp::system::kLeastStackBytes, .open_files = 0});
     app.parse(argc, argv);
     if (!shell.empty()) {
       fmt::print("{}", smp::completion_script(app, "smp-bench", shell));
@@ -89,7 +89,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool is_heard = smp::fill_standard_streams();
+  const bool is_heard = smp::system::fill_standard_streams();
   const int code = run(argc, argv);
   if (is_heard && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   fmt::print(stderr, "smp-bench: standard output could not be written in full\n");

@@ -26,18 +26,18 @@ double upper_median(std::vector<double> values) {
   return *middle;
 }
 
-double most_of_all(Communicator& comm, double mine) {
-  comm.all_reduce(&mine, &mine, 1, DType::kF64, ReduceOp::kMax, "bench.times")->wait();
+double most_of_all(comm::Communicator& comm, double mine) {
+  comm.all_reduce(&mine, &mine, 1, DType::kF64, comm::ReduceOp::kMax, "bench.times")->wait();
   return mine;
 }
 
-bool cuts(CollectiveOp op) {  // the full buffer holds a part of each rank
+bool cuts(mesh::CollectiveOp op) {  // the full buffer holds a part of each rank
   switch (op) {
-    case CollectiveOp::kAllGather:
-    case CollectiveOp::kReduceScatter:
-    case CollectiveOp::kGather:
-    case CollectiveOp::kScatter:
-    case CollectiveOp::kAllToAll: return true;
+    case mesh::CollectiveOp::kAllGather:
+    case mesh::CollectiveOp::kReduceScatter:
+    case mesh::CollectiveOp::kGather:
+    case mesh::CollectiveOp::kScatter:
+    case mesh::CollectiveOp::kAllToAll: return true;
     default: return false;
   }
 }
@@ -51,7 +51,7 @@ std::shared_ptr<std::byte[]> private_memory(int64_t bytes) {
 
 class Bench {
  public:
-  Bench(Communicator& comm, const BenchCase& what, const BenchOptions& options,
+  Bench(comm::Communicator& comm, const BenchCase& what, const BenchOptions& options,
         BenchBuffers& buffers)
       : comm_(comm), what_(what), options_(options), element_(bytes_of(what.dtype)) {
     count_ = what.bytes / element_;
@@ -63,10 +63,10 @@ class Bench {
 
   BenchResult run() {
     BenchResult result{what_, count_, {}, {}};
-    if (what_.op != CollectiveOp::kBroadcast) result.out_of_place = time(in_, out_);
+    if (what_.op != mesh::CollectiveOp::kBroadcast) result.out_of_place = time(in_, out_);
     switch (what_.op) {
-      case CollectiveOp::kAllToAll:
-      case CollectiveOp::kSend: break;
+      case mesh::CollectiveOp::kAllToAll:
+      case mesh::CollectiveOp::kSend: break;
       default:
         if (!result.out_of_place || !options_.is_out_of_place_alone)
           result.in_place = time(in_, in_);
@@ -82,31 +82,31 @@ class Bench {
     std::byte* const own_in = in_place ? in + own : in;
     std::byte* const own_out = in_place ? out + own : out;
     switch (what_.op) {
-      case CollectiveOp::kAllReduce:
+      case mesh::CollectiveOp::kAllReduce:
         comm_.all_reduce(in, out, count_, what_.dtype, what_.reduction, kLabel)->wait();
         return;
-      case CollectiveOp::kAllGather:
+      case mesh::CollectiveOp::kAllGather:
         comm_.all_gather(own_in, out, part, what_.dtype, kLabel)->wait();
         return;
-      case CollectiveOp::kReduceScatter:
+      case mesh::CollectiveOp::kReduceScatter:
         comm_.reduce_scatter(in, own_out, count_, what_.dtype, what_.reduction, kLabel)->wait();
         return;
-      case CollectiveOp::kBroadcast:
+      case mesh::CollectiveOp::kBroadcast:
         comm_.broadcast(in, count_, what_.dtype, 0, kLabel)->wait();
         return;
-      case CollectiveOp::kReduce:
+      case mesh::CollectiveOp::kReduce:
         comm_.reduce(in, out, count_, what_.dtype, what_.reduction, 0, kLabel)->wait();
         return;
-      case CollectiveOp::kGather:
+      case mesh::CollectiveOp::kGather:
         comm_.gather(own_in, out, part, what_.dtype, 0, kLabel)->wait();
         return;
-      case CollectiveOp::kScatter:
+      case mesh::CollectiveOp::kScatter:
         comm_.scatter(in, own_out, part, what_.dtype, 0, kLabel)->wait();
         return;
-      case CollectiveOp::kAllToAll:
+      case mesh::CollectiveOp::kAllToAll:
         comm_.all_to_all(in, out, part, what_.dtype, kLabel)->wait();
         return;
-      case CollectiveOp::kSend: {
+      case mesh::CollectiveOp::kSend: {
         if (size == 1) return;
         works_.clear();
         for (int step = 1; step <= what_.peers; ++step) {
@@ -147,10 +147,10 @@ class Bench {
     const int size = comm_.size(), rank = comm_.rank();
     const int64_t part = count_ / size, own = rank * part;
     const bool in_place = in == out;
-    const Pattern pattern(what_.dtype, has_reduction(what_.op) ? what_.reduction : ReduceOp::kSum,
-                          size);
+    const Pattern pattern(what_.dtype,
+                          has_reduction(what_.op) ? what_.reduction : comm::ReduceOp::kSum, size);
     const bool gives_part =
-        what_.op == CollectiveOp::kAllGather || what_.op == CollectiveOp::kGather;
+        what_.op == mesh::CollectiveOp::kAllGather || what_.op == mesh::CollectiveOp::kGather;
     std::byte* const given = gives_part && in_place ? in + own * element_ : in;
     for (int64_t i = 0; i < (gives_part ? part : count_); ++i)
       pattern.write(given, i, pattern.given(rank, i));
@@ -166,31 +166,31 @@ class Bench {
     const auto sum = [&](int64_t i) { return pattern.reduced(i); };
     const int64_t at = in_place ? own : 0;
     switch (what_.op) {
-      case CollectiveOp::kAllReduce: check(out, 0, count_, sum); break;
-      case CollectiveOp::kReduce: check(out, 0, rank == 0 ? count_ : 0, sum); break;
-      case CollectiveOp::kAllGather: check(out, 0, count_, of_rank); break;
-      case CollectiveOp::kGather: check(out, 0, rank == 0 ? count_ : 0, of_rank); break;
-      case CollectiveOp::kReduceScatter:
+      case mesh::CollectiveOp::kAllReduce: check(out, 0, count_, sum); break;
+      case mesh::CollectiveOp::kReduce: check(out, 0, rank == 0 ? count_ : 0, sum); break;
+      case mesh::CollectiveOp::kAllGather: check(out, 0, count_, of_rank); break;
+      case mesh::CollectiveOp::kGather: check(out, 0, rank == 0 ? count_ : 0, of_rank); break;
+      case mesh::CollectiveOp::kReduceScatter:
         check(out, at, part, [&](int64_t i) { return sum(own + i); });
         break;
-      case CollectiveOp::kBroadcast:
+      case mesh::CollectiveOp::kBroadcast:
         check(in, 0, count_, [&](int64_t i) { return pattern.given(0, i); });
         break;
-      case CollectiveOp::kScatter:
+      case mesh::CollectiveOp::kScatter:
         check(out, at, part, [&](int64_t i) { return pattern.given(0, own + i); });
         break;
-      case CollectiveOp::kAllToAll:
+      case mesh::CollectiveOp::kAllToAll:
         check(out, 0, count_,
               [&](int64_t i) { return pattern.given(int(i / part), own + i % part); });
         break;
-      case CollectiveOp::kSend:
+      case mesh::CollectiveOp::kSend:
         for (int step = 1; size > 1 && step <= what_.peers; ++step)
           check(out, (step - 1) * count_, count_,
                 [&](int64_t i) { return pattern.given(sender(step), i); });
         break;
       default: break;
     }
-    comm_.all_reduce(&count, &count, 1, DType::kI64, ReduceOp::kSum, "bench.wrong")->wait();
+    comm_.all_reduce(&count, &count, 1, DType::kI64, comm::ReduceOp::kSum, "bench.wrong")->wait();
     return count;
   }
 
@@ -205,21 +205,21 @@ class Bench {
     return time;
   }
 
-  Communicator& comm_;
+  comm::Communicator& comm_;
   const BenchCase what_;
   const BenchOptions options_;
   const int64_t element_;
   int64_t count_ = 0;
   std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
-  std::vector<WorkPtr> works_;
+  std::vector<comm::WorkPtr> works_;
 };
 
 }  // namespace
 
-bool has_reduction(CollectiveOp op) {
-  return op == CollectiveOp::kAllReduce || op == CollectiveOp::kReduceScatter ||
-         op == CollectiveOp::kReduce;
+bool has_reduction(mesh::CollectiveOp op) {
+  return op == mesh::CollectiveOp::kAllReduce || op == mesh::CollectiveOp::kReduceScatter ||
+         op == mesh::CollectiveOp::kReduce;
 }
 
 void BenchBuffers::hold(int64_t in_bytes, int64_t out_bytes) {
@@ -235,11 +235,11 @@ void BenchBuffers::hold(Buffer& buffer, int64_t bytes) {
       is_symmetric_ ? comm_.allocate_symmetric(buffer.bytes) : private_memory(buffer.bytes);
 }
 
-void settle(Communicator& comm) {
+void settle(comm::Communicator& comm) {
   let_settle([&comm](double mine) { return most_of_all(comm, mine); });
 }
 
-BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options,
+BenchResult measure(comm::Communicator& comm, const BenchCase& what, const BenchOptions& options,
                     BenchBuffers& buffers) {
   return Bench(comm, what, options, buffers).run();
 }
@@ -264,9 +264,9 @@ double algorithm_bytes_per_s(const BenchResult& result, double seconds) {
   return double(result.count * bytes_of(result.measured.dtype)) / seconds;
 }
 
-double bus_factor(CollectiveOp op, int ranks) {
+double bus_factor(mesh::CollectiveOp op, int ranks) {
   const double others = double(ranks - 1) / ranks;
-  if (op == CollectiveOp::kAllReduce) return 2 * others;
+  if (op == mesh::CollectiveOp::kAllReduce) return 2 * others;
   return cuts(op) ? others : 1;
 }
 

@@ -13,9 +13,9 @@ namespace smp {
 // all_gather and gather their output, for reduce_scatter, scatter and all_to_all their input.
 struct BenchCase {
   // kSend: to the next ranks, so many as are peers, and from as many before, all at once.
-  CollectiveOp op = CollectiveOp::kAllReduce;
+  mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
   DType dtype = DType::kF32;
-  ReduceOp reduction = ReduceOp::kSum;
+  comm::ReduceOp reduction = comm::ReduceOp::kSum;
   int64_t bytes = 0;  // of kSend: to each
   int peers = 1;
 };
@@ -50,13 +50,14 @@ struct BenchResult {
   }
 };
 
-bool has_reduction(CollectiveOp op);
+bool has_reduction(mesh::CollectiveOp op);
 
 // What the cases of a benchmark send and receive, one after the other: memory that was touched
 // before, as an engine's is.
 class BenchBuffers {
  public:
-  BenchBuffers(Communicator& comm, bool is_symmetric) : comm_(comm), is_symmetric_(is_symmetric) {}
+  BenchBuffers(comm::Communicator& comm, bool is_symmetric)
+      : comm_(comm), is_symmetric_(is_symmetric) {}
 
   // Makes them hold at least so many bytes, the same on all ranks. What was there may be gone.
   void hold(int64_t in_bytes, int64_t out_bytes);
@@ -70,16 +71,16 @@ class BenchBuffers {
   };
   void hold(Buffer& buffer, int64_t bytes);
 
-  Communicator& comm_;
+  comm::Communicator& comm_;
   const bool is_symmetric_;
   Buffer in_, out_;
 };
 
 // Before the first measure(): waits, busy, until the ranks are spread over the CPUs.
-void settle(Communicator& comm);
+void settle(comm::Communicator& comm);
 
 // Of all ranks of the communicator, whose the buffers are; the same result on each.
-BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options,
+BenchResult measure(comm::Communicator& comm, const BenchCase& what, const BenchOptions& options,
                     BenchBuffers& buffers);
 
 // Of the case at `at` of all rounds: medians, and all elements that were wrong.
@@ -88,6 +89,6 @@ BenchResult median_of(const std::vector<std::vector<BenchResult>>& rounds, size_
 // Bytes a second of the full buffer, and what the slowest link must carry of them, as in
 // nccl-tests.
 double algorithm_bytes_per_s(const BenchResult& result, double seconds);
-double bus_factor(CollectiveOp op, int ranks);
+double bus_factor(mesh::CollectiveOp op, int ranks);
 
 }  // namespace smp

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/suggest.h"
+#include "smp/plan/text/suggest.h"
 
 namespace smp {
 
@@ -22,7 +22,7 @@ CLI::Validator named_values(std::map<std::string, T> values) {
         }
         std::vector<std::string> names;
         for (const auto& [name, value] : values) names.push_back(name);
-        const auto near = nearest(word, names);
+        const auto near = text::nearest(word, names);
         return near ? fmt::format("unknown '{}', did you mean '{}'?", word, *near)
                     : fmt::format("unknown '{}'; there are {}", word, fmt::join(names, ", "));
       },

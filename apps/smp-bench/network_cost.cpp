@@ -6,8 +6,8 @@
 #include <set>
 
 #include "measure.h"
-#include "smp/plan/collective.h"
-#include "smp/plan/environment.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/plan/system/environment.h"
 
 namespace smp {
 namespace {
@@ -21,19 +21,20 @@ std::vector<int> first_of_each_host(const std::vector<BenchRank>& ranks) {
 }
 
 std::string line_of(const char* call, int64_t bytes, int64_t hosts, int64_t part,
-                    const ExchangeRule& rule) {
+                    const net::ExchangeRule& rule) {
   std::string line = fmt::format("  {:>14} {:>12}", call, bytes);
-  for (const Exchange exchange : kExchanges)
-    line += fmt::format(" {:>13.2f}", exchange_s(exchange, hosts, part, rule.network()) * 1e6);
+  for (const net::Exchange exchange : net::kExchanges)
+    line += fmt::format(" {:>13.2f}", net::exchange_s(exchange, hosts, part, rule.network()) * 1e6);
   return line + fmt::format("  {}\n", name_of(rule.choice(hosts, part)));
 }
 
 }  // namespace
 
-NetworkCost measure_network(Communicator& comm, const std::vector<BenchRank>& ranks, int samples) {
+net::NetworkCost measure_network(comm::Communicator& comm, const std::vector<BenchRank>& ranks,
+                                 int samples) {
   const std::vector<int> members = first_of_each_host(ranks);
   if (std::find(members.begin(), members.end(), comm.rank()) == members.end()) return {};
-  const std::unique_ptr<Communicator> group = comm.split(members);
+  const std::unique_ptr<comm::Communicator> group = comm.split(members);
   const auto hosts = static_cast<int64_t>(members.size());
   constexpr int64_t kLong = 4 << 20;
   // Parts of so many bytes to so many hosts at once, which send as many back: the same calls
@@ -42,14 +43,15 @@ NetworkCost measure_network(Communicator& comm, const std::vector<BenchRank>& ra
   const auto seconds = [&](int64_t bytes, int64_t peers) {
     BenchOptions options;
     options.samples = samples;
-    const BenchCase what{CollectiveOp::kSend, DType::kU8, ReduceOp::kSum, bytes, int(peers)};
+    const BenchCase what{mesh::CollectiveOp::kSend, DType::kU8, comm::ReduceOp::kSum, bytes,
+                         int(peers)};
     return measure(*group, what, options, buffers).out_of_place->seconds;
   };
-  NetworkCost cost;
+  net::NetworkCost cost;
   cost.hop_s = seconds(1, 1);
   // What parts of kLong take beyond parts of a byte, without what their messages take.
   const auto byte_s = [&](double byte_parts_s, int64_t peers) {
-    const int64_t more_messages = peers * ((kLong - 1) / message_bytes(kLong));
+    const int64_t more_messages = peers * ((kLong - 1) / net::message_bytes(kLong));
     const double bytes_s =
         seconds(kLong, peers) - byte_parts_s - static_cast<double>(more_messages) * cost.message_s;
     return std::max(0.0, bytes_s) / static_cast<double>(peers * kLong);
@@ -66,18 +68,18 @@ NetworkCost measure_network(Communicator& comm, const std::vector<BenchRank>& ra
 }
 
 std::string exchange_table(int64_t hosts, int64_t ranks_per_host, const std::vector<int64_t>& sizes,
-                           const ExchangeRule& rule) {
+                           const net::ExchangeRule& rule) {
   const int64_t ranks = hosts * ranks_per_host;
   std::string table =
       fmt::format("# {}={}\n# {} hosts, {} ranks\n# {:>14} {:>12}", env::kFabricCost,
-                  text_of(rule.network()), hosts, ranks, "call", "size (B)");
-  for (const Exchange exchange : kExchanges)
+                  net::text_of(rule.network()), hosts, ranks, "call", "size (B)");
+  for (const net::Exchange exchange : net::kExchanges)
     table += fmt::format(" {:>13}", fmt::format("{} (us)", name_of(exchange)));
   table += "  taken\n" + line_of("barrier", 0, hosts, 0, rule);
   for (const int64_t bytes : sizes)
     table += line_of("all_gather", bytes, hosts, bytes / ranks, rule);
   for (const int64_t bytes : sizes)
-    if (bytes <= kOneShotBytes) table += line_of("all_reduce", bytes, hosts, bytes, rule);
+    if (bytes <= mesh::kOneShotBytes) table += line_of("all_reduce", bytes, hosts, bytes, rule);
   return table + "# longer all_reduces and all other calls: mesh\n";
 }
 

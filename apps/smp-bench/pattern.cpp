@@ -35,22 +35,22 @@ int bit(int64_t i, int rank) { return static_cast<int>(mixed(i, rank) >> 63); }
 // holds them.
 int Pattern::given(int rank, int64_t i) const {
   switch (reduction_) {
-    case ReduceOp::kProduct:
+    case comm::ReduceOp::kProduct:
       return mixed(i, 0) % static_cast<uint64_t>(2 * ranks_) == static_cast<uint64_t>(rank) ? 2 : 1;
-    case ReduceOp::kAverage: return bit(i, 0);
+    case comm::ReduceOp::kAverage: return bit(i, 0);
     default: return bit(i, rank);
   }
 }
 
 int Pattern::reduced(int64_t i) const {
-  if (reduction_ == ReduceOp::kAverage) return given(0, i);
+  if (reduction_ == comm::ReduceOp::kAverage) return given(0, i);
   int result = given(0, i);
   for (int rank = 1; rank < ranks_; ++rank) {
     const int next = given(rank, i);
     switch (reduction_) {
-      case ReduceOp::kMax: result = std::max(result, next); break;
-      case ReduceOp::kMin: result = std::min(result, next); break;
-      case ReduceOp::kProduct: result *= next; break;
+      case comm::ReduceOp::kMax: result = std::max(result, next); break;
+      case comm::ReduceOp::kMin: result = std::min(result, next); break;
+      case comm::ReduceOp::kProduct: result *= next; break;
       default: result += next;
     }
   }

@@ -11,7 +11,7 @@ namespace smp {
 // holds all sums, products and averages of 256 ranks exactly. So results are compared bit by bit.
 class Pattern {
  public:
-  Pattern(DType dtype, ReduceOp reduction, int ranks)
+  Pattern(DType dtype, comm::ReduceOp reduction, int ranks)
       : dtype_(dtype), reduction_(reduction), ranks_(ranks) {}
 
   int given(int rank, int64_t i) const;  // element i of what a rank gives
@@ -24,7 +24,7 @@ class Pattern {
   uint64_t bits_of(int value) const;
 
   const DType dtype_;
-  const ReduceOp reduction_;
+  const comm::ReduceOp reduction_;
   const int ranks_;
 };
 

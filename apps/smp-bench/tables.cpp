@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 namespace {
@@ -31,16 +31,16 @@ std::string_view type_name(DType dtype) {
 std::string reduction_of(const BenchResult& result) {
   if (!has_reduction(result.measured.op)) return "none";
   switch (result.measured.reduction) {
-    case ReduceOp::kProduct: return "prod";
-    case ReduceOp::kAverage: return "avg";
+    case comm::ReduceOp::kProduct: return "prod";
+    case comm::ReduceOp::kAverage: return "avg";
     default: return std::string(name_of(result.measured.reduction));
   }
 }
 
 }  // namespace
 
-std::string_view call_name(CollectiveOp op) {
-  return op == CollectiveOp::kSend ? "sendrecv" : name_of(op);
+std::string_view call_name(mesh::CollectiveOp op) {
+  return op == mesh::CollectiveOp::kSend ? "sendrecv" : name_of(op);
 }
 
 int64_t hosts_among(const std::vector<BenchRank>& ranks) {
@@ -49,7 +49,7 @@ int64_t hosts_among(const std::vector<BenchRank>& ranks) {
   return int64_t(hosts.size());
 }
 
-std::string table_head(CollectiveOp op, const std::vector<BenchRank>& ranks) {
+std::string table_head(mesh::CollectiveOp op, const std::vector<BenchRank>& ranks) {
   std::string text =
       fmt::format("# Collective test starting: {}_perf\n# Using devices\n", call_name(op));
   for (size_t rank = 0; rank < ranks.size(); ++rank)
@@ -71,9 +71,9 @@ std::string table_head(CollectiveOp op, const std::vector<BenchRank>& ranks) {
 
 std::string table_line(const BenchResult& result, int ranks) {
   const BenchCase& measured = result.measured;
-  const bool rooted = measured.op == CollectiveOp::kBroadcast ||
-                      measured.op == CollectiveOp::kReduce ||
-                      measured.op == CollectiveOp::kGather || measured.op == CollectiveOp::kScatter;
+  const bool rooted =
+      measured.op == mesh::CollectiveOp::kBroadcast || measured.op == mesh::CollectiveOp::kReduce ||
+      measured.op == mesh::CollectiveOp::kGather || measured.op == mesh::CollectiveOp::kScatter;
   return fmt::format(
       "  {:>10} {:>12} {:>8} {:>6} {:>5} {}  {}\n", result.count * bytes_of(measured.dtype),
       result.count, type_name(measured.dtype), reduction_of(result), rooted ? 0 : -1,
@@ -82,14 +82,14 @@ std::string table_line(const BenchResult& result, int ranks) {
 
 std::string as_json(const std::vector<BenchResult>& results, const std::vector<BenchRank>& ranks,
                     const BenchOptions& options) {
-  OrderedJson document;
+  text::OrderedJson document;
   document["ranks"] = ranks.size();
   document["hosts"] = hosts_among(ranks);
   document["memory"] = options.is_symmetric ? "symmetric" : "private";
   document["dirty"] = options.is_dirty;
-  document["results"] = OrderedJson::array();
+  document["results"] = text::OrderedJson::array();
   for (const BenchResult& result : results) {
-    OrderedJson row;
+    text::OrderedJson row;
     row["op"] = call_name(result.measured.op);
     row["dtype"] = name_of(result.measured.dtype);
     if (has_reduction(result.measured.op)) row["reduction"] = name_of(result.measured.reduction);

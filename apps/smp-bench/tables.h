@@ -19,8 +19,8 @@ struct BenchRank {
 
 // What nccl-tests print, which its readers understand, `smp-plan import nccl-tests` too: the head
 // with the ranks and the columns' names, then a line for each result.
-std::string_view call_name(CollectiveOp op);  // all_reduce, ..., sendrecv
-std::string table_head(CollectiveOp op, const std::vector<BenchRank>& ranks);
+std::string_view call_name(mesh::CollectiveOp op);  // all_reduce, ..., sendrecv
+std::string table_head(mesh::CollectiveOp op, const std::vector<BenchRank>& ranks);
 std::string table_line(const BenchResult& result, int ranks);
 
 // All results as one JSON document.

@@ -10,9 +10,9 @@
 
 #include "checks.h"
 #include "job_of.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/plan/environment.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/system/environment.h"
 
 namespace smp {
 
@@ -25,10 +25,10 @@ void build_only(const PreparedJob& job) {
   const Check worker = check_worker(job);
   if (!worker.ok) throw ConfigError(worker.text);
   const std::vector<std::string> inherited = inherited_environment(job);
-  const std::vector<std::string> variables =
-      merged_environment(inherited, {fmt::format("{}={}", env::kRank, rank),
-                                     fmt::format("{}={}", env::kPlan, job.request.plan),
-                                     fmt::format("{}=1", env::kBuildOnly)});
+  const std::vector<std::string> variables = environment::merged_environment(
+      inherited,
+      {fmt::format("{}={}", env::kRank, rank), fmt::format("{}={}", env::kPlan, job.request.plan),
+       fmt::format("{}=1", env::kBuildOnly)});
   std::vector<char*> environment;
   for (const std::string& variable : variables) {
     environment.push_back(const_cast<char*>(variable.c_str()));

@@ -49,7 +49,7 @@ void check_written_job(const LaunchRequest& request) {
     throw UsageError(
         "the hosts of a manifest are pods that have no names yet: leave --hosts out, and say "
         "--nnodes for a program");
-  if (request.dry_run == DryRun::kSh && request.binding != Binding::kNone)
+  if (request.dry_run == DryRun::kSh && request.binding != local::Binding::kNone)
     throw UsageError(
         "--dry-run=sh asks no host for its CPUs, and so binds no rank: leave --bind out");
   if (request.dry_run == DryRun::kSh)

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "reach_hosts.h"
-#include "smp/launcher/host_group.h"
-#include "smp/launcher/host_health.h"
-#include "smp/launcher/network_probe.h"
-#include "smp/launcher/transport.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/agent/host_group.h"
+#include "smp/launcher/health/host_health.h"
+#include "smp/launcher/probe/network_probe.h"
+#include "smp/launcher/reach/transport.h"
+#include "smp/plan/base/errors.h"
 
 namespace smp {
 namespace {
@@ -21,8 +21,8 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr std::chrono::seconds kPatience{5};  // with a connection between two hosts
 
-HealthWish wish_of(const PreparedJob& job, int64_t ranks) {
-  HealthWish wish;
+health::HealthWish wish_of(const PreparedJob& job, int64_t ranks) {
+  health::HealthWish wish;
   wish.ranks = ranks;
   if (!job.plan) return wish;
   if (job.plan->job.cluster.device == DeviceKind::kCuda) {
@@ -36,9 +36,10 @@ HealthWish wish_of(const PreparedJob& job, int64_t ranks) {
 }
 
 // The address of each host that is reached at which the others would reach its ranks.
-std::vector<std::string> meeting_addresses(const PreparedJob& job, const std::vector<HostSpec>& all,
-                                           const HostGroup& group,
-                                           std::vector<CheckedHost>& hosts) {
+std::vector<std::string> meeting_addresses(const PreparedJob& job,
+                                           const std::vector<hosts::HostSpec>& all,
+                                           const agent::HostGroup& group,
+                                           std::vector<health::CheckedHost>& hosts) {
   const std::string& interface = job.request.hosts.interface;
   std::vector<std::string> addresses(all.size());
   std::set<std::string> networks;
@@ -50,7 +51,7 @@ std::vector<std::string> meeting_addresses(const PreparedJob& job, const std::ve
     try {
       addresses[i] = networks.size() == 1 && interface.empty()
                          ? kLoopback
-                         : address_of(all[i], group.about(static_cast<int>(i)), interface);
+                         : agent::address_of(all[i], group.about(static_cast<int>(i)), interface);
     } catch (const ConfigError& error) {
       hosts[i].unreached.push_back(fmt::format("the others: {}", error.what()));
     }
@@ -59,13 +60,13 @@ std::vector<std::string> meeting_addresses(const PreparedJob& job, const std::ve
 }
 
 // Which hosts can connect to which others.
-void probe(const PreparedJob& job, const std::vector<HostSpec>& all, HostGroup& group,
-           std::vector<CheckedHost>& hosts) {
+void probe(const PreparedJob& job, const std::vector<hosts::HostSpec>& all, agent::HostGroup& group,
+           std::vector<health::CheckedHost>& hosts) {
   std::vector<std::string> names;
-  for (const HostSpec& host : all) names.push_back(host.name);
-  std::vector<ProbedHost> probed =
-      probe_network(group, names, meeting_addresses(job, all, group, hosts),
-                    job.request.hosts.transport.agent, kPatience);
+  for (const hosts::HostSpec& host : all) names.push_back(host.name);
+  std::vector<probe::ProbedHost> probed =
+      probe::probe_network(group, names, meeting_addresses(job, all, group, hosts),
+                           job.request.hosts.transport.agent, kPatience);
   for (size_t i = 0; i < hosts.size(); ++i) {
     hosts[i].reached_us = std::move(probed[i].reached_us);
     hosts[i].link = text_of(probed[i].link);
@@ -78,19 +79,19 @@ void probe(const PreparedJob& job, const std::vector<HostSpec>& all, HostGroup& 
 // a host where it cannot, so it starts those of the others again. The reasons, by host, of those
 // that are left out.
 std::map<std::string, std::string> lead_to_some(const PreparedJob& job,
-                                                std::vector<HostSpec>& hosts,
-                                                std::unique_ptr<Transport>& transport) {
+                                                std::vector<hosts::HostSpec>& hosts,
+                                                std::unique_ptr<reach::Transport>& transport) {
   std::map<std::string, std::string> why_not;
   while (!hosts.empty()) {
     try {
       lead_to_hosts(job, hosts, -1, transport);
       break;
-    } catch (const HostsUnreachable& error) {
+    } catch (const agent::HostsUnreachable& error) {
       const size_t before = hosts.size();
       for (const std::string& name : error.hosts) {
         const auto why = error.why.find(name);
         why_not[name] = why == error.why.end() ? error.what() : why->second;
-        std::erase_if(hosts, [&](const HostSpec& host) { return host.name == name; });
+        std::erase_if(hosts, [&](const hosts::HostSpec& host) { return host.name == name; });
       }
       if (hosts.size() == before) throw;  // it would be the same again
     }
@@ -98,29 +99,30 @@ std::map<std::string, std::string> lead_to_some(const PreparedJob& job,
   return why_not;
 }
 
-std::vector<CheckedHost> reached_hosts(const PreparedJob& job, const std::vector<HostSpec>& all,
-                                       Transport& transport) {
+std::vector<health::CheckedHost> reached_hosts(const PreparedJob& job,
+                                               const std::vector<hosts::HostSpec>& all,
+                                               reach::Transport& transport) {
   const HostRequest& request = job.request.hosts;
-  HostGroupOptions options = group_options(request, all.size());
+  agent::HostGroupOptions options = group_options(request, all.size());
   options.asks_health = true;
   options.runs_here = request.push.empty();
   options.shared = shared_files(job, "");
-  HostGroup group(all, transport, options);
+  agent::HostGroup group(all, transport, options);
   try {
     group.connect(-1);
-  } catch (const HostsUnreachable&) {
+  } catch (const agent::HostsUnreachable&) {
     // each is told by itself
   }
-  std::vector<CheckedHost> hosts;
+  std::vector<health::CheckedHost> hosts;
   for (size_t i = 0; i < all.size(); ++i) {
     const int number = static_cast<int>(i);
-    CheckedHost host;
+    health::CheckedHost host;
     host.name = all[i].name;
     host.why_not = group.why_not_reached(number).why;
     host.wish = wish_of(job, all[i].slots);
     host.wish.these_gpus = all[i].gpus;
     for (const int gpu : all[i].gpus) host.wish.gpus = std::max<int64_t>(host.wish.gpus, gpu + 1);
-    const HostFacts facts = group.about(number);
+    const agent::HostFacts facts = group.about(number);
     if (facts.health) host.health = *facts.health;
     host.clock_skew_ms = facts.clock_skew_ms;
     hosts.push_back(std::move(host));
@@ -129,22 +131,22 @@ std::vector<CheckedHost> reached_hosts(const PreparedJob& job, const std::vector
   return hosts;
 }
 
-std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
-  std::vector<HostSpec> all = job.hosts;
-  for (HostSpec spare : job.spares) {  // one day it may run the ranks of any host
+std::vector<health::CheckedHost> checked_hosts(const PreparedJob& job) {
+  std::vector<hosts::HostSpec> all = job.hosts;
+  for (hosts::HostSpec spare : job.spares) {  // one day it may run the ranks of any host
     if (spare.slots == 0) spare.slots = job.hosts.front().slots;
     all.push_back(std::move(spare));
   }
   check_way(job.request.hosts);
-  std::unique_ptr<Transport> transport;
-  std::vector<HostSpec> some = all;
+  std::unique_ptr<reach::Transport> transport;
+  std::vector<hosts::HostSpec> some = all;
   const std::map<std::string, std::string> why_not = lead_to_some(job, some, transport);
-  std::vector<CheckedHost> hosts;
+  std::vector<health::CheckedHost> hosts;
   if (!some.empty()) hosts = reached_hosts(job, some, *transport);
   for (size_t i = 0; i < all.size(); ++i) {
     const auto why = why_not.find(all[i].name);
     if (why == why_not.end()) continue;
-    CheckedHost host;
+    health::CheckedHost host;
     host.name = all[i].name;
     host.why_not = why->second;
     hosts.insert(hosts.begin() + static_cast<std::ptrdiff_t>(i), std::move(host));
@@ -155,17 +157,17 @@ std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
 }  // namespace
 
 Report check_hosts(const PreparedJob& job) {
-  std::vector<CheckedHost> hosts;
+  std::vector<health::CheckedHost> hosts;
   if (job.hosts.empty()) {
-    CheckedHost host;
-    host.health = own_health();
+    health::CheckedHost host;
+    host.health = health::own_health();
     host.name = host.health.name;
     host.wish = wish_of(job, job.world_size);
     hosts.push_back(std::move(host));
   } else {
     hosts = checked_hosts(job);
   }
-  HostTable table = table_of(hosts);
+  health::HostTable table = health::table_of(hosts);
   return {std::move(table.text), table.ok};
 }
 

@@ -10,19 +10,19 @@
 #include <system_error>
 
 #include "resume.h"
-#include "smp/launcher/push.h"
-#include "smp/launcher/run_folder.h"
+#include "smp/launcher/agent/push.h"
+#include "smp/launcher/run/run_folder.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/data/image_file.h"
 #include "smp/plan/data/token_data.h"
-#include "smp/plan/engine_rules.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/image_file.h"
-#include "smp/plan/mesh.h"
-#include "smp/plan/operators.h"
-#include "smp/plan/schedule.h"
-#include "smp/plan/schedule_of_plan.h"
-#include "smp/planner/check_plan.h"
-#include "smp/runtime/huggingface_weights.h"
-#include "smp/runtime/tokenizer_files.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/mesh/mesh.h"
+#include "smp/plan/model/operators.h"
+#include "smp/plan/rules/engine_rules.h"
+#include "smp/plan/schedule/schedule.h"
+#include "smp/planner/search/check_plan.h"
+#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/huggingface/tokenizer_files.h"
 
 namespace smp {
 namespace {
@@ -64,7 +64,7 @@ std::string check_hosts_of_plan(const PreparedJob& job) {
                             }));
   if (!as_planned) {
     std::vector<int> slots;
-    for (const HostSpec& host : job.hosts) slots.push_back(host.slots);
+    for (const hosts::HostSpec& host : job.hosts) slots.push_back(host.slots);
     return fmt::format(
         "{} host{} with {} ranks; times and traffic are predicted for {} host{} with {}{}",
         slots.size(), slots.size() == 1 ? "" : "s", fmt::join(slots, " + "), cluster.hosts,
@@ -89,10 +89,10 @@ std::vector<int64_t> hosts_of_ranks(const PreparedJob& job) {
 // Tensor ranks wait for each other in every layer: the plan prices that by the links inside a host.
 std::string check_placement(const PreparedJob& job) {
   const Plan& plan = *job.plan;
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   const std::vector<int64_t> host_of = hosts_of_ranks(job);
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
-    for (const int64_t peer : mesh.group(rank, Axis::kTensor)) {
+    for (const int64_t peer : mesh.group(rank, mesh::Axis::kTensor)) {
       if (host_of[static_cast<size_t>(peer)] == host_of[static_cast<size_t>(rank)]) continue;
       if (job.request.tensor_across_hosts) return "tensor groups have ranks on several hosts";
       throw ConfigError(fmt::format(
@@ -106,7 +106,7 @@ std::string check_placement(const PreparedJob& job) {
 
 // On every device: what is planned for a cluster need not be executable yet.
 std::string check_engine(const Plan& plan) {
-  const std::vector<std::string> missing = what_engine_cannot_run(plan);
+  const std::vector<std::string> missing = rules::what_engine_cannot_run(plan);
   if (!missing.empty())
     throw ConfigError(
         fmt::format("this version cannot run the plan:\n{}", fmt::join(missing, "\n")));
@@ -123,9 +123,9 @@ std::string check_steps(const Plan& plan) {
 
 // Degrees, batch, memory and schedule, by the planner's own rules.
 std::string check_proof(const Plan& plan) {
-  const std::vector<std::string> problems = check(plan);
+  const std::vector<std::string> problems = search::check(plan);
   if (!problems.empty()) throw ConfigError(fmt::format("{}", fmt::join(problems, "\n")));
-  const Schedule schedule = make_schedule(schedule_parameters(plan));
+  const schedule::Schedule schedule = schedule::make_schedule(layout::schedule_parameters(plan));
   size_t actions = 0;
   for (const auto& stage : schedule.actions) actions += stage.size();
   return fmt::format(
@@ -134,7 +134,7 @@ std::string check_proof(const Plan& plan) {
 }
 
 std::string degrees_text(const Plan& plan) {
-  const Degrees& degrees = plan.degrees;
+  const mesh::Degrees& degrees = plan.degrees;
   return fmt::format("pipeline {} x tensor {} x data {} (shard {} x replica {}) = {} ranks",
                      degrees.pipeline, degrees.tensor, degrees.data(), degrees.shard,
                      degrees.replica, degrees.world());
@@ -164,12 +164,12 @@ std::string memory_text(const Plan& plan) {
 }
 
 std::string check_data(const Plan& plan) {
-  if (is_list(plan.job.model)) {
-    const ImageFile file = read_image_file(plan.job);
+  if (model::is_list(plan.job.model)) {
+    const data::ImageFile file = data::read_image_file(plan.job);
     return fmt::format("{} images in {}, {} of them held out", file.images(), file.path,
                        file.images() - file.trained);
   }
-  return TokenData(plan.job).description();
+  return data::TokenData(plan.job).description();
 }
 
 bool is_executable(const std::string& path) {
@@ -202,52 +202,53 @@ std::string check_program(const std::string& program) {
 std::string check_start(const Plan& plan) {
   const std::string& folder = plan.job.training.init_from;
   try {
-    const HuggingFaceWeights weights(folder, plan.job.model);
-  } catch (const SafetensorsError& error) {
+    const huggingface::HuggingFaceWeights weights(folder, plan.job.model);
+  } catch (const safetensors::SafetensorsError& error) {
     throw ConfigError(error.what());
   }
   return folder + ": weights of this model";
 }
 
 // None where the data cannot be opened: the check of the data says that.
-std::vector<TokenManifest> manifests_of(const Plan& plan) {
+std::vector<data::TokenManifest> manifests_of(const Plan& plan) {
   try {
-    return TokenData(plan.job).manifests();
+    return data::TokenData(plan.job).manifests();
   } catch (const std::exception&) {
     return {};
   }
 }
 
 std::string check_tokenizer_of(const Plan& plan) {
-  check_tokenizer(plan.job, manifests_of(plan));
+  huggingface::check_tokenizer(plan.job, manifests_of(plan));
   return plan.job.training.tokenizer + ": a tokenizer, saved with the weights";
 }
 
 std::string check_run_folder(const std::string& path, bool goes_on_if_any) {
   const std::string why =
-      goes_on_if_any ? RunFolder::why_not_go_on(path) : RunFolder::why_not(path);
+      goes_on_if_any ? run::RunFolder::why_not_go_on(path) : run::RunFolder::why_not(path);
   if (!why.empty()) throw ConfigError(why);
   return path;
 }
 
 std::string check_resume(const PreparedJob& job) {
   const std::string& path = job.run_dir;
-  if (const std::string why = RunFolder::why_not_reopen(path); !why.empty()) throw ConfigError(why);
+  if (const std::string why = run::RunFolder::why_not_reopen(path); !why.empty())
+    throw ConfigError(why);
   const ResumePoint point = resume_point(job);
   return point.is_complete ? complete_text(job)
                            : fmt::format("{}: go on behind step {}", path, point.step);
 }
 
 std::string check_push(const std::vector<std::string>& paths) {
-  const size_t files = files_to_push(paths).size();
+  const size_t files = agent::files_to_push(paths).size();
   return fmt::format("{} file{} for every host", files, files == 1 ? "" : "s");
 }
 
-std::string binding_text(Binding binding) {
+std::string binding_text(local::Binding binding) {
   return fmt::format("each rank on {}, of the CPUs that its host has at the start",
-                     binding == Binding::kNuma  ? "those of a memory node"
-                     : binding == Binding::kNic ? "those next to its network card"
-                                                : "cores of its own");
+                     binding == local::Binding::kNuma  ? "those of a memory node"
+                     : binding == local::Binding::kNic ? "those next to its network card"
+                                                       : "cores of its own");
 }
 
 }  // namespace
@@ -299,7 +300,7 @@ std::vector<Check> checks_of(const PreparedJob& job) {
   if (!job.request.hosts.push.empty())
     checks.push_back(
         of_this_machine(run_check("pushed", [&] { return check_push(job.request.hosts.push); })));
-  if (job.request.binding != Binding::kNone)
+  if (job.request.binding != local::Binding::kNone)
     checks.push_back({"binding", true, binding_text(job.request.binding)});
   if (!job.run_dir.empty())
     checks.push_back(of_this_machine(run_check("run folder", [&] {

@@ -12,10 +12,10 @@
 #include "completion.h"
 #include "option_values.h"
 #include "show_samples.h"
-#include "smp/launcher/host_list.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/suggest.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/hosts/host_list.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/suggest.h"
 #include "torchrun_options.h"
 
 namespace smp {
@@ -78,7 +78,7 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
   for (const std::string& word : words) {
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string name = word.substr(0, word.find('='));
-    const auto near = word[1] == '-' ? nearest(name, option_names(app)) : std::nullopt;
+    const auto near = word[1] == '-' ? text::nearest(name, option_names(app)) : std::nullopt;
     throw UsageError(fmt::format("unknown option '{}'{}", name,
                                  near ? fmt::format(", did you mean '{}'?", *near) : ""));
   }
@@ -162,7 +162,7 @@ std::vector<std::string> typed_words(std::vector<std::string> words) {
   const auto mark = std::find(words.begin(), end, kTorchrun);
   if (mark == end) return words;
   const std::vector<std::string> ours =
-      words_of_torchrun({mark + 1, words.end()}, own_environment());
+      words_of_torchrun({mark + 1, words.end()}, environment::own_environment());
   words.erase(mark, words.end());
   words.insert(words.end(), ours.begin(), ours.end());
   return words;
@@ -307,11 +307,11 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
   try {
-    if (!binding.empty()) request.binding = parse_binding(binding);
+    if (!binding.empty()) request.binding = local::parse_binding(binding);
   } catch (const ConfigError& error) {
     throw UsageError(error.what());
   }
-  if (request.report_bindings && request.binding == Binding::kNone)
+  if (request.report_bindings && request.binding == local::Binding::kNone)
     throw UsageError("--report-bindings needs --bind numa, nic or core");
   check_skipped(request);
   if (request.tensor_across_hosts && request.plan.empty())
@@ -329,7 +329,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
   if (!ranks.empty())
-    request.ranks = parse_ranks(ranks, request.hosts.several() ? kMostRanks : kMostSlots);
+    request.ranks = parse_ranks(ranks, request.hosts.several() ? kMostRanks : hosts::kMostSlots);
   take_outer_ranks(request);
   return request;
 }

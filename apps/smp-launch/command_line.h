@@ -8,7 +8,7 @@
 
 #include "host_options.h"
 #include "output_options.h"
-#include "smp/launcher/binding.h"
+#include "smp/launcher/local/binding.h"
 #include "watch_options.h"
 
 namespace smp {
@@ -47,7 +47,7 @@ struct LaunchRequest {
   std::string status_of;  // a run folder: tell how it stands, launch nothing
   WatchRequest watch;
   HostRequest hosts;
-  Binding binding = Binding::kNone;
+  local::Binding binding = local::Binding::kNone;
   bool report_bindings = false;
   bool tensor_across_hosts = false;  // allowed
   DryRun dry_run = DryRun::kNo;

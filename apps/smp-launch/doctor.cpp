@@ -7,9 +7,9 @@
 #include "checks.h"
 #include "command_line.h"
 #include "launch.h"
-#include "smp/launcher/host_health.h"
-#include "smp/launcher/network_probe.h"
-#include "smp/plan/json.h"
+#include "smp/launcher/health/host_health.h"
+#include "smp/launcher/probe/network_probe.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 namespace {
@@ -19,13 +19,13 @@ constexpr const char* kHelp =
     "Says what this host has and lacks for running jobs, and what to do about it.\n"
     "Exit code: 0; 1 when something that every job needs is missing.\n";
 
-HealthFinding optional_program(const char* program, const char* needed_for) {
+health::HealthFinding optional_program(const char* program, const char* needed_for) {
   const std::string file = found_in_path(program);
   return {program, !file.empty(), file.empty() ? "not in PATH" : file,
           file.empty() ? fmt::format("install it for {}", needed_for) : "", true};
 }
 
-HealthFinding worker() {
+health::HealthFinding worker() {
   const std::string file = own_folder() + "/smp-worker";
   const bool there = access(file.c_str(), X_OK) == 0;
   return {"smp-worker", there, there ? file : "not beside smp-launch",
@@ -33,7 +33,7 @@ HealthFinding worker() {
           true};
 }
 
-HealthFinding fabric() {
+health::HealthFinding fabric() {
   // Stays, as in lib/comm: what it allocates when it is loaded would be lost.
   const void* const library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
   return {"libfabric", library != nullptr, library != nullptr ? "libfabric.so.1" : "not there",
@@ -41,16 +41,16 @@ HealthFinding fabric() {
 }
 
 // The interfaces whose addresses others can reach, with the state of their links.
-HealthFinding network() {
-  const std::vector<std::string> links = own_links();
+health::HealthFinding network() {
+  const std::vector<std::string> links = probe::own_links();
   return {"network", !links.empty(),
           links.empty() ? "no address that others can reach"
                         : fmt::format("{}", fmt::join(links, "; ")),
           links.empty() ? "jobs of several hosts need one" : "", true};
 }
 
-std::vector<HealthFinding> all_findings(const HostHealth& health) {
-  std::vector<HealthFinding> all = findings_of(health, {});
+std::vector<health::HealthFinding> all_findings(const health::HostHealth& health) {
+  std::vector<health::HealthFinding> all = health::findings_of(health, {});
   all.push_back(network());
   all.push_back(worker());
   all.push_back(fabric());
@@ -59,32 +59,34 @@ std::vector<HealthFinding> all_findings(const HostHealth& health) {
   return all;
 }
 
-const char* mark_of(const HealthFinding& finding) {
+const char* mark_of(const health::HealthFinding& finding) {
   return finding.ok ? "ok" : finding.optional ? "--" : "NO";
 }
 
-std::string as_text(const HostHealth& health, const std::vector<HealthFinding>& all) {
+std::string as_text(const health::HostHealth& health,
+                    const std::vector<health::HealthFinding>& all) {
   std::string text = fmt::format("{}, Linux {}\n", health.name, health.kernel);
-  for (const HealthFinding& one : all) {
+  for (const health::HealthFinding& one : all) {
     text += fmt::format("{}  {:<13}  {}\n", mark_of(one), one.name, one.text);
     if (!one.ok) text += fmt::format("{:19}{}\n", "", one.fix);
   }
   return text;
 }
 
-std::string as_json(const HostHealth& health, const std::vector<HealthFinding>& all, bool ok) {
-  OrderedJson json;
+std::string as_json(const health::HostHealth& health, const std::vector<health::HealthFinding>& all,
+                    bool ok) {
+  text::OrderedJson json;
   json["ok"] = ok;
   json["host"] = health.name;
   json["kernel"] = health.kernel;
-  json["findings"] = OrderedJson::array();
-  for (const HealthFinding& one : all)
+  json["findings"] = text::OrderedJson::array();
+  for (const health::HealthFinding& one : all)
     json["findings"].push_back({{"name", one.name},
                                 {"ok", one.ok},
                                 {"optional", one.optional},
                                 {"text", one.text},
                                 {"fix", one.fix}});
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, text::Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -97,10 +99,10 @@ Report doctor(const std::vector<std::string>& words) {
       throw UsageError(fmt::format("doctor: '{}' is not understood: it takes --json", word));
     json = true;
   }
-  const HostHealth health = own_health();
-  const std::vector<HealthFinding> all = all_findings(health);
+  const health::HostHealth health = health::own_health();
+  const std::vector<health::HealthFinding> all = all_findings(health);
   Report report;
-  for (const HealthFinding& one : all) report.ok = report.ok && (one.ok || one.optional);
+  for (const health::HealthFinding& one : all) report.ok = report.ok && (one.ok || one.optional);
   report.text = json ? as_json(health, all, report.ok) : as_text(health, all);
   return report;
 }

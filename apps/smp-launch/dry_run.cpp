@@ -9,11 +9,11 @@
 #include "job_script.h"
 #include "manifests.h"
 #include "rank_preview.h"
-#include "smp/launcher/forwarding.h"
-#include "smp/launcher/rank_list.h"
-#include "smp/launcher/shell_words.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/hosts/rank_list.h"
+#include "smp/launcher/hosts/shell_words.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 namespace {
@@ -21,11 +21,11 @@ namespace {
 std::string text_of_variables(const Variables& variables) {
   std::vector<std::string> words;
   for (const auto& [name, value] : variables)
-    words.push_back(fmt::format("{}={}", name, quoted_for_shell(value)));
+    words.push_back(fmt::format("{}={}", name, hosts::quoted_for_shell(value)));
   return fmt::format("  {}\n", fmt::join(words, " "));
 }
 
-const std::string& host_of(const PreparedJob& job, const RankPlace& place) {
+const std::string& host_of(const PreparedJob& job, const environment::RankPlace& place) {
   return job.hosts[static_cast<size_t>(place.host)].name;
 }
 
@@ -35,13 +35,13 @@ std::string text_of_ranks(const PreparedJob& job) {
   const Variables shared = shared_variables(previews);
   std::string text = "every rank\n";
   if (!shared.empty()) text += text_of_variables(shared);
-  text += fmt::format("  {}\n", command_text(job.command));
+  text += fmt::format("  {}\n", hosts::command_text(job.command));
   for (size_t rank = 0; rank < previews.size(); ++rank) {
     const RankPreview& preview = previews[rank];
     text += fmt::format("rank {}", rank);
     if (!job.hosts.empty()) text += fmt::format(" on host {}", host_of(job, preview.place));
     if (preview.coordinates) {
-      const Coord& at = *preview.coordinates;
+      const mesh::Coord& at = *preview.coordinates;
       text += fmt::format(": pipeline {}, tensor {}, shard {}, replica {}", at.pipeline, at.tensor,
                           at.shard, at.replica);
     }
@@ -69,30 +69,30 @@ std::string text_of_checks(const std::vector<Check>& checks, size_t failures) {
 }
 
 std::string as_json(const PreparedJob& job, const std::vector<Check>& checks, bool ok) {
-  OrderedJson json;
+  text::OrderedJson json;
   json["ok"] = ok;
-  json["checks"] = OrderedJson::array();
+  json["checks"] = text::OrderedJson::array();
   for (const Check& check : checks)
     json["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"text", check.text}});
-  json["ranks"] = OrderedJson::array();
+  json["ranks"] = text::OrderedJson::array();
   int rank = 0;
   for (const RankPreview& preview : previews_with_named(job)) {
-    OrderedJson one;
+    text::OrderedJson one;
     one["rank"] = rank++;
     if (!job.hosts.empty()) one["host"] = host_of(job, preview.place);
     if (preview.coordinates) {
-      const Coord& at = *preview.coordinates;
+      const mesh::Coord& at = *preview.coordinates;
       one["coordinates"] = {{"pipeline", at.pipeline},
                             {"tensor", at.tensor},
                             {"shard", at.shard},
                             {"replica", at.replica}};
     }
-    one["environment"] = OrderedJson::object();
+    one["environment"] = text::OrderedJson::object();
     for (const auto& [name, value] : preview.environment) one["environment"][name] = value;
     one["command"] = job.command;
     json["ranks"].push_back(one);
   }
-  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, text::OrderedJson::error_handler_t::replace) + "\n";
 }
 
 // The job as others take it has no place for what does not hold.
@@ -110,8 +110,9 @@ std::string as_written(const PreparedJob& job) {
 }  // namespace
 
 DryRunResult dry_run(const PreparedJob& job) {
-  parse_rank_list(job.request.output.shown_ranks, job.world_size);
-  named_variables(own_environment(), job.request.hosts.forward.named);  // that are not set
+  hosts::parse_rank_list(job.request.output.shown_ranks, job.world_size);
+  environment::named_variables(environment::own_environment(),
+                               job.request.hosts.forward.named);  // that are not set
   std::vector<Check> checks = checks_of(job);
   // What lies in a container's image, or in its volumes, is not to be found here.
   if (is_manifest(job.request.dry_run))

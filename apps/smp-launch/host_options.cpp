@@ -11,11 +11,11 @@
 #include "command_line.h"
 #include "host_source.h"
 #include "option_values.h"
-#include "smp/launcher/duration.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/launcher/shell_words.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/text_file.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/hosts/duration.h"
+#include "smp/launcher/hosts/shell_words.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
 
 namespace smp {
 namespace {
@@ -164,8 +164,8 @@ void HostOptions::finish(bool prints) {
   if (request_.transport.via.empty()) request_.transport.via = "ssh";
   if (!silence_.empty()) request_.silence = duration_of("--host-timeout", silence_);
   if (request_.silence < kLeastSilence)
-    throw UsageError(
-        fmt::format("--host-timeout '{}': at least {}", silence_, text_of(kLeastSilence)));
+    throw UsageError(fmt::format("--host-timeout '{}': at least {}", silence_,
+                                 hosts::duration_text(kLeastSilence)));
   if (!fan_out_.empty()) {
     const auto number = whole_number(fan_out_);
     if (!number || *number < 2 || *number > kMostFanOut)
@@ -176,7 +176,8 @@ void HostOptions::finish(bool prints) {
   if (!connect_timeout_.empty())
     request_.connect_timeout = duration_of("--connect-timeout", connect_timeout_);
   try {
-    for (const std::string& variable : request_.forward.named) check_variable("--env", variable);
+    for (const std::string& variable : request_.forward.named)
+      environment::check_variable("--env", variable);
     if (!by_mpirun && !request_.mpirun_arguments.empty())
       throw ConfigError("--mpirun-args is for --via mpirun");
     if (request_.starts_all() && request_.fan_out)
@@ -184,10 +185,10 @@ void HostOptions::finish(bool prints) {
                                     request_.transport.via));
     if (by_mpirun && !request_.transport.ssh_arguments.empty())
       throw ConfigError("--ssh-args is for --via ssh: mpirun takes --mpirun-args");
-    if (by_mpirun) words_of_command("--mpirun-args", request_.mpirun_arguments);
+    if (by_mpirun) hosts::words_of_command("--mpirun-args", request_.mpirun_arguments);
     if (request_.starts_all() && !request_.transport.ssh_arguments.empty())
       throw ConfigError("--ssh-args is for --via ssh, not for --via srun");
-    if (!request_.starts_all()) make_transport(request_.transport);
+    if (!request_.starts_all()) reach::make_transport(request_.transport);
   } catch (const ConfigError& error) {
     throw UsageError(error.what());
   }
@@ -199,10 +200,10 @@ void HostOptions::finish(bool prints) {
 void HostOptions::check_variables() const {
   for (const std::string& variable : request_.forward.named) {
     const std::string name = variable.substr(0, variable.find('='));
-    if (is_set_by_launcher(name))
+    if (environment::is_set_by_launcher(name))
       throw UsageError(fmt::format("{} {}: smp-launch sets it itself: leave it out",
                                    request_.option_of(name), name));
-    if (request_.sagemaker_variables && is_of_sagemaker(name))
+    if (request_.sagemaker_variables && environment::is_of_sagemaker(name))
       throw UsageError(fmt::format("both {} {} and --sagemaker-env: leave one out",
                                    request_.option_of(name), name));
   }
@@ -211,7 +212,7 @@ void HostOptions::check_variables() const {
 void HostOptions::read_env_file() {
   if (env_file_.empty()) return;
   const std::vector<std::string> more =
-      parse_env_file(env_file_, read_text_file(env_file_, "file of variables"));
+      environment::parse_env_file(env_file_, files::read_text_file(env_file_, "file of variables"));
   // The command line comes last, and so counts.
   request_.forward.named.insert(request_.forward.named.begin(), more.begin(), more.end());
 }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "meeting_options.h"
-#include "smp/launcher/forwarding.h"
-#include "smp/launcher/transport.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/reach/transport.h"
 
 namespace CLI {
 class App;
@@ -38,14 +38,14 @@ enum class VisibleGpus { kNone, kAllLocal, kOne };
 struct HostRequest {
   std::string hosts, hostfile, exclude;
   std::vector<std::string> notes;  // what --hosts auto came to, and the like, for the user
-  TransportOptions transport;
+  reach::TransportOptions transport;
   std::string mpirun_arguments;
   std::vector<std::string> topology;  // files of it, or kSlurm, or kOff; none: Slurm's own
   std::string interface;              // whose address the ranks meet at
   std::chrono::milliseconds silence{3000};
   std::chrono::milliseconds connect_timeout{30'000};
   std::optional<int> fan_out;  // agents that one of them reaches; not said: 32 above 64
-  ForwardRules forward;
+  environment::ForwardRules forward;
   std::set<std::string> mpi_variables;  // names that kMpiVariable has added to forward.named
   VisibleGpus visible_gpus = VisibleGpus::kAllLocal;
   bool sagemaker_variables = false;  // ranks get SM_HOSTS and the like

@@ -2,19 +2,20 @@
 
 #include <fmt/format.h>
 
-#include "smp/launcher/network_topology.h"
-#include "smp/launcher/slurm.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/text_file.h"
+#include "smp/launcher/hosts/network_topology.h"
+#include "smp/launcher/schedulers/slurm.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
 
 namespace smp {
 namespace {
 
 constexpr size_t kFewestOrdered = 3;  // two are neighbours in any order
 
-std::string ordered(std::vector<HostSpec>& hosts, const std::vector<TopologyText>& texts,
-                    const std::string& source) {
-  HostOrder order = order_by_switches(hosts, parse_network_topology(texts), source);
+std::string ordered(std::vector<hosts::HostSpec>& hosts,
+                    const std::vector<hosts::TopologyText>& texts, const std::string& source) {
+  hosts::HostOrder order =
+      hosts::order_by_switches(hosts, hosts::parse_network_topology(texts), source);
   if (hosts.size() < kFewestOrdered) return "";
   hosts = std::move(order.hosts);
   return order.text;
@@ -22,7 +23,8 @@ std::string ordered(std::vector<HostSpec>& hosts, const std::vector<TopologyText
 
 }  // namespace
 
-std::string order_hosts(std::vector<HostSpec>& hosts, const HostRequest& request, bool asks) {
+std::string order_hosts(std::vector<hosts::HostSpec>& hosts, const HostRequest& request,
+                        bool asks) {
   const std::vector<std::string>& said = request.topology;
   if (said.empty()) {
     if (request.hosts != kSlurm || hosts.size() < kFewestOrdered) return "";
@@ -30,7 +32,7 @@ std::string order_hosts(std::vector<HostSpec>& hosts, const HostRequest& request
       return "hosts as Slurm lists them: it is asked for their switches when they are reached, or "
              "with --topology slurm";
     try {
-      const std::string text = ask_slurm_for_switches();
+      const std::string text = schedulers::ask_slurm_for_switches();
       return text.empty() ? "" : ordered(hosts, {{kSlurm, text}}, kSlurm);
     } catch (const ConfigError& error) {  // nobody has asked for it
       return fmt::format("hosts as Slurm lists them, whose switches are not known: {}",
@@ -39,15 +41,15 @@ std::string order_hosts(std::vector<HostSpec>& hosts, const HostRequest& request
   }
   if (said.front() == kOff) return "";
   if (said.front() == kSlurm) {
-    const std::string text = ask_slurm_for_switches();
+    const std::string text = schedulers::ask_slurm_for_switches();
     if (text.empty())
       throw ConfigError(
           "--topology slurm: Slurm knows of no switches here (its TopologyPlugin): leave it out");
     return ordered(hosts, {{kSlurm, text}}, kSlurm);
   }
-  std::vector<TopologyText> texts;
+  std::vector<hosts::TopologyText> texts;
   for (const std::string& file : said)
-    texts.push_back({file, read_text_file(file, "file of switches")});
+    texts.push_back({file, files::read_text_file(file, "file of switches")});
   return ordered(hosts, texts, said.front());
 }
 

@@ -6,15 +6,15 @@
 #include <filesystem>
 
 #include "command_line.h"
-#include "smp/launcher/batch_hosts.h"
-#include "smp/launcher/forwarding.h"
-#include "smp/launcher/outer_launcher.h"
-#include "smp/launcher/pod_place.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/launcher/sagemaker_mpi.h"
-#include "smp/launcher/slurm.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/text_file.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/schedulers/batch_hosts.h"
+#include "smp/launcher/schedulers/pod_place.h"
+#include "smp/launcher/schedulers/sagemaker_mpi.h"
+#include "smp/launcher/schedulers/slurm.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
 
 namespace smp {
 namespace {
@@ -43,8 +43,8 @@ Mark mark_here(const std::vector<std::string>& environment) {
   Mark found{nullptr, kLocal, nullptr};
   for (const Mark& mark : kMarks) {
     const bool of_pod = mark.word == std::string_view(kKubernetes);
-    if (!value_in(environment, mark.variable)) continue;
-    if (of_pod && !value_in(environment, "KUBERNETES_SERVICE_HOST")) continue;
+    if (!environment::value_in(environment, mark.variable)) continue;
+    if (of_pod && !environment::value_in(environment, "KUBERNETES_SERVICE_HOST")) continue;
     if (found.variable != nullptr && found.word != std::string_view(mark.word))
       throw UsageError(
           fmt::format("--hosts auto: both {} and {} are set: say which, as in --hosts "
@@ -56,7 +56,7 @@ Mark mark_here(const std::vector<std::string>& environment) {
 }
 
 void find_hosts(HostRequest& request) {
-  const std::vector<std::string> environment = own_environment();
+  const std::vector<std::string> environment = environment::own_environment();
   const Mark mark = mark_here(environment);
   request.hosts = mark.word;
   std::string found =
@@ -64,11 +64,13 @@ void find_hosts(HostRequest& request) {
           ? fmt::format("--hosts auto: the hosts of {} ({})", mark.hosts, mark.variable)
           : "--hosts auto: this host alone, for no scheduler has started this";
   std::error_code error;
-  const std::string sagemaker = sagemaker_folder(environment) + "/input/config/resourceconfig.json";
+  const std::string sagemaker =
+      environment::sagemaker_folder(environment) + "/input/config/resourceconfig.json";
   if (mark.variable == nullptr && std::filesystem::exists(sagemaker, error)) {
     request.hosts = kSageMaker;
     found = fmt::format("--hosts auto: the hosts of SageMaker's training job ({})", sagemaker);
-  } else if (mark.variable == nullptr && value_in(environment, "KUBERNETES_SERVICE_HOST") &&
+  } else if (mark.variable == nullptr &&
+             environment::value_in(environment, "KUBERNETES_SERVICE_HOST") &&
              std::filesystem::exists(kMpiHostFile, error)) {
     request.hosts = kKubernetes;
     found = fmt::format("--hosts auto: the workers of an MPIJob ({})", kMpiHostFile);
@@ -78,7 +80,8 @@ void find_hosts(HostRequest& request) {
 
 // What the SDK's distribution={"mpi": ...} says, in our own terms.
 void read_mpi_of_sagemaker(HostRequest& request, MeetingRequest& meeting, int hosts) {
-  const SageMakerMpi mpi = sagemaker_mpi(sagemaker_folder(own_environment()));
+  const schedulers::SageMakerMpi mpi =
+      schedulers::sagemaker_mpi(environment::sagemaker_folder(environment::own_environment()));
   if (mpi.processes_per_host != 0) {
     meeting.slots = mpi.processes_per_host;
     meeting.ranks = mpi.processes_per_host * hosts;
@@ -86,8 +89,9 @@ void read_mpi_of_sagemaker(HostRequest& request, MeetingRequest& meeting, int ho
   }
   std::vector<std::string> variables;
   for (const std::string& variable : mpi.variables) {
-    check_variable(kMpiVariable, variable);
-    if (variable.find('=') == variable.npos && !value_in(own_environment(), variable)) {
+    environment::check_variable(kMpiVariable, variable);
+    if (variable.find('=') == variable.npos &&
+        !environment::value_in(environment::own_environment(), variable)) {
       request.notes.push_back(fmt::format("{} {}: it is not set here, so the ranks do not get it",
                                           kMpiVariable, variable));
       continue;
@@ -106,9 +110,9 @@ void read_mpi_of_sagemaker(HostRequest& request, MeetingRequest& meeting, int ho
 
 void read_sagemaker(HostRequest& request) {
   MeetingRequest& meeting = request.meeting;
-  SageMakerJob job;
+  environment::SageMakerJob job;
   try {
-    job = sagemaker_job(own_environment());
+    job = environment::sagemaker_job(environment::own_environment());
     meeting.ranks = job.gpus * static_cast<int>(job.hosts.size());
     read_mpi_of_sagemaker(request, meeting, static_cast<int>(job.hosts.size()));
   } catch (const ConfigError& error) {
@@ -133,9 +137,10 @@ void read_sagemaker(HostRequest& request) {
 
 // As in a start by hand on each host.
 void read_pod(HostRequest& request) {
-  PodPlace place;
+  schedulers::PodPlace place;
   try {
-    place = pod_place(own_environment(), own_full_name(), kMpiHostFile);
+    place = schedulers::pod_place(environment::own_environment(), schedulers::own_full_name(),
+                                  kMpiHostFile);
   } catch (const ConfigError& error) {
     throw UsageError(fmt::format("--hosts k8s: {}", error.what()));
   }
@@ -172,13 +177,15 @@ void resolve_hosts(HostRequest& request) {
   }
 }
 
-std::vector<HostSpec> named_hosts(const HostRequest& request) {
-  if (request.hosts == kSlurm) return hosts_of_slurm(slurm_allocation(own_environment()));
-  if (request.hosts == kLsf) return hosts_of_lsf(own_environment());
-  if (request.hosts == kPbs) return hosts_of_pbs(own_environment());
+std::vector<hosts::HostSpec> named_hosts(const HostRequest& request) {
+  if (request.hosts == kSlurm)
+    return schedulers::hosts_of_slurm(schedulers::slurm_allocation(environment::own_environment()));
+  if (request.hosts == kLsf) return schedulers::hosts_of_lsf(environment::own_environment());
+  if (request.hosts == kPbs) return schedulers::hosts_of_pbs(environment::own_environment());
   if (request.hosts.empty())
-    return parse_host_file(request.hostfile, read_text_file(request.hostfile, "host file"));
-  return parse_hosts(request.hosts);
+    return hosts::parse_host_file(request.hostfile,
+                                  files::read_text_file(request.hostfile, "host file"));
+  return hosts::parse_hosts(request.hosts);
 }
 
 }  // namespace smp

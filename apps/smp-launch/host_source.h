@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "host_options.h"
-#include "smp/launcher/host_list.h"
+#include "smp/launcher/hosts/host_list.h"
 
 namespace smp {
 
@@ -14,6 +14,6 @@ namespace smp {
 void resolve_hosts(HostRequest& request);
 
 // The hosts that --hosts or --hostfile names, or Slurm, LSF or PBS. Throws ConfigError.
-std::vector<HostSpec> named_hosts(const HostRequest& request);
+std::vector<hosts::HostSpec> named_hosts(const HostRequest& request);
 
 }  // namespace smp

@@ -8,33 +8,34 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "smp/launcher/forwarding.h"
-#include "smp/launcher/outer_launcher.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/launcher/rank_list.h"
-#include "smp/launcher/rank_template.h"
-#include "smp/launcher/run_folder.h"
-#include "smp/plan/environment.h"
-#include "smp/plan/random_hex.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/hosts/rank_list.h"
+#include "smp/launcher/output/rank_template.h"
+#include "smp/launcher/run/run_folder.h"
+#include "smp/plan/base/random_hex.h"
+#include "smp/plan/system/environment.h"
 
 namespace smp {
 
 std::vector<std::string> inherited_environment(const PreparedJob& prepared) {
-  const ForwardRules& rules = prepared.request.hosts.forward;
-  std::vector<std::string> own = own_environment();
+  const environment::ForwardRules& rules = prepared.request.hosts.forward;
+  std::vector<std::string> own = environment::own_environment();
   if (prepared.request.comm_timeout)
-    own = merged_environment(own, {comm_timeout_variable(*prepared.request.comm_timeout)});
-  if (!prepared.hosts.empty()) return forwarded_variables(own, rules);
-  return merged_environment(own, named_variables(own, rules.named));
+    own = environment::merged_environment(own,
+                                          {comm_timeout_variable(*prepared.request.comm_timeout)});
+  if (!prepared.hosts.empty()) return environment::forwarded_variables(own, rules);
+  return environment::merged_environment(own, environment::named_variables(own, rules.named));
 }
 
 namespace {
 
-OutputRules output_rules(const PreparedJob& prepared, const RunFolder* folder,
-                         const ReachedHosts& reached, bool on_terminal) {
+job::OutputRules output_rules(const PreparedJob& prepared, const run::RunFolder* folder,
+                              const ReachedHosts& reached, bool on_terminal) {
   const OutputRequest& request = prepared.request.output;
-  OutputRules rules;
-  rules.shown_ranks = parse_rank_list(request.shown_ranks, prepared.world_size);
+  job::OutputRules rules;
+  rules.shown_ranks = hosts::parse_rank_list(request.shown_ranks, prepared.world_size);
   rules.prefix = request.prefix;
   if (reached.names.empty()) rules.host_name = reached.host->name();
   rules.fold = request.fold;
@@ -47,10 +48,10 @@ OutputRules output_rules(const PreparedJob& prepared, const RunFolder* folder,
   return rules;
 }
 
-void name_logs(const OutputRequest& request, const RunFolder& folder, const RankTemplate& name,
-               RankWords words, RankFiles& files) {
+void name_logs(const OutputRequest& request, const run::RunFolder& folder,
+               const output::RankTemplate& name, output::RankWords words, job::RankFiles& files) {
   files.out_log = request.rank_logs ? folder.log(name.fill(words)) : "";
-  words.stream = Stream::kErr;
+  words.stream = job::Stream::kErr;
   files.err_log = request.rank_logs ? folder.log(name.fill(words)) : "";
 }
 
@@ -62,14 +63,14 @@ int console_columns() {
   return size.ws_col;
 }
 
-Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached,
-           const Attempt& attempt) {
-  JobVariables shared;
+job::Job job_of(const PreparedJob& prepared, const run::RunFolder* folder,
+                const ReachedHosts& reached, const Attempt& attempt) {
+  environment::JobVariables shared;
   shared.world_size = prepared.world_size;
   shared.master_address = reached.master_address;
   shared.master_port = reached.master_port;
   shared.hosts = std::max(1, static_cast<int>(reached.names.size()));
-  shared.host_names = host_names_of(reached.own_names);
+  shared.host_names = environment::host_names_of(reached.own_names);
   shared.job_id = random_hex(8);
   shared.job_key = random_hex(32);
   if (folder != nullptr) shared.run_dir = folder->path();
@@ -79,33 +80,34 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
   if (folder != nullptr && prepared.plan) shared.plan = folder->plan_to_start();
 
   const std::vector<std::string> inherited = inherited_environment(prepared);
-  Job job;
+  job::Job job;
   job.id = shared.job_id;
   job.hosts = reached.names;
   const int columns = console_columns();
   job.output = output_rules(prepared, folder, reached, columns > 0);
-  const RankTemplate prefix("--prefix", job.output.prefix);
-  const RankTemplate log_name("--log-name", prepared.request.output.log_name);
+  const output::RankTemplate prefix("--prefix", job.output.prefix);
+  const output::RankTemplate log_name("--log-name", prepared.request.output.log_name);
   for (int rank = 0; rank < prepared.world_size; ++rank) {
-    const RankPlace& place = reached.places[static_cast<size_t>(rank)];
+    const environment::RankPlace& place = reached.places[static_cast<size_t>(rank)];
     job.host_of_rank.push_back(place.host);
-    RankWords words{
+    output::RankWords words{
         {rank},
         {place.local_rank},
         job.hosts.empty() ? job.output.host_name : job.hosts[static_cast<size_t>(place.host)]};
-    job.files.push_back(folder != nullptr ? folder->files_of(rank) : RankFiles{});
+    job.files.push_back(folder != nullptr ? folder->files_of(rank) : job::RankFiles{});
     if (folder != nullptr)
       name_logs(prepared.request.output, *folder, log_name, words, job.files.back());
-    auto set = variables_of_rank(shared, place, rank, job.files.back().error_file, inherited);
+    auto set =
+        environment::variables_of_rank(shared, place, rank, job.files.back().error_file, inherited);
     if (job.output.live && job.output.shown_ranks.count(rank) != 0)
       set.push_back(fmt::format("{}={}", env::kConsoleColumns,
                                 columns - static_cast<int>(prefix.fill(words).size())));
-    job.commands.push_back(
-        {prepared.command, merged_environment(inherited, set), job.files.back().error_file});
+    job.commands.push_back({prepared.command, environment::merged_environment(inherited, set),
+                            job.files.back().error_file});
   }
-  job.input_ranks = parse_rank_list(prepared.request.input_ranks, prepared.world_size);
+  job.input_ranks = hosts::parse_rank_list(prepared.request.input_ranks, prepared.world_size);
   if (prepared.plan)  // smp-worker takes them (rank_signals.h)
-    for (Command& command : job.commands) command.held_signals = {SIGUSR1, SIGUSR2};
+    for (job::Command& command : job.commands) command.held_signals = {SIGUSR1, SIGUSR2};
   for (const int rank : job.input_ranks) job.commands[static_cast<size_t>(rank)].reads_input = true;
   for (size_t rank = 0; rank < reached.cpus.size(); ++rank)
     job.commands[rank].cpus = reached.cpus[rank];
@@ -118,9 +120,9 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
   job.checkpoint_grace = prepared.request.watch.checkpoint_grace;
   job.saves_on_request = prepared.plan.has_value();
   // Slurm makes no other job again, such as one of salloc.
-  const std::vector<std::string> own = own_environment();
-  if (const auto number = value_in(own, "SLURM_JOB_ID");
-      number && value_in(own, "ENVIRONMENT") == "BATCH")
+  const std::vector<std::string> own = environment::own_environment();
+  if (const auto number = environment::value_in(own, "SLURM_JOB_ID");
+      number && environment::value_in(own, "ENVIRONMENT") == "BATCH")
     job.requeue = "scontrol requeue " + *number;
   return job;
 }

@@ -2,11 +2,13 @@
 
 #include "launch.h"
 #include "reach_hosts.h"
-#include "smp/launcher/job.h"
+#include "smp/launcher/job/job.h"
+
+namespace smp::run {
+class RunFolder;
+}
 
 namespace smp {
-
-class RunFolder;
 
 // One start of a job among several.
 struct Attempt {
@@ -25,7 +27,7 @@ int console_columns();
 
 // What a supervisor is to run, now that the hosts are reached: each rank's command, environment and
 // files. `folder` is null where there is none. Throws ConfigError.
-Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached,
-           const Attempt& attempt);
+job::Job job_of(const PreparedJob& prepared, const run::RunFolder* folder,
+                const ReachedHosts& reached, const Attempt& attempt);
 
 }  // namespace smp

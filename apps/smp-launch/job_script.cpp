@@ -8,11 +8,11 @@
 
 #include "job_shape.h"
 #include "rank_preview.h"
-#include "smp/launcher/forwarding.h"
-#include "smp/launcher/run_folder.h"
-#include "smp/launcher/shell_words.h"
-#include "smp/plan/environment.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/hosts/shell_words.h"
+#include "smp/launcher/run/run_folder.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/system/environment.h"
 
 namespace smp {
 namespace {
@@ -45,10 +45,10 @@ std::string named_text(const PreparedJob& job) {
     if (!is_word || std::isdigit(static_cast<unsigned char>(name.front())) != 0)
       throw ConfigError(fmt::format("{} {}: the shell has no variables of such names",
                                     job.request.hosts.option_of(name), name));
-    text +=
-        equals == variable.npos || looks_secret(name)
-            ? fmt::format(": \"${{{0}?export {0}}}\"; export {0}\n", name)
-            : fmt::format("export {}={}\n", name, quoted_for_shell(variable.substr(equals + 1)));
+    text += equals == variable.npos || environment::looks_secret(name)
+                ? fmt::format(": \"${{{0}?export {0}}}\"; export {0}\n", name)
+                : fmt::format("export {}={}\n", name,
+                              hosts::quoted_for_shell(variable.substr(equals + 1)));
   }
   return text;
 }
@@ -104,14 +104,14 @@ std::string shell_script(const PreparedJob& job) {
       "export MASTER_ADDR MASTER_PORT SMP_JOB_KEY SMP_JOB_ID TORCHELASTIC_RUN_ID\n";
   text += named_text(job);
   if (const auto words = words_of(shared); !words.empty())
-    text += fmt::format("export {}\n", command_text(words));
+    text += fmt::format("export {}\n", hosts::command_text(words));
   if (!job.run_dir.empty()) {
-    const RunFolder folder(job.run_dir);
+    const run::RunFolder folder(job.run_dir);
     text += fmt::format("mkdir -p {0}/logs {0}/errors {0}/weights {0}/checkpoints\n",
-                        quoted_for_shell(folder.path()));
+                        hosts::quoted_for_shell(folder.path()));
     if (job.plan && job.request.resume.empty())
-      text += fmt::format("cp {} {}\n", quoted_for_shell(job.request.plan),
-                          quoted_for_shell(folder.plan()));
+      text += fmt::format("cp {} {}\n", hosts::quoted_for_shell(job.request.plan),
+                          hosts::quoted_for_shell(folder.plan()));
   }
   text += fmt::format(
       "\nrank() {{\n"
@@ -123,13 +123,14 @@ std::string shell_script(const PreparedJob& job) {
       "}}\n"
       "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"
       "case $host in\n",
-      command_text(job.command));
+      hosts::command_text(job.command));
   for (size_t host = 0; host < hosts; ++host) {
     text += fmt::format("{})\n", host);
     int ranks = 0;
     for (const RankPreview& preview : previews) {
       if (static_cast<size_t>(preview.place.host) != host) continue;
-      text += fmt::format("  rank {}\n", command_text(words_of(own_variables(preview, shared))));
+      text +=
+          fmt::format("  rank {}\n", hosts::command_text(words_of(own_variables(preview, shared))));
       ++ranks;
     }
     text += fmt::format("  ranks={};;\n", ranks);
@@ -159,7 +160,7 @@ std::string sbatch_script(const PreparedJob& job) {
     std::vector<std::string> names;
     for (const auto* hosts :
          {&job.hosts, &job.spares}) {  // in the script spares are the last again
-      for (const HostSpec& host : *hosts) names.push_back(host.name);
+      for (const hosts::HostSpec& host : *hosts) names.push_back(host.name);
     }
     text += fmt::format("#SBATCH --nodelist={}\n", fmt::join(names, ","));
   }
@@ -173,7 +174,7 @@ std::string sbatch_script(const PreparedJob& job) {
   }
   const std::vector<std::string> own = passed_on_words(job);
   words.insert(words.end(), own.begin(), own.end());
-  return text + fmt::format("exec {}\n", command_text(words));
+  return text + fmt::format("exec {}\n", hosts::command_text(words));
 }
 
 }  // namespace smp

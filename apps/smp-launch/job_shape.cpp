@@ -6,8 +6,8 @@
 #include <array>
 #include <filesystem>
 
-#include "smp/launcher/forwarding.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/plan/base/errors.h"
 
 namespace smp {
 namespace {
@@ -39,7 +39,8 @@ std::vector<std::string> words_of(const SaidOption& option) {
     }
     words.push_back(option.name);
     const std::string variable = value.substr(0, value.find('='));
-    words.push_back(option.name == "--env" && looks_secret(variable) ? variable : value);
+    words.push_back(option.name == "--env" && environment::looks_secret(variable) ? variable
+                                                                                  : value);
   }
   return words;
 }
@@ -50,7 +51,7 @@ JobShape shape_of(const PreparedJob& job) {
   if (!job.hosts.empty()) {
     shape.hosts = static_cast<int>(job.hosts.size());
     shape.ranks_per_host = job.hosts.front().slots;
-    for (const HostSpec& host : job.hosts) {
+    for (const hosts::HostSpec& host : job.hosts) {
       if (host.slots != shape.ranks_per_host)
         throw ConfigError(
             fmt::format("a scheduler's hosts are equal, but host '{}' has {} ranks and host '{}' "

@@ -14,19 +14,19 @@
 #include "rank_places.h"
 #include "resume.h"
 #include "run_job.h"
-#include "smp/launcher/forwarding.h"
-#include "smp/launcher/guard.h"
-#include "smp/launcher/outer_launcher.h"
-#include "smp/launcher/push.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/launcher/rank_list.h"
-#include "smp/launcher/run_folder.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/environment.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
-#include "smp/plan/plan_file.h"
-#include "smp/plan/text_file.h"
+#include "smp/launcher/agent/push.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/hosts/rank_list.h"
+#include "smp/launcher/process/guard.h"
+#include "smp/launcher/run/run_folder.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/exit_code.h"
+#include "smp/plan/data/data_files.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/system/environment.h"
 #include "spares.h"
 
 namespace smp {
@@ -47,12 +47,12 @@ std::filesystem::path own_program() {
 }
 
 // Locked, and as the checks found it.
-RunFolder folder_for(const PreparedJob& job) {
-  if (job.run_dir.empty()) return RunFolder::create_for(job.plan->job.name);
+run::RunFolder folder_for(const PreparedJob& job) {
+  if (job.run_dir.empty()) return run::RunFolder::create_for(job.plan->job.name);
   if (!job.goes_on_if_any)
-    return job.request.resume.empty() ? RunFolder::create(job.run_dir)
-                                      : RunFolder::reopen(job.run_dir);
-  RunFolder folder = RunFolder::go_on(job.run_dir);
+    return job.request.resume.empty() ? run::RunFolder::create(job.run_dir)
+                                      : run::RunFolder::reopen(job.run_dir);
+  run::RunFolder folder = run::RunFolder::go_on(job.run_dir);
   if (folder.checkpoint().empty() != job.request.resume.empty())
     throw ConfigError(fmt::format(
         "run folder '{}': another smp-launch has been in it meanwhile: start again", job.run_dir));
@@ -60,8 +60,8 @@ RunFolder folder_for(const PreparedJob& job) {
 }
 
 // Hosts that come by themselves, with the names that they have, if any.
-std::vector<HostSpec> coming_hosts(const MeetingRequest& meeting) {
-  std::vector<HostSpec> hosts(static_cast<size_t>(meeting.nnodes));
+std::vector<hosts::HostSpec> coming_hosts(const MeetingRequest& meeting) {
+  std::vector<hosts::HostSpec> hosts(static_cast<size_t>(meeting.nnodes));
   for (size_t i = 0; i < hosts.size(); ++i) {
     hosts[i].name = meeting.names.empty() ? fmt::format("node{}", i) : meeting.names[i];
     hosts[i].slots = meeting.slots;
@@ -70,34 +70,35 @@ std::vector<HostSpec> coming_hosts(const MeetingRequest& meeting) {
 }
 
 // The hosts that the user names, each with the ranks that it takes.
-std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional<Plan>& plan,
-                               std::vector<HostSpec>& spares, std::string& order) {
+std::vector<hosts::HostSpec> hosts_of(const LaunchRequest& request, const std::optional<Plan>& plan,
+                                      std::vector<hosts::HostSpec>& spares, std::string& order) {
   const HostRequest& said = request.hosts;
   if (!said.several()) return {};
-  std::vector<HostSpec> hosts =
+  std::vector<hosts::HostSpec> hosts =
       said.meeting.wanted() ? coming_hosts(said.meeting) : named_hosts(said);
-  if (!said.exclude.empty()) hosts = without_hosts(std::move(hosts), said.exclude);
+  if (!said.exclude.empty()) hosts = hosts::without_hosts(std::move(hosts), said.exclude);
   spares = take_spares(hosts, request.watch.spares);
   order = order_hosts(hosts, said, request.dry_run == DryRun::kNo);
-  WantedRanks wanted;
+  hosts::WantedRanks wanted;
   wanted.world_size = request.ranks;
   if (plan) {
     wanted.hosts = static_cast<int>(plan->job.cluster.hosts);
     wanted.processes_per_host = static_cast<int>(plan->job.cluster.processes_per_host);
   }
-  settle_slots(hosts, wanted);
+  hosts::settle_slots(hosts, wanted);
   if ((said.meeting.wanted() || said.transport.via == kMpirun) && hosts.size() > kMostGuests)
     throw ConfigError(
         fmt::format("{} hosts: {} at most may come by themselves; name them with --hosts",
                     hosts.size(), kMostGuests));
-  if (slots_of(hosts) > kMostRanks)
-    throw ConfigError(fmt::format("{} ranks: a job has {} at most", slots_of(hosts), kMostRanks));
+  if (hosts::slots_of(hosts) > kMostRanks)
+    throw ConfigError(
+        fmt::format("{} ranks: a job has {} at most", hosts::slots_of(hosts), kMostRanks));
   return hosts;
 }
 
 // It is written again and again beside the loop that watches the ranks.
 void check_metrics_file(const std::string& path) {
-  refuse_output(path, FileKind::kMetrics);
+  files::refuse_output(path, files::FileKind::kMetrics);
   std::error_code none;
   const auto status = std::filesystem::status(path, none);
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
@@ -121,17 +122,18 @@ PreparedJob prepare(const LaunchRequest& request) {
     job.request.hosts.transport.agent = own_program().string();
   // What is not set is an error now, not when hosts are reached.
   if (request.dry_run == DryRun::kNo)
-    named_variables(own_environment(), request.hosts.forward.named);
-  if (!request.plan.empty()) job.plan = read_plan(request.plan);
+    environment::named_variables(environment::own_environment(), request.hosts.forward.named);
+  if (!request.plan.empty()) job.plan = planfile::read_plan(request.plan);
   if (job.plan) {
-    for (const std::string& path : named_data(job.plan->job.training)) remember_input(path);
+    for (const std::string& path : data::named_data(job.plan->job.training))
+      files::remember_input(path);
   }
   job.hosts = hosts_of(request, job.plan, job.spares, job.host_order);
   if (job.plan)
     job.world_size = static_cast<int>(job.plan->degrees.world());
   else
-    job.world_size =
-        job.hosts.empty() ? std::max(1, request.ranks) : static_cast<int>(slots_of(job.hosts));
+    job.world_size = job.hosts.empty() ? std::max(1, request.ranks)
+                                       : static_cast<int>(hosts::slots_of(job.hosts));
   check_gpus(job);
   if (!job.plan) {
     job.command = request.program;
@@ -150,7 +152,7 @@ PreparedJob prepare(const LaunchRequest& request) {
     job.run_dir = fmt::format("runs/{}-<time>", job.plan->job.name);
   if (request.resume == kResumeIfAny && (prints || request.dry_run == DryRun::kNo)) {
     job.goes_on_if_any = true;
-    job.request.resume = RunFolder(job.run_dir).checkpoint().empty() ? "" : "latest";
+    job.request.resume = run::RunFolder(job.run_dir).checkpoint().empty() ? "" : "latest";
   }
   return job;
 }
@@ -158,8 +160,8 @@ PreparedJob prepare(const LaunchRequest& request) {
 int launch(PreparedJob prepared) {
   // Before the checks: they would call the folder of another one full.
   if (!prepared.run_dir.empty()) {
-    RunLock::await_end(prepared.run_dir);
-    const std::string in_use = RunLock::why_not(prepared.run_dir);
+    run::RunLock::await_end(prepared.run_dir);
+    const std::string in_use = run::RunLock::why_not(prepared.run_dir);
     if (!in_use.empty()) throw ConfigError(in_use);
   }
   // A program that cannot be executed says so itself; a plan is checked before it costs anything.
@@ -168,17 +170,17 @@ int launch(PreparedJob prepared) {
       if (!check.ok) throw ConfigError(check.text);
     }
   }
-  parse_rank_list(prepared.request.output.shown_ranks, prepared.world_size);
+  hosts::parse_rank_list(prepared.request.output.shown_ranks, prepared.world_size);
   const bool reads_terminal =
-      !parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
+      !hosts::parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
       isatty(STDIN_FILENO) == 1;
-  files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
+  agent::files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
   check_metrics_file(prepared.request.watch.metrics_file);
   if (const std::string& report = prepared.request.report_json; !report.empty()) {
-    refuse_output(report, FileKind::kJson);
-    write_text_file(report, "", report);
+    files::refuse_output(report, files::FileKind::kJson);
+    files::write_text_file(report, "", report);
   }
-  std::optional<RunFolder> folder;
+  std::optional<run::RunFolder> folder;
   if (prepared.plan || !prepared.run_dir.empty()) folder = folder_for(prepared);
   if (prepared.plan) {
     if (prepared.run_dir.empty())
@@ -191,9 +193,9 @@ int launch(PreparedJob prepared) {
   }
   if (folder && !folder->note().empty())
     std::fprintf(stderr, "smp-launch: %s\n", folder->note().c_str());
-  const ReservedPort port;
-  if (prepared.plan) hold_signals(prepared.request.watch.checkpoint_signals);
-  return run_guarded(
+  const environment::ReservedPort port;
+  if (prepared.plan) process::hold_signals(prepared.request.watch.checkpoint_signals);
+  return process::run_guarded(
       [&](int control_fd) {
         return run_job(prepared, folder ? &*folder : nullptr, port, control_fd);
       },

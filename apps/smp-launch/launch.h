@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "command_line.h"
-#include "smp/launcher/host_list.h"
-#include "smp/launcher/job.h"
-#include "smp/plan/plan.h"
+#include "smp/launcher/hosts/host_list.h"
+#include "smp/launcher/job/job.h"
+#include "smp/plan/spec/plan.h"
 
 namespace smp {
 
@@ -20,10 +20,10 @@ struct PreparedJob {
   std::optional<Plan> plan;
   int world_size = 1;
   std::vector<std::string> command;
-  std::string run_dir;           // empty = none; of a plan, one that launch() names
-  std::vector<HostSpec> hosts;   // none: the ranks run on this one
-  std::vector<HostSpec> spares;  // take the place of hosts that are lost
-  std::string host_order;        // why the hosts stand in this order; empty: as listed
+  std::string run_dir;                  // empty = none; of a plan, one that launch() names
+  std::vector<hosts::HostSpec> hosts;   // none: the ranks run on this one
+  std::vector<hosts::HostSpec> spares;  // take the place of hosts that are lost
+  std::string host_order;               // why the hosts stand in this order; empty: as listed
 };
 
 // Reads the plan, if there is one. Throws ConfigError.

@@ -17,16 +17,16 @@
 #include "report_run.h"
 #include "run_status_of.h"
 #include "show_samples.h"
-#include "smp/launcher/agent.h"
-#include "smp/launcher/guard.h"
-#include "smp/launcher/mpirun_transport.h"
-#include "smp/launcher/network_probe.h"
-#include "smp/launcher/srun_transport.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
-#include "smp/plan/printable.h"
-#include "smp/plan/process_limits.h"
-#include "smp/plan/standard_streams.h"
+#include "smp/launcher/agent/agent.h"
+#include "smp/launcher/probe/network_probe.h"
+#include "smp/launcher/process/guard.h"
+#include "smp/launcher/schedulers/mpirun_transport.h"
+#include "smp/launcher/schedulers/srun_transport.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/exit_code.h"
+#include "smp/plan/system/process_limits.h"
+#include "smp/plan/system/standard_streams.h"
+#include "smp/plan/text/printable.h"
 
 namespace {
 
@@ -48,30 +48,31 @@ struct Answers {
 
   // For people to read, whoever wrote the names in it.
   int show(const std::string& text, smp::ExitCode code) const {
-    return print(smp::printable(text), code);
+    return print(smp::text::printable(text), code);
   }
 };
 
 int say(const char* text, smp::ExitCode code) {
-  std::fprintf(stderr, "smp-launch: %s\n", smp::printable(text).c_str());
+  std::fprintf(stderr, "smp-launch: %s\n", smp::text::printable(text).c_str());
   return static_cast<int>(code);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  smp::hold_signals({SIGUSR1, SIGUSR2});  // they are for ranks
-  const Answers answers{smp::fill_standard_streams()};
+  smp::process::hold_signals({SIGUSR1, SIGUSR2});  // they are for ranks
+  const Answers answers{smp::system::fill_standard_streams()};
   try {
-    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = kLeastOpenFiles});
-    if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::run_agent();
-    if (argc == 2 && std::string_view(argv[1]) == "--probe") return smp::run_probe();
+    smp::system::check_limits(
+        {.stack_bytes = smp::system::kLeastStackBytes, .open_files = kLeastOpenFiles});
+    if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::agent::run_agent();
+    if (argc == 2 && std::string_view(argv[1]) == "--probe") return smp::probe::run_probe();
     if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
         std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--node-rank")
-      return smp::run_agent_of_mpirun(argv[3], smp::whole_number(argv[5]).value_or(-1));
+      return smp::schedulers::run_agent_of_mpirun(argv[3], smp::whole_number(argv[5]).value_or(-1));
     if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
         std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--connect-timeout")
-      return smp::run_agent_of_srun(argv[3], argv[5]);
+      return smp::schedulers::run_agent_of_srun(argv[3], argv[5]);
     if (argc > 1 && std::string_view(argv[1]) == "doctor") {
       const smp::Report report = smp::doctor({argv + 2, argv + argc});
       return answers.show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
@@ -104,7 +105,7 @@ int main(int argc, char** argv) {
         job.request.dry_run == smp::DryRun::kText || job.request.dry_run == smp::DryRun::kJson;
     const int printed =
         is_to_read ? answers.show(result.text, code) : answers.print(result.text, code);
-    std::fputs(smp::printable(result.checks).c_str(), stderr);
+    std::fputs(smp::text::printable(result.checks).c_str(), stderr);
     return printed;
   } catch (const smp::Information& information) {
     return answers.print(information.text, smp::ExitCode::kOk);

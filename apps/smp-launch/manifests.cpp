@@ -8,8 +8,8 @@
 
 #include "job_shape.h"
 #include "pod_failures.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 namespace {
@@ -29,7 +29,7 @@ constexpr const char* kJobNumber = "$(JOB_COMPLETION_INDEX)";
 constexpr const char* kGroupNumber = "$(LWS_WORKER_INDEX)";
 
 // A text of YAML: what JSON writes is one.
-std::string yaml_text(const std::string& text) { return Json(text).dump(); }
+std::string yaml_text(const std::string& text) { return text::Json(text).dump(); }
 
 // A container's command: in its words $(NAME) is replaced, and $$ is $. That is for `ours`; what
 // the user wrote arrives as it stands.

@@ -9,8 +9,8 @@
 
 #include <charconv>
 
-#include "smp/plan/environment.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/system/environment.h"
 
 namespace smp {
 
@@ -23,20 +23,20 @@ MappedProgressPage::MappedProgressPage(const std::string& place) {
   int64_t offset = 0;
   const char* end = place.data() + place.size();
   if (colon == place.npos || std::from_chars(place.data() + colon + 1, end, offset).ptr != end ||
-      offset < 0 || offset % ProgressPage::kBytes != 0)
+      offset < 0 || offset % runinfo::ProgressPage::kBytes != 0)
     refuse("not a file and a place in it");
   const int file = open(place.substr(0, colon).c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) refuse(strerror(errno));
-  void* page =
-      mmap(nullptr, ProgressPage::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset);
+  void* page = mmap(nullptr, runinfo::ProgressPage::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                    file, offset);
   const int error = errno;
   close(file);
   if (page == MAP_FAILED) refuse(strerror(error));
-  page_ = static_cast<ProgressPage*>(page);
+  page_ = static_cast<runinfo::ProgressPage*>(page);
 }
 
 MappedProgressPage::~MappedProgressPage() {
-  if (page_ != nullptr) munmap(page_, ProgressPage::kBytes);
+  if (page_ != nullptr) munmap(page_, runinfo::ProgressPage::kBytes);
 }
 
 }  // namespace smp

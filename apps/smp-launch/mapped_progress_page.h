@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "smp/plan/progress_page.h"
+#include "smp/plan/runinfo/progress_page.h"
 
 namespace smp {
 
@@ -16,10 +16,10 @@ class MappedProgressPage {
   MappedProgressPage& operator=(const MappedProgressPage&) = delete;
 
   bool is_mapped() const { return page_ != nullptr; }
-  ProgressPage& page() const { return *page_; }
+  runinfo::ProgressPage& page() const { return *page_; }
 
  private:
-  ProgressPage* page_ = nullptr;
+  runinfo::ProgressPage* page_ = nullptr;
 };
 
 }  // namespace smp

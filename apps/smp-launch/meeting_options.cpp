@@ -9,11 +9,11 @@
 #include "command_line.h"
 #include "host_options.h"
 #include "option_values.h"
-#include "smp/launcher/host_list.h"
-#include "smp/launcher/meeting.h"
-#include "smp/launcher/outer_launcher.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/hosts/host_list.h"
+#include "smp/launcher/reach/meeting.h"
+#include "smp/plan/base/errors.h"
 
 namespace smp {
 MeetingOptions::MeetingOptions(CLI::App& app, MeetingRequest& request) : request_(request) {
@@ -39,7 +39,7 @@ MeetingOptions::MeetingOptions(CLI::App& app, MeetingRequest& request) : request
 void MeetingOptions::read_numbers() {
   if (!nnodes_.empty()) {
     const std::optional<int64_t> nnodes = whole_number(nnodes_);
-    if (!nnodes || *nnodes < 1 || *nnodes > kMostHosts)
+    if (!nnodes || *nnodes < 1 || *nnodes > hosts::kMostHosts)
       throw UsageError(
           fmt::format("--nnodes '{}': it is a number of hosts, as in --nnodes 4", nnodes_));
     request_.nnodes = static_cast<int>(*nnodes);
@@ -54,9 +54,9 @@ void MeetingOptions::read_numbers() {
 }
 
 void MeetingOptions::read_mpi(bool prints) {
-  std::optional<OuterRank> outer;
+  std::optional<environment::OuterRank> outer;
   try {
-    outer = rank_in_mpi(own_environment());
+    outer = environment::rank_in_mpi(environment::own_environment());
   } catch (const ConfigError& error) {
     throw UsageError(error.what());
   }
@@ -76,7 +76,7 @@ void MeetingOptions::read_mpi(bool prints) {
         "--inside mpirun: mpirun has not started this: neither OMPI_COMM_WORLD_RANK nor PMI_RANK "
         "is set");
   if (outer->local_rank != 0) throw Information{""};  // the first one of a host stands for all
-  leave_mpi();
+  environment::leave_mpi();
   request_.ranks = outer->size;
   if (outer->local_size == outer->size) return;
   if (outer->size % outer->local_size != 0)
@@ -149,7 +149,7 @@ void MeetingOptions::finish(bool prints, bool agents_come) {
         "--nnodes needs --node-rank, --rendezvous and --key-file, as in --nnodes 4 --node-rank 2 "
         "--rendezvous 10.0.0.1:29400 --key-file key");
   try {
-    parse_meeting_place("--rendezvous", request_.rendezvous);
+    reach::parse_meeting_place("--rendezvous", request_.rendezvous);
   } catch (const ConfigError& error) {
     throw UsageError(error.what());
   }

@@ -5,14 +5,14 @@
 #include <charconv>
 
 #include "command_line.h"
-#include "smp/launcher/duration.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/hosts/duration.h"
+#include "smp/plan/base/errors.h"
 
 namespace smp {
 
 std::chrono::milliseconds duration_of(const char* option, const std::string& text) {
   try {
-    return parse_duration(text);
+    return hosts::parse_duration(text);
   } catch (const ConfigError& error) {
     throw UsageError(fmt::format("{} {}", option, error.what()));
   }

@@ -6,9 +6,9 @@
 #include <charconv>
 
 #include "command_line.h"
-#include "smp/launcher/rank_template.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/number_text.h"
+#include "smp/launcher/output/rank_template.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/number_text.h"
 
 namespace smp {
 namespace {
@@ -18,7 +18,7 @@ constexpr int64_t kMostLogBytes = int64_t{1} << 50;
 constexpr int kMostKept = 1000;
 
 int64_t log_size_of(const std::string& text) {
-  const auto bytes = strict_whole(text, Scale::kBytes);
+  const auto bytes = text::strict_whole(text, text::Scale::kBytes);
   if (!bytes || *bytes < kLeastLogBytes || *bytes > kMostLogBytes)
     throw UsageError(fmt::format("--log-size '{}': a size of 64KiB or more, as in 100MiB", text));
   return static_cast<int64_t>(*bytes);
@@ -34,8 +34,8 @@ int log_keep_of(const std::string& text) {
 
 // A rank's log: one file in the run's logs/ for each rank and stream.
 void check_log_name(const std::string& text) {
-  using Field = RankTemplate::Field;
-  const RankTemplate name("--log-name", text);
+  using Field = output::RankTemplate::Field;
+  const output::RankTemplate name("--log-name", text);
   if (!name.has(Field::kRank) || !name.has(Field::kStream))
     throw UsageError(fmt::format(
         "--log-name '{}': it needs {{rank}} and {{stream}}, or logs would share a file", text));
@@ -74,7 +74,7 @@ OutputOptions::OutputOptions(CLI::App& app, OutputRequest& request) : app_(app),
 
 void OutputOptions::finish() {
   try {
-    const RankTemplate prefix("--prefix", request_.prefix);
+    const output::RankTemplate prefix("--prefix", request_.prefix);
     check_log_name(request_.log_name);
   } catch (const ConfigError& error) {
     throw UsageError(error.what());

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "smp/launcher/log_file.h"
+#include "smp/launcher/process/log_file.h"
 
 namespace CLI {
 class App;
@@ -18,7 +18,7 @@ struct OutputRequest {
   bool rank_logs = true;
   bool host_logs = false;
   std::string log_name = "rank-{rank}.{stream}";
-  LogLimit log_limit;
+  process::LogLimit log_limit;
 
   bool asks_for_logs() const { return host_logs || log_limit.bytes > 0; }
 };

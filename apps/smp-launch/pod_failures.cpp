@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "smp/plan/exit_code.h"
+#include "smp/plan/base/exit_code.h"
 
 namespace smp {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "rank_places.h"
-#include "smp/launcher/forwarding.h"
-#include "smp/launcher/run_folder.h"
-#include "smp/plan/environment.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/run/run_folder.h"
+#include "smp/plan/system/environment.h"
 
 namespace smp {
 namespace {
@@ -16,29 +16,29 @@ bool contains(const Variables& all, const std::pair<std::string, std::string>& o
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
-RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank) {
-  JobVariables shared;
+RankPreview preview_of(const PreparedJob& job, const environment::RankPlace& place, int rank) {
+  environment::JobVariables shared;
   shared.world_size = job.world_size;
   shared.hosts = std::max<int>(1, static_cast<int>(job.hosts.size()));
   std::vector<std::string> names;
-  for (const HostSpec& host : job.hosts) names.push_back(host.name);
+  for (const hosts::HostSpec& host : job.hosts) names.push_back(host.name);
   const bool is_known = names.empty() || !job.request.hosts.meeting.wanted();
-  shared.host_names = is_known ? host_names_of(names) : kDrawnAtStart;
+  shared.host_names = is_known ? environment::host_names_of(names) : kDrawnAtStart;
   shared.job_id = kDrawnAtStart;
   shared.job_key = kSecret;
   shared.resume = job.request.resume;
   shared.max_restarts = job.request.watch.restarts.most;
   std::string error_file;
   if (!job.run_dir.empty()) {
-    const RunFolder folder(job.run_dir);
+    const run::RunFolder folder(job.run_dir);
     shared.run_dir = folder.path();
     if (job.plan) shared.plan = folder.plan();
     error_file = folder.files_of(rank).error_file;
   }
   RankPreview preview;
   preview.place = place;
-  std::vector<std::string> variables =
-      variables_of_rank(shared, place, rank, error_file, own_environment());
+  std::vector<std::string> variables = environment::variables_of_rank(
+      shared, place, rank, error_file, environment::own_environment());
   if (job.request.comm_timeout)
     variables.push_back(comm_timeout_variable(*job.request.comm_timeout));
   for (const std::string& variable : variables) {
@@ -46,7 +46,7 @@ RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank)
     const std::string name = variable.substr(0, equals);
     const bool drawn = name == env::kMasterPort ||
                        (!job.hosts.empty() && (name == env::kMasterAddr || name == kOmpThreads)) ||
-                       (is_of_sagemaker(name) && equals + 1 == variable.size());
+                       (environment::is_of_sagemaker(name) && equals + 1 == variable.size());
     preview.environment.emplace_back(name, drawn ? kDrawnAtStart : variable.substr(equals + 1));
   }
   preview.coordinates = place.coordinates;
@@ -56,7 +56,7 @@ RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank)
 }  // namespace
 
 std::vector<RankPreview> previews_of(const PreparedJob& job) {
-  const std::vector<RankPlace> places = planned_places(job);
+  const std::vector<environment::RankPlace> places = planned_places(job);
   std::vector<RankPreview> previews;
   for (int rank = 0; rank < job.world_size; ++rank)
     previews.push_back(preview_of(job, places[static_cast<size_t>(rank)], rank));
@@ -65,14 +65,14 @@ std::vector<RankPreview> previews_of(const PreparedJob& job) {
 
 std::vector<RankPreview> previews_with_named(const PreparedJob& job) {
   const std::vector<std::string>& named = job.request.hosts.forward.named;
-  named_variables(own_environment(), named);
+  environment::named_variables(environment::own_environment(), named);
   std::vector<RankPreview> previews = previews_of(job);
   for (const std::string& variable : named) {
     const size_t equals = variable.find('=');
     const std::string name = variable.substr(0, equals);
-    const std::string value = looks_secret(name)        ? kSecret
-                              : equals == variable.npos ? kOfThisProcess
-                                                        : variable.substr(equals + 1);
+    const std::string value = environment::looks_secret(name) ? kSecret
+                              : equals == variable.npos       ? kOfThisProcess
+                                                              : variable.substr(equals + 1);
     for (RankPreview& preview : previews) {
       std::erase_if(preview.environment, [&](const auto& one) {  // OMP_NUM_THREADS, or named twice
         return one.first == name;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "launch.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/plan/mesh.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/plan/mesh/mesh.h"
 
 namespace smp {
 
@@ -15,9 +15,9 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 // A rank as it would be started, as far as that is known without asking any host.
 struct RankPreview {
-  RankPlace place;
+  environment::RankPlace place;
   Variables environment;
-  std::optional<Coord> coordinates;
+  std::optional<mesh::Coord> coordinates;
 };
 
 // What is drawn at the start (port, job id) is named, not drawn, so that equal input gives equal

@@ -13,7 +13,7 @@ constexpr size_t kCallsOnRequest = 32;
 
 }  // namespace
 
-RankSignals::RankSignals(const MemoryWatch& watch)
+RankSignals::RankSignals(const ledger::MemoryWatch& watch)
     : watch_(watch), thread_({SIGUSR1, SIGUSR2}, [this](int number) { take(number); }) {}
 
 void RankSignals::take(int number) {
@@ -28,7 +28,7 @@ void RankSignals::take(int number) {
   if (log_) std::fputs(log_->text(kCallsOnRequest).c_str(), stderr);
 }
 
-void RankSignals::print_calls_of(std::shared_ptr<const CallLog> log) {
+void RankSignals::print_calls_of(std::shared_ptr<const comm::CallLog> log) {
   const std::lock_guard guard(mutex_);
   log_ = std::move(log);
 }

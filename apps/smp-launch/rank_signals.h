@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "smp/comm/call_log.h"
-#include "smp/plan/signal_thread.h"
-#include "smp/runtime/memory_report.h"
+#include "smp/plan/system/signal_thread.h"
+#include "smp/runtime/ledger/memory_report.h"
 
 namespace smp {
 
@@ -15,19 +15,19 @@ namespace smp {
 // last calls to standard error, whatever its other threads do: a rank that hangs answers too.
 class RankSignals {
  public:
-  explicit RankSignals(const MemoryWatch& watch);
+  explicit RankSignals(const ledger::MemoryWatch& watch);
 
   bool end_requested() const { return end_requested_; }
-  void print_calls_of(std::shared_ptr<const CallLog> log);
+  void print_calls_of(std::shared_ptr<const comm::CallLog> log);
 
  private:
   void take(int number);
 
-  const MemoryWatch& watch_;
+  const ledger::MemoryWatch& watch_;
   std::atomic<bool> end_requested_{false};
   std::mutex mutex_;
-  std::shared_ptr<const CallLog> log_;
-  SignalThread thread_;  // the last: it uses the others
+  std::shared_ptr<const comm::CallLog> log_;
+  system::SignalThread thread_;  // the last: it uses the others
 };
 
 }  // namespace smp

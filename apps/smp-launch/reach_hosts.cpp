@@ -8,19 +8,19 @@
 #include <optional>
 
 #include "rank_places.h"
-#include "smp/launcher/agent.h"
-#include "smp/launcher/binding.h"
-#include "smp/launcher/host_group.h"
-#include "smp/launcher/local_host.h"
-#include "smp/launcher/meeting.h"
-#include "smp/launcher/mpirun_transport.h"
-#include "smp/launcher/outer_launcher.h"
-#include "smp/launcher/run_folder.h"
-#include "smp/launcher/srun_transport.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
-#include "smp/plan/json.h"
+#include "smp/launcher/agent/agent.h"
+#include "smp/launcher/agent/host_group.h"
+#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/local/binding.h"
+#include "smp/launcher/local/local_host.h"
+#include "smp/launcher/reach/meeting.h"
+#include "smp/launcher/run/run_folder.h"
+#include "smp/launcher/schedulers/mpirun_transport.h"
+#include "smp/launcher/schedulers/srun_transport.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/exit_code.h"
+#include "smp/plan/data/data_files.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 namespace {
@@ -40,14 +40,14 @@ std::chrono::milliseconds usage_interval(const PreparedJob& job) {
 
 }  // namespace
 
-JobResult interrupted_by(int number) {
-  JobResult result;
+job::JobResult interrupted_by(int number) {
+  job::JobResult result;
   if (number != 0) {
-    result.end = JobEnd::kInterrupted;
+    result.end = job::JobEnd::kInterrupted;
     result.interrupted_by = number;
     result.exit_code = 128 + number;
   } else {
-    result.end = JobEnd::kLauncherError;
+    result.end = job::JobEnd::kLauncherError;
     result.launcher_error = "smp-launch itself was killed";
     result.exit_code = static_cast<int>(ExitCode::kLauncherError);
   }
@@ -56,39 +56,39 @@ JobResult interrupted_by(int number) {
 
 namespace {
 
-MeetingGuest guest_of(const MeetingRequest& request) {
+reach::MeetingGuest guest_of(const MeetingRequest& request) {
   return {request.order, request.slots, request.nnodes};
 }
 
 // Where the ranks meet, when they run on these hosts.
-std::string meeting_address(const PreparedJob& job, const HostGroup& group) {
+std::string meeting_address(const PreparedJob& job, const agent::HostGroup& group) {
   const std::string& interface = job.request.hosts.interface;
-  const HostFacts first = group.about(0);
+  const agent::HostFacts first = group.about(0);
   bool one_network = true;
   for (size_t host = 1; host < job.hosts.size(); ++host)
     one_network = one_network && group.about(static_cast<int>(host)).network == first.network;
   if (one_network && interface.empty()) return kLoopback;
-  return address_of(job.hosts.front(), first, interface);
+  return agent::address_of(job.hosts.front(), first, interface);
 }
 
 // Those that have come to a start by hand.
-std::unique_ptr<Transport> met_hosts(const PreparedJob& job, Meeting& meeting) {
-  std::map<std::string, FileDescriptor> channels;
+std::unique_ptr<reach::Transport> met_hosts(const PreparedJob& job, reach::Meeting& meeting) {
+  std::map<std::string, system::FileDescriptor> channels;
   size_t host = 0;
-  for (ArrivedGuest& arrived : meeting.take())
+  for (reach::ArrivedGuest& arrived : meeting.take())
     channels.emplace(job.hosts[++host].name, std::move(arrived.channel));
-  return meeting_transport(std::move(channels), job.request.hosts.transport.agent);
+  return reach::meeting_transport(std::move(channels), job.request.hosts.transport.agent);
 }
 
 bool uses_gpus(const PreparedJob& job) {
-  const auto names_some = [](const HostSpec& host) { return !host.gpus.empty(); };
+  const auto names_some = [](const hosts::HostSpec& host) { return !host.gpus.empty(); };
   return (job.plan && job.plan->job.cluster.device == DeviceKind::kCuda) ||
          std::any_of(job.hosts.begin(), job.hosts.end(), names_some);
 }
 
-void warn_of_gpus(const std::string& host, const HostHealth& health, const std::vector<int>& gpus,
-                  ReachedHosts& reached) {
-  for (const HealthFinding& finding : gpu_findings_of(health.gpu_health, gpus))
+void warn_of_gpus(const std::string& host, const health::HostHealth& health,
+                  const std::vector<int>& gpus, ReachedHosts& reached) {
+  for (const health::HealthFinding& finding : health::gpu_findings_of(health.gpu_health, gpus))
     reached.warnings.push_back(fmt::format("host {}: {}: {}", host, finding.name, finding.text));
 }
 
@@ -97,23 +97,23 @@ bool asks_health(const PreparedJob& job) {
 }
 
 // What was not known of a host before it was asked; `names` are those of all.
-void tell_sagemaker(const HostHealth& health, int host, const std::vector<std::string>& names,
-                    ReachedHosts& reached) {
-  for (RankPlace& place : reached.places) {
+void tell_sagemaker(const health::HostHealth& health, int host,
+                    const std::vector<std::string>& names, ReachedHosts& reached) {
+  for (environment::RankPlace& place : reached.places) {
     if (place.host != host || !place.sagemaker) continue;
-    SageMakerHost& said = *place.sagemaker;
-    if (said.hosts.empty()) said.hosts = Json(names).dump();
+    environment::SageMakerHost& said = *place.sagemaker;
+    if (said.hosts.empty()) said.hosts = text::Json(names).dump();
     if (said.current.empty()) said.current = names[static_cast<size_t>(host)];
     if (said.gpus.empty()) said.gpus = std::to_string(health.gpus.size());
   }
 }
 
 // Binds the ranks of a host, which are the next of the job.
-void bind_ranks(const PreparedJob& job, const CpuTopology& topology, ReachedHosts& reached) {
+void bind_ranks(const PreparedJob& job, const local::CpuTopology& topology, ReachedHosts& reached) {
   const size_t first = reached.cpus.size();
   const int ranks = reached.places[first].local_world_size;
   for (auto& bound :
-       bindings_of(topology, job.request.binding, ranks, reached.places[first].gpus)) {
+       local::bindings_of(topology, job.request.binding, ranks, reached.places[first].gpus)) {
     // OMP_NUM_THREADS becomes the cores of the rank.
     reached.places[reached.cpus.size()].cpus = ranks * cores_among(topology, bound.cpus);
     reached.cpus.push_back(std::move(bound.cpus));
@@ -125,41 +125,43 @@ void bind_ranks(const PreparedJob& job, const CpuTopology& topology, ReachedHost
 
 int join_job(const LaunchRequest& request) {
   const HostRequest& hosts = request.hosts;
-  return run_agent(join_meeting(parse_meeting_place("--rendezvous", hosts.meeting.rendezvous),
-                                read_key_file(hosts.meeting.key_file), guest_of(hosts.meeting),
-                                hosts.connect_timeout));
+  return agent::run_agent(
+      reach::join_meeting(reach::parse_meeting_place("--rendezvous", hosts.meeting.rendezvous),
+                          reach::read_key_file(hosts.meeting.key_file), guest_of(hosts.meeting),
+                          hosts.connect_timeout));
 }
 
 // Elsewhere each srun is a job of its own, which Slurm keeps when that srun is killed.
 void check_way(const HostRequest& request) {
-  if (request.transport.via == kSrun && !value_in(own_environment(), "SLURM_JOB_ID"))
+  if (request.transport.via == kSrun &&
+      !environment::value_in(environment::own_environment(), "SLURM_JOB_ID"))
     throw ConfigError(
         "--via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run smp-launch "
         "under salloc or in a script of sbatch");
 }
 
-std::optional<int> lead_to_hosts(const PreparedJob& job, const std::vector<HostSpec>& hosts,
-                                 int control_fd, std::unique_ptr<Transport>& transport) {
+std::optional<int> lead_to_hosts(const PreparedJob& job, const std::vector<hosts::HostSpec>& hosts,
+                                 int control_fd, std::unique_ptr<reach::Transport>& transport) {
   const HostRequest& request = job.request.hosts;
   if (!request.starts_all()) {
-    transport = make_transport(request.transport);
+    transport = reach::make_transport(request.transport);
     return std::nullopt;
   }
-  const GatheringOptions options{request.mpirun_arguments, request.transport.agent,
-                                 request.meeting.rendezvous, request.connect_timeout,
-                                 ending_signals(job)};
-  std::unique_ptr<GatheringTransport> gathering;
+  const schedulers::GatheringOptions options{request.mpirun_arguments, request.transport.agent,
+                                             request.meeting.rendezvous, request.connect_timeout,
+                                             ending_signals(job)};
+  std::unique_ptr<schedulers::GatheringTransport> gathering;
   if (request.transport.via == kSrun)
-    gathering = std::make_unique<SrunTransport>(hosts, options);
+    gathering = std::make_unique<schedulers::SrunTransport>(hosts, options);
   else
-    gathering = std::make_unique<MpirunTransport>(hosts, options);
+    gathering = std::make_unique<schedulers::MpirunTransport>(hosts, options);
   const auto number = gathering->gather(control_fd);
   transport = std::move(gathering);
   return number;
 }
 
-HostGroupOptions group_options(const HostRequest& request, size_t hosts) {
-  HostGroupOptions options;
+agent::HostGroupOptions group_options(const HostRequest& request, size_t hosts) {
+  agent::HostGroupOptions options;
   options.silence = request.silence;
   options.connect_timeout = request.connect_timeout;
   options.transport = request.transport;
@@ -170,12 +172,12 @@ HostGroupOptions group_options(const HostRequest& request, size_t hosts) {
   return options;
 }
 
-std::vector<SharedFile> shared_files(const PreparedJob& job, const std::string& plan) {
-  std::vector<SharedFile> files;
+std::vector<agent::SharedFile> shared_files(const PreparedJob& job, const std::string& plan) {
+  std::vector<agent::SharedFile> files;
   if (!job.plan) return files;
-  if (!plan.empty()) files.push_back(shared_with_content(plan));
+  if (!plan.empty()) files.push_back(agent::shared_with_content(plan));
   const TrainingSpec& training = job.plan->job.training;
-  std::vector<std::string> paths = named_data(training);
+  std::vector<std::string> paths = data::named_data(training);
   paths.push_back(training.init_from);
   for (const std::string& path : paths) {
     const bool relative = std::filesystem::path(path).is_relative();
@@ -189,22 +191,23 @@ std::set<int> ending_signals(const PreparedJob& job) {
   return job.plan ? job.request.watch.checkpoint_signals : std::set<int>{};
 }
 
-std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const ReservedPort& port,
-                                                  int control_fd) {
+std::variant<ReachedHosts, job::JobResult> reach_hosts(const PreparedJob& job,
+                                                       const environment::ReservedPort& port,
+                                                       int control_fd) {
   ReachedHosts reached;
   reached.places = planned_places(job);
-  const bool binds = job.request.binding != Binding::kNone;
+  const bool binds = job.request.binding != local::Binding::kNone;
   const HostRequest& request = job.request.hosts;
-  std::optional<Meeting> meeting;
+  std::optional<reach::Meeting> meeting;
   try {
     if (job.hosts.empty()) {
-      if (binds) bind_ranks(job, own_topology(), reached);
+      if (binds) bind_ranks(job, local::own_topology(), reached);
       if (asks_health(job)) {
-        const HostHealth health = own_health();
+        const health::HostHealth health = health::own_health();
         if (uses_gpus(job)) warn_of_gpus(health.name, health, {}, reached);
         tell_sagemaker(health, 0, {health.name}, reached);
       }
-      auto host = std::make_unique<LocalHost>();
+      auto host = std::make_unique<local::LocalHost>();
       if (const auto every = usage_interval(job); every.count() > 0) host->sample_usage(every);
       reached.host = std::move(host);
       reached.master_address = kLoopback;
@@ -213,10 +216,10 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     }
     check_way(request);
     // To look at many files takes time, and agents that hear nothing for --host-timeout end.
-    const auto files = std::make_shared<PushSource>(files_to_push(request.push));
+    const auto files = std::make_shared<agent::PushSource>(agent::files_to_push(request.push));
     if (request.meeting.wanted())
-      meeting.emplace(parse_meeting_place("--rendezvous", request.meeting.rendezvous),
-                      read_key_file(request.meeting.key_file));
+      meeting.emplace(reach::parse_meeting_place("--rendezvous", request.meeting.rendezvous),
+                      reach::read_key_file(request.meeting.key_file));
     if (meeting) {
       if (const auto number =
               meeting->gather(job.hosts.size() - 1, guest_of(request.meeting),
@@ -228,14 +231,14 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     } else if (const auto number = lead_to_hosts(job, job.hosts, control_fd, reached.transport)) {
       return interrupted_by(*number);
     }
-    HostGroupOptions options = group_options(request, job.hosts.size());
+    agent::HostGroupOptions options = group_options(request, job.hosts.size());
     options.asks_topology = binds;
     options.asks_health = asks_health(job);
     options.ending_signals = ending_signals(job);
     options.usage_interval = usage_interval(job);
     options.runs_here = request.push.empty();
-    if (job.plan) options.shared = shared_files(job, RunFolder(job.run_dir).plan_to_start());
-    auto group = std::make_unique<HostGroup>(job.hosts, *reached.transport, options);
+    if (job.plan) options.shared = shared_files(job, run::RunFolder(job.run_dir).plan_to_start());
+    auto group = std::make_unique<agent::HostGroup>(job.hosts, *reached.transport, options);
     if (const auto number = group->connect(control_fd)) return interrupted_by(*number);
     if (!request.push.empty()) {
       if (const auto number = group->push(files, control_fd)) return interrupted_by(*number);
@@ -243,17 +246,17 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     std::vector<int> cpus;
     std::vector<std::string> own_names;
     for (size_t i = 0; i < job.hosts.size(); ++i) {
-      const HostFacts about = group->about(static_cast<int>(i));
+      const agent::HostFacts about = group->about(static_cast<int>(i));
       cpus.push_back(about.cpus);
       own_names.push_back(about.name);
     }
     for (size_t rank = 0; rank < reached.places.size(); ++rank) {
-      RankPlace& place = reached.places[rank];
+      environment::RankPlace& place = reached.places[rank];
       place.cpus = cpus[static_cast<size_t>(place.host)];
       group->place(static_cast<int>(rank), place.host);
     }
     for (size_t i = 0; binds && i < job.hosts.size(); ++i)
-      bind_ranks(job, parse_topology(group->about(static_cast<int>(i)).topology), reached);
+      bind_ranks(job, local::parse_topology(group->about(static_cast<int>(i)).topology), reached);
     for (size_t i = 0; i < job.hosts.size(); ++i) {
       const std::string& name = job.hosts[i].name;
       if (const auto& health = group->about(static_cast<int>(i)).health) {
@@ -268,10 +271,10 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     reached.master_port = group->about(0).port;
     reached.host = std::move(group);
   } catch (const std::runtime_error& error) {  // not reached, or no address to meet at
-    JobResult result;
-    result.end = JobEnd::kLauncherError;
-    if (const auto* unreachable = dynamic_cast<const HostsUnreachable*>(&error)) {
-      result.end = JobEnd::kHostsUnreachable;
+    job::JobResult result;
+    result.end = job::JobEnd::kLauncherError;
+    if (const auto* unreachable = dynamic_cast<const agent::HostsUnreachable*>(&error)) {
+      result.end = job::JobEnd::kHostsUnreachable;
       result.unreachable = unreachable->hosts;
     }
     result.launcher_error = error.what();

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "command_line.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/run_page.h"
-#include "smp/planner/run_record.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/planner/runpage/run_page.h"
+#include "smp/planner/runs/run_record.h"
 
 namespace smp {
 namespace {
@@ -40,10 +40,10 @@ std::string report_run(const std::vector<std::string>& words) {
   }
   if (folder.empty())
     throw UsageError("report: which run? Its folder, as in smp-launch report runs/a");
-  refuse_output(page, FileKind::kPage);
-  const RunRecord run = read_run_record(folder);
-  if (page.empty()) return run_text(run);
-  write_text_file(page, run_page(run));
+  files::refuse_output(page, files::FileKind::kPage);
+  const runs::RunRecord run = runs::read_run_record(folder);
+  if (page.empty()) return runs::run_text(run);
+  files::write_text_file(page, runpage::run_page(run));
   return fmt::format("wrote {}\n", page);
 }
 

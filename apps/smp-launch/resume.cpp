@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include "job_shape.h"
-#include "smp/launcher/plain_file.h"
-#include "smp/launcher/shell_words.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
-#include "smp/plan/run_files.h"
-#include "smp/plan/training_record.h"
-#include "smp/runtime/checkpoint_reader.h"
-#include "smp/runtime/checkpoint_store.h"
+#include "smp/launcher/hosts/shell_words.h"
+#include "smp/launcher/process/plain_file.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/runinfo/run_files.h"
+#include "smp/plan/runinfo/training_record.h"
+#include "smp/plan/text/json.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_reader.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_store.h"
 
 namespace smp {
 namespace {
@@ -18,8 +18,8 @@ namespace {
 // Whose weights are whole in the folder; -1: nobody's.
 int64_t step_of_weights(const std::string& run_dir) {
   constexpr size_t kMostBytes = 64 << 10;
-  const Json json =
-      Json::parse(read_plain_file(run_dir + "/" + kWeightsState, kMostBytes), nullptr, false);
+  const text::Json json = text::Json::parse(
+      process::read_plain_file(run_dir + "/" + runinfo::kWeightsState, kMostBytes), nullptr, false);
   const bool tells =
       json.is_object() && json.contains("global_step") && json["global_step"].is_number_integer();
   return tells ? json["global_step"].get<int64_t>() : -1;
@@ -29,21 +29,22 @@ int64_t step_of_weights(const std::string& run_dir) {
 
 ResumePoint resume_point(const PreparedJob& job) {
   try {
-    const CheckpointStore store(job.run_dir + "/" + kCheckpointsFolder);
+    const checkpoint::CheckpointStore store(job.run_dir + "/" + runinfo::kCheckpointsFolder);
     const std::string& resume = job.request.resume;
     const std::string path =
         store.folder() + "/" +
         (resume == "latest" ? store.latest() : store.of_step(std::stoll(resume)));
-    const CheckpointReader reader(path);
+    const checkpoint::CheckpointReader reader(path);
     const JobSpec& spec = job.plan->job;
-    check_same_training(path, reader.training(), record_training(spec, identify_data(spec)));
+    runinfo::check_same_training(path, reader.training(),
+                                 runinfo::record_training(spec, runinfo::identify_data(spec)));
     if (reader.step() > spec.training.steps)
       throw ConfigError(
           fmt::format("{}: it is of step {}, and training.steps is {}: plan with as many or more",
                       path, reader.step(), spec.training.steps));
     return {reader.step(),
             reader.step() == spec.training.steps && step_of_weights(job.run_dir) == reader.step()};
-  } catch (const CheckpointError& error) {
+  } catch (const checkpoint::CheckpointError& error) {
     throw ConfigError(error.what());
   }
 }
@@ -70,10 +71,10 @@ std::string resume_command(const PreparedJob& job) {
   }
   if (!resumes) words.emplace_back("--resume");
   words.insert(words.end(), {"--run-dir", job.run_dir, job.request.plan});
-  return command_text(words);
+  return hosts::command_text(words);
 }
 
-std::string go_on_text(const PreparedJob& job, const RunFolder& folder, bool has_started) {
+std::string go_on_text(const PreparedJob& job, const run::RunFolder& folder, bool has_started) {
   try {
     const std::string name = folder.checkpoint();
     if (!name.empty())

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launch.h"
-#include "smp/launcher/run_folder.h"
+#include "smp/launcher/run/run_folder.h"
 
 namespace smp {
 
@@ -26,6 +26,6 @@ std::string resume_command(const PreparedJob& job);
 
 // The line, with its end, that tells this command, or that there is nothing to go on from;
 // nothing where no rank has started, for then the same command starts it.
-std::string go_on_text(const PreparedJob& job, const RunFolder& folder, bool has_started);
+std::string go_on_text(const PreparedJob& job, const run::RunFolder& folder, bool has_started);
 
 }  // namespace smp

@@ -10,22 +10,22 @@
 #include "job_of.h"
 #include "reach_hosts.h"
 #include "resume.h"
-#include "smp/launcher/console.h"
-#include "smp/launcher/guard.h"
-#include "smp/launcher/outer_launcher.h"
-#include "smp/launcher/output.h"
-#include "smp/launcher/plain_file.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/launcher/report.h"
-#include "smp/launcher/restart.h"
-#include "smp/launcher/run_folder.h"
-#include "smp/launcher/run_summary.h"
-#include "smp/launcher/status_board.h"
-#include "smp/launcher/supervisor.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
-#include "smp/plan/printable.h"
-#include "smp/plan/text_file.h"
+#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/output/console.h"
+#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/output.h"
+#include "smp/launcher/process/plain_file.h"
+#include "smp/launcher/run/run_folder.h"
+#include "smp/launcher/run/run_summary.h"
+#include "smp/launcher/run/status_board.h"
+#include "smp/launcher/supervision/report.h"
+#include "smp/launcher/supervision/restart.h"
+#include "smp/launcher/supervision/supervisor.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/exit_code.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/text/printable.h"
 #include "spares.h"
 
 namespace smp {
@@ -38,28 +38,29 @@ constexpr std::chrono::seconds kForReader{2};  // of the console, where logs hav
 
 std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
   try {
-    return run_summary(plan, run_dir);
+    return run::run_summary(plan, run_dir);
   } catch (const ConfigError& error) {
     return fmt::format("smp-launch: {}\n", error.what());
   }
 }
 
 // SageMaker shows what stands in this file as the reason of a failed job.
-void tell_sagemaker(const std::string& text, Console& console) {
-  const std::string path = sagemaker_folder(own_environment()) + "/output/failure";
+void tell_sagemaker(const std::string& text, output::Console& console) {
+  const std::string path =
+      environment::sagemaker_folder(environment::own_environment()) + "/output/failure";
   try {
-    write_text_file(path, text, path);  // whatever a program left there
+    files::write_text_file(path, text, path);  // whatever a program left there
   } catch (const ConfigError& error) {
     console.say(fmt::format("smp-launch: {}\n", error.what()));
   }
 }
 
-std::string text_of_bindings(const Job& job, const std::vector<std::string>& next_to) {
+std::string text_of_bindings(const job::Job& job, const std::vector<std::string>& next_to) {
   std::string text;
   for (size_t rank = 0; rank < job.commands.size(); ++rank)
     text += fmt::format("smp-launch: {} runs on CPUs {}{}{}\n",
-                        text_of_rank(job, static_cast<int>(rank)),
-                        text_of_cpus(job.commands[rank].cpus),
+                        supervision::text_of_rank(job, static_cast<int>(rank)),
+                        local::text_of_cpus(job.commands[rank].cpus),
                         next_to[rank].empty() ? "" : ", next to ", next_to[rank]);
   return text;
 }
@@ -67,41 +68,41 @@ std::string text_of_bindings(const Job& job, const std::vector<std::string>& nex
 // One job, from its first start to its last end.
 class Run {
  public:
-  Run(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
-      int control_fd)
+  Run(const PreparedJob& prepared, const run::RunFolder* folder,
+      const environment::ReservedPort& port, int control_fd)
       : prepared_(prepared), folder_(folder), port_(port), control_fd_(control_fd) {}
 
   int run();
 
  private:
   void start(const Attempt& attempt);
-  bool wait(const RestartDecision& decision);
-  JobResult without_ranks(JobResult result) const;
+  bool wait(const supervision::RestartDecision& decision);
+  job::JobResult without_ranks(job::JobResult result) const;
   Attempt next_attempt() const;
   void wait_for_reader();
   int report();
-  BoardPlaces places();
+  run::BoardPlaces places();
   void tell_trouble();
   void tell_notes();
   void begin_ranks(const Attempt& attempt, const ReachedHosts& hosts);
   std::string how_to_go_on() const;
 
   PreparedJob prepared_;  // its hosts change when one is replaced
-  const RunFolder* folder_;
-  const ReservedPort& port_;
+  const run::RunFolder* folder_;
+  const environment::ReservedPort& port_;
   int control_fd_;
-  Console console_{STDOUT_FILENO, STDERR_FILENO};
+  output::Console console_{STDOUT_FILENO, STDERR_FILENO};
   Clock::time_point began_ = Clock::now();
   std::string latest_before_;  // checkpoint, as this job found it
-  std::vector<Start> starts_;
-  Job job_;
-  JobResult result_;
-  std::optional<StatusBoard> board_;  // from the first start of ranks on
+  std::vector<supervision::Start> starts_;
+  job::Job job_;
+  job::JobResult result_;
+  std::optional<run::StatusBoard> board_;  // from the first start of ranks on
 };
 
 // On a terminal a plan's status is its last line; ranks that rewrite their own would be in its way.
-BoardPlaces Run::places() {
-  BoardPlaces places;
+run::BoardPlaces Run::places() {
+  run::BoardPlaces places;
   if (folder_ != nullptr) {
     places.status_file = folder_->status();
     places.events_file = folder_->events();
@@ -111,7 +112,7 @@ BoardPlaces Run::places() {
   places.columns = console_columns;  // it may be made wider or narrower meanwhile
   if (prepared_.plan && console_columns() > 0)
     places.show_line = [this](const std::string& line) {
-      console_.write(Stream::kOut, std::string(kEraseLine) + printable(line));
+      console_.write(job::Stream::kOut, std::string(process::kEraseLine) + text::printable(line));
     };
   return places;
 }
@@ -135,20 +136,22 @@ int Run::run() {
   Attempt attempt;
   attempt.resume = prepared_.request.resume;
   attempt.timeout = prepared_.request.timeout;
-  const RestartRules& rules = prepared_.request.watch.restarts;
+  const supervision::RestartRules& rules = prepared_.request.watch.restarts;
   while (true) {
     start(attempt);
-    RestartDecision decision = decide_restart(rules, starts_, prepared_.plan.has_value());
+    supervision::RestartDecision decision =
+        supervision::decide_restart(rules, starts_, prepared_.plan.has_value());
     if (decision.again && result_.end_signal != 0) {
       decision.again = false;
-      decision.why_not = fmt::format("{} asked it to end", signal_name(result_.end_signal));
+      decision.why_not =
+          fmt::format("{} asked it to end", process::signal_name(result_.end_signal));
     }
     if (!decision.again) {
       if (!decision.why_not.empty())
         console_.say(fmt::format("smp-launch: not started again: {}\n", decision.why_not));
       return report();
     }
-    console_.say(report_text(job_, result_));
+    console_.say(supervision::report_text(job_, result_));
     for (const std::string& line : replace_lost_hosts(prepared_, job_, result_))
       console_.say(fmt::format("smp-launch: {}\n", line));
     if (board_) board_->set_state("waiting");
@@ -168,15 +171,16 @@ void Run::start(const Attempt& attempt) {
   if (board_) board_->set_state("starting");
   if (attempt.restarts == 0) tell_notes();
   auto reached = reach_hosts(prepared_, port_, control_fd_);
-  if (const JobResult* ended = std::get_if<JobResult>(&reached)) {
+  if (const job::JobResult* ended = std::get_if<job::JobResult>(&reached)) {
     result_ = without_ranks(*ended);
   } else {
     begin_ranks(attempt, std::get<ReachedHosts>(reached));
   }
-  if (const std::string cause = one_line_cause(job_, result_); board_ && !cause.empty())
+  if (const std::string cause = supervision::one_line_cause(job_, result_);
+      board_ && !cause.empty())
     board_->on_event({"failed", {}, cause});
   tell_trouble();
-  starts_.push_back(start_of(job_, result_, attempt.from));
+  starts_.push_back(supervision::start_of(job_, result_, attempt.from));
 }
 
 // From here on the run's folder changes.
@@ -185,7 +189,7 @@ void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
     if (folder_ != nullptr) folder_->begin_start();
   } catch (const ConfigError& error) {
     result_ = {};
-    result_.end = JobEnd::kLauncherError;
+    result_.end = job::JobEnd::kLauncherError;
     result_.launcher_error = error.what();
     result_.exit_code = static_cast<int>(ExitCode::kLauncherError);
     return;
@@ -200,19 +204,19 @@ void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
                              hosts.host->name(), prepared_.run_dir));
   port_.lend(!prepared_.plan);  // ranks of a plan on one host meet elsewhere
   board_->begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
-  result_ = supervise(job_, *hosts.host, console_, control_fd_, &*board_);
+  result_ = supervision::supervise(job_, *hosts.host, console_, control_fd_, &*board_);
   port_.lend(false);
-  if (result_.end == JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
+  if (result_.end == job::JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
 }
 
 // A signal that asks for a checkpoint came while no rank ran: what is saved already is the
 // checkpoint. Before the first start there is nothing to save.
-JobResult Run::without_ranks(JobResult result) const {
-  const bool asked = result.end == JobEnd::kInterrupted &&
+job::JobResult Run::without_ranks(job::JobResult result) const {
+  const bool asked = result.end == job::JobEnd::kInterrupted &&
                      ending_signals(prepared_).count(result.interrupted_by) != 0;
   const bool has_checkpoint = folder_ != nullptr && !folder_->checkpoint().empty();
   if (asked && (has_checkpoint || starts_.empty())) {
-    result.end = JobEnd::kCheckpointed;
+    result.end = job::JobEnd::kCheckpointed;
     result.goes_on = has_checkpoint;
     result.exit_code = static_cast<int>(ExitCode::kCheckpointedOnRequest);
   }
@@ -220,7 +224,7 @@ JobResult Run::without_ranks(JobResult result) const {
 }
 
 // False if a signal, or the death of smp-launch itself, came first.
-bool Run::wait(const RestartDecision& decision) {
+bool Run::wait(const supervision::RestartDecision& decision) {
   const Clock::time_point until = Clock::now() + decision.pause;
   pollfd control{control_fd_, POLLIN, 0};
   while (true) {
@@ -229,7 +233,7 @@ bool Run::wait(const RestartDecision& decision) {
     if (board_) board_->still_there();
     const auto next = std::min(left, milliseconds(1000));
     if (poll(&control, 1, static_cast<int>(next.count())) <= 0) continue;
-    if (const auto number = asked_to_end(control_fd_, ending_signals(prepared_))) {
+    if (const auto number = process::asked_to_end(control_fd_, ending_signals(prepared_))) {
       result_ = without_ranks(interrupted_by(*number));
       return false;
     }
@@ -257,14 +261,14 @@ Attempt Run::next_attempt() const {
 // The last line of a plan's job that has not come to its end: the command that goes on with it, or
 // that there is nothing to go on from. Slurm's own command is in the report already.
 std::string Run::how_to_go_on() const {
-  const bool over = result_.end == JobEnd::kSuccess || !job_.requeue.empty();
+  const bool over = result_.end == job::JobEnd::kSuccess || !job_.requeue.empty();
   if (!prepared_.plan || folder_ == nullptr || over) return "";
   return go_on_text(prepared_, *folder_, board_.has_value());
 }
 
 // No rank is held up any more: what no log has waits for its reader, until a signal comes.
 void Run::wait_for_reader() {
-  const bool has_logs = logs_hold_output(job_);
+  const bool has_logs = job::logs_hold_output(job_);
   const auto began = Clock::now();
   pollfd control{control_fd_, POLLIN, 0};
   while (!console_.flush(milliseconds(100))) {
@@ -272,23 +276,23 @@ void Run::wait_for_reader() {
   }
   const auto loss = console_.loss();
   if (has_logs || !loss || result_.exit_code != 0) return;
-  result_.end = JobEnd::kLauncherError;
-  result_.launcher_error = fmt::format("{}, and {}", loss->text(), kNoLogHoldsIt);
-  result_.exit_code = exit_code_of(result_);
+  result_.end = job::JobEnd::kLauncherError;
+  result_.launcher_error = fmt::format("{}, and {}", loss->text(), job::kNoLogHoldsIt);
+  result_.exit_code = job::exit_code_of(result_);
 }
 
 // Standard output first: the report comes last.
 int Run::report() {
   const std::string& path = prepared_.request.report_json;
-  const bool ended_well = result_.end == JobEnd::kSuccess ||
-                          (result_.end == JobEnd::kCheckpointed && !result_.ranks.empty());
+  const bool ended_well = result_.end == job::JobEnd::kSuccess ||
+                          (result_.end == job::JobEnd::kCheckpointed && !result_.ranks.empty());
   if (prepared_.plan && ended_well)
-    console_.say(summary_or_why_not(*prepared_.plan, prepared_.run_dir), Stream::kOut);
+    console_.say(summary_or_why_not(*prepared_.plan, prepared_.run_dir), job::Stream::kOut);
   wait_for_reader();
   int exit_code = result_.exit_code;
   if (!path.empty()) {
     try {
-      write_text_file(path, report_json(job_, result_, starts_));
+      files::write_text_file(path, supervision::report_json(job_, result_, starts_));
     } catch (const ConfigError& error) {
       console_.say(fmt::format("smp-launch: {}\n", error.what()));
       if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kLauncherError);
@@ -298,7 +302,7 @@ int Run::report() {
   tell_trouble();
   for (size_t i = 0; i + 1 < starts_.size(); ++i)
     console_.say(fmt::format("smp-launch: {}\n", text_of(starts_[i], i + 1)));
-  const std::string text = report_text(job_, result_);
+  const std::string text = supervision::report_text(job_, result_);
   console_.say(text);
   console_.say(how_to_go_on());
   if (prepared_.request.hosts.sagemaker && exit_code != 0) tell_sagemaker(text, console_);
@@ -307,8 +311,8 @@ int Run::report() {
 
 }  // namespace
 
-int run_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
-            int control_fd) {
+int run_job(const PreparedJob& prepared, const run::RunFolder* folder,
+            const environment::ReservedPort& port, int control_fd) {
   return Run(prepared, folder, port, control_fd).run();
 }
 

@@ -4,14 +4,18 @@
 
 #include "launch.h"
 
-namespace smp {
-
+namespace smp::environment {
 class ReservedPort;
+}
+namespace smp::run {
 class RunFolder;
+}
+
+namespace smp {
 
 // The second process of run_guarded(): starts the ranks, stays with them, starts them again where
 // that was asked for, and tells the end. Returns the exit code.
-int run_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
-            int control_fd);
+int run_job(const PreparedJob& prepared, const run::RunFolder* folder,
+            const environment::ReservedPort& port, int control_fd);
 
 }  // namespace smp

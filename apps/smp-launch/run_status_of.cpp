@@ -6,10 +6,10 @@
 
 #include <array>
 
-#include "smp/launcher/run_folder.h"
-#include "smp/launcher/run_lock.h"
-#include "smp/launcher/run_status.h"
-#include "smp/plan/text_file.h"
+#include "smp/launcher/run/run_folder.h"
+#include "smp/launcher/run/run_lock.h"
+#include "smp/launcher/run/run_status.h"
+#include "smp/plan/files/text_file.h"
 
 namespace smp {
 namespace {
@@ -20,24 +20,25 @@ constexpr std::chrono::seconds kFresh{
 // The lock tells it of a process whose number another one has by now, or of before this host was
 // started anew. On another host only the age of what it wrote tells; and here a process may be
 // stopped.
-Watcher watcher_of(const RunStatus& status, const std::string& run_dir,
-                   std::chrono::system_clock::time_point now) {
-  if (RunLock::is_left(run_dir)) return Watcher::kGone;
+run::Watcher watcher_of(const run::RunStatus& status, const std::string& run_dir,
+                        std::chrono::system_clock::time_point now) {
+  if (run::RunLock::is_left(run_dir)) return run::Watcher::kGone;
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   if (status.host == host.data() && kill(static_cast<pid_t>(status.process), 0) != 0 &&
       errno != EPERM)
-    return Watcher::kGone;
-  return now - status.updated < kFresh ? Watcher::kRuns : Watcher::kSilent;
+    return run::Watcher::kGone;
+  return now - status.updated < kFresh ? run::Watcher::kRuns : run::Watcher::kSilent;
 }
 
 }  // namespace
 
 std::string run_status_of(const std::string& run_dir) {
-  const std::string path = RunFolder(run_dir).status();
-  const RunStatus status = parse_status(path, read_text_file(path, "status of a run"));
+  const std::string path = run::RunFolder(run_dir).status();
+  const run::RunStatus status =
+      run::parse_status(path, files::read_text_file(path, "status of a run"));
   const auto now = std::chrono::system_clock::now();
-  return status_text(status, watcher_of(status, run_dir, now), now);
+  return run::status_text(status, watcher_of(status, run_dir, now), now);
 }
 
 }  // namespace smp

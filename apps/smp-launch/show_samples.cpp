@@ -4,9 +4,9 @@
 
 #include "command_line.h"
 #include "option_values.h"
+#include "smp/plan/base/errors.h"
 #include "smp/plan/data/token_data.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/operators.h"
+#include "smp/plan/model/operators.h"
 
 namespace smp {
 
@@ -22,7 +22,7 @@ StepRange step_range_of(const std::string& text) {
 
 void show_samples(const Plan& plan, const StepRange& steps,
                   const std::function<bool(const std::string&)>& print) {
-  if (is_list(plan.job.model)) {
+  if (model::is_list(plan.job.model)) {
     throw ConfigError(
         "--show-samples: the model reads images, and samples are shown of text and tokens");
   }
@@ -32,14 +32,14 @@ void show_samples(const Plan& plan, const StepRange& steps,
         fmt::format("--show-samples {}-{}: the plan has steps 1 to {} (training.steps)",
                     steps.first, steps.last, last));
   }
-  const TokenData data(plan.job);
+  const data::TokenData data(plan.job);
   const int64_t batch = plan.job.training.global_batch.value();
   for (int64_t step = steps.first; step <= steps.last; ++step) {
     std::string text;
     for (int64_t sample = 0; sample < batch; ++sample) {
-      const SamplePlace place = data.place(step - 1, sample);
-      for (const TokenData::Piece& one : data.pieces(place)) {
-        const DocumentPiece& piece = one.piece;
+      const data::SamplePlace place = data.place(step - 1, sample);
+      for (const data::TokenData::Piece& one : data.pieces(place)) {
+        const data::DocumentPiece& piece = one.piece;
         text += fmt::format("step {}  sample {}  source {}  epoch {}  ", step, sample,
                             data.source_name(place.source), place.epoch);
         if (piece.document >= 0) text += fmt::format("document {}  ", piece.document);

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "smp/plan/plan.h"
+#include "smp/plan/spec/plan.h"
 
 namespace smp {
 

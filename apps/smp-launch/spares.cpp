@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <set>
 
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
 
 namespace smp {
 namespace {
 
-std::set<std::string> lost_hosts(const Job& job, const JobResult& result) {
+std::set<std::string> lost_hosts(const job::Job& job, const job::JobResult& result) {
   std::set<std::string> lost(result.unreachable.begin(), result.unreachable.end());
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
     if (!result.ranks[rank].lost.empty() && !result.ranks[rank].lost_through_other)
@@ -21,29 +21,30 @@ std::set<std::string> lost_hosts(const Job& job, const JobResult& result) {
 
 }  // namespace
 
-bool has_room(const HostSpec& spare, int slots) {
+bool has_room(const hosts::HostSpec& spare, int slots) {
   if (!spare.gpus.empty()) return static_cast<int>(spare.gpus.size()) == slots;
   return spare.slots == 0 || spare.slots >= slots;
 }
 
-std::vector<HostSpec> take_spares(std::vector<HostSpec>& hosts, int count) {
+std::vector<hosts::HostSpec> take_spares(std::vector<hosts::HostSpec>& hosts, int count) {
   if (count >= static_cast<int>(hosts.size()))
     throw ConfigError(fmt::format(
         "--spares {}: there are {} hosts, and one at least has to run ranks", count, hosts.size()));
   const auto first = hosts.end() - count;
-  std::vector<HostSpec> spares(first, hosts.end());
+  std::vector<hosts::HostSpec> spares(first, hosts.end());
   hosts.erase(first, hosts.end());
   return spares;
 }
 
-std::vector<std::string> replace_lost_hosts(PreparedJob& prepared, const Job& job,
-                                            const JobResult& result) {
+std::vector<std::string> replace_lost_hosts(PreparedJob& prepared, const job::Job& job,
+                                            const job::JobResult& result) {
   std::vector<std::string> lines;
   const std::set<std::string> lost = lost_hosts(job, result);
-  for (HostSpec& host : prepared.hosts) {
+  for (hosts::HostSpec& host : prepared.hosts) {
     if (lost.count(host.name) == 0) continue;
-    const auto spare = std::find_if(prepared.spares.begin(), prepared.spares.end(),
-                                    [&](const HostSpec& one) { return has_room(one, host.slots); });
+    const auto spare =
+        std::find_if(prepared.spares.begin(), prepared.spares.end(),
+                     [&](const hosts::HostSpec& one) { return has_room(one, host.slots); });
     if (spare == prepared.spares.end()) {
       lines.push_back(fmt::format("no spare host for {}: it is tried again", host.name));
       continue;

@@ -11,8 +11,8 @@
 
 #include "command_line.h"
 #include "option_values.h"
-#include "smp/launcher/outer_launcher.h"
-#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/rank_environment.h"
 
 namespace smp {
 namespace {
@@ -104,7 +104,7 @@ int64_t ranks_of_node(const std::string& text) {
   const int gpus = gpus_of_this_host();
   if (text == "gpu" && gpus == 0) throw UsageError("--nproc-per-node gpu: this host has no GPU");
   if (text == "gpu" || (text == "auto" && gpus > 0)) return gpus;
-  if (text == "cpu" || text == "auto") return available_cpus();
+  if (text == "cpu" || text == "auto") return environment::available_cpus();
   return number_of("nproc-per-node", text, 1);
 }
 
@@ -129,7 +129,7 @@ Torchrun::Torchrun(const std::vector<std::string>& words,
   for (const Known& one : kKnown) {
     std::string name = fmt::format("PET_{}", one.name);
     for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    const std::optional<std::string> value = value_in(environment, name);
+    const std::optional<std::string> value = environment::value_in(environment, name);
     if (!value || has(one.name)) continue;
     if (one.takes_value || *value == "1") options_.insert_or_assign(one.name, *value);
   }

@@ -135,12 +135,12 @@ void WatchOptions::finish_hang(bool is_plan) {
 }
 
 void WatchOptions::finish_hang_dump(bool is_plan) {
-  constexpr std::array<std::pair<const char*, HangDump>, 5> kDumps = {
-      {{"none", HangDump::kNone},
-       {"calls", HangDump::kCalls},
-       {"quit", HangDump::kQuit},
-       {"gdb", HangDump::kGdb},
-       {"py-spy", HangDump::kPySpy}}};
+  constexpr std::array<std::pair<const char*, job::HangDump>, 5> kDumps = {
+      {{"none", job::HangDump::kNone},
+       {"calls", job::HangDump::kCalls},
+       {"quit", job::HangDump::kQuit},
+       {"gdb", job::HangDump::kGdb},
+       {"py-spy", job::HangDump::kPySpy}}};
   if (hang_dump_.empty()) return;
   const auto* known = std::find_if(kDumps.begin(), kDumps.end(),
                                    [&](const auto& one) { return one.first == hang_dump_; });
@@ -148,11 +148,11 @@ void WatchOptions::finish_hang_dump(bool is_plan) {
     throw UsageError(
         fmt::format("--hang-dump {}: it is none, calls, quit, gdb or py-spy", hang_dump_));
   request_.hang_dump = known->second;
-  if (request_.hang_dump != HangDump::kNone && request_.hang_limit.off && silence_.empty())
+  if (request_.hang_dump != job::HangDump::kNone && request_.hang_limit.off && silence_.empty())
     throw UsageError("--hang-dump needs a --hang-timeout: it is off");
-  if (request_.hang_dump == HangDump::kCalls && !is_plan)
+  if (request_.hang_dump == job::HangDump::kCalls && !is_plan)
     throw UsageError("--hang-dump calls is for plans: of a program take gdb, py-spy or quit");
-  if (request_.hang_dump == HangDump::kQuit && (is_plan || !request_.ends_on_hang))
+  if (request_.hang_dump == job::HangDump::kQuit && (is_plan || !request_.ends_on_hang))
     throw UsageError(
         "--hang-dump quit is for programs and needs --on-hang end: SIGQUIT ends a program that "
         "does not expect it");

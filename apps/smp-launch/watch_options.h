@@ -7,9 +7,9 @@
 #include <set>
 #include <string>
 
-#include "smp/launcher/job.h"
-#include "smp/launcher/progress_watch.h"
-#include "smp/launcher/restart.h"
+#include "smp/launcher/job/job.h"
+#include "smp/launcher/job/progress_watch.h"
+#include "smp/launcher/supervision/restart.h"
 
 namespace CLI {
 class App;
@@ -21,10 +21,10 @@ struct HostRequest;
 
 // What the user says about ranks that fail, do not go on, or are to make room.
 struct WatchRequest {
-  HangLimit hang_limit;
+  job::HangLimit hang_limit;
   bool ends_on_hang = false;
-  HangDump hang_dump = HangDump::kNone;
-  RestartRules restarts;
+  job::HangDump hang_dump = job::HangDump::kNone;
+  supervision::RestartRules restarts;
   int spares = 0;
   std::string metrics_file;                                 // of Prometheus; empty: none
   bool samples_usage = true;                                // of the ranks, into the run folder

@@ -23,21 +23,21 @@
 #include "mapped_progress_page.h"
 #include "rank_signals.h"
 #include "smp/comm/call_log.h"
-#include "smp/comm/job_environment.h"
-#include "smp/comm/network_cost.h"
-#include "smp/plan/environment.h"
-#include "smp/plan/environment_reader.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
-#include "smp/plan/plan.h"
-#include "smp/plan/plan_file.h"
-#include "smp/plan/printable.h"
-#include "smp/plan/run_files.h"
-#include "smp/plan/step_timeline.h"
-#include "smp/runtime/atomic_file.h"
-#include "smp/runtime/built_rank.h"
-#include "smp/runtime/last_words.h"
-#include "smp/runtime/trainer.h"
+#include "smp/comm/jobs/job_environment.h"
+#include "smp/comm/net/network_cost.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/exit_code.h"
+#include "smp/plan/files/atomic_file.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/runinfo/run_files.h"
+#include "smp/plan/runinfo/step_timeline.h"
+#include "smp/plan/spec/plan.h"
+#include "smp/plan/system/environment.h"
+#include "smp/plan/system/environment_reader.h"
+#include "smp/plan/text/printable.h"
+#include "smp/runtime/parallel/built_rank.h"
+#include "smp/runtime/record/last_words.h"
+#include "smp/runtime/training/trainer.h"
 
 namespace {
 
@@ -47,7 +47,7 @@ constexpr const char* kProgram = "smp-worker";
 
 // All that a worker reads of its environment.
 struct WorkerEnvironment {
-  JobEnvironment job;
+  jobs::JobEnvironment job;
   std::string plan_path;
   std::string run_dir;
   std::string error_file;
@@ -57,9 +57,9 @@ struct WorkerEnvironment {
   int local_rank = 0;
   std::string host;  // as the user named it; "" = there is one
   std::string cuda_module;
-  GdrUse gdr_use = GdrUse::kAuto;
+  device::GdrUse gdr_use = device::GdrUse::kAuto;
   std::string progress_page;  // "" = nobody looks
-  std::optional<Fault> fault;
+  std::optional<training::Fault> fault;
 };
 
 // The name of this rank's host among those of the job.
@@ -88,7 +88,7 @@ int threads_of(const std::string& omp_num_threads, int local_world_size) {
 
 WorkerEnvironment read_environment() {
   WorkerEnvironment environment;
-  environment.job = read_job_environment(kProgram);
+  environment.job = jobs::read_job_environment(kProgram);
   environment.plan_path = env::required(env::kPlan, kProgram);
   environment.run_dir = env::required(env::kRunDir, kProgram);
   environment.resume = env::optional(env::kResume);
@@ -98,12 +98,12 @@ WorkerEnvironment read_environment() {
     environment.console_columns = env::number<int>(env::kConsoleColumns, columns);
   environment.host = own_host(env::optional(env::kHosts), env::optional(env::kGroupRank));
   environment.cuda_module = env::optional(env::kCudaModule);
-  environment.gdr_use = read_gdr_use();
+  environment.gdr_use = device::read_gdr_use();
   environment.local_rank =
       env::number<int>(env::kLocalRank, env::required(env::kLocalRank, kProgram));
   environment.progress_page = env::optional(env::kProgressPage);
   const std::string fault = env::optional(env::kFault);
-  if (!fault.empty()) environment.fault = parse_fault(fault);
+  if (!fault.empty()) environment.fault = training::parse_fault(fault);
   return environment;
 }
 
@@ -118,7 +118,7 @@ void keep_freed_memory() {
 constexpr size_t kCallsWithoutFile = 32;
 
 // What this rank was at when a call failed, in the run folder; standard error says where.
-void write_calls(const CallLog& log, const std::string& run_dir, int rank) {
+void write_calls(const comm::CallLog& log, const std::string& run_dir, int rank) {
   const std::string path = fmt::format("{}/calls-{}.txt", run_dir, rank);
   std::ofstream file(path);
   if (file << log.text() << std::flush) {
@@ -129,29 +129,29 @@ void write_calls(const CallLog& log, const std::string& run_dir, int rank) {
 }
 
 // For `smp-launch report`, which draws it. A run does not end for want of a picture.
-void write_timeline(const StepTimeline& timeline, const std::string& run_dir) {
+void write_timeline(const runinfo::StepTimeline& timeline, const std::string& run_dir) {
   const std::string folder = run_dir + "/timeline";
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   try {
-    write_file_atomically(fmt::format("{}/rank-{}.json", folder, timeline.rank),
-                          timeline_json(timeline));
+    files::write_file_atomically(fmt::format("{}/rank-{}.json", folder, timeline.rank),
+                                 runinfo::timeline_json(timeline));
   } catch (const std::runtime_error& trouble) {
     std::fprintf(stderr, "smp-worker: %s\n", trouble.what());
   }
 }
 
-ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, RankSignals& signals,
-              std::string& failed_in) {
+ExitCode work(const WorkerEnvironment& environment, ledger::MemoryWatch& memory,
+              RankSignals& signals, std::string& failed_in) {
   failed_in = "reading the plan";
-  const Plan plan = read_plan(environment.plan_path);
+  const Plan plan = planfile::read_plan(environment.plan_path);
   failed_in = "connecting the ranks";
-  JobEnvironment job = environment.job;
+  jobs::JobEnvironment job = environment.job;
   if (!job.exchange.cost) {
-    job.exchange.cost = network_cost_of(plan.job.cluster);
+    job.exchange.cost = net::network_cost_of(plan.job.cluster);
     job.exchange.cost_of = "the plan's cluster";
   }
-  const std::unique_ptr<Communicator> world = connect(job, [](const std::string& line) {
+  const std::unique_ptr<comm::Communicator> world = jobs::connect(job, [](const std::string& line) {
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);
   });
@@ -159,9 +159,9 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, RankSig
 
   failed_in = "setup";
   const MappedProgressPage page(environment.progress_page);
-  std::optional<ProgressPost> post;
+  std::optional<runinfo::ProgressPost> post;
   if (page.is_mapped()) post.emplace(page.page());
-  TrainOptions train_options;
+  training::TrainOptions train_options;
   train_options.run_dir = environment.run_dir;
   train_options.progress = stdout;
   train_options.progress_columns = environment.console_columns;
@@ -169,19 +169,19 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, RankSig
   train_options.ranks_of_host = environment.job.local_size;
   train_options.host = environment.host;
   train_options.owns_process = true;
-  train_options.open_gpu = [open = gpus_of_module(environment.cuda_module),
-                            local_rank = environment.local_rank](GpuRequest request) {
+  train_options.open_gpu = [open = gpu::gpus_of_module(environment.cuda_module),
+                            local_rank = environment.local_rank](gpu::GpuRequest request) {
     request.local_rank = local_rank;  // hosts may have other numbers of ranks than the plan says
     return open(request);
   };
   train_options.gdr_use = environment.gdr_use;
   train_options.comm_timeout = environment.job.timeout;
   train_options.memory_watch = &memory;
-  StepRecorder recorder;
+  runinfo::StepRecorder recorder;
   if (post) {
     post->record(recorder);
     train_options.progress_post = &*post;
-    train_options.on_step = [&](const StepMetrics&) {
+    train_options.on_step = [&](const record::StepMetrics&) {
       if (recorder.is_recording())
         write_timeline(recorder.take(environment.job.rank), environment.run_dir);
     };
@@ -193,17 +193,17 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, RankSig
   }
   // Until all ranks are ready the plan of the run's last start stays in its place.
   train_options.on_ready = [&] {
-    const std::string laid = environment.run_dir + "/" + kPlanToStart;
+    const std::string laid = environment.run_dir + "/" + runinfo::kPlanToStart;
     if (environment.plan_path == laid)
-      std::filesystem::rename(laid, environment.run_dir + "/" + kPlanFile);
+      std::filesystem::rename(laid, environment.run_dir + "/" + runinfo::kPlanFile);
   };
   train_options.end_requested = [&signals] { return signals.end_requested(); };
   train_options.failed_in = &failed_in;
   try {
-    const RunResult result = train(plan, *world, train_options);
+    const training::RunResult result = training::train(plan, *world, train_options);
     return result.ended_on_request ? ExitCode::kCheckpointedOnRequest : ExitCode::kOk;
   } catch (const std::exception& error) {  // the peers hear why, before the world closes
-    if (dynamic_cast<const CommError*>(&error) != nullptr)
+    if (dynamic_cast<const comm::CommError*>(&error) != nullptr)
       write_calls(*world->call_log(), environment.run_dir, environment.job.rank);
     world->abort(fmt::format("{}: {}", failed_in, error.what()));
     throw;
@@ -211,12 +211,12 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, RankSig
 }
 
 // smp-launch --build-only: no peers, no run folder.
-ExitCode build(LastWords& words) {
+ExitCode build(record::LastWords& words) {
   words.rank = words.culprit = env::number<int>(env::kRank, env::required(env::kRank, kProgram));
   words.phase = "reading the plan";
-  const Plan plan = read_plan(env::required(env::kPlan, kProgram));
+  const Plan plan = planfile::read_plan(env::required(env::kPlan, kProgram));
   words.phase = "build";
-  const std::string text = describe(build_rank(plan, words.rank), plan);
+  const std::string text = describe(parallel::build_rank(plan, words.rank), plan);
   const bool printed = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   return printed ? ExitCode::kOk : ExitCode::kFailure;
 }
@@ -224,11 +224,11 @@ ExitCode build(LastWords& words) {
 }  // namespace
 
 int main() {
-  MemoryWatch memory;
+  ledger::MemoryWatch memory;
   keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of its write, told by name
   const std::string error_file = env::optional(env::kErrorFile);
-  LastWords words;
+  record::LastWords words;
   words.phase = "start";
   try {
     RankSignals signals(memory);
@@ -240,7 +240,7 @@ int main() {
     describe(error, words);
   }
   std::fprintf(stderr, "smp-worker: rank %d failed (%s): %s\n", words.rank, words.phase.c_str(),
-               printable(words.message).c_str());
-  write_last_words(error_file, words);
+               text::printable(words.message).c_str());
+  record::write_last_words(error_file, words);
   return static_cast<int>(words.exit_code);
 }

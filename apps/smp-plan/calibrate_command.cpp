@@ -9,11 +9,11 @@
 
 #include "commands.h"
 #include "screen.h"
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/calibrate.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/planner/calibration/calibrate.h"
 
 namespace smp {
 namespace {
@@ -39,10 +39,11 @@ struct CalibrateRequest {
 
 // A cluster file by itself is no whole job: any model makes it one.
 ClusterSpec read_cluster(const std::string& name_or_path) {
-  const JobSource any_model{"calibrate",
-                            "model: {family: gpt2, num_layers: 1, hidden_size: 64, num_heads: 1, "
-                            "vocab_size: 256, max_positions: 8}\ntraining: {sequence_length: 8}\n"};
-  return read_job({any_model, cluster_source(name_or_path)}).cluster;
+  const jobfile::JobSource any_model{
+      "calibrate",
+      "model: {family: gpt2, num_layers: 1, hidden_size: 64, num_heads: 1, "
+      "vocab_size: 256, max_positions: 8}\ntraining: {sequence_length: 8}\n"};
+  return jobfile::read_job({any_model, jobfile::cluster_source(name_or_path)}).cluster;
 }
 
 // The day of the latest run, so that the same runs give the same file.
@@ -57,19 +58,21 @@ std::string day_of(const std::vector<std::string>& paths) {
 
 ExitCode run_calibrate(const CalibrateRequest& request) {
   const ClusterSpec base = read_cluster(request.cluster);
-  std::vector<CalibrationRun> runs;
+  std::vector<calibration::CalibrationRun> runs;
   for (const std::string& path : request.runs) {
-    for (CalibrationRun& run : load_runs(path)) runs.push_back(std::move(run));
+    for (calibration::CalibrationRun& run : calibration::load_runs(path))
+      runs.push_back(std::move(run));
   }
-  const Calibration calibration = calibrate(base, runs, request.keys);
-  const std::string yaml =
-      calibration_yaml(calibration, request.date.empty() ? day_of(request.runs) : request.date);
+  const calibration::Calibration calibration = calibration::calibrate(base, runs, request.keys);
+  const std::string yaml = calibration::calibration_yaml(
+      calibration, request.date.empty() ? day_of(request.runs) : request.date);
   if (request.output.empty() || request.output == "-") {
     std::fputs(yaml.c_str(), stdout);
     return ExitCode::kOk;
   }
-  write_text_file(request.output, yaml);
-  print(stdout, fmt::format("{}written to {}\n", calibration_text(calibration), request.output));
+  files::write_text_file(request.output, yaml);
+  print(stdout, fmt::format("{}written to {}\n", calibration::calibration_text(calibration),
+                            request.output));
   return ExitCode::kOk;
 }
 

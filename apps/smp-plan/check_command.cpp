@@ -7,7 +7,7 @@
 #include "commands.h"
 #include "files.h"
 #include "screen.h"
-#include "smp/planner/check_plan.h"
+#include "smp/planner/search/check_plan.h"
 
 namespace smp {
 namespace {
@@ -22,7 +22,7 @@ Examples:
 
 ExitCode run_check(const std::string& path) {
   const Plan plan = plan_of_file(path);
-  const std::vector<std::string> problems = check(plan);
+  const std::vector<std::string> problems = search::check(plan);
   for (const std::string& problem : problems) {
     print(stderr, fmt::format("{}: {}\n", path, problem));
   }

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "smp/plan/suggest.h"
+#include "smp/plan/text/suggest.h"
 
 namespace smp {
 namespace {
@@ -54,7 +54,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
 [[noreturn]] void refuse(const CLI::App& command, const std::string& word) {
   if (word.size() > 1 && word[0] == '-') {
     const std::string name = word.substr(0, word.find('='));
-    const auto near = name.size() > 2 ? nearest(name, option_names(command)) : std::nullopt;
+    const auto near = name.size() > 2 ? text::nearest(name, option_names(command)) : std::nullopt;
     throw UsageError(fmt::format("unknown option '{}'{}", name,
                                  near ? fmt::format(", did you mean '{}'?", *near) : ""));
   }
@@ -95,7 +95,7 @@ void refuse_leftovers(const CLI::App& app, const std::string& job) {
     for (const std::string& word : command->remaining()) refuse(*command, word);
   }
   for (const std::string& word : app.remaining()) {
-    const auto near = nearest(job, command_names(app));
+    const auto near = text::nearest(job, command_names(app));
     if (word[0] != '-' && near) {
       throw UsageError(fmt::format("unknown command '{}', did you mean '{}'?", job, *near));
     }

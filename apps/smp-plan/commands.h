@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "smp/plan/exit_code.h"
+#include "smp/plan/base/exit_code.h"
 
 namespace CLI {
 class App;

@@ -8,8 +8,8 @@
 #include "commands.h"
 #include "files.h"
 #include "screen.h"
-#include "smp/plan/plan_file.h"
-#include "smp/planner/compare.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/planner/runs/compare.h"
 
 namespace smp {
 namespace {
@@ -47,11 +47,13 @@ std::optional<double> share_of(const char* option, const std::string& text) {
 }
 
 ExitCode run_compare(const CompareRequest& request) {
-  const ComparisonLimits limits{share_of("--max-memory-error", request.memory_error),
-                                share_of("--max-time-error", request.time_error)};
-  const Plan plan = read_plan(request.plan);
-  const Comparison comparison = compare(plan, load_run_report(request.report), limits);
-  print(stdout, request.json ? comparison_json(comparison) : comparison_text(comparison));
+  const runs::ComparisonLimits limits{share_of("--max-memory-error", request.memory_error),
+                                      share_of("--max-time-error", request.time_error)};
+  const Plan plan = planfile::read_plan(request.plan);
+  const runs::Comparison comparison =
+      runs::compare(plan, runs::load_run_report(request.report), limits);
+  print(stdout,
+        request.json ? runs::comparison_json(comparison) : runs::comparison_text(comparison));
   return comparison.problems.empty() ? ExitCode::kOk : ExitCode::kFailure;
 }
 

@@ -7,9 +7,9 @@
 #include "commands.h"
 #include "files.h"
 #include "screen.h"
-#include "smp/plan/suggest.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/export.h"
+#include "smp/interchange/exporters/export.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/text/suggest.h"
 
 namespace smp {
 namespace {
@@ -36,8 +36,8 @@ struct ExportRequest {
 
 std::vector<std::string> target_words() {
   std::vector<std::string> out;
-  for (int i = 0; i < kExportTargets; ++i) {
-    out.emplace_back(name_of(static_cast<ExportTarget>(i)));
+  for (int i = 0; i < exporters::kExportTargets; ++i) {
+    out.emplace_back(name_of(static_cast<exporters::ExportTarget>(i)));
   }
   return out;
 }
@@ -54,18 +54,19 @@ ExitCode run_export(const ExportRequest& request) {
         "export needs a plan or job file and --to, as in smp-plan export plan.yaml --to "
         "deepspeed");
   }
-  const auto target = export_target_named(request.to);
+  const auto target = exporters::export_target_named(request.to);
   if (!target) {
-    const auto near = nearest(request.to, target_words());
+    const auto near = text::nearest(request.to, target_words());
     throw UsageError(fmt::format("--to is one of {}, not '{}'{}", joined(target_words(), ", "),
                                  request.to,
                                  near ? fmt::format("; did you mean '{}'?", *near) : ""));
   }
-  const Exported out = export_plan(plan_of_file(request.path), *target, request.path);
+  const exporters::Exported out =
+      exporters::export_plan(plan_of_file(request.path), *target, request.path);
   if (request.output.empty() || request.output == "-") {
     std::fputs(out.text.c_str(), stdout);
   } else {
-    write_text_file(request.output, out.text);
+    files::write_text_file(request.output, out.text);
   }
   for (const std::string& note : out.notes) {
     print(stderr, fmt::format("note: {}\n", note));

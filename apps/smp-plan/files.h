@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/plan.h"
+#include "smp/plan/spec/plan.h"
 
 namespace smp {
 

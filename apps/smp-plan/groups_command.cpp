@@ -5,7 +5,7 @@
 #include "commands.h"
 #include "files.h"
 #include "screen.h"
-#include "smp/planner/groups.h"
+#include "smp/planner/report/groups.h"
 
 namespace smp {
 namespace {
@@ -32,7 +32,7 @@ void add_groups_command(CLI::App& app, Run& run) {
   command->add_option("--rank", request->rank, "the rank")->type_name("R")->required();
   command->callback([request, &run] {
     run = [request] {
-      print(stdout, describe_groups(plan_of_file(request->path), request->rank));
+      print(stdout, report::describe_groups(plan_of_file(request->path), request->rank));
       return ExitCode::kOk;
     };
   });

@@ -6,9 +6,9 @@
 
 #include "commands.h"
 #include "screen.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/import.h"
+#include "smp/interchange/importers/import.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/jobfile/job_reader.h"
 
 namespace smp {
 namespace {
@@ -38,9 +38,9 @@ struct ImportRequest {
 
 std::string format_words() {
   std::string out;
-  for (int i = 0; i < kForeignFormats; ++i) {
+  for (int i = 0; i < importers::kForeignFormats; ++i) {
     if (i > 0) out += "|";
-    out += name_of(static_cast<ForeignFormat>(i));
+    out += name_of(static_cast<importers::ForeignFormat>(i));
   }
   return out;
 }
@@ -49,18 +49,19 @@ ExitCode run_import(const ImportRequest& request) {
   if (request.paths.empty()) {
     throw UsageError("import needs a file, as in smp-plan import config.json");
   }
-  const auto forced = foreign_format_named(request.from);
+  const auto forced = importers::foreign_format_named(request.from);
   if (!forced && !request.from.empty()) {
     throw UsageError(fmt::format("--from is one of {}, not '{}'", format_words(), request.from));
   }
-  std::vector<JobSource> sources;
-  for (const std::string& path : request.paths) sources.push_back(load_job_source(path));
-  ImportContext context;
+  std::vector<jobfile::JobSource> sources;
+  for (const std::string& path : request.paths) sources.push_back(jobfile::load_job_source(path));
+  importers::ImportContext context;
   if (request.hosts > 0) context.hosts = request.hosts;
   if (request.processes_per_host > 0) context.processes_per_host = request.processes_per_host;
-  const std::vector<Imported> files = import_sources(sources, forced, context);
-  const std::string text = imported_job_yaml(files);
-  for (const Imported& file : files) {
+  const std::vector<importers::Imported> files =
+      importers::import_sources(sources, forced, context);
+  const std::string text = importers::imported_job_yaml(files);
+  for (const importers::Imported& file : files) {
     for (const std::string& warning : file.warnings) {
       print(stderr, fmt::format("warning: {}\n", warning));
     }
@@ -68,7 +69,7 @@ ExitCode run_import(const ImportRequest& request) {
   if (request.output.empty() || request.output == "-") {
     std::fputs(text.c_str(), stdout);
   } else {
-    write_text_file(request.output, text);
+    files::write_text_file(request.output, text);
   }
   return ExitCode::kOk;
 }

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "commands.h"
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/nccl_tests.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/planner/calibration/nccl_tests.h"
 
 namespace smp {
 namespace {
@@ -35,16 +35,17 @@ ExitCode run_import(const Request& request) {
         "import nccl-tests needs a file and --cluster, as in "
         "smp-plan import nccl-tests reduce.txt --cluster p4d.24xlarge");
   }
-  std::vector<NcclTable> tables;
+  std::vector<calibration::NcclTable> tables;
   for (const std::string& path : request.paths) {
-    const JobSource source = load_job_source(path);
-    tables.push_back(parse_nccl_tests(source.path, source.text));
+    const jobfile::JobSource source = jobfile::load_job_source(path);
+    tables.push_back(calibration::parse_nccl_tests(source.path, source.text));
   }
-  const std::string text = with_link_points(cluster_source(request.cluster), tables);
+  const std::string text =
+      calibration::with_link_points(jobfile::cluster_source(request.cluster), tables);
   if (request.output.empty() || request.output == "-") {
     std::fputs(text.c_str(), stdout);
   } else {
-    write_text_file(request.output, text, request.cluster);
+    files::write_text_file(request.output, text, request.cluster);
   }
   return ExitCode::kOk;
 }

@@ -8,13 +8,13 @@
 
 #include "commands.h"
 #include "screen.h"
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_format.h"
-#include "smp/plan/model_catalog.h"
-#include "smp/plan/suggest.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/import.h"
+#include "smp/interchange/importers/import.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/jobfile/model_catalog.h"
+#include "smp/plan/text/suggest.h"
 
 namespace smp {
 namespace {
@@ -40,12 +40,13 @@ struct InitRequest {
 Settings known_model(const std::string& name) {
   std::vector<std::string> names;
   std::string list;
-  for (const NamedModel& model : named_models()) {
-    if (model.name == name) return settings_of({std::string(name), std::string(model.text)});
+  for (const jobfile::NamedModel& model : jobfile::named_models()) {
+    if (model.name == name)
+      return jobfile::settings_of({std::string(name), std::string(model.text)});
     names.emplace_back(model.name);
     list += (list.empty() ? "" : ", ") + names.back();
   }
-  const auto near = nearest(name, names);
+  const auto near = text::nearest(name, names);
   throw ConfigError(
       fmt::format("unknown model '{}'{} There are {}; a config.json or a model file "
                   "is named by its path",
@@ -56,15 +57,16 @@ Settings known_model(const std::string& name) {
 Settings model_settings(const InitRequest& request) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(request.model, none)) return known_model(request.model);
-  const JobSource source = load_job_source(request.model);
+  const jobfile::JobSource source = jobfile::load_job_source(request.model);
   if (!request.model.ends_with(".json")) {
-    Settings settings = settings_of(source);
+    Settings settings = jobfile::settings_of(source);
     const bool has_model = std::ranges::any_of(
         settings, [](const auto& setting) { return setting.first.starts_with("model."); });
     if (!has_model) throw ConfigError(request.model + ": there is no section 'model' in this file");
     return settings;
   }
-  import_source(source, ForeignFormat::kHuggingFace);  // refuses now what would be refused later
+  importers::import_source(
+      source, importers::ForeignFormat::kHuggingFace);  // refuses now what would be refused later
   const bool to_file = !request.output.empty() && request.output != "-";
   const auto folder = std::filesystem::absolute(to_file ? request.output : "x").parent_path();
   const auto path = std::filesystem::absolute(request.model).lexically_relative(folder);
@@ -72,13 +74,14 @@ Settings model_settings(const InitRequest& request) {
 }
 
 ExitCode run_init(const InitRequest& request) {
-  if (find_cluster(request.cluster) == nullptr) {
-    throw ConfigError(unknown_cluster(request.cluster));
+  if (jobfile::find_cluster(request.cluster) == nullptr) {
+    throw ConfigError(jobfile::unknown_cluster(request.cluster));
   }
-  const std::string text = job_template(model_settings(request), request.cluster);
+  const std::string text = jobfile::job_template(model_settings(request), request.cluster);
   const std::string path =
       request.output.empty() || request.output == "-" ? "job.yaml" : request.output;
-  read_job(with_hf_model({path, text}));  // what is written is a job file that can be read
+  jobfile::read_job(
+      importers::with_hf_model({path, text}));  // what is written is a job file that can be read
   if (request.output.empty() || request.output == "-") {
     std::fputs(text.c_str(), stdout);
     return ExitCode::kOk;
@@ -87,7 +90,7 @@ ExitCode run_init(const InitRequest& request) {
   if (std::filesystem::exists(request.output, none)) {
     throw ConfigError(request.output + ": is there already; init writes no file over another");
   }
-  write_text_file(request.output, text);
+  files::write_text_file(request.output, text);
   print(stdout, fmt::format("written to {0}; plan it with smp-plan {0}\n", request.output));
   return ExitCode::kOk;
 }

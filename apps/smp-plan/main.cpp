@@ -7,10 +7,10 @@
 #include "command_line.h"
 #include "files.h"
 #include "screen.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
-#include "smp/plan/process_limits.h"
-#include "smp/plan/standard_streams.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/exit_code.h"
+#include "smp/plan/system/process_limits.h"
+#include "smp/plan/system/standard_streams.h"
 
 namespace {
 
@@ -22,7 +22,7 @@ int run(int argc, char** argv) {
     return static_cast<int>(code);
   };
   try {
-    smp::check_limits({.stack_bytes = smp::kLeastStackBytes, .open_files = 0});
+    smp::system::check_limits({.stack_bytes = smp::system::kLeastStackBytes, .open_files = 0});
     return static_cast<int>(smp::parse_command_line(argc, argv)());
   } catch (const smp::Information& information) {
     std::fputs(information.text.c_str(), stdout);
@@ -42,7 +42,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool is_heard = smp::fill_standard_streams();
+  const bool is_heard = smp::system::fill_standard_streams();
   const int code = run(argc, argv);
   // What was printed may still be in the buffer, and the disk behind it full.
   const bool flushed = std::fflush(stdout) == 0;

@@ -11,15 +11,15 @@
 #include "files.h"
 #include "plan_request.h"
 #include "screen.h"
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/file_kind.h"
-#include "smp/plan/model_catalog.h"
-#include "smp/plan/plan_file.h"
-#include "smp/plan/suggest.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/import.h"
+#include "smp/interchange/importers/import.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/data/data_files.h"
+#include "smp/plan/files/file_kind.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/jobfile/model_catalog.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/text/suggest.h"
 
 namespace smp {
 namespace {
@@ -51,8 +51,9 @@ Usage: smp-plan [options] job.yaml    or    smp-plan command ...
 Exit codes: 0 a plan; 1 failure; 2 wrong usage; 3 bad job file or pinned key; 4 nothing fits.
 )";
 
-Strategy strategy_of(const std::string& name) {
-  for (const Strategy strategy : {Strategy::kFastest, Strategy::kBestPractice}) {
+choice::Strategy strategy_of(const std::string& name) {
+  for (const choice::Strategy strategy :
+       {choice::Strategy::kFastest, choice::Strategy::kBestPractice}) {
     if (name_of(strategy) == name) return strategy;
   }
   throw UsageError(fmt::format("--strategy '{}': fastest or best-practice", name));
@@ -99,40 +100,40 @@ ExitCode run_plan(const PlanRequest& request) {
   if (request.clusters.size() > 1) return rank_clusters(request);
   const JobSpec job =
       read_request(request, request.clusters.empty() ? "" : request.clusters.front());
-  refuse_output(request.output, FileKind::kPlan);
-  refuse_output(request.html, FileKind::kPage);
-  const SearchResult result = plan_job(job, search_options(request));
+  files::refuse_output(request.output, files::FileKind::kPlan);
+  files::refuse_output(request.html, files::FileKind::kPage);
+  const search::SearchResult result = search::plan_job(job, search_options(request));
   const Plan* plan = std::get_if<Plan>(&result.best);
-  std::optional<ScaledRun> scaled;
+  std::optional<calibration::ScaledRun> scaled;
   if (plan != nullptr && !request.from.empty()) scaled = scaled_from(request, *plan);
   const bool plan_to_stdout = request.output == "-";
-  if (plan != nullptr && plan_to_stdout) std::fputs(write_plan(*plan).c_str(), stdout);
+  if (plan != nullptr && plan_to_stdout) std::fputs(planfile::write_plan(*plan).c_str(), stdout);
   if (plan != nullptr && !request.output.empty() && !plan_to_stdout) {
-    write_text_file(request.output, write_plan(*plan));
+    files::write_text_file(request.output, planfile::write_plan(*plan));
   }
-  if (!request.html.empty()) write_text_file(request.html, report_html(result));
+  if (!request.html.empty()) files::write_text_file(request.html, report::report_html(result));
   std::FILE* out = plan_to_stdout || plan == nullptr ? stderr : stdout;
   if (request.json) {
-    print(plan_to_stdout ? stderr : stdout, report_json(result, request.report, scaled));
+    print(plan_to_stdout ? stderr : stdout, report::report_json(result, request.report, scaled));
     return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
   }
-  const Terminal terminal = terminal_of(out, request.plain, request.width);
-  ReportOptions options = request.report;
+  const report::Terminal terminal = terminal_of(out, request.plain, request.width);
+  report::ReportOptions options = request.report;
   options.columns = terminal.columns;
-  std::string text =
-      plan != nullptr ? report_text(result, options) : infeasible_text(result, options);
+  std::string text = plan != nullptr ? report::report_text(result, options)
+                                     : report::infeasible_text(result, options);
   if (plan != nullptr && !request.output.empty() && !plan_to_stdout) {
     text += fmt::format("\nwritten to {}\n", request.output);
   }
   if (!request.html.empty()) text += fmt::format("page     {}\n", request.html);
-  if (scaled) text += fmt::format("\n{}", scaled_text(*scaled));
+  if (scaled) text += fmt::format("\n{}", calibration::scaled_text(*scaled));
   show(out, text, terminal);
   return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
 // A plan, and the name of a model, are no job files: says what to type for them.
 void require_job_file(const std::string& path) {
-  if (is_plan_file(path)) {
+  if (files::is_plan_file(path)) {
     throw ConfigError(fmt::format(
         "{0}: this is a plan, made of a job file already: smp-plan check {0} proves it, "
         "smp-launch {0} runs it",
@@ -141,11 +142,11 @@ void require_job_file(const std::string& path) {
   std::error_code none;
   if (std::filesystem::exists(path, none) || path.find('/') != std::string::npos) return;
   std::vector<std::string> all, near;
-  for (const NamedModel& model : named_models()) {
+  for (const jobfile::NamedModel& model : jobfile::named_models()) {
     all.emplace_back(model.name);
     if (all.back().find(path) != std::string::npos) near.push_back(all.back());
   }
-  if (const auto one = nearest(path, all); near.empty() && one) near.push_back(*one);
+  if (const auto one = text::nearest(path, all); near.empty() && one) near.push_back(*one);
   if (near.empty()) return;
   throw ConfigError(
       fmt::format("{}: no such file; models known by name are {}: smp-plan init --model {} -o "
@@ -163,15 +164,16 @@ JobSpec read_request(const PlanRequest& request, const std::string& cluster,
   overrides.insert(overrides.end(), more.begin(), more.end());
   const std::string job = request.job == "-" ? "/dev/stdin" : request.job;
   require_job_file(job);
-  std::vector<JobSource> sources = with_hf_model(load_job_source(job), overrides);
-  if (!cluster.empty()) sources.push_back(cluster_source(cluster));
-  JobSpec spec = read_job(sources, overrides);
+  std::vector<jobfile::JobSource> sources =
+      importers::with_hf_model(jobfile::load_job_source(job), overrides);
+  if (!cluster.empty()) sources.push_back(jobfile::cluster_source(cluster));
+  JobSpec spec = jobfile::read_job(sources, overrides);
   // They are not read here, but must not be lost.
-  for (const std::string& path : named_data(spec.training)) remember_input(path);
+  for (const std::string& path : data::named_data(spec.training)) files::remember_input(path);
   return spec;
 }
 
-SearchOptions search_options(const PlanRequest& request) {
+search::SearchOptions search_options(const PlanRequest& request) {
   return {.strategy = strategy_of(request.strategy),
           .top = request.report.top,
           .pareto = request.pareto,

@@ -8,12 +8,12 @@
 #include "files.h"
 #include "plan_request.h"
 #include "screen.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/plan_file.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/cases.h"
-#include "smp/planner/scale_run.h"
-#include "smp/planner/solve.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/planner/calibration/scale_run.h"
+#include "smp/planner/search/cases.h"
+#include "smp/planner/search/solve.h"
 
 namespace smp {
 namespace {
@@ -50,9 +50,10 @@ std::string blamed_on(const std::string& option, const std::string& said, std::s
 
 // A row for every value, also for one that no job can have; where none of them can be read the
 // question itself is wrong.
-std::vector<PlannedCase> cases_of(const PlanRequest& request, const std::string& cluster,
-                                  const std::string& key, const std::vector<std::string>& values) {
-  std::vector<PlannedCase> cases;
+std::vector<search::PlannedCase> cases_of(const PlanRequest& request, const std::string& cluster,
+                                          const std::string& key,
+                                          const std::vector<std::string>& values) {
+  std::vector<search::PlannedCase> cases;
   std::optional<ConfigError> wrong;
   size_t unread = 0;
   for (const std::string& value : values) {
@@ -65,13 +66,13 @@ std::vector<PlannedCase> cases_of(const PlanRequest& request, const std::string&
       if (!wrong) wrong = ConfigError(text);
       ++unread;
       // The first line says it; those below show where it stands in the question.
-      PlannedCase refused;
+      search::PlannedCase refused;
       refused.name = value;
       refused.problem = text.substr(0, text.find('\n'));
       if (refused.problem.starts_with("--what-if: ")) refused.problem.erase(0, 11);
       cases.push_back(refused);
     }
-    if (job) cases.push_back(planned_case({value, *job}, search_options(request)));
+    if (job) cases.push_back(search::planned_case({value, *job}, search_options(request)));
   }
   if (unread == values.size()) throw *wrong;
   return cases;
@@ -80,17 +81,17 @@ std::vector<PlannedCase> cases_of(const PlanRequest& request, const std::string&
 }  // namespace
 
 ExitCode rank_clusters(const PlanRequest& request) {
-  std::vector<NamedJob> jobs;
+  std::vector<search::NamedJob> jobs;
   for (const std::string& cluster : request.clusters) {
     const JobSpec job = read_request(request, cluster);
     jobs.push_back({fmt::format("{} x {}", job.cluster.hosts, job.cluster.name), job});
   }
-  const std::vector<PlannedCase> cases =
-      ranked_by_time(planned_cases(jobs, search_options(request)));
+  const std::vector<search::PlannedCase> cases =
+      search::ranked_by_time(search::planned_cases(jobs, search_options(request)));
   if (request.json) {
-    print(stdout, cases_json(cases));
+    print(stdout, search::cases_json(cases));
   } else {
-    print_text(request, cases_text("cluster", cases) + cost_order_text(cases));
+    print_text(request, search::cases_text("cluster", cases) + search::cost_order_text(cases));
   }
   return cases.front().problem.empty() ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
@@ -107,14 +108,14 @@ ExitCode print_what_if(const PlanRequest& request) {
           question));
     }
     const std::string key = question.substr(0, equals);
-    const std::vector<PlannedCase> cases =
+    const std::vector<search::PlannedCase> cases =
         cases_of(request, cluster, key, parts_of(question.substr(equals + 1)));
-    for (const PlannedCase& one : cases) any |= one.problem.empty();
+    for (const search::PlannedCase& one : cases) any |= one.problem.empty();
     if (request.json) {
       json += fmt::format("{}{{\"key\": \"{}\", \"cases\": {}}}", json.empty() ? "" : ",\n", key,
-                          cases_json(cases));
+                          search::cases_json(cases));
     } else {
-      print_text(request, cases_text(key, cases) + "\n");
+      print_text(request, search::cases_text(key, cases) + "\n");
     }
   }
   if (request.json) print(stdout, fmt::format("[{}]\n", json));
@@ -122,7 +123,7 @@ ExitCode print_what_if(const PlanRequest& request) {
 }
 
 ExitCode print_solution(const PlanRequest& request) {
-  const std::optional<Quantity> quantity = quantity_of(request.solve);
+  const std::optional<search::Quantity> quantity = search::quantity_of(request.solve);
   if (request.output == "-") {
     throw UsageError("--solve prints its answer: write the plan to a file with -o FILE");
   }
@@ -130,34 +131,34 @@ ExitCode print_solution(const PlanRequest& request) {
     throw UsageError(
         fmt::format("--solve '{}': one of model, layers, batch, sequence, hosts", request.solve));
   }
-  const SolveRequest question{*quantity, request.step_s, search_options(request).strategy};
+  const search::SolveRequest question{*quantity, request.step_s, search_options(request).strategy};
   const JobSpec job =
       read_request(request, request.clusters.empty() ? "" : request.clusters.front());
-  refuse_output(request.output, FileKind::kPlan);
-  const SolveResult result = solve(job, question);
+  files::refuse_output(request.output, files::FileKind::kPlan);
+  const search::SolveResult result = search::solve(job, question);
   if (request.json) {
-    print(stdout, solve_json(question, result));
+    print(stdout, search::solve_json(question, result));
   } else {
-    print_text(request, solve_text(question, result));
+    print_text(request, search::solve_text(question, result));
   }
   if (result.found && !request.output.empty())
-    write_text_file(request.output, write_plan(result.plan));
+    files::write_text_file(request.output, planfile::write_plan(result.plan));
   return result.found ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
-ScaledRun scaled_from(const PlanRequest& request, const Plan& plan) {
+calibration::ScaledRun scaled_from(const PlanRequest& request, const Plan& plan) {
   namespace fs = std::filesystem;
   const fs::path from(request.from);
   if (from.extension() == ".jsonl") {  // a published run: its plan, its peak, its step time
-    const std::vector<CalibrationRun> runs = load_runs(request.from);
+    const std::vector<calibration::CalibrationRun> runs = calibration::load_runs(request.from);
     if (runs.size() != 1) {
       throw UsageError(
           fmt::format("--from {}: one run is scaled, the file has {}", request.from, runs.size()));
     }
-    return scale_run(runs.front(), plan);
+    return calibration::scale_run(runs.front(), plan);
   }
-  const Plan run_plan = read_plan((from.parent_path() / "plan.yaml").string());
-  return scale_run(run_plan, load_run_report(request.from), plan);
+  const Plan run_plan = planfile::read_plan((from.parent_path() / "plan.yaml").string());
+  return calibration::scale_run(run_plan, runs::load_run_report(request.from), plan);
 }
 
 }  // namespace smp

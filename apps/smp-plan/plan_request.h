@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/exit_code.h"
-#include "smp/plan/job_spec.h"
-#include "smp/planner/report.h"
-#include "smp/planner/scale_run.h"
-#include "smp/planner/search.h"
+#include "smp/plan/base/exit_code.h"
+#include "smp/plan/spec/job_spec.h"
+#include "smp/planner/calibration/scale_run.h"
+#include "smp/planner/report/report.h"
+#include "smp/planner/search/search.h"
 
 namespace smp {
 
@@ -30,19 +30,19 @@ struct PlanRequest {
   std::string solve;                 // a quantity
   double step_s = 0;
   std::string from;  // report.json of a run, its plan.yaml beside it
-  ReportOptions report;
+  report::ReportOptions report;
 };
 
 // The job of the request on one of its clusters (empty = the job's own), `more` overriding last.
 JobSpec read_request(const PlanRequest& request, const std::string& cluster,
                      const std::vector<std::string>& more = {});
-SearchOptions search_options(const PlanRequest& request);
+search::SearchOptions search_options(const PlanRequest& request);
 
 // Several clusters, ranked; the tables of --what-if; --solve. Each prints its answer.
 ExitCode rank_clusters(const PlanRequest& request);
 ExitCode print_what_if(const PlanRequest& request);
 ExitCode print_solution(const PlanRequest& request);
 // The predictions of `plan` under the errors of the run that --from names.
-ScaledRun scaled_from(const PlanRequest& request, const Plan& plan);
+calibration::ScaledRun scaled_from(const PlanRequest& request, const Plan& plan);
 
 }  // namespace smp

@@ -7,9 +7,9 @@
 #include "commands.h"
 #include "files.h"
 #include "screen.h"
-#include "smp/plan/text_file.h"
-#include "smp/planner/planned_trace.h"
-#include "smp/planner/schedule_picture.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/planner/report/schedule_picture.h"
+#include "smp/planner/runpage/planned_trace.h"
 
 namespace smp {
 namespace {
@@ -34,12 +34,12 @@ struct ScheduleRequest {
 ExitCode draw_schedule(const ScheduleRequest& request) {
   const Plan plan = plan_of_file(request.path);
   if (request.trace.empty()) {
-    print(stdout, picture_of_schedule(plan, request.width));
+    print(stdout, report::picture_of_schedule(plan, request.width));
     return ExitCode::kOk;
   }
   std::string text;
-  write_planned_trace(plan, request.by_rank, [&](std::string_view part) { text += part; });
-  write_text_file(request.trace, text);
+  runpage::write_planned_trace(plan, request.by_rank, [&](std::string_view part) { text += part; });
+  files::write_text_file(request.trace, text);
   print(stdout, fmt::format("wrote {}\n", request.trace));
   return ExitCode::kOk;
 }

@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "commands.h"
-#include "smp/plan/job_format.h"
+#include "smp/plan/jobfile/job_format.h"
 
 namespace smp {
 namespace {
@@ -21,7 +21,7 @@ void add_schema_command(CLI::App& app, Run& run) {
   command->description(kSchemaDescription);
   command->callback([&run] {
     run = [] {
-      std::fputs(job_schema().c_str(), stdout);
+      std::fputs(jobfile::job_schema().c_str(), stdout);
       return ExitCode::kOk;
     };
   });

@@ -4,8 +4,8 @@
 
 #include "commands.h"
 #include "screen.h"
-#include "smp/plan/job_names.h"
-#include "smp/planner/score.h"
+#include "smp/plan/spec/job_names.h"
+#include "smp/planner/published/score.h"
 
 namespace smp {
 namespace {
@@ -39,9 +39,10 @@ std::optional<Profile> profile_named(const std::string& name) {
 
 ExitCode run_score(const ScoreRequest& request) {
   const std::optional<Profile> profile = profile_named(request.profile);
-  std::vector<FileScore> files;
-  for (const std::string& path : request.paths) files.push_back(score_file(path, profile));
-  print(stdout, request.json ? score_json(files) : score_text(files));
+  std::vector<published::FileScore> files;
+  for (const std::string& path : request.paths)
+    files.push_back(published::score_file(path, profile));
+  print(stdout, request.json ? published::score_json(files) : published::score_text(files));
   return ExitCode::kOk;
 }
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "smp/plan/printable.h"
+#include "smp/plan/text/printable.h"
 
 namespace smp {
 namespace {
@@ -22,8 +22,8 @@ bool colours_wanted() {
 
 }  // namespace
 
-Terminal terminal_of(std::FILE* file, bool plain, int64_t width) {
-  Terminal terminal{.columns = width, .colour = false};
+report::Terminal terminal_of(std::FILE* file, bool plain, int64_t width) {
+  report::Terminal terminal{.columns = width, .colour = false};
   if (plain) return {.columns = 0, .colour = false};
   const int descriptor = fileno(file);
   if (isatty(descriptor) == 0) return terminal;
@@ -35,11 +35,13 @@ Terminal terminal_of(std::FILE* file, bool plain, int64_t width) {
   return terminal;
 }
 
-void print(std::FILE* file, const std::string& text) { std::fputs(printable(text).c_str(), file); }
+void print(std::FILE* file, const std::string& text) {
+  std::fputs(text::printable(text).c_str(), file);
+}
 
-void show(std::FILE* file, const std::string& text, const Terminal& terminal) {
-  const std::string folded = fold(printable(text), terminal.columns);
-  std::fputs((terminal.colour ? paint(folded) : folded).c_str(), file);
+void show(std::FILE* file, const std::string& text, const report::Terminal& terminal) {
+  const std::string folded = report::fold(text::printable(text), terminal.columns);
+  std::fputs((terminal.colour ? report::paint(folded) : folded).c_str(), file);
 }
 
 }  // namespace smp

@@ -16,7 +16,7 @@ constexpr const char* kShutDown = "smp: the process group is shut down";
 // The time-out of one call, where it has one of its own.
 class CallTimeout {
  public:
-  CallTimeout(Communicator& communicator, milliseconds own, milliseconds general)
+  CallTimeout(comm::Communicator& communicator, milliseconds own, milliseconds general)
       : communicator_(own > kNoTimeout ? &communicator : nullptr), general_(general) {
     if (communicator_ != nullptr) communicator_->set_timeout(own);
   }
@@ -26,24 +26,24 @@ class CallTimeout {
   }
 
  private:
-  Communicator* const communicator_;
+  comm::Communicator* const communicator_;
   const milliseconds general_;
 };
 
-c10d::ErrorType error_of(const Communicator& communicator) {
+c10d::ErrorType error_of(const comm::Communicator& communicator) {
   const auto error = communicator.error();
   if (!error) return c10d::ErrorType::SUCCESS;
-  return error->kind == CommError::Kind::kTimeout ? c10d::ErrorType::TIMEOUT
-                                                  : c10d::ErrorType::COMM_ERROR;
+  return error->kind == comm::CommError::Kind::kTimeout ? c10d::ErrorType::TIMEOUT
+                                                        : c10d::ErrorType::COMM_ERROR;
 }
 
 }  // namespace
 
-SmpBackend::SmpBackend(std::unique_ptr<Communicator> communicator, std::string place,
+SmpBackend::SmpBackend(std::unique_ptr<comm::Communicator> communicator, std::string place,
                        milliseconds timeout, Outside outside_python)
     : Backend(communicator->rank(), communicator->size()),
       place_(std::move(place)),
-      connection_(new Connection, DeleteAtHome()),
+      connection_(new Connection, waiting::DeleteAtHome()),
       completion_(new Completion),
       outside_python_(std::move(outside_python)),
       timeout_(timeout) {
@@ -56,7 +56,7 @@ SmpBackend::~SmpBackend() { shutdown(); }
 void SmpBackend::check_home() const {
   try {
     home_.check(getRank());
-  } catch (const CommError& error) {
+  } catch (const comm::CommError& error) {
     throw_torch_error(error.kind, place_, error.what());
   }
 }
@@ -69,7 +69,7 @@ SmpBackend::TorchWorkPtr SmpBackend::start(c10d::OpType type, const char* title,
   TORCH_CHECK(connection_, kShutDown);
   Steps steps;
   {
-    Communicator& calls = connection_->calls_for(like);
+    comm::Communicator& calls = connection_->calls_for(like);
     const CallTimeout own(calls, timeout, timeout_);
     body(calls, steps);
   }
@@ -129,7 +129,7 @@ SmpBackend::TorchWorkPtr SmpBackend::endCoalescing() {
     coalescing_ = false;
   }
   return start(c10d::OpType::COALESCED, "smp:coalesced", c10d::kUnsetTimeout, {}, {},
-               [&](Communicator&, Steps& steps) {
+               [&](comm::Communicator&, Steps& steps) {
                  for (auto& work : works)
                    steps.parts.push_back(std::make_shared<Coalesced>(std::move(work)));
                });
@@ -203,7 +203,7 @@ void SmpBackend::shutdown() {
   });
 }
 
-Survivors SmpBackend::shrink(milliseconds limit) {
+comm::Survivors SmpBackend::shrink(milliseconds limit) {
   check_home();
   std::shared_ptr<Connection> connection;
   {
@@ -213,7 +213,7 @@ Survivors SmpBackend::shrink(milliseconds limit) {
   TORCH_CHECK(connection, kShutDown);
   try {
     return connection->communicator->shrink(limit);
-  } catch (const CommError& error) {
+  } catch (const comm::CommError& error) {
     throw_torch_error(error.kind, connection->place, error.what());
   }
 }

@@ -13,7 +13,7 @@
 
 #include "completion.h"
 #include "smp/comm/communicator.h"
-#include "smp/comm/home_process.h"
+#include "smp/comm/waiting/home_process.h"
 #include "work.h"
 
 namespace smp::pytorch {
@@ -30,7 +30,7 @@ class SmpBackend final : public c10d::Backend {
   using Outside = std::function<void(const std::function<void()>&)>;
 
   // `place`: "process group 3", for errors.
-  SmpBackend(std::unique_ptr<Communicator> communicator, std::string place,
+  SmpBackend(std::unique_ptr<comm::Communicator> communicator, std::string place,
              std::chrono::milliseconds timeout, Outside outside_python);
   ~SmpBackend() override;
 
@@ -96,10 +96,10 @@ class SmpBackend final : public c10d::Backend {
   void leave();
   // After a failure: the ranks that are left, as a job of its own (Communicator::shrink). This
   // group is to be shut down then.
-  Survivors shrink(std::chrono::milliseconds limit);
+  comm::Survivors shrink(std::chrono::milliseconds limit);
 
  private:
-  using Body = std::function<void(Communicator&, Steps&)>;
+  using Body = std::function<void(comm::Communicator&, Steps&)>;
 
   // Whether calls are under way, of which it looks at `most`: what nobody waits for gives its
   // buffers back here.
@@ -112,12 +112,12 @@ class SmpBackend final : public c10d::Backend {
   // First of all that takes a lock, which may be held for ever where its holder is not.
   void check_home() const;
 
-  const HomeProcess home_;
+  const waiting::HomeProcess home_;
   const std::string place_;
   std::mutex mutex_;                                       // of calls
   std::shared_ptr<Connection> connection_;                 // DeleteAtHome
   c10d::ErrorType last_error_ = c10d::ErrorType::SUCCESS;  // when it was shut down
-  const OwnedAtHome<Completion> completion_;
+  const waiting::OwnedAtHome<Completion> completion_;
   const Outside outside_python_;
   std::chrono::milliseconds timeout_;
   uint64_t number_ = 0;

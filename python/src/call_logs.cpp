@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "smp/plan/signal_thread.h"
+#include "smp/plan/system/signal_thread.h"
 
 namespace smp::pytorch {
 namespace {
@@ -42,7 +42,7 @@ void block_in_other_threads(int signal) {
 
 }  // namespace
 
-void CallLogs::add(std::string place, const std::shared_ptr<const CallLog>& log) {
+void CallLogs::add(std::string place, const std::shared_ptr<const comm::CallLog>& log) {
   const std::lock_guard guard(mutex_);
   std::erase_if(logs_, [](const auto& one) { return one.second.expired(); });
   logs_.emplace_back(std::move(place), log);
@@ -80,7 +80,7 @@ void print_calls_on(int signal) {
   if (owner == getpid()) return;  // else the first time, or a child, which has no such thread
   owner = getpid();
   block_in_other_threads(signal);
-  (void)new SignalThread({signal}, print_all);  // it waits as long as the process lives
+  (void)new system::SignalThread({signal}, print_all);  // it waits as long as the process lives
 }
 
 }  // namespace smp::pytorch

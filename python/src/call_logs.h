@@ -17,13 +17,13 @@ inline constexpr size_t kCallsSaid = 32;  // of a group, when it fails or somebo
 class CallLogs {
  public:
   // `place`: "process group 3".
-  void add(std::string place, const std::shared_ptr<const CallLog>& log);
+  void add(std::string place, const std::shared_ptr<const comm::CallLog>& log);
   // The last `most` calls of each group that has not ended, in the order in which they were made.
   std::string text(size_t most) const;
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::pair<std::string, std::weak_ptr<const CallLog>>> logs_;
+  std::vector<std::pair<std::string, std::weak_ptr<const comm::CallLog>>> logs_;
 };
 
 // The only one: a signal knows no object.

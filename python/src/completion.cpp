@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "nap.h"
-#include "smp/plan/signals_blocked.h"
+#include "smp/plan/system/signals_blocked.h"
 
 namespace smp::pytorch {
 void Completion::watch(c10::intrusive_ptr<TorchWork> work) {
   std::lock_guard guard(mutex_);
   arrived_.push_back(std::move(work));
-  if (!thread_.joinable()) thread_ = start_without_signals([this] { run(); });
+  if (!thread_.joinable()) thread_ = system::start_without_signals([this] { run(); });
   filled_.notify_one();
 }
 

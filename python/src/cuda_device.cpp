@@ -31,7 +31,7 @@ class StreamPoint final : public Device::Point {
   c10::Event event_;
 };
 
-class StreamCopy final : public Copy {
+class StreamCopy final : public device::Copy {
  public:
   explicit StreamCopy(const c10::Stream& stream) : end_(stream) {}
   bool done() override { return end_.passed(); }
@@ -51,7 +51,7 @@ Function cuda_function(const char* name) {
   return found;
 }
 
-class CudaDevice final : public Device, public DeviceMemory {
+class CudaDevice final : public Device, public device::DeviceMemory {
  public:
   explicit CudaDevice(const at::Device& device)
       : device_(device),
@@ -78,7 +78,7 @@ class CudaDevice final : public Device, public DeviceMemory {
     guard_.setDevice(device_);
     guard_.exchangeStream(guard_.getNewStream(device_, kHigh));
   }
-  DeviceMemory& memory() override { return *this; }
+  device::DeviceMemory& memory() override { return *this; }
 
   bool holds(const void* /*data*/) const override { return true; }
   void pin(void* memory, int64_t bytes) override {
@@ -87,11 +87,15 @@ class CudaDevice final : public Device, public DeviceMemory {
                 error);
   }
   void unpin(void* memory) override { unregister_(memory); }
-  CopyPtr until_now() override { return std::make_unique<StreamCopy>(guard_.getStream(device_)); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override {
+  device::CopyPtr until_now() override {
+    return std::make_unique<StreamCopy>(guard_.getStream(device_));
+  }
+  device::CopyPtr start_to_host(void* to, const void* from, int64_t bytes,
+                                device::Copy& behind) override {
     return copy(on_host(to, bytes), on_device(const_cast<void*>(from), bytes), to_host_, behind);
   }
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override {
+  device::CopyPtr start_to_device(void* to, const void* from, int64_t bytes,
+                                  device::Copy& behind) override {
     return copy(on_device(to, bytes), on_host(const_cast<void*>(from), bytes), to_device_, behind);
   }
 
@@ -105,8 +109,8 @@ class CudaDevice final : public Device, public DeviceMemory {
   at::Tensor on_device(void* data, int64_t bytes) const {
     return at::from_blob(data, {bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
   }
-  CopyPtr copy(const at::Tensor& to, const at::Tensor& from, const c10::Stream& stream,
-               Copy& behind) const {
+  device::CopyPtr copy(const at::Tensor& to, const at::Tensor& from, const c10::Stream& stream,
+                       device::Copy& behind) const {
     const c10::StreamGuard there(stream);
     behind.follow();
     if (to.numel() > 0) to.copy_(from, /*non_blocking=*/true);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "smp/comm/device_memory.h"
+#include "smp/comm/device/device_memory.h"
 
 namespace smp::pytorch {
 
@@ -33,7 +33,7 @@ class Device {
   // Makes this thread the one that copies: what it asks for is apart from what others ask for.
   virtual void enter() = 0;
   // Of that thread. All addresses are the device's.
-  virtual DeviceMemory& memory() = 0;
+  virtual device::DeviceMemory& memory() = 0;
 };
 
 // Whether tensors that lie there are taken at all.

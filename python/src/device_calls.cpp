@@ -4,37 +4,39 @@
 #include <utility>
 
 #include "nap.h"
-#include "smp/comm/staged_communicator.h"
-#include "smp/plan/signals_blocked.h"
+#include "smp/comm/device/staged_communicator.h"
+#include "smp/plan/system/signals_blocked.h"
 
 namespace smp::pytorch {
 namespace {
 
 // A device's memory during the calls of it; for the others there is none.
-class MemoryOfCalls final : public DeviceMemory {
+class MemoryOfCalls final : public device::DeviceMemory {
  public:
-  explicit MemoryOfCalls(DeviceMemory& memory) : memory_(memory) {}
+  explicit MemoryOfCalls(device::DeviceMemory& memory) : memory_(memory) {}
   bool on_device = false;
 
   bool holds(const void* data) const override { return on_device && memory_.holds(data); }
   void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
   void unpin(void* memory) override { memory_.unpin(memory); }
-  CopyPtr until_now() override { return memory_.until_now(); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override {
+  device::CopyPtr until_now() override { return memory_.until_now(); }
+  device::CopyPtr start_to_host(void* to, const void* from, int64_t bytes,
+                                device::Copy& behind) override {
     return memory_.start_to_host(to, from, bytes, behind);
   }
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override {
+  device::CopyPtr start_to_device(void* to, const void* from, int64_t bytes,
+                                  device::Copy& behind) override {
     return memory_.start_to_device(to, from, bytes, behind);
   }
 
  private:
-  DeviceMemory& memory_;
+  device::DeviceMemory& memory_;
 };
 
 }  // namespace
 
 // Whoever finds it done, or waits for it, comes behind its result on the device.
-class DeviceCalls::Relayed final : public Work {
+class DeviceCalls::Relayed final : public comm::Work {
  public:
   bool done() override {
     std::lock_guard lock(mutex_);
@@ -68,11 +70,11 @@ class DeviceCalls::Relayed final : public Work {
   std::unique_ptr<Device::Point> behind_;
 };
 
-DeviceCalls::DeviceCalls(Communicator& communicator, std::unique_ptr<Device> device)
-    : WrappedCommunicator(communicator),
+DeviceCalls::DeviceCalls(comm::Communicator& communicator, std::unique_ptr<Device> device)
+    : comm::WrappedCommunicator(communicator),
       device_(std::move(device)),
-      memory_(device_->memory(), read_gdr_use()),
-      thread_(start_without_signals([this] { run(); })) {}
+      memory_(device_->memory(), device::read_gdr_use()),
+      thread_(system::start_without_signals([this] { run(); })) {}
 
 DeviceCalls::~DeviceCalls() {
   {
@@ -83,7 +85,7 @@ DeviceCalls::~DeviceCalls() {
   thread_.join();
 }
 
-WorkPtr DeviceCalls::pass(const Call& call) {
+comm::WorkPtr DeviceCalls::pass(const Call& call) {
   Job job;
   job.call = call;
   job.label = call.label;
@@ -96,7 +98,7 @@ void DeviceCalls::set_timeout(std::chrono::milliseconds timeout) {
   add(std::move(job));
 }
 
-WorkPtr DeviceCalls::add(Job job) {
+comm::WorkPtr DeviceCalls::add(Job job) {
   const auto work = job.work = std::make_shared<Relayed>();
   if (on_device_) job.after = device_->now();
   std::lock_guard lock(mutex_);
@@ -107,7 +109,7 @@ WorkPtr DeviceCalls::add(Job job) {
 
 void DeviceCalls::run() {
   MemoryOfCalls memory(memory_);
-  StagedCommunicator staged(inner(), memory);
+  device::StagedCommunicator staged(inner(), memory);
   std::exception_ptr broken;  // the device cannot be used at all
   try {
     device_->enter();
@@ -163,7 +165,7 @@ void DeviceCalls::run() {
   }
 }
 
-std::unique_ptr<Communicator> DeviceCalls::split(const std::vector<int>& /*members*/) {
+std::unique_ptr<comm::Communicator> DeviceCalls::split(const std::vector<int>& /*members*/) {
   throw std::logic_error("a process group of torch is not split");
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device.h"
-#include "smp/comm/gdr_memory.h"
+#include "smp/comm/device/gdr_memory.h"
 #include "smp/comm/wrapped_communicator.h"
 
 namespace smp::pytorch {
@@ -24,20 +24,20 @@ namespace smp::pytorch {
 //   this thread                | to host | message | to device |
 //
 // Called by one thread at a time.
-class DeviceCalls final : public WrappedCommunicator {
+class DeviceCalls final : public comm::WrappedCommunicator {
  public:
   // `communicator` outlives it. Throws ConfigError where SMP_GDRCOPY=on, and there is no GDRCopy.
-  DeviceCalls(Communicator& communicator, std::unique_ptr<Device> device);
+  DeviceCalls(comm::Communicator& communicator, std::unique_ptr<Device> device);
   ~DeviceCalls() override;  // once its Works are done
 
   Device& device() { return *device_; }
-  const GdrMemory& memory() const { return memory_; }
+  const device::GdrMemory& memory() const { return memory_; }
   // Whether the calls from now on are of the device's memory, or of the host's.
   void set_on_device(bool on_device) { on_device_ = on_device; }
 
   void set_timeout(std::chrono::milliseconds timeout) override;
   // A process group of torch makes its parts by meeting anew.
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
+  std::unique_ptr<comm::Communicator> split(const std::vector<int>& members) override;
 
  private:
   class Relayed;
@@ -48,15 +48,15 @@ class DeviceCalls final : public WrappedCommunicator {
     std::string label;  // the call's
     std::optional<std::chrono::milliseconds> timeout;
     std::unique_ptr<Device::Point> after;  // of those of the device
-    WorkPtr under_way;
+    comm::WorkPtr under_way;
   };
 
-  WorkPtr pass(const Call& call) override;
-  WorkPtr add(Job job);
+  comm::WorkPtr pass(const Call& call) override;
+  comm::WorkPtr add(Job job);
   void run();
 
   const std::unique_ptr<Device> device_;
-  GdrMemory memory_;  // the device's
+  device::GdrMemory memory_;  // the device's
   bool on_device_ = false;
   std::mutex mutex_;
   std::vector<Job> arrived_;

@@ -5,8 +5,8 @@
 namespace smp::pytorch {
 namespace {
 
-void all_gather(const char* call, Communicator& communicator, Steps& steps, const Elements& to,
-                const at::Tensor& input) {
+void all_gather(const char* call, comm::Communicator& communicator, Steps& steps,
+                const Elements& to, const at::Tensor& input) {
   const Elements from = moved(call, input, nullptr);
   keep(steps, from);
   keep(steps, to);
@@ -27,7 +27,7 @@ SmpBackend::TorchWorkPtr SmpBackend::broadcast(Tensors& tensors,
                                                const c10d::BroadcastOptions& options) {
   const at::Tensor& tensor = only("broadcast", tensors);
   return start(c10d::OpType::BROADCAST, "smp:broadcast", options.timeout, tensors, tensor,
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  const int root = int(options.rootRank);
                  const Elements all =
                      moved("broadcast", tensor, getRank() == root ? nullptr : &steps.after);
@@ -66,7 +66,7 @@ SmpBackend::TorchWorkPtr SmpBackend::allgather_coalesced(std::vector<Tensors>& o
   Tensors all;
   for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
   return start(c10d::OpType::ALLGATHER, "smp:all_gather", options.timeout, all, inputs[0],
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  for (size_t i = 0; i < inputs.size(); ++i)
                    all_gather(kCall, communicator, steps, row(kCall, lists[i], false, &steps.after),
                               inputs[i]);
@@ -78,7 +78,7 @@ SmpBackend::TorchWorkPtr SmpBackend::_allgather_base(at::Tensor& output, at::Ten
   constexpr const char* kCall = "all_gather_into_tensor";
   check_whole(kCall, "output", output, input, getSize());
   return start(c10d::OpType::_ALLGATHER_BASE, "smp:_all_gather_base", options.timeout, {output},
-               input, [&](Communicator& communicator, Steps& steps) {
+               input, [&](comm::Communicator& communicator, Steps& steps) {
                  all_gather(kCall, communicator, steps, moved(kCall, output, &steps.after), input);
                });
 }
@@ -93,7 +93,7 @@ SmpBackend::TorchWorkPtr SmpBackend::allgather_into_tensor_coalesced(
     check_place(kCall, inputs[i], inputs.front());
   }
   return start(c10d::OpType::COALESCED, "smp:all_gather_into_tensor_coalesced", options.timeout,
-               outputs, first_of(inputs), [&](Communicator& communicator, Steps& steps) {
+               outputs, first_of(inputs), [&](comm::Communicator& communicator, Steps& steps) {
                  for (size_t i = 0; i < inputs.size(); ++i)
                    all_gather(kCall, communicator, steps, moved(kCall, outputs[i], &steps.after),
                               inputs[i]);
@@ -108,7 +108,7 @@ SmpBackend::TorchWorkPtr SmpBackend::gather(std::vector<Tensors>& outputs, Tenso
   TORCH_CHECK(outputs.size() == (mine ? 1u : 0u), "smp: gather: the root alone has outputs");
   if (mine) check_list("gather", outputs[0], input, getSize());
   return start(c10d::OpType::GATHER, "smp:gather", options.timeout, mine ? outputs[0] : Tensors(),
-               input, [&](Communicator& communicator, Steps& steps) {
+               input, [&](comm::Communicator& communicator, Steps& steps) {
                  const Elements from = moved("gather", input, nullptr);
                  keep(steps, from);
                  Elements to;
@@ -126,7 +126,7 @@ SmpBackend::TorchWorkPtr SmpBackend::scatter(Tensors& outputs, std::vector<Tenso
   TORCH_CHECK(inputs.size() == (mine ? 1u : 0u), "smp: scatter: the root alone has inputs");
   if (mine) check_list("scatter", inputs[0], output, getSize());
   return start(c10d::OpType::SCATTER, "smp:scatter", options.timeout, outputs, output,
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  const Elements to = moved("scatter", output, &steps.after);
                  keep(steps, to);
                  Elements from;

@@ -10,13 +10,13 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "smp/comm/fabric.h"
-#include "smp/comm/gdr_memory.h"
-#include "smp/comm/host_identity.h"
-#include "smp/comm/job_environment.h"
-#include "smp/comm/shared_memory.h"
-#include "smp/plan/environment.h"
-#include "smp/plan/random_hex.h"
+#include "smp/comm/bootstrap/host_identity.h"
+#include "smp/comm/device/gdr_memory.h"
+#include "smp/comm/jobs/fabric.h"
+#include "smp/comm/jobs/job_environment.h"
+#include "smp/comm/jobs/shared_memory.h"
+#include "smp/plan/base/random_hex.h"
+#include "smp/plan/system/environment.h"
 #include "work.h"
 
 namespace smp::pytorch {
@@ -40,7 +40,7 @@ std::vector<uint8_t> bytes_of_text(const std::string& text) { return {text.begin
 std::string towards(const std::string& master_address) {
   constexpr int kAnyPort = 9;
   try {
-    return local_address_towards(master_address, kAnyPort);
+    return bootstrap::local_address_towards(master_address, kAnyPort);
   } catch (const std::exception& error) {
     fail(fmt::format("smp: MASTER_ADDR '{}': {}", master_address, error.what()));
   }
@@ -55,13 +55,14 @@ class Meeting {
       : group_(group), surroundings_(surroundings), timeout_(timeout_of(group)) {}
 
   // Whoever does not come within the group's time-out, over all of it, is named.
-  std::unique_ptr<Communicator> run() {
+  std::unique_ptr<comm::Communicator> run() {
     // A store may outlive a group and serve the next one of the same name.
     int64_t arrived = 0;
     ask("add", [&] { arrived = group_.store->add("smp/arrived", 1); });
     prefix_ = fmt::format("smp/{}/", (arrived - 1) / group_.group_size);
-    const std::string identity =
-        surroundings_.host_identity.empty() ? own_host_identity() : surroundings_.host_identity;
+    const std::string identity = surroundings_.host_identity.empty()
+                                     ? bootstrap::own_host_identity()
+                                     : surroundings_.host_identity;
     set(host_key(group_.group_rank), identity);
     if (group_.group_rank == 0) {
       set("job", random_hex(8));
@@ -77,19 +78,19 @@ class Meeting {
   }
 
  private:
-  std::unique_ptr<Communicator> in_this_host() {
-    SharedMemoryOptions options;
+  std::unique_ptr<comm::Communicator> in_this_host() {
+    jobs::SharedMemoryOptions options;
     options.rank = group_.group_rank;
     options.size = group_.group_size;
     options.job_id = get("job", 0);
     options.job_key = get("secret", 0);
     options.timeout = timeout_;
     options.threads = surroundings_.threads;
-    return connect_shared_memory(options);
+    return jobs::connect_shared_memory(options);
   }
 
-  std::unique_ptr<Communicator> between_hosts() {
-    FabricOptions options;
+  std::unique_ptr<comm::Communicator> between_hosts() {
+    net::FabricOptions options;
     options.rank = group_.group_rank;
     options.size = group_.group_size;
     options.local_rank = local_rank_;
@@ -106,7 +107,7 @@ class Meeting {
   }
 
   // Rank 0. What goes wrong before it waits for the others they hear too.
-  std::unique_ptr<Communicator> open_door(FabricOptions& options) {
+  std::unique_ptr<comm::Communicator> open_door(net::FabricOptions& options) {
     bool is_open = false;
     options.report = [](const std::string& line) { LOG(INFO) << "smp: " << line; };
     options.listening = [&](int port) {
@@ -117,7 +118,7 @@ class Meeting {
       if (surroundings_.master_address.empty())
         fail("smp: a group between hosts needs MASTER_ADDR, to tell which network joins them");
       options.master_address = towards(surroundings_.master_address);
-      return connect_fabric(options);
+      return jobs::connect_fabric(options);
     } catch (const c10::Error& error) {
       if (!is_open) set("door", fmt::format("{}{}", kNoDoor, error.what_without_backtrace()));
       throw;
@@ -127,14 +128,14 @@ class Meeting {
     }
   }
 
-  std::unique_ptr<Communicator> knock(FabricOptions& options) {
+  std::unique_ptr<comm::Communicator> knock(net::FabricOptions& options) {
     const std::string door = get("door", 0);
     if (door.starts_with(kNoDoor))
       fail(fmt::format("smp: rank 0 of {}: {}", place_of(group_), door.substr(kNoDoor.size())));
     const size_t space = door.find(' ');
     options.master_address = door.substr(0, space);
     options.master_port = std::stoi(door.substr(space + 1));
-    return connect_fabric(options);
+    return jobs::connect_fabric(options);
   }
 
   static std::string host_key(int rank) { return fmt::format("host/{}", rank); }
@@ -153,8 +154,8 @@ class Meeting {
         if (steady_clock::now() < deadline_ - kClockGrain) throw;
         const int64_t rank =
             group_.global_ranks_in_group.empty() ? of : group_.global_ranks_in_group[size_t(of)];
-        throw CommError(
-            CommError::Kind::kTimeout, int(rank),
+        throw comm::CommError(
+            comm::CommError::Kind::kTimeout, int(rank),
             fmt::format("rank {} did not come within {} s", rank, double(timeout_.count()) / 1000));
       }
     });
@@ -168,7 +169,7 @@ class Meeting {
   void ask(const char* what, const Request& request) {
     try {
       request();
-    } catch (const CommError&) {
+    } catch (const comm::CommError&) {
       throw;
     } catch (const c10::Error& error) {
       store_failed(what, error.what_without_backtrace());
@@ -196,21 +197,21 @@ Surroundings Surroundings::read() {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
-  read_gdr_use();  // what is wrong with it is told here, not with the first tensor of a GPU
-  return {text(env::kMasterAddr),   read_fabric_provider(), read_fabric_subnet(),
-          text(env::kHostIdentity), read_fabric_protocol(), read_exchange_rule(),
-          read_comm_threads()};
+  device::read_gdr_use();  // what is wrong with it is told here, not with the first tensor of a GPU
+  return {text(env::kMasterAddr),   jobs::read_fabric_provider(), jobs::read_fabric_subnet(),
+          text(env::kHostIdentity), jobs::read_fabric_protocol(), jobs::read_exchange_rule(),
+          jobs::read_comm_threads()};
 }
 
 std::string own_address(const Surroundings& surroundings) {
   return surroundings.master_address.empty() ? "127.0.0.1" : towards(surroundings.master_address);
 }
 
-std::unique_ptr<Communicator> meet(const c10d::DistributedBackendOptions& group,
-                                   const Surroundings& surroundings) {
+std::unique_ptr<comm::Communicator> meet(const c10d::DistributedBackendOptions& group,
+                                         const Surroundings& surroundings) {
   try {
     return Meeting(group, surroundings).run();
-  } catch (const CommError& e) {
+  } catch (const comm::CommError& e) {
     throw_torch_error(e.kind, place_of(group), e.what());
   }
 }

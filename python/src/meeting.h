@@ -6,16 +6,16 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "smp/comm/communicator.h"
-#include "smp/comm/exchange.h"
-#include "smp/comm/fabric.h"
+#include "smp/comm/jobs/fabric.h"
+#include "smp/comm/net/exchange.h"
 
 namespace smp::pytorch {
 
 // What the environment says of how ranks meet; see smp/plan/environment.h.
 struct Surroundings {
   std::string master_address, fabric_provider, fabric_subnet, host_identity;
-  std::optional<FabricProtocol> fabric_protocol;
-  ExchangeRule exchange;
+  std::optional<net::FabricProtocol> fabric_protocol;
+  net::ExchangeRule exchange;
   int threads = 0;
 
   static Surroundings read();
@@ -27,8 +27,8 @@ struct Surroundings {
 // can learn the key: the store is as private as the network that torch runs it on.
 //
 // Collective over the group. Throws c10::DistBackendError naming who did not come in time.
-std::unique_ptr<Communicator> meet(const c10d::DistributedBackendOptions& group,
-                                   const Surroundings& surroundings);
+std::unique_ptr<comm::Communicator> meet(const c10d::DistributedBackendOptions& group,
+                                         const Surroundings& surroundings);
 
 // Where other hosts reach this one; the loopback address where there is no MASTER_ADDR.
 std::string own_address(const Surroundings& surroundings);

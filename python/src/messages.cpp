@@ -36,7 +36,7 @@ std::vector<int64_t> counts_of(const char* what, const at::Tensor& tensor,
 }
 
 // Exchanges tensor i of `to` and of `from` with rank i.
-void exchange(Communicator& communicator, Steps& steps, const std::vector<Elements>& to,
+void exchange(comm::Communicator& communicator, Steps& steps, const std::vector<Elements>& to,
               const std::vector<Elements>& from) {
   const int size = communicator.size(), self = communicator.rank();
   for (int step = 0; step < size; ++step) {
@@ -82,7 +82,7 @@ SmpBackend::TorchWorkPtr SmpBackend::alltoall(Tensors& outputs, Tensors& inputs,
     check_place("all_to_all", inputs[i], outputs[0]);
   }
   return start(c10d::OpType::ALLTOALL, "smp:all_to_all", options.timeout, outputs, outputs[0],
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  std::vector<Elements> to, from;
                  for (const at::Tensor& tensor : outputs)
                    to.push_back(moved("all_to_all", tensor, &steps.after));
@@ -105,7 +105,7 @@ SmpBackend::TorchWorkPtr SmpBackend::alltoall_base(at::Tensor& output, at::Tenso
   const std::vector<int64_t> to_counts = counts_of("output", output, output_sizes, getSize());
   const std::vector<int64_t> from_counts = counts_of("input", input, input_sizes, getSize());
   return start(c10d::OpType::ALLTOALL_BASE, "smp:all_to_all", options.timeout, {output}, output,
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  const Elements to = moved(kCall, output, &steps.after);
                  const Elements from = moved(kCall, input, nullptr);
                  exchange(communicator, steps, cut(kCall, to.flat, to_counts),
@@ -116,7 +116,7 @@ SmpBackend::TorchWorkPtr SmpBackend::alltoall_base(at::Tensor& output, at::Tenso
 SmpBackend::TorchWorkPtr SmpBackend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = only("send", tensors);
   return start(c10d::OpType::SEND, "smp:send", c10d::kUnsetTimeout, {}, tensor,
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  const Elements from = moved("send", tensor, nullptr);
                  keep(steps, from);
                  steps.parts.push_back(
@@ -127,7 +127,7 @@ SmpBackend::TorchWorkPtr SmpBackend::send(Tensors& tensors, int peer, int tag) {
 SmpBackend::TorchWorkPtr SmpBackend::recv(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = only("recv", tensors);
   return start(c10d::OpType::RECV, "smp:recv", c10d::kUnsetTimeout, tensors, tensor,
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  const Elements to = moved("recv", tensor, &steps.after);
                  keep(steps, to);
                  steps.parts.push_back(
@@ -137,7 +137,7 @@ SmpBackend::TorchWorkPtr SmpBackend::recv(Tensors& tensors, int peer, int tag) {
 
 SmpBackend::TorchWorkPtr SmpBackend::barrier(const c10d::BarrierOptions& options) {
   return start(c10d::OpType::BARRIER, "smp:barrier", options.timeout, {}, {},
-               [](Communicator& communicator, Steps& steps) {
+               [](comm::Communicator& communicator, Steps& steps) {
                  steps.parts.push_back(communicator.barrier(kLabel));
                });
 }

@@ -27,7 +27,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
 // The ranks that are left, before they are a process group again.
 class Left {
  public:
-  explicit Left(Survivors survivors) : survivors_(std::move(survivors)) {}
+  explicit Left(comm::Survivors survivors) : survivors_(std::move(survivors)) {}
   int rank() const { return survivors_.world->rank(); }
   const std::vector<int>& former() const { return survivors_.former; }
   // What the first of them says.
@@ -42,7 +42,7 @@ class Left {
   }
 
  private:
-  Survivors survivors_;
+  comm::Survivors survivors_;
 };
 
 Left shrink(const c10::intrusive_ptr<c10d::Backend>& backend, int64_t limit_ms) {

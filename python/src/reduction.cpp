@@ -4,7 +4,7 @@
 
 namespace smp::pytorch {
 
-ReduceOp reduction_of(const char* call, const c10d::ReduceOp& op, at::ScalarType type) {
+comm::ReduceOp reduction_of(const char* call, const c10d::ReduceOp& op, at::ScalarType type) {
   using Torch = c10d::ReduceOp;
   switch (type) {
     case at::kFloat:
@@ -17,8 +17,8 @@ ReduceOp reduction_of(const char* call, const c10d::ReduceOp& op, at::ScalarType
     case at::kChar:
     case at::kShort: break;
     case at::kBool:
-      if (op.op_ == Torch::SUM || op.op_ == Torch::MAX) return ReduceOp::kMax;
-      if (op.op_ == Torch::PRODUCT || op.op_ == Torch::MIN) return ReduceOp::kMin;
+      if (op.op_ == Torch::SUM || op.op_ == Torch::MAX) return comm::ReduceOp::kMax;
+      if (op.op_ == Torch::PRODUCT || op.op_ == Torch::MIN) return comm::ReduceOp::kMin;
       TORCH_CHECK(false, "smp: ", call, " of Bool: sum, max, product and min are possible");
     case at::kComplexFloat:
     case at::kComplexDouble:
@@ -28,11 +28,11 @@ ReduceOp reduction_of(const char* call, const c10d::ReduceOp& op, at::ScalarType
     default: TORCH_CHECK(false, "smp: ", call, " does not reduce tensors of ", type);
   }
   switch (op.op_) {
-    case Torch::SUM: return ReduceOp::kSum;
-    case Torch::AVG: return ReduceOp::kAverage;
-    case Torch::PRODUCT: return ReduceOp::kProduct;
-    case Torch::MIN: return ReduceOp::kMin;
-    case Torch::MAX: return ReduceOp::kMax;
+    case Torch::SUM: return comm::ReduceOp::kSum;
+    case Torch::AVG: return comm::ReduceOp::kAverage;
+    case Torch::PRODUCT: return comm::ReduceOp::kProduct;
+    case Torch::MIN: return comm::ReduceOp::kMin;
+    case Torch::MAX: return comm::ReduceOp::kMax;
     default:
       TORCH_CHECK(false, "smp: ", call, ": sum, average, product, min and max are possible; ",
                   "bitwise reductions and scaled sums are not");

@@ -5,18 +5,18 @@
 namespace smp::pytorch {
 namespace {
 
-void all_reduce(const char* call, Communicator& communicator, Steps& steps,
+void all_reduce(const char* call, comm::Communicator& communicator, Steps& steps,
                 const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  const ReduceOp how = reduction_of(call, op, tensor.scalar_type());
+  const comm::ReduceOp how = reduction_of(call, op, tensor.scalar_type());
   const Elements all = reduced(call, tensor, &steps.after);
   keep(steps, all);
   steps.parts.push_back(
       communicator.all_reduce(all.data(), all.data(), all.count, all.dtype, how, kLabel));
 }
 
-void reduce_scatter(const char* call, Communicator& communicator, Steps& steps,
+void reduce_scatter(const char* call, comm::Communicator& communicator, Steps& steps,
                     const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) {
-  const ReduceOp how = reduction_of(call, op, input.scalar_type());
+  const comm::ReduceOp how = reduction_of(call, op, input.scalar_type());
   const Elements from = reduced(call, input, nullptr);
   const Elements to = reduced(call, output, &steps.after);
   keep(steps, from);
@@ -31,7 +31,7 @@ SmpBackend::TorchWorkPtr SmpBackend::allreduce(Tensors& tensors,
                                                const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = only("all_reduce", tensors);
   return start(c10d::OpType::ALLREDUCE, "smp:all_reduce", options.timeout, tensors, tensor,
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  all_reduce("all_reduce", communicator, steps, tensor, options.reduceOp);
                });
 }
@@ -45,7 +45,7 @@ SmpBackend::TorchWorkPtr SmpBackend::allreduce_coalesced(
     reduction_of(kCall, options.reduceOp, tensor.scalar_type());
   }
   return start(c10d::OpType::ALLREDUCE_COALESCED, "smp:all_reduce", options.timeout, tensors,
-               first_of(tensors), [&](Communicator& communicator, Steps& steps) {
+               first_of(tensors), [&](comm::Communicator& communicator, Steps& steps) {
                  for (const at::Tensor& tensor : tensors)
                    all_reduce(kCall, communicator, steps, tensor, options.reduceOp);
                });
@@ -55,8 +55,8 @@ SmpBackend::TorchWorkPtr SmpBackend::reduce(Tensors& tensors, const c10d::Reduce
   const at::Tensor& tensor = only("reduce", tensors);
   return start(
       c10d::OpType::REDUCE, "smp:reduce", options.timeout, tensors, tensor,
-      [&](Communicator& communicator, Steps& steps) {
-        const ReduceOp how = reduction_of("reduce", options.reduceOp, tensor.scalar_type());
+      [&](comm::Communicator& communicator, Steps& steps) {
+        const comm::ReduceOp how = reduction_of("reduce", options.reduceOp, tensor.scalar_type());
         const int root = int(options.rootRank);
         const bool mine = getRank() == root;
         const Elements all = reduced("reduce", tensor, mine ? &steps.after : nullptr);
@@ -74,7 +74,7 @@ SmpBackend::TorchWorkPtr SmpBackend::reduce_scatter(Tensors& outputs, std::vecto
               " takes a list of ", getSize(), " tensors, one for each rank");
   check_alike(kCall, inputs[0], output);
   return start(c10d::OpType::REDUCE_SCATTER, "smp:reduce_scatter", options.timeout, outputs, output,
-               [&](Communicator& communicator, Steps& steps) {
+               [&](comm::Communicator& communicator, Steps& steps) {
                  const Elements all = row(kCall, inputs[0], true, nullptr);
                  pytorch::reduce_scatter(kCall, communicator, steps, output, all.flat,
                                          options.reduceOp);
@@ -86,7 +86,7 @@ SmpBackend::TorchWorkPtr SmpBackend::_reduce_scatter_base(
   constexpr const char* kCall = "reduce_scatter_tensor";
   check_whole(kCall, "input", input, output, getSize());
   return start(c10d::OpType::_REDUCE_SCATTER_BASE, "smp:_reduce_scatter_base", options.timeout,
-               {output}, output, [&](Communicator& communicator, Steps& steps) {
+               {output}, output, [&](comm::Communicator& communicator, Steps& steps) {
                  pytorch::reduce_scatter(kCall, communicator, steps, output, input,
                                          options.reduceOp);
                });
@@ -103,7 +103,7 @@ SmpBackend::TorchWorkPtr SmpBackend::reduce_scatter_tensor_coalesced(
     reduction_of(kCall, options.reduceOp, inputs[i].scalar_type());
   }
   return start(c10d::OpType::COALESCED, "smp:reduce_scatter_tensor_coalesced", options.timeout,
-               outputs, first_of(outputs), [&](Communicator& communicator, Steps& steps) {
+               outputs, first_of(outputs), [&](comm::Communicator& communicator, Steps& steps) {
                  for (size_t i = 0; i < inputs.size(); ++i)
                    pytorch::reduce_scatter(kCall, communicator, steps, outputs[i], inputs[i],
                                            options.reduceOp);

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "smp/plan/dtype.h"
+#include "smp/plan/base/dtype.h"
 
 // What the communicator sees of tensors: addresses of contiguous elements.
 namespace smp::pytorch {

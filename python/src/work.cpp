@@ -20,11 +20,12 @@ void say_once(const std::string& text) {
 
 }  // namespace
 
-void throw_torch_error(CommError::Kind kind, const std::string& place, const std::string& text) {
-  const char* what = kind == CommError::Kind::kTimeout    ? "timeout"
-                     : kind == CommError::Kind::kPeerLost ? "lost peer"
-                     : kind == CommError::Kind::kMismatch ? "mismatch"
-                                                          : "abort";
+void throw_torch_error(comm::CommError::Kind kind, const std::string& place,
+                       const std::string& text) {
+  const char* what = kind == comm::CommError::Kind::kTimeout    ? "timeout"
+                     : kind == comm::CommError::Kind::kPeerLost ? "lost peer"
+                     : kind == comm::CommError::Kind::kMismatch ? "mismatch"
+                                                                : "abort";
   throw c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)},
                               c10::str("smp: ", what, " in ", place, ": ", text));
 }
@@ -44,7 +45,7 @@ TorchWork::TorchWork(std::shared_ptr<Connection> connection, Completion& complet
       device_(steps.device),
       begin_(device_ != nullptr ? device_->now() : nullptr) {}
 
-Communicator& Connection::calls_for(const at::Tensor& like) {
+comm::Communicator& Connection::calls_for(const at::Tensor& like) {
   if (!on_device) {
     auto device = open_device_of(like);
     if (!device) return *communicator;
@@ -61,7 +62,7 @@ bool TorchWork::isCompleted() { return settle_now(); }
 void TorchWork::check_home() const {
   try {
     home_.check(rank_);
-  } catch (const CommError& error) {
+  } catch (const comm::CommError& error) {
     throw_torch_error(error.kind, place_, error.what());
   }
 }
@@ -75,7 +76,7 @@ bool TorchWork::settle_now() {
     alive = connection_;
   }
   std::exception_ptr error;
-  for (const WorkPtr& part : parts_) {
+  for (const comm::WorkPtr& part : parts_) {
     try {
       if (!part->done()) return false;
     } catch (...) {
@@ -111,7 +112,7 @@ void TorchWork::settle() {
     alive = connection_;
   }
   std::exception_ptr error;
-  for (const WorkPtr& part : parts_) {  // each of them: none may use its buffers afterwards
+  for (const comm::WorkPtr& part : parts_) {  // each of them: none may use its buffers afterwards
     try {
       part->wait();
     } catch (...) {
@@ -177,8 +178,8 @@ std::exception_ptr TorchWork::as_torch_error(const std::exception_ptr& error) co
   try {
     try {
       std::rethrow_exception(error);
-    } catch (const CommError& e) {
-      if (e.kind != CommError::Kind::kAborted) say_calls();
+    } catch (const comm::CommError& e) {
+      if (e.kind != comm::CommError::Kind::kAborted) say_calls();
       throw_torch_error(e.kind, place_, e.what());
     }
   } catch (...) {
@@ -192,7 +193,7 @@ bool TorchWork::wait(std::chrono::milliseconds timeout) {
     for (Nap nap; !settle_now(); nap.take()) {
       if (std::chrono::steady_clock::now() < deadline) continue;
       throw_torch_error(
-          CommError::Kind::kTimeout, place_,
+          comm::CommError::Kind::kTimeout, place_,
           c10::str(c10d::opTypeToString(opType_), " #", number_, " is not complete after ",
                    timeout.count(), " ms of waiting; it goes on"));
     }

@@ -13,7 +13,7 @@
 
 #include "device_calls.h"
 #include "smp/comm/communicator.h"
-#include "smp/comm/home_process.h"
+#include "smp/comm/waiting/home_process.h"
 
 namespace smp::pytorch {
 
@@ -21,12 +21,12 @@ class TorchWork;
 class Completion;
 
 // Throws torch's DistBackendError: "smp: timeout in process group 3: rank 0: ...".
-[[noreturn]] void throw_torch_error(CommError::Kind kind, const std::string& place,
+[[noreturn]] void throw_torch_error(comm::CommError::Kind kind, const std::string& place,
                                     const std::string& text);
 
 // What a call of torch comes down to.
 struct Steps {
-  std::vector<WorkPtr> parts;                // calls of the communicator
+  std::vector<comm::WorkPtr> parts;          // calls of the communicator
   std::vector<at::Tensor> buffers;           // that live until they are complete
   std::vector<std::function<void()>> after;  // then, in this order
   Device* device = nullptr;                  // that it is of; null: of the host
@@ -35,10 +35,10 @@ struct Steps {
 // A communicator and the works under way on it: these keep their buffers whether or not anybody
 // keeps the work. Any thread.
 struct Connection {
-  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<comm::Communicator> communicator;
   std::unique_ptr<DeviceCalls> on_device;  // from the first tensor on a device on
   // What the next call goes to, whose tensors lie where `like` does. Under the backend's mutex.
-  Communicator& calls_for(const at::Tensor& like);
+  comm::Communicator& calls_for(const at::Tensor& like);
   std::string place;                        // "process group 3", for errors
   std::atomic<bool> has_said_calls{false};  // after its first failure, to standard error
   std::mutex mutex;
@@ -74,10 +74,10 @@ class TorchWork final : public c10d::Work {
   void finish_on_device();
   std::vector<c10::Device> devices() const;  // of a future
 
-  const HomeProcess home_;
+  const waiting::HomeProcess home_;
   const uint64_t number_;
   Completion& completion_;
-  std::vector<WorkPtr> parts_;
+  std::vector<comm::WorkPtr> parts_;
   const std::vector<at::Tensor> outputs_;
   const std::string place_;
 
@@ -96,7 +96,7 @@ class TorchWork final : public c10d::Work {
 
 // Works that were made between startCoalescing() and endCoalescing(), as a call of the
 // communicator.
-class Coalesced final : public smp::Work {
+class Coalesced final : public smp::comm::Work {
  public:
   explicit Coalesced(c10::intrusive_ptr<TorchWork> work) : work_(std::move(work)) {}
   bool done() override;

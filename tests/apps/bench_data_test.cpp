@@ -6,7 +6,7 @@
 
 #include "plan/data/corpus.h"
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 namespace {
@@ -52,7 +52,7 @@ TEST_CASE("smp-bench data: what a rank of a plan reads, from which source, packe
   CHECK(contains(first.out, " M tokens/s, the median of 3 (from "));
   const ProgramEnd last = measured(plan, {"--rank", "5", "--json"});
   REQUIRE(last.code == 0);
-  const auto json = Json::parse(last.out);
+  const auto json = text::Json::parse(last.out);
   CHECK(json["rank"] == 5);
   CHECK(json["ranks"] == 6);
   CHECK(json["pack"] == "documents");

@@ -11,9 +11,10 @@
 
 #include "bench/busy_time.h"
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 using namespace smp;
+using namespace smp::text;
 
 TEST_CASE("smp-bench collectives: a table that smp-plan reads, and JSON of every call and type") {
   const ScratchFolder folder;

@@ -7,11 +7,12 @@
 
 #include "held_port.h"
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 // smp-launch --check and doctor, from outside. The hosts are this machine.
 
 using namespace smp;
+using namespace smp::text;
 
 TEST_CASE("--check shows every host in one table, and says which was not reached") {
   const std::vector<std::string> check = {SMP_LAUNCH, "--check", "--hosts", "a,b"};

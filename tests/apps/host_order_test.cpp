@@ -6,11 +6,12 @@
 #include <fstream>
 
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 // smp-launch puts hosts at one switch next to each other.
 
 using namespace smp;
+using namespace smp::text;
 
 namespace {
 

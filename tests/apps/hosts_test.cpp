@@ -14,11 +14,12 @@
 #include <sstream>
 
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 // smp-launch with agents, which run as local children here: everything but the ssh between.
 
 using namespace smp;
+using namespace smp::text;
 
 namespace {
 

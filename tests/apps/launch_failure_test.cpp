@@ -8,11 +8,12 @@
 #include <map>
 
 #include "launching.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 // How a job fails: whose failure it is, and what is told of it.
 
 using namespace smp;
+using namespace smp::text;
 
 namespace {
 

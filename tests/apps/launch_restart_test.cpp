@@ -9,11 +9,12 @@
 #include <thread>
 
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 // Restarts and hangs of programs that are not ours, from outside.
 
 using namespace smp;
+using namespace smp::text;
 
 namespace {
 

@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "measure.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
 
 TEST_CASE("smp-bench sends to several ranks at once, and finds what each has sent") {
   for (const int peers : {1, 2, 3}) {
@@ -33,7 +36,7 @@ TEST_CASE("the cost of a network is measured between the first ranks of its host
     for (int rank = 0; rank < hosts * 2; ++rank)
       ranks.push_back({"host", std::to_string(rank / 2), rank});
     run_ranks(hosts * 2, [&](Communicator& comm) {
-      const NetworkCost cost = measure_network(comm, ranks, 1);
+      const net::NetworkCost cost = measure_network(comm, ranks, 1);
       if (comm.rank() % 2 == 1) return;  // takes no part
       CHECK(cost.hop_s > 0);
       if (hosts == 2) CHECK(cost.byte_s == cost.next_byte_s);  // to all is to the next

@@ -21,7 +21,7 @@ struct Place {
   int64_t i;
 };
 int64_t wrong(const std::function<Place(Place)>& from) {
-  const Pattern pattern(DType::kF32, ReduceOp::kSum, kRanks);
+  const Pattern pattern(DType::kF32, comm::ReduceOp::kSum, kRanks);
   std::vector<std::byte> at(4);
   int64_t count = 0;
   for (int rank = 0; rank < kRanks; ++rank)
@@ -50,7 +50,8 @@ TEST_CASE("smp-bench's pattern shows ranks and places that are mistaken for othe
 }
 
 TEST_CASE("smp-bench's pattern shows results of another part, or without a rank") {
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct}) {
+  for (const comm::ReduceOp op :
+       {comm::ReduceOp::kSum, comm::ReduceOp::kAverage, comm::ReduceOp::kProduct}) {
     CAPTURE(int(op));
     const Pattern pattern(DType::kF32, op, kRanks);
     for (const int64_t away : {int64_t{1}, int64_t{2}, int64_t{8}, 2 * kPart, 5 * kPart}) {
@@ -60,11 +61,11 @@ TEST_CASE("smp-bench's pattern shows results of another part, or without a rank"
         unlike += pattern.reduced(i) != pattern.reduced(i + away) ? 1 : 0;
       CHECK(unlike > kPart / 3);
     }
-    if (op == ReduceOp::kAverage) continue;
+    if (op == comm::ReduceOp::kAverage) continue;
     for (int rank = 0; rank < kRanks; ++rank) {
       int64_t missed = 0;
       for (int64_t i = 0; i < kPart; ++i)
-        missed += pattern.given(rank, i) != (op == ReduceOp::kSum ? 0 : 1) ? 1 : 0;
+        missed += pattern.given(rank, i) != (op == comm::ReduceOp::kSum ? 0 : 1) ? 1 : 0;
       CHECK(missed > kPart / kRanks / 4);
     }
   }

@@ -5,11 +5,12 @@
 #include <fstream>
 
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 // What smp-plan reads and writes: files that stand for a part of the job, and files that are none.
 
 using namespace smp;
+using namespace smp::text;
 namespace fs = std::filesystem;
 
 namespace {

@@ -12,12 +12,15 @@
 
 #include "held_port.h"
 #include "program.h"
-#include "smp/launcher/file_descriptor.h"
-#include "smp/launcher/srun_transport.h"
+#include "smp/launcher/schedulers/srun_transport.h"
+#include "smp/plan/system/file_descriptor.h"
 
 // smp-launch in an allocation of Slurm, whose srun and scontrol are scripts here: agents come to
 // where Slurm says the step was made. A real Slurm: tests/hosts/run_slurm.py.
 using namespace smp;
+using namespace smp::reach;
+using namespace smp::schedulers;
+using namespace smp::system;
 
 namespace {
 

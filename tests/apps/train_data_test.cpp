@@ -10,13 +10,14 @@
 
 #include "plan/data/corpus.h"
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 #include "tolerances.h"
 
 // Token files from outside: what smp-launch shows of them, and that it is what ranks train on, in
 // any layout and after a resume.
 
 using namespace smp;
+using namespace smp::text;
 using corpus::Tokens;
 
 namespace {

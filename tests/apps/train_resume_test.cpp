@@ -12,11 +12,12 @@
 #include <map>
 
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 
 // Runs that go on, or are refused, from outside: what becomes of their folder.
 
 using namespace smp;
+using namespace smp::text;
 namespace fs = std::filesystem;
 
 namespace {

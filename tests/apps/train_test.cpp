@@ -9,13 +9,14 @@
 #include <sstream>
 
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 #include "tolerances.h"
 
 // The main job from outside, with real processes: a job file, a plan, its proof, the run, what it
 // leaves behind.
 
 using namespace smp;
+using namespace smp::text;
 
 namespace {
 

@@ -9,12 +9,13 @@
 #include <sstream>
 
 #include "program.h"
-#include "smp/plan/json.h"
+#include "smp/plan/text/json.h"
 #include "trace_check.h"
 
 // Training that is watched, from outside: restarts from checkpoints, ranks that hang.
 
 using namespace smp;
+using namespace smp::text;
 
 namespace {
 

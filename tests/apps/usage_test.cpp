@@ -9,12 +9,14 @@
 #include <thread>
 
 #include "program.h"
-#include "smp/plan/host_usage.h"
-#include "smp/plan/json.h"
+#include "smp/plan/system/host_usage.h"
+#include "smp/plan/text/json.h"
 
 // What smp-launch samples of its ranks, from outside.
 
 using namespace smp;
+using namespace smp::system;
+using namespace smp::text;
 namespace fs = std::filesystem;
 
 namespace {

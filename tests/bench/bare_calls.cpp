@@ -1,5 +1,5 @@
-#include "copy.h"
-#include "reduce.h"
+#include "reduce/copy.h"
+#include "reduce/reduce.h"
 #include "timed_processes.h"
 
 // What direct calls of more ranks than CPUs are made of: two processes, each bound to a CPU, do the
@@ -30,8 +30,8 @@ void gather(const Buffers& all, int rank) {
   for (int64_t at = 0; at < all.part(); at += piece)
     for (int step = 0; step < all.ranks; ++step) {
       const int p = (rank + step) % all.ranks;
-      shm::copy_bytes(all.of(all.out, p) + all.part() * rank + at, all.of(all.in, rank) + at,
-                      std::min(piece, all.part() - at));
+      reduce::copy_bytes(all.of(all.out, p) + all.part() * rank + at, all.of(all.in, rank) + at,
+                         std::min(piece, all.part() - at));
     }
 }
 
@@ -41,9 +41,9 @@ void sum(const Buffers& all, int rank) {
   for (int64_t at = 0; at < all.part(); at += kPiece) {
     for (int p = 0; p < all.ranks; ++p)
       from[size_t(p)] = all.of(all.in, p) + all.part() * rank + at;
-    shm::reduce_inputs(all.of(all.out, rank) + at, from.data(), all.ranks,
-                       std::min(kPiece, all.part() - at) / int64_t(sizeof(float)), DType::kF32,
-                       ReduceOp::kSum, all.ranks, kStream);
+    reduce::reduce_inputs(all.of(all.out, rank) + at, from.data(), all.ranks,
+                          std::min(kPiece, all.part() - at) / int64_t(sizeof(float)), DType::kF32,
+                          comm::ReduceOp::kSum, all.ranks, kStream);
   }
 }
 

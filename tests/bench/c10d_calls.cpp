@@ -31,7 +31,7 @@ void run_rank(TimedProcesses& all, int rank, const TimedArguments& arguments) {
   const auto store = c10::make_intrusive<c10d::FileStore>(arguments.out + ".meeting", kRanks);
   const c10d::DistributedBackendOptions options{store, rank, kRanks, kTimeout, "0", {0, 1}};
   auto communicator = pytorch::meet(options, pytorch::Surroundings::read());
-  Communicator& library = *communicator;
+  comm::Communicator& library = *communicator;
   const auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, kRanks);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   group->setBackend(
@@ -43,7 +43,8 @@ void run_rank(TimedProcesses& all, int rank, const TimedArguments& arguments) {
   void* const data = tensors[0].data_ptr();
   const auto through_c10d = [&] { group->allreduce(tensors)->wait(); };
   const auto straight = [&] {
-    library.all_reduce(data, data, tensors[0].numel(), DType::kF32, ReduceOp::kSum, "straight")
+    library
+        .all_reduce(data, data, tensors[0].numel(), DType::kF32, comm::ReduceOp::kSum, "straight")
         ->wait();
   };
   std::vector<double> of_c10d, of_library;

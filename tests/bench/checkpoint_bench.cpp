@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#include "smp/runtime/checkpoint_store.h"
-#include "smp/runtime/checkpoint_writer.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_store.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_writer.h"
 
 namespace {
 
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   const int64_t rows = (mib << 20) / kTensors / kCols / 4;
   const int64_t bytes = rows * kCols * 4;
   std::vector<std::vector<float>> memory;
-  std::vector<TensorPiece> pieces;
+  std::vector<safetensors::TensorPiece> pieces;
   for (int64_t i = 0; i < kTensors; ++i) {
     memory.emplace_back(static_cast<size_t>(rows * kCols), static_cast<float>(i));
     pieces.push_back({fmt::format("layers.{}.weight", i),
@@ -56,9 +56,9 @@ int main(int argc, char** argv) {
                       reinterpret_cast<std::byte*>(memory.back().data())});
   }
   std::vector<float> copy(static_cast<size_t>(rows * kCols * kTensors), 0.0F);
-  CheckpointStore store(argv[1]);
+  checkpoint::CheckpointStore store(argv[1]);
   store.clean();
-  CheckpointWriter writer(store, 0, pieces);
+  checkpoint::CheckpointWriter writer(store, 0, pieces);
   std::vector<double> copies, stalls, whole;
   for (int64_t save = 1; save <= saves; ++save) {
     copies.push_back(seconds([&] {

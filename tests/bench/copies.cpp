@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "copy.h"
+#include "reduce/copy.h"
 #include "timed_processes.h"
 
 // What no collective inside a host can beat: two processes at once copy what the other one has
@@ -22,7 +22,7 @@ void in_one_go(std::byte* to, const std::byte* from, int64_t bytes) {
 
 // To where a line begins, as all here do.
 void by_vectors(std::byte* to, const std::byte* from, int64_t bytes) {
-  static const auto copies = shm::line_copies_here();
+  static const auto copies = reduce::line_copies_here();
   const int64_t done = copies.empty() ? 0 : copies.back().cached(to, from, bytes);
   memcpy(to + done, from + done, size_t(bytes - done));
 }
@@ -31,11 +31,11 @@ void by_vectors(std::byte* to, const std::byte* from, int64_t bytes) {
 void by_pieces(std::byte* to, const std::byte* from, int64_t bytes) {
   constexpr int64_t kPiece = 128 << 10;
   for (int64_t at = 0; at < bytes; at += kPiece)
-    shm::copy_bytes(to + at, from + at, std::min(kPiece, bytes - at), false);
+    reduce::copy_bytes(to + at, from + at, std::min(kPiece, bytes - at), false);
 }
 
 void around_the_cache(std::byte* to, const std::byte* from, int64_t bytes) {
-  shm::copy_bytes(to, from, bytes, true);
+  reduce::copy_bytes(to, from, bytes, true);
 }
 
 #if defined(__x86_64__)

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "libfabric.h"
-#include "smp/comm/job_environment.h"
+#include "net/libfabric.h"
+#include "smp/comm/jobs/job_environment.h"
 
 // How much of what libfabric itself streams from one process to another, tagged messages of the
 // same provider, smp's send and recv between hosts stream. Two ranks of one machine that take each
@@ -32,6 +32,10 @@
 // KIB: of that size alone, to look at it with perf or strace.
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
+using namespace smp::net;
 
 namespace {
 
@@ -141,7 +145,7 @@ class Plain {
     while (pending_ > 0) poll();
   }
 
-  const shm::LibFabric library_;
+  const net::LibFabric library_;
   std::vector<std::byte>& memory_;
   fi_info* info_ = nullptr;
   fid_fabric* fabric_ = nullptr;

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "smp/comm/job_environment.h"
+#include "smp/comm/jobs/job_environment.h"
 
 // A device that computes 20 layers of 5 ms while its rank sleeps; after each a bucket of 25 MiB of
 // gradients is there, which all ranks sum. How much of the reductions computing does not hide, and
@@ -26,6 +26,8 @@
 // engine takes 1 % of a CPU.
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
 
 namespace {
 

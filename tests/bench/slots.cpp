@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "copy.h"
+#include "reduce/copy.h"
 
 // How fast slots go from a thread on one CPU, which copies to them, to one on another, which reads
 // them: written through the cache and around it, in turn, for as long as asked for. Rounds are told
@@ -83,7 +83,7 @@ Rates rates_of(bool around, const Blocks& slots, const Blocks& from, const Block
       while (i - read.value.load(std::memory_order_acquire) >= std::min(kAhead, slots.count())) {
       }
       const auto start = Clock::now();
-      shm::copy_bytes(slots[i], from[i], each, around);
+      reduce::copy_bytes(slots[i], from[i], each, around);
       writing += seconds_since(start);
       written.value.store(i + 1, std::memory_order_release);
     }
@@ -95,7 +95,7 @@ Rates rates_of(bool around, const Blocks& slots, const Blocks& from, const Block
       while (written.value.load(std::memory_order_acquire) <= i) {
       }
       const auto start = Clock::now();
-      shm::copy_bytes(to[i], slots[i], each);
+      reduce::copy_bytes(to[i], slots[i], each);
       reading += seconds_since(start);
       read.value.store(i + 1, std::memory_order_release);
     }

@@ -1,4 +1,4 @@
-#include "allowed_cpus.h"
+#include "segment/allowed_cpus.h"
 
 #include <doctest/doctest.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 #include "scratch_folder.h"
 
 using namespace smp;
-using namespace smp::shm;
+using namespace smp::segment;
 
 TEST_CASE("a control group's quota says how many CPUs there are") {
   CHECK(cpus_of_quota("200000 100000") == 2);

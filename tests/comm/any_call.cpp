@@ -18,12 +18,12 @@ struct Share {
 Share share_of(const AnyCall& call, int size, bool is_root) {
   const int64_t part = call.count, all = part * size;
   switch (call.op) {
-    case CollectiveOp::kAllGather: return {part, all};
-    case CollectiveOp::kReduceScatter: return {all, part};
-    case CollectiveOp::kReduce: return {part, is_root ? part : 0};
-    case CollectiveOp::kGather: return {part, is_root ? all : 0};
-    case CollectiveOp::kScatter: return {is_root ? all : 0, part};
-    case CollectiveOp::kAllToAll: return {all, all};
+    case mesh::CollectiveOp::kAllGather: return {part, all};
+    case mesh::CollectiveOp::kReduceScatter: return {all, part};
+    case mesh::CollectiveOp::kReduce: return {part, is_root ? part : 0};
+    case mesh::CollectiveOp::kGather: return {part, is_root ? all : 0};
+    case mesh::CollectiveOp::kScatter: return {is_root ? all : 0, part};
+    case mesh::CollectiveOp::kAllToAll: return {all, all};
     default: return {part, part};
   }
 }
@@ -38,18 +38,18 @@ std::shared_ptr<std::byte[]> SymmetricRoom::take(int64_t bytes) {
 }
 
 bool AnyCall::reduces() const {
-  return op == CollectiveOp::kAllReduce || op == CollectiveOp::kReduceScatter ||
-         op == CollectiveOp::kReduce;
+  return op == mesh::CollectiveOp::kAllReduce || op == mesh::CollectiveOp::kReduceScatter ||
+         op == mesh::CollectiveOp::kReduce;
 }
 
 bool AnyCall::has_root() const {
-  return op == CollectiveOp::kBroadcast || op == CollectiveOp::kReduce ||
-         op == CollectiveOp::kGather || op == CollectiveOp::kScatter;
+  return op == mesh::CollectiveOp::kBroadcast || op == mesh::CollectiveOp::kReduce ||
+         op == mesh::CollectiveOp::kGather || op == mesh::CollectiveOp::kScatter;
 }
 
 bool AnyCall::can_be_in_place() const {
-  return op != CollectiveOp::kBroadcast && op != CollectiveOp::kAllToAll &&
-         op != CollectiveOp::kSend;
+  return op != mesh::CollectiveOp::kBroadcast && op != mesh::CollectiveOp::kAllToAll &&
+         op != mesh::CollectiveOp::kSend;
 }
 
 std::string text_of(const AnyCall& call) {
@@ -58,10 +58,10 @@ std::string text_of(const AnyCall& call) {
                      call.in_place ? ", in place" : "", call.room != nullptr ? ", symmetric" : "");
 }
 
-CallUnderWay::CallUnderWay(Communicator& comm, const AnyCall& call)
+CallUnderWay::CallUnderWay(comm::Communicator& comm, const AnyCall& call)
     : call_(call), size_(comm.size()), rank_(comm.rank()) {
   const Share share = share_of(call, size_, rank_ == call.root);
-  in_place_ = call.op == CollectiveOp::kBroadcast ||
+  in_place_ = call.op == mesh::CollectiveOp::kBroadcast ||
               (call.in_place && call.can_be_in_place() && share.in > 0 && share.out > 0);
   const auto memory_of = [&](int64_t elements) {
     return call.room != nullptr ? Values(call.dtype, call.room->take(elements * bytes()))
@@ -80,20 +80,20 @@ CallUnderWay::CallUnderWay(Communicator& comm, const AnyCall& call)
         share.out > 0 ? output.at(out_begin_) : nullptr);
 }
 
-void CallUnderWay::start(Communicator& comm, const void* in, void* out) {
+void CallUnderWay::start(comm::Communicator& comm, const void* in, void* out) {
   const auto& [op, count, dtype, reduction, root, in_place, room, salt, label] = call_;
-  const auto is = [&](WorkPtr work) { works_.push_back(std::move(work)); };
+  const auto is = [&](comm::WorkPtr work) { works_.push_back(std::move(work)); };
   switch (op) {
-    case CollectiveOp::kAllGather: return is(comm.all_gather(in, out, count, dtype, label));
-    case CollectiveOp::kReduceScatter:
+    case mesh::CollectiveOp::kAllGather: return is(comm.all_gather(in, out, count, dtype, label));
+    case mesh::CollectiveOp::kReduceScatter:
       return is(comm.reduce_scatter(in, out, count * size_, dtype, reduction, label));
-    case CollectiveOp::kBroadcast: return is(comm.broadcast(out, count, dtype, root, label));
-    case CollectiveOp::kReduce:
+    case mesh::CollectiveOp::kBroadcast: return is(comm.broadcast(out, count, dtype, root, label));
+    case mesh::CollectiveOp::kReduce:
       return is(comm.reduce(in, out, count, dtype, reduction, root, label));
-    case CollectiveOp::kGather: return is(comm.gather(in, out, count, dtype, root, label));
-    case CollectiveOp::kScatter: return is(comm.scatter(in, out, count, dtype, root, label));
-    case CollectiveOp::kAllToAll: return is(comm.all_to_all(in, out, count, dtype, label));
-    case CollectiveOp::kSend:
+    case mesh::CollectiveOp::kGather: return is(comm.gather(in, out, count, dtype, root, label));
+    case mesh::CollectiveOp::kScatter: return is(comm.scatter(in, out, count, dtype, root, label));
+    case mesh::CollectiveOp::kAllToAll: return is(comm.all_to_all(in, out, count, dtype, label));
+    case mesh::CollectiveOp::kSend:
       if (size_ == 1) return;
       is(comm.send(in, count, dtype, (rank_ + 1) % size_, label));
       return is(comm.recv(out, count, dtype, (rank_ + size_ - 1) % size_, label));
@@ -124,17 +124,19 @@ int64_t CallUnderWay::wrong_output() {
   };
   int64_t wrong = 0;
   switch (call_.op) {
-    case CollectiveOp::kReduce: return is_root ? sums_from(0) : 0;
-    case CollectiveOp::kReduceScatter: return sums_from(rank_ * count);
-    case CollectiveOp::kBroadcast: return of_rank(0, call_.root, 0);
-    case CollectiveOp::kScatter: return of_rank(0, call_.root, rank_ * count);
-    case CollectiveOp::kSend: return size_ == 1 ? 0 : of_rank(0, (rank_ + size_ - 1) % size_, 0);
-    case CollectiveOp::kAllGather:
-    case CollectiveOp::kGather:
-      for (int rank = 0; rank < size_ && (is_root || call_.op == CollectiveOp::kAllGather); ++rank)
+    case mesh::CollectiveOp::kReduce: return is_root ? sums_from(0) : 0;
+    case mesh::CollectiveOp::kReduceScatter: return sums_from(rank_ * count);
+    case mesh::CollectiveOp::kBroadcast: return of_rank(0, call_.root, 0);
+    case mesh::CollectiveOp::kScatter: return of_rank(0, call_.root, rank_ * count);
+    case mesh::CollectiveOp::kSend:
+      return size_ == 1 ? 0 : of_rank(0, (rank_ + size_ - 1) % size_, 0);
+    case mesh::CollectiveOp::kAllGather:
+    case mesh::CollectiveOp::kGather:
+      for (int rank = 0; rank < size_ && (is_root || call_.op == mesh::CollectiveOp::kAllGather);
+           ++rank)
         wrong += of_rank(rank * count, rank, 0);
       return wrong;
-    case CollectiveOp::kAllToAll:
+    case mesh::CollectiveOp::kAllToAll:
       for (int rank = 0; rank < size_; ++rank) wrong += of_rank(rank * count, rank, rank_ * count);
       return wrong;
     default: return sums_from(0);
@@ -142,7 +144,7 @@ int64_t CallUnderWay::wrong_output() {
 }
 
 int64_t CallUnderWay::wrong_elements() {
-  for (const WorkPtr& work : works_) work->wait();
+  for (const comm::WorkPtr& work : works_) work->wait();
   const int64_t wrong = wrong_output();
   if (in_place_) return wrong;
   const int64_t put = share_of(call_, size_, rank_ == call_.root).in;

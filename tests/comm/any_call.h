@@ -14,19 +14,19 @@ namespace smp::testing {
 // Symmetric memory that calls take one after the other: fresh pages would take longer than they do.
 class SymmetricRoom {
  public:
-  explicit SymmetricRoom(Communicator& comm) : comm_(comm) {}
+  explicit SymmetricRoom(comm::Communicator& comm) : comm_(comm) {}
   std::shared_ptr<std::byte[]> take(int64_t bytes);
 
  private:
-  Communicator& comm_;
+  comm::Communicator& comm_;
   std::multimap<int64_t, std::shared_ptr<std::byte[]>> blocks_;  // by their bytes
 };
 
 struct AnyCall {
-  CollectiveOp op = CollectiveOp::kAllReduce;
+  mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
   int64_t count = 5000;  // of an all_reduce, a broadcast and a reduce; else of a rank's part
   DType dtype = DType::kF32;
-  ReduceOp reduction = ReduceOp::kSum;
+  comm::ReduceOp reduction = comm::ReduceOp::kSum;
   int root = 0;
   bool in_place = false;          // where it can be
   SymmetricRoom* room = nullptr;  // where its memory is, of this rank; its own otherwise
@@ -40,21 +40,23 @@ struct AnyCall {
 std::string text_of(const AnyCall& call);
 
 // A send stands for one to the next rank, and a recv from the one before.
-inline constexpr CollectiveOp kOps[] = {
-    CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter,
-    CollectiveOp::kBroadcast, CollectiveOp::kReduce,    CollectiveOp::kGather,
-    CollectiveOp::kScatter,   CollectiveOp::kAllToAll,  CollectiveOp::kSend};
+inline constexpr mesh::CollectiveOp kOps[] = {
+    mesh::CollectiveOp::kAllReduce,     mesh::CollectiveOp::kAllGather,
+    mesh::CollectiveOp::kReduceScatter, mesh::CollectiveOp::kBroadcast,
+    mesh::CollectiveOp::kReduce,        mesh::CollectiveOp::kGather,
+    mesh::CollectiveOp::kScatter,       mesh::CollectiveOp::kAllToAll,
+    mesh::CollectiveOp::kSend};
 
 class CallUnderWay {
  public:
-  CallUnderWay(Communicator& comm, const AnyCall& call);
+  CallUnderWay(comm::Communicator& comm, const AnyCall& call);
 
   // Waits; how many elements of the output are not what fp64 gives, and of an input of its own are
   // not what they were.
   int64_t wrong_elements();
 
  private:
-  void start(Communicator& comm, const void* in, void* out);
+  void start(comm::Communicator& comm, const void* in, void* out);
   int value(int rank, int64_t i) const;  // that a rank puts there
   int64_t wrong_output();
   int64_t bytes() const;  // of an element
@@ -64,11 +66,11 @@ class CallUnderWay {
   int64_t in_begin_ = 0, out_begin_ = 0;  // of what it puts and gets, in its memory
   bool in_place_ = false;
   Values in_, out_;
-  std::vector<WorkPtr> works_;
+  std::vector<comm::WorkPtr> works_;
 };
 
 // Of the call at once.
-inline int64_t wrong_elements(Communicator& comm, const AnyCall& call) {
+inline int64_t wrong_elements(comm::Communicator& comm, const AnyCall& call) {
   return CallUnderWay(comm, call).wrong_elements();
 }
 

@@ -8,10 +8,13 @@
 #include <thread>
 #include <vector>
 
-#include "call.h"
 #include "comm/layouts.h"
+#include "progress/call.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
 using namespace smp::testing;
 using State = LoggedCall::State;
 
@@ -141,17 +144,17 @@ TEST_CASE("the call log keeps the last calls, and a reader never sees half of on
 TEST_CASE("a rank shows its last call with labels of every length, as far as there is room") {
   const std::string letters = "abcdefghijklmnopqrstuvwxyz";
   std::string label;
-  shm::LastCall shown{};
-  CHECK(shm::load(shown).empty());
+  segment::LastCall shown{};
+  CHECK(progress::load(shown).empty());
   for (size_t length = 0; length < 130; ++length, label += letters[length % letters.size()]) {
     const std::string kept = label.substr(0, sizeof(shown.text) - 1);
-    shm::Call call;
+    progress::Call call;
     call.op = CollectiveOp::kAllReduce;
     call.number = 90 + length;
     call.label = label;
-    shm::store(shown, call);
-    CHECK(shm::load(shown) == fmt::format("#{} all_reduce '{}'", call.number, kept));
-    shm::store(shown, label);
-    CHECK(shm::load(shown) == kept);
+    progress::store(shown, call);
+    CHECK(progress::load(shown) == fmt::format("#{} all_reduce '{}'", call.number, kept));
+    progress::store(shown, label);
+    CHECK(progress::load(shown) == kept);
   }
 }

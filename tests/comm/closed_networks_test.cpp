@@ -12,11 +12,12 @@
 
 // Networks that end while messages come.
 using namespace smp;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {
 
-using shm::Transport;
+using net::Transport;
 
 // "good", unless it dies.
 std::string close_in_the_middle(const std::string& provider) {

@@ -1,4 +1,4 @@
-#include "copy.h"
+#include "reduce/copy.h"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "slot_writes.h"
+#include "groups/shm/slot_writes.h"
 
-using namespace smp::shm;
+using namespace smp;
 
 namespace {
 
@@ -32,7 +32,7 @@ TEST_CASE(
       for (const int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 511, 512, 700, 1100})
         for (const bool stream : {false, true}) {
           std::vector<std::byte> to(size_t(kRoom), std::byte(0)), expected = to;
-          copy_bytes(to.data() + to_at, from.data() + from_at, bytes, stream);
+          reduce::copy_bytes(to.data() + to_at, from.data() + from_at, bytes, stream);
           std::copy_n(from.begin() + from_at, bytes, expected.begin() + to_at);
           CAPTURE(from_at);
           CAPTURE(to_at);
@@ -44,8 +44,8 @@ TEST_CASE(
 
 TEST_CASE("every instruction set's copies of lines leave less than four") {
   const std::vector<std::byte> from = counting(kRoom);
-  for (const LineCopies& copies : line_copies_here())
-    for (const LineCopy copy : {copies.cached, copies.stream})
+  for (const reduce::LineCopies& copies : reduce::line_copies_here())
+    for (const reduce::LineCopy copy : {copies.cached, copies.stream})
       for (const int64_t bytes : {0, 63, 64, 255, 256, 511, 1100}) {
         alignas(kLine) std::byte to[kRoom] = {};
         const int64_t done = copy(to, from.data() + 3, bytes);
@@ -63,13 +63,13 @@ TEST_CASE(
     "then again through it") {
   using std::chrono::microseconds;
   constexpr int64_t kBytes = 256 << 10;  // 9 us through a cache that is shared, 110 where none is
-  SlotWrites writes;
+  groups::SlotWrites writes;
   // Of copies of which each takes so long through the cache and around it, how many went around it.
   bool fills_cache = false;
   const auto go_around_of = [&](int copies, int through, int around) {
     int count = 0;
     for (int i = 0; i < copies; ++i) {
-      const SlotWrites::Way way = writes.next();
+      const groups::SlotWrites::Way way = writes.next();
       count += way.around;
       if (way.is_timed)
         writes.note(kBytes, microseconds(way.around ? around : through), fills_cache);
@@ -101,7 +101,7 @@ TEST_CASE(
 
 TEST_CASE("what is copied to slots is there, by either way") {
   const std::vector<std::byte> from = counting(64 << 10);
-  SlotWrites writes;
+  groups::SlotWrites writes;
   for (int i = 0; i < 3; ++i)
     writes.note(int64_t(from.size()), std::chrono::microseconds(28), false);
   for (int i = 0; i < 1030; ++i) {

@@ -23,6 +23,9 @@
 // A rank is killed at a random moment of a call, on each path that bytes take. Forty trials here;
 // scripts/sweep-collectives deaths makes a thousand and prints when and what the survivors heard.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::mesh;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {

@@ -6,7 +6,7 @@ namespace smp::testing {
 
 namespace {
 
-AnyCall call_of(CollectiveOp op) {
+AnyCall call_of(mesh::CollectiveOp op) {
   AnyCall call;
   call.op = op;
   return call;
@@ -14,13 +14,14 @@ AnyCall call_of(CollectiveOp op) {
 
 // As errors name the call, whatever its number.
 bool names(const std::string& error, const AnyCall& call, int size) {
-  const bool is_scattered = call.op == CollectiveOp::kReduceScatter;
+  const bool is_scattered = call.op == mesh::CollectiveOp::kReduceScatter;
   std::string text =
       fmt::format(" '{}' of {} {}", call.label, is_scattered ? call.count * size : call.count,
                   name_of(call.dtype));
-  if (call.reduces() && call.reduction != ReduceOp::kSum)
+  if (call.reduces() && call.reduction != comm::ReduceOp::kSum)
     text += fmt::format(" ({})", name_of(call.reduction));
-  const bool is_from = call.op == CollectiveOp::kBroadcast || call.op == CollectiveOp::kScatter;
+  const bool is_from =
+      call.op == mesh::CollectiveOp::kBroadcast || call.op == mesh::CollectiveOp::kScatter;
   if (call.has_root()) text += fmt::format(" {} rank {}", is_from ? "from" : "to", call.root);
   const std::string of_another = " (max)";  // of another call
   const std::string op = fmt::format(": {} #", name_of(call.op));
@@ -41,7 +42,7 @@ bool names_one(const std::string& error, const Calls& calls, int size) {
 }  // namespace
 
 std::vector<Difference> all_differences(int other_root) {
-  using Op = CollectiveOp;
+  using Op = mesh::CollectiveOp;
   std::vector<Difference> all;
   const auto add = [&](const char* what, const AnyCall& usual, const AnyCall& odd) {
     all.push_back({what, {usual}, {odd}});
@@ -59,7 +60,7 @@ std::vector<Difference> all_differences(int other_root) {
     odd.dtype = DType::kI32;
     add("type", call_of(op), odd);
     odd = call_of(op);
-    odd.reduction = ReduceOp::kMax;
+    odd.reduction = comm::ReduceOp::kMax;
     if (odd.reduces()) add("reduction", call_of(op), odd);
     odd = call_of(op);
     odd.root = other_root;
@@ -76,7 +77,7 @@ std::string text_of(const Difference& difference) {
                      text_of(difference.odd[0]));
 }
 
-void run_calls(Communicator& comm, const Calls& calls, bool is_symmetric) {
+void run_calls(comm::Communicator& comm, const Calls& calls, bool is_symmetric) {
   SymmetricRoom room(comm);
   for (AnyCall call : calls) {
     if (is_symmetric) call.room = &room;

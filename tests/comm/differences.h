@@ -20,7 +20,7 @@ std::string text_of(const Difference& difference);
 
 // One after the other, in symmetric memory if so; then a barrier, which ends whoever has no part in
 // what differs.
-void run_calls(Communicator& comm, const Calls& calls, bool is_symmetric);
+void run_calls(comm::Communicator& comm, const Calls& calls, bool is_symmetric);
 
 // What is wrong with the error that a rank of `size` heard, which must name both sides; "" if
 // nothing. Who has no part in what differs may have gone on: then it has the odd call and its own.

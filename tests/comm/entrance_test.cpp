@@ -1,4 +1,4 @@
-#include "entrance.h"
+#include "bootstrap/entrance.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -9,13 +9,15 @@
 #include <thread>
 #include <vector>
 
+#include "bootstrap/letter.h"
+#include "bootstrap/tcp_socket.h"
 #include "comm/fabric_ranks.h"
 #include "comm/processes.h"
-#include "letter.h"
-#include "tcp_socket.h"
 
 using namespace smp;
-using namespace smp::shm;
+using namespace smp::bootstrap;
+using namespace smp::jobs;
+using namespace smp::waiting;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;

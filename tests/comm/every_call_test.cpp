@@ -14,6 +14,10 @@
 // Every call, of every dtype, reduction and count, in place and not, in private and in symmetric
 // memory, against what fp64 gives.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {

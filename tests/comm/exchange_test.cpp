@@ -1,4 +1,4 @@
-#include "smp/comm/exchange.h"
+#include "smp/comm/net/exchange.h"
 
 #include <doctest/doctest.h>
 
@@ -15,14 +15,18 @@
 #include <vector>
 
 #include "comm/fake_network.h"
-#include "exchange_hops.h"
-#include "parcel.h"
-#include "smp/comm/thread_group.h"
+#include "net/exchange_hops.h"
+#include "net/parcel.h"
+#include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
+using namespace smp::net;
 using namespace smp::testing;
-using shm::Hop;
-using shm::Hops;
+using net::Hop;
+using net::Hops;
 
 namespace {
 
@@ -39,7 +43,7 @@ struct Proof {
 
 // All hosts go on side by side, each hop after hop: no exchange needs a host to be ahead of others.
 Proof prove(Exchange exchange, int hosts, int64_t part) {
-  const int64_t most = shm::hop_bytes(exchange, part, true);
+  const int64_t most = net::hop_bytes(exchange, part, true);
   std::vector<Parts> has(size_t(hosts), Parts(size_t(hosts), 0));
   std::vector<Hops> hops;
   for (int host = 0; host < hosts; ++host) {
@@ -200,9 +204,9 @@ TEST_CASE("an exchange is priced by the messages that are sent: long parts go in
   registered.takes_any_memory = false;
   CHECK(registered.choice(16, kPart) == Exchange::kDoubling);
   CHECK(message_bytes(kMessageBytes) == kMessageBytes);
-  CHECK(message_bytes(kMessageBytes + 1) == shm::kMostPieceBytes);
-  CHECK(message_bytes(shm::kMostPieceBytes + 1) == shm::kPieceBytes);
-  CHECK(message_bytes(shm::kMostPieceBytes + 1, false) == kMessageBytes);
+  CHECK(message_bytes(kMessageBytes + 1) == net::kMostPieceBytes);
+  CHECK(message_bytes(net::kMostPieceBytes + 1) == net::kPieceBytes);
+  CHECK(message_bytes(net::kMostPieceBytes + 1, false) == kMessageBytes);
 }
 
 TEST_CASE("the cost of a network is written and read alike: what is none is said") {

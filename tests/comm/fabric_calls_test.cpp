@@ -9,6 +9,7 @@
 
 // Of the calls of ranks of several hosts, by whatever libfabric they talk: SMP_FABRIC_PROVIDER.
 using namespace smp;
+using namespace smp::comm;
 using namespace smp::testing;
 
 TEST_CASE("over libfabric: calls that do not match end all ranks with both descriptions") {

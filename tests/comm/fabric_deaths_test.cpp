@@ -16,6 +16,8 @@
 
 // Of ranks of several hosts that die or are stopped: what the others say, and how they go on.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::net;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 

@@ -11,16 +11,16 @@
 #include "comm/processes.h"
 #include "comm/times.h"
 #include "held_port.h"
-#include "smp/comm/fabric.h"
-#include "smp/comm/job_environment.h"
+#include "smp/comm/jobs/fabric.h"
+#include "smp/comm/jobs/job_environment.h"
 
 // Real processes and libfabric over the loopback interface; the ranks are told that they are on
 // several hosts.
 namespace smp::testing {
 
-inline FabricOptions options_of(int rank, int size, int per_host, const std::string& job_id,
-                                int port) {
-  FabricOptions options;
+inline net::FabricOptions options_of(int rank, int size, int per_host, const std::string& job_id,
+                                     int port) {
+  net::FabricOptions options;
   options.rank = rank;
   options.size = size;
   options.job_id = job_id;
@@ -30,11 +30,11 @@ inline FabricOptions options_of(int rank, int size, int per_host, const std::str
   options.master_port = port;
   options.host_identity = fmt::format("host {}", rank / per_host);
   options.provider = network_provider();
-  options.protocol = read_fabric_protocol();
+  options.protocol = jobs::read_fabric_protocol();
   return options;
 }
 
-using FabricChange = std::function<void(FabricOptions&)>;
+using FabricChange = std::function<void(net::FabricOptions&)>;
 
 struct FabricRanks {
   std::unique_ptr<HeldPort> port = std::make_unique<HeldPort>();
@@ -44,14 +44,14 @@ struct FabricRanks {
 
 inline FabricRanks start(
     int size, int per_host, const RankProgram& program,
-    const FabricChange& change = [](FabricOptions&) {}) {
+    const FabricChange& change = [](net::FabricOptions&) {}) {
   const std::string job_id = fresh_job_id();
   FabricRanks ranks;
   for (int rank = 0; rank < size; ++rank)
     ranks.children.emplace_back([=, port = ranks.port->number()] {
-      FabricOptions options = options_of(rank, size, per_host, job_id, port);
+      net::FabricOptions options = options_of(rank, size, per_host, job_id, port);
       change(options);
-      const auto world = connect_fabric(options);
+      const auto world = jobs::connect_fabric(options);
       return program(*world);
     });
   return ranks;

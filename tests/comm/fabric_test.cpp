@@ -1,4 +1,4 @@
-#include "smp/comm/fabric.h"
+#include "smp/comm/jobs/fabric.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -13,17 +13,20 @@
 #include <thread>
 #include <vector>
 
+#include "bootstrap/tcp_socket.h"
 #include "comm/fabric_ranks.h"
 #include "comm/processes.h"
 #include "comm/times.h"
-#include "fabric_protocol.h"
 #include "held_port.h"
-#include "smp/comm/job_environment.h"
-#include "smp/plan/errors.h"
-#include "tcp_socket.h"
+#include "net/fabric_protocol.h"
+#include "smp/comm/jobs/job_environment.h"
+#include "smp/plan/base/errors.h"
 
 // Of ranks of several hosts: how they find each other, by what they talk, and what they refuse.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::net;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 
@@ -218,7 +221,7 @@ TEST_CASE("the protocol is as SMP_FABRIC_PROTOCOL says, or the provider's faster
 TEST_CASE("a provider that cannot write is taken without, unless writes are what is wanted") {
   auto open = [](const std::string& provider, std::optional<FabricProtocol> wanted,
                  std::optional<std::string> no_writes, std::optional<std::string> no_messages) {
-    return shm::open_by_protocol(provider, wanted,
+    return net::open_by_protocol(provider, wanted,
                                  [&](bool writes) { return writes ? no_writes : no_messages; });
   };
   const std::string none = "No data available";

@@ -9,15 +9,15 @@
 #include <stdexcept>
 #include <thread>
 
-#include "job.h"
-#include "seat.h"
+#include "groups/seat.h"
+#include "segment/job.h"
 
 namespace smp::testing {
 
-using shm::Failure;
-using shm::FailureRecord;
-using shm::Job;
-using shm::Transport;
+using net::Transport;
+using segment::Failure;
+using segment::FailureRecord;
+using segment::Job;
 
 class FakeNetwork::End final : public Transport {
  public:
@@ -148,10 +148,10 @@ class FakeNetwork::End final : public Transport {
   int where_to_sleep() override {
     std::lock_guard guard(network_.mutex_);
     const Inbox& inbox = network_.inboxes_[size_t(rank_)];
-    if (!inbox.bell) return shm::kNoDescriptor;
+    if (!inbox.bell) return waiting::kNoDescriptor;
     bool is_quiet = sent_.empty() && cancelled_.empty();
     for (const auto& messages : inbox.messages) is_quiet &= messages.empty();
-    if (!is_quiet) return shm::kPollAgain;
+    if (!is_quiet) return waiting::kPollAgain;
     inbox.bell.answer();
     return inbox.bell.descriptor();
   }
@@ -291,7 +291,7 @@ FakeNetwork::FakeNetwork(int size, NetworkFaults faults)
       stuck_(size_t(size)),
       full_(size_t(size)) {
   if (!faults.rings || faults.deaf) return;
-  for (Inbox& inbox : inboxes_) inbox.bell = shm::Doorbell::make();
+  for (Inbox& inbox : inboxes_) inbox.bell = waiting::Doorbell::make();
 }
 
 std::unique_ptr<Transport> FakeNetwork::transport(int rank) {
@@ -371,10 +371,10 @@ void FakeNetwork::fill(int rank) {
 namespace {
 
 // Tells every host of a failure at once, as the watch over hosts does.
-class Telegraph final : public shm::Outside {
+class Telegraph final : public segment::Outside {
  public:
   std::vector<std::shared_ptr<Job>> jobs;
-  std::vector<std::shared_ptr<shm::Seat>> seats;
+  std::vector<std::shared_ptr<groups::Seat>> seats;
   std::mutex mutex;
 
   std::string place_of(int) const override { return ""; }
@@ -405,10 +405,10 @@ std::string text_of(const std::exception_ptr& error) {
 }  // namespace
 
 void run_hosts(int hosts, int per_host,
-               const std::function<void(Communicator&, FakeNetwork&)>& program,
+               const std::function<void(comm::Communicator&, FakeNetwork&)>& program,
                const HostsOptions& options) {
   const int size = hosts * per_host;
-  shm::Fleet fleet;
+  groups::Fleet fleet;
   for (int rank = 0; rank < size; ++rank)
     fleet.host_of.push_back(options.host_of.empty() ? rank / per_host
                                                     : options.host_of[size_t(rank)]);
@@ -419,13 +419,13 @@ void run_hosts(int hosts, int per_host,
   FakeNetwork network(size, options.faults);
   Telegraph telegraph;
   for (int host = 0; host < hosts; ++host) {
-    auto mapping = shm::Mapping::anonymous(Job::bytes(size, size));
+    auto mapping = segment::Mapping::anonymous(Job::bytes(size, size));
     Job::prepare(mapping, size, size);
     telegraph.jobs.push_back(std::make_shared<Job>(std::move(mapping), size));
     telegraph.jobs.back()->set_outside(&telegraph);
     if (!options.faults.rings) continue;
-    std::vector<shm::Doorbell> bells;
-    for (int rank = 0; rank < size; ++rank) bells.push_back(shm::Doorbell::make());
+    std::vector<waiting::Doorbell> bells;
+    for (int rank = 0; rank < size; ++rank) bells.push_back(waiting::Doorbell::make());
     telegraph.jobs.back()->set_doorbells(std::move(bells));
   }
   telegraph.seats.resize(size_t(size));
@@ -442,16 +442,16 @@ void run_hosts(int hosts, int per_host,
   std::barrier all_here(size);
   auto run = [&](int rank) {
     const auto job = telegraph.jobs[size_t(fleet.host_of[size_t(rank)])];
-    auto seat = std::make_shared<shm::Seat>(
+    auto seat = std::make_shared<groups::Seat>(
         job, rank, options.timeout, fleet,
-        std::make_unique<shm::Port>(std::move(ends[size_t(rank)]), rank, 77, options.silence));
+        std::make_unique<net::Port>(std::move(ends[size_t(rank)]), rank, 77, options.silence));
     {
       std::lock_guard guard(telegraph.mutex);
       telegraph.seats[size_t(rank)] = seat;
     }
     all_here.arrive_and_wait();
     try {
-      const auto world = shm::make_world(seat);
+      const auto world = groups::make_world(seat);
       try {
         program(*world, network);
       } catch (...) {
@@ -460,7 +460,7 @@ void run_hosts(int hosts, int per_host,
           std::lock_guard guard(mutex);
           if (!first) first = error;
         }
-        job->fail(job->failure(), {CommError::Kind::kAborted, rank, rank,
+        job->fail(job->failure(), {comm::CommError::Kind::kAborted, rank, rank,
                                    "rank " + std::to_string(rank) + " failed: " + text_of(error)});
       }
     } catch (...) {
@@ -479,10 +479,10 @@ void run_hosts(int hosts, int per_host,
   if (first) std::rethrow_exception(first);
 }
 
-void run_hosts(int hosts, int per_host, const std::function<void(Communicator&)>& program,
+void run_hosts(int hosts, int per_host, const std::function<void(comm::Communicator&)>& program,
                const HostsOptions& options) {
   run_hosts(
-      hosts, per_host, [&](Communicator& comm, FakeNetwork&) { program(comm); }, options);
+      hosts, per_host, [&](comm::Communicator& comm, FakeNetwork&) { program(comm); }, options);
 }
 
 }  // namespace smp::testing

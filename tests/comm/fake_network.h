@@ -13,19 +13,19 @@
 #include <utility>
 #include <vector>
 
-#include "doorbell.h"
-#include "port.h"
+#include "net/port.h"
+#include "net/transport.h"
 #include "smp/comm/communicator.h"
-#include "smp/comm/exchange.h"
-#include "smp/comm/job_environment.h"
-#include "smp/comm/thread_group.h"
-#include "transport.h"
+#include "smp/comm/jobs/job_environment.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/comm/net/exchange.h"
+#include "waiting/doorbell.h"
 
 // A network between ranks that are threads of one process, which can behave badly.
 namespace smp::testing {
 
 // Whether SMP_FABRIC_PROTOCOL says so: tests of the two protocols are the same.
-inline bool does_write() { return read_fabric_protocol() == FabricProtocol::kWrite; }
+inline bool does_write() { return jobs::read_fabric_protocol() == net::FabricProtocol::kWrite; }
 
 struct NetworkFaults {
   uint64_t seed = 1;
@@ -45,7 +45,7 @@ class FakeNetwork {
  public:
   FakeNetwork(int size, NetworkFaults faults);
 
-  std::unique_ptr<shm::Transport> transport(int rank);
+  std::unique_ptr<net::Transport> transport(int rank);
   int64_t unexpected() const;     // messages for which their receiver had given no receive
   int64_t data_messages() const;  // sent
   int64_t notes() const;          // the same, what is no data
@@ -76,14 +76,14 @@ class FakeNetwork {
     std::vector<std::byte> bytes;
     int from = -1;
     int polls_left = 0;
-    shm::Transport::Place place;
+    net::Transport::Place place;
   };
   static constexpr int kBoxes = 3;
   struct Inbox {
     std::deque<Message> messages[kBoxes];
-    std::deque<shm::Transport::Transfer*> receives[kBoxes];
-    std::set<shm::Transport::Transfer*> refused;  // receives of data that found no room so far
-    shm::Doorbell bell;
+    std::deque<net::Transport::Transfer*> receives[kBoxes];
+    std::set<net::Transport::Transfer*> refused;  // receives of data that found no room so far
+    waiting::Doorbell bell;
   };
 
   bool has_stopped(int rank) const;  // under the lock
@@ -105,19 +105,19 @@ struct HostsOptions {
   std::chrono::milliseconds silence{10000};  // of a rank that is asked
   NetworkFaults faults;
   std::function<void(FakeNetwork&)> afterwards;           // with the network as it was left
-  std::function<void(const shm::Port::Counts&)> counted;  // of each rank, from its own thread
-  std::function<std::unique_ptr<shm::Transport>()> end;   // of another network, for each rank
-  std::vector<int> host_of;          // each rank's host; equal shares when empty
-  std::optional<Exchange> exchange;  // by what the network costs otherwise
+  std::function<void(const net::Port::Counts&)> counted;  // of each rank, from its own thread
+  std::function<std::unique_ptr<net::Transport>()> end;   // of another network, for each rank
+  std::vector<int> host_of;               // each rank's host; equal shares when empty
+  std::optional<net::Exchange> exchange;  // by what the network costs otherwise
 };
 
 // Runs `program` once per rank of `hosts` x `per_host`, each in a thread of its own, as if the
 // hosts were apart: each has a shared memory of its own, and between them is a FakeNetwork. As
 // run_ranks otherwise: when a rank throws, the calls of all others end.
-void run_hosts(int hosts, int per_host, const std::function<void(Communicator&)>& program,
+void run_hosts(int hosts, int per_host, const std::function<void(comm::Communicator&)>& program,
                const HostsOptions& options = {});
 void run_hosts(int hosts, int per_host,
-               const std::function<void(Communicator&, FakeNetwork&)>& program,
+               const std::function<void(comm::Communicator&, FakeNetwork&)>& program,
                const HostsOptions& options = {});
 
 }  // namespace smp::testing

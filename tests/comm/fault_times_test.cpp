@@ -26,6 +26,9 @@
 // scripts/sweep-collectives faults, whose times are those of a quiet machine; in every run of the
 // tests a few, which have to be in time once.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::mesh;
+using namespace smp::net;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 

@@ -11,11 +11,13 @@
 
 #include "comm/calls_apart.h"
 #include "comm/times.h"
-#include "looking.h"
-#include "process_state.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "waiting/looking.h"
+#include "waiting/process_state.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 
@@ -30,18 +32,18 @@ TEST_CASE("a call that one rank does not make times out and names that rank and 
 }
 
 TEST_CASE("a rank that had no CPU itself has not looked at its mates meanwhile") {
-  shm::Looking looking;
-  const auto start = shm::Looking::Clock::now();
+  waiting::Looking looking;
+  const auto start = waiting::Looking::Clock::now();
   for (const int ms : {0, 20, 100, 10'000, 10'020}) looking.look(start + milliseconds(ms));
   CHECK(looking.since() == start);
   CHECK(looking.looked_for() == milliseconds(20 + 50 + 50 + 20));
 }
 
 TEST_CASE("the kernel tells who is stopped from who has no CPU: of others time must") {
-  using State = shm::ProcessState;
+  using State = waiting::ProcessState;
   constexpr milliseconds kWithin{150}, kShort{20}, kLong{1000};
   const auto stopped = [&](State state, bool has_looked, milliseconds looked_for) {
-    return shm::is_stopped_by(state, has_looked, looked_for, kWithin);
+    return waiting::is_stopped_by(state, has_looked, looked_for, kWithin);
   };
   for (const bool has_looked : {false, true}) {
     CHECK(stopped(State::kStopped, has_looked, kShort) == std::nullopt);
@@ -56,7 +58,7 @@ TEST_CASE("the kernel tells who is stopped from who has no CPU: of others time m
 }
 
 TEST_CASE("the state of another process is what the kernel says of its threads") {
-  const auto state_of_child = [](void (*run)(), bool stop, shm::ProcessState awaited) {
+  const auto state_of_child = [](void (*run)(), bool stop, waiting::ProcessState awaited) {
     const pid_t child = fork();
     if (child == 0) {
       run();
@@ -64,14 +66,14 @@ TEST_CASE("the state of another process is what the kernel says of its threads")
     }
     if (stop) kill(child, SIGSTOP);
     const auto limit = std::chrono::steady_clock::now() + kNever;
-    shm::ProcessState state = shm::ProcessState::kUnknown;
+    waiting::ProcessState state = waiting::ProcessState::kUnknown;
     while (state != awaited && std::chrono::steady_clock::now() < limit) {
-      state = shm::state_of(child);
+      state = waiting::state_of(child);
       std::this_thread::sleep_for(milliseconds(1));
     }
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    CHECK(shm::state_of(child) == shm::ProcessState::kUnknown);
+    CHECK(waiting::state_of(child) == waiting::ProcessState::kUnknown);
     return state == awaited;
   };
   const auto sleeps = [] { pause(); };
@@ -79,12 +81,12 @@ TEST_CASE("the state of another process is what the kernel says of its threads")
     for (volatile bool on = true; on;) {
     }
   };
-  CHECK(state_of_child(sleeps, false, shm::ProcessState::kAsleep));
-  CHECK(state_of_child(sleeps, true, shm::ProcessState::kStopped));
-  CHECK(state_of_child(spins, false, shm::ProcessState::kRunnable));
-  CHECK(state_of_child(spins, true, shm::ProcessState::kStopped));
-  CHECK(shm::state_of(0) == shm::ProcessState::kUnknown);
-  CHECK(shm::own_pid_namespace() != 0);
+  CHECK(state_of_child(sleeps, false, waiting::ProcessState::kAsleep));
+  CHECK(state_of_child(sleeps, true, waiting::ProcessState::kStopped));
+  CHECK(state_of_child(spins, false, waiting::ProcessState::kRunnable));
+  CHECK(state_of_child(spins, true, waiting::ProcessState::kStopped));
+  CHECK(waiting::state_of(0) == waiting::ProcessState::kUnknown);
+  CHECK(waiting::own_pid_namespace() != 0);
 }
 
 TEST_CASE("a group and those split off it may have a time-out of their own") {

@@ -4,13 +4,16 @@
 #include <functional>
 
 #include "comm/any_call.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 // Calls whose ranks together touch one and a half times as much as the CPUs' last caches have:
 // results are written around them; where it is half as much, in some calls, to see whether that is
 // quicker. Odd counts, so that parts begin anywhere in a line. The caches are taken for smaller
 // ones than some machines have, where all this would take minutes.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
 using namespace smp::testing;
 
 namespace {

@@ -20,6 +20,9 @@
 
 // What a rank forks ends as programs do, with all that it has got of its parent's groups.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::net;
 using namespace smp::testing;
 
 // Asked by the sanitizer at the end of a program: in a forked child what the parent's threads held

@@ -1,4 +1,4 @@
-#include "smp/comm/gdr_memory.h"
+#include "smp/comm/device/gdr_memory.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -13,13 +13,16 @@
 
 #include "comm/fake_gdrapi.h"
 #include "comm/stepped_gpu.h"
-#include "smp/comm/staged_communicator.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/errors.h"
+#include "smp/comm/device/staged_communicator.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/base/errors.h"
 
 // The smallest copies to and from a GPU by libgdrapi; libsmp_test_gdrapi.so stands for it and says
 // what it was wrongly asked for.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::device;
+using namespace smp::jobs;
 using test::SteppedGpu;
 
 namespace {

@@ -18,6 +18,8 @@
 
 // What a process has of jobs that are over: nothing.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
 using namespace smp::testing;
 
 namespace {

@@ -1,4 +1,4 @@
-#include "group_failures.h"
+#include "groups/group_failures.h"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "comm/fake_network.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
 using namespace smp::testing;
 
 namespace {
@@ -62,10 +65,10 @@ TEST_CASE("a job has room for so many groups, and again for those that are close
 
 TEST_CASE("a rank that is stopped while it has the table of groups is named by who wants it") {
   using std::chrono::milliseconds;
-  shm::Mapping mapping = shm::Mapping::anonymous(shm::Job::bytes(2, 2));
-  shm::Job::prepare(mapping, 2, 2);
-  auto& header = *reinterpret_cast<shm::JobHeader*>(mapping.data());
-  shm::Job job(std::move(mapping), 2);
+  segment::Mapping mapping = segment::Mapping::anonymous(segment::Job::bytes(2, 2));
+  segment::Job::prepare(mapping, 2, 2);
+  auto& header = *reinterpret_cast<segment::JobHeader*>(mapping.data());
+  segment::Job job(std::move(mapping), 2);
   header.table_lock.store(1 + 1);  // rank 1 has it
   try {
     job.open_group(7, 2, 0, milliseconds(50));
@@ -81,7 +84,7 @@ TEST_CASE("a rank that is stopped while it has the table of groups is named by w
 TEST_CASE("symmetric memory: a host's memory for each rank, or twice an even share of it") {
   constexpr size_t kTiB = size_t(1) << 40, kAll = size_t(1) << 47;
   const auto of = [](int ranks, size_t physical, size_t left) {
-    return shm::Job::symmetric_bytes_per_rank(ranks, physical, left);
+    return segment::Job::symmetric_bytes_per_rank(ranks, physical, left);
   };
   CHECK(of(1, kTiB, kAll) == kTiB);
   CHECK(of(2, kTiB, kAll) == kTiB);
@@ -109,18 +112,18 @@ TEST_CASE("a group split off a lone rank's may outlive it") {
 }
 
 TEST_CASE("a failure between hosts is kept for those who open the group later, and no longer") {
-  shm::Mapping mapping = shm::Mapping::anonymous(shm::Job::bytes(1, 1));
-  shm::Job::prepare(mapping, 1, 1);
-  shm::Job job(std::move(mapping), 1);
-  shm::GroupFailures failures;
+  segment::Mapping mapping = segment::Mapping::anonymous(segment::Job::bytes(1, 1));
+  segment::Job::prepare(mapping, 1, 1);
+  segment::Job job(std::move(mapping), 1);
+  groups::GroupFailures failures;
   failures.write(job, 7, {CommError::Kind::kAborted, 3, 3, "enough"});
   {
-    const shm::RecordPtr record = failures.open(7), child = record;
+    const groups::RecordPtr record = failures.open(7), child = record;
     REQUIRE(job.read(*record));
     CHECK(job.read(*record)->text == "enough");
     CHECK(failures.key_of(*record) == 7);
     CHECK(!failures.key_of(job.failure()));
   }
-  const shm::RecordPtr record = failures.open(7);
+  const groups::RecordPtr record = failures.open(7);
   CHECK(!job.read(*record));
 }

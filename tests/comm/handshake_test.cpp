@@ -1,4 +1,4 @@
-#include "handshake.h"
+#include "bootstrap/handshake.h"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -11,7 +11,9 @@
 #include "comm/processes.h"
 
 using namespace smp;
-using namespace smp::shm;
+using namespace smp::bootstrap;
+using namespace smp::comm;
+using namespace smp::waiting;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 

@@ -1,4 +1,4 @@
-#include "helpers.h"
+#include "waiting/helpers.h"
 
 #include <doctest/doctest.h>
 
@@ -9,16 +9,20 @@
 #include <vector>
 
 #include "comm/any_call.h"
-#include "smp/comm/job_environment.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/errors.h"
+#include "smp/comm/jobs/job_environment.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/base/errors.h"
 
 // Threads that help a rank to sum and copy.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
+using namespace smp::net;
 using namespace smp::testing;
 
 TEST_CASE("helpers: every piece is made once, by one of them, call after call") {
-  shm::Helpers helpers(1);
+  waiting::Helpers helpers(1);
   for (int round = 0; round < 2000; ++round) {
     if (round == 1000) helpers.set_count(3);
     const int pieces = 1 + round % 37;
@@ -31,13 +35,13 @@ TEST_CASE("helpers: every piece is made once, by one of them, call after call") 
 
 TEST_CASE(
     "helpers: as many as a rank has CPUs beside two, one of two, and no more than are of use") {
-  CHECK(shm::usual_helpers(2, 2) == 0);
-  CHECK(shm::usual_helpers(2, 8) == 0);
-  CHECK(shm::usual_helpers(24, 8) == 1);
-  CHECK(shm::usual_helpers(32, 8) == 2);
-  CHECK(shm::usual_helpers(16, 8) == 1);
-  CHECK(shm::usual_helpers(16, 3) == 3);
-  CHECK(shm::usual_helpers(224, 8) == 7);
+  CHECK(waiting::usual_helpers(2, 2) == 0);
+  CHECK(waiting::usual_helpers(2, 8) == 0);
+  CHECK(waiting::usual_helpers(24, 8) == 1);
+  CHECK(waiting::usual_helpers(32, 8) == 2);
+  CHECK(waiting::usual_helpers(16, 8) == 1);
+  CHECK(waiting::usual_helpers(16, 3) == 3);
+  CHECK(waiting::usual_helpers(224, 8) == 7);
 }
 
 TEST_CASE("helpers: SMP_COMM_THREADS is a number from 1 to 64, or not set") {

@@ -1,4 +1,4 @@
-#include "host_watch.h"
+#include "jobs/host_watch.h"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -11,19 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "bootstrap/packed.h"
 #include "comm/times.h"
-#include "job.h"
-#include "packed.h"
-#include "seat.h"
+#include "groups/seat.h"
+#include "segment/job.h"
 
 // What the watch of one rank makes of the words of others, which the test says in their place, or
 // does not: so it is the same however long they take.
 using namespace smp;
+using namespace smp::comm;
 using namespace smp::testing;
-using shm::Descriptor;
-using shm::Failure;
-using shm::HostWatch;
-using shm::Job;
+using jobs::HostWatch;
+using segment::Failure;
+using segment::Job;
+using waiting::Descriptor;
 
 namespace {
 
@@ -42,13 +43,13 @@ std::pair<Descriptor, Descriptor> connected() {
 struct Rank {
   explicit Rank(int rank) : job(new_job()), seat(job, rank, kNever) {}
   static std::shared_ptr<Job> new_job() {
-    auto mapping = shm::Mapping::anonymous(Job::bytes(kSize, kSize));
+    auto mapping = segment::Mapping::anonymous(Job::bytes(kSize, kSize));
     Job::prepare(mapping, kSize, kSize);
     return std::make_shared<Job>(std::move(mapping), kSize);
   }
   // `sockets`: by rank for rank 0, else to rank 0.
   void watch(std::vector<Descriptor> sockets) {
-    std::vector<shm::Card> cards(kSize);
+    std::vector<bootstrap::Card> cards(kSize);
     for (int rank = 0; rank < kSize; ++rank) cards[size_t(rank)].rank = rank;
     its_watch = std::make_unique<HostWatch>(seat, cards, std::move(sockets), kNever);
   }
@@ -58,7 +59,7 @@ struct Rank {
   }
 
   std::shared_ptr<Job> job;
-  shm::Seat seat;
+  groups::Seat seat;
   std::unique_ptr<HostWatch> its_watch;
 };
 
@@ -70,13 +71,13 @@ void say(const Descriptor& socket, Word word, const std::string& letter) {
 }
 
 std::string letter_of_leaving(int rank) {
-  shm::Packer letter;
+  bootstrap::Packer letter;
   letter.add(uint64_t(rank));
   return letter.bytes;
 }
 
 std::string letter_of(const Failure& failure) {
-  shm::Packer letter;
+  bootstrap::Packer letter;
   for (const uint64_t number :
        {uint64_t{0}, uint64_t(failure.kind), uint64_t(failure.culprit), uint64_t(failure.finder)})
     letter.add(number);
@@ -92,10 +93,10 @@ bool comes(const Condition& condition) {
   return condition();
 }
 
-struct Listener final : shm::Outside {
+struct Listener final : segment::Outside {
   std::vector<std::string> heard;
   std::string place_of(int) const override { return ""; }
-  void failed(const shm::FailureRecord&, const Failure& failure) override {
+  void failed(const segment::FailureRecord&, const Failure& failure) override {
     heard.push_back(failure.text);
   }
 };
@@ -130,7 +131,7 @@ TEST_CASE("a failure is told though a rank died before while it wrote one") {
   Listener listener;
   const auto job = Rank::new_job();
   job->set_outside(&listener);
-  job->failure().state.store(shm::FailureRecord::being_written(1));
+  job->failure().state.store(segment::FailureRecord::being_written(1));
   job->fail(job->failure(), kFound);
   CHECK(listener.heard == std::vector{kFound.text});
 }
@@ -154,11 +155,11 @@ TEST_CASE("rank 0, gone for what a rank of its host has found, has told it to ot
     own.push_back(std::move(from_last));
     last.watch(std::move(own));
     hub.watch(std::move(sockets));
-    const shm::RecordPtr group = hub.seat.group_failures.open(5);
+    const groups::RecordPtr group = hub.seat.group_failures.open(5);
     if (c.another_group_has_failed)
       hub.job->fail(*group, {CommError::Kind::kAborted, 0, 0, "enough"});
     if (c.has_died_writing)
-      hub.job->failure().state.store(shm::FailureRecord::being_written(1));
+      hub.job->failure().state.store(segment::FailureRecord::being_written(1));
     else
       hub.job->write(hub.job->failure(), kFound, 1);  // as the mate in their memory
     hub.its_watch.reset();

@@ -21,6 +21,8 @@
 #include "comm/times.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::net;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 

@@ -14,6 +14,8 @@
 #include "comm/some_of_everything.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::net;
 using namespace smp::testing;
 
 // The network reads and writes callers' memory: what ASan sees of it is what this is about.

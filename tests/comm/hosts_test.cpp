@@ -16,9 +16,12 @@
 #include "comm/some_of_everything.h"
 #include "comm/times.h"
 #include "comm/values.h"
-#include "mesh_order.h"
+#include "net/mesh_order.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 
@@ -101,11 +104,11 @@ TEST_CASE("in a mesh of up to 1024 hosts every pair meets once and no host has t
     for (int step = 1; step < hosts; ++step) {
       std::vector<int> senders(static_cast<size_t>(hosts));
       for (int host = 0; host < hosts; ++host) {
-        const int to = shm::send_to(host, step, hosts);
+        const int to = net::send_to(host, step, hosts);
         twice += met[size_t(host)][size_t(to)] || to == host;
         met[size_t(host)][size_t(to)] = true;
         incast += ++senders[size_t(to)] > 1;
-        disagree += shm::take_from(to, step, hosts) != host;
+        disagree += net::take_from(to, step, hosts) != host;
       }
     }
     CAPTURE(hosts);

@@ -1,4 +1,4 @@
-#include "interfaces.h"
+#include "bootstrap/interfaces.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include "scratch_folder.h"
 
 using namespace smp;
-using namespace smp::shm;
+using namespace smp::bootstrap;
 
 namespace {
 

@@ -15,13 +15,15 @@
 #include "comm/fake_network.h"
 #include "comm/processes.h"
 #include "comm/survivors.h"
-#include "port.h"
+#include "net/port.h"
 
 // Memory that receivers open to their peers, and how many messages it takes to say so.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::mesh;
 using namespace smp::testing;
-using shm::Channel;
-using shm::Port;
+using net::Channel;
+using net::Port;
 using std::chrono::milliseconds;
 
 namespace {
@@ -38,12 +40,12 @@ struct Pair {
   }
   // Receive 1, 2, ..., which the test keeps.
   void receive(int64_t bytes) {
-    shm::Call call;
+    progress::Call call;
     call.op = CollectiveOp::kRecv;
     call.dtype = DType::kU8;
     call.count = bytes;
     call.number = calls.size() + 1;
-    calls.push_back(std::make_unique<shm::Call>(call));
+    calls.push_back(std::make_unique<progress::Call>(call));
     memory.emplace_back(size_t(bytes));
     to.expect(*calls.back(), memory.back().data(), bytes);
     to.hold();
@@ -62,7 +64,7 @@ struct Pair {
   FakeNetwork network;
   std::unique_ptr<Port> here{new Port(network.transport(0), 0, 77, milliseconds(10000))};
   std::unique_ptr<Port> there{new Port(network.transport(1), 1, 77, milliseconds(10000))};
-  std::vector<std::unique_ptr<shm::Call>> calls;
+  std::vector<std::unique_ptr<progress::Call>> calls;
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::unique_ptr<std::vector<std::byte>>> sent;
   Channel to{*here, 5, 1}, from{*there, 5, 0};
@@ -124,13 +126,13 @@ TEST_CASE("what is held back is told when a piece has come, with as much as ther
   const int64_t before = pair.network.notes();
   const auto told = [&] { return pair.network.notes() - before; };
   pair.receive(kLong);
-  for (int i = 0; i < 3; ++i) pair.receive(3 * shm::kPieceBytes);
+  for (int i = 0; i < 3; ++i) pair.receive(3 * net::kPieceBytes);
   pair.poll();
   CHECK(pair.from.exposed().load() == 1);
   pair.send(std::byte{1});
   pair.poll();
   // Two calls of three pieces, and two pieces of the third, for which there was room.
-  CHECK(pair.from.exposed().load() == 1 + shm::kPiecesAhead);
+  CHECK(pair.from.exposed().load() == 1 + net::kPiecesAhead);
   CHECK(told() == 3);
   for (const uint64_t number : {2, 2, 2, 3, 3, 3, 4, 4}) {
     CHECK(pair.send(std::byte{2}) == number);
@@ -144,7 +146,7 @@ TEST_CASE("what is held back is told when a piece has come, with as much as ther
 
 TEST_CASE("who waits for memory of its peer says so only before it sleeps") {
   Pair pair;
-  shm::Call call;
+  progress::Call call;
   call.number = 1;
   call.count = kLong;
   const int64_t before = pair.network.notes();
@@ -217,8 +219,8 @@ TEST_CASE("bursts of receives come where they shall, whatever the network does" 
         2, 1,
         [](Communicator& comm) {
           burst(comm, std::vector<int64_t>(12, kLong));
-          burst(comm, {kLong, kLong, 10, kLong, 3 * shm::kPieceBytes, 3 * shm::kPieceBytes,
-                       3 * shm::kPieceBytes, kLong + 1, kLong + 1, 0, kLong});
+          burst(comm, {kLong, kLong, 10, kLong, 3 * net::kPieceBytes, 3 * net::kPieceBytes,
+                       3 * net::kPieceBytes, kLong + 1, kLong + 1, 0, kLong});
         },
         options);
   }

@@ -1,4 +1,4 @@
-#include "smp/comm/job_environment.h"
+#include "smp/comm/jobs/job_environment.h"
 
 #include <doctest/doctest.h>
 
@@ -8,6 +8,7 @@
 #include "comm/processes.h"
 
 using namespace smp;
+using namespace smp::jobs;
 using namespace smp::testing;
 
 namespace {

@@ -1,24 +1,27 @@
-#include "long_call.h"
+#include "progress/long_call.h"
 
 #include <doctest/doctest.h>
 
-using namespace smp::shm;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
+using namespace smp;
+
 namespace {
 
-const LongCall::Time kBegin = LongCall::Time() + std::chrono::hours(1);
-constexpr microseconds kShort = LongCall::kAtOnce / 2;
+const progress::LongCall::Time kBegin = progress::LongCall::Time() + std::chrono::hours(1);
+constexpr microseconds kShort = progress::LongCall::kAtOnce / 2;
 constexpr milliseconds kLong{5};
 
-bool was_left_alone(const LongCall& call) { return call.was_left_alone(kBegin + 10 * kLong); }
+bool was_left_alone(const progress::LongCall& call) {
+  return call.was_left_alone(kBegin + 10 * kLong);
+}
 
 }  // namespace
 
 TEST_CASE("a long call that nobody waits for is left alone, but not before some time is over") {
-  const LongCall::Span waited{0};
-  LongCall call;
+  const progress::LongCall::Span waited{0};
+  progress::LongCall call;
   CHECK_FALSE(call.is_left());
   call.leave(kBegin, waited);
   CHECK(call.is_left());
@@ -27,9 +30,9 @@ TEST_CASE("a long call that nobody waits for is left alone, but not before some 
 }
 
 TEST_CASE("a long call is wanted at once by who waits for it soon, whoever that is") {
-  const LongCall::Span waited{0}, of_another{kLong};
-  for (const LongCall::Span* const whose : {&waited, &of_another}) {
-    LongCall soon, late;
+  const progress::LongCall::Span waited{0}, of_another{kLong};
+  for (const progress::LongCall::Span* const whose : {&waited, &of_another}) {
+    progress::LongCall soon, late;
     soon.leave(kBegin, waited);
     soon.wait(kBegin + kShort, *whose);
     CHECK_FALSE(was_left_alone(soon));
@@ -40,8 +43,8 @@ TEST_CASE("a long call is wanted at once by who waits for it soon, whoever that 
 }
 
 TEST_CASE("a long call is wanted at once if its maker did nothing but wait for others before") {
-  LongCall::Span waited{kLong};
-  LongCall wanted, alone;
+  progress::LongCall::Span waited{kLong};
+  progress::LongCall wanted, alone;
   wanted.leave(kBegin, waited);
   alone.leave(kBegin, waited);
   waited += kLong;

@@ -10,9 +10,10 @@
 #include "comm/differences.h"
 #include "comm/processes.h"
 #include "comm/times.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
+using namespace smp::comm;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 

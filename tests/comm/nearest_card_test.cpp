@@ -1,4 +1,4 @@
-#include "nearest_card.h"
+#include "net/nearest_card.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include "scratch_folder.h"
 
 using namespace smp;
-using namespace smp::shm;
+using namespace smp::net;
 
 namespace {
 

@@ -14,8 +14,8 @@
 #include "comm/network.h"
 #include "comm/processes.h"
 #include "comm/times.h"
-#include "smp/comm/fabric.h"
-#include "smp/comm/shared_memory.h"
+#include "smp/comm/jobs/fabric.h"
+#include "smp/comm/jobs/shared_memory.h"
 
 // Ranks that make one call on one of the paths that bytes take, for what breaks them there.
 namespace smp::testing {
@@ -49,19 +49,20 @@ inline std::string name_in_errors(const std::string& call) {
   return call == "split" ? "barrier" : call;
 }
 
-inline void make(const std::string& call, Communicator& comm, float* in, float* out,
+inline void make(const std::string& call, comm::Communicator& comm, float* in, float* out,
                  int64_t count = kCount) {
   const DType f32 = DType::kF32;
   const int size = comm.size(), next = (comm.rank() + 1) % size;
   const int before = (comm.rank() + size - 1) % size;
   const int64_t all = count * size;
-  if (call == "all_reduce") comm.all_reduce(in, out, all, f32, ReduceOp::kSum, "x")->wait();
+  if (call == "all_reduce") comm.all_reduce(in, out, all, f32, comm::ReduceOp::kSum, "x")->wait();
   if (call == "all_gather") comm.all_gather(in, out, count, f32, "x")->wait();
-  if (call == "reduce_scatter") comm.reduce_scatter(in, out, all, f32, ReduceOp::kSum, "x")->wait();
+  if (call == "reduce_scatter")
+    comm.reduce_scatter(in, out, all, f32, comm::ReduceOp::kSum, "x")->wait();
   if (call == "broadcast") comm.broadcast(out, all, f32, 1, "x")->wait();
   if (call == "all_to_all") comm.all_to_all(in, out, count, f32, "x")->wait();
   float* const at_root = comm.rank() == 1 ? out : nullptr;
-  if (call == "reduce") comm.reduce(in, at_root, all, f32, ReduceOp::kSum, 1, "x")->wait();
+  if (call == "reduce") comm.reduce(in, at_root, all, f32, comm::ReduceOp::kSum, 1, "x")->wait();
   if (call == "gather") comm.gather(in, at_root, count, f32, 1, "x")->wait();
   if (call == "scatter")
     comm.scatter(comm.rank() == 1 ? in : nullptr, out, count, f32, 1, "x")->wait();
@@ -72,24 +73,24 @@ inline void make(const std::string& call, Communicator& comm, float* in, float* 
     comm.split(members)->barrier("x")->wait();
   }
   if (call == "send") {
-    const WorkPtr sent = comm.send(in, count, f32, next, "x");
+    const comm::WorkPtr sent = comm.send(in, count, f32, next, "x");
     comm.recv(out, count, f32, before, "x")->wait();
     sent->wait();
   }
 }
 
-inline std::unique_ptr<Communicator> connect_on(Path path, int rank, int ranks,
-                                                const std::string& job_id, int port,
-                                                std::chrono::milliseconds timeout) {
+inline std::unique_ptr<comm::Communicator> connect_on(Path path, int rank, int ranks,
+                                                      const std::string& job_id, int port,
+                                                      std::chrono::milliseconds timeout) {
   if (path != Path::kBetweenHosts) {
-    SharedMemoryOptions options = options_of(rank, ranks, job_id);
+    jobs::SharedMemoryOptions options = options_of(rank, ranks, job_id);
     options.timeout = timeout;
-    return connect_shared_memory(options);
+    return jobs::connect_shared_memory(options);
   }
-  FabricOptions options = options_of(rank, ranks, 1, job_id, port);
+  net::FabricOptions options = options_of(rank, ranks, 1, job_id, port);
   options.timeout = timeout;
   options.host_identity = fmt::format("host {}", host_of(rank, ranks));
-  return connect_fabric(options);
+  return jobs::connect_fabric(options);
 }
 
 // Whether ranks of several hosts can be tried here.

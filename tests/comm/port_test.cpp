@@ -1,4 +1,4 @@
-#include "port.h"
+#include "net/port.h"
 
 #include <doctest/doctest.h>
 
@@ -11,17 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "closed_channels.h"
 #include "comm/fake_network.h"
-#include "job.h"
-#include "seat.h"
+#include "groups/seat.h"
+#include "net/closed_channels.h"
+#include "segment/job.h"
 
 // Two ranks' ends of a network, which move only when the test polls them.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::mesh;
 using namespace smp::testing;
-using shm::Channel;
-using shm::ClosedChannels;
-using shm::Port;
+using net::Channel;
+using net::ClosedChannels;
+using net::Port;
 using std::chrono::milliseconds;
 
 namespace {
@@ -39,8 +41,8 @@ void poll(Port& port) {
   for (int i = 0; i < kPolls; ++i) port.poll();
 }
 
-shm::Call call_of(uint64_t number) {
-  shm::Call call;
+progress::Call call_of(uint64_t number) {
+  progress::Call call;
   call.number = number;
   return call;
 }
@@ -51,8 +53,8 @@ struct Exposing {
     channel.expect(call, to.data(), int64_t(to.size()));
     channel.expose();
   }
-  const shm::Call call = call_of(1);
-  std::vector<std::byte> to = std::vector<std::byte>(3 * shm::kPieceBytes);
+  const progress::Call call = call_of(1);
+  std::vector<std::byte> to = std::vector<std::byte>(3 * net::kPieceBytes);
   Channel channel;
 };
 
@@ -84,9 +86,9 @@ TEST_CASE("who has closed its channel and is gone is not asked what it has writt
       Channel& channel = exposing.channel;
       auto peers = std::make_unique<Channel>(*there, 5, 0);
       poll(*there);
-      const std::vector<std::byte> from(shm::kPieceBytes, std::byte{1});
+      const std::vector<std::byte> from(net::kPieceBytes, std::byte{1});
       for (int i = 0; i < written; ++i)
-        there->send_piece(*peers, exposing.call, from.data(), shm::kPieceBytes);
+        there->send_piece(*peers, exposing.call, from.data(), net::kPieceBytes);
       poll(*there);
       if (c.is_quiet) peers->keep_quiet();
       peers.reset();
@@ -131,19 +133,19 @@ TEST_CASE("without memory for a message to a rank whoever waits for that rank is
 // Where the news of it has not come to yet it would look as if that rank held up whoever asks.
 TEST_CASE("a rank whose job has failed does not say that it waits for nobody") {
   FakeNetwork network(2, {});
-  auto mapping = shm::Mapping::anonymous(shm::Job::bytes(2, 2));
-  shm::Job::prepare(mapping, 2, 2);
-  const auto job = std::make_shared<shm::Job>(std::move(mapping), 2);
+  auto mapping = segment::Mapping::anonymous(segment::Job::bytes(2, 2));
+  segment::Job::prepare(mapping, 2, 2);
+  const auto job = std::make_shared<segment::Job>(std::move(mapping), 2);
   constexpr milliseconds kShort{800};
-  shm::Fleet fleet;
+  groups::Fleet fleet;
   fleet.host_of = {0, 1}, fleet.hosts = {"a", "b"}, fleet.ranks_here = 1;
-  const shm::Seat there(job, 1, kSilence, fleet,
-                        std::make_unique<Port>(network.transport(1), 1, 77, kShort));
+  const groups::Seat there(job, 1, kSilence, fleet,
+                           std::make_unique<Port>(network.transport(1), 1, 77, kShort));
   Port here(network.transport(0), 0, 77, kShort);
   here.introduce(fleet.host_of, [](std::optional<int>) { return std::nullopt; });
   const auto answer = [&](uint64_t number) {
     const auto asked = std::chrono::steady_clock::now();
-    std::optional<shm::Standing> standing;
+    std::optional<progress::Standing> standing;
     while (!(standing = here.ask(1, 5, number, asked))) here.poll();
     return *standing;
   };

@@ -11,14 +11,14 @@
 
 namespace smp::testing {
 
-std::string text_of(const CommError& error) {
+std::string text_of(const comm::CommError& error) {
   const char* kinds[] = {"peer_lost", "timeout", "mismatch", "aborted"};
   return std::string(kinds[int(error.kind)]) + " " + std::to_string(error.culprit) + ": " +
          error.what();
 }
 
-SharedMemoryOptions options_of(int rank, int size, const std::string& job_id) {
-  SharedMemoryOptions options;
+jobs::SharedMemoryOptions options_of(int rank, int size, const std::string& job_id) {
+  jobs::SharedMemoryOptions options;
   options.rank = rank;
   options.size = size;
   options.job_id = job_id;
@@ -49,7 +49,7 @@ Child::Child(const std::function<std::string()>& body) : start_(std::chrono::ste
     std::string said;
     try {
       said = body();
-    } catch (const CommError& e) {
+    } catch (const comm::CommError& e) {
       said = text_of(e);
     } catch (const std::exception& e) {
       said = std::string("exception: ") + e.what();
@@ -74,7 +74,7 @@ Outcome Child::join() {
 
 std::vector<Outcome> run_processes(int size, const RankProgram& program,
                                    const ProcessOptions& options) {
-  SharedMemoryOptions shared;
+  jobs::SharedMemoryOptions shared;
   shared.size = size;
   shared.job_id = options.job_id.empty() ? fresh_job_id() : options.job_id;
   shared.job_key = options.job_key;
@@ -82,9 +82,9 @@ std::vector<Outcome> run_processes(int size, const RankProgram& program,
   std::vector<Child> children;
   for (int rank = 0; rank < size; ++rank)
     children.emplace_back([&, rank] {
-      SharedMemoryOptions own = shared;
+      jobs::SharedMemoryOptions own = shared;
       own.rank = rank;
-      const auto world = connect_shared_memory(own);
+      const auto world = jobs::connect_shared_memory(own);
       return program(*world);
     });
   std::vector<Outcome> outcomes;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "smp/comm/shared_memory.h"
+#include "smp/comm/jobs/shared_memory.h"
 
 // Ranks as real processes. Only for tests that have no other thread when they fork.
 namespace smp::testing {
@@ -26,15 +26,15 @@ struct ProcessOptions {
   std::chrono::milliseconds timeout{60000};
 };
 
-using RankProgram = std::function<std::string(Communicator&)>;
+using RankProgram = std::function<std::string(comm::Communicator&)>;
 
 std::vector<Outcome> run_processes(int size, const RankProgram& program,
                                    const ProcessOptions& options = {});
 
 std::string fresh_job_id();
-SharedMemoryOptions options_of(int rank, int size, const std::string& job_id);
+jobs::SharedMemoryOptions options_of(int rank, int size, const std::string& job_id);
 int64_t resident_bytes();  // of this process
-std::string text_of(const CommError& error);
+std::string text_of(const comm::CommError& error);
 
 // Memory of zeros that this process shares with those that it forks.
 template <typename T>

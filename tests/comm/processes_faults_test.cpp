@@ -15,9 +15,11 @@
 #include "comm/processes.h"
 #include "comm/symmetric_buffer.h"
 #include "comm/times.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 

@@ -18,11 +18,13 @@
 #include <sstream>
 #include <thread>
 
+#include "bootstrap/handshake.h"
+#include "bootstrap/local_socket.h"
 #include "comm/times.h"
-#include "handshake.h"
-#include "local_socket.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
 using namespace smp::testing;
 
 namespace {
@@ -150,14 +152,14 @@ TEST_CASE("processes: a stranger with another key finds nobody, and the job goes
 
 TEST_CASE("processes: who knows the job's name alone takes none of its sockets first") {
   const std::string job_id = fresh_job_id();
-  std::vector<shm::Descriptor> taken;
+  std::vector<waiting::Descriptor> taken;
   for (int rank = 0; rank < 2; ++rank)
     for (const char* door : {"", "/again"})
-      taken.push_back(shm::listen_at(fmt::format("smp/{}/{}{}", job_id, rank, door)));
+      taken.push_back(bootstrap::listen_at(fmt::format("smp/{}/{}{}", job_id, rank, door)));
   for (const char* what : {"meeting", "again"})
     for (int rank = 0; rank < 2; ++rank) {
-      const shm::Participant guess{rank, 2, job_id, "a guess", kNever, ""};
-      taken.push_back(shm::listen_at(guess.name_of_socket(what, rank)));
+      const bootstrap::Participant guess{rank, 2, job_id, "a guess", kNever, ""};
+      taken.push_back(bootstrap::listen_at(guess.name_of_socket(what, rank)));
     }
   ProcessOptions options;
   options.job_id = job_id;
@@ -328,23 +330,23 @@ TEST_CASE("processes: one that may open no more files says so, and blames no pee
   Child child([&] {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    const shm::Descriptor here(ends[0]), there(ends[1]);
-    const shm::Descriptor listener = shm::listen_at("smp/" + fresh_job_id());
+    const waiting::Descriptor here(ends[0]), there(ends[1]);
+    const waiting::Descriptor listener = bootstrap::listen_at("smp/" + fresh_job_id());
     sockaddr_un address;
     socklen_t bytes = sizeof(address);
     REQUIRE(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
-    const shm::Descriptor guest(socket(AF_UNIX, SOCK_STREAM, 0));
+    const waiting::Descriptor guest(socket(AF_UNIX, SOCK_STREAM, 0));
     REQUIRE(connect(guest.get(), reinterpret_cast<sockaddr*>(&address), bytes) == 0);
     char byte = 0;
-    REQUIRE(shm::send_all(there, &byte, 1, here.get()));
+    REQUIRE(bootstrap::send_all(there, &byte, 1, here.get()));
     const int next = dup(0);
     close(next);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    shm::Descriptor side;
+    waiting::Descriptor side;
     return std::to_string(next) + "\n" +
-           text_of_failure(next, [&] { shm::receive_all(here, &byte, 1, deadline, &side); }) +
-           "\n" + text_of_failure(next, [&] { shm::accept_one(listener); }) + "\n" +
-           text_of_failure(next, [&] { shm::process_of_peer(here); });
+           text_of_failure(next, [&] { bootstrap::receive_all(here, &byte, 1, deadline, &side); }) +
+           "\n" + text_of_failure(next, [&] { bootstrap::accept_one(listener); }) + "\n" +
+           text_of_failure(next, [&] { bootstrap::process_of_peer(here); });
   });
   const std::string said = child.join().said, limit = said.substr(0, said.find('\n'));
   CHECK(said == limit + "\nno room for a descriptor of a peer: this process may have " + limit +

@@ -1,4 +1,4 @@
-#include "provider_environment.h"
+#include "net/provider_environment.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include "scratch_folder.h"
 
 using namespace smp;
-using namespace smp::shm;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {

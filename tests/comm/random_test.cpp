@@ -17,9 +17,12 @@
 #include "comm/on_paths.h"
 #include "comm/processes.h"
 #include "comm/sweep.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {

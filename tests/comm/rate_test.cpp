@@ -9,11 +9,14 @@
 #include "comm/fake_network.h"
 #include "comm/on_paths.h"
 #include "comm/processes.h"
-#include "ofi_transport.h"
+#include "net/ofi_transport.h"
 
 // What limits the traffic between hosts (T8): never more bytes on their way than the window, and no
 // message for which its receiver has given no credit, as the ports of all ranks count.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::mesh;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {
@@ -48,7 +51,7 @@ std::string counted_under_load(HostsOptions options) {
   std::mutex mutex;
   std::string wrong;
   int ports = 0;
-  options.counted = [&](const shm::Port::Counts& counts) {
+  options.counted = [&](const net::Port::Counts& counts) {
     std::lock_guard guard(mutex);
     ++ports;
     if (counts.unexpected != 0) wrong += fmt::format("{} came unexpected\n", counts.unexpected);
@@ -91,7 +94,7 @@ TEST_CASE("over libfabric the bytes in flight stay within the window, none comes
     Child child([&] {
       HostsOptions options;
       options.end = [&] {
-        return shm::open_ofi_transport("127.0.0.1", c.provider, c.protocol, 0).transport;
+        return net::open_ofi_transport("127.0.0.1", c.provider, c.protocol, 0).transport;
       };
       return counted_under_load(options);
     });

@@ -5,6 +5,8 @@
 #include <memory>
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::mesh;
 
 TEST_CASE("a recording communicator notes each call and moves nothing") {
   const auto recording = std::make_shared<Recording>();

@@ -1,4 +1,4 @@
-#include "reduce.h"
+#include "reduce/reduce.h"
 
 #include <doctest/doctest.h>
 
@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "comm/values.h"
-#include "smp/plan/proof.h"
+#include "smp/plan/base/proof.h"
 
 using namespace smp;
-using namespace smp::shm;
+using namespace smp::comm;
+using namespace smp::mesh;
+using namespace smp::reduce;
 using namespace smp::testing;
 
 namespace {

@@ -11,11 +11,14 @@
 #include "comm/network.h"
 #include "comm/processes.h"
 #include "comm/symmetric_buffer.h"
-#include "ofi_transport.h"
-#include "registration.h"
+#include "net/ofi_transport.h"
+#include "net/registration.h"
 
 // Networks that take registered memory alone (FI_MR_LOCAL) know what allocate_symmetric gives.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::mesh;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {
@@ -50,7 +53,7 @@ std::string pass_on(Communicator& comm, std::byte* memory, int64_t bytes) {
 std::string calls_of_symmetric_memory(const std::string& provider, FabricProtocol protocol) {
   HostsOptions options;
   options.end = [&] {
-    return shm::open_ofi_transport("127.0.0.1", provider, protocol, 0, true).transport;
+    return net::open_ofi_transport("127.0.0.1", provider, protocol, 0, true).transport;
   };
   std::string said[4];
   run_hosts(
@@ -176,7 +179,7 @@ TEST_CASE("who may not register memory hears how much, and what limits it") {
       getrlimit(RLIMIT_MEMLOCK, &now);
       now.rlim_cur = limit;
       if (setrlimit(RLIMIT_MEMLOCK, &now) != 0) return std::string("no such limit");
-      return shm::registration_refused("verbs;ofi_rxm", 4194304, "Cannot allocate memory");
+      return net::registration_refused("verbs;ofi_rxm", 4194304, "Cannot allocate memory");
     });
     return child.join().said;
   };

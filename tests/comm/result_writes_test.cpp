@@ -1,8 +1,8 @@
-#include "result_writes.h"
+#include "groups/shm/result_writes.h"
 
 #include <doctest/doctest.h>
 
-using smp::shm::ResultWrites;
+using smp::groups::ResultWrites;
 using std::chrono::microseconds;
 
 namespace {

@@ -5,14 +5,16 @@
 
 #include "comm/layouts.h"
 #include "comm/values.h"
-#include "parcel.h"
+#include "net/parcel.h"
 #include "smp/comm/communicator.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
 using namespace smp::testing;
 
 TEST_CASE("long calls gather and hand out inside a host while their pieces are between hosts") {
-  constexpr int64_t kCount = 2 * shm::kPieceBytes + 5;  // of each rank
+  constexpr int64_t kCount = 2 * net::kPieceBytes + 5;  // of each rank
   HostsOptions plain, messages;
   messages.faults.wants_own_memory = true, messages.faults.reorder = true;
   for (const HostsOptions& options : {plain, messages})

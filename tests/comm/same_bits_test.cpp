@@ -14,11 +14,14 @@
 #include "comm/fake_network.h"
 #include "comm/on_paths.h"
 #include "comm/values.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 // Sums have the same bits on all ranks and in all runs, however the ranks come and whatever the
 // network does.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
 using namespace smp::testing;
 
 namespace {

@@ -23,11 +23,15 @@
 #include "comm/on_paths.h"
 #include "comm/processes.h"
 #include "held_port.h"
-#include "memory_limit.h"
 #include "scratch_folder.h"
+#include "segment/memory_limit.h"
 
 // Hosts that allow little, as containers do.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {
@@ -191,37 +195,37 @@ TEST_CASE("the room in control groups of memory: their own and those above, of b
     std::ofstream(root + path) << text << "\n";
   };
   constexpr int64_t kMiB = 1 << 20;
-  CHECK(shm::no_room_for(kMiB, root) == std::nullopt);  // nothing is known
+  CHECK(segment::no_room_for(kMiB, root) == std::nullopt);  // nothing is known
   write("/proc/self/cgroup", "4:cpu:/x\n0::/job/step");
   write("/sys/fs/cgroup/job/step/memory.max", "max");
   write("/sys/fs/cgroup/job/step/memory.current", std::to_string(90 * kMiB));
-  CHECK(shm::no_room_for(int64_t{1} << 50, root) == std::nullopt);
+  CHECK(segment::no_room_for(int64_t{1} << 50, root) == std::nullopt);
   write("/sys/fs/cgroup/job/memory.max", std::to_string(100 * kMiB));
   write("/sys/fs/cgroup/job/memory.current", std::to_string(95 * kMiB));
-  CHECK(shm::no_room_for(5 * kMiB, root) == std::nullopt);
-  CHECK(shm::no_room_for(6 * kMiB, root) ==
+  CHECK(segment::no_room_for(5 * kMiB, root) == std::nullopt);
+  CHECK(segment::no_room_for(6 * kMiB, root) ==
         "6 MiB are wanted, and of the 100 MiB that /sys/fs/cgroup/job may have 95 MiB are used");
   write("/sys/fs/cgroup/job/memory.stat",
         "anon 5\nactive_file 1048576\ninactive_file 1048576\nother 9999999999");
-  CHECK(shm::no_room_for(7 * kMiB, root) == std::nullopt);
-  CHECK(shm::no_room_for(8 * kMiB, root) != std::nullopt);
+  CHECK(segment::no_room_for(7 * kMiB, root) == std::nullopt);
+  CHECK(segment::no_room_for(8 * kMiB, root) != std::nullopt);
   write("/sys/fs/cgroup/job/memory.stat",
         "active_file 1048576\ninactive_file 1048576\nslab_reclaimable 1048576");
-  CHECK(shm::no_room_for(8 * kMiB, root) == std::nullopt);
-  CHECK(shm::no_room_for(9 * kMiB, root) != std::nullopt);
+  CHECK(segment::no_room_for(8 * kMiB, root) == std::nullopt);
+  CHECK(segment::no_room_for(9 * kMiB, root) != std::nullopt);
   write("/proc/meminfo", "MemFree: 7 kB\nSwapFree: 2048 kB\nDirty: 0 kB");
-  CHECK(shm::no_room_for(10 * kMiB, root) == std::nullopt);
+  CHECK(segment::no_room_for(10 * kMiB, root) == std::nullopt);
   write("/sys/fs/cgroup/job/memory.swap.max", std::to_string(3 * kMiB));
   write("/sys/fs/cgroup/job/memory.swap.current", std::to_string(2 * kMiB));
-  CHECK(shm::no_room_for(9 * kMiB, root) == std::nullopt);
-  CHECK(shm::no_room_for(10 * kMiB, root) != std::nullopt);
+  CHECK(segment::no_room_for(9 * kMiB, root) == std::nullopt);
+  CHECK(segment::no_room_for(10 * kMiB, root) != std::nullopt);
   write("/proc/meminfo", "MemFree: 7 kB\nSwapFree: 0 kB");
   write("/proc/self/cgroup", "4:cpu,memory:/x\n0::/");
   write("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", std::to_string(10 * kMiB));
   write("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", std::to_string(4 * kMiB));
   write("/sys/fs/cgroup/memory/x/memory.stat", "inactive_file 0\ntotal_inactive_file 1048576");
-  CHECK(shm::no_room_for(7 * kMiB, root) == std::nullopt);
-  CHECK(shm::no_room_for(8 * kMiB, root) ==
+  CHECK(segment::no_room_for(7 * kMiB, root) == std::nullopt);
+  CHECK(segment::no_room_for(8 * kMiB, root) ==
         "8 MiB are wanted, and of the 10 MiB that /sys/fs/cgroup/memory/x may have 4 MiB are used");
 }
 

@@ -1,4 +1,4 @@
-#include "smp/comm/staged_communicator.h"
+#include "smp/comm/device/staged_communicator.h"
 
 #include <doctest/doctest.h>
 
@@ -11,10 +11,13 @@
 
 #include "comm/stepped_gpu.h"
 #include "late_memory.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 // Messages of a device's memory, whose copies come late (late_memory.h).
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::device;
+using namespace smp::jobs;
 using namespace smp::test;
 
 namespace {

@@ -8,14 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "smp/comm/device_memory.h"
+#include "smp/comm/device/device_memory.h"
 
 namespace smp::test {
 
 // A GPU whose streams do nothing before they are told: its kernels (`compute`) and its copies, each
 // behind the kernels that it comes behind. What marks a point of the kernels takes a while to get
 // there: who looks before the GPU is told anything hears "not yet" at first.
-class SteppedGpu final : public DeviceMemory {
+class SteppedGpu final : public device::DeviceMemory {
  public:
   int to_host = 0, to_device = 0;  // copies that have been asked for
 
@@ -33,12 +33,14 @@ class SteppedGpu final : public DeviceMemory {
   bool holds(const void* /*data*/) const override { return true; }
   void pin(void* /*memory*/, int64_t /*bytes*/) override {}
   void unpin(void* /*memory*/) override {}
-  CopyPtr until_now() override { return std::make_unique<Mark>(*this, kernels_, true); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override {
+  device::CopyPtr until_now() override { return std::make_unique<Mark>(*this, kernels_, true); }
+  device::CopyPtr start_to_host(void* to, const void* from, int64_t bytes,
+                                device::Copy& behind) override {
     ++to_host;
     return copy(to, from, bytes, dynamic_cast<Mark&>(behind).place());
   }
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override {
+  device::CopyPtr start_to_device(void* to, const void* from, int64_t bytes,
+                                  device::Copy& behind) override {
     ++to_device;
     return copy(to, from, bytes, dynamic_cast<Mark&>(behind).place());
   }
@@ -51,7 +53,7 @@ class SteppedGpu final : public DeviceMemory {
   };
   using Stream = std::vector<Asked>;
 
-  class Mark final : public Copy {
+  class Mark final : public device::Copy {
    public:
     Mark(SteppedGpu& gpu, Stream& stream, bool is_on_its_way = false)
         : gpu_(gpu),
@@ -83,7 +85,7 @@ class SteppedGpu final : public DeviceMemory {
     while (run < kernels_.size() && kernels_[run].is_done) ++run;
     return run;
   }
-  CopyPtr copy(void* to, const void* from, int64_t bytes, size_t behind) {
+  device::CopyPtr copy(void* to, const void* from, int64_t bytes, size_t behind) {
     copies_.push_back({[=] { std::memcpy(to, from, static_cast<size_t>(bytes)); }, behind});
     return std::make_unique<Mark>(*this, copies_);
   }

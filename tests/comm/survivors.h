@@ -16,9 +16,9 @@
 namespace smp::testing {
 
 // Every rank's part in a sum, and in groups of two of them.
-inline void use(Communicator& comm) {
+inline void use(comm::Communicator& comm) {
   std::vector<float> x(50000, 1);
-  comm.all_reduce(x.data(), x.data(), 50000, DType::kF32, ReduceOp::kSum, "x")->wait();
+  comm.all_reduce(x.data(), x.data(), 50000, DType::kF32, comm::ReduceOp::kSum, "x")->wait();
   if (x.back() != float(comm.size())) throw std::logic_error("a wrong sum");
   if (comm.size() < 2 || comm.rank() > 1) return;
   const auto pair = comm.split({0, 1});
@@ -26,23 +26,23 @@ inline void use(Communicator& comm) {
 }
 
 // Runs what fails; then who is left, who find each other long before the time for it is over.
-inline Survivors shrink_after(Communicator& comm,
-                              const std::function<void(Communicator&)>& failing) {
+inline comm::Survivors shrink_after(comm::Communicator& comm,
+                                    const std::function<void(comm::Communicator&)>& failing) {
   try {
     comm.barrier("start")->wait();
     for (;;) failing(comm);
-  } catch (const CommError&) {
+  } catch (const comm::CommError&) {
   }
   const auto begin = std::chrono::steady_clock::now();
-  Survivors rest = comm.shrink(kNever);
+  comm::Survivors rest = comm.shrink(kNever);
   use(*rest.world);
   if (std::chrono::steady_clock::now() - begin > kSoon) throw std::logic_error("it took long");
   return rest;
 }
 
-inline std::string go_on_after(Communicator& comm,
-                               const std::function<void(Communicator&)>& failing) {
-  const Survivors rest = shrink_after(comm, failing);
+inline std::string go_on_after(comm::Communicator& comm,
+                               const std::function<void(comm::Communicator&)>& failing) {
+  const comm::Survivors rest = shrink_after(comm, failing);
   use(*rest.world);
   rest.world->barrier("end")->wait();
   return fmt::format("{} went on", fmt::join(rest.former, " "));

@@ -12,7 +12,8 @@ namespace smp::testing {
 // Elements in symmetric memory or, where a rank is to have none, in its own.
 class Buffer {
  public:
-  Buffer(Communicator& comm, int64_t count, bool symmetric) : own_(size_t(symmetric ? 0 : count)) {
+  Buffer(comm::Communicator& comm, int64_t count, bool symmetric)
+      : own_(size_t(symmetric ? 0 : count)) {
     if (symmetric) shared_ = comm.allocate_symmetric(count * 4);
   }
   float* data() { return shared_ ? reinterpret_cast<float*>(shared_.get()) : own_.data(); }

@@ -15,9 +15,12 @@
 #include "comm/symmetric_buffer.h"
 #include "comm/values.h"
 #include "smp/comm/call_log.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
 using namespace smp::testing;
 
 namespace {

@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "comm/values.h"
-#include "layout.h"
+#include "segment/layout.h"
 #include "smp/comm/communicator.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::mesh;
 using namespace smp::testing;
 
 TEST_CASE("the bytes that each operation moves are those that smp::wire_bytes predicts") {
@@ -85,9 +88,9 @@ TEST_CASE("a group costs the memory that smp::segment_bytes predicts") {
               [&](Communicator& comm) { CHECK(comm.segment_bytes() == segment_bytes(size)); });
   // The parts of a rank's share, in their order: none overlaps, and the last ends inside it.
   for (const int size : {2, 3, 5, 8, 64}) {
-    std::vector<std::byte> memory(shm::GroupBlock::bytes(size));
+    std::vector<std::byte> memory(segment::GroupBlock::bytes(size));
     CHECK(memory.size() == static_cast<size_t>(segment_bytes(size) * size));
-    const shm::GroupBlock block(memory.data(), size);
+    const segment::GroupBlock block(memory.data(), size);
     for (const int rank : {0, size - 1}) {
       const auto at = [&](const void* part) {
         return static_cast<const std::byte*>(part) - block.share(rank);
@@ -99,7 +102,7 @@ TEST_CASE("a group costs the memory that smp::segment_bytes predicts") {
       CHECK(at(&block.mail_taken(size - 1, rank) + 1) <= at(block.slot(rank, 0, 0, 0)));
       CHECK(at(block.slot(rank, 0, 0, 0)) + kRingBytes <=
             at(block.mail_chunk(rank, (rank + 1) % size, 0, 0)));
-      CHECK(at(block.mail_chunk(rank, before, shm::GroupBlock::kMailChunks - 1, 0)) +
+      CHECK(at(block.mail_chunk(rank, before, segment::GroupBlock::kMailChunks - 1, 0)) +
                 block.mail_room() <=
             segment_bytes(size));
     }
@@ -112,7 +115,7 @@ TEST_CASE("a group costs the memory that smp::segment_bytes predicts") {
 
 // Slots of any lengths may follow each other, and as many of them are read at once as a ring has.
 TEST_CASE("slots and chunks move about in their places, and never into another's") {
-  using shm::GroupBlock;
+  using segment::GroupBlock;
   constexpr int kSize = 3;
   std::vector<std::byte> memory(GroupBlock::bytes(kSize));
   const GroupBlock block(memory.data(), kSize);

@@ -7,20 +7,20 @@
 #include <vector>
 
 #include "comm/times.h"
-#include "looking.h"
-#include "ofi_transport.h"
+#include "net/ofi_transport.h"
+#include "waiting/looking.h"
 
 namespace smp::testing {
 
 // Two ends of libfabric in this process; messages go from `one`, as rank 0, to `other`, as rank 1.
 struct TwoEnds {
-  using Transfers = std::vector<shm::Transport::Transfer*>;
+  using Transfers = std::vector<net::Transport::Transfer*>;
 
-  std::unique_ptr<shm::Transport> one, other;
+  std::unique_ptr<net::Transport> one, other;
 
-  TwoEnds(const std::string& provider, FabricProtocol protocol) {
+  TwoEnds(const std::string& provider, net::FabricProtocol protocol) {
     for (auto* end : {&one, &other})
-      *end = shm::open_ofi_transport("127.0.0.1", provider, protocol, 0).transport;
+      *end = net::open_ofi_transport("127.0.0.1", provider, protocol, 0).transport;
     one->set_peers({"", other->address()});
     other->set_peers({one->address(), ""});
   }
@@ -37,7 +37,7 @@ struct TwoEnds {
     return came;
   }
   size_t left = 0;
-  shm::Looking without_news;
+  waiting::Looking without_news;
 };
 
 }  // namespace smp::testing

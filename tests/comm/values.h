@@ -9,7 +9,7 @@
 
 #include "comm/sweep.h"
 #include "smp/comm/communicator.h"
-#include "smp/plan/dtype.h"
+#include "smp/plan/base/dtype.h"
 
 // Elements of every dtype as doubles, so that tests say what they expect in one type.
 namespace smp::testing {
@@ -145,36 +145,37 @@ inline std::vector<int64_t> counts_for(DType dtype, int size, int64_t most_bytes
 // 128.
 inline int value_of(int rank, int64_t i) { return int((i * 7 + rank * 3) % 13); }
 
-inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin,
-                                          ReduceOp::kProduct, ReduceOp::kAverage};
+inline constexpr comm::ReduceOp kReduceOps[] = {comm::ReduceOp::kSum, comm::ReduceOp::kMax,
+                                                comm::ReduceOp::kMin, comm::ReduceOp::kProduct,
+                                                comm::ReduceOp::kAverage};
 
 // The same of a reduction, with a period of 39: products over 8 ranks stay below 257.
-inline int value_of(ReduceOp op, int rank, int64_t i) {
-  return op == ReduceOp::kProduct ? 1 + int((i + rank) % 3 == 0) : value_of(rank, i);
+inline int value_of(comm::ReduceOp op, int rank, int64_t i) {
+  return op == comm::ReduceOp::kProduct ? 1 + int((i + rank) % 3 == 0) : value_of(rank, i);
 }
 
 // What `size` ranks' elements give, in fp64.
-inline double reduced(ReduceOp op, DType dtype, int size, int64_t i) {
+inline double reduced(comm::ReduceOp op, DType dtype, int size, int64_t i) {
   double result = value_of(op, 0, i);
   for (int rank = 1; rank < size; ++rank) {
     const double x = value_of(op, rank, i);
     switch (op) {
-      case ReduceOp::kSum:
-      case ReduceOp::kAverage: result += x; break;
-      case ReduceOp::kMax: result = std::max(result, x); break;
-      case ReduceOp::kMin: result = std::min(result, x); break;
-      case ReduceOp::kProduct: result *= x; break;
+      case comm::ReduceOp::kSum:
+      case comm::ReduceOp::kAverage: result += x; break;
+      case comm::ReduceOp::kMax: result = std::max(result, x); break;
+      case comm::ReduceOp::kMin: result = std::min(result, x); break;
+      case comm::ReduceOp::kProduct: result *= x; break;
     }
   }
   const bool is_integer = dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU8;
-  if (op == ReduceOp::kAverage) result /= size;
+  if (op == comm::ReduceOp::kAverage) result /= size;
   return is_integer ? std::trunc(result) : result;
 }
 
 // Only averages are rounded, once.
-inline bool is_reduced(double value, ReduceOp op, DType dtype, int size, int64_t i) {
+inline bool is_reduced(double value, comm::ReduceOp op, DType dtype, int size, int64_t i) {
   const double expected = reduced(op, dtype, size, i);
-  if (op != ReduceOp::kAverage) return value == expected;
+  if (op != comm::ReduceOp::kAverage) return value == expected;
   const double unit = dtype == DType::kF32    ? 0x1p-24
                       : dtype == DType::kF64  ? 0x1p-53
                       : dtype == DType::kBF16 ? 0x1p-8

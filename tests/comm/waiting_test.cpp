@@ -18,6 +18,7 @@
 #include "smp/comm/communicator.h"
 
 using namespace smp;
+using namespace smp::comm;
 using namespace smp::testing;
 
 namespace {

@@ -15,11 +15,13 @@
 
 // Pieces that their sender writes to memory that the receiver has opened.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::net;
 using namespace smp::testing;
 
 namespace {
 
-using shm::Transport;
+using net::Transport;
 
 Transport::Transfer straight(std::byte* memory, size_t bytes, int peer) {
   Transport::Transfer transfer;

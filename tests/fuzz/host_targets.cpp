@@ -6,15 +6,15 @@
 #include <exception>
 
 #include "fuzz/target.h"
-#include "smp/launcher/batch_hosts.h"
-#include "smp/launcher/host_list.h"
-#include "smp/launcher/run_status.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/hosts/host_list.h"
+#include "smp/launcher/run/run_status.h"
+#include "smp/launcher/schedulers/batch_hosts.h"
+#include "smp/plan/base/errors.h"
 
 namespace smp::fuzz {
 namespace {
 
-std::string entry_of(const HostSpec& host) {
+std::string entry_of(const hosts::HostSpec& host) {
   const bool v6 = host.name.find(':') != std::string::npos;
   std::string text = fmt::format("{}{}{}{}{}", host.user, host.user.empty() ? "" : "@",
                                  v6 ? "[" : "", host.name, v6 ? "]" : "");
@@ -26,13 +26,13 @@ std::string entry_of(const HostSpec& host) {
 }
 
 // What was read is written a host a line, and reads back as the same.
-void require_back(const std::vector<HostSpec>& hosts) {
+void require_back(const std::vector<hosts::HostSpec>& hosts) {
   if (hosts.empty()) throw PropertyBroken{"no host and no error"};
   std::string written;
-  for (const HostSpec& host : hosts) written += fmt::format("{}\n", entry_of(host));
-  std::vector<HostSpec> back;
+  for (const hosts::HostSpec& host : hosts) written += fmt::format("{}\n", entry_of(host));
+  std::vector<hosts::HostSpec> back;
   try {
-    back = parse_host_file("written", written);
+    back = hosts::parse_host_file("written", written);
   } catch (const std::exception& error) {
     throw PropertyBroken{std::string("what was written is not read back: ") + error.what()};
   }
@@ -46,24 +46,25 @@ void require_back(const std::vector<HostSpec>& hosts) {
 
 // What is read can be told in words, whatever it is.
 void read_status(const std::string& text) {
-  const RunStatus status = parse_status("status.json", text);
-  for (const Watcher watcher : {Watcher::kRuns, Watcher::kSilent, Watcher::kGone})
-    if (status_text(status, watcher, std::chrono::system_clock::now()).empty())
+  const run::RunStatus status = run::parse_status("status.json", text);
+  for (const run::Watcher watcher :
+       {run::Watcher::kRuns, run::Watcher::kSilent, run::Watcher::kGone})
+    if (run::status_text(status, watcher, std::chrono::system_clock::now()).empty())
       throw PropertyBroken{"a status without words"};
-  status_line(status, 80);
-  prometheus_text(status);
+  run::status_line(status, 80);
+  run::prometheus_text(status);
 }
 
-void read_hosts(const std::string& text) { require_back(parse_hosts(text)); }
+void read_hosts(const std::string& text) { require_back(hosts::parse_hosts(text)); }
 
 void read_host_file(const std::string& text) {
-  for (const auto& read : {parse_slot_lines, parse_slot_pairs}) {
+  for (const auto& read : {schedulers::parse_slot_lines, schedulers::parse_slot_pairs}) {
     try {
       require_back(read("slots", text));
     } catch (const ConfigError&) {
     }
   }
-  require_back(parse_host_file("hosts", text));
+  require_back(hosts::parse_host_file("hosts", text));
 }
 
 }  // namespace smp::fuzz

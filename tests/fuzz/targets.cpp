@@ -1,26 +1,26 @@
 #include <cmath>
 
-#include "csv_reader.h"
 #include "fuzz/target.h"
 #include "host_targets.h"
-#include "plan_format.h"
-#include "shell_script.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/forbid.h"
-#include "smp/plan/job_format.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/json_tree.h"
-#include "smp/plan/parameter_counts.h"
-#include "smp/plan/plan.h"
-#include "smp/plan/plan_file.h"
-#include "smp/plan/trace_file.h"
-#include "smp/planner/check_plan.h"
-#include "smp/planner/import.h"
-#include "smp/planner/legality.h"
-#include "smp/planner/nccl_tests.h"
-#include "smp/planner/run_report.h"
-#include "smp/planner/score.h"
-#include "smp/planner/search.h"
+#include "planfile/plan_format.h"
+#include "published/csv_reader.h"
+#include "shell/shell_script.h"
+#include "smp/interchange/importers/import.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/forbid.h"
+#include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/runinfo/trace_file.h"
+#include "smp/plan/spec/plan.h"
+#include "smp/plan/text/json_tree.h"
+#include "smp/planner/calibration/nccl_tests.h"
+#include "smp/planner/choice/legality.h"
+#include "smp/planner/published/score.h"
+#include "smp/planner/runs/run_report.h"
+#include "smp/planner/search/check_plan.h"
+#include "smp/planner/search/search.h"
 #include "tensor_file_targets.h"
 #include "token_file_targets.h"
 
@@ -33,35 +33,37 @@ void require(bool holds, const char* what) {
 
 // What was read is written, and reads back as the same.
 void read_a_job(const std::string& text) {
-  const JobSpec job = read_job({{"job.yaml", text}});
-  const std::string written = write_job_yaml(job);
+  const JobSpec job = jobfile::read_job({{"job.yaml", text}});
+  const std::string written = jobfile::write_job_yaml(job);
   JobSpec back;
   try {
-    back = read_job({{"job.yaml", written}});
+    back = jobfile::read_job({{"job.yaml", written}});
   } catch (const std::exception& error) {
     throw PropertyBroken{std::string("what was written is not read back: ") + error.what()};
   }
-  require(write_job_yaml(back) == written, "a job changes when it is written and read again");
-  const double parameters = parameter_counts(job.model).total();
-  require(parameters > 0 && parameters <= kMostParameters, "parameters out of range");
-  require_legal_pins(job);
+  require(jobfile::write_job_yaml(back) == written,
+          "a job changes when it is written and read again");
+  const double parameters = model::parameter_counts(job.model).total();
+  require(parameters > 0 && parameters <= model::kMostParameters, "parameters out of range");
+  choice::require_legal_pins(job);
 }
 
 // Small jobs are planned: what is chosen is a plan that proves itself, and comes back from its
 // file.
 void plan_a_job(const std::string& text) {
-  const JobSpec job = read_job({{"job.yaml", text}});
+  const JobSpec job = jobfile::read_job({{"job.yaml", text}});
   constexpr int64_t kFewRanks = 32;
   if (job.cluster.hosts * job.cluster.processes_per_host > kFewRanks) return;
-  if (block_count(job.model) > kFewRanks) return;
-  const SearchResult result = plan_job(job);
+  if (model::block_count(job.model) > kFewRanks) return;
+  const search::SearchResult result = search::plan_job(job);
   const Plan* plan = std::get_if<Plan>(&result.best);
   if (plan == nullptr) return;
-  const std::string written = write_plan(*plan);
+  const std::string written = planfile::write_plan(*plan);
   try {
-    const Plan back = parse_plan("plan.yaml", written);
-    require(write_plan(back) == written, "a plan changes when it is written and read again");
-    for (const std::string& line : check(back)) {
+    const Plan back = planfile::parse_plan("plan.yaml", written);
+    require(planfile::write_plan(back) == written,
+            "a plan changes when it is written and read again");
+    for (const std::string& line : search::check(back)) {
       throw PropertyBroken{"the chosen plan is not proved: " + line};
     }
   } catch (const ConfigError& error) {
@@ -74,15 +76,15 @@ void read_an_override(const std::string& text) {
   const size_t end = text.find('\n');
   const std::string job =
       "model: {num_layers: 4, hidden_size: 128, num_heads: 4, vocab_size: 256}\n";
-  read_job({{"job.yaml", end == std::string::npos ? job : text.substr(end + 1)}},
-           {text.substr(0, end)});
+  jobfile::read_job({{"job.yaml", end == std::string::npos ? job : text.substr(end + 1)}},
+                    {text.substr(0, end)});
 }
 
 void read_forbidden(const std::string& text) {
-  const ForbidReading reading = read_forbid(text);
+  const jobfile::ForbidReading reading = jobfile::read_forbid(text);
   require(reading.problem.empty() != reading.comparisons.empty() || !reading.problem.empty(),
           "neither comparisons nor a problem");
-  for (const ForbiddenValue& one : reading.comparisons) {
+  for (const jobfile::ForbiddenValue& one : reading.comparisons) {
     require(!one.values.empty(), "a comparison without a value");
   }
 }
@@ -93,31 +95,33 @@ void read_a_plan(const std::string& text) {
   const std::string body = at == std::string::npos ? text : text.substr(at);
   const std::string sealed = "smp_plan: " + std::to_string(kPlanFormatVersion) +
                              "\nbody_bytes: " + std::to_string(body.size()) +
-                             "\nbody_hash: " + plan_hash(body) + "\n" + body;
-  const Plan plan = parse_plan("plan.yaml", sealed);
-  const std::string written = write_plan(plan);
-  require(write_plan(parse_plan("plan.yaml", written)) == written,
+                             "\nbody_hash: " + planfile::plan_hash(body) + "\n" + body;
+  const Plan plan = planfile::parse_plan("plan.yaml", sealed);
+  const std::string written = planfile::write_plan(plan);
+  require(planfile::write_plan(planfile::parse_plan("plan.yaml", written)) == written,
           "a plan changes when it is written and read again");
-  parse_plan("plan.yaml", text);  // the header too
+  planfile::parse_plan("plan.yaml", text);  // the header too
 }
 
 void read_json(const std::string& text) {
-  Diagnostics diagnostics;
-  const YamlTree tree = parse_json(text, diagnostics.add_source("x.json", text), diagnostics);
+  text::Diagnostics diagnostics;
+  const text::YamlTree tree =
+      text::parse_json(text, diagnostics.add_source("x.json", text), diagnostics);
   require(tree.complete || diagnostics.any(), "a broken document without an error");
   diagnostics.raise_if_any();
 }
 
 void read_csv(const std::string& text) {
-  const CsvTable table = parse_csv("runs.csv", text);
-  for (const CsvRow& row : table.rows) {
+  const published::CsvTable table = published::parse_csv("runs.csv", text);
+  for (const published::CsvRow& row : table.rows) {
     require(row.cells.size() == table.columns.size(), "a row with more or fewer cells");
   }
 }
 
 // Rows that are read are predicted, in numbers.
 void score_a_table(const std::string& text) {
-  for (const RowScore& row : score_table("runs.csv", text, std::nullopt).rows) {
+  for (const published::RowScore& row :
+       published::score_table("runs.csv", text, std::nullopt).rows) {
     if (!row.expressible) {
       require(!row.reason.empty(), "a row is not expressible, without a reason");
       continue;
@@ -130,41 +134,43 @@ void score_a_table(const std::string& text) {
 
 // The points go into a cluster file, which is read.
 void import_links(const std::string& text) {
-  const NcclTable table = parse_nccl_tests("reduce.txt", text);
+  const calibration::NcclTable table = calibration::parse_nccl_tests("reduce.txt", text);
   require(!table.points.empty(), "a table without points");
-  with_link_points({"cluster.yaml", "cluster:\n  hosts: 2\n  processes_per_host: 8\n"}, {table});
+  calibration::with_link_points({"cluster.yaml", "cluster:\n  hosts: 2\n  processes_per_host: 8\n"},
+                                {table});
 }
 
 // Whoever draws what was read needs slices that end behind their begin.
 void read_trace(const std::string& text) {
-  for (const ReadSlice& slice : parse_trace("trace.json", text))
+  for (const runinfo::ReadSlice& slice : runinfo::parse_trace("trace.json", text))
     require(slice.begin_ns <= slice.end_ns, "a slice ends before it begins");
 }
-void read_report(const std::string& text) { parse_run_report("report.json", text); }
+void read_report(const std::string& text) { runs::parse_run_report("report.json", text); }
 
-template <ForeignFormat format>
+template <importers::ForeignFormat format>
 void import_file(const std::string& text) {
-  ImportContext context;
+  importers::ImportContext context;
   context.num_layers = 12;
-  const std::string job = imported_job_yaml({import_source({"foreign", text}, format, context)});
+  const std::string job =
+      importers::imported_job_yaml({importers::import_source({"foreign", text}, format, context)});
   require(!job.empty(), "an import without a text");
 }
 
 // What a script calls its commands with; whatever it says, each word is certain or has a reason.
 void read_script(const std::string& text) {
-  Diagnostics diagnostics;
+  text::Diagnostics diagnostics;
   const int source = diagnostics.add_source("x.sh", text);
-  const ShellScript script = read_shell_script(text, source, diagnostics);
+  const shell::ShellScript script = shell::read_shell_script(text, source, diagnostics);
   diagnostics.raise_if_any();
-  for (const ShellLine& line : script.lines) {
-    for (const ShellWord& word : line.words) {
+  for (const shell::ShellLine& line : script.lines) {
+    for (const shell::ShellWord& word : line.words) {
       require(!word.unknown || !word.unknown->what.empty(), "a doubt without a reason");
       require(word.place.line >= 1 && word.place.column >= 1, "a word without a place");
     }
   }
 }
 
-void import_any(const std::string& text) { recognise({"foreign", text}); }
+void import_any(const std::string& text) { importers::recognise({"foreign", text}); }
 
 }  // namespace
 
@@ -182,23 +188,23 @@ const std::vector<Target>& targets() {
       {"report", read_report, {"tests/fuzz/corpus/report"}},
       {"trace", read_trace, {"tests/fuzz/corpus/trace"}},
       {"hf",
-       import_file<ForeignFormat::kHuggingFace>,
+       import_file<importers::ForeignFormat::kHuggingFace>,
        {"tests/fuzz/corpus/hf", "tests/golden/interchange/huggingface",
         "tests/golden/interchange/bad"}},
       {"smp-v1",
-       import_file<ForeignFormat::kSmpV1>,
+       import_file<importers::ForeignFormat::kSmpV1>,
        {"tests/fuzz/corpus/smp", "tests/golden/interchange/import",
         "tests/golden/interchange/bad"}},
       {"smp-v2",
-       import_file<ForeignFormat::kSmpV2>,
+       import_file<importers::ForeignFormat::kSmpV2>,
        {"tests/fuzz/corpus/smp", "tests/golden/interchange/import",
         "tests/golden/interchange/bad"}},
       {"deepspeed",
-       import_file<ForeignFormat::kDeepSpeed>,
+       import_file<importers::ForeignFormat::kDeepSpeed>,
        {"tests/fuzz/corpus/deepspeed", "tests/golden/interchange/import",
         "tests/golden/interchange/bad"}},
       {"megatron",
-       import_file<ForeignFormat::kMegatron>,
+       import_file<importers::ForeignFormat::kMegatron>,
        {"tests/fuzz/corpus/megatron", "tests/golden/interchange/import",
         "tests/golden/interchange/bad"}},
       {"shell",
@@ -206,11 +212,11 @@ const std::vector<Target>& targets() {
        {"tests/fuzz/corpus/shell", "tests/fuzz/corpus/megatron", "tests/golden/interchange/import",
         "tests/golden/interchange/bad"}},
       {"accelerate",
-       import_file<ForeignFormat::kAccelerate>,
+       import_file<importers::ForeignFormat::kAccelerate>,
        {"tests/fuzz/corpus/accelerate", "tests/golden/interchange/import",
         "tests/golden/interchange/bad"}},
       {"sagemaker",
-       import_file<ForeignFormat::kSageMaker>,
+       import_file<importers::ForeignFormat::kSageMaker>,
        {"tests/golden/interchange/import", "tests/golden/interchange/bad"}},
       {"recognise",
        import_any,

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "fuzz/target.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
-#include "smp/plan/model_family.h"
-#include "smp/plan/xxh64.h"
-#include "smp/runtime/checkpoint_manifest.h"
-#include "smp/runtime/huggingface_model.h"
-#include "smp/runtime/huggingface_weights.h"
-#include "smp/runtime/safetensors.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/xxh64.h"
+#include "smp/plan/model/model_family.h"
+#include "smp/plan/text/json.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_manifest.h"
+#include "smp/tensorfiles/huggingface/huggingface_model.h"
+#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 
 namespace smp::fuzz {
 
@@ -24,22 +24,23 @@ void read_safetensors(const std::string& text) {
   std::memcpy(file.data(), &length, sizeof length);
   file += text;
   constexpr int64_t kDataBytes = 64;  // of the corpus
-  SafetensorsHeader header;
+  safetensors::SafetensorsHeader header;
   try {
-    header = parse_safetensors_header("m.safetensors", file,
-                                      static_cast<int64_t>(file.size()) + kDataBytes);
-  } catch (const SafetensorsError&) {
+    header = safetensors::parse_safetensors_header("m.safetensors", file,
+                                                   static_cast<int64_t>(file.size()) + kDataBytes);
+  } catch (const safetensors::SafetensorsError&) {
     try {
-      parse_safetensors_header("m.safetensors", text, static_cast<int64_t>(text.size()));
-    } catch (const SafetensorsError&) {
+      safetensors::parse_safetensors_header("m.safetensors", text,
+                                            static_cast<int64_t>(text.size()));
+    } catch (const safetensors::SafetensorsError&) {
     }
     return;
   }
   int64_t bytes = 0;
-  for (const SafetensorsEntry& entry : header.entries) bytes += entry.bytes();
+  for (const safetensors::SafetensorsEntry& entry : header.entries) bytes += entry.bytes();
   if (bytes != kDataBytes) throw PropertyBroken{"the tensors do not cover the data"};
-  const std::string written = make_safetensors_header(header.entries, header.metadata);
-  const SafetensorsHeader back = parse_safetensors_header(
+  const std::string written = safetensors::make_safetensors_header(header.entries, header.metadata);
+  const safetensors::SafetensorsHeader back = safetensors::parse_safetensors_header(
       "m.safetensors", written, static_cast<int64_t>(written.size()) + kDataBytes);
   if (back.entries.size() != header.entries.size() || back.metadata != header.metadata) {
     throw PropertyBroken{"a header changes when it is written and read again"};
@@ -47,7 +48,7 @@ void read_safetensors(const std::string& text) {
 }
 
 void read_manifest(const std::string& text) {
-  auto json = OrderedJson::parse(text, nullptr, false);
+  auto json = text::OrderedJson::parse(text, nullptr, false);
   std::string sealed = text;
   if (json.is_object()) {
     json.erase("hash");
@@ -56,16 +57,16 @@ void read_manifest(const std::string& text) {
       json["hash"] =
           fmt::format("{:016x}", xxh64(content.data(), static_cast<int64_t>(content.size())));
       sealed = json.dump();
-    } catch (const Json::exception&) {  // no UTF-8
+    } catch (const text::Json::exception&) {  // no UTF-8
     }
   }
   try {
-    const Manifest manifest = parse_manifest("manifest.json", sealed);
-    const std::string written = to_json(manifest);
-    if (to_json(parse_manifest("manifest.json", written)) != written) {
+    const checkpoint::Manifest manifest = checkpoint::parse_manifest("manifest.json", sealed);
+    const std::string written = checkpoint::to_json(manifest);
+    if (checkpoint::to_json(checkpoint::parse_manifest("manifest.json", written)) != written) {
       throw PropertyBroken{"a manifest changes when it is written and read again"};
     }
-  } catch (const CheckpointError&) {
+  } catch (const checkpoint::CheckpointError&) {
   }
 }
 
@@ -76,7 +77,7 @@ std::vector<ModelSpec> small_models() {
   std::vector<ModelSpec> models;
   const auto add = [&](ModelFamily family, void (*change)(ModelSpec&)) {
     ModelSpec& model = models.emplace_back();
-    set_family(model, family);
+    model::set_family(model, family);
     model.num_layers = 3;
     model.hidden_size = 16;
     model.num_heads = model.num_kv_heads = 4;
@@ -112,7 +113,7 @@ std::vector<ModelSpec> small_models() {
 void read_hf_config(const std::string& text) {
   for (const ModelSpec& model : small_models()) {
     try {
-      check_huggingface_config("config.json", text, model);
+      huggingface::check_huggingface_config("config.json", text, model);
     } catch (const ConfigError&) {
     }
   }
@@ -120,7 +121,8 @@ void read_hf_config(const std::string& text) {
 
 // Every file that an index names lies beside it.
 void read_hf_index(const std::string& text) {
-  for (const auto& [tensor, file] : parse_weight_index("model.safetensors.index.json", text)) {
+  for (const auto& [tensor, file] :
+       huggingface::parse_weight_index("model.safetensors.index.json", text)) {
     if (file.find('/') != std::string::npos) throw PropertyBroken{"a shard in another folder"};
   }
 }

@@ -7,10 +7,10 @@
 #include "fuzz/target.h"
 #include "plan/data/corpus.h"
 #include "scratch_folder.h"
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
 #include "smp/plan/data/packing.h"
 #include "smp/plan/data/token_stream.h"
-#include "smp/plan/errors.h"
 
 namespace smp::fuzz {
 namespace {
@@ -23,11 +23,11 @@ void require_data(bool holds, const char* what) {
 }
 
 // Pieces are the tokens from `begin` to `end` without a gap, and pack without a rest.
-void check_pieces(const TokenStream& stream, int64_t begin, int64_t end) {
-  ReadScratch scratch;
-  const std::vector<DocumentPiece> pieces = stream.pieces(begin, end, scratch);
+void check_pieces(const data::TokenStream& stream, int64_t begin, int64_t end) {
+  data::ReadScratch scratch;
+  const std::vector<data::DocumentPiece> pieces = stream.pieces(begin, end, scratch);
   int64_t at = begin;
-  for (const DocumentPiece& piece : pieces) {
+  for (const data::DocumentPiece& piece : pieces) {
     require_data(piece.begin == at && piece.length > 0, "pieces with a gap");
     at += piece.length;
   }
@@ -35,25 +35,25 @@ void check_pieces(const TokenStream& stream, int64_t begin, int64_t end) {
   constexpr int64_t kRow = 7;
   const int64_t rows = (end - begin) / kRow;
   if (rows == 0) return;
-  const PackedRows packed =
-      pack_best_fit(stream.pieces(begin, begin + rows * kRow, scratch), rows, kRow);
+  const data::PackedRows packed =
+      data::pack_best_fit(stream.pieces(begin, begin + rows * kRow, scratch), rows, kRow);
   require_data(packed.size() == static_cast<size_t>(rows), "rows are missing");
 }
 
-StreamRequest request_for(const std::string& path) {
-  StreamRequest request;
+data::StreamRequest request_for(const std::string& path) {
+  data::StreamRequest request;
   request.path = path;
   request.vocab_size = 50000;
   return request;
 }
 
 // Opens and reads all that a job would. What is torn may be seen when it is read.
-void read_stream(const StreamRequest& request) {
-  OpenFiles files;
-  const TokenStream stream(request, files);
+void read_stream(const data::StreamRequest& request) {
+  data::OpenFiles files;
+  const data::TokenStream stream(request, files);
   const int64_t tokens = std::min(stream.tokens(), kMostRead), end = stream.tokens();
   std::vector<int64_t> values(static_cast<size_t>(tokens));
-  ReadScratch scratch;
+  data::ReadScratch scratch;
   const auto attempt = [](const auto& work) {
     try {
       work();
@@ -89,12 +89,12 @@ void read_mask_beside(const std::string& suffix, const std::string& text) {
   for (int64_t i = 0; i < kFixedTokens; ++i) tokens.push_back(i);
   corpus::write_bytes(folder / "a.npy", corpus::npy("<u2", "(32,)", corpus::raw<uint16_t>(tokens)));
   corpus::write_bytes(folder / ("a" + suffix), text);
-  OpenFiles files;
-  StreamRequest request = request_for(folder / "a.npy");
+  data::OpenFiles files;
+  data::StreamRequest request = request_for(folder / "a.npy");
   request.loss_mask = true;
-  const TokenStream stream(request, files);
+  const data::TokenStream stream(request, files);
   std::vector<uint8_t> counts(kFixedTokens, 2);
-  ReadScratch scratch;
+  data::ReadScratch scratch;
   try {
     stream.read_mask(0, kFixedTokens, tokens.data(), counts.data(), scratch);
   } catch (const std::runtime_error&) {
@@ -107,7 +107,7 @@ void read_mask_beside(const std::string& suffix, const std::string& text) {
 void read_one_file(const std::string& name, const std::string& text, DataFormat format) {
   const ScratchFolder folder;
   corpus::write_bytes(folder / name, text);
-  StreamRequest request = request_for(folder / name);
+  data::StreamRequest request = request_for(folder / name);
   request.format = format;
   request.end_of_document = 3;
   read_stream(request);

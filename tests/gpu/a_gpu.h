@@ -5,16 +5,16 @@
 #include <memory>
 #include <string>
 
-#include "gpu.h"
-#include "smp/plan/errors.h"
+#include "gpu/gpu.h"
+#include "smp/plan/base/errors.h"
 
 // The GPU of this machine, by the module beside this program. What has none is skipped, which ctest
 // knows by these words.
 namespace smp::test {
 
-inline std::shared_ptr<Gpu> open_a_gpu() {
+inline std::shared_ptr<gpu::Gpu> open_a_gpu() {
   try {
-    return gpus_of_module("")({});
+    return gpu::gpus_of_module("")({});
   } catch (const ConfigError& none) {
     std::printf("skipped, no GPU: %s\n", none.what());
     return nullptr;

@@ -12,11 +12,11 @@
 
 #include "comm/any_call.h"
 #include "forked_ranks.h"
-#include "gpu.h"
-#include "new_tensors.h"
+#include "gpu/gpu.h"
+#include "ledger/new_tensors.h"
 #include "sample_calls.h"
-#include "smp/comm/job_environment.h"
-#include "smp/comm/staged_communicator.h"
+#include "smp/comm/device/staged_communicator.h"
+#include "smp/comm/jobs/job_environment.h"
 
 // Calls of tensors on a GPU, between processes that share it or have one each: whether every
 // element is right, and how long they take beside what copying alone takes. scripts/check-gpu.
@@ -29,11 +29,11 @@ namespace {
 using testing::AnyCall;
 
 // Makes each call of host memory one of GPU memory: there and back again.
-class OnGpu final : public WrappedCommunicator {
+class OnGpu final : public comm::WrappedCommunicator {
  public:
-  OnGpu(Communicator& staged, Gpu& gpu) : WrappedCommunicator(staged), gpu_(gpu) {}
+  OnGpu(comm::Communicator& staged, gpu::Gpu& gpu) : comm::WrappedCommunicator(staged), gpu_(gpu) {}
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+  std::unique_ptr<comm::Communicator> split(const std::vector<int>& members) override {
     return inner().split(members);
   }
 
@@ -50,9 +50,9 @@ class OnGpu final : public WrappedCommunicator {
     }
   };
 
-  class ThereAndBack final : public Work {
+  class ThereAndBack final : public comm::Work {
    public:
-    ThereAndBack(OnGpu& comm, std::vector<Twin> twins, WorkPtr work)
+    ThereAndBack(OnGpu& comm, std::vector<Twin> twins, comm::WorkPtr work)
         : comm_(comm), twins_(std::move(twins)), work_(std::move(work)) {}
     bool done() override { return false; }  // until it is waited for
     void wait() override {
@@ -66,38 +66,38 @@ class OnGpu final : public WrappedCommunicator {
    private:
     OnGpu& comm_;
     const std::vector<Twin> twins_;
-    const WorkPtr work_;
+    const comm::WorkPtr work_;
   };
 
-  DeviceMemory& memory() { return gpu_.memory(); }
+  device::DeviceMemory& memory() { return gpu_.memory(); }
 
   // What a rank puts into a call and gets out of it.
   std::pair<int64_t, int64_t> bytes_of_sides(const Call& call) const {
     const int64_t part = call.count * bytes_of(call.dtype), all = part * size();
     const bool is_root = rank() == call.peer;
     switch (call.op) {
-      case CollectiveOp::kAllGather: return {part, all};
-      case CollectiveOp::kReduceScatter: return {part, part / size()};
-      case CollectiveOp::kBroadcast:
-      case CollectiveOp::kRecv: return {0, part};
-      case CollectiveOp::kReduce: return {part, is_root ? part : 0};
-      case CollectiveOp::kGather: return {part, is_root ? all : 0};
-      case CollectiveOp::kScatter: return {is_root ? all : 0, part};
-      case CollectiveOp::kAllToAll: return {all, all};
-      case CollectiveOp::kSend: return {part, 0};
+      case mesh::CollectiveOp::kAllGather: return {part, all};
+      case mesh::CollectiveOp::kReduceScatter: return {part, part / size()};
+      case mesh::CollectiveOp::kBroadcast:
+      case mesh::CollectiveOp::kRecv: return {0, part};
+      case mesh::CollectiveOp::kReduce: return {part, is_root ? part : 0};
+      case mesh::CollectiveOp::kGather: return {part, is_root ? all : 0};
+      case mesh::CollectiveOp::kScatter: return {is_root ? all : 0, part};
+      case mesh::CollectiveOp::kAllToAll: return {all, all};
+      case mesh::CollectiveOp::kSend: return {part, 0};
       default: return {part, part};
     }
   }
 
   Twin twin_of(std::byte* host, int64_t bytes) {
     Twin twin{host, bytes,
-              empty_tensor({bytes}, at::TensorOptions(gpu_.device()).dtype(at::kByte))};
-    const CopyPtr now = memory().until_now();
+              ledger::empty_tensor({bytes}, at::TensorOptions(gpu_.device()).dtype(at::kByte))};
+    const device::CopyPtr now = memory().until_now();
     memory().start_to_device(twin.of(host), host, bytes, *now)->follow();
     return twin;
   }
 
-  WorkPtr pass(const Call& call) override {
+  comm::WorkPtr pass(const Call& call) override {
     auto [in_bytes, out_bytes] = bytes_of_sides(call);
     auto* const in = static_cast<std::byte*>(const_cast<void*>(call.in));
     auto* const out = static_cast<std::byte*>(call.out);
@@ -114,22 +114,22 @@ class OnGpu final : public WrappedCommunicator {
     return std::make_shared<ThereAndBack>(*this, std::move(twins), make(there, inner()));
   }
 
-  Gpu& gpu_;
+  gpu::Gpu& gpu_;
 };
 
 struct Rank {
-  explicit Rank(const JobEnvironment& job)
-      : world(connect(job, [](const std::string&) {})),
-        gpu(gpus_of_module("")({.local_rank = job.local_rank})),
+  explicit Rank(const jobs::JobEnvironment& job)
+      : world(jobs::connect(job, [](const std::string&) {})),
+        gpu(gpu::gpus_of_module("")({.local_rank = job.local_rank})),
         staged(*world, gpu->memory()) {}
 
-  const std::unique_ptr<Communicator> world;
-  const std::shared_ptr<Gpu> gpu;
-  StagedCommunicator staged;
+  const std::unique_ptr<comm::Communicator> world;
+  const std::shared_ptr<gpu::Gpu> gpu;
+  device::StagedCommunicator staged;
 };
 
-int64_t sum_of_ranks(Communicator& world, int64_t value) {
-  world.all_reduce(&value, &value, 1, DType::kI64, ReduceOp::kSum, "sum")->wait();
+int64_t sum_of_ranks(comm::Communicator& world, int64_t value) {
+  world.all_reduce(&value, &value, 1, DType::kI64, comm::ReduceOp::kSum, "sum")->wait();
   return value;
 }
 
@@ -139,14 +139,14 @@ constexpr int64_t kCounts[] = {1, 7, 1000, 70'001, (9 << 20) / 4 + 5};
 int check(Rank& rank) {
   OnGpu on_gpu(rank.staged, *rank.gpu);
   int64_t all_wrong = 0;
-  for (const CollectiveOp op : testing::kOps) {
+  for (const mesh::CollectiveOp op : testing::kOps) {
     AnyCall call;
     call.op = op;
     int64_t calls = 0, wrong = 0;
     for (const DType dtype : testing::kDTypes)
       for (const int64_t count : kCounts)
         for (const bool in_place : {false, true})
-          for (const ReduceOp reduction : testing::kReduceOps) {
+          for (const comm::ReduceOp reduction : testing::kReduceOps) {
             if (in_place && !call.can_be_in_place()) continue;
             if (reduction != testing::kReduceOps[0] && !call.reduces()) continue;
             if (reduction != testing::kReduceOps[0] && count == std::end(kCounts)[-1]) continue;
@@ -171,14 +171,14 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double slowest(Communicator& world, double mine) {
-  world.all_reduce(&mine, &mine, 1, DType::kF64, ReduceOp::kMax, "times")->wait();
+double slowest(comm::Communicator& world, double mine) {
+  world.all_reduce(&mine, &mine, 1, DType::kF64, comm::ReduceOp::kMax, "times")->wait();
   return mine;
 }
 
 // Seconds of a call: of the slowest rank, the median of the samples.
 template <class CallOnce>
-double seconds_of(Communicator& world, const CallOnce& call) {
+double seconds_of(comm::Communicator& world, const CallOnce& call) {
   return median_of_samples(7, 0.02, 10'000, [&](int calls) {
     world.barrier("start")->wait();
     const double start = now_s();
@@ -190,16 +190,17 @@ double seconds_of(Communicator& world, const CallOnce& call) {
 // Ranks copy what the call copies, all at once and nothing else: what no call that goes by the host
 // can fall below.
 double seconds_of_copies(Rank& rank, const at::Tensor& whole, int64_t to_host, int64_t to_device) {
-  DeviceMemory& memory = rank.gpu->memory();
+  device::DeviceMemory& memory = rank.gpu->memory();
   const int64_t bytes = std::max(to_host, to_device);
   const auto down = rank.world->allocate_symmetric(bytes);
   const auto up = rank.world->allocate_symmetric(bytes);
   memory.pin(down.get(), bytes), memory.pin(up.get(), bytes);
-  const at::Tensor other = empty_tensor(whole.sizes(), whole.options());
+  const at::Tensor other = ledger::empty_tensor(whole.sizes(), whole.options());
   const double seconds = seconds_of(*rank.world, [&] {
-    const CopyPtr now = memory.until_now();
-    const CopyPtr going = memory.start_to_host(down.get(), whole.data_ptr(), to_host, *now);
-    const CopyPtr coming = memory.start_to_device(other.data_ptr(), up.get(), to_device, *now);
+    const device::CopyPtr now = memory.until_now();
+    const device::CopyPtr going = memory.start_to_host(down.get(), whole.data_ptr(), to_host, *now);
+    const device::CopyPtr coming =
+        memory.start_to_device(other.data_ptr(), up.get(), to_device, *now);
     going->wait(), coming->wait();
   });
   memory.unpin(down.get()), memory.unpin(up.get());
@@ -207,16 +208,18 @@ double seconds_of_copies(Rank& rank, const at::Tensor& whole, int64_t to_host, i
 }
 
 // `bytes` are those of the full buffer, as in nccl-tests.
-void time_call(Rank& rank, CollectiveOp op, int64_t bytes) {
+void time_call(Rank& rank, mesh::CollectiveOp op, int64_t bytes) {
   const int size = rank.staged.size();
   const int64_t part = bytes / 4 / size, count = part * size;
   const auto options = at::TensorOptions(rank.gpu->device()).dtype(at::kFloat);
-  const at::Tensor whole = zero_tensor({count}, options), own = zero_tensor({part}, options);
-  const auto call = [&](Communicator& on, void* all, void* mine) -> WorkPtr {
-    if (op == CollectiveOp::kAllGather) return on.all_gather(mine, all, part, DType::kF32, "time");
-    if (op == CollectiveOp::kReduceScatter)
-      return on.reduce_scatter(all, mine, count, DType::kF32, ReduceOp::kSum, "time");
-    return on.all_reduce(all, all, count, DType::kF32, ReduceOp::kSum, "time");
+  const at::Tensor whole = ledger::zero_tensor({count}, options),
+                   own = ledger::zero_tensor({part}, options);
+  const auto call = [&](comm::Communicator& on, void* all, void* mine) -> comm::WorkPtr {
+    if (op == mesh::CollectiveOp::kAllGather)
+      return on.all_gather(mine, all, part, DType::kF32, "time");
+    if (op == mesh::CollectiveOp::kReduceScatter)
+      return on.reduce_scatter(all, mine, count, DType::kF32, comm::ReduceOp::kSum, "time");
+    return on.all_reduce(all, all, count, DType::kF32, comm::ReduceOp::kSum, "time");
   };
   const double seconds = seconds_of(*rank.world, [&] {
     call(rank.staged, whole.data_ptr(), own.data_ptr())->wait();
@@ -227,20 +230,23 @@ void time_call(Rank& rank, CollectiveOp op, int64_t bytes) {
              one_here = rank.world->allocate_symmetric(one);
   const double on_host =
       seconds_of(*rank.world, [&] { call(*rank.world, all_here.get(), one_here.get())->wait(); });
-  const double copies = seconds_of_copies(rank, whole, op == CollectiveOp::kAllGather ? one : all,
-                                          op == CollectiveOp::kReduceScatter ? one : all);
+  const double copies =
+      seconds_of_copies(rank, whole, op == mesh::CollectiveOp::kAllGather ? one : all,
+                        op == mesh::CollectiveOp::kReduceScatter ? one : all);
   if (rank.world->rank() != 0) return;
   fmt::print("| {} | {} | {} | {:.1f} | {:.2f} | {:.1f} | {:.1f} | {:.2f} |\n", name_of(op), size,
              all, seconds * 1e6, double(all) / seconds * 1e-9, copies * 1e6, on_host * 1e6,
              copies / seconds);
 }
 
-int run(const std::string& what, const JobEnvironment& job, const std::vector<int64_t>& sizes) {
+int run(const std::string& what, const jobs::JobEnvironment& job,
+        const std::vector<int64_t>& sizes) {
   Rank rank(job);
   if (what == "check") return check(rank);
   let_settle([&](double mine) { return slowest(*rank.world, mine); });
-  for (const CollectiveOp op :
-       {CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter})
+  for (const mesh::CollectiveOp op :
+       {mesh::CollectiveOp::kAllReduce, mesh::CollectiveOp::kAllGather,
+        mesh::CollectiveOp::kReduceScatter})
     for (const int64_t bytes : sizes) time_call(rank, op, bytes);
   return 0;
 }
@@ -264,7 +270,7 @@ int main(int argc, char** argv) {
                          "of copies' rate |\n"
                          "|---|---|---|---|---|---|---|---|\n");
   std::fflush(stdout);
-  return smp::run_forked_ranks(ranks, [&](const smp::JobEnvironment& job) {
+  return smp::run_forked_ranks(ranks, [&](const smp::jobs::JobEnvironment& job) {
     try {
       return smp::run(what, job, sizes);
     } catch (const std::exception& error) {

@@ -7,17 +7,21 @@
 #include <limits>
 #include <string>
 
-#include "adamw_kernel.h"
 #include "gpu/a_gpu.h"
-#include "new_tensors.h"
+#include "kernels/adamw_kernel.h"
+#include "kernels/sgd_kernel.h"
+#include "ledger/new_tensors.h"
 #include "runtime/layers_support.h"
-#include "sgd_kernel.h"
-#include "smp/plan/data_files.h"
+#include "smp/plan/data/data_files.h"
 #include "tolerances.h"
 
 // What a GPU computes, against the CPU's loops: whole models, so that every kernel runs as layers
 // call it.
 using namespace smp;
+using namespace smp::data;
+using namespace smp::gpu;
+using namespace smp::kernels;
+using namespace smp::ledger;
 using namespace smp::test;
 
 namespace {

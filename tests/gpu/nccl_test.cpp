@@ -6,14 +6,19 @@
 #include <memory>
 #include <thread>
 
-#include "device_calls.h"
 #include "gpu/a_gpu.h"
-#include "new_tensors.h"
-#include "smp/comm/thread_group.h"
+#include "gpu/device_calls.h"
+#include "ledger/new_tensors.h"
+#include "smp/comm/jobs/thread_group.h"
 
 // NCCL by itself, behind what DeviceCommunicator calls. It refuses ranks that share a GPU, so there
 // is one.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::device;
+using namespace smp::gpu;
+using namespace smp::jobs;
+using namespace smp::ledger;
 using namespace smp::test;
 
 namespace {

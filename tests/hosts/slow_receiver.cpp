@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "smp/comm/job_environment.h"
+#include "smp/comm/jobs/job_environment.h"
 
 // A rank of four, each on a host of its own: 0, 1 and 2 reduce among themselves while rank 3 takes
 // what they send to it late, or not at all. What it holds up must be its own messages alone.
@@ -17,6 +17,8 @@
 //   others are through; else their times
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
 
 namespace {
 

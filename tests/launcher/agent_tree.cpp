@@ -15,12 +15,12 @@
 #include <thread>
 #include <vector>
 
-#include "agent_session.h"
-#include "smp/launcher/console.h"
-#include "smp/launcher/file_descriptor.h"
-#include "smp/launcher/host_group.h"
-#include "smp/launcher/report.h"
-#include "smp/launcher/supervisor.h"
+#include "agent/agent_session.h"
+#include "smp/launcher/agent/host_group.h"
+#include "smp/launcher/output/console.h"
+#include "smp/launcher/supervision/report.h"
+#include "smp/launcher/supervision/supervisor.h"
+#include "smp/plan/system/file_descriptor.h"
 
 // A tree of agents with one rank each, most of them simulated: smp-launch's own supervisor, links,
 // agents and frames, where the agents of one branch are the threads of one process, and a rank is a
@@ -34,6 +34,15 @@
 // not that rank, or a limit is passed.
 
 using namespace smp;
+using namespace smp::agent;
+using namespace smp::hosts;
+using namespace smp::job;
+using namespace smp::local;
+using namespace smp::output;
+using namespace smp::process;
+using namespace smp::reach;
+using namespace smp::supervision;
+using namespace smp::system;
 using Clock = std::chrono::steady_clock;
 
 namespace {

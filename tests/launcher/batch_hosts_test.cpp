@@ -1,4 +1,4 @@
-#include "smp/launcher/batch_hosts.h"
+#include "smp/launcher/schedulers/batch_hosts.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -6,11 +6,13 @@
 #include <fstream>
 
 #include "scratch_folder.h"
-#include "smp/launcher/pod_place.h"
-#include "smp/launcher/sagemaker_mpi.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/schedulers/pod_place.h"
+#include "smp/launcher/schedulers/sagemaker_mpi.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::hosts;
+using namespace smp::schedulers;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "smp/launcher/binding.h"
+#include "smp/launcher/local/binding.h"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -7,9 +7,10 @@
 #include <fstream>
 
 #include "scratch_folder.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::local;
 
 namespace {
 

@@ -1,11 +1,14 @@
-#include "smp/launcher/cause.h"
+#include "smp/launcher/job/cause.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
 
-#include "lost_peer.h"
+#include "supervision/lost_peer.h"
 
 using namespace smp;
+using namespace smp::job;
+using namespace smp::process;
+using namespace smp::supervision;
 
 namespace {
 

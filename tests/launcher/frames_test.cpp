@@ -1,11 +1,14 @@
 #include <doctest/doctest.h>
 
-#include "smp/launcher/forwarding.h"
-#include "smp/launcher/frame_channel.h"
-#include "smp/launcher/transport.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/reach/frame_channel.h"
+#include "smp/launcher/reach/transport.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::environment;
+using namespace smp::hosts;
+using namespace smp::reach;
 
 namespace {
 

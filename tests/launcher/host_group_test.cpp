@@ -1,4 +1,4 @@
-#include "smp/launcher/host_group.h"
+#include "smp/launcher/agent/host_group.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -17,10 +17,16 @@
 #include <thread>
 #include <vector>
 
-#include "agent_session.h"
-#include "host_tree.h"
+#include "agent/agent_session.h"
+#include "hosts/host_tree.h"
 
 using namespace smp;
+using namespace smp::agent;
+using namespace smp::hosts;
+using namespace smp::job;
+using namespace smp::local;
+using namespace smp::reach;
+using namespace smp::system;
 using std::chrono::milliseconds;
 
 // Hosts as smp-launch, or an agent that reaches further ones, sees them.

@@ -1,4 +1,4 @@
-#include "smp/launcher/host_health.h"
+#include "smp/launcher/health/host_health.h"
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
@@ -8,11 +8,14 @@
 #include <filesystem>
 #include <fstream>
 
-#include "gpu_health.h"
+#include "health/gpu_health.h"
 #include "scratch_folder.h"
-#include "smp/launcher/network_probe.h"
+#include "smp/launcher/probe/network_probe.h"
 
 using namespace smp;
+using namespace smp::health;
+using namespace smp::probe;
+using namespace smp::process;
 
 namespace {
 

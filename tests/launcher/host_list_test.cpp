@@ -1,4 +1,4 @@
-#include "smp/launcher/host_list.h"
+#include "smp/launcher/hosts/host_list.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <ctime>
 
-#include "smp/launcher/slurm.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/schedulers/slurm.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::hosts;
+using namespace smp::schedulers;
 
 namespace {
 
@@ -27,7 +29,7 @@ std::string text_of(const std::vector<HostSpec>& hosts) {
   return text;
 }
 
-std::string hosts(const std::string& text) { return text_of(parse_hosts(text)); }
+std::string parsed(const std::string& text) { return text_of(parse_hosts(text)); }
 std::string file(const std::string& text) { return text_of(parse_host_file("hosts", text)); }
 
 template <typename Call>
@@ -53,22 +55,22 @@ std::vector<HostSpec> settled(const std::string& text, const WantedRanks& wanted
 }  // namespace
 
 TEST_CASE("--hosts: names, slots, ports, users, addresses, GPUs") {
-  CHECK(hosts("a") == "a");
-  CHECK(hosts("a,b:8") == "a, b x 8");
-  CHECK(hosts("10.0.0.1:2222:8") == "10.0.0.1:2222 x 8");
-  CHECK(hosts("[fe80::1]:8,[fe80::2]:22:4") == "fe80::1 x 8, fe80::2:22 x 4");
-  CHECK(hosts("ann@h,bob@[fe80::1]") == "ann@h, bob@fe80::1");
-  CHECK(hosts("big:4@gpu=0,2-4,10.0.0.1:2222:8") == "big x 4 gpu 0 2 3 4, 10.0.0.1:2222 x 8");
-  CHECK(hosts("a@gpu=1,b") == "a gpu 1, b");
-  CHECK(hosts("node-1.rack_2.example.com") == "node-1.rack_2.example.com");
+  CHECK(parsed("a") == "a");
+  CHECK(parsed("a,b:8") == "a, b x 8");
+  CHECK(parsed("10.0.0.1:2222:8") == "10.0.0.1:2222 x 8");
+  CHECK(parsed("[fe80::1]:8,[fe80::2]:22:4") == "fe80::1 x 8, fe80::2:22 x 4");
+  CHECK(parsed("ann@h,bob@[fe80::1]") == "ann@h, bob@fe80::1");
+  CHECK(parsed("big:4@gpu=0,2-4,10.0.0.1:2222:8") == "big x 4 gpu 0 2 3 4, 10.0.0.1:2222 x 8");
+  CHECK(parsed("a@gpu=1,b") == "a gpu 1, b");
+  CHECK(parsed("node-1.rack_2.example.com") == "node-1.rack_2.example.com");
 }
 
 TEST_CASE("--hosts: ranges keep their zeros, and multiply") {
-  CHECK(hosts("h[08-11,20]:2") == "h08 x 2, h09 x 2, h10 x 2, h11 x 2, h20 x 2");
-  CHECK(hosts("h[8-11]") == "h8, h9, h10, h11");
-  CHECK(hosts("h[0-1]") == "h0, h1");
-  CHECK(hosts("r[1-2]n[1-2].x") == "r1n1.x, r1n2.x, r2n1.x, r2n2.x");
-  CHECK(hosts("u@h[1-2]:22:4") == "u@h1:22 x 4, u@h2:22 x 4");
+  CHECK(parsed("h[08-11,20]:2") == "h08 x 2, h09 x 2, h10 x 2, h11 x 2, h20 x 2");
+  CHECK(parsed("h[8-11]") == "h8, h9, h10, h11");
+  CHECK(parsed("h[0-1]") == "h0, h1");
+  CHECK(parsed("r[1-2]n[1-2].x") == "r1n1.x, r1n2.x, r2n1.x, r2n2.x");
+  CHECK(parsed("u@h[1-2]:22:4") == "u@h1:22 x 4, u@h2:22 x 4");
 }
 
 TEST_CASE("--hosts: what is wrong is shown with its place") {
@@ -105,12 +107,12 @@ TEST_CASE("a host is the same in capitals and with the dot of a whole name: name
         "--hosts: host 'n1.X.org.' is named twice\n  n1.x.org,n1.X.org.\n           ^");
   CHECK(error_of([] { parse_host_file("hosts", "n1\nN1 slots=2\n"); }) ==
         "hosts:2:1: host 'N1' is named twice\n  N1 slots=2\n  ^");
-  CHECK(hosts("N1:2,n2.") == "N1 x 2, n2.");
+  CHECK(parsed("N1:2,n2.") == "N1 x 2, n2.");
   CHECK(text_of(without_hosts(parse_hosts("N1,n2."), "n2")) == "N1");
   CHECK(hosts_error("a,..") == "--hosts: '..' is no host's name\n  a,..\n    ^");
   CHECK(hosts_error("a..b") == "--hosts: 'a..b' is no host's name\n  a..b\n  ^");
   const std::string longest(253, 'n');
-  CHECK(hosts(longest) == longest);
+  CHECK(parsed(longest) == longest);
   const std::string most = "'s name has at most 253 characters, and this has ";
   for (const std::string& text :
        {longest + "n", longest + "n[1-100000]", longest + "[1-9]", "[::" + longest + "]"})

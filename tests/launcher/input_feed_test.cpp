@@ -1,4 +1,4 @@
-#include "input_feed.h"
+#include "output/input_feed.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -7,9 +7,12 @@
 #include <map>
 #include <set>
 
-#include "smp/launcher/file_descriptor.h"
+#include "smp/plan/system/file_descriptor.h"
 
 using namespace smp;
+using namespace smp::job;
+using namespace smp::output;
+using namespace smp::system;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "smp/launcher/local_host.h"
+#include "smp/launcher/local/local_host.h"
 
 #include <doctest/doctest.h>
 #include <errno.h>
@@ -16,13 +16,18 @@
 #include <fstream>
 #include <map>
 
-#include "oom_watch.h"
+#include "process/oom_watch.h"
+#include "process/spawn.h"
 #include "scratch_folder.h"
-#include "smp/launcher/descendants.h"
-#include "smp/launcher/rank_environment.h"
-#include "spawn.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/process/descendants.h"
 
 using namespace smp;
+using namespace smp::environment;
+using namespace smp::job;
+using namespace smp::local;
+using namespace smp::process;
+using namespace smp::system;
 
 namespace {
 

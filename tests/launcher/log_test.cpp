@@ -12,18 +12,23 @@
 #include <system_error>
 
 #include "scratch_folder.h"
-#include "smp/launcher/console.h"
-#include "smp/launcher/file_descriptor.h"
-#include "smp/launcher/job_output.h"
-#include "smp/launcher/line_fold.h"
-#include "smp/launcher/log_file.h"
-#include "smp/launcher/output.h"
-#include "smp/launcher/plain_file.h"
-#include "smp/launcher/rank_list.h"
-#include "smp/launcher/rank_template.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/hosts/rank_list.h"
+#include "smp/launcher/output/console.h"
+#include "smp/launcher/output/job_output.h"
+#include "smp/launcher/output/line_fold.h"
+#include "smp/launcher/output/rank_template.h"
+#include "smp/launcher/process/log_file.h"
+#include "smp/launcher/process/output.h"
+#include "smp/launcher/process/plain_file.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/system/file_descriptor.h"
 
 using namespace smp;
+using namespace smp::hosts;
+using namespace smp::job;
+using namespace smp::output;
+using namespace smp::process;
+using namespace smp::system;
 using std::chrono::milliseconds;
 namespace fs = std::filesystem;
 

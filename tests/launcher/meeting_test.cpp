@@ -1,4 +1,4 @@
-#include "smp/launcher/meeting.h"
+#include "smp/launcher/reach/meeting.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -11,11 +11,15 @@
 
 #include "held_port.h"
 #include "scratch_folder.h"
-#include "smp/launcher/file_limit.h"
-#include "smp/launcher/outer_launcher.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/process/file_limit.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::environment;
+using namespace smp::process;
+using namespace smp::reach;
+using namespace smp::system;
 using std::chrono::milliseconds;
 
 namespace {

@@ -1,4 +1,4 @@
-#include "smp/launcher/network_topology.h"
+#include "smp/launcher/hosts/network_topology.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -9,10 +9,11 @@
 #include <set>
 
 #include "../files_and_errors.h"
-#include "smp/launcher/slurm.h"
-#include "smp/plan/errors.h"
+#include "smp/launcher/schedulers/slurm.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::hosts;
 
 namespace {
 

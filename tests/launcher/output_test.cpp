@@ -1,8 +1,9 @@
-#include "smp/launcher/output.h"
+#include "smp/launcher/process/output.h"
 
 #include <doctest/doctest.h>
 
 using namespace smp;
+using namespace smp::process;
 using Clock = LineSplitter::Clock;
 
 namespace {

@@ -4,11 +4,14 @@
 #include <memory>
 #include <thread>
 
-#include "smp/launcher/output_watch.h"
-#include "smp/launcher/progress_watch.h"
-#include "smp/plan/progress_page.h"
+#include "smp/launcher/job/progress_watch.h"
+#include "smp/launcher/supervision/output_watch.h"
+#include "smp/plan/runinfo/progress_page.h"
 
 using namespace smp;
+using namespace smp::job;
+using namespace smp::runinfo;
+using namespace smp::supervision;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 

@@ -1,4 +1,4 @@
-#include "smp/launcher/push.h"
+#include "smp/launcher/agent/push.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -6,15 +6,17 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent_messages.h"
-#include "push_window.h"
-#include "push_words.h"
-#include "pushed_folder.h"
+#include "agent/agent_messages.h"
+#include "agent/push_window.h"
+#include "agent/push_words.h"
+#include "agent/pushed_folder.h"
 #include "scratch_folder.h"
-#include "smp/launcher/frame_channel.h"
-#include "smp/launcher/shared_file.h"
+#include "smp/launcher/agent/shared_file.h"
+#include "smp/launcher/reach/frame_channel.h"
 
 using namespace smp;
+using namespace smp::agent;
+using namespace smp::reach;
 namespace fs = std::filesystem;
 
 namespace {

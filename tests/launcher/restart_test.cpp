@@ -1,12 +1,16 @@
-#include "smp/launcher/restart.h"
+#include "smp/launcher/supervision/restart.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
 
-#include "smp/launcher/report.h"
+#include "smp/launcher/supervision/report.h"
 
 using namespace smp;
+using namespace smp::job;
+using namespace smp::process;
+using namespace smp::runinfo;
+using namespace smp::supervision;
 using std::chrono::milliseconds;
 
 namespace {

@@ -1,4 +1,4 @@
-#include "smp/launcher/run_folder.h"
+#include "smp/launcher/run/run_folder.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -14,8 +14,8 @@
 
 #include "files_and_errors.h"
 #include "scratch_folder.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 namespace {
@@ -41,43 +41,45 @@ void leave_run(const std::string& path) {
   put(path + "/checkpoints/latest", "step-00000002\n");
 }
 
-Json holder_of(const std::string& folder) { return Json::parse(text_of(folder + "/lock")); }
+text::Json holder_of(const std::string& folder) {
+  return text::Json::parse(text_of(folder + "/lock"));
+}
 
 }  // namespace
 
 TEST_CASE("run folders") {
   ScratchFolder folder;
   {
-    const RunFolder run = RunFolder::create(folder / "a/b");
+    const run::RunFolder run = run::RunFolder::create(folder / "a/b");
     CHECK(run.files_of(12).error_file == (folder / "a/b/errors/rank-12.json"));
     run.begin_start();
     CHECK(fs::is_directory(folder / "a/b/logs"));
     put(run.log("rank-0.out"), "");
   }
-  CHECK(RunFolder::why_not(folder / "a/b") == "");  // its ranks could not be started
+  CHECK(run::RunFolder::why_not(folder / "a/b") == "");  // its ranks could not be started
   put(folder / "a/b/logs/rank-0.out", "x");
-  CHECK(error_of([&] { RunFolder::create(folder / "a/b"); }) == not_empty(folder / "a/b"));
-  CHECK(RunFolder::why_not(folder / "c") == "");
+  CHECK(error_of([&] { run::RunFolder::create(folder / "a/b"); }) == not_empty(folder / "a/b"));
+  CHECK(run::RunFolder::why_not(folder / "c") == "");
   CHECK(!fs::exists(folder / "c"));
-  CHECK(error_of([&] { RunFolder::create("/proc/x"); }) ==
+  CHECK(error_of([&] { run::RunFolder::create("/proc/x"); }) ==
         "cannot create run folder '/proc/x': No such file or directory");
   fs::create_directory(folder / "empty");
-  CHECK(RunFolder::why_not(folder / "empty") == "");
+  CHECK(run::RunFolder::why_not(folder / "empty") == "");
 }
 
 TEST_CASE("a folder in which no rank has started is as it was") {
   ScratchFolder folder;
   put(folder / "user.yaml", "plan");
   {
-    const RunFolder run = RunFolder::create(folder / "a/b/c");
+    const run::RunFolder run = run::RunFolder::create(folder / "a/b/c");
     run.lay_plan(folder / "user.yaml");
     CHECK(run.plan_to_start() == folder / "a/b/c/plan.yaml.new");
   }
   CHECK(!fs::exists(folder / "a"));
   fs::create_directory(folder / "mine");
-  { RunFolder::create(folder / "mine").lay_plan(folder / "user.yaml"); }
+  { run::RunFolder::create(folder / "mine").lay_plan(folder / "user.yaml"); }
   CHECK(fs::is_empty(folder / "mine"));
-  CHECK_THROWS(RunFolder::create(folder / "b/\xff\xff/" + std::string(300, 'x')));
+  CHECK_THROWS(run::RunFolder::create(folder / "b/\xff\xff/" + std::string(300, 'x')));
   CHECK(!fs::exists(folder / "b"));
 }
 
@@ -86,20 +88,20 @@ TEST_CASE("ranks that never were ready leave a folder that the next start takes"
   put(folder / "user.yaml", "plan");
   const std::string path = folder / "run";
   {
-    const RunFolder run = RunFolder::create(path);
+    const run::RunFolder run = run::RunFolder::create(path);
     run.lay_plan(folder / "user.yaml");
     run.begin_start();
     put(run.log("rank-0.err"), "no data\n");
     put(run.status(), "{}");
   }
-  CHECK(RunFolder::why_not(path) == "");
-  CHECK(RunFolder::why_not_go_on(path) == "");
-  CHECK(RunFolder::create(path).path() == path);
+  CHECK(run::RunFolder::why_not(path) == "");
+  CHECK(run::RunFolder::why_not_go_on(path) == "");
+  CHECK(run::RunFolder::create(path).path() == path);
   put(path + "/notes.txt", "somebody's own");
-  CHECK(RunFolder::why_not(path) == not_empty(path));
+  CHECK(run::RunFolder::why_not(path) == not_empty(path));
   fs::remove(path + "/notes.txt");
   fs::rename(path + "/plan.yaml.new", path + "/plan.yaml");  // as rank 0 does
-  CHECK(RunFolder::why_not(path) == not_empty(path));
+  CHECK(run::RunFolder::why_not(path) == not_empty(path));
 }
 
 TEST_CASE("a run that others start again has its folder, with a checkpoint or without") {
@@ -107,26 +109,26 @@ TEST_CASE("a run that others start again has its folder, with a checkpoint or wi
   put(folder / "run/plan.yaml", "plan");
   put(folder / "run/logs/rank-0.out", "");
   put(folder / "run/metrics.jsonl", "{}");
-  CHECK(RunFolder::go_on(folder / "run").checkpoint() == "");
+  CHECK(run::RunFolder::go_on(folder / "run").checkpoint() == "");
   CHECK(fs::exists(folder / "run/metrics.jsonl"));  // until its ranks are ready
-  CHECK(RunFolder::why_not(folder / "run") != "");
+  CHECK(run::RunFolder::why_not(folder / "run") != "");
   put(folder / "plan.yaml", "a folder of something else");
-  CHECK(error_of([&] { RunFolder::go_on(folder.path()); }) == not_empty(folder.path()));
+  CHECK(error_of([&] { run::RunFolder::go_on(folder.path()); }) == not_empty(folder.path()));
 }
 
 TEST_CASE("a run folder is reopened for its checkpoint alone") {
   ScratchFolder folder;
   const std::string path = folder / "run";
-  CHECK(error_of([&] { RunFolder::reopen(folder / "none"); }) ==
+  CHECK(error_of([&] { run::RunFolder::reopen(folder / "none"); }) ==
         "cannot resume in run folder '" + (folder / "none") + "': there is no such folder");
   put(path + "/logs/rank-0.out", "");
-  CHECK(RunFolder::why_not_reopen(path) ==
+  CHECK(run::RunFolder::why_not_reopen(path) ==
         "cannot resume in run folder '" + path +
             "': it has no checkpoint; start anew in another folder without --resume");
   leave_run(path);
   put(path + "/errors/rank-0.json", "{}");
   put(path + "/timeline/rank-0.json", "{}");
-  const RunFolder run = RunFolder::reopen(path);
+  const run::RunFolder run = run::RunFolder::reopen(path);
   CHECK(run.path() == path);
   CHECK(run.checkpoint() == "step-00000002");
   CHECK(fs::exists(run.files_of(0).error_file));  // nothing has changed
@@ -141,10 +143,10 @@ TEST_CASE("whole checkpoints are never begun anew over, with `latest` or without
   const std::string path = folder / "run";
   leave_run(path);
   fs::remove(path + "/checkpoints/latest");
-  CHECK(RunFolder::go_on(path).checkpoint() == "step-00000002");
-  CHECK(RunFolder::reopen(path).checkpoint() == "step-00000002");
+  CHECK(run::RunFolder::go_on(path).checkpoint() == "step-00000002");
+  CHECK(run::RunFolder::reopen(path).checkpoint() == "step-00000002");
   put(path + "/checkpoints/latest", "step-00000009\n");
-  CHECK(RunFolder::why_not_reopen(path) ==
+  CHECK(run::RunFolder::why_not_reopen(path) ==
         "cannot resume in run folder '" + path + "': " + path +
             "/checkpoints/latest: names 'step-00000009', which is no whole checkpoint; that of the "
             "highest step is whole: --resume=2");
@@ -155,7 +157,8 @@ TEST_CASE("names by default do not collide") {
   const fs::path before = fs::current_path();
   fs::current_path(folder.path());
   {
-    const RunFolder one = RunFolder::create_for("gpt"), other = RunFolder::create_for("gpt");
+    const run::RunFolder one = run::RunFolder::create_for("gpt"),
+                         other = run::RunFolder::create_for("gpt");
     CHECK(one.path().starts_with(folder / "runs/gpt-2"));
     CHECK(one.path() != other.path());
   }
@@ -167,23 +170,24 @@ TEST_CASE("a second one in a run's folder is refused by host, process and time")
   ScratchFolder folder;
   const std::string path = folder / "run";
   leave_run(path);
-  std::optional<RunFolder> run = RunFolder::reopen(path);
-  const Json holder = holder_of(path);
+  std::optional<run::RunFolder> run = run::RunFolder::reopen(path);
+  const text::Json holder = holder_of(path);
   CHECK(holder.at("process") == getpid());
   const std::string refusal =
       fmt::format("run folder '{}' is in use by smp-launch, process {} on host {}, since ", path,
                   getpid(), holder.at("host").get<std::string>());
   const std::string help = " UTC: wait for its end, end it, or name another folder with --run-dir";
   for (const std::string& why :
-       {error_of([&] { RunFolder::reopen(path); }), error_of([&] { RunFolder::go_on(path); }),
-        error_of([&] { RunFolder::create(path); }), RunFolder::why_not_reopen(path),
-        RunFolder::why_not(path)}) {
+       {error_of([&] { run::RunFolder::reopen(path); }),
+        error_of([&] { run::RunFolder::go_on(path); }),
+        error_of([&] { run::RunFolder::create(path); }), run::RunFolder::why_not_reopen(path),
+        run::RunFolder::why_not(path)}) {
     CHECK(why.starts_with(refusal));
     CHECK(why.ends_with(help));
   }
   run.reset();
   CHECK(!fs::exists(path + "/lock"));
-  CHECK(RunFolder::reopen(path).path() == path);
+  CHECK(run::RunFolder::reopen(path).path() == path);
 }
 
 TEST_CASE("a lock lives while one of the processes does, and goes with them") {
@@ -194,7 +198,7 @@ TEST_CASE("a lock lives while one of the processes does, and goes with them") {
   REQUIRE(pipe(told) == 0);
   const pid_t child = fork();
   if (child == 0) {
-    const RunFolder run = RunFolder::reopen(path);
+    const run::RunFolder run = run::RunFolder::reopen(path);
     const pid_t second = fork();  // as the supervisor is
     if (second == 0) {
       pause();
@@ -206,20 +210,20 @@ TEST_CASE("a lock lives while one of the processes does, and goes with them") {
   }
   pid_t second = 0;
   REQUIRE(read(told[0], &second, sizeof second) == sizeof second);
-  CHECK(RunFolder::why_not_reopen(path) != "");
+  CHECK(run::RunFolder::why_not_reopen(path) != "");
   kill(child, SIGKILL);
   REQUIRE(waitpid(child, nullptr, 0) == child);
-  CHECK(RunFolder::why_not_reopen(path) != "");  // the second is still there
+  CHECK(run::RunFolder::why_not_reopen(path) != "");  // the second is still there
   {
     const std::jthread ends([&] {
       usleep(200'000);
       kill(second, SIGKILL);
     });
-    RunLock::await_end(path);
+    run::RunLock::await_end(path);
   }
-  CHECK(RunFolder::why_not_reopen(path) == "");
+  CHECK(run::RunFolder::why_not_reopen(path) == "");
   CHECK(holder_of(path).at("process") == child);  // killed: what it wrote is left
-  CHECK(RunFolder::reopen(path).note() == "");
+  CHECK(run::RunFolder::reopen(path).note() == "");
   close(told[0]);
   close(told[1]);
 }
@@ -241,11 +245,11 @@ TEST_CASE("the lock that a process of another host has left: its status tells wh
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
     });
-    CHECK(error_of([&] { RunFolder::reopen(path); }).starts_with(who));
+    CHECK(error_of([&] { run::RunFolder::reopen(path); }).starts_with(who));
     CHECK(holder_of(path).at("host") == "elsewhere");
   }
   SUBCASE("it does not") {
-    CHECK(RunFolder::reopen(path).note() ==
+    CHECK(run::RunFolder::reopen(path).note() ==
           "run folder '" + path +
               "' was in use by smp-launch, process 7 on host elsewhere, since 2023-11-14 22:13:20 "
               "UTC, which has written nothing there for 5 s: taken over");
@@ -257,7 +261,7 @@ TEST_CASE(
   const ScratchFolder folder;
   const std::string path = fs::canonical(folder.path()).string() + "/run", other = path + "2";
   leave_run(path);
-  const RunFolder run = RunFolder::reopen(path);
+  const run::RunFolder run = run::RunFolder::reopen(path);
   CHECK(run.checkpoint() == "step-00000002");
   fs::rename(path, other);
   const std::string moved =
@@ -280,18 +284,18 @@ TEST_CASE(
   const ScratchFolder folder;
   const std::string path = folder / "run";
   leave_run(path);
-  CHECK(!RunLock::is_left(path));
-  Json holder;
+  CHECK(!run::RunLock::is_left(path));
+  text::Json holder;
   {
-    const RunFolder run = RunFolder::reopen(path);
-    CHECK(!RunLock::is_left(path));
+    const run::RunFolder run = run::RunFolder::reopen(path);
+    CHECK(!run::RunLock::is_left(path));
     holder = holder_of(path);
   }
-  const auto is_left = [&](const char* key, const Json& value) {
-    Json other = holder;
+  const auto is_left = [&](const char* key, const text::Json& value) {
+    text::Json other = holder;
     other[key] = value;
     put(path + "/lock", other.dump());
-    return RunLock::is_left(path);
+    return run::RunLock::is_left(path);
   };
   CHECK(!is_left("since", 7));
   CHECK(is_left("process_began", 1));
@@ -306,9 +310,9 @@ TEST_CASE("a run folder that is a link to nothing is said to be one") {
   for (const std::string& path : {link, link + "/run"}) {
     const std::string why = "cannot create run folder '" + path + "': '" + link +
                             "' is a link to 'nowhere', which is not there";
-    CHECK(RunFolder::why_not(path) == why);
-    CHECK(error_of([&] { RunFolder::create(path); }) == why);
-    CHECK(error_of([&] { RunFolder::go_on(path); }) == why);
+    CHECK(run::RunFolder::why_not(path) == why);
+    CHECK(error_of([&] { run::RunFolder::create(path); }) == why);
+    CHECK(error_of([&] { run::RunFolder::go_on(path); }) == why);
   }
 }
 
@@ -317,9 +321,9 @@ TEST_CASE("a lock that nobody can read is no lock, and a folder that nobody can 
   const std::string path = folder / "run";
   leave_run(path);
   put(path + "/lock", "half a li");
-  CHECK(RunFolder::reopen(path).path() == path);
+  CHECK(run::RunFolder::reopen(path).path() == path);
   fs::create_symlink("/etc/passwd", path + "/lock");
-  CHECK(error_of([&] { RunFolder::reopen(path); }) ==
+  CHECK(error_of([&] { run::RunFolder::reopen(path); }) ==
         "cannot lock run folder '" + path + "': its 'lock' is a link: remove that");
 }
 

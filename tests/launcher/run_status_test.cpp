@@ -1,4 +1,4 @@
-#include "smp/launcher/run_status.h"
+#include "smp/launcher/run/run_status.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -14,12 +14,17 @@
 
 #include "files_and_errors.h"
 #include "scratch_folder.h"
-#include "smp/launcher/file_descriptor.h"
-#include "smp/launcher/status_board.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
+#include "smp/launcher/run/status_board.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/system/file_descriptor.h"
+#include "smp/plan/text/json.h"
 
 using namespace smp;
+using namespace smp::job;
+using namespace smp::run;
+using namespace smp::runinfo;
+using namespace smp::system;
+using namespace smp::text;
 using std::chrono::milliseconds;
 
 namespace {

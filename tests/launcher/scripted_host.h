@@ -16,17 +16,17 @@
 #include <utility>
 #include <vector>
 
-#include "smp/launcher/console.h"
-#include "smp/launcher/file_descriptor.h"
-#include "smp/launcher/supervisor.h"
+#include "smp/launcher/output/console.h"
+#include "smp/launcher/supervision/supervisor.h"
+#include "smp/plan/system/file_descriptor.h"
 
 namespace smp {
 
 // Another way to reach a machine: nothing runs, a script says what happens. Each step is delivered
 // by one dispatch(); signals to processes are recorded and, if the script says so, obeyed.
-class ScriptedHost : public Host {
+class ScriptedHost : public job::Host {
  public:
-  using Step = std::function<void(HostEvents&)>;
+  using Step = std::function<void(job::HostEvents&)>;
 
   ScriptedHost() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
@@ -36,21 +36,22 @@ class ScriptedHost : public Host {
   }
 
   std::string name() const override { return "nowhere"; }
-  void start(int process, const Command&) override {
-    if (process == unstartable) throw StartError("cannot start 'x': the host is full");
+  void start(int process, const job::Command&) override {
+    if (process == unstartable) throw job::StartError("cannot start 'x': the host is full");
   }
-  void signal(int process, int number, SignalScope scope) override {
+  void signal(int process, int number, job::SignalScope scope) override {
     signals.push_back({process, number, scope});
     if (number != obeyed_signal) return;
     const auto found = own_end.find(process);
-    const ProcessEnd end = found == own_end.end() ? ProcessEnd{0, number, false} : found->second;
-    then([=](HostEvents& events) { events.on_ended(process, end); });
+    const process::ProcessEnd end =
+        found == own_end.end() ? process::ProcessEnd{0, number, false} : found->second;
+    then([=](job::HostEvents& events) { events.on_ended(process, end); });
   }
-  void show_stacks(int process, Debugger) override {
+  void show_stacks(int process, job::Debugger) override {
     if (stacks) stacks(process);
   }
   int event_fd() const override { return wake_.number(); }
-  void dispatch(HostEvents& events) override {
+  void dispatch(job::HostEvents& events) override {
     uint64_t count;
     while (read(wake_.number(), &count, sizeof count) > 0) {
     }
@@ -60,11 +61,11 @@ class ScriptedHost : public Host {
     for (const Step& step : steps) step(events);
   }
   void hold_output(bool) override {}
-  std::optional<RankProgress> progress(int process) const override {
+  std::optional<runinfo::RankProgress> progress(int process) const override {
     const auto found = posted.find(process);
     return found == posted.end() ? std::nullopt : std::optional(found->second);
   }
-  int finish(HostEvents& events) override {
+  int finish(job::HostEvents& events) override {
     if (at_finish) at_finish(events);
     return 0;
   }
@@ -81,12 +82,13 @@ class ScriptedHost : public Host {
 
   struct Sent {
     int process, number;
-    SignalScope scope;
+    job::SignalScope scope;
   };
   std::vector<Sent> signals;
-  std::map<int, RankProgress> posted;
+  std::map<int, runinfo::RankProgress> posted;
   int obeyed_signal = SIGTERM;
-  std::map<int, ProcessEnd> own_end;  // of processes that were about to end when the signal came
+  std::map<int, process::ProcessEnd>
+      own_end;  // of processes that were about to end when the signal came
   int unstartable = -1;
   std::function<void(int)> stacks;  // what show_stacks() does
   bool silent = false;
@@ -97,7 +99,7 @@ class ScriptedHost : public Host {
     const uint64_t one = 1;
     (void)!write(wake_.number(), &one, sizeof one);
   }
-  FileDescriptor wake_;
+  system::FileDescriptor wake_;
   std::deque<Step> steps_;
   std::jthread timer_;
   Step late_;
@@ -108,18 +110,18 @@ class ScriptedHost : public Host {
 struct SupervisedJob {
   SupervisedJob()
       : null(open("/dev/null", O_WRONLY | O_CLOEXEC)), console(null.number(), null.number()) {}
-  Job job(int ranks) {
-    Job result;
-    result.commands.resize(static_cast<size_t>(ranks), Command{{"x"}, {}, ""});
+  job::Job job(int ranks) {
+    job::Job result;
+    result.commands.resize(static_cast<size_t>(ranks), job::Command{{"x"}, {}, ""});
     result.files.resize(static_cast<size_t>(ranks));
     result.grace = std::chrono::milliseconds(50);
     return result;
   }
-  FileDescriptor null;
-  Console console;
+  system::FileDescriptor null;
+  output::Console console;
   ScriptedHost host;
 };
 
-inline ProcessEnd code(int value) { return {value, 0, false}; }
+inline process::ProcessEnd code(int value) { return {value, 0, false}; }
 
 }  // namespace smp

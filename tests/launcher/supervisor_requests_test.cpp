@@ -8,11 +8,16 @@
 
 #include "launcher/scripted_host.h"
 #include "scratch_folder.h"
-#include "smp/launcher/report.h"
+#include "smp/launcher/supervision/report.h"
 
 // Jobs that are asked for a checkpoint, and jobs that stand still.
 
 using namespace smp;
+using namespace smp::job;
+using namespace smp::output;
+using namespace smp::runinfo;
+using namespace smp::supervision;
+using namespace smp::system;
 using std::chrono::milliseconds;
 
 TEST_CASE_FIXTURE(SupervisedJob, "ranks that end after a checkpoint on request have not failed") {

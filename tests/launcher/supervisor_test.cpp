@@ -1,4 +1,4 @@
-#include "smp/launcher/supervisor.h"
+#include "smp/launcher/supervision/supervisor.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -12,10 +12,16 @@
 
 #include "launcher/scripted_host.h"
 #include "scratch_folder.h"
-#include "smp/launcher/duration.h"
-#include "smp/launcher/report.h"
+#include "smp/launcher/hosts/duration.h"
+#include "smp/launcher/supervision/report.h"
 
 using namespace smp;
+using namespace smp::hosts;
+using namespace smp::job;
+using namespace smp::output;
+using namespace smp::process;
+using namespace smp::supervision;
+using namespace smp::system;
 using std::chrono::milliseconds;
 
 TEST_CASE_FIXTURE(SupervisedJob, "all ranks end well") {
@@ -70,7 +76,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a second signal kills, and the report says aft
   CHECK(*result.killed_after < milliseconds(30'000));
   CHECK(report_text(two, result)
             .find(fmt::format("ranks 0, 1 killed by smp-launch, {} after being asked to end\n",
-                              text_of(*result.killed_after))) != std::string::npos);
+                              duration_text(*result.killed_after))) != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(SupervisedJob,

@@ -8,17 +8,25 @@
 #include <fstream>
 
 #include "scratch_folder.h"
-#include "smp/launcher/duration.h"
-#include "smp/launcher/error_file.h"
-#include "smp/launcher/rank_environment.h"
-#include "smp/launcher/rank_list.h"
-#include "smp/launcher/report.h"
-#include "smp/launcher/run_summary.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/plan.h"
-#include "smp/plan/random_hex.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/hosts/duration.h"
+#include "smp/launcher/hosts/rank_list.h"
+#include "smp/launcher/process/error_file.h"
+#include "smp/launcher/run/run_summary.h"
+#include "smp/launcher/supervision/report.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/base/random_hex.h"
+#include "smp/plan/spec/plan.h"
 
 using namespace smp;
+using namespace smp::environment;
+using namespace smp::hosts;
+using namespace smp::job;
+using namespace smp::mesh;
+using namespace smp::process;
+using namespace smp::run;
+using namespace smp::supervision;
+using namespace smp::system;
 using std::chrono::milliseconds;
 
 TEST_CASE("names of hosts are said as far as a variable may hold them") {
@@ -44,9 +52,9 @@ TEST_CASE("durations") {
   CHECK(parse_duration("1h") == milliseconds(3'600'000));
   for (const char* text : {"", "s", "5 s", "-1s", "1d", "nan", "inf", "1e3", "5sec", "99999999h"})
     CHECK_THROWS_AS(parse_duration(text), ConfigError);
-  CHECK(text_of(milliseconds(12)) == "12 ms");
-  CHECK(text_of(milliseconds(3240)) == "3.2 s");
-  CHECK(text_of(milliseconds(125'000)) == "2 min 5 s");
+  CHECK(duration_text(milliseconds(12)) == "12 ms");
+  CHECK(duration_text(milliseconds(3240)) == "3.2 s");
+  CHECK(duration_text(milliseconds(125'000)) == "2 min 5 s");
 }
 
 TEST_CASE("lists of ranks, read and written") {

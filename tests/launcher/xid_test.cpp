@@ -1,4 +1,4 @@
-#include "xid.h"
+#include "health/xid.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent_messages.h"
+#include "agent/agent_messages.h"
 #include "scratch_folder.h"
 
 using namespace smp;
+using namespace smp::agent;
+using namespace smp::health;
+using namespace smp::process;
 
 namespace {
 

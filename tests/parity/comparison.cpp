@@ -9,19 +9,19 @@
 #include <tuple>
 
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/traffic.h"
-#include "smp/planner/memory_model.h"
-#include "smp/runtime/safetensors.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/traffic.h"
+#include "smp/planner/memory/memory_model.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 #include "worst.h"
 
 namespace smp::parity {
 namespace {
 
 Weights read_weights(const std::string& path) {
-  SafetensorsReader reader(path);
+  safetensors::SafetensorsReader reader(path);
   Weights weights;
-  for (const SafetensorsEntry& entry : reader.header().entries) {
+  for (const safetensors::SafetensorsEntry& entry : reader.header().entries) {
     std::vector<double>& values = weights[entry.name];
     if (entry.dtype == DType::kF64) {
       values.resize(static_cast<size_t>(entry.bytes() / 8));
@@ -72,16 +72,16 @@ tolerance::Parity differences_of_steps(const Run& run, const Run& reference) {
 
 }  // namespace
 
-Run run(const Plan& plan, int64_t steps, const OpenGpu& open_gpu) {
+Run run(const Plan& plan, int64_t steps, const gpu::OpenGpu& open_gpu) {
   const ScratchFolder folder;
   Run run;
-  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-    TrainOptions options;
+  jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+    training::TrainOptions options;
     options.steps = steps;
     options.run_dir = folder.path();
     options.threads = 1;
     if (open_gpu) options.open_gpu = open_gpu;
-    RunResult result = train(plan, world, options);
+    training::RunResult result = training::train(plan, world, options);
     if (world.rank() == 0) run.result = std::move(result);
   });
   run.weights = read_weights(folder / "weights/model.safetensors");
@@ -132,17 +132,17 @@ void check_narrow(const Run& run, const Run& reference, double allowed) {
   CHECK(worst.grad_norm <= allowed);
 }
 
-void check_wire(const Plan& plan, const RunResult& result) {
-  using Key = std::tuple<std::string, CollectiveOp, int64_t>;
-  for (const RankFacts& rank : result.ranks) {
+void check_wire(const Plan& plan, const training::RunResult& result) {
+  using Key = std::tuple<std::string, mesh::CollectiveOp, int64_t>;
+  for (const record::RankFacts& rank : result.ranks) {
     INFO("rank " << rank.rank);
     std::map<Key, std::pair<int64_t, int64_t>> planned, counted;  // calls, bytes
-    for (const Traffic& row : step_traffic(plan, rank.rank)) {
+    for (const layout::Traffic& row : layout::step_traffic(plan, rank.rank)) {
       auto& [calls, bytes] = planned[{row.label, row.op, row.group_size}];
       calls += row.calls * result.run.steps;
       bytes += row.wire_bytes * result.run.steps;
     }
-    for (const TrafficCount& row : rank.traffic) {
+    for (const comm::TrafficCount& row : rank.traffic) {
       if (row.label.starts_with("setup.") || row.label.starts_with("save.")) continue;
       auto& [calls, bytes] = counted[{row.label, row.op, row.group_size}];
       calls += row.calls;
@@ -158,14 +158,14 @@ void check_wire(const Plan& plan, const RunResult& result) {
   }
 }
 
-void check_memory(const Plan& plan, const RunResult& result) {
+void check_memory(const Plan& plan, const training::RunResult& result) {
   double worst = 0, worst_category = 0;
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  for (const RankFacts& rank : result.ranks) {
+  const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  for (const record::RankFacts& rank : result.ranks) {
     INFO("rank " << rank.rank);
-    const Coord coord = mesh.coord_of(rank.rank);
-    const RankPrediction predicted = predict_memory(plan, coord.pipeline, coord.tensor);
-    CategoryBytes states{};
+    const mesh::Coord coord = mesh.coord_of(rank.rank);
+    const RankPrediction predicted = memory::predict_memory(plan, coord.pipeline, coord.tensor);
+    ledger::CategoryBytes states{};
     for (const MemoryTerm& term : predicted.terms) {
       states[static_cast<size_t>(term.category)] += term.bytes;
     }

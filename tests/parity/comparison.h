@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "parity/layouts.h"
-#include "smp/plan/plan.h"
-#include "smp/runtime/trainer.h"
+#include "smp/plan/spec/plan.h"
+#include "smp/runtime/training/trainer.h"
 #include "tolerances.h"
 
 // Trains plans with their ranks as threads, and holds what came out against a reference run and
@@ -17,12 +17,12 @@ namespace smp::parity {
 using Weights = std::map<std::string, std::vector<double>>;
 
 struct Run {
-  RunResult result;
+  training::RunResult result;
   Weights weights;
 };
 
 // On GPUs where `open_gpu` is given.
-Run run(const Plan& plan, int64_t steps, const OpenGpu& open_gpu = {});
+Run run(const Plan& plan, int64_t steps, const gpu::OpenGpu& open_gpu = {});
 
 // The largest ones of two runs of a model.
 tolerance::Parity differences(const Run& run, const Run& reference);
@@ -31,10 +31,10 @@ void check_parity(const Run& run, const Run& reference, const tolerance::Parity&
 void check_narrow(const Run& run, const Run& reference, double allowed);
 
 // Every row of the plan's traffic against every row that was counted, both ways.
-void check_wire(const Plan& plan, const RunResult& result);
+void check_wire(const Plan& plan, const training::RunResult& result);
 
 // States to the byte, peaks within tolerance::kPeakBytes.
-void check_memory(const Plan& plan, const RunResult& result);
+void check_memory(const Plan& plan, const training::RunResult& result);
 
 // All of these, for each layout against one rank.
 void compare(const ModelSpec& model, Precision precision, const std::vector<LayoutCase>& cases,

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "parity/engine_run.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/data/data_files.h"
 
 // What counts in the loss: the mean is over the targets that count in the global batch, however
 // unevenly they lie on microbatches and ranks. The reference knows no masks: it trains on the
@@ -34,18 +34,18 @@ int64_t token_of(int64_t step, int64_t sample, int64_t place) {
   return (place * place * 7 + 13 * place + 31 * sample + 101 * step + sample * place) % 97;
 }
 
-ReadSamples masked_samples(bool all_count = false) {
-  return [=](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
+engine::ReadSamples masked_samples(bool all_count = false) {
+  return [=](int64_t step, int64_t first, int64_t count, const engine::SampleBuffers& out) {
     for (int64_t i = 0; i < count * kLength; ++i) {
       const int64_t sample = first + i / kLength, place = i % kLength;
       const Counted counted = counted_of(step, sample);
       const bool counts = all_count || (place >= counted.begin && place < counted.end);
-      if (out.integers(BatchField::kTokens) != nullptr) {
-        out.integers(BatchField::kTokens)[i] = token_of(step, sample, place);
+      if (out.integers(model::BatchField::kTokens) != nullptr) {
+        out.integers(model::BatchField::kTokens)[i] = token_of(step, sample, place);
       }
-      if (out.integers(BatchField::kTargets) != nullptr) {
-        out.integers(BatchField::kTargets)[i] =
-            counts ? token_of(step, sample, place + 1) : kNoTarget;
+      if (out.integers(model::BatchField::kTargets) != nullptr) {
+        out.integers(model::BatchField::kTargets)[i] =
+            counts ? token_of(step, sample, place + 1) : data::kNoTarget;
       }
     }
   };
@@ -193,12 +193,12 @@ TEST_CASE("16-bit training with uneven masks stays near fp32's") {
 }
 
 TEST_CASE("a global batch in which nothing counts stops all ranks, by the step") {
-  const ReadSamples masked = masked_samples();
-  const ReadSamples empty_third = [&](int64_t step, int64_t first, int64_t count,
-                                      const SampleBuffers& out) {
+  const engine::ReadSamples masked = masked_samples();
+  const engine::ReadSamples empty_third = [&](int64_t step, int64_t first, int64_t count,
+                                              const engine::SampleBuffers& out) {
     masked(step, first, count, out);
-    if (step == 2 && out.integers(BatchField::kTargets) != nullptr) {
-      std::fill_n(out.integers(BatchField::kTargets), count * kLength, kNoTarget);
+    if (step == 2 && out.integers(model::BatchField::kTargets) != nullptr) {
+      std::fill_n(out.integers(model::BatchField::kTargets), count * kLength, data::kNoTarget);
     }
   };
   for (const LayoutCase& layout :
@@ -209,7 +209,7 @@ TEST_CASE("a global batch in which nothing counts stops all ranks, by the step")
     try {
       run_engine(plan, empty_third, 4);
       FAIL("no error");
-    } catch (const TrainingError& error) {
+    } catch (const optim::TrainingError& error) {
       CHECK(std::string(error.what()) ==
             "step 3: none of the 384 targets of the global batch counts in the loss: the data's "
             "mask, or the ends of documents and the padding, leave nothing to learn");

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "smp/plan/job_names.h"
-#include "smp/planner/check_plan.h"
+#include "smp/plan/spec/job_names.h"
+#include "smp/planner/search/check_plan.h"
 
 namespace smp::parity {
 namespace {
@@ -109,7 +109,7 @@ Combination combination_of(const Choice& choice) {
   layout.shard_bucket_bytes = small.shard_bucket_bytes;
   layout.param_persistence_threshold = small.param_persistence_threshold;
   made.precision = value(kPrecisions, kPrecision);
-  const Degrees& d = layout.degrees;
+  const mesh::Degrees& d = layout.degrees;
   layout.name = fmt::format(
       "{}{}{} p{} t{}{} z{} r{} sharding {}{} {} m{}{}{}{}{}", value(kFamilyNames, kFamily),
       made.tied ? " tied" : "", made.dropout ? " dropout" : "", d.pipeline, d.tensor,
@@ -126,7 +126,7 @@ Combination combination_of(const Choice& choice) {
 // What makes no sense before any plan is made; the rest is for check().
 bool is_sensible(const Choice& choice) {
   const Combination made = combination_of(choice);
-  const Degrees& d = made.layout.degrees;
+  const mesh::Degrees& d = made.layout.degrees;
   if (d.pipeline * d.tensor * d.shard * d.replica > 8) return false;
   if ((d.shard > 1) != (made.layout.sharding != Sharding::kNone)) return false;
   if (made.layout.sequence_parallel && d.tensor == 1) return false;
@@ -171,7 +171,7 @@ class Legal {
     if (!is_sensible(choice)) return false;
     const Combination made = combination_of(choice);
     try {
-      return check(plan_of(made.model(), made.layout, made.precision, data_path_)).empty();
+      return search::check(plan_of(made.model(), made.layout, made.precision, data_path_)).empty();
     } catch (const std::exception&) {  // no plan at all
       return false;
     }

@@ -13,7 +13,7 @@
 #include "parity/covering.h"
 #include "parity/rounding.h"
 #include "scratch_folder.h"
-#include "smp/plan/job_names.h"
+#include "smp/plan/spec/job_names.h"
 
 namespace smp::parity {
 

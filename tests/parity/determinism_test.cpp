@@ -86,7 +86,7 @@ TEST_CASE("a tied model trains to the same bits on 1, 2, 3 and 4 stages, under e
 TEST_CASE("with tensor ranks or sharding of one degree the stages change no bit either") {
   struct Beside {
     const char* name;
-    Degrees degrees;
+    mesh::Degrees degrees;
     Sharding sharding;
   };
   const Bench bench(Precision::kBf16);

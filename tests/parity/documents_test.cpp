@@ -8,9 +8,9 @@
 
 #include "parity/engine_run.h"
 #include "runtime/host_gpu.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/mesh.h"
-#include "smp/planner/memory_model.h"
+#include "smp/plan/data/data_files.h"
+#include "smp/plan/mesh/mesh.h"
+#include "smp/planner/memory/memory_model.h"
 
 // Documents in a sample (training.data.pack): every layout trains as if each document had a row of
 // its own. The reference has no packing: one rank, one document a sample, of its own length.
@@ -49,19 +49,21 @@ bool counts(const Piece& piece, int64_t sample, int64_t place) {
   return !piece.is_padding && place + 1 < piece.end && (sample % 3 != 0 || place >= 4);
 }
 
-ReadSamples packed_samples() {
-  return [](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
-    const auto put = [&](BatchField field, int64_t at, int64_t value) {
+engine::ReadSamples packed_samples() {
+  return [](int64_t step, int64_t first, int64_t count, const engine::SampleBuffers& out) {
+    const auto put = [&](model::BatchField field, int64_t at, int64_t value) {
       if (out.integers(field) != nullptr) out.integers(field)[at] = value;
     };
     for (int64_t k = 0; k < count; ++k) {
       for (const Piece& piece : pieces_of(step, first + k)) {
         for (int64_t place = piece.begin; place < piece.end; ++place) {
           const int64_t at = k * kLength + place;
-          put(BatchField::kTokens, at, piece.is_padding ? 0 : token_of(step, first + k, place));
-          put(BatchField::kTargets, at,
-              counts(piece, first + k, place) ? token_of(step, first + k, place + 1) : kNoTarget);
-          put(BatchField::kDocumentStarts, at, piece.begin);
+          put(model::BatchField::kTokens, at,
+              piece.is_padding ? 0 : token_of(step, first + k, place));
+          put(model::BatchField::kTargets, at,
+              counts(piece, first + k, place) ? token_of(step, first + k, place + 1)
+                                              : data::kNoTarget);
+          put(model::BatchField::kDocumentStarts, at, piece.begin);
         }
       }
     }
@@ -107,13 +109,14 @@ std::vector<LayoutCase> packed_layouts() {
 }
 
 // What a rank has read of its batches, where its memory is fullest: to the byte.
-void check_data_bytes(const Plan& plan, const RunResult& result) {
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  for (const RankFacts& rank : result.ranks) {
+void check_data_bytes(const Plan& plan, const training::RunResult& result) {
+  const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  for (const record::RankFacts& rank : result.ranks) {
     INFO("rank " << rank.rank);
-    const Coord coord = mesh.coord_of(rank.rank);
+    const mesh::Coord coord = mesh.coord_of(rank.rank);
     int64_t predicted = 0;
-    for (const MemoryTerm& term : predict_memory(plan, coord.pipeline, coord.tensor).terms) {
+    for (const MemoryTerm& term :
+         memory::predict_memory(plan, coord.pipeline, coord.tensor).terms) {
       // The samples of these runs are read on the spot.
       if (term.name == "tokens and targets") predicted += term.bytes;
     }

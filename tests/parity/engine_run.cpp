@@ -8,25 +8,25 @@
 #include <optional>
 #include <utility>
 
-#include "gpu.h"
-#include "owned_part.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/layout.h"
-#include "smp/runtime/learning_rate.h"
-#include "smp/runtime/memory_ledger.h"
-#include "smp/runtime/parallelize.h"
+#include "gpu/gpu.h"
+#include "parameters/owned_part.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/optim/learning_rate.h"
+#include "smp/runtime/parallel/parallelize.h"
 #include "worst.h"
 
 namespace smp::parity {
 namespace {
 
 // This rank's share of the weights, into whole tensors.
-void collect(const FlatParameters& parameters, Weights& all) {
-  const RankLayout& layout = parameters.layout();
+void collect(const parameters::FlatParameters& parameters, Weights& all) {
+  const layout::RankLayout& layout = parameters.layout();
   for (size_t bucket = 0; bucket < layout.buckets.size(); ++bucket) {
-    const FlatParameters::Owned held = parameters.owned(static_cast<int64_t>(bucket));
+    const parameters::FlatParameters::Owned held = parameters.owned(static_cast<int64_t>(bucket));
     const at::Tensor values = held.weights.to(at::kDouble).contiguous();
-    for (const PlacedParameter& parameter : layout.parameters) {
+    for (const layout::PlacedParameter& parameter : layout.parameters) {
       std::vector<double>& whole = all[parameter.spec.name];
       whole.resize(static_cast<size_t>(parameter.spec.rows * parameter.spec.cols));
       const int64_t begin = std::max(parameter.offset, held.begin);
@@ -62,35 +62,37 @@ double largest_difference(const Weights& a, const Weights& b) {
 
 }  // namespace
 
-Run run_engine(const Plan& plan, const ReadSamples& samples, int64_t steps,
-               const OpenGpu& open_gpu) {
+Run run_engine(const Plan& plan, const engine::ReadSamples& samples, int64_t steps,
+               const gpu::OpenGpu& open_gpu) {
   Run run;
   run.result.run.steps = steps;
   run.result.ranks.resize(static_cast<size_t>(plan.degrees.world()));
   std::mutex mutex;
-  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-    install_counting_allocator();
-    MemoryLedger ledger(world.rank(), 0);
-    const LedgerScope scope(ledger);
-    ParallelModel model = apply_parallelism(plan, world, ledger, open_gpu ? open_gpu({}) : nullptr);
-    std::optional<LedgerScope> on_host;
+  jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+    ledger::install_counting_allocator();
+    ledger::MemoryLedger ledger(world.rank(), 0);
+    const ledger::LedgerScope scope(ledger);
+    parallel::ParallelModel model =
+        parallel::apply_parallelism(plan, world, ledger, open_gpu ? open_gpu({}) : nullptr);
+    std::optional<ledger::LedgerScope> on_host;
     if (open_gpu) on_host.emplace(*model.host);
-    Engine engine(plan, model, ledger, samples);
-    std::vector<StepResult> done;
+    engine::Engine engine(plan, model, ledger, samples);
+    std::vector<engine::StepResult> done;
     const TrainingSpec& training = plan.job.training;
     for (int64_t step = 0; step < steps; ++step) {
-      done.push_back(engine.step(step, learning_rate_at(training.optimizer, training.steps, step)));
+      done.push_back(
+          engine.step(step, optim::learning_rate_at(training.optimizer, training.steps, step)));
     }
     engine.settle();
     const std::scoped_lock lock(mutex);
-    RankFacts& facts = run.result.ranks[static_cast<size_t>(world.rank())];
+    record::RankFacts& facts = run.result.ranks[static_cast<size_t>(world.rank())];
     facts.rank = world.rank();
     facts.peak = ledger.peak();
     facts.host_peak_bytes = model.host->peak().bytes;
     facts.traffic = model.groups->traffic();
     collect(*model.parameters, run.weights);
     if (world.rank() != 0) return;
-    for (const StepResult& step : done) {
+    for (const engine::StepResult& step : done) {
       run.result.losses.push_back(step.loss);
       run.result.grad_norms.push_back(step.grad_norm);
     }
@@ -125,7 +127,7 @@ Weights initial_weights(const ModelSpec& model) {
   return run_engine(plan_of(model, {"one rank", {}}, Precision::kFp64, ""), {}, 0).weights;
 }
 
-Weights gradients_of(const Plan& plan, const Weights& initial, const ReadSamples& samples,
+Weights gradients_of(const Plan& plan, const Weights& initial, const engine::ReadSamples& samples,
                      Run* run) {
   Weights gradients = initial;
   Run after = run_engine(plan, samples, 1);
@@ -163,9 +165,9 @@ TargetSums sums_of_targets(const ModelSpec& model, const Weights& initial,
     TargetSums sums;
     sums.gradients = gradients_of(
         plan, initial,
-        [&](int64_t, int64_t, int64_t, const SampleBuffers& out) {
-          std::copy_n(tokens.begin(), count, out.integers(BatchField::kTokens));
-          std::copy_n(targets.begin(), count, out.integers(BatchField::kTargets));
+        [&](int64_t, int64_t, int64_t, const engine::SampleBuffers& out) {
+          std::copy_n(tokens.begin(), count, out.integers(model::BatchField::kTokens));
+          std::copy_n(targets.begin(), count, out.integers(model::BatchField::kTargets));
         },
         &run);
     sums.loss = run.result.losses.front();

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "parity/comparison.h"
-#include "smp/runtime/engine.h"
+#include "smp/runtime/engine/engine.h"
 
 // Trains plans on samples that the test itself makes, with the ranks as threads.
 namespace smp::parity {
@@ -11,8 +11,8 @@ namespace smp::parity {
 // `steps` steps at the plan's learning rates. The weights are whole tensors by their own names, not
 // Hugging Face's; memory and traffic are each rank's, as train() has them. On a GPU where
 // `open_gpu` is given: of one rank, whose messages go nowhere.
-Run run_engine(const Plan& plan, const ReadSamples& samples, int64_t steps,
-               const OpenGpu& open_gpu = {});
+Run run_engine(const Plan& plan, const engine::ReadSamples& samples, int64_t steps,
+               const gpu::OpenGpu& open_gpu = {});
 
 // The largest differences of two runs: of losses and gradient norms relative to each, of weights
 // relative to the largest weight of the model.
@@ -38,7 +38,7 @@ Weights initial_weights(const ModelSpec& model);
 
 // The gradients of a plan's first step: it must train by SGD at a learning rate of 1, without
 // momentum, decay and clipping.
-Weights gradients_of(const Plan& plan, const Weights& initial, const ReadSamples& samples,
+Weights gradients_of(const Plan& plan, const Weights& initial, const engine::ReadSamples& samples,
                      Run* run = nullptr);
 void take_plain_steps(Plan& plan);  // makes it such a plan
 

@@ -7,9 +7,9 @@
 #include "parity/layouts.h"
 #include "runtime/host_gpu.h"
 #include "scratch_folder.h"
-#include "smp/plan/mesh.h"
-#include "smp/plan/rank_groups.h"
-#include "smp/planner/memory_model.h"
+#include "smp/plan/layout/rank_groups.h"
+#include "smp/plan/mesh/mesh.h"
+#include "smp/planner/memory/memory_model.h"
 
 // Plans for GPUs, trained by the engine on GPUs of host threads, against the same plans on CPUs.
 namespace smp::parity {
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kSteps = 4;
 
-LayoutCase layout_of(const std::string& name, const Degrees& degrees, PipelineKind pipeline,
+LayoutCase layout_of(const std::string& name, const mesh::Degrees& degrees, PipelineKind pipeline,
                      Sharding sharding) {
   LayoutCase layout{name, degrees, pipeline, sharding};
   layout.virtual_stages = pipeline == PipelineKind::kZbV ? 2 : 1;
@@ -28,13 +28,13 @@ LayoutCase layout_of(const std::string& name, const Degrees& degrees, PipelineKi
 // the groups' shared memory is the rest. The plan counts what may be under way at once; how much is
 // hangs on how the ranks keep pace.
 void check_buffers(const Plan& plan, int64_t most_pinned) {
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   int64_t planned = 0;
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
-    const Coord coord = mesh.coord_of(rank);
-    planned += predict_memory(plan, coord.pipeline, coord.tensor).host_bytes;
-    for (const RankGroup& group : rank_groups(plan, rank))
-      planned -= communication_bytes(plan, group);
+    const mesh::Coord coord = mesh.coord_of(rank);
+    planned += memory::predict_memory(plan, coord.pipeline, coord.tensor).host_bytes;
+    for (const layout::RankGroup& group : layout::rank_groups(plan, rank))
+      planned -= layout::communication_bytes(plan, group);
   }
   INFO("buffers of messages: planned " << planned << " bytes, pinned " << most_pinned);
   const double share = static_cast<double>(most_pinned) / static_cast<double>(planned);

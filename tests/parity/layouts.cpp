@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "plan/list_samples.h"
-#include "smp/plan/job_names.h"
-#include "smp/plan/model_family.h"
-#include "smp/planner/memory_model.h"
+#include "smp/plan/model/model_family.h"
+#include "smp/plan/spec/job_names.h"
+#include "smp/planner/memory/memory_model.h"
 
 namespace smp::parity {
 namespace {
@@ -138,7 +138,7 @@ std::vector<LayoutCase> schedules() {
   const auto chunks = PipelineKind::kVirtual;
   const auto zb_h1 = PipelineKind::kZbH1;
   const auto zb_v = PipelineKind::kZbV;
-  const auto with = [](PipelineKind kind, const Degrees& degrees, int64_t microbatches,
+  const auto with = [](PipelineKind kind, const mesh::Degrees& degrees, int64_t microbatches,
                        int64_t active = 0) {
     LayoutCase layout;
     layout.name = fmt::format("{} p{} t{} z{} m{} active {}", name_of(kind), degrees.pipeline,
@@ -269,7 +269,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   job.cluster.processes_per_host = layout.degrees.world();
   job.cluster.memory_per_process_bytes = 1 << 30;
   TrainingSpec& training = job.training;
-  training.sequence_length = is_list(model) ? 1 : 32;
+  training.sequence_length = model::is_list(model) ? 1 : 32;
   training.images = {model.input_channels, model.input_height, model.input_width, 255};
   training.microbatches = layout.microbatches;
   training.micro_batch = kGlobalBatch / layout.microbatches / layout.degrees.data();
@@ -310,7 +310,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.shard_bucket_bytes = layout.shard_bucket_bytes;
   parallel.param_persistence_threshold = layout.param_persistence_threshold;
   plan.degrees = degrees_of(job);
-  plan.predictions.ranks = predict_memory(plan);
+  plan.predictions.ranks = memory::predict_memory(plan);
   return plan;
 }
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/plan.h"
+#include "smp/plan/spec/plan.h"
 
 // The models and layouts of the parity tests. Nothing divides evenly that need not: 5 layers,
 // 3 microbatches, odd vocabularies, 2 KV heads under up to 4 tensor ranks.
@@ -11,7 +11,7 @@ namespace smp::parity {
 
 struct LayoutCase {
   std::string name;
-  Degrees degrees;
+  mesh::Degrees degrees;
   PipelineKind pipeline = PipelineKind::kInterleaved;
   Sharding sharding = Sharding::kOptimizerState;  // where the shard degree is above 1
   int64_t virtual_stages = 1;

@@ -5,13 +5,13 @@
 #include <fstream>
 #include <mutex>
 
-#include "data_source.h"
+#include "feed/data_source.h"
 #include "parity/comparison.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/planner/memory_model.h"
-#include "smp/runtime/engine.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/planner/memory/memory_model.h"
+#include "smp/runtime/engine/engine.h"
 
 // What must not change a bit of the numbers: computing again, offloading, cutting a model into
 // stages under any schedule; and what the first two save.
@@ -30,14 +30,15 @@ LayoutCase with(const std::string& name, LayoutCase layout, Recompute recompute,
 }
 
 // The largest of the ranks.
-int64_t peak_bytes(const RunResult& result) {
+int64_t peak_bytes(const training::RunResult& result) {
   int64_t most = 0;
-  for (const RankFacts& rank : result.ranks) most = std::max(most, rank.peak.bytes);
+  for (const record::RankFacts& rank : result.ranks) most = std::max(most, rank.peak.bytes);
   return most;
 }
 int64_t predicted_bytes(const Plan& plan) {
   int64_t most = 0;
-  for (const RankPrediction& rank : predict_memory(plan)) most = std::max(most, rank.peak_bytes);
+  for (const RankPrediction& rank : memory::predict_memory(plan))
+    most = std::max(most, rank.peak_bytes);
   return most;
 }
 
@@ -146,7 +147,7 @@ TEST_CASE("the horizon of loading: more fetched ahead, more held, the same numbe
     layout.offload_activations = true;
     Plan plan = plan_of(wider(llama_model()), layout, Precision::kFp32, folder / "text.txt");
     plan.job.parallel.activation_loading_horizon = horizon;
-    plan.predictions.ranks = predict_memory(plan);
+    plan.predictions.ranks = memory::predict_memory(plan);
     const Run one_run = run(plan, kSteps);
     check_memory(plan, one_run.result);
     CHECK(peak_bytes(one_run.result) > before);
@@ -190,20 +191,21 @@ TEST_CASE("evaluation gives the loss of a step before it, and changes nothing") 
   for (const LayoutCase& layout : cases) {
     INFO(layout.name);
     const Plan plan = plan_of(gpt2_model(), layout, Precision::kFp64, folder / "text.txt");
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-      install_counting_allocator();
-      MemoryLedger ledger(world.rank(), 0);
-      const LedgerScope scope(ledger);
-      ParallelModel model = apply_parallelism(plan, world, ledger);
-      const std::unique_ptr<DataSource> data = open_data(plan);
-      Engine engine(plan, model, ledger,
-                    [&](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
-                      data->read(step, first, count, out);
-                    });
+    jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+      ledger::install_counting_allocator();
+      ledger::MemoryLedger ledger(world.rank(), 0);
+      const ledger::LedgerScope scope(ledger);
+      parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+      const std::unique_ptr<feed::DataSource> data = feed::open_data(plan);
+      engine::Engine engine(
+          plan, model, ledger,
+          [&](int64_t step, int64_t first, int64_t count, const engine::SampleBuffers& out) {
+            data->read(step, first, count, out);
+          });
       const double first = engine.evaluate(0);
       const double other = engine.evaluate(1);
       const double again = engine.evaluate(0);
-      const StepResult step = engine.step(0, 1e-3);
+      const engine::StepResult step = engine.step(0, 1e-3);
       const double after = engine.evaluate(0);
       const std::lock_guard lock(mutex);  // doctest's checks come one at a time
       CHECK(first == again);

@@ -2,7 +2,7 @@
 
 #include "parity/layouts.h"
 #include "plan/list_samples.h"
-#include "smp/plan/model_family.h"
+#include "smp/plan/model/model_family.h"
 
 // The models of the parity tests, and what they train on.
 namespace smp::parity {
@@ -10,7 +10,7 @@ namespace smp::parity {
 ModelSpec gpt2_model() {
   ModelSpec model;
   model.name = "gpt2-like";
-  set_family(model, ModelFamily::kGpt2);
+  model::set_family(model, ModelFamily::kGpt2);
   model.num_layers = 5;
   model.hidden_size = 48;
   model.num_heads = 4;
@@ -33,7 +33,7 @@ ModelSpec gpt2_untied_model() {
 ModelSpec llama_model() {
   ModelSpec model = gpt2_model();
   model.name = "llama-like";
-  set_family(model, ModelFamily::kLlama);
+  model::set_family(model, ModelFamily::kLlama);
   model.num_kv_heads = 2;
   model.ffn_hidden_size = 132;
   model.vocab_size = 257;
@@ -121,7 +121,7 @@ std::string sample_text(int64_t bytes) {
 }
 
 std::string sample_images(const ModelSpec& model, int64_t count) {
-  const int64_t numbers = elements_of(input_of(model));
+  const int64_t numbers = model::elements_of(model::input_of(model));
   std::string text;
   for (int64_t image = 0; image < count; ++image) {
     const int64_t label = image % model.vocab_size;
@@ -134,7 +134,7 @@ std::string sample_images(const ModelSpec& model, int64_t count) {
 }
 
 std::string sample_data(const ModelSpec& model) {
-  return is_list(model) ? sample_images(model, 2 * model.vocab_size) : sample_text(20000);
+  return model::is_list(model) ? sample_images(model, 2 * model.vocab_size) : sample_text(20000);
 }
 
 }  // namespace smp::parity

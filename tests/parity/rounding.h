@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "smp/plan/job_spec.h"
-#include "smp/plan/operators.h"
+#include "smp/plan/model/operators.h"
+#include "smp/plan/spec/job_spec.h"
 
 // How far a loss of 16-bit elements may be from that of fp32.
 namespace smp::parity {
@@ -12,12 +12,12 @@ namespace smp::parity {
 // attends to an encoder twelve, embedding and head two each; in a list each operator writes one,
 // and one with a matrix two: the product, and with its bias.
 inline double rounded_tensors(const ModelSpec& model) {
-  if (!is_list(model)) {
+  if (!model::is_list(model)) {
     return static_cast<double>(8 * model.num_layers + 12 * model.decoder_layers + 4);
   }
   double tensors = 1;  // the images
   for (const OperatorSpec& spec : model.operators) {
-    tensors += rules_of(spec.kind).has_matrix ? 2 : 1;
+    tensors += model::rules_of(spec.kind).has_matrix ? 2 : 1;
   }
   return tensors;
 }

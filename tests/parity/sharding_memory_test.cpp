@@ -7,7 +7,7 @@
 #include "parity/comparison.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
-#include "smp/planner/memory_model.h"
+#include "smp/planner/memory/memory_model.h"
 
 // What the one switch saves, on the model and ranks of PyTorch Lightning's announcement of sharded
 // training (2020): a Transformer language model of 22 layers on 8 ranks, narrower here. It claims
@@ -30,7 +30,7 @@ ModelSpec language_model() {
 // The fullest rank's counted bytes at its peak.
 int64_t peak_of(const Run& run) {
   int64_t most = 0;
-  for (const RankFacts& rank : run.result.ranks) most = std::max(most, rank.peak.bytes);
+  for (const record::RankFacts& rank : run.result.ranks) most = std::max(most, rank.peak.bytes);
   return most;
 }
 
@@ -39,14 +39,14 @@ int64_t peak_of(const Run& run) {
 TEST_CASE("8 ranks, the one switch: peaks below data parallelism as published, and as planned") {
   const ScratchFolder folder;
   std::ofstream(folder / "text.txt") << sample_text(20000);
-  const auto train_with = [&](const Degrees& degrees, Sharding sharding) {
+  const auto train_with = [&](const mesh::Degrees& degrees, Sharding sharding) {
     LayoutCase layout{
         .name = "8 ranks", .degrees = degrees, .sharding = sharding, .microbatches = 1};
     Plan plan = plan_of(language_model(), layout, Precision::kFp32, folder / "text.txt");
     plan.job.training.sequence_length = 16;
     plan.job.training.micro_batch = 1;
     plan.job.training.global_batch = 8;
-    plan.predictions.ranks = predict_memory(plan);
+    plan.predictions.ranks = memory::predict_memory(plan);
     Run done = run(plan, 2);
     check_memory(plan, done.result);
     check_wire(plan, done.result);

@@ -31,8 +31,8 @@ TEST_CASE("the covering set, fp64, 100 steps: every combination trains as one ra
 // fp32 what rounding differs by grows to 3e-4 of the loss in these steps.
 TEST_CASE("AlexNet itself, fp64: saved by 8 ranks and by stages, resumed by others") {
   constexpr int64_t kSaved = 2, kSteps = 4;
-  const JobSpec job =
-      read_job({load_job_source(SMP_SOURCE_DIR "/configs/models/alexnet.yaml")}, {});
+  const JobSpec job = jobfile::read_job(
+      {jobfile::load_job_source(SMP_SOURCE_DIR "/configs/models/alexnet.yaml")}, {});
   const auto plan_for = [&](const LayoutCase& layout) {
     Plan plan = plan_of(job.model, layout, Precision::kFp64, test::digits_file());
     plan.job.cluster.memory_per_process_bytes = int64_t{8} << 30;
@@ -46,7 +46,7 @@ TEST_CASE("AlexNet itself, fp64: saved by 8 ranks and by stages, resumed by othe
   LayoutCase z3{"z3 ZeRO-3", {.shard = 3}, PipelineKind::kInterleaved, three};
   z3.microbatches = 2;  // 12 samples in 6 parts
   const ScratchFolder whole;
-  const RunResult expected =
+  const training::RunResult expected =
       test::ShortRuns::run(plan_for(one), test::options_of(whole.path(), kSteps));
   for (const LayoutCase& from : {eight, p3}) {
     const ScratchFolder first;
@@ -56,7 +56,7 @@ TEST_CASE("AlexNet itself, fp64: saved by 8 ranks and by stages, resumed by othe
       const ScratchFolder second;
       std::filesystem::copy(first / "checkpoints", second / "checkpoints",
                             std::filesystem::copy_options::recursive);
-      const RunResult result =
+      const training::RunResult result =
           test::ShortRuns::run(plan_for(to), test::resumed(second.path(), kSteps));
       REQUIRE(result.losses.size() == kSteps - kSaved);
       for (size_t i = 0; i < result.losses.size(); ++i) {

@@ -4,8 +4,8 @@
 
 #include "files_and_errors.h"
 #include "scratch_folder.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
 
 namespace smp {
 namespace {
@@ -16,7 +16,7 @@ using testing::read_bad_jobs;
 // Each line has its end.
 std::string errors_of(const BadJob& job) {
   try {
-    read_job({{job.name, job.text}});
+    jobfile::read_job({{job.name, job.text}});
   } catch (const ConfigError& error) {
     return std::string(error.what()) + "\n";
   }

@@ -1,13 +1,14 @@
-#include "smp/plan/bucket_size.h"
+#include "smp/plan/spec/bucket_size.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
 #include "plan/plan_samples.h"
-#include "smp/plan/layout.h"
+#include "smp/plan/layout/layout.h"
 
 using namespace smp;
+using namespace smp::layout;
 
 namespace {
 

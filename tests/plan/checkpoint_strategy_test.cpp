@@ -1,8 +1,9 @@
-#include "smp/plan/checkpoint_strategy.h"
+#include "smp/plan/spec/checkpoint_strategy.h"
 
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <string>
 
 using namespace smp;
 

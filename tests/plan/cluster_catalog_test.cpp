@@ -1,4 +1,4 @@
-#include "smp/plan/cluster_catalog.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
 
 #include <doctest/doctest.h>
 
@@ -6,10 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
 
 using namespace smp;
+using namespace smp::jobfile;
 
 namespace {
 

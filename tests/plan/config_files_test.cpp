@@ -5,9 +5,9 @@
 #include <sstream>
 
 #include "plan/schema_walker.h"
-#include "smp/plan/job_format.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/parameter_counts.h"
+#include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/model/parameter_counts.h"
 
 // Every file under configs/: the schema takes it, the reader takes it, and its head says how many
 // parameters it has.
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const JobSource kModel = {
+const jobfile::JobSource kModel = {
     "model.yaml",
     "model:\n  num_layers: 4\n  hidden_size: 128\n  num_heads: 4\n  vocab_size: 256\n"};
 
@@ -27,9 +27,10 @@ std::string contents(const fs::path& path) {
   return out.str();
 }
 
-Json json_of_text(const std::string& path, const std::string& text) {
-  Diagnostics diagnostics;
-  const YamlTree tree = parse_yaml(text, diagnostics.add_source(path, text), diagnostics);
+text::Json json_of_text(const std::string& path, const std::string& text) {
+  text::Diagnostics diagnostics;
+  const text::YamlTree tree =
+      text::parse_yaml(text, diagnostics.add_source(path, text), diagnostics);
   diagnostics.raise_if_any();
   return test::json_of(tree.root);
 }
@@ -61,20 +62,20 @@ int64_t said_parameters(const std::string& text) {
 }  // namespace
 
 TEST_CASE("every file under configs is what the schema says, and is read") {
-  const auto schema = Json::parse(job_schema());
+  const auto schema = text::Json::parse(jobfile::job_schema());
   int files = 0;
   for (const char* folder : {"models", "clusters", "jobs"}) {
     for (const fs::path& path : files_of(folder)) {
       CAPTURE(path.string());
       const std::string text = contents(path);
-      Json value = json_of_text(path.string(), text);
-      std::vector<JobSource> sources = {{path.string(), text}};
+      text::Json value = json_of_text(path.string(), text);
+      std::vector<jobfile::JobSource> sources = {{path.string(), text}};
       if (!value.contains("model")) {  // a part of a job, which the rest is put beside
         value.update(json_of_text(kModel.path, kModel.text));
         sources.insert(sources.begin(), kModel);
       }
       CHECK(test::schema_problem(schema, value) == "");
-      CHECK_NOTHROW(read_job(sources));
+      CHECK_NOTHROW(jobfile::read_job(sources));
       CHECK(text.starts_with("# "));
       ++files;
     }
@@ -87,16 +88,16 @@ TEST_CASE("the head of a model file says its parameters to the parameter") {
   for (const fs::path& path : files_of("models")) {
     CAPTURE(path.string());
     const int64_t said = said_parameters(contents(path));
-    const JobSpec job = read_job({load_job_source(path.string())});
+    const JobSpec job = jobfile::read_job({jobfile::load_job_source(path.string())});
     if (said == 0) continue;
-    CHECK(said == static_cast<int64_t>(parameter_counts(job.model).total()));
+    CHECK(said == static_cast<int64_t>(model::parameter_counts(job.model).total()));
     ++told;
   }
   CHECK(told >= 12);
 }
 
 TEST_CASE("the schema refuses what the reader refuses") {
-  const auto schema = Json::parse(job_schema());
+  const auto schema = text::Json::parse(jobfile::job_schema());
   const auto problem = [&](const std::string& more) {
     return test::schema_problem(schema, json_of_text("job.yaml", kModel.text + more));
   };

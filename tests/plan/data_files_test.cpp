@@ -1,4 +1,4 @@
-#include "smp/plan/data_files.h"
+#include "smp/plan/data/data_files.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -10,10 +10,12 @@
 #include <system_error>
 
 #include "scratch_folder.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/unreadable.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/unreadable.h"
 
 using namespace smp;
+using namespace smp::data;
+using namespace smp::files;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "smp/plan/engine_rules.h"
+#include "smp/plan/rules/engine_rules.h"
 
 #include <doctest/doctest.h>
 
@@ -8,6 +8,7 @@
 #include "plan_samples.h"
 
 using namespace smp;
+using namespace smp::rules;
 using Texts = std::vector<std::string>;
 
 namespace {

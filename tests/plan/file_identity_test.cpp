@@ -1,4 +1,4 @@
-#include "smp/plan/file_identity.h"
+#include "smp/plan/files/file_identity.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -8,9 +8,10 @@
 
 #include "files_and_errors.h"
 #include "scratch_folder.h"
-#include "smp/plan/xxh64.h"
+#include "smp/plan/base/xxh64.h"
 
 using namespace smp;
+using namespace smp::files;
 
 namespace {
 

@@ -1,14 +1,15 @@
-#include "smp/plan/file_kind.h"
+#include "smp/plan/files/file_kind.h"
 
 #include <doctest/doctest.h>
 
 #include <string>
 
 #include "scratch_folder.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/text_file.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
 
 using namespace smp;
+using namespace smp::files;
 
 TEST_CASE("a file is known by its content") {
   CHECK(kind_of_text("# A plan\nsmp_plan: 2\n") == FileKind::kPlan);

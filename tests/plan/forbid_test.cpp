@@ -1,8 +1,9 @@
-#include "smp/plan/forbid.h"
+#include "smp/plan/jobfile/forbid.h"
 
 #include <doctest/doctest.h>
 
 using namespace smp;
+using namespace smp::jobfile;
 
 namespace {
 

@@ -1,10 +1,11 @@
-#include "smp/plan/host_usage.h"
+#include "smp/plan/system/host_usage.h"
 
 #include <doctest/doctest.h>
 
 #include "files_and_errors.h"
 
 using namespace smp;
+using namespace smp::system;
 
 TEST_CASE("a sample of a host goes through its line") {
   HostUsage usage;

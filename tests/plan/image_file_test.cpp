@@ -1,4 +1,4 @@
-#include "smp/plan/image_file.h"
+#include "smp/plan/data/image_file.h"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,10 @@
 #include "files_and_errors.h"
 #include "list_samples.h"
 #include "scratch_folder.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::data;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "smp/plan/job_format.h"
+#include "smp/plan/jobfile/job_format.h"
 
 #include <doctest/doctest.h>
 
@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include "plan/job_texts.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_names.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/json.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/spec/job_names.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 using namespace testing;
@@ -112,7 +112,7 @@ TEST_CASE("any text and any number come back from a written job") {
       "a", "Z", "0", "-", ".", ":", " ",  "#", "'", "\"", "\\", "[",  "{",  "&",    "*",
       "!", "|", "%", "@", ",", "é", "字", "~", "?", "no", "/",  ": ", " #", "null", "\u00a0"};
   for (int i = 0; i < 500; ++i) {
-    JobSpec job = read_job({{"job.yaml", kSmall}});
+    JobSpec job = jobfile::read_job({{"job.yaml", kSmall}});
     for (uint64_t k = 1 + random() % 6; k > 0; --k) {
       job.training.data_path += pieces[random() % pieces.size()];
     }
@@ -121,9 +121,9 @@ TEST_CASE("any text and any number come back from a written job") {
     job.cluster.inter_host_latency_s = std::ldexp(static_cast<double>(random()), -80);
     job.cluster.fp32_flops_per_s = static_cast<double>(random());
     job.training.seed = random();
-    const std::string written = write_job_yaml(job);
+    const std::string written = jobfile::write_job_yaml(job);
     CAPTURE(written);
-    const JobSpec back = read_job({{"job.yaml", written}});
+    const JobSpec back = jobfile::read_job({{"job.yaml", written}});
     CHECK(back.training.data_path == job.training.data_path);
     CHECK(back.training.data_suffixes == job.training.data_suffixes);
     CHECK(back.cluster.accelerator == job.cluster.accelerator);
@@ -151,10 +151,10 @@ TEST_CASE("no change to a job file makes the reader do anything but read or expl
       if (text.empty()) text.push_back('a');
     }
     try {
-      const JobSpec job = read_job({{"job.yaml", text}});
+      const JobSpec job = jobfile::read_job({{"job.yaml", text}});
       ++good;
       // What was accepted is written and read back as the same job.
-      const std::string written = write_job_yaml(job);
+      const std::string written = jobfile::write_job_yaml(job);
       CHECK(rewritten(written) == written);
     } catch (const ConfigError& error) {
       CHECK(std::string(error.what()).starts_with("job.yaml:"));
@@ -166,7 +166,7 @@ TEST_CASE("no change to a job file makes the reader do anything but read or expl
 TEST_CASE("every beginning of a job file is read or explained") {
   for (size_t length = 0; length < kEverything.size(); length += 3) {
     try {
-      read_job({{"job.yaml", kEverything.substr(0, length)}});
+      jobfile::read_job({{"job.yaml", kEverything.substr(0, length)}});
     } catch (const ConfigError& error) {
       CHECK(std::string(error.what()).starts_with("job.yaml:"));
     }

@@ -1,12 +1,12 @@
-#include "smp/plan/job_reader.h"
+#include "smp/plan/jobfile/job_reader.h"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/job_format.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_format.h"
 
 namespace smp {
 namespace {
@@ -20,7 +20,7 @@ const std::string kLlama =
     "  ffn_hidden_size: 344\n  vocab_size: 256\n";
 
 JobSpec read(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return read_job({{"job.yaml", text}}, overrides);
+  return jobfile::read_job({{"job.yaml", text}}, overrides);
 }
 
 template <class F>
@@ -129,8 +129,9 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
 
 TEST_CASE("errors of all files and overrides come together, in order") {
   CHECK(error_of([] {
-          read_job({{"model.yaml", "model:\n  num_layer: 4\n"}, {"cluster.yaml", "cluster: 4\n"}},
-                   {"training.steps=x"});
+          jobfile::read_job(
+              {{"model.yaml", "model:\n  num_layer: 4\n"}, {"cluster.yaml", "cluster: 4\n"}},
+              {"training.steps=x"});
         }) ==
         "model.yaml:1:1: model needs hidden_size, num_heads, vocab_size\n"
         "  model:\n"
@@ -144,7 +145,7 @@ TEST_CASE("errors of all files and overrides come together, in order") {
         "--set: training.steps must be a whole number, not 'x'\n"
         "  training.steps=x\n"
         "                 ^");
-  CHECK(error_of([] { read_job({}); }) == "no job file was given");
+  CHECK(error_of([] { jobfile::read_job({}); }) == "no job file was given");
 }
 
 TEST_CASE("more than 50 errors are counted") {
@@ -158,7 +159,7 @@ TEST_CASE("a Git LFS pointer is no job file and no config.json") {
   const TemporaryFolder folder;
   const std::string path = folder.path / "config.json";
   std::ofstream(path) << "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 660\n";
-  CHECK(error_of([&] { load_job_source(path); }) ==
+  CHECK(error_of([&] { jobfile::load_job_source(path); }) ==
         path + ": this is a Git LFS pointer to 660 bytes, not the file itself; run git lfs pull");
 }
 
@@ -171,21 +172,22 @@ TEST_CASE("a job file is read from disk, or the reason is named") {
   const TemporaryFolder folder;
   const std::string file = folder.path / "small.yaml";
   std::ofstream(file) << kModel;
-  CHECK(load_job_source(file).text == kModel);
-  CHECK(load_job_source(file).path == file);
-  CHECK(read_job({load_job_source(file)}).name == "small");
+  CHECK(jobfile::load_job_source(file).text == kModel);
+  CHECK(jobfile::load_job_source(file).path == file);
+  CHECK(jobfile::read_job({jobfile::load_job_source(file)}).name == "small");
 
   const std::string missing = folder.path / "none.yaml";
-  CHECK(error_of([&] { load_job_source(missing); }) == missing + ": no such file");
+  CHECK(error_of([&] { jobfile::load_job_source(missing); }) == missing + ": no such file");
   const std::string below_file = file + "/x.yaml";
-  CHECK(error_of([&] { load_job_source(below_file); }) == below_file + ": Not a directory");
+  CHECK(error_of([&] { jobfile::load_job_source(below_file); }) ==
+        below_file + ": Not a directory");
   const std::string as_folder = folder.path;
-  CHECK(error_of([&] { load_job_source(as_folder); }) ==
+  CHECK(error_of([&] { jobfile::load_job_source(as_folder); }) ==
         as_folder + ": this is a folder; name a job file in it");
-  CHECK(error_of([] { load_job_source(""); }) == ": no such file");
+  CHECK(error_of([] { jobfile::load_job_source(""); }) == ": no such file");
   const std::string large = folder.path / "large.yaml";
   std::ofstream(large) << std::string((1 << 20) + 1, '#');
-  CHECK(error_of([&] { load_job_source(large); }) ==
+  CHECK(error_of([&] { jobfile::load_job_source(large); }) ==
         large + ": larger than 1048576 bytes; this is no job file");
   CHECK(error_of([] {
           read(std::string((1 << 20) + 1, '#'));
@@ -271,7 +273,7 @@ TEST_CASE("metrics go where the list says, to metrics.jsonl alone by default") {
 }
 
 TEST_CASE("auto leaves a key open, and takes back what an earlier file said") {
-  const JobSpec job = read_job(
+  const JobSpec job = jobfile::read_job(
       {{"a.yaml",
         kModel + "  head_dim: 32\nparallel: {tensor_parallel_degree: 2, sharding: none}\n"},
        {"b.yaml", "model: {head_dim: auto}\nparallel: {tensor_parallel_degree: auto}\n"}},
@@ -283,11 +285,11 @@ TEST_CASE("auto leaves a key open, and takes back what an earlier file said") {
 }
 
 TEST_CASE("later files and overrides win, key by key") {
-  const JobSpec job =
-      read_job({{"configs/models/tiny.v1.yaml", kModel + "cluster: {hosts: 2}\n"},
-                {"p4d.yaml", "cluster: {processes_per_host: 8, name: p4d}\n"}},
-               {"cluster.hosts=32", "parallel.partition=[1, 3]", "training.data.path=a #b: c",
-                "training.steps=1", "training.steps=2", "name=big"});
+  const JobSpec job = jobfile::read_job(
+      {{"configs/models/tiny.v1.yaml", kModel + "cluster: {hosts: 2}\n"},
+       {"p4d.yaml", "cluster: {processes_per_host: 8, name: p4d}\n"}},
+      {"cluster.hosts=32", "parallel.partition=[1, 3]", "training.data.path=a #b: c",
+       "training.steps=1", "training.steps=2", "name=big"});
   CHECK(job.name == "big");
   CHECK(job.cluster.name == "p4d");
   CHECK(job.cluster.hosts == 32);
@@ -299,7 +301,7 @@ TEST_CASE("later files and overrides win, key by key") {
 
 TEST_CASE("a job without a name takes its first file's") {
   const auto name_of_file = [](const std::string& path) {
-    return read_job({{path, kModel}, {"other.yaml", "cluster: {}\n"}}).name;
+    return jobfile::read_job({{path, kModel}, {"other.yaml", "cluster: {}\n"}}).name;
   };
   CHECK(name_of_file("configs/jobs/quickstart.yaml") == "quickstart");
   CHECK(name_of_file("p4d.24xlarge.yaml") == "p4d.24xlarge");

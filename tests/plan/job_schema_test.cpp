@@ -5,22 +5,22 @@
 #include <sstream>
 
 #include "plan/job_texts.h"
-#include "smp/plan/job_format.h"
-#include "smp/plan/job_names.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/json.h"
+#include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/spec/job_names.h"
+#include "smp/plan/text/json.h"
 
 namespace smp {
 using namespace testing;
 
 TEST_CASE("the schema names every key that is written, and no other") {
-  const auto schema = Json::parse(job_schema());
+  const auto schema = text::Json::parse(jobfile::job_schema());
   CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
   CHECK(schema["additionalProperties"] == false);
-  CHECK(schema["required"] == Json{"model"});
+  CHECK(schema["required"] == text::Json{"model"});
 
   std::string names;  // as the lines of a written job begin
-  const auto walk = [&](const auto& self, const Json& object, std::string margin) -> void {
+  const auto walk = [&](const auto& self, const text::Json& object, std::string margin) -> void {
     CHECK(object["additionalProperties"] == false);
     for (const auto& [key, value] : object["properties"].items()) {
       CHECK(value.contains("description"));
@@ -56,12 +56,12 @@ TEST_CASE("the schema names every key that is written, and no other") {
   CHECK(rewritten(kSmall).find("\n  collectives:") == std::string::npos);
 
   const auto& model = schema["properties"]["model"];
-  CHECK(model["anyOf"][0]["required"] == Json{"layers"});
+  CHECK(model["anyOf"][0]["required"] == text::Json{"layers"});
   CHECK(model["anyOf"][1]["required"] ==
-        Json{"num_layers", "hidden_size", "num_heads", "vocab_size"});
+        text::Json{"num_layers", "hidden_size", "num_heads", "vocab_size"});
   CHECK(model["properties"]["num_layers"]["type"] == "integer");
   CHECK(model["properties"]["num_layers"]["minimum"] == 1);
-  CHECK(model["properties"]["family"]["enum"] == Json{"gpt2", "llama", "transformer"});
+  CHECK(model["properties"]["family"]["enum"] == text::Json{"gpt2", "llama", "transformer"});
   CHECK(model["properties"]["family"]["default"] == "gpt2");
   const auto& sharding = schema["properties"]["parallel"]["properties"]["sharding"];
   CHECK(sharding["anyOf"][0]["enum"].size() == 4);
@@ -74,7 +74,7 @@ TEST_CASE("docs/job-file.md is what the table of keys says") {
   std::ifstream file(path);
   std::stringstream committed;
   committed << file.rdbuf();
-  const std::string generated = job_reference_markdown();
+  const std::string generated = jobfile::job_reference_markdown();
   if (committed.str() != generated) {
     std::ofstream("job-file.md") << generated;
     MESSAGE("the page as it should be: job-file.md in the folder that this test ran in");

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "smp/plan/job_format.h"
-#include "smp/plan/job_reader.h"
+#include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/jobfile/job_reader.h"
 
 // Job files as they are written.
 namespace smp::testing {
@@ -207,7 +207,7 @@ inline const std::string kByGroup =
     "  collectives:\n    tensor: auto\n    shard: nccl\n    replica: smddp\n    data: auto\n";
 
 inline std::string rewritten(const std::string& text, int indent = 0) {
-  return write_job_yaml(read_job({{"job.yaml", text}}), indent);
+  return jobfile::write_job_yaml(jobfile::read_job({{"job.yaml", text}}), indent);
 }
 
 inline const std::string kSmall =

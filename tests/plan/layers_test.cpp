@@ -1,13 +1,14 @@
-#include "smp/plan/layers.h"
+#include "smp/plan/model/layers.h"
 
 #include <doctest/doctest.h>
 
 #include <map>
 
 #include "plan/model_samples.h"
-#include "smp/plan/seen_pairs.h"
+#include "smp/plan/spec/seen_pairs.h"
 
 using namespace smp;
+using namespace smp::model;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "smp/plan/layout.h"
+#include "smp/plan/layout/layout.h"
 
 #include <doctest/doctest.h>
 
@@ -8,11 +8,14 @@
 #include <set>
 
 #include "plan/plan_samples.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/schedule.h"
-#include "smp/plan/schedule_of_plan.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/schedule/schedule.h"
 
 using namespace smp;
+using namespace smp::layout;
+using namespace smp::model;
+using namespace smp::schedule;
 
 namespace {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "smp/plan/operators.h"
+#include "smp/plan/model/operators.h"
 
 // Models that are lists, for tests.
 namespace smp {
@@ -12,7 +12,7 @@ inline ModelSpec list_model(SampleShape input, std::vector<OperatorSpec> operato
   model.input_channels = input[0];
   model.input_height = input[1];
   model.input_width = input[2];
-  set_list_sizes(model);
+  model::set_list_sizes(model);
   return model;
 }
 

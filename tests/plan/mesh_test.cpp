@@ -1,12 +1,13 @@
-#include "smp/plan/mesh.h"
+#include "smp/plan/mesh/mesh.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::mesh;
 
 namespace {
 

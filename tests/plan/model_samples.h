@@ -1,6 +1,6 @@
 #pragma once
 
-#include "smp/plan/model_family.h"
+#include "smp/plan/model/model_family.h"
 
 // Models that several tests share: published ones, and two small ones that divide badly on purpose.
 namespace smp {
@@ -8,7 +8,7 @@ namespace smp {
 inline ModelSpec gpt2_sized(int64_t layers, int64_t hidden, int64_t heads) {
   ModelSpec model;
   model.name = "gpt2";
-  set_family(model, ModelFamily::kGpt2);
+  model::set_family(model, ModelFamily::kGpt2);
   model.num_layers = layers;
   model.hidden_size = hidden;
   model.num_heads = heads;
@@ -27,7 +27,7 @@ inline ModelSpec llama_sized(int64_t layers, int64_t hidden, int64_t heads, int6
                              int64_t ffn, int64_t vocab) {
   ModelSpec model;
   model.name = "llama";
-  set_family(model, ModelFamily::kLlama);
+  model::set_family(model, ModelFamily::kLlama);
   model.num_layers = layers;
   model.hidden_size = hidden;
   model.num_heads = heads;

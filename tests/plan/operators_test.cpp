@@ -1,13 +1,15 @@
 #include <doctest/doctest.h>
 
 #include "list_samples.h"
-#include "smp/plan/job_format.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/layer_tensors.h"
-#include "smp/plan/layout.h"
-#include "smp/plan/parameter_counts.h"
+#include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/model/layer_tensors.h"
+#include "smp/plan/model/parameter_counts.h"
 
 using namespace smp;
+using namespace smp::jobfile;
+using namespace smp::model;
 
 TEST_CASE("AlexNet has torchvision's shapes and parameters, in eight layers") {
   const JobSpec job =

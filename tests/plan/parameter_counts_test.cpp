@@ -1,13 +1,14 @@
-#include "smp/plan/parameter_counts.h"
+#include "smp/plan/model/parameter_counts.h"
 
 #include <doctest/doctest.h>
 
 #include <random>
 
 #include "plan/model_samples.h"
-#include "smp/plan/layers.h"
+#include "smp/plan/model/layers.h"
 
 using namespace smp;
+using namespace smp::model;
 
 namespace {
 

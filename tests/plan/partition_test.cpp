@@ -1,4 +1,4 @@
-#include "smp/plan/partition.h"
+#include "smp/plan/layout/partition.h"
 
 #include <doctest/doctest.h>
 
@@ -9,11 +9,13 @@
 #include "plan/list_samples.h"
 #include "plan/model_samples.h"
 #include "plan/plan_samples.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/layout.h"
-#include "smp/plan/schedule.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/schedule/schedule.h"
 
 using namespace smp;
+using namespace smp::layout;
+using namespace smp::schedule;
 
 namespace {
 

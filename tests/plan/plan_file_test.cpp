@@ -1,4 +1,4 @@
-#include "smp/plan/plan_file.h"
+#include "smp/plan/planfile/plan_file.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -8,11 +8,13 @@
 #include <functional>
 
 #include "plan/plan_samples.h"
-#include "plan_format.h"
-#include "smp/plan/check.h"
-#include "smp/plan/errors.h"
+#include "planfile/plan_format.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::mesh;
+using namespace smp::planfile;
 
 namespace {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "plan/model_samples.h"
-#include "smp/plan/plan.h"
+#include "smp/plan/spec/plan.h"
 
 // Resolved plans for tests, without a planner.
 namespace smp {

@@ -1,8 +1,9 @@
-#include "smp/plan/printable.h"
+#include "smp/plan/text/printable.h"
 
 #include <doctest/doctest.h>
 
 using namespace smp;
+using namespace smp::text;
 
 TEST_CASE("text of others is shown without what would steer the terminal") {
   CHECK(printable("a line\n\ttab, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\n") ==

@@ -1,10 +1,12 @@
-#include "smp/plan/rank_groups.h"
+#include "smp/plan/layout/rank_groups.h"
 
 #include <doctest/doctest.h>
 
 #include "plan_samples.h"
 
 using namespace smp;
+using namespace smp::layout;
+using namespace smp::mesh;
 
 namespace {
 

@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <ctime>
 
-#include "group_check.h"
+#include "layout/group_check.h"
 #include "plan/plan_samples.h"
 #include "plan/schedule_samples.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/layout.h"
-#include "smp/plan/pass_order.h"
-#include "smp/plan/schedule_of_plan.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/schedule/pass_order.h"
 
 using namespace smp;
+using namespace smp::layout;
+using namespace smp::mesh;
+using namespace smp::schedule;
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/schedule.h"
+#include "smp/plan/schedule/schedule.h"
 
 // Schedules of models that are cut evenly, for tests.
 namespace smp {
@@ -26,22 +26,22 @@ struct SampleSchedule {
   bool persistent = false;  // one bucket more, of tensors that persist, the token table among them
 };
 
-inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
-  ScheduleParameters parameters;
+inline schedule::ScheduleParameters sample_parameters(const SampleSchedule& sample) {
+  schedule::ScheduleParameters parameters;
   parameters.shape = {sample.kind, sample.stages, sample.virtual_stages, sample.microbatches,
                       sample.active_microbatches};
   parameters.sharded = sample.sharded;
   parameters.early_updates = sample.early_updates;
   parameters.tied_across_stages = sample.tied;
   parameters.kv_replicated = sample.kv_replicated;
-  const ScheduleShape& shape = parameters.shape;
+  const schedule::ScheduleShape& shape = parameters.shape;
   const int64_t positions = shape.stages * shape.chunks();
   const auto stages = static_cast<size_t>(shape.stages);
   parameters.layers.assign(stages, {static_cast<size_t>(shape.chunks()), std::vector<int64_t>{}});
   parameters.bucket_first_layers.resize(stages);
   int64_t layer = 0;
   for (int64_t position = 0; position < positions; ++position) {
-    const ChunkPlace place = place_of_chunk(shape, position);
+    const schedule::ChunkPlace place = schedule::place_of_chunk(shape, position);
     const int64_t ends = (position == 0 ? 1 : 0) + (position + 1 == positions ? 1 : 0);
     std::vector<int64_t>& layers =
         parameters.layers[static_cast<size_t>(place.stage)][static_cast<size_t>(place.chunk)];
@@ -79,10 +79,10 @@ inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
   return parameters;
 }
 
-inline std::vector<std::string> listing(const Schedule& schedule, int64_t stage) {
+inline std::vector<std::string> listing(const schedule::Schedule& schedule, int64_t stage) {
   std::vector<std::string> lines;
-  for (const Action& action : schedule.actions[static_cast<size_t>(stage)]) {
-    lines.push_back(to_string(action));
+  for (const schedule::Action& action : schedule.actions[static_cast<size_t>(stage)]) {
+    lines.push_back(schedule::to_string(action));
   }
   return lines;
 }

@@ -4,10 +4,12 @@
 
 #include "plan/plan_samples.h"
 #include "plan/schedule_samples.h"
-#include "smp/plan/layout.h"
-#include "smp/plan/schedule_of_plan.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/layout/schedule_of_plan.h"
 
 using namespace smp;
+using namespace smp::layout;
+using namespace smp::schedule;
 
 namespace {
 

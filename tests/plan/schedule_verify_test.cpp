@@ -6,6 +6,7 @@
 #include "plan/schedule_samples.h"
 
 using namespace smp;
+using namespace smp::schedule;
 
 namespace {
 

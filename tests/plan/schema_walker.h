@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "smp/plan/json.h"
-#include "smp/plan/yaml_tree.h"
+#include "smp/plan/text/json.h"
+#include "smp/plan/text/yaml_tree.h"
 
 // Validates a job file against the schema as an editor would: YAML values become JSON by the YAML
 // 1.2 core rules, and the walker knows the draft-07 keywords that job_schema() uses, no others.
@@ -25,32 +25,33 @@ inline bool matches(const std::string& text, const std::string& pattern) {
   return found;
 }
 
-inline Json json_of(const YamlNode& node) {
+inline text::Json json_of(const text::YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::kNull: return nullptr;
-    case YamlNode::Kind::kList: {
-      Json list = Json::array();
-      for (const YamlNode& item : node.items) list.push_back(json_of(item));
+    case text::YamlNode::Kind::kNull: return nullptr;
+    case text::YamlNode::Kind::kList: {
+      text::Json list = text::Json::array();
+      for (const text::YamlNode& item : node.items) list.push_back(json_of(item));
       return list;
     }
-    case YamlNode::Kind::kMap: {
-      Json map = Json::object();
-      for (const YamlEntry& entry : node.entries) map[entry.key] = json_of(entry.value);
+    case text::YamlNode::Kind::kMap: {
+      text::Json map = text::Json::object();
+      for (const text::YamlEntry& entry : node.entries) map[entry.key] = json_of(entry.value);
       return map;
     }
-    case YamlNode::Kind::kScalar: break;
+    case text::YamlNode::Kind::kScalar: break;
   }
   if (node.quoted) return node.text;
   if (node.text == "true" || node.text == "false") return node.text == "true";
   if (matches(node.text, "^[-+]?[0-9]+$")) {
-    return node.text[0] == '-' ? Json(std::stoll(node.text)) : Json(std::stoull(node.text));
+    return node.text[0] == '-' ? text::Json(std::stoll(node.text))
+                               : text::Json(std::stoull(node.text));
   }
   if (matches(node.text, "^[-+]?(\\.[0-9]+|[0-9]+(\\.[0-9]*)?)([eE][-+]?[0-9]+)?$"))
     return std::stod(node.text);
   return node.text;
 }
 
-inline bool has_type(const Json& value, const std::string& type) {
+inline bool has_type(const text::Json& value, const std::string& type) {
   if (type == "object") return value.is_object();
   if (type == "array") return value.is_array();
   if (type == "string") return value.is_string();
@@ -65,13 +66,13 @@ inline bool has_type(const Json& value, const std::string& type) {
 }
 
 // What is wrong, with the path of the value; "" = nothing.
-inline std::string schema_problem(const Json& schema, const Json& value,
+inline std::string schema_problem(const text::Json& schema, const text::Json& value,
                                   const std::string& path = "$") {
   for (const auto& [keyword, rule] : schema.items()) {
     const auto wrong = [&, name = keyword] { return path + " breaks " + name; };
     if (keyword == "type") {
       bool any = false;
-      for (const auto& type : rule.is_array() ? rule : Json::array({rule})) {
+      for (const auto& type : rule.is_array() ? rule : text::Json::array({rule})) {
         any |= has_type(value, type.get<std::string>());
       }
       if (!any) return wrong();

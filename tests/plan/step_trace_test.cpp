@@ -1,15 +1,18 @@
-#include "smp/plan/step_trace.h"
+#include "smp/plan/runinfo/step_trace.h"
 
 #include <doctest/doctest.h>
 
 #include <thread>
 
 #include "files_and_errors.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/trace_file.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/runinfo/trace_file.h"
 #include "trace_check.h"
 
 using namespace smp;
+using namespace smp::mesh;
+using namespace smp::runinfo;
+using namespace smp::schedule;
 using namespace smp::test;
 
 namespace {

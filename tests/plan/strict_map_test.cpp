@@ -1,20 +1,20 @@
-#include "strict_map.h"
+#include "text/strict_map.h"
 
 #include <doctest/doctest.h>
 
-#include "smp/plan/suggest.h"
+#include "smp/plan/text/suggest.h"
 
 namespace smp {
 namespace {
 
 // A plan-like file: what a codec reads with StrictMap.
 struct Reader {
-  Diagnostics diagnostics;
-  YamlTree tree;
+  text::Diagnostics diagnostics;
+  text::YamlTree tree;
   explicit Reader(const std::string& text) {
-    tree = parse_yaml(text, diagnostics.add_source("plan.yaml", text), diagnostics);
+    tree = text::parse_yaml(text, diagnostics.add_source("plan.yaml", text), diagnostics);
   }
-  StrictMap root() { return StrictMap(tree.root, "the plan", diagnostics); }
+  text::StrictMap root() { return text::StrictMap(tree.root, "the plan", diagnostics); }
 };
 
 }  // namespace
@@ -23,15 +23,15 @@ TEST_CASE("a strict map gives each value with its type") {
   Reader reader(
       "format: 1\nname: x y\nfamily: llama\ntags: [a, b]\n"
       "degrees: {pipeline: 2}\nstages:\n  - {first: 0}\n  - {first: 3}\n");
-  StrictMap root = reader.root();
+  text::StrictMap root = reader.root();
   CHECK(root.integer("format", 1, 1) == 1);
   CHECK(root.text("name") == "x y");
   CHECK(root.choice("family", {"gpt2", "llama"}) == 1);
   CHECK(root.texts("tags") == std::vector<std::string>{"a", "b"});
-  StrictMap degrees = root.map("degrees");
+  text::StrictMap degrees = root.map("degrees");
   CHECK(degrees.integer("pipeline") == 2);
   degrees.finish();
-  std::vector<StrictMap> stages = root.maps("stages");
+  std::vector<text::StrictMap> stages = root.maps("stages");
   REQUIRE(stages.size() == 2);
   CHECK(stages[1].integer("first") == 3);
   stages[0].integer("first");
@@ -42,17 +42,17 @@ TEST_CASE("a strict map gives each value with its type") {
 
 TEST_CASE("a strict map finds all mistakes in one pass") {
   Reader reader("format: 2\nlayers: [a, [b]]\ndegrees: 4\nshar: 0.5\nstages: [{frist: 1}, 3]\n");
-  StrictMap root = reader.root();
+  text::StrictMap root = reader.root();
   root.integer("format", 1, 1);
   root.text("share");
   root.texts("layers");
-  StrictMap degrees = root.map("degrees");
+  text::StrictMap degrees = root.map("degrees");
   degrees.integer("pipeline");  // silent: the map itself is reported
   degrees.finish();
-  StrictMap missing = root.map("tensor");
+  text::StrictMap missing = root.map("tensor");
   missing.integer("degree");
   missing.finish();
-  for (StrictMap& stage : root.maps("stages")) {
+  for (text::StrictMap& stage : root.maps("stages")) {
     stage.integer("first");
     stage.finish();
   }
@@ -92,17 +92,17 @@ TEST_CASE("a strict map finds all mistakes in one pass") {
 }
 
 TEST_CASE("the nearest word is suggested, or none") {
-  CHECK(edit_distance("", "abc") == 3);
-  CHECK(edit_distance("kitten", "sitting") == 3);
-  CHECK(edit_distance("hidden_sise", "hidden_size") == 1);
-  CHECK(edit_distance("lenght", "length") == 1);  // a swap is one edit
+  CHECK(text::edit_distance("", "abc") == 3);
+  CHECK(text::edit_distance("kitten", "sitting") == 3);
+  CHECK(text::edit_distance("hidden_sise", "hidden_size") == 1);
+  CHECK(text::edit_distance("lenght", "length") == 1);  // a swap is one edit
   const std::vector<std::string> words = {"hosts", "steps", "seed", "micro_batch"};
-  CHECK(nearest("host", words) == "hosts");
-  CHECK(nearest("Micro-Batch", words) == "micro_batch");
-  CHECK_FALSE(nearest("xyz", words));
-  CHECK_FALSE(nearest("", words));
-  CHECK_FALSE(nearest(std::string(1000, 'a'), words));
-  CHECK_FALSE(nearest("host", {}));
+  CHECK(text::nearest("host", words) == "hosts");
+  CHECK(text::nearest("Micro-Batch", words) == "micro_batch");
+  CHECK_FALSE(text::nearest("xyz", words));
+  CHECK_FALSE(text::nearest("", words));
+  CHECK_FALSE(text::nearest(std::string(1000, 'a'), words));
+  CHECK_FALSE(text::nearest("host", {}));
 }
 
 TEST_CASE("a strict map says where a list is missing") {

@@ -1,4 +1,4 @@
-#include "smp/plan/traffic.h"
+#include "smp/plan/layout/traffic.h"
 
 #include <doctest/doctest.h>
 
@@ -6,11 +6,14 @@
 #include <sstream>
 
 #include "plan/plan_samples.h"
-#include "smp/plan/layout.h"
-#include "smp/plan/schedule.h"
-#include "smp/plan/schedule_of_plan.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/schedule/schedule.h"
 
 using namespace smp;
+using namespace smp::layout;
+using namespace smp::mesh;
+using namespace smp::schedule;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "activation_walk.h"
+#include "cost/activation_walk.h"
 
 #include <doctest/doctest.h>
 
@@ -8,6 +8,8 @@
 #include "plan/schedule_samples.h"
 
 using namespace smp;
+using namespace smp::cost;
+using namespace smp::schedule;
 
 namespace {
 

@@ -1,12 +1,14 @@
 #include <doctest/doctest.h>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
-#include "smp/planner/legality.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/planner/choice/legality.h"
 
 // Pins that no layout of a cluster can have, with the exact words: odd clusters, prime counts, one
 // rank.
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::jobfile;
 
 namespace {
 

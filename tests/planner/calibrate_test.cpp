@@ -1,4 +1,4 @@
-#include "smp/planner/calibrate.h"
+#include "smp/planner/calibration/calibrate.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -8,12 +8,16 @@
 #include <filesystem>
 #include <fstream>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
-#include "smp/planner/search.h"
-#include "smp/planner/time_model.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/planner/search/search.h"
+#include "smp/planner/time/time_model.h"
 
 using namespace smp;
+using namespace smp::calibration;
+using namespace smp::jobfile;
+using namespace smp::search;
+using namespace smp::time;
 
 namespace {
 

@@ -1,12 +1,14 @@
-#include "smp/planner/collective_seconds.h"
+#include "smp/planner/links/collective_seconds.h"
 
 #include <doctest/doctest.h>
 
 #include <iterator>
 
-#include "link_model.h"
+#include "links/link_model.h"
 
 using namespace smp;
+using namespace smp::links;
+using namespace smp::mesh;
 
 TEST_CASE("collectives: a ring inside a host, shared links between hosts, trees for latency") {
   ClusterSpec cluster;

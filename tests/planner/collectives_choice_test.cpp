@@ -1,11 +1,15 @@
-#include "collectives_choice.h"
+#include "search/collectives_choice.h"
 
 #include <doctest/doctest.h>
 
-#include "host_exchange.h"
+#include "links/host_exchange.h"
 #include "plan/model_samples.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::links;
+using namespace smp::mesh;
+using namespace smp::search;
 
 namespace {
 

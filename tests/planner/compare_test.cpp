@@ -1,13 +1,15 @@
-#include "smp/planner/compare.h"
+#include "smp/planner/runs/compare.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include "run_samples.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/json.h"
 
 using namespace smp;
+using namespace smp::runs;
+using namespace smp::text;
 
 namespace {
 

@@ -1,12 +1,13 @@
-#include "csv_reader.h"
+#include "published/csv_reader.h"
 
 #include <doctest/doctest.h>
 
 #include <string>
 
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::published;
 
 namespace {
 

@@ -5,12 +5,12 @@
 #include <map>
 #include <set>
 
-#include "field_table.h"
-#include "smp/plan/diagnostics.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/yaml_tree.h"
-#include "smp/planner/export.h"
+#include "jobfile/field_table.h"
+#include "smp/interchange/exporters/export.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/text/diagnostics.h"
+#include "smp/plan/text/yaml_tree.h"
 
 // No target may pass over a key of a job in silence. Each key is changed alone, in a job whose
 // other keys make it count: then the target's file differs, or its notes do, or it refuses. What a
@@ -18,6 +18,10 @@
 // file and to neither table fails here.
 
 using namespace smp;
+using namespace smp::exporters;
+using namespace smp::jobfile;
+using namespace smp::mesh;
+using namespace smp::text;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "smp/planner/export.h"
+#include "smp/interchange/exporters/export.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -9,15 +9,19 @@
 #include <fstream>
 #include <iterator>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
-#include "smp/planner/import.h"
+#include "smp/interchange/importers/import.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
 
 // tests/golden/interchange/export holds jobs whose layout is pinned, and in a folder of the same
 // name what each target says of it: its file and its notes, or the refusal. scripts/check-exports
 // reads the same files with the targets' own programs. SMP_UPDATE_GOLDEN=1 writes them anew.
 
 using namespace smp;
+using namespace smp::exporters;
+using namespace smp::importers;
+using namespace smp::jobfile;
+using namespace smp::mesh;
 
 namespace {
 

@@ -8,12 +8,12 @@
 #include <iterator>
 #include <sstream>
 
-#include "smp/plan/job_names.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/layers.h"
-#include "smp/plan/plan_file.h"
-#include "smp/planner/check_plan.h"
-#include "smp/planner/search.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/model/layers.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/spec/job_names.h"
+#include "smp/planner/search/check_plan.h"
+#include "smp/planner/search/search.h"
 
 // Planner cases as data: tests/golden/planner/x.yaml is a job, x.expected what the planner says of
 // it. A first line "# with a.yaml b.yaml" names files of this repository that come before it. Cases
@@ -21,6 +21,15 @@
 // SMP_UPDATE_GOLDEN=1 writes the expected files anew, for a change whose diff one then reads.
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::jobfile;
+using namespace smp::memory;
+using namespace smp::mesh;
+using namespace smp::model;
+using namespace smp::planfile;
+using namespace smp::prediction;
+using namespace smp::search;
+using namespace smp::time;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "smp/planner/import.h"
+#include "smp/interchange/importers/import.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -10,16 +10,20 @@
 #include <iterator>
 #include <sstream>
 
-#include "foreign_keys.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_format.h"
-#include "smp/plan/layers.h"
+#include "importers/foreign_keys.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/model/layers.h"
 
 // Foreign files as data: tests/golden/interchange/import holds files and, beside each, the job file
 // that it becomes; bad holds files whose name begins with their format, and the exact complaint.
 // SMP_UPDATE_GOLDEN=1 writes the expected files anew, for a change whose diff one then reads.
 
 using namespace smp;
+using namespace smp::importers;
+using namespace smp::jobfile;
+using namespace smp::mesh;
+using namespace smp::model;
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <variant>
 
 #include "plan/model_samples.h"
-#include "smp/planner/search.h"
+#include "smp/planner/search/search.h"
 
 // Jobs that several tests of the planner plan.
 namespace smp::test {
@@ -21,10 +21,10 @@ inline JobSpec small_job() {
   return job;
 }
 
-inline constexpr SearchOptions kPractice{.strategy = Strategy::kBestPractice};
+inline constexpr search::SearchOptions kPractice{.strategy = choice::Strategy::kBestPractice};
 
 inline Plan practical_plan_of(const JobSpec& job) {
-  return std::get<Plan>(plan_job(job, kPractice).best);
+  return std::get<Plan>(search::plan_job(job, kPractice).best);
 }
 
 }  // namespace smp::test

@@ -1,11 +1,13 @@
-#include "smp/planner/layout_rules.h"
+#include "smp/planner/choice/layout_rules.h"
 
 #include <doctest/doctest.h>
 
-#include "smp/plan/job_reader.h"
-#include "smp/planner/legality.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/planner/choice/legality.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::jobfile;
 using Problem = std::optional<std::string>;
 
 namespace {

@@ -1,16 +1,21 @@
 #include <doctest/doctest.h>
 
+#include "memory/stage_terms.h"
 #include "plan/plan_samples.h"
-#include "smp/plan/layers.h"
-#include "smp/plan/rank_groups.h"
-#include "smp/planner/habits.h"
-#include "smp/planner/memory_estimate.h"
-#include "smp/planner/memory_model.h"
-#include "stage_terms.h"
+#include "smp/plan/layout/rank_groups.h"
+#include "smp/plan/model/layers.h"
+#include "smp/planner/framework/habits.h"
+#include "smp/planner/memory/memory_estimate.h"
+#include "smp/planner/memory/memory_model.h"
 
 // The planner's quick answer against a walk over the schedule.
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::cost;
+using namespace smp::layout;
+using namespace smp::memory;
+using namespace smp::mesh;
 
 namespace {
 

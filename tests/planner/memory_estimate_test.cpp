@@ -1,4 +1,4 @@
-#include "smp/planner/memory_estimate.h"
+#include "smp/planner/memory/memory_estimate.h"
 
 #include <doctest/doctest.h>
 
@@ -8,14 +8,17 @@
 #include <string>
 #include <utility>
 
+#include "memory/stage_terms.h"
 #include "plan/plan_samples.h"
-#include "smp/plan/layers.h"
-#include "smp/plan/rank_groups.h"
-#include "smp/planner/habits.h"
-#include "smp/planner/memory_model.h"
-#include "stage_terms.h"
+#include "smp/plan/layout/rank_groups.h"
+#include "smp/plan/model/layers.h"
+#include "smp/planner/framework/habits.h"
+#include "smp/planner/memory/memory_model.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::cost;
+using namespace smp::memory;
 
 namespace {
 

@@ -1,18 +1,25 @@
-#include "smp/planner/memory_model.h"
+#include "smp/planner/memory/memory_model.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "activation_walk.h"
+#include "cost/activation_walk.h"
 #include "plan/plan_samples.h"
-#include "smp/plan/collective.h"
-#include "smp/plan/layout.h"
-#include "smp/planner/layer_bytes.h"
-#include "smp/planner/units.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/plan/text/units.h"
+#include "smp/planner/cost/layer_bytes.h"
 
 using namespace smp;
+using namespace smp::cost;
+using namespace smp::layout;
+using namespace smp::memory;
+using namespace smp::mesh;
+using namespace smp::model;
+using namespace smp::schedule;
+using namespace smp::text;
 
 static_assert(kAmpAdam.total() == 20);
 static_assert(kBf16.total() == 18);

@@ -1,10 +1,13 @@
-#include "message_buffers.h"
+#include "memory/message_buffers.h"
 
 #include <doctest/doctest.h>
 
 #include "plan/plan_samples.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::cost;
+using namespace smp::memory;
 
 namespace {
 

@@ -1,13 +1,16 @@
-#include "smp/planner/nccl_tests.h"
+#include "smp/planner/calibration/nccl_tests.h"
 
 #include <doctest/doctest.h>
 
 #include <sstream>
 
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
 
 using namespace smp;
+using namespace smp::calibration;
+using namespace smp::jobfile;
+using namespace smp::mesh;
 
 namespace {
 

@@ -5,19 +5,23 @@
 #include <cstdlib>
 #include <functional>
 
-#include "contest.h"
-#include "job_search.h"
 #include "planner/random_jobs.h"
-#include "simplicity.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_names.h"
-#include "smp/plan/job_reader.h"
-#include "smp/planner/choice_words.h"
+#include "search/contest.h"
+#include "search/job_search.h"
+#include "search/simplicity.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/spec/job_names.h"
+#include "smp/planner/choice/choice_words.h"
 
 // "Fastest" is the fastest: no key, pinned alone to any of its values, gives a plan that is faster
 // than what the planner takes when the key is open.
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::jobfile;
+using namespace smp::prediction;
+using namespace smp::search;
 using smp::test::Draw;
 using smp::test::some_job;
 

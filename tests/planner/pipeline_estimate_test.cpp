@@ -1,4 +1,4 @@
-#include "smp/planner/pipeline_estimate.h"
+#include "smp/planner/time/pipeline_estimate.h"
 
 #include <doctest/doctest.h>
 
@@ -8,11 +8,15 @@
 #include <limits>
 #include <random>
 
-#include "pipeline_time.h"
-#include "smp/plan/schedule.h"
-#include "smp/planner/memory_estimate.h"
+#include "smp/plan/schedule/schedule.h"
+#include "smp/planner/memory/memory_estimate.h"
+#include "time/pipeline_time.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::memory;
+using namespace smp::schedule;
+using namespace smp::time;
 
 namespace {
 

@@ -1,15 +1,23 @@
-#include "smp/planner/planned_trace.h"
+#include "smp/planner/runpage/planned_trace.h"
 
 #include <doctest/doctest.h>
 
 #include "files_and_errors.h"
 #include "run_samples.h"
-#include "smp/plan/schedule_of_plan.h"
-#include "smp/plan/trace_file.h"
-#include "smp/planner/time_model.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/runinfo/trace_file.h"
+#include "smp/planner/time/time_model.h"
 #include "trace_check.h"
 
 using namespace smp;
+using namespace smp::jobfile;
+using namespace smp::layout;
+using namespace smp::mesh;
+using namespace smp::runinfo;
+using namespace smp::runpage;
+using namespace smp::schedule;
+using namespace smp::search;
+using namespace smp::time;
 using namespace smp::test;
 
 namespace {

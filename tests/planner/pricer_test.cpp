@@ -1,14 +1,19 @@
-#include "pricer.h"
+#include "search/pricer.h"
 
 #include <doctest/doctest.h>
 
 #include "planner/random_jobs.h"
-#include "search_space.h"
-#include "smp/planner/choice_words.h"
-#include "smp/planner/layer_bytes.h"
-#include "smp/planner/layer_seconds.h"
+#include "search/search_space.h"
+#include "smp/planner/choice/choice_words.h"
+#include "smp/planner/cost/layer_bytes.h"
+#include "smp/planner/cost/layer_seconds.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::cost;
+using namespace smp::memory;
+using namespace smp::search;
+using namespace smp::time;
 using smp::test::Draw;
 using smp::test::some_job;
 

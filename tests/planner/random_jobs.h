@@ -5,7 +5,7 @@
 #include <random>
 
 #include "plan/model_samples.h"
-#include "smp/plan/job_spec.h"
+#include "smp/plan/spec/job_spec.h"
 
 // Random jobs for the properties that every search has.
 namespace smp::test {

@@ -1,13 +1,16 @@
-#include "resolve.h"
+#include "choice/resolve.h"
 
 #include <doctest/doctest.h>
 
 #include <random>
 
-#include "smp/plan/job_reader.h"
-#include "smp/plan/plan_file.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/planfile/plan_file.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::jobfile;
+using namespace smp::planfile;
 
 namespace {
 

@@ -7,13 +7,18 @@
 #include "files_and_errors.h"
 #include "run_samples.h"
 #include "scratch_folder.h"
-#include "smp/plan/plan_file.h"
-#include "smp/plan/trace_file.h"
-#include "smp/planner/planned_trace.h"
-#include "smp/planner/run_page.h"
-#include "smp/planner/run_record.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/runinfo/trace_file.h"
+#include "smp/planner/runpage/planned_trace.h"
+#include "smp/planner/runpage/run_page.h"
+#include "smp/planner/runs/run_record.h"
 
 using namespace smp;
+using namespace smp::planfile;
+using namespace smp::runinfo;
+using namespace smp::runpage;
+using namespace smp::runs;
+using namespace smp::schedule;
 
 namespace {
 

@@ -1,13 +1,23 @@
-#include "smp/planner/scale_run.h"
+#include "smp/planner/calibration/scale_run.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "smp/plan/job_reader.h"
-#include "smp/plan/json.h"
-#include "smp/planner/search.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/text/json.h"
+#include "smp/planner/search/search.h"
 
 using namespace smp;
+using namespace smp::calibration;
+using namespace smp::choice;
+using namespace smp::jobfile;
+using namespace smp::memory;
+using namespace smp::mesh;
+using namespace smp::prediction;
+using namespace smp::runs;
+using namespace smp::search;
+using namespace smp::text;
+using namespace smp::time;
 
 namespace {
 

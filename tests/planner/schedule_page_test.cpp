@@ -6,13 +6,16 @@
 #include <sstream>
 
 #include "plan/plan_samples.h"
-#include "smp/plan/schedule_of_plan.h"
-#include "smp/planner/pipeline_timeline.h"
-#include "smp/planner/predict.h"
-#include "smp/planner/schedule_picture.h"
-#include "smp/planner/time_model.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/planner/prediction/predict.h"
+#include "smp/planner/report/schedule_picture.h"
+#include "smp/planner/time/pipeline_timeline.h"
+#include "smp/planner/time/time_model.h"
 
 using namespace smp;
+using namespace smp::report;
+using namespace smp::schedule;
+using namespace smp::time;
 
 namespace {
 
@@ -96,7 +99,7 @@ TEST_CASE("a timeline has every pass once, in order, within the predicted step")
     const std::vector<TimelineEvent> events = pipeline_timeline(plan);
     const int64_t passes = puts_weights_off(drawn.kind) ? 3 : 2;
     CHECK(static_cast<int64_t>(events.size()) ==
-          drawn.stages * schedule_shape(plan).chunks() * drawn.microbatches * passes);
+          drawn.stages * layout::schedule_shape(plan).chunks() * drawn.microbatches * passes);
     const int64_t step_ns = predict_time(plan).step_ns;
     for (size_t i = 0; i < events.size(); ++i) {
       CHECK(events[i].start_ns >= 0);

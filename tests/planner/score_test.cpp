@@ -1,4 +1,4 @@
-#include "smp/planner/score.h"
+#include "smp/planner/published/score.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -9,15 +9,18 @@
 #include <fstream>
 #include <set>
 
-#include "csv_reader.h"
 #include "files_and_errors.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
+#include "published/csv_reader.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/json.h"
 
 // tests/golden/score/runs.csv holds made-up runs in the columns of published ones; runs.expected
 // what is understood of them. SMP_UPDATE_GOLDEN=1 writes it anew.
 
 using namespace smp;
+using namespace smp::prediction;
+using namespace smp::published;
+using namespace smp::text;
 
 namespace {
 

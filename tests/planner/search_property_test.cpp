@@ -2,16 +2,20 @@
 
 #include <algorithm>
 
-#include "fastest.h"
 #include "planner/random_jobs.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/plan_file.h"
-#include "smp/planner/check_plan.h"
-#include "smp/planner/choice_words.h"
-#include "smp/planner/memory_model.h"
-#include "smp/planner/search.h"
+#include "search/fastest.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/planner/choice/choice_words.h"
+#include "smp/planner/memory/memory_model.h"
+#include "smp/planner/search/check_plan.h"
+#include "smp/planner/search/search.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::memory;
+using namespace smp::planfile;
+using namespace smp::search;
 using smp::test::Draw;
 using smp::test::some_job;
 

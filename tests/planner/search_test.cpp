@@ -1,23 +1,29 @@
-#include "smp/planner/search.h"
+#include "smp/planner/search/search.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
-#include "batch.h"
+#include "choice/batch.h"
 #include "planner/job_samples.h"
-#include "smp/plan/engine_rules.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/plan_file.h"
-#include "smp/planner/check_plan.h"
-#include "smp/planner/choice_words.h"
-#include "smp/planner/groups.h"
-#include "smp/planner/legality.h"
-#include "smp/planner/predict.h"
-#include "smp/planner/report.h"
-#include "smp/planner/terminal.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/rules/engine_rules.h"
+#include "smp/planner/choice/choice_words.h"
+#include "smp/planner/choice/legality.h"
+#include "smp/planner/prediction/predict.h"
+#include "smp/planner/report/groups.h"
+#include "smp/planner/report/report.h"
+#include "smp/planner/report/terminal.h"
+#include "smp/planner/search/check_plan.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::planfile;
+using namespace smp::prediction;
+using namespace smp::report;
+using namespace smp::rules;
+using namespace smp::search;
 using namespace smp::test;
 
 namespace {

@@ -1,4 +1,4 @@
-#include "shell_script.h"
+#include "shell/shell_script.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "shell_arithmetic.h"
-#include "smp/plan/errors.h"
+#include "shell/shell_arithmetic.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::shell;
+using namespace smp::text;
 
 namespace {
 

@@ -1,15 +1,19 @@
-#include "smp/planner/solve.h"
+#include "smp/planner/search/solve.h"
 
 #include <doctest/doctest.h>
 
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/layers.h"
-#include "smp/planner/cases.h"
-#include "smp/planner/check_plan.h"
-#include "smp/planner/units.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/model/layers.h"
+#include "smp/plan/text/units.h"
+#include "smp/planner/search/cases.h"
+#include "smp/planner/search/check_plan.h"
 
 using namespace smp;
+using namespace smp::jobfile;
+using namespace smp::model;
+using namespace smp::search;
+using namespace smp::text;
 
 namespace {
 

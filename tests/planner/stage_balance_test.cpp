@@ -1,14 +1,18 @@
-#include "stage_balance.h"
+#include "search/stage_balance.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
 #include "planner/job_samples.h"
-#include "smp/planner/memory_model.h"
-#include "smp/planner/report.h"
+#include "smp/planner/memory/memory_model.h"
+#include "smp/planner/report/report.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::layout;
+using namespace smp::report;
+using namespace smp::search;
 using namespace smp::test;
 
 namespace {

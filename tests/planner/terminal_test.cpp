@@ -1,9 +1,9 @@
-#include "smp/planner/terminal.h"
+#include "smp/planner/report/terminal.h"
 
 #include <doctest/doctest.h>
 
-using smp::fold;
-using smp::paint;
+using smp::report::fold;
+using smp::report::paint;
 
 TEST_CASE("lines that are too long go on below their last cell") {
   CHECK(fold("why      the smallest shard degree that fits, of all\nshort\n", 30) ==

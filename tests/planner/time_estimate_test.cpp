@@ -1,21 +1,25 @@
-#include "smp/planner/time_estimate.h"
+#include "smp/planner/time/time_estimate.h"
 
 #include <doctest/doctest.h>
 
 #include <vector>
 
-#include "layer_parameters.h"
-#include "link_model.h"
-#include "matmul_seconds.h"
-#include "resolve.h"
-#include "smp/plan/cluster_catalog.h"
-#include "smp/plan/job_reader.h"
-#include "smp/planner/collective_seconds.h"
-#include "smp/planner/layer_bytes.h"
-#include "smp/planner/time_model.h"
-#include "stage_seconds.h"
+#include "choice/resolve.h"
+#include "cost/layer_parameters.h"
+#include "cost/matmul_seconds.h"
+#include "links/link_model.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/planner/cost/layer_bytes.h"
+#include "smp/planner/links/collective_seconds.h"
+#include "smp/planner/time/time_model.h"
+#include "time/stage_seconds.h"
 
 using namespace smp;
+using namespace smp::choice;
+using namespace smp::cost;
+using namespace smp::jobfile;
+using namespace smp::time;
 
 namespace {
 

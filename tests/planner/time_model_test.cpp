@@ -1,14 +1,18 @@
-#include "smp/planner/time_model.h"
+#include "smp/planner/time/time_model.h"
 
 #include <doctest/doctest.h>
 
-#include "link_model.h"
-#include "pipeline_time.h"
+#include "links/link_model.h"
 #include "plan/plan_samples.h"
-#include "smp/plan/layers.h"
-#include "smp/planner/predict.h"
+#include "smp/plan/model/layers.h"
+#include "smp/planner/prediction/predict.h"
+#include "time/pipeline_time.h"
 
 using namespace smp;
+using namespace smp::links;
+using namespace smp::model;
+using namespace smp::prediction;
+using namespace smp::time;
 
 namespace {
 

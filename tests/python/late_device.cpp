@@ -38,7 +38,7 @@ class LateDevice final : public Device {
   std::unique_ptr<Point> now() const override { return std::make_unique<NoPoint>(); }
   void keep(const at::Tensor& /*tensor*/) const override {}
   void enter() override {}
-  DeviceMemory& memory() override { return memory_; }
+  device::DeviceMemory& memory() override { return memory_; }
 
  private:
   test::LateMemory memory_{counts()};

@@ -1,4 +1,4 @@
-#include "agreement.h"
+#include "training/agreement.h"
 
 #include <doctest/doctest.h>
 #include <sched.h>
@@ -13,7 +13,7 @@
 #include "files_and_errors.h"
 #include "huggingface_golden.h"
 #include "runtime/short_runs.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
 #include "state_weights_folder.h"
 
 // Ranks that are not alike: what each holds is compared before anything is trained.
@@ -23,13 +23,14 @@ namespace {
 using parity::LayoutCase;
 
 // What every rank says, each holding what `held` gives; the same, or the test fails.
-std::string said_by_all(int ranks, const std::function<std::vector<HeldAlike>(int)>& held) {
+std::string said_by_all(int ranks,
+                        const std::function<std::vector<training::HeldAlike>(int)>& held) {
   std::mutex mutex;
   std::vector<std::string> texts;
-  run_ranks(ranks, [&](Communicator& world) {
+  jobs::run_ranks(ranks, [&](comm::Communicator& world) {
     const std::string host = std::string(1, static_cast<char>('a' + world.rank() / 2));
-    const std::string text =
-        error_of([&] { check_held_alike(world, host, held(world.rank()), "setup.same"); });
+    const std::string text = error_of(
+        [&] { training::check_held_alike(world, host, held(world.rank()), "setup.same"); });
     const std::scoped_lock lock(mutex);
     texts.push_back(text);
   });
@@ -38,11 +39,12 @@ std::string said_by_all(int ranks, const std::function<std::vector<HeldAlike>(in
 }
 
 // The ConfigError of two ranks, which both must have, or "no error".
-std::string train_of_two(const std::function<void(Communicator&, const TrainOptions&)>& program) {
+std::string train_of_two(
+    const std::function<void(comm::Communicator&, const training::TrainOptions&)>& program) {
   std::mutex mutex;
   std::vector<std::string> texts;
-  run_ranks(2, [&](Communicator& world) {
-    TrainOptions options = test::options_of("", 1);
+  jobs::run_ranks(2, [&](comm::Communicator& world) {
+    training::TrainOptions options = test::options_of("", 1);
     options.threads = 1;
     options.host = world.rank() == 0 ? "a" : "b";
     std::string text = "no error";
@@ -60,10 +62,10 @@ std::string train_of_two(const std::function<void(Communicator&, const TrainOpti
 
 // Each rank with a working folder of its own, in which the plan's relative paths lead elsewhere.
 std::string trained_apart(const Plan& plan, const ScratchFolder& folder) {
-  return train_of_two([&](Communicator& world, const TrainOptions& options) {
+  return train_of_two([&](comm::Communicator& world, const training::TrainOptions& options) {
     REQUIRE(unshare(CLONE_FS) == 0);
     REQUIRE(chdir((folder / std::to_string(world.rank())).c_str()) == 0);
-    train(plan, world, options);
+    training::train(plan, world, options);
   });
 }
 
@@ -72,14 +74,14 @@ void put(const std::string& path, const std::string& text) { std::ofstream(path)
 }  // namespace
 
 TEST_CASE("ranks that hold the same go on: others are named with their hosts, and what they hold") {
-  const HeldAlike plan{"the plan", "1f"}, file{"a.txt", "18000 bytes"};
+  const training::HeldAlike plan{"the plan", "1f"}, file{"a.txt", "18000 bytes"};
   CHECK(said_by_all(4, [&](int) { return std::vector{plan, file}; }) == "no error");
   const std::string head =
       "the ranks do not hold the same, so that they would train on to a wrong result:\n";
   const std::string end =
       "\n  give every host the same, or name files in a file system that all hosts share";
   CHECK(said_by_all(6, [&](int rank) {
-          return std::vector{plan, rank >= 4 ? HeldAlike{"a.txt", "18003 bytes"} : file};
+          return std::vector{plan, rank >= 4 ? training::HeldAlike{"a.txt", "18003 bytes"} : file};
         }) == head + "  ranks 4 to 5 on c: a.txt: 18003 bytes; rank 0 on a: 18000 bytes" + end);
   // What most hold is what the others should: it is rank 0 that has another.
   CHECK(said_by_all(3, [&](int rank) {
@@ -95,10 +97,10 @@ TEST_CASE("files of another size, or of other bytes, are no same files") {
   const ScratchFolder folder;
   put(folder / "a", "some text"), put(folder / "b", "some Text"), put(folder / "c", "some text");
   const auto held = [&](const std::string& name) {
-    FileIdentity file = identify_file(folder / name);
+    files::FileIdentity file = files::identify_file(folder / name);
     file.name = "a.txt";
-    std::vector<HeldAlike> all;
-    add_files(all, "training.data.path", {file});
+    std::vector<training::HeldAlike> all;
+    training::add_files(all, "training.data.path", {file});
     return all;
   };
   CHECK(said_by_all(2, [&](int rank) { return held(rank == 0 ? "a" : "c"); }) == "no error");
@@ -145,11 +147,12 @@ TEST_CASE(
 TEST_CASE("ranks with another plan do not train") {
   const test::ShortRuns runs;
   const Plan plan = runs.plan(LayoutCase{"p2", {.pipeline = 2}});
-  const std::string text = train_of_two([&](Communicator& world, const TrainOptions& options) {
-    Plan mine = plan;
-    if (world.rank() == 1) mine.job.training.seed = 99;
-    train(mine, world, options);
-  });
+  const std::string text =
+      train_of_two([&](comm::Communicator& world, const training::TrainOptions& options) {
+        Plan mine = plan;
+        if (world.rank() == 1) mine.job.training.seed = 99;
+        training::train(mine, world, options);
+      });
   CHECK(text.find("\n  rank 1 on b: the plan: ") != text.npos);
 }
 

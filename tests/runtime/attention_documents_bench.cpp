@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "functions/attention.h"
+#include "kernels/attention.h"
 
 // How much faster attention is where a sample holds several documents: forward and backward over a
 // sample of L tokens as one document, and as documents of L / 8, in turn. One thread, fp32. Prints
@@ -52,10 +52,10 @@ class Sample {
     shape_.documents = shape_.documents_on_host = has_documents ? starts_.data() : nullptr;
     std::vector<float> rows = packed_;
     const Clock::time_point start = Clock::now();
-    attention_forward(shape_, {}, packed_rows<const float>(shape_, rows.data()), output_.data(),
-                      log_sums_.data(), scratch_.data());
+    attention_forward(shape_, {}, kernels::packed_rows<const float>(shape_, rows.data()),
+                      output_.data(), log_sums_.data(), scratch_.data());
     const Clock::time_point between = Clock::now();
-    attention_backward(shape_, {}, packed_rows<float>(shape_, rows.data()), output_.data(),
+    attention_backward(shape_, {}, kernels::packed_rows<float>(shape_, rows.data()), output_.data(),
                        output_.data(), log_sums_.data(), scratch_.data());
     const std::chrono::duration<double, std::milli> forward = between - start;
     const std::chrono::duration<double, std::milli> backward = Clock::now() - between;
@@ -64,7 +64,7 @@ class Sample {
   }
 
  private:
-  AttentionShape shape_;
+  kernels::AttentionShape shape_;
   std::vector<float> packed_, output_, log_sums_, scratch_;
   std::vector<int64_t> starts_;
 };

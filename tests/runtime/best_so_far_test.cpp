@@ -1,4 +1,4 @@
-#include "best_so_far.h"
+#include "training/best_so_far.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -10,10 +10,10 @@
 #include <mutex>
 
 #include "runtime/short_runs.h"
-#include "smp/plan/run_files.h"
-#include "smp/runtime/checkpoint_reader.h"
-#include "smp/runtime/checkpoint_shards.h"
-#include "smp/runtime/checkpoint_store.h"
+#include "smp/plan/runinfo/run_files.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_reader.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_shards.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_store.h"
 
 // Which evaluation was the best, what of it is kept, and when a run has waited long enough.
 
@@ -30,7 +30,7 @@ constexpr int64_t kSteps = 8;
 // Of a run that learns faster and faster: its losses go down, then up.
 struct Watched {
   std::vector<double> evaluated;  // after each step
-  RunResult result;
+  training::RunResult result;
 
   int64_t best_step() const {
     return std::min_element(evaluated.begin(), evaluated.end()) - evaluated.begin() + 1;
@@ -50,10 +50,10 @@ Plan unsteady(const ShortRuns& runs, const LayoutCase& layout) {
   return plan;
 }
 
-Watched run(const Plan& plan, TrainOptions options) {
+Watched run(const Plan& plan, training::TrainOptions options) {
   Watched watched;
   std::mutex mutex;
-  options.on_step = [&](const StepMetrics& metrics) {
+  options.on_step = [&](const record::StepMetrics& metrics) {
     const std::scoped_lock lock(mutex);
     if (metrics.evaluation_loss && metrics.step > static_cast<int64_t>(watched.evaluated.size()))
       watched.evaluated.push_back(*metrics.evaluation_loss);
@@ -66,11 +66,11 @@ Watched run(const Plan& plan, TrainOptions options) {
 void forget_evaluations(const std::string& path) {
   std::ifstream file(path + "/manifest.json");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const Manifest manifest = parse_manifest(path, text);
+  const checkpoint::Manifest manifest = checkpoint::parse_manifest(path, text);
   std::vector<std::vector<std::byte>> memory;
-  std::vector<TensorPiece> pieces;
-  for (const SavedFile& saved : manifest.files) {
-    for (const SavedTensor& tensor : saved.tensors) {
+  std::vector<safetensors::TensorPiece> pieces;
+  for (const checkpoint::SavedFile& saved : manifest.files) {
+    for (const checkpoint::SavedTensor& tensor : saved.tensors) {
       if (tensor.name.starts_with("evaluation.")) continue;
       const int64_t cols = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
       memory.emplace_back(tensor.bytes());
@@ -83,13 +83,13 @@ void forget_evaluations(const std::string& path) {
                         memory.back().data()});
     }
   }
-  CheckpointReader reader(path);
-  for (const TensorPiece& piece : pieces) reader.read(piece);
+  checkpoint::CheckpointReader reader(path);
+  for (const safetensors::TensorPiece& piece : pieces) reader.read(piece);
   std::filesystem::remove_all(path);
-  CheckpointStore store(std::filesystem::path(path).parent_path());
-  RankShards shards(0, pieces);
+  checkpoint::CheckpointStore store(std::filesystem::path(path).parent_path());
+  checkpoint::RankShards shards(0, pieces);
   shards.copy();
-  shards.write(store.begin(manifest.step), manifest.step, system_file_calls());
+  shards.write(store.begin(manifest.step), manifest.step, files::system_file_calls());
   store.commit(manifest.step, 1, 10, manifest.training);
 }
 
@@ -105,7 +105,7 @@ std::string name_of_step(int64_t step) { return fmt::format("step-{:08}", step);
 }  // namespace
 
 TEST_CASE("an evaluation is the best when no earlier one was as low") {
-  BestSoFar best({});
+  training::BestSoFar best({});
   CHECK(best.take(10, 3.0));
   CHECK(!best.take(20, 3.0));
   CHECK(best.take(30, 2.5));
@@ -117,7 +117,7 @@ TEST_CASE("an evaluation is the best when no earlier one was as low") {
 }
 
 TEST_CASE("patience ends after so many evaluations without improvement in a row") {
-  BestSoFar best(waiting(2));
+  training::BestSoFar best(waiting(2));
   for (const double loss : {3.0, 3.1, 2.9, 2.95, std::nan("")}) {
     CHECK(!best.is_exhausted());
     best.take(1, loss);
@@ -126,7 +126,7 @@ TEST_CASE("patience ends after so many evaluations without improvement in a row"
 }
 
 TEST_CASE("small steps count together once they are min_improvement, and are the best each") {
-  BestSoFar best(waiting(3, 0.25));
+  training::BestSoFar best(waiting(3, 0.25));
   CHECK(best.take(1, 3.0));
   CHECK(best.take(2, 2.875));
   CHECK(best.state().without == 1);
@@ -134,7 +134,7 @@ TEST_CASE("small steps count together once they are min_improvement, and are the
   CHECK(best.state().without == 0);
   CHECK(best.take(4, 2.625));
   CHECK(best.state().without == 1);
-  BestSoFar restored(waiting(1, 0.25));
+  training::BestSoFar restored(waiting(1, 0.25));
   restored.restore(best.state());
   CHECK(restored.is_exhausted());
 }
@@ -150,8 +150,8 @@ TEST_CASE("keep_best: the checkpoint of the lowest evaluation loss stays, whatev
     REQUIRE(watched.best_step() < kSteps);  // or it would stay anyway
     const std::string folder_of_checkpoints = folder / "checkpoints";
     const std::string best = name_of_step(watched.best_step());
-    CHECK(best_checkpoint(folder_of_checkpoints) == best);
-    CHECK(whole_checkpoints(folder_of_checkpoints) ==
+    CHECK(runinfo::best_checkpoint(folder_of_checkpoints) == best);
+    CHECK(runinfo::whole_checkpoints(folder_of_checkpoints) ==
           std::vector<std::string>{best, name_of_step(kSteps)});
     CHECK(watched.result.run.best_step == watched.best_step());
     CHECK(watched.result.run.best_loss == watched.evaluated[watched.best_step() - 1]);
@@ -164,8 +164,9 @@ TEST_CASE("keep_best saves at evaluations, where nothing else does") {
   Plan plan = unsteady(runs, {"", {}});
   plan.job.training.checkpoint = {};
   const Watched watched = run(plan, options_of(folder.path(), kSteps));
-  CHECK(best_checkpoint(folder / "checkpoints") == name_of_step(watched.best_step()));
-  CHECK(CheckpointStore(folder / "checkpoints").latest() == name_of_step(watched.best_step()));
+  CHECK(runinfo::best_checkpoint(folder / "checkpoints") == name_of_step(watched.best_step()));
+  CHECK(checkpoint::CheckpointStore(folder / "checkpoints").latest() ==
+        name_of_step(watched.best_step()));
 }
 
 TEST_CASE("a run that goes on knows the best so far, in another layout too") {
@@ -180,7 +181,7 @@ TEST_CASE("a run that goes on knows the best so far, in another layout too") {
     const Plan other = unsteady(runs, {"t2", {.tensor = 2}});
     const Watched rest = run(other, resumed(parts.path(), kSteps));
     CHECK(rest.result.run.best_step == expected.best_step());
-    CHECK(best_checkpoint(parts / "checkpoints") == name_of_step(expected.best_step()));
+    CHECK(runinfo::best_checkpoint(parts / "checkpoints") == name_of_step(expected.best_step()));
   }
 }
 
@@ -192,19 +193,19 @@ TEST_CASE("a run that goes on from before its best evaluation has no best until 
   const Watched whole = run(plan, options_of(folder.path(), kSteps));
   REQUIRE(whole.best_step() > 1);
   REQUIRE(whole.best_step() < kSteps);
-  TrainOptions options = resumed(folder.path(), whole.best_step());
+  training::TrainOptions options = resumed(folder.path(), whole.best_step());
   SUBCASE("the earlier best is there") {
     options.resume_step = 1;
     options.steps = 1;
     run(plan, options);
-    CHECK(best_checkpoint(folder / "checkpoints") == name_of_step(1));
+    CHECK(runinfo::best_checkpoint(folder / "checkpoints") == name_of_step(1));
   }
   SUBCASE("it was removed") {
     options.resume_step = whole.best_step() + 1;
     options.steps = whole.best_step() + 1;
     std::filesystem::remove_all(folder / ("checkpoints/" + name_of_step(whole.best_step())));
     run(plan, options);
-    CHECK(!best_checkpoint(folder / "checkpoints"));
+    CHECK(!runinfo::best_checkpoint(folder / "checkpoints"));
     CHECK(!std::filesystem::exists(folder / "checkpoints/best"));
   }
 }
@@ -217,7 +218,7 @@ TEST_CASE("patience ends the run with its weights, and it stays ended") {
   plan.job.training.evaluation.every_steps = 2;
   plan.job.training.evaluation.samples = 12;
   plan.job.training.checkpoint = {.every_steps = 50, .keep = 1};
-  const RunResult ended = ShortRuns::run(plan, options_of(folder.path(), 100));
+  const training::RunResult ended = ShortRuns::run(plan, options_of(folder.path(), 100));
   CHECK(ended.losses.size() == 6);  // the first evaluation is an improvement: of nothing
   CHECK(!ended.ended_on_request);
   REQUIRE(ended.run.ended_early);
@@ -225,15 +226,16 @@ TEST_CASE("patience ends the run with its weights, and it stays ended") {
       "at step 6 of 100: 2 evaluations in a row without improvement "
       "(training.evaluation.patience); the lowest loss, "));
   CHECK(std::filesystem::exists(folder / "weights/trainer_state.json"));
-  CHECK(CheckpointStore(folder / "checkpoints").latest() == name_of_step(6));  // the last step
+  CHECK(checkpoint::CheckpointStore(folder / "checkpoints").latest() ==
+        name_of_step(6));  // the last step
 
-  const RunResult again = ShortRuns::run(plan, resumed(folder.path(), 100));
+  const training::RunResult again = ShortRuns::run(plan, resumed(folder.path(), 100));
   CHECK(again.first_step == 6);
   CHECK(again.losses.empty());
   CHECK(again.run.ended_early == ended.run.ended_early);
 
   plan.job.training.evaluation.patience = 3;
-  const RunResult further = ShortRuns::run(plan, resumed(folder.path(), 100));
+  const training::RunResult further = ShortRuns::run(plan, resumed(folder.path(), 100));
   CHECK(further.losses.size() == 2);
 }
 
@@ -245,7 +247,7 @@ TEST_CASE("a checkpoint from before runs knew their best evaluation goes on") {
   run(plan, options_of(folder.path(), 2));
   const std::string path = folder / "checkpoints/step-00000002";
   forget_evaluations(path);
-  CHECK(CheckpointReader(path).find("evaluation.best_step") == nullptr);
+  CHECK(checkpoint::CheckpointReader(path).find("evaluation.best_step") == nullptr);
   const Watched rest = run(plan, resumed(folder.path(), kSteps));
   CHECK(rest.result.first_step == 2);
   CHECK(rest.result.run.best_step > 2);

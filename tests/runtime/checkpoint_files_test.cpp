@@ -12,9 +12,9 @@
 #include "checkpoint_support.h"
 #include "files_and_errors.h"
 #include "scratch_folder.h"
-#include "smp/plan/json.h"
-#include "smp/runtime/checkpoint_reader.h"
-#include "smp/runtime/checkpoint_writer.h"
+#include "smp/plan/text/json.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_reader.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_writer.h"
 
 namespace smp {
 namespace {
@@ -27,14 +27,14 @@ void load_state(const std::string& folder, const std::vector<StateTensor>& expec
   for (int64_t rank = 0; rank < cut.ranks(); ++rank) {
     const RankState right = rank_state(expected, cut, rank);
     RankState mine = rank_state(make_state(999), cut, rank);
-    CheckpointReader reader(folder);
-    for (const TensorPiece& piece : mine.pieces) reader.read(piece);
+    checkpoint::CheckpointReader reader(folder);
+    for (const safetensors::TensorPiece& piece : mine.pieces) reader.read(piece);
     CHECK(mine.memory == right.memory);
   }
 }
 
 // A disk that is full after so many bytes.
-class FullDisk : public FileCalls {
+class FullDisk : public files::FileCalls {
  public:
   explicit FullDisk(int64_t room) : room_(room) {}
   ssize_t write_at(int fd, const void* data, size_t bytes, int64_t offset) override {
@@ -43,7 +43,7 @@ class FullDisk : public FileCalls {
       return -1;
     }
     const ssize_t wrote =
-        FileCalls::write_at(fd, data, std::min(bytes, static_cast<size_t>(room_)), offset);
+        files::FileCalls::write_at(fd, data, std::min(bytes, static_cast<size_t>(room_)), offset);
     room_ -= wrote;
     return wrote;
   }
@@ -54,10 +54,10 @@ class FullDisk : public FileCalls {
 
 struct Saved {
   ScratchFolder folder;
-  CheckpointStore store{folder / "checkpoints"};
+  checkpoint::CheckpointStore store{folder / "checkpoints"};
 
   void save(int64_t step, const Cut& cut = {.tensor = 2}) {
-    save_state(store, make_state(step), cut, step, 2, system_file_calls());
+    save_state(store, make_state(step), cut, step, 2, files::system_file_calls());
   }
   std::string path(const std::string& name) const { return store.folder() + "/" + name; }
 };
@@ -65,30 +65,32 @@ struct Saved {
 }  // namespace
 
 TEST_CASE("a flat range of a box is part of a row, whole rows, part of a row") {
-  TensorPiece piece{"w", {10, 8}, DType::kF32, {2, 7, 1, 5}, 2, 15, nullptr};
-  const std::vector<Rectangle> found = rectangles_of(piece);
+  safetensors::TensorPiece piece{"w", {10, 8}, DType::kF32, {2, 7, 1, 5}, 2, 15, nullptr};
+  const std::vector<safetensors::Rectangle> found = safetensors::rectangles_of(piece);
   REQUIRE(found.size() == 3);
-  CHECK(found[0].box == Box{2, 3, 3, 5});
-  CHECK(found[1].box == Box{3, 5, 1, 5});
-  CHECK(found[2].box == Box{5, 6, 1, 4});
+  CHECK(found[0].box == model::Box{2, 3, 3, 5});
+  CHECK(found[1].box == model::Box{3, 5, 1, 5});
+  CHECK(found[2].box == model::Box{5, 6, 1, 4});
   CHECK(found[1].offset == 2);
   CHECK(found[2].offset == 10);
   piece.begin = 5, piece.end = 6;  // inside one row
-  CHECK(rectangles_of(piece).size() == 1);
+  CHECK(safetensors::rectangles_of(piece).size() == 1);
   piece.end = 5;
-  CHECK(rectangles_of(piece).empty());
+  CHECK(safetensors::rectangles_of(piece).empty());
 }
 
 TEST_CASE("copies share the writing: each element once, none more than its part") {
   const std::vector<StateTensor> state = make_state(0);
   const RankState whole = rank_state(state, {}, 0);
   int64_t all = 0;
-  for (const TensorPiece& piece : whole.pieces) all += piece.size();
+  for (const safetensors::TensorPiece& piece : whole.pieces) all += piece.size();
   for (const int64_t copies : {1, 2, 3, 7}) {
     int64_t sum = 0;
     for (int64_t copy = 0; copy < copies; ++copy) {
       int64_t share = 0;
-      for (const TensorPiece& piece : share_of(whole.pieces, copies, copy)) share += piece.size();
+      for (const safetensors::TensorPiece& piece :
+           safetensors::share_of(whole.pieces, copies, copy))
+        share += piece.size();
       CHECK(share <= (all + copies - 1) / copies);
       sum += share;
     }
@@ -106,8 +108,8 @@ TEST_CASE("what one cut saves, every other cut loads") {
   const std::vector<StateTensor> state = make_state(5);
   for (const Cut& from : cuts) {
     const ScratchFolder folder;
-    CheckpointStore store(folder.path());
-    save_state(store, state, from, 10, 1, system_file_calls());
+    checkpoint::CheckpointStore store(folder.path());
+    save_state(store, state, from, 10, 1, files::system_file_calls());
     CHECK(store.latest() == "step-00000010");
     for (const Cut& to : cuts) load_state(folder / "step-00000010", state, to);
   }
@@ -117,10 +119,10 @@ TEST_CASE("a rank reads the bytes it needs, rounded to blocks") {
   Saved saved;
   saved.save(1, {.shard = 4});
   const std::vector<StateTensor> state = make_state(1);
-  CheckpointReader reader(saved.path("step-00000001"));
+  checkpoint::CheckpointReader reader(saved.path("step-00000001"));
   RankState mine = rank_state(state, {.shard = 4}, 2);
   int64_t bytes = 0;
-  for (const TensorPiece& piece : mine.pieces) {
+  for (const safetensors::TensorPiece& piece : mine.pieces) {
     reader.read(piece);
     bytes += piece.bytes();
   }
@@ -132,12 +134,12 @@ TEST_CASE("a shard is a safetensors file with the offsets that PyTorch's reader 
   saved.save(3, {.shard = 3});
   // Rank 1's flat third of a 7 x 5 matrix is elements 12 to 23: part of a row, a row, part of one.
   const std::string first = "shard-00002-model-00001-of-00003.safetensors";
-  const SafetensorsReader reader(saved.path("step-00000003/" + first));
+  const safetensors::SafetensorsReader reader(saved.path("step-00000003/" + first));
   CHECK(reader.find("layers.0.weight")->shape == std::vector<int64_t>{1, 3});
   CHECK(reader.find("norm")->shape == std::vector<int64_t>{4});
   CHECK(reader.header().metadata.at("DCP_VERSION") == "1.0");
   CHECK(reader.header().metadata.at("format") == "pt");
-  const auto info = Json::parse(reader.header().metadata.at("DCP_SHARDING_INFO"));
+  const auto info = text::Json::parse(reader.header().metadata.at("DCP_SHARDING_INFO"));
   CHECK(info["layers.0.weight"]["saved_offsets"] == std::vector<int64_t>{2, 2});
   CHECK(info["norm"]["saved_offsets"] == std::vector<int64_t>{5});
   CHECK(fs::exists(saved.path("step-00000003/shard-00002-model-00003-of-00003.safetensors")));
@@ -165,7 +167,7 @@ TEST_CASE("a step that is saved again gets a folder of its own") {
 
 TEST_CASE("without a checkpoint there is nothing to go on from") {
   const ScratchFolder folder;
-  const CheckpointStore store(folder / "none");
+  const checkpoint::CheckpointStore store(folder / "none");
   CHECK(error_of([&] { store.latest(); }) == folder / "none: there is no checkpoint");
 }
 
@@ -229,23 +231,23 @@ TEST_CASE("checkpoints are ordered by their steps, whatever the clocks said") {
   CHECK(saved.store.before("step-00000003") == "step-00000002");
   // Who goes back to step 2 keeps what is saved then, and the highest.
   fs::last_write_time(saved.path("step-00000003/manifest.json"), made - std::chrono::hours(5));
-  save_state(saved.store, make_state(2), {}, 2, 1, system_file_calls());
+  save_state(saved.store, make_state(2), {}, 2, 1, files::system_file_calls());
   CHECK(saved.store.list() == std::vector<std::string>{"step-00000002-2", "step-00000003"});
   CHECK(saved.store.latest() == "step-00000002-2");
 }
 
 TEST_CASE("what a killed save has written is in no later checkpoint of that step") {
   const ScratchFolder folder;
-  const auto write = [&](CheckpointStore& store, int64_t rank, const Cut& cut) {
+  const auto write = [&](checkpoint::CheckpointStore& store, int64_t rank, const Cut& cut) {
     const RankState mine = rank_state(make_state(1), cut, rank);
-    RankShards shards(rank, mine.pieces);
+    checkpoint::RankShards shards(rank, mine.pieces);
     shards.copy();
-    shards.write(store.begin(1), 1, system_file_calls());
+    shards.write(store.begin(1), 1, files::system_file_calls());
   };
-  CheckpointStore killed(folder.path(), "first");
+  checkpoint::CheckpointStore killed(folder.path(), "first");
   write(killed, 1, {.tensor = 2});
-  CheckpointStore store(folder.path(), "second");
-  save_state(store, make_state(1), {}, 1, 1, system_file_calls());
+  checkpoint::CheckpointStore store(folder.path(), "second");
+  save_state(store, make_state(1), {}, 1, 1, files::system_file_calls());
   std::vector<std::string> files;
   for (const auto& entry : fs::directory_iterator(folder / "step-00000001"))
     files.push_back(entry.path().filename().string());
@@ -272,7 +274,7 @@ TEST_CASE("a shard of another run that was copied into a checkpoint is named") {
       saved.path("step-00000001/shard-00009-model-00001-of-00001.safetensors");
   std::ofstream(stranger) << "x";
   std::ofstream(saved.path("step-00000001/notes.txt")) << "no reader of tensors takes this";
-  CHECK(error_of([&] { CheckpointReader(saved.path("step-00000001")); }) ==
+  CHECK(error_of([&] { checkpoint::CheckpointReader(saved.path("step-00000001")); }) ==
         stranger +
             ": the manifest names no such file: it is of another save; take it out of the folder");
 }
@@ -284,7 +286,7 @@ TEST_CASE("a checkpoint that does not say its job is refused") {
   std::string text = text_of(path);
   text.replace(text.find("\"format\":2"), 10, "\"format\":1");
   std::ofstream(path) << text;
-  CHECK(error_of([&] { CheckpointReader(saved.path("step-00000001")); }) ==
+  CHECK(error_of([&] { checkpoint::CheckpointReader(saved.path("step-00000001")); }) ==
         path +
             ": format 1, of an earlier version, does not say which job it is of, so nobody can "
             "tell whether the training would be the same: end that run with the version that began "
@@ -340,9 +342,9 @@ TEST_CASE("damage is named with file and tensor, and the one before loads") {
 TEST_CASE("another model's checkpoint is refused with both shapes") {
   Saved saved;
   saved.save(1);
-  CheckpointReader reader(saved.path("step-00000001"));
+  checkpoint::CheckpointReader reader(saved.path("step-00000001"));
   float value = 0;
-  TensorPiece piece{
+  safetensors::TensorPiece piece{
       "norm", {14}, DType::kF32, {0, 1, 0, 1}, 0, 1, reinterpret_cast<std::byte*>(&value)};
   CHECK(error_of([&] { reader.read(piece); }) ==
         saved.path("step-00000001: tensor 'norm' is F32 [13] there, and F32 [14] in this job"));
@@ -356,7 +358,7 @@ TEST_CASE("a full disk is an error, and what was whole stays whole") {
   saved.save(1);
   for (const int64_t room : {0, 100, 1000, 900'000, 1'684'400}) {
     FullDisk disk(room);
-    CheckpointStore store(saved.store.folder(), "", disk);
+    checkpoint::CheckpointStore store(saved.store.folder(), "", disk);
     const std::string error =
         error_of([&] { save_state(store, make_state(2), {.tensor = 2}, 2, 2, disk); });
     INFO(room << ": " << error);
@@ -373,9 +375,9 @@ TEST_CASE("a full disk is an error, and what was whole stays whole") {
 TEST_CASE("a checkpoint that lacks a rank's part is not made whole") {
   Saved saved;
   const RankState mine = rank_state(make_state(1), {.tensor = 2}, 0);
-  RankShards shards(0, mine.pieces);
+  checkpoint::RankShards shards(0, mine.pieces);
   shards.copy();
-  shards.write(saved.store.begin(1), 1, system_file_calls());
+  shards.write(saved.store.begin(1), 1, files::system_file_calls());
   CHECK(error_of([&] { saved.store.commit(1, 2, 1, {}); }) ==
         saved.path("step-00000001.partial/part-00001.json: cannot be read"));
   CHECK(
@@ -389,7 +391,7 @@ TEST_CASE("saving in the background: the memory may change as soon as start() re
   saved.store.clean();
   const std::vector<StateTensor> state = make_state(1);
   RankState mine = rank_state(state, {}, 0);
-  CheckpointWriter writer(saved.store, 0, mine.pieces);
+  checkpoint::CheckpointWriter writer(saved.store, 0, mine.pieces);
   writer.start(1);
   for (std::vector<float>& values : mine.memory) std::fill(values.begin(), values.end(), -1.0F);
   writer.then([&] { saved.store.commit(1, 1, 1, {}); });
@@ -403,7 +405,7 @@ TEST_CASE("a save that fails in the background is heard of, once") {
   saved.store.clean();
   FullDisk disk(5000);
   RankState mine = rank_state(make_state(1), {}, 0);
-  CheckpointWriter writer(saved.store, 0, mine.pieces, disk);
+  checkpoint::CheckpointWriter writer(saved.store, 0, mine.pieces, disk);
   writer.start(1);
   const std::string error = error_of([&] { writer.wait(); });
   CHECK(error.find("No space left on device") != std::string::npos);

@@ -11,7 +11,7 @@
 
 #include "checkpoint_support.h"
 #include "scratch_folder.h"
-#include "smp/runtime/checkpoint_reader.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_reader.h"
 
 // A process saves one checkpoint after the other and is killed (SIGKILL) in the middle of a write,
 // sync or rename: whatever it has called whole must load, and `latest` must name it. How often:
@@ -22,24 +22,24 @@ namespace {
 constexpr int kKills = 20;
 
 // Ends the process after so many bytes; a call that writes none counts as one.
-class Killer : public FileCalls {
+class Killer : public files::FileCalls {
  public:
   explicit Killer(int64_t bytes) : left_(bytes) {}
   ssize_t write_at(int fd, const void* data, size_t bytes, int64_t offset) override {
     if (static_cast<int64_t>(bytes) >= left_) {
-      if (left_ > 0) FileCalls::write_at(fd, data, static_cast<size_t>(left_), offset);
+      if (left_ > 0) files::FileCalls::write_at(fd, data, static_cast<size_t>(left_), offset);
       ::raise(SIGKILL);
     }
     left_ -= static_cast<int64_t>(bytes);
-    return FileCalls::write_at(fd, data, bytes, offset);
+    return files::FileCalls::write_at(fd, data, bytes, offset);
   }
   int sync(int fd) override {
     count();
-    return FileCalls::sync(fd);
+    return files::FileCalls::sync(fd);
   }
   int rename(const char* from, const char* to) override {
     count();
-    return FileCalls::rename(from, to);
+    return files::FileCalls::rename(from, to);
   }
 
  private:
@@ -53,7 +53,7 @@ class Killer : public FileCalls {
 [[noreturn]] void save_until_killed(const std::string& folder, const Cut& cut, int64_t first,
                                     int64_t bytes, int told) {
   Killer killer(bytes);
-  CheckpointStore store(folder, fmt::format("{}", getpid()), killer);
+  checkpoint::CheckpointStore store(folder, fmt::format("{}", getpid()), killer);
   store.clean();
   for (int64_t step = first;; ++step) {
     save_state(store, make_state(step), cut, step, 2, killer);
@@ -70,9 +70,9 @@ bool loads(const std::string& folder, int64_t step, const Cut& cut) {
   for (int64_t rank = 0; rank < cut.ranks(); ++rank) {
     const RankState right = rank_state(make_state(step), cut, rank);
     RankState mine = rank_state(make_state(0), cut, rank);
-    CheckpointReader reader(folder);
+    checkpoint::CheckpointReader reader(folder);
     if (reader.step() != step) return false;
-    for (const TensorPiece& piece : mine.pieces) reader.read(piece);
+    for (const safetensors::TensorPiece& piece : mine.pieces) reader.read(piece);
     if (mine.memory != right.memory) return false;
   }
   return true;
@@ -101,11 +101,11 @@ TEST_CASE("a writer that is killed at any byte leaves the last whole checkpoint"
     REQUIRE(::waitpid(child, &status, 0) == child);
     REQUIRE(WIFSIGNALED(status));
     INFO("kill " << kill << " after " << bytes << " bytes; whole: step " << whole);
-    const CheckpointStore store(folder.path());
+    const checkpoint::CheckpointStore store(folder.path());
     if (whole == 0 && store.list().empty()) continue;
     const std::string latest = store.latest();
     // It may have died between the end of the commit and the word about it.
-    const int64_t found = *step_of_checkpoint(latest);
+    const int64_t found = *runinfo::step_of_checkpoint(latest);
     REQUIRE((found == whole || found == whole + 1));
     CHECK(loads(folder / latest, found, {.tensor = 3}));
     whole = found;

@@ -13,8 +13,8 @@
 
 #include "files_and_errors.h"
 #include "short_runs.h"
-#include "smp/runtime/checkpoint_store.h"
-#include "smp/runtime/safetensors.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_store.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 #include "tolerances.h"
 #include "worst.h"
 
@@ -41,9 +41,9 @@ class Bench : public ShortRuns {
 };
 
 std::map<std::string, std::vector<double>> weights_of(const std::string& run_dir) {
-  const SafetensorsReader reader(run_dir + "/weights/model.safetensors");
+  const safetensors::SafetensorsReader reader(run_dir + "/weights/model.safetensors");
   std::map<std::string, std::vector<double>> weights;
-  for (const SafetensorsEntry& entry : reader.header().entries) {
+  for (const safetensors::SafetensorsEntry& entry : reader.header().entries) {
     std::vector<double>& values = weights[entry.name];
     values.resize(static_cast<size_t>(entry.bytes() / 8));
     reader.read(entry, values.data());
@@ -75,7 +75,7 @@ using Pairs = std::vector<std::pair<const char*, std::vector<const char*>>>;
 int check_pairs(const std::map<std::string, LayoutCase>& layouts, const Pairs& pairs,
                 const std::function<Plan(const LayoutCase&)>& plan_of) {
   const ScratchFolder whole;
-  const RunResult expected =
+  const training::RunResult expected =
       ShortRuns::run(plan_of(layouts.at("one")), options_of(whole.path(), kSteps));
   int count = 0;
   double worst_loss = 0, worst_weight = 0;
@@ -87,7 +87,7 @@ int check_pairs(const std::map<std::string, LayoutCase>& layouts, const Pairs& p
       ++count;
       const ScratchFolder second;
       fs::copy(first / "checkpoints", second / "checkpoints", fs::copy_options::recursive);
-      const RunResult result =
+      const training::RunResult result =
           ShortRuns::run(plan_of(layouts.at(to)), resumed(second.path(), kSteps));
       REQUIRE(result.losses.size() == kSteps - kSaved);
       for (size_t i = 0; i < result.losses.size(); ++i) {
@@ -125,9 +125,9 @@ TEST_CASE("resumed under the same layout, a run is bitwise the one that was neve
       INFO(layout.name);
       const ScratchFolder whole, parts;
       const Plan plan = bench.plan(layout, precision);
-      const RunResult expected = bench.run(plan, options_of(whole.path(), kSteps));
+      const training::RunResult expected = bench.run(plan, options_of(whole.path(), kSteps));
       bench.run(plan, options_of(parts.path(), kSaved));
-      const RunResult result = bench.run(plan, resumed(parts.path(), kSteps));
+      const training::RunResult result = bench.run(plan, resumed(parts.path(), kSteps));
       CHECK(result.first_step == kSaved);
       REQUIRE(result.losses.size() == kSteps - kSaved);
       for (size_t i = 0; i < result.losses.size(); ++i) {
@@ -136,7 +136,7 @@ TEST_CASE("resumed under the same layout, a run is bitwise the one that was neve
       }
       const std::string weights = "weights/model.safetensors";
       CHECK(text_of(parts / weights) == text_of(whole / weights));
-      CHECK(CheckpointStore(parts / "checkpoints").latest() == "step-00000006");
+      CHECK(checkpoint::CheckpointStore(parts / "checkpoints").latest() == "step-00000006");
     }
   }
 }
@@ -220,8 +220,9 @@ TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {
   const ScratchFolder first;
   bench.run(bench.plan({"", {}}, Precision::kFp32), options_of(first.path(), 2));
   const std::string weights = "weights/model.safetensors";
-  for (const Degrees& degrees :
-       {Degrees{}, Degrees{.pipeline = 2, .tensor = 2, .shard = 2}, Degrees{.tensor = 4}}) {
+  for (const mesh::Degrees& degrees :
+       {mesh::Degrees{}, mesh::Degrees{.pipeline = 2, .tensor = 2, .shard = 2},
+        mesh::Degrees{.tensor = 4}}) {
     const ScratchFolder second;
     Plan plan = bench.plan({"", degrees}, Precision::kFp32);
     plan.job.training.init_from = first / "weights";
@@ -246,17 +247,18 @@ TEST_CASE("a run that is asked to end saves, ends, and goes on later") {
   Plan plan = bench.plan(layout);
   plan.job.training.checkpoint = {};
   const ScratchFolder whole, parts;
-  const RunResult expected = bench.run(plan, options_of(whole.path(), kSteps));
+  const training::RunResult expected = bench.run(plan, options_of(whole.path(), kSteps));
   CHECK(!fs::exists(whole / "checkpoints"));
   std::atomic<int> asked = 0;
-  TrainOptions options = options_of(parts.path(), kSteps);
+  training::TrainOptions options = options_of(parts.path(), kSteps);
   options.end_requested = [&] { return ++asked > 5; };  // one of four ranks, in the second step
-  const RunResult first = bench.run(plan, options);
+  const training::RunResult first = bench.run(plan, options);
   CHECK(first.ended_on_request);
   CHECK(first.losses.size() == 2);
   CHECK(!fs::exists(parts / "weights"));
-  CHECK(CheckpointStore(parts / "checkpoints").list() == std::vector<std::string>{"step-00000002"});
-  const RunResult second = bench.run(plan, resumed(parts.path(), kSteps));
+  CHECK(checkpoint::CheckpointStore(parts / "checkpoints").list() ==
+        std::vector<std::string>{"step-00000002"});
+  const training::RunResult second = bench.run(plan, resumed(parts.path(), kSteps));
   CHECK(!second.ended_on_request);
   CHECK(second.losses.back() == expected.losses.back());
   // Each step has one line.
@@ -271,7 +273,7 @@ TEST_CASE("checkpoints by time: when so many minutes have passed, on all ranks a
     const ScratchFolder folder;
     plan.job.training.checkpoint = {.every_minutes = minutes, .keep = kSteps};
     bench.run(plan, options_of(folder.path(), 3));
-    return CheckpointStore(folder / "checkpoints").list();
+    return checkpoint::CheckpointStore(folder / "checkpoints").list();
   };
   CHECK(saved_every(1e-12) ==
         std::vector<std::string>{"step-00000001", "step-00000002", "step-00000003"});
@@ -283,7 +285,7 @@ TEST_CASE("steps that were done again after a resume have one line of metrics") 
   const Plan plan = bench.plan({"", {}});
   const ScratchFolder folder;
   bench.run(plan, options_of(folder.path(), 5));  // saved at 3 and 5
-  TrainOptions options = resumed(folder.path(), kSteps);
+  training::TrainOptions options = resumed(folder.path(), kSteps);
   options.resume_step = 3;
   CHECK(bench.run(plan, options).first_step == 3);
   const std::string metrics = text_of(folder / "metrics.jsonl");
@@ -294,7 +296,7 @@ TEST_CASE("a checkpoint of another training is refused, with all that differs") 
   const Bench bench;
   const ScratchFolder folder;
   bench.run(bench.plan({"", {}}), options_of(folder.path(), kSaved));
-  const TrainOptions options = resumed(folder.path(), kSteps);
+  const training::TrainOptions options = resumed(folder.path(), kSteps);
   Plan plan = bench.plan({"", {.tensor = 2}});
   const std::string metrics = text_of(folder / "metrics.jsonl");
   const auto refusal = [&](const std::string& lines) {
@@ -358,7 +360,7 @@ TEST_CASE("a refused run changes nothing, one that is over keeps its report and 
   fs::create_directories(folder / "checkpoints/step-00000009.old.partial");
   fs::remove_all(folder / "weights");  // killed before it had written them
 
-  TrainOptions options = resumed(folder.path(), kSteps);
+  training::TrainOptions options = resumed(folder.path(), kSteps);
   options.resume_step = 5;
   CHECK(bench.error(plan, options) ==
         folder / "checkpoints: there is no checkpoint of step 5; there are those of [3, 6]");
@@ -388,7 +390,7 @@ TEST_CASE("a damaged checkpoint stops the run with the step to resume from inste
   std::string bytes = text_of(shard);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   std::ofstream(shard, std::ios::binary) << bytes;
-  TrainOptions options = resumed(folder.path(), kSteps);
+  training::TrainOptions options = resumed(folder.path(), kSteps);
   const std::string error = bench.error(plan, options);
   INFO(error);
   CHECK(error.starts_with(shard + ": wrong hash of "));

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/collective.h"
-#include "smp/runtime/checkpoint_shards.h"
-#include "smp/runtime/checkpoint_store.h"
-#include "smp/runtime/tensor_piece.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_shards.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_store.h"
+#include "smp/tensorfiles/safetensors/tensor_piece.h"
 
 // A state of a few tensors without a model, cut for any number of ranks: what the tests of the
 // torch-free writer and reader save and load.
@@ -20,7 +20,7 @@ struct StateTensor {
   std::vector<int64_t> shape;
   std::vector<float> values;
 
-  Box box() const { return {0, shape[0], 0, shape.size() == 2 ? shape[1] : 1}; }
+  model::Box box() const { return {0, shape[0], 0, shape.size() == 2 ? shape[1] : 1}; }
 };
 
 // The values differ between seeds, tensors and elements.
@@ -48,11 +48,11 @@ struct Cut {
 // One rank's memory and the pieces in it.
 struct RankState {
   std::vector<std::vector<float>> memory;
-  std::vector<TensorPiece> pieces;
+  std::vector<safetensors::TensorPiece> pieces;
   int64_t copy = 0;
 
-  std::vector<TensorPiece> share(const Cut& cut) const {
-    return share_of(pieces, cut.copies, copy);
+  std::vector<safetensors::TensorPiece> share(const Cut& cut) const {
+    return safetensors::share_of(pieces, cut.copies, copy);
   }
 };
 
@@ -61,17 +61,17 @@ inline RankState rank_state(const std::vector<StateTensor>& state, const Cut& cu
   const int64_t t = rank % cut.tensor, z = rank / cut.tensor % cut.shard;
   mine.copy = rank / cut.tensor / cut.shard;
   for (const StateTensor& tensor : state) {
-    Box box = tensor.box();
+    model::Box box = tensor.box();
     if (tensor.shape.size() == 2) {
       const int64_t cols = box.cols();
-      box.col_begin = part_begin(cols, cut.tensor, t);
-      box.col_end = box.col_begin + part_size(cols, cut.tensor, t);
+      box.col_begin = mesh::part_begin(cols, cut.tensor, t);
+      box.col_end = box.col_begin + mesh::part_size(cols, cut.tensor, t);
     } else if (t != 0) {
       continue;
     }
-    TensorPiece piece{tensor.name, tensor.shape, DType::kF32, box, 0, 0, nullptr};
-    piece.begin = part_begin(box.size(), cut.shard, z);
-    piece.end = piece.begin + part_size(box.size(), cut.shard, z);
+    safetensors::TensorPiece piece{tensor.name, tensor.shape, DType::kF32, box, 0, 0, nullptr};
+    piece.begin = mesh::part_begin(box.size(), cut.shard, z);
+    piece.end = piece.begin + mesh::part_size(box.size(), cut.shard, z);
     std::vector<float>& values = mine.memory.emplace_back();
     for (int64_t i = piece.begin; i < piece.end; ++i) {
       const int64_t row = box.row_begin + i / box.cols(), col = box.col_begin + i % box.cols();
@@ -86,11 +86,11 @@ inline RankState rank_state(const std::vector<StateTensor>& state, const Cut& cu
 }
 
 // All ranks of a cut save, one after the other.
-inline void save_state(CheckpointStore& store, const std::vector<StateTensor>& state,
-                       const Cut& cut, int64_t step, int64_t keep, FileCalls& calls) {
+inline void save_state(checkpoint::CheckpointStore& store, const std::vector<StateTensor>& state,
+                       const Cut& cut, int64_t step, int64_t keep, files::FileCalls& calls) {
   for (int64_t rank = 0; rank < cut.ranks(); ++rank) {
     const RankState mine = rank_state(state, cut, rank);
-    RankShards shards(rank, mine.share(cut));
+    checkpoint::RankShards shards(rank, mine.share(cut));
     shards.copy();
     shards.write(store.begin(step), step, calls);
   }

@@ -33,8 +33,8 @@ struct Technique {
 
 std::vector<Technique> techniques() {
   const auto interleaved = PipelineKind::kInterleaved;
-  const Degrees p2{.pipeline = 2}, z2{.shard = 2};
-  const auto zero3 = [&](const Degrees& degrees) {
+  const mesh::Degrees p2{.pipeline = 2}, z2{.shard = 2};
+  const auto zero3 = [&](const mesh::Degrees& degrees) {
     return LayoutCase{"", degrees, interleaved, Sharding::kParameters};
   };
   const auto with = [](LayoutCase layout, const auto& change) {
@@ -120,7 +120,7 @@ Plan plan_of(const ShortRuns& runs, const Technique& technique, const LayoutCase
   return plan;
 }
 
-void check_same(const RunResult& resumed, const RunResult& whole) {
+void check_same(const training::RunResult& resumed, const training::RunResult& whole) {
   CHECK(resumed.first_step == kSaved);
   REQUIRE(resumed.losses.size() == kSteps - kSaved);
   for (size_t i = 0; i < resumed.losses.size(); ++i) {
@@ -140,7 +140,7 @@ TEST_CASE("resume: whatever technique saved a run, it goes on to the bit, and on
     INFO(technique.name);
     const ScratchFolder whole, parts, other;
     const Plan plan = plan_of(runs, technique, technique.layout);
-    const RunResult expected = ShortRuns::run(plan, options_of(whole.path(), kSteps));
+    const training::RunResult expected = ShortRuns::run(plan, options_of(whole.path(), kSteps));
     ShortRuns::run(plan, options_of(parts.path(), kSaved));
     std::filesystem::copy(parts / "checkpoints", other / "checkpoints",
                           std::filesystem::copy_options::recursive);
@@ -148,7 +148,7 @@ TEST_CASE("resume: whatever technique saved a run, it goes on to the bit, and on
     const std::string weights = "weights/model.safetensors";
     CHECK(text_of(parts / weights) == text_of(whole / weights));
 
-    const RunResult one =
+    const training::RunResult one =
         ShortRuns::run(plan_of(runs, technique, {"", {}}), resumed(other.path(), kSteps));
     REQUIRE(one.losses.size() == kSteps - kSaved);
     const double allowed = technique.precision == Precision::kFp64 ? tolerance::kParityF64.loss

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "adamw_kernel.h"
 #include "cuda/activation_body.h"
 #include "cuda/column_sums_body.h"
 #include "cuda/dropout_body.h"
@@ -21,15 +20,17 @@
 #include "cuda/rows_body.h"
 #include "cuda/softmax_body.h"
 #include "cuda/update_body.h"
-#include "functions/attention.h"
-#include "functions/kernels.h"
 #include "host_block.h"
-#include "sum_of_squares.h"
+#include "kernels/adamw_kernel.h"
+#include "kernels/attention.h"
+#include "kernels/kernels.h"
+#include "kernels/sum_of_squares.h"
 #include "tolerances.h"
 #include "worst.h"
 
 // The bodies of the CUDA kernels, run on host threads, against the CPU's loops in fp64.
 using namespace smp;
+using namespace smp::kernels;
 
 namespace {
 

@@ -9,17 +9,21 @@
 #include <utility>
 #include <vector>
 
-#include "adamw_kernel.h"
 #include "host_runner.h"
+#include "kernels/adamw_kernel.h"
+#include "kernels/sgd_kernel.h"
 #include "layers_support.h"
-#include "new_tensors.h"
-#include "sgd_kernel.h"
-#include "smp/comm/thread_group.h"
+#include "ledger/new_tensors.h"
+#include "smp/comm/jobs/thread_group.h"
 #include "tolerances.h"
 
 // The class that computes on GPUs, on CPU tensors with host threads in place of kernels, against
 // the CPU's loops: whole models, so that every function is called as layers call it.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::kernels;
+using namespace smp::ledger;
 using namespace smp::test;
 
 namespace {

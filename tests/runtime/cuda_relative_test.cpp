@@ -10,6 +10,8 @@
 
 // The bodies of relative positions, run on host threads, against the CPU's loops in fp64.
 using namespace smp;
+using namespace smp::kernels;
+using namespace smp::model;
 
 namespace {
 

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "data_source.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/plan_file.h"
-#include "smp/runtime/engine.h"
-#include "smp/runtime/memory_ledger.h"
-#include "smp/runtime/parallelize.h"
-#include "step_data.h"
+#include "feed/data_source.h"
+#include "feed/step_data.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/planfile/plan_file.h"
+#include "smp/runtime/engine/engine.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/parallel/parallelize.h"
 
 // What reading costs a training: steps of a plan of one rank whose samples are read ahead from its
 // data, and steps with the same samples from memory. smp_data_cost_bench PLAN ROUNDS: in each round
@@ -29,7 +29,8 @@ constexpr int64_t kSteps = 8;
 // The samples of each microbatch of some steps, by step and first sample.
 class KeptSamples {
  public:
-  KeptSamples(const DataSource& data, const BatchShare& share) : data_(data), share_(share) {}
+  KeptSamples(const feed::DataSource& data, const data::BatchShare& share)
+      : data_(data), share_(share) {}
 
   void keep(int64_t step) {
     for (int64_t i = 0; i < share_.microbatches; ++i) {
@@ -40,48 +41,49 @@ class KeptSamples {
     }
   }
 
-  void read(int64_t step, int64_t first, const SampleBuffers& out) {
-    const SampleBuffers from = buffers(kept_.at({step, first}));
+  void read(int64_t step, int64_t first, const engine::SampleBuffers& out) {
+    const engine::SampleBuffers from = buffers(kept_.at({step, first}));
     const int64_t count = share_.micro_batch * share_.length;
-    for (const BatchField field :
-         {BatchField::kTokens, BatchField::kTargets, BatchField::kDocumentStarts}) {
+    for (const model::BatchField field : {model::BatchField::kTokens, model::BatchField::kTargets,
+                                          model::BatchField::kDocumentStarts}) {
       if (out.integers(field) != nullptr)
         std::copy_n(from.integers(field), count, out.integers(field));
     }
   }
 
  private:
-  SampleBuffers buffers(std::vector<int64_t>& values) const {
-    SampleBuffers buffers;
+  engine::SampleBuffers buffers(std::vector<int64_t>& values) const {
+    engine::SampleBuffers buffers;
     int64_t* at = values.data();
-    const auto put = [&](bool wanted, BatchField field) {
+    const auto put = [&](bool wanted, model::BatchField field) {
       if (wanted) buffers.at(field) = std::exchange(at, at + share_.micro_batch * share_.length);
     };
-    put(share_.tokens, BatchField::kTokens);
-    put(share_.targets, BatchField::kTargets);
-    put(share_.document_starts, BatchField::kDocumentStarts);
+    put(share_.tokens, model::BatchField::kTokens);
+    put(share_.targets, model::BatchField::kTargets);
+    put(share_.document_starts, model::BatchField::kDocumentStarts);
     return buffers;
   }
 
-  const DataSource& data_;
-  const BatchShare share_;
+  const feed::DataSource& data_;
+  const data::BatchShare share_;
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> kept_;
 };
 
 void compare(const Plan& plan, int64_t rounds) {
-  run_ranks(1, [&](Communicator& world) {
-    install_counting_allocator();
-    MemoryLedger ledger(0, 0);
-    const LedgerScope scope(ledger);
-    ParallelModel model = apply_parallelism(plan, world, ledger);
-    const std::unique_ptr<DataSource> data = open_data(plan);
-    const RankLayout& layout = model.parameters->layout();
-    KeptSamples kept(*data, batch_share(plan, layout));
-    std::optional<StepData> batches;
-    Engine engine(plan, model, ledger,
-                  [&](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
-                    batches ? batches->read(step, first, count, out) : kept.read(step, first, out);
-                  });
+  jobs::run_ranks(1, [&](comm::Communicator& world) {
+    ledger::install_counting_allocator();
+    ledger::MemoryLedger ledger(0, 0);
+    const ledger::LedgerScope scope(ledger);
+    parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+    const std::unique_ptr<feed::DataSource> data = feed::open_data(plan);
+    const layout::RankLayout& layout = model.parameters->layout();
+    KeptSamples kept(*data, data::batch_share(plan, layout));
+    std::optional<feed::StepData> batches;
+    engine::Engine engine(
+        plan, model, ledger,
+        [&](int64_t step, int64_t first, int64_t count, const engine::SampleBuffers& out) {
+          batches ? batches->read(step, first, count, out) : kept.read(step, first, out);
+        });
     // The first step of a turn has nothing that was read ahead, and is not counted.
     const auto turn = [&](int64_t first) {
       std::vector<double> seconds;
@@ -120,5 +122,5 @@ int main(int argc, char** argv) {
     return 2;
   }
   at::set_num_threads(1);
-  smp::compare(smp::read_plan(argv[1]), std::atoll(argv[2]));
+  smp::compare(smp::planfile::read_plan(argv[1]), std::atoll(argv[2]));
 }

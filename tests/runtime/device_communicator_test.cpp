@@ -1,4 +1,4 @@
-#include "device_communicator.h"
+#include "gpu/device_communicator.h"
 
 #include <c10/util/Logging.h>  // its CHECK comes before doctest's
 #include <doctest/doctest.h>
@@ -11,11 +11,16 @@
 
 #include "host_collectives.h"
 #include "host_gpu.h"
-#include "smp/comm/staged_communicator.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/device/staged_communicator.h"
+#include "smp/comm/jobs/thread_group.h"
 
 // Calls between GPUs, which here are host threads (host_collectives.h), and how they fail.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::device;
+using namespace smp::gpu;
+using namespace smp::jobs;
+using namespace smp::mesh;
 using namespace smp::test;
 using std::chrono::milliseconds;
 constexpr std::chrono::seconds kAllTime{60};  // for what takes a moment, however busy the machine

@@ -8,11 +8,11 @@
 #include "constant_samples.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/runtime/engine.h"
-#include "smp/runtime/memory_ledger.h"
-#include "smp/runtime/parallelize.h"
-#include "smp/runtime/trainer.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/runtime/engine/engine.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/parallel/parallelize.h"
+#include "smp/runtime/training/trainer.h"
 
 namespace smp {
 namespace {
@@ -24,18 +24,18 @@ class Bench {
   Plan plan(const ModelSpec& model, const parity::LayoutCase& layout) const {
     return parity::plan_of(model, layout, Precision::kFp32, folder_ / "text.txt");
   }
-  Plan plan(const ModelSpec& model, const Degrees& degrees) const {
+  Plan plan(const ModelSpec& model, const mesh::Degrees& degrees) const {
     return plan(model, parity::LayoutCase{"", degrees});
   }
 
   // Losses, then gradient norms, of five steps.
   std::vector<double> curve(const Plan& plan) const {
     std::vector<double> curve;
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-      TrainOptions options;
+    jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+      training::TrainOptions options;
       options.threads = 1;
       options.steps = 5;
-      const RunResult result = train(plan, world, options);
+      const training::RunResult result = training::train(plan, world, options);
       if (world.rank() != 0) return;
       curve = result.losses;
       curve.insert(curve.end(), result.grad_norms.begin(), result.grad_norms.end());
@@ -47,7 +47,7 @@ class Bench {
   ScratchFolder folder_;
 };
 
-Degrees with_stages(Degrees degrees, int64_t stages) {
+mesh::Degrees with_stages(mesh::Degrees degrees, int64_t stages) {
   degrees.pipeline = stages;
   return degrees;
 }
@@ -56,7 +56,8 @@ Degrees with_stages(Degrees degrees, int64_t stages) {
 
 TEST_CASE("a run is repeated to the bit, under every kind of parallelism at once") {
   const Bench bench;
-  for (const Degrees& degrees : {Degrees{}, Degrees{.pipeline = 2, .tensor = 2, .shard = 2}}) {
+  for (const mesh::Degrees& degrees :
+       {mesh::Degrees{}, mesh::Degrees{.pipeline = 2, .tensor = 2, .shard = 2}}) {
     const Plan plan = bench.plan(parity::gpt2_model(), degrees);
     CHECK(bench.curve(plan) == bench.curve(plan));
   }
@@ -65,7 +66,8 @@ TEST_CASE("a run is repeated to the bit, under every kind of parallelism at once
 TEST_CASE("without tied weights the number of stages does not change a bit of the training") {
   const Bench bench;
   for (const ModelSpec& model : {parity::gpt2_untied_model(), parity::llama_model()}) {
-    for (const Degrees& degrees : {Degrees{}, Degrees{.replica = 2}, Degrees{.tensor = 2}}) {
+    for (const mesh::Degrees& degrees :
+         {mesh::Degrees{}, mesh::Degrees{.replica = 2}, mesh::Degrees{.tensor = 2}}) {
       const std::vector<double> one = bench.curve(bench.plan(model, degrees));
       for (const int64_t stages : {2, 3}) {
         INFO("stages " << stages << ", tensor " << degrees.tensor << ", data " << degrees.data());
@@ -94,12 +96,13 @@ TEST_CASE("from the third step on a step asks the system for no memory") {
     for (const parity::LayoutCase& layout : layouts) {
       INFO(model.name << " " << layout.name);
       const Plan plan = bench.plan(model, layout);
-      run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-        install_counting_allocator();
-        MemoryLedger ledger(world.rank(), 0);
-        const LedgerScope scope(ledger);
-        ParallelModel share = apply_parallelism(plan, world, ledger);
-        Engine engine(plan, share, ledger, constant_samples(plan.job.training.sequence_length));
+      jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+        ledger::install_counting_allocator();
+        ledger::MemoryLedger ledger(world.rank(), 0);
+        const ledger::LedgerScope scope(ledger);
+        parallel::ParallelModel share = parallel::apply_parallelism(plan, world, ledger);
+        engine::Engine engine(plan, share, ledger,
+                              constant_samples(plan.job.training.sequence_length));
         for (int64_t step = 0; step < 3; ++step) engine.step(step, 1e-3);
         const int64_t asked = ledger.system_allocations();
         CHECK(asked > 0);

@@ -8,10 +8,10 @@
 #include "constant_samples.h"
 #include "fixed_time_layer.h"
 #include "parity/layouts.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/check.h"
-#include "smp/plan/step_trace.h"
-#include "smp/runtime/engine.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/runinfo/step_trace.h"
+#include "smp/runtime/engine/engine.h"
 
 // What the engine adds to a layer: a step of one rank whose layers compute nothing, by their
 // number. Prints microseconds a layer: its actions, its calls, two small tensors, its part of the
@@ -31,18 +31,19 @@ double least_step_s(int64_t blocks, Tracing tracing) {
   model.num_layers = blocks;
   Plan plan = parity::plan_of(model, {"", {}, PipelineKind::kSimple}, Precision::kFp32, "");
   std::vector<double> seconds;
-  run_ranks(1, [&](Communicator& world) {
-    MemoryLedger ledger(0, 0);
-    StepTracer tracer;
-    tracer.reserve(StepTracer::kMostSlices);
-    ParallelModel parallel = apply_parallelism(plan, world, ledger);
+  jobs::run_ranks(1, [&](comm::Communicator& world) {
+    ledger::MemoryLedger ledger(0, 0);
+    runinfo::StepTracer tracer;
+    tracer.reserve(runinfo::StepTracer::kMostSlices);
+    parallel::ParallelModel parallel = parallel::apply_parallelism(plan, world, ledger);
     const auto layers = parallel.parameters->layout().layers;
     for (size_t i = 0; i < layers.size(); ++i) {
       parallel.layers[i] = std::make_unique<FixedTimeLayer>(layers[i], plan.job.model.hidden_size,
                                                             0.0, [](double /*seconds*/) {});
     }
     if (tracing != Tracing::kNone) parallel.groups->trace(tracer);
-    Engine engine(plan, parallel, ledger, constant_samples(plan.job.training.sequence_length));
+    engine::Engine engine(plan, parallel, ledger,
+                          constant_samples(plan.job.training.sequence_length));
     const int steps = tracing == Tracing::kOn ? kTracedSteps : kSteps;
     for (int64_t step = 0; step < steps; ++step) {
       if (tracing == Tracing::kOn) tracer.begin_step(step + 1);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "short_runs.h"
-#include "smp/plan/layout.h"
-#include "smp/runtime/safetensors.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 
 // A run that starts from spoilt weights stops in its first step and names rank, layer and tensor,
 // whatever technique it runs with: the step is run again with each tensor looked at.
@@ -29,7 +29,7 @@ struct Technique {
 
 std::vector<Technique> techniques() {
   const auto interleaved = PipelineKind::kInterleaved;
-  const Degrees p2{.pipeline = 2}, z2{.shard = 2};
+  const mesh::Degrees p2{.pipeline = 2}, z2{.shard = 2};
   const auto with = [](LayoutCase layout, const auto& change) {
     change(layout);
     return layout;
@@ -59,9 +59,9 @@ std::vector<Technique> techniques() {
 void spoil(const std::string& from, const std::string& to, float value, int64_t count) {
   std::filesystem::create_directory(to);
   std::filesystem::copy(from + "/config.json", to + "/config.json");
-  const SafetensorsReader reader(from + "/model.safetensors");
-  SafetensorsWriter writer(to + "/model.safetensors", reader.header().entries);
-  for (const SafetensorsEntry& entry : reader.header().entries) {
+  const safetensors::SafetensorsReader reader(from + "/model.safetensors");
+  safetensors::SafetensorsWriter writer(to + "/model.safetensors", reader.header().entries);
+  for (const safetensors::SafetensorsEntry& entry : reader.header().entries) {
     std::vector<float> values(static_cast<size_t>(entry.bytes() / 4));
     reader.read(entry, values.data());
     if (entry.name == kTheirName) {
@@ -75,7 +75,7 @@ void spoil(const std::string& from, const std::string& to, float value, int64_t 
 std::vector<int64_t> holders_of_layer(const Plan& plan) {
   std::vector<int64_t> ranks;
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
-    const RankLayout layout = rank_layout(plan, rank);
+    const layout::RankLayout layout = layout::rank_layout(plan, rank);
     const bool holds = std::ranges::any_of(
         layout.parameters, [](const auto& parameter) { return parameter.layer == kLayer; });
     if (holds) ranks.push_back(rank);

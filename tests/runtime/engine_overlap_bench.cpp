@@ -5,7 +5,7 @@
 
 #include "runtime/exposed_communication.h"
 #include "runtime/hidden_reduction.h"
-#include "smp/plan/job_names.h"
+#include "smp/plan/spec/job_names.h"
 
 // Communication that computing does not hide, of its total, with layers and a link that take a
 // fixed time: in virtual time, where it is exact, and by the clock, where layers and link sleep.

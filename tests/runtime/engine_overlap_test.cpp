@@ -16,32 +16,32 @@
 #include "parity/layouts.h"
 #include "runtime/exposed_communication.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 #include "smp/comm/wrapped_communicator.h"
-#include "smp/runtime/engine.h"
-#include "smp/runtime/parallelize.h"
+#include "smp/runtime/engine/engine.h"
+#include "smp/runtime/parallel/parallelize.h"
 
 namespace smp {
 namespace {
 
 // Counts the calls of gradients, and of weights, that nobody has waited for yet, and says of none
 // that it is done.
-class CountedCalls final : public WrappedCommunicator {
+class CountedCalls final : public comm::WrappedCommunicator {
  public:
   struct Counts {
     size_t now = 0, most = 0, all = 0;
   };
   using ByLabel = std::map<std::string, Counts, std::less<>>;
-  CountedCalls(std::unique_ptr<Communicator> inner, ByLabel& counts)
-      : WrappedCommunicator(std::move(inner)), counts_(counts) {}
+  CountedCalls(std::unique_ptr<comm::Communicator> inner, ByLabel& counts)
+      : comm::WrappedCommunicator(std::move(inner)), counts_(counts) {}
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+  std::unique_ptr<comm::Communicator> split(const std::vector<int>& members) override {
     return std::make_unique<CountedCalls>(inner().split(members), counts_);
   }
 
  private:
-  struct CountedWork final : Work {
-    CountedWork(WorkPtr the_work, Counts& the_counts)
+  struct CountedWork final : comm::Work {
+    CountedWork(comm::WorkPtr the_work, Counts& the_counts)
         : work(std::move(the_work)), counts(the_counts) {
       counts.most = std::max(counts.most, ++counts.now);
       ++counts.all;
@@ -51,12 +51,12 @@ class CountedCalls final : public WrappedCommunicator {
       work->wait();
       --counts.now;
     }
-    const WorkPtr work;
+    const comm::WorkPtr work;
     Counts& counts;
   };
 
-  WorkPtr pass(const Call& call) override {
-    WorkPtr work = WrappedCommunicator::pass(call);
+  comm::WorkPtr pass(const Call& call) override {
+    comm::WorkPtr work = comm::WrappedCommunicator::pass(call);
     const auto found = counts_.find(call.label);
     if (found == counts_.end()) return work;
     return std::make_shared<CountedWork>(std::move(work), found->second);
@@ -82,15 +82,16 @@ TEST_CASE("at most four buckets of gradients and two of weights are under way") 
       layout.sharding = sharding;
       Plan plan = parity::plan_of(gpt, layout, Precision::kFp32, folder / "text.txt");
       plan.job.parallel.bucket_bytes = 1;  // a layer's are one
-      run_ranks(static_cast<int>(2 * replicas), [&](Communicator& threads) {
+      jobs::run_ranks(static_cast<int>(2 * replicas), [&](comm::Communicator& threads) {
         CountedCalls::ByLabel counts{{"data.gradients", {}}, {"shard.weights", {}}};
         std::vector<int> all(static_cast<size_t>(threads.size()));
         std::iota(all.begin(), all.end(), 0);
         CountedCalls world(threads.split(all), counts);
-        MemoryLedger ledger(world.rank(), 0);
-        const LedgerScope scope(ledger);
-        ParallelModel model = apply_parallelism(plan, world, ledger);
-        Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
+        ledger::MemoryLedger ledger(world.rank(), 0);
+        const ledger::LedgerScope scope(ledger);
+        parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+        engine::Engine engine(plan, model, ledger,
+                              constant_samples(plan.job.training.sequence_length));
         for (int64_t step = 0; step < 3; ++step) engine.step(step, 1e-3);
         engine.settle();
         const CountedCalls::Counts gradients = counts["data.gradients"];
@@ -129,17 +130,18 @@ TEST_CASE("a step begins on updated shards, whatever their owners do after the u
       parity::plan_of(parity::gpt2_model(), layout, Precision::kFp32, folder / "text.txt");
   std::promise<void> begun;  // rank 0 has gathered the first weights of the second step
   bool told = false;
-  run_ranks(2, [&](Communicator& world) {
-    MemoryLedger ledger(world.rank(), 0);
-    const LedgerScope scope(ledger);
-    ParallelModel model = apply_parallelism(plan, world, ledger);
-    const ReadSamples read = constant_samples(plan.job.training.sequence_length);
-    Engine engine(plan, model, ledger,
-                  [&](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
-                    const bool tells = step == 1 && world.rank() == 0;
-                    if (tells && !std::exchange(told, true)) begun.set_value();
-                    read(step, first, count, out);
-                  });
+  jobs::run_ranks(2, [&](comm::Communicator& world) {
+    ledger::MemoryLedger ledger(world.rank(), 0);
+    const ledger::LedgerScope scope(ledger);
+    parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+    const engine::ReadSamples read = constant_samples(plan.job.training.sequence_length);
+    engine::Engine engine(
+        plan, model, ledger,
+        [&](int64_t step, int64_t first, int64_t count, const engine::SampleBuffers& out) {
+          const bool tells = step == 1 && world.rank() == 0;
+          if (tells && !std::exchange(told, true)) begun.set_value();
+          read(step, first, count, out);
+        });
     engine.step(0, 1e-3);
     if (world.rank() == 1) {
       CHECK(begun.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready);

@@ -9,11 +9,11 @@
 #include "constant_samples.h"
 #include "fixed_time_layer.h"
 #include "parity/layouts.h"
-#include "pipeline_time.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/job_names.h"
-#include "smp/plan/schedule_of_plan.h"
-#include "smp/runtime/engine.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/spec/job_names.h"
+#include "smp/runtime/engine/engine.h"
+#include "time/pipeline_time.h"
 
 // Idle share of the engine under each schedule, with layers that take a fixed time (they sleep),
 // against the schedule's own simulation. Exit code 1 where they differ by more than 3 % of the
@@ -49,9 +49,9 @@ double measured_idle(const Plan& plan) {
   std::mutex mutex;
   for (int step = 0; step < kSteps; ++step) {
     works.assign(works.size(), {});
-    run_ranks(static_cast<int>(works.size()), [&](Communicator& world) {
-      MemoryLedger ledger(world.rank(), 0);
-      ParallelModel model = apply_parallelism(plan, world, ledger);
+    jobs::run_ranks(static_cast<int>(works.size()), [&](comm::Communicator& world) {
+      ledger::MemoryLedger ledger(world.rank(), 0);
+      parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
       Work& work = works[static_cast<size_t>(world.rank())];
       const auto layers = model.parameters->layout().layers;
       for (size_t i = 0; i < layers.size(); ++i) {
@@ -59,7 +59,8 @@ double measured_idle(const Plan& plan) {
             std::make_unique<FixedTimeLayer>(layers[i], plan.job.model.hidden_size, kPass,
                                              [&work](double seconds) { work.pass(seconds); });
       }
-      Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
+      engine::Engine engine(plan, model, ledger,
+                            constant_samples(plan.job.training.sequence_length));
       world.barrier("setup.bench")->wait();
       engine.step(0, 0.0);
     });
@@ -77,14 +78,14 @@ double measured_idle(const Plan& plan) {
 }
 
 double simulated_idle(const Plan& plan) {
-  const ScheduleShape shape = schedule_shape(plan);
+  const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   const int64_t blocks = plan.job.model.num_layers / (shape.stages * shape.chunks());
   const double pass = kPass * static_cast<double>(blocks);
-  const bool splits = puts_weights_off(shape.kind);
-  const ChunkCost cost{pass, splits ? pass : 2 * pass, splits ? pass : 0, 0, 0};
-  const PipelineCosts costs(static_cast<size_t>(shape.stages),
-                            std::vector(static_cast<size_t>(shape.chunks()), cost));
-  const PipelineTime time = simulate_pipeline(costs, pipeline_passes(shape));
+  const bool splits = schedule::puts_weights_off(shape.kind);
+  const time::ChunkCost cost{pass, splits ? pass : 2 * pass, splits ? pass : 0, 0, 0};
+  const time::PipelineCosts costs(static_cast<size_t>(shape.stages),
+                                  std::vector(static_cast<size_t>(shape.chunks()), cost));
+  const time::PipelineTime time = time::simulate_pipeline(costs, time::pipeline_passes(shape));
   double idle = 0;
   for (const double seconds : time.idle_s) idle += seconds;
   return idle / (time.makespan_s * static_cast<double>(shape.stages));

@@ -9,7 +9,7 @@
 #include "parity/rounding.h"
 #include "plan/list_samples.h"
 #include "short_runs.h"
-#include "smp/planner/memory_model.h"
+#include "smp/planner/memory/memory_model.h"
 #include "worst.h"
 
 namespace smp {
@@ -18,18 +18,19 @@ TEST_CASE("bf16 and fp16 train as fp32 does, within what rounding explains, in a
   constexpr int64_t kSteps = 20;
   for (const ModelSpec& model : {parity::gpt2_model(), smooth_list()}) {
     INFO(model.name);
-    const auto run = [&](const Degrees& degrees, Precision precision) {
+    const auto run = [&](const mesh::Degrees& degrees, Precision precision) {
       Plan plan = bench.plan({"", degrees}, precision, model);
       plan.job.training.loss_scale.init_scale = 1024;  // which nothing overflows
       return bench.run(plan, test::options_of("", kSteps));
     };
-    const RunResult exact = run({}, Precision::kFp32);
+    const training::RunResult exact = run({}, Precision::kFp32);
     REQUIRE(exact.losses.back() < exact.losses.front());
     for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
       const double allowed = parity::narrow_loss(precision, model);
-      for (const Degrees& degrees :
-           {Degrees{}, Degrees{.pipeline = 2, .shard = 2}, Degrees{.tensor = 2, .replica = 2}}) {
-        const RunResult rounded = run(degrees, precision);
+      for (const mesh::Degrees& degrees :
+           {mesh::Degrees{}, mesh::Degrees{.pipeline = 2, .shard = 2},
+            mesh::Degrees{.tensor = 2, .replica = 2}}) {
+        const training::RunResult rounded = run(degrees, precision);
         CHECK(rounded.run.skipped_steps == 0);
         double worst = 0;
         for (size_t i = 0; i < exact.losses.size(); ++i) {
@@ -46,8 +47,8 @@ TEST_CASE("bf16 and fp16 train as fp32 does, within what rounding explains, in a
 TEST_CASE("a list of layers in fp16: steps that overflow are skipped alike on every rank") {
   const test::ShortRuns bench;
   constexpr int64_t kSteps = 10;
-  std::vector<RunResult> results;
-  for (const Degrees& degrees : {Degrees{}, Degrees{.pipeline = 2, .shard = 2}}) {
+  std::vector<training::RunResult> results;
+  for (const mesh::Degrees& degrees : {mesh::Degrees{}, mesh::Degrees{.pipeline = 2, .shard = 2}}) {
     Plan plan = bench.plan({"", degrees}, Precision::kFp16, parity::image_model());
     plan.job.training.loss_scale.init_scale = 0x1p19;
     results.push_back(bench.run(plan, test::options_of("", kSteps)));
@@ -62,14 +63,14 @@ TEST_CASE("16-bit training takes 18 bytes a parameter, predicted and counted") {
   const test::ShortRuns bench;
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     const Plan plan = bench.plan({"", {}}, precision);
-    const BytesPerParameter bytes = bytes_per_parameter(plan.job);
+    const memory::BytesPerParameter bytes = memory::bytes_per_parameter(plan.job);
     CHECK(bytes.weight == 2);
     CHECK(bytes.gradient == 4);
     CHECK(bytes.optimizer() == 12);
     CHECK(bytes.total() == 18);
-    const RankFacts rank = bench.run(plan, test::options_of("", 2)).ranks.front();
-    CategoryBytes states{};
-    for (const MemoryTerm& term : predict_memory(plan, 0, 0).terms) {
+    const record::RankFacts rank = bench.run(plan, test::options_of("", 2)).ranks.front();
+    ledger::CategoryBytes states{};
+    for (const MemoryTerm& term : memory::predict_memory(plan, 0, 0).terms) {
       states[static_cast<size_t>(term.category)] += term.bytes;
     }
     for (const MemoryCategory category :

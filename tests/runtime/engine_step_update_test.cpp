@@ -11,39 +11,40 @@
 #include <vector>
 
 #include "constant_samples.h"
-#include "finite_check.h"
-#include "new_tensors.h"
+#include "engine/finite_check.h"
+#include "engine/step_update.h"
+#include "ledger/new_tensors.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/layout.h"
-#include "smp/runtime/engine.h"
-#include "step_update.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/runtime/engine/engine.h"
 
 namespace smp {
 namespace {
 
 // One bucket, whatever the precision: shards are the same elements.
-Plan plan_of(const Degrees& degrees, Precision precision, const std::string& text) {
+Plan plan_of(const mesh::Degrees& degrees, Precision precision, const std::string& text) {
   Plan plan = parity::plan_of(parity::gpt2_model(), {"", degrees}, precision, text);
   plan.job.parallel.bucket_bytes = 64 << 20;
   return plan;
 }
 
 // A model without layers: what the end of a step works on.
-ParallelModel states_of(const Plan& plan, Communicator& world, DType dtype) {
-  ParallelModel model;
-  model.groups = std::make_unique<RankGroups>(plan, world);
-  model.parameters = std::make_unique<FlatParameters>(rank_layout(plan, world.rank()), dtype);
+parallel::ParallelModel states_of(const Plan& plan, comm::Communicator& world, DType dtype) {
+  parallel::ParallelModel model;
+  model.groups = std::make_unique<parallel::RankGroups>(plan, world);
+  model.parameters =
+      std::make_unique<parameters::FlatParameters>(layout::rank_layout(plan, world.rank()), dtype);
   model.parameters->initialise(3);
-  model.optimizer =
-      std::make_unique<Optimizer>(plan.job.training.optimizer, plan.degrees, *model.parameters);
-  if (dtype == DType::kF16) model.loss_scale = LossScale(plan.job.training.loss_scale);
+  model.optimizer = std::make_unique<optim::Optimizer>(plan.job.training.optimizer, plan.degrees,
+                                                       *model.parameters);
+  if (dtype == DType::kF16) model.loss_scale = optim::LossScale(plan.job.training.loss_scale);
   return model;
 }
 
 // The gradient of each element, `scale` times, as if all ranks had reduced them.
-void set_gradients(ParallelModel& model, double scale) {
+void set_gradients(parallel::ParallelModel& model, double scale) {
   const at::Tensor& gradients = model.parameters->gradients();
   float* const values = gradients.mutable_data_ptr<float>();
   for (int64_t i = 0; i < gradients.numel(); ++i) {
@@ -58,10 +59,10 @@ std::vector<float> values_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-StepResult run(StepUpdate& update, const ParallelModel& model, int64_t step, double loss,
-               int64_t counted = 0) {
+engine::StepResult run(engine::StepUpdate& update, const parallel::ParallelModel& model,
+                       int64_t step, double loss, int64_t counted = 0) {
   update.begin(step, 1e-3);
-  const StepResult result = update.agree(loss, counted);
+  const engine::StepResult result = update.agree(loss, counted);
   const auto buckets = static_cast<int64_t>(model.parameters->layout().buckets.size());
   for (int64_t bucket = 0; bucket < buckets; ++bucket) update.update(bucket);
   return result;
@@ -70,20 +71,20 @@ StepResult run(StepUpdate& update, const ParallelModel& model, int64_t step, dou
 TEST_CASE("16-bit training updates fp32 master weights as fp32 training updates its weights") {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     const DType dtype = precision == Precision::kFp16 ? DType::kF16 : DType::kBF16;
-    run_ranks(2, [&](Communicator& world) {
+    jobs::run_ranks(2, [&](comm::Communicator& world) {
       const Plan half = plan_of({.shard = 2}, precision, "");
       const Plan full = plan_of({.shard = 2}, Precision::kFp32, "");
-      ParallelModel mixed = states_of(half, world, dtype);
-      ParallelModel plain = states_of(full, world, DType::kF32);
+      parallel::ParallelModel mixed = states_of(half, world, dtype);
+      parallel::ParallelModel plain = states_of(full, world, DType::kF32);
       plain.parameters->weights().copy_(mixed.parameters->weights());
-      StepUpdate update_mixed(half, mixed), update_plain(full, plain);
+      engine::StepUpdate update_mixed(half, mixed), update_plain(full, plain);
       for (int64_t step = 0; step < 3; ++step) {
         const double scale = mixed.loss_scale.value();
         CHECK(scale == (precision == Precision::kFp16 ? 65536 : 1));
         set_gradients(mixed, scale);
         set_gradients(plain, 1);
-        const StepResult one = run(update_mixed, mixed, step, 1);
-        const StepResult other = run(update_plain, plain, step, 1);
+        const engine::StepResult one = run(update_mixed, mixed, step, 1);
+        const engine::StepResult other = run(update_plain, plain, step, 1);
         CHECK_FALSE(one.skipped);
         CHECK(one.grad_norm == doctest::Approx(other.grad_norm).epsilon(1e-12));
       }
@@ -97,7 +98,7 @@ TEST_CASE("16-bit training updates fp32 master weights as fp32 training updates 
       const std::vector<float> rounded =
           values_of(plain.parameters->weights().to(mixed.parameters->weights().scalar_type()));
       int64_t other_masters = 0, other_weights = 0;
-      for (const Optimizer::OwnedRange& range : mixed.optimizer->owned()) {
+      for (const optim::Optimizer::OwnedRange& range : mixed.optimizer->owned()) {
         for (int64_t i = range.begin; i < range.end; ++i) {
           const auto at = static_cast<size_t>(i);
           other_masters +=
@@ -112,14 +113,14 @@ TEST_CASE("16-bit training updates fp32 master weights as fp32 training updates 
 }
 
 TEST_CASE("norms that are taken as buckets are reduced are those of all at once, once") {
-  run_ranks(2, [](Communicator& world) {
+  jobs::run_ranks(2, [](comm::Communicator& world) {
     Plan plan = plan_of({.replica = 2}, Precision::kFp32, "");
     plan.job.parallel.bucket_bytes = 1;
-    ParallelModel model = states_of(plan, world, DType::kF32);
+    parallel::ParallelModel model = states_of(plan, world, DType::kF32);
     const auto buckets = static_cast<int64_t>(model.parameters->layout().buckets.size());
     REQUIRE(buckets > 3);
     set_gradients(model, 1);
-    StepUpdate at_once(plan, model), as_they_come(plan, model);
+    engine::StepUpdate at_once(plan, model), as_they_come(plan, model);
     at_once.begin(0, 0);
     const double norm = at_once.agree(1, 0).grad_norm;
     for (int64_t step = 0; step < 2; ++step) {
@@ -134,33 +135,34 @@ TEST_CASE("norms that are taken as buckets are reduced are those of all at once,
 TEST_CASE("gradients, norm and loss are those of the mean over the targets that count") {
   for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
     for (const OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
-      run_ranks(2, [&](Communicator& world) {
+      jobs::run_ranks(2, [&](comm::Communicator& world) {
         Plan masked = plan_of({.shard = 2}, precision, "");
         masked.job.training.optimizer.kind = kind;
         Plan plain = masked;
         masked.job.training.data_loss_mask = true;
         const DType dtype = precision == Precision::kFp16 ? DType::kF16 : DType::kF32;
-        ParallelModel some = states_of(masked, world, dtype), all = states_of(plain, world, dtype);
-        StepUpdate update_some(masked, some), update_all(plain, all);
+        parallel::ParallelModel some = states_of(masked, world, dtype),
+                                all = states_of(plain, world, dtype);
+        engine::StepUpdate update_some(masked, some), update_all(plain, all);
         // A quarter of 12 * 32 targets, all on one rank: four times the loss and the gradients.
         set_gradients(some, some.loss_scale.value());
         set_gradients(all, 4 * all.loss_scale.value());
-        const StepResult one = run(update_some, some, 0, 0.25, world.rank() == 1 ? 96 : 0);
-        const StepResult other = run(update_all, all, 0, 1);
+        const engine::StepResult one = run(update_some, some, 0, 0.25, world.rank() == 1 ? 96 : 0);
+        const engine::StepResult other = run(update_all, all, 0, 1);
         CHECK(one.loss == other.loss);
         CHECK(one.grad_norm == other.grad_norm);
         CHECK(values_of(some.parameters->weights()) == values_of(all.parameters->weights()));
-        CHECK_THROWS_AS(run(update_some, some, 1, 0, 0), NothingCounts);
+        CHECK_THROWS_AS(run(update_some, some, 1, 0, 0), engine::NothingCounts);
       });
     }
   }
 }
 
 TEST_CASE("an overflow on one rank makes all ranks skip the step and lower the scale") {
-  run_ranks(2, [](Communicator& world) {
+  jobs::run_ranks(2, [](comm::Communicator& world) {
     const Plan plan = plan_of({.shard = 2}, Precision::kFp16, "");
-    ParallelModel model = states_of(plan, world, DType::kF16);
-    StepUpdate update(plan, model);
+    parallel::ParallelModel model = states_of(plan, world, DType::kF16);
+    engine::StepUpdate update(plan, model);
     set_gradients(model, 65536);
     const std::vector<float> before = values_of(model.parameters->weights());
     if (world.rank() == 1) {
@@ -168,7 +170,7 @@ TEST_CASE("an overflow on one rank makes all ranks skip the step and lower the s
       model.parameters->gradients().mutable_data_ptr<float>()[owned] =
           std::numeric_limits<float>::infinity();
     }
-    const StepResult result = run(update, model, 0, 1.25);  // of each of two ranks
+    const engine::StepResult result = run(update, model, 0, 1.25);  // of each of two ranks
     CHECK(result.skipped);
     CHECK(result.loss_scale == 65536);
     CHECK(result.loss == 2.5);
@@ -180,26 +182,27 @@ TEST_CASE("an overflow on one rank makes all ranks skip the step and lower the s
     CHECK_FALSE(run(update, model, 1, 2.5).skipped);
     CHECK(values_of(model.parameters->weights()) != before);
     // A loss that is no number is nothing that a lower scale helps against.
-    CHECK_THROWS_AS(run(update, model, 2, std::nan("")), NotFinite);
+    CHECK_THROWS_AS(run(update, model, 2, std::nan("")), engine::NotFinite);
   });
 }
 
 TEST_CASE("training that is not finite names what had it first, on all ranks alike") {
   const ScratchFolder folder;
   std::ofstream(folder / "text.txt") << parity::sample_text(8000);
-  const auto stopped = [&](const std::function<void(ParallelModel&)>& spoil) {
+  const auto stopped = [&](const std::function<void(parallel::ParallelModel&)>& spoil) {
     std::vector<std::string> texts(2);
-    run_ranks(2, [&](Communicator& world) {
+    jobs::run_ranks(2, [&](comm::Communicator& world) {
       const Plan plan = plan_of({.pipeline = 2}, Precision::kFp32, folder / "text.txt");
-      MemoryLedger ledger(world.rank(), 0);
-      const LedgerScope scope(ledger);
-      ParallelModel model = apply_parallelism(plan, world, ledger);
-      Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
+      ledger::MemoryLedger ledger(world.rank(), 0);
+      const ledger::LedgerScope scope(ledger);
+      parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+      engine::Engine engine(plan, model, ledger,
+                            constant_samples(plan.job.training.sequence_length));
       engine.step(0, 1e-3);
       if (world.rank() == 1) spoil(model);
       try {
         engine.step(1, 1e-3);
-      } catch (const TrainingError& error) {
+      } catch (const optim::TrainingError& error) {
         texts[static_cast<size_t>(world.rank())] = error.what();
       }
     });
@@ -210,7 +213,7 @@ TEST_CASE("training that is not finite names what had it first, on all ranks ali
     if (begin == std::string::npos || end == std::string::npos) return texts[0];
     return texts[0].substr(begin, end - begin);
   };
-  const auto weight = [](ParallelModel& model, const std::string& name) {
+  const auto weight = [](parallel::ParallelModel& model, const std::string& name) {
     const auto& parameters = model.parameters->layout().parameters;
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (parameters[i].spec.name == name) {
@@ -220,16 +223,16 @@ TEST_CASE("training that is not finite names what had it first, on all ranks ali
     FAIL("no parameter " << name);
     return at::Tensor();
   };
-  const std::string weights = stopped([](ParallelModel& model) {
+  const std::string weights = stopped([](parallel::ParallelModel& model) {
     model.parameters->weight(2).fill_(std::numeric_limits<float>::quiet_NaN());
   });
   CHECK(weights ==
         "first not finite: the weights of layers.3.attention.q.weight on rank 1, from before this "
         "step");
   // Weights that are finite, and products that are not.
-  const std::string forward = stopped([&](ParallelModel& model) {
+  const std::string forward = stopped([&](parallel::ParallelModel& model) {
     const auto& layout = model.parameters->layout();
-    for (const PlacedParameter& parameter : layout.parameters) {
+    for (const layout::PlacedParameter& parameter : layout.parameters) {
       if (parameter.layer == layout.layers[1].index && !parameter.spec.is_vector) {
         weight(model, parameter.spec.name).fill_(3e38F);
       }
@@ -240,17 +243,17 @@ TEST_CASE("training that is not finite names what had it first, on all ranks ali
 }
 
 TEST_CASE("the first finding of all ranks is told: forward before backward, early layers first") {
-  run_ranks(2, [](Communicator& world) {
+  jobs::run_ranks(2, [](comm::Communicator& world) {
     const Plan plan = plan_of({.pipeline = 2}, Precision::kFp32, "");
-    ParallelModel model = states_of(plan, world, DType::kF32);
-    const std::vector<at::Tensor> good = {full_tensor({3}, 1, at::kFloat)};
-    const std::vector<at::Tensor> bad = {full_tensor({3}, 1, at::kFloat),
-                                         full_tensor({2}, std::nan(""), at::kFloat)};
+    parallel::ParallelModel model = states_of(plan, world, DType::kF32);
+    const std::vector<at::Tensor> good = {ledger::full_tensor({3}, 1, at::kFloat)};
+    const std::vector<at::Tensor> bad = {ledger::full_tensor({3}, 1, at::kFloat),
+                                         ledger::full_tensor({2}, std::nan(""), at::kFloat)};
     const auto rank = static_cast<size_t>(world.rank());
-    FiniteCheck finite(plan, model);
+    engine::FiniteCheck finite(plan, model);
     finite.forward(0, 0, good);
     CHECK(finite.first_of_all() == "the same step was finite on all ranks when it was run again");
-    FiniteCheck backward(plan, model);
+    engine::FiniteCheck backward(plan, model);
     if (rank == 0) backward.backward(1, 2, bad);
     if (rank == 1) backward.backward(1, 4, bad);
     CHECK(
@@ -259,11 +262,11 @@ TEST_CASE("the first finding of all ranks is told: forward before backward, earl
     if (rank == 0) backward.forward(2, 1, bad);
     CHECK(backward.first_of_all() ==
           "first not finite: what the forward of layer 1 (layers.0) makes on rank 0, microbatch 2");
-    FiniteCheck gradients(plan, model);
+    engine::FiniteCheck gradients(plan, model);
     if (rank == 0) model.parameters->gradient(0).fill_(std::nan(""));
     gradients.gradients();
     CHECK(gradients.first_of_all() == "first not finite: the gradient of " +
-                                          rank_layout(plan, 0).parameters[0].spec.name +
+                                          layout::rank_layout(plan, 0).parameters[0].spec.name +
                                           " on rank 0");
   });
 }

@@ -10,12 +10,12 @@
 
 #include "parity/layouts.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
-#include "smp/runtime/engine.h"
-#include "smp/runtime/memory_ledger.h"
-#include "smp/runtime/trainer.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/runtime/engine/engine.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/training/trainer.h"
 
 namespace smp {
 namespace {
@@ -25,39 +25,39 @@ class Bench {
  public:
   Bench() { std::ofstream(folder_ / "text.txt") << parity::sample_text(8000); }
 
-  Plan plan(const Degrees& degrees, Precision precision = Precision::kFp64) const {
+  Plan plan(const mesh::Degrees& degrees, Precision precision = Precision::kFp64) const {
     return parity::plan_of(parity::gpt2_model(), {"", degrees}, precision, folder_ / "text.txt");
   }
 
-  RunResult run(const Plan& plan, TrainOptions options = {}) const {
-    RunResult result;
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+  training::RunResult run(const Plan& plan, training::TrainOptions options = {}) const {
+    training::RunResult result;
+    jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
       options.threads = 1;
       if (!options.steps) options.steps = 4;
-      RunResult mine = train(plan, world, options);
+      training::RunResult mine = training::train(plan, world, options);
       if (world.rank() == 0) result = std::move(mine);
     });
     return result;
   }
 
   // What each rank threw; "" for one that ended well.
-  std::vector<std::string> errors(const Plan& plan, const TrainOptions& options,
+  std::vector<std::string> errors(const Plan& plan, const training::TrainOptions& options,
                                   std::vector<int>* culprits = nullptr) const {
     std::vector<std::string> texts(static_cast<size_t>(plan.degrees.world()));
     if (culprits != nullptr) culprits->assign(texts.size(), -1);
     std::mutex mutex;
-    run_ranks(static_cast<int>(texts.size()), [&](Communicator& world) {
+    jobs::run_ranks(static_cast<int>(texts.size()), [&](comm::Communicator& world) {
       const auto rank = static_cast<size_t>(world.rank());
-      TrainOptions mine = options;
+      training::TrainOptions mine = options;
       mine.threads = 1;
       std::string failed_in;
       mine.failed_in = &failed_in;
       try {
-        train(plan, world, mine);
+        training::train(plan, world, mine);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
         texts[rank] = failed_in + ": " + error.what();
-        const auto* comm = dynamic_cast<const CommError*>(&error);
+        const auto* comm = dynamic_cast<const comm::CommError*>(&error);
         if (culprits != nullptr && comm != nullptr) (*culprits)[rank] = comm->culprit;
       }
     });
@@ -106,14 +106,14 @@ TEST_CASE("placement changes who computes, not what is computed") {
   // what is clipped by it, is equal to rounding. Everything else is added in groups, whose order is
   // that of the degrees.
   for (const double clipping : {0.0, 1.0}) {
-    RunResult reference;
+    training::RunResult reference;
     for (const char* placement : {"cluster", "spread", "PTD", "TDP"}) {
       CAPTURE(clipping);
       CAPTURE(std::string(placement));
       Plan plan = bench.plan({.pipeline = 2, .tensor = 2, .shard = 2});
       plan.job.parallel.placement_strategy = placement;
       plan.job.training.optimizer.gradient_clipping = clipping;
-      const RunResult result = bench.run(plan);
+      const training::RunResult result = bench.run(plan);
       if (reference.losses.empty()) reference = result;
       if (clipping == 0) CHECK(result.losses == reference.losses);
       REQUIRE(result.losses.size() == reference.losses.size());
@@ -136,9 +136,9 @@ TEST_CASE("active_microbatches changes the order, not the losses") {
 
 TEST_CASE("a run leaves one line a step, a report and the weights") {
   const Bench bench;
-  TrainOptions options;
+  training::TrainOptions options;
   options.run_dir = bench.folder() / "run";
-  const RunResult result = bench.run(bench.plan({.tensor = 2}), options);
+  const training::RunResult result = bench.run(bench.plan({.tensor = 2}), options);
   CHECK(result.losses.size() == 4);
   CHECK(result.ranks.size() == 2);
   CHECK(lines_of(bench.folder() / "run/metrics.jsonl") == 4);
@@ -155,10 +155,10 @@ TEST_CASE("a run that fits in its memory saves there too, however large the voca
   plan.job.training.sequence_length = 8;
   plan.job.training.micro_batch = plan.job.training.microbatches = 1;
   plan.job.training.global_batch = 1;
-  TrainOptions options;
+  training::TrainOptions options;
   options.steps = 1;
   int64_t peak = 0;
-  for (const RankFacts& rank : bench.run(plan, options).ranks) {
+  for (const record::RankFacts& rank : bench.run(plan, options).ranks) {
     peak = std::max(peak, rank.peak.bytes);
   }
   plan.job.cluster.memory_per_process_bytes = peak;
@@ -173,8 +173,8 @@ TEST_CASE("a plan that the engine cannot run is refused by the names of its sett
   Plan plan = bench.plan({.shard = 2});
   plan.job.training.compiled = true;
   plan.job.training.fused_loss = true;
-  run_ranks(2, [&](Communicator& world) {
-    CHECK_THROWS_WITH_AS(train(plan, world, {}),
+  jobs::run_ranks(2, [&](comm::Communicator& world) {
+    CHECK_THROWS_WITH_AS(training::train(plan, world, {}),
                          "the engine cannot run this plan yet:\n"
                          "  training.fused_loss: true (the engine has a loss of its own)\n"
                          "  training.compiled: true (the engine is compiled ahead)",
@@ -185,19 +185,19 @@ TEST_CASE("a plan that the engine cannot run is refused by the names of its sett
 TEST_CASE("held-out text is evaluated when it is due, alike in every layout, and trains nothing") {
   const Bench bench;
   double expected = 0;
-  for (const Degrees& degrees : {Degrees{}, Degrees{.pipeline = 2, .shard = 2}}) {
+  for (const mesh::Degrees& degrees : {mesh::Degrees{}, mesh::Degrees{.pipeline = 2, .shard = 2}}) {
     Plan plan = bench.plan(degrees);
     plan.job.training.evaluation.every_steps = 3;
     plan.job.training.evaluation.samples = 24;
-    TrainOptions options;
+    training::TrainOptions options;
     options.steps = 4;
     std::vector<int64_t> evaluated;
     std::mutex mutex;
-    options.on_step = [&](const StepMetrics& metrics) {
+    options.on_step = [&](const record::StepMetrics& metrics) {
       const std::lock_guard lock(mutex);
       if (metrics.evaluation_loss) evaluated.push_back(metrics.step);
     };
-    const RunResult result = bench.run(plan, options);
+    const training::RunResult result = bench.run(plan, options);
     CHECK(evaluated.size() == static_cast<size_t>(2 * plan.degrees.world()));
     CHECK(std::count(evaluated.begin(), evaluated.end(), 3) == plan.degrees.world());
     CHECK(std::count(evaluated.begin(), evaluated.end(), 4) == plan.degrees.world());
@@ -213,8 +213,8 @@ TEST_CASE("a plan without steps is for planning only") {
   const Bench bench;
   Plan plan = bench.plan({});
   plan.job.training.steps = 0;
-  run_ranks(1, [&](Communicator& world) {
-    CHECK_THROWS_WITH_AS(train(plan, world, {}),
+  jobs::run_ranks(1, [&](comm::Communicator& world) {
+    CHECK_THROWS_WITH_AS(training::train(plan, world, {}),
                          "training.steps is 0, which is for planning only: set training.steps",
                          ConfigError);
   });
@@ -222,7 +222,8 @@ TEST_CASE("a plan without steps is for planning only") {
 
 TEST_CASE("the quickstart's limit refuses plain data parallelism") {
   const Bench bench;
-  const JobSpec job = read_job({load_job_source(SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml")});
+  const JobSpec job =
+      jobfile::read_job({jobfile::load_job_source(SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml")});
   Plan plan = bench.plan({.replica = 4}, Precision::kFp32);
   plan.job.model = job.model;
   plan.job.cluster.memory_per_process_bytes = job.cluster.memory_per_process_bytes;
@@ -248,17 +249,17 @@ TEST_CASE("the quickstart's limit refuses plain data parallelism") {
 
 TEST_CASE("a plan for another number of ranks is refused") {
   const Bench bench;
-  run_ranks(3, [&](Communicator& world) {
-    CHECK_THROWS_WITH_AS(train(bench.plan({.tensor = 2}), world, {}),
+  jobs::run_ranks(3, [&](comm::Communicator& world) {
+    CHECK_THROWS_WITH_AS(training::train(bench.plan({.tensor = 2}), world, {}),
                          "the plan is for 2 ranks, and 3 were started", ConfigError);
   });
 }
 
 TEST_CASE("when a rank throws, its peers blame that rank") {
   const Bench bench;
-  TrainOptions options;
+  training::TrainOptions options;
   options.steps = 4;
-  options.fault = Fault{.rank = 1, .step = 3, .kind = Fault::Kind::kException};
+  options.fault = training::Fault{.rank = 1, .step = 3, .kind = training::Fault::Kind::kException};
   std::vector<int> culprits;
   const auto texts = bench.errors(bench.plan({.pipeline = 2, .tensor = 2}), options, &culprits);
   CHECK(texts[1] == "step 3: start: injected exception on rank 1 at step 3");
@@ -273,10 +274,10 @@ TEST_CASE("when a rank throws, its peers blame that rank") {
 TEST_CASE("a rank beyond its memory limit says where, and its peers blame it") {
   const Bench bench;
   Plan plan = bench.plan({.pipeline = 2});
-  TrainOptions options;
+  training::TrainOptions options;
   options.steps = 1;
   int64_t peak = 0;
-  for (const RankFacts& rank : bench.run(plan, options).ranks) {
+  for (const record::RankFacts& rank : bench.run(plan, options).ranks) {
     peak = std::max(peak, rank.peak.bytes);
   }
   plan.job.cluster.memory_per_process_bytes = peak - 1;
@@ -295,7 +296,7 @@ TEST_CASE("a loss that is no number stops all ranks alike, with the step") {
   plan.job.training.optimizer.learning_rate = 1e30;
   plan.job.training.optimizer.min_learning_rate = 1e30;
   plan.job.training.optimizer.warmup_steps = 0;
-  TrainOptions options;
+  training::TrainOptions options;
   options.steps = 4;
   const auto texts = bench.errors(plan, options);
   CHECK(texts[0] == texts[1]);

@@ -1,4 +1,4 @@
-#include "evaluation.h"
+#include "training/evaluation.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -9,10 +9,10 @@
 #include "parity/layouts.h"
 #include "runtime/host_gpu.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/operators.h"
-#include "smp/runtime/trainer.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/data/data_files.h"
+#include "smp/plan/model/operators.h"
+#include "smp/runtime/training/trainer.h"
 
 // The last batch of an evaluation, which its samples need not fill.
 
@@ -24,8 +24,9 @@ using parity::LayoutCase;
 constexpr int64_t kBatch = 12;
 constexpr int64_t kSamples = 20;  // a batch and most of another
 
-RunResult evaluated(const ModelSpec& model, const LayoutCase& layout, const std::string& data,
-                    int64_t batch, const OpenGpu& open_gpu = {}) {
+training::RunResult evaluated(const ModelSpec& model, const LayoutCase& layout,
+                              const std::string& data, int64_t batch,
+                              const gpu::OpenGpu& open_gpu = {}) {
   Plan plan = parity::plan_of(model, layout, Precision::kFp64, data);
   TrainingSpec& training = plan.job.training;
   if (open_gpu) plan.job.cluster.device = DeviceKind::kCuda;
@@ -33,43 +34,43 @@ RunResult evaluated(const ModelSpec& model, const LayoutCase& layout, const std:
   training.micro_batch = batch / layout.microbatches / layout.degrees.data();
   training.optimizer.learning_rate = training.optimizer.min_learning_rate = 0;
   training.evaluation = {.every_steps = 1, .samples = kSamples, .pad_last_batch = true};
-  RunResult result;
-  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-    TrainOptions options;
+  training::RunResult result;
+  jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+    training::TrainOptions options;
     options.threads = 1;
     options.steps = 1;
     if (open_gpu) options.open_gpu = open_gpu;
-    RunResult mine = train(plan, world, options);
+    training::RunResult mine = training::train(plan, world, options);
     if (world.rank() == 0) result = std::move(mine);
   });
   return result;
 }
 
 // Held out are samples of which the i-th has `counted(i)` targets that count.
-class FewTargets final : public DataSource {
+class FewTargets final : public feed::DataSource {
  public:
   using Counted = int64_t (*)(int64_t sample);
   FewTargets(int64_t length, Counted counted) : length_(length), counted_(counted) {}
 
-  void read(int64_t, int64_t, int64_t, const SampleBuffers&) const override {}
+  void read(int64_t, int64_t, int64_t, const engine::SampleBuffers&) const override {}
   void read_held_out(size_t set, int64_t first, int64_t count,
-                     const SampleBuffers& out) const override {
+                     const engine::SampleBuffers& out) const override {
     for (int64_t i = 0; i < count * length_; ++i) {
       const int64_t sample = first + i / length_, place = i % length_;
-      if (int64_t* tokens = out.integers(BatchField::kTokens)) {
+      if (int64_t* tokens = out.integers(model::BatchField::kTokens)) {
         tokens[i] = (sample * 17 + place) % 90;
       }
-      if (int64_t* targets = out.integers(BatchField::kTargets)) {
+      if (int64_t* targets = out.integers(model::BatchField::kTargets)) {
         targets[i] = place < counted_(sample)
                          ? (sample * 17 + place * (place + static_cast<int64_t>(set))) % 90
-                         : kNoTarget;
+                         : data::kNoTarget;
       }
     }
   }
   std::vector<std::string> evaluation_sets() const override { return {"first", "second"}; }
   int64_t trained_size() const override { return 0; }
-  std::vector<FileIdentity> files() const override { return {}; }
-  std::vector<FileIdentity> evaluation_files() const override { return {}; }
+  std::vector<files::FileIdentity> files() const override { return {}; }
+  std::vector<files::FileIdentity> evaluation_files() const override { return {}; }
 
  private:
   const int64_t length_;
@@ -81,13 +82,13 @@ double held_out_loss(const LayoutCase& layout, FewTargets::Counted counted, int6
   TrainingSpec& training = plan.job.training;
   training.evaluation = {.every_steps = 1, .samples = samples};
   double loss = 0;
-  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-    MemoryLedger ledger(world.rank(), 0);
-    const LedgerScope scope(ledger);
-    ParallelModel model = apply_parallelism(plan, world, ledger);
+  jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+    ledger::MemoryLedger ledger(world.rank(), 0);
+    const ledger::LedgerScope scope(ledger);
+    parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
     const FewTargets data(training.sequence_length, counted);
-    Evaluation evaluation(plan, data, *model.groups);
-    Engine engine(plan, model, ledger, evaluation.reader({}));
+    training::Evaluation evaluation(plan, data, *model.groups);
+    engine::Engine engine(plan, model, ledger, evaluation.reader({}));
     const double mine = evaluation.loss(engine);
     CHECK(mine == evaluation.losses().at(0).loss);
     CHECK(evaluation.losses().at(0).set == "first");
@@ -127,7 +128,7 @@ TEST_CASE("an evaluation's loss is the mean over the targets that count in all i
     held_out_loss(
         {"d2", {.replica = 2}}, [](int64_t) -> int64_t { return 0; }, 24);
     FAIL("no error");
-  } catch (const TrainingError& error) {
+  } catch (const optim::TrainingError& error) {
     CHECK(std::string(error.what()) ==
           "none of the targets of the data held out for evaluation (set first) counts in the loss: "
           "hold out more (training.evaluation.samples), or look at the data's mask");
@@ -154,16 +155,16 @@ TEST_CASE("an evaluation's padded batch counts its own samples alone, in every l
   for (const ModelSpec& model : {parity::gpt2_model(), parity::t5_model(), parity::image_model()}) {
     INFO(model.name);
     const std::string path = folder / (model.name + ".data");
-    std::ofstream(path) << (is_list(model) ? parity::sample_images(model, 3 * kSamples)
-                                           : parity::sample_data(model));
+    std::ofstream(path) << (model::is_list(model) ? parity::sample_images(model, 3 * kSamples)
+                                                  : parity::sample_data(model));
     LayoutCase one{"one rank", {}};
     one.microbatches = 1;
-    const RunResult whole = evaluated(model, one, path, kSamples);
+    const training::RunResult whole = evaluated(model, one, path, kSamples);
     LayoutCase sharded{"p2 z2", {.pipeline = 2, .shard = 2}};
     for (const LayoutCase& layout : {LayoutCase{"one rank", {}}, LayoutCase{"t2", {.tensor = 2}},
                                      LayoutCase{"d2", {.replica = 2}}, sharded}) {
       INFO(layout.name);
-      const RunResult padded = evaluated(model, layout, path, kBatch);
+      const training::RunResult padded = evaluated(model, layout, path, kBatch);
       CHECK(*padded.run.evaluation_loss ==
             doctest::Approx(*whole.run.evaluation_loss).epsilon(1e-13));
       if (whole.run.accuracy) CHECK(*padded.run.accuracy == doctest::Approx(*whole.run.accuracy));

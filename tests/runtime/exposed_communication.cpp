@@ -7,9 +7,9 @@
 #include "runtime/constant_samples.h"
 #include "runtime/fixed_time_layer.h"
 #include "runtime/paced_communicator.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/traffic.h"
-#include "smp/runtime/engine.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/traffic.h"
+#include "smp/runtime/engine/engine.h"
 
 namespace smp {
 namespace {
@@ -27,7 +27,7 @@ double compute_s(const Plan& plan, double pass_s) {
 // At which all messages of a step take the given time.
 double bandwidth(const Plan& plan, double seconds) {
   int64_t bytes = 0, calls = 0;
-  for (const Traffic& one : step_traffic(plan, 0)) {
+  for (const layout::Traffic& one : layout::step_traffic(plan, 0)) {
     bytes += one.wire_bytes;
     calls += one.calls;
   }
@@ -59,19 +59,19 @@ ExposedCommunication exposed_communication(const Plan& plan, const ExposureOptio
   const auto ranks = static_cast<double>(plan.degrees.world());
   ExposedCommunication mean{.compute_s = computing_s};
   std::mutex mutex;
-  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& threads) {
+  jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& threads) {
     const auto clock = options.virtual_time ? virtual_clock() : wall_clock();
     PacedLink link(*clock, rate, kLatency);
     PacedCommunicator world(threads, link);
-    MemoryLedger ledger(world.rank(), 0);
-    ParallelModel model = apply_parallelism(plan, world, ledger);
+    ledger::MemoryLedger ledger(world.rank(), 0);
+    parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
     const auto layers = model.parameters->layout().layers;
     for (size_t i = 0; i < layers.size(); ++i) {
       model.layers[i] = std::make_unique<FixedTimeLayer>(
           layers[i], plan.job.model.hidden_size, options.pass_s,
           [&clock](double seconds) { clock->wait_until(clock->now_s() + seconds); });
     }
-    Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
+    engine::Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
     for (int64_t step = 0; step < kWarmUpSteps; ++step) engine.step(step, 0.0);
     const double busy_s = link.busy_s, waited_s = link.waited_s;
     for (int64_t step = 0; step < kSteps; ++step) engine.step(kWarmUpSteps + step, 0.0);

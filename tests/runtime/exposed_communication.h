@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "smp/plan/plan.h"
+#include "smp/plan/spec/plan.h"
 
 namespace smp {
 

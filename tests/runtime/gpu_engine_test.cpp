@@ -8,17 +8,23 @@
 #include <fstream>
 #include <string>
 
-#include "cache_flushes.h"
 #include "files_and_errors.h"
 #include "host_gpu.h"
+#include "record/cache_flushes.h"
 #include "scratch_folder.h"
 #include "short_runs.h"
-#include "smp/plan/trace_file.h"
+#include "smp/plan/runinfo/trace_file.h"
 #include "tolerances.h"
 #include "trace_check.h"
 
 // The engine with GPUs of host threads: what it saves, goes on from, and says of their allocator.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::device;
+using namespace smp::gpu;
+using namespace smp::record;
+using namespace smp::runinfo;
+using namespace smp::training;
 using namespace smp::test;
 
 namespace {

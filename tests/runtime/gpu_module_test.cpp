@@ -8,15 +8,23 @@
 #include <thread>
 #include <vector>
 
-#include "gpu.h"
-#include "gpu_ledger.h"
+#include "gpu/gpu.h"
+#include "gpu/gpu_ledger.h"
 #include "short_runs.h"
-#include "smp/plan/errors.h"
-#include "smp/runtime/last_words.h"
+#include "smp/plan/base/errors.h"
+#include "smp/runtime/record/last_words.h"
 
 // What a run says when its plan is for GPUs and it can have none: modules that are not there, or
 // are of no use.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::device;
+using namespace smp::gpu;
+using namespace smp::jobs;
+using namespace smp::kernels;
+using namespace smp::ledger;
+using namespace smp::record;
+using namespace smp::training;
 using namespace smp::test;
 
 namespace {

@@ -1,11 +1,12 @@
-#include "gpu_ways.h"
+#include "gpu/gpu_ways.h"
 
 #include <doctest/doctest.h>
 
 #include "plan/plan_samples.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
 
 using namespace smp;
+using namespace smp::gpu;
 
 namespace {
 

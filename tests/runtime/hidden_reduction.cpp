@@ -14,9 +14,9 @@
 #include "parity/layouts.h"
 #include "runtime/constant_samples.h"
 #include "runtime/fixed_time_layer.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 #include "smp/comm/wrapped_communicator.h"
-#include "smp/runtime/engine.h"
+#include "smp/runtime/engine/engine.h"
 
 namespace smp {
 namespace {
@@ -36,7 +36,7 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-class DoneWork final : public Work {
+class DoneWork final : public comm::Work {
  public:
   bool done() override { return true; }
   void wait() override {}
@@ -49,25 +49,25 @@ struct ReductionTrial {
 };
 
 // Does with reductions of gradients what the trial says, and passes on all other calls.
-class TrialCommunicator final : public WrappedCommunicator {
+class TrialCommunicator final : public comm::WrappedCommunicator {
  public:
-  TrialCommunicator(Communicator& inner, ReductionTrial& trial)
-      : WrappedCommunicator(inner), trial_(trial) {}
-  TrialCommunicator(std::unique_ptr<Communicator> inner, ReductionTrial& trial)
-      : WrappedCommunicator(std::move(inner)), trial_(trial) {}
+  TrialCommunicator(comm::Communicator& inner, ReductionTrial& trial)
+      : comm::WrappedCommunicator(inner), trial_(trial) {}
+  TrialCommunicator(std::unique_ptr<comm::Communicator> inner, ReductionTrial& trial)
+      : comm::WrappedCommunicator(std::move(inner)), trial_(trial) {}
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+  std::unique_ptr<comm::Communicator> split(const std::vector<int>& members) override {
     return std::make_unique<TrialCommunicator>(inner().split(members), trial_);
   }
 
  private:
-  WorkPtr pass(const Call& call) override {
+  comm::WorkPtr pass(const Call& call) override {
     if (call.label != "data.gradients" || trial_.kind == Reductions::kBeside)
-      return WrappedCommunicator::pass(call);
+      return comm::WrappedCommunicator::pass(call);
     if (trial_.kind == Reductions::kNone) return std::make_shared<DoneWork>();
     inner().barrier("trial.together")->wait();
     const double start_s = now_s();
-    WorkPtr work = WrappedCommunicator::pass(call);
+    comm::WorkPtr work = comm::WrappedCommunicator::pass(call);
     work->wait();
     trial_.alone_s += now_s() - start_s;
     return work;
@@ -141,20 +141,22 @@ void add(std::vector<double>& values, size_t at, double value) {
   values[at] += value;
 }
 
-void run_rank(const Plan& plan, const ReductionCase& what, Communicator& threads, std::mutex& mutex,
-              Steps& all, int64_t& gradient_bytes) {
+void run_rank(const Plan& plan, const ReductionCase& what, comm::Communicator& threads,
+              std::mutex& mutex, Steps& all, int64_t& gradient_bytes) {
   ReductionTrial trial;
   TrialCommunicator world(threads, trial);
-  MemoryLedger ledger(world.rank(), 0);
-  ParallelModel model = apply_parallelism(plan, world, ledger);
+  ledger::MemoryLedger ledger(world.rank(), 0);
+  parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
   const auto layers = model.parameters->layout().layers;
   const bool sleeps = what.sleeps;
   for (size_t i = 0; i < layers.size(); ++i)
     model.layers[i] =
         std::make_unique<FixedTimeLayer>(layers[i], plan.job.model.hidden_size, what.pass_s,
                                          [sleeps](double seconds) { spend(seconds, sleeps); });
-  std::erase_if(model.actions, [](const Action& one) { return one.kind == ActionKind::kUpdate; });
-  Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
+  std::erase_if(model.actions, [](const schedule::Action& one) {
+    return one.kind == schedule::ActionKind::kUpdate;
+  });
+  engine::Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
   int64_t step = 0;
   for (int64_t round = -kWarmUpRounds; round < kRounds; ++round) {
     size_t none = 0, beside = 0;  // of this round
@@ -188,7 +190,7 @@ HiddenReduction hidden_reduction(const ReductionCase& what) {
   Steps all;
   HiddenReduction found;
   std::mutex mutex;
-  run_ranks(what.ranks, [&](Communicator& threads) {
+  jobs::run_ranks(what.ranks, [&](comm::Communicator& threads) {
     run_rank(plan, what, threads, mutex, all, found.gradient_bytes);
   });
   std::vector<double> longer;

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "device_collectives.h"
+#include "gpu/device_collectives.h"
 
 namespace smp::test {
 
@@ -38,14 +38,14 @@ class HostGpuNetwork {
     std::lock_guard guard(mutex_);
     return ids_;
   }
-  DeviceGroupId fresh_id() {
+  gpu::DeviceGroupId fresh_id() {
     std::lock_guard guard(mutex_);
-    DeviceGroupId id{};
+    gpu::DeviceGroupId id{};
     const std::string text = std::to_string(++ids_);
     std::copy(text.begin(), text.end(), id.begin());
     return id;
   }
-  std::shared_ptr<Board> board(const DeviceGroupId& id) {
+  std::shared_ptr<Board> board(const gpu::DeviceGroupId& id) {
     std::lock_guard guard(mutex_);
     std::shared_ptr<Board>& board = boards_[id.data()];
     if (!board) board = std::make_shared<Board>();
@@ -58,7 +58,7 @@ class HostGpuNetwork {
   std::map<std::string, std::shared_ptr<Board>> boards_;
 };
 
-class HostCollectives final : public DeviceCollectives {
+class HostCollectives final : public gpu::DeviceCollectives {
  public:
   inline static thread_local bool uses_gpu = false;  // of the thread
 
@@ -73,11 +73,12 @@ class HostCollectives final : public DeviceCollectives {
     std::lock_guard guard(board_->mutex);
     return board_->joined == size_ && calls_ <= board_->last_to_start;
   }
-  CopyPtr until_now() override {
+  device::CopyPtr until_now() override {
     const Asking asking(*this);
     return std::make_unique<HostCall>(board_, is_aborted_, calls_, size_, std::exchange(last_, {}));
   }
-  void all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override {
+  void all_reduce(const void* in, void* out, int64_t count, DType dtype,
+                  comm::ReduceOp op) override {
     start(in, count * bytes_of(dtype), [=](const Inputs& all) {
       reduce(all, static_cast<std::byte*>(out), 0, count, dtype, op);
     });
@@ -90,7 +91,8 @@ class HostCollectives final : public DeviceCollectives {
                     size_t(part));
     });
   }
-  void reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override {
+  void reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
+                      comm::ReduceOp op) override {
     start(in, count * bytes_of(dtype), [=, rank = rank_, size = size_](const Inputs& all) {
       reduce(all, static_cast<std::byte*>(out), rank * (count / size), count / size, dtype, op);
     });
@@ -135,19 +137,19 @@ class HostCollectives final : public DeviceCollectives {
 
   template <class T>
   static void reduce_as(const Inputs& all, std::byte* out, int64_t begin, int64_t count,
-                        ReduceOp op) {
+                        comm::ReduceOp op) {
     T* const to = reinterpret_cast<T*>(out);
     for (int64_t i = 0; i < count; ++i) {
       T sum = reinterpret_cast<const T*>(all[0]->data())[begin + i];
       for (size_t rank = 1; rank < all.size(); ++rank) {
         const T next = reinterpret_cast<const T*>(all[rank]->data())[begin + i];
-        sum = op == ReduceOp::kMax ? std::max(sum, next) : sum + next;
+        sum = op == comm::ReduceOp::kMax ? std::max(sum, next) : sum + next;
       }
-      to[i] = op == ReduceOp::kAverage ? sum / T(all.size()) : sum;
+      to[i] = op == comm::ReduceOp::kAverage ? sum / T(all.size()) : sum;
     }
   }
   static void reduce(const Inputs& all, std::byte* out, int64_t begin, int64_t count, DType dtype,
-                     ReduceOp op) {
+                     comm::ReduceOp op) {
     switch (dtype) {
       case DType::kF32: return reduce_as<float>(all, out, begin, count, op);
       case DType::kF64: return reduce_as<double>(all, out, begin, count, op);
@@ -156,7 +158,7 @@ class HostCollectives final : public DeviceCollectives {
     }
   }
 
-  class HostCall final : public Copy {
+  class HostCall final : public device::Copy {
    public:
     HostCall(std::shared_ptr<HostGpuNetwork::Board> board,
              std::shared_ptr<std::atomic<bool>> is_aborted, int64_t number, int size, Finish finish)
@@ -210,11 +212,12 @@ class HostCollectives final : public DeviceCollectives {
   Finish last_;  // until it has an end
 };
 
-class HostCollectivesLibrary final : public DeviceCollectivesLibrary {
+class HostCollectivesLibrary final : public gpu::DeviceCollectivesLibrary {
  public:
   explicit HostCollectivesLibrary(HostGpuNetwork& network) : network_(network) {}
-  DeviceGroupId fresh_id() override { return network_.fresh_id(); }
-  std::unique_ptr<DeviceCollectives> join(const DeviceGroupId& id, int rank, int size) override {
+  gpu::DeviceGroupId fresh_id() override { return network_.fresh_id(); }
+  std::unique_ptr<gpu::DeviceCollectives> join(const gpu::DeviceGroupId& id, int rank,
+                                               int size) override {
     use_on_this_thread();
     return std::make_unique<HostCollectives>(network_.board(id), rank, size);
   }

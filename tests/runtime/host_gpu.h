@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu.h"
+#include "gpu/gpu.h"
 #include "host_collectives.h"
 #include "host_runner.h"
 #include "late_memory.h"
@@ -15,12 +15,12 @@
 namespace smp::test {
 
 // The threads do at once what they are asked for.
-class HostMarks final : public GpuMarks {
+class HostMarks final : public gpu::GpuMarks {
  public:
   void align() override { is_aligned_ = true; }
   void set(size_t mark) override {
     if (!is_aligned_ || mark != marks_.size()) throw std::logic_error("marks out of order");
-    marks_.push_back(steady_ns());
+    marks_.push_back(runinfo::steady_ns());
   }
   int64_t ns_of(size_t mark) override {
     const int64_t ns = marks_.at(mark);
@@ -33,22 +33,22 @@ class HostMarks final : public GpuMarks {
   std::vector<int64_t> marks_;
 };
 
-class HostGpu final : public Gpu {
+class HostGpu final : public gpu::Gpu {
  public:
-  HostGpu(const DeviceFunctions& functions, CountedCopies& counts, HostGpuNetwork& network)
+  HostGpu(const kernels::DeviceFunctions& functions, CountedCopies& counts, HostGpuNetwork& network)
       : functions_(functions), counts_(counts), memory_(counts), collectives_(network) {}
 
   c10::Device device() const override { return c10::DeviceType::CPU; }
   std::string name() const override { return "host threads"; }
-  const DeviceFunctions& functions() const override { return functions_; }
-  DeviceMemory& memory() override { return memory_; }
-  DeviceCollectivesLibrary& collectives() override { return collectives_; }
-  GpuMarks& marks() override { return marks_; }
-  void listen(AllocationListener* /*listener*/) override {}
+  const kernels::DeviceFunctions& functions() const override { return functions_; }
+  device::DeviceMemory& memory() override { return memory_; }
+  gpu::DeviceCollectivesLibrary& collectives() override { return collectives_; }
+  gpu::GpuMarks& marks() override { return marks_; }
+  void listen(gpu::AllocationListener* /*listener*/) override {}
   int64_t cache_flushes() const override { return counts_.cache_flushes; }
 
  private:
-  const DeviceFunctions& functions_;
+  const kernels::DeviceFunctions& functions_;
   const CountedCopies& counts_;
   LateMemory memory_;
   HostCollectivesLibrary collectives_;
@@ -60,8 +60,8 @@ class HostGpus {
  public:
   explicit HostGpus(bool flash = false) : functions_(HostRunner(2, 1, flash)), scope_(functions_) {}
 
-  OpenGpu open() {
-    return [this](const GpuRequest& /*request*/) {
+  gpu::OpenGpu open() {
+    return [this](const gpu::GpuRequest& /*request*/) {
       return std::make_shared<HostGpu>(functions_, counts_, network_);
     };
   }

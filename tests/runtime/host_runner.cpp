@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "functions/document_places.h"
+#include "kernels/document_places.h"
 
 namespace smp::test {
 namespace {
@@ -13,11 +13,11 @@ namespace {
 // body(shape of one document, part): part(x) is of [b, heads, s, d], or [b, heads, s], what belongs
 // to the document, a view.
 template <typename Body>
-void for_each_document(const AttentionShape& shape, const Body& body) {
-  const DocumentPlaces places = document_places(shape);
+void for_each_document(const kernels::AttentionShape& shape, const Body& body) {
+  const kernels::DocumentPlaces places = kernels::document_places(shape);
   for (size_t i = 0; i + 1 < places.begins.size(); ++i) {
     const int64_t begin = places.begins[i], count = places.begins[i + 1] - begin;
-    AttentionShape alone = shape;
+    kernels::AttentionShape alone = shape;
     alone.documents = alone.documents_on_host = nullptr;
     alone.batch = 1;
     alone.sequence = alone.keys = count;
@@ -29,13 +29,13 @@ void for_each_document(const AttentionShape& shape, const Body& body) {
 
 }  // namespace
 
-std::tuple<at::Tensor, at::Tensor> HostRunner::packed_forward(const AttentionShape& shape,
+std::tuple<at::Tensor, at::Tensor> HostRunner::packed_forward(const kernels::AttentionShape& shape,
                                                               const at::Tensor& q,
                                                               const at::Tensor& k,
                                                               const at::Tensor& v) const {
   const at::Tensor output = at::empty_like(q);
   at::Tensor log_sums;
-  for_each_document(shape, [&](const AttentionShape& alone, const auto& part) {
+  for_each_document(shape, [&](const kernels::AttentionShape& alone, const auto& part) {
     const auto [one, sums] = flash_forward(alone, part(q), part(k), part(v));
     part(output).copy_(one);
     if (!log_sums.defined()) {
@@ -47,10 +47,11 @@ std::tuple<at::Tensor, at::Tensor> HostRunner::packed_forward(const AttentionSha
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> HostRunner::packed_backward(
-    const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& output, const at::Tensor& output_gradient, const at::Tensor& log_sums) const {
+    const kernels::AttentionShape& shape, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& v, const at::Tensor& output, const at::Tensor& output_gradient,
+    const at::Tensor& log_sums) const {
   const at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
-  for_each_document(shape, [&](const AttentionShape& alone, const auto& part) {
+  for_each_document(shape, [&](const kernels::AttentionShape& alone, const auto& part) {
     const auto [one_q, one_k, one_v] =
         flash_backward(alone, part(q), part(k), part(v), part(output), part(output_gradient),
                        part(log_sums).contiguous());
@@ -62,7 +63,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> HostRunner::packed_backward(
 }
 
 // The CPU's wants as many key/value heads as others.
-std::tuple<at::Tensor, at::Tensor> HostRunner::flash_forward(const AttentionShape& shape,
+std::tuple<at::Tensor, at::Tensor> HostRunner::flash_forward(const kernels::AttentionShape& shape,
                                                              const at::Tensor& q,
                                                              const at::Tensor& k,
                                                              const at::Tensor& v) const {
@@ -74,8 +75,9 @@ std::tuple<at::Tensor, at::Tensor> HostRunner::flash_forward(const AttentionShap
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> HostRunner::flash_backward(
-    const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& output, const at::Tensor& output_gradient, const at::Tensor& log_sums) const {
+    const kernels::AttentionShape& shape, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& v, const at::Tensor& output, const at::Tensor& output_gradient,
+    const at::Tensor& log_sums) const {
   if (shape.documents != nullptr) {
     return packed_backward(shape, q, k, v, output, output_gradient, log_sums);
   }

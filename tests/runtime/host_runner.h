@@ -34,25 +34,26 @@ class HostRunner {
     return a.to(at::kFloat).mm(b.to(at::kFloat));
   }
 
-  bool has_flash(const AttentionShape& shape, at::ScalarType /*type*/) const {
+  bool has_flash(const kernels::AttentionShape& shape, at::ScalarType /*type*/) const {
     return flash_ && shape.relative_buckets == 0 && shape.window == 0 &&
            shape.dropout.threshold == 0;
   }
-  std::tuple<at::Tensor, at::Tensor> flash_forward(const AttentionShape& shape, const at::Tensor& q,
-                                                   const at::Tensor& k, const at::Tensor& v) const;
+  std::tuple<at::Tensor, at::Tensor> flash_forward(const kernels::AttentionShape& shape,
+                                                   const at::Tensor& q, const at::Tensor& k,
+                                                   const at::Tensor& v) const;
   std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
-      const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-      const at::Tensor& output, const at::Tensor& output_gradient,
+      const kernels::AttentionShape& shape, const at::Tensor& q, const at::Tensor& k,
+      const at::Tensor& v, const at::Tensor& output, const at::Tensor& output_gradient,
       const at::Tensor& log_sums) const;
 
  private:
   // Each document of a sample alone.
-  std::tuple<at::Tensor, at::Tensor> packed_forward(const AttentionShape& shape,
+  std::tuple<at::Tensor, at::Tensor> packed_forward(const kernels::AttentionShape& shape,
                                                     const at::Tensor& q, const at::Tensor& k,
                                                     const at::Tensor& v) const;
   std::tuple<at::Tensor, at::Tensor, at::Tensor> packed_backward(
-      const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-      const at::Tensor& output, const at::Tensor& output_gradient,
+      const kernels::AttentionShape& shape, const at::Tensor& q, const at::Tensor& k,
+      const at::Tensor& v, const at::Tensor& output, const at::Tensor& output_gradient,
       const at::Tensor& log_sums) const;
 
   int64_t blocks_, threads_;
@@ -64,10 +65,10 @@ using HostFunctions = cuda::GpuFunctions<HostRunner>;
 // While it lives, all CPU tensors are computed with by `functions`.
 class FunctionsScope {
  public:
-  explicit FunctionsScope(const DeviceFunctions& functions) {
-    set_functions(c10::DeviceType::CPU, &functions);
+  explicit FunctionsScope(const kernels::DeviceFunctions& functions) {
+    kernels::set_functions(c10::DeviceType::CPU, &functions);
   }
-  ~FunctionsScope() { set_functions(c10::DeviceType::CPU, nullptr); }
+  ~FunctionsScope() { kernels::set_functions(c10::DeviceType::CPU, nullptr); }
   FunctionsScope(const FunctionsScope&) = delete;
   FunctionsScope& operator=(const FunctionsScope&) = delete;
 };

@@ -10,16 +10,16 @@
 
 #include "files_and_errors.h"
 #include "huggingface_golden.h"
-#include "number_formats.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/json.h"
-#include "smp/plan/layers.h"
-#include "smp/runtime/huggingface_model.h"
-#include "smp/runtime/huggingface_weights.h"
-#include "smp/runtime/safetensors.h"
-#include "smp/runtime/trainer.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/model/layers.h"
+#include "smp/plan/text/json.h"
+#include "smp/runtime/training/trainer.h"
+#include "smp/tensorfiles/huggingface/huggingface_model.h"
+#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/safetensors/number_formats.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 #include "state_weights_folder.h"
 #include "tolerances.h"
 
@@ -33,8 +33,8 @@ using Bytes = std::map<std::string, std::vector<std::byte>>;
 
 // Every tensor of a file of weights.
 void add_tensors(const std::string& path, Bytes& tensors) {
-  const SafetensorsReader reader(path);
-  for (const SafetensorsEntry& entry : reader.header().entries) {
+  const safetensors::SafetensorsReader reader(path);
+  for (const safetensors::SafetensorsEntry& entry : reader.header().entries) {
     std::vector<std::byte>& bytes = tensors[entry.name];
     bytes.resize(static_cast<size_t>(entry.bytes()));
     reader.read(entry, bytes.data());
@@ -61,12 +61,12 @@ double loss_from(const std::string& dir, const LayoutCase& layout, const std::st
   OptimizerSpec& optimizer = plan.job.training.optimizer;
   optimizer.learning_rate = optimizer.min_learning_rate = 0;
   double loss = 0;
-  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-    TrainOptions options;
+  jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+    training::TrainOptions options;
     options.run_dir = run_dir;
     options.steps = 1;
     options.threads = 1;
-    const RunResult result = train(plan, world, options);
+    const training::RunResult result = training::train(plan, world, options);
     if (world.rank() == 0) loss = result.losses.front();
   });
   return loss;
@@ -98,11 +98,11 @@ TEST_CASE("training starts from each model of transformers in any layout, and sa
     }
     // And the config.json that it saves is read as the same model.
     const ModelSpec model = test::model_of_folder(dir);
-    const std::string saved = huggingface_config(model, DType::kF32);
-    CHECK_NOTHROW(check_huggingface_config("saved", saved, model));
+    const std::string saved = huggingface::huggingface_config(model, DType::kF32);
+    CHECK_NOTHROW(huggingface::check_huggingface_config("saved", saved, model));
     std::ofstream(folder / "config.json") << saved;
     const ModelSpec again = test::model_of_folder(folder.path());
-    CHECK(huggingface_config(again, DType::kF32) == saved);
+    CHECK(huggingface::huggingface_config(again, DType::kF32) == saved);
   }
 }
 
@@ -114,21 +114,21 @@ TEST_CASE("weights that came as bf16 go as bf16, with tokenizer, settings and to
   const std::string golden = test::golden_folder("qwen3");
   const std::string text = folder / "text.txt";
   std::ofstream(text) << parity::sample_text(4000);
-  OrderedJson config = OrderedJson::parse(text_of(golden + "/config.json"));
+  text::OrderedJson config = text::OrderedJson::parse(text_of(golden + "/config.json"));
   config["bos_token_id"] = 151643;
   config["eos_token_id"] = {151645, 151643};
   std::ofstream(dir + "/config.json") << config.dump();
   {
-    const SafetensorsReader reader(golden + "/model.safetensors");
-    std::vector<SafetensorsEntry> entries = reader.header().entries;
-    for (SafetensorsEntry& entry : entries) entry.dtype = DType::kBF16;
-    SafetensorsWriter writer(dir + "/model.safetensors", entries);
-    for (const SafetensorsEntry& entry : reader.header().entries) {
+    const safetensors::SafetensorsReader reader(golden + "/model.safetensors");
+    std::vector<safetensors::SafetensorsEntry> entries = reader.header().entries;
+    for (safetensors::SafetensorsEntry& entry : entries) entry.dtype = DType::kBF16;
+    safetensors::SafetensorsWriter writer(dir + "/model.safetensors", entries);
+    for (const safetensors::SafetensorsEntry& entry : reader.header().entries) {
       std::vector<std::byte> whole(static_cast<size_t>(entry.bytes()));
       reader.read(entry, whole.data());
       const int64_t count = entry.bytes() / bytes_of(entry.dtype);
       std::vector<std::byte> half(static_cast<size_t>(2 * count));
-      convert_numbers(entry.dtype, whole.data(), count, DType::kBF16, half.data(), 1);
+      safetensors::convert_numbers(entry.dtype, whole.data(), count, DType::kBF16, half.data(), 1);
       writer.append(entry.name, half.data(), 2 * count);
     }
     writer.finish();
@@ -151,15 +151,15 @@ TEST_CASE("weights that came as bf16 go as bf16, with tokenizer, settings and to
     plan.job.training.data_tokens = TokenKind::kBytes;
     plan.job.training.save_weights_as = as;
     plan.job.training.optimizer.learning_rate = plan.job.training.optimizer.min_learning_rate = 0;
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-      TrainOptions options;
+    jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+      training::TrainOptions options;
       options.run_dir = run_dir;
       options.steps = 1;
       options.threads = 1;
       if (forget_start && world.rank() == 0) {
-        options.on_step = [&](const StepMetrics&) { fs::rename(dir, dir + ".away"); };
+        options.on_step = [&](const record::StepMetrics&) { fs::rename(dir, dir + ".away"); };
       }
-      train(plan, world, options);
+      training::train(plan, world, options);
     });
   };
   const ScratchFolder one, two, gone;
@@ -167,7 +167,7 @@ TEST_CASE("weights that came as bf16 go as bf16, with tokenizer, settings and to
       {"t2 ZeRO-3", {.tensor = 2, .shard = 2}, PipelineKind::kInterleaved, Sharding::kParameters},
       Precision::kBf16, one.path(), false);
   CHECK((tensors_of(one / "weights") == tensors_of(dir)));  // to the bit
-  const OrderedJson saved = OrderedJson::parse(text_of(one / "weights/config.json"));
+  const text::OrderedJson saved = text::OrderedJson::parse(text_of(one / "weights/config.json"));
   CHECK(saved.at("dtype") == "bfloat16");
   CHECK(saved.at("torch_dtype") == "bfloat16");
   CHECK(saved.at("bos_token_id") == 151643);
@@ -176,7 +176,7 @@ TEST_CASE("weights that came as bf16 go as bf16, with tokenizer, settings and to
     CHECK(text_of(one / ("weights/" + name)) == content);
   }
   train_from({"one rank", {}}, std::nullopt, two.path(), false);
-  CHECK(OrderedJson::parse(text_of(two / "weights/config.json")).at("dtype") == "float32");
+  CHECK(text::OrderedJson::parse(text_of(two / "weights/config.json")).at("dtype") == "float32");
   // Whoever moves the folder away in the meantime keeps the trained weights.
   train_from({"one rank", {}}, std::nullopt, gone.path(), true);
   CHECK((tensors_of(gone / "weights") == tensors_of(two / "weights")));

@@ -1,4 +1,4 @@
-#include "smp/runtime/huggingface_weights.h"
+#include "smp/tensorfiles/huggingface/huggingface_weights.h"
 
 #include <doctest/doctest.h>
 
@@ -10,14 +10,14 @@
 #include <set>
 
 #include "files_and_errors.h"
-#include "number_formats.h"
 #include "scratch_folder.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
-#include "smp/plan/layers.h"
-#include "smp/plan/model_family.h"
-#include "smp/runtime/checkpoint_manifest.h"
-#include "smp/runtime/huggingface_model.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/model/layers.h"
+#include "smp/plan/model/model_family.h"
+#include "smp/plan/text/json.h"
+#include "smp/tensorfiles/checkpoint/checkpoint_manifest.h"
+#include "smp/tensorfiles/huggingface/huggingface_model.h"
+#include "smp/tensorfiles/safetensors/number_formats.h"
 
 namespace smp {
 namespace {
@@ -31,8 +31,8 @@ std::string golden(const std::string& family) {
 // That of tests/golden/saved-weights/<family>/job.yaml.
 ModelSpec model_of(ModelFamily family) {
   ModelSpec model;
-  set_family(model, family);
-  const OrderedJson config = OrderedJson::parse(
+  model::set_family(model, family);
+  const text::OrderedJson config = text::OrderedJson::parse(
       text_of(golden(family == ModelFamily::kGpt2 ? "gpt2" : "llama") + "/config.json"));
   const bool gpt2 = family == ModelFamily::kGpt2;
   const auto size = [&](const char* ours, const char* theirs) {
@@ -52,33 +52,35 @@ ModelSpec model_of(ModelFamily family) {
   return model;
 }
 
-std::vector<ParameterSpec> parameters_of_model(const ModelSpec& model) {
-  std::vector<ParameterSpec> all;
-  for (const LayerSpec& layer : layers_of(model)) {
-    for (const ParameterSpec& parameter : parameters_of(model, layer)) all.push_back(parameter);
+std::vector<model::ParameterSpec> parameters_of_model(const ModelSpec& model) {
+  std::vector<model::ParameterSpec> all;
+  for (const model::LayerSpec& layer : model::layers_of(model)) {
+    for (const model::ParameterSpec& parameter : model::parameters_of(model, layer))
+      all.push_back(parameter);
   }
   return all;
 }
 
 template <typename T>
-std::vector<T> values_of(const HuggingFaceWeights& weights, const ParameterSpec& parameter,
-                         DType dtype, Box box, int64_t begin, int64_t end) {
+std::vector<T> values_of(const huggingface::HuggingFaceWeights& weights,
+                         const model::ParameterSpec& parameter, DType dtype, model::Box box,
+                         int64_t begin, int64_t end) {
   std::vector<T> values(static_cast<size_t>(end - begin));
-  TensorPiece piece{parameter.name,
-                    {parameter.rows},
-                    dtype,
-                    box,
-                    begin,
-                    end,
-                    reinterpret_cast<std::byte*>(values.data())};
+  safetensors::TensorPiece piece{parameter.name,
+                                 {parameter.rows},
+                                 dtype,
+                                 box,
+                                 begin,
+                                 end,
+                                 reinterpret_cast<std::byte*>(values.data())};
   if (!parameter.is_vector) piece.shape.push_back(parameter.cols);
   weights.read(piece);
   return values;
 }
 
 template <typename T>
-std::vector<T> whole_of(const HuggingFaceWeights& weights, const ParameterSpec& parameter,
-                        DType dtype) {
+std::vector<T> whole_of(const huggingface::HuggingFaceWeights& weights,
+                        const model::ParameterSpec& parameter, DType dtype) {
   return values_of<T>(weights, parameter, dtype, {0, parameter.rows, 0, parameter.cols}, 0,
                       parameter.size());
 }
@@ -87,8 +89,8 @@ std::vector<T> whole_of(const HuggingFaceWeights& weights, const ParameterSpec& 
 struct Folder {
   explicit Folder(const std::string& family) {
     fs::copy(golden(family) + "/config.json", folder / "config.json");
-    const SafetensorsReader reader(golden(family) + "/model.safetensors");
-    for (const SafetensorsEntry& entry : reader.header().entries) {
+    const safetensors::SafetensorsReader reader(golden(family) + "/model.safetensors");
+    for (const safetensors::SafetensorsEntry& entry : reader.header().entries) {
       entries[entry.name] = entry;
       auto& bytes = data[entry.name];
       bytes.resize(static_cast<size_t>(entry.bytes()));
@@ -97,9 +99,9 @@ struct Folder {
   }
 
   void write(const std::string& file, const std::set<std::string>& names) const {
-    std::vector<SafetensorsEntry> chosen;
+    std::vector<safetensors::SafetensorsEntry> chosen;
     for (const std::string& name : names) chosen.push_back(entries.at(name));
-    SafetensorsWriter writer(folder / file, chosen);
+    safetensors::SafetensorsWriter writer(folder / file, chosen);
     for (const std::string& name : names) {
       writer.append(name, data.at(name).data(), static_cast<int64_t>(data.at(name).size()));
     }
@@ -128,16 +130,17 @@ struct Folder {
   }
   // Says whether it is read as the folder of its family.
   bool is_read(const ModelSpec& model, const std::string& family) const {
-    const HuggingFaceWeights weights(folder.path(), model), whole(golden(family), model);
-    for (const ParameterSpec& parameter : parameters_of_model(model)) {
+    const huggingface::HuggingFaceWeights weights(folder.path(), model),
+        whole(golden(family), model);
+    for (const model::ParameterSpec& parameter : parameters_of_model(model)) {
       if (whole_of<float>(weights, parameter, DType::kF32) !=
           whole_of<float>(whole, parameter, DType::kF32))
         return false;
     }
     return true;
   }
-  void change_config(const OrderedJson& changes) const {
-    OrderedJson config = OrderedJson::parse(text_of(folder / "config.json"));
+  void change_config(const text::OrderedJson& changes) const {
+    text::OrderedJson config = text::OrderedJson::parse(text_of(folder / "config.json"));
     config.update(changes);
     std::ofstream(folder / "config.json") << config.dump();
   }
@@ -154,7 +157,7 @@ struct Folder {
       auto& bytes = data.at(name);
       const int64_t count = entry.bytes() / bytes_of(entry.dtype);
       std::vector<std::byte> out(static_cast<size_t>(count * bytes_of(to)));
-      convert_numbers(entry.dtype, bytes.data(), count, to, out.data(), 1);
+      safetensors::convert_numbers(entry.dtype, bytes.data(), count, to, out.data(), 1);
       bytes = out;
       entry.dtype = to;
       entry.end = entry.begin + count * bytes_of(to);
@@ -162,11 +165,11 @@ struct Folder {
   }
 
   std::string error(const ModelSpec& model) const {
-    return error_of([&] { const HuggingFaceWeights weights(folder.path(), model); });
+    return error_of([&] { const huggingface::HuggingFaceWeights weights(folder.path(), model); });
   }
 
   ScratchFolder folder;
-  std::map<std::string, SafetensorsEntry> entries;
+  std::map<std::string, safetensors::SafetensorsEntry> entries;
   std::map<std::string, std::vector<std::byte>> data;
 };
 
@@ -176,18 +179,18 @@ TEST_CASE("Hugging Face weights are our parameters, in any cut") {
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     const ModelSpec model = model_of(family);
     const std::string dir = golden(family == ModelFamily::kGpt2 ? "gpt2" : "llama");
-    const HuggingFaceWeights weights(dir, model);
-    const SafetensorsReader reader(dir + "/model.safetensors");
-    for (const HuggingFaceTensor& tensor : huggingface_tensors(model)) {
-      const SafetensorsEntry& entry = *reader.find(tensor.name);
+    const huggingface::HuggingFaceWeights weights(dir, model);
+    const safetensors::SafetensorsReader reader(dir + "/model.safetensors");
+    for (const huggingface::HuggingFaceTensor& tensor : huggingface::huggingface_tensors(model)) {
+      const safetensors::SafetensorsEntry& entry = *reader.find(tensor.name);
       std::vector<float> stored(static_cast<size_t>(entry.bytes() / 4));
       reader.read(entry, stored.data());
       int64_t rows_before = 0;
-      for (const ParameterSpec& parameter : tensor.sources) {
+      for (const model::ParameterSpec& parameter : tensor.sources) {
         INFO(parameter.name);
         const std::vector<float> all = whole_of<float>(weights, parameter, DType::kF32);
         int64_t stacked_rows = 0;
-        for (const ParameterSpec& source : tensor.sources) stacked_rows += source.rows;
+        for (const model::ParameterSpec& source : tensor.sources) stacked_rows += source.rows;
         for (int64_t r = 0; r < parameter.rows; ++r) {
           for (int64_t c = 0; c < parameter.cols; ++c) {
             const int64_t at = tensor.transposed ? c * stacked_rows + rows_before + r
@@ -197,7 +200,7 @@ TEST_CASE("Hugging Face weights are our parameters, in any cut") {
           }
         }
         // The middle of a part of its columns, flat.
-        const Box box{0, parameter.rows, parameter.cols / 3, parameter.cols};
+        const model::Box box{0, parameter.rows, parameter.cols / 3, parameter.cols};
         const int64_t begin = box.size() / 4, end = box.size() - box.size() / 5;
         const std::vector<float> part =
             values_of<float>(weights, parameter, DType::kF32, box, begin, end);
@@ -217,18 +220,18 @@ TEST_CASE("every 16-bit number survives the way to fp32 and back, and rounding i
       const auto in = static_cast<uint16_t>(bits);
       float wide = 0;
       uint16_t back = 0;
-      convert_numbers(dtype, reinterpret_cast<const std::byte*>(&in), 1, DType::kF32,
-                      reinterpret_cast<std::byte*>(&wide), 1);
-      convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&wide), 1, dtype,
-                      reinterpret_cast<std::byte*>(&back), 1);
+      safetensors::convert_numbers(dtype, reinterpret_cast<const std::byte*>(&in), 1, DType::kF32,
+                                   reinterpret_cast<std::byte*>(&wide), 1);
+      safetensors::convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&wide), 1, dtype,
+                                   reinterpret_cast<std::byte*>(&back), 1);
       if (std::isnan(wide)) continue;
       REQUIRE(back == in);
     }
   }
   const auto half = [](float value, DType dtype) {
     uint16_t out = 0;
-    convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&value), 1, dtype,
-                    reinterpret_cast<std::byte*>(&out), 1);
+    safetensors::convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&value), 1, dtype,
+                                 reinterpret_cast<std::byte*>(&out), 1);
     return out;
   };
   CHECK(half(1.0F, DType::kF16) == 0x3C00);
@@ -245,14 +248,14 @@ TEST_CASE("every 16-bit number survives the way to fp32 and back, and rounding i
 
 TEST_CASE("bf16, fp16 and fp64 files become the run's type") {
   const ModelSpec model = model_of(ModelFamily::kLlama);
-  const HuggingFaceWeights exact(golden("llama"), model);
+  const huggingface::HuggingFaceWeights exact(golden("llama"), model);
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF64}) {
     Folder folder("llama");
     folder.convert(dtype);
     folder.write("model.safetensors", folder.names());
-    const HuggingFaceWeights weights(folder.folder.path(), model);
+    const huggingface::HuggingFaceWeights weights(folder.folder.path(), model);
     const double unit = dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 0;
-    for (const ParameterSpec& parameter : parameters_of_model(model)) {
+    for (const model::ParameterSpec& parameter : parameters_of_model(model)) {
       const auto right = whole_of<float>(exact, parameter, DType::kF32);
       const auto found = whole_of<double>(weights, parameter, DType::kF64);
       for (size_t i = 0; i < right.size(); ++i) {
@@ -266,7 +269,8 @@ TEST_CASE("sharded weights are read through their index") {
   const ModelSpec model = model_of(ModelFamily::kGpt2);
   Folder folder("gpt2");
   std::set<std::string> first, second;
-  OrderedJson index = {{"metadata", {{"total_size", 1}}}, {"weight_map", OrderedJson::object()}};
+  text::OrderedJson index = {{"metadata", {{"total_size", 1}}},
+                             {"weight_map", text::OrderedJson::object()}};
   for (const std::string& name : folder.names()) {
     const bool in_first = first.size() <= second.size();
     (in_first ? first : second).insert(name);
@@ -278,8 +282,9 @@ TEST_CASE("sharded weights are read through their index") {
   const std::string path = folder.folder / "model.safetensors.index.json";
   const auto write_index = [&] { std::ofstream(path) << index.dump(); };
   write_index();
-  const HuggingFaceWeights weights(folder.folder.path(), model), whole(golden("gpt2"), model);
-  for (const ParameterSpec& parameter : parameters_of_model(model)) {
+  const huggingface::HuggingFaceWeights weights(folder.folder.path(), model),
+      whole(golden("gpt2"), model);
+  for (const model::ParameterSpec& parameter : parameters_of_model(model)) {
     CHECK(whole_of<float>(weights, parameter, DType::kF32) ==
           whole_of<float>(whole, parameter, DType::kF32));
   }
@@ -315,17 +320,21 @@ TEST_CASE("JSON that nests without end is refused, in a string it is text") {
   constexpr size_t kLevels = 1'000'000;
   const std::string deep = std::string(kLevels, '[') + std::string(kLevels, ']');
   const std::string object = "{\"rope_scaling\": " + deep + "}";
-  CHECK(error_of([&] { check_huggingface_config("c", object, ModelSpec{}); }) ==
+  CHECK(error_of([&] { huggingface::check_huggingface_config("c", object, ModelSpec{}); }) ==
         "c: nests more than 64 levels deep");
-  CHECK(error_of([&] { parse_weight_index("i", object); }) == "i: nests more than 64 levels deep");
-  CHECK(error_of([&] { parse_manifest("m", object); }).ends_with("nests more than 64 levels deep"));
+  CHECK(error_of([&] { huggingface::parse_weight_index("i", object); }) ==
+        "i: nests more than 64 levels deep");
+  CHECK(error_of([&] {
+          checkpoint::parse_manifest("m", object);
+        }).ends_with("nests more than 64 levels deep"));
   const auto header = [](const std::string& text) {
     const uint64_t length = text.size();
     std::string file(sizeof length, '\0');
     std::memcpy(file.data(), &length, sizeof length);
     file += text;
-    return error_of(
-        [&] { parse_safetensors_header("s", file, static_cast<int64_t>(file.size())); });
+    return error_of([&] {
+      safetensors::parse_safetensors_header("s", file, static_cast<int64_t>(file.size()));
+    });
   };
   CHECK(header(object).ends_with("the header nests more than 64 levels deep"));
   CHECK(header("{\"__metadata__\": {\"a\": \"\\\"" + deep + "\"}}") == "no error");
@@ -344,8 +353,9 @@ TEST_CASE("GPT-2's own files have no name of the body in front, and masks among 
   folder.entries["h.0.attn.bias"] = {"h.0.attn.bias", DType::kF32, {1, 1, 2, 2}, 0, 16};
   folder.data["h.0.attn.bias"].resize(16);
   folder.write("model.safetensors", folder.names());
-  const HuggingFaceWeights weights(folder.folder.path(), model), whole(golden("gpt2"), model);
-  const ParameterSpec parameter = parameters_of_model(model).front();
+  const huggingface::HuggingFaceWeights weights(folder.folder.path(), model),
+      whole(golden("gpt2"), model);
+  const model::ParameterSpec parameter = parameters_of_model(model).front();
   CHECK(whole_of<float>(weights, parameter, DType::kF32) ==
         whole_of<float>(whole, parameter, DType::kF32));
 }
@@ -496,8 +506,8 @@ TEST_CASE("weights that are not finite are refused before anything is trained fr
   for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
     folder.convert(type);
     const float infinite = std::numeric_limits<float>::infinity();
-    convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&infinite), 1, type,
-                    folder.data.at(name).data(), 1);
+    safetensors::convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&infinite), 1,
+                                 type, folder.data.at(name).data(), 1);
     folder.write("model.safetensors", folder.names());
     CHECK(error_of([&] { folder.is_read(model, "gpt2"); }) ==
           "training.init_from: " + folder.folder.path() + ": tensor '" + name +
@@ -555,17 +565,21 @@ TEST_CASE("weights of another model are refused by name") {
 }
 
 TEST_CASE("a config of another model is refused by key") {
-  const auto error = [](ModelFamily family, const OrderedJson& changes) {
+  const auto error = [](ModelFamily family, const text::OrderedJson& changes) {
     const ModelSpec model = model_of(family);
-    OrderedJson config = OrderedJson::parse(huggingface_config(model, DType::kF32));
+    text::OrderedJson config =
+        text::OrderedJson::parse(huggingface::huggingface_config(model, DType::kF32));
     config.update(changes);
-    return error_of([&] { check_huggingface_config("config.json", config.dump(), model); });
+    return error_of(
+        [&] { huggingface::check_huggingface_config("config.json", config.dump(), model); });
   };
-  const auto gpt2 = [&](const OrderedJson& changes) { return error(ModelFamily::kGpt2, changes); };
-  const auto llama = [&](const OrderedJson& changes) {
+  const auto gpt2 = [&](const text::OrderedJson& changes) {
+    return error(ModelFamily::kGpt2, changes);
+  };
+  const auto llama = [&](const text::OrderedJson& changes) {
     return error(ModelFamily::kLlama, changes);
   };
-  CHECK(gpt2(OrderedJson::object()) == "no error");
+  CHECK(gpt2(text::OrderedJson::object()) == "no error");
   CHECK(gpt2({{"n_inner", nullptr}, {"activation_function", nullptr}}) == "no error");
   CHECK(gpt2({{"architectures", "X"}, {"bos_token_id", 5}, {"some_key", 1}}) == "no error");
   CHECK(gpt2({{"n_head", 2}}) == "config.json: n_head is 2, this job's model has 4");
@@ -574,7 +588,7 @@ TEST_CASE("a config of another model is refused by key") {
         "config.json: model_type is \"llama\", this job's model has \"gpt2\"");
   CHECK(gpt2({{"activation_function", "relu"}}) ==
         "config.json: activation_function is \"relu\", this job's model has \"gelu_new\"");
-  CHECK(llama(OrderedJson::object()) == "no error");
+  CHECK(llama(text::OrderedJson::object()) == "no error");
   CHECK(llama({{"rope_scaling", nullptr}, {"max_position_embeddings", 4096}}) == "no error");
   CHECK(llama({{"max_position_embeddings", 8}})
             .starts_with("config.json: max_position_embeddings is 8, this job's model has "));
@@ -612,16 +626,18 @@ TEST_CASE("a config of another model is refused by key") {
   ModelSpec stretched = model_of(ModelFamily::kLlama);
   stretched.rope_scaling = RopeScaling::kLlama3;
   stretched.sliding_window = 16;
-  OrderedJson config = OrderedJson::parse(huggingface_config(stretched, DType::kF32));
+  text::OrderedJson config =
+      text::OrderedJson::parse(huggingface::huggingface_config(stretched, DType::kF32));
   const auto own = [&] {
-    return error_of([&] { check_huggingface_config("c", config.dump(), stretched); });
+    return error_of([&] { huggingface::check_huggingface_config("c", config.dump(), stretched); });
   };
   CHECK(config.at("model_type") == "mistral");
   CHECK(own() == "no error");
   config["rope_scaling"]["high_freq_factor"] = 5;
   config.erase("rope_parameters");
   CHECK(own() == "c: high_freq_factor of the rotary embedding is 5, this job's model has 4.0");
-  CHECK(error_of([] { check_huggingface_config("c", "7", ModelSpec{}); }) == "c: no JSON object");
+  CHECK(error_of([] { huggingface::check_huggingface_config("c", "7", ModelSpec{}); }) ==
+        "c: no JSON object");
 }
 
 }  // namespace smp

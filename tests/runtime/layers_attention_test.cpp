@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "functions/attention.h"
+#include "kernels/attention.h"
 
 // Attention and its gradients against the whole square of scores, computed plainly in fp64: with
 // windows and documents that end within a strip of queries, between strips, and between blocks.
@@ -23,8 +23,8 @@ Values some_values(int64_t count, double turn) {
   return out;
 }
 
-AttentionShape shape_of(int64_t sequence, int64_t window) {
-  AttentionShape shape;
+kernels::AttentionShape shape_of(int64_t sequence, int64_t window) {
+  kernels::AttentionShape shape;
   shape.batch = 2;
   shape.sequence = shape.keys = sequence;
   shape.window = window;
@@ -42,7 +42,7 @@ struct Attended {
 
 // One head of one sample, whose documents may be null: rows of q, k, v and of the gradients lie
 // `stride` apart.
-void plain_head(const AttentionShape& shape, const int64_t* documents, const double* q,
+void plain_head(const kernels::AttentionShape& shape, const int64_t* documents, const double* q,
                 const double* k, const double* v, const double* dout, double* out, double* dq,
                 double* dk, double* dv) {
   const int64_t s = shape.sequence, d = shape.head_dim, row = shape.packed_cols();
@@ -79,7 +79,7 @@ void plain_head(const AttentionShape& shape, const int64_t* documents, const dou
   }
 }
 
-Attended plain(const AttentionShape& shape, const Values& packed, const Values& dout) {
+Attended plain(const kernels::AttentionShape& shape, const Values& packed, const Values& dout) {
   const int64_t s = shape.sequence, d = shape.head_dim, row = shape.packed_cols();
   const int64_t group = shape.heads / shape.kv_heads;
   Attended got{Values(dout.size()), Values(packed.size())};
@@ -97,7 +97,7 @@ Attended plain(const AttentionShape& shape, const Values& packed, const Values& 
 }
 
 template <typename T>
-Attended ours(const AttentionShape& shape, const Values& packed, const Values& dout) {
+Attended ours(const kernels::AttentionShape& shape, const Values& packed, const Values& dout) {
   std::vector<T> rows(packed.begin(), packed.end()), gradient(dout.begin(), dout.end());
   std::vector<T> output(dout.size());
   std::vector<T> log_sums(static_cast<size_t>(shape.log_sums()));
@@ -105,11 +105,11 @@ Attended ours(const AttentionShape& shape, const Values& packed, const Values& d
   std::vector<T> scratch(
       static_cast<size_t>(std::max(shape.forward_scratch(false), shape.backward_scratch(false))),
       std::nan(""));
-  attention_forward(shape, {}, packed_rows<const T>(shape, rows.data()), output.data(),
+  attention_forward(shape, {}, kernels::packed_rows<const T>(shape, rows.data()), output.data(),
                     log_sums.data(), scratch.data());
   std::fill(scratch.begin(), scratch.end(), std::nan(""));
-  attention_backward(shape, {}, packed_rows<T>(shape, rows.data()), output.data(), gradient.data(),
-                     log_sums.data(), scratch.data());
+  attention_backward(shape, {}, kernels::packed_rows<T>(shape, rows.data()), output.data(),
+                     gradient.data(), log_sums.data(), scratch.data());
   return {Values(output.begin(), output.end()), Values(rows.begin(), rows.end())};
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("layers: attention with and without a window is that of the whole squa
   for (const int64_t sequence : {1, 7, 64, 65, 130, 201}) {
     for (const int64_t window : {0, 1, 2, 7, 8, 9, 16, 17, 63, 64, 65, 100, 129, 200, 500}) {
       INFO("sequence ", sequence, " window ", window);
-      const AttentionShape shape = shape_of(sequence, window);
+      const kernels::AttentionShape shape = shape_of(sequence, window);
       const int64_t tokens = shape.batch * sequence;
       const Values packed = some_values(tokens * shape.packed_cols(), 0.37);
       const Values dout = some_values(tokens * shape.output_cols(), 0.91);
@@ -169,7 +169,7 @@ TEST_CASE("layers: attention within documents is that of the masked square of sc
     for (const int64_t mean_length : {1, 3, 20, 70, 300}) {
       for (const int64_t window : {0, 1, 9, 64, 100}) {
         INFO("sequence ", sequence, " mean length ", mean_length, " window ", window);
-        AttentionShape shape = shape_of(sequence, window);
+        kernels::AttentionShape shape = shape_of(sequence, window);
         const std::vector<int64_t> starts =
             some_documents(shape.batch, sequence, mean_length, random);
         shape.documents = shape.documents_on_host = starts.data();
@@ -193,7 +193,7 @@ TEST_CASE("layers: rotary positions count from a document's first token") {
   for (const int64_t sequence : {1, 9, 65, 201}) {
     for (const int64_t mean_length : {2, 30}) {
       INFO("sequence ", sequence, " mean length ", mean_length);
-      AttentionShape shape = shape_of(sequence, 40);
+      kernels::AttentionShape shape = shape_of(sequence, 40);
       shape.batch = 1;
       shape.rotary.dim = 4;
       const std::vector<int64_t> starts = some_documents(1, sequence, mean_length, random);
@@ -204,7 +204,7 @@ TEST_CASE("layers: rotary positions count from a document's first token") {
       // Each document alone.
       for (int64_t begin = 0, end = 0; begin < sequence; begin = end) {
         while (end < sequence && starts[static_cast<size_t>(end)] == begin) ++end;
-        AttentionShape alone = shape;
+        kernels::AttentionShape alone = shape;
         alone.documents = alone.documents_on_host = nullptr;
         alone.sequence = alone.keys = end - begin;
         const Attended expected =

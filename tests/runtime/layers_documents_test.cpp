@@ -8,14 +8,19 @@
 
 #include "host_runner.h"
 #include "layers_support.h"
-#include "new_tensors.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/data_files.h"
+#include "ledger/new_tensors.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/data/data_files.h"
 #include "tolerances.h"
 
 // Several documents in a sample: whole models compute what they compute of each document alone, in
 // a row of its own.
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::kernels;
+using namespace smp::ledger;
+using namespace smp::model;
 using namespace smp::test;
 
 namespace {

@@ -7,13 +7,17 @@
 #include <set>
 #include <vector>
 
-#include "functions/dropout.h"
-#include "functions/tensors.h"
+#include "kernels/dropout.h"
+#include "kernels/tensors.h"
 #include "layers_support.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 #include "tolerances.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::kernels;
+using namespace smp::model;
 using namespace smp::test;
 
 namespace {

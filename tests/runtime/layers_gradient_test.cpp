@@ -6,10 +6,13 @@
 
 #include "central_differences.h"
 #include "layers_support.h"
-#include "new_tensors.h"
+#include "ledger/new_tensors.h"
 #include "tolerances.h"
 
 using namespace smp;
+using namespace smp::kernels;
+using namespace smp::layers;
+using namespace smp::ledger;
 using namespace smp::test;
 
 namespace {

@@ -5,11 +5,12 @@
 
 #include "huggingface_golden.h"
 #include "layers_support.h"
-#include "smp/runtime/safetensors.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 #include "state_weights_folder.h"
 #include "tolerances.h"
 
 using namespace smp;
+using namespace smp::safetensors;
 using namespace smp::test;
 
 // tests/golden/huggingface/*: models of transformers as save_pretrained leaves them, and what they

@@ -5,14 +5,15 @@
 #include <random>
 #include <vector>
 
-#include "functions/block_product.h"
-#include "functions/kernels.h"
-#include "functions/transposed_sum.h"
-#include "functions/vector_math.h"
+#include "kernels/block_product.h"
+#include "kernels/kernels.h"
+#include "kernels/transposed_sum.h"
+#include "kernels/vector_math.h"
 #include "tolerances.h"
 #include "worst.h"
 
 using namespace smp;
+using namespace smp::kernels;
 
 namespace {
 

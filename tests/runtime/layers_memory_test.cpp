@@ -8,11 +8,17 @@
 #include <string_view>
 
 #include "layers_support.h"
-#include "smp/comm/thread_group.h"
-#include "smp/runtime/memory_ledger.h"
-#include "torch_dtype.h"
+#include "ledger/torch_dtype.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/runtime/ledger/memory_ledger.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::kernels;
+using namespace smp::layers;
+using namespace smp::ledger;
+using namespace smp::model;
 using namespace smp::test;
 
 namespace {

@@ -3,17 +3,17 @@
 #include <cmath>
 #include <random>
 
-#include "new_tensors.h"
-#include "smp/plan/check.h"
-#include "smp/plan/layer_tensors.h"
-#include "smp/plan/model_family.h"
+#include "ledger/new_tensors.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/model/layer_tensors.h"
+#include "smp/plan/model/model_family.h"
 #include "worst.h"
 
 namespace smp::test {
 
 ModelSpec small_gpt2() {
   ModelSpec model;
-  set_family(model, ModelFamily::kGpt2);
+  model::set_family(model, ModelFamily::kGpt2);
   model.num_layers = 2;
   model.hidden_size = 16;
   model.num_heads = model.num_kv_heads = 4;
@@ -27,7 +27,7 @@ ModelSpec small_gpt2() {
 
 ModelSpec small_llama() {
   ModelSpec model = small_gpt2();
-  set_family(model, ModelFamily::kLlama);
+  model::set_family(model, ModelFamily::kLlama);
   model.num_kv_heads = 2;
   model.ffn_hidden_size = 40;
   model.tied_embeddings = false;
@@ -108,17 +108,17 @@ NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
   NamedTensors weights;
   std::mt19937_64 engine(7);
   const auto uniform = [&] { return static_cast<double>(engine() >> 11) * 0x1p-53 * 2 - 1; };
-  for (const LayerSpec& layer : layers_of(model)) {
-    for (const ParameterSpec& spec : parameters_of(model, layer)) {
+  for (const model::LayerSpec& layer : model::layers_of(model)) {
+    for (const model::ParameterSpec& spec : model::parameters_of(model, layer)) {
       std::vector<int64_t> sizes{spec.rows};
       if (!spec.is_vector) sizes.push_back(spec.cols);
-      at::Tensor weight = empty_tensor(sizes, at::kDouble);
-      const double base = spec.init == Init::kOnes ? 1.0 : 0.0;
+      at::Tensor weight = ledger::empty_tensor(sizes, at::kDouble);
+      const double base = spec.init == model::Init::kOnes ? 1.0 : 0.0;
       for (int64_t i = 0; i < weight.numel(); ++i) {
         weight.data_ptr<double>()[i] = base + 0.4 * uniform();
       }
       // Where scores are not scaled, queries are.
-      if (score_scale(model) == 1 && spec.name.ends_with("attention.q.weight")) {
+      if (model::score_scale(model) == 1 && spec.name.ends_with("attention.q.weight")) {
         weight.div_(std::sqrt(static_cast<double>(model.head_dim)));
       }
       weights[spec.name] = weight.to(type);
@@ -130,18 +130,20 @@ NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
 std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence) {
   std::mt19937_64 engine(11);
   std::vector<at::Tensor> tensors;
-  const std::vector<LayerSpec> layers = layers_of(model);
-  for (const BatchField field : {layers.front().reads.value(), layers.back().reads.value()}) {
-    const LayerCall call{.micro_batch = batch, .sequence_length = sequence};
-    if (field == BatchField::kImages) {
-      at::Tensor images = empty_tensor(field_of(model, field, call).shape, at::kDouble);
+  const std::vector<model::LayerSpec> layers = model::layers_of(model);
+  for (const model::BatchField field :
+       {layers.front().reads.value(), layers.back().reads.value()}) {
+    const model::LayerCall call{.micro_batch = batch, .sequence_length = sequence};
+    if (field == model::BatchField::kImages) {
+      at::Tensor images =
+          ledger::empty_tensor(model::field_of(model, field, call).shape, at::kDouble);
       for (int64_t i = 0; i < images.numel(); ++i) {
         images.data_ptr<double>()[i] = std::sin(1.7 * static_cast<double>(i * i % 97) + 0.3);
       }
       tensors.push_back(images);
       continue;
     }
-    at::Tensor ids = empty_tensor(field_of(model, field, call).shape, at::kLong);
+    at::Tensor ids = ledger::empty_tensor(model::field_of(model, field, call).shape, at::kLong);
     for (int64_t n = 0; n < ids.numel(); ++n) {
       ids.data_ptr<int64_t>()[n] =
           static_cast<int64_t>(engine() % static_cast<uint64_t>(model.vocab_size));
@@ -151,34 +153,34 @@ std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, i
   return tensors;
 }
 
-at::Tensor box_of(const ModelSpec& model, const ParameterSpec& spec, const at::Tensor& full,
+at::Tensor box_of(const ModelSpec& model, const model::ParameterSpec& spec, const at::Tensor& full,
                   int64_t degree, int64_t rank) {
-  const Box box = tensor_box(model, spec, degree, rank);
+  const model::Box box = model::tensor_box(model, spec, degree, rank);
   at::Tensor part = full.narrow(0, box.row_begin, box.rows());
   if (!spec.is_vector) part = part.narrow(1, box.col_begin, box.cols());
   return part;
 }
 
 ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
-                         Communicator* communicator, bool sequence_parallel,
+                         comm::Communicator* communicator, bool sequence_parallel,
                          const TensorKinds& kinds) {
-  TensorParallel group;
+  kernels::TensorParallel group;
   if (communicator != nullptr && communicator->size() > 1) {
     group = {communicator, communicator->size(), communicator->rank(), sequence_parallel, kinds};
   }
   at::Tensor token_weight, token_gradient;
-  for (const LayerSpec& layer : layers_of(model)) {
-    const std::vector<ParameterSpec> specs = parameters_of(model, layer, kinds);
+  for (const model::LayerSpec& layer : model::layers_of(model)) {
+    const std::vector<model::ParameterSpec> specs = model::parameters_of(model, layer, kinds);
     std::vector<at::Tensor> boxes;
     int64_t elements = 0;
-    for (const ParameterSpec& spec : specs) {
+    for (const model::ParameterSpec& spec : specs) {
       boxes.push_back(box_of(model, spec, weights.at(spec.name), group.degree, group.rank));
       elements += boxes.back().numel();
     }
-    const at::Tensor flat = empty_tensor({elements}, weights.begin()->second.options());
+    const at::Tensor flat = ledger::empty_tensor({elements}, weights.begin()->second.options());
     const at::Tensor flat_gradient =
-        zero_tensor_like(flat.element_size() == 2 ? flat.to(at::kFloat) : flat);
-    LayerParameters parameters;
+        ledger::zero_tensor_like(flat.element_size() == 2 ? flat.to(at::kFloat) : flat);
+    layers::LayerParameters parameters;
     int64_t offset = 0;
     for (size_t i = 0; i < specs.size(); ++i) {
       const at::Tensor& box = boxes[i];
@@ -192,21 +194,21 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
       gradients_[specs[i].name] = view(flat_gradient);
       offset += box.numel();
     }
-    if (layer.kind == LayerKind::kEmbedding) {
+    if (layer.kind == model::LayerKind::kEmbedding) {
       token_weight = parameters.weights.front();
       token_gradient = parameters.gradients.front();
     }
-    if (layer.kind == LayerKind::kHead && model.tied_embeddings) {
+    if (layer.kind == model::LayerKind::kHead && model.tied_embeddings) {
       parameters.weights.push_back(token_weight);
       parameters.gradients.push_back(token_gradient);
     }
-    layers_.push_back(make_layer(model, layer, std::move(parameters), group));
+    layers_.push_back(layers::make_layer(model, layer, std::move(parameters), group));
   }
 }
 
 double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, double scale,
-                        WeightWork* later) {
-  std::vector<Saved> saved(layers_.size());
+                        layers::WeightWork* later) {
+  std::vector<layers::Saved> saved(layers_.size());
   std::vector<at::Tensor> tensors{batch.at(0)};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (i + 1 == layers_.size()) tensors.push_back(batch.at(1));
@@ -214,7 +216,7 @@ double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, dou
   }
   const double loss = tensors.at(0).item().toDouble();
   if (!backward) return loss;
-  tensors = {zero_tensor_like(tensors.at(0)).fill_(scale)};
+  tensors = {ledger::zero_tensor_like(tensors.at(0)).fill_(scale)};
   for (size_t i = layers_.size(); i-- > 0;) {
     tensors = layers_[i]->backward(std::move(saved[i]), std::move(tensors), context_, later);
     if (i + 1 == layers_.size()) tensors.pop_back();  // of the targets
@@ -234,13 +236,13 @@ OutcomeDifference difference(const Outcome& outcome, const Outcome& expected) {
   return found;
 }
 
-std::vector<double> square_sums(const DeviceFunctions& device, const at::Tensor& values,
-                                const std::vector<FlatRange>& ranges) {
-  const at::Tensor sums =
-      full_tensor({count_square_sums(device, ranges)}, -1, values.options().dtype(at::kDouble));
+std::vector<double> square_sums(const kernels::DeviceFunctions& device, const at::Tensor& values,
+                                const std::vector<kernels::FlatRange>& ranges) {
+  const at::Tensor sums = ledger::full_tensor({kernels::count_square_sums(device, ranges)}, -1,
+                                              values.options().dtype(at::kDouble));
   device.sum_squares(values, ranges, sums);
   const at::Tensor here = sums.to(at::kCPU);
-  return sums_of_ranges(device, ranges, here.const_data_ptr<double>());
+  return kernels::sums_of_ranges(device, ranges, here.const_data_ptr<double>());
 }
 
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "functions/device_functions.h"
+#include "kernels/device_functions.h"
 #include "smp/comm/communicator.h"
-#include "smp/plan/layers.h"
-#include "smp/runtime/layer.h"
+#include "smp/plan/model/layers.h"
+#include "smp/runtime/layers/layer.h"
 
 // A whole model of layers on one tensor-parallel rank, for tests.
 namespace smp::test {
@@ -37,28 +37,28 @@ std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, i
 class ModelOnRank {
  public:
   // communicator may be null for one rank.
-  ModelOnRank(const ModelSpec& model, const NamedTensors& weights, Communicator* communicator,
+  ModelOnRank(const ModelSpec& model, const NamedTensors& weights, comm::Communicator* communicator,
               bool sequence_parallel = false, const TensorKinds& kinds = {});
 
   // Of the runs from now on.
-  void set_context(const CallContext& context) { context_ = context; }
+  void set_context(const kernels::CallContext& context) { context_ = context; }
   // Loss of the batch; with `backward`, adds `scale` times its gradients, what `later` takes then.
   double run(const std::vector<at::Tensor>& batch, bool backward, double scale = 1,
-             WeightWork* later = nullptr);
+             layers::WeightWork* later = nullptr);
 
   // This rank's boxes, by name; tied gradients are summed in the embedding's.
   NamedTensors weights() const { return weights_; }
   NamedTensors gradients() const { return gradients_; }
-  const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
+  const std::vector<std::unique_ptr<layers::Layer>>& layers() const { return layers_; }
 
  private:
-  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<std::unique_ptr<layers::Layer>> layers_;
   NamedTensors weights_, gradients_;
-  CallContext context_;
+  kernels::CallContext context_;
 };
 
 // What tensor rank `rank` of `degree` holds of a full tensor; `spec` says whether it is shared.
-at::Tensor box_of(const ModelSpec& model, const ParameterSpec& spec, const at::Tensor& full,
+at::Tensor box_of(const ModelSpec& model, const model::ParameterSpec& spec, const at::Tensor& full,
                   int64_t degree, int64_t rank);
 
 // What a model's step came to: the loss, and each gradient.
@@ -74,8 +74,8 @@ struct OutcomeDifference {
 OutcomeDifference difference(const Outcome& outcome, const Outcome& expected);
 
 // Sums of squares by a device's functions: of each range, and of all.
-std::vector<double> square_sums(const DeviceFunctions& device, const at::Tensor& values,
-                                const std::vector<FlatRange>& ranges);
+std::vector<double> square_sums(const kernels::DeviceFunctions& device, const at::Tensor& values,
+                                const std::vector<kernels::FlatRange>& ranges);
 
 // Largest |a - b| over largest |b|.
 double relative_difference(const at::Tensor& a, const at::Tensor& b);

@@ -6,10 +6,16 @@
 
 #include "layers_support.h"
 #include "plan/list_samples.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 #include "tolerances.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::kernels;
+using namespace smp::layers;
+using namespace smp::mesh;
+using namespace smp::model;
 using namespace smp::test;
 
 namespace {

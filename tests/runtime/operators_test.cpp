@@ -14,16 +14,22 @@
 #include <mutex>
 
 #include "central_differences.h"
+#include "layers/operators/operator.h"
 #include "layers_support.h"
-#include "operators/operator.h"
+#include "ledger/torch_dtype.h"
 #include "plan/list_samples.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/layer_tensors.h"
-#include "smp/runtime/memory_ledger.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/model/layer_tensors.h"
+#include "smp/runtime/ledger/memory_ledger.h"
 #include "tolerances.h"
-#include "torch_dtype.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::kernels;
+using namespace smp::layers;
+using namespace smp::ledger;
+using namespace smp::model;
 using namespace smp::test;
 
 namespace {

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "smp/plan/collective.h"
+#include "smp/plan/mesh/collective.h"
 
 namespace smp {
 namespace {
@@ -32,9 +32,9 @@ class WallClock final : public BenchClock {
   const Clock::time_point start_ = Clock::now();
 };
 
-class PacedWork final : public Work {
+class PacedWork final : public comm::Work {
  public:
-  PacedWork(WorkPtr inner, PacedLink& link, double done_at_s)
+  PacedWork(comm::WorkPtr inner, PacedLink& link, double done_at_s)
       : inner_(std::move(inner)), link_(link), done_at_s_(done_at_s) {}
 
   // What the link has carried is waited for: whether a call is done does not depend on how quick
@@ -53,7 +53,7 @@ class PacedWork final : public Work {
   }
 
  private:
-  WorkPtr inner_;
+  comm::WorkPtr inner_;
   PacedLink& link_;
   const double done_at_s_;
 };
@@ -63,17 +63,17 @@ class PacedWork final : public Work {
 std::unique_ptr<BenchClock> virtual_clock() { return std::make_unique<VirtualClock>(); }
 std::unique_ptr<BenchClock> wall_clock() { return std::make_unique<WallClock>(); }
 
-WorkPtr PacedCommunicator::pass(const Call& call) {
-  WorkPtr work = WrappedCommunicator::pass(call);
+comm::WorkPtr PacedCommunicator::pass(const Call& call) {
+  comm::WorkPtr work = comm::WrappedCommunicator::pass(call);
   const int64_t bytes =
-      wire_bytes(call.op, size(), rank(), call.count, bytes_of(call.dtype), call.peer);
+      mesh::wire_bytes(call.op, size(), rank(), call.count, bytes_of(call.dtype), call.peer);
   const double seconds = link_.latency_s + static_cast<double>(bytes) / link_.bytes_per_s;
   link_.free_at_s = std::max(link_.free_at_s, link_.clock.now_s()) + seconds;
   link_.busy_s += seconds;
   return std::make_shared<PacedWork>(std::move(work), link_, link_.free_at_s);
 }
 
-std::unique_ptr<Communicator> PacedCommunicator::split(const std::vector<int>& members) {
+std::unique_ptr<comm::Communicator> PacedCommunicator::split(const std::vector<int>& members) {
   return std::make_unique<PacedCommunicator>(inner().split(members), link_);
 }
 

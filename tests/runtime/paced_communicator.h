@@ -35,17 +35,17 @@ struct PacedLink {
 // A PacedCommunicator passes everything on to another Communicator, and its Works are done when
 // the link has carried them, no earlier. Ranks start alike, so each asks its own link. Groups split
 // off share the link. One thread; communicators and link must outlive the Works.
-class PacedCommunicator final : public WrappedCommunicator {
+class PacedCommunicator final : public comm::WrappedCommunicator {
  public:
-  PacedCommunicator(Communicator& inner, PacedLink& link)
-      : WrappedCommunicator(inner), link_(link) {}
-  PacedCommunicator(std::unique_ptr<Communicator> inner, PacedLink& link)
-      : WrappedCommunicator(std::move(inner)), link_(link) {}
+  PacedCommunicator(comm::Communicator& inner, PacedLink& link)
+      : comm::WrappedCommunicator(inner), link_(link) {}
+  PacedCommunicator(std::unique_ptr<comm::Communicator> inner, PacedLink& link)
+      : comm::WrappedCommunicator(std::move(inner)), link_(link) {}
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
+  std::unique_ptr<comm::Communicator> split(const std::vector<int>& members) override;
 
  private:
-  WorkPtr pass(const Call& call) override;
+  comm::WorkPtr pass(const Call& call) override;
 
   PacedLink& link_;
 };

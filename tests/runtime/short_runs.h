@@ -6,11 +6,11 @@
 
 #include "parity/layouts.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/job_reader.h"
-#include "smp/plan/operators.h"
-#include "smp/runtime/trainer.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/model/operators.h"
+#include "smp/runtime/training/trainer.h"
 
 namespace smp::test {
 
@@ -25,31 +25,31 @@ class ShortRuns {
   Plan plan(const parity::LayoutCase& layout, Precision precision = Precision::kFp64,
             const ModelSpec& model = parity::gpt2_model()) const {
     return parity::plan_of(model, layout, precision,
-                           folder_ / (is_list(model) ? "images.csv" : "text.txt"));
+                           folder_ / (model::is_list(model) ? "images.csv" : "text.txt"));
   }
 
   // What rank 0 came to.
-  static RunResult run(const Plan& plan, const TrainOptions& options) {
-    RunResult result;
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-      TrainOptions mine = options;
+  static training::RunResult run(const Plan& plan, const training::TrainOptions& options) {
+    training::RunResult result;
+    jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+      training::TrainOptions mine = options;
       mine.threads = 1;
-      RunResult one = train(plan, world, mine);
+      training::RunResult one = training::train(plan, world, mine);
       if (world.rank() == 0) result = std::move(one);
     });
     return result;
   }
 
   // What stopped the run, in the words of a rank that no peer's end stopped.
-  static std::string error(const Plan& plan, const TrainOptions& options) {
+  static std::string error(const Plan& plan, const training::TrainOptions& options) {
     std::mutex mutex;
     std::string text = "no error";
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-      TrainOptions mine = options;
+    jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
+      training::TrainOptions mine = options;
       mine.threads = 1;
       try {
-        train(plan, world, mine);
-      } catch (const CommError&) {  // its peer says why
+        training::train(plan, world, mine);
+      } catch (const comm::CommError&) {  // its peer says why
       } catch (const std::exception& error) {
         const std::scoped_lock lock(mutex);
         text = error.what();
@@ -64,19 +64,20 @@ class ShortRuns {
 
 // configs/jobs/digits.yaml, which has AlexNet's layers, and a part of its data.
 inline JobSpec digits_job() {
-  return read_job({load_job_source(SMP_SOURCE_DIR "/configs/jobs/digits.yaml")}, {});
+  return jobfile::read_job({jobfile::load_job_source(SMP_SOURCE_DIR "/configs/jobs/digits.yaml")},
+                           {});
 }
 inline std::string digits_file() { return SMP_SOURCE_DIR "/tests/golden/digits/digits-240.csv"; }
 
-inline TrainOptions options_of(const std::string& run_dir, int64_t steps) {
-  TrainOptions options;
+inline training::TrainOptions options_of(const std::string& run_dir, int64_t steps) {
+  training::TrainOptions options;
   options.run_dir = run_dir;
   options.steps = steps;
   return options;
 }
 
-inline TrainOptions resumed(const std::string& run_dir, int64_t steps) {
-  TrainOptions options = options_of(run_dir, steps);
+inline training::TrainOptions resumed(const std::string& run_dir, int64_t steps) {
+  training::TrainOptions options = options_of(run_dir, steps);
   options.resume = true;
   return options;
 }

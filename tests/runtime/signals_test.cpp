@@ -16,13 +16,15 @@
 #include <thread>
 #include <vector>
 
-#include "functions/cpu_functions.h"
-#include "smp/plan/signal_thread.h"
-#include "smp/plan/signals_blocked.h"
+#include "kernels/cpu_functions.h"
+#include "smp/plan/system/signal_thread.h"
+#include "smp/plan/system/signals_blocked.h"
 
 // One process for these alone: no thread may be there before they block what they take.
 
 using namespace smp;
+using namespace smp::kernels;
+using namespace smp::system;
 
 namespace {
 

@@ -5,9 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "block_arena.h"
+#include "ledger/block_arena.h"
 
 using namespace smp;
+using namespace smp::ledger;
 
 namespace {
 

@@ -1,14 +1,19 @@
 #include <doctest/doctest.h>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/layout.h"
-#include "smp/planner/memory_model.h"
-#include "smp/runtime/built_rank.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/planner/memory/memory_model.h"
+#include "smp/runtime/parallel/built_rank.h"
 #include "state_plans.h"
 
 // One rank of a plan, built alone.
 
 using namespace smp;
+using namespace smp::layout;
+using namespace smp::ledger;
+using namespace smp::memory;
+using namespace smp::mesh;
+using namespace smp::parallel;
 
 namespace {
 

@@ -4,19 +4,28 @@
 #include <fstream>
 #include <map>
 
-#include "number_formats.h"
 #include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/json.h"
-#include "smp/plan/layout.h"
-#include "smp/runtime/flat_parameters.h"
-#include "smp/runtime/huggingface_export.h"
-#include "smp/runtime/huggingface_model.h"
-#include "smp/runtime/memory_ledger.h"
-#include "smp/runtime/safetensors.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/text/json.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/parameters/flat_parameters.h"
+#include "smp/runtime/parameters/huggingface_export.h"
+#include "smp/tensorfiles/huggingface/huggingface_model.h"
+#include "smp/tensorfiles/safetensors/number_formats.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 #include "state_plans.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::huggingface;
+using namespace smp::jobs;
+using namespace smp::layout;
+using namespace smp::ledger;
+using namespace smp::mesh;
+using namespace smp::parameters;
+using namespace smp::safetensors;
+using namespace smp::text;
 
 namespace {
 

@@ -5,16 +5,22 @@
 #include <map>
 #include <vector>
 
-#include "owned_part.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/layout.h"
-#include "smp/plan/plan.h"
-#include "smp/runtime/flat_parameters.h"
-#include "smp/runtime/layer.h"
-#include "smp/runtime/memory_ledger.h"
+#include "parameters/owned_part.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/spec/plan.h"
+#include "smp/runtime/layers/layer.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/parameters/flat_parameters.h"
 #include "state_plans.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::layout;
+using namespace smp::ledger;
+using namespace smp::mesh;
+using namespace smp::parameters;
 
 namespace {
 

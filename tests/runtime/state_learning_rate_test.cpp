@@ -3,9 +3,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "smp/runtime/learning_rate.h"
+#include "smp/runtime/optim/learning_rate.h"
 
 using namespace smp;
+using namespace smp::optim;
 
 namespace {
 

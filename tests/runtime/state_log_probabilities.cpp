@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <exception>
 
-#include "new_tensors.h"
-#include "smp/runtime/safetensors.h"
+#include "ledger/new_tensors.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 #include "state_weights_folder.h"
 
 // smp_weights_log_probabilities FOLDER TEXT OUT: what the worker's layers say of the bytes of TEXT
@@ -22,12 +22,14 @@ int main(int argc, char** argv) {
     const ModelSpec model = test::model_of_folder(folder);
     const test::ModelOnRank on_rank(model, test::weights_of_folder(model, folder, at::kFloat),
                                     nullptr);
-    const at::Tensor tokens = empty_tensor({1, static_cast<int64_t>(text.size())}, at::kLong);
+    const at::Tensor tokens =
+        ledger::empty_tensor({1, static_cast<int64_t>(text.size())}, at::kLong);
     for (size_t i = 0; i < text.size(); ++i) {
       tokens.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[i]);
     }
     const at::Tensor result = test::log_probabilities(on_rank, tokens, model.vocab_size);
-    SafetensorsWriter writer(argv[3], {{"log_probabilities", DType::kF32, result.sizes().vec()}});
+    safetensors::SafetensorsWriter writer(
+        argv[3], {{"log_probabilities", DType::kF32, result.sizes().vec()}});
     writer.append("log_probabilities", result.const_data_ptr(),
                   result.numel() * bytes_of(DType::kF32));
     writer.finish();

@@ -1,9 +1,10 @@
 #include <doctest/doctest.h>
 
-#include "smp/runtime/engine.h"
-#include "smp/runtime/loss_scale.h"
+#include "smp/runtime/engine/engine.h"
+#include "smp/runtime/optim/loss_scale.h"
 
 using namespace smp;
+using namespace smp::optim;
 
 namespace {
 

@@ -4,11 +4,12 @@
 
 #include <thread>
 
-#include "new_tensors.h"
-#include "smp/runtime/memory_ledger.h"
-#include "smp/runtime/memory_report.h"
+#include "ledger/new_tensors.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/ledger/memory_report.h"
 
 using namespace smp;
+using namespace smp::ledger;
 
 namespace {
 

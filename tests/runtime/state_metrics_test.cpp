@@ -5,9 +5,10 @@
 #include <fstream>
 
 #include "scratch_folder.h"
-#include "smp/runtime/metrics.h"
+#include "smp/runtime/record/metrics.h"
 
 using namespace smp;
+using namespace smp::record;
 
 namespace {
 

@@ -7,12 +7,18 @@
 #include <utility>
 #include <vector>
 
-#include "smp/plan/collective.h"
-#include "smp/runtime/flat_parameters.h"
-#include "smp/runtime/memory_ledger.h"
-#include "smp/runtime/optimizer.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/optim/optimizer.h"
+#include "smp/runtime/parameters/flat_parameters.h"
 
 using namespace smp;
+using namespace smp::layout;
+using namespace smp::ledger;
+using namespace smp::mesh;
+using namespace smp::model;
+using namespace smp::optim;
+using namespace smp::parameters;
 
 namespace {
 

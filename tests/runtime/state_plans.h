@@ -1,17 +1,17 @@
 #pragma once
 
-#include "smp/plan/model_family.h"
-#include "smp/plan/plan.h"
+#include "smp/plan/model/model_family.h"
+#include "smp/plan/spec/plan.h"
 
 // Small resolved plans for the tests of lib/runtime: five blocks, hidden 32, four heads (Llama: two
 // KV heads), a vocabulary that two does not divide.
 namespace smp {
 
-inline Plan small_plan(ModelFamily family, Degrees degrees) {
+inline Plan small_plan(ModelFamily family, mesh::Degrees degrees) {
   Plan plan;
   ModelSpec& model = plan.job.model;
   model.name = "small";
-  set_family(model, family);
+  model::set_family(model, family);
   model.num_layers = 5;
   model.hidden_size = 32;
   model.num_heads = 4;

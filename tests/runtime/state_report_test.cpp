@@ -1,13 +1,19 @@
 #include <doctest/doctest.h>
 
-#include "smp/comm/thread_group.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
-#include "smp/plan/traffic.h"
-#include "smp/runtime/run_report.h"
+#include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/layout/traffic.h"
+#include "smp/plan/text/json.h"
+#include "smp/runtime/record/run_report.h"
 #include "state_plans.h"
 
 using namespace smp;
+using namespace smp::comm;
+using namespace smp::jobs;
+using namespace smp::layout;
+using namespace smp::mesh;
+using namespace smp::record;
+using namespace smp::text;
 
 namespace {
 

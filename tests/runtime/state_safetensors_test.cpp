@@ -7,10 +7,12 @@
 #include <fstream>
 
 #include "scratch_folder.h"
-#include "smp/runtime/atomic_file.h"
-#include "smp/runtime/safetensors.h"
+#include "smp/plan/files/atomic_file.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 
 using namespace smp;
+using namespace smp::files;
+using namespace smp::safetensors;
 
 namespace {
 

@@ -7,11 +7,12 @@
 #include <limits>
 #include <vector>
 
-#include "adamw_kernel.h"
-#include "sgd_kernel.h"
-#include "sixteen_bits.h"
+#include "kernels/adamw_kernel.h"
+#include "kernels/sgd_kernel.h"
+#include "kernels/sixteen_bits.h"
 
 using namespace smp;
+using namespace smp::kernels;
 
 namespace {
 

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <vector>
 
-#include "smp/plan/philox.h"
-#include "smp/runtime/weight_init.h"
+#include "smp/plan/base/philox.h"
+#include "smp/runtime/parameters/weight_init.h"
 
 using namespace smp;
+using namespace smp::model;
+using namespace smp::parameters;
 
 namespace {
 

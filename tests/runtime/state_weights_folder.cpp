@@ -2,13 +2,13 @@
 
 #include <c10/core/InferenceMode.h>
 
-#include "new_tensors.h"
-#include "smp/plan/check.h"
-#include "smp/plan/job_reader.h"
-#include "smp/planner/import.h"
-#include "smp/runtime/huggingface_model.h"
-#include "smp/runtime/huggingface_weights.h"
-#include "smp/runtime/safetensors.h"
+#include "ledger/new_tensors.h"
+#include "smp/interchange/importers/import.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/tensorfiles/huggingface/huggingface_model.h"
+#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
 
 namespace smp::test {
 namespace {
@@ -19,10 +19,10 @@ at::ScalarType scalar_type_of(DType dtype) {
   return dtype == DType::kF32 ? at::kFloat : at::kDouble;
 }
 
-at::Tensor tensor_in(const SafetensorsReader& reader, const std::string& name) {
-  const SafetensorsEntry* entry = reader.find(name);
+at::Tensor tensor_in(const safetensors::SafetensorsReader& reader, const std::string& name) {
+  const safetensors::SafetensorsEntry* entry = reader.find(name);
   SMP_CHECK(entry != nullptr);
-  const at::Tensor tensor = empty_tensor(entry->shape, scalar_type_of(entry->dtype));
+  const at::Tensor tensor = ledger::empty_tensor(entry->shape, scalar_type_of(entry->dtype));
   reader.read(*entry, tensor.data_ptr());
   return tensor;
 }
@@ -30,23 +30,23 @@ at::Tensor tensor_in(const SafetensorsReader& reader, const std::string& name) {
 }  // namespace
 
 ModelSpec model_of_folder(const std::string& dir) {
-  const JobSource job{dir + "/job.yaml", "model: {hf_config: config.json}\n"};
-  return read_job(with_hf_model(job)).model;
+  const jobfile::JobSource job{dir + "/job.yaml", "model: {hf_config: config.json}\n"};
+  return jobfile::read_job(importers::with_hf_model(job)).model;
 }
 
 NamedTensors weights_of_folder(const ModelSpec& model, const std::string& dir,
                                at::ScalarType type) {
-  const HuggingFaceWeights files(dir, model);
+  const huggingface::HuggingFaceWeights files(dir, model);
   NamedTensors weights;
-  for (const LayerSpec& layer : layers_of(model)) {
-    for (const ParameterSpec& spec : parameters_of(model, layer)) {
-      TensorPiece piece{.name = spec.name,
-                        .shape = {spec.rows},
-                        .dtype = type == at::kDouble ? DType::kF64 : DType::kF32,
-                        .box = {0, spec.rows, 0, spec.cols},
-                        .end = spec.size()};
+  for (const model::LayerSpec& layer : model::layers_of(model)) {
+    for (const model::ParameterSpec& spec : model::parameters_of(model, layer)) {
+      safetensors::TensorPiece piece{.name = spec.name,
+                                     .shape = {spec.rows},
+                                     .dtype = type == at::kDouble ? DType::kF64 : DType::kF32,
+                                     .box = {0, spec.rows, 0, spec.cols},
+                                     .end = spec.size()};
       if (!spec.is_vector) piece.shape.push_back(spec.cols);
-      const at::Tensor tensor = empty_tensor(piece.shape, type);
+      const at::Tensor tensor = ledger::empty_tensor(piece.shape, type);
       piece.data = static_cast<std::byte*>(tensor.data_ptr());
       files.read(piece);
       weights[spec.name] = tensor;
@@ -58,11 +58,11 @@ NamedTensors weights_of_folder(const ModelSpec& model, const std::string& dir,
 NamedTensors parameters_in(const ModelSpec& model,
                            const std::map<std::string, at::Tensor>& theirs) {
   NamedTensors parameters;
-  for (const HuggingFaceTensor& tensor : huggingface_tensors(model)) {
+  for (const huggingface::HuggingFaceTensor& tensor : huggingface::huggingface_tensors(model)) {
     const at::Tensor& whole = theirs.at(tensor.name);
     const at::Tensor stacked = tensor.transposed ? whole.t() : whole;
     int64_t row = 0;
-    for (const ParameterSpec& source : tensor.sources) {
+    for (const model::ParameterSpec& source : tensor.sources) {
       parameters[source.name] = stacked.narrow(0, row, source.rows).contiguous();
       row += source.rows;
     }
@@ -71,7 +71,7 @@ NamedTensors parameters_in(const ModelSpec& model,
 }
 
 at::Tensor tensor_of_file(const std::string& path, const std::string& name) {
-  return tensor_in(SafetensorsReader(path), name);
+  return tensor_in(safetensors::SafetensorsReader(path), name);
 }
 
 at::Tensor log_probabilities(const ModelOnRank& model, const at::Tensor& tokens,
@@ -82,11 +82,11 @@ at::Tensor log_probabilities(const ModelOnRank& model, const at::Tensor& tokens,
   const auto& layers = model.layers();
   for (size_t i = 0; i + 1 < layers.size(); ++i) tensors = layers[i]->forward(tensors, {}, nullptr);
   const at::Tensor x = tensors.at(0).view({1, length, -1});
-  const at::Tensor result = empty_tensor({length, vocab_size}, x.options());
+  const at::Tensor result = ledger::empty_tensor({length, vocab_size}, x.options());
   for (int64_t position = 0; position < length; ++position) {
     const at::Tensor here = x.narrow(1, position, 1).contiguous();
     for (int64_t target = 0; target < vocab_size; ++target) {
-      const at::Tensor wanted = full_tensor({1, 1}, target, at::kLong);
+      const at::Tensor wanted = ledger::full_tensor({1, 1}, target, at::kLong);
       result[position][target] = -layers.back()->forward({here, wanted}, {}, nullptr).front();
     }
   }

@@ -8,18 +8,19 @@
 #include "plan/data/corpus.h"
 #include "scratch_folder.h"
 #include "short_runs.h"
-#include "smp/comm/thread_group.h"
+#include "smp/comm/jobs/thread_group.h"
 #include "smp/plan/data/token_data.h"
-#include "smp/planner/memory_model.h"
-#include "smp/runtime/trainer.h"
+#include "smp/planner/memory/memory_model.h"
+#include "smp/runtime/training/trainer.h"
 
 namespace smp {
 namespace {
 
 int64_t predicted_data(const Plan& plan, int64_t rank) {
-  const Coord coord = Mesh(plan.degrees, plan.job.parallel.placement_strategy).coord_of(rank);
+  const mesh::Coord coord =
+      mesh::Mesh(plan.degrees, plan.job.parallel.placement_strategy).coord_of(rank);
   int64_t bytes = 0;
-  for (const MemoryTerm& term : predict_memory(plan, coord.pipeline, coord.tensor).terms) {
+  for (const MemoryTerm& term : memory::predict_memory(plan, coord.pipeline, coord.tensor).terms) {
     if (term.category == MemoryCategory::kData) bytes += term.bytes;
   }
   return bytes;
@@ -31,10 +32,10 @@ TEST_CASE("the batch that is read ahead is counted to the byte, as the plan pred
   const test::ShortRuns runs;
   const auto check_plan = [&](const std::string& name, const Plan& plan) {
     INFO(name);
-    TrainOptions options;
+    training::TrainOptions options;
     options.steps = 3;
-    const RunResult result = test::ShortRuns::run(plan, options);
-    for (const RankFacts& rank : result.ranks) {
+    const training::RunResult result = test::ShortRuns::run(plan, options);
+    for (const record::RankFacts& rank : result.ranks) {
       INFO("rank " << rank.rank);
       CHECK(rank.peak.by_category[static_cast<size_t>(MemoryCategory::kData)] ==
             predicted_data(plan, rank.rank));
@@ -71,7 +72,7 @@ TEST_CASE("data that are found bad ahead of time end the run at the step that wa
   const TrainingSpec& training = plan.job.training;
   int64_t step = 0, sample = 0;
   {
-    const TokenData data(plan.job);
+    const data::TokenData data(plan.job);
     while (data.place(step, sample).sample != kBadWindow) {
       if (++sample < *training.global_batch) continue;
       sample = 0;
@@ -80,13 +81,13 @@ TEST_CASE("data that are found bad ahead of time end the run at the step that wa
   }
   std::string failed_in, text;
   int64_t done = 0;
-  run_ranks(1, [&](Communicator& world) {
-    TrainOptions options;
+  jobs::run_ranks(1, [&](comm::Communicator& world) {
+    training::TrainOptions options;
     options.threads = 1;
     options.failed_in = &failed_in;
-    options.on_step = [&](const StepMetrics& metrics) { done = metrics.step; };
+    options.on_step = [&](const record::StepMetrics& metrics) { done = metrics.step; };
     try {
-      train(plan, world, options);
+      training::train(plan, world, options);
     } catch (const std::exception& error) {
       text = error.what();
     }

@@ -1,4 +1,4 @@
-#include "step_tracing.h"
+#include "record/step_tracing.h"
 
 #include <doctest/doctest.h>
 
@@ -13,8 +13,8 @@
 #include "files_and_errors.h"
 #include "short_runs.h"
 #include "smp/comm/call_log.h"
-#include "smp/plan/schedule_of_plan.h"
-#include "smp/plan/trace_file.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/runinfo/trace_file.h"
 #include "trace_check.h"
 
 namespace smp {
@@ -63,8 +63,8 @@ class Heard {
 };
 
 std::vector<std::string> schedule_of(const Plan& plan, int64_t rank) {
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  const Schedule schedule = make_schedule(schedule_parameters(plan));
+  const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  const schedule::Schedule schedule = schedule::make_schedule(layout::schedule_parameters(plan));
   return test::scheduled_actions(
       schedule.actions.at(static_cast<size_t>(mesh.coord_of(rank).pipeline)));
 }
@@ -79,7 +79,7 @@ TEST_CASE("a traced run leaves one file in which each rank's actions are the sch
     Plan plan = runs.plan(traced.layout);
     plan.job.training.trace.steps = {2, 3};
     Heard heard;
-    TrainOptions options = options_of(folder / "run", 4);
+    training::TrainOptions options = options_of(folder / "run", 4);
     options.progress = heard.file();
     ShortRuns::run(plan, options);
     CHECK(heard.text().find("the timeline of steps 2 to 3 is in " + (folder / "run/trace.json") +
@@ -93,7 +93,7 @@ TEST_CASE("a traced run leaves one file in which each rank's actions are the sch
     CHECK(check.counters() > 0);
     CHECK((check.flows() > 0) == (plan.degrees.pipeline > 1));
     CHECK(check.about().at("steps") == "2 to 3");
-    const std::vector<ReadSlice> slices = parse_trace("trace.json", text);
+    const std::vector<runinfo::ReadSlice> slices = runinfo::parse_trace("trace.json", text);
     for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
       CAPTURE(rank);
       for (const int64_t step : {2, 3})
@@ -111,9 +111,9 @@ TEST_CASE("a traced run leaves one file in which each rank's actions are the sch
 namespace {
 
 // By label, as the report counts them.
-std::map<std::string, int64_t> bytes_of_steps(const RankFacts& facts) {
+std::map<std::string, int64_t> bytes_of_steps(const record::RankFacts& facts) {
   std::map<std::string, int64_t> bytes;
-  for (const TrafficCount& count : facts.traffic) {
+  for (const comm::TrafficCount& count : facts.traffic) {
     if (!count.label.starts_with("setup.")) bytes[count.label] += count.wire_bytes;
   }
   return bytes;
@@ -125,10 +125,10 @@ TEST_CASE("tracing changes neither losses nor counted memory nor traffic") {
   const ShortRuns runs;
   Plan plan = runs.plan(traced_cases()[1].layout);
   const ScratchFolder folder;
-  const RunResult without = ShortRuns::run(plan, options_of(folder / "without", 4));
+  const training::RunResult without = ShortRuns::run(plan, options_of(folder / "without", 4));
   CHECK_FALSE(std::filesystem::exists(folder / "without/trace.json"));
   plan.job.training.trace.steps = {1, 4};
-  const RunResult with = ShortRuns::run(plan, options_of(folder / "with", 4));
+  const training::RunResult with = ShortRuns::run(plan, options_of(folder / "with", 4));
   CHECK(with.losses == without.losses);
   REQUIRE(with.ranks.size() == without.ranks.size());
   for (size_t rank = 0; rank < with.ranks.size(); ++rank) {
@@ -145,7 +145,7 @@ TEST_CASE("a run that goes on behind the traced steps says that nothing is trace
   ShortRuns::run(plan, options_of(folder / "run", 4));
   plan.job.training.trace.steps = {1, 2};  // may change
   Heard heard;
-  TrainOptions options = test::resumed(folder / "run", 6);
+  training::TrainOptions options = test::resumed(folder / "run", 6);
   options.progress = heard.file();
   ShortRuns::run(plan, options);
   CHECK(
@@ -174,9 +174,9 @@ TEST_CASE("of a run that fails in a traced step each rank that is left writes it
   plan.job.training.trace.steps = {2, 4};
   const ScratchFolder folder;
   Heard heard;
-  TrainOptions options = options_of(folder / "run", 5);
+  training::TrainOptions options = options_of(folder / "run", 5);
   options.progress = heard.file();
-  options.fault = Fault{.rank = 3, .step = 3, .kind = Fault::Kind::kException};
+  options.fault = training::Fault{.rank = 3, .step = 3, .kind = training::Fault::Kind::kException};
   CHECK(ShortRuns::error(plan, options).find("injected exception on rank 3 at step 3") !=
         std::string::npos);
   CHECK_FALSE(std::filesystem::exists(folder / "run/trace.json"));
@@ -190,13 +190,14 @@ TEST_CASE("of a run that fails in a traced step each rank that is left writes it
     CHECK(check.processes().count(rank) == 1);
     CHECK(check.about().at("ended") == "the run failed");
     open += check.open();
-    CHECK(test::traced_actions(parse_trace("t", text), rank, 2) == schedule_of(plan, rank));
+    CHECK(test::traced_actions(runinfo::parse_trace("t", text), rank, 2) ==
+          schedule_of(plan, rank));
   }
   CHECK(open > 0);  // what rank 3's peers waited for
 }
 
 TEST_CASE("a disk that is full costs the timeline, not the run, and is told") {
-  class FullDisk final : public FileCalls {
+  class FullDisk final : public files::FileCalls {
    public:
     ssize_t write_at(int, const void*, size_t, int64_t) override {
       errno = ENOSPC;
@@ -209,10 +210,10 @@ TEST_CASE("a disk that is full costs the timeline, not the run, and is told") {
   const ScratchFolder folder;
   std::filesystem::create_directories(folder / "run");
   Heard heard;
-  run_ranks(2, [&](Communicator& world) {
+  jobs::run_ranks(2, [&](comm::Communicator& world) {
     FullDisk disk;
-    StepTracing tracing(plan, world, folder / "run", heard.file(), nullptr, disk);
-    tracing.start(1, {{.kind = ActionKind::kStep}});
+    record::StepTracing tracing(plan, world, folder / "run", heard.file(), nullptr, disk);
+    tracing.start(1, {{.kind = schedule::ActionKind::kStep}});
     tracing.begin_step(1);
     tracing.end_step(1);
     world.barrier("after")->wait();
@@ -225,17 +226,17 @@ TEST_CASE("a disk that is full costs the timeline, not the run, and is told") {
 }
 
 TEST_CASE("clocks of hosts: the offset is known to half of the quickest round trip") {
-  run_ranks(5, [](Communicator& world) {
+  jobs::run_ranks(5, [](comm::Communicator& world) {
     // Ranks 0 and 3, 1 and 2, 4 share a host; all of them have one clock in truth.
     const char* const hosts[] = {"a", "b", "b", "a", "c"};
-    const std::vector<HostClock> clocks = align_clocks(world, hosts[world.rank()]);
+    const std::vector<record::HostClock> clocks = record::align_clocks(world, hosts[world.rank()]);
     REQUIRE(clocks.size() == 5);
     for (const int own : {0, 3}) {
       CHECK(clocks[static_cast<size_t>(own)].offset_ns == 0);
       CHECK(clocks[static_cast<size_t>(own)].uncertainty_ns == 0);
     }
     for (const int other : {1, 4}) {
-      const HostClock& clock = clocks[static_cast<size_t>(other)];
+      const record::HostClock& clock = clocks[static_cast<size_t>(other)];
       CHECK(clock.uncertainty_ns > 0);
       CHECK(std::abs(clock.offset_ns) <= clock.uncertainty_ns);
     }
@@ -245,30 +246,30 @@ TEST_CASE("clocks of hosts: the offset is known to half of the quickest round tr
 }
 
 TEST_CASE("a call ends when the communicator saw it done, not when the rank looked") {
-  run_ranks(2, [](Communicator& world) {
-    StepTracer tracer;
+  jobs::run_ranks(2, [](comm::Communicator& world) {
+    runinfo::StepTracer tracer;
     tracer.reserve(10);
     tracer.begin_step(1);
     float value = 1;
-    const size_t place =
-        tracer.begin_call(CollectiveOp::kAllReduce, Axis::kWorld, "data.gradients", 4, 2, -1);
-    const WorkPtr work =
-        world.all_reduce(&value, &value, 1, DType::kF32, ReduceOp::kSum, "data.gradients");
+    const size_t place = tracer.begin_call(mesh::CollectiveOp::kAllReduce, mesh::Axis::kWorld,
+                                           "data.gradients", 4, 2, -1);
+    const comm::WorkPtr work =
+        world.all_reduce(&value, &value, 1, DType::kF32, comm::ReduceOp::kSum, "data.gradients");
     work->wait();
-    const int64_t done_ns = steady_ns();
+    const int64_t done_ns = runinfo::steady_ns();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     tracer.end(place);
     tracer.end_step();
     const int64_t begin = tracer.slices()[place].begin_ns;
     CHECK(tracer.slices()[place].end_ns >= done_ns + 20'000'000);
-    set_call_ends(tracer.slices(), *world.call_log());
+    record::set_call_ends(tracer.slices(), *world.call_log());
     CHECK(tracer.slices()[place].end_ns >= begin);
     CHECK(tracer.slices()[place].end_ns < done_ns + 10'000'000);
     // Another call is not taken for it.
     tracer.slices()[place].label[0] = 'D';
-    tracer.slices()[place].end_ns = TraceSlice::kOpen;
-    set_call_ends(tracer.slices(), *world.call_log());
-    CHECK(tracer.slices()[place].end_ns == TraceSlice::kOpen);
+    tracer.slices()[place].end_ns = runinfo::TraceSlice::kOpen;
+    record::set_call_ends(tracer.slices(), *world.call_log());
+    CHECK(tracer.slices()[place].end_ns == runinfo::TraceSlice::kOpen);
   });
 }
 

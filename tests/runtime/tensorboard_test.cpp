@@ -38,9 +38,10 @@ std::vector<std::string> records_of(const std::string& path) {
   std::vector<std::string> records;
   for (size_t at = 0; at < bytes.size();) {
     const auto length = number_at<uint64_t>(bytes, at);
-    CHECK(number_at<uint32_t>(bytes, at + 8) == masked_crc32c(bytes.substr(at, 8)));
+    CHECK(number_at<uint32_t>(bytes, at + 8) == tensorboard::masked_crc32c(bytes.substr(at, 8)));
     records.push_back(bytes.substr(at + 12, length));
-    CHECK(number_at<uint32_t>(bytes, at + 12 + length) == masked_crc32c(records.back()));
+    CHECK(number_at<uint32_t>(bytes, at + 12 + length) ==
+          tensorboard::masked_crc32c(records.back()));
     at += 16 + length;
   }
   return records;
@@ -53,8 +54,8 @@ std::vector<std::string> files_in(const std::string& folder) {
   return files;
 }
 
-StepMetrics metrics_of(int64_t step) {
-  StepMetrics metrics;
+record::StepMetrics metrics_of(int64_t step) {
+  record::StepMetrics metrics;
   metrics.step = step;
   metrics.loss = 2.5;
   metrics.tokens_seen = 100 * step;
@@ -65,16 +66,16 @@ StepMetrics metrics_of(int64_t step) {
 }  // namespace
 
 TEST_CASE("checksums are CRC-32C, masked") {
-  CHECK(crc32c("123456789") == 0xe3069283);
-  CHECK(masked_crc32c("123456789") == 0xc78ab0e5);
-  CHECK(crc32c("") == 0);
+  CHECK(tensorboard::crc32c("123456789") == 0xe3069283);
+  CHECK(tensorboard::masked_crc32c("123456789") == 0xc78ab0e5);
+  CHECK(tensorboard::crc32c("") == 0);
 }
 
 TEST_CASE("a record is length, its checksum, bytes, their checksum") {
-  const std::string record = record_of("123456789");
+  const std::string record = tensorboard::record_of("123456789");
   REQUIRE(record.size() == 25);
   CHECK(record.substr(0, 8) == std::string("\x09\0\0\0\0\0\0\0", 8));
-  CHECK(number_at<uint32_t>(record, 8) == masked_crc32c(record.substr(0, 8)));
+  CHECK(number_at<uint32_t>(record, 8) == tensorboard::masked_crc32c(record.substr(0, 8)));
   CHECK(record.substr(12, 9) == "123456789");
   CHECK(number_at<uint32_t>(record, 21) == 0xc78ab0e5);
 }
@@ -83,7 +84,7 @@ TEST_CASE("files of one folder sort in the order of their starts, within a secon
   const ScratchFolder folder;
   std::vector<std::string> made;
   for (const int64_t second : {1700000000, 1700000000, 1600000000}) {  // a clock that was put back
-    made.push_back(EventFile(folder / "tensorboard", "host", second).path());
+    made.push_back(tensorboard::EventFile(folder / "tensorboard", "host", second).path());
   }
   CHECK(made == files_in(folder / "tensorboard"));
   CHECK(made[0].find("/events.out.tfevents.1700000000.host.") != std::string::npos);
@@ -95,12 +96,12 @@ TEST_CASE("an event log has what the run was told, a record a step, and its end"
   const test::ShortRuns runs;
   const Plan plan = runs.plan({"", {}});
   {
-    EventLog log(folder.path(), plan, 0);
+    tensorboard::EventLog log(folder.path(), plan, 0);
     CHECK(records_of(files_in(folder.path())[0]).size() == 3);  // at once: version, start, hparams
     for (int64_t step = 1; step <= 5; ++step) log.add(metrics_of(step));
     log.end(5);
   }
-  { EventLog(folder.path(), plan, 5).add(metrics_of(6)); }  // ends without a word
+  { tensorboard::EventLog(folder.path(), plan, 5).add(metrics_of(6)); }  // ends without a word
   const std::vector<std::string> files = files_in(folder.path());
   REQUIRE(files.size() == 2);
   const std::vector<std::string> records = records_of(files[0]);
@@ -115,15 +116,15 @@ TEST_CASE("an event log has what the run was told, a record a step, and its end"
 TEST_CASE("where no file can be made, the run is told") {
   const ScratchFolder folder;
   std::ofstream(folder / "tensorboard") << "a file";
-  CHECK_THROWS(EventLog(folder / "tensorboard", test::ShortRuns().plan({"", {}}), 0));
+  CHECK_THROWS(tensorboard::EventLog(folder / "tensorboard", test::ShortRuns().plan({"", {}}), 0));
 }
 
 TEST_CASE("scalars have a tag each: what was not measured has none") {
-  const auto tags = [](const StepMetrics& metrics) {
-    const auto scalars = scalars_of(metrics);
+  const auto tags = [](const record::StepMetrics& metrics) {
+    const auto scalars = tensorboard::scalars_of(metrics);
     return std::map<std::string, double>(scalars.begin(), scalars.end());
   };
-  StepMetrics metrics = metrics_of(7);
+  record::StepMetrics metrics = metrics_of(7);
   CHECK(tags(metrics).at("loss/train") == 2.5);
   CHECK(tags(metrics).at("tokens_seen") == 700);
   CHECK(tags(metrics).at("memory/peak_GiB") == 3);
@@ -149,7 +150,7 @@ TEST_CASE("hyperparameters: what runs are compared in, and what is not the defau
   plan.job.training.optimizer.beta1 = 0.5;
   plan.job.name = "a name";
   plan.job.training.checkpoint.every_steps = 7;
-  const auto hparams = hparams_of(plan);
+  const auto hparams = tensorboard::hparams_of(plan);
   const std::map<std::string, std::string> found(hparams.begin(), hparams.end());
   CHECK(found.at("training.optimizer.beta1") == "0.5");
   CHECK(found.at("training.seed") == "1234");  // the default, and shown

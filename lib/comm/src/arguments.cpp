@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-namespace smp {
+namespace smp::comm {
 namespace {
 
 template <class... Args>
@@ -15,12 +15,12 @@ template <class... Args>
 
 }  // namespace
 
-void check_count(CollectiveOp op, std::string_view label, int64_t count) {
+void check_count(mesh::CollectiveOp op, std::string_view label, int64_t count) {
   if (count < 0) refuse("{} '{}': the count is {}", name_of(op), label, count);
 }
 
-void check_aligned(CollectiveOp op, std::string_view label, const char* what, const void* buffer,
-                   DType dtype) {
+void check_aligned(mesh::CollectiveOp op, std::string_view label, const char* what,
+                   const void* buffer, DType dtype) {
   const int64_t element = bytes_of(dtype);
   if (reinterpret_cast<uintptr_t>(buffer) % static_cast<uintptr_t>(element) != 0)
     refuse("{} '{}': the address of the {} is no multiple of the {} bytes of {}", name_of(op),
@@ -33,12 +33,12 @@ void check_divisible(std::string_view label, int64_t count, int size) {
            count, size);
 }
 
-void check_root(CollectiveOp op, std::string_view label, int root, int size) {
+void check_root(mesh::CollectiveOp op, std::string_view label, int root, int size) {
   if (root < 0 || root >= size)
     refuse("{} '{}': no root {} in a group of {}", name_of(op), label, root, size);
 }
 
-void check_peer(CollectiveOp op, std::string_view label, int peer, int rank, int size) {
+void check_peer(mesh::CollectiveOp op, std::string_view label, int peer, int rank, int size) {
   if (peer < 0 || peer >= size)
     refuse("{} '{}': no rank {} in a group of {}", name_of(op), label, peer, size);
   if (peer == rank) refuse("{} '{}': rank {} is the caller itself", name_of(op), label, rank);
@@ -58,4 +58,4 @@ int place_in(const std::vector<int>& members, int rank, int size) {
   return int(place - members.begin());
 }
 
-}  // namespace smp
+}  // namespace smp::comm

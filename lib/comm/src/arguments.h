@@ -4,21 +4,21 @@
 #include <string_view>
 #include <vector>
 
-#include "smp/plan/collective.h"
-#include "smp/plan/dtype.h"
+#include "smp/plan/base/dtype.h"
+#include "smp/plan/mesh/collective.h"
 
 // Checks of what callers pass, the same for all communicators. All throw std::invalid_argument.
-namespace smp {
+namespace smp::comm {
 
-void check_count(CollectiveOp op, std::string_view label, int64_t count);
+void check_count(mesh::CollectiveOp op, std::string_view label, int64_t count);
 // Reductions read and write elements; all else moves bytes. `what`: the input or the output.
-void check_aligned(CollectiveOp op, std::string_view label, const char* what, const void* buffer,
-                   DType dtype);
+void check_aligned(mesh::CollectiveOp op, std::string_view label, const char* what,
+                   const void* buffer, DType dtype);
 void check_divisible(std::string_view label, int64_t count, int size);
-void check_root(CollectiveOp op, std::string_view label, int root, int size);
-void check_peer(CollectiveOp op, std::string_view label, int peer, int rank, int size);
+void check_root(mesh::CollectiveOp op, std::string_view label, int root, int size);
+void check_peer(mesh::CollectiveOp op, std::string_view label, int peer, int rank, int size);
 void check_rank(int rank, int size);
 // The place of `rank` among `members`.
 int place_in(const std::vector<int>& members, int rank, int size);
 
-}  // namespace smp
+}  // namespace smp::comm

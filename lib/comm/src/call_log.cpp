@@ -11,7 +11,7 @@
 #  include <x86intrin.h>
 #endif
 
-namespace smp {
+namespace smp::comm {
 namespace {
 
 // A clock that takes a few nanoseconds to read. calls() finds out how long a tick is.
@@ -71,7 +71,7 @@ uint64_t CallLog::enqueue(const LoggedCall& call, std::string_view text) {
   entry.group.store(uint64_t(call.group_size) << 42 | uint64_t(call.group_first) << 21 |
                         uint64_t(call.group_stride + (1 << 20)),
                     kRelease);
-  shm::store_words(entry.label, text.substr(0, sizeof(entry.label) - 1), kRelease);
+  store_words(entry.label, text.substr(0, sizeof(entry.label) - 1), kRelease);
   const uint64_t now = ticks();
   entry.enqueued.store(now, kRelease);
   entry.started.store(call.state == LoggedCall::State::kEnqueued ? 0 : now, kRelease);
@@ -120,7 +120,7 @@ std::vector<LoggedCall> CallLog::calls() const {
     call.number = entry.number.load(kAcquire);
     call.count = int64_t(entry.count.load(kAcquire));
     const uint64_t what = entry.what.load(kAcquire), group = entry.group.load(kAcquire);
-    call.op = CollectiveOp(what >> 40);
+    call.op = mesh::CollectiveOp(what >> 40);
     call.dtype = DType(what >> 32 & 0xff);
     call.peer = int32_t(uint32_t(what));
     call.group_size = int(group >> 42);
@@ -153,7 +153,7 @@ std::string CallLog::text(size_t most) const {
   for (size_t i = all.size() - shown; i < all.size(); ++i) {
     const LoggedCall& call = all[i];
     text += fmt::format("{:>12} {:>8} {:<15} {:>12} {:<6} {:>5} {:<9} {:>12} {:>12} {:>12}  {}\n",
-                        group_text(call), call.number, smp::name_of(call.op), call.count,
+                        group_text(call), call.number, mesh::name_of(call.op), call.count,
                         smp::name_of(call.dtype), call.peer < 0 ? "-" : std::to_string(call.peer),
                         name_of(call.state), age_text(call.enqueued), age_text(call.started),
                         age_text(call.ended), call.label);
@@ -161,4 +161,4 @@ std::string CallLog::text(size_t most) const {
   return text;
 }
 
-}  // namespace smp
+}  // namespace smp::comm

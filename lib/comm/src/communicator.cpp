@@ -2,9 +2,9 @@
 
 #include <stdexcept>
 
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
 
-namespace smp {
+namespace smp::comm {
 
 std::string_view name_of(ReduceOp op) {
   switch (op) {
@@ -26,4 +26,4 @@ Survivors Communicator::shrink(std::chrono::milliseconds) {
   throw std::logic_error("these ranks cannot outlive each other: they are no processes of a job");
 }
 
-}  // namespace smp
+}  // namespace smp::comm

@@ -6,7 +6,7 @@
 #include "arguments.h"
 #include "traffic_counter.h"
 
-namespace smp {
+namespace smp::comm {
 namespace {
 
 class NoWork final : public Work {
@@ -39,46 +39,46 @@ class RecordingCommunicator final : public Communicator {
 
   WorkPtr all_reduce(const void*, void*, int64_t count, DType dtype, ReduceOp,
                      std::string_view label) override {
-    return record(CollectiveOp::kAllReduce, count, dtype, label);
+    return record(mesh::CollectiveOp::kAllReduce, count, dtype, label);
   }
   WorkPtr all_gather(const void*, void*, int64_t count, DType dtype,
                      std::string_view label) override {
-    return record(CollectiveOp::kAllGather, count, dtype, label);
+    return record(mesh::CollectiveOp::kAllGather, count, dtype, label);
   }
   WorkPtr reduce_scatter(const void*, void*, int64_t count, DType dtype, ReduceOp,
                          std::string_view label) override {
     check_divisible(label, count, size());
-    return record(CollectiveOp::kReduceScatter, count, dtype, label);
+    return record(mesh::CollectiveOp::kReduceScatter, count, dtype, label);
   }
   WorkPtr broadcast(void*, int64_t count, DType dtype, int root, std::string_view label) override {
-    return rooted(CollectiveOp::kBroadcast, count, dtype, root, label);
+    return rooted(mesh::CollectiveOp::kBroadcast, count, dtype, root, label);
   }
   WorkPtr reduce(const void*, void*, int64_t count, DType dtype, ReduceOp, int root,
                  std::string_view label) override {
-    return rooted(CollectiveOp::kReduce, count, dtype, root, label);
+    return rooted(mesh::CollectiveOp::kReduce, count, dtype, root, label);
   }
   WorkPtr gather(const void*, void*, int64_t count, DType dtype, int root,
                  std::string_view label) override {
-    return rooted(CollectiveOp::kGather, count, dtype, root, label);
+    return rooted(mesh::CollectiveOp::kGather, count, dtype, root, label);
   }
   WorkPtr scatter(const void*, void*, int64_t count, DType dtype, int root,
                   std::string_view label) override {
-    return rooted(CollectiveOp::kScatter, count, dtype, root, label);
+    return rooted(mesh::CollectiveOp::kScatter, count, dtype, root, label);
   }
   WorkPtr all_to_all(const void*, void*, int64_t count, DType dtype,
                      std::string_view label) override {
-    return record(CollectiveOp::kAllToAll, count, dtype, label);
+    return record(mesh::CollectiveOp::kAllToAll, count, dtype, label);
   }
   WorkPtr send(const void*, int64_t count, DType dtype, int peer, std::string_view label) override {
-    check_peer(CollectiveOp::kSend, label, peer, rank_, size());
-    return record(CollectiveOp::kSend, count, dtype, label, peer);
+    check_peer(mesh::CollectiveOp::kSend, label, peer, rank_, size());
+    return record(mesh::CollectiveOp::kSend, count, dtype, label, peer);
   }
   WorkPtr recv(void*, int64_t count, DType dtype, int peer, std::string_view label) override {
-    check_peer(CollectiveOp::kRecv, label, peer, rank_, size());
-    return record(CollectiveOp::kRecv, count, dtype, label, peer);
+    check_peer(mesh::CollectiveOp::kRecv, label, peer, rank_, size());
+    return record(mesh::CollectiveOp::kRecv, count, dtype, label, peer);
   }
   WorkPtr barrier(std::string_view label) override {
-    return record(CollectiveOp::kBarrier, 0, DType::kU8, label);
+    return record(mesh::CollectiveOp::kBarrier, 0, DType::kU8, label);
   }
 
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
@@ -91,18 +91,19 @@ class RecordingCommunicator final : public Communicator {
   void set_timeout(std::chrono::milliseconds) override {}  // nothing takes any time
   void abort(const std::string& reason) override { aborted_ = "aborted: " + reason; }
   std::vector<TrafficCount> traffic() const override { return traffic_.counts(size()); }
-  int64_t segment_bytes() const override { return smp::segment_bytes(size()); }
+  int64_t segment_bytes() const override { return smp::mesh::segment_bytes(size()); }
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
     return std::make_shared<std::byte[]>(static_cast<size_t>(bytes));
   }
 
  private:
-  WorkPtr rooted(CollectiveOp op, int64_t count, DType dtype, int root, std::string_view label) {
+  WorkPtr rooted(mesh::CollectiveOp op, int64_t count, DType dtype, int root,
+                 std::string_view label) {
     check_root(op, label, root, size());
     return record(op, count, dtype, label, root);
   }
 
-  WorkPtr record(CollectiveOp op, int64_t count, DType dtype, std::string_view label,
+  WorkPtr record(mesh::CollectiveOp op, int64_t count, DType dtype, std::string_view label,
                  int peer = -1) {
     check_count(op, label, count);
     if (!aborted_.empty()) return std::make_shared<AbortedWork>(aborted_);
@@ -139,4 +140,4 @@ std::unique_ptr<Communicator> make_recording_communicator(int rank, int size,
   return std::make_unique<RecordingCommunicator>(std::move(globals), rank, std::move(recording));
 }
 
-}  // namespace smp
+}  // namespace smp::comm

@@ -10,12 +10,12 @@
 
 #include "smp/comm/communicator.h"
 
-namespace smp {
+namespace smp::comm {
 
 // Calls and payload bytes of one group, by label and op. One thread at a time adds; any may read.
 class TrafficCounter {
  public:
-  void add(const std::string& label, CollectiveOp op, int64_t wire_bytes) {
+  void add(const std::string& label, mesh::CollectiveOp op, int64_t wire_bytes) {
     if (last_ == sums_.end() || last_->first.second != op || last_->first.first != label) {
       std::lock_guard guard(mutex_);
       last_ = sums_.try_emplace({label, op}).first;
@@ -40,10 +40,10 @@ class TrafficCounter {
     std::atomic<int64_t> calls{0};
     std::atomic<int64_t> wire_bytes{0};
   };
-  using Sums = std::map<std::pair<std::string, CollectiveOp>, Sum>;
+  using Sums = std::map<std::pair<std::string, mesh::CollectiveOp>, Sum>;
   mutable std::mutex mutex_;  // of the map's shape
   Sums sums_;
   Sums::iterator last_ = sums_.end();  // calls often come several times in a row
 };
 
-}  // namespace smp
+}  // namespace smp::comm

@@ -9,7 +9,7 @@
 // A text by words of 8 characters: those that are full, and the last, which is not and has zeros
 // behind it. Nothing is put together in memory: a load of what smaller stores have just written
 // waits for them to leave the CPU.
-namespace smp::shm {
+namespace smp::comm {
 
 static_assert(std::endian::native == std::endian::little, "the first character is the lowest byte");
 
@@ -36,4 +36,4 @@ inline void store_words(std::atomic<uint64_t>* to, std::string_view text, std::m
   to[whole].store(last_word(text), order);
 }
 
-}  // namespace smp::shm
+}  // namespace smp::comm

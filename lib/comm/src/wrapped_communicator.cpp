@@ -2,30 +2,32 @@
 
 #include <stdexcept>
 
-namespace smp {
+namespace smp::comm {
 
 WorkPtr WrappedCommunicator::make(const Call& call, Communicator& on) {
   const auto& [op, in, out, count, dtype, reduce_op, peer, label] = call;
   switch (op) {
-    case CollectiveOp::kAllReduce: return on.all_reduce(in, out, count, dtype, reduce_op, label);
-    case CollectiveOp::kAllGather: return on.all_gather(in, out, count, dtype, label);
-    case CollectiveOp::kReduceScatter:
+    case mesh::CollectiveOp::kAllReduce:
+      return on.all_reduce(in, out, count, dtype, reduce_op, label);
+    case mesh::CollectiveOp::kAllGather: return on.all_gather(in, out, count, dtype, label);
+    case mesh::CollectiveOp::kReduceScatter:
       return on.reduce_scatter(in, out, count, dtype, reduce_op, label);
-    case CollectiveOp::kBroadcast: return on.broadcast(out, count, dtype, peer, label);
-    case CollectiveOp::kReduce: return on.reduce(in, out, count, dtype, reduce_op, peer, label);
-    case CollectiveOp::kGather: return on.gather(in, out, count, dtype, peer, label);
-    case CollectiveOp::kScatter: return on.scatter(in, out, count, dtype, peer, label);
-    case CollectiveOp::kAllToAll: return on.all_to_all(in, out, count, dtype, label);
-    case CollectiveOp::kSend: return on.send(in, count, dtype, peer, label);
-    case CollectiveOp::kRecv: return on.recv(out, count, dtype, peer, label);
-    case CollectiveOp::kBarrier: return on.barrier(label);
+    case mesh::CollectiveOp::kBroadcast: return on.broadcast(out, count, dtype, peer, label);
+    case mesh::CollectiveOp::kReduce:
+      return on.reduce(in, out, count, dtype, reduce_op, peer, label);
+    case mesh::CollectiveOp::kGather: return on.gather(in, out, count, dtype, peer, label);
+    case mesh::CollectiveOp::kScatter: return on.scatter(in, out, count, dtype, peer, label);
+    case mesh::CollectiveOp::kAllToAll: return on.all_to_all(in, out, count, dtype, label);
+    case mesh::CollectiveOp::kSend: return on.send(in, count, dtype, peer, label);
+    case mesh::CollectiveOp::kRecv: return on.recv(out, count, dtype, peer, label);
+    case mesh::CollectiveOp::kBarrier: return on.barrier(label);
   }
   throw std::logic_error("no such call");
 }
 
 WorkPtr WrappedCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype,
                                         ReduceOp op, std::string_view label) {
-  return pass({.op = CollectiveOp::kAllReduce,
+  return pass({.op = mesh::CollectiveOp::kAllReduce,
                .in = in,
                .out = out,
                .count = count,
@@ -36,7 +38,7 @@ WorkPtr WrappedCommunicator::all_reduce(const void* in, void* out, int64_t count
 
 WorkPtr WrappedCommunicator::all_gather(const void* in, void* out, int64_t count, DType dtype,
                                         std::string_view label) {
-  return pass({.op = CollectiveOp::kAllGather,
+  return pass({.op = mesh::CollectiveOp::kAllGather,
                .in = in,
                .out = out,
                .count = count,
@@ -46,7 +48,7 @@ WorkPtr WrappedCommunicator::all_gather(const void* in, void* out, int64_t count
 
 WorkPtr WrappedCommunicator::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
                                             ReduceOp op, std::string_view label) {
-  return pass({.op = CollectiveOp::kReduceScatter,
+  return pass({.op = mesh::CollectiveOp::kReduceScatter,
                .in = in,
                .out = out,
                .count = count,
@@ -57,7 +59,7 @@ WorkPtr WrappedCommunicator::reduce_scatter(const void* in, void* out, int64_t c
 
 WorkPtr WrappedCommunicator::broadcast(void* buffer, int64_t count, DType dtype, int root,
                                        std::string_view label) {
-  return pass({.op = CollectiveOp::kBroadcast,
+  return pass({.op = mesh::CollectiveOp::kBroadcast,
                .out = buffer,
                .count = count,
                .dtype = dtype,
@@ -67,7 +69,7 @@ WorkPtr WrappedCommunicator::broadcast(void* buffer, int64_t count, DType dtype,
 
 WorkPtr WrappedCommunicator::reduce(const void* in, void* out, int64_t count, DType dtype,
                                     ReduceOp op, int root, std::string_view label) {
-  return pass({.op = CollectiveOp::kReduce,
+  return pass({.op = mesh::CollectiveOp::kReduce,
                .in = in,
                .out = out,
                .count = count,
@@ -79,7 +81,7 @@ WorkPtr WrappedCommunicator::reduce(const void* in, void* out, int64_t count, DT
 
 WorkPtr WrappedCommunicator::gather(const void* in, void* out, int64_t count, DType dtype, int root,
                                     std::string_view label) {
-  return pass({.op = CollectiveOp::kGather,
+  return pass({.op = mesh::CollectiveOp::kGather,
                .in = in,
                .out = out,
                .count = count,
@@ -90,7 +92,7 @@ WorkPtr WrappedCommunicator::gather(const void* in, void* out, int64_t count, DT
 
 WorkPtr WrappedCommunicator::scatter(const void* in, void* out, int64_t count, DType dtype,
                                      int root, std::string_view label) {
-  return pass({.op = CollectiveOp::kScatter,
+  return pass({.op = mesh::CollectiveOp::kScatter,
                .in = in,
                .out = out,
                .count = count,
@@ -101,7 +103,7 @@ WorkPtr WrappedCommunicator::scatter(const void* in, void* out, int64_t count, D
 
 WorkPtr WrappedCommunicator::all_to_all(const void* in, void* out, int64_t count, DType dtype,
                                         std::string_view label) {
-  return pass({.op = CollectiveOp::kAllToAll,
+  return pass({.op = mesh::CollectiveOp::kAllToAll,
                .in = in,
                .out = out,
                .count = count,
@@ -111,7 +113,7 @@ WorkPtr WrappedCommunicator::all_to_all(const void* in, void* out, int64_t count
 
 WorkPtr WrappedCommunicator::send(const void* in, int64_t count, DType dtype, int peer,
                                   std::string_view label) {
-  return pass({.op = CollectiveOp::kSend,
+  return pass({.op = mesh::CollectiveOp::kSend,
                .in = in,
                .count = count,
                .dtype = dtype,
@@ -121,7 +123,7 @@ WorkPtr WrappedCommunicator::send(const void* in, int64_t count, DType dtype, in
 
 WorkPtr WrappedCommunicator::recv(void* out, int64_t count, DType dtype, int peer,
                                   std::string_view label) {
-  return pass({.op = CollectiveOp::kRecv,
+  return pass({.op = mesh::CollectiveOp::kRecv,
                .out = out,
                .count = count,
                .dtype = dtype,
@@ -130,7 +132,7 @@ WorkPtr WrappedCommunicator::recv(void* out, int64_t count, DType dtype, int pee
 }
 
 WorkPtr WrappedCommunicator::barrier(std::string_view label) {
-  return pass({.op = CollectiveOp::kBarrier, .label = label});
+  return pass({.op = mesh::CollectiveOp::kBarrier, .label = label});
 }
 
-}  // namespace smp
+}  // namespace smp::comm

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "smp/plan/data/token_data.h"
-#include "smp/plan/job_spec.h"
+#include "smp/plan/spec/job_spec.h"
 
 // Corpora of a few tokens in each format, by the formats' definitions.
 namespace smp::corpus {
@@ -115,19 +115,19 @@ inline Batch room_for(int64_t count, int64_t length, int64_t sequences = 1) {
   return batch;
 }
 
-inline TokenBuffers buffers(Batch& batch) {
+inline data::TokenBuffers buffers(Batch& batch) {
   return {batch.tokens.data(), batch.targets.data(), batch.starts.data()};
 }
 
-inline Batch read(const TokenData& data, int64_t step, int64_t first, int64_t count, int64_t length,
-                  int64_t sequences = 1) {
+inline Batch read(const data::TokenData& data, int64_t step, int64_t first, int64_t count,
+                  int64_t length, int64_t sequences = 1) {
   Batch batch = room_for(count, length, sequences);
   data.read(step, first, count, buffers(batch));
   return batch;
 }
 
-inline Batch read_held_out(const TokenData& data, int64_t first, int64_t count, int64_t length,
-                           size_t set = 0) {
+inline Batch read_held_out(const data::TokenData& data, int64_t first, int64_t count,
+                           int64_t length, size_t set = 0) {
   Batch batch = room_for(count, length);
   data.read_held_out(set, first, count, buffers(batch));
   return batch;

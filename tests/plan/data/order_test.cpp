@@ -12,7 +12,7 @@ namespace smp {
 
 TEST_CASE("an epoch's order is a bijection, another one in each epoch, source and seed") {
   const auto order = [](uint64_t seed, uint32_t source, int64_t epoch, int64_t size) {
-    const Permutation permutation(seed, source, epoch, size);
+    const data::Permutation permutation(seed, source, epoch, size);
     std::vector<int64_t> places;
     for (int64_t i = 0; i < size; ++i) places.push_back(permutation(i));
     return places;
@@ -36,7 +36,7 @@ TEST_CASE("an epoch's order is a bijection, another one in each epoch, source an
     for (int64_t i = 0; i < size; ++i) REQUIRE(places[static_cast<size_t>(i)] == i);
   }
   // 10^15 of them are no more work.
-  const Permutation vast(7, 0, 0, 1'000'000'000'000'007);
+  const data::Permutation vast(7, 0, 0, 1'000'000'000'000'007);
   for (int64_t i = 0; i < 1000; ++i) {
     CHECK(vast(i) >= 0);
     CHECK(vast(i) < 1'000'000'000'000'007);
@@ -45,7 +45,7 @@ TEST_CASE("an epoch's order is a bijection, another one in each epoch, source an
 
 TEST_CASE("places of an order are spread evenly") {
   constexpr int64_t kSize = 100'000, kParts = 10;
-  const Permutation permutation(3, 0, 0, kSize);
+  const data::Permutation permutation(3, 0, 0, kSize);
   std::vector<int64_t> counts(kParts);
   for (int64_t i = 0; i < kSize / 10; ++i)
     ++counts[static_cast<size_t>(permutation(i) * kParts / kSize)];
@@ -62,10 +62,10 @@ TEST_CASE("a source's share differs from its weight by less than a sample at eve
       weights.push_back(1 + static_cast<int64_t>(random() % (trial % 3 == 0 ? 1'000'000 : 20)));
       sum += weights.back();
     }
-    const Mixture mixture(weights);
+    const data::Mixture mixture(weights);
     std::vector<int64_t> given(sources);
     for (int64_t n = 1; n <= 3000; ++n) {
-      const Mixture::Turn turn = mixture.at(n - 1);
+      const data::Mixture::Turn turn = mixture.at(n - 1);
       REQUIRE(turn.sample == given[turn.source]);
       ++given[turn.source];
       for (size_t i = 0; i < sources; ++i) {
@@ -79,11 +79,11 @@ TEST_CASE("a source's share differs from its weight by less than a sample at eve
 
 TEST_CASE("the turn of a sample is the same, read forward, backward or by a jump") {
   const std::vector<int64_t> weights = {3, 7, 1, 12, 100, 5};
-  const Mixture forward(weights);
-  std::vector<Mixture::Turn> turns;
+  const data::Mixture forward(weights);
+  std::vector<data::Mixture::Turn> turns;
   for (int64_t n = 0; n < 40000; ++n) turns.push_back(forward.at(n));
   for (const int64_t n : {39999, 0, 128, 127, 20000, 19999, 39000, 5}) {
-    const Mixture fresh(weights);
+    const data::Mixture fresh(weights);
     CHECK(fresh.at(n) == turns[static_cast<size_t>(n)]);
     CHECK(forward.at(n) == turns[static_cast<size_t>(n)]);
   }
@@ -95,15 +95,15 @@ TEST_CASE("the turn of a sample is the same, read forward, backward or by a jump
 
 TEST_CASE("weights are exactly the decimal numbers that were written") {
   using Whole = std::vector<int64_t>;
-  CHECK(Mixture::whole_weights({0.3, 0.7}) == Whole{3, 7});
-  CHECK(Mixture::whole_weights({1}) == Whole{1});
-  CHECK(Mixture::whole_weights({5e14, 5}) == Whole{100'000'000'000'000, 1});
-  CHECK(Mixture::whole_weights({0.1, 0.25, 2}) == Whole{2, 5, 40});
-  CHECK(Mixture::whole_weights({1e-7, 3e-7}) == Whole{1, 3});
-  CHECK(Mixture::whole_weights({123456789, 987654321}) == Whole{13717421, 109739369});
+  CHECK(data::Mixture::whole_weights({0.3, 0.7}) == Whole{3, 7});
+  CHECK(data::Mixture::whole_weights({1}) == Whole{1});
+  CHECK(data::Mixture::whole_weights({5e14, 5}) == Whole{100'000'000'000'000, 1});
+  CHECK(data::Mixture::whole_weights({0.1, 0.25, 2}) == Whole{2, 5, 40});
+  CHECK(data::Mixture::whole_weights({1e-7, 3e-7}) == Whole{1, 3});
+  CHECK(data::Mixture::whole_weights({123456789, 987654321}) == Whole{13717421, 109739369});
   for (const std::vector<double>& weights :
        {std::vector<double>{1e15, 1e-15}, {0.1234567890123456, 1000.1}}) {
-    CHECK(error_of([&] { Mixture::whole_weights(weights); }) ==
+    CHECK(error_of([&] { data::Mixture::whole_weights(weights); }) ==
           "training.data.sources: the weights have too many digits for exact shares: give fewer, "
           "as in 0.125");
   }

@@ -16,7 +16,7 @@ namespace smp {
 namespace {
 
 // Samples 6 to 12 of a batch, two at a time.
-BatchShare share_of(int64_t length) {
+data::BatchShare share_of(int64_t length) {
   return {.first_sample = 6,
           .microbatches = 3,
           .micro_batch = 2,
@@ -29,16 +29,17 @@ BatchShare share_of(int64_t length) {
 }
 
 // Token = 100 step + sample.
-ReadAhead::Read numbered(int64_t length, std::atomic<int64_t>& reads) {
-  return [length, &reads](int64_t step, int64_t first, int64_t count, const TokenBuffers& out) {
-    ++reads;
-    for (int64_t i = 0; i < count * length; ++i) {
-      const int64_t value = 100 * step + first + i / length;
-      if (out.tokens != nullptr) out.tokens[i] = value;
-      if (out.targets != nullptr) out.targets[i] = -value;
-      if (out.document_starts != nullptr) out.document_starts[i] = 0;
-    }
-  };
+data::ReadAhead::Read numbered(int64_t length, std::atomic<int64_t>& reads) {
+  return
+      [length, &reads](int64_t step, int64_t first, int64_t count, const data::TokenBuffers& out) {
+        ++reads;
+        for (int64_t i = 0; i < count * length; ++i) {
+          const int64_t value = 100 * step + first + i / length;
+          if (out.tokens != nullptr) out.tokens[i] = value;
+          if (out.targets != nullptr) out.targets[i] = -value;
+          if (out.document_starts != nullptr) out.document_starts[i] = 0;
+        }
+      };
 }
 
 void wait_for(const std::atomic<int64_t>& reads, int64_t wanted) {
@@ -64,11 +65,10 @@ TEST_CASE("what is read ahead is what would be read on the spot, of each field a
   for (const Packing pack : {Packing::kConcatenate, Packing::kDocuments}) {
     JobSpec job = corpus::job_on(folder / "a", kLength, kBatch);
     job.training.data_pack = pack;
-    const TokenData data(job);
-    const auto read = [&](int64_t step, int64_t first, int64_t count, const TokenBuffers& out) {
-      data.read(step, first, count, out);
-    };
-    ReadAhead ahead(read, share_of(kLength));
+    const data::TokenData data(job);
+    const auto read = [&](int64_t step, int64_t first, int64_t count,
+                          const data::TokenBuffers& out) { data.read(step, first, count, out); };
+    data::ReadAhead ahead(read, share_of(kLength));
     ahead.start(3, 40);
     for (int64_t step = 3; step < 40; ++step) {
       for (int64_t first = 6; first < 12; first += 2) {
@@ -82,7 +82,7 @@ TEST_CASE("what is read ahead is what would be read on the spot, of each field a
 
 TEST_CASE("one batch is read ahead and no more, and what was taken is read again on the spot") {
   std::atomic<int64_t> reads = 0;
-  ReadAhead ahead(numbered(4, reads), share_of(4));
+  data::ReadAhead ahead(numbered(4, reads), share_of(4));
   ahead.start(0, 10);
   wait_for(reads, 3);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -105,17 +105,17 @@ TEST_CASE("one batch is read ahead and no more, and what was taken is read again
 
 TEST_CASE("a microbatch that several chunks of layers read stays until all have it") {
   std::atomic<int64_t> reads = 0;
-  BatchShare share = share_of(1);
+  data::BatchShare share = share_of(1);
   share.readers = 2;
-  ReadAhead ahead(numbered(1, reads), share);
+  data::ReadAhead ahead(numbered(1, reads), share);
   ahead.start(0, 5);
   for (int64_t step = 0; step < 5; ++step) {
     for (const bool targets : {false, true}) {
       for (int64_t first = 6; first < 12; first += 2) {
         std::vector<int64_t> values(2);
         ahead.read(step, first, 2,
-                   targets ? TokenBuffers{.targets = values.data()}
-                           : TokenBuffers{.tokens = values.data()});
+                   targets ? data::TokenBuffers{.targets = values.data()}
+                           : data::TokenBuffers{.tokens = values.data()});
         const int64_t value = (100 * step + first) * (targets ? -1 : 1);
         CHECK(values[0] == value);
       }
@@ -127,11 +127,12 @@ TEST_CASE("a microbatch that several chunks of layers read stays until all have 
 TEST_CASE("an error is that of the samples that wanted it") {
   std::atomic<int64_t> reads = 0;
   const auto inner = numbered(1, reads);
-  const auto fails = [&](int64_t step, int64_t first, int64_t count, const TokenBuffers& out) {
+  const auto fails = [&](int64_t step, int64_t first, int64_t count,
+                         const data::TokenBuffers& out) {
     if (step == 1 && first == 8) throw std::runtime_error("token 17 of a.bin");
     inner(step, first, count, out);
   };
-  ReadAhead ahead(fails, share_of(1));
+  data::ReadAhead ahead(fails, share_of(1));
   ahead.start(0, 5);
   std::vector<int64_t> tokens(2);
   const auto read = [&](int64_t step, int64_t first) {
@@ -147,13 +148,13 @@ TEST_CASE("an error is that of the samples that wanted it") {
 TEST_CASE("a reader that nobody starts, or that has nothing to read, reads on the spot") {
   std::atomic<int64_t> reads = 0;
   std::vector<int64_t> tokens(2);
-  ReadAhead unstarted(numbered(1, reads), share_of(1));
+  data::ReadAhead unstarted(numbered(1, reads), share_of(1));
   unstarted.read(4, 6, 2, {.tokens = tokens.data()});
   CHECK(tokens[0] == 406);
-  ReadAhead idle(numbered(1, reads), {});
+  data::ReadAhead idle(numbered(1, reads), {});
   idle.start(0, 5);
   CHECK(reads == 1);
-  ReadAhead over(numbered(1, reads), share_of(1));
+  data::ReadAhead over(numbered(1, reads), share_of(1));
   over.start(5, 5);
   CHECK(reads == 1);
 }
@@ -161,7 +162,7 @@ TEST_CASE("a reader that nobody starts, or that has nothing to read, reads on th
 TEST_CASE("the end of a reader waits for nobody who would take what it has") {
   std::atomic<int64_t> reads = 0;
   {
-    ReadAhead ahead(numbered(1, reads), share_of(1));
+    data::ReadAhead ahead(numbered(1, reads), share_of(1));
     ahead.start(0, 1000000);
     wait_for(reads, 3);
   }

@@ -11,8 +11,8 @@
 #include "files_and_errors.h"
 #include "plan/data/corpus.h"
 #include "scratch_folder.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/data/data_files.h"
 
 namespace smp {
 namespace {
@@ -35,7 +35,7 @@ JobSpec text_job(const std::string& path, int64_t length, int64_t batch = 1) {
 }
 
 std::string refusal(const JobSpec& job) {
-  return error_of([&] { const TokenData data(job); });
+  return error_of([&] { const data::TokenData data(job); });
 }
 
 }  // namespace
@@ -46,11 +46,11 @@ TEST_CASE("samples of text are its windows, each once an epoch, across file ends
   write_bytes(folder / "b.txt", "e");
   write_bytes(folder / "c.txt", "\xff!xyz");
   const std::string text("abcd\0e\0\xff!xyz", 12);
-  const TokenData data(text_job(folder.path(), 2));
+  const data::TokenData data(text_job(folder.path(), 2));
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<int64_t> windows;
     for (int64_t i = 0; i < 5; ++i) {
-      const SamplePlace place = data.place(5 * epoch + i, 0);
+      const data::SamplePlace place = data.place(5 * epoch + i, 0);
       CHECK(place.epoch == epoch);
       windows.insert(place.sample);
       const Batch batch = corpus::read(data, 5 * epoch + i, 0, 1, 2);
@@ -74,7 +74,7 @@ TEST_CASE(
   write_bytes(folder / "a.npy", corpus::npy("<u2", "(12,)", corpus::raw<uint16_t>(counted(12))));
   JobSpec job = job_on(folder / "a.npy", 3, 2);
   job.model.stack = Stack::kEncoderDecoder;
-  const TokenData data(job);
+  const data::TokenData data(job);
   const Batch batch = corpus::read(data, 0, 0, 2, 3, 2);
   for (int64_t k = 0; k < 2; ++k) {
     const int64_t begin = 6 * data.place(0, k).sample;
@@ -97,10 +97,10 @@ TEST_CASE("the batch of a step is the same however ranks and shards share it, an
     write_bytes(folder / fmt::format("shards/{}.bin", i),
                 corpus::llmc({tokens.begin() + begin, tokens.begin() + end}, i % 2 == 0));
   }
-  const TokenData whole(job_on(folder / "whole.bin", 32, 8));
+  const data::TokenData whole(job_on(folder / "whole.bin", 32, 8));
   for (int64_t step = 0; step < 40; ++step) {
     const Batch all = corpus::read(whole, step, 0, 8, 32);
-    const TokenData resumed(job_on(folder / "shards", 32, 8));  // begins with this step
+    const data::TokenData resumed(job_on(folder / "shards", 32, 8));  // begins with this step
     Batch joined;
     for (const auto& [first, count] : {std::pair{0, 3}, {3, 1}, {4, 4}}) {
       const Batch part = corpus::read(resumed, step, first, count, 32);
@@ -119,11 +119,11 @@ TEST_CASE("a mixture gives each source its share, in epochs of its own, in any l
               corpus::npy("<i4", "(1025,)", corpus::raw<int32_t>(counted(1025, 10000))));
   JobSpec job = job_on("", 8, 4);
   job.training.data_sources = {{"", folder / "a", {}, 0.25}, {"bee", folder / "b.npy", {}, 0.75}};
-  const TokenData data(job);
+  const data::TokenData data(job);
   CHECK(data.source_name(1) == "bee");
   std::map<size_t, int64_t> given;
   for (int64_t n = 0; n < 400; ++n) {
-    const SamplePlace place = data.place(n / 4, n % 4);
+    const data::SamplePlace place = data.place(n / 4, n % 4);
     CHECK(place.epoch == given[place.source] / (place.source == 0 ? 8 : 128));
     ++given[place.source];
     const Batch batch = corpus::read(data, n / 4, n % 4, 1, 8);
@@ -131,7 +131,7 @@ TEST_CASE("a mixture gives each source its share, in epochs of its own, in any l
   }
   CHECK(given[0] == 100);
   CHECK(data.epochs(400) == std::vector<double>{100.0 / 8, 300.0 / 128});
-  const TokenData again(job);
+  const data::TokenData again(job);
   CHECK(again.place(99, 3) == data.place(99, 3));
   CHECK(data.description() ==
         "weight 1: 65 tokens (megatron) in 1 file under " + (folder / "a") +
@@ -148,7 +148,7 @@ TEST_CASE("what is held out at the end is never trained on, and mixed like what 
   job.training.data_sources = {{"", folder / "a.npy", {}, 1}, {"", folder / "b.npy", {}, 2}};
   job.training.evaluation.every_steps = 1;
   job.training.evaluation.samples = 6;
-  const TokenData data(job);
+  const data::TokenData data(job);
   CHECK(data.evaluation_sets() == std::vector<std::string>{""});
   std::set<int64_t> first;
   for (int64_t i = 0; i < 6; ++i) first.insert(corpus::read_held_out(data, i, 1, 8).tokens[0]);
@@ -162,8 +162,8 @@ TEST_CASE("what is held out at the end is never trained on, and mixed like what 
   // What fills the last batch has nothing to predict.
   const Batch padded = corpus::read_held_out(data, 5, 2, 8);
   CHECK(padded.tokens[8] == padded.tokens[0]);
-  CHECK(padded.targets[0] != kNoTarget);
-  CHECK(Tokens(padded.targets.begin() + 8, padded.targets.end()) == Tokens(8, kNoTarget));
+  CHECK(padded.targets[0] != data::kNoTarget);
+  CHECK(Tokens(padded.targets.begin() + 8, padded.targets.end()) == Tokens(8, data::kNoTarget));
 }
 
 TEST_CASE("a split is by documents where an index says where they end, else by tokens") {
@@ -174,7 +174,7 @@ TEST_CASE("a split is by documents where an index says where they end, else by t
   JobSpec job = job_on(folder / "a", 4, 2);
   job.training.data_split = {8, 1, 1};
   job.training.evaluation.every_steps = 1;
-  const TokenData data(job);
+  const data::TokenData data(job);
   std::set<int64_t> seen;
   for (int64_t step = 0; step < 40; ++step) {
     for (const int64_t token : corpus::read(data, step, 0, 2, 4).targets) seen.insert(token / 100);
@@ -190,8 +190,8 @@ TEST_CASE("a split is by documents where an index says where they end, else by t
   JobSpec tokens = job_on(folder / "n.npy", 4, 2);
   tokens.training.data_split = {90, 10, 0};
   tokens.training.evaluation.every_steps = 1;
-  CHECK(TokenData(tokens).trained_tokens() == 90);
-  CHECK(corpus::read_held_out(TokenData(tokens), 0, 1, 4).tokens == counted(4, 90));
+  CHECK(data::TokenData(tokens).trained_tokens() == 90);
+  CHECK(corpus::read_held_out(data::TokenData(tokens), 0, 1, 4).tokens == counted(4, 90));
 }
 
 TEST_CASE("sets of their own are evaluated on, by name, and nothing is held out") {
@@ -204,7 +204,7 @@ TEST_CASE("sets of their own are evaluated on, by name, and nothing is held out"
   job.training.evaluation.every_steps = 1;
   job.training.evaluation.samples = 4;
   job.training.evaluation.sets = {{"code", folder / "v.npy", {}}, {"wiki", folder / "w", {}}};
-  const TokenData data(job);
+  const data::TokenData data(job);
   CHECK(data.evaluation_sets() == std::vector<std::string>{"code", "wiki"});
   CHECK(data.trained_tokens() == 200);
   CHECK(corpus::read_held_out(data, 1, 1, 8, 0).tokens == counted(8, 1008));
@@ -230,14 +230,14 @@ TEST_CASE("documents end with the token that the job names") {
             " end: say the token that ends one by training.data.end_of_document, or give files "
             "with an index");
   job.training.data_end_of_document = 9999;
-  const TokenData data(job);
+  const data::TokenData data(job);
   int64_t ends = 0;
   for (int64_t n = 0; n < 62; ++n) {
     const Batch batch = corpus::read(data, n / 2, n % 2, 1, 16);
     for (size_t i = 0; i < 16; ++i) {
       const bool is_end = batch.tokens[i] == 9999;
       ends += is_end ? 1 : 0;
-      CHECK((batch.targets[i] == kNoTarget) == is_end);
+      CHECK((batch.targets[i] == data::kNoTarget) == is_end);
       if (is_end && i + 1 < 16) CHECK(batch.starts[i + 1] == static_cast<int64_t>(i) + 1);
     }
   }
@@ -253,7 +253,7 @@ TEST_CASE("padded samples hold one document each") {
                             " has a document of 5 tokens, more than sequence_length 4: say "
                             "training.data.longer: truncate, or pack: documents");
   job.training.data_longer = "truncate";
-  const TokenData data(job);
+  const data::TokenData data(job);
   std::map<int64_t, Batch> by_document;
   for (int64_t n = 0; n < 4; ++n)
     by_document[data.place(n / 2, n % 2).sample] = corpus::read(data, n / 2, n % 2, 1, 4);
@@ -294,13 +294,13 @@ TEST_CASE("a mask says which predicted tokens count, as bytes or as labels") {
     for (const Packing pack : {Packing::kConcatenate, Packing::kDocuments, Packing::kPad}) {
       job.training.data_pack = pack;
       job.training.data_longer = "truncate";
-      const TokenData data(job);
+      const data::TokenData data(job);
       const Batch batch = corpus::read(data, 0, 0, 3, 6);
       for (size_t i = 0; i < 18; ++i) {
         const int64_t next = batch.tokens[i] + 1;
         const bool ends = pack != Packing::kConcatenate && (next == 5 || next == 11 || next == 19);
         const bool is_padding = pack == Packing::kPad && batch.starts[i] > 0;
-        CHECK(batch.targets[i] == (is_padding || ends || !counts(next) ? kNoTarget : next));
+        CHECK(batch.targets[i] == (is_padding || ends || !counts(next) ? data::kNoTarget : next));
       }
     }
     std::filesystem::remove(folder / form.first);
@@ -318,13 +318,13 @@ TEST_CASE("a mask says which predicted tokens count, as bytes or as labels") {
                             (folder / "a.bin") + ": it belongs to other tokens");
   mask[7] = '\2';
   write_bytes(folder / "a.mask.bin", mask);
-  CHECK(error_of([&] { corpus::read(TokenData(job), 0, 0, 3, 6); }) ==
+  CHECK(error_of([&] { corpus::read(data::TokenData(job), 0, 0, 3, 6); }) ==
         "training.data.loss_mask: " + (folder / "a.mask.bin") +
             " has 2 at token 7, where 0 or 1 is expected");
   std::filesystem::remove(folder / "a.mask.bin");
   labels[7] = 8;
   write_bytes(folder / "a.labels.bin", corpus::raw<int32_t>(labels));
-  CHECK(error_of([&] { corpus::read(TokenData(job), 0, 0, 3, 6); }) ==
+  CHECK(error_of([&] { corpus::read(data::TokenData(job), 0, 0, 3, 6); }) ==
         "training.data.loss_mask: " + (folder / "a.labels.bin") +
             " has 8 at token 7, where the token 7 or -100 is expected");
   write_bytes(folder / "t.txt", std::string(100, 'x'));
@@ -370,18 +370,18 @@ TEST_CASE("too little data is refused with its numbers") {
 TEST_CASE("evaluation runs whole batches, or a padded last one") {
   TrainingSpec training;
   training.global_batch = 6;
-  CHECK(held_out_samples(training) == 0);
+  CHECK(data::held_out_samples(training) == 0);
   training.evaluation.every_steps = 10;
-  CHECK(held_out_samples(training) == 6);
+  CHECK(data::held_out_samples(training) == 6);
   training.evaluation.samples = 8;
-  CHECK(error_of([&] { held_out_samples(training); }) ==
+  CHECK(error_of([&] { data::held_out_samples(training); }) ==
         "training.evaluation.samples (8) is no multiple of global_batch (6), and an evaluation "
         "runs whole batches: the last one has 2 of 6; give 12, or pad_last_batch: true");
   training.evaluation.pad_last_batch = true;
-  CHECK(held_out_samples(training) == 8);
+  CHECK(data::held_out_samples(training) == 8);
   training.data_split = {98, 1, 1};
-  CHECK(held_out_samples(training) == 0);
-  CHECK(evaluation_samples(training) == 8);
+  CHECK(data::held_out_samples(training) == 0);
+  CHECK(data::evaluation_samples(training) == 8);
 }
 
 TEST_CASE("bytes that would mean nothing are refused, and token ids are no bytes") {
@@ -416,7 +416,7 @@ TEST_CASE("a file that shrinks, grows, is exchanged or goes during the run is na
   const ScratchFolder folder;
   const std::string path = folder / "text";
   write_bytes(path, std::string(100, 'x'));
-  const TokenData data(text_job(path, 99));
+  const data::TokenData data(text_job(path, 99));
   corpus::read(data, 0, 0, 1, 99);
   const auto error = [&] { return error_of([&] { corpus::read(data, 0, 0, 1, 99); }); };
   const std::string changed = "'" + path + "' has changed since the run began: it had 100 bytes (";
@@ -453,7 +453,7 @@ TEST_CASE("an index that changes during the run is named too") {
   corpus::write_megatron16(folder / "a", corpus::counted_documents(100, 30));
   JobSpec job = job_on(folder / "a", 16, 2);
   job.training.data_pack = Packing::kDocuments;
-  const TokenData data(job);
+  const data::TokenData data(job);
   corpus::read(data, 0, 0, 2, 16);
   write_bytes(folder / "a.idx", text_of(folder / "a.idx") + "more");
   CHECK(error_of([&] {

@@ -8,7 +8,7 @@
 #include "files_and_errors.h"
 #include "plan/data/corpus.h"
 #include "scratch_folder.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
 
 namespace smp {
 namespace {
@@ -19,22 +19,22 @@ using corpus::write_bytes;
 const std::vector<Tokens> kDocuments = {{5, 6, 7}, {}, {8}, {9, 10, 11, 12}};
 const Tokens kTokens = corpus::joined(kDocuments);
 
-TokenStream stream_of(OpenFiles& files, const std::string& path,
-                      std::optional<DataFormat> format = {}, int64_t vocabulary = 60000) {
-  return TokenStream({.path = path,
-                      .format = format,
-                      .suffixes = {},
-                      .end_of_document = {},
-                      .loss_mask = {},
-                      .vocab_size = vocabulary},
-                     files);
+data::TokenStream stream_of(data::OpenFiles& files, const std::string& path,
+                            std::optional<DataFormat> format = {}, int64_t vocabulary = 60000) {
+  return data::TokenStream({.path = path,
+                            .format = format,
+                            .suffixes = {},
+                            .end_of_document = {},
+                            .loss_mask = {},
+                            .vocab_size = vocabulary},
+                           files);
 }
 
 Tokens tokens_at(const std::string& path, std::optional<DataFormat> format = {}) {
-  OpenFiles files;
-  const TokenStream stream = stream_of(files, path, format);
+  data::OpenFiles files;
+  const data::TokenStream stream = stream_of(files, path, format);
   Tokens tokens(static_cast<size_t>(stream.tokens()));
-  ReadScratch scratch;
+  data::ReadScratch scratch;
   stream.read(0, stream.tokens(), tokens.data(), scratch);
   return tokens;
 }
@@ -101,18 +101,18 @@ TEST_CASE("documents are found by the index, over shards, empty ones too") {
   const ScratchFolder folder;
   corpus::write_megatron16(folder / "a", kDocuments);
   corpus::write_megatron16(folder / "b", {{1, 2}, {}, {}, {3}});
-  OpenFiles files;
-  const TokenStream stream = stream_of(files, folder.path());
+  data::OpenFiles files;
+  const data::TokenStream stream = stream_of(files, folder.path());
   CHECK(stream.documents() == 8);
   const Tokens begins = {0, 3, 3, 4, 8, 10, 10, 10, 11};
   for (int64_t i = 0; i <= 8; ++i)
     CHECK(stream.document_begin(i) == begins[static_cast<size_t>(i)]);
-  ReadScratch scratch;
+  data::ReadScratch scratch;
   const auto pieces = stream.pieces(1, 10, scratch);
   CHECK(pieces ==
-        std::vector<DocumentPiece>{
+        std::vector<data::DocumentPiece>{
             {1, 2, 0, 1, true}, {3, 1, 2, 0, true}, {4, 4, 3, 0, true}, {8, 2, 4, 0, true}});
-  CHECK(stream.pieces(5, 7, scratch) == std::vector<DocumentPiece>{{5, 2, 3, 1, false}});
+  CHECK(stream.pieces(5, 7, scratch) == std::vector<data::DocumentPiece>{{5, 2, 3, 1, false}});
   CHECK(stream.place_of(10) == (folder / "b.bin") + ", token 2: document 3, token 0 of it");
   CHECK(stream.longest_document() == 4);
 }
@@ -125,11 +125,11 @@ TEST_CASE("a document of several sequences is one") {
   index.resize(34 + 4 * 12);
   index.replace(26, 8, corpus::raw<uint64_t>({3}));
   write_bytes(folder / "a.idx", index + corpus::raw<int64_t>({0, 2, 4}));
-  OpenFiles files;
-  const TokenStream stream = stream_of(files, folder / "a");
+  data::OpenFiles files;
+  const data::TokenStream stream = stream_of(files, folder / "a");
   CHECK(stream.documents() == 2);
   CHECK(stream.document_begin(1) == 3);
-  ReadScratch scratch;
+  data::ReadScratch scratch;
   CHECK(stream.pieces(0, 8, scratch).size() == 2);
 }
 
@@ -281,9 +281,9 @@ TEST_CASE("what only a document's own entry tells is refused where it is read") 
     corpus::write_megatron16(folder / "a", documents);
     replace_bytes(folder / "a.idx", place, corpus::raw<int64_t>({value}));
     return error_of([&] {
-      OpenFiles files;
-      const TokenStream stream = stream_of(files, folder / "a");
-      ReadScratch scratch;
+      data::OpenFiles files;
+      const data::TokenStream stream = stream_of(files, folder / "a");
+      data::ReadScratch scratch;
       stream.pieces(0, stream.tokens(), scratch);
     });
   };
@@ -358,14 +358,14 @@ TEST_CASE("a mask that lies there is asked about where the job says nothing of m
   write_bytes(folder / "n.npy", corpus::npy("<i4", "(3,)", corpus::raw<int32_t>({1, 2, 3})));
   const auto answer = [&](const std::string& path, std::optional<bool> loss_mask) {
     return error_of([&] {
-      OpenFiles files;
-      const TokenStream stream({.path = path,
-                                .format = {},
-                                .suffixes = {},
-                                .end_of_document = {},
-                                .loss_mask = loss_mask,
-                                .vocab_size = 60000},
-                               files);
+      data::OpenFiles files;
+      const data::TokenStream stream({.path = path,
+                                      .format = {},
+                                      .suffixes = {},
+                                      .end_of_document = {},
+                                      .loss_mask = loss_mask,
+                                      .vocab_size = 60000},
+                                     files);
     });
   };
   const std::string how =
@@ -373,7 +373,7 @@ TEST_CASE("a mask that lies there is asked about where the job says nothing of m
       "loss_mask: false to count all";
   for (const char* mask : {".mask.bin", ".labels.bin", ".labels.npy"}) {
     for (const char* tokens : {"a.bin", "n.npy"}) {
-      const std::string path = without_data_suffix(folder / tokens) + mask;
+      const std::string path = data::without_data_suffix(folder / tokens) + mask;
       CHECK(answer(folder / tokens, {}) == "no error");
       write_bytes(path, "x");
       CHECK(answer(folder / tokens, {}) == "training.data.loss_mask: " + path +
@@ -401,10 +401,10 @@ TEST_CASE("a token outside the vocabulary is named with file, document and offse
   write_bytes(folder / "n.npy", corpus::npy("<i4", "(3,)", corpus::raw<int32_t>({1, -2, 3})));
   const auto read = [](const std::string& path, int64_t vocabulary) {
     return error_of([&] {
-      OpenFiles files;
-      const TokenStream stream = stream_of(files, path, {}, vocabulary);
+      data::OpenFiles files;
+      const data::TokenStream stream = stream_of(files, path, {}, vocabulary);
       Tokens tokens(3);
-      ReadScratch scratch;
+      data::ReadScratch scratch;
       stream.read(stream.tokens() - 3, 3, tokens.data(), scratch);
     });
   };
@@ -420,7 +420,7 @@ TEST_CASE("a token outside the vocabulary is named with file, document and offse
 TEST_CASE("a file that is written to while it is opened is named") {
   const ScratchFolder folder;
   write_bytes(folder / "a.bin", "1234");
-  OpenFiles files;
+  data::OpenFiles files;
   files.add(folder / "a.bin", "training.data.path");
   write_bytes(folder / "a.bin", "123456");
   CHECK(error_of([&] { files.identify("."); }) ==

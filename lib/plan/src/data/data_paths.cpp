@@ -9,11 +9,11 @@
 #include <map>
 #include <set>
 
-#include "choices.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/data/data_files.h"
+#include "spec/choices.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -193,4 +193,4 @@ FoundData find_data(const StreamRequest& request) {
   return found;
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -5,7 +5,7 @@
 
 #include "smp/plan/data/token_stream.h"
 
-namespace smp {
+namespace smp::data {
 
 // The files that a path of a job names, and what they are.
 struct FoundData {
@@ -18,4 +18,4 @@ struct FoundData {
 // cannot be told, and for folders whose training and validation files would be one stream.
 FoundData find_data(const StreamRequest& request);
 
-}  // namespace smp
+}  // namespace smp::data

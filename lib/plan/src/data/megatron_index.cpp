@@ -7,11 +7,11 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/number_text.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/number_text.h"
 #include "token_types.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
@@ -66,8 +66,8 @@ TokenType type_of_code(int code, const std::string& path, const std::string& key
 void check_index_size(const MegatronIndex& index, const std::string& path, const std::string& key,
                       const OpenFiles& files) {
   const int64_t bytes = files.bytes(index.file);
-  const Int128 whole =
-      kIndexHeaderBytes + Int128{12} * index.sequences + Int128{8} * index.documents + 8;
+  const text::Int128 whole = kIndexHeaderBytes + text::Int128{12} * index.sequences +
+                             text::Int128{8} * index.documents + 8;
   if (whole == bytes) return;
   if (whole + index.sequences == bytes) {
     throw ConfigError(
@@ -78,7 +78,7 @@ void check_index_size(const MegatronIndex& index, const std::string& path, const
   throw ConfigError(
       fmt::format("{}: {} says that it has {} sequences and {} documents, which are {} bytes, and "
                   "has {}: it is torn",
-                  key, path, index.sequences, index.documents, wide_text(whole), bytes));
+                  key, path, index.sequences, index.documents, text::wide_text(whole), bytes));
 }
 
 // At places spread over the index each sequence ends where the next one begins, and the last one
@@ -91,18 +91,19 @@ void check_pointers(const MegatronIndex& index, size_t bin, const std::string& k
   const int64_t places = std::min(index.sequences, kMostLookedAt);
   for (int64_t i = 0; i < places; ++i) {
     const int64_t at =
-        places == 1 ? 0 : static_cast<int64_t>(Int128{index.sequences - 1} * i / (places - 1));
+        places == 1 ? 0
+                    : static_cast<int64_t>(text::Int128{index.sequences - 1} * i / (places - 1));
     const bool is_last = at + 1 == index.sequences;
     const auto length = numbers_at<int32_t>(files, index.file, lengths + 4 * at, 1)[0];
     const auto begins = numbers_at<int64_t>(files, index.file, pointers + 8 * at, is_last ? 1 : 2);
-    const Int128 end = Int128{begins[0]} + Int128{length} * size;
+    const text::Int128 end = text::Int128{begins[0]} + text::Int128{length} * size;
     const int64_t next = is_last ? files.bytes(bin) : begins[1];
     const bool starts_right = at > 0 || begins[0] == 0;
     if (length >= 0 && begins[0] >= 0 && end == next && starts_right) continue;
     throw ConfigError(fmt::format(
         "{}: {} does not fit {}: sequence {} of {} tokens of {} bytes begins at byte {} and ends "
         "at {}, where {} is expected: one of the two is torn or of another corpus",
-        key, path, tokens, at, length, size, begins[0], wide_text(end), next));
+        key, path, tokens, at, length, size, begins[0], text::wide_text(end), next));
   }
   const auto first = numbers_at<int64_t>(files, index.file, documents, 1)[0];
   const auto last = numbers_at<int64_t>(files, index.file, documents + 8 * index.documents, 1)[0];
@@ -207,8 +208,8 @@ int64_t document_of_token(const MegatronIndex& index, int64_t token, int64_t tok
   int64_t low = 0, high = index.documents, low_begin = 0, high_begin = tokens;
   for (int look = 1; high - low > 1; ++look) {
     const int64_t between = high - low;
-    const Int128 before =
-        Int128{between} * (token - low_begin) / std::max<int64_t>(1, high_begin - low_begin);
+    const text::Int128 before =
+        text::Int128{between} * (token - low_begin) / std::max<int64_t>(1, high_begin - low_begin);
     const int64_t guess =
         low + (look % kMiddleEvery == 0 ? between / 2 : static_cast<int64_t>(before));
     const int64_t first =
@@ -229,4 +230,4 @@ int64_t document_of_token(const MegatronIndex& index, int64_t token, int64_t tok
   return low;
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -11,7 +11,7 @@
 // their first bytes in the .bin (64), and the sequence at which each document begins (64). Nothing
 // of it is kept: its arrays, which begin at no multiple of their size, are read where they are
 // asked for. Any thread.
-namespace smp {
+namespace smp::data {
 
 // Throws ConfigError for what is torn, of another kind, or does not fit the .bin `tokens`: sizes
 // exactly, pointers at places spread over the index.
@@ -27,4 +27,4 @@ std::vector<int64_t> document_begins(const MegatronIndex& index, int64_t first, 
 int64_t document_of_token(const MegatronIndex& index, int64_t token, int64_t tokens,
                           const OpenFiles& files);
 
-}  // namespace smp
+}  // namespace smp::data

@@ -8,11 +8,11 @@
 #include <numeric>
 #include <string>
 
-#include "scalar.h"
-#include "smp/plan/check.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
+#include "text/scalar.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr int64_t kKeptTurns = 8192;  // twice: what a step's microbatches go back to
@@ -36,7 +36,7 @@ T pop_least(std::vector<T>& heap) {
 
 // "0.3" and "3e-1" as digits and the power of ten that they are multiplied with.
 std::pair<int64_t, int> decimal_of(double value) {
-  std::string text = number_text(value);
+  std::string text = text::number_text(value);
   int power = 0;
   if (const size_t e = text.find('e'); e != std::string::npos) {
     power = std::stoi(text.substr(e + 1));
@@ -54,9 +54,9 @@ std::pair<int64_t, int> decimal_of(double value) {
   return {digits, power};
 }
 
-Int128 common_divisor(Int128 a, Int128 b) {
+text::Int128 common_divisor(text::Int128 a, text::Int128 b) {
   while (b != 0) {
-    const Int128 rest = a % b;
+    const text::Int128 rest = a % b;
     a = b;
     b = rest;
   }
@@ -69,17 +69,17 @@ std::vector<int64_t> Mixture::whole_weights(const std::vector<double>& weights) 
   constexpr int kMostPowers = 20;  // with 17 digits before them 128 bits are enough
   int least = 400;
   for (const double weight : weights) least = std::min(least, decimal_of(weight).second);
-  std::vector<Int128> scaled;
-  Int128 divisor = 0, sum = 0;
+  std::vector<text::Int128> scaled;
+  text::Int128 divisor = 0, sum = 0;
   bool fits = true;
   for (const double weight : weights) {
     const auto [digits, power] = decimal_of(weight);
     fits = fits && power - least <= kMostPowers;
-    Int128 value = digits;
+    text::Int128 value = digits;
     for (int i = least; i < power && fits; ++i) value *= 10;
     scaled.push_back(value);
     divisor = common_divisor(divisor, value);
-    sum = std::min(sum + value, kWideMax);
+    sum = std::min(sum + value, text::kWideMax);
   }
   if (!fits || sum / divisor > kMostWeight) {
     throw ConfigError(
@@ -87,7 +87,7 @@ std::vector<int64_t> Mixture::whole_weights(const std::vector<double>& weights) 
         "in 0.125");
   }
   std::vector<int64_t> whole;
-  for (const Int128 value : scaled) whole.push_back(static_cast<int64_t>(value / divisor));
+  for (const text::Int128 value : scaled) whole.push_back(static_cast<int64_t>(value / divisor));
   return whole;
 }
 
@@ -105,10 +105,10 @@ Mixture::Mixture(std::vector<int64_t> weights)
 void Mixture::start_turns(uint32_t source) const {
   Next& next = next_[source];
   const int64_t weight = weights_[source];
-  const Int128 step = Int128{sum_}, denominator = Int128{weight} * scale_;
+  const text::Int128 step = text::Int128{sum_}, denominator = text::Int128{weight} * scale_;
   next.begin = static_cast<int64_t>(step / denominator);
   next.begin_rest = static_cast<int64_t>(step % denominator);
-  const Int128 end = step * (scale_ - 1);
+  const text::Int128 end = step * (scale_ - 1);
   next.end = static_cast<int64_t>(end / denominator);
   next.end_rest = static_cast<int64_t>(end % denominator);
   next.given = 0;
@@ -198,4 +198,4 @@ std::vector<int64_t> Mixture::counts(int64_t samples) const {
   return counts;
 }
 
-}  // namespace smp
+}  // namespace smp::data

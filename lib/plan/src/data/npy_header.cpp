@@ -7,11 +7,11 @@
 #include <optional>
 #include <string_view>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/printable.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/printable.h"
 #include "token_types.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr int64_t kMagicBytes = 8;           // "\x93NUMPY", major, minor
@@ -87,14 +87,14 @@ NpyHeader read_npy_header(size_t file, const std::string& key, const OpenFiles& 
     throw refuse(
         fmt::format("holds elements of type {}, and little-endian whole numbers are read "
                     "here: save it as array.astype('<i4')",
-                    printable(*descr)));
+                    text::printable(*descr)));
   }
   const auto elements = one_dimension(*shape);
   if (!elements) {
     throw refuse(
         fmt::format("is of shape {}, and tokens have one dimension: save it as "
                     "array.reshape(-1)",
-                    printable(*shape)));
+                    text::printable(*shape)));
   }
   const NpyHeader header{begin + length, *type, *elements};
   const int64_t room = (bytes - header.begin) / bytes_of(*type);
@@ -107,4 +107,4 @@ NpyHeader read_npy_header(size_t file, const std::string& key, const OpenFiles& 
   return header;
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -5,7 +5,7 @@
 
 #include "smp/plan/data/token_file.h"
 
-namespace smp {
+namespace smp::data {
 
 struct NpyHeader {
   int64_t begin = 0;  // byte of the first element
@@ -17,4 +17,4 @@ struct NpyHeader {
 // ConfigError for other types, byte orders and shapes, and where the file's size does not fit.
 NpyHeader read_npy_header(size_t file, const std::string& key, const OpenFiles& files);
 
-}  // namespace smp
+}  // namespace smp::data

@@ -10,11 +10,11 @@
 #include <system_error>
 #include <utility>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/git_lfs.h"
-#include "smp/plan/unreadable.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/git_lfs.h"
+#include "smp/plan/files/unreadable.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr size_t kMostOpen = 64;  // well below the least limit of descriptors, 256
@@ -44,14 +44,14 @@ class OpenFiles::Descriptor {
 
 size_t OpenFiles::add(const std::string& path, const std::string& key) {
   const auto descriptor = std::make_shared<const Descriptor>(path);
-  if (descriptor->number() < 0) throw_unreadable(cannot_read_data(key, path), errno);
+  if (descriptor->number() < 0) files::throw_unreadable(cannot_read_data(key, path), errno);
   struct stat status {};
   if (::fstat(descriptor->number(), &status) != 0)
-    throw_unreadable(cannot_read_data(key, path), errno);
-  if (S_ISDIR(status.st_mode)) throw_unreadable(cannot_read_data(key, path), EISDIR);
+    files::throw_unreadable(cannot_read_data(key, path), errno);
+  if (S_ISDIR(status.st_mode)) files::throw_unreadable(cannot_read_data(key, path), EISDIR);
   if (!S_ISREG(status.st_mode))
     throw ConfigError(fmt::format("{}, which is no plain file", cannot_read_data(key, path)));
-  if (const std::string lfs = git_lfs_complaint_of(path); !lfs.empty())
+  if (const std::string lfs = files::git_lfs_complaint_of(path); !lfs.empty())
     throw ConfigError(fmt::format("{}: {}: {}", key, path, lfs));
   files_.push_back({.path = path, .key = key, .bytes = status.st_size, .known = {}, .open = {}});
   return files_.size() - 1;
@@ -99,7 +99,7 @@ void OpenFiles::read(size_t file, int64_t offset, int64_t count, void* out) cons
 void OpenFiles::identify(const std::string& folder) {
   std::vector<std::string> paths;
   for (const File& file : files_) paths.push_back(file.path);
-  std::vector<KnownFile> known = look_at_files(folder, paths);
+  std::vector<files::KnownFile> known = files::look_at_files(folder, paths);
   for (size_t i = 0; i < files_.size(); ++i) {
     if (known[i].identity.bytes != files_[i].bytes) {
       throw std::runtime_error(fmt::format("{}: {} is being written: it had {} bytes, and has {}",
@@ -111,8 +111,8 @@ void OpenFiles::identify(const std::string& folder) {
   identified_ = true;
 }
 
-std::vector<FileIdentity> OpenFiles::identities() const {
-  std::vector<FileIdentity> identities;
+std::vector<files::FileIdentity> OpenFiles::identities() const {
+  std::vector<files::FileIdentity> identities;
   for (const File& file : files_) identities.push_back(file.known.identity);
   return identities;
 }
@@ -125,9 +125,9 @@ void OpenFiles::check_unchanged(size_t file) const {
     throw std::system_error(errno, std::generic_category(),
                             cannot_read_data(looked_at.key, looked_at.path));
   }
-  const FileStamp now{status.st_dev, status.st_ino, status.st_size,
-                      status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
-  smp::check_unchanged(looked_at.known, looked_at.path, now);
+  const files::FileStamp now{status.st_dev, status.st_ino, status.st_size,
+                             status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
+  smp::files::check_unchanged(looked_at.known, looked_at.path, now);
 }
 
-}  // namespace smp
+}  // namespace smp::data

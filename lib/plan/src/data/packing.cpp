@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 // The first `length` tokens of a piece, which keeps the others.
@@ -180,4 +180,4 @@ std::shared_ptr<const PackedBlock> PackedBlocks::get(const void* owner, int64_t 
   return packed;
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -2,10 +2,10 @@
 
 #include <bit>
 
-#include "smp/plan/check.h"
-#include "smp/plan/philox_rounds.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/philox_rounds.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr uint32_t kFeistelRounds = 8;  // four changes of each half
@@ -45,4 +45,4 @@ int64_t Permutation::operator()(int64_t place) const {
   return static_cast<int64_t>(value);
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "smp/plan/check.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/layer_tensors.h"
-#include "smp/plan/layout.h"
-#include "smp/plan/plan.h"
-#include "smp/plan/signals_blocked.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/data/data_files.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/model/layer_tensors.h"
+#include "smp/plan/spec/plan.h"
+#include "smp/plan/system/signals_blocked.h"
 
-namespace smp {
+namespace smp::data {
 
 int64_t BatchShare::microbatch_values() const {
   const int64_t fields = (tokens ? sequences : 0) + (targets ? 1 : 0) + (document_starts ? 1 : 0);
@@ -26,7 +26,7 @@ TokenBuffers BatchShare::microbatch_in(int64_t* values) const {
   return buffers;
 }
 
-BatchShare batch_share(const Plan& plan, const RankLayout& layout) {
+BatchShare batch_share(const Plan& plan, const layout::RankLayout& layout) {
   const TrainingSpec& training = plan.job.training;
   BatchShare share;
   share.microbatches = training.microbatches.value();
@@ -38,9 +38,9 @@ BatchShare batch_share(const Plan& plan, const RankLayout& layout) {
   for (const int64_t count : layout.chunk_layers) {
     bool reads = false;
     for (int64_t i = 0; i < count; ++i, ++layer) {
-      const bool starts = reads_document_starts(plan.job, *layer);
-      share.tokens |= layer->reads == BatchField::kTokens;
-      share.targets |= layer->reads == BatchField::kTargets;
+      const bool starts = model::reads_document_starts(plan.job, *layer);
+      share.tokens |= layer->reads == model::BatchField::kTokens;
+      share.targets |= layer->reads == model::BatchField::kTargets;
       share.document_starts |= starts;
       reads |= starts || layer->reads.has_value();
     }
@@ -69,7 +69,7 @@ void ReadAhead::start(int64_t first_step, int64_t last_step) {
   if (places_.empty() || first_step >= last_step) return;
   end_ = last_step;
   for (Place& place : places_) place.step = first_step;
-  thread_ = start_without_signals([=, this] { read_all(first_step, last_step); });
+  thread_ = system::start_without_signals([=, this] { read_all(first_step, last_step); });
 }
 
 void ReadAhead::read_all(int64_t first_step, int64_t last_step) {
@@ -138,4 +138,4 @@ void ReadAhead::read(int64_t step, int64_t first, int64_t count, const TokenBuff
   if (is_free) changed_.notify_all();
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -5,15 +5,15 @@
 
 #include <algorithm>
 
-#include "choices.h"
-#include "smp/plan/byte_tokens.h"
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/data/byte_tokens.h"
+#include "smp/plan/data/data_files.h"
 #include "smp/plan/data/permutation.h"
-#include "smp/plan/data_files.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/number_text.h"
+#include "smp/plan/text/number_text.h"
+#include "spec/choices.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr const char* kPathKey = "training.data.path";
@@ -31,12 +31,13 @@ SampleForm form_of_job(const JobSpec& job) {
 // Where the first `parts` of a split end among `all`: to the nearest whole one, halves to the even
 // one, as Megatron rounds.
 int64_t end_of_parts(const std::vector<int64_t>& split, size_t parts, int64_t all) {
-  Int128 sum = 0, before = 0;
+  text::Int128 sum = 0, before = 0;
   for (size_t i = 0; i < split.size(); ++i) {
     sum += split[i];
     if (i < parts) before += split[i];
   }
-  const Int128 whole = Int128{all} * before / sum, rest = Int128{all} * before % sum;
+  const text::Int128 whole = text::Int128{all} * before / sum,
+                     rest = text::Int128{all} * before % sum;
   const bool up = 2 * rest > sum || (2 * rest == sum && whole % 2 == 1);
   return static_cast<int64_t>(whole + (up ? 1 : 0));
 }
@@ -216,7 +217,7 @@ void TokenData::check_size(const Source& source) const {
   SMP_CHECK(trained >= 1);
   const int64_t batch = training.global_batch.value_or(1);
   const auto share =
-      static_cast<int64_t>((Int128{batch} * source.weight + weights_ - 1) / weights_);
+      static_cast<int64_t>((text::Int128{batch} * source.weight + weights_ - 1) / weights_);
   if (share <= 1 || trained >= share) return;
   throw ConfigError(fmt::format(
       "{}: {} holds {} {}, {} samples of {} to train on, fewer than {} of {}: give more, or a "
@@ -354,4 +355,4 @@ std::string TokenData::description() const {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -7,12 +7,12 @@
 
 #include "megatron_index.h"
 #include "npy_header.h"
-#include "smp/plan/check.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
 #include "token_manifest.h"
 #include "token_types.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -193,4 +193,4 @@ TokenMask open_token_mask(const TokenFile& tokens, const std::string& key, OpenF
   return mask;
 }
 
-}  // namespace smp
+}  // namespace smp::data

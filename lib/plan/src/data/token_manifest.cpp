@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "smp/plan/errors.h"
-#include "smp/plan/json.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/json.h"
 #include "token_types.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr int64_t kMostManifestBytes = 64 << 20;  // of the list of its sources
@@ -14,30 +14,30 @@ constexpr int64_t kMostManifestBytes = 64 << 20;  // of the list of its sources
 // One key after the other of a manifest, whose mistakes are refused with the path.
 class ManifestReader {
  public:
-  ManifestReader(const Json& json, const std::string& path, const std::string& key)
+  ManifestReader(const text::Json& json, const std::string& path, const std::string& key)
       : json_(json), path_(path), key_(key) {}
 
   ConfigError refused(const std::string& what) const {
     return ConfigError(fmt::format("{}: {}: {}", key_, path_, what));
   }
-  const Json& value(const char* name) const {
+  const text::Json& value(const char* name) const {
     if (!json_.contains(name)) throw refused(fmt::format("it has no key {}", name));
     return json_.at(name);
   }
   int64_t whole(const char* name) const {
-    const Json& found = value(name);
+    const text::Json& found = value(name);
     if (!found.is_number_integer() || found.get<int64_t>() < 0)
       throw refused(fmt::format("{} must be a whole number of at least 0", name));
     return found.get<int64_t>();
   }
   std::string text(const char* name) const {
-    const Json& found = value(name);
+    const text::Json& found = value(name);
     if (!found.is_string()) throw refused(fmt::format("{} must be a text", name));
     return found.get<std::string>();
   }
 
  private:
-  const Json& json_;
+  const text::Json& json_;
   const std::string& path_;
   const std::string& key_;
 };
@@ -54,10 +54,10 @@ TokenManifest read_token_manifest(const std::string& path, const std::string& ke
     throw refused(fmt::format("it has {} bytes, more than any manifest", files.bytes(file)));
   std::string text(static_cast<size_t>(files.bytes(file)), '\0');
   files.read(file, 0, files.bytes(file), text.data());
-  Json json;
+  text::Json json;
   try {
-    json = Json::parse(text);
-  } catch (const Json::exception&) {
+    json = text::Json::parse(text);
+  } catch (const text::Json::exception&) {
     throw refused("it is no JSON");
   }
   const ManifestReader reader(json, path, key);
@@ -67,7 +67,7 @@ TokenManifest read_token_manifest(const std::string& path, const std::string& ke
     throw refused(fmt::format("it is of version {}, and version 1 is read here", version));
   TokenManifest manifest;
   manifest.path = path;
-  const Json& tokenizer = reader.value("tokenizer");
+  const text::Json& tokenizer = reader.value("tokenizer");
   if (tokenizer.is_object() && tokenizer.contains("name") && tokenizer.at("name").is_string())
     manifest.tokenizer = tokenizer.at("name").get<std::string>();
   manifest.vocab_size = reader.whole("vocab_size");
@@ -79,7 +79,7 @@ TokenManifest read_token_manifest(const std::string& path, const std::string& ke
   manifest.tokens = reader.whole("tokens");
   manifest.documents = reader.whole("documents");
   manifest.longest_document = reader.whole("longest_document");
-  const Json& mask = reader.value("has_mask");
+  const text::Json& mask = reader.value("has_mask");
   if (!mask.is_boolean()) throw refused("has_mask must be true or false");
   manifest.has_mask = mask.get<bool>();
   return manifest;
@@ -99,4 +99,4 @@ void check_manifest_fits(const TokenManifest& manifest, const TokenFile& tokens,
       tokens.tokens, name_of(tokens.type), documents));
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -4,7 +4,7 @@
 
 #include "smp/plan/data/token_file.h"
 
-namespace smp {
+namespace smp::data {
 
 // Throws ConfigError, with path and key, for what is missing, of another type or version.
 TokenManifest read_token_manifest(const std::string& path, const std::string& key,
@@ -14,4 +14,4 @@ TokenManifest read_token_manifest(const std::string& path, const std::string& ke
 void check_manifest_fits(const TokenManifest& manifest, const TokenFile& tokens,
                          const std::string& key);
 
-}  // namespace smp
+}  // namespace smp::data

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "smp/plan/check.h"
-#include "smp/plan/data_files.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/data/data_files.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr int64_t kDecoderStart = 0;  // T5's decoder_start_token_id
@@ -154,4 +154,4 @@ std::vector<DocumentPiece> TokenSamples::pieces(int64_t sample, ReadScratch& scr
   return {{.begin = begin, .length = form_.sample_tokens(), .document = -1, .offset = begin}};
 }
 
-}  // namespace smp
+}  // namespace smp::data

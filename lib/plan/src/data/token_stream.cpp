@@ -7,12 +7,12 @@
 
 #include "data_paths.h"
 #include "megatron_index.h"
-#include "smp/plan/check.h"
-#include "smp/plan/errors.h"
-#include "smp/plan/number_text.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/number_text.h"
 #include "token_types.h"
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 constexpr int64_t kDocumentsAtOnce = 512;  // of an index, or of a manifest's longest
@@ -248,7 +248,8 @@ void TokenStream::add_numbered(int64_t begin, int64_t end, std::vector<DocumentP
     const int64_t documents = shard.file.index->documents;
     bool is_over = false;
     // About as many as there are to come, so that most often one look is enough and not too long.
-    const auto wanted = static_cast<int64_t>(Int128{end - begin} * documents / shard.file.tokens);
+    const auto wanted =
+        static_cast<int64_t>(text::Int128{end - begin} * documents / shard.file.tokens);
     const int64_t at_once = std::clamp<int64_t>(wanted + wanted / 4 + 16, 16, kDocumentsAtOnce);
     for (int64_t first = document_at(shard, std::max(begin, shard.begin));
          first < documents && !is_over; first += at_once) {
@@ -295,4 +296,4 @@ void TokenStream::add_ended(int64_t begin, int64_t end, std::vector<DocumentPiec
         {.begin = first, .length = end - first, .document = -1, .offset = first, .ends = false});
 }
 
-}  // namespace smp
+}  // namespace smp::data

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace smp {
+namespace smp::data {
 namespace {
 
 template <typename T>
@@ -115,4 +115,4 @@ bool all_within(const int64_t* tokens, int64_t count, int64_t below) {
   return bad >> 63 == 0;
 }
 
-}  // namespace smp
+}  // namespace smp::data

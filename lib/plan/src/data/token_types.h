@@ -6,7 +6,7 @@
 
 #include "smp/plan/data/token_file.h"
 
-namespace smp {
+namespace smp::data {
 
 // Little-endian integers of a file, wherever they begin. The machines we run on are little-endian.
 template <typename T>
@@ -33,4 +33,4 @@ int64_t counts_of_bits(const void* from, int64_t count, uint8_t* to);
 int64_t counts_of_labels(TokenType type, const void* from, const int64_t* tokens, int64_t count,
                          uint8_t* to);
 
-}  // namespace smp
+}  // namespace smp::data

@@ -1,20 +1,20 @@
 #pragma once
 
 #include "cuda/block.h"
-#include "functions/activation_math.h"
+#include "kernels/activation_math.h"
 
 // The activations of functions/kernels.h by element.
 namespace smp::cuda {
 
-template <Activation kKind, typename Block, typename T>
-SMP_ANYWHERE void activation_forward(const Block& block, const ActivationShape& shape, const T* u,
-                                     const T* bias, T* y) {
+template <kernels::Activation kKind, typename Block, typename T>
+SMP_ANYWHERE void activation_forward(const Block& block, const kernels::ActivationShape& shape,
+                                     const T* u, const T* bias, T* y) {
   const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
   for_each_strip<T>(block, shape.rows, cols, are_aligned(u, bias, y),
                     [&](auto width, int64_t row, int64_t c) {
                       const T* const from = u + row * u_cols;
                       auto made = load_with_bias(width, from, bias, c);
-                      for (int k = 0; k < width; ++k) made[k] = value_of<kKind>(made[k]);
+                      for (int k = 0; k < width; ++k) made[k] = kernels::value_of<kKind>(made[k]);
                       if (shape.gated) {
                         const auto up = load_with_bias(width, from, bias, cols + c);
                         for (int k = 0; k < width; ++k) made[k] *= up[k];
@@ -24,9 +24,9 @@ SMP_ANYWHERE void activation_forward(const Block& block, const ActivationShape& 
 }
 
 // The bias's gradient is the column sums of what u becomes (gated), or dy (not gated).
-template <Activation kKind, typename Block, typename T>
-SMP_ANYWHERE void activation_backward(const Block& block, const ActivationShape& shape, T* u,
-                                      const T* bias, T* dy) {
+template <kernels::Activation kKind, typename Block, typename T>
+SMP_ANYWHERE void activation_backward(const Block& block, const kernels::ActivationShape& shape,
+                                      T* u, const T* bias, T* dy) {
   const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
   for_each_strip<T>(block, shape.rows, cols, are_aligned(u, bias, dy),
                     [&](auto width, int64_t row, int64_t c) {
@@ -37,7 +37,7 @@ SMP_ANYWHERE void activation_backward(const Block& block, const ActivationShape&
                       if (shape.gated) {
                         auto up = load_with_bias(width, in_u, bias, cols + c);
                         for (int k = 0; k < width; ++k) {
-                          const auto at = slope_of<kKind>(gate[k]);
+                          const auto at = kernels::slope_of<kKind>(gate[k]);
                           gate[k] = d[k] * up[k] * at.derivative;
                           d[k] *= at.value;
                           up[k] *= at.value;
@@ -46,7 +46,7 @@ SMP_ANYWHERE void activation_backward(const Block& block, const ActivationShape&
                         d = up;
                       } else {
                         for (int k = 0; k < width; ++k) {
-                          const auto at = slope_of<kKind>(gate[k]);
+                          const auto at = kernels::slope_of<kKind>(gate[k]);
                           gate[k] = at.value;
                           d[k] *= at.derivative;
                         }

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "anywhere.h"
-#include "functions/wide.h"
+#include "kernels/anywhere.h"
+#include "kernels/wide.h"
 
 // The body of a CUDA kernel is written once, against a Block: the threads that work on one piece
 // together. On a GPU that is a thread block, or a warp (device_block.cuh); in tests a few host
@@ -58,23 +58,24 @@ struct alignas(sizeof(T) * kWidth < kStripBytes ? sizeof(T) * kWidth : kStripByt
 };
 
 template <int kWidth, typename T>
-SMP_ANYWHERE Strip<Wide<T>, kWidth> load(Width<kWidth>, const T* from) {
+SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> load(Width<kWidth>, const T* from) {
   const auto memory = *reinterpret_cast<const StripInMemory<T, kWidth>*>(from);
-  Strip<Wide<T>, kWidth> strip;
-  for (int k = 0; k < kWidth; ++k) strip[k] = Wide<T>(memory.elements[k]);
+  Strip<kernels::Wide<T>, kWidth> strip;
+  for (int k = 0; k < kWidth; ++k) strip[k] = kernels::Wide<T>(memory.elements[k]);
   return strip;
 }
 
 // At from + at; zeros where `from` is null.
 template <int kWidth, typename T>
-SMP_ANYWHERE Strip<Wide<T>, kWidth> load_or_zeros(Width<kWidth> width, const T* from, int64_t at) {
-  return from != nullptr ? load(width, from + at) : Strip<Wide<T>, kWidth>{};
+SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> load_or_zeros(Width<kWidth> width, const T* from,
+                                                           int64_t at) {
+  return from != nullptr ? load(width, from + at) : Strip<kernels::Wide<T>, kWidth>{};
 }
 
 // Column c's strip of a row, with its bias, which may be null.
 template <int kWidth, typename T>
-SMP_ANYWHERE Strip<Wide<T>, kWidth> load_with_bias(Width<kWidth> width, const T* row, const T* bias,
-                                                   int64_t c) {
+SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> load_with_bias(Width<kWidth> width, const T* row,
+                                                            const T* bias, int64_t c) {
   auto strip = load(width, row + c);
   const auto shift = load_or_zeros(width, bias, c);
   for (int k = 0; k < kWidth; ++k) strip[k] += shift[k];
@@ -82,7 +83,7 @@ SMP_ANYWHERE Strip<Wide<T>, kWidth> load_with_bias(Width<kWidth> width, const T*
 }
 
 template <typename T, int kWidth>
-SMP_ANYWHERE void store(const Strip<Wide<T>, kWidth>& strip, T* to) {
+SMP_ANYWHERE void store(const Strip<kernels::Wide<T>, kWidth>& strip, T* to) {
   StripInMemory<T, kWidth> memory;
   for (int k = 0; k < kWidth; ++k) memory.elements[k] = T(strip[k]);
   *reinterpret_cast<StripInMemory<T, kWidth>*>(to) = memory;

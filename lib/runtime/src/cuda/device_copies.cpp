@@ -11,7 +11,7 @@ void wait_on(cudaStream_t stream, const Event& event) {
   check(cudaStreamWaitEvent(stream, event.get(), 0), "to wait for an event");
 }
 
-class DeviceCopy final : public Copy {
+class DeviceCopy final : public device::Copy {
  public:
   explicit DeviceCopy(cudaStream_t stream) : end_(stream) {}
 
@@ -32,8 +32,8 @@ class DeviceCopy final : public Copy {
   Event end_;
 };
 
-CopyPtr start(const Stream& on, void* to, const void* from, int64_t bytes, cudaMemcpyKind kind,
-              const char* what, Copy& behind) {
+device::CopyPtr start(const Stream& on, void* to, const void* from, int64_t bytes,
+                      cudaMemcpyKind kind, const char* what, device::Copy& behind) {
   dynamic_cast<DeviceCopy&>(behind).hold(on.get());
   check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, on.get()), what);
   return copy_until_now(on.get());
@@ -45,7 +45,7 @@ void follow_current(cudaStream_t stream) {
   wait_on(stream, Event(c10::cuda::getCurrentCUDAStream().stream()));
 }
 
-CopyPtr copy_until_now(cudaStream_t stream) { return std::make_unique<DeviceCopy>(stream); }
+device::CopyPtr copy_until_now(cudaStream_t stream) { return std::make_unique<DeviceCopy>(stream); }
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) {
@@ -86,15 +86,17 @@ void DeviceCopies::unpin(void* memory) {
   cudaHostUnregister(memory);  // a rank that fails may have no GPU any more
 }
 
-CopyPtr DeviceCopies::until_now() {
+device::CopyPtr DeviceCopies::until_now() {
   return copy_until_now(c10::cuda::getCurrentCUDAStream().stream());
 }
 
-CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) {
+device::CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes,
+                                            device::Copy& behind) {
   return start(to_host_, to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host", behind);
 }
 
-CopyPtr DeviceCopies::start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) {
+device::CopyPtr DeviceCopies::start_to_device(void* to, const void* from, int64_t bytes,
+                                              device::Copy& behind) {
   return start(to_device_, to, from, bytes, cudaMemcpyHostToDevice, "a copy to the device", behind);
 }
 

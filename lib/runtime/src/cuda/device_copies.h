@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "smp/comm/device_memory.h"
+#include "smp/comm/device/device_memory.h"
 
 namespace smp::cuda {
 
@@ -44,18 +44,20 @@ class Stream {
 // The stream goes on behind what the current one was asked for.
 void follow_current(cudaStream_t stream);
 // Done when all is that the stream was asked for so far.
-CopyPtr copy_until_now(cudaStream_t stream);
+device::CopyPtr copy_until_now(cudaStream_t stream);
 
 // Copies of the GPU that is current, now and later: to the host and to it on a stream each, which
 // no kernel runs on. What the GPU is asked to compute is what the current stream is asked for.
-class DeviceCopies final : public DeviceMemory {
+class DeviceCopies final : public device::DeviceMemory {
  public:
   bool holds(const void* data) const override;
   void pin(void* memory, int64_t bytes) override;
   void unpin(void* memory) override;
-  CopyPtr until_now() override;
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override;
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override;
+  device::CopyPtr until_now() override;
+  device::CopyPtr start_to_host(void* to, const void* from, int64_t bytes,
+                                device::Copy& behind) override;
+  device::CopyPtr start_to_device(void* to, const void* from, int64_t bytes,
+                                  device::Copy& behind) override;
 
  private:
   const Stream to_host_, to_device_;

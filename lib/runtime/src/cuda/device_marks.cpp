@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cuda/device_copies.h"
-#include "smp/plan/step_trace.h"
+#include "smp/plan/runinfo/step_trace.h"
 
 namespace smp::cuda {
 namespace {
@@ -32,10 +32,10 @@ void DeviceMarks::align() {
   check(cudaEventCreate(&probe), "an event");
   int64_t quickest = std::numeric_limits<int64_t>::max();
   for (int round = 0; round < kRounds; ++round) {
-    const int64_t before = steady_ns();
+    const int64_t before = runinfo::steady_ns();
     record(probe);
     check(cudaEventSynchronize(probe), "a mark");
-    const int64_t after = steady_ns();
+    const int64_t after = runinfo::steady_ns();
     if (after - before >= quickest) continue;
     quickest = after - before;
     origin_ns_ = before + quickest / 2;

@@ -6,14 +6,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 namespace smp::cuda {
 
 // Marks are events with times. CUDA says how far two of them lie apart, to about half a
 // microsecond, so all times are those of a first event, which the host's clock has seen from both
 // sides.
-class DeviceMarks final : public GpuMarks {
+class DeviceMarks final : public gpu::GpuMarks {
  public:
   DeviceMarks() = default;
   ~DeviceMarks() override;

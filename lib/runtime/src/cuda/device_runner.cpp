@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "functions/document_places.h"
-#include "new_tensors.h"
+#include "kernels/document_places.h"
+#include "ledger/new_tensors.h"
 
 namespace smp::cuda {
 namespace {
@@ -21,10 +21,10 @@ struct PackedDocuments {
   // log_sums with them.
   int64_t longest = 0;
 
-  PackedDocuments(const AttentionShape& shape, at::Device device) {
-    const DocumentPlaces places = document_places(shape);
+  PackedDocuments(const kernels::AttentionShape& shape, at::Device device) {
+    const kernels::DocumentPlaces places = kernels::document_places(shape);
     const auto count = static_cast<int64_t>(places.begins.size());
-    at::Tensor on_host = empty_tensor({count}, at::TensorOptions().dtype(at::kInt));
+    at::Tensor on_host = ledger::empty_tensor({count}, at::TensorOptions().dtype(at::kInt));
     std::copy_n(places.begins.data(), count, on_host.mutable_data_ptr<int32_t>());
     begins = on_host.to(device);
     longest = std::max<int64_t>(2, places.longest);
@@ -35,7 +35,7 @@ struct PackedDocuments {
 at::Tensor tokens_of(const at::Tensor& heads) {
   return heads.transpose(1, 2).reshape({heads.size(0) * heads.size(2), heads.size(1), -1});
 }
-at::Tensor heads_of(const AttentionShape& shape, const at::Tensor& tokens) {
+at::Tensor heads_of(const kernels::AttentionShape& shape, const at::Tensor& tokens) {
   return tokens.view({shape.batch, shape.sequence, tokens.size(1), tokens.size(2)}).transpose(1, 2);
 }
 
@@ -45,7 +45,7 @@ at::Tensor DeviceRunner::wide_product(const at::Tensor& a, const at::Tensor& b) 
   return at::mm(a, b, at::kFloat);
 }
 
-bool DeviceRunner::has_flash(const AttentionShape& shape, at::ScalarType type) {
+bool DeviceRunner::has_flash(const kernels::AttentionShape& shape, at::ScalarType type) {
   constexpr int64_t kLargestHead = 256, kHeadMultiple = 8;  // flash_attn's kernels
   return (type == at::kBFloat16 || type == at::kHalf) && shape.dropout.threshold == 0 &&
          shape.relative_buckets == 0 && shape.window == 0 &&
@@ -53,7 +53,7 @@ bool DeviceRunner::has_flash(const AttentionShape& shape, at::ScalarType type) {
          shape.head_dim % kHeadMultiple == 0;
 }
 
-std::tuple<at::Tensor, at::Tensor> DeviceRunner::flash_forward(const AttentionShape& shape,
+std::tuple<at::Tensor, at::Tensor> DeviceRunner::flash_forward(const kernels::AttentionShape& shape,
                                                                const at::Tensor& q,
                                                                const at::Tensor& k,
                                                                const at::Tensor& v) {
@@ -75,9 +75,10 @@ std::tuple<at::Tensor, at::Tensor> DeviceRunner::flash_forward(const AttentionSh
 // Without dropout the state of the generator is not read; without packed sequences neither are
 // their lengths.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> DeviceRunner::flash_backward(
-    const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& output, const at::Tensor& output_gradient, const at::Tensor& log_sums) {
-  const at::Tensor unread = empty_tensor({2}, q.options().dtype(at::ScalarType::UInt64));
+    const kernels::AttentionShape& shape, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& v, const at::Tensor& output, const at::Tensor& output_gradient,
+    const at::Tensor& log_sums) {
+  const at::Tensor unread = ledger::empty_tensor({2}, q.options().dtype(at::ScalarType::UInt64));
   if (shape.documents != nullptr) {
     const PackedDocuments documents(shape, q.device());
     const auto [dq, dk, dv] = at::_flash_attention_backward(

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "functions/attention.h"
+#include "kernels/attention.h"
 
 namespace smp::cuda {
 
@@ -29,15 +29,16 @@ class DeviceRunner {
 
   // Whether torch's flash attention computes this: 16-bit elements, no window, no dropout (its own
   // generator would choose other elements than ours), heads that it has kernels for.
-  static bool has_flash(const AttentionShape& shape, at::ScalarType type);
+  static bool has_flash(const kernels::AttentionShape& shape, at::ScalarType type);
   // q [b, heads, s, d], k and v [b, kv_heads, s, d] -> output [b, heads, s, d] and log_sums [b,
   // heads, s]; and the gradients of the three.
-  static std::tuple<at::Tensor, at::Tensor> flash_forward(const AttentionShape& shape,
+  static std::tuple<at::Tensor, at::Tensor> flash_forward(const kernels::AttentionShape& shape,
                                                           const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v);
   static std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
-      const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-      const at::Tensor& output, const at::Tensor& output_gradient, const at::Tensor& log_sums);
+      const kernels::AttentionShape& shape, const at::Tensor& q, const at::Tensor& k,
+      const at::Tensor& v, const at::Tensor& output, const at::Tensor& output_gradient,
+      const at::Tensor& log_sums);
 };
 
 }  // namespace smp::cuda

@@ -1,25 +1,25 @@
 #pragma once
 
 #include "cuda/block.h"
-#include "functions/dropout.h"
-#include "functions/dropout_places.h"
+#include "kernels/dropout.h"
+#include "kernels/dropout_places.h"
 
 // Dropout by element: the elements that functions/dropout_factors.h lets go, 128 columns at a time.
 namespace smp::cuda {
 
 // 0 or the factor.
 template <typename C>
-SMP_ANYWHERE C dropout_factor(const DropoutRow& row, int64_t col) {
-  return is_kept(row, col) ? static_cast<C>(row.factor()) : C(0);
+SMP_ANYWHERE C dropout_factor(const kernels::DropoutRow& row, int64_t col) {
+  return kernels::is_kept(row, col) ? static_cast<C>(row.factor()) : C(0);
 }
 
 // y = drop(x); y may be x.
 template <typename Block, typename T>
-SMP_ANYWHERE void drop(const Block& block, const Dropout& dropout, int64_t rows, int64_t cols,
-                       const T* x, T* y) {
-  using C = Wide<T>;
+SMP_ANYWHERE void drop(const Block& block, const kernels::Dropout& dropout, int64_t rows,
+                       int64_t cols, const T* x, T* y) {
+  using C = kernels::Wide<T>;
   for_each_strip<T>(block, rows, cols, are_aligned(x, y), [&](auto width, int64_t row, int64_t c) {
-    const DropoutRow of_row = dropout.row(row);
+    const kernels::DropoutRow of_row = dropout.row(row);
     auto strip = load(width, x + row * cols + c);
     for (int k = 0; k < width; ++k) {
       strip[k] *= dropout_factor<C>(of_row, dropout.first_col + c + k);
@@ -30,12 +30,13 @@ SMP_ANYWHERE void drop(const Block& block, const Dropout& dropout, int64_t rows,
 
 // y = x + drop(y + bias); bias may be null.
 template <typename Block, typename T>
-SMP_ANYWHERE void add_residual_dropped(const Block& block, const Dropout& dropout, int64_t rows,
-                                       int64_t cols, const T* x, const T* bias, T* y) {
-  using C = Wide<T>;
+SMP_ANYWHERE void add_residual_dropped(const Block& block, const kernels::Dropout& dropout,
+                                       int64_t rows, int64_t cols, const T* x, const T* bias,
+                                       T* y) {
+  using C = kernels::Wide<T>;
   for_each_strip<T>(
       block, rows, cols, are_aligned(x, bias, y), [&](auto width, int64_t row, int64_t c) {
-        const DropoutRow of_row = dropout.row(row);
+        const kernels::DropoutRow of_row = dropout.row(row);
         const auto beside = load(width, x + row * cols + c);
         auto sum = load_with_bias(width, y + row * cols, bias, c);
         for (int k = 0; k < width; ++k) {

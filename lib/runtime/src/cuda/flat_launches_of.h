@@ -11,7 +11,7 @@ namespace smp::cuda {
 
 // body(a null pointer to the type of the range's copy).
 template <typename T, typename Body>
-void with_copy_type(const UpdateRange<T>& range, const Body& body) {
+void with_copy_type(const kernels::UpdateRange<T>& range, const Body& body) {
   if constexpr (sizeof(T) == 4) {
     if (range.copy != nullptr && range.copy_dtype == DType::kBF16) {
       return body(static_cast<c10::BFloat16*>(nullptr));
@@ -23,8 +23,8 @@ void with_copy_type(const UpdateRange<T>& range, const Body& body) {
 }
 
 template <typename Copy, typename Runner, typename T>
-void launch_adamw(const Runner& runner, const AdamWElement<T>& element,
-                  const UpdateRange<T>& range) {
+void launch_adamw(const Runner& runner, const kernels::AdamWElement<T>& element,
+                  const kernels::UpdateRange<T>& range) {
   runner.run(blocks_of<Runner>(range.count), [=] SMP_BODY(typename Runner::Block & block) {
     update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
       return element(gradient, weight, range.states[0][i], range.states[1][i]);
@@ -32,9 +32,10 @@ void launch_adamw(const Runner& runner, const AdamWElement<T>& element,
   });
 }
 
-template <SgdKind kKind, typename Copy, typename Runner, typename T>
-void launch_sgd(const Runner& runner, const SgdFactors& factors, const UpdateRange<T>& range) {
-  const SgdElement<kKind, T> element(factors);
+template <kernels::SgdKind kKind, typename Copy, typename Runner, typename T>
+void launch_sgd(const Runner& runner, const kernels::SgdFactors& factors,
+                const kernels::UpdateRange<T>& range) {
+  const kernels::SgdElement<kKind, T> element(factors);
   runner.run(blocks_of<Runner>(range.count), [=] SMP_BODY(typename Runner::Block & block) {
     update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
       return element(gradient, weight, range.states[0], i);
@@ -43,23 +44,26 @@ void launch_sgd(const Runner& runner, const SgdFactors& factors, const UpdateRan
 }
 
 template <typename Runner, typename T>
-void FlatLaunches<Runner, T>::adamw_update(const AdamWFactors& factors,
-                                           const UpdateRange<T>& range) const {
-  const AdamWElement<T> element(factors);
+void FlatLaunches<Runner, T>::adamw_update(const kernels::AdamWFactors& factors,
+                                           const kernels::UpdateRange<T>& range) const {
+  const kernels::AdamWElement<T> element(factors);
   with_copy_type(range, [&](auto* copy) {
     launch_adamw<std::remove_pointer_t<decltype(copy)>>(runner_, element, range);
   });
 }
 
 template <typename Runner, typename T>
-void FlatLaunches<Runner, T>::sgd_update(const SgdFactors& factors,
-                                         const UpdateRange<T>& range) const {
+void FlatLaunches<Runner, T>::sgd_update(const kernels::SgdFactors& factors,
+                                         const kernels::UpdateRange<T>& range) const {
   with_copy_type(range, [&](auto* copy) {
     using Copy = std::remove_pointer_t<decltype(copy)>;
-    switch (kind_of(factors, range.states[0] != nullptr)) {
-      case SgdKind::kPlain: return launch_sgd<SgdKind::kPlain, Copy>(runner_, factors, range);
-      case SgdKind::kMomentum: return launch_sgd<SgdKind::kMomentum, Copy>(runner_, factors, range);
-      case SgdKind::kNesterov: return launch_sgd<SgdKind::kNesterov, Copy>(runner_, factors, range);
+    switch (kernels::kind_of(factors, range.states[0] != nullptr)) {
+      case kernels::SgdKind::kPlain:
+        return launch_sgd<kernels::SgdKind::kPlain, Copy>(runner_, factors, range);
+      case kernels::SgdKind::kMomentum:
+        return launch_sgd<kernels::SgdKind::kMomentum, Copy>(runner_, factors, range);
+      case kernels::SgdKind::kNesterov:
+        return launch_sgd<kernels::SgdKind::kNesterov, Copy>(runner_, factors, range);
     }
   });
 }
@@ -71,7 +75,8 @@ int64_t FlatLaunches<Runner, T>::count_partials(int64_t count) {
 
 // As many ranges at once as a launch can be told.
 template <typename Runner, typename T>
-void FlatLaunches<Runner, T>::sum_squares(const T* values, const std::vector<FlatRange>& ranges,
+void FlatLaunches<Runner, T>::sum_squares(const T* values,
+                                          const std::vector<kernels::FlatRange>& ranges,
                                           double* sums) const {
   int64_t all = 0;
   for (auto next = ranges.begin(); next != ranges.end();) {

@@ -5,11 +5,11 @@
 #include <tuple>
 
 #include "cuda/launches.h"
-#include "functions/device_functions.h"
-#include "functions/element_types.h"
-#include "new_tensors.h"
-#include "smp/plan/check.h"
-#include "smp/plan/parameter_counts.h"
+#include "kernels/device_functions.h"
+#include "kernels/element_types.h"
+#include "ledger/new_tensors.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/model/parameter_counts.h"
 
 // Attention on a GPU: heads are unpacked from the projection's rows (heads_body.h), attention runs
 // over them, and gradients are packed back. Where torch's flash attention computes the same it does
@@ -20,17 +20,17 @@ namespace smp::cuda {
 template <typename Runner, typename T>
 class GpuAttention {
  public:
-  using C = Wide<T>;
+  using C = kernels::Wide<T>;
 
-  GpuAttention(const Runner& runner, const AttentionShape& shape, const AttentionInputs& inputs,
-               int64_t score_elements)
+  GpuAttention(const Runner& runner, const kernels::AttentionShape& shape,
+               const kernels::AttentionInputs& inputs, int64_t score_elements)
       : runner_(runner),
         shape_(shape),
         inputs_(inputs),
         score_elements_(score_elements),
         group_(shape.heads / shape.kv_heads),
         turns_(filled_turns()) {
-    SMP_CHECK(shape.relative_buckets <= kRelativeBuckets);
+    SMP_CHECK(shape.relative_buckets <= model::kRelativeBuckets);
   }
 
   void forward(const at::Tensor& output, const at::Tensor& log_sums) const {
@@ -47,8 +47,9 @@ class GpuAttention {
     const at::Tensor diagonals = filled_diagonals(output);
     for_each_block([&](const ScoreRows& rows) {
       const at::Tensor scores = scores_of(queries(heads.q.rows, rows), k, rows);
-      Launches<Runner, T>(runner_).softmax_scores(shape_, rows, data_of<C>(diagonals),
-                                                  data_of<C>(scores), data_of<C>(log_sums));
+      Launches<Runner, T>(runner_).softmax_scores(shape_, rows, kernels::data_of<C>(diagonals),
+                                                  kernels::data_of<C>(scores),
+                                                  kernels::data_of<C>(log_sums));
       const at::Tensor made = scores.bmm(v.narrow(1, 0, rows.cols));  // [b kv, m, d]
       at::Tensor to = output.view({shape_.batch, shape_.sequence, shape_.kv_heads, group_, -1})
                           .select(3, rows.member)
@@ -58,7 +59,7 @@ class GpuAttention {
   }
 
   void backward(const at::Tensor& output, const at::Tensor& output_gradient,
-                const at::Tensor& log_sums, const AttentionGradients& gradients) const {
+                const at::Tensor& log_sums, const kernels::AttentionGradients& gradients) const {
     if (runner_.has_flash(shape_, output.scalar_type())) {
       Heads<T> heads = unpacked<T>();
       std::tie(heads.q.rows, heads.k.rows, heads.v.rows) = runner_.flash_backward(
@@ -69,20 +70,22 @@ class GpuAttention {
     Heads<C> heads = unpacked<C>();
     const at::Tensor dout = heads_of(output_gradient).to(heads.q.rows.scalar_type()).contiguous();
     const at::Tensor k = matrices(heads.k.rows), v = matrices(heads.v.rows);
-    const at::Tensor dq = empty_tensor_like(heads.q.rows);
-    at::Tensor dk = zero_tensor_like(k), dv = zero_tensor_like(v);
+    const at::Tensor dq = ledger::empty_tensor_like(heads.q.rows);
+    at::Tensor dk = ledger::zero_tensor_like(k), dv = ledger::zero_tensor_like(v);
     const at::Tensor diagonals = filled_diagonals(output);
     at::Tensor diagonal_gradients;
-    if (diagonals.defined()) diagonal_gradients = zero_tensor_like(diagonals);
+    if (diagonals.defined()) diagonal_gradients = ledger::zero_tensor_like(diagonals);
     for_each_block([&](const ScoreRows& rows) {
       const at::Tensor q = queries(heads.q.rows, rows), dy = queries(dout, rows);
       const at::Tensor scores = scores_of(q, k, rows), score_gradients = scores_of(dy, v, rows);
       Launches<Runner, T>(runner_).softmax_scores_backward(
-          shape_, rows, data_of<C>(diagonals), data_of<T>(output), data_of<T>(output_gradient),
-          data_of<C>(log_sums), data_of<C>(scores), data_of<C>(score_gradients));
+          shape_, rows, kernels::data_of<C>(diagonals), kernels::data_of<T>(output),
+          kernels::data_of<T>(output_gradient), kernels::data_of<C>(log_sums),
+          kernels::data_of<C>(scores), kernels::data_of<C>(score_gradients));
       if (diagonals.defined()) {
-        Launches<Runner, T>(runner_).add_to_diagonals(shape_, rows, data_of<C>(score_gradients),
-                                                      data_of<C>(diagonal_gradients));
+        Launches<Runner, T>(runner_).add_to_diagonals(shape_, rows,
+                                                      kernels::data_of<C>(score_gradients),
+                                                      kernels::data_of<C>(diagonal_gradients));
       }
       queries(dq, rows).copy_(score_gradients.bmm(k.narrow(1, 0, rows.cols)).mul_(shape_.scale));
       dk.narrow(1, 0, rows.cols)
@@ -90,8 +93,8 @@ class GpuAttention {
       dv.narrow(1, 0, rows.cols).baddbmm_(scores.transpose(1, 2), dy);
     });
     if (diagonals.defined()) {
-      Launches<Runner, T>(runner_).add_to_table(shape_, data_of<C>(diagonal_gradients),
-                                                data_of<C>(gradients.table));
+      Launches<Runner, T>(runner_).add_to_table(shape_, kernels::data_of<C>(diagonal_gradients),
+                                                kernels::data_of<C>(gradients.table));
     }
     heads.q.rows = dq;
     heads.k.rows = dk;
@@ -135,16 +138,16 @@ class GpuAttention {
   template <typename R>
   HeadTensor<T, R> head_tensor(const Kind& kind, const Unpacked& to) const {
     HeadTensor<T, R> tensor;
-    tensor.rows = data_of<R>(to.rows);
+    tensor.rows = kernels::data_of<R>(to.rows);
     tensor.heads = kind.heads;
     tensor.sequence = kind.sequence;
     tensor.stride = kind.from.size(1);
-    if (inputs_.bias.defined()) tensor.bias = data_of<T>(inputs_.bias) + kind.first_bias;
-    if (kind.turns) tensor.turns = data_of<C>(turns_);
+    if (inputs_.bias.defined()) tensor.bias = kernels::data_of<T>(inputs_.bias) + kind.first_bias;
+    if (kind.turns) tensor.turns = kernels::data_of<C>(turns_);
     if (shape_.has_head_norms && kind.weight != nullptr) {
-      tensor.norm.weight = data_of<T>(*kind.weight);
-      tensor.norm.bias = data_of<T>(*kind.bias);
-      tensor.stats = data_of<C>(to.stats);
+      tensor.norm.weight = kernels::data_of<T>(*kind.weight);
+      tensor.norm.bias = kernels::data_of<T>(*kind.bias);
+      tensor.stats = kernels::data_of<C>(to.stats);
     }
     return tensor;
   }
@@ -153,15 +156,15 @@ class GpuAttention {
   Unpacked unpacked(const Kind& kind) const {
     const auto options = kind.from.options();
     Unpacked to;
-    to.rows = empty_tensor({shape_.batch, kind.heads, kind.sequence, shape_.head_dim},
-                           options.dtype(c10::CppTypeToScalarType<R>::value));
+    to.rows = ledger::empty_tensor({shape_.batch, kind.heads, kind.sequence, shape_.head_dim},
+                                   options.dtype(c10::CppTypeToScalarType<R>::value));
     if (shape_.has_head_norms && kind.weight != nullptr) {
-      to.stats =
-          empty_tensor({shape_.batch * kind.sequence * kind.heads, shape_.centered_norms ? 2 : 1},
-                       wide_options(kind.from));
+      to.stats = ledger::empty_tensor(
+          {shape_.batch * kind.sequence * kind.heads, shape_.centered_norms ? 2 : 1},
+          kernels::wide_options(kind.from));
     }
-    Launches<Runner, T>(runner_).unpack_heads(shape_, data_of<T>(kind.from) + kind.first_col,
-                                              head_tensor<R>(kind, to));
+    Launches<Runner, T>(runner_).unpack_heads(
+        shape_, kernels::data_of<T>(kind.from) + kind.first_col, head_tensor<R>(kind, to));
     return to;
   }
   template <typename R>
@@ -171,44 +174,47 @@ class GpuAttention {
 
   // The rows become the gradients; those of the norms are added.
   template <typename R>
-  void pack(const Heads<R>& heads, const AttentionGradients& gradients) const {
+  void pack(const Heads<R>& heads, const kernels::AttentionGradients& gradients) const {
     pack<R>(q_kind(), heads.q, gradients, 0);
     pack<R>(k_kind(), heads.k, gradients, 1);
     pack<R>(v_kind(), heads.v, gradients, 2);
   }
   template <typename R>
-  void pack(const Kind& kind, const Unpacked& from, const AttentionGradients& gradients,
+  void pack(const Kind& kind, const Unpacked& from, const kernels::AttentionGradients& gradients,
             int64_t row) const {
     const Unpacked rows{from.rows.contiguous(), from.stats};
     const HeadTensor<T, R> tensor = head_tensor<R>(kind, rows);
     C *dweight = nullptr, *dbias = nullptr;
     at::Tensor scratch;
     if (tensor.norm.weight != nullptr) {
-      dweight = data_of<C>(gradients.norms) + row * shape_.head_dim;
+      dweight = kernels::data_of<C>(gradients.norms) + row * shape_.head_dim;
       if (tensor.norm.bias != nullptr) dbias = dweight + 2 * shape_.head_dim;
-      scratch = empty_tensor({Launches<Runner, T>::column_sums_scratch(
-                                 shape_.batch * kind.sequence * kind.heads, shape_.head_dim)},
-                             wide_options(kind.from));
+      scratch =
+          ledger::empty_tensor({Launches<Runner, T>::column_sums_scratch(
+                                   shape_.batch * kind.sequence * kind.heads, shape_.head_dim)},
+                               kernels::wide_options(kind.from));
     }
     Launches<Runner, T>(runner_).pack_gradients(shape_, tensor, dweight, dbias,
-                                                data_of<T>(kind.from) + kind.first_col,
-                                                data_of<C>(scratch));
+                                                kernels::data_of<T>(kind.from) + kind.first_col,
+                                                kernels::data_of<C>(scratch));
   }
 
   // Undefined without a rotary embedding.
   at::Tensor filled_turns() const {
     if (shape_.rotary.dim == 0) return {};
-    at::Tensor turns = empty_tensor({turns_of(shape_)}, wide_options(inputs_.packed));
-    Launches<Runner, T>(runner_).fill_turns(shape_, data_of<C>(turns));
+    at::Tensor turns =
+        ledger::empty_tensor({turns_of(shape_)}, kernels::wide_options(inputs_.packed));
+    Launches<Runner, T>(runner_).fill_turns(shape_, kernels::data_of<C>(turns));
     return turns;
   }
 
   // [heads, distances], undefined without relative positions.
   at::Tensor filled_diagonals(const at::Tensor& like) const {
     if (shape_.relative_buckets == 0) return {};
-    at::Tensor diagonals = empty_tensor({shape_.heads, shape_.distances()}, wide_options(like));
-    Launches<Runner, T>(runner_).fill_diagonals(shape_, data_of<T>(inputs_.table),
-                                                data_of<C>(diagonals));
+    at::Tensor diagonals =
+        ledger::empty_tensor({shape_.heads, shape_.distances()}, kernels::wide_options(like));
+    Launches<Runner, T>(runner_).fill_diagonals(shape_, kernels::data_of<T>(inputs_.table),
+                                                kernels::data_of<C>(diagonals));
     return diagonals;
   }
 
@@ -250,8 +256,8 @@ class GpuAttention {
   }
 
   const Runner& runner_;
-  const AttentionShape& shape_;
-  const AttentionInputs& inputs_;
+  const kernels::AttentionShape& shape_;
+  const kernels::AttentionInputs& inputs_;
   const int64_t score_elements_, group_;
   const at::Tensor turns_;  // of the positions (heads_body.h)
 };

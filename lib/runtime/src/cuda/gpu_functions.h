@@ -2,17 +2,17 @@
 
 #include "cuda/gpu_attention.h"
 #include "cuda/launches.h"
-#include "functions/device_functions.h"
-#include "functions/element_types.h"
-#include "functions/mean_loss.h"
-#include "new_tensors.h"
+#include "kernels/device_functions.h"
+#include "kernels/element_types.h"
+#include "kernels/mean_loss.h"
+#include "ledger/new_tensors.h"
 
 namespace smp::cuda {
 
 // The functions of a GPU: bodies run by a Runner (launches.h), products by torch. In a test the
 // Runner has host threads and the tensors are the CPU's, and all of this class runs.
 template <typename Runner>
-class GpuFunctions final : public DeviceFunctions {
+class GpuFunctions final : public kernels::DeviceFunctions {
  public:
   // 64 MiB of fp32 scores: enough to keep a GPU busy, little beside a microbatch's activations.
   static constexpr int64_t kScoreElements = 16 << 20;
@@ -20,165 +20,187 @@ class GpuFunctions final : public DeviceFunctions {
   explicit GpuFunctions(Runner runner, int64_t score_elements = kScoreElements)
       : runner_(std::move(runner)), score_elements_(score_elements) {}
 
-  void norm_forward(const NormShape& shape, double epsilon, const at::Tensor& x,
+  void norm_forward(const kernels::NormShape& shape, double epsilon, const at::Tensor& x,
                     const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& y,
                     const at::Tensor& stats) const override {
-    with_element_type(x, [&](auto zero) {
+    kernels::with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().norm_forward(shape, static_cast<Wide<T>>(epsilon), data_of<T>(x),
-                                 data_of<T>(weight), data_of<T>(bias), data_of<T>(y),
-                                 data_of<Wide<T>>(stats));
+      launches<T>().norm_forward(shape, static_cast<kernels::Wide<T>>(epsilon),
+                                 kernels::data_of<T>(x), kernels::data_of<T>(weight),
+                                 kernels::data_of<T>(bias), kernels::data_of<T>(y),
+                                 kernels::data_of<kernels::Wide<T>>(stats));
     });
   }
 
-  void norm_apply(const NormShape& shape, const at::Tensor& x, const at::Tensor& stats,
+  void norm_apply(const kernels::NormShape& shape, const at::Tensor& x, const at::Tensor& stats,
                   const at::Tensor& weight, const at::Tensor& bias,
                   const at::Tensor& y) const override {
-    with_element_type(x, [&](auto zero) {
+    kernels::with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().norm_apply(shape, data_of<T>(x), data_of<Wide<T>>(stats), data_of<T>(weight),
-                               data_of<T>(bias), data_of<T>(y));
+      launches<T>().norm_apply(
+          shape, kernels::data_of<T>(x), kernels::data_of<kernels::Wide<T>>(stats),
+          kernels::data_of<T>(weight), kernels::data_of<T>(bias), kernels::data_of<T>(y));
     });
   }
 
-  void norm_backward(const NormShape& shape, const at::Tensor& dy, const at::Tensor& x,
+  void norm_backward(const kernels::NormShape& shape, const at::Tensor& dy, const at::Tensor& x,
                      const at::Tensor& stats, const at::Tensor& weight, const at::Tensor& residual,
                      const at::Tensor& weight_gradient,
                      const at::Tensor& bias_gradient) const override {
     const at::Tensor scratch = sums_scratch(x, shape.rows, shape.cols);
-    with_element_type(x, [&](auto zero) {
+    kernels::with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().norm_backward(shape, data_of<T>(dy), data_of<T>(x), data_of<Wide<T>>(stats),
-                                  data_of<T>(weight), data_of<T>(residual), data_of<T>(dy),
-                                  data_of<Wide<T>>(weight_gradient),
-                                  data_of<Wide<T>>(bias_gradient), data_of<Wide<T>>(scratch));
+      launches<T>().norm_backward(shape, kernels::data_of<T>(dy), kernels::data_of<T>(x),
+                                  kernels::data_of<kernels::Wide<T>>(stats),
+                                  kernels::data_of<T>(weight), kernels::data_of<T>(residual),
+                                  kernels::data_of<T>(dy),
+                                  kernels::data_of<kernels::Wide<T>>(weight_gradient),
+                                  kernels::data_of<kernels::Wide<T>>(bias_gradient),
+                                  kernels::data_of<kernels::Wide<T>>(scratch));
     });
   }
 
-  void activation_forward(const ActivationShape& shape, const at::Tensor& u, const at::Tensor& bias,
-                          const at::Tensor& y) const override {
-    with_element_type(u, [&](auto zero) {
+  void activation_forward(const kernels::ActivationShape& shape, const at::Tensor& u,
+                          const at::Tensor& bias, const at::Tensor& y) const override {
+    kernels::with_element_type(u, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().activation_forward(shape, data_of<T>(u), data_of<T>(bias), data_of<T>(y));
+      launches<T>().activation_forward(shape, kernels::data_of<T>(u), kernels::data_of<T>(bias),
+                                       kernels::data_of<T>(y));
     });
   }
 
-  void activation_backward(const ActivationShape& shape, const at::Tensor& u,
+  void activation_backward(const kernels::ActivationShape& shape, const at::Tensor& u,
                            const at::Tensor& bias, const at::Tensor& dy,
                            const at::Tensor& bias_gradient) const override {
     at::Tensor scratch;
     if (bias.defined()) scratch = sums_scratch(u, shape.rows, u.size(1));
-    with_element_type(u, [&](auto zero) {
+    kernels::with_element_type(u, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().activation_backward(shape, data_of<T>(u), data_of<T>(bias), data_of<T>(dy),
-                                        data_of<Wide<T>>(bias_gradient), data_of<Wide<T>>(scratch));
+      launches<T>().activation_backward(shape, kernels::data_of<T>(u), kernels::data_of<T>(bias),
+                                        kernels::data_of<T>(dy),
+                                        kernels::data_of<kernels::Wide<T>>(bias_gradient),
+                                        kernels::data_of<kernels::Wide<T>>(scratch));
     });
   }
 
-  void attention_forward(const AttentionShape& shape, const AttentionInputs& inputs,
-                         const at::Tensor& output, const at::Tensor& log_sums) const override {
-    with_element_type(output, [&](auto zero) {
+  void attention_forward(const kernels::AttentionShape& shape,
+                         const kernels::AttentionInputs& inputs, const at::Tensor& output,
+                         const at::Tensor& log_sums) const override {
+    kernels::with_element_type(output, [&](auto zero) {
       attention<decltype(zero)>(shape, inputs).forward(output, log_sums);
     });
   }
 
-  void attention_backward(const AttentionShape& shape, const AttentionInputs& inputs,
-                          const at::Tensor& output, const at::Tensor& output_gradient,
-                          const at::Tensor& log_sums,
-                          const AttentionGradients& gradients) const override {
-    with_element_type(output, [&](auto zero) {
+  void attention_backward(const kernels::AttentionShape& shape,
+                          const kernels::AttentionInputs& inputs, const at::Tensor& output,
+                          const at::Tensor& output_gradient, const at::Tensor& log_sums,
+                          const kernels::AttentionGradients& gradients) const override {
+    kernels::with_element_type(output, [&](auto zero) {
       attention<decltype(zero)>(shape, inputs)
           .backward(output, output_gradient, log_sums, gradients);
     });
   }
 
-  void drop(const Dropout& dropout, const at::Tensor& x, const at::Tensor& y) const override {
-    with_element_type(x, [&](auto zero) {
+  void drop(const kernels::Dropout& dropout, const at::Tensor& x,
+            const at::Tensor& y) const override {
+    kernels::with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       const int64_t cols = x.size(-1);
-      launches<T>().drop(dropout, x.numel() / cols, cols, data_of<T>(x), data_of<T>(y));
+      launches<T>().drop(dropout, x.numel() / cols, cols, kernels::data_of<T>(x),
+                         kernels::data_of<T>(y));
     });
   }
 
   void add_residual(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& y,
-                    const Dropout& dropout) const override {
-    with_element_type(y, [&](auto zero) {
+                    const kernels::Dropout& dropout) const override {
+    kernels::with_element_type(y, [&](auto zero) {
       using T = decltype(zero);
       const int64_t rows = y.size(0), cols = y.size(1);
       if (dropout.is_on()) {
-        return launches<T>().add_residual_dropped(dropout, rows, cols, data_of<T>(x),
-                                                  data_of<T>(bias), data_of<T>(y));
+        return launches<T>().add_residual_dropped(dropout, rows, cols, kernels::data_of<T>(x),
+                                                  kernels::data_of<T>(bias),
+                                                  kernels::data_of<T>(y));
       }
-      launches<T>().add_residual(rows, cols, data_of<T>(x), data_of<T>(bias), data_of<T>(y));
+      launches<T>().add_residual(rows, cols, kernels::data_of<T>(x), kernels::data_of<T>(bias),
+                                 kernels::data_of<T>(y));
     });
   }
 
   void add_column_sums(const at::Tensor& x, const at::Tensor& sums) const override {
     const at::Tensor scratch = sums_scratch(x, x.size(0), x.size(1));
-    with_element_type(x, [&](auto zero) {
+    kernels::with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().add_column_sums(x.size(0), x.size(1), x.stride(0), data_of<T>(x),
-                                    data_of<Wide<T>>(sums), data_of<Wide<T>>(scratch));
+      launches<T>().add_column_sums(x.size(0), x.size(1), x.stride(0), kernels::data_of<T>(x),
+                                    kernels::data_of<kernels::Wide<T>>(sums),
+                                    kernels::data_of<kernels::Wide<T>>(scratch));
     });
   }
 
   void accumulate(const at::Tensor& x, const at::Tensor& sums) const override {
-    with_element_type(x, [&](auto zero) {
+    kernels::with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().accumulate(x.numel(), data_of<T>(x), data_of<Wide<T>>(sums));
+      launches<T>().accumulate(x.numel(), kernels::data_of<T>(x),
+                               kernels::data_of<kernels::Wide<T>>(sums));
     });
   }
 
   void take_rows(const at::Tensor& ids, int64_t begin, const at::Tensor& table,
                  const at::Tensor& y) const override {
-    with_element_type(table, [&](auto zero) {
+    kernels::with_element_type(table, [&](auto zero) {
       using T = decltype(zero);
       launches<T>().take_rows(ids.numel(), table.size(1), begin, table.size(0),
-                              data_of<int64_t>(ids), data_of<T>(table), data_of<T>(y));
+                              kernels::data_of<int64_t>(ids), kernels::data_of<T>(table),
+                              kernels::data_of<T>(y));
     });
   }
 
   void add_rows(const at::Tensor& ids, int64_t begin, const at::Tensor& x,
                 const at::Tensor& table) const override {
     const auto [sorted, order] = ids.sort(/*stable=*/std::optional(true), /*dim=*/0);
-    const int64_t *values = data_of<int64_t>(sorted), *places = data_of<int64_t>(order);
-    with_element_type(x, [&](auto zero) {
+    const int64_t *values = kernels::data_of<int64_t>(sorted),
+                  *places = kernels::data_of<int64_t>(order);
+    kernels::with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       launches<T>().add_rows(ids.numel(), table.size(1), begin, table.size(0), values, places,
-                             data_of<T>(x), data_of<Wide<T>>(table));
+                             kernels::data_of<T>(x), kernels::data_of<kernels::Wide<T>>(table));
     });
   }
 
   double softmax_loss(const at::Tensor& logits, const at::Tensor& targets, int64_t begin,
-                      const SoftmaxStatistics& statistics, const SoftmaxExchange& exchange,
+                      const kernels::SoftmaxStatistics& statistics,
+                      const kernels::SoftmaxExchange& exchange,
                       bool makes_gradient) const override {
     const LogitRows shape = shape_of(logits, targets, begin);
     const int64_t rows = shape.rows;
-    with_element_type(logits, [&](auto zero) {
+    kernels::with_element_type(logits, [&](auto zero) {
       using T = decltype(zero);
-      auto *maxima = data_of<Wide<T>>(statistics.maxima), *sums = data_of<Wide<T>>(statistics.sums);
-      launches<T>().softmax_sums(shape, data_of<T>(logits), maxima, sums, sums + rows);
-      if (exchange) exchange(statistics.maxima, ReduceOp::kMax);
-      launches<T>().finish_softmax_sums(shape, data_of<T>(logits), maxima, sums, sums + rows);
+      auto *maxima = kernels::data_of<kernels::Wide<T>>(statistics.maxima),
+           *sums = kernels::data_of<kernels::Wide<T>>(statistics.sums);
+      launches<T>().softmax_sums(shape, kernels::data_of<T>(logits), maxima, sums, sums + rows);
+      if (exchange) exchange(statistics.maxima, comm::ReduceOp::kMax);
+      launches<T>().finish_softmax_sums(shape, kernels::data_of<T>(logits), maxima, sums,
+                                        sums + rows);
     });
-    if (exchange) exchange(statistics.sums, ReduceOp::kSum);
-    if (makes_gradient && !is_narrow(logits)) {
+    if (exchange) exchange(statistics.sums, comm::ReduceOp::kSum);
+    if (makes_gradient && !kernels::is_narrow(logits)) {
       softmax_gradient(logits, targets, begin, statistics, 1);
     }
     const at::Tensor here = statistics.sums.to(at::kCPU), rights = targets.to(at::kCPU);
-    const auto* right = data_of<int64_t>(rights);
-    return here.scalar_type() == at::kDouble ? mean_loss(rows, data_of<double>(here), right)
-                                             : mean_loss(rows, data_of<float>(here), right);
+    const auto* right = kernels::data_of<int64_t>(rights);
+    return here.scalar_type() == at::kDouble
+               ? kernels::mean_loss(rows, kernels::data_of<double>(here), right)
+               : kernels::mean_loss(rows, kernels::data_of<float>(here), right);
   }
 
   void softmax_gradient(const at::Tensor& logits, const at::Tensor& targets, int64_t begin,
-                        const SoftmaxStatistics& statistics, double scale) const override {
-    with_element_type(logits, [&](auto zero) {
+                        const kernels::SoftmaxStatistics& statistics, double scale) const override {
+    kernels::with_element_type(logits, [&](auto zero) {
       using T = decltype(zero);
       launches<T>().softmax_gradient(
-          shape_of(logits, targets, begin), data_of<Wide<T>>(statistics.maxima),
-          data_of<Wide<T>>(statistics.sums),
-          static_cast<Wide<T>>(scale / static_cast<double>(logits.size(0))), data_of<T>(logits));
+          shape_of(logits, targets, begin), kernels::data_of<kernels::Wide<T>>(statistics.maxima),
+          kernels::data_of<kernels::Wide<T>>(statistics.sums),
+          static_cast<kernels::Wide<T>>(scale / static_cast<double>(logits.size(0))),
+          kernels::data_of<T>(logits));
     });
   }
 
@@ -196,7 +218,7 @@ class GpuFunctions final : public DeviceFunctions {
   at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const override {
     const int64_t cols = weight.size(0), whole = whole_strips(x, cols);
     const int64_t stride = whole_strips(x, cols + kStripBytes / x.element_size() - 1);
-    const at::Tensor y = empty_tensor({x.size(0), stride}, x.options()).narrow(1, 0, cols);
+    const at::Tensor y = ledger::empty_tensor({x.size(0), stride}, x.options()).narrow(1, 0, cols);
     const auto multiply = [&](int64_t begin, int64_t count) {
       if (count == 0) return;
       at::Tensor part = y.narrow(1, begin, count);
@@ -209,7 +231,7 @@ class GpuFunctions final : public DeviceFunctions {
 
   void add_product(const at::Tensor& dy, const at::Tensor& x, double scale,
                    const at::Tensor& gradient) const override {
-    if (!is_narrow(dy)) {
+    if (!kernels::is_narrow(dy)) {
       at::Tensor(gradient).addmm_(dy.t(), x, /*beta=*/1, scale);
       return;
     }
@@ -223,29 +245,34 @@ class GpuFunctions final : public DeviceFunctions {
     add(whole, rows - whole);
   }
 
-  void adamw_update(const AdamWFactors& factors, const UpdateRange<float>& range) const override {
+  void adamw_update(const kernels::AdamWFactors& factors,
+                    const kernels::UpdateRange<float>& range) const override {
     FlatLaunches<Runner, float>(runner_).adamw_update(factors, range);
   }
-  void adamw_update(const AdamWFactors& factors, const UpdateRange<double>& range) const override {
+  void adamw_update(const kernels::AdamWFactors& factors,
+                    const kernels::UpdateRange<double>& range) const override {
     FlatLaunches<Runner, double>(runner_).adamw_update(factors, range);
   }
-  void sgd_update(const SgdFactors& factors, const UpdateRange<float>& range) const override {
+  void sgd_update(const kernels::SgdFactors& factors,
+                  const kernels::UpdateRange<float>& range) const override {
     FlatLaunches<Runner, float>(runner_).sgd_update(factors, range);
   }
-  void sgd_update(const SgdFactors& factors, const UpdateRange<double>& range) const override {
+  void sgd_update(const kernels::SgdFactors& factors,
+                  const kernels::UpdateRange<double>& range) const override {
     FlatLaunches<Runner, double>(runner_).sgd_update(factors, range);
   }
 
-  int64_t count_square_sums(const FlatRange& range) const override {
+  int64_t count_square_sums(const kernels::FlatRange& range) const override {
     return FlatLaunches<Runner, float>::count_partials(range.count);
   }
-  void sum_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
+  void sum_squares(const at::Tensor& values, const std::vector<kernels::FlatRange>& ranges,
                    const at::Tensor& sums) const override {
-    double* const to = data_of<double>(sums);
+    double* const to = kernels::data_of<double>(sums);
     if (values.scalar_type() == at::kDouble) {
-      FlatLaunches<Runner, double>(runner_).sum_squares(data_of<double>(values), ranges, to);
+      FlatLaunches<Runner, double>(runner_).sum_squares(kernels::data_of<double>(values), ranges,
+                                                        to);
     } else {
-      FlatLaunches<Runner, float>(runner_).sum_squares(data_of<float>(values), ranges, to);
+      FlatLaunches<Runner, float>(runner_).sum_squares(kernels::data_of<float>(values), ranges, to);
     }
   }
 
@@ -260,16 +287,17 @@ class GpuFunctions final : public DeviceFunctions {
     return Launches<Runner, T>(runner_);
   }
   template <typename T>
-  GpuAttention<Runner, T> attention(const AttentionShape& shape,
-                                    const AttentionInputs& inputs) const {
+  GpuAttention<Runner, T> attention(const kernels::AttentionShape& shape,
+                                    const kernels::AttentionInputs& inputs) const {
     return {runner_, shape, inputs, score_elements_};
   }
   static LogitRows shape_of(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
-    return {logits.size(0), logits.size(1), logits.stride(0), begin, data_of<int64_t>(targets)};
+    return {logits.size(0), logits.size(1), logits.stride(0), begin,
+            kernels::data_of<int64_t>(targets)};
   }
   static at::Tensor sums_scratch(const at::Tensor& like, int64_t rows, int64_t cols) {
-    return empty_tensor({Launches<Runner, float>::column_sums_scratch(rows, cols)},
-                        wide_options(like));
+    return ledger::empty_tensor({Launches<Runner, float>::column_sums_scratch(rows, cols)},
+                                kernels::wide_options(like));
   }
 
   const Runner runner_;

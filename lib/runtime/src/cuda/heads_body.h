@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cuda/block.h"
-#include "functions/attention.h"
+#include "kernels/attention.h"
 
 // Heads as a projection leaves them, rows [tokens, heads | ...] (functions/attention.h), and as an
 // attention kernel wants them, [b, heads, s, d]; the projection's bias, the norms of queries and
@@ -16,24 +16,25 @@ struct HeadTensor {
   R* rows = nullptr;  // [b, heads, s, d]
   int64_t heads = 0;
   int64_t sequence = 0;
-  int64_t stride = 0;              // between tokens in the projection's rows
-  const T* bias = nullptr;         // [heads * d] of the projection; null: none
-  const Wide<T>* turns = nullptr;  // of fill_turns(); null: they do not turn with their position
-  HeadNorm<T> norm;                // weight and bias alone; null: none
-  Wide<T>* stats = nullptr;        // of the norm: [b, s, heads, 1 or 2]
+  int64_t stride = 0;       // between tokens in the projection's rows
+  const T* bias = nullptr;  // [heads * d] of the projection; null: none
+  const kernels::Wide<T>* turns =
+      nullptr;                        // of fill_turns(); null: they do not turn with their position
+  kernels::HeadNorm<T> norm;          // weight and bias alone; null: none
+  kernels::Wide<T>* stats = nullptr;  // of the norm: [b, s, heads, 1 or 2]
 
   SMP_ANYWHERE bool has_norm() const { return norm.weight != nullptr; }
 };
 
 // Elements of what fill_turns() makes.
-inline int64_t turns_of(const AttentionShape& shape) {
+inline int64_t turns_of(const kernels::AttentionShape& shape) {
   return shape.longer() * (shape.rotary.dim / 2) * 2;
 }
 
 // Cosines and sines of the angles by which a position's pairs of elements turn, [position, 2, dim /
 // 2]: once for all heads, since they are computed in fp64.
 template <typename Block, typename C>
-SMP_ANYWHERE void fill_turns(const Block& block, const AttentionShape& shape, C* turns) {
+SMP_ANYWHERE void fill_turns(const Block& block, const kernels::AttentionShape& shape, C* turns) {
   const int64_t half = shape.rotary.dim / 2;
   for_each(block, shape.longer() * half, [&](int64_t i) {
     const int64_t position = i / half, pair = i % half;
@@ -53,8 +54,8 @@ struct HeadPlace {
 };
 
 template <typename T, typename R>
-SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T, R>& tensor,
-                                int64_t token, int64_t head) {
+SMP_ANYWHERE HeadPlace place_of(const kernels::AttentionShape& shape,
+                                const HeadTensor<T, R>& tensor, int64_t token, int64_t head) {
   const int64_t d = shape.head_dim;
   const int64_t sample = token / tensor.sequence, position = token % tensor.sequence;
   const int64_t row = (sample * tensor.heads + head) * tensor.sequence + position;
@@ -64,14 +65,14 @@ SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T,
 
 // Of head row i, which are in the order of the projection's.
 template <typename T, typename R>
-SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T, R>& tensor,
-                                int64_t i) {
+SMP_ANYWHERE HeadPlace place_of(const kernels::AttentionShape& shape,
+                                const HeadTensor<T, R>& tensor, int64_t i) {
   return place_of(shape, tensor, i / tensor.heads, i % tensor.heads);
 }
 
 // Whether the heads, and the halves of what turns in them, can be read in strips.
 template <typename T, typename R>
-SMP_ANYWHERE bool are_strips(const AttentionShape& shape, const HeadTensor<T, R>& tensor,
+SMP_ANYWHERE bool are_strips(const kernels::AttentionShape& shape, const HeadTensor<T, R>& tensor,
                              const T* rows) {
   const int64_t half = tensor.turns != nullptr ? shape.rotary.dim / 2 : 0;
   return shape.head_dim % StripWidth<T>() == 0 && tensor.stride % StripWidth<T>() == 0 &&
@@ -82,26 +83,30 @@ SMP_ANYWHERE bool are_strips(const AttentionShape& shape, const HeadTensor<T, R>
 
 // The strip from element c on of what the projection made, with its bias.
 template <int kWidth, typename T, typename R>
-SMP_ANYWHERE Strip<Wide<T>, kWidth> projected(Width<kWidth> width, const HeadTensor<T, R>& tensor,
-                                              const HeadPlace& place, const T* rows, int64_t c) {
+SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> projected(Width<kWidth> width,
+                                                       const HeadTensor<T, R>& tensor,
+                                                       const HeadPlace& place, const T* rows,
+                                                       int64_t c) {
   const T* const bias = tensor.bias != nullptr ? tensor.bias + place.head : nullptr;
   return load_with_bias(width, rows + place.token, bias, c);
 }
 
 // The strip at(c), turned by the angles at the head's position; sign -1 turns it back.
 template <int kWidth, typename T, typename R, typename At>
-SMP_ANYWHERE Strip<Wide<T>, kWidth> turned(Width<kWidth> width, const AttentionShape& shape,
-                                           const HeadTensor<T, R>& tensor, const HeadPlace& place,
-                                           int64_t c, Wide<T> sign, const At& at) {
+SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> turned(Width<kWidth> width,
+                                                    const kernels::AttentionShape& shape,
+                                                    const HeadTensor<T, R>& tensor,
+                                                    const HeadPlace& place, int64_t c,
+                                                    kernels::Wide<T> sign, const At& at) {
   auto strip = at(c);
   const int64_t half = shape.rotary.dim / 2;
   if (tensor.turns == nullptr || c >= 2 * half) return strip;
   const bool is_first = c < half;  // of the two that turn together
   const auto other = at(is_first ? c + half : c - half);
-  const Wide<T>* const of_position =
+  const kernels::Wide<T>* const of_position =
       tensor.turns + place.position * 2 * half + (is_first ? c : c - half);
   const auto cosines = load(width, of_position), sines = load(width, of_position + half);
-  const Wide<T> sign_of_sine = is_first ? -sign : sign;
+  const kernels::Wide<T> sign_of_sine = is_first ? -sign : sign;
   for (int k = 0; k < kWidth; ++k) {
     strip[k] = strip[k] * cosines[k] + sign_of_sine * sines[k] * other[k];
   }
@@ -110,8 +115,8 @@ SMP_ANYWHERE Strip<Wide<T>, kWidth> turned(Width<kWidth> width, const AttentionS
 
 // Heads without a norm.
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void unpack_heads(const Block& block, const AttentionShape& shape, const T* rows,
-                               const HeadTensor<T, R>& tensor) {
+SMP_ANYWHERE void unpack_heads(const Block& block, const kernels::AttentionShape& shape,
+                               const T* rows, const HeadTensor<T, R>& tensor) {
   const int64_t d = shape.head_dim;
   for_each_strip<T>(
       block, shape.batch * tensor.sequence, tensor.heads * d, are_strips(shape, tensor, rows),
@@ -125,9 +130,9 @@ SMP_ANYWHERE void unpack_heads(const Block& block, const AttentionShape& shape, 
 
 // Heads with a norm, a block to each head's row of one token.
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void unpack_normed_heads(Block& block, const AttentionShape& shape, const T* rows,
-                                      const HeadTensor<T, R>& tensor) {
-  using C = Wide<T>;
+SMP_ANYWHERE void unpack_normed_heads(Block& block, const kernels::AttentionShape& shape,
+                                      const T* rows, const HeadTensor<T, R>& tensor) {
+  using C = kernels::Wide<T>;
   const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
   const bool aligned = are_strips(shape, tensor, rows);
   for_each_row(block, count, [&](int64_t row) {
@@ -167,7 +172,7 @@ SMP_ANYWHERE void unpack_normed_heads(Block& block, const AttentionShape& shape,
 
 // tensor.rows are gradients; `rows` become those of what the projection made. Without a norm.
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void pack_gradients(const Block& block, const AttentionShape& shape,
+SMP_ANYWHERE void pack_gradients(const Block& block, const kernels::AttentionShape& shape,
                                  const HeadTensor<T, R>& tensor, T* rows) {
   const int64_t d = shape.head_dim;
   for_each_strip<T>(block, shape.batch * tensor.sequence, tensor.heads * d,
@@ -185,9 +190,9 @@ SMP_ANYWHERE void pack_gradients(const Block& block, const AttentionShape& shape
 // The same with a norm, a block to each head's row of one token. `rows` are given as they were,
 // since its backward needs them. Its own gradients are column sums of head_norm_term().
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void pack_normed_gradients(Block& block, const AttentionShape& shape,
+SMP_ANYWHERE void pack_normed_gradients(Block& block, const kernels::AttentionShape& shape,
                                         const HeadTensor<T, R>& tensor, T* rows) {
-  using C = Wide<T>;
+  using C = kernels::Wide<T>;
   const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
   const bool aligned = are_strips(shape, tensor, rows);
   for_each_row(block, count, [&](int64_t row) {
@@ -232,14 +237,14 @@ SMP_ANYWHERE void pack_normed_gradients(Block& block, const AttentionShape& shap
 // gradient of the norm's weight; and dy, whose sums are its bias's.
 template <typename T>
 struct HeadNormTerm {
-  Wide<T> of_weight, of_bias;
+  kernels::Wide<T> of_weight, of_bias;
 };
 
 template <typename T, typename R>
-SMP_ANYWHERE HeadNormTerm<T> head_norm_term(const AttentionShape& shape, const T* rows,
+SMP_ANYWHERE HeadNormTerm<T> head_norm_term(const kernels::AttentionShape& shape, const T* rows,
                                             const HeadTensor<T, R>& tensor, int64_t row,
                                             int64_t col) {
-  using C = Wide<T>;
+  using C = kernels::Wide<T>;
   constexpr Width<1> kOne;
   const HeadPlace place = place_of(shape, tensor, row);
   const auto given = [&](int64_t c) { return load(kOne, tensor.rows + place.own + c); };

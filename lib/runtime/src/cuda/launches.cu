@@ -48,11 +48,12 @@ void DeviceRunner::run_warps(int64_t warps, const Body& body) const {
   launch<true>((warps + kWarps - 1) / kWarps, body);
 }
 
-#define SMP_INSTANTIATE(T, R)                                                            \
-  template void Launches<DeviceRunner, T>::unpack_heads(const AttentionShape&, const T*, \
-                                                        const HeadTensor<T, R>&) const;  \
-  template void Launches<DeviceRunner, T>::pack_gradients(                               \
-      const AttentionShape&, const HeadTensor<T, R>&, Wide<T>*, Wide<T>*, T*, Wide<T>*) const;
+#define SMP_INSTANTIATE(T, R)                                                                     \
+  template void Launches<DeviceRunner, T>::unpack_heads(const kernels::AttentionShape&, const T*, \
+                                                        const HeadTensor<T, R>&) const;           \
+  template void Launches<DeviceRunner, T>::pack_gradients(                                        \
+      const kernels::AttentionShape&, const HeadTensor<T, R>&, kernels::Wide<T>*,                 \
+      kernels::Wide<T>*, T*, kernels::Wide<T>*) const;
 
 template class Launches<DeviceRunner, float>;
 template class Launches<DeviceRunner, double>;

@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "adamw_kernel.h"
 #include "cuda/heads_body.h"
 #include "cuda/scores_body.h"
 #include "cuda/softmax_body.h"
-#include "functions/flat_range.h"
-#include "functions/kernels.h"
-#include "sgd_kernel.h"
+#include "kernels/adamw_kernel.h"
+#include "kernels/flat_range.h"
+#include "kernels/kernels.h"
+#include "kernels/sgd_kernel.h"
 
 // The launches of the kernels' bodies by a Runner, in its order: each returns before its work is
 // done. A Runner has
@@ -28,64 +28,72 @@ class Launches {
  public:
   explicit Launches(const Runner& runner) : runner_(runner) {}
 
-  void norm_forward(const NormShape& shape, Wide<T> epsilon, const T* x, const T* weight,
-                    const T* bias, T* y, Wide<T>* stats) const;
-  void norm_apply(const NormShape& shape, const T* x, const Wide<T>* stats, const T* weight,
-                  const T* bias, T* y) const;
+  void norm_forward(const kernels::NormShape& shape, kernels::Wide<T> epsilon, const T* x,
+                    const T* weight, const T* bias, T* y, kernels::Wide<T>* stats) const;
+  void norm_apply(const kernels::NormShape& shape, const T* x, const kernels::Wide<T>* stats,
+                  const T* weight, const T* bias, T* y) const;
   // Adds to dweight and dbias; dx may be dy. Scratch: column_sums_scratch().
-  void norm_backward(const NormShape& shape, const T* dy, const T* x, const Wide<T>* stats,
-                     const T* weight, const T* residual, T* dx, Wide<T>* dweight, Wide<T>* dbias,
-                     Wide<T>* scratch) const;
+  void norm_backward(const kernels::NormShape& shape, const T* dy, const T* x,
+                     const kernels::Wide<T>* stats, const T* weight, const T* residual, T* dx,
+                     kernels::Wide<T>* dweight, kernels::Wide<T>* dbias,
+                     kernels::Wide<T>* scratch) const;
 
-  void activation_forward(const ActivationShape& shape, const T* u, const T* bias, T* y) const;
+  void activation_forward(const kernels::ActivationShape& shape, const T* u, const T* bias,
+                          T* y) const;
   // Adds to dbias, unless bias is null. Scratch: column_sums_scratch() of u.
-  void activation_backward(const ActivationShape& shape, T* u, const T* bias, T* dy, Wide<T>* dbias,
-                           Wide<T>* scratch) const;
+  void activation_backward(const kernels::ActivationShape& shape, T* u, const T* bias, T* dy,
+                           kernels::Wide<T>* dbias, kernels::Wide<T>* scratch) const;
 
   // sums += the column sums of x, a row of which begins `stride` elements behind the one before.
-  void add_column_sums(int64_t rows, int64_t cols, int64_t stride, const T* x, Wide<T>* sums,
-                       Wide<T>* scratch) const;
-  void accumulate(int64_t count, const T* x, Wide<T>* sums) const;
+  void add_column_sums(int64_t rows, int64_t cols, int64_t stride, const T* x,
+                       kernels::Wide<T>* sums, kernels::Wide<T>* scratch) const;
+  void accumulate(int64_t count, const T* x, kernels::Wide<T>* sums) const;
   void add_residual(int64_t rows, int64_t cols, const T* x, const T* bias, T* y) const;
 
   void take_rows(int64_t count, int64_t cols, int64_t begin, int64_t table_rows, const int64_t* ids,
                  const T* table, T* y) const;
   void add_rows(int64_t count, int64_t cols, int64_t begin, int64_t table_rows,
-                const int64_t* sorted, const int64_t* order, const T* x, Wide<T>* table) const;
+                const int64_t* sorted, const int64_t* order, const T* x,
+                kernels::Wide<T>* table) const;
 
-  void softmax_sums(const LogitRows& shape, const T* logits, Wide<T>* maxima, Wide<T>* sums,
-                    Wide<T>* own) const;
-  void finish_softmax_sums(const LogitRows& shape, const T* logits, const Wide<T>* maxima,
-                           Wide<T>* sums, Wide<T>* own) const;
-  void softmax_gradient(const LogitRows& shape, const Wide<T>* maxima, const Wide<T>* sums,
-                        Wide<T> scale, T* logits) const;
+  void softmax_sums(const LogitRows& shape, const T* logits, kernels::Wide<T>* maxima,
+                    kernels::Wide<T>* sums, kernels::Wide<T>* own) const;
+  void finish_softmax_sums(const LogitRows& shape, const T* logits, const kernels::Wide<T>* maxima,
+                           kernels::Wide<T>* sums, kernels::Wide<T>* own) const;
+  void softmax_gradient(const LogitRows& shape, const kernels::Wide<T>* maxima,
+                        const kernels::Wide<T>* sums, kernels::Wide<T> scale, T* logits) const;
 
   // turns [turns_of(shape)].
-  void fill_turns(const AttentionShape& shape, Wide<T>* turns) const;
+  void fill_turns(const kernels::AttentionShape& shape, kernels::Wide<T>* turns) const;
   // R: T or wide.
   template <typename R>
-  void unpack_heads(const AttentionShape& shape, const T* rows,
+  void unpack_heads(const kernels::AttentionShape& shape, const T* rows,
                     const HeadTensor<T, R>& tensor) const;
   // Adds to the norm's gradients, where it has them. Scratch: column_sums_scratch() of the tensor's
   // head rows.
   template <typename R>
-  void pack_gradients(const AttentionShape& shape, const HeadTensor<T, R>& tensor, Wide<T>* dweight,
-                      Wide<T>* dbias, T* rows, Wide<T>* scratch) const;
+  void pack_gradients(const kernels::AttentionShape& shape, const HeadTensor<T, R>& tensor,
+                      kernels::Wide<T>* dweight, kernels::Wide<T>* dbias, T* rows,
+                      kernels::Wide<T>* scratch) const;
 
-  void drop(const Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* y) const;
-  void add_residual_dropped(const Dropout& dropout, int64_t rows, int64_t cols, const T* x,
+  void drop(const kernels::Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* y) const;
+  void add_residual_dropped(const kernels::Dropout& dropout, int64_t rows, int64_t cols, const T* x,
                             const T* bias, T* y) const;
 
-  void softmax_scores(const AttentionShape& shape, const ScoreRows& rows, const Wide<T>* diagonals,
-                      Wide<T>* scores, Wide<T>* log_sums) const;
-  void softmax_scores_backward(const AttentionShape& shape, const ScoreRows& rows,
-                               const Wide<T>* diagonals, const T* output, const T* output_gradient,
-                               const Wide<T>* log_sums, Wide<T>* scores, Wide<T>* gradients) const;
+  void softmax_scores(const kernels::AttentionShape& shape, const ScoreRows& rows,
+                      const kernels::Wide<T>* diagonals, kernels::Wide<T>* scores,
+                      kernels::Wide<T>* log_sums) const;
+  void softmax_scores_backward(const kernels::AttentionShape& shape, const ScoreRows& rows,
+                               const kernels::Wide<T>* diagonals, const T* output,
+                               const T* output_gradient, const kernels::Wide<T>* log_sums,
+                               kernels::Wide<T>* scores, kernels::Wide<T>* gradients) const;
 
-  void fill_diagonals(const AttentionShape& shape, const T* table, Wide<T>* diagonals) const;
-  void add_to_diagonals(const AttentionShape& shape, const ScoreRows& rows,
-                        const Wide<T>* gradients, Wide<T>* diagonals) const;
-  void add_to_table(const AttentionShape& shape, const Wide<T>* diagonals, Wide<T>* table) const;
+  void fill_diagonals(const kernels::AttentionShape& shape, const T* table,
+                      kernels::Wide<T>* diagonals) const;
+  void add_to_diagonals(const kernels::AttentionShape& shape, const ScoreRows& rows,
+                        const kernels::Wide<T>* gradients, kernels::Wide<T>* diagonals) const;
+  void add_to_table(const kernels::AttentionShape& shape, const kernels::Wide<T>* diagonals,
+                    kernels::Wide<T>* table) const;
 
   // Elements.
   static int64_t column_sums_scratch(int64_t rows, int64_t cols);
@@ -100,10 +108,12 @@ class FlatLaunches {
  public:
   explicit FlatLaunches(const Runner& runner) : runner_(runner) {}
 
-  void adamw_update(const AdamWFactors& factors, const UpdateRange<T>& range) const;
-  void sgd_update(const SgdFactors& factors, const UpdateRange<T>& range) const;
+  void adamw_update(const kernels::AdamWFactors& factors,
+                    const kernels::UpdateRange<T>& range) const;
+  void sgd_update(const kernels::SgdFactors& factors, const kernels::UpdateRange<T>& range) const;
   // sums: count_partials(count) of each range, and the sum of all.
-  void sum_squares(const T* values, const std::vector<FlatRange>& ranges, double* sums) const;
+  void sum_squares(const T* values, const std::vector<kernels::FlatRange>& ranges,
+                   double* sums) const;
   static int64_t count_partials(int64_t count);
 
  private:

@@ -30,18 +30,21 @@ void launch_column_sums(const Runner& runner, int64_t rows, int64_t cols, const 
 
 // body(std::integral_constant of the kind).
 template <typename Body>
-void with_activation(Activation activation, const Body& body) {
+void with_activation(kernels::Activation activation, const Body& body) {
   switch (activation) {
-    case Activation::kGelu: return body(std::integral_constant<Activation, Activation::kGelu>());
-    case Activation::kGeluErf:
-      return body(std::integral_constant<Activation, Activation::kGeluErf>());
-    case Activation::kRelu: return body(std::integral_constant<Activation, Activation::kRelu>());
-    case Activation::kSilu: return body(std::integral_constant<Activation, Activation::kSilu>());
+    case kernels::Activation::kGelu:
+      return body(std::integral_constant<kernels::Activation, kernels::Activation::kGelu>());
+    case kernels::Activation::kGeluErf:
+      return body(std::integral_constant<kernels::Activation, kernels::Activation::kGeluErf>());
+    case kernels::Activation::kRelu:
+      return body(std::integral_constant<kernels::Activation, kernels::Activation::kRelu>());
+    case kernels::Activation::kSilu:
+      return body(std::integral_constant<kernels::Activation, kernels::Activation::kSilu>());
   }
 }
 
-template <Activation kKind, typename Runner, typename T>
-void launch_activation(const Runner& runner, const ActivationShape& shape, const T* u,
+template <kernels::Activation kKind, typename Runner, typename T>
+void launch_activation(const Runner& runner, const kernels::ActivationShape& shape, const T* u,
                        const T* bias, T* y) {
   runner.run(blocks_of_strips<Runner, T>(shape.rows * shape.cols),
              [=] SMP_BODY(typename Runner::Block & block) {
@@ -49,8 +52,8 @@ void launch_activation(const Runner& runner, const ActivationShape& shape, const
              });
 }
 
-template <Activation kKind, typename Runner, typename T>
-void launch_activation_backward(const Runner& runner, const ActivationShape& shape, T* u,
+template <kernels::Activation kKind, typename Runner, typename T>
+void launch_activation_backward(const Runner& runner, const kernels::ActivationShape& shape, T* u,
                                 const T* bias, T* dy) {
   runner.run(blocks_of_strips<Runner, T>(shape.rows * shape.cols),
              [=] SMP_BODY(typename Runner::Block & block) {
@@ -64,26 +67,28 @@ int64_t Launches<Runner, T>::column_sums_scratch(int64_t rows, int64_t cols) {
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::norm_forward(const NormShape& shape, Wide<T> epsilon, const T* x,
-                                       const T* weight, const T* bias, T* y, Wide<T>* stats) const {
+void Launches<Runner, T>::norm_forward(const kernels::NormShape& shape, kernels::Wide<T> epsilon,
+                                       const T* x, const T* weight, const T* bias, T* y,
+                                       kernels::Wide<T>* stats) const {
   run_rows(runner_, shape.rows, shape.cols, [=] SMP_BODY(typename Runner::Block & block) {
     cuda::norm_forward(block, shape, epsilon, x, weight, bias, y, stats);
   });
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::norm_apply(const NormShape& shape, const T* x, const Wide<T>* stats,
-                                     const T* weight, const T* bias, T* y) const {
+void Launches<Runner, T>::norm_apply(const kernels::NormShape& shape, const T* x,
+                                     const kernels::Wide<T>* stats, const T* weight, const T* bias,
+                                     T* y) const {
   run_rows(runner_, shape.rows, shape.cols, [=] SMP_BODY(typename Runner::Block & block) {
     cuda::norm_apply(block, shape, x, stats, weight, bias, y);
   });
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::norm_backward(const NormShape& shape, const T* dy, const T* x,
-                                        const Wide<T>* stats, const T* weight, const T* residual,
-                                        T* dx, Wide<T>* dweight, Wide<T>* dbias,
-                                        Wide<T>* scratch) const {
+void Launches<Runner, T>::norm_backward(const kernels::NormShape& shape, const T* dy, const T* x,
+                                        const kernels::Wide<T>* stats, const T* weight,
+                                        const T* residual, T* dx, kernels::Wide<T>* dweight,
+                                        kernels::Wide<T>* dbias, kernels::Wide<T>* scratch) const {
   const int64_t cols = shape.cols;
   launch_column_sums(
       runner_, shape.rows, cols,
@@ -98,7 +103,7 @@ void Launches<Runner, T>::norm_backward(const NormShape& shape, const T* dy, con
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::activation_forward(const ActivationShape& shape, const T* u,
+void Launches<Runner, T>::activation_forward(const kernels::ActivationShape& shape, const T* u,
                                              const T* bias, T* y) const {
   with_activation(shape.activation, [&](auto kind) {
     launch_activation<decltype(kind)::value>(runner_, shape, u, bias, y);
@@ -106,8 +111,9 @@ void Launches<Runner, T>::activation_forward(const ActivationShape& shape, const
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::activation_backward(const ActivationShape& shape, T* u, const T* bias,
-                                              T* dy, Wide<T>* dbias, Wide<T>* scratch) const {
+void Launches<Runner, T>::activation_backward(const kernels::ActivationShape& shape, T* u,
+                                              const T* bias, T* dy, kernels::Wide<T>* dbias,
+                                              kernels::Wide<T>* scratch) const {
   with_activation(shape.activation, [&](auto kind) {
     launch_activation_backward<decltype(kind)::value>(runner_, shape, u, bias, dy);
   });
@@ -118,15 +124,15 @@ void Launches<Runner, T>::activation_backward(const ActivationShape& shape, T* u
 
 template <typename Runner, typename T>
 void Launches<Runner, T>::add_column_sums(int64_t rows, int64_t cols, int64_t stride, const T* x,
-                                          Wide<T>* sums, Wide<T>* scratch) const {
+                                          kernels::Wide<T>* sums, kernels::Wide<T>* scratch) const {
   launch_column_sums(
       runner_, rows, cols,
-      [=] SMP_BODY(int64_t row, int64_t col) { return Wide<T>(x[row * stride + col]); }, sums,
-      scratch);
+      [=] SMP_BODY(int64_t row, int64_t col) { return kernels::Wide<T>(x[row * stride + col]); },
+      sums, scratch);
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::accumulate(int64_t count, const T* x, Wide<T>* sums) const {
+void Launches<Runner, T>::accumulate(int64_t count, const T* x, kernels::Wide<T>* sums) const {
   runner_.run(blocks_of_strips<Runner, T>(count), [=] SMP_BODY(typename Runner::Block & block) {
     cuda::accumulate(block, count, x, sums);
   });
@@ -153,15 +159,16 @@ void Launches<Runner, T>::take_rows(int64_t count, int64_t cols, int64_t begin, 
 template <typename Runner, typename T>
 void Launches<Runner, T>::add_rows(int64_t count, int64_t cols, int64_t begin, int64_t table_rows,
                                    const int64_t* sorted, const int64_t* order, const T* x,
-                                   Wide<T>* table) const {
+                                   kernels::Wide<T>* table) const {
   runner_.run(count, [=] SMP_BODY(typename Runner::Block & block) {
     cuda::add_rows(block, count, cols, begin, table_rows, sorted, order, x, table);
   });
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::softmax_sums(const LogitRows& shape, const T* logits, Wide<T>* maxima,
-                                       Wide<T>* sums, Wide<T>* own) const {
+void Launches<Runner, T>::softmax_sums(const LogitRows& shape, const T* logits,
+                                       kernels::Wide<T>* maxima, kernels::Wide<T>* sums,
+                                       kernels::Wide<T>* own) const {
   runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
     cuda::softmax_sums(block, shape, logits, maxima, sums, own);
   });
@@ -169,23 +176,25 @@ void Launches<Runner, T>::softmax_sums(const LogitRows& shape, const T* logits, 
 
 template <typename Runner, typename T>
 void Launches<Runner, T>::finish_softmax_sums(const LogitRows& shape, const T* logits,
-                                              const Wide<T>* maxima, Wide<T>* sums,
-                                              Wide<T>* own) const {
+                                              const kernels::Wide<T>* maxima,
+                                              kernels::Wide<T>* sums, kernels::Wide<T>* own) const {
   runner_.run(blocks_of<Runner>(shape.rows), [=] SMP_BODY(typename Runner::Block & block) {
     cuda::finish_softmax_sums(block, shape, logits, maxima, sums, own);
   });
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::softmax_gradient(const LogitRows& shape, const Wide<T>* maxima,
-                                           const Wide<T>* sums, Wide<T> scale, T* logits) const {
+void Launches<Runner, T>::softmax_gradient(const LogitRows& shape, const kernels::Wide<T>* maxima,
+                                           const kernels::Wide<T>* sums, kernels::Wide<T> scale,
+                                           T* logits) const {
   runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
     cuda::softmax_gradient(block, shape, maxima, sums, scale, logits);
   });
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::fill_turns(const AttentionShape& shape, Wide<T>* turns) const {
+void Launches<Runner, T>::fill_turns(const kernels::AttentionShape& shape,
+                                     kernels::Wide<T>* turns) const {
   runner_.run(blocks_of<Runner>(turns_of(shape) / 2), [=] SMP_BODY(typename Runner::Block & block) {
     cuda::fill_turns(block, shape, turns);
   });
@@ -193,7 +202,7 @@ void Launches<Runner, T>::fill_turns(const AttentionShape& shape, Wide<T>* turns
 
 template <typename Runner, typename T>
 template <typename R>
-void Launches<Runner, T>::unpack_heads(const AttentionShape& shape, const T* rows,
+void Launches<Runner, T>::unpack_heads(const kernels::AttentionShape& shape, const T* rows,
                                        const HeadTensor<T, R>& tensor) const {
   const int64_t count = shape.batch * tensor.sequence * tensor.heads, d = shape.head_dim;
   if (tensor.has_norm()) {
@@ -210,9 +219,10 @@ void Launches<Runner, T>::unpack_heads(const AttentionShape& shape, const T* row
 
 template <typename Runner, typename T>
 template <typename R>
-void Launches<Runner, T>::pack_gradients(const AttentionShape& shape,
-                                         const HeadTensor<T, R>& tensor, Wide<T>* dweight,
-                                         Wide<T>* dbias, T* rows, Wide<T>* scratch) const {
+void Launches<Runner, T>::pack_gradients(const kernels::AttentionShape& shape,
+                                         const HeadTensor<T, R>& tensor, kernels::Wide<T>* dweight,
+                                         kernels::Wide<T>* dbias, T* rows,
+                                         kernels::Wide<T>* scratch) const {
   const int64_t count = shape.batch * tensor.sequence * tensor.heads, d = shape.head_dim;
   if (!tensor.has_norm()) {
     runner_.run(blocks_of_strips<Runner, T>(count * d),
@@ -243,8 +253,8 @@ void Launches<Runner, T>::pack_gradients(const AttentionShape& shape,
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::drop(const Dropout& dropout, int64_t rows, int64_t cols, const T* x,
-                               T* y) const {
+void Launches<Runner, T>::drop(const kernels::Dropout& dropout, int64_t rows, int64_t cols,
+                               const T* x, T* y) const {
   runner_.run(blocks_of_strips<Runner, T>(rows * cols),
               [=] SMP_BODY(typename Runner::Block & block) {
                 cuda::drop(block, dropout, rows, cols, x, y);
@@ -252,8 +262,9 @@ void Launches<Runner, T>::drop(const Dropout& dropout, int64_t rows, int64_t col
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::add_residual_dropped(const Dropout& dropout, int64_t rows, int64_t cols,
-                                               const T* x, const T* bias, T* y) const {
+void Launches<Runner, T>::add_residual_dropped(const kernels::Dropout& dropout, int64_t rows,
+                                               int64_t cols, const T* x, const T* bias,
+                                               T* y) const {
   runner_.run(blocks_of_strips<Runner, T>(rows * cols),
               [=] SMP_BODY(typename Runner::Block & block) {
                 cuda::add_residual_dropped(block, dropout, rows, cols, x, bias, y);
@@ -261,20 +272,20 @@ void Launches<Runner, T>::add_residual_dropped(const Dropout& dropout, int64_t r
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::softmax_scores(const AttentionShape& shape, const ScoreRows& rows,
-                                         const Wide<T>* diagonals, Wide<T>* scores,
-                                         Wide<T>* log_sums) const {
+void Launches<Runner, T>::softmax_scores(const kernels::AttentionShape& shape,
+                                         const ScoreRows& rows, const kernels::Wide<T>* diagonals,
+                                         kernels::Wide<T>* scores,
+                                         kernels::Wide<T>* log_sums) const {
   runner_.run(rows.rows(), [=] SMP_BODY(typename Runner::Block & block) {
     cuda::softmax_scores(block, shape, rows, diagonals, scores, log_sums);
   });
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::softmax_scores_backward(const AttentionShape& shape,
-                                                  const ScoreRows& rows, const Wide<T>* diagonals,
-                                                  const T* output, const T* output_gradient,
-                                                  const Wide<T>* log_sums, Wide<T>* scores,
-                                                  Wide<T>* gradients) const {
+void Launches<Runner, T>::softmax_scores_backward(
+    const kernels::AttentionShape& shape, const ScoreRows& rows, const kernels::Wide<T>* diagonals,
+    const T* output, const T* output_gradient, const kernels::Wide<T>* log_sums,
+    kernels::Wide<T>* scores, kernels::Wide<T>* gradients) const {
   runner_.run(rows.rows(), [=] SMP_BODY(typename Runner::Block & block) {
     cuda::softmax_scores_backward(block, shape, rows, diagonals, output, output_gradient, log_sums,
                                   scores, gradients);
@@ -282,8 +293,8 @@ void Launches<Runner, T>::softmax_scores_backward(const AttentionShape& shape,
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::fill_diagonals(const AttentionShape& shape, const T* table,
-                                         Wide<T>* diagonals) const {
+void Launches<Runner, T>::fill_diagonals(const kernels::AttentionShape& shape, const T* table,
+                                         kernels::Wide<T>* diagonals) const {
   const BucketBounds bounds = bounds_of(shape);
   runner_.run(blocks_of<Runner>(shape.heads * shape.distances()),
               [=] SMP_BODY(typename Runner::Block & block) {
@@ -292,8 +303,9 @@ void Launches<Runner, T>::fill_diagonals(const AttentionShape& shape, const T* t
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::add_to_diagonals(const AttentionShape& shape, const ScoreRows& rows,
-                                           const Wide<T>* gradients, Wide<T>* diagonals) const {
+void Launches<Runner, T>::add_to_diagonals(const kernels::AttentionShape& shape,
+                                           const ScoreRows& rows, const kernels::Wide<T>* gradients,
+                                           kernels::Wide<T>* diagonals) const {
   runner_.run(blocks_of<Runner>(shape.kv_heads * shape.distances()),
               [=] SMP_BODY(typename Runner::Block & block) {
                 cuda::add_to_diagonals(block, shape, rows, gradients, diagonals);
@@ -301,8 +313,9 @@ void Launches<Runner, T>::add_to_diagonals(const AttentionShape& shape, const Sc
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::add_to_table(const AttentionShape& shape, const Wide<T>* diagonals,
-                                       Wide<T>* table) const {
+void Launches<Runner, T>::add_to_table(const kernels::AttentionShape& shape,
+                                       const kernels::Wide<T>* diagonals,
+                                       kernels::Wide<T>* table) const {
   const BucketBounds bounds = bounds_of(shape);
   runner_.run(blocks_of<Runner>(shape.relative_buckets * shape.heads),
               [=] SMP_BODY(typename Runner::Block & block) {

@@ -12,30 +12,30 @@
 #include "cuda/device_runner.h"
 #include "cuda/gpu_functions.h"
 #include "cuda/nccl_library.h"
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 // What libsmp_cuda.so gives: the GPU of a rank (gpu.h).
 namespace smp::cuda {
 namespace {
 
 // Who hears of blocks. The allocator keeps its trackers for good, so there is one for the process.
-std::atomic<AllocationListener*>& listener() {
-  static std::atomic<AllocationListener*> one{nullptr};
+std::atomic<gpu::AllocationListener*>& listener() {
+  static std::atomic<gpu::AllocationListener*> one{nullptr};
   return one;
 }
 
 void hear(const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
   using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
-  AllocationListener* const hears = listener().load();
+  gpu::AllocationListener* const hears = listener().load();
   if (hears == nullptr) return;
   const void* const block = reinterpret_cast<const void*>(entry.addr_);
   if (entry.action_ == Entry::ALLOC) hears->allocated(block, static_cast<int64_t>(entry.size_));
   if (entry.action_ == Entry::FREE_REQUESTED) hears->freed(block);
 }
 
-class CudaGpu final : public Gpu {
+class CudaGpu final : public gpu::Gpu {
  public:
-  CudaGpu(c10::DeviceIndex index, const GpuRequest& request)
+  CudaGpu(c10::DeviceIndex index, const gpu::GpuRequest& request)
       : index_(index), functions_(DeviceRunner()) {
     c10::cuda::set_device(index);
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
@@ -52,14 +52,14 @@ class CudaGpu final : public Gpu {
 
   c10::Device device() const override { return {c10::DeviceType::CUDA, index_}; }
   std::string name() const override { return static_cast<const char*>(properties_.name); }
-  const DeviceFunctions& functions() const override { return functions_; }
-  DeviceMemory& memory() override { return *copies_; }
-  DeviceCollectivesLibrary& collectives() override {
+  const kernels::DeviceFunctions& functions() const override { return functions_; }
+  device::DeviceMemory& memory() override { return *copies_; }
+  gpu::DeviceCollectivesLibrary& collectives() override {
     if (!nccl_) nccl_ = open_nccl(index_);
     return *nccl_;
   }
-  GpuMarks& marks() override { return marks_; }
-  void listen(AllocationListener* hears) override { listener().store(hears); }
+  gpu::GpuMarks& marks() override { return marks_; }
+  void listen(gpu::AllocationListener* hears) override { listener().store(hears); }
   int64_t cache_flushes() const override {
     return c10::cuda::CUDACachingAllocator::getDeviceStats(index_).num_alloc_retries;
   }
@@ -69,7 +69,7 @@ class CudaGpu final : public Gpu {
   cudaDeviceProp properties_{};
   GpuFunctions<DeviceRunner> functions_;
   std::optional<DeviceCopies> copies_;  // once the GPU is current
-  std::unique_ptr<DeviceCollectivesLibrary> nccl_;
+  std::unique_ptr<gpu::DeviceCollectivesLibrary> nccl_;
   DeviceMarks marks_;
 };
 
@@ -91,7 +91,7 @@ extern "C" {
 
 const char* smp_cuda_interface() { return SMP_CUDA_INTERFACE; }
 
-smp::Gpu* smp_cuda_open(const smp::GpuRequest& request, std::string& error) {
+smp::gpu::Gpu* smp_cuda_open(const smp::gpu::GpuRequest& request, std::string& error) {
   try {
     int count = 0;
     error = smp::cuda::why_no_gpu(count);

@@ -26,13 +26,13 @@ ncclDataType_t type_of(DType dtype) {
   throw std::logic_error("a type that NCCL does not know");
 }
 
-ncclRedOp_t reduction_of(ReduceOp op) {
+ncclRedOp_t reduction_of(comm::ReduceOp op) {
   switch (op) {
-    case ReduceOp::kSum: return ncclSum;
-    case ReduceOp::kMax: return ncclMax;
-    case ReduceOp::kMin: return ncclMin;
-    case ReduceOp::kProduct: return ncclProd;
-    case ReduceOp::kAverage: return ncclAvg;
+    case comm::ReduceOp::kSum: return ncclSum;
+    case comm::ReduceOp::kMax: return ncclMax;
+    case comm::ReduceOp::kMin: return ncclMin;
+    case comm::ReduceOp::kProduct: return ncclProd;
+    case comm::ReduceOp::kAverage: return ncclAvg;
   }
   throw std::logic_error("a reduction that NCCL does not know");
 }
@@ -87,10 +87,10 @@ bool NcclCollectives::is_ready() {
   return now == ncclSuccess;
 }
 
-CopyPtr NcclCollectives::until_now() { return copy_until_now(stream_.get()); }
+device::CopyPtr NcclCollectives::until_now() { return copy_until_now(stream_.get()); }
 
 void NcclCollectives::all_reduce(const void* in, void* out, int64_t count, DType dtype,
-                                 ReduceOp op) {
+                                 comm::ReduceOp op) {
   follow_current(stream_.get());
   check(functions_.all_reduce(in, out, static_cast<size_t>(count), type_of(dtype), reduction_of(op),
                               comm_, stream_.get()),
@@ -105,7 +105,7 @@ void NcclCollectives::all_gather(const void* in, void* out, int64_t count, DType
 }
 
 void NcclCollectives::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
-                                     ReduceOp op) {
+                                     comm::ReduceOp op) {
   follow_current(stream_.get());
   check(functions_.reduce_scatter(in, out, static_cast<size_t>(count / size_), type_of(dtype),
                                   reduction_of(op), comm_, stream_.get()),

@@ -4,21 +4,23 @@
 
 #include "cuda/device_copies.h"
 #include "cuda/nccl_functions.h"
-#include "device_collectives.h"
+#include "gpu/device_collectives.h"
 
 namespace smp::cuda {
 
 // One communicator of NCCL, which never blocks: what it says it is still at is asked for again.
-class NcclCollectives final : public DeviceCollectives {
+class NcclCollectives final : public gpu::DeviceCollectives {
  public:
   NcclCollectives(const NcclFunctions& functions, const ncclUniqueId& id, int rank, int size);
   ~NcclCollectives() override;
 
   bool is_ready() override;
-  CopyPtr until_now() override;
-  void all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override;
+  device::CopyPtr until_now() override;
+  void all_reduce(const void* in, void* out, int64_t count, DType dtype,
+                  comm::ReduceOp op) override;
   void all_gather(const void* in, void* out, int64_t count, DType dtype) override;
-  void reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override;
+  void reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
+                      comm::ReduceOp op) override;
   void broadcast(void* buffer, int64_t count, DType dtype, int root) override;
   std::string error() override;
   void abort() override;

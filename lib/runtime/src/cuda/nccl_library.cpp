@@ -13,7 +13,7 @@
 namespace smp::cuda {
 namespace {
 
-static_assert(sizeof(ncclUniqueId) == sizeof(DeviceGroupId));
+static_assert(sizeof(ncclUniqueId) == sizeof(gpu::DeviceGroupId));
 
 template <class Function>
 void find(void* library, const char* name, Function& function) {
@@ -22,7 +22,7 @@ void find(void* library, const char* name, Function& function) {
     throw std::runtime_error(std::string("libnccl.so.2 has no function ") + name);
 }
 
-class NcclLibrary final : public DeviceCollectivesLibrary {
+class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
  public:
   explicit NcclLibrary(c10::DeviceIndex gpu) : gpu_(gpu) {
     void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // stays: its threads may
@@ -44,18 +44,19 @@ class NcclLibrary final : public DeviceCollectivesLibrary {
     find(library, "ncclBroadcast", functions_.broadcast);
   }
 
-  DeviceGroupId fresh_id() override {
+  gpu::DeviceGroupId fresh_id() override {
     ncclUniqueId drawn;
     const ncclResult_t result = functions_.get_unique_id(&drawn);
     if (result != ncclSuccess)
       throw std::runtime_error(std::string("NCCL cannot begin a group: ") +
                                functions_.error_text(result));
-    DeviceGroupId id;
+    gpu::DeviceGroupId id;
     std::memcpy(id.data(), drawn.internal, id.size());
     return id;
   }
 
-  std::unique_ptr<DeviceCollectives> join(const DeviceGroupId& id, int rank, int size) override {
+  std::unique_ptr<gpu::DeviceCollectives> join(const gpu::DeviceGroupId& id, int rank,
+                                               int size) override {
     ncclUniqueId drawn;
     std::memcpy(drawn.internal, id.data(), id.size());
     return std::make_unique<NcclCollectives>(functions_, drawn, rank, size);
@@ -71,7 +72,7 @@ class NcclLibrary final : public DeviceCollectivesLibrary {
 
 }  // namespace
 
-std::unique_ptr<DeviceCollectivesLibrary> open_nccl(c10::DeviceIndex gpu) {
+std::unique_ptr<gpu::DeviceCollectivesLibrary> open_nccl(c10::DeviceIndex gpu) {
   return std::make_unique<NcclLibrary>(gpu);
 }
 

@@ -4,12 +4,12 @@
 
 #include <memory>
 
-#include "device_collectives.h"
+#include "gpu/device_collectives.h"
 
 namespace smp::cuda {
 
 // NCCL, as far as it is loaded: libnccl.so.2, for the rank's GPU. Throws std::runtime_error that
 // says what is missing.
-std::unique_ptr<DeviceCollectivesLibrary> open_nccl(c10::DeviceIndex gpu);
+std::unique_ptr<gpu::DeviceCollectivesLibrary> open_nccl(c10::DeviceIndex gpu);
 
 }  // namespace smp::cuda

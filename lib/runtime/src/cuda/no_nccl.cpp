@@ -4,7 +4,7 @@
 
 namespace smp::cuda {
 
-std::unique_ptr<DeviceCollectivesLibrary> open_nccl(c10::DeviceIndex /*gpu*/) {
+std::unique_ptr<gpu::DeviceCollectivesLibrary> open_nccl(c10::DeviceIndex /*gpu*/) {
   throw std::runtime_error(
       "libsmp_cuda.so is built without NCCL: there was no nccl.h (parallel.data_collectives: smddp "
       "does without)");

@@ -3,15 +3,15 @@
 #include <cmath>
 
 #include "cuda/block.h"
-#include "functions/kernels.h"
+#include "kernels/kernels.h"
 
 // The norms of functions/kernels.h, a block to each row.
 namespace smp::cuda {
 
 template <typename Block, typename T>
 SMP_ANYWHERE void write_normal_row(const Block& block, int64_t cols, bool aligned, const T* x,
-                                   Wide<T> mean, Wide<T> rstd, const T* weight, const T* bias,
-                                   T* y) {
+                                   kernels::Wide<T> mean, kernels::Wide<T> rstd, const T* weight,
+                                   const T* bias, T* y) {
   for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
     auto strip = load(width, x + c);
     const auto scale = load(width, weight + c), shift = load_or_zeros(width, bias, c);
@@ -21,9 +21,10 @@ SMP_ANYWHERE void write_normal_row(const Block& block, int64_t cols, bool aligne
 }
 
 template <typename Block, typename T>
-SMP_ANYWHERE void norm_forward(Block& block, const NormShape& shape, Wide<T> epsilon, const T* x,
-                               const T* weight, const T* bias, T* y, Wide<T>* stats) {
-  using C = Wide<T>;
+SMP_ANYWHERE void norm_forward(Block& block, const kernels::NormShape& shape,
+                               kernels::Wide<T> epsilon, const T* x, const T* weight, const T* bias,
+                               T* y, kernels::Wide<T>* stats) {
+  using C = kernels::Wide<T>;
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
   const bool aligned = are_aligned(x, weight, bias, y);
   for_each_row(block, shape.rows, [&](int64_t row) {
@@ -55,24 +56,25 @@ SMP_ANYWHERE void norm_forward(Block& block, const NormShape& shape, Wide<T> eps
 }
 
 template <typename Block, typename T>
-SMP_ANYWHERE void norm_apply(const Block& block, const NormShape& shape, const T* x,
-                             const Wide<T>* stats, const T* weight, const T* bias, T* y) {
+SMP_ANYWHERE void norm_apply(const Block& block, const kernels::NormShape& shape, const T* x,
+                             const kernels::Wide<T>* stats, const T* weight, const T* bias, T* y) {
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
   const bool aligned = are_aligned(x, weight, bias, y);
   for_each_row(block, shape.rows, [&](int64_t row) {
-    const Wide<T>* const of_row = stats + row * per_row;
-    write_normal_row(block, cols, aligned, x + row * cols, shape.centered ? of_row[0] : Wide<T>(0),
-                     of_row[per_row - 1], weight, bias, y + row * cols);
+    const kernels::Wide<T>* const of_row = stats + row * per_row;
+    write_normal_row(block, cols, aligned, x + row * cols,
+                     shape.centered ? of_row[0] : kernels::Wide<T>(0), of_row[per_row - 1], weight,
+                     bias, y + row * cols);
   });
 }
 
 // dx alone; it may be dy. What it adds to the weight's gradient is the column sums of
 // norm_weight_term().
 template <typename Block, typename T>
-SMP_ANYWHERE void norm_input_gradient(Block& block, const NormShape& shape, const T* dy, const T* x,
-                                      const Wide<T>* stats, const T* weight, const T* residual,
-                                      T* dx) {
-  using C = Wide<T>;
+SMP_ANYWHERE void norm_input_gradient(Block& block, const kernels::NormShape& shape, const T* dy,
+                                      const T* x, const kernels::Wide<T>* stats, const T* weight,
+                                      const T* residual, T* dx) {
+  using C = kernels::Wide<T>;
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
   const bool aligned = are_aligned(dy, x, weight, residual, dx);
   for_each_row(block, shape.rows, [&](int64_t row) {
@@ -105,9 +107,10 @@ SMP_ANYWHERE void norm_input_gradient(Block& block, const NormShape& shape, cons
 }
 
 template <typename T>
-SMP_ANYWHERE Wide<T> norm_weight_term(const NormShape& shape, const T* dy, const T* x,
-                                      const Wide<T>* stats, int64_t row, int64_t col) {
-  using C = Wide<T>;
+SMP_ANYWHERE kernels::Wide<T> norm_weight_term(const kernels::NormShape& shape, const T* dy,
+                                               const T* x, const kernels::Wide<T>* stats,
+                                               int64_t row, int64_t col) {
+  using C = kernels::Wide<T>;
   const int64_t at = row * shape.cols + col, per_row = shape.stats_per_row();
   const C mean = shape.centered ? stats[row * per_row] : C(0);
   return C(dy[at]) * (C(x[at]) - mean) * stats[row * per_row + per_row - 1];

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "cuda/scores_body.h"
-#include "functions/relative_positions.h"
+#include "kernels/relative_positions.h"
 
 // Relative positions on a GPU (functions/relative_positions.h): a head's numbers by distance, made
 // of the table once a call, and the way back from the gradients of the scores.
@@ -14,7 +14,7 @@ namespace smp::cuda {
 struct BucketBounds {
   bool causal = true;
   int32_t count = 0;  // of buckets that a key after the query, or one before it, may fall in
-  int32_t from[kRelativeBuckets] = {};
+  int32_t from[model::kRelativeBuckets] = {};
 
   SMP_ANYWHERE int64_t bucket(int64_t distance) const {
     const bool is_after = !causal && distance > 0;
@@ -25,14 +25,14 @@ struct BucketBounds {
   }
 };
 
-inline BucketBounds bounds_of(const AttentionShape& shape) {
+inline BucketBounds bounds_of(const kernels::AttentionShape& shape) {
   BucketBounds bounds;
   bounds.causal = shape.causal;
   bounds.count =
       static_cast<int32_t>(shape.causal ? shape.relative_buckets : shape.relative_buckets / 2);
   int32_t away = 0;
   for (int32_t i = 0; i < bounds.count; ++i) {
-    while (relative_bucket(-away, shape.relative_buckets, shape.causal) < i) ++away;
+    while (kernels::relative_bucket(-away, shape.relative_buckets, shape.causal) < i) ++away;
     bounds.from[i] = away;
   }
   return bounds;
@@ -40,18 +40,19 @@ inline BucketBounds bounds_of(const AttentionShape& shape) {
 
 // table [buckets, heads] -> diagonals [heads, distances].
 template <typename Block, typename T>
-SMP_ANYWHERE void fill_diagonals(const Block& block, const AttentionShape& shape,
-                                 const BucketBounds& bounds, const T* table, Wide<T>* diagonals) {
+SMP_ANYWHERE void fill_diagonals(const Block& block, const kernels::AttentionShape& shape,
+                                 const BucketBounds& bounds, const T* table,
+                                 kernels::Wide<T>* diagonals) {
   const int64_t count = shape.distances();
   for_each(block, shape.heads * count, [&](int64_t i) {
     const int64_t distance = i % count - (shape.sequence - 1);
-    diagonals[i] = Wide<T>(table[bounds.bucket(distance) * shape.heads + i / count]);
+    diagonals[i] = kernels::Wide<T>(table[bounds.bucket(distance) * shape.heads + i / count]);
   });
 }
 
 // Adds the gradients of a block's scores, each to its distance's.
 template <typename Block, typename C>
-SMP_ANYWHERE void add_to_diagonals(const Block& block, const AttentionShape& shape,
+SMP_ANYWHERE void add_to_diagonals(const Block& block, const kernels::AttentionShape& shape,
                                    const ScoreRows& rows, const C* gradients, C* diagonals) {
   const int64_t count = shape.distances(), group = shape.heads / shape.kv_heads;
   for_each(block, shape.kv_heads * count, [&](int64_t i) {
@@ -70,7 +71,7 @@ SMP_ANYWHERE void add_to_diagonals(const Block& block, const AttentionShape& sha
 
 // Adds the diagonals' gradients to the table's.
 template <typename Block, typename C>
-SMP_ANYWHERE void add_to_table(const Block& block, const AttentionShape& shape,
+SMP_ANYWHERE void add_to_table(const Block& block, const kernels::AttentionShape& shape,
                                const BucketBounds& bounds, const C* diagonals, C* table) {
   const int64_t count = shape.distances();
   for_each(block, shape.relative_buckets * shape.heads, [&](int64_t i) {

@@ -20,7 +20,8 @@ SMP_ANYWHERE void add_residual(const Block& block, int64_t rows, int64_t cols, c
 
 // sums += x
 template <typename Block, typename T>
-SMP_ANYWHERE void accumulate(const Block& block, int64_t count, const T* x, Wide<T>* sums) {
+SMP_ANYWHERE void accumulate(const Block& block, int64_t count, const T* x,
+                             kernels::Wide<T>* sums) {
   for_each_strip<T>(block, 1, count, are_aligned(x, sums), [&](auto width, int64_t, int64_t i) {
     const auto more = load(width, x + i);
     auto sum = load(width, sums + i);
@@ -47,7 +48,7 @@ SMP_ANYWHERE void take_rows(const Block& block, int64_t count, int64_t cols, int
 template <typename Block, typename T>
 SMP_ANYWHERE void add_rows(const Block& block, int64_t count, int64_t cols, int64_t begin,
                            int64_t table_rows, const int64_t* sorted, const int64_t* order,
-                           const T* x, Wide<T>* table) {
+                           const T* x, kernels::Wide<T>* table) {
   const bool aligned = are_aligned(x, table);
   for_each_row(block, count, [&](int64_t k) {
     const int64_t row = sorted[k] - begin;
@@ -55,7 +56,7 @@ SMP_ANYWHERE void add_rows(const Block& block, int64_t count, int64_t cols, int6
     int64_t end = k + 1;  // found first: a loop of known length reads ahead
     while (end < count && sorted[end] == sorted[k]) ++end;
     for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
-      Strip<Wide<T>, width> sum = {};
+      Strip<kernels::Wide<T>, width> sum = {};
       for (int64_t n = k; n < end; ++n) {
         const auto more = load(width, x + order[n] * cols + c);
         for (int j = 0; j < width; ++j) sum[j] += more[j];

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cuda/dropout_body.h"
-#include "functions/attention.h"
+#include "kernels/attention.h"
 
 // The softmax of attention over scores that a product made, [matrices, queries, cols]: a matrix for
 // each sample and key/value head, of one of the heads that share it, `member`; its rows are the
@@ -28,7 +28,7 @@ struct ScorePlace {
   SMP_ANYWHERE bool sees(int64_t key) const { return key >= from && key < to; }
 };
 
-SMP_ANYWHERE ScorePlace place_of(const AttentionShape& shape, const ScoreRows& scores,
+SMP_ANYWHERE ScorePlace place_of(const kernels::AttentionShape& shape, const ScoreRows& scores,
                                  int64_t row) {
   const int64_t matrix = row / scores.queries, position = scores.first + row % scores.queries;
   const int64_t group = shape.heads / shape.kv_heads;
@@ -42,21 +42,24 @@ SMP_ANYWHERE ScorePlace place_of(const AttentionShape& shape, const ScoreRows& s
           shape.causal ? position + 1 : scores.cols};
 }
 
-SMP_ANYWHERE DropoutRow dropout_of(const AttentionShape& shape, const ScorePlace& place) {
-  DropoutRow row = shape.dropout.row(place.sample * shape.dropout.sample_rows + place.position);
+SMP_ANYWHERE kernels::DropoutRow dropout_of(const kernels::AttentionShape& shape,
+                                            const ScorePlace& place) {
+  kernels::DropoutRow row =
+      shape.dropout.row(place.sample * shape.dropout.sample_rows + place.position);
   row.head = static_cast<uint32_t>(shape.first_head + place.head);
   return row;
 }
 
 template <typename C>
-SMP_ANYWHERE C kept_share(const AttentionShape& shape, const DropoutRow& dropout, int64_t col) {
+SMP_ANYWHERE C kept_share(const kernels::AttentionShape& shape, const kernels::DropoutRow& dropout,
+                          int64_t col) {
   return shape.dropout.threshold > 0 ? dropout_factor<C>(dropout, col) : C(1);
 }
 
 // What is added to a query's scores, by key, of the numbers by distance (relative_body.h); null
 // without relative positions.
 template <typename C>
-SMP_ANYWHERE const C* added_of(const AttentionShape& shape, const ScorePlace& place,
+SMP_ANYWHERE const C* added_of(const kernels::AttentionShape& shape, const ScorePlace& place,
                                const C* diagonals) {
   if (diagonals == nullptr) return nullptr;
   return diagonals + place.head * shape.distances() + shape.sequence - 1 - place.position;
@@ -69,12 +72,13 @@ SMP_ANYWHERE C score_of(C product, C scale, const C* added, int64_t key) {
 
 // Scores become weights, with their dropout; log_sums are written. `diagonals` may be null.
 template <typename Block, typename C>
-SMP_ANYWHERE void softmax_scores(Block& block, const AttentionShape& shape, const ScoreRows& rows,
-                                 const C* diagonals, C* scores, C* log_sums) {
+SMP_ANYWHERE void softmax_scores(Block& block, const kernels::AttentionShape& shape,
+                                 const ScoreRows& rows, const C* diagonals, C* scores,
+                                 C* log_sums) {
   const C scale = static_cast<C>(shape.scale);
   for_each_row(block, rows.rows(), [&](int64_t row) {
     const ScorePlace place = place_of(shape, rows, row);
-    const DropoutRow dropout = dropout_of(shape, place);
+    const kernels::DropoutRow dropout = dropout_of(shape, place);
     const C* const added = added_of(shape, place, diagonals);
     C* const x = scores + row * rows.cols;
     C highest = -INFINITY;
@@ -103,7 +107,7 @@ SMP_ANYWHERE void softmax_scores(Block& block, const AttentionShape& shape, cons
 // Scores become the same weights again, and `gradients`, those of the weights, the scores' own,
 // without the scale. output and output_gradient: [tokens, heads * head_dim].
 template <typename Block, typename T, typename C>
-SMP_ANYWHERE void softmax_scores_backward(Block& block, const AttentionShape& shape,
+SMP_ANYWHERE void softmax_scores_backward(Block& block, const kernels::AttentionShape& shape,
                                           const ScoreRows& rows, const C* diagonals,
                                           const T* output, const T* output_gradient,
                                           const C* log_sums, C* scores, C* gradients) {
@@ -111,7 +115,7 @@ SMP_ANYWHERE void softmax_scores_backward(Block& block, const AttentionShape& sh
   const int64_t d = shape.head_dim;
   for_each_row(block, rows.rows(), [&](int64_t row) {
     const ScorePlace place = place_of(shape, rows, row);
-    const DropoutRow dropout = dropout_of(shape, place);
+    const kernels::DropoutRow dropout = dropout_of(shape, place);
     const int64_t token = place.sample * shape.sequence + place.position;
     const int64_t at = token * shape.output_cols() + place.head * d;
     C mean = 0;  // of the gradients, by the weights

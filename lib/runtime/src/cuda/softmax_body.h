@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cuda/block.h"
-#include "smp/plan/data_files.h"
+#include "smp/plan/data/data_files.h"
 
 // Cross-entropy over logits, a block to each row. The logits stay as they are until their gradient
 // takes their place.
@@ -17,7 +17,7 @@ struct LogitRows {
   const int64_t* targets = nullptr;
 
   // Whether the row counts in the loss.
-  SMP_ANYWHERE bool counts(int64_t row) const { return targets[row] != kNoTarget; }
+  SMP_ANYWHERE bool counts(int64_t row) const { return targets[row] != data::kNoTarget; }
   // The column of the row's target, or -1 where another rank has it, or nobody.
   SMP_ANYWHERE int64_t target(int64_t row) const {
     const int64_t column = targets[row] - begin;
@@ -36,7 +36,7 @@ SMP_ANYWHERE void for_each_strip_of_logits(const Block& block, int64_t cols, con
   constexpr int kAtOnce = 2;
   const int64_t strips = are_aligned(row) ? cols / kWidth : 0, step = block.threads();
   for (int64_t first = block.thread(); first < strips; first += kAtOnce * step) {
-    Strip<Wide<T>, kWidth> read[kAtOnce] = {};
+    Strip<kernels::Wide<T>, kWidth> read[kAtOnce] = {};
     for (int i = 0; i < kAtOnce; ++i) {
       const int64_t c = (first + i * step) * kWidth;
       if (c < strips * kWidth) read[i] = load(kWidth, row + c);
@@ -56,8 +56,9 @@ SMP_ANYWHERE void for_each_strip_of_logits(const Block& block, int64_t cols, con
 // Gimelshein 2018, arXiv 1805.02867).
 template <typename Block, typename T>
 SMP_ANYWHERE void softmax_sums(Block& block, const LogitRows& shape, const T* logits,
-                               Wide<T>* maxima, Wide<T>* sums, Wide<T>* own) {
-  using C = Wide<T>;
+                               kernels::Wide<T>* maxima, kernels::Wide<T>* sums,
+                               kernels::Wide<T>* own) {
+  using C = kernels::Wide<T>;
   for_each_row(block, shape.rows, [&](int64_t row) {
     C highest = std::numeric_limits<C>::lowest(), sum = 0;
     for_each_strip_of_logits(block, shape.cols, logits + row * shape.stride,
@@ -82,8 +83,9 @@ SMP_ANYWHERE void softmax_sums(Block& block, const LogitRows& shape, const T* lo
 // of the rank's own maxima the target's logit - maximum, or 0 where another rank has it.
 template <typename Block, typename T>
 SMP_ANYWHERE void finish_softmax_sums(const Block& block, const LogitRows& shape, const T* logits,
-                                      const Wide<T>* maxima, Wide<T>* sums, Wide<T>* own) {
-  using C = Wide<T>;
+                                      const kernels::Wide<T>* maxima, kernels::Wide<T>* sums,
+                                      kernels::Wide<T>* own) {
+  using C = kernels::Wide<T>;
   for_each(block, shape.rows, [&](int64_t row) {
     sums[row] *= std::exp(own[row] - maxima[row]);
     const int64_t target = shape.target(row);
@@ -94,9 +96,9 @@ SMP_ANYWHERE void finish_softmax_sums(const Block& block, const LogitRows& shape
 // logits become scale * (softmax - one_hot(target)), zeros where the row does not count.
 template <typename Block, typename T>
 SMP_ANYWHERE void softmax_gradient(const Block& block, const LogitRows& shape,
-                                   const Wide<T>* maxima, const Wide<T>* sums, Wide<T> scale,
-                                   T* logits) {
-  using C = Wide<T>;
+                                   const kernels::Wide<T>* maxima, const kernels::Wide<T>* sums,
+                                   kernels::Wide<T> scale, T* logits) {
+  using C = kernels::Wide<T>;
   for_each_row(block, shape.rows, [&](int64_t row) {
     T* const to = logits + row * shape.stride;
     const C maximum = maxima[row], factor = scale / sums[row];

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "cuda/block.h"
-#include "functions/flat_range.h"
-#include "functions/wide.h"
-#include "update_range.h"
+#include "kernels/flat_range.h"
+#include "kernels/update_range.h"
+#include "kernels/wide.h"
 
 // The optimizers' updates and the norm of gradients over flat ranges.
 namespace smp::cuda {
@@ -11,7 +11,8 @@ namespace smp::cuda {
 // Of a range whose weights are of 16 bits: `Copy` is their type, and range.copy theirs. Of others
 // Copy is T, and there is none. element(gradient, weight, i) updates the states.
 template <typename Copy, typename Block, typename T, typename Element>
-SMP_ANYWHERE void update(const Block& block, const UpdateRange<T>& range, const Element& element) {
+SMP_ANYWHERE void update(const Block& block, const kernels::UpdateRange<T>& range,
+                         const Element& element) {
   if (range.is_held_back()) return;
   Copy* const copy = reinterpret_cast<Copy*>(range.copy);
   for_each(block, range.count, [&](int64_t i) {
@@ -35,7 +36,7 @@ struct SquareRanges {
   int count = 0;
   int64_t begins[kMost], counts[kMost], firsts[kMost + 1] = {0};
 
-  void add(const FlatRange& range) {
+  void add(const kernels::FlatRange& range) {
     begins[count] = range.begin;
     counts[count] = range.count;
     firsts[count + 1] = firsts[count] + count_partials(range.count);

@@ -1,13 +1,13 @@
 #include <cmath>
 
 #include "layers/branches.h"
-#include "new_tensors.h"
-#include "smp/plan/check.h"
+#include "ledger/new_tensors.h"
+#include "smp/plan/base/check.h"
 
-namespace smp {
+namespace smp::layers {
 namespace {
 
-RotaryShape rotary_of(const ModelSpec& model) {
+kernels::RotaryShape rotary_of(const ModelSpec& model) {
   return {.dim = rotary_dim_of(model),
           .theta = model.rope_theta,
           .scaling = model.rope_scaling,
@@ -18,8 +18,8 @@ RotaryShape rotary_of(const ModelSpec& model) {
 }
 
 // The rows of q, k and v where keys and values are of the memory.
-void split_projection(const ParameterViews& parameters, const std::string& name, Linear& queries,
-                      Linear& kv) {
+void split_projection(const ParameterViews& parameters, const std::string& name,
+                      kernels::Linear& queries, kernels::Linear& kv) {
   queries = parameters.linear(name + ".q");
   kv = {parameters.joined(name + ".k.weight", name + ".v.weight"),
         parameters.joined(name + ".k.bias", name + ".v.bias")};
@@ -31,14 +31,14 @@ void add_to(at::Tensor& sum, at::Tensor x) {
     sum = std::move(x);
     return;
   }
-  functions_of(x).add_residual(x, {}, sum, {});
+  kernels::functions_of(x).add_residual(x, {}, sum, {});
 }
 
 }  // namespace
 
 AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& parameters,
                                  const std::string& name, bool causal, bool reads_memory,
-                                 const TensorRegion& region)
+                                 const kernels::TensorRegion& region)
     : layer_(parameters.layer()),
       hidden_dropout_(model.hidden_dropout),
       attention_dropout_(model.attention_dropout),
@@ -60,16 +60,17 @@ AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& p
   attention_.kv_heads = parameters.at(name + ".k.weight").weight.size(0) / model.head_dim;
   attention_.first_head = region.rank() * attention_.heads;
   attention_.head_dim = model.head_dim;
-  attention_.scale = score_scale(model);
+  attention_.scale = model::score_scale(model);
   if (model.position_embedding == PositionKind::kRotary) attention_.rotary = rotary_of(model);
   attention_.has_head_norms = model.qk_norm;
   attention_.centered_norms = model.norm == NormKind::kLayerNorm;
   attention_.norm_epsilon = model.norm_epsilon;
 }
 
-AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
-                                         const AttentionSide& side, const CallContext& call) const {
-  AttentionShape shape = attention_;
+kernels::AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
+                                                  const AttentionSide& side,
+                                                  const kernels::CallContext& call) const {
+  kernels::AttentionShape shape = attention_;
   shape.batch = batch;
   const int64_t parts = region_.parts();
   shape.sequence = x.size(0) * parts / batch;
@@ -83,12 +84,14 @@ AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
     shape.documents = call.document_starts->const_data_ptr<int64_t>();
     shape.documents_on_host = call.document_starts_on_host->const_data_ptr<int64_t>();
   }
-  const DropoutSite site = reads_memory_ ? DropoutSite::kCrossAttention : DropoutSite::kAttention;
-  shape.dropout = dropout_of(attention_dropout_, call, layer_, site, shape.sequence);
+  const kernels::DropoutSite site =
+      reads_memory_ ? kernels::DropoutSite::kCrossAttention : kernels::DropoutSite::kAttention;
+  shape.dropout = kernels::dropout_of(attention_dropout_, call, layer_, site, shape.sequence);
   return shape;
 }
 
-AttentionInputs AttentionBranch::inputs_of(const AttentionSide& side, const Kept& kept) const {
+kernels::AttentionInputs AttentionBranch::inputs_of(const AttentionSide& side,
+                                                    const Kept& kept) const {
   return {.packed = kept.packed,
           .kv = kept.kv,
           .bias = bias_.weight,
@@ -99,34 +102,36 @@ AttentionInputs AttentionBranch::inputs_of(const AttentionSide& side, const Kept
           .table = side.table};
 }
 
-Dropout AttentionBranch::hidden_dropout(const AttentionShape& shape,
-                                        const CallContext& call) const {
-  const DropoutSite site =
-      reads_memory_ ? DropoutSite::kCrossAttentionOutput : DropoutSite::kAttentionOutput;
-  return region_.of_own_tokens(dropout_of(hidden_dropout_, call, layer_, site, shape.sequence),
-                               shape.batch * shape.sequence);
+kernels::Dropout AttentionBranch::hidden_dropout(const kernels::AttentionShape& shape,
+                                                 const kernels::CallContext& call) const {
+  const kernels::DropoutSite site = reads_memory_ ? kernels::DropoutSite::kCrossAttentionOutput
+                                                  : kernels::DropoutSite::kAttentionOutput;
+  return region_.of_own_tokens(
+      kernels::dropout_of(hidden_dropout_, call, layer_, site, shape.sequence),
+      shape.batch * shape.sequence);
 }
 
 at::Tensor AttentionBranch::forward(const at::Tensor& x, int64_t batch, const AttentionSide& side,
-                                    Kept& kept, const CallContext& call) const {
-  const AttentionShape shape = shape_of(x, batch, side, call);
+                                    Kept& kept, const kernels::CallContext& call) const {
+  const kernels::AttentionShape shape = shape_of(x, batch, side, call);
   kept.stats = norm_.empty_stats(x);
   kept.packed = projection_.forward(region_.gathered(norm_.forward(x, kept.stats), kForward));
   if (side.memory.defined()) kept.kv = kv_.forward(region_.gathered(side.memory, kForward));
-  kept.attended = empty_tensor({kept.packed.size(0), shape.output_cols()}, x.options());
-  kept.log_sums = empty_tensor({shape.log_sums()}, wide_options(x));
-  functions_of(x).attention_forward(shape, inputs_of(side, kept), kept.attended, kept.log_sums);
+  kept.attended = ledger::empty_tensor({kept.packed.size(0), shape.output_cols()}, x.options());
+  kept.log_sums = ledger::empty_tensor({shape.log_sums()}, kernels::wide_options(x));
+  kernels::functions_of(x).attention_forward(shape, inputs_of(side, kept), kept.attended,
+                                             kept.log_sums);
   return output_.forward_residual(kept.attended, x, region_, hidden_dropout(shape, call));
 }
 
 at::Tensor AttentionBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
                                      const AttentionSide& side, Kept& kept,
-                                     AttentionSide& gradients, const CallContext& call,
+                                     AttentionSide& gradients, const kernels::CallContext& call,
                                      WeightWork* later) const {
-  const AttentionShape shape = shape_of(x, batch, side, call);
+  const kernels::AttentionShape shape = shape_of(x, batch, side, call);
   at::Tensor attended_gradient;
   {
-    at::Tensor added = dropped(hidden_dropout(shape, call), dy);
+    at::Tensor added = kernels::dropped(hidden_dropout(shape, call), dy);
     const at::Tensor all = region_.gathered(added, kBackward);
     output_.add_bias_gradient(all);
     now_or_later(later, region_, std::move(added), all,
@@ -140,7 +145,7 @@ at::Tensor AttentionBranch::backward(const at::Tensor& dy, const at::Tensor& x, 
   kept.log_sums.reset();
 
   at::Tensor packed = std::move(kept.packed);
-  TensorRegion::Sum dx = region_.start_sum(projection_.input_gradient(packed), kBackward);
+  kernels::TensorRegion::Sum dx = region_.start_sum(projection_.input_gradient(packed), kBackward);
   projection_.add_bias_gradient(packed);
   now_or_later(later, region_, norm_.recompute(x, kept.stats), {},
                [this, packed = std::move(packed)](const at::Tensor& normal) {
@@ -163,16 +168,17 @@ void AttentionBranch::backward_memory(const at::Tensor& memory, at::Tensor kv,
 }
 
 // What was kept of queries, keys and values becomes their gradients.
-void AttentionBranch::backward_heads(at::Tensor attended_gradient, const AttentionShape& shape,
+void AttentionBranch::backward_heads(at::Tensor attended_gradient,
+                                     const kernels::AttentionShape& shape,
                                      const AttentionSide& side, Kept& kept,
                                      AttentionSide& gradients) const {
-  const at::TensorOptions options = wide_options(attended_gradient);
-  AttentionGradients small;
-  if (side.table.defined()) small.table = zero_tensor(side.table.sizes(), options);
+  const at::TensorOptions options = kernels::wide_options(attended_gradient);
+  kernels::AttentionGradients small;
+  if (side.table.defined()) small.table = ledger::zero_tensor(side.table.sizes(), options);
   if (shape.has_head_norms) {
-    small.norms = zero_tensor({shape.centered_norms ? 4 : 2, shape.head_dim}, options);
+    small.norms = ledger::zero_tensor({shape.centered_norms ? 4 : 2, shape.head_dim}, options);
   }
-  functions_of(attended_gradient)
+  kernels::functions_of(attended_gradient)
       .attention_backward(shape, inputs_of(side, kept), kept.attended, attended_gradient,
                           kept.log_sums, small);
   if (side.table.defined())
@@ -183,9 +189,9 @@ void AttentionBranch::backward_heads(at::Tensor attended_gradient, const Attenti
 // The norms of heads are every tensor rank's, each of which has worked on its own heads: their
 // gradients are summed.
 void AttentionBranch::add_head_norms(at::Tensor& gradients) const {
-  region_.all_reduce(gradients, ReduceOp::kSum, "tensor.head_norms");
+  region_.all_reduce(gradients, comm::ReduceOp::kSum, "tensor.head_norms");
   int64_t row = 0;
-  for (const Parameter* parameter :
+  for (const kernels::Parameter* parameter :
        {&q_norm_.weight, &k_norm_.weight, &q_norm_.bias, &k_norm_.bias}) {
     if (!parameter->defined()) continue;
     at::Tensor gradient = parameter->gradient;
@@ -193,4 +199,4 @@ void AttentionBranch::add_head_norms(at::Tensor& gradients) const {
   }
 }
 
-}  // namespace smp
+}  // namespace smp::layers

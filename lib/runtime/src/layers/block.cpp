@@ -1,7 +1,7 @@
 #include "layers/branches.h"
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
 
-namespace smp {
+namespace smp::layers {
 namespace {
 
 // A transformer block:
@@ -13,22 +13,22 @@ namespace {
 // last one keeps the table.
 class Block final : public Layer {
  public:
-  Block(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters,
-        const TensorParallel& group)
+  Block(const ModelSpec& model, const model::LayerSpec& layer, const ParameterViews& parameters,
+        const kernels::TensorParallel& group)
       : is_parallel_(model.parallel_residual),
         shares_norm_(model.shared_norm),
-        has_table_(is_in_encoder(model, layer)),
-        keeps_table_(closes_stack(model, layer)),
-        attention_(model, parameters, "attention", !is_in_encoder(model, layer), false,
-                   TensorRegion(group, group.kinds.attention)),
-        mlp_(model, parameters, TensorRegion(group, group.kinds.mlp)) {
+        has_table_(model::is_in_encoder(model, layer)),
+        keeps_table_(model::closes_stack(model, layer)),
+        attention_(model, parameters, "attention", !model::is_in_encoder(model, layer), false,
+                   kernels::TensorRegion(group, group.kinds.attention)),
+        mlp_(model, parameters, kernels::TensorRegion(group, group.kinds.mlp)) {
     SMP_CHECK(is_parallel_ || !shares_norm_);
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
-                                  Saved* saved) override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
+                                  const kernels::CallContext& call, Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const CallContext& call, WeightWork* later) override;
+                                   const kernels::CallContext& call, WeightWork* later) override;
   void thin(Saved& saved) const override { saved.at(kU).reset(); }
   void complete(Saved& saved) const override;
 
@@ -42,7 +42,7 @@ class Block final : public Layer {
 };
 
 std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
-                                       const CallContext& call, Saved* saved) {
+                                       const kernels::CallContext& call, Saved* saved) {
   const at::Tensor& input = inputs.at(0);  // [b, s / parts, h]
   const int64_t batch = input.size(0);
   const at::Tensor x = input.view({batch * input.size(1), -1});
@@ -74,7 +74,7 @@ void Block::complete(Saved& saved) const {
 }
 
 std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                        const CallContext& call, WeightWork* later) {
+                                        const kernels::CallContext& call, WeightWork* later) {
   SMP_CHECK_EQ(saved.size(), has_table_ ? 9u : 8u);
   const at::Tensor input = std::move(saved[0]);
   AttentionBranch::Kept kept{.stats = std::move(saved[1]),
@@ -109,7 +109,7 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
   at::Tensor dx = attention_.backward(is_parallel_ ? dy : dx1, x, batch, side, kept, side_gradients,
                                       call, later);
   // Both branches' gradients of the one norm's result.
-  if (shares_norm_) functions_of(dx).add_residual(dx1, {}, dx, {});
+  if (shares_norm_) kernels::functions_of(dx).add_residual(dx1, {}, dx, {});
   attention_.norm().backward(dx, x, kept.stats, shares_norm_ ? dy : dx1, attention_.region());
   std::vector<at::Tensor> input_gradients{dx.view(input.sizes())};
   if (has_table_) input_gradients.push_back(std::move(side_gradients.table));
@@ -119,9 +119,10 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
 
 }  // namespace
 
-std::unique_ptr<Layer> make_block(const ModelSpec& model, const LayerSpec& layer,
-                                  const ParameterViews& parameters, const TensorParallel& group) {
+std::unique_ptr<Layer> make_block(const ModelSpec& model, const model::LayerSpec& layer,
+                                  const ParameterViews& parameters,
+                                  const kernels::TensorParallel& group) {
   return std::make_unique<Block>(model, layer, parameters, group);
 }
 
-}  // namespace smp
+}  // namespace smp::layers

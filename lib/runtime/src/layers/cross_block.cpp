@@ -1,9 +1,9 @@
 #include <array>
 
 #include "layers/branches.h"
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
 
-namespace smp {
+namespace smp::layers {
 namespace {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.view({x.size(0) * x.size(1), -1}); }
@@ -18,25 +18,25 @@ at::Tensor rows_of(const at::Tensor& x) { return x.view({x.size(0) * x.size(1), 
 // adds.
 class CrossBlock final : public Layer {
  public:
-  CrossBlock(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters,
-             const TensorParallel& group)
-      : opens_(opens_decoder(model, layer)),
-        closes_(closes_stack(model, layer)),
+  CrossBlock(const ModelSpec& model, const model::LayerSpec& layer,
+             const ParameterViews& parameters, const kernels::TensorParallel& group)
+      : opens_(model::opens_decoder(model, layer)),
+        closes_(model::closes_stack(model, layer)),
         layer_(parameters.layer()),
         hidden_dropout_(model.hidden_dropout),
         encoder_norm_(parameters.norm("encoder_norm", model.norm_epsilon)),
         self_(model, parameters, "attention", true, false,
-              TensorRegion(group, group.kinds.attention)),
+              kernels::TensorRegion(group, group.kinds.attention)),
         cross_(model, parameters, "cross_attention", false, true,
-               TensorRegion(group, group.kinds.attention)),
-        mlp_(model, parameters, TensorRegion(group, group.kinds.mlp)) {
+               kernels::TensorRegion(group, group.kinds.attention)),
+        mlp_(model, parameters, kernels::TensorRegion(group, group.kinds.mlp)) {
     SMP_CHECK(!model.parallel_residual);
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
-                                  Saved* saved) override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
+                                  const kernels::CallContext& call, Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const CallContext& call, WeightWork* later) override;
+                                   const kernels::CallContext& call, WeightWork* later) override;
   void thin(Saved& saved) const override { saved.at(kU).reset(); }
   void complete(Saved& saved) const override {
     saved.at(kU) = mlp_.up(saved.at(kX2), saved.at(kMlpStats));
@@ -59,22 +59,22 @@ class CrossBlock final : public Layer {
   };
   static Saved saved_of(const Kept& kept);
   static Kept kept_of(Saved saved);
-  at::Tensor memory_of(const Kept& kept, const CallContext& call) const;  // [n, h]
+  at::Tensor memory_of(const Kept& kept, const kernels::CallContext& call) const;  // [n, h]
   at::Tensor encoder_gradient(at::Tensor memory_gradient, const Kept& kept,
-                              const CallContext& call) const;
+                              const kernels::CallContext& call) const;
   // Of the memory, where it is made.
-  Dropout dropout(const at::Tensor& memory, const CallContext& call) const {
-    const TensorRegion& region = cross_.region();
+  kernels::Dropout dropout(const at::Tensor& memory, const kernels::CallContext& call) const {
+    const kernels::TensorRegion& region = cross_.region();
     const int64_t sequence = memory.size(1) * region.parts();
     return region.of_own_tokens(
-        dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, sequence),
+        kernels::dropout_of(hidden_dropout_, call, layer_, kernels::DropoutSite::kOutput, sequence),
         memory.size(0) * sequence);
   }
 
   const bool opens_, closes_;
   const int64_t layer_;
   const double hidden_dropout_;
-  Norm encoder_norm_;  // of the first block
+  kernels::Norm encoder_norm_;  // of the first block
   AttentionBranch self_, cross_;
   MlpBranch mlp_;
 };
@@ -114,16 +114,16 @@ CrossBlock::Kept CrossBlock::kept_of(Saved saved) {
       saved[16]};
 }
 
-at::Tensor CrossBlock::memory_of(const Kept& kept, const CallContext& call) const {
+at::Tensor CrossBlock::memory_of(const Kept& kept, const kernels::CallContext& call) const {
   const at::Tensor rows = rows_of(kept.memory);
   if (!opens_) return rows;
   at::Tensor memory = encoder_norm_.recompute(rows, kept.encoder_stats);
-  drop_in_place(dropout(kept.memory, call), memory);
+  kernels::drop_in_place(dropout(kept.memory, call), memory);
   return memory;
 }
 
 std::vector<at::Tensor> CrossBlock::forward(const std::vector<at::Tensor>& inputs,
-                                            const CallContext& call, Saved* saved) {
+                                            const kernels::CallContext& call, Saved* saved) {
   Kept kept;
   kept.input = inputs.at(opens_ ? 1 : 0);
   kept.memory = inputs.at(opens_ ? 0 : 1);
@@ -134,7 +134,7 @@ std::vector<at::Tensor> CrossBlock::forward(const std::vector<at::Tensor>& input
   if (opens_) {
     kept.encoder_stats = encoder_norm_.empty_stats(memory);
     memory = encoder_norm_.forward(memory, kept.encoder_stats);
-    drop_in_place(dropout(kept.memory, call), memory);
+    kernels::drop_in_place(dropout(kept.memory, call), memory);
   }
   kept.x1 = self_.forward(x, batch, {.table = kept.table, .memory = {}}, kept.self, call);
   kept.x2 = cross_.forward(kept.x1, batch, {.table = {}, .memory = memory}, kept.cross, call);
@@ -150,7 +150,7 @@ std::vector<at::Tensor> CrossBlock::forward(const std::vector<at::Tensor>& input
 }
 
 std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                             const CallContext& call, WeightWork* later) {
+                                             const kernels::CallContext& call, WeightWork* later) {
   Kept kept = kept_of(std::move(saved));
   const std::vector<int64_t> sizes = kept.input.sizes().vec();
   const int64_t batch = sizes[0];
@@ -188,20 +188,20 @@ std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor
 }
 
 at::Tensor CrossBlock::encoder_gradient(at::Tensor memory_gradient, const Kept& kept,
-                                        const CallContext& call) const {
-  const TensorRegion& region = cross_.region();
+                                        const kernels::CallContext& call) const {
+  const kernels::TensorRegion& region = cross_.region();
   if (region.parts() == 1) memory_gradient = region.summed(std::move(memory_gradient), kBackward);
-  drop_in_place(dropout(kept.memory, call), memory_gradient);
+  kernels::drop_in_place(dropout(kept.memory, call), memory_gradient);
   encoder_norm_.backward(memory_gradient, rows_of(kept.memory), kept.encoder_stats, {}, region);
   return memory_gradient;
 }
 
 }  // namespace
 
-std::unique_ptr<Layer> make_cross_block(const ModelSpec& model, const LayerSpec& layer,
+std::unique_ptr<Layer> make_cross_block(const ModelSpec& model, const model::LayerSpec& layer,
                                         const ParameterViews& parameters,
-                                        const TensorParallel& group) {
+                                        const kernels::TensorParallel& group) {
   return std::make_unique<CrossBlock>(model, layer, parameters, group);
 }
 
-}  // namespace smp
+}  // namespace smp::layers

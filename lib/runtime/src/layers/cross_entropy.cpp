@@ -2,24 +2,24 @@
 
 #include <utility>
 
-#include "new_tensors.h"
+#include "ledger/new_tensors.h"
 
-namespace smp {
+namespace smp::layers {
 
 double CrossEntropy::forward(const at::Tensor& logits, const at::Tensor& targets,
-                             SoftmaxStatistics& statistics, Saved* saved) const {
-  statistics = {empty_tensor({logits.size(0)}, wide_options(logits)),
-                empty_tensor({2, logits.size(0)}, wide_options(logits))};
-  SoftmaxExchange exchange;
+                             kernels::SoftmaxStatistics& statistics, Saved* saved) const {
+  statistics = {ledger::empty_tensor({logits.size(0)}, kernels::wide_options(logits)),
+                ledger::empty_tensor({2, logits.size(0)}, kernels::wide_options(logits))};
+  kernels::SoftmaxExchange exchange;
   if (region_.degree() > 1) {
-    exchange = [this](const at::Tensor& part, ReduceOp op) {
+    exchange = [this](const at::Tensor& part, comm::ReduceOp op) {
       region_.all_reduce(part, op, "tensor.loss");
     };
   }
-  const double mean = functions_of(logits).softmax_loss(logits, targets, begin_, statistics,
-                                                        exchange, saved != nullptr);
+  const double mean = kernels::functions_of(logits).softmax_loss(
+      logits, targets, begin_, statistics, exchange, saved != nullptr);
   if (saved == nullptr) return mean;
-  if (is_narrow(logits)) {
+  if (kernels::is_narrow(logits)) {
     saved->insert(saved->end(), {targets, statistics.maxima, statistics.sums});
   }
   saved->push_back(logits);
@@ -33,11 +33,11 @@ at::Tensor CrossEntropy::gradient(Saved& saved, double& scale) const {
     return last;
   };
   at::Tensor logits = take();
-  if (!is_narrow(logits)) return logits;
+  if (!kernels::is_narrow(logits)) return logits;
   const at::Tensor sums = take(), maxima = take(), targets = take();
-  functions_of(logits).softmax_gradient(logits, targets, begin_, {maxima, sums}, scale);
+  kernels::functions_of(logits).softmax_gradient(logits, targets, begin_, {maxima, sums}, scale);
   scale = 1;
   return logits;
 }
 
-}  // namespace smp
+}  // namespace smp::layers

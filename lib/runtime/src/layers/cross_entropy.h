@@ -1,9 +1,9 @@
 #pragma once
 
-#include "functions/tensors.h"
-#include "smp/runtime/layer.h"
+#include "kernels/tensors.h"
+#include "smp/runtime/layers/layer.h"
 
-namespace smp {
+namespace smp::layers {
 
 // The mean cross-entropy with which a model ends, of logits [rows, this rank's part of the
 // vocabulary]. One buffer holds the logits, then their exponentials, then the gradient of the loss
@@ -12,12 +12,13 @@ namespace smp {
 class CrossEntropy {
  public:
   // `begin`: the first entry of the vocabulary of this rank's part.
-  CrossEntropy(int64_t begin, const TensorRegion& region) : begin_(begin), region_(region) {}
+  CrossEntropy(int64_t begin, const kernels::TensorRegion& region)
+      : begin_(begin), region_(region) {}
 
   // Uses up the logits and fills `statistics`; appends to `saved` what gradient() needs, which may
   // be null.
-  double forward(const at::Tensor& logits, const at::Tensor& targets, SoftmaxStatistics& statistics,
-                 Saved* saved) const;
+  double forward(const at::Tensor& logits, const at::Tensor& targets,
+                 kernels::SoftmaxStatistics& statistics, Saved* saved) const;
 
   // Takes off `saved` what forward appended. The result is to be multiplied with what is left of
   // `scale`: that of wide logits, which a product may do on its way.
@@ -25,7 +26,7 @@ class CrossEntropy {
 
  private:
   int64_t begin_;
-  TensorRegion region_;
+  kernels::TensorRegion region_;
 };
 
-}  // namespace smp
+}  // namespace smp::layers

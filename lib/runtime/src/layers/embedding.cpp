@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "layers/parameter_views.h"
-#include "new_tensors.h"
-#include "smp/plan/check.h"
-#include "smp/plan/collective.h"
+#include "ledger/new_tensors.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/mesh/collective.h"
 
-namespace smp {
+namespace smp::layers {
 namespace {
 
 // Token rows, cut by vocabulary over the tensor ranks and summed, plus (GPT-2) position rows, which
@@ -14,7 +14,8 @@ namespace {
 // weights serves other layers once it has run.
 class Embedding final : public Layer {
  public:
-  Embedding(const ModelSpec& model, const ParameterViews& parameters, const TensorRegion& region)
+  Embedding(const ModelSpec& model, const ParameterViews& parameters,
+            const kernels::TensorRegion& region)
       : tokens_(parameters.at("tokens.weight")),
         positions_(parameters.at("positions.weight")),
         layer_(parameters.layer()),
@@ -23,53 +24,56 @@ class Embedding final : public Layer {
         decoder_table_(parameters.at("decoder_relative.weight")),
         is_of_two_(model.stack == Stack::kEncoderDecoder),
         vocab_size_(model.vocab_size),
-        begin_(part_begin(model.vocab_size, region.degree(), region.rank())),
+        begin_(mesh::part_begin(model.vocab_size, region.degree(), region.rank())),
         region_(region) {
-    SMP_CHECK_EQ(tokens_.weight.size(0), part_size(vocab_size_, region.degree(), region.rank()));
+    SMP_CHECK_EQ(tokens_.weight.size(0),
+                 mesh::part_size(vocab_size_, region.degree(), region.rank()));
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
-                                  Saved* saved) override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
+                                  const kernels::CallContext& call, Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const CallContext& call, WeightWork* later) override;
+                                   const kernels::CallContext& call, WeightWork* later) override;
 
  private:
   void add_positions(const at::Tensor& x, int64_t first, int64_t sequence,
-                     const CallContext& call) const;
+                     const kernels::CallContext& call) const;
   // Of what goes to the next layer: of this rank's of `tokens` [b, s]. `stack` is 1 for the
   // decoder's tokens, rows of a sample behind the encoder's.
-  Dropout dropout(const at::Tensor& tokens, int64_t stack, const CallContext& call) const {
+  kernels::Dropout dropout(const at::Tensor& tokens, int64_t stack,
+                           const kernels::CallContext& call) const {
     const int64_t sequence = tokens.size(1);
-    Dropout drops = dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, sequence);
+    kernels::Dropout drops =
+        kernels::dropout_of(hidden_dropout_, call, layer_, kernels::DropoutSite::kOutput, sequence);
     drops.first_row = stack * sequence;
     return region_.of_own_tokens(drops, tokens.numel());
   }
-  at::Tensor embed(const at::Tensor& tokens, int64_t stack, const CallContext& call) const;
+  at::Tensor embed(const at::Tensor& tokens, int64_t stack, const kernels::CallContext& call) const;
   void add_gradient(const at::Tensor& tokens, const at::Tensor& gradient, int64_t stack,
-                    const CallContext& call) const;
+                    const kernels::CallContext& call) const;
 
-  Parameter tokens_, positions_;
+  kernels::Parameter tokens_, positions_;
   int64_t layer_;
   double hidden_dropout_;
-  Parameter encoder_table_, decoder_table_;
+  kernels::Parameter encoder_table_, decoder_table_;
   bool is_of_two_;
   int64_t vocab_size_, begin_;
-  TensorRegion region_;
+  kernels::TensorRegion region_;
 };
 
 at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
-                            const CallContext& call) const {
+                            const kernels::CallContext& call) const {
   const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
   // Of a shared vocabulary each rank has rows for any token; of a whole one it has all for its own.
   const bool is_shared = region_.degree() > 1;
   const int64_t all = batch * sequence, first = region_.first_token(all);
   at::Tensor x =
-      empty_tensor({is_shared ? all : all / region_.parts(), h}, tokens_.weight.options());
+      ledger::empty_tensor({is_shared ? all : all / region_.parts(), h}, tokens_.weight.options());
   const at::Tensor ids = tokens.view({all}).narrow(0, is_shared ? 0 : first, x.size(0));
-  functions_of(x).take_rows(ids, begin_, tokens_.weight, x);
+  kernels::functions_of(x).take_rows(ids, begin_, tokens_.weight, x);
   if (is_shared) x = region_.summed(std::move(x), "tensor.forward");
   if (positions_.defined()) add_positions(x, first, sequence, call);
-  drop_in_place(dropout(tokens, stack, call), x);
+  kernels::drop_in_place(dropout(tokens, stack, call), x);
   return x.view({batch, sequence / region_.parts(), h});
 }
 
@@ -77,7 +81,7 @@ at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
 // [first, first + count) of samples of `sequence` each: a sample, or a document of one, counts from
 // 0. n counts from `first`.
 template <typename Body>
-void for_each_run(int64_t first, int64_t count, int64_t sequence, const CallContext& call,
+void for_each_run(int64_t first, int64_t count, int64_t sequence, const kernels::CallContext& call,
                   const Body& body) {
   const int64_t* const starts = call.document_starts_on_host != nullptr
                                     ? call.document_starts_on_host->const_data_ptr<int64_t>()
@@ -95,16 +99,16 @@ void for_each_run(int64_t first, int64_t count, int64_t sequence, const CallCont
 
 // x of this rank's tokens, the first of which is `first`.
 void Embedding::add_positions(const at::Tensor& x, int64_t first, int64_t sequence,
-                              const CallContext& call) const {
+                              const kernels::CallContext& call) const {
   SMP_CHECK(sequence <= positions_.weight.size(0));
   for_each_run(first, x.size(0), sequence, call, [&](int64_t n, int64_t position, int64_t rows) {
-    functions_of(x).add_residual(positions_.weight.narrow(0, position, rows), {},
-                                 x.narrow(0, n, rows), {});
+    kernels::functions_of(x).add_residual(positions_.weight.narrow(0, position, rows), {},
+                                          x.narrow(0, n, rows), {});
   });
 }
 
 std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs,
-                                           const CallContext& call, Saved* saved) {
+                                           const kernels::CallContext& call, Saved* saved) {
   const at::Tensor& tokens = inputs.at(0);
   if (saved != nullptr) *saved = {tokens};
   if (!is_of_two_) return {embed(tokens, 0, call)};
@@ -114,12 +118,12 @@ std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs
 
 // Every rank adds all positions.
 void Embedding::add_gradient(const at::Tensor& tokens, const at::Tensor& gradient, int64_t stack,
-                             const CallContext& call) const {
+                             const kernels::CallContext& call) const {
   const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
   const at::Tensor given = gradient.contiguous().view({-1, h});
   const at::Tensor dx =
-      region_.gathered(dropped(dropout(tokens, stack, call), given), "tensor.backward");
-  const DeviceFunctions& functions = functions_of(dx);
+      region_.gathered(kernels::dropped(dropout(tokens, stack, call), given), "tensor.backward");
+  const kernels::DeviceFunctions& functions = kernels::functions_of(dx);
   functions.add_rows(tokens.view({batch * sequence}), begin_, dx, tokens_.gradient);
   if (!positions_.defined()) return;
   for_each_run(0, batch * sequence, sequence, call, [&](int64_t n, int64_t position, int64_t rows) {
@@ -127,13 +131,14 @@ void Embedding::add_gradient(const at::Tensor& tokens, const at::Tensor& gradien
   });
 }
 
-void add_table_gradient(const Parameter& table, const at::Tensor& gradient) {
-  functions_of(gradient).accumulate(gradient, table.gradient);
+void add_table_gradient(const kernels::Parameter& table, const at::Tensor& gradient) {
+  kernels::functions_of(gradient).accumulate(gradient, table.gradient);
 }
 
 // Adding rows is all there is to do: nothing is worth putting off.
 std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                            const CallContext& call, WeightWork* /*later*/) {
+                                            const kernels::CallContext& call,
+                                            WeightWork* /*later*/) {
   const at::Tensor& tokens = saved.at(0);
   if (!is_of_two_) {
     add_gradient(tokens, gradients.at(0), 0, call);
@@ -149,8 +154,9 @@ std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor>
 }  // namespace
 
 std::unique_ptr<Layer> make_embedding(const ModelSpec& model, const ParameterViews& parameters,
-                                      const TensorParallel& group) {
-  return std::make_unique<Embedding>(model, parameters, TensorRegion(group, group.kinds.embedding));
+                                      const kernels::TensorParallel& group) {
+  return std::make_unique<Embedding>(model, parameters,
+                                     kernels::TensorRegion(group, group.kinds.embedding));
 }
 
-}  // namespace smp
+}  // namespace smp::layers

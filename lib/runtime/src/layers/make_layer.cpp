@@ -1,9 +1,9 @@
 #include <utility>
 
 #include "layers/parameter_views.h"
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
 
-namespace smp {
+namespace smp::layers {
 
 void WeightWork::run() {
   for (std::function<void()>& piece : pieces_) {
@@ -13,23 +13,23 @@ void WeightWork::run() {
   pieces_.clear();
 }
 
-std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer,
-                                  LayerParameters parameters, TensorParallel group) {
+std::unique_ptr<Layer> make_layer(const ModelSpec& model, const model::LayerSpec& layer,
+                                  LayerParameters parameters, kernels::TensorParallel group) {
   SMP_CHECK((group.communicator == nullptr) == (group.degree == 1));
   const ParameterViews views(model, layer, std::move(parameters));
   switch (layer.kind) {
-    case LayerKind::kEmbedding: return make_embedding(model, views, group);
-    case LayerKind::kGpt2Block:
-    case LayerKind::kLlamaBlock:
-    case LayerKind::kBlock: return make_block(model, layer, views, group);
-    case LayerKind::kCrossBlock: return make_cross_block(model, layer, views, group);
-    case LayerKind::kHead: return make_head(model, views, group);
-    case LayerKind::kOperators:
-    case LayerKind::kLastOperators: return make_operator_list(model, layer, views, group);
-    case LayerKind::kMoeBlock:
-    case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
+    case model::LayerKind::kEmbedding: return make_embedding(model, views, group);
+    case model::LayerKind::kGpt2Block:
+    case model::LayerKind::kLlamaBlock:
+    case model::LayerKind::kBlock: return make_block(model, layer, views, group);
+    case model::LayerKind::kCrossBlock: return make_cross_block(model, layer, views, group);
+    case model::LayerKind::kHead: return make_head(model, views, group);
+    case model::LayerKind::kOperators:
+    case model::LayerKind::kLastOperators: return make_operator_list(model, layer, views, group);
+    case model::LayerKind::kMoeBlock:
+    case model::LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
   }
   check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
 }
 
-}  // namespace smp
+}  // namespace smp::layers

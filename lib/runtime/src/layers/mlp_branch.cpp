@@ -1,17 +1,18 @@
 #include "layers/branches.h"
-#include "new_tensors.h"
-#include "smp/plan/check.h"
+#include "ledger/new_tensors.h"
+#include "smp/plan/base/check.h"
 
-namespace smp {
+namespace smp::layers {
 namespace {
 
-Activation activation_of(const ModelSpec& model) {
+kernels::Activation activation_of(const ModelSpec& model) {
   switch (model.mlp) {
     case MlpKind::kGelu:
     case MlpKind::kGeglu:
-      return model.gelu == GeluKind::kErf ? Activation::kGeluErf : Activation::kGelu;
-    case MlpKind::kRelu: return Activation::kRelu;
-    case MlpKind::kSwiglu: return Activation::kSilu;
+      return model.gelu == GeluKind::kErf ? kernels::Activation::kGeluErf
+                                          : kernels::Activation::kGelu;
+    case MlpKind::kRelu: return kernels::Activation::kRelu;
+    case MlpKind::kSwiglu: return kernels::Activation::kSilu;
   }
   check_failed(__FILE__, __LINE__, "unknown mlp");
 }
@@ -19,7 +20,7 @@ Activation activation_of(const ModelSpec& model) {
 }  // namespace
 
 MlpBranch::MlpBranch(const ModelSpec& model, const ParameterViews& parameters,
-                     const TensorRegion& region)
+                     const kernels::TensorRegion& region)
     : layer_(parameters.layer()),
       hidden_dropout_(model.hidden_dropout),
       shares_norm_(model.shared_norm),
@@ -36,41 +37,43 @@ MlpBranch::MlpBranch(const ModelSpec& model, const ParameterViews& parameters,
   activation_.cols = down_.weight.weight.size(1);
 }
 
-ActivationShape MlpBranch::shape_of(int64_t tokens) const {
-  ActivationShape shape = activation_;
+kernels::ActivationShape MlpBranch::shape_of(int64_t tokens) const {
+  kernels::ActivationShape shape = activation_;
   shape.rows = tokens;
   return shape;
 }
 
-Dropout MlpBranch::hidden_dropout(const at::Tensor& x, int64_t batch,
-                                  const CallContext& call) const {
+kernels::Dropout MlpBranch::hidden_dropout(const at::Tensor& x, int64_t batch,
+                                           const kernels::CallContext& call) const {
   const int64_t tokens = x.size(0) * region_.parts();
   return region_.of_own_tokens(
-      dropout_of(hidden_dropout_, call, layer_, DropoutSite::kMlpOutput, tokens / batch), tokens);
+      kernels::dropout_of(hidden_dropout_, call, layer_, kernels::DropoutSite::kMlpOutput,
+                          tokens / batch),
+      tokens);
 }
 
 at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual, int64_t batch,
                               const at::Tensor& stats, at::Tensor& u,
-                              const CallContext& call) const {
+                              const kernels::CallContext& call) const {
   at::Tensor normal = shares_norm_ ? norm_.recompute(x, stats) : norm_.forward(x, stats);
   normal = region_.gathered(std::move(normal), kForward);
   u = up_.forward(normal);  // [n, f/t] or [n, 2 f/t]
   normal.reset();
-  const at::Tensor activated = empty_tensor({u.size(0), activation_.cols}, x.options());
-  functions_of(u).activation_forward(shape_of(u.size(0)), u, up_.bias.weight, activated);
+  const at::Tensor activated = ledger::empty_tensor({u.size(0), activation_.cols}, x.options());
+  kernels::functions_of(u).activation_forward(shape_of(u.size(0)), u, up_.bias.weight, activated);
   return down_.forward_residual(activated, residual, region_, hidden_dropout(x, batch, call));
 }
 
 at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
-                               const at::Tensor& stats, at::Tensor& u, const CallContext& call,
-                               WeightWork* later) const {
+                               const at::Tensor& stats, at::Tensor& u,
+                               const kernels::CallContext& call, WeightWork* later) const {
   at::Tensor activated, du;
-  at::Tensor added = dropped(hidden_dropout(x, batch, call), dy);
+  at::Tensor added = kernels::dropped(hidden_dropout(x, batch, call), dy);
   at::Tensor all = region_.gathered(added, kBackward);
   {
     at::Tensor gradient = down_.input_gradient(all);
-    functions_of(u).activation_backward(shape_of(u.size(0)), u, up_.bias.weight, gradient,
-                                        up_.bias.gradient);
+    kernels::functions_of(u).activation_backward(shape_of(u.size(0)), u, up_.bias.weight, gradient,
+                                                 up_.bias.gradient);
     activated = std::move(activation_.gated ? gradient : u);
     du = std::move(activation_.gated ? u : gradient);
   }
@@ -80,7 +83,7 @@ at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_
                  down_.add_weight_gradient(factor, activated);
                });
 
-  TensorRegion::Sum dx = region_.start_sum(up_.input_gradient(du), kBackward);
+  kernels::TensorRegion::Sum dx = region_.start_sum(up_.input_gradient(du), kBackward);
   now_or_later(later, region_, norm_.recompute(x, stats), {},
                [this, du = std::move(du)](const at::Tensor& normal) {
                  up_.add_weight_gradient(du, normal);
@@ -88,4 +91,4 @@ at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_
   return dx.wait();
 }
 
-}  // namespace smp
+}  // namespace smp::layers

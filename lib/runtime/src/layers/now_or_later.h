@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "smp/runtime/layer.h"
+#include "smp/runtime/layers/layer.h"
 
-namespace smp {
+namespace smp::layers {
 
 // Runs a product of a weight's gradient, at once or put off.
 template <typename Piece>
@@ -16,4 +16,4 @@ void now_or_later(WeightWork* later, Piece piece) {
   }
 }
 
-}  // namespace smp
+}  // namespace smp::layers

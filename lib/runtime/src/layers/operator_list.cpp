@@ -1,18 +1,18 @@
 #include <utility>
 
 #include "layers/cross_entropy.h"
-#include "new_tensors.h"
-#include "operators/operator.h"
-#include "smp/plan/check.h"
-#include "smp/plan/data_files.h"
+#include "layers/operators/operator.h"
+#include "ledger/new_tensors.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/data/data_files.h"
 
-namespace smp {
+namespace smp::layers {
 namespace {
 
-OperatorPtr make_operator(const PlacedOperator& placed, const ParameterViews& parameters,
-                          const TensorRegion& region, double epsilon) {
+OperatorPtr make_operator(const model::PlacedOperator& placed, const ParameterViews& parameters,
+                          const kernels::TensorRegion& region, double epsilon) {
   // They each have one name in a layer.
-  const Linear linear{parameters.at("weight"), parameters.at("bias")};
+  const kernels::Linear linear{parameters.at("weight"), parameters.at("bias")};
   switch (placed.spec.kind) {
     case OperatorKind::kConv2d:
       return make_convolution(placed, shared_matrix(placed, linear, region));
@@ -36,15 +36,15 @@ OperatorPtr make_operator(const PlacedOperator& placed, const ParameterViews& pa
 // cross-entropy of the batch.
 class OperatorList final : public Layer {
  public:
-  OperatorList(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters,
-               const TensorRegion& region)
-      : is_first_(layer.index == 0), makes_loss_(makes_loss(layer.kind)) {
-    const TensorPlace place{region.degree(), region.rank()};
-    const std::vector<PlacedOperator> all = operators_of(model, layer, place);
-    const ChannelCut& logits = all.back().out_cut;
+  OperatorList(const ModelSpec& model, const model::LayerSpec& layer,
+               const ParameterViews& parameters, const kernels::TensorRegion& region)
+      : is_first_(layer.index == 0), makes_loss_(model::makes_loss(layer.kind)) {
+    const model::TensorPlace place{region.degree(), region.rank()};
+    const std::vector<model::PlacedOperator> all = model::operators_of(model, layer, place);
+    const model::ChannelCut& logits = all.back().out_cut;
     if (logits.is_cut()) loss_ = CrossEntropy(logits.begin(place), region);
     bool reads_batch = is_first_;  // or a view of it
-    for (const PlacedOperator& placed : all) {
+    for (const model::PlacedOperator& placed : all) {
       if (placed.gathers && place.degree > 1) {
         operators_.push_back(make_gather(placed.in_cut, region));
         wants_gradient_.push_back(true);
@@ -55,8 +55,8 @@ class OperatorList final : public Layer {
     }
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
-                                  Saved* saved) override {
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
+                                  const kernels::CallContext& call, Saved* saved) override {
     Saved kept;
     at::Tensor x = inputs.at(0);
     for (const OperatorPtr& one : operators_) {
@@ -74,7 +74,7 @@ class OperatorList final : public Layer {
   }
 
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const CallContext& call, WeightWork* later) override {
+                                   const kernels::CallContext& call, WeightWork* later) override {
     at::Tensor gradient = std::move(gradients.at(0)).contiguous();
     gradients.clear();
     if (makes_loss_) {
@@ -103,40 +103,44 @@ class OperatorList final : public Layer {
   // the largest.
   std::vector<at::Tensor> loss(const at::Tensor& logits, const at::Tensor& labels,
                                Saved* kept) const {
-    SoftmaxStatistics statistics;
+    kernels::SoftmaxStatistics statistics;
     const double mean = loss_.forward(logits, labels, statistics, kept);
     const double correct = kept == nullptr ? correct_ones(statistics, labels) : 0;
     statistics = {};
-    std::vector<at::Tensor> outputs = {full_tensor({}, mean, wide_options(logits))};
-    if (kept == nullptr) outputs.push_back(full_tensor({}, correct, wide_options(logits)));
+    std::vector<at::Tensor> outputs = {
+        ledger::full_tensor({}, mean, kernels::wide_options(logits))};
+    if (kept == nullptr)
+      outputs.push_back(ledger::full_tensor({}, correct, kernels::wide_options(logits)));
     return outputs;
   }
 
-  static double correct_ones(const SoftmaxStatistics& statistics, const at::Tensor& labels) {
+  static double correct_ones(const kernels::SoftmaxStatistics& statistics,
+                             const at::Tensor& labels) {
     const int64_t rows = labels.numel();
     const int64_t* targets = labels.const_data_ptr<int64_t>();
     double correct = 0;
-    with_element_type(statistics.sums, [&](auto zero) {
-      const auto* target_logits = data_of<decltype(zero)>(statistics.sums) + rows;
+    kernels::with_element_type(statistics.sums, [&](auto zero) {
+      const auto* target_logits = kernels::data_of<decltype(zero)>(statistics.sums) + rows;
       for (int64_t r = 0; r < rows; ++r) {
-        correct += targets[r] != kNoTarget && target_logits[r] == 0 ? 1 : 0;
+        correct += targets[r] != data::kNoTarget && target_logits[r] == 0 ? 1 : 0;
       }
     });
     return correct;
   }
 
   const bool is_first_, makes_loss_;
-  CrossEntropy loss_{0, TensorRegion()};
+  CrossEntropy loss_{0, kernels::TensorRegion()};
   std::vector<OperatorPtr> operators_;
   std::vector<bool> wants_gradient_;  // of what each reads; the batch needs none
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_operator_list(const ModelSpec& model, const LayerSpec& layer,
+std::unique_ptr<Layer> make_operator_list(const ModelSpec& model, const model::LayerSpec& layer,
                                           const ParameterViews& parameters,
-                                          const TensorParallel& group) {
-  return std::make_unique<OperatorList>(model, layer, parameters, TensorRegion(group, true));
+                                          const kernels::TensorParallel& group) {
+  return std::make_unique<OperatorList>(model, layer, parameters,
+                                        kernels::TensorRegion(group, true));
 }
 
-}  // namespace smp
+}  // namespace smp::layers

@@ -2,17 +2,17 @@
 
 #include <utility>
 
-#include "smp/plan/check.h"
+#include "smp/plan/base/check.h"
 
-namespace smp {
-ParameterViews::ParameterViews(const ModelSpec& model, const LayerSpec& layer,
+namespace smp::layers {
+ParameterViews::ParameterViews(const ModelSpec& model, const model::LayerSpec& layer,
                                LayerParameters parameters)
     : layer_(layer.index), parameters_(std::move(parameters)) {
-  for (const ParameterSpec& spec : parameters_of(model, layer)) {
+  for (const model::ParameterSpec& spec : model::parameters_of(model, layer)) {
     SMP_CHECK(spec.name.starts_with(layer.name + "."));
     names_.push_back(spec.name.substr(layer.name.size() + 1));
   }
-  const bool tied = layer.kind == LayerKind::kHead && model.tied_embeddings;
+  const bool tied = layer.kind == model::LayerKind::kHead && model.tied_embeddings;
   SMP_CHECK_EQ(parameters_.weights.size(), names_.size() + (tied ? 1 : 0));
   SMP_CHECK_EQ(parameters_.gradients.size(), parameters_.weights.size());
   for (size_t i = 0; i < parameters_.weights.size(); ++i) {
@@ -21,7 +21,8 @@ ParameterViews::ParameterViews(const ModelSpec& model, const LayerSpec& layer,
     SMP_CHECK(weight.is_contiguous() && gradient.is_contiguous());
     SMP_CHECK(weight.sizes() == gradient.sizes());
     SMP_CHECK(weight.is_floating_point());
-    SMP_CHECK(gradient.scalar_type() == (is_narrow(weight) ? at::kFloat : weight.scalar_type()));
+    SMP_CHECK(gradient.scalar_type() ==
+              (kernels::is_narrow(weight) ? at::kFloat : weight.scalar_type()));
     SMP_CHECK(weight.device() == gradient.device());
   }
 }
@@ -33,9 +34,9 @@ int ParameterViews::index_of(const std::string& name) const {
   return -1;
 }
 
-Parameter ParameterViews::at(const std::string& name) const { return joined(name, name); }
+kernels::Parameter ParameterViews::at(const std::string& name) const { return joined(name, name); }
 
-Parameter ParameterViews::joined(const std::string& first, const std::string& last) const {
+kernels::Parameter ParameterViews::joined(const std::string& first, const std::string& last) const {
   const int begin = index_of(first);
   if (begin < 0) return {};
   const int end = index_of(last) + 1;
@@ -55,17 +56,17 @@ Parameter ParameterViews::joined(const std::string& first, const std::string& la
   return {join(parameters_.weights), join(parameters_.gradients)};
 }
 
-Parameter ParameterViews::tied() const {
+kernels::Parameter ParameterViews::tied() const {
   SMP_CHECK(parameters_.weights.size() == names_.size() + 1);
   return {parameters_.weights.back(), parameters_.gradients.back()};
 }
 
-Linear ParameterViews::linear(const std::string& name) const {
+kernels::Linear ParameterViews::linear(const std::string& name) const {
   return {at(name + ".weight"), at(name + ".bias")};
 }
 
-Norm ParameterViews::norm(const std::string& name, double epsilon) const {
+kernels::Norm ParameterViews::norm(const std::string& name, double epsilon) const {
   return {at(name + ".weight"), at(name + ".bias"), epsilon};
 }
 
-}  // namespace smp
+}  // namespace smp::layers

@@ -11,8 +11,8 @@
 #include "event_file.h"
 #include "hparams.pb.h"
 #include "scalars.h"
-#include "smp/plan/signals_blocked.h"
-#include "smp/plan/xxh64.h"
+#include "smp/plan/base/xxh64.h"
+#include "smp/plan/system/signals_blocked.h"
 
 namespace smp::tensorboard {
 namespace {
@@ -82,7 +82,7 @@ Event session_start(const Plan& plan, int64_t step) {
   return hparams_event(kSessionStartTag, step, data);
 }
 
-Event scalars_event(const StepMetrics& metrics, double wall_time) {
+Event scalars_event(const record::StepMetrics& metrics, double wall_time) {
   Event event = event_at(metrics.step, wall_time);
   for (const auto& [tag, number] : scalars_of(metrics)) {
     Summary::Value& value = *event.mutable_summary()->add_value();
@@ -104,12 +104,12 @@ EventLog::EventLog(const std::string& folder, const Plan& plan, int64_t steps_do
   file_->append(start.SerializeAsString());
   file_->append(session_start(plan, steps_done).SerializeAsString());
   file_->flush();
-  thread_ = start_without_signals([this] { write_until_closed(); });
+  thread_ = system::start_without_signals([this] { write_until_closed(); });
 }
 
 EventLog::~EventLog() { close(); }
 
-void EventLog::add(const StepMetrics& metrics) {
+void EventLog::add(const record::StepMetrics& metrics) {
   const std::lock_guard lock(mutex_);
   rethrow();
   added_.push_back({now_s(), metrics});

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "smp/plan/plan.h"
-#include "smp/runtime/metrics.h"
+#include "smp/plan/spec/plan.h"
+#include "smp/runtime/record/metrics.h"
 
 namespace smp::tensorboard {
 
@@ -35,7 +35,7 @@ class EventLog {
   EventLog& operator=(const EventLog&) = delete;
 
   // Throws what an earlier write failed with.
-  void add(const StepMetrics& metrics);
+  void add(const record::StepMetrics& metrics);
 
   // The run has come to its end after `step` steps: all of it is written. Throws what a write
   // failed with.
@@ -44,7 +44,7 @@ class EventLog {
  private:
   struct Taken {
     double wall_time = 0;
-    StepMetrics metrics;
+    record::StepMetrics metrics;
   };
 
   void write_until_closed();

@@ -6,7 +6,7 @@
 #include <map>
 #include <string_view>
 
-#include "smp/plan/training_record.h"
+#include "smp/plan/runinfo/training_record.h"
 
 namespace smp::tensorboard {
 namespace {
@@ -42,7 +42,7 @@ bool is_among(const auto& keys, std::string_view key) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& metrics) {
+std::vector<std::pair<std::string, double>> scalars_of(const record::StepMetrics& metrics) {
   std::vector<std::pair<std::string, double>> scalars = {
       {"loss/train", metrics.loss},
       {"grad_norm", metrics.grad_norm},
@@ -53,7 +53,7 @@ std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& metric
       {"time/exposed_communication_s", metrics.exposed_s},
       {"memory/live_GiB", static_cast<double>(metrics.memory_live_bytes) / kGiB},
       {"memory/peak_GiB", static_cast<double>(metrics.memory_peak_bytes) / kGiB}};
-  for (const SourceEpoch& of : metrics.epochs)
+  for (const record::SourceEpoch& of : metrics.epochs)
     scalars.emplace_back("data/epoch/" + of.source, of.epoch);
   if (metrics.mfu) scalars.emplace_back("throughput/mfu", *metrics.mfu);
   if (metrics.loss_scale) {
@@ -62,7 +62,7 @@ std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& metric
   }
   if (metrics.evaluation_loss) {
     scalars.emplace_back("loss/evaluation", *metrics.evaluation_loss);
-    for (const SetLoss& of : metrics.evaluation_losses) {
+    for (const record::SetLoss& of : metrics.evaluation_losses) {
       scalars.emplace_back("loss/evaluation/" + of.set, of.loss);
     }
     if (metrics.accuracy) {
@@ -77,10 +77,10 @@ std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& metric
 }
 
 std::vector<std::pair<std::string, std::string>> hparams_of(const Plan& plan) {
-  const auto settings = record_training(JobSpec{}, {}).job;
+  const auto settings = runinfo::record_training(JobSpec{}, {}).job;
   const std::map<std::string_view, std::string_view> defaults(settings.begin(), settings.end());
   std::vector<std::pair<std::string, std::string>> hparams;
-  for (const auto& [key, text] : record_training(plan.job, {}).job) {
+  for (const auto& [key, text] : runinfo::record_training(plan.job, {}).job) {
     const auto found = defaults.find(key);
     const bool is_default = found != defaults.end() && found->second == text;
     if (is_among(kNever, key) || (is_default && !is_among(kAlways, key))) continue;

@@ -7,17 +7,17 @@
 #include <string_view>
 #include <vector>
 
-#include "smp/plan/collective.h"
-#include "smp/plan/dtype.h"
+#include "smp/plan/base/dtype.h"
+#include "smp/plan/mesh/collective.h"
 
-namespace smp {
+namespace smp::comm {
 
 // One call as a CallLog remembers it. Times are ages when the log was read; those of what has not
 // happened yet are zero.
 struct LoggedCall {
   enum class State { kEnqueued, kStarted, kDone, kFailed };
   uint64_t number = 0;  // as in errors: among the group's collectives, or a pair's messages
-  CollectiveOp op = CollectiveOp::kBarrier;
+  mesh::CollectiveOp op = mesh::CollectiveOp::kBarrier;
   DType dtype = DType::kU8;
   int64_t count = 0;
   std::string label;  // its first 39 characters
@@ -66,4 +66,4 @@ class CallLog {
   std::vector<Entry> entries_;
 };
 
-}  // namespace smp
+}  // namespace smp::comm

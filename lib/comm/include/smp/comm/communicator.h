@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "smp/plan/collective.h"
-#include "smp/plan/dtype.h"
+#include "smp/plan/base/dtype.h"
+#include "smp/plan/mesh/collective.h"
 
-namespace smp {
+namespace smp::comm {
 
 class CallLog;
 
@@ -46,7 +46,7 @@ using WorkPtr = std::shared_ptr<Work>;
 // "data.gradients"), op and group size.
 struct TrafficCount {
   std::string label;
-  CollectiveOp op;
+  mesh::CollectiveOp op;
   int group_size;
   int64_t calls = 0;
   int64_t wire_bytes = 0;
@@ -188,4 +188,4 @@ class Communicator {
   virtual std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) = 0;
 };
 
-}  // namespace smp
+}  // namespace smp::comm

@@ -8,12 +8,12 @@
 
 #include "smp/comm/communicator.h"
 
-namespace smp {
+namespace smp::comm {
 
 // One call as a dry run records it.
 struct RecordedCall {
   std::string label;
-  CollectiveOp op;
+  mesh::CollectiveOp op;
   std::vector<int> group;  // global ranks of the members
   int64_t count = 0;
   DType dtype = DType::kU8;
@@ -38,4 +38,4 @@ class Recording {
 std::unique_ptr<Communicator> make_recording_communicator(int rank, int size,
                                                           std::shared_ptr<Recording> recording);
 
-}  // namespace smp
+}  // namespace smp::comm

@@ -7,7 +7,7 @@
 
 #include "smp/comm/communicator.h"
 
-namespace smp {
+namespace smp::comm {
 
 // A communicator that passes every call on to another one. It is the base of those that do
 // something to calls on their way, which override pass(). It does not pass on windows. Thread rule
@@ -52,7 +52,7 @@ class WrappedCommunicator : public Communicator {
   // A call as data, so that it can be made at another time and place. The label lives as long as
   // the call of this communicator.
   struct Call {
-    CollectiveOp op = CollectiveOp::kBarrier;
+    mesh::CollectiveOp op = mesh::CollectiveOp::kBarrier;
     const void* in = nullptr;  // null: none
     void* out = nullptr;       // also the buffer of a broadcast
     int64_t count = 0;
@@ -77,4 +77,4 @@ class WrappedCommunicator : public Communicator {
   Communicator& inner_;
 };
 
-}  // namespace smp
+}  // namespace smp::comm

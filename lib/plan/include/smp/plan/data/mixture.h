@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace smp {
+namespace smp::data {
 
 // Which source each sample of a run comes from. Weights are whole numbers w, whose sum is W. Of any
 // first n samples a source gives n w / W, less than one more or less: Tijdeman's assignment (The
@@ -59,4 +59,4 @@ class Mixture {
   mutable std::vector<Turn> kept_;
 };
 
-}  // namespace smp
+}  // namespace smp::data

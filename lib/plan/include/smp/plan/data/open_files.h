@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/file_identity.h"
+#include "smp/plan/files/file_identity.h"
 
-namespace smp {
+namespace smp::data {
 
 // The files of a data set, read where a sample needs them and never mapped: a mapped file that
 // shrinks ends the process without a word. Of many files the ones used last are open. Safe from any
@@ -30,7 +30,7 @@ class OpenFiles {
   // Looks at the content of all, which from now on must stay as it is. Throws std::runtime_error
   // for one that was written to since it was added. `folder`: what names are below.
   void identify(const std::string& folder);
-  std::vector<FileIdentity> identities() const;  // in the order of adding
+  std::vector<files::FileIdentity> identities() const;  // in the order of adding
 
   // Throws std::runtime_error where the file at the path is another than identify() saw. To be
   // called behind read(), so that what was read is what was there before.
@@ -41,7 +41,7 @@ class OpenFiles {
   struct File {
     std::string path, key;
     int64_t bytes = 0;
-    KnownFile known;
+    files::KnownFile known;
     std::shared_ptr<const Descriptor> open;  // null: none is held
   };
 
@@ -53,4 +53,4 @@ class OpenFiles {
   bool identified_ = false;
 };
 
-}  // namespace smp
+}  // namespace smp::data

@@ -13,7 +13,7 @@
 
 #include "smp/plan/data/token_stream.h"
 
-namespace smp {
+namespace smp::data {
 
 // Windows whose documents are dealt to each other's places.
 inline constexpr int64_t kPackedTogether = 64;
@@ -82,4 +82,4 @@ class PackedBlocks {
   int64_t bytes_ = 0;
 };
 
-}  // namespace smp
+}  // namespace smp::data

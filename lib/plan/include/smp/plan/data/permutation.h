@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "smp/plan/philox.h"
+#include "smp/plan/base/philox.h"
 
-namespace smp {
+namespace smp::data {
 
 // The order of one epoch of one source: a bijection of [0, size) that is computed, not stored. A
 // Feistel network over the next power of two, whose halves are changed in turn by Philox blocks of
@@ -26,4 +26,4 @@ class Permutation {
   int high_bits_, low_bits_;
 };
 
-}  // namespace smp
+}  // namespace smp::data

@@ -11,9 +11,13 @@
 #include "smp/plan/data/token_samples.h"
 
 namespace smp {
-
 struct Plan;
+}
+namespace smp::layout {
 struct RankLayout;
+}
+
+namespace smp::data {
 
 // What a rank reads of each step's global batch: `microbatches` times `micro_batch` samples from
 // `first_sample` on, and of each the fields that its layers want.
@@ -36,7 +40,7 @@ struct BatchShare {
 };
 
 // Of a rank of a plan whose model reads tokens; readers 0 where the rank's layers read none.
-BatchShare batch_share(const Plan& plan, const RankLayout& layout);
+BatchShare batch_share(const Plan& plan, const layout::RankLayout& layout);
 
 // Reads a rank's samples one batch ahead, on a thread of its own: as soon as a microbatch was taken
 // the same one of the next step is read into its place. It keeps share.bytes(). What a read throws
@@ -81,4 +85,4 @@ class ReadAhead {
   std::thread thread_;
 };
 
-}  // namespace smp
+}  // namespace smp::data

@@ -10,10 +10,10 @@
 #include "smp/plan/data/packing.h"
 #include "smp/plan/data/token_samples.h"
 #include "smp/plan/data/token_stream.h"
-#include "smp/plan/file_identity.h"
-#include "smp/plan/job_spec.h"
+#include "smp/plan/files/file_identity.h"
+#include "smp/plan/spec/job_spec.h"
 
-namespace smp {
+namespace smp::data {
 
 // Sample i of a step, from the seed alone: sample n = step x global_batch + i of the run is the
 // m-th of one of the sources (Mixture), the m-th of a source is in epoch m / N, and there the one
@@ -66,8 +66,8 @@ class TokenData {
 
   int64_t trained_tokens() const;  // of all sources, without what is held out
   // What is trained on, and what the sets of the job hold, as they were when they were opened.
-  std::vector<FileIdentity> files() const { return files_.identities(); }
-  std::vector<FileIdentity> evaluation_files() const { return set_files_.identities(); }
+  std::vector<files::FileIdentity> files() const { return files_.identities(); }
+  std::vector<files::FileIdentity> evaluation_files() const { return set_files_.identities(); }
   // "12.3 MiB of text in 3 files under book; each byte is a token, of 256", a line for each source.
   std::string description() const;
 
@@ -107,4 +107,4 @@ class TokenData {
   std::vector<Set> sets_;
 };
 
-}  // namespace smp
+}  // namespace smp::data

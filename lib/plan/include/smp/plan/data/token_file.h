@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "smp/plan/data/open_files.h"
-#include "smp/plan/job_spec.h"
+#include "smp/plan/spec/job_spec.h"
 
 // One file of tokens, and what lies beside it. What is read here is what its writer says of it;
 // each number is checked against the others and against the files' sizes. docs/data.md describes
 // the formats.
-namespace smp {
+namespace smp::data {
 
 enum class TokenType { kU8, kI8, kU16, kI16, kU32, kI32, kU64, kI64 };
 
@@ -78,4 +78,4 @@ TokenMask open_token_mask(const TokenFile& tokens, const std::string& key, OpenF
 // "corpus" of "corpus.bin" and "corpus.npy", else the path.
 std::string without_data_suffix(const std::string& path);
 
-}  // namespace smp
+}  // namespace smp::data

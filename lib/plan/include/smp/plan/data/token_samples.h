@@ -8,7 +8,7 @@
 #include "smp/plan/data/packing.h"
 #include "smp/plan/data/token_stream.h"
 
-namespace smp {
+namespace smp::data {
 
 // Where samples go; null: not wanted. Of a batch of `count` samples of L tokens: tokens [count, L],
 // or [2, count, L] where a sample has two sequences; targets and document_starts [count, L].
@@ -68,4 +68,4 @@ class TokenSamples {
   int64_t count_ = 0;
 };
 
-}  // namespace smp
+}  // namespace smp::data

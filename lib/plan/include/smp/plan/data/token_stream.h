@@ -7,9 +7,9 @@
 
 #include "smp/plan/data/open_files.h"
 #include "smp/plan/data/token_file.h"
-#include "smp/plan/job_spec.h"
+#include "smp/plan/spec/job_spec.h"
 
-namespace smp {
+namespace smp::data {
 
 // Tokens of one document that follow each other in the stream. `document`: its number, from 0, or
 // -1 where only the ends of documents are known.
@@ -114,4 +114,4 @@ class TokenStream {
   int64_t tokens_ = 0;
 };
 
-}  // namespace smp
+}  // namespace smp::data

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bootstrap/handshake.h"
+#include "net/ofi_transport.h"
+#include "smp/comm/net/fabric_options.h"
+#include "waiting/descriptor.h"
+
+namespace smp::bootstrap {
+
+// What a rank tells the others of itself.
+struct Card {
+  int rank = 0;
+  std::string host_identity;  // equal for ranks that can share memory
+  std::string host_name, address;
+  int door = 0;          // the port at which it is found when the job has failed
+  std::string settings;  // what must be the same on all ranks
+  std::string endpoint;  // where its messages go
+};
+
+// What a process has once the ranks of all hosts have come together.
+struct HostMeeting {
+  std::vector<Card> cards;  // by rank
+  std::vector<waiting::Descriptor>
+      sockets;               // rank 0: to each other rank; others: to rank 0, at place 0
+  waiting::Descriptor door;  // of this rank
+  net::OpenedTransport network;
+  uint64_t secret = 0;  // that every message between hosts carries
+};
+
+// All ranks connect to rank 0 over TCP. Each side proves that it knows the job's key; who does not
+// is dropped. Rank 0 compares the settings of all and hands out the cards, or says what is wrong.
+// Throws CommError.
+HostMeeting meet_hosts(const Participant& self, const net::FabricOptions& options);
+
+}  // namespace smp::bootstrap

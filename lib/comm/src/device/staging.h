@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "smp/comm/communicator.h"
+#include "smp/comm/device/device_memory.h"
+#include "smp/comm/device/staged_communicator.h"
+
+namespace smp::device {
+
+// What all groups of a rank share: the buffers of the host, and the messages that have not started.
+class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging> {
+ public:
+  Staging(DeviceMemory& memory, Allocate allocate)
+      : memory_(memory), allocate_(std::move(allocate)) {}
+  ~Staging();
+
+  // `rows` pieces of `bytes` of a message: on the device `apart` from each other, one after the
+  // other at `offset` in its buffer.
+  struct Piece {
+    void* device = nullptr;  // null: none
+    int64_t offset = 0;
+    int64_t bytes = 0;
+    int64_t rows = 1, apart = 0;
+
+    int64_t end() const { return offset + rows * bytes; }  // in the buffer
+  };
+  static Piece rows(void* device, int64_t offset, int64_t bytes, int64_t count, int64_t apart) {
+    if (apart == bytes) return {device, offset, count * bytes};
+    return {device, offset, bytes, count, apart};
+  }
+  using Start = std::function<comm::WorkPtr(std::byte* buffer)>;
+
+  // A call of the communicator: `in` is copied to the buffer, then it starts, then `out` comes from
+  // there.
+  struct Part {
+    Piece in, out;
+    Start start;
+  };
+
+  bool holds(const void* data) const { return memory_.holds(data); }
+  // Queues a message with a buffer of `bytes`. While one of its parts is on its way between the
+  // ranks, the next one is copied to the host and the one before to the device.
+  comm::WorkPtr queue(int64_t bytes, std::vector<Part> parts);
+  // Starts those, in order, whose bytes are here; copies to the device what has come from peers, of
+  // all messages.
+  void advance();
+  void start_all();  // waits for their bytes
+
+ private:
+  class Message;
+  struct Buffer {
+    std::shared_ptr<std::byte[]> memory;
+    int64_t bytes = 0;  // pinned
+    CopyPtr leaving;    // the last copy to the device that still reads it
+    bool is_taken = false;
+  };
+
+  void start_due();
+  Buffer& take(int64_t bytes);
+  void unpin(Buffer& buffer);
+
+  DeviceMemory& memory_;
+  const Allocate allocate_;
+  std::deque<Buffer> buffers_;  // stay where they are
+  std::deque<std::shared_ptr<Message>> queue_;
+  std::vector<Message*> under_way_;     // until their results are asked for
+  std::vector<comm::WorkPtr> dropped_;  // unfinished; they still read and write their buffers
+};
+
+}  // namespace smp::device

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+
+namespace smp::net {
+
+// The channels that were closed here last, and how many pieces each has written. What is still said
+// of one comes soon or never, and no channel is opened again.
+class ClosedChannels {
+ public:
+  static constexpr size_t kMost = 1024;
+
+  void add(uint64_t channel, uint64_t written) {
+    if (!written_.insert_or_assign(channel, written).second) return;
+    order_.push_back(channel);
+    if (order_.size() <= kMost) return;
+    written_.erase(order_.front());
+    order_.pop_front();
+  }
+  // Nothing if it was not closed here, or long ago.
+  std::optional<uint64_t> written_by(uint64_t channel) const {
+    const auto found = written_.find(channel);
+    return found == written_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::map<uint64_t, uint64_t> written_;
+  std::deque<uint64_t> order_;  // the first was closed first
+};
+
+}  // namespace smp::net

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "segment/layout.h"
+#include "smp/comm/communicator.h"
+
+namespace smp::progress {
+
+// The number of pieces of at most b that a is cut into.
+inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// One call of one rank, as peers compare it with theirs and as errors name it.
+struct Call {
+  mesh::CollectiveOp op = mesh::CollectiveOp::kBarrier;
+  DType dtype = DType::kU8;
+  comm::ReduceOp reduce_op = comm::ReduceOp::kSum;
+  int64_t count = 0;
+  int peer = -1;  // rank of the group: the root, or the other side of a send or recv; -1: none
+  std::string label;
+  uint64_t number = 0;  // among the collectives of the group, or the messages of a directed pair
+  // Where the buffers lie in the job's memory if peers can use them there, else -1. Both or none,
+  // but for an all_gather perhaps the input alone.
+  int64_t in_at = -1, out_at = -1;
+
+  int64_t bytes() const { return count * bytes_of(dtype); }
+};
+
+// "all_reduce #12 'data.gradients' of 4096 fp32"; `peer` is the global rank of call.peer.
+std::string describe(const Call& call, int peer);
+
+// What load() returns, "#12 all_reduce 'data.gradients'", cut where there is no more room.
+void store(segment::LastCall& to, const Call& call);
+void store(segment::LastCall& to, std::string_view text);
+std::string load(const segment::LastCall& from);
+
+// A call between hosts is made of steps, which are calls inside a host. The label of a step is this
+// mark and the description of the whole call, which is what errors name.
+inline constexpr char kStepMark = '\x01';
+inline bool is_step(const std::string& label) { return !label.empty() && label[0] == kStepMark; }
+
+// Says what two ranks have called, each as "rank 0: all_reduce ...", the lower rank first.
+comm::CommError mismatch(int culprit, int rank, const std::string& call, int other,
+                         const std::string& others_call);
+
+// Equal on ranks whose calls belong together.
+uint64_t fingerprint(const Call& call);
+
+// Writes all but the number, which publishes the entry. `print`: the call's fingerprint.
+void write(segment::CallEntry& entry, const Call& call, uint64_t print);
+
+// The call that a record tells of: a CallEntry, or the header of a message between hosts.
+template <class Record>
+Call call_in(const Record& record, uint64_t number) {
+  Call call;
+  call.op = mesh::CollectiveOp(record.op);
+  call.dtype = DType(record.dtype);
+  call.reduce_op = comm::ReduceOp(record.reduce_op);
+  call.count = record.count;
+  call.peer = record.root;
+  call.label = record.label;
+  call.number = number;
+  return call;
+}
+
+}  // namespace smp::progress

@@ -1,0 +1,327 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "exporters/export_view.h"
+#include "smp/plan/spec/checkpoint_strategy.h"
+#include "smp/plan/spec/job_names.h"
+
+// A Megatron-LM command line. Rules: Megatron-LM d98e8a6, megatron/training/arguments.py,
+// validate_args.
+namespace smp::exporters {
+namespace {
+
+class Flags {
+ public:
+  void flag(std::string_view name) { text_ += fmt::format(" \\\n  --{}", name); }
+  template <class T>
+  void value(std::string_view name, const T& value) {
+    text_ += fmt::format(" \\\n  --{} {}", name, value);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+bool is_whole(double value) { return value == static_cast<double>(static_cast<int64_t>(value)); }
+
+// Its Llama 3 scaling has one free number (rotary_pos_embedding.py, _apply_scaling).
+bool is_its_llama3(const ModelSpec& model) {
+  return model.rope_low_freq_factor == 1 && model.rope_high_freq_factor == 4 &&
+         model.rope_original_positions == 8192;
+}
+
+void refuse_rotary(const ModelSpec& model, Refusals& refusals) {
+  if (model.position_embedding != PositionKind::kRotary) return;
+  refusals.refuse_if(!is_whole(model.rope_theta), fmt::format("rope_theta: {}", model.rope_theta),
+                     fmt::format("rope_theta: {}", static_cast<int64_t>(model.rope_theta)));
+  const RopeScaling scaling = model.rope_scaling;
+  if (scaling == RopeScaling::kLlama3) {
+    refusals.refuse_if(!is_its_llama3(model),
+                       fmt::format("rope_scaling: llama3 with rope_low_freq_factor {}, "
+                                   "rope_high_freq_factor {}, rope_original_positions {}",
+                                   model.rope_low_freq_factor, model.rope_high_freq_factor,
+                                   model.rope_original_positions),
+                       "1, 4 and 8192");
+  } else if (scaling == RopeScaling::kLinear) {
+    refusals.refuse_if(
+        !is_whole(model.rope_scaling_factor),
+        fmt::format("rope_scaling: linear with rope_scaling_factor {}", model.rope_scaling_factor),
+        "a whole one");
+  } else {
+    refusals.refuse_if(scaling != RopeScaling::kNone,
+                       fmt::format("rope_scaling: {}", name_of(scaling)),
+                       "rope_scaling: llama3 or linear");
+  }
+}
+
+void refuse_model(const ExportView& view, Refusals& refusals) {
+  const ModelSpec& model = view.model;
+  refusals.refuse_if(model.stack != Stack::kDecoder, fmt::format("stack: {}", name_of(model.stack)),
+                     "stack: decoder (pretrain_gpt.py)");
+  refusals.refuse_if(model.parallel_residual || model.shared_norm,
+                     "attention and MLP that read the same input (parallel_residual, shared_norm)",
+                     "parallel_residual: false");
+  refusals.refuse_if(model.first_dense_layers > 0 && model.moe_layer_period > 1,
+                     "first_dense_layers with a moe_layer_period", "one of the two");
+  refuse_rotary(model, refusals);
+  // Its fused GELU is the tanh one, and wants a bias (mlp.py); else it is exact.
+  refusals.refuse_if(
+      model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kTanh && !model.mlp_bias,
+      "gelu: tanh without mlp_bias", "gelu: erf");
+  refusals.refuse_if(model.head_bias, "head_bias: true", "head_bias: false");
+  refusals.refuse_if(model.mlp == MlpKind::kRelu || model.mlp == MlpKind::kGeglu,
+                     fmt::format("mlp: {}", name_of(model.mlp)),
+                     model.mlp == MlpKind::kGeglu ? "mlp: swiglu" : "mlp: gelu");
+  const bool positions = model.position_embedding == PositionKind::kAlibi ||
+                         model.position_embedding == PositionKind::kRelative;
+  refusals.refuse_if(positions,
+                     fmt::format("position_embedding: {}", name_of(model.position_embedding)),
+                     "position_embedding: rotary");
+  const bool all = model.qkv_bias && model.attention_output_bias && model.mlp_bias;
+  const bool none = !model.attention_output_bias && !model.mlp_bias;
+  refusals.refuse_if(!all && !none,
+                     fmt::format("qkv_bias {}, attention_output_bias {}, mlp_bias {} together",
+                                 model.qkv_bias, model.attention_output_bias, model.mlp_bias),
+                     "all of them, qkv_bias alone, or none");
+}
+
+void refuse_layout(const ExportView& view, Refusals& refusals) {
+  const mesh::Degrees& degrees = view.degrees;
+  const bool pipeline = degrees.pipeline > 1;
+  refusals.precision_among({Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kFp8},
+                           Precision::kFp32);
+  const bool known =
+      view.schedule == PipelineKind::kInterleaved || view.schedule == PipelineKind::kVirtual;
+  refusals.refuse_if(pipeline && !known, fmt::format("pipeline: {}", name_of(view.schedule)),
+                     "pipeline: interleaved or virtual");
+  refusals.loss_scale_doubles();
+  const OptimizerSpec& optimizer = view.training.optimizer;
+  refusals.refuse_if(optimizer.kind == OptimizerKind::kSgd && optimizer.nesterov,
+                     "optimizer.nesterov: true", "nesterov: false");
+  refusals.refuse_if(view.offload_activations, "offload_activations", "recompute: full without it");
+  refusals.all_tensor_kinds();
+  refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_optimizer alone");
+  refusals.refuse_if(view.offload_optimizer && view.sharding != Sharding::kOptimizerState,
+                     fmt::format("offload_optimizer with sharding: {}", name_of(view.sharding)),
+                     "sharding: optimizer_state");
+  refusals.refuse_if(degrees.context > 1 && view.training.sequence_length % (2 * degrees.context),
+                     fmt::format("sequence_length {} with context_parallel_degree {}",
+                                 view.training.sequence_length, degrees.context),
+                     fmt::format("a multiple of {}", 2 * degrees.context));
+}
+
+void rotary_flags(const ModelSpec& model, Flags& flags) {
+  flags.value("rotary-base", static_cast<int64_t>(model.rope_theta));
+  if (rotary_dim_of(model) != model.head_dim) {
+    flags.value("rotary-percent",
+                static_cast<double>(model.rotary_dim) / static_cast<double>(model.head_dim));
+  }
+  if (model.rope_scaling == RopeScaling::kLlama3) {
+    flags.flag("use-rope-scaling");
+    flags.value("rope-scaling-factor", model.rope_scaling_factor);
+  } else if (model.rope_scaling == RopeScaling::kLinear) {
+    flags.value("rotary-seq-len-interpolation-factor",
+                static_cast<int64_t>(model.rope_scaling_factor));
+  }
+}
+
+void model_flags(const ModelSpec& model, Flags& flags) {
+  flags.value("num-layers", model.num_layers);
+  flags.value("hidden-size", model.hidden_size);
+  flags.value("ffn-hidden-size", model.ffn_hidden_size);
+  flags.value("num-attention-heads", model.num_heads);
+  if (model.num_kv_heads != model.num_heads) {
+    flags.flag("group-query-attention");
+    flags.value("num-query-groups", model.num_kv_heads);
+  }
+  if (model.kv_lora_rank == 0) flags.value("kv-channels", model.head_dim);
+  flags.value("vocab-size", model.vocab_size);
+  flags.value("make-vocab-size-divisible-by", model.vocab_multiple_of);
+  flags.value("max-position-embeddings", model.max_positions);
+  const bool rotary = model.position_embedding == PositionKind::kRotary;
+  const bool none = model.position_embedding == PositionKind::kNone;
+  flags.value("position-embedding-type", rotary ? "rope" : none ? "none" : "learned_absolute");
+  if (rotary) rotary_flags(model, flags);
+  if (model.sliding_window > 0) {
+    // The keys to the left and to the right of a query, which sees itself too.
+    flags.value("window-size", fmt::format("'({},0)'", model.sliding_window - 1));
+  }
+  if (model.mlp == MlpKind::kSwiglu) flags.flag("swiglu");
+  const bool exact = model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kErf;
+  if (exact && model.mlp_bias) flags.flag("no-bias-gelu-fusion");
+  flags.value("normalization", model.norm == NormKind::kRmsNorm ? "RMSNorm" : "LayerNorm");
+  flags.value("norm-epsilon", model.norm_epsilon);
+  if (!model.tied_embeddings) flags.flag("untie-embeddings-and-output-weights");
+  if (!model.mlp_bias) flags.flag("disable-bias-linear");
+  if (!model.mlp_bias && model.qkv_bias) flags.flag("add-qkv-bias");
+  if (model.qk_norm) flags.flag("qk-layernorm");
+  flags.value("attention-dropout", model.attention_dropout);
+  flags.value("hidden-dropout", model.hidden_dropout);
+  flags.value("init-method-std", model.initializer_range);
+  if (model.num_experts > 0) {
+    flags.value("num-experts", model.num_experts);
+    flags.value("moe-router-topk", model.experts_per_token);
+    flags.value("moe-ffn-hidden-size", model.expert_ffn_hidden_size);
+    if (model.shared_expert_ffn_hidden_size > 0) {
+      flags.value("moe-shared-expert-intermediate-size", model.shared_expert_ffn_hidden_size);
+      if (model.shared_expert_gate) flags.flag("moe-shared-expert-gate");
+    }
+    if (model.first_dense_layers > 0) {
+      flags.value("moe-layer-freq", fmt::format("'([0]*{}+[1]*{})'", model.first_dense_layers,
+                                                model.num_layers - model.first_dense_layers));
+    } else {
+      flags.value("moe-layer-freq", model.moe_layer_period);
+    }
+  }
+  if (model.kv_lora_rank > 0) {
+    flags.flag("multi-latent-attention");
+    if (model.q_lora_rank > 0) flags.value("q-lora-rank", model.q_lora_rank);
+    flags.value("kv-lora-rank", model.kv_lora_rank);
+    flags.value("qk-head-dim", model.qk_head_dim);
+    flags.value("qk-pos-emb-head-dim", model.qk_rope_head_dim);
+    flags.value("v-head-dim", model.v_head_dim);
+  }
+  if (model.num_mtp_layers > 0) flags.value("mtp-num-layers", model.num_mtp_layers);
+}
+
+// Stages of unequal size: the first and the last may differ, the others are equal.
+void partition_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
+  if (view.degrees.pipeline == 1 || view.partition_is_even()) return;
+  const std::vector<int64_t> layers = view.partition();
+  if (static_cast<int64_t>(layers.size()) != view.degrees.pipeline) {
+    refusals.refuse_if(true, "a partition by chunks", "as many layers in each chunk");
+    return;
+  }
+  const size_t last = layers.size() - 1;
+  for (size_t stage = 2; stage < last; ++stage) {
+    if (layers[stage] == layers[1]) continue;
+    refusals.refuse_if(true, "a partition whose middle stages differ",
+                       "equal stages between the first and the last");
+    return;
+  }
+  flags.value("decoder-first-pipeline-num-layers", layers[0]);
+  if (last > 1) flags.value("decoder-last-pipeline-num-layers", layers[last]);
+}
+
+void layout_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
+  const mesh::Degrees& degrees = view.degrees;
+  flags.value("tensor-model-parallel-size", degrees.tensor);
+  flags.value("pipeline-model-parallel-size", degrees.pipeline);
+  if (degrees.context > 1) flags.value("context-parallel-size", degrees.context);
+  if (degrees.expert > 1) flags.value("expert-model-parallel-size", degrees.expert);
+  if (view.model.num_experts > 0 && degrees.expert_tensor != degrees.tensor) {
+    flags.value("expert-tensor-parallel-size", degrees.expert_tensor);
+  }
+  if (view.sequence_parallel) flags.flag("sequence-parallel");
+  if (degrees.pipeline > 1 && view.schedule == PipelineKind::kVirtual) {
+    flags.value("num-virtual-stages-per-pipeline-rank", view.virtual_stages);
+  }
+  partition_flags(view, refusals, flags);
+  const std::string order = view.rank_order();
+  if (order == "DPT" || order == "DP") {
+    flags.flag("use-tp-pp-dp-mapping");
+  } else {
+    refusals.note_order("PDT", "Megatron has this one and, with --use-tp-pp-dp-mapping, DPT");
+  }
+  if (view.parallel.bucket_bytes) {
+    flags.value("ddp-bucket-size", *view.parallel.bucket_bytes / 4);  // elements of fp32
+  }
+  if (view.sharding == Sharding::kNone) return;
+  flags.flag("use-distributed-optimizer");
+  if (degrees.replica > 1) flags.value("num-distributed-optimizer-instances", degrees.replica);
+  if (view.sharding == Sharding::kOptimizerState) return;
+  flags.flag("use-megatron-fsdp");
+  flags.value("data-parallel-sharding-strategy",
+              view.sharding == Sharding::kParameters ? "optim_grads_params" : "optim_grads");
+  flags.value("ckpt-format", "fsdp_dtensor");
+}
+
+void optimizer_flags(const TrainingSpec& training, Flags& flags) {
+  const OptimizerSpec& optimizer = training.optimizer;
+  if (optimizer.kind == OptimizerKind::kSgd) {
+    flags.value("optimizer", "sgd");
+    flags.value("sgd-momentum", optimizer.momentum);
+  } else {
+    flags.value("adam-beta1", optimizer.beta1);
+    flags.value("adam-beta2", optimizer.beta2);
+    flags.value("adam-eps", optimizer.epsilon);
+  }
+  const bool wsd = optimizer.schedule == LearningRateSchedule::kWsd;
+  flags.value("lr", optimizer.learning_rate);
+  flags.value("lr-decay-style", wsd ? "WSD" : name_of(optimizer.schedule));
+  if (optimizer.schedule != LearningRateSchedule::kConstant) {
+    flags.value("min-lr", optimizer.min_learning_rate);
+  }
+  flags.value("lr-warmup-iters", optimizer.warmup_steps);
+  if (wsd) {
+    flags.value("lr-wsd-decay-style", "linear");
+    flags.value("lr-wsd-decay-iters", optimizer.decay_steps);
+  }
+  flags.value("weight-decay", optimizer.weight_decay);
+  flags.value("clip-grad", optimizer.gradient_clipping);
+}
+
+void loss_scale_flags(const LossScaleSpec& scale, Flags& flags) {
+  if (!scale.dynamic) {
+    flags.value("loss-scale", scale.init_scale);
+    return;
+  }
+  flags.value("initial-loss-scale", scale.init_scale);
+  flags.value("min-loss-scale", scale.min_scale);
+  flags.value("loss-scale-window", scale.scale_window);
+  flags.value("hysteresis", scale.delayed_shift);
+}
+
+void training_flags(const ExportView& view, Flags& flags) {
+  const TrainingSpec& training = view.training;
+  flags.value("seq-length", training.sequence_length);
+  flags.value("micro-batch-size", view.micro_batch);
+  flags.value("global-batch-size", view.global_batch);
+  if (training.steps > 0) flags.value("train-iters", training.steps);
+  if (view.precision == Precision::kFp16) flags.flag("fp16");
+  if (view.precision == Precision::kBf16 || view.precision == Precision::kFp8) flags.flag("bf16");
+  if (view.precision == Precision::kFp8) flags.value("fp8-format", "hybrid");
+  if (training.fp8_parameters) flags.flag("fp8-param-gather");
+  if (view.is_half() && training.accumulate_gradients_in_fp32) {
+    flags.flag(*training.accumulate_gradients_in_fp32 ? "accumulate-allreduce-grads-in-fp32"
+                                                      : "grad-reduce-in-bf16");
+  }
+  flags.value("attention-backend",
+              training.attention == AttentionKind::kFlash ? "flash" : "unfused");
+  if (view.recompute == Recompute::kSelective) {
+    flags.value("recompute-granularity", "selective");
+  } else if (view.recompute == Recompute::kFull) {
+    const auto layers = view.parallel.recompute_layers;
+    const int64_t stage =
+        (view.model.num_layers + view.degrees.pipeline - 1) / view.degrees.pipeline;
+    const auto group = layers_per_checkpoint(view.parallel.activation_checkpointing_strategy);
+    flags.value("recompute-granularity", "full");
+    flags.value("recompute-method", layers ? "block" : "uniform");
+    flags.value("recompute-num-layers", layers.value_or(std::min(group.value_or(1), stage)));
+  }
+  if (view.parallel.partition_activations) flags.flag("distribute-saved-activations");
+  if (view.offload_optimizer) {
+    flags.flag("optimizer-cpu-offload");
+    flags.flag("use-precision-aware-optimizer");
+  }
+  optimizer_flags(training, flags);
+  if (view.precision == Precision::kFp16) loss_scale_flags(training.loss_scale, flags);
+  flags.value("seed", training.seed);
+}
+
+}  // namespace
+
+std::string write_megatron(const ExportView& view, Refusals& refusals) {
+  refuse_model(view, refusals);
+  refuse_layout(view, refusals);
+  Flags flags;
+  model_flags(view.model, flags);
+  layout_flags(view, refusals, flags);
+  training_flags(view, flags);
+  refusals.note("the tokenizer, the data and the checkpoints are yours to add");
+  return torchrun_words(view) + " pretrain_gpt.py" + flags.take() + "\n";
+}
+
+}  // namespace smp::exporters

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include "exporters/export_view.h"
+#include "smp/plan/spec/checkpoint_strategy.h"
+#include "smp/plan/spec/job_names.h"
+
+// Notes on what several targets leave to the script: their files have no place for it.
+namespace smp::exporters {
+namespace {
+
+std::string optimizer_words(const OptimizerSpec& optimizer) {
+  if (optimizer.kind == OptimizerKind::kSgd) {
+    return fmt::format("sgd of momentum {}{}", optimizer.momentum,
+                       optimizer.nesterov ? ", nesterov" : "");
+  }
+  return fmt::format("adamw of betas {} and {}, epsilon {}", optimizer.beta1, optimizer.beta2,
+                     optimizer.epsilon);
+}
+
+std::string schedule_words(const OptimizerSpec& optimizer) {
+  std::string out =
+      fmt::format("learning rate {} {}", optimizer.learning_rate, name_of(optimizer.schedule));
+  if (optimizer.schedule != LearningRateSchedule::kConstant) {
+    out += fmt::format(" to {}", optimizer.min_learning_rate);
+  }
+  if (optimizer.schedule == LearningRateSchedule::kWsd) {
+    out += fmt::format(" in the last {} steps", optimizer.decay_steps);
+  }
+  return out + fmt::format(" after {} warm-up steps", optimizer.warmup_steps);
+}
+
+std::string loss_scale_words(const LossScaleSpec& scale) {
+  if (!scale.dynamic) return fmt::format("loss scale {}", scale.init_scale);
+  return fmt::format(
+      "loss scale from {}, x {} after {} steps and back after {} overflows, at least {}{}",
+      scale.init_scale, scale.scale_factor, scale.scale_window, scale.delayed_shift,
+      scale.min_scale, scale.raise_error_at_min_scale ? ", an error there" : "");
+}
+
+}  // namespace
+
+void Refusals::note_schedule() {
+  note(fmt::format("the script sets the schedule: {}", schedule_words(view_.training.optimizer)));
+}
+
+void Refusals::note_optimizer() {
+  const OptimizerSpec& optimizer = view_.training.optimizer;
+  note(fmt::format("the script sets the optimizer: {}; {}; weight decay {}, clipping {}",
+                   optimizer_words(optimizer), schedule_words(optimizer), optimizer.weight_decay,
+                   optimizer.gradient_clipping));
+  if (view_.precision == Precision::kFp16) {
+    note("the script sets the " + loss_scale_words(view_.training.loss_scale));
+  }
+}
+
+void Refusals::note_part_of_recompute() {
+  if (view_.recompute != Recompute::kFull) return;
+  const ParallelSpec& parallel = view_.parallel;
+  if (parallel.recompute_layers) {
+    note(fmt::format("recompute_layers {}: the script chooses the layers",
+                     *parallel.recompute_layers));
+  }
+  const std::string& strategy = parallel.activation_checkpointing_strategy;
+  if (layers_per_checkpoint(strategy).value_or(1) > 1) {
+    note(fmt::format("activation_checkpointing_strategy {}: the script chooses the layers",
+                     strategy));
+  }
+}
+
+void Refusals::note_ramp() {
+  const TrainingSpec& training = view_.training;
+  if (training.batch_ramp_start == 0) return;
+  note(fmt::format("batch_ramp_start {} by {}: the file has the last batch alone",
+                   training.batch_ramp_start, training.batch_ramp_increment));
+}
+
+void Refusals::loss_scale_doubles() {
+  const double factor = view_.training.loss_scale.scale_factor;
+  refuse_if(view_.precision == Precision::kFp16 && factor != 2,
+            fmt::format("loss_scale.scale_factor {}", factor), "2");
+}
+
+}  // namespace smp::exporters

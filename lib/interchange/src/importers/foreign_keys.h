@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "smp/interchange/importers/import.h"
+#include "smp/plan/text/diagnostics.h"
+#include "smp/plan/text/yaml_tree.h"
+
+// The table of one foreign format's keys, and a reader over it. Not thread-safe per reader.
+namespace smp::importers {
+
+enum class Form { kWhole, kNumber, kBool, kText, kList, kMap, kAny };
+
+// kCopied: the value goes to `target` as it stands. kRead: the format's own code turns it into
+// what `target` names. kIgnored: it changes nothing that a plan is made of. kRefused: an error with
+// `meaning` as its reason, unless it has the value `neutral`.
+enum class Use { kCopied, kRead, kIgnored, kRefused };
+
+struct ForeignKey {
+  std::string_view key;  // "zero_optimization.stage"; "optimizer.params.*" = all below
+  Form form;
+  Use use;
+  std::string_view target;   // keys of a job file
+  std::string_view meaning;  // what it becomes, or why it is left out or cannot be had
+  std::string_view neutral = {};
+  std::string_view words = {};  // of a text that is a choice, with blanks between
+  double min = 0;               // of a number
+  double max = 1e15;
+};
+
+const std::vector<ForeignKey>& smp_v1_keys();
+const std::vector<ForeignKey>& smp_v2_keys();
+const std::vector<ForeignKey>& deepspeed_keys();
+const std::vector<ForeignKey>& accelerate_keys();
+const std::vector<ForeignKey>& huggingface_keys();
+const std::vector<ForeignKey>& megatron_keys();
+
+// What every config.json may hold and no plan depends on: tokens, generation, other heads.
+const std::vector<std::string_view>& huggingface_words();
+// Flags of Megatron and torchrun that no plan depends on.
+const std::vector<std::string_view>& megatron_words();
+
+enum class UnknownKeys { kError, kWarning };
+
+// Walks a tree against a table: types, ranges and unknown keys are checked once, for all keys;
+// then the format's own code asks for values by name. Mistakes go to the Diagnostics and the key
+// counts as absent.
+class ForeignReader {
+ public:
+  ForeignReader(const std::vector<ForeignKey>& table, text::Diagnostics& diagnostics, Imported& out)
+      : table_(table), diagnostics_(diagnostics), out_(out) {}
+
+  // Reads a map; `prefix` is put before its keys ("" or "mpi."). `auto_is_absent`: the word "auto"
+  // stands for a value that is not given.
+  void read(const text::YamlNode& map, const std::string& prefix, UnknownKeys unknown,
+            bool auto_is_absent = false);
+
+  // One value by name, as if a map had held it.
+  void add(const std::string& key, text::Place place, const text::YamlNode& value,
+           bool auto_is_absent = false);
+
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+  bool usable(std::string_view key) const;   // not given wrongly
+  bool is_null(std::string_view key) const;  // given as null
+  bool is_auto(std::string_view key) const;  // given as "auto"
+  void refuse_null(std::string_view key);    // an error where it is given as null
+  // Keys given as "auto", with the keys of a job file that they would set.
+  std::vector<std::pair<std::string, std::string_view>> autos() const;
+  text::Place place(
+      std::string_view key) const;  // of the key's value; of the file where it is absent
+  std::optional<int64_t> whole(std::string_view key) const;
+  std::optional<double> number(std::string_view key) const;
+  std::optional<bool> boolean(std::string_view key) const;
+  std::optional<std::string> text(std::string_view key) const;
+  const text::YamlNode* node(std::string_view key) const;
+
+  void error(std::string_view key, std::string message);  // at the key's place
+  void error_at(text::Place at, std::string message) { diagnostics_.error(at, std::move(message)); }
+  void warn(std::string_view key, std::string message);  // with file:line:column
+  void warn_of_file(std::string message);                // with the file alone
+  void note(std::string message) { out_.notes.push_back(std::move(message)); }
+
+  // Sets a key of the job; `origin` is what stood in the file.
+  void set(std::string path, std::string value, std::string origin);
+  void set_from(std::string_view key, std::string path, std::string value);  // "key = its text"
+  // What DeepSpeed takes where its file leaves `key` out; another file may say it.
+  void assume(std::string_view key, std::string path, std::string value);
+  void copy_all();  // what the table calls kCopied
+
+ private:
+  struct Given {
+    const ForeignKey* row;
+    std::string key;
+    text::Place place;
+    text::YamlNode value;
+    bool bad = false;
+  };
+  const Given* find(std::string_view key) const;
+  const ForeignKey* row_of(std::string_view key) const;
+  bool is_group(std::string_view key) const;  // some row's key begins with it and a dot
+  void report_unknown(const std::string& key, text::Place place, UnknownKeys unknown);
+  std::string problem_with(const ForeignKey& row, const text::YamlNode& value) const;
+
+  const std::vector<ForeignKey>& table_;
+  text::Diagnostics& diagnostics_;
+  Imported& out_;
+  std::vector<Given> given_;
+  std::vector<std::pair<std::string, text::Place>> nulls_;
+  std::vector<std::string> autos_;
+};
+
+// A whole number that may be written as 5e8 or 500000000.0, as JSON files do.
+std::optional<int64_t> whole_value(std::string_view text);
+std::optional<double> number_value(std::string_view text);
+
+// Of positive numbers from a file; the largest int64_t where it would be more.
+int64_t product_of(std::initializer_list<int64_t> factors);
+
+// The readers of one format each. `root` is the document.
+void read_huggingface(const text::YamlNode& root, text::Diagnostics& diagnostics, Imported& out);
+void read_smp_v1(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                 const ImportContext& context, Imported& out);
+void read_smp_v2(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                 const ImportContext& context, Imported& out);
+void read_deepspeed(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                    const ImportContext& context, Imported& out);
+void read_accelerate(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                     const ImportContext& context, Imported& out);
+void read_sagemaker(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
+                    const ImportContext& context, Imported& out);
+void read_megatron(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
+                   const ImportContext& context, Imported& out);
+
+}  // namespace smp::importers

@@ -1,0 +1,170 @@
+#include "importers/huggingface_rope.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <string>
+
+#include "smp/plan/text/suggest.h"
+
+namespace smp::importers {
+namespace {
+
+class RopeReader {
+ public:
+  RopeReader(const HuggingFaceType& type, ForeignReader& reader) : type_(type), reader_(reader) {}
+
+  // The positions that scaling reaches; 0 = no others than the file says.
+  int64_t read(int64_t head_dim) {
+    theta();
+    share(head_dim);
+    scaling();
+    return positions_;
+  }
+
+ private:
+  bool neox() const { return type_.blocks == HuggingFaceBlocks::kNeoX; }
+
+  void set(std::string_view key, std::string_view path, std::string value) {
+    reader_.set(
+        "model." + std::string(path), std::move(value),
+        reader_.has(key) ? std::string(key) : fmt::format("{}, by default of {}", key, type_.name));
+  }
+
+  void theta() {
+    const std::string_view own = neox() ? "rotary_emb_base" : "rope_theta";
+    const std::string_view key =
+        one_of({"rope_parameters.rope_theta", own, "rope_theta", "rope_scaling.rope_theta"});
+    const bool moe = type_.name == "mixtral";  // the one type with another default
+    set(key.empty() ? own : key, "rope_theta",
+        fmt::format("{}", reader_.number(key).value_or(moe ? 1e6 : 1e4)));
+  }
+
+  // The first of several keys for one number that is given; they must agree. "" for none.
+  std::string_view one_of(std::initializer_list<std::string_view> keys) {
+    std::string_view first;
+    for (const std::string_view key : keys) {
+      if (!reader_.has(key)) continue;
+      if (first.empty()) first = key;
+      if (reader_.number(key) == reader_.number(first)) continue;
+      reader_.error(first, fmt::format("keys disagree: {} is {}, but {} is {}", first,
+                                       *reader_.number(first), key, *reader_.number(key)));
+      break;
+    }
+    return first;
+  }
+
+  // int(head_dim * factor), as transformers computes it; defaults of configuration_gpt_neox.py and
+  // configuration_phi.py.
+  void share(int64_t head_dim) {
+    const bool phi = type_.blocks == HuggingFaceBlocks::kPhi;
+    const std::string_view four = neox() ? "rotary_pct" : "partial_rotary_factor";
+    const std::string_view given =
+        one_of({"rope_parameters.partial_rotary_factor", four, "partial_rotary_factor",
+                "rope_scaling.partial_rotary_factor"});
+    const std::string_view key = given.empty() ? four : given;
+    const double factor = reader_.number(key).value_or(neox() ? 0.25 : phi ? 0.5 : 1.0);
+    if (factor == 1.0 || !reader_.usable(key)) return;
+    if (!neox() && !phi) {
+      reader_.error(key,
+                    fmt::format("{} is {}, and {} turns whole heads", key, factor, type_.name));
+      return;
+    }
+    set(key, "rotary_dim",
+        fmt::format("{}", static_cast<int64_t>(static_cast<double>(head_dim) * factor)));
+  }
+
+  // The group that says how frequencies are stretched, and the key in it.
+  std::string group() const {
+    for (const std::string_view name : {"rope_scaling", "rope_parameters"}) {
+      if (!kind_key(std::string(name)).empty()) return std::string(name);
+    }
+    return "";
+  }
+
+  // A file of both dialects says the same in both.
+  void check_both_groups() {
+    const std::string four = kind_key("rope_scaling");
+    const std::string five = kind_key("rope_parameters");
+    if (four.empty() || five.empty()) return;
+    if (reader_.text(four) != reader_.text(five)) {
+      reader_.error(five, fmt::format("keys disagree: {} is {}, but {} is {}", five,
+                                      *reader_.text(five), four, *reader_.text(four)));
+    }
+    for (const std::string_view number :
+         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+      const std::string a = fmt::format("rope_parameters.{}", number);
+      const std::string b = fmt::format("rope_scaling.{}", number);
+      one_of({a, b});
+    }
+  }
+  std::string kind_key(const std::string& group) const {
+    for (const std::string_view name : {".rope_type", ".type"}) {
+      const std::string key = group + std::string(name);
+      if (reader_.has(key)) return key;
+    }
+    return "";
+  }
+
+  void scaling() {
+    const std::string from = group();
+    if (from.empty()) return;
+    check_both_groups();
+    const std::string key = kind_key(from);
+    const std::string kind = *reader_.text(key);
+    if (kind == "default") return;
+    constexpr std::array kKinds = {"linear", "llama3", "dynamic", "yarn", "longrope"};
+    if (std::find(kKinds.begin(), kKinds.end(), kind) == kKinds.end()) {
+      reader_.error(key, fmt::format("{} {} is not known here: default, linear, llama3, dynamic, "
+                                     "yarn and longrope are",
+                                     key, text::quoted_for_message(kind)));
+      return;
+    }
+    set(key, "rope_scaling", kind);
+    const bool stretches = kind == "yarn" || kind == "dynamic";
+    copy(from + ".factor", "rope_scaling_factor",
+         kind == "linear" || kind == "llama3" || stretches);
+    if (stretches) reach(from);
+    if (kind != "llama3") return;
+    copy(from + ".low_freq_factor", "rope_low_freq_factor", true);
+    copy(from + ".high_freq_factor", "rope_high_freq_factor", true);
+    copy(from + ".original_max_position_embeddings", "rope_original_positions", true);
+  }
+
+  // yarn and dynamic make positions that the weights know from the original ones: some files give
+  // these as max_position_embeddings, others what they reach.
+  void reach(const std::string& from) {
+    const std::string original = from + ".original_max_position_embeddings";
+    const auto factor = reader_.number(from + ".factor");
+    const double said =
+        static_cast<double>(reader_.whole(type_.positions).value_or(type_.positions_default));
+    if (!factor) return;
+    const double reached = reader_.number(original).value_or(said) * *factor;
+    constexpr double kMost = 1 << 28;
+    if (reached <= said || reached > kMost) return;
+    positions_ = static_cast<int64_t>(reached);
+  }
+
+  void copy(const std::string& key, std::string_view path, bool needed) {
+    if (const auto value = reader_.number(key)) {
+      set(key, path, fmt::format("{}", *value));
+    } else if (needed && reader_.usable(key)) {
+      reader_.error(group() + ".rope_type", fmt::format("this rotary embedding needs {}", key));
+    }
+  }
+
+  const HuggingFaceType& type_;
+  ForeignReader& reader_;
+  int64_t positions_ = 0;
+};
+
+}  // namespace
+
+int64_t read_huggingface_rope(const HuggingFaceType& type, int64_t head_dim,
+                              ForeignReader& reader) {
+  return RopeReader(type, reader).read(head_dim);
+}
+
+}  // namespace smp::importers

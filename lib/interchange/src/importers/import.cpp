@@ -1,0 +1,257 @@
+#include "smp/interchange/importers/import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "importers/foreign_keys.h"
+#include "importers/hjson.h"
+#include "importers/other_formats.h"
+#include "importers/smp_dictionary.h"
+#include "pyscript/python_value.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/text/json_tree.h"
+#include "smp/plan/text/suggest.h"
+
+namespace smp::importers {
+namespace {
+
+struct FormatName {
+  std::string_view word;
+  std::string_view title;
+};
+constexpr std::array<FormatName, kForeignFormats> kNames = {{
+    {"hf", "Hugging Face config.json"},
+    {"smp-v1", "an SMP v1 dictionary"},
+    {"smp-v2", "an SMP v2 dictionary"},
+    {"deepspeed", "a DeepSpeed configuration"},
+    {"megatron", "a Megatron command line"},
+    {"accelerate", "an accelerate configuration"},
+    {"sagemaker", "a SageMaker script"},
+}};
+
+// Comments may stand before it, as DeepSpeed's Hjson has them; those of # begin other files too.
+bool is_json(std::string_view text) {
+  const auto begins = [](std::string_view of) {
+    const size_t first = of.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+    return first != std::string_view::npos && of[first] == '{';
+  };
+  if (begins(text)) return true;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool comment = first != std::string_view::npos &&
+                       (text[first] == '#' || text.substr(first).starts_with("//") ||
+                        text.substr(first).starts_with("/*"));
+  if (!comment) return false;
+  const std::string json = json_of_hjson(text);
+  const size_t brace = json.find_first_not_of(" \t\r\n");
+  const size_t next = brace != json.npos ? json.find_first_not_of(" \t\r\n", brace + 1) : json.npos;
+  return begins(json) && next != json.npos && json[next] == '"';
+}
+
+// --FLAG of Megatron, wherever a word begins.
+bool has_megatron_flag(std::string_view text) {
+  for (size_t at = text.find("--"); at != text.npos; at = text.find("--", at + 2)) {
+    if (at > 0 && std::string_view(" \t\r\n\"'(=").find(text[at - 1]) == text.npos) continue;
+    const std::string_view rest = text.substr(at + 2);
+    const std::string_view flag =
+        rest.substr(0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_"));
+    if (std::ranges::any_of(megatron_keys(), [&](const auto& row) { return row.key == flag; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool has_any(const text::YamlNode& root, std::initializer_list<std::string_view> keys) {
+  return std::ranges::any_of(keys, [&](const auto key) { return root.find(key) != nullptr; });
+}
+
+// Keys of `root` that stand at the top of a table's.
+size_t keys_in(const text::YamlNode& root, const std::vector<ForeignKey>& table) {
+  return static_cast<size_t>(std::ranges::count_if(root.entries, [&](const text::YamlEntry& entry) {
+    return std::ranges::any_of(table, [&](const ForeignKey& row) {
+      return row.key.substr(0, row.key.find('.')) == entry.key;
+    });
+  }));
+}
+
+// Python that says what SageMaker shall start; JSON has no names to assign to, and YAML no calls.
+bool is_sagemaker_script(std::string_view text) {
+  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
+  return says("smdistributed") || says("modelparallel") || says("smp_options") || says("SMP(") ||
+         says("_parallel_degree\"") || says("_parallel_degree'") ||
+         (says("distribution") && says("instance_type"));
+}
+
+// SMP's dictionary by its wrapping, or its parameters alone.
+bool is_smp_dictionary(const pyscript::PythonValue& value) {
+  return std::ranges::any_of(value.entries, [](const pyscript::PythonEntry& entry) {
+    if (entry.key == "smdistributed" || entry.key == "modelparallel") return true;
+    const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
+    return std::ranges::any_of(smp_v1_keys(), is) || std::ranges::any_of(smp_v2_keys(), is);
+  });
+}
+
+void refuse_other(const jobfile::JobSource& source, const text::YamlNode& root) {
+  const std::string other = other_format(source.text, root);
+  if (!other.empty()) throw ConfigError(fmt::format("{}: this is {}", source.path, other));
+}
+
+ForeignFormat json_format(const jobfile::JobSource& source) {
+  text::Diagnostics diagnostics;
+  const text::YamlTree tree = text::parse_json(
+      json_of_hjson(source.text), diagnostics.add_source(source.path, source.text), diagnostics);
+  if (!tree.complete) {
+    // A dictionary as it stands in a script: 'x', True, or a comma too many.
+    text::Diagnostics of_python;
+    const pyscript::PythonScript script = pyscript::read_python(
+        source.text, of_python.add_source(source.path, source.text), of_python);
+    const bool is_python = !of_python.any() && script.last != nullptr &&
+                           script.last->kind == pyscript::PythonValue::Kind::kMap;
+    if (is_python && is_smp_dictionary(*script.last)) return ForeignFormat::kSageMaker;
+    diagnostics.raise_if_any();
+  }
+  const text::YamlNode& root = tree.root;
+  refuse_other(source, root);
+  if (has_any(root, {"cells"}) && has_any(root, {"nbformat"})) {
+    throw ConfigError(
+        source.path +
+        ": this is a notebook: write its cells to a script, as jupyter nbconvert --to "
+        "script does, and import that");
+  }
+  if (has_any(root, {"smdistributed", "modelparallel"})) return smp_version(root, source.path);
+  if (has_any(root, {"model_type", "architectures"})) return ForeignFormat::kHuggingFace;
+  const size_t smp = std::max(keys_in(root, smp_v1_keys()), keys_in(root, smp_v2_keys()));
+  const size_t deepspeed = keys_in(root, deepspeed_keys());
+  const size_t huggingface = keys_in(root, huggingface_keys());
+  if (smp > deepspeed && smp > huggingface) return smp_version(root, source.path);
+  if (deepspeed > smp && deepspeed > huggingface) return ForeignFormat::kDeepSpeed;
+  if (huggingface > smp && huggingface > deepspeed) return ForeignFormat::kHuggingFace;
+  throw ConfigError(
+      fmt::format("{}: what this JSON is cannot be told by its keys: say --from hf, "
+                  "smp-v1, smp-v2 or deepspeed",
+                  source.path));
+}
+
+}  // namespace
+
+ForeignFormat smp_version(const text::YamlNode& root, const std::string& path) {
+  if (has_any(root, {"torch_distributed"})) return ForeignFormat::kSmpV2;
+  if (has_any(root, {"mpi"})) return ForeignFormat::kSmpV1;
+  const text::YamlNode* parameters = &root;
+  for (const std::string_view step : {"smdistributed", "modelparallel", "parameters"}) {
+    if (const text::YamlEntry* entry = parameters->find(step)) parameters = &entry->value;
+  }
+  const auto only = [&](const std::vector<ForeignKey>& own, const std::vector<ForeignKey>& other) {
+    return std::ranges::any_of(parameters->entries, [&](const text::YamlEntry& entry) {
+      const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
+      return std::ranges::any_of(own, is) && std::ranges::none_of(other, is);
+    });
+  };
+  const bool one = only(smp_v1_keys(), smp_v2_keys());
+  const bool two = only(smp_v2_keys(), smp_v1_keys());
+  if (one != two) return one ? ForeignFormat::kSmpV1 : ForeignFormat::kSmpV2;
+  throw ConfigError(
+      fmt::format("{}: an SMP dictionary {}: say --from smp-v1 or --from smp-v2", path,
+                  one ? "with keys of both versions" : "whose keys are in both versions"));
+}
+
+std::string_view name_of(ForeignFormat format) {
+  return kNames.at(static_cast<size_t>(format)).word;
+}
+std::string_view title_of(ForeignFormat format) {
+  return kNames.at(static_cast<size_t>(format)).title;
+}
+
+std::optional<ForeignFormat> foreign_format_named(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i].word == name) return static_cast<ForeignFormat>(i);
+  }
+  return std::nullopt;
+}
+
+const ImportedKey* Imported::find(std::string_view path) const {
+  const auto found = std::ranges::find(keys, path, &ImportedKey::path);
+  return found != keys.end() ? &*found : nullptr;
+}
+
+std::optional<int64_t> ImportContext::world() const {
+  if (!hosts || !processes_per_host) return std::nullopt;
+  return product_of({*hosts, *processes_per_host});
+}
+
+ForeignFormat recognise(const jobfile::JobSource& source) {
+  const std::string_view text = source.text;
+  if (text.find_first_not_of(" \t\r\n") == text.npos) {
+    throw ConfigError(source.path + ": the file is empty");
+  }
+  if (text.find('\0') != text.npos) {
+    throw ConfigError(source.path +
+                      ": the file holds zero bytes, as UTF-16 and binary files do; save the text "
+                      "as UTF-8");
+  }
+  if (is_json(source.text)) return json_format(source);
+  if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
+    return ForeignFormat::kSageMaker;
+  }
+  if (const std::string program = python_program(source.text); !program.empty()) {
+    throw ConfigError(fmt::format("{}: this is {}", source.path, program));
+  }
+  text::Diagnostics diagnostics;
+  const text::YamlTree tree =
+      text::parse_yaml(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
+  const text::YamlNode& root = tree.root;
+  refuse_other(source, root);
+  if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
+  if (has_any(root, {"compute_environment", "distributed_type", "fsdp_config", "deepspeed_config",
+                     "megatron_lm_config"})) {
+    return ForeignFormat::kAccelerate;
+  }
+  if (has_any(root, {"smp_plan"})) {
+    throw ConfigError(source.path + ": this is a plan of smp already; there is nothing to import");
+  }
+  if (has_any(root, {"model", "cluster", "training", "parallel"})) {
+    throw ConfigError(source.path +
+                      ": this is a job file of smp already; there is nothing to import");
+  }
+  throw ConfigError(
+      fmt::format("{}: neither JSON, nor a Megatron command line, nor accelerate's YAML; --from "
+                  "says what it is",
+                  source.path));
+}
+
+Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
+                       const ImportContext& context) {
+  Imported out;
+  out.format = format;
+  out.file = source.path;
+  text::Diagnostics diagnostics;
+  const int number = diagnostics.add_source(source.path, source.text);
+  if (format == ForeignFormat::kMegatron || format == ForeignFormat::kSageMaker) {
+    (format == ForeignFormat::kMegatron ? read_megatron : read_sagemaker)(
+        source, number, diagnostics, context, out);
+    diagnostics.raise_if_any();
+    return out;
+  }
+  const text::YamlTree tree =
+      format == ForeignFormat::kAccelerate
+          ? text::parse_yaml(source.text, number, diagnostics)
+          : text::parse_json(
+                format == ForeignFormat::kDeepSpeed ? json_of_hjson(source.text) : source.text,
+                number, diagnostics);
+  diagnostics.raise_if_any();
+  switch (format) {
+    case ForeignFormat::kHuggingFace: read_huggingface(tree.root, diagnostics, out); break;
+    case ForeignFormat::kSmpV1: read_smp_v1(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kSmpV2: read_smp_v2(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kDeepSpeed: read_deepspeed(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kAccelerate: read_accelerate(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kMegatron:
+    case ForeignFormat::kSageMaker: break;
+  }
+  diagnostics.raise_if_any();
+  return out;
+}
+
+}  // namespace smp::importers

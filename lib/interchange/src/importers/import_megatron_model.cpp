@@ -1,0 +1,237 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "importers/megatron_line.h"
+
+// The model of a Megatron-LM command line.
+namespace smp::importers {
+
+void MegatronLine::model() {
+  reader_.set("model.family", "transformer", "Megatron");
+  const bool swiglu = has("swiglu");
+  const bool geglu = has("quick-geglu");
+  const std::string_view mlp = swiglu ? "swiglu" : geglu ? "quick-geglu" : "squared-relu";
+  set(has(mlp) ? mlp : "swiglu", "model.mlp",
+      std::string(swiglu                ? "swiglu"
+                  : geglu               ? "geglu"
+                  : has("squared-relu") ? "relu"
+                                        : "gelu"));
+  activation();
+  const std::string normalization = reader_.text("normalization").value_or("LayerNorm");
+  set("normalization", "model.norm",
+      std::string(normalization == "RMSNorm" || normalization == "rmsnorm" ? "rmsnorm"
+                                                                           : "layernorm"));
+  const bool bias = !has("disable-bias-linear");
+  set(has("add-qkv-bias") ? "add-qkv-bias" : "disable-bias-linear", "model.qkv_bias",
+      bias || has("add-qkv-bias"));
+  set("disable-bias-linear", "model.attention_output_bias", bias);
+  set("disable-bias-linear", "model.mlp_bias", bias);
+  if (has("qk-layernorm")) set("qk-layernorm", "model.qk_norm", true);
+  set("untie-embeddings-and-output-weights", "model.tied_embeddings",
+      !has("untie-embeddings-and-output-weights"));
+  positions();
+  sizes(swiglu);
+  vocabulary();
+  for (const std::string_view kind : {"attention", "hidden"}) {
+    const std::string flag = fmt::format("{}-dropout", kind);
+    set(flag, fmt::format("model.{}_dropout", kind),
+        fmt::format("{}", reader_.number(flag).value_or(0.1)));
+  }
+  experts();
+  latent_attention();
+}
+
+void MegatronLine::vocabulary() {
+  if (const auto rows = whole("pad-vocab-size-to")) {
+    set("pad-vocab-size-to", "model.vocab_size", *rows);
+    set("pad-vocab-size-to", "model.vocab_multiple_of", int64_t{1});
+    return;
+  }
+  if (has("vocab-size")) set("vocab-size", "model.vocab_size", *whole("vocab-size"));
+  set("make-vocab-size-divisible-by", "model.vocab_multiple_of",
+      whole("make-vocab-size-divisible-by").value_or(128));
+}
+
+// Its fused GELU is the tanh one and needs a bias (validate_args; mlp.py); the other is exact.
+void MegatronLine::activation() {
+  for (const std::string_view other : {"quick-geglu", "squared-relu"}) {
+    if (!has(other)) continue;
+    reader_.warn(other, fmt::format("--{} is planned as model.mlp: {}, of as many bytes and flops, "
+                                    "which computes something else",
+                                    other, other == "quick-geglu" ? "geglu" : "relu"));
+    return;
+  }
+  if (has("swiglu")) return;
+  const bool fused = !has("disable-bias-linear") && !has("no-bias-gelu-fusion");
+  set(has("disable-bias-linear") ? "disable-bias-linear" : "no-bias-gelu-fusion", "model.gelu",
+      std::string(fused ? "tanh" : "erf"));
+}
+
+void MegatronLine::positions() {
+  const std::string type = reader_.text("position-embedding-type").value_or("learned_absolute");
+  if (type == "yarn" || type == "mrope" || type == "relative") {
+    reader_.error("position-embedding-type",
+                  fmt::format("--position-embedding-type {} is not known here: "
+                              "learned_absolute, rope, alibi and none are",
+                              type));
+  }
+  const bool rotary = type == "rope" || has("use-rotary-position-embeddings");
+  const bool none = type == "none" || (has("no-position-embedding") && !rotary);
+  set(has("use-rotary-position-embeddings") ? "use-rotary-position-embeddings"
+                                            : "position-embedding-type",
+      "model.position_embedding",
+      std::string(rotary            ? "rotary"
+                  : none            ? "none"
+                  : type == "alibi" ? "alibi"
+                                    : "learned"));
+  if (has("embed-layernorm")) {
+    reader_.warn("embed-layernorm",
+                 "--embed-layernorm: the plan has no norm behind the embedding, of 2 x hidden "
+                 "parameters");
+  }
+  if (rotary && has("rotary-base")) {
+    set("rotary-base", "model.rope_theta", *reader_.text("rotary-base"));
+  }
+  rotary_share(rotary);
+  if (rotary) rotary_scaling();
+  window();
+}
+
+void MegatronLine::rotary_share(bool rotary) {
+  const double percent = reader_.number("rotary-percent").value_or(1);
+  if (!rotary || percent == 1) return;
+  const auto hidden = whole("hidden-size"), heads = whole("num-attention-heads");
+  const auto width = has("kv-channels")              ? whole("kv-channels")
+                     : hidden && heads && *heads > 0 ? std::optional(*hidden / *heads)
+                                                     : std::nullopt;
+  if (!width) return;
+  set("rotary-percent", "model.rotary_dim",
+      static_cast<int64_t>(static_cast<double>(*width) * percent));
+}
+
+// Llama 3's other three numbers are fixed there, and are a job's defaults
+// (rotary_pos_embedding.py).
+void MegatronLine::rotary_scaling() {
+  constexpr std::string_view kLinear = "rotary-seq-len-interpolation-factor";
+  const int64_t factor = whole(kLinear).value_or(1);
+  if (has("use-rope-scaling") && factor > 1) {
+    reader_.error(kLinear, fmt::format("--{} and --use-rope-scaling stretch the same frequencies: "
+                                       "a job file has one of them",
+                                       kLinear));
+  } else if (has("use-rope-scaling")) {
+    set("use-rope-scaling", "model.rope_scaling", std::string("llama3"));
+    set("rope-scaling-factor", "model.rope_scaling_factor",
+        reader_.text("rope-scaling-factor").value_or("8"));
+  } else if (factor > 1) {
+    set(kLinear, "model.rope_scaling", std::string("linear"));
+    set(kLinear, "model.rope_scaling_factor", factor);
+  }
+}
+
+// "(127,0)": so many keys to the left and to the right of a query's own; -1 = all.
+void MegatronLine::window() {
+  auto text = reader_.text("window-size");
+  if (!text) return;
+  std::erase_if(*text, [](char c) { return c == '(' || c == ')' || c == ' '; });
+  const size_t comma = text->find(',');
+  const auto left = whole_value(text->substr(0, comma));
+  const std::string right = comma == std::string::npos ? "" : text->substr(comma + 1);
+  if (!left || *left < -1 || (right != "0" && right != "-1")) {
+    reader_.error("window-size",
+                  fmt::format("--window-size {} cannot be said in a job file: (N,0), the keys "
+                              "before a query's own, or (-1,0)",
+                              *reader_.text("window-size")));
+  } else if (*left >= 0) {
+    set("window-size", "model.sliding_window", *left + 1);
+  }
+}
+
+void MegatronLine::sizes(bool swiglu) {
+  const auto hidden = whole("hidden-size");
+  const auto heads = whole("num-attention-heads");
+  const auto groups = whole("num-query-groups");
+  if (hidden && heads && !has("kv-channels") && *hidden % *heads != 0) {
+    reader_.error("hidden-size",
+                  fmt::format("--hidden-size ({}) is not divisible by --num-attention-heads ({})",
+                              *hidden, *heads));
+  }
+  if (has("group-query-attention") && groups) {
+    set("num-query-groups", "model.num_kv_heads", *groups);
+    if (heads && *heads % *groups != 0) {
+      reader_.error("num-query-groups",
+                    fmt::format("--num-attention-heads ({}) is not divisible by "
+                                "--num-query-groups ({})",
+                                *heads, *groups));
+    }
+  } else if (groups && heads && *groups != *heads) {
+    reader_.warn("num-query-groups",
+                 "--num-query-groups does nothing in Megatron without --group-query-attention");
+  }
+  if (const auto ffn = whole("ffn-hidden-size")) {
+    set("ffn-hidden-size", "model.ffn_hidden_size", *ffn);
+  } else if (hidden) {
+    // arguments.py, validate_args: int((4 * hidden * 2 / 3) / 64) * 64
+    set("ffn-hidden-size", "model.ffn_hidden_size",
+        swiglu ? *hidden * 8 / 3 / 64 * 64 : 4 * *hidden);
+  }
+}
+
+void MegatronLine::experts() {
+  if (!has("num-experts")) return;
+  set("moe-router-topk", "model.experts_per_token", whole("moe-router-topk").value_or(2));
+  if (const auto width = whole("moe-ffn-hidden-size")) {
+    set("moe-ffn-hidden-size", "model.expert_ffn_hidden_size", *width);
+  }
+  const auto frequency = reader_.text("moe-layer-freq");
+  if (!frequency) return;
+  if (const auto period = whole_value(*frequency); period && *period > 0) {
+    set("moe-layer-freq", "model.moe_layer_period", *period);
+    return;
+  }
+  int64_t dense = 0, sparse = 0;
+  if (dense_then_sparse(*frequency, dense, sparse)) {
+    set("moe-layer-freq", "model.first_dense_layers", dense);
+    return;
+  }
+  reader_.error("moe-layer-freq",
+                fmt::format("--moe-layer-freq {} cannot be said in a job file: a number, or dense "
+                            "layers that all come first, as in ([0]*3+[1]*58)",
+                            *frequency));
+}
+
+// "([0]*3+[1]*58)", with or without a factor
+bool MegatronLine::dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse) {
+  std::erase_if(text, [](char c) { return c == '(' || c == ')' || c == ' '; });
+  const auto part = [](std::string_view item, char digit) -> std::optional<int64_t> {
+    if (item.size() < 3 || item[0] != '[' || item[1] != digit || item[2] != ']') {
+      return std::nullopt;
+    }
+    if (item.size() == 3) return 1;
+    return item[3] == '*' ? whole_value(item.substr(4)) : std::nullopt;
+  };
+  const size_t plus = text.find('+');
+  if (plus == std::string::npos) return false;
+  const auto first = part(std::string_view(text).substr(0, plus), '0');
+  const auto second = part(std::string_view(text).substr(plus + 1), '1');
+  if (!first || !second || *first < 0) return false;
+  dense = *first;
+  sparse = *second;
+  return true;
+}
+
+void MegatronLine::latent_attention() {
+  if (!has("multi-latent-attention")) return;
+  const auto copy = [&](std::string_view flag, std::string_view path, int64_t fallback) {
+    const int64_t value = whole(flag).value_or(fallback);
+    if (value > 0) set(flag, path, value);
+  };
+  // Defaults: transformer_config.py, class MLATransformerConfig.
+  copy("q-lora-rank", "model.q_lora_rank", 0);
+  copy("kv-lora-rank", "model.kv_lora_rank", 32);
+  copy("qk-head-dim", "model.qk_head_dim", 128);
+  copy("qk-pos-emb-head-dim", "model.qk_rope_head_dim", 64);
+  copy("v-head-dim", "model.v_head_dim", 128);
+}
+
+}  // namespace smp::importers

@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "importers/megatron_line.h"
+
+// Optimizer, learning rate and loss scale of a Megatron-LM command line. Defaults:
+// megatron/training/arguments.py, _add_learning_rate_args and _add_mixed_precision_args.
+namespace smp::importers {
+namespace {
+
+// Of the loss scale, megatron/core/optimizer/grad_scaler.py: DynamicGradScaler.
+constexpr double kInitialScale = 4294967296.0;  // 2^32
+constexpr int64_t kHysteresis = 2;
+
+}  // namespace
+
+void MegatronLine::optimizer() {
+  const std::string kind = reader_.text("optimizer").value_or("adam");
+  if (kind == "sgd") {
+    set("optimizer", "training.optimizer.kind", kind);
+    set("sgd-momentum", "training.optimizer.momentum",
+        reader_.text("sgd-momentum").value_or("0.9"));
+    // Megatron's default for either; a job's for sgd is 0.
+    if (!has("weight-decay")) {
+      set("weight-decay", "training.optimizer.weight_decay", std::string("0.01"));
+    }
+    return;
+  }
+  if (kind != "adam") {
+    reader_.error("optimizer",
+                  fmt::format("--optimizer {} is not known here: adam and sgd are", kind));
+    return;
+  }
+  const auto copy = [&](std::string_view flag, std::string_view path) {
+    if (has(flag)) set(flag, path, *reader_.text(flag));
+  };
+  copy("adam-beta1", "training.optimizer.beta1");
+  copy("adam-beta2", "training.optimizer.beta2");
+  copy("adam-eps", "training.optimizer.epsilon");
+}
+
+// The steps that so many samples are. megatron/training/training.py: update_train_iters.
+std::optional<int64_t> MegatronLine::steps_of(std::string_view flag) {
+  const auto samples = whole(flag);
+  const auto batch = whole("global-batch-size");
+  if (!samples) return std::nullopt;
+  if (!batch) {
+    reader_.error(flag,
+                  fmt::format("--{} is counted in steps here: it needs --global-batch-size", flag));
+    return std::nullopt;
+  }
+  if (!has("rampup-batch-size")) return *samples / *batch;
+  const auto steps = ramped_steps(*samples, *batch);
+  if (!steps) {
+    reader_.error(
+        "rampup-batch-size",
+        fmt::format("--rampup-batch-size does not lead to --global-batch-size {} in whole "
+                    "increments",
+                    *batch));
+  }
+  return steps;
+}
+
+// While samples up to the ramp's third number are consumed, the batch grows by an increment with
+// each equal share of them. Nothing where the ramp does not reach the batch.
+std::optional<int64_t> MegatronLine::ramped_steps(int64_t samples, int64_t batch) const {
+  const text::YamlNode& ramp = *reader_.node("rampup-batch-size");
+  if (ramp.items.size() != 3) return 0;  // reported
+  const auto start = whole_value(ramp.items[0].text), increment = whole_value(ramp.items[1].text),
+             ramped = whole_value(ramp.items[2].text);
+  if (!start || !increment || !ramped || *start < 1 || *increment < 1 || *ramped < 1) return 0;
+  constexpr int64_t kMostIncrements = 1000000;
+  const int64_t increments = (batch - *start) / *increment;
+  if (*start > batch || (batch - *start) % *increment != 0 || increments > kMostIncrements) {
+    return std::nullopt;
+  }
+  if (increments == 0) return samples / batch;
+  const double share = static_cast<double>(*ramped) / static_cast<double>(increments);
+  int64_t consumed = 0, steps = 0;
+  while (consumed <= std::min(*ramped, samples)) {
+    const auto done = static_cast<int64_t>(static_cast<double>(consumed) / share);
+    const int64_t own = *start + std::min(done, increments) * *increment;
+    // As many steps as have this batch.
+    const auto end =
+        std::min({static_cast<int64_t>(std::ceil(share * static_cast<double>(done + 1))),
+                  *ramped + 1, samples + 1});
+    const int64_t more = std::max<int64_t>((end - consumed + own - 1) / own, 1);
+    steps += more;
+    consumed += more * own;
+  }
+  return steps + std::max<int64_t>(samples - consumed, 0) / batch;
+}
+
+void MegatronLine::learning_rate() {
+  auto steps = whole("train-iters");
+  if (const auto counted = steps_of("train-samples")) {
+    steps = counted;
+    set("train-samples", "training.steps", *steps);
+  }
+  warm_up(steps);
+  if (!has("lr")) return;
+  const std::string style = reader_.text("lr-decay-style").value_or("linear");
+  if (style != "constant" && style != "linear" && style != "cosine" && style != "WSD") {
+    reader_.error("lr-decay-style",
+                  fmt::format("--lr-decay-style {} is not known here: constant, linear, cosine and "
+                              "WSD are",
+                              style));
+    return;
+  }
+  const bool wsd = style == "WSD";
+  set("lr-decay-style", "training.optimizer.schedule", wsd ? std::string("wsd") : style);
+  if (style == "constant") return;
+  set("min-lr", "training.optimizer.min_learning_rate", reader_.text("min-lr").value_or("0"));
+  auto decay = whole("lr-decay-iters");
+  if (const auto counted = steps_of("lr-decay-samples")) decay = counted;
+  if (decay && steps && *decay != *steps) {
+    const std::string_view flag = has("lr-decay-iters") ? "lr-decay-iters" : "lr-decay-samples";
+    reader_.warn(flag, fmt::format("the rate has fallen after {} steps there; here it falls until "
+                                   "the last of {}",
+                                   *decay, *steps));
+  }
+  if (!wsd) return;
+  if (const auto last = whole("lr-wsd-decay-iters")) {
+    set("lr-wsd-decay-iters", "training.optimizer.decay_steps", *last);
+  }
+  if (const auto fall = reader_.text("lr-wsd-decay-style").value_or("exponential");
+      fall != "linear") {
+    reader_.warn("lr-wsd-decay-style",
+                 fmt::format("the last steps fall in a line here, not as {}", fall));
+  }
+}
+
+void MegatronLine::warm_up(std::optional<int64_t> steps) {
+  if (const auto iters = whole("lr-warmup-iters")) {
+    set("lr-warmup-iters", "training.optimizer.warmup_steps", *iters);
+    return;
+  }
+  if (const auto counted = steps_of("lr-warmup-samples")) {
+    set("lr-warmup-samples", "training.optimizer.warmup_steps", *counted);
+    return;
+  }
+  const auto fraction = reader_.number("lr-warmup-fraction");
+  if (!fraction) return;
+  const auto of = has("lr-decay-iters") ? whole("lr-decay-iters") : steps;
+  if (!of) {
+    reader_.error("lr-warmup-fraction", "--lr-warmup-fraction needs --train-iters");
+    return;
+  }
+  set("lr-warmup-fraction", "training.optimizer.warmup_steps",
+      static_cast<int64_t>(std::llround(*fraction * static_cast<double>(*of))));
+}
+
+void MegatronLine::loss_scale() {
+  if (!has("fp16")) return;
+  const auto number = [&](std::string_view flag, std::string_view path, double fallback) {
+    set(flag, path, fmt::format("{}", reader_.number(flag).value_or(fallback)));
+  };
+  if (has("loss-scale")) {
+    set("loss-scale", "training.loss_scale.dynamic", false);
+    number("loss-scale", "training.loss_scale.init_scale", 1);
+    return;
+  }
+  number("initial-loss-scale", "training.loss_scale.init_scale", kInitialScale);
+  number("min-loss-scale", "training.loss_scale.min_scale", 1);
+  number("loss-scale-window", "training.loss_scale.scale_window", 1000);
+  set("hysteresis", "training.loss_scale.delayed_shift", whole("hysteresis").value_or(kHysteresis));
+  reader_.set("training.loss_scale.raise_error_at_min_scale", "false", "Megatron skips such steps");
+}
+
+}  // namespace smp::importers

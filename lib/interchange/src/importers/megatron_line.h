@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "importers/foreign_keys.h"
+#include "smp/interchange/importers/import.h"
+
+namespace smp::importers {
+
+// A Megatron-LM command line whose flags the reader has, as keys of a job file: those that are not
+// copied as they are. The model is in import_megatron_model.cpp, what trains it in
+// import_megatron_training.cpp, its data in import_megatron_data.cpp, the rest in
+// import_megatron.cpp.
+class MegatronLine {
+ public:
+  MegatronLine(ForeignReader& reader, const ImportContext& context)
+      : reader_(reader), known_(context) {}
+  void read();
+
+ private:
+  bool has(std::string_view flag) const { return reader_.has(flag); }
+  std::optional<int64_t> whole(std::string_view flag) const { return reader_.whole(flag); }
+  void set(std::string_view flag, std::string_view path, std::string value);
+  void set(std::string_view flag, std::string_view path, int64_t value);
+  void set(std::string_view flag, std::string_view path, bool value);
+
+  void cluster();
+  void model();
+  void vocabulary();
+  void positions();
+  void rotary_share(bool rotary);
+  void rotary_scaling();
+  void window();
+  void activation();
+  void sizes(bool swiglu);
+  void experts();
+  static bool dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse);
+  void latent_attention();
+  void degrees();
+  void schedule();
+  void uneven(std::optional<int64_t> layers);
+  void sharding();
+  void precision();
+  void recompute();
+  void optimizer();
+  std::optional<int64_t> steps_of(std::string_view flag);
+  std::optional<int64_t> ramped_steps(int64_t samples, int64_t batch) const;
+  void learning_rate();
+  void warm_up(std::optional<int64_t> steps);
+  void loss_scale();
+  void data();
+  bool sources(std::string_view flag);
+  bool split();
+  void packing();
+  void rest();
+
+  ForeignReader& reader_;
+  ImportContext known_;
+  int64_t tensor_ = 1;
+  int64_t pipeline_ = 1;
+  int64_t context_ = 1;
+};
+
+}  // namespace smp::importers

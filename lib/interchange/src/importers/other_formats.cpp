@@ -1,0 +1,122 @@
+#include "importers/other_formats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace smp::importers {
+namespace {
+
+bool has_any_key(const text::YamlNode& node, std::initializer_list<std::string_view> keys) {
+  return node.kind == text::YamlNode::Kind::kMap &&
+         std::ranges::any_of(keys, [&](const auto key) { return node.find(key) != nullptr; });
+}
+
+bool has_map(const text::YamlNode& node, std::string_view key,
+             std::initializer_list<std::string_view> keys) {
+  const text::YamlEntry* entry = node.kind == text::YamlNode::Kind::kMap ? node.find(key) : nullptr;
+  return entry != nullptr && has_any_key(entry->value, keys);
+}
+
+// The file that a key names, for advice; `otherwise` where it names none.
+std::string file_at(const text::YamlNode& root, std::string_view key, std::string_view otherwise) {
+  const text::YamlEntry* entry = root.find(key);
+  const bool named = entry != nullptr && entry->value.kind == text::YamlNode::Kind::kScalar &&
+                     entry->value.text.find('.') != std::string::npos;
+  return named ? entry->value.text : std::string(otherwise);
+}
+
+// [section] lines, as TOML has them.
+bool has_section(std::string_view text, std::string_view name) {
+  const std::string line = fmt::format("[{}]", name);
+  for (size_t at = text.find(line); at != text.npos; at = text.find(line, at + 1)) {
+    if (at == 0 || text[at - 1] == '\n') return true;
+  }
+  return false;
+}
+
+constexpr std::string_view kWrite = "write a job file (smp-plan init begins one)";
+
+}  // namespace
+
+std::string other_format(std::string_view text, const text::YamlNode& root) {
+  if (has_section(text, "parallelism") ||
+      (has_section(text, "training") && has_section(text, "optimizer"))) {
+    return fmt::format(
+        "torchtitan's TOML, which is not read: {}: training.local_batch_size is "
+        "training.micro_batch, training.seq_len training.sequence_length, and the degrees of "
+        "[parallelism] have their names in parallel",
+        kWrite);
+  }
+  if (root.kind != text::YamlNode::Kind::kMap) return "";
+  if (has_map(root, "trainer", {"devices", "num_nodes", "precision", "max_steps", "accelerator"}) ||
+      has_map(root, "model", {"tensor_model_parallel_size", "pipeline_model_parallel_size"}) ||
+      has_any_key(root, {"exp_manager"})) {
+    return fmt::format(
+        "a NeMo configuration, which is not read: {}: trainer.num_nodes is cluster.hosts, "
+        "trainer.devices cluster.processes_per_host, model.tensor_model_parallel_size "
+        "parallel.tensor_parallel_degree, model.pipeline_model_parallel_size "
+        "parallel.pipeline_parallel_degree, model.micro_batch_size training.micro_batch, "
+        "model.global_batch_size training.global_batch, model.encoder_seq_length "
+        "training.sequence_length. Or import the Megatron command line of the same run",
+        kWrite);
+  }
+  if (has_any_key(root, {"base_model"}) &&
+      has_any_key(root, {"datasets", "micro_batch_size", "sequence_len", "adapter"})) {
+    return fmt::format(
+        "an axolotl configuration, which is not read: import the config.json of its base_model, "
+        "with {}; micro_batch_size is training.micro_batch, gradient_accumulation_steps "
+        "training.microbatches, sequence_len training.sequence_length",
+        file_at(root, "deepspeed", "the DeepSpeed or accelerate file that it runs with"));
+  }
+  if (has_any_key(root,
+                  {"device_train_microbatch_size", "global_train_batch_size", "max_duration"}) &&
+      has_any_key(root, {"max_seq_len", "fsdp_config", "train_loader", "parallelism_config"})) {
+    return fmt::format(
+        "a configuration of Composer or LLM Foundry, which is not read: {}: "
+        "device_train_microbatch_size is training.micro_batch, global_train_batch_size "
+        "training.global_batch, max_seq_len training.sequence_length, and "
+        "fsdp_config.sharding_strategy FULL_SHARD parallel.sharding: parameters",
+        kWrite);
+  }
+  if (has_any_key(root, {"per_device_train_batch_size"})) {
+    return fmt::format(
+        "arguments of a Hugging Face Trainer, which are not read: import the model's config.json "
+        "with {}; per_device_train_batch_size is training.micro_batch, "
+        "gradient_accumulation_steps training.microbatches",
+        file_at(root, "deepspeed", "the DeepSpeed or accelerate file that it runs with"));
+  }
+  if (has_any_key(root, {"pipe_parallel_size", "pipe-parallel-size"})) {
+    return fmt::format(
+        "a GPT-NeoX configuration, which is not read: {}: pipe_parallel_size is "
+        "parallel.pipeline_parallel_degree, model_parallel_size parallel.tensor_parallel_degree",
+        kWrite);
+  }
+  if (has_any_key(root, {"apiVersion"}) && has_any_key(root, {"kind"})) {
+    return "a Kubernetes manifest, which is not read: import the command that it runs, as a text "
+           "of "
+           "its own";
+  }
+  return "";
+}
+
+std::string python_program(std::string_view text) {
+  // The first line that says something.
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == line.npos || line[begin] == '#') continue;
+    const bool from = line.starts_with("from ") && line.find(" import ") != line.npos;
+    if (!from && !line.starts_with("import ") && !line.starts_with("\"\"\"")) return "";
+    break;
+  }
+  const bool recipe = text.find("nemo") != text.npos || text.find("megatron.bridge") != text.npos;
+  return fmt::format(
+      "a Python program{}, which is not read: import the command line that starts "
+      "it, or {}",
+      recipe ? " (a recipe of NeMo or Megatron Bridge)" : "", kWrite);
+}
+
+}  // namespace smp::importers

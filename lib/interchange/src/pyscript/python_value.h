@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/text/diagnostics.h"
+#include "smp/plan/text/yaml_tree.h"
+
+// What the text of a Python script says of its names, without running it. Read are assignments,
+// also to items of dictionaries, update(), and expressions of literals, names, lists, tuples,
+// dictionaries, dict(), int(), float(), indices and arithmetic. All else (functions, conditions,
+// loops, comprehensions, f-strings) gives values that are unknown, with the place and the reason:
+// an error where such a value is needed, and nothing elsewhere. Not thread-safe per Diagnostics.
+namespace smp::pyscript {
+
+struct PythonValue;
+
+struct PythonEntry {
+  std::string key;
+  text::Place place;
+  PythonValue* value = nullptr;
+};
+
+struct PythonValue {
+  enum class Kind { kNone, kBool, kWhole, kNumber, kText, kList, kMap, kCall, kUnknown };
+
+  Kind kind = Kind::kUnknown;
+  text::Place place;
+  int64_t whole = 0;  // of a bool: 0 or 1
+  double number = 0;
+  std::string text;                  // of a call: what is called; of an unknown value: why
+  bool is_tuple = false;             // of a list
+  std::vector<PythonValue*> items;   // of a list; of a call: its arguments without a name
+  std::vector<PythonEntry> entries;  // of a map; of a call: its arguments by name
+
+  PythonValue* find(std::string_view key) const;  // nullptr when there is none
+};
+
+// A call in lines that are not read, as those of a function.
+struct UnreadCall {
+  std::string name;
+  text::Place place;
+  std::string block;  // the word that begins the block: "def", "if", ...
+};
+
+struct PythonScript {
+  std::deque<PythonValue> values;             // all of them: names and values share lists and maps
+  std::map<std::string, PythonValue*> names;  // as they are after the last line
+  std::vector<PythonValue*> calls;            // that are read
+  std::vector<UnreadCall> unread;
+  PythonValue* last = nullptr;  // of the last line that only says a value
+};
+
+// Reads source `source` of `diagnostics`, whose text is `text`. What is no Python is an error.
+PythonScript read_python(std::string_view text, int source, text::Diagnostics& diagnostics);
+
+// The value of `name` as a document; errors with their places for what in it is unknown. What keys
+// of `unread` say does not matter: they are there, and empty.
+text::YamlNode document_of(const PythonValue& value, const std::string& name,
+                           std::span<const std::string_view> unread,
+                           text::Diagnostics& diagnostics);
+
+}  // namespace smp::pyscript

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "smp/launcher/agent/host_group.h"
+#include "smp/launcher/process/file_limit.h"
+#include "smp/launcher/reach/meeting.h"
+#include "smp/launcher/reach/transport.h"
+
+namespace smp::schedulers {
+
+// On no command line: the program passes the value on by itself.
+inline constexpr const char* kMeetingKey = "SMP_MEETING_KEY";
+
+struct GatheringOptions {
+  std::string arguments;  // --mpirun-args
+  std::string agent;      // smp-launch on the hosts
+  std::string at;         // an address and a port of this host; empty: of its own choice
+  std::chrono::milliseconds time{30'000};  // for all agents to come
+  std::set<int> ending_signals;            // USR1, USR2: where they end the waiting too
+};
+
+// One process, of a program that reaches all hosts by its own means (mpirun, srun), starts an agent
+// on each of them, which connects to this one and proves that it knows a key, which that program
+// hands it in its environment. One thread.
+class GatheringTransport : public reach::Transport {
+ public:
+  ~GatheringTransport() override;
+
+  // Starts the program and waits for the agents; a number as Meeting::gather() does. Throws
+  // StartError, and what are_missing() throws.
+  std::optional<int> gather(int control_fd);
+
+  reach::Line open(const hosts::HostSpec& host) override;
+  int event_fd() const override { return events_.number(); }
+  void dispatch() override;
+  std::string why_way_ended() const override;
+
+ protected:
+  GatheringTransport(std::string program, std::vector<hosts::HostSpec> hosts,
+                     GatheringOptions options, reach::Meeting meeting);
+
+  // The agents of these hosts have not come: the time `is_over`, or the program has_ended(), or has
+  // told of a failure. Hosts whose agents came can be opened where this returns.
+  virtual void are_missing(const std::vector<std::string>& hosts, bool is_over) = 0;
+  // The hosts whose agents will not come, or have ended, as a line that the program said means it.
+  virtual std::set<std::string> failed_by(const std::string& /*line*/) const { return {}; }
+
+  const std::vector<hosts::HostSpec>& hosts() const { return hosts_; }
+  const GatheringOptions& options() const { return options_; }
+  const std::string& key() const { return meeting_.key(); }
+  const reach::Meeting& meeting() const { return meeting_; }
+  bool has_ended() const { return end_.has_value(); }
+  std::set<std::string> failed_hosts() const;  // by all that it said
+  // What the program said; only the lines about a host, where there are some.
+  std::string words(const std::string& host = "") const;
+  std::string lines_about(const std::string& host) const;  // these alone; empty: all
+
+ private:
+  bool goes_on();
+  std::vector<std::string> missing() const;
+  bool ends_in_time();
+  void watch();
+
+  const process::RaisedFileLimit file_limit_;
+  const std::string program_;
+  const std::vector<hosts::HostSpec> hosts_;
+  const GatheringOptions options_;
+  reach::Meeting meeting_;
+  reach::Line line_;
+  system::FileDescriptor events_;  // epoll over its streams and its end
+  // When those that have not come are given up, since it says of each that it has failed.
+  std::optional<std::chrono::steady_clock::time_point> give_up_at_;
+  bool has_gathered_ = false;
+  std::string said_;                        // by it, the last of it
+  std::optional<process::ProcessEnd> end_;  // of one that the destructor waits for
+  std::map<std::string, system::FileDescriptor> channels_;
+};
+
+std::string make_meeting_key();
+
+// The key that the program has handed to this agent, wiped from where /proc/PID/environ shows it.
+std::optional<std::string> take_meeting_key();
+
+}  // namespace smp::schedulers

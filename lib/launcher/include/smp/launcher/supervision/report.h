@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "smp/launcher/job/job.h"
+#include "smp/launcher/process/process_end.h"
+#include "smp/launcher/supervision/restart.h"
+
+namespace smp::supervision {
+
+// "lost with its host: ..."
+std::string text_of_loss(const job::RankState& state);
+
+// "rank 3", or where ranks run on several hosts "rank 3 on host b".
+std::string text_of_rank(const job::Job& job, int rank);
+
+// The cause that the result has, with who it was.
+std::string cause_line(const job::Job& job, const job::JobResult& result);
+
+// What ended a job, in one line; empty for one that ended well.
+std::string one_line_cause(const job::Job& job, const job::JobResult& result);
+
+// What the launcher prints last: the cause first, then its evidence, then the consequences. Empty
+// for a job that ended well and left nothing behind.
+std::string report_text(const job::Job& job, const job::JobResult& result);
+
+// The same for programs, one object; see docs/smp-launch.md.
+// `starts`: those of all, the last one included; fewer than two are not told.
+std::string report_json(const job::Job& job, const job::JobResult& result,
+                        const std::vector<Start>& starts = {});
+
+}  // namespace smp::supervision

@@ -1,0 +1,54 @@
+#include "smp/launcher/agent/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <system_error>
+
+#include "agent/agent_session.h"
+#include "agent/pushed_folder.h"
+#include "smp/launcher/local/local_host.h"
+#include "smp/launcher/process/guard.h"
+
+namespace smp::agent {
+namespace {
+
+// Standard input and output become the channel, out of reach of the ranks, and of anything of ours
+// that prints.
+reach::FrameChannel take_standard_streams() {
+  system::FileDescriptor in(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  system::FileDescriptor out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  const system::FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!in.is_open() || !out.is_open() || !null.is_open())
+    throw std::system_error(errno, std::generic_category(), "smp-launch --agent");
+  dup2(null.number(), STDIN_FILENO);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  return reach::FrameChannel(std::move(in), std::move(out));
+}
+
+int run_over(reach::FrameChannel channel) {
+  const int in = channel.in();
+  // Removed by whichever of the two processes lives longer.
+  const PushedFolder pushed(PushedFolder::new_path());
+  return process::run_guarded(
+      [&](int control_fd) {
+        local::LocalHost host;
+        return AgentSession(std::move(channel), control_fd, host, reach::make_transport,
+                            pushed.path())
+            .run();
+      },
+      in);
+}
+
+}  // namespace
+
+int run_agent() { return run_over(take_standard_streams()); }
+
+int run_agent(system::FileDescriptor connection) {
+  system::FileDescriptor out(fcntl(connection.number(), F_DUPFD_CLOEXEC, 0));
+  if (!out.is_open()) throw std::system_error(errno, std::generic_category(), "smp-launch");
+  return run_over(reach::FrameChannel(std::move(connection), std::move(out)));
+}
+
+}  // namespace smp::agent

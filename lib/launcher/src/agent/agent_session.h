@@ -1,0 +1,112 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/agent_messages.h"
+#include "agent/pushed_folder.h"
+#include "reach/silence.h"
+#include "smp/launcher/agent/host_group.h"
+#include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/local/local_host.h"
+#include "smp/launcher/process/disk_thread.h"
+#include "smp/launcher/reach/frame_channel.h"
+#include "smp/launcher/reach/transport.h"
+
+namespace smp::agent {
+
+// What an agent does: starts the ranks of its host, tells the other side of its channel what
+// becomes of them, and ends them. Where it is told of further hosts, it reaches their agents, and
+// passes on what both sides say. One thread.
+class AgentSession : public job::HostEvents {
+ public:
+  using MakeTransport =
+      std::function<std::unique_ptr<reach::Transport>(const reach::TransportOptions&)>;
+
+  // `control_fd` as for run_guarded(), -1: none. `host` is where the ranks run, `push_folder` where
+  // files that are pushed go; empty: it takes none.
+  AgentSession(reach::FrameChannel channel, int control_fd, local::ProcessHost& host,
+               MakeTransport make_transport, std::string push_folder = {});
+
+  // Until nothing is left. Returns the exit code.
+  int run();
+
+  void on_output(int process, job::Stream stream, std::string_view bytes,
+                 std::chrono::system_clock::time_point time) override;
+  void on_ended(int process, const process::ProcessEnd& end) override;
+  void on_stopped(int process, bool stopped) override;
+  void on_stacks_shown(int process) override;
+  void on_not_permitted(int process) override;
+  void on_start_failed(int process, const std::string& why) override;
+  void on_lost(int process, const job::Loss& loss) override;
+  void on_still_finishing() override;
+  void on_signalled(int number, const std::string& host) override;
+
+ private:
+  using Then = std::function<void(std::exception_ptr)>;
+
+  void on_frame(const reach::Frame& frame);
+  bool has_to_wait(const reach::Frame& frame) const;
+  void act_on(const reach::Frame& frame);
+  void beside(size_t bytes, std::function<void()> work, Then then);
+  void go_on();
+  void welcome(const WelcomeMessage& message);
+  void reach(const WelcomeMessage& message);
+  void end_below();
+  void tell_of_hosts();
+  job::Host& host_of(int process);
+  void start(StartMessage message);
+  void start_here(int process);
+  void start_below(int process, int place);
+  void poll_once();
+  void tell_progress();
+  void tell_progress_of(int process);
+  void tell_usage();
+  void take_push(std::string_view message);
+  void tell_pushed();
+  void take_input(PayloadReader& reader);
+  void tell_input_taken();
+  bool told_to_end();
+  void tell_guard();
+  void say_something();
+  void say_last_words();
+
+  reach::FrameChannel channel_;
+  int control_fd_;
+  local::ProcessHost& host_;
+  MakeTransport make_transport_;
+  std::unique_ptr<reach::Transport> transport_;  // outlives below_
+  std::optional<HostGroup> below_;
+  std::set<int> ranks_below_;
+  reach::SilenceWatch silence_;
+  const std::shared_ptr<PushedFolder> pushed_files_;
+  uint64_t taken_ = 0, told_taken_ = 0;  // messages about files
+  bool push_refused_ = false;
+  // What waits for a file system is done beside this thread, which meanwhile talks on. What the
+  // other side asks for behind it keeps its place.
+  struct Beside;
+  process::DiskThread disk_;
+  std::shared_ptr<Beside> beside_;  // under way; null: nothing
+  std::deque<std::pair<reach::FrameType, std::string>> frames_behind_;
+  std::optional<environment::ReservedPort> port_;
+  std::vector<std::string> inherited_ = environment::own_environment();
+  job::Command before_;                 // the command of the rank that was started last
+  std::map<int, uint64_t> told_posts_;  // of the running ranks
+  std::map<int, uint64_t> told_input_;  // of those that were given input
+  std::chrono::steady_clock::time_point told_at_{};
+  std::set<int> told_signals_;  // that it still tells instead of ending
+  bool hold_asked_ = false;
+  bool finish_asked_ = false;
+  bool over_ = false;  // the other side has gone, or is not to be understood
+};
+
+}  // namespace smp::agent

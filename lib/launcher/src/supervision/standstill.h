@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "smp/launcher/job/host.h"
+#include "smp/launcher/job/job.h"
+#include "smp/launcher/job/job_observer.h"
+#include "smp/launcher/job/progress_watch.h"
+#include "smp/launcher/output/console.h"
+#include "smp/launcher/supervision/output_watch.h"
+#include "supervision/stack_dump.h"
+
+namespace smp::supervision {
+
+// That the ranks of a job stand still, by what they post and by what they write: it is told, they
+// show where they are, and the job ends of it, if it shall. One thread.
+class Standstill {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Standstill(const job::Job& job, job::Host& host, output::Console& console, Clock::time_point now);
+
+  void wrote(int rank, Clock::time_point now);
+  void ended(int rank, Clock::time_point now);
+  void has_shown(int rank) { dump_.forget(rank); }  // its stacks
+
+  Clock::time_point next_look() const { return next_look_; }
+  // How far the ranks are; says so when they go on. `held`: their output waits for the disk of the
+  // logs, which counts against no rank.
+  void look(const std::vector<job::RankState>& ranks, Clock::time_point now, bool held);
+  job::JobView view(Clock::time_point now) const { return progress_.view(now); }
+
+  // To be asked after a look, while the job runs. The standstill for which it ends, once the ranks
+  // have shown where they are.
+  std::optional<job::Hang> ends_job(Clock::time_point now);
+  // One that has just been found, which the ranks are asked about.
+  std::optional<job::Hang> found(const std::vector<job::RankState>& ranks, Clock::time_point now);
+
+ private:
+  const job::Job& job_;
+  job::Host& host_;
+  output::Console& console_;
+  job::ProgressWatch progress_;
+  OutputWatch silence_;
+  StackDump dump_;
+  Clock::time_point next_look_;
+  std::optional<job::Hang> hang_;  // the job ends for it when the ranks have shown where they are
+};
+
+}  // namespace smp::supervision

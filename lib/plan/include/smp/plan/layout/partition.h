@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/spec/job_spec.h"
+
+// How the blocks of a model are dealt to the chunks of a pipeline; a stage that is not cut in
+// chunks is one. The embedding comes with the first chunk of the model, the head with the last, and
+// each chunk has a block at least, but for a first or last one that is asked for without. Pure;
+// safe from any thread.
+namespace smp::model {
+struct LayerSpec;
+}
+namespace smp::schedule {
+struct ScheduleShape;
+}
+
+namespace smp::layout {
+
+// What `parallel.partition_method` asks for.
+enum class PartitionMethod {
+  kUnsaid,      // even stages, unless the search finds others faster
+  kUniform,     // even stages
+  kParameters,  // parameters, as DeepSpeed's partition_method
+  kType,        // layers whose kind or name matches a regular expression, as DeepSpeed's type:regex
+  kAuto,        // the planner's seconds
+};
+
+struct PartitionReading {
+  PartitionMethod method = PartitionMethod::kUnsaid;
+  std::string pattern;  // of kType
+  std::string problem;  // what is wrong, in words that follow the key; empty = nothing
+};
+PartitionReading read_partition_method(std::string_view text);
+
+// What each part is to have equally much of.
+struct PartitionWeights {
+  std::vector<double> blocks;  // of the model, in order
+  double first = 0;            // what the first chunk has beside its blocks: the embedding's
+  double last = 0;             // and the last one: the head's
+};
+
+// Sums up what `weight_of` says of each layer: of blocks one by one, of the ends by where they lie.
+PartitionWeights weights_by_layer(const ModelSpec& model,
+                                  const std::function<double(const model::LayerSpec&)>& weight_of);
+
+// Of parameters. `copies_tied`: the last stage holds a copy of the first one's token embedding.
+PartitionWeights parameter_weights(const ModelSpec& model, bool copies_tied);
+
+// 1 for a layer whose kind or name holds a match of the pattern (a POSIX extended regular
+// expression, upper and lower case alike), else 0. Throws ConfigError where no layer does.
+PartitionWeights type_weights(const ModelSpec& model, const std::string& pattern);
+
+// Cuts the blocks in `parts` runs of at least one block, so that the heaviest run is as light as
+// any cut can make it, and among those cuts the sum of the runs' squares is the least. Exact, by
+// dynamic programming over (run, last block): O(parts x blocks^2). `most` limits the blocks of each
+// run; empty = no limit. An empty result: no cut keeps the limits.
+std::vector<int64_t> balanced_partition(const PartitionWeights& weights, int64_t parts,
+                                        const std::vector<int64_t>& most = {});
+
+// The first chunk of a partition with nothing in it: no block, and neither the embedding nor the
+// head of the model.
+std::optional<int64_t> chunk_without_layers(const std::vector<int64_t>& partition,
+                                            const ModelSpec& model);
+
+// Weight of each part of a partition.
+std::vector<double> part_weights(const PartitionWeights& weights,
+                                 const std::vector<int64_t>& partition);
+
+// Blocks of each chunk, in the order of the model. `partition` has a number for each stage, whose
+// blocks are dealt to its chunks as evenly as possible, or one for each chunk in the order of the
+// model; empty = even stages, floor(L/p) + [i < L mod p]. Throws ConfigError where it does not fit.
+std::vector<int64_t> blocks_per_chunk(const schedule::ScheduleShape& shape, int64_t num_layers,
+                                      const std::vector<int64_t>& partition);
+
+}  // namespace smp::layout

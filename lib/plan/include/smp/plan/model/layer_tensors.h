@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "smp/plan/base/dtype.h"
+#include "smp/plan/model/layers.h"
+
+// What flows between layers, and what they read of the batch, as shapes. Messages, receive buffers
+// and traffic are made of these: no other place knows what a layer hands on.
+namespace smp {
+struct JobSpec;
+}
+
+namespace smp::model {
+
+// One tensor of one microbatch on one rank.
+struct TensorSpec {
+  std::vector<int64_t> shape;
+  DType dtype = DType::kF32;
+
+  int64_t elements() const;
+  int64_t bytes() const { return elements() * bytes_of(dtype); }
+  bool has_gradient() const { return dtype != DType::kI64; }
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// What a layer hands to the next one, in order; nothing where it makes the loss.
+std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& layer,
+                                   const LayerCall& call);
+
+// How many of a layer's inputs, the last ones, other layers use as well: in an encoder_decoder the
+// embedded tokens of the decoder, tables of relative positions, and the memory, which is what the
+// decoder attends to. They stay on the device when the rest is offloaded.
+//
+//   embedding        -> x, encoder's table, y, decoder's table
+//   encoder block    x | table, y, table -> x, and the others; the last one keeps its table
+//   decoder block 0  x | y, table        -> y, memory, table; the memory is the encoder's norm of x
+//   decoder block    y | memory, table   -> y, and the others; the last one y alone
+int64_t shared_inputs_of(const ModelSpec& model, const LayerSpec& layer);
+
+// A field of the batch, as a layer that reads it gets it: behind what the layer before hands on.
+TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& call);
+
+// Whether a layer must know where documents begin in a sample (training.data.pack): its attention
+// stays within them, or its learned positions count from there.
+bool reads_document_starts(const JobSpec& job, const LayerSpec& layer);
+
+int64_t bytes_of(const std::vector<TensorSpec>& tensors);
+// Of their gradients: integers have none.
+int64_t gradient_bytes_of(const std::vector<TensorSpec>& tensors);
+
+}  // namespace smp::model

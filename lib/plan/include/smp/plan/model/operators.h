@@ -1,0 +1,150 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/model/layers.h"
+#include "smp/plan/spec/operator_spec.h"
+
+// What can be known of each kind of operator without running it: its keys, shapes, parameters, work
+// and memory. A kind is one file in src/operators and one in lib/runtime/src/operators, which must
+// agree to the byte (a test compares them). See docs/adding-a-layer.md.
+//
+// A *layer*, the unit that is placed, sharded and computed again, is an operator with a matrix and
+// those without one that follow it; what leads the list belongs to the first layer, and the loss to
+// the last one.
+//
+// Tensor ranks share the channels of an image, or flat features. A matrix that reads all of them is
+// cut by its outputs, and what it makes stays cut through operators that work on each channel by
+// itself; the next matrix is cut by its inputs, and its output is a sum over the ranks, whole on
+// each. What reads all channels and has no matrix gets them gathered. A loss reads them cut.
+namespace smp::model {
+
+// One operator of one call.
+struct OperatorCall {
+  const OperatorSpec& spec;
+  SampleShape in, out;
+  int64_t batch = 1;
+  DType dtype = DType::kF32;
+};
+
+// The tensors of one call, as lib/runtime allocates them.
+struct OperatorMemory {
+  bool is_view = false;         // nothing is allocated or kept: the output is the input
+  bool works_in_place = false;  // the output takes the input's place, unless that is the layer's
+  bool keeps_input = false;     // until its backward
+  int64_t kept_bytes = 0;       // beside it
+  int64_t forward_scratch_bytes = 0;   // beside the output and what is kept
+  bool gradient_in_place = false;      // the input's takes the place of the output's
+  int64_t gradient_scratch_bytes = 0;  // beside the input's gradient
+  int64_t weight_scratch_bytes = 0;    // while the matrix's gradient is made
+};
+
+inline constexpr int64_t kMostOut = 1 << 20;
+inline constexpr int64_t kMostKernel = 1 << 10;
+
+// A key of an operator in a job file: a whole number.
+struct OperatorKey {
+  std::string_view name;
+  int64_t OperatorSpec::*member;
+  int64_t min = 1;
+  int64_t max = kMostKernel;
+  std::optional<int64_t> otherwise = std::nullopt;  // none: it is required
+};
+
+struct OperatorRules {
+  std::string_view type;  // its name in a job file
+  std::vector<OperatorKey> keys;
+  // Throws ConfigError with what is wrong.
+  SampleShape (*output)(const OperatorSpec& spec, const SampleShape& in);
+  OperatorMemory (*memory)(const OperatorCall& call);
+  // The first is the matrix; names are within the operator. None: nullptr.
+  std::vector<ParameterSpec> (*parameters)(const OperatorSpec& spec,
+                                           const SampleShape& in) = nullptr;
+  bool has_matrix = false;          // it begins a layer
+  bool reads_all_channels = false;  // each of its outputs depends on more than its own channel
+  bool takes_p = false;             // its key p: a number from 0 to below 1
+};
+const OperatorRules& rules_of(OperatorKind kind);
+const std::vector<OperatorRules>& all_operator_rules();  // in the order of OperatorKind
+
+std::string to_string(const SampleShape& shape);  // "64 x 27 x 27"
+int64_t elements_of(const SampleShape& shape);
+
+// Whether the model is a list of operators; else it is a transformer.
+inline bool is_list(const ModelSpec& model) { return !model.operators.empty(); }
+
+SampleShape input_of(const ModelSpec& model);
+// Of all operators, in order; throws as OperatorRules::output does.
+std::vector<SampleShape> output_shapes(const ModelSpec& model);
+
+// One of the ranks of a tensor group.
+struct TensorPlace {
+  int64_t degree = 1;
+  int64_t rank = 0;
+};
+
+// How the tensor ranks share a matrix.
+enum class MatrixCut { kOutputs, kInputs };
+
+// Channels of a tensor that tensor ranks share, each of `unit` elements of a sample.
+struct ChannelCut {
+  int64_t channels = 0;  // of all ranks; 0: the tensor is whole
+  int64_t unit = 1;
+
+  bool is_cut() const { return channels > 0; }
+  // In elements of a sample.
+  int64_t begin(const TensorPlace& place) const {
+    return unit * mesh::part_begin(channels, place.degree, place.rank);
+  }
+  int64_t size(const TensorPlace& place) const {
+    return unit * mesh::part_size(channels, place.degree, place.rank);
+  }
+};
+
+// One operator of a layer, with its shapes on one rank.
+struct PlacedOperator {
+  int64_t index = 0;  // in model.layers
+  OperatorSpec spec;
+  SampleShape in = {}, out = {};
+  ChannelCut in_cut = {}, out_cut = {};
+  MatrixCut matrix_cut = MatrixCut::kOutputs;
+  bool gathers = false;  // `in_cut` is gathered first: `in` is whole
+};
+std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec& layer,
+                                         const TensorPlace& place = {});
+// Every matrix of the model, in order, as one rank has it.
+std::vector<PlacedOperator> matrices_of(const ModelSpec& model, const TensorPlace& place = {});
+
+// What one rank sends of a call, over its tensor group.
+struct OperatorMessage {
+  mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
+  int64_t count = 0;  // elements, as TrafficList counts them
+  bool is_backward = false;
+};
+std::vector<OperatorMessage> operator_messages(const ModelSpec& model, const LayerSpec& layer,
+                                               const LayerCall& call);
+// Whether the loss reads logits that are cut.
+bool shares_loss(const ModelSpec& model);
+
+// layers.h of a list.
+std::vector<LayerSpec> operator_layers(const ModelSpec& model);
+std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const LayerSpec& layer);
+double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer,
+                              const LayerCall& call);
+LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
+
+// Sets what else a ModelSpec says of its size: num_layers (without the last one, which makes the
+// loss), vocab_size (the classes), hidden_size (the widest tensor between two layers).
+void set_list_sizes(ModelSpec& model);
+
+// Windows of a pooling or a convolution along one axis: (size + 2 padding - kernel) / stride + 1,
+// rounded down; throws ConfigError where none fits.
+int64_t windows_along(const OperatorSpec& spec, int64_t size);
+// Samples whose patches a convolution multiplies at once: as many as fill a matrix product.
+int64_t samples_at_once(int64_t batch, int64_t windows);
+
+}  // namespace smp::model

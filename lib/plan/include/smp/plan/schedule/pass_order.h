@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "smp/plan/schedule/schedule.h"
+
+namespace smp::schedule {
+
+// In which order a stage runs its passes. A *pass* takes one microbatch through one chunk of the
+// stage's layers: forward, backward, or (where the schedule puts weight gradients off) weight.
+enum class PassKind : uint8_t { kForward, kBackward, kWeight };
+
+struct Pass {
+  PassKind kind = PassKind::kForward;
+  int16_t chunk = 0;
+  int32_t microbatch = 0;
+  bool operator==(const Pass&) const = default;
+};
+
+// The shape must not be one that schedule_refused().
+std::vector<Pass> pass_order(const ScheduleShape& shape, int64_t stage);
+
+// Units that a stage holds at most: microbatches in one chunk, from their forward to their weight
+// gradient (to their backward where that computes both).
+int64_t held_units(const ScheduleShape& shape, int64_t stage);
+
+}  // namespace smp::schedule

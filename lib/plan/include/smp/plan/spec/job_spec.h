@@ -1,0 +1,364 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smp/plan/base/dtype.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/plan/spec/operator_spec.h"
+
+// A JobSpec is what a user asks for: model.yaml after strict parsing, before anything is chosen.
+// An empty optional means "auto": the planner decides. Plain data; no invariants but those the
+// parser has checked (see job_reader.h).
+namespace smp {
+
+// A family is a set of defaults for the attributes below it; kTransformer has none of its own.
+enum class ModelFamily { kGpt2, kLlama, kTransformer };
+enum class Stack { kDecoder, kEncoder, kEncoderDecoder };
+enum class MlpKind { kGelu, kRelu, kSwiglu, kGeglu };
+// x * Phi(x) exactly, or by the tanh that stands for it (Hendrycks and Gimpel 2016).
+enum class GeluKind { kTanh, kErf };
+enum class NormKind { kLayerNorm, kRmsNorm };
+enum class PositionKind { kLearned, kRotary, kAlibi, kRelative, kNone };
+// How rotary frequencies are stretched: by one factor; by wavelength (Llama 3.1); the others of
+// transformers' modeling_rope_utils.py, whose sizes alone are known here.
+enum class RopeScaling { kNone, kLinear, kLlama3, kDynamic, kYarn, kLongRope };
+enum class DeviceKind { kCpu, kCuda };
+enum class Precision { kFp32, kFp64, kBf16, kFp16, kFp8 };  // fp8: matmuls; the rest as bf16
+enum class Sharding { kNone, kOptimizerState, kGradients, kParameters };  // ZeRO 0, 1, 2, 3
+// All forward then all backward; 1F1B; Megatron's virtual stages; zero-bubble H1 and V.
+enum class PipelineKind { kSimple, kInterleaved, kVirtual, kZbH1, kZbV };
+// What the backward pass computes again: nothing; the core of attention; whole layers.
+enum class Recompute { kNone, kSelective, kFull };
+enum class AttentionKind { kFlash, kUnfused };
+// Whose habits are priced: the same layout occupies other bytes in each framework.
+enum class Profile { kSmp, kMegatron, kDeepSpeed, kInternEvo, kFsdp, kSmpV1, kSmpV2 };
+enum class OptimizerKind { kAdamW, kSgd };
+// What a token of the text is: the engine has no tokenizer.
+enum class TokenKind { kBytes };
+// How documents fill samples: as one long text cut to length; the same text, whose documents do not
+// see each other and are cut as seldom as can be; or one document a sample, padded.
+enum class Packing { kConcatenate, kDocuments, kPad };
+// How tokens lie on disk: bytes of text; Megatron-LM's .bin beside .idx; nanoGPT's bare 16 bits;
+// llm.c's .bin with a header; NumPy's .npy.
+enum class DataFormat { kText, kMegatron, kNanogpt, kLlmc, kNpy };
+// After the warm-up; wsd = stable, then a decay.
+enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
+enum class CollectivesKind { kNccl, kSmddp };  // among GPUs; by their hosts, as SMDDP does
+
+struct ModelSpec {
+  std::string name;
+  std::string hf_config;  // the config.json that gave the sizes (see import.h)
+  ModelFamily family = ModelFamily::kGpt2;
+  Stack stack = Stack::kDecoder;
+  MlpKind mlp = MlpKind::kGelu;
+  GeluKind gelu = GeluKind::kTanh;  // of mlp gelu and geglu
+  NormKind norm = NormKind::kLayerNorm;
+  PositionKind position_embedding = PositionKind::kLearned;
+  bool qkv_bias = true;
+  bool attention_output_bias = true;
+  bool mlp_bias = true;
+  bool head_bias = false;
+  bool qk_norm = false;            // a norm of head_dim on queries and on keys
+  bool parallel_residual = false;  // attention and MLP read the same input (gpt_neox, phi)
+  bool shared_norm = false;        // and one norm serves both (phi)
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;     // = num_heads unless given
+  int64_t head_dim = 0;         // = hidden_size / num_heads unless given
+  int64_t ffn_hidden_size = 0;  // gpt2: 4 * hidden_size unless given; llama: required
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;  // gpt2: rows of the learned position table; llama: longest sequence
+  bool tied_embeddings = false;  // gpt2: true unless given
+  double norm_epsilon = 1e-5;
+  double rope_theta = 10000.0;  // llama
+  int64_t rotary_dim = 0;       // elements of a head that turn; 0 = all
+  RopeScaling rope_scaling = RopeScaling::kNone;
+  double rope_scaling_factor = 8;
+  double rope_low_freq_factor = 1;  // llama3, as rope_high_freq_factor and rope_original_positions
+  double rope_high_freq_factor = 4;
+  int64_t rope_original_positions = 8192;
+  int64_t sliding_window = 0;  // keys that a query sees, itself among them; 0 = all before it
+  double initializer_range = 0.02;
+
+  int64_t decoder_layers = 0;     // encoder_decoder: num_layers are the encoder's
+  int64_t vocab_multiple_of = 1;  // rows of the vocabulary are padded to a multiple of this
+  double attention_dropout = 0;   // on softmax weights
+  double hidden_dropout = 0;      // on what enters the residual stream
+  // Mixture of experts; 0 experts = dense. The first `first_dense_layers` blocks are dense, of the
+  // others every `moe_layer_period`-th has experts.
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t expert_ffn_hidden_size = 0;         // = ffn_hidden_size unless given
+  int64_t shared_expert_ffn_hidden_size = 0;  // 0 = no shared expert
+  bool shared_expert_gate = false;            // its output is weighed by a row of its own (Qwen)
+  int64_t first_dense_layers = 0;
+  int64_t moe_layer_period = 1;
+  int64_t num_mtp_layers = 0;  // layers that predict further tokens (DeepSeek-V3)
+  // Multi-head latent attention (DeepSeek); kv_lora_rank 0 = off. head_dim is then unused.
+  int64_t q_lora_rank = 0;
+  int64_t kv_lora_rank = 0;
+  int64_t qk_head_dim = 0;
+  int64_t qk_rope_head_dim = 0;
+  int64_t v_head_dim = 0;
+
+  // A model that is a list of operators instead; then what is above follows from it where it means
+  // anything (set_list_sizes() in operators.h). It reads images and ends with a cross-entropy.
+  std::vector<OperatorSpec> operators;
+  std::string loss = "cross_entropy";
+  int64_t input_channels = 0;
+  int64_t input_height = 0;
+  int64_t input_width = 0;
+};
+
+// Elements of each head that rotary positions turn.
+constexpr int64_t rotary_dim_of(const ModelSpec& model) {
+  return model.rotary_dim > 0 ? model.rotary_dim : model.head_dim;
+}
+
+constexpr bool is_gated(MlpKind mlp) { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
+
+// One collective as nccl-tests measures it: `bytes` is the full buffer of every one of `ranks`
+// ranks, which an all-gather ends with and a reduce-scatter starts from; a send goes from each rank
+// to the next.
+struct LinkPoint {
+  int64_t ranks = 0;
+  int64_t bytes = 0;
+  double seconds = 0;
+  mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
+};
+// What a point can be of: the calls that have a price of their own.
+inline constexpr mesh::CollectiveOp kPointOps[] = {
+    mesh::CollectiveOp::kAllReduce,     mesh::CollectiveOp::kAllGather,
+    mesh::CollectiveOp::kReduceScatter, mesh::CollectiveOp::kBroadcast,
+    mesh::CollectiveOp::kAllToAll,      mesh::CollectiveOp::kReduce,
+    mesh::CollectiveOp::kGather,        mesh::CollectiveOp::kScatter,
+    mesh::CollectiveOp::kSend};
+
+// One host type. Rates are per process (one accelerator or one CPU slot), links per direction.
+struct ClusterSpec {
+  std::string name;
+  int64_t hosts = 1;
+  int64_t processes_per_host = 1;
+  DeviceKind device = DeviceKind::kCpu;
+  std::string accelerator;               // e.g. "A100-SXM4-40GB"; for people
+  int64_t memory_per_process_bytes = 0;  // capacity of the accelerator, or the limit of a CPU slot
+  int64_t reserved_bytes = 0;     // fixed cost of a process there: context, libraries, workspaces
+  int64_t host_memory_bytes = 0;  // 0 = unknown
+  bool has_bf16 = false;
+  bool has_fp16 = false;
+  double fp32_flops_per_s = 0;     // dense matmul peak
+  double half_flops_per_s = 0;     // bf16/fp16 dense matmul peak
+  double fp8_flops_per_s = 0;      // 0 = none
+  double matmul_efficiency = 0.5;  // share of the peak that large matmuls reach
+  int64_t multiprocessors = 0;     // that matmul tiles are dealt to in waves; 0 = not modelled
+  double kernel_launch_s = 0;      // least time from one kernel's start to the next one's
+  double memory_bytes_per_s = 0;
+  double host_link_bytes_per_s = 0;   // accelerator <-> host memory (offload), switches shared out
+  double intra_host_bytes_per_s = 0;  // one process to its peers on the host
+  double intra_host_latency_s = 0;
+  double inter_host_bytes_per_s = 0;  // one process to other hosts, NICs shared out
+  double inter_host_latency_s = 0;
+  double inter_host_message_s = 0;         // that each more of a rank's messages takes
+  double inter_host_next_bytes_per_s = 0;  // ... to the next host alone
+  // Measured collectives, that replace latency + bytes / bandwidth where they reach.
+  std::vector<LinkPoint> intra_host_points;
+  std::vector<LinkPoint> inter_host_points;
+  double collective_multiprocessors = 0;  // that a running collective takes from matmuls (NCCL)
+  double price_per_host_hour = 0;         // 0 = unknown; in whatever currency
+  // How far predictions were off in measured runs of this cluster; 0 = what is shipped.
+  double memory_error = 0;  // e.g. 0.05: nine runs of ten lay within 5 %
+  double time_error = 0;
+};
+
+struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  LearningRateSchedule schedule = LearningRateSchedule::kCosine;
+  double learning_rate = 3e-4;
+  double min_learning_rate = 3e-5;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;  // wsd: the last ones
+  double momentum = 0.9;    // sgd; 0 = none, and no state for it
+  bool nesterov = false;    // sgd
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double gradient_clipping = 1.0;  // global norm; 0 = off
+};
+
+// When a run saves its state; see docs/checkpoints.md. Whatever these say, it is saved when a
+// signal asks for it.
+struct CheckpointSpec {
+  int64_t every_steps = 0;   // 0 = not by steps; else after the last step too
+  double every_minutes = 0;  // 0 = not by time
+  int64_t keep = 2;          // the newest so many stay
+};
+
+// What the loss is multiplied with, that fp16 gradients do not vanish: SMP's and DeepSpeed's
+// parameters, under their names.
+struct LossScaleSpec {
+  bool dynamic = true;
+  double init_scale = 65536;    // the scale itself where it is not dynamic
+  double scale_factor = 2;      // by which it falls and grows
+  int64_t scale_window = 1000;  // steps without overflow until it grows
+  double min_scale = 1;
+  int64_t delayed_shift = 1;  // overflows until it falls
+  bool raise_error_at_min_scale = true;
+};
+
+// One of several data sets that are mixed: of all samples it gives weight / (sum of the weights).
+struct MixtureSource {
+  std::string name;  // "" = its path
+  std::string path;
+  std::optional<DataFormat> format;
+  double weight = 0;  // exactly the decimal number that it prints as
+  bool operator==(const MixtureSource&) const = default;
+};
+
+// Data of their own that are evaluated on.
+struct EvaluationSet {
+  std::string name;
+  std::string path;
+  std::optional<DataFormat> format;
+  bool operator==(const EvaluationSet&) const = default;
+};
+
+// How often the loss of text that is never trained on is taken.
+struct EvaluationSpec {
+  int64_t every_steps = 0;         // 0 = never
+  std::optional<int64_t> samples;  // of one evaluation; auto: global_batch
+  bool pad_last_batch = false;     // samples that fill no whole batch: the rest counts for nothing
+  std::vector<EvaluationSet> sets = {};  // instead of a part of the data that are trained on
+  bool keep_best = false;                // save at the lowest loss so far; that checkpoint stays
+  int64_t patience = 0;        // evaluations without improvement that end the run; 0 = never
+  double min_improvement = 0;  // of the loss, that counts as one
+};
+
+// Which steps leave a timeline of every action, collective and wait; see docs/watching.md.
+struct TraceSpec {
+  std::vector<int64_t> steps;  // the first and the last, from 1; empty = none
+};
+
+// Images in a text file: a line each, channels x height x width numbers and the label. 0 = as the
+// model's input.
+struct ImageFileSpec {
+  int64_t channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  double largest = 255;  // of the numbers: they become -1 to 1
+};
+
+struct TrainingSpec {
+  int64_t sequence_length = 0;
+  std::optional<int64_t> micro_batch;      // samples of one microbatch of one data-parallel rank
+  std::optional<int64_t> microbatches;     // per step and data-parallel rank
+  std::optional<int64_t> global_batch;     // samples of one step over all ranks
+  int64_t max_tokens_per_batch = 4194304;  // 4Mi
+  // The batch grows from `batch_ramp_start` by `batch_ramp_increment` samples; each size on the way
+  // must divide as the last one does. 0 = no ramp.
+  int64_t batch_ramp_start = 0;
+  int64_t batch_ramp_increment = 0;
+  std::optional<Precision> precision;
+  AttentionKind attention = AttentionKind::kFlash;
+  std::optional<bool> accumulate_gradients_in_fp32;  // auto: what the profile does
+  bool fused_loss = false;                           // cross-entropy as one compiled function
+  bool fp8_parameters = false;          // with precision: fp8, no 16-bit weights beside them
+  bool compiled = false;                // torch.compile: element-wise kernels and casts are fused
+  bool deterministic = false;           // larger workspaces of the matmul library
+  std::optional<bool> fused_optimizer;  // the update is one kernel; auto: what the profile does
+  OptimizerSpec optimizer;
+  LossScaleSpec loss_scale;  // fp16
+  EvaluationSpec evaluation;
+  TraceSpec trace;
+  int64_t steps = 0;
+  uint64_t seed = 1234;
+  // A file, a folder, a glob, or a prefix of files: text or tokens; "python-stdlib" = the source of
+  // the standard library of the python3 on PATH.
+  std::string data_path;
+  std::optional<DataFormat> data_format;    // auto: what the files say
+  std::vector<MixtureSource> data_sources;  // instead of data_path
+  std::vector<int64_t> data_split;          // train, evaluate, keep out: in such parts; empty = all
+  std::optional<int64_t> data_end_of_document;  // the token; auto: what a manifest says
+  std::string data_longer = "refuse";           // of documents longer than a padded sample
+  std::vector<std::string> data_suffixes;       // files of a folder that count, e.g. [".py"]
+  std::optional<TokenKind> data_tokens;  // auto: bytes, of a model whose vocabulary is theirs
+  Packing data_pack = Packing::kConcatenate;
+  // Files beside the tokens say which of them count in the loss; auto: all count, and a mask that
+  // lies there is asked about.
+  std::optional<bool> data_loss_mask;
+  ImageFileSpec images;  // of a model that reads images
+  CheckpointSpec checkpoint;
+  std::vector<std::string> metrics = {"jsonl"};  // where each step's numbers go
+  std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`
+  std::string tokenizer;  // folder that is saved with the weights; empty = that of init_from
+  std::optional<Precision> save_weights_as;  // type of the saved weights; auto: the trained ones'
+};
+
+// Whose matrices the tensor ranks share. Those of the other kinds are whole on each of them, which
+// all compute the same.
+struct TensorKinds {
+  bool attention = true;
+  bool mlp = true;
+  bool embedding = true;  // token embedding and head: the vocabulary
+
+  bool all() const { return attention && mlp && embedding; }
+  bool operator==(const TensorKinds&) const = default;
+};
+
+// What moves a GPU's memory in the groups along these axes; auto: the planner picks by price.
+struct GroupCollectives {
+  std::optional<CollectivesKind> tensor, shard, replica, data;
+};
+
+struct ParallelSpec {
+  std::optional<int64_t> pipeline_parallel_degree;
+  std::optional<int64_t> tensor_parallel_degree;
+  TensorKinds tensor_parallel;
+  std::optional<int64_t> sharded_data_parallel_degree;
+  std::optional<bool> shard_optimizer_state;  // true = optimizer_state with z = d
+  std::optional<Sharding> sharding;
+  std::optional<PipelineKind> pipeline;
+  std::string placement_strategy = "cluster";
+  std::optional<int64_t> active_microbatches;
+  std::vector<int64_t> partition;                  // layers of each stage or chunk; empty = even
+  std::string partition_method;                    // how they are found (partition.h)
+  std::optional<int64_t> context_parallel_degree;  // ranks that share a sequence
+  std::optional<int64_t> expert_parallel_degree;   // ranks that share a layer's experts
+  std::optional<int64_t> expert_tensor_degree;     // auto: as tensor_parallel_degree
+  std::optional<bool> sequence_parallel;           // split what tensor parallelism does not
+  std::optional<int64_t> virtual_pipeline_degree;  // chunks of layers a rank holds
+  std::optional<bool> activation_checkpointing;    // true = recompute: full
+  std::optional<Recompute> recompute;
+  std::optional<int64_t> recompute_layers;                 // of each stage; auto: all
+  std::string activation_checkpointing_strategy = "each";  // checkpoint_strategy.h
+  std::optional<bool> offload_activations;
+  std::optional<bool> offload_optimizer;
+  std::optional<bool> offload_parameters;
+  bool partition_activations = false;       // each tensor rank keeps its part of a checkpoint
+  int64_t activation_loading_horizon = 2;   // layers whose checkpoints are fetched ahead
+  int64_t prefetch_layers = 1;              // ZeRO-3: layers (buckets of small ones) gathered ahead
+  int64_t max_live_parameters = 0;          // ... as far as these elements allow; 0 = no bound
+  int64_t param_persistence_threshold = 0;  // ZeRO-3: tensors of fewer elements stay gathered
+  std::vector<std::string> forbid;          // e.g. "tensor_parallel_degree=8"
+  std::optional<Profile> profile;
+  std::optional<CollectivesKind> data_collectives;  // of groups that `collectives` leaves open
+  GroupCollectives collectives;
+  std::optional<bool> delayed_parameter_initialization;
+  bool prescaled_batch = true;          // a tensor group reads one batch, which micro_batch counts
+  std::optional<int64_t> bucket_bytes;  // of gradients; auto: bucket_size.h
+  std::optional<int64_t> shard_bucket_bytes;  // of sharded gradients and weights
+};
+
+struct JobSpec {
+  std::string name;
+  ModelSpec model;
+  ClusterSpec cluster;
+  TrainingSpec training;
+  ParallelSpec parallel;
+};
+
+}  // namespace smp

@@ -1,0 +1,236 @@
+#include "jobfile/field_rows.h"
+
+// How it is laid out: the section parallel.
+namespace smp::jobfile {
+namespace {
+
+bool is_mixture(const JobSpec& job) { return job.model.num_experts > 0; }
+const Condition kMixture = {is_mixture, "model.num_experts", "model.num_experts"};
+
+bool chooses_by_group(const JobSpec& job) {
+  return job.cluster.device == DeviceKind::kCuda &&
+         job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp;
+}
+const Condition kByGroup = {chooses_by_group, "cluster.device",
+                            "cluster.device: cuda and profile: smp"};
+
+}  // namespace
+
+void add_parallel_fields(std::vector<Field>& out) {
+  const std::vector<Field> fields = {
+      {kParallel,
+       "pipeline_parallel_degree",
+       SMP_AT(parallel.pipeline_parallel_degree),
+       "stages of the pipeline (p)",
+       {.min = 1, .max = kMostWidth, .also = {"partitions", "pp", "pipeline_model_parallel_size"}}},
+      {kParallel,
+       "tensor_parallel_degree",
+       SMP_AT(parallel.tensor_parallel_degree),
+       "ranks that share each layer's matrices (t)",
+       {.min = 1, .max = kMostWidth, .also = {"tp", "tensor_model_parallel_size"}}},
+      {kParallel,
+       "sharded_data_parallel_degree",
+       SMP_AT(parallel.sharded_data_parallel_degree),
+       "ranks over which one copy of the sharded state is spread (z); above 1 alone it means "
+       "sharding: parameters",
+       {.min = 1, .max = kMostWidth, .also = {"hybrid_shard_degree", "sdp"}}},
+      {kParallel,
+       "context_parallel_degree",
+       SMP_AT(parallel.context_parallel_degree),
+       "ranks that share each sequence (c)",
+       {.min = 1, .max = kMostWidth, .also = {"cp", "context_parallel_size"}}},
+      {kParallel,
+       "expert_parallel_degree",
+       SMP_AT(parallel.expert_parallel_degree),
+       "ranks that share a layer's experts",
+       {.min = 1,
+        .max = kMostWidth,
+        .condition = kMixture,
+        .also = {"ep", "expert_model_parallel_size", "moe_expert_parallel_size"}}},
+      {kParallel,
+       "expert_tensor_degree",
+       SMP_AT(parallel.expert_tensor_degree),
+       "ranks that share an expert's matrices; auto = tensor_parallel_degree",
+       {.min = 1,
+        .max = kMostWidth,
+        .condition = kMixture,
+        .also = {"etp", "expert_tensor_parallel_size"}}},
+      {kParallel,
+       "sequence_parallel",
+       SMP_AT(parallel.sequence_parallel),
+       "tensor ranks split by tokens what they do not split by width",
+       {.also = {"enable_sequence_parallel"}}},
+      {kParallel, "shard_optimizer_state", SMP_AT(parallel.shard_optimizer_state),
+       "true = sharding: optimizer_state over all data-parallel ranks"},
+      {kParallel, "sharding", SMP_AT(parallel.sharding),
+       "what is spread over the shard axis: ZeRO stage 0, 1, 2, 3"},
+      {kParallel, "pipeline", SMP_AT(parallel.pipeline),
+       "simple = all forward, then all backward (GPipe); interleaved = 1F1B; virtual = Megatron's "
+       "interleaving of several chunks a rank; zb_h1, zb_v = zero bubble"},
+      {kParallel,
+       "virtual_pipeline_degree",
+       SMP_AT(parallel.virtual_pipeline_degree),
+       "chunks of layers that a rank holds (v); above 1 with pipeline: virtual, 2 with zb_v",
+       {.min = 1,
+        .max = kMostChunks,
+        .also = {"virtual_pipeline_model_parallel_size", "vpp", "num_model_chunks",
+                 "num_virtual_stages_per_pipeline_rank"}}},
+      {kParallel,
+       "placement_strategy",
+       SMP_AT(parallel.placement_strategy),
+       "order of the axes over ranks, the right-most varying fastest; cluster = DPT, spread = TPD",
+       {.words = {"cluster", "spread", "DPT", "DTP", "PDT", "PTD", "TDP", "TPD"}}},
+      {kParallel,
+       "active_microbatches",
+       SMP_AT(parallel.active_microbatches),
+       "most microbatches in flight in the pipeline",
+       {.min = 1, .max = kMostSamples}},
+      {kParallel,
+       "partition",
+       SMP_AT(parallel.partition),
+       "layers of each stage, e.g. [3, 3, 2], or of each chunk in the order of the model; the "
+       "first "
+       "may have none beside the embedding, the last none beside the head; auto = by "
+       "partition_method",
+       {.min = 0, .max = kMostLayers}},
+      {kParallel, "partition_method", SMP_AT(parallel.partition_method),
+       "how layers are dealt to the stages, or to their chunks: uniform = as many each; parameters "
+       "= as many parameters each; type:REGEX = as many layers each whose kind or name matches; "
+       "auto = the slowest as fast as possible; if none is given even, or what the search finds "
+       "faster"},
+      {kParallel, "activation_checkpointing", SMP_AT(parallel.activation_checkpointing),
+       "keep the input of each layer alone and compute the rest again in the backward pass: true = "
+       "recompute: full"},
+      {kParallel,
+       "recompute",
+       SMP_AT(parallel.recompute),
+       "what the backward pass computes again: nothing, a part of each layer (see "
+       "docs/recompute.md; the core of attention elsewhere than in our engine), or whole layers",
+       {.also = {"recompute_granularity", "recompute_activations"}}},
+      {kParallel,
+       "recompute_layers",
+       SMP_AT(parallel.recompute_layers),
+       "layers of each stage that are computed again with recompute: full; auto = all",
+       {.min = 1, .max = kMostLayers, .also = {"recompute_num_layers"}}},
+      {kParallel,
+       "activation_checkpointing_strategy",
+       SMP_AT(parallel.activation_checkpointing_strategy),
+       "consecutive layers that share a checkpoint with recompute: full: each = none; contiguous = "
+       "all of a stage's chunk; group_N = N of them, e.g. group_2",
+       {.also = {"checkpointing_strategy"}}},
+      {kParallel,
+       "offload_activations",
+       SMP_AT(parallel.offload_activations),
+       "move what is kept to host memory",
+       {.also = {"sm_activation_offloading", "cpu_offloading"}}},
+      {kParallel,
+       "partition_activations",
+       SMP_AT(parallel.partition_activations),
+       "with recompute: full and without sequence_parallel, each rank of a tensor group keeps its "
+       "part of a layer's input, gathered again in the backward pass",
+       {.also = {"distribute_saved_activations"}}},
+      {kParallel,
+       "activation_loading_horizon",
+       SMP_AT(parallel.activation_loading_horizon),
+       "layers whose offloaded activations are fetched ahead",
+       {.min = 1, .max = kMostLayers}},
+      {kParallel,
+       "offload_optimizer",
+       SMP_AT(parallel.offload_optimizer),
+       "keep the optimizer's state in host memory",
+       {.also = {"optimizer_cpu_offload", "offload_optimizer_device"}}},
+      {kParallel,
+       "offload_parameters",
+       SMP_AT(parallel.offload_parameters),
+       "keep the shards of the parameters in host memory; needs sharding: parameters",
+       {.also = {"offload_param", "offload_param_device", "fsdp_offload_params"}}},
+      {kParallel,
+       "prefetch_layers",
+       SMP_AT(parallel.prefetch_layers),
+       "with sharding: parameters, layers gathered ahead of the running one; layers that share a "
+       "bucket (shard_bucket_bytes) count as one",
+       {.max = kMostLayers}},
+      {kParallel,
+       "max_live_parameters",
+       SMP_AT(parallel.max_live_parameters),
+       "with sharding: parameters, elements that a rank has gathered at once; bounds how far "
+       "ahead and how many small layers share a bucket, while the running layer is always whole; "
+       "0 = no bound",
+       {.max = kMostElements, .also = {"sdp_max_live_parameters", "stage3_max_live_parameters"}}},
+      {kParallel,
+       "param_persistence_threshold",
+       SMP_AT(parallel.param_persistence_threshold),
+       "with sharding: parameters, tensors of fewer elements (before tensor parallelism) stay "
+       "gathered from step to step; 0 = none",
+       {.max = kMostElements,
+        .also = {"sdp_param_persistence_threshold", "stage3_param_persistence_threshold"}}},
+      {kParallel,
+       "forbid",
+       SMP_AT(parallel.forbid),
+       "layouts that must not be chosen, e.g. [tensor_parallel_degree=8, micro_batch>=4]",
+       {.example = "[tensor_parallel_degree=8, micro_batch>=4]"}},
+      {kParallel,
+       "profile",
+       SMP_AT(parallel.profile),
+       "the framework whose habits are priced: the same layout occupies other bytes in each; auto "
+       "= "
+       "smp",
+       {.also = {"framework"}}},
+      {kParallel,
+       "data_collectives",
+       SMP_AT(parallel.data_collectives),
+       "what moves a GPU's memory in all groups that the section collectives leaves open: NCCL, or "
+       "hosts, whose CPUs sum as SMDDP's do",
+       {.also = {"ddp_dist_backend", "backend"}}},
+      {kParallel, "delayed_parameter_initialization",
+       SMP_AT(parallel.delayed_parameter_initialization),
+       "each rank draws only the weights it holds; the engine always does, and refuses false"},
+      {kParallel, "prescaled_batch", SMP_AT(parallel.prescaled_batch),
+       "all ranks of a tensor group read the same samples, and micro_batch counts those of the "
+       "group; false (SMP's default: of each rank) only where tensor_parallel_degree is 1, which "
+       "is "
+       "the same"},
+      {kParallel,
+       "bucket_bytes",
+       SMP_AT(parallel.bucket_bytes),
+       "gradients that one reduction carries, in fp32 where weights have 16 bits; auto = 25MiB, "
+       "and on several hosts 128KiB for each "
+       "data-parallel rank, but no more than a quarter of a rank's gradients",
+       {.unit = Unit::kBytes, .min = 1, .max = kMostBytes, .also = {"bucket_cap_mb"}}},
+      {kParallel,
+       "shard_bucket_bytes",
+       SMP_AT(parallel.shard_bucket_bytes),
+       "with sharding: gradients and parameters, neighbouring layers smaller than this are reduced "
+       "and gathered together; auto = 256KiB, and on several hosts 128KiB for each rank of the "
+       "shard group, but no more than the largest layer",
+       {.unit = Unit::kBytes, .min = 1, .max = kMostBytes}},
+      {kTensorParallel, "attention", SMP_AT(parallel.tensor_parallel.attention),
+       "projections of attention, by heads"},
+      {kTensorParallel, "mlp", SMP_AT(parallel.tensor_parallel.mlp), "MLPs, by width"},
+      {kTensorParallel, "embedding", SMP_AT(parallel.tensor_parallel.embedding),
+       "token embedding and head, by vocabulary"},
+      {kCollectives,
+       "tensor",
+       SMP_AT(parallel.collectives.tensor),
+       "activations and their gradients, in each layer",
+       {.condition = kByGroup}},
+      {kCollectives,
+       "shard",
+       SMP_AT(parallel.collectives.shard),
+       "weights and gradients of the sharded state",
+       {.condition = kByGroup}},
+      {kCollectives,
+       "replica",
+       SMP_AT(parallel.collectives.replica),
+       "gradients of those that hold the same shard",
+       {.condition = kByGroup}},
+      {kCollectives,
+       "data",
+       SMP_AT(parallel.collectives.data),
+       "gradients of whole copies of the model",
+       {.condition = kByGroup}},
+  };
+  out.insert(out.end(), fields.begin(), fields.end());
+}
+
+}  // namespace smp::jobfile

@@ -1,0 +1,322 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "jobfile/job_builder.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/forbid.h"
+#include "smp/plan/layout/partition.h"
+#include "smp/plan/model/operators.h"
+#include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/spec/checkpoint_strategy.h"
+#include "spec/choices.h"
+
+// What the keys of parallel must say together, and what some of them mean for others. A check is
+// silent when a key that it looks at is wrong by itself.
+namespace smp::jobfile {
+
+void JobBuilder::agree_on_sharding() {
+  ParallelSpec& parallel = spec_.parallel;
+  constexpr std::string_view kFlag = "parallel.shard_optimizer_state";
+  constexpr std::string_view kDegree = "parallel.sharded_data_parallel_degree";
+  constexpr std::string_view kSharding = "parallel.sharding";
+  if (!usable({kFlag, kDegree, kSharding})) return;
+
+  const bool flag = parallel.shard_optimizer_state.value_or(false);
+  const std::optional<int64_t> degree = parallel.sharded_data_parallel_degree;
+  if (!parallel.sharding) {
+    if (flag) {
+      parallel.sharding = Sharding::kOptimizerState;
+    } else if (parallel.offload_parameters == true) {
+      parallel.sharding = Sharding::kParameters;
+    } else if (degree) {
+      parallel.sharding = *degree > 1 ? Sharding::kParameters : Sharding::kNone;
+    } else {
+      return;
+    }
+  }
+  const Sharding sharding = *parallel.sharding;
+  if (flag && sharding != Sharding::kOptimizerState) {
+    error({kSharding}, fmt::format("keys disagree: shard_optimizer_state: true means sharding: "
+                                   "optimizer_state, but sharding is {}",
+                                   choice_name(sharding)));
+  }
+  const int64_t world = spec_.cluster.hosts * spec_.cluster.processes_per_host;
+  const int64_t model_ranks = parallel.pipeline_parallel_degree.value_or(1) *
+                              parallel.tensor_parallel_degree.value_or(1) *
+                              parallel.context_parallel_degree.value_or(1);
+  const bool data_degree_known = parallel.pipeline_parallel_degree &&
+                                 parallel.tensor_parallel_degree && world % model_ranks == 0;
+  const int64_t data = world / model_ranks;
+  // false beside optimizer_state says: not over all data-parallel ranks.
+  const bool over_fewer = data_degree_known && degree && *degree < data;
+  if (parallel.shard_optimizer_state == false && sharding == Sharding::kOptimizerState &&
+      !over_fewer) {
+    error({kSharding},
+          "keys disagree: sharding is optimizer_state, but shard_optimizer_state is false");
+  }
+  if (!degree) return;
+  if (flag && data_degree_known && *degree != data) {
+    error({kDegree},
+          fmt::format("keys disagree: shard_optimizer_state: true shards over all {} data-parallel "
+                      "ranks, but sharded_data_parallel_degree is {}: write sharding: "
+                      "optimizer_state instead of shard_optimizer_state: true",
+                      data, *degree));
+    return;
+  }
+  const bool has_peers = model_ranks != world;  // else d = 1: z is 1, whatever sharding says
+  if ((sharding == Sharding::kNone && *degree > 1) ||
+      (sharding != Sharding::kNone && *degree == 1 && has_peers)) {
+    error({kSharding, kFlag}, fmt::format("keys disagree: sharding is {}, but "
+                                          "sharded_data_parallel_degree is {}",
+                                          choice_name(sharding), *degree));
+  }
+}
+
+bool JobBuilder::check_strategy() {
+  constexpr std::string_view kStrategy = "parallel.activation_checkpointing_strategy";
+  if (!usable({kStrategy})) return false;
+  const std::string& strategy = spec_.parallel.activation_checkpointing_strategy;
+  const std::optional<int64_t> layers = layers_per_checkpoint(strategy);
+  if (!layers) {
+    error({kStrategy}, fmt::format("activation_checkpointing_strategy ({}) is none of each, "
+                                   "contiguous and group_N, where N is 1 or more",
+                                   strategy));
+  }
+  return layers.value_or(1) > 1;
+}
+
+void JobBuilder::agree_on_recompute() {
+  ParallelSpec& parallel = spec_.parallel;
+  constexpr std::string_view kFlag = "parallel.activation_checkpointing";
+  constexpr std::string_view kRecompute = "parallel.recompute";
+  if (!usable({kFlag, kRecompute})) return;
+  std::optional<bool>& flag = parallel.activation_checkpointing;
+  if (flag && parallel.recompute && *flag != (*parallel.recompute == Recompute::kFull)) {
+    error(
+        {kRecompute},
+        fmt::format("keys disagree: activation_checkpointing: {} means recompute: {}, but "
+                    "recompute is {}",
+                    *flag, *flag ? "full" : "none or selective", choice_name(*parallel.recompute)));
+    return;
+  }
+  const bool shares = check_strategy();
+  if (!flag && !parallel.recompute && (parallel.recompute_layers || shares)) {
+    parallel.recompute = Recompute::kFull;
+  }
+  if (flag && !parallel.recompute) {
+    parallel.recompute = *flag ? Recompute::kFull : Recompute::kNone;
+  }
+  if (!flag && parallel.recompute) flag = *parallel.recompute == Recompute::kFull;
+  if (parallel.recompute_layers && parallel.recompute && *parallel.recompute != Recompute::kFull) {
+    error({"parallel.recompute_layers"},
+          fmt::format("recompute_layers ({}) needs recompute: full, and recompute is {}",
+                      *parallel.recompute_layers, choice_name(*parallel.recompute)));
+  }
+  if (shares && parallel.recompute != Recompute::kFull) {
+    error(
+        {"parallel.activation_checkpointing_strategy"},
+        fmt::format("activation_checkpointing_strategy: {} needs recompute: full, and recompute "
+                    "is {}",
+                    parallel.activation_checkpointing_strategy, choice_name(*parallel.recompute)));
+  }
+  // Our engine moves what a block keeps, whatever that is.
+  const bool other = parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
+  if (parallel.offload_activations == true && flag == false && other) {
+    error({"parallel.offload_activations"},
+          fmt::format("offload_activations of profile {} moves what recompute: full keeps, and "
+                      "recompute is {}",
+                      choice_name(*parallel.profile), choice_name(*parallel.recompute)));
+  }
+  if (!parallel.partition_activations) return;
+  if (flag == false) {
+    error(
+        {"parallel.partition_activations"},
+        "partition_activations cuts the inputs that recompute: full keeps; recompute is not full");
+  } else if (parallel.sequence_parallel == true) {
+    error({"parallel.partition_activations"},
+          "keys disagree: sequence_parallel cuts what partition_activations would cut");
+  }
+}
+
+void JobBuilder::agree_on_pipeline() {
+  ParallelSpec& parallel = spec_.parallel;
+  constexpr std::string_view kPipeline = "parallel.pipeline";
+  constexpr std::string_view kVirtual = "parallel.virtual_pipeline_degree";
+  if (!usable({kPipeline, kVirtual})) return;
+  const std::optional<int64_t>& chunks = parallel.virtual_pipeline_degree;
+  if (!parallel.pipeline && chunks.value_or(1) > 1) parallel.pipeline = PipelineKind::kVirtual;
+  if (!parallel.pipeline || !chunks) return;
+  const PipelineKind kind = *parallel.pipeline;
+  if (kind == PipelineKind::kVirtual) {
+    const int64_t layers = spec_.model.num_layers + spec_.model.decoder_layers;
+    const int64_t stages = parallel.pipeline_parallel_degree.value_or(1);
+    if (usable({"model.num_layers", "parallel.pipeline_parallel_degree"}) &&
+        stages * *chunks > layers) {
+      error({kVirtual}, fmt::format("{} stages x {} chunks are more than the {} layers", stages,
+                                    *chunks, layers));
+    }
+    if (*chunks > 1) return;
+    error({kVirtual},
+          "pipeline: virtual needs virtual_pipeline_degree above 1; of 1 it is interleaved");
+  } else if (kind == PipelineKind::kZbV) {
+    if (*chunks == 2) return;
+    error({kVirtual},
+          fmt::format("pipeline: zb_v holds two chunks on each rank: virtual_pipeline_degree must "
+                      "be 2, not {}",
+                      *chunks));
+  } else if (*chunks > 1) {
+    error({kVirtual}, fmt::format("keys disagree: virtual_pipeline_degree is {}, but pipeline: {} "
+                                  "holds one chunk on each rank; write pipeline: virtual",
+                                  *chunks, choice_name(kind)));
+  }
+}
+
+void JobBuilder::check_sequence_axes() {
+  const ParallelSpec& parallel = spec_.parallel;
+  const int64_t sequence = spec_.training.sequence_length;
+  const bool sequence_known = usable({"training.sequence_length", "model.max_positions"});
+  const std::optional<int64_t>& tensor = parallel.tensor_parallel_degree;
+  if (parallel.sequence_parallel == true && tensor) {
+    if (*tensor == 1) {
+      error({"parallel.sequence_parallel"},
+            "sequence_parallel: true splits what tensor parallelism leaves whole, but "
+            "tensor_parallel_degree is 1");
+    } else if (sequence_known && sequence % *tensor != 0) {
+      error({"parallel.sequence_parallel"},
+            fmt::format("sequence_parallel: true needs a sequence_length ({}) that "
+                        "tensor_parallel_degree ({}) divides",
+                        sequence, *tensor));
+    }
+  }
+  const int64_t context = parallel.context_parallel_degree.value_or(1);
+  if (context == 1 || !sequence_known) return;
+  const bool causal = spec_.model.stack == Stack::kDecoder;
+  const int64_t slices = causal ? 2 * context : context;
+  if (sequence % slices == 0) return;
+  error({"parallel.context_parallel_degree"},
+        causal ? fmt::format("sequence_length ({}) is not divisible by 2 x "
+                             "context_parallel_degree ({}): each rank takes an early and a late "
+                             "slice, which balances causal attention",
+                             sequence, context)
+               : fmt::format("sequence_length ({}) is not divisible by context_parallel_degree "
+                             "({})",
+                             sequence, context));
+}
+
+void JobBuilder::check_experts() {
+  const ParallelSpec& parallel = spec_.parallel;
+  const int64_t experts = spec_.model.num_experts;
+  if (experts == 0 || !usable({"model.num_experts", "parallel.expert_parallel_degree"})) return;
+  const int64_t degree = parallel.expert_parallel_degree.value_or(1);
+  if (experts % degree == 0) return;
+  error({"parallel.expert_parallel_degree"},
+        fmt::format("num_experts ({}) is not divisible by expert_parallel_degree ({})", experts,
+                    degree));
+}
+
+int64_t JobBuilder::chunks_of_stage() const {
+  const ParallelSpec& parallel = spec_.parallel;
+  if (parallel.pipeline == PipelineKind::kZbV) return 2;
+  return parallel.virtual_pipeline_degree.value_or(1);
+}
+
+void JobBuilder::check_partition_method() {
+  constexpr std::string_view kMethod = "parallel.partition_method";
+  if (!usable({kMethod})) return;
+  const layout::PartitionReading reading =
+      layout::read_partition_method(spec_.parallel.partition_method);
+  if (!reading.problem.empty()) {
+    error({kMethod}, fmt::format("partition_method {}", reading.problem));
+    return;
+  }
+  if (reading.method != layout::PartitionMethod::kUnsaid && !spec_.parallel.partition.empty()) {
+    error({kMethod},
+          "keys disagree: partition lists the layers of each stage, which partition_method would "
+          "find: write one of them");
+    return;
+  }
+  // The patterns of a model that is wrong itself are not tried.
+  if (reading.method != layout::PartitionMethod::kType || diagnostics_.any()) return;
+  try {
+    layout::type_weights(spec_.model, reading.pattern);
+  } catch (const ConfigError& problem) {
+    error({kMethod}, problem.what());
+  }
+}
+
+void JobBuilder::check_partition() {
+  const ParallelSpec& parallel = spec_.parallel;
+  if (parallel.partition.empty() || !usable({"parallel.partition"})) return;
+  const auto entries = static_cast<int64_t>(parallel.partition.size());
+  const int64_t stages = parallel.pipeline_parallel_degree.value_or(entries);
+  const int64_t chunks = chunks_of_stage();
+  if (usable({"parallel.pipeline_parallel_degree", "parallel.virtual_pipeline_degree"}) &&
+      entries != stages && entries != stages * chunks) {
+    error({"parallel.partition"},
+          fmt::format("partition has {} stages, but pipeline_parallel_degree is {}{}", entries,
+                      stages, chunks == 1 ? "" : fmt::format(" with {} chunks each", chunks)));
+  }
+  if (const auto item = layout::chunk_without_layers(parallel.partition, spec_.model)) {
+    error({"parallel.partition"},
+          fmt::format("partition item {} is 0: {}", *item + 1,
+                      model::is_list(spec_.model)
+                          ? "each stage of a list of layers needs one"
+                          : "only the first stage, which has the embedding, and the last, which "
+                            "has the head, can be without layers"));
+  }
+  const int64_t layers =
+      std::accumulate(parallel.partition.begin(), parallel.partition.end(), int64_t{0});
+  const bool both = spec_.model.stack == Stack::kEncoderDecoder;
+  const int64_t blocks = model::block_count(spec_.model);
+  if (usable({"model.num_layers", "model.decoder_layers"}) && layers != blocks) {
+    error({"parallel.partition"},
+          fmt::format("partition adds up to {} layers, but num_layers{} is {}", layers,
+                      both ? " + decoder_layers" : "", blocks));
+  }
+}
+
+void JobBuilder::check_forbidden() {
+  if (!usable({"parallel.forbid"})) return;
+  for (size_t i = 0; i < spec_.parallel.forbid.size(); ++i) {
+    const ForbidReading reading = read_forbid(spec_.parallel.forbid[i]);
+    if (reading.problem.empty()) continue;
+    error({"parallel.forbid"}, fmt::format("forbid item {} {}", i + 1, reading.problem));
+  }
+}
+
+void JobBuilder::check_parallel() {
+  const ParallelSpec& parallel = spec_.parallel;
+  const int64_t tensor = parallel.tensor_parallel_degree.value_or(1);
+  if (!parallel.prescaled_batch && tensor > 1) {
+    const auto& micro = spec_.training.micro_batch;
+    error({"parallel.prescaled_batch"},
+          fmt::format(
+              "prescaled_batch: false counts samples of each rank, and tensor_parallel_degree "
+              "is {}: write prescaled_batch: true and training.micro_batch: {}",
+              tensor,
+              micro ? fmt::format("{} ({} x {})", *micro * tensor, *micro, tensor)
+                    : fmt::format("that of a rank x {}", tensor)));
+  }
+  const TensorKinds& kinds = parallel.tensor_parallel;
+  if (tensor > 1 && !kinds.attention && !kinds.mlp && !kinds.embedding) {
+    error({"parallel.tensor_parallel.attention"},
+          fmt::format("tensor_parallel shares nothing among the {} ranks of a tensor group: leave "
+                      "attention, mlp or embedding true, or write tensor_parallel_degree: 1",
+                      tensor));
+  }
+  if (parallel.offload_parameters == true && usable({"parallel.sharding"}) && parallel.sharding &&
+      *parallel.sharding != Sharding::kParameters) {
+    error({"parallel.offload_parameters"},
+          fmt::format("offload_parameters: true needs sharding: parameters, but sharding is {}",
+                      choice_name(*parallel.sharding)));
+  }
+  check_sequence_axes();
+  check_experts();
+  check_partition_method();
+  check_partition();
+  check_forbidden();
+}
+
+}  // namespace smp::jobfile

@@ -1,0 +1,105 @@
+#include "smp/plan/jobfile/job_reader.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "jobfile/job_builder.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/git_lfs.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/jobfile/cluster_catalog.h"
+
+namespace smp::jobfile {
+
+namespace {
+
+// configs/jobs/quickstart.yaml -> quickstart
+std::string job_name_of(const std::string& path) {
+  std::string name = std::filesystem::path(path).stem().string();
+  for (char& c : name) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_' && c != '-') c = '-';
+  }
+  name.erase(0, std::min(name.find_first_not_of(".-"), name.size()));
+  return name.empty() ? "job" : name;
+}
+
+// `cluster: p5.48xlarge` stands for the section of that name's file.
+void put_named_cluster(text::YamlNode& root, text::Diagnostics& diagnostics) {
+  for (text::YamlEntry& entry : root.entries) {
+    text::YamlNode& value = entry.value;
+    if (entry.key != "cluster" || value.kind != text::YamlNode::Kind::kScalar || value.reported)
+      continue;
+    if (!std::isalpha(static_cast<unsigned char>(value.text.empty() ? '0' : value.text[0]))) return;
+    const NamedCluster* known = find_cluster(value.text);
+    if (known == nullptr) {
+      diagnostics.error(value.place, unknown_cluster(value.text));
+      value.reported = true;
+      return;
+    }
+    const int number =
+        diagnostics.add_source(fmt::format("cluster {}", known->name), std::string(known->text));
+    const text::YamlTree tree = text::parse_yaml(known->text, number, diagnostics);
+    if (const text::YamlEntry* section = tree.root.find("cluster")) value = section->value;
+    return;
+  }
+}
+
+}  // namespace
+
+JobSource load_job_source(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    throw ConfigError(fmt::format(
+        "{}: {}", path,
+        error && error != std::errc::no_such_file_or_directory ? error.message() : "no such file"));
+  }
+  if (std::filesystem::is_directory(status)) {
+    throw ConfigError(path + ": this is a folder; name a job file in it");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)));
+  JobSource source{path, std::string(text::YamlLimits{}.bytes + 1, '\0')};
+  file.read(source.text.data(), static_cast<std::streamsize>(source.text.size()));
+  if (file.bad()) throw ConfigError(path + ": cannot be read");
+  source.text.resize(static_cast<size_t>(file.gcount()));
+  if (const std::string lfs = files::git_lfs_complaint(source.text); !lfs.empty()) {
+    throw ConfigError(fmt::format("{}: {}", path, lfs));
+  }
+  if (source.text.size() > text::YamlLimits{}.bytes) {
+    throw ConfigError(fmt::format("{}: larger than {} bytes; this is no job file", path,
+                                  text::YamlLimits{}.bytes));
+  }
+  files::remember_input(path);
+  return source;
+}
+
+JobSpec read_job(const std::vector<JobSource>& sources, const std::vector<std::string>& overrides) {
+  text::Diagnostics diagnostics;
+  JobBuilder builder(diagnostics);
+  for (const JobSource& source : sources) {
+    const int number = diagnostics.add_source(source.path, source.text);
+    text::YamlTree tree = text::parse_yaml(source.text, number, diagnostics);
+    put_named_cluster(tree.root, diagnostics);
+    if (!source.replaces.empty()) {
+      builder.forget(source.replaces);
+      if (tree.complete && tree.root.find(source.replaces) == nullptr) {
+        diagnostics.error({number, 1, 1},
+                          fmt::format("there is no section '{}' in this file", source.replaces));
+      }
+    }
+    builder.add(tree.root, tree.complete);
+  }
+  if (sources.empty()) throw ConfigError("no job file was given");
+  for (const std::string& text : overrides) builder.add_override(text);
+  JobSpec spec = builder.finish(job_name_of(sources.front().path));
+  diagnostics.raise_if_any();
+  return spec;
+}
+
+}  // namespace smp::jobfile

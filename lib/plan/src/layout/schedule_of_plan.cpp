@@ -1,0 +1,129 @@
+#include "smp/plan/layout/schedule_of_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "smp/plan/base/check.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/mesh/mesh.h"
+#include "smp/plan/model/layers.h"
+#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/spec/checkpoint_strategy.h"
+#include "smp/plan/spec/plan.h"
+
+// What a plan says of its schedule.
+namespace smp::layout {
+
+schedule::ScheduleShape schedule_shape(const Plan& plan) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  SMP_CHECK(parallel.pipeline && parallel.active_microbatches && plan.job.training.microbatches);
+  return {.kind = *parallel.pipeline,
+          .stages = plan.degrees.pipeline,
+          .virtual_stages = parallel.virtual_pipeline_degree.value_or(1),
+          .microbatches = *plan.job.training.microbatches,
+          .active_microbatches = *parallel.active_microbatches};
+}
+
+namespace {
+
+// The first `recompute_layers` blocks of the stage keep their input alone, or that of the run of
+// blocks that share a checkpoint, and with offloading what blocks keep lies on the host.
+void set_memory_rules(const Plan& plan, const RankLayout& layout,
+                      schedule::ScheduleParameters& parameters) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  parameters.selective = parallel.recompute == Recompute::kSelective;
+  const bool recomputes = parameters.selective || parallel.recompute == Recompute::kFull;
+  const bool offloads = parallel.offload_activations.value_or(false);
+  const size_t layers = model::layers_of(plan.job.model).size();
+  if (recomputes) parameters.checkpoints.resize(layers, -1);
+  if (offloads) parameters.offloaded.resize(layers, false);
+  const auto group = layers_per_checkpoint(parallel.activation_checkpointing_strategy);
+  SMP_CHECK(group && (*group == 1 || !parameters.selective));
+  int64_t left = parallel.recompute_layers.value_or(static_cast<int64_t>(layers));
+  auto layer = layout.layers.begin();
+  for (const int64_t count : layout.chunk_layers) {
+    int64_t sharing = 0, first = -1;  // of the run under way
+    for (const auto end = layer + count; layer != end; ++layer) {
+      if (!model::is_transformer_block(layer->kind)) {
+        sharing = 0;
+        continue;
+      }
+      const auto index = static_cast<size_t>(layer->index);
+      if (offloads) parameters.offloaded[index] = true;
+      if (!recomputes || left-- <= 0) continue;
+      if (sharing == 0) first = layer->index;
+      parameters.checkpoints[index] = first;
+      sharing = (sharing + 1) % *group;
+    }
+  }
+}
+
+}  // namespace
+
+schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
+  const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  schedule::ScheduleParameters parameters;
+  parameters.shape = schedule_shape(plan);
+  parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
+  parameters.early_updates = !why_updates_wait(plan.job.training);
+  parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
+  parameters.tied_across_stages = tied_across_stages(plan);
+  parameters.tied_on_stage = plan.job.model.tied_embeddings && !parameters.tied_across_stages;
+  parameters.kv_replicated = kv_copies(plan) > 1;
+  parameters.loading_horizon = plan.job.parallel.activation_loading_horizon;
+  for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
+    const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));
+    std::vector<std::vector<int64_t>>& chunks = parameters.layers.emplace_back();
+    auto layer = layout.layers.begin();
+    for (const int64_t count : layout.chunk_layers) {
+      std::vector<int64_t>& layers = chunks.emplace_back();
+      for (int64_t i = 0; i < count; ++i) layers.push_back((layer++)->index);
+      parameters.head_layer = std::max(parameters.head_layer, layers.back());
+    }
+    set_memory_rules(plan, layout, parameters);
+    std::vector<int64_t>& first_layers = parameters.bucket_first_layers.emplace_back();
+    std::vector<int64_t>& last_layers = parameters.bucket_last_layers.emplace_back();
+    if (plan.degrees.data() == 1) continue;
+    parameters.persistent_buckets.push_back(layout.persistent_bucket);
+    if (stage == 0 && layout.persistent_bucket >= 0) {
+      const PlacedParameter& table = layout.parameters.front();
+      const Bucket& small = layout.buckets.back();
+      parameters.table_persists = table.offset >= small.begin && table.offset < small.end;
+    }
+    for (const Bucket& bucket : layout.buckets) {
+      first_layers.push_back(bucket.first_layer);
+      last_layers.push_back(bucket.last_layer);
+    }
+    if (layout.shards_gradients()) {
+      std::vector<int32_t>& buffers = parameters.gradient_buffers.emplace_back();
+      for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.gradient_buffer);
+    }
+    if (layout.shards_weights()) {
+      std::vector<int32_t>& buffers = parameters.weight_buffers.emplace_back();
+      for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.weight_buffer);
+    }
+  }
+  return parameters;
+}
+
+bool counts_vary(const TrainingSpec& training) {
+  return training.data_loss_mask.value_or(false) || training.data_pack != Packing::kConcatenate;
+}
+
+std::optional<std::string> why_updates_wait(const TrainingSpec& training) {
+  const double clipping = training.optimizer.gradient_clipping;
+  if (clipping > 0) {
+    return fmt::format("gradient_clipping ({}) needs the norm of all gradients", clipping);
+  }
+  if (training.precision == Precision::kFp16) {
+    return "fp16's loss scale needs to know that all gradients are finite";
+  }
+  if (counts_vary(training)) {
+    return "the mean over the tokens that count needs their number in the global batch";
+  }
+  return std::nullopt;
+}
+
+}  // namespace smp::layout

@@ -1,0 +1,347 @@
+#include "smp/plan/layout/traffic.h"
+
+#include <algorithm>
+
+#include "smp/plan/base/check.h"
+#include "smp/plan/layout/chunk_ends.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/plan/layout/rank_groups.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/model/layer_tensors.h"
+#include "smp/plan/model/operators.h"
+#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/spec/plan.h"
+
+namespace smp::layout {
+namespace {
+
+// Collects the rows of one rank; calls that differ in nothing share a row.
+class TrafficList {
+ public:
+  TrafficList(const Plan& plan, const mesh::Mesh& mesh, int64_t rank, int64_t kv_copies)
+      : plan_(plan), mesh_(mesh), rank_(rank), kv_copies_(kv_copies) {}
+
+  void add(const char* label, mesh::CollectiveOp op, mesh::Axis axis, DType dtype, int64_t count,
+           int64_t calls) {
+    const std::vector<int64_t> group = mesh_.group(rank_, axis, kv_copies_);
+    if (group.size() == 1 || calls == 0 || count == 0) return;
+    const auto size = static_cast<int64_t>(group.size());
+    const auto index = std::find(group.begin(), group.end(), rank_) - group.begin();
+    SMP_CHECK(index < size);
+    const int64_t hosts = grid_of(plan_, group).hosts;
+    const int64_t wire = calls * wire_bytes(op, size, index, count, bytes_of(dtype), 0, hosts);
+    for (Traffic& row : rows_) {
+      if (row.label == label && row.op == op && row.axis == axis && row.dtype == dtype &&
+          row.count == count) {
+        row.calls += calls;
+        row.wire_bytes += wire;
+        return;
+      }
+    }
+    rows_.push_back({label, op, axis, size, dtype, count, calls, wire});
+  }
+
+  std::vector<Traffic> take() { return std::move(rows_); }
+
+ private:
+  const Plan& plan_;
+  const mesh::Mesh& mesh_;
+  int64_t rank_;
+  int64_t kv_copies_;
+  std::vector<Traffic> rows_;
+};
+
+bool is_block(const model::LayerSpec& layer) { return model::is_transformer_block(layer.kind); }
+
+// What the runtime sends in one step, layer by layer and bucket by bucket.
+class StepTraffic {
+ public:
+  StepTraffic(const Plan& plan, int64_t rank)
+      : plan_(plan),
+        mesh_(plan.degrees, plan.job.parallel.placement_strategy),
+        layout_(rank_layout(plan, rank)),
+        dtype_(compute_dtype(plan)),
+        microbatches_(plan.job.training.microbatches.value()),
+        tokens_(plan.job.training.micro_batch.value() * plan.job.training.sequence_length),
+        list_(plan, mesh_, rank, kv_copies(plan)) {}
+
+  std::vector<Traffic> all() {
+    tensor_parallel();
+    pipeline_parallel();
+    data_parallel();
+    tied();
+    list_.add("step.norm_and_loss", mesh::CollectiveOp::kAllReduce, mesh::Axis::kWorld, DType::kF64,
+              step_sums(plan_.job), 1);
+    return list_.take();
+  }
+
+ private:
+  // How often this rank's layers run in a microbatch, and what they send then.
+  struct Calls {
+    int64_t blocks = 0, again = 0;  // recomputed
+    int64_t thinned = 0;            // of which selective recompute makes a part again
+    // Two of a decoder's block beside an encoder.
+    int64_t attentions = 0, attentions_again = 0;
+    int64_t pairs = 0, pairs_again = 0;  // of matrices that the tensor ranks share
+    int64_t memories = 0;                // made of an encoder's result
+    int64_t shared_reads = 0;            // of a memory, by attention that the tensor ranks share
+    int64_t embeddings = 0, heads = 0;   // an encoder_decoder embeds two sequences
+    int64_t shared_embeddings = 0, shared_heads = 0;
+  };
+  Calls calls_of_microbatch() const {
+    const ModelSpec& model = plan_.job.model;
+    const ParallelSpec& parallel = plan_.job.parallel;
+    const TensorKinds& kinds = parallel.tensor_parallel;
+    const auto layers = static_cast<int64_t>(layout_.layers.size());
+    const int64_t most_again =
+        parallel.recompute == Recompute::kFull ? parallel.recompute_layers.value_or(layers) : 0;
+    Calls calls;
+    for (const model::LayerSpec& layer : layout_.layers) {
+      if (is_block(layer)) {
+        const int64_t attentions = layer.kind == model::LayerKind::kCrossBlock ? 2 : 1;
+        const int64_t pairs = (kinds.attention ? attentions : 0) + (kinds.mlp ? 1 : 0);
+        const bool is_again = calls.blocks < most_again;
+        ++calls.blocks;
+        calls.attentions += attentions;
+        calls.pairs += pairs;
+        calls.again += is_again ? 1 : 0;
+        calls.attentions_again += is_again ? attentions : 0;
+        calls.pairs_again += is_again ? pairs : 0;
+        calls.memories += model::opens_decoder(model, layer) ? 1 : 0;
+        calls.shared_reads += kinds.attention ? attentions - 1 : 0;
+      } else if (layer.kind == model::LayerKind::kEmbedding) {
+        calls.embeddings += model.stack == Stack::kEncoderDecoder ? 2 : 1;
+      } else if (layer.kind == model::LayerKind::kHead) {
+        ++calls.heads;
+      }
+    }
+    if (parallel.recompute == Recompute::kSelective) calls.thinned = calls.blocks;
+    calls.shared_embeddings = kinds.embedding ? calls.embeddings : 0;
+    calls.shared_heads = kinds.embedding ? calls.heads : 0;
+    return calls;
+  }
+
+  void tensor_parallel() {
+    const ModelSpec& model = plan_.job.model;
+    if (model::is_list(model)) return list_of_layers();
+    const Calls calls = calls_of_microbatch();
+    if (plan_.job.parallel.sequence_parallel.value_or(false)) {
+      split_sequences(calls);
+    } else {
+      whole_sequences(calls);
+    }
+    loss_of_rows(tokens_, calls.shared_heads);
+    if (model.qk_norm && plan_.job.parallel.tensor_parallel.attention) {
+      // Each rank has worked on its own heads.
+      all_reduce("tensor.head_norms", wide(dtype_), 2 * norm_vectors() * model.head_dim,
+                 calls.attentions);
+    }
+    if (kv_copies(plan_) > 1) {
+      const int64_t sums = calls.blocks * (layout_.shards_gradients() ? microbatches_ : 1);
+      for (const bool is_vector : {false, true}) {
+        list_.add("tensor.kv_gradients", mesh::CollectiveOp::kAllReduce, mesh::Axis::kKvHead,
+                  wide(dtype_), kv_elements_of_block(is_vector), sums);
+      }
+    }
+  }
+
+  // Sums behind matrices that are cut by their inputs, and of what flows back from those that are
+  // cut by their outputs.
+  void list_of_layers() {
+    const ModelSpec& model = plan_.job.model;
+    const model::LayerCall call = layer_call(plan_, layout_.coord.tensor);
+    int64_t blocks_again = calls_of_microbatch().again;
+    for (const model::LayerSpec& layer : layout_.layers) {
+      const bool is_again = is_block(layer) && blocks_again-- > 0;
+      for (const model::OperatorMessage& message : model::operator_messages(model, layer, call)) {
+        list_.add(message.is_backward ? "tensor.backward" : "tensor.forward", message.op,
+                  mesh::Axis::kTensor, dtype_, message.count,
+                  microbatches_ * (is_again && !message.is_backward ? 2 : 1));
+      }
+      if (model::makes_loss(layer.kind) && model::shares_loss(model))
+        loss_of_rows(call.micro_batch, 1);
+    }
+  }
+
+  // Of logits that the ranks share.
+  void loss_of_rows(int64_t rows, int64_t calls) {
+    all_reduce("tensor.loss", wide(dtype_), rows, calls);      // max of the logits
+    all_reduce("tensor.loss", wide(dtype_), 2 * rows, calls);  // sum of exponentials, target
+  }
+
+  // Column- then row-parallel pairs: one sum forward, one backward for each (Shoeybi et al. 2019,
+  // section 3); the vocabulary is cut in embedding and head.
+  void whole_sequences(const Calls& calls) {
+    all_reduce("tensor.forward", dtype_, hidden(),
+               calls.pairs + calls.pairs_again + calls.shared_embeddings);
+    const bool sums_memories = plan_.job.parallel.tensor_parallel.attention;
+    all_reduce("tensor.backward", dtype_, hidden(),
+               calls.pairs + (sums_memories ? calls.memories : 0) + calls.shared_heads);
+  }
+
+  // Each sum is scattered, and gathered ahead of the next matrix (Korthikanti et al. 2022, section
+  // 4.2.2). For the weights' gradients a norm's result is made and gathered again, and so is, where
+  // these are put off, the gradient of what a pair of matrices gives. A memory is gathered by each
+  // block that attends to it, forward and for the weights that read it, and each sums its gradient.
+  void split_sequences(const Calls& calls) {
+    const int64_t branches = calls.attentions + calls.blocks;  // with a norm, each
+    const int64_t reads = calls.attentions - calls.blocks;     // of a memory
+    const bool put_off = schedule::puts_weights_off(*plan_.job.parallel.pipeline);
+    scatter("tensor.forward", calls.pairs + calls.pairs_again + calls.shared_embeddings);
+    gather("tensor.forward",
+           2 * (calls.attentions + calls.attentions_again) + calls.thinned + calls.heads);
+    scatter("tensor.backward", calls.pairs + calls.shared_reads + calls.shared_heads);
+    gather("tensor.backward",
+           (put_off ? 3 : 2) * branches + reads + calls.embeddings + calls.heads);
+    all_reduce(
+        "tensor.norms", wide(dtype_), norm_vectors() * plan_.job.model.hidden_size,
+        (plan_.job.model.shared_norm ? calls.blocks : branches) + calls.memories + calls.heads);
+  }
+
+  // `calls` are those of a microbatch.
+  void all_reduce(const char* label, DType dtype, int64_t count, int64_t calls) {
+    list_.add(label, mesh::CollectiveOp::kAllReduce, mesh::Axis::kTensor, dtype, count,
+              calls * microbatches_);
+  }
+  void scatter(const char* label, int64_t calls) {
+    list_.add(label, mesh::CollectiveOp::kReduceScatter, mesh::Axis::kTensor, dtype_, hidden(),
+              calls * microbatches_);
+  }
+  void gather(const char* label, int64_t calls) {
+    list_.add(label, mesh::CollectiveOp::kAllGather, mesh::Axis::kTensor, dtype_,
+              hidden() / plan_.degrees.tensor, calls * microbatches_);
+  }
+
+  int64_t hidden() const { return tokens_ * plan_.job.model.hidden_size; }  // [b, s, h]
+  int64_t norm_vectors() const { return plan_.job.model.norm == NormKind::kLayerNorm ? 2 : 1; }
+
+  // k.weight and v.weight of one block, or their biases: neighbours in the flat buffer.
+  int64_t kv_elements_of_block(bool is_vector) const {
+    int64_t elements = 0;
+    int64_t layer = -1;
+    for (const PlacedParameter& parameter : layout_.parameters) {
+      if (parameter.spec.split != model::TensorSplit::kKvHeads) continue;
+      if (layer >= 0 && parameter.layer != layer) break;
+      layer = parameter.layer;
+      if (parameter.spec.is_vector == is_vector) elements += parameter.box.size();
+    }
+    return elements;
+  }
+
+  void pipeline_parallel() {
+    const schedule::ScheduleShape shape = schedule_shape(plan_);
+    const int64_t stage = layout_.coord.pipeline;
+    std::vector<model::TensorSpec> before, after;  // of neighbours on other stages
+    const std::vector<ChunkEnds> ends = chunk_ends(plan_, layout_);
+    for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
+      const int64_t position = schedule::position_of_chunk(shape, {stage, chunk});
+      const bool is_last = position + 1 == shape.stages * shape.chunks();
+      const auto& [takes, hands] = ends[static_cast<size_t>(chunk)];
+      if (position > 0 && schedule::place_of_chunk(shape, position - 1).stage != stage) {
+        before.insert(before.end(), takes.begin(), takes.end());
+      }
+      if (!is_last && schedule::place_of_chunk(shape, position + 1).stage != stage) {
+        after.insert(after.end(), hands.begin(), hands.end());
+      }
+    }
+    for (const model::TensorSpec& tensor : after) activation(mesh::CollectiveOp::kSend, tensor);
+    for (const model::TensorSpec& tensor : before) activation(mesh::CollectiveOp::kRecv, tensor);
+    for (const model::TensorSpec& tensor : before) gradient(mesh::CollectiveOp::kSend, tensor);
+    for (const model::TensorSpec& tensor : after) gradient(mesh::CollectiveOp::kRecv, tensor);
+  }
+
+  void activation(mesh::CollectiveOp op, const model::TensorSpec& tensor) {
+    list_.add("pipeline.activations", op, mesh::Axis::kPipeline, tensor.dtype, tensor.elements(),
+              microbatches_);
+  }
+  void gradient(mesh::CollectiveOp op, const model::TensorSpec& tensor) {
+    if (!tensor.has_gradient()) return;
+    list_.add("pipeline.gradients", op, mesh::Axis::kPipeline, tensor.dtype, tensor.elements(),
+              microbatches_);
+  }
+
+  void data_parallel() {
+    const char* gradients = "data.gradients";
+    const int64_t shard = plan_.degrees.shard;
+    if (layout_.shards_gradients()) return sharded();
+    for (const Bucket& bucket : layout_.buckets) {
+      if (shard == 1) {
+        list_.add(gradients, mesh::CollectiveOp::kAllReduce, mesh::Axis::kData, wide(dtype_),
+                  bucket.size(), 1);
+        continue;
+      }
+      const int64_t own = bucket.size() / shard;
+      list_.add(gradients, mesh::CollectiveOp::kReduceScatter, mesh::Axis::kShard, wide(dtype_),
+                bucket.size(), 1);
+      list_.add(gradients, mesh::CollectiveOp::kAllReduce, mesh::Axis::kReplica, wide(dtype_), own,
+                1);
+      list_.add("shard.weights", mesh::CollectiveOp::kAllGather, mesh::Axis::kShard, dtype_, own,
+                1);
+    }
+  }
+
+  // Each microbatch's gradients are scattered, the sums of all then added over the replicas.
+  void sharded() {
+    std::vector<int64_t> gathers(layout_.buckets.size(), 1);  // after the step
+    if (layout_.shards_weights()) {
+      gathers.assign(layout_.buckets.size(), 0);
+      const schedule::Schedule schedule = schedule::make_schedule(schedule_parameters(plan_));
+      for (const schedule::Action& action :
+           schedule.actions[static_cast<size_t>(layout_.coord.pipeline)]) {
+        if (action.kind == schedule::ActionKind::kGather)
+          ++gathers[static_cast<size_t>(action.bucket)];
+      }
+    }
+    for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+      const int64_t size = layout_.buckets[b].size();
+      const int64_t own = size / plan_.degrees.shard;
+      const bool once = static_cast<int32_t>(b) == layout_.persistent_bucket;
+      list_.add("data.gradients", mesh::CollectiveOp::kReduceScatter, mesh::Axis::kShard,
+                wide(dtype_), size, once ? 1 : microbatches_);
+      list_.add("data.gradients", mesh::CollectiveOp::kAllReduce, mesh::Axis::kReplica,
+                wide(dtype_), own, 1);
+      list_.add("shard.weights", mesh::CollectiveOp::kAllGather, mesh::Axis::kShard, dtype_, own,
+                gathers[b]);
+    }
+  }
+
+  void tied() {
+    if (!tied_across_stages(plan_)) return;
+    const ModelSpec& model = plan_.job.model;
+    const model::ParameterSpec weight = model::parameters_of(model, model::layers_of(model).front(),
+                                                             plan_.job.parallel.tensor_parallel)
+                                            .front();
+    const int64_t count =
+        model::tensor_box(model, weight, plan_.degrees.tensor, layout_.coord.tensor).size();
+    if (layout_.coord.pipeline == 0) {
+      list_.add("tied.gradients", mesh::CollectiveOp::kRecv, mesh::Axis::kTied, wide(dtype_), count,
+                1);
+      list_.add("tied.weights", mesh::CollectiveOp::kSend, mesh::Axis::kTied, dtype_, count, 1);
+    } else if (layout_.coord.pipeline + 1 == plan_.degrees.pipeline) {
+      list_.add("tied.gradients", mesh::CollectiveOp::kSend, mesh::Axis::kTied, wide(dtype_), count,
+                1);
+      list_.add("tied.weights", mesh::CollectiveOp::kRecv, mesh::Axis::kTied, dtype_, count, 1);
+    }
+  }
+
+  const Plan& plan_;
+  const mesh::Mesh mesh_;
+  const RankLayout layout_;
+  const DType dtype_;
+  const int64_t microbatches_;
+  const int64_t tokens_;  // of one microbatch
+  TrafficList list_;
+};
+
+}  // namespace
+
+int64_t step_sums(const JobSpec& job) {
+  const int64_t loss = counts_vary(job.training) ? 2 : 1;
+  return static_cast<int64_t>(model::layers_of(job.model).size()) + loss;
+}
+
+std::vector<Traffic> step_traffic(const Plan& plan, int64_t rank) {
+  return StepTraffic(plan, rank).all();
+}
+
+}  // namespace smp::layout

@@ -1,0 +1,47 @@
+#include "smp/plan/model/model_family.h"
+
+namespace smp::model {
+
+void set_family(ModelSpec& model, ModelFamily family) {
+  const bool gpt2 = family == ModelFamily::kGpt2;
+  const bool llama = family == ModelFamily::kLlama;
+  model.family = family;
+  model.stack = Stack::kDecoder;
+  model.mlp = llama ? MlpKind::kSwiglu : MlpKind::kGelu;
+  model.norm = llama ? NormKind::kRmsNorm : NormKind::kLayerNorm;
+  model.position_embedding = llama ? PositionKind::kRotary : PositionKind::kLearned;
+  model.qkv_bias = gpt2;
+  model.attention_output_bias = gpt2;
+  model.mlp_bias = gpt2;
+  model.head_bias = false;
+  model.qk_norm = false;
+  model.parallel_residual = false;
+  model.shared_norm = false;
+}
+
+bool has_blocks_of(const ModelSpec& model, ModelFamily family) {
+  ModelSpec own;
+  set_family(own, family);
+  return model.stack == own.stack && model.mlp == own.mlp && model.norm == own.norm &&
+         model.position_embedding == own.position_embedding && model.qkv_bias == own.qkv_bias &&
+         model.attention_output_bias == own.attention_output_bias &&
+         model.mlp_bias == own.mlp_bias && model.head_bias == own.head_bias &&
+         model.qk_norm == own.qk_norm && model.parallel_residual == own.parallel_residual &&
+         model.shared_norm == own.shared_norm && model.num_experts == 0 &&
+         model.kv_lora_rank == 0 && model.num_mtp_layers == 0;
+}
+
+bool is_dense_decoder(const ModelSpec& model) {
+  const PositionKind positions = model.position_embedding;
+  return model.operators.empty() && model.stack == Stack::kDecoder &&
+         positions != PositionKind::kAlibi && positions != PositionKind::kRelative &&
+         model.num_experts == 0 && model.kv_lora_rank == 0 && model.num_mtp_layers == 0;
+}
+
+bool is_dense_encoder_decoder(const ModelSpec& model) {
+  return model.stack == Stack::kEncoderDecoder &&
+         model.position_embedding == PositionKind::kRelative && !model.parallel_residual &&
+         model.kv_lora_rank == 0;
+}
+
+}  // namespace smp::model

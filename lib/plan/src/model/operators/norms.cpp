@@ -1,0 +1,48 @@
+#include "model/alive_bytes.h"
+#include "model/operators/operator_rules.h"
+
+// Of each sample's features.
+namespace smp::model {
+namespace {
+
+SampleShape output(const OperatorSpec& spec, const SampleShape& in) {
+  check_flat(spec, in);
+  return in;
+}
+
+ParameterSpec scale(int64_t size) {
+  return {.name = "weight", .rows = size, .is_vector = true, .init = Init::kOnes};
+}
+
+std::vector<ParameterSpec> layer_norm(const OperatorSpec& /*spec*/, const SampleShape& in) {
+  return {scale(in[0]), {.name = "bias", .rows = in[0], .is_vector = true, .init = Init::kZeros}};
+}
+
+std::vector<ParameterSpec> rms_norm(const OperatorSpec& /*spec*/, const SampleShape& in) {
+  return {scale(in[0])};
+}
+
+OperatorMemory memory_with(const OperatorCall& call, int64_t stats) {
+  return {.keeps_input = true,
+          .kept_bytes = wide_bytes(call.dtype) * call.batch * stats,
+          .gradient_in_place = true};
+}
+OperatorMemory layer_norm_memory(const OperatorCall& call) { return memory_with(call, 2); }
+OperatorMemory rms_norm_memory(const OperatorCall& call) { return memory_with(call, 1); }
+
+}  // namespace
+
+const OperatorRules kLayerNormRules = {.type = "layer_norm",
+                                       .keys = {},
+                                       .output = output,
+                                       .memory = layer_norm_memory,
+                                       .parameters = layer_norm,
+                                       .reads_all_channels = true};
+const OperatorRules kRmsNormRules = {.type = "rms_norm",
+                                     .keys = {},
+                                     .output = output,
+                                     .memory = rms_norm_memory,
+                                     .parameters = rms_norm,
+                                     .reads_all_channels = true};
+
+}  // namespace smp::model

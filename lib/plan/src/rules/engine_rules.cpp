@@ -1,0 +1,239 @@
+#include "smp/plan/rules/engine_rules.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "smp/plan/data/byte_tokens.h"
+#include "smp/plan/data/data_files.h"
+#include "smp/plan/layout/rank_groups.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/plan/model/layers.h"
+#include "smp/plan/model/operators.h"
+#include "smp/plan/spec/plan.h"
+
+namespace smp::rules {
+namespace {
+
+static_assert(mesh::kMaxRanks == 256 && mesh::kMaxGroups == 256 &&
+              mesh::kMaxRanksOfHosts == 1024);  // the texts below say so
+
+// Groups with several ranks on one host, at the host that has most of them: each has a block of the
+// host's shared memory. 0 while there are more ranks than the engine runs anyway.
+int64_t most_groups_of_a_host(const Plan& plan) {
+  if (plan.degrees.world() > mesh::kMaxRanksOfHosts) return 0;
+  std::map<int64_t, int64_t> groups;  // by host
+  for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
+    for (const layout::RankGroup& group : layout::rank_groups(plan, rank)) {
+      if (group.ranks.front() != rank || layout::grid_of(plan, group.ranks).per_host == 1) continue;
+      std::set<int64_t> hosts;
+      for (const int64_t member : group.ranks) {
+        hosts.insert(member / plan.job.cluster.processes_per_host);
+      }
+      for (const int64_t host : hosts) ++groups[host];
+    }
+  }
+  int64_t most = 0;
+  for (const auto& [host, count] : groups) most = std::max(most, count);
+  return most;
+}
+
+// Whether a rule is about the place where all ranks run together, or about each rank's share.
+enum class Concerns { kShare, kPlace };
+
+bool keeps_no_state(const TrainingSpec& training) {
+  const bool half =
+      training.precision == Precision::kBf16 || training.precision == Precision::kFp16;
+  return !half && training.optimizer.kind == OptimizerKind::kSgd &&
+         training.optimizer.momentum == 0;
+}
+
+bool is_windowed(const JobSpec& job) {
+  const int64_t window = job.model.sliding_window;
+  return window > 0 && window < job.training.sequence_length;
+}
+
+struct EngineRule {
+  bool (*broken)(const Plan&);
+  const char* text;
+  Concerns concerns = Concerns::kShare;
+};
+
+constexpr const char* kDrawsItsOwn =
+    "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
+    "never the whole model)";
+
+const EngineRule kRules[] = {
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCuda && model::is_list(plan.job.model);
+     },
+     "cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)",
+     Concerns::kPlace},
+    {[](const Plan& plan) {
+       return data::reads_bytes_unsaid(plan.job) &&
+              plan.job.model.vocab_size > data::kMostByteVocabulary;
+     },
+     data::kManyTokens, Concerns::kPlace},
+    {[](const Plan& plan) {
+       return data::reads_bytes_unsaid(plan.job) && !plan.job.training.init_from.empty();
+     },
+     data::kKnowTokens, Concerns::kPlace},
+    {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp8; },
+     "training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"},
+    {[](const Plan& plan) { return plan.job.training.attention == AttentionKind::kUnfused; },
+     "training.attention: unfused (the engine runs flash)"},
+    {[](const Plan& plan) { return plan.job.training.fused_loss; },
+     "training.fused_loss: true (the engine has a loss of its own)"},
+    {[](const Plan& plan) { return plan.job.training.compiled; },
+     "training.compiled: true (the engine is compiled ahead)"},
+    {[](const Plan& plan) {
+       return !plan.job.training.accumulate_gradients_in_fp32.value_or(true);
+     },
+     "training.accumulate_gradients_in_fp32: false (the engine sums gradients in fp32)"},
+    {[](const Plan& plan) { return plan.job.training.batch_ramp_start > 0; },
+     "training.batch_ramp_start: above 0 (the engine runs one batch size)"},
+    {[](const Plan& plan) { return plan.job.model.stack == Stack::kEncoder; },
+     "model.stack: encoder (the engine runs decoder and encoder_decoder)"},
+    {[](const Plan& plan) { return plan.job.model.position_embedding == PositionKind::kAlibi; },
+     "model.position_embedding: alibi (the engine runs learned, rotary, relative and none)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return model.stack != Stack::kEncoder &&
+              (model.stack == Stack::kEncoderDecoder) !=
+                  (model.position_embedding == PositionKind::kRelative);
+     },
+     "model.position_embedding: relative in a decoder, or another one in an encoder_decoder (the "
+     "engine runs them together)"},
+    {[](const Plan& plan) {
+       return plan.job.training.data_pack != Packing::kConcatenate &&
+              (model::is_list(plan.job.model) || plan.job.model.stack == Stack::kEncoderDecoder);
+     },
+     "training.data.pack: documents or pad in an encoder_decoder or with model.layers (the engine "
+     "keeps documents apart in decoders: concatenate)"},
+    {[](const Plan& plan) {
+       return plan.job.model.stack == Stack::kEncoderDecoder && plan.job.model.parallel_residual;
+     },
+     "model.parallel_residual: true in an encoder_decoder (the engine runs its branches one after "
+     "the other)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return model.stack == Stack::kEncoderDecoder &&
+              model::kv_copies(model, plan.degrees.tensor) > 1;
+     },
+     "model.stack: encoder_decoder on more tensor ranks than KV heads (the engine replicates no KV "
+     "heads of two attentions)"},
+    {[](const Plan& plan) {
+       const RopeScaling scaling = plan.job.model.rope_scaling;
+       return scaling != RopeScaling::kNone && scaling != RopeScaling::kLinear &&
+              scaling != RopeScaling::kLlama3;
+     },
+     "model.rope_scaling: dynamic, yarn or longrope (the engine runs none, linear and llama3)"},
+    {[](const Plan& plan) {
+       return is_windowed(plan.job) && plan.job.model.stack != Stack::kDecoder;
+     },
+     "model.sliding_window: below training.sequence_length in an encoder_decoder (the engine has "
+     "windows in decoders alone)"},
+    {[](const Plan& plan) {
+       const ParallelSpec& parallel = plan.job.parallel;
+       return model::is_list(plan.job.model) && (parallel.sequence_parallel.value_or(false) ||
+                                                 parallel.context_parallel_degree.value_or(1) > 1);
+     },
+     "model.layers with sequence_parallel or context_parallel_degree (a list reads no sequences)"},
+    {[](const Plan& plan) {
+       return model::is_list(plan.job.model) &&
+              plan.job.parallel.recompute == Recompute::kSelective;
+     },
+     "model.layers with recompute: selective (that makes the first product of a block's MLP again, "
+     "and a list has no blocks: full, or recompute_layers)"},
+    {[](const Plan& plan) {
+       return model::is_list(plan.job.model) && !plan.job.parallel.tensor_parallel.all();
+     },
+     "model.layers with a kind of parallel.tensor_parallel: false (tensor ranks share every matrix "
+     "of a list)"},
+    {[](const Plan& plan) { return plan.job.model.num_experts > 0; },
+     "model.num_experts: above 0 (the engine runs dense layers)"},
+    {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },
+     "model.kv_lora_rank: above 0 (the engine runs plain attention)"},
+    {[](const Plan& plan) { return plan.job.model.num_mtp_layers > 0; },
+     "model.num_mtp_layers: above 0 (the engine predicts the next token)"},
+    {[](const Plan& plan) { return plan.job.model.vocab_multiple_of > 1; },
+     "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)"},
+    {[](const Plan& plan) { return plan.job.parallel.context_parallel_degree.value_or(1) > 1; },
+     "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
+    {[](const Plan& plan) {
+       return plan.job.parallel.offload_optimizer == true && keeps_no_state(plan.job.training);
+     },
+     "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no "
+     "state to offload)"},
+    {[](const Plan& plan) {
+       const ParallelSpec& parallel = plan.job.parallel;
+       return parallel.offload_parameters == true && parallel.offload_optimizer != true;
+     },
+     "parallel.offload_parameters: true without offload_optimizer: true (the engine updates "
+     "weights where they lie, by state that lies there)"},
+    {[](const Plan& plan) {
+       const ParallelSpec& parallel = plan.job.parallel;
+       return parallel.offload_parameters == true && parallel.sharded_data_parallel_degree == 1;
+     },
+     "parallel.offload_parameters: true with sharded_data_parallel_degree: 1 (the engine fetches "
+     "shards, above 1)"},
+    {[](const Plan& plan) {
+       return plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
+     },
+     "parallel.profile: another framework's (the engine runs smp)"},
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCpu &&
+              plan.job.parallel.data_collectives == CollectivesKind::kSmddp;
+     },
+     "parallel.data_collectives: smddp (the engine has its own)"},
+    {[](const Plan& plan) { return plan.job.parallel.partition_activations; },
+     "parallel.partition_activations: true (the engine runs without it)"},
+    {[](const Plan& plan) {
+       return plan.job.cluster.hosts > 1 && plan.degrees.world() > mesh::kMaxRanksOfHosts;
+     },
+     "cluster.hosts: more than 1024 ranks (the engine runs up to 1024 on several hosts)",
+     Concerns::kPlace},
+    {[](const Plan& plan) { return plan.job.cluster.processes_per_host > mesh::kMaxRanks; },
+     "cluster.processes_per_host: more than 256 (the engine runs up to 256 ranks on a host)",
+     Concerns::kPlace},
+    {[](const Plan& plan) { return most_groups_of_a_host(plan) > mesh::kMaxGroups; },
+     "parallel degrees with more than 256 groups of ranks on a host (the engine opens up to 256: "
+     "give one degree more of the ranks, or use fewer ranks)",
+     Concerns::kPlace},
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCpu &&
+              plan.job.parallel.delayed_parameter_initialization == false;
+     },
+     kDrawsItsOwn},
+    // Planned for GPUs it says what other engines do.
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCuda &&
+              plan.job.parallel.delayed_parameter_initialization == false;
+     },
+     kDrawsItsOwn, Concerns::kPlace},
+};
+
+}  // namespace
+
+std::vector<std::string> what_engine_cannot_run(const Plan& plan) {
+  std::vector<std::string> found;
+  for (const EngineRule& rule : kRules) {
+    if (rule.broken(plan)) found.emplace_back(rule.text);
+  }
+  return found;
+}
+
+std::vector<std::string> what_engine_cannot_build(const Plan& plan) {
+  std::vector<std::string> found;
+  for (const EngineRule& rule : kRules) {
+    if (rule.concerns == Concerns::kShare && rule.broken(plan)) found.emplace_back(rule.text);
+  }
+  return found;
+}
+
+std::vector<std::string> what_engine_lacks(const Plan& plan) {
+  const bool planned_only = plan.job.training.steps == 0;
+  return planned_only ? what_engine_cannot_build(plan) : what_engine_cannot_run(plan);
+}
+
+}  // namespace smp::rules

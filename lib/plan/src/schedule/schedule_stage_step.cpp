@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <string>
+
+#include "schedule/schedule_stage_check.h"
+
+// From a gradient that is complete to the step's end: sums over the ranks, updates, and the gathers
+// of updated weights.
+namespace smp::schedule {
+StageCheck::Problem StageCheck::reduce_kv(const Action& action) {
+  if (!parameters_.kv_replicated) return "no KV head is replicated";
+  const int64_t at = place(action.layer);
+  if (!is_block(action.layer) || at == static_cast<int64_t>(layers_.size())) {
+    return "the layer is no block of this stage";
+  }
+  const int64_t last = shards_gradients() ? action.microbatch : shape_.microbatches - 1;
+  if (gradients_[static_cast<size_t>(at)] <= last) {
+    return "a microbatch has not passed the layer backward";
+  }
+  if (!reduced_kv_.insert({action.layer, last}).second) return "it was done before";
+  return std::nullopt;
+}
+
+bool StageCheck::has_bucket(int64_t bucket) const {
+  return bucket >= 0 && bucket < static_cast<int64_t>(bucket_first_layers_.size());
+}
+
+// Of a bucket's layers: [first, last).
+std::pair<int64_t, int64_t> StageCheck::places_of(size_t bucket) const {
+  return {place(bucket_first_layers_[bucket]), place(bucket_last_layers_[bucket]) + 1};
+}
+
+StageCheck::Problem StageCheck::reduce(const Action& action) {
+  if (!has_bucket(action.bucket)) return "this stage has no such bucket";
+  const auto bucket = static_cast<size_t>(action.bucket);
+  const auto [first, last] = places_of(bucket);
+  if (Problem problem = gradients_of(first, last)) return problem;
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t layer = layers_[static_cast<size_t>(i)];
+    if (!kv_summed(layer, shape_.microbatches - 1)) {
+      return "the KV gradients of layer " + std::to_string(layer) + " are not summed yet";
+    }
+    if (layer == 0 && parameters_.tied_across_stages && !arrived(Payload::kTiedGradient, 0)) {
+      return "the tied gradient has not arrived";
+    }
+  }
+  if (reduced_[bucket] != Progress::kNone) return "it was started before";
+  reduced_[bucket] = Progress::kStarted;
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::end_bucket(const Action& action, std::vector<Progress>& buckets) {
+  if (!has_bucket(action.bucket)) return "it was never started";
+  Progress& progress = buckets[static_cast<size_t>(action.bucket)];
+  if (progress == Progress::kNone) return "it was never started";
+  if (progress == Progress::kEnded) return "it was waited for before";
+  progress = Progress::kEnded;
+  return std::nullopt;
+}
+
+bool StageCheck::kv_summed(int64_t layer, int64_t microbatch) const {
+  return !parameters_.kv_replicated || !is_block(layer) ||
+         reduced_kv_.contains({layer, microbatch});
+}
+
+StageCheck::Problem StageCheck::reduced(size_t bucket) const {
+  const bool all = !shards_gradients() || reductions_[bucket] == shape_.microbatches;
+  if (all && reduced_[bucket] == Progress::kEnded) return std::nullopt;
+  return "bucket " + std::to_string(static_cast<int64_t>(bucket)) + " is not reduced yet";
+}
+
+StageCheck::Problem StageCheck::everything_reduced() const {
+  for (size_t b = 0; b < reduced_.size(); ++b) {
+    if (Problem problem = reduced(b)) return problem;
+  }
+  if (shards_gradients()) return std::nullopt;
+  for (const int64_t layer : layers_) {
+    if (!kv_summed(layer, shape_.microbatches - 1)) {
+      return "the KV gradients of layer " + std::to_string(layer) + " are not summed yet";
+    }
+  }
+  if (parameters_.tied_across_stages && stage_ == 0 && !arrived(Payload::kTiedGradient, 0)) {
+    return "the tied gradient has not arrived";
+  }
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::step() {
+  if (shape_.forward_only) return "this schedule evaluates";
+  if (stepped_) return "the step was done before";
+  if (Problem problem = gradients_of(0, static_cast<int64_t>(layers_.size()))) return problem;
+  if (Problem problem = everything_reduced()) return problem;
+  if (Problem problem = weights_freed()) return problem;
+  stepped_ = true;
+  return std::nullopt;
+}
+
+// The weights that the layer works on are still those of this step.
+StageCheck::Problem StageCheck::not_updated(const Action& action) const {
+  for (const int32_t bucket : buckets_.weights(action)) {
+    if (bucket < 0 || !updated_[static_cast<size_t>(bucket)]) continue;
+    return "the weights of bucket " + std::to_string(bucket) + " are updated already";
+  }
+  if (bucket_first_layers_.empty() && updated_.front()) return "the weights are updated already";
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::update(const Action& action) {
+  if (shape_.forward_only) return "this schedule evaluates";
+  const bool has_buckets = !bucket_first_layers_.empty();
+  if (has_buckets ? !has_bucket(action.bucket) : action.bucket >= 0) {
+    return "this stage has no such bucket";
+  }
+  const auto bucket = static_cast<size_t>(std::max(action.bucket, 0));
+  if (!stepped_) {
+    if (!parameters_.early_updates) return "the norm of all gradients is not known yet";
+    if (Problem problem = has_buckets ? reduced(bucket) : everything_reduced()) return problem;
+    const auto layers = static_cast<int64_t>(layers_.size());
+    if (Problem problem = has_buckets ? std::nullopt : gradients_of(0, layers)) return problem;
+    if (Problem problem = weights_freed()) return problem;
+  }
+  if (parameters_.sharded && gathered_[bucket] != Progress::kEnded) {
+    return "the gather of the step before may still read the weights";
+  }
+  if (updated_[bucket]) return "it was done before";
+  updated_[bucket] = true;
+  if (parameters_.sharded) gathered_[bucket] = Progress::kNone;
+  return std::nullopt;
+}
+
+// The stage that sends a tied weight has it whole at the end of the step.
+bool StageCheck::gathers_within_step(size_t bucket) const {
+  return parameters_.tied_across_stages && stage_ == 0 && bucket + 1 == gathered_.size();
+}
+
+StageCheck::Problem StageCheck::gather(const Action& action) {
+  if (!parameters_.sharded) return "the weights are not sharded";
+  if (!has_bucket(action.bucket)) return "this stage has no such bucket";
+  const auto bucket = static_cast<size_t>(action.bucket);
+  if (!updated_[bucket]) return "the weights are not updated yet";
+  if (gathered_[bucket] != Progress::kNone) return "it was started before";
+  gathered_[bucket] = Progress::kStarted;
+  return std::nullopt;
+}
+
+}  // namespace smp::schedule

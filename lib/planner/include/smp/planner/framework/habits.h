@@ -1,0 +1,75 @@
+#pragma once
+
+#include <string_view>
+
+#include "smp/plan/spec/job_spec.h"
+
+namespace smp::framework {
+
+// Bytes of one logit: most in the loss's forward, kept until its backward, most in that.
+struct LogitBytes {
+  double forward = 0;
+  double kept = 0;
+  double backward = 0;
+};
+
+// What a framework does where others do otherwise, as switches: the same layout occupies other
+// bytes and takes other time in each. One row per Profile, each switch with its source in
+// habits.cpp.
+struct Habits {
+  bool fp32_gradients_with_bf16 = false;  // main gradients in fp32 beside bf16 weights
+  bool fp32_gradients_with_fp16 = false;
+  bool gradient_copy_in_fp32 = false;       // with fp16: an fp32 copy beside the 16-bit gradients
+  bool gradient_copy_at_step_only = false;  // made by the step, gone when it ends
+  // Beside 16-bit gradients of bf16 an unsharded fp32 sum of them (DeepSpeed's BF16_Optimizer).
+  bool fp32_sum_beside_gradients = false;
+  bool fp32_weights = false;             // FSDP: shards are fp32, 16-bit weights live when gathered
+  bool flat_gradient_buffer = false;     // all gradients live in one buffer from start to end
+  bool tied_copy_has_optimizer = false;  // the last stage's copy of a tied table has a state
+  bool frees_sent_outputs = false;       // what went to the next stage is not kept
+  bool context_shards_states = true;     // context-parallel ranks share shards as data ranks do
+  int64_t bucket_elements = 0;           // of one gradient reduction
+  int64_t all_gather_bucket_elements = 0;  // of one gather of updated weights
+  bool gathers_ends_with_model = false;    // ZeRO-3: embedding and head stay whole all the while
+  // ZeRO-3: weights stay whole that are needed again before so many elements more are gathered; 0 =
+  // one block, and prefetch_layers more.
+  int64_t reuse_elements = 0;
+  // ZeRO-3's buckets of gradients and of weights fetched ahead hold no more than a matrix of
+  // hidden_size x hidden_size.
+  bool small_shard_buckets = false;
+  bool fetches_checkpoints_late = false;  // offloaded ones come back when their layer's turn comes
+  double fixed_bytes = 0;                 // context and libraries of a process
+  double communicator_bytes = 0;          // of each communicator that a rank is in
+  double fragmentation = 0;               // reserved / allocated - 1
+  bool overlaps_data_reduction = false;   // with the backward pass
+  // But not of a pipeline's gradients, nor of those that are not sharded.
+  bool plain_reductions_wait = false;
+  // Share of its work that a stage between two others loses in waiting for both of them.
+  double neighbour_wait = 0;
+  bool overlaps_parameter_gather = false;
+  bool reduces_everywhere = false;  // ZeRO-1: gradients are all-reduced, though each is owned once
+  bool owners_broadcast = false;    // ZeRO-1, 2: each owner of tensors sends its updated weights
+  // Of ZeRO-3's gathers and reductions between hosts: the share of a host's network that they
+  // reach, however many of their ranks are on it, and of their time what computing can hide.
+  double gather_share = 1;
+  double gathers_hidden = 1;
+  // Operators that the processor launches for a block's forward; a backward has twice as many.
+  double operators_per_block = 100;
+  bool fused_kernels = true;             // norm, bias + activation, softmax; else each its own pass
+  bool transformer_engine = false;       // its fused layers
+  bool repeats_kv_heads = false;         // keys and values are copied to every query head
+  bool selective_per_operation = false;  // selective recompute keeps every other matmul's output
+  // Bytes of a parameter that a step's update needs besides: copies of gradients, denominators.
+  double step_bytes = 0;
+  double step_bytes_unfused = 4;  // beside them, without fused kernels: torch.optim's denominators
+  bool fused_optimizer = true;
+  bool fused_weight_gradients = true;  // matmuls add to the gradient buffer themselves
+  bool fp32_logits = true;             // logits are copied to fp32 for the loss
+  LogitBytes logit{6, 4, 6};           // fp32 loss of 16-bit logits
+  LogitBytes fused_logit{10, 4, 6};    // with training.fused_loss
+};
+
+const Habits& habits_of(Profile profile);
+const Habits& habits_of(const JobSpec& job);  // of its profile; ours unless it says
+
+}  // namespace smp::framework

@@ -1,0 +1,247 @@
+#include "smp/planner/choice/legality.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "smp/plan/base/errors.h"
+#include "smp/plan/model/operators.h"
+#include "smp/plan/model/parameter_counts.h"
+#include "smp/planner/choice/layout_rules.h"
+
+namespace smp::choice {
+namespace {
+
+// "legal here: 1, 2, 4, 8; nearest: 2, 4"
+std::string nearest_legal(const std::vector<int64_t>& legal, int64_t wanted) {
+  if (legal.empty()) return "no value is legal here";
+  std::string nearest;
+  const auto above = std::upper_bound(legal.begin(), legal.end(), wanted);
+  if (above != legal.begin()) nearest = std::to_string(*(above - 1));
+  if (above != legal.end()) nearest += (nearest.empty() ? "" : ", ") + std::to_string(*above);
+  constexpr size_t kShown = 12;
+  const size_t shown = std::min(legal.size(), kShown);
+  return fmt::format("legal here: {}{}; nearest: {}",
+                     fmt::join(legal.begin(), legal.begin() + static_cast<int64_t>(shown), ", "),
+                     legal.size() > shown ? ", ..." : "", nearest);
+}
+
+std::vector<int64_t> tensor_degrees_in_play(const JobSpec& job) {
+  const auto& pinned = job.parallel.tensor_parallel_degree;
+  return pinned ? std::vector<int64_t>{*pinned} : legal_tensor_degrees(job);
+}
+
+void require_legal_tensor(const JobSpec& job) {
+  const auto& pinned = job.parallel.tensor_parallel_degree;
+  if (!pinned) return;
+  if (const auto problem = tensor_problem(job, *pinned)) {
+    throw ConfigError(fmt::format("parallel.tensor_parallel_degree: {}: {}; {}", *pinned, *problem,
+                                  nearest_legal(legal_tensor_degrees(job), *pinned)));
+  }
+}
+
+void require_legal_pipeline(const JobSpec& job) {
+  const auto& pinned = job.parallel.pipeline_parallel_degree;
+  if (!pinned) return;
+  std::set<int64_t> legal;
+  std::string problem;
+  for (const int64_t t : tensor_degrees_in_play(job)) {
+    if (const auto found = pipeline_problem(job, t, *pinned)) {
+      if (problem.empty()) problem = *found;
+    } else {
+      return;
+    }
+    for (const int64_t p : legal_pipeline_degrees(job, t)) legal.insert(p);
+  }
+  throw ConfigError(fmt::format("parallel.pipeline_parallel_degree: {}: {}; {}", *pinned, problem,
+                                nearest_legal({legal.begin(), legal.end()}, *pinned)));
+}
+
+// Data-parallel degrees of the layouts that the pins leave open.
+std::set<int64_t> data_degrees_in_play(const JobSpec& job) {
+  const int64_t context = job.parallel.context_parallel_degree.value_or(1);  // more leaves less
+  std::set<int64_t> found;
+  for (const int64_t t : tensor_degrees_in_play(job)) {
+    for (const int64_t p : legal_pipeline_degrees(job, t)) {
+      const auto& pinned = job.parallel.pipeline_parallel_degree;
+      if (pinned && *pinned != p) continue;
+      const int64_t peers = world_size(job.cluster) / (t * p);
+      if (peers % context == 0) found.insert(peers / context);
+    }
+  }
+  return found;
+}
+
+void require_legal_context(const JobSpec& job) {
+  const auto& pinned = job.parallel.context_parallel_degree;
+  if (!pinned) return;
+  const auto problem = context_problem(job, *pinned);
+  if (!problem) return;
+  std::vector<int64_t> legal;
+  for (const int64_t c : divisors(world_size(job.cluster))) {
+    if (!context_problem(job, c)) legal.push_back(c);
+  }
+  throw ConfigError(fmt::format("parallel.context_parallel_degree: {}: {}; {}", *pinned, *problem,
+                                nearest_legal(legal, *pinned)));
+}
+
+void require_legal_expert(const JobSpec& job) {
+  const auto& pinned = job.parallel.expert_parallel_degree;
+  if (!pinned) return;
+  const int64_t world = world_size(job.cluster);
+  const auto problem = expert_problem(job, *pinned, 1, world);
+  if (!problem) return;
+  std::vector<int64_t> legal;
+  for (const int64_t e : divisors(std::max<int64_t>(1, job.model.num_experts))) {
+    if (!expert_problem(job, e, 1, world)) legal.push_back(e);
+  }
+  throw ConfigError(fmt::format("parallel.expert_parallel_degree: {}: {}; {}", *pinned, *problem,
+                                nearest_legal(legal, *pinned)));
+}
+
+void require_legal_shard(const JobSpec& job) {
+  const ParallelSpec& parallel = job.parallel;
+  if (!parallel.sharded_data_parallel_degree) return;
+  const int64_t z = *parallel.sharded_data_parallel_degree;
+  const std::set<int64_t> data = data_degrees_in_play(job);
+  if (parallel.shard_optimizer_state == true && !data.empty() && !data.contains(z)) {
+    throw ConfigError(fmt::format(
+        "parallel.sharded_data_parallel_degree: {}: shard_optimizer_state: true shards over all "
+        "data-parallel ranks, {} here: write sharding: optimizer_state instead of "
+        "shard_optimizer_state: true",
+        z, fmt::join(data, " or ")));
+  }
+  std::set<int64_t> legal;
+  for (const int64_t d : data) {
+    if (!shard_problem(d, z)) return;
+    for (const int64_t divisor : divisors(d)) legal.insert(divisor);
+  }
+  const std::string problem =
+      data.empty() ? "no data-parallel degree is left" : *shard_problem(*data.rbegin(), z);
+  throw ConfigError(fmt::format("parallel.sharded_data_parallel_degree: {}: {}; {}", z, problem,
+                                nearest_legal({legal.begin(), legal.end()}, z)));
+}
+
+// Whether parallel.partition has a number for each stage, or for each chunk of a schedule that
+// is open.
+bool names_stages_or_chunks(const JobSpec& job, int64_t pipeline) {
+  const ParallelSpec& parallel = job.parallel;
+  const auto entries = static_cast<int64_t>(parallel.partition.size());
+  if (entries == pipeline) return true;
+  if (entries % pipeline != 0) return false;
+  const int64_t chunks = entries / pipeline;
+  switch (parallel.pipeline.value_or(PipelineKind::kVirtual)) {
+    case PipelineKind::kVirtual: return parallel.virtual_pipeline_degree.value_or(chunks) == chunks;
+    case PipelineKind::kZbV: return chunks == 2;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+int64_t world_size(const ClusterSpec& cluster) {
+  return cluster.hosts * cluster.processes_per_host;
+}
+
+std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
+  const int64_t processes = job.cluster.processes_per_host;
+  const ModelSpec& model = job.model;
+  if (tensor > 1 && !job.parallel.prescaled_batch) {
+    return fmt::format(
+        "prescaled_batch: false counts samples of each rank: write prescaled_batch: true and "
+        "training.micro_batch: that of a rank x {}",
+        tensor);
+  }
+  if (processes % tensor != 0) {
+    return fmt::format("processes_per_host ({}) is not divisible by {}", processes, tensor);
+  }
+  if (model::is_list(model)) {
+    for (const model::PlacedOperator& matrix : model::matrices_of(model)) {
+      if (matrix.matrix_cut == model::MatrixCut::kInputs || matrix.spec.out >= tensor) continue;
+      return fmt::format("the outputs of model.layers[{}] ({}: {}) are fewer than {}", matrix.index,
+                         model::rules_of(matrix.spec.kind).type, matrix.spec.out, tensor);
+    }
+    return std::nullopt;
+  }
+  if (!job.parallel.tensor_parallel.attention) return std::nullopt;
+  if (model.num_heads % tensor != 0) {
+    return fmt::format("num_heads ({}) is not divisible by {}", model.num_heads, tensor);
+  }
+  const bool has_kv_heads = model.kv_lora_rank == 0;
+  if (has_kv_heads && model.num_kv_heads % tensor != 0 && tensor % model.num_kv_heads != 0) {
+    return fmt::format("num_kv_heads ({}) is neither a multiple nor a divisor of {}",
+                       model.num_kv_heads, tensor);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, int64_t pipeline) {
+  const int64_t processes = job.cluster.processes_per_host;
+  const int64_t product = pipeline * tensor;
+  if (pipeline > model::block_count(job.model)) {
+    return fmt::format("num_layers{} ({}) gives at most that many stages",
+                       job.model.decoder_layers > 0 ? " + decoder_layers" : "",
+                       model::block_count(job.model));
+  }
+  if (processes % product != 0 && product % processes != 0) {
+    return fmt::format(
+        "{} stages x tensor {} = {} neither divides processes_per_host ({}) nor is "
+        "a multiple of it",
+        pipeline, tensor, product, processes);
+  }
+  if (world_size(job.cluster) % product != 0) {
+    return fmt::format("{} stages x tensor {} = {} does not divide the world size ({})", pipeline,
+                       tensor, product, world_size(job.cluster));
+  }
+  const auto& partition = job.parallel.partition;
+  if (!partition.empty() && !names_stages_or_chunks(job, pipeline)) {
+    return fmt::format("parallel.partition names {} stages", partition.size());
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> shard_problem(int64_t data, int64_t shard) {
+  if (data % shard == 0) return std::nullopt;
+  return fmt::format("the data-parallel degree ({}) is not divisible by {}", data, shard);
+}
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> low, high;
+  for (int64_t i = 1; i * i <= number; ++i) {
+    if (number % i != 0) continue;
+    low.push_back(i);
+    if (i != number / i) high.push_back(number / i);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+std::vector<int64_t> legal_tensor_degrees(const JobSpec& job) {
+  std::vector<int64_t> legal;
+  for (const int64_t t : divisors(job.cluster.processes_per_host)) {
+    if (!tensor_problem(job, t)) legal.push_back(t);
+  }
+  return legal;
+}
+
+std::vector<int64_t> legal_pipeline_degrees(const JobSpec& job, int64_t tensor) {
+  std::vector<int64_t> legal;
+  if (tensor_problem(job, tensor)) return legal;
+  for (const int64_t p : divisors(world_size(job.cluster))) {
+    if (p > model::block_count(job.model)) break;
+    if (!pipeline_problem(job, tensor, p)) legal.push_back(p);
+  }
+  return legal;
+}
+
+void require_legal_pins(const JobSpec& job) {
+  require_legal_tensor(job);
+  require_legal_pipeline(job);
+  require_legal_context(job);
+  require_legal_expert(job);
+  require_legal_shard(job);
+}
+
+}  // namespace smp::choice

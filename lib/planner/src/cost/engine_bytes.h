@@ -1,0 +1,23 @@
+#pragma once
+
+#include "smp/plan/spec/job_spec.h"
+#include "smp/planner/choice/layout_choice.h"
+#include "smp/planner/cost/layer_bytes.h"
+
+namespace smp::cost {
+
+// Whether our engine trains the job, on CPUs or GPUs.
+bool is_of_engine(const JobSpec& job);
+
+// Whether the job's layers are those of our engine on CPUs, whose bytes lib/plan knows exactly
+// (memory_of()).
+bool runs_in_engine(const JobSpec& job);
+
+// Whether selective recompute makes the first product of each MLP again, as our engine does on CPUs
+// and GPUs. Elsewhere it is the core of attention.
+bool thins_mlps(const JobSpec& job);
+
+// The calls of LayerBytes, from memory_of().
+void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);
+
+}  // namespace smp::cost

@@ -1,0 +1,301 @@
+#include "smp/planner/cost/layer_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/engine_bytes.h"
+#include "cost/layer_parameters.h"
+#include "cost/state_bytes.h"
+#include "smp/plan/model/operators.h"
+#include "smp/plan/model/parameter_counts.h"
+#include "smp/planner/framework/habits.h"
+
+// Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
+// those of Korthikanti et al. 2022 (arXiv 2205.05198) where that paper's block is meant.
+// T = tokens of one call on one rank, h = hidden size, e = bytes of an element.
+namespace smp::cost {
+namespace {
+
+constexpr double kMaskBytes = 1;  // dropout masks are bytes
+
+double per_rank(int64_t count, int64_t ranks) {
+  return std::max(1.0, std::ceil(static_cast<double>(count) / static_cast<double>(ranks)));
+}
+
+// Sizes of one call's tensors on one rank.
+struct Shapes {
+  Shapes(const JobSpec& job, const choice::LayoutChoice& choice)
+      : model(job.model), training(job.training), habits(framework::habits_of(job)) {
+    e = element_bytes(choice.precision);
+    t = choice.tensor;
+    sequence = static_cast<double>(job.training.sequence_length);
+    local_sequence = sequence / choice.context;
+    batch = choice.micro_batch;
+    tokens = batch * local_sequence;
+    h = static_cast<double>(model.hidden_size);
+    whole = e * tokens * h;
+    split = choice.sequence_parallel && choice.tensor > 1;
+    cut_checkpoints = job.parallel.partition_activations && !split && choice.tensor > 1;
+    wide = split ? whole / t : whole;
+    mask = model.hidden_dropout > 0 ? wide / e * kMaskBytes : 0;
+    const TensorKinds& kinds = job.parallel.tensor_parallel;
+    heads = per_rank(model.num_heads, kinds.attention ? choice.tensor : 1);
+    kv_heads = per_rank(model.num_kv_heads, kinds.attention ? choice.tensor : 1);
+    mlp_ranks = kinds.mlp ? t : 1;
+    fused = habits.fused_kernels || training.compiled;
+    thins = thins_mlps(job);
+    read = choice.precision == Precision::kFp8 && habits.transformer_engine ? 0.5 : 1;
+    stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
+  }
+
+  // What a norm keeps beside its input and output. torch.nn.RMSNorm of several kernels: its input
+  // in fp32 and the normed input before the weight.
+  double norm_kept() const {
+    const bool copies = !fused && model.norm == NormKind::kRmsNorm && e < kFp32Bytes;
+    return stats + (copies ? (kFp32Bytes + e) / e * wide : 0);
+  }
+
+  const ModelSpec& model;
+  const TrainingSpec& training;
+  const framework::Habits& habits;
+  double e, t, sequence, local_sequence, batch, tokens, h;
+  bool split;            // sequence parallelism cuts what tensor parallelism does not
+  bool cut_checkpoints;  // tensor ranks keep a part of a checkpoint each
+  double whole;          // [T, h]
+  double wide;           // the same, cut by sequence parallelism
+  double mask;           // of the dropout before a residual sum
+  double heads, kv_heads, mlp_ranks;
+  // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
+  // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
+  double read;
+  bool fused;    // kernels of norms and of gated activations
+  bool thins;    // selective recompute drops the MLP's first product, not the core of attention
+  double stats;  // of a norm
+};
+
+// What a part of a block keeps, and the most temporaries of its backward.
+struct Part {
+  double kept = 0;
+  double core = 0;  // of `kept`, what selective recompute drops
+  double backward = 0;
+};
+
+// Norm, projections and core of attention, up to the residual sum.
+Part attention(const Shapes& s) {
+  const ModelSpec& m = s.model;
+  const bool latent = m.kv_lora_rank > 0;
+  const auto query_dim =
+      static_cast<double>(latent ? m.qk_head_dim + m.qk_rope_head_dim : m.head_dim);
+  const auto value_dim = static_cast<double>(latent ? m.v_head_dim : m.head_dim);
+  const double key_heads = latent || s.habits.repeats_kv_heads ? s.heads : s.kv_heads;
+  const double row = s.e * s.tokens;
+  const double queries = row * s.heads * query_dim;
+  const double keys = row * key_heads * query_dim;
+  const double values = row * key_heads * value_dim;
+  const double out = row * s.heads * value_dim;
+
+  Part part;
+  part.kept = s.norm_kept() + s.read * s.wide + queries + keys + values +
+              out;  // norm's output, Q, K, V, core out
+  if (latent) {
+    // Compressed queries and keys before and after their norms, and K and V before they are joined
+    // with the rotary part.
+    part.kept +=
+        (1 + s.read) * row * static_cast<double>(m.q_lora_rank + m.kv_lora_rank) + keys + values;
+  }
+  // Megatron's delayed scaling: the projection keeps 8 bits beside what attention keeps.
+  if (s.read < 1) part.kept += s.read * out;
+  if (m.qk_norm) part.kept += queries + keys;
+  const double scores = s.batch * s.heads * s.local_sequence * s.sequence;
+  if (s.training.attention == AttentionKind::kFlash) {
+    part.core = kFp32Bytes * s.tokens * s.heads;  // log-sum-exp
+    // Gradients of Q, K, V and of the output; Q's is summed in fp32.
+    part.backward = 2 * queries + keys + values + out;
+  } else {
+    part.core = s.e * scores;  // softmax
+    if (m.attention_dropout > 0) part.core += (kMaskBytes + s.e) * scores;
+    part.backward = 2 * s.e * scores + out;
+  }
+  part.kept += part.core + s.mask;
+  part.backward += s.whole + s.wide;
+  return part;
+}
+
+// Norm and MLP of `rows` rows (tokens, or routed tokens) and `width` columns on this rank.
+double mlp_kept(const Shapes& s, double rows, double width) {
+  const double column = s.e * rows * width;
+  if (!is_gated(s.model.mlp)) return (1 + s.read) * column;
+  return ((s.fused ? 2 : 3) + s.read) * column;  // gate, up, product; silu(gate)
+}
+
+double weight_gradient(const Shapes& s, double parameters) {
+  return s.habits.fused_weight_gradients ? 0 : s.e * parameters;
+}
+
+// Most that a dense MLP's backward needs beyond what is kept. Each step releases what it has read:
+// the second matmul makes the gradient of its input, the activation turns that into the gradient of
+// what the first matmul made, which makes the gradient of the norm's output.
+double mlp_backward(const Shapes& s, double width) {
+  const double column = s.e * s.tokens * width;
+  const double made = is_gated(s.model.mlp) ? 2 : 1;  // columns that the first matmul makes
+  const double gathered = s.split ? s.whole : 0;      // sequence parallelism's matmuls
+  const double second =
+      (s.mask > 0 ? s.wide : 0) + gathered + column + weight_gradient(s, s.h * width);
+  const double activation = made * column;
+  const double first = s.whole + gathered - column + weight_gradient(s, made * s.h * width);
+  return std::max({second, activation, first});
+}
+
+// Of experts, whose grouped kernels hold all three.
+double experts_backward(const Shapes& s, double rows, double width) {
+  return s.e * rows * width * (is_gated(s.model.mlp) ? 3 : 2);
+}
+
+// From the parts of a block to what the walk adds and releases.
+CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
+  CallBytes call;
+  call.output = s.wide;
+  call.input_gradient = s.wide;
+  // The residual sum between the two parts, and the block's output.
+  const double fixed = s.mask + 2 * s.wide;
+  call.saved = attention.kept + mlp.kept + fixed;
+  call.selective = call.saved - (s.thins ? mlp.core : attention.core);
+  if (s.habits.selective_per_operation) {
+    // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
+    const double row = s.e * s.tokens;
+    const auto head = static_cast<double>(s.model.head_dim);
+    const double width = static_cast<double>(s.model.ffn_hidden_size) / s.mlp_ranks;
+    call.selective = 2 * s.wide + row * (2 * s.heads + s.kv_heads) * head + row * width +
+                     kFp32Bytes * s.tokens * s.heads;
+  }
+  call.checkpoint = s.wide;
+  call.recomputed = call.saved - call.checkpoint;
+  if (s.cut_checkpoints) {  // gathered again beside the rank's part
+    call.checkpoint = s.whole / s.t;
+    call.recomputed = call.saved;
+  }
+  // By the time of attention's backward what the MLP kept is gone.
+  call.workspace = std::max(mlp.backward, attention.backward - mlp.kept);
+  call.forward = call.saved + s.whole;
+  return call;
+}
+
+// `attentions`: of a decoder beside an encoder, to the encoder too.
+CallBytes dense_block(const Shapes& s, double attentions = 1) {
+  const double width = static_cast<double>(s.model.ffn_hidden_size) / s.mlp_ranks;
+  Part mlp;
+  mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
+  mlp.core = s.e * s.tokens * width * (is_gated(s.model.mlp) ? 2 : 1);
+  mlp.backward = mlp_backward(s, width);
+  Part core = attention(s);
+  core.kept *= attentions;
+  core.core *= attentions;
+  return block_of(s, core, mlp);
+}
+
+CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
+  const ModelSpec& m = s.model;
+  const double local = s.split ? s.tokens / s.t : s.tokens;
+  const double expert_tensor = std::max(1, choice.expert_tensor);
+  const auto k = static_cast<double>(m.experts_per_token);
+  // Each rank routes its tokens; the ranks that cut an expert gather theirs. Without sequence
+  // parallelism the tensor ranks route the same tokens.
+  const double routed = local * k * (s.split ? expert_tensor : 1);
+  const auto ffn = static_cast<double>(m.expert_ffn_hidden_size > 0 ? m.expert_ffn_hidden_size
+                                                                    : m.ffn_hidden_size) /
+                   expert_tensor;
+  Part mlp;
+  mlp.kept = s.norm_kept() + s.wide;
+  mlp.kept += 3 * kFp32Bytes * local * static_cast<double>(m.num_experts);  // the router's scores
+  const double moved = s.e * routed * s.h;
+  mlp.kept += s.read * moved + mlp_kept(s, routed, ffn) + moved;  // dispatched, hidden, results
+  mlp.backward = experts_backward(s, routed, ffn) + 2 * moved + s.wide +
+                 weight_gradient(s, s.h * ffn * (is_gated(m.mlp) ? 2 : 1) *
+                                        static_cast<double>(m.num_experts) / choice.expert);
+  if (m.shared_expert_ffn_hidden_size > 0) {
+    mlp.kept +=
+        mlp_kept(s, s.tokens, static_cast<double>(m.shared_expert_ffn_hidden_size) / s.mlp_ranks) +
+        s.wide;
+  }
+  return block_of(s, attention(s), mlp);
+}
+
+CallBytes embedding_call(const Shapes& s) {
+  CallBytes call;
+  call.output = s.wide;
+  call.saved = s.wide + s.mask;
+  call.selective = call.checkpoint = call.saved;
+  call.forward = call.saved + s.whole;
+  call.workspace = s.whole;
+  return call;
+}
+
+// Our engine on GPUs begins each row of logits at a multiple of 16 bytes, for cuBLAS's sake.
+double logits_of_token(const Shapes& s, const JobSpec& job, const choice::LayoutChoice& choice) {
+  constexpr double kRowBytes = 16;
+  const double columns = vocabulary_rows(job, choice);
+  if (job.cluster.device == DeviceKind::kCpu ||
+      job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) {
+    return columns;
+  }
+  return std::ceil(columns * s.e / kRowBytes) * kRowBytes / s.e;
+}
+
+CallBytes head_call(const Shapes& s, const JobSpec& job, const choice::LayoutChoice& choice) {
+  const double logits = s.tokens * logits_of_token(s, job, choice);
+  CallBytes call;
+  const double kept = s.stats + s.wide;                // the final norm's output
+  framework::LogitBytes logit{2 * s.e, s.e, 2 * s.e};  // the softmax beside the logits
+  if (s.habits.fp32_logits && s.e < kFp32Bytes) {
+    logit = s.training.fused_loss ? s.habits.fused_logit : s.habits.logit;
+  }
+  // Layers that predict further tokens have logits of their own, before the head's.
+  const double further = static_cast<double>(job.model.num_mtp_layers) * logit.kept * logits;
+  call.saved = kept + further + logit.kept * logits;
+  call.selective = call.checkpoint = call.saved;
+  call.forward = kept + further + (s.split ? s.whole : 0) + logit.forward * logits;
+  call.input_gradient = s.wide;
+  // Either the logits' gradients, or, once the wider ones are gone, the matmuls' results.
+  const double gradients = (logit.backward - logit.kept) * logits;
+  const double matmul = (s.e - logit.kept) * logits + s.whole + (s.split ? s.whole : 0) + s.wide +
+                        weight_gradient(s, vocabulary_rows(job, choice) * s.h);
+  call.workspace = std::max({gradients, matmul, 0.0});
+  return call;
+}
+
+uint64_t bits(int64_t value, int width) {
+  return static_cast<uint64_t>(value) & ((uint64_t{1} << width) - 1);
+}
+
+}  // namespace
+
+LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice) {
+  LayerBytes layers;
+  count_parameters(layers, job, choice);
+  if (runs_in_engine(job) || model::is_list(job.model)) {
+    add_engine_bytes(layers, job, choice);
+    return layers;
+  }
+  const Shapes shapes(job, choice);
+  layers.block = dense_block(shapes);
+  if (job.model.decoder_layers > 0) layers.cross_block = dense_block(shapes, 2);
+  if (job.model.num_experts > 0) layers.moe_block = expert_block(shapes, choice);
+  layers.embedding = embedding_call(shapes);
+  layers.head = head_call(shapes, job, choice);
+  return layers;
+}
+
+uint64_t layer_key(const choice::LayoutChoice& choice) {
+  uint64_t key = bits(choice.tensor, 10);
+  key = key << 10 | bits(choice.context, 10);
+  key = key << 12 | bits(choice.expert, 12);
+  key = key << 8 | bits(choice.expert_tensor, 8);
+  key = key << 15 | bits(choice.micro_batch, 15);
+  key = key << 3 | bits(static_cast<int64_t>(choice.precision), 3);
+  key = key << 2 | bits(static_cast<int64_t>(choice.recompute), 2);
+  key = key << 1 | bits(choice.sequence_parallel, 1);
+  key = key << 1 | bits(choice.spread_placement, 1);
+  return key << 1 | bits(choice.pipeline > 1, 1);
+}
+
+}  // namespace smp::cost

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "smp/plan/spec/job_spec.h"
+#include "smp/planner/choice/layout_choice.h"
+#include "smp/planner/cost/layer_bytes.h"
+
+namespace smp::cost {
+
+// Rows of the vocabulary that one rank holds, padding included.
+double vocabulary_rows(const JobSpec& job, const choice::LayoutChoice& choice);
+
+// The parameter counts of LayerBytes.
+void count_parameters(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);
+
+// Whether `stage` holds the head: the last one, but in the V of zb_v the first.
+bool holds_head(const choice::LayoutChoice& choice, int64_t stage);
+
+// Blocks of `stage` by kind: with experts, of a decoder beside an encoder, and all others; further
+// ones predict more tokens.
+struct StageBlocks {
+  double dense = 0;
+  double moe = 0;
+  double cross = 0;
+
+  double all() const { return dense + moe + cross; }
+};
+StageBlocks stage_blocks(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage);
+
+}  // namespace smp::cost

@@ -1,0 +1,329 @@
+#include "smp/planner/cost/layer_seconds.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/engine_bytes.h"
+#include "cost/kernel_work.h"
+#include "cost/rank_order.h"
+#include "links/link_model.h"
+#include "smp/plan/model/operators.h"
+
+namespace smp::cost {
+namespace {
+
+// Operators of routing, permuting and exchanging tokens of a block with experts (Megatron-core's
+// alltoall dispatcher; fitted on its own test runs).
+constexpr double kRoutingKernels = 300;
+// Beside messages, each kernel waits for streams and is waited for: more to launch.
+constexpr double kMessageKernels = 0.1;
+// Launches run ahead of kernels by a queue, which evens out what takes turns in being slower: the
+// sum of both with this exponent.
+constexpr double kQueue = 6;
+// Share of the bandwidth that memory-bound kernels reach (STREAM-like kernels on A100 and H100).
+constexpr double kMemoryEfficiency = 0.70;
+
+double memory_s(const PricedCall& call, double bytes) {
+  const bool waves = call.core_rates.multiprocessors > 0;
+  return links::over(bytes, call.cluster.memory_bytes_per_s * (waves ? kMemoryEfficiency : 1));
+}
+
+// Seconds of what is not a matmul.
+double pass_s(const PricedCall& call, const KernelWork& work) {
+  return memory_s(call, work.bytes) + draw_s(call, work.draws);
+}
+
+// Seconds that the processor needs to launch the kernels beyond those that they run.
+double launch_s(const PricedCall& call, const KernelWork& work, double messages_s) {
+  const double running = work.matmul_s + pass_s(call, work) + messages_s;
+  const double kernels = work.kernels * (messages_s > 0 ? 1 + kMessageKernels : 1);
+  const double launching = kernels * call.cluster.kernel_launch_s;
+  if (launching <= 0) return 0;
+  return std::pow(std::pow(running, kQueue) + std::pow(launching, kQueue), 1 / kQueue) - running;
+}
+
+struct Messages {
+  double forward = 0;
+  double backward = 0;
+};
+
+// Tensor parallelism: what enters and leaves the parts of a layer between two norms, and of these
+// the ones whose matrices are cut in pairs. `memories`: of an encoder, that are attended to.
+Messages tensor_messages(const PricedCall& call, const choice::LayoutChoice& choice, double parts,
+                         double pairs, double memories) {
+  if (choice.tensor == 1) return {};
+  const links::Placement group = tensor_placement(choice, call.job);
+  const links::CollectiveBackend how = links::exchange_of(call.job, mesh::Axis::kTensor);
+  const double bytes = call.element * call.tokens * call.h;
+  if (!choice.sequence_parallel) {
+    const double each = links::all_reduce_s(bytes, group, call.cluster, how);
+    return {pairs * each, pairs * each};
+  }
+  // The input of each cut matrix is gathered once more for its weight's gradient, while that of the
+  // input is computed.
+  const double gather = links::all_gather_s(bytes, group, call.cluster, how);
+  const double scatter = links::reduce_scatter_s(bytes, group, call.cluster, how);
+  const double seconds = parts * gather + pairs * scatter;
+  // A memory is gathered for keys and values, and again for the gradient of their weights; its own
+  // gradient is scattered. Of whole sequences that is summed once for all blocks.
+  return {seconds + memories * gather, seconds + memories * (gather + scatter)};
+}
+
+// Ring attention: each rank's keys and values go round, beside the computing of the part before.
+Messages context_messages(const PricedCall& call, const choice::LayoutChoice& choice,
+                          const LayerWork& work) {
+  if (choice.context == 1) return {};
+  const links::Placement group = context_placement(choice, call.job);
+  const double bytes = call.element * call.tokens * call.kv_heads * (call.key_dim + call.value_dim);
+  const double hops = static_cast<double>(choice.context - 1);
+  const double hop = links::send_s(bytes, group.hosts == 1, call.cluster);
+  const double computing = work.attention_core.matmul_s / static_cast<double>(choice.context);
+  const double first = hop;  // nothing to compute beside it
+  const double forward = first + (hops - 1) * std::max(0.0, hop - computing);
+  const double backward = 2 * first + (hops - 1) * std::max(0.0, 2 * hop - 2 * computing);
+  return {forward, backward};
+}
+
+CallSeconds seconds_of(const PricedCall& call, const choice::LayoutChoice& choice,
+                       const LayerWork& work, const Messages& tensor, const Messages& context,
+                       const Messages& expert) {
+  CallSeconds seconds;
+  seconds.matmul_forward = work.forward.matmul_s;
+  seconds.matmul_backward = work.backward.matmul_s;
+  seconds.memory_forward = pass_s(call, work.forward);
+  seconds.memory_backward = pass_s(call, work.backward);
+  seconds.tensor_forward = tensor.forward;
+  seconds.tensor_backward = tensor.backward;
+  seconds.context_forward = context.forward;
+  seconds.context_backward = context.backward;
+  seconds.expert_forward = expert.forward;
+  seconds.expert_backward = expert.backward;
+  seconds.launch_forward =
+      launch_s(call, work.forward, tensor.forward + context.forward + expert.forward);
+  seconds.launch_backward =
+      launch_s(call, work.backward, tensor.backward + context.backward + expert.backward);
+  if (choice.recompute == Recompute::kFull) seconds.recompute = seconds.forward();
+  if (choice.recompute == Recompute::kSelective) {
+    seconds.recompute = work.selective.matmul_s + pass_s(call, work.selective);
+  }
+  return seconds;
+}
+
+// `attends_twice`: a decoder's, to the encoder's memory too.
+CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choice,
+                        bool attends_twice) {
+  LayerWork work;
+  attention(work, call);
+  if (attends_twice) {
+    norm(work, call, call.wide_tokens, call.h);
+    attention(work, call);
+    residual(work, call);
+  }
+  const double width = static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks;
+  work.selective = work.attention_core;
+  if (thins_mlps(call.job)) {  // the MLP's first product again, of its norm again
+    LayerWork again;
+    norm(again, call, call.wide_tokens, call.h);
+    linear(again, call, call.tokens, call.h, is_gated(call.model.mlp) ? 2 * width : width, false);
+    work.selective = again.forward;
+  }
+  mlp(work, call, call.tokens, width);
+  norms_and_residuals(work, call);
+  const TensorKinds& kinds = call.job.parallel.tensor_parallel;
+  const double attentions = attends_twice ? 2 : 1;
+  const double parts = call.model.parallel_residual ? 1 : 1 + attentions;
+  const double pairs =
+      std::min(parts, (kinds.attention ? attentions : 0.0) + (kinds.mlp ? 1.0 : 0.0));
+  return seconds_of(call, choice, work, tensor_messages(call, choice, parts, pairs, attentions - 1),
+                    context_messages(call, choice, work), {});
+}
+
+CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice) {
+  const ModelSpec& model = call.model;
+  const double experts = static_cast<double>(model.num_experts);
+  const double routed = static_cast<double>(model.experts_per_token);
+  const double own = std::max(1.0, experts / static_cast<double>(choice.expert));
+  const double expert_tensor = static_cast<double>(choice.expert_tensor);
+  const double expert_width = static_cast<double>(
+      model.expert_ffn_hidden_size > 0 ? model.expert_ffn_hidden_size : model.ffn_hidden_size);
+  // Tokens of this rank's part of the sequence; those of its tensor peers are routed by them when
+  // the sequence is split, and by everybody alike when it is not.
+  const double received = call.tokens * routed * expert_tensor / call.t;
+  LayerWork work;
+  attention(work, call);
+  work.selective = work.attention_core;
+  linear(work, call, call.wide_tokens, call.h, experts, false);
+  passes(work.forward, call, 2 * call.wide_tokens * experts, 4);  // softmax, top k
+  passes(work.backward, call, 2 * call.wide_tokens * experts, 3);
+  mlp(work, call, received / own, expert_width / expert_tensor, own);
+  // Tokens are sorted by expert and back, each a copy.
+  passes(work.forward, call, 4 * received * call.h, 4);
+  passes(work.backward, call, 4 * received * call.h, 4);
+  if (model.shared_expert_ffn_hidden_size > 0) {
+    mlp(work, call, call.tokens,
+        static_cast<double>(model.shared_expert_ffn_hidden_size) / call.mlp_ranks);
+  }
+  norms_and_residuals(work, call, kRoutingKernels);
+  const links::Placement group = expert_placement(choice, call.job);
+  const double bytes = call.element * call.tokens * routed * call.h / call.t;
+  const double exchange = 2 * links::all_to_all_s(bytes, group, call.cluster);  // dispatch, combine
+  const double pairs = call.job.parallel.tensor_parallel.attention ? 1 : 0;
+  return seconds_of(call, choice, work, tensor_messages(call, choice, 1, pairs, 0),
+                    context_messages(call, choice, work), {exchange, exchange});
+}
+
+CallSeconds embedding(const PricedCall& call, const choice::LayoutChoice& choice) {
+  LayerWork work;
+  const double values = call.tokens * call.h;
+  const bool learned = call.model.position_embedding == PositionKind::kLearned;
+  passes(work.forward, call, (2 + (learned ? 3 : 0)) * values, 4);
+  // Gradients are sorted by token before they are added to rows.
+  passes(work.backward, call, (4 + (learned ? 2 : 0)) * values, 6);
+  // An encoder_decoder embeds two sequences.
+  const double sequences = call.model.stack == Stack::kEncoderDecoder ? 2 : 1;
+  if (call.model.hidden_dropout > 0) {
+    dropout(work, call, sequences * call.wide_tokens, call.h);
+  }
+  Messages messages;
+  if (choice.tensor > 1) {
+    const links::Placement group = tensor_placement(choice, call.job);
+    const links::CollectiveBackend how = links::exchange_of(call.job, mesh::Axis::kTensor);
+    const double bytes = call.element * values;
+    if (call.job.parallel.tensor_parallel.embedding) {
+      messages.forward = choice.sequence_parallel
+                             ? links::reduce_scatter_s(bytes, group, call.cluster, how)
+                             : links::all_reduce_s(bytes, group, call.cluster, how);
+    }
+    messages.backward =
+        choice.sequence_parallel ? links::all_gather_s(bytes, group, call.cluster, how) : 0;
+  }
+  choice::LayoutChoice kept = choice;
+  kept.recompute = Recompute::kNone;
+  return seconds_of(call, kept, work, messages, {}, {});
+}
+
+CallSeconds head(const PricedCall& call, const choice::LayoutChoice& choice) {
+  LayerWork work;
+  norm(work, call, call.wide_tokens, call.h);
+  // What both stacks of an encoder_decoder give; the encoder's is the first decoder block's.
+  if (call.model.stack == Stack::kEncoderDecoder && call.model.hidden_dropout > 0) {
+    dropout(work, call, 2 * call.wide_tokens, call.h);
+  }
+  PricedCall plain = call;
+  plain.rates = call.core_rates;  // the projection stays in 16 bits with fp8
+  linear(work, plain, call.tokens, call.h, call.vocabulary, call.model.head_bias);
+  const double logits = call.tokens * call.vocabulary;
+  // In fp32: copy, maximum, exponentials and their sum, and the gradient in place.
+  const double width = call.habits.fp32_logits ? 4 : call.element;
+  work.forward.bytes += logits * (call.element + width + 4 * width);
+  work.backward.bytes += logits * (2 * width + call.element + width);
+  work.forward.kernels += 10;
+  work.backward.kernels += 6;
+  Messages messages;
+  if (choice.tensor > 1) {
+    const links::Placement group = tensor_placement(choice, call.job);
+    const links::CollectiveBackend how = links::exchange_of(call.job, mesh::Axis::kTensor);
+    const double bytes = call.element * call.tokens * call.h;
+    if (call.job.parallel.tensor_parallel.embedding) {
+      // Maximum, sum and the target's logit of each token.
+      messages.forward = 3 * links::all_reduce_s(4 * call.tokens, group, call.cluster, how);
+      messages.backward = choice.sequence_parallel
+                              ? links::reduce_scatter_s(bytes, group, call.cluster, how)
+                              : links::all_reduce_s(bytes, group, call.cluster, how);
+    }
+    if (choice.sequence_parallel)
+      messages.forward += links::all_gather_s(bytes, group, call.cluster, how);
+  }
+  choice::LayoutChoice kept = choice;
+  kept.recompute = Recompute::kNone;
+  return seconds_of(call, kept, work, messages, {}, {});
+}
+
+Messages list_messages(const PricedCall& call, const choice::LayoutChoice& choice,
+                       const model::LayerSpec& layer) {
+  Messages messages;
+  if (choice.tensor == 1) return messages;
+  const links::Placement group = tensor_placement(choice, call.job);
+  const links::CollectiveBackend how = links::exchange_of(call.job, mesh::Axis::kTensor);
+  const model::LayerCall one{.micro_batch = choice.micro_batch, .tensor_degree = choice.tensor};
+  for (const model::OperatorMessage& message : model::operator_messages(call.model, layer, one)) {
+    const double bytes = call.element * static_cast<double>(message.count);
+    // A gather's count is that of each rank.
+    (message.is_backward ? messages.backward : messages.forward) +=
+        message.op == mesh::CollectiveOp::kAllGather
+            ? links::all_gather_s(bytes * static_cast<double>(choice.tensor), group, call.cluster,
+                                  how)
+            : links::all_reduce_s(bytes, group, call.cluster, how);
+  }
+  if (model::makes_loss(layer.kind) && model::shares_loss(call.model)) {
+    messages.forward += 3 * links::all_reduce_s(4 * call.batch, group, call.cluster, how);
+  }
+  return messages;
+}
+
+// One layer of a list: its product, and a pass of each operator over what it reads and writes,
+// three more where a product's patches are copied.
+CallSeconds operators(const PricedCall& call, const choice::LayoutChoice& choice,
+                      const model::LayerSpec& layer) {
+  LayerWork work;
+  for (const model::PlacedOperator& placed :
+       model::operators_of(call.model, layer, {choice.tensor, 0})) {
+    const model::OperatorRules& rules = model::rules_of(placed.spec.kind);
+    const auto in = static_cast<double>(model::elements_of(placed.in));
+    const auto out = static_cast<double>(model::elements_of(placed.out));
+    double values = call.batch * (in + out);
+    if (rules.has_matrix) {
+      const auto outputs = static_cast<double>(placed.out[0]);
+      const double rows = call.batch * out / outputs;
+      const auto cols = static_cast<double>(rules.parameters(placed.spec, placed.in)[0].cols);
+      linear(work, call, rows, cols, outputs, true);
+      values = placed.in.size() == 1 ? 0 : 3 * rows * cols;
+    }
+    if (placed.spec.kind == OperatorKind::kDropout) {
+      dropout(work, call, call.batch, out);
+      continue;
+    }
+    passes(work.forward, call, values, 1);
+    passes(work.backward, call, values, 1);
+  }
+  choice::LayoutChoice here = choice;
+  if (model::makes_loss(layer.kind)) here.recompute = Recompute::kNone;
+  return seconds_of(call, here, work, list_messages(call, choice, layer), {}, {});
+}
+
+// A block is the mean of all layers but the last.
+LayerSeconds list_seconds(const PricedCall& call, const choice::LayoutChoice& choice) {
+  LayerSeconds seconds;
+  const double share = 1 / static_cast<double>(call.model.num_layers);
+  for (const model::LayerSpec& layer : model::layers_of(call.model)) {
+    const CallSeconds of_layer = operators(call, choice, layer);
+    if (model::makes_loss(layer.kind)) {
+      seconds.head = of_layer;
+      continue;
+    }
+    for (double CallSeconds::*part :
+         {&CallSeconds::matmul_forward, &CallSeconds::matmul_backward, &CallSeconds::memory_forward,
+          &CallSeconds::memory_backward, &CallSeconds::tensor_forward,
+          &CallSeconds::tensor_backward, &CallSeconds::launch_forward,
+          &CallSeconds::launch_backward, &CallSeconds::recompute}) {
+      seconds.block.*part += share * of_layer.*part;
+    }
+  }
+  return seconds;
+}
+
+}  // namespace
+
+LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice) {
+  const PricedCall call(job, choice);
+  if (model::is_list(job.model)) return list_seconds(call, choice);
+  LayerSeconds seconds;
+  seconds.block = dense_block(call, choice, false);
+  if (job.model.decoder_layers > 0) seconds.cross_block = dense_block(call, choice, true);
+  if (job.model.num_experts > 0) seconds.moe_block = moe_block(call, choice);
+  seconds.embedding = embedding(call, choice);
+  seconds.head = head(call, choice);
+  return seconds;
+}
+
+}  // namespace smp::cost

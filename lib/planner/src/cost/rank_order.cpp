@@ -1,0 +1,110 @@
+#include "cost/rank_order.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "cost/layer_parameters.h"
+#include "smp/plan/mesh/collective.h"
+#include "smp/plan/model/layers.h"
+
+namespace smp::cost {
+namespace {
+
+// Letters from the slowest axis to the fastest.
+std::string_view order_of(const choice::LayoutChoice& choice, const JobSpec& job) {
+  const std::string_view asked = job.parallel.placement_strategy;
+  if (choice.spread_placement) return asked == "spread" || asked == "TPD" ? "TPD" : "PDT";
+  if (asked.size() == 3 && asked != "TPD" && asked != "DPT") return asked;
+  // Megatron-LM's order tp-cp-ep-dp-pp, DeepSpeed's topology pipe-data-model.
+  const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
+  switch (profile) {
+    case Profile::kMegatron:
+    case Profile::kDeepSpeed:
+    case Profile::kInternEvo:
+    case Profile::kFsdp: return "PDT";
+    case Profile::kSmp:
+    case Profile::kSmpV1:
+    case Profile::kSmpV2: break;
+  }
+  return "DPT";
+}
+
+// Ranks between two neighbours on an axis: the product of the faster ones.
+int64_t stride_of(char axis, const choice::LayoutChoice& choice, const JobSpec& job) {
+  int64_t stride = 1;
+  const std::string_view order = order_of(choice, job);
+  for (size_t i = order.size(); i-- > 0 && order[i] != axis;) {
+    if (order[i] == 'T') stride *= int64_t{choice.tensor} * choice.context;
+    if (order[i] == 'P') stride *= choice.pipeline;
+    if (order[i] == 'D') stride *= choice.data();
+  }
+  return stride;
+}
+
+}  // namespace
+
+links::Placement tensor_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  return links::placement_of(choice.tensor, stride_of('T', choice, job),
+                             job.cluster.processes_per_host);
+}
+
+links::Placement context_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  return links::placement_of(choice.context, stride_of('T', choice, job) * choice.tensor,
+                             job.cluster.processes_per_host);
+}
+
+links::Placement expert_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  // Experts are spread over neighbours: tensor, context, then data.
+  return links::placement_of(choice.expert, choice.expert_tensor, job.cluster.processes_per_host);
+}
+
+links::Placement shard_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  return links::placement_of(choice.shard, stride_of('D', choice, job),
+                             job.cluster.processes_per_host);
+}
+
+links::Placement replica_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  return links::placement_of(choice.replica, stride_of('D', choice, job) * choice.shard,
+                             job.cluster.processes_per_host);
+}
+
+links::Placement data_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  return links::placement_of(choice.data(), stride_of('D', choice, job),
+                             job.cluster.processes_per_host);
+}
+
+double boundaries_between_hosts(const choice::LayoutChoice& choice, const JobSpec& job) {
+  const int64_t stride = stride_of('P', choice, job);
+  const int64_t on_a_host = std::max<int64_t>(1, job.cluster.processes_per_host / stride);
+  // Stages of a host are neighbours; the first of each further host is reached over the network.
+  return static_cast<double>((choice.pipeline - 1) / on_a_host);
+}
+
+double group_memory(const choice::LayoutChoice& choice, const JobSpec& job) {
+  const int64_t tensor = stride_of('T', choice, job), stages = stride_of('P', choice, job);
+  const int64_t data = stride_of('D', choice, job);
+  int64_t bytes = 0;
+  const auto add = [&](int64_t size, int64_t stride, bool is_world = false) {
+    if (size == 1) return;
+    bytes +=
+        mesh::group_bytes(mesh::host_grid(size, stride, job.cluster.processes_per_host), is_world);
+  };
+  add(choice.world(), 1, true);
+  add(choice.pipeline, stages);
+  add(choice.tensor, tensor);
+  add(choice.context, tensor * choice.tensor);
+  add(choice.shard, data);
+  add(choice.replica, data * choice.shard);
+  if (job.parallel.tensor_parallel.attention)
+    add(model::kv_copies(job.model, choice.tensor), tensor);
+  return static_cast<double>(bytes) + tied_group_memory(choice, job);
+}
+
+double tied_group_memory(const choice::LayoutChoice& choice, const JobSpec& job) {
+  if (!job.model.tied_embeddings || holds_head(choice, 0)) return 0;
+  const int64_t stride = stride_of('P', choice, job) * (choice.pipeline - 1);
+  return static_cast<double>(
+      mesh::group_bytes(mesh::host_grid(2, stride, job.cluster.processes_per_host), false));
+}
+
+}  // namespace smp::cost

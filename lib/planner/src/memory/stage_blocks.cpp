@@ -1,0 +1,66 @@
+#include "memory/stage_blocks.h"
+
+#include <algorithm>
+
+#include "cost/engine_bytes.h"
+#include "smp/planner/framework/habits.h"
+
+namespace smp::memory {
+
+double share_that_recomputes(const choice::LayoutChoice& choice, double blocks) {
+  if (choice.recompute == Recompute::kNone || blocks <= 0) return 0;
+  if (choice.recompute_layers < 0) return 1;
+  return std::min(1.0, static_cast<double>(choice.recompute_layers) / blocks);
+}
+
+double freed_outputs(const JobSpec& job, const choice::LayoutChoice& choice, bool head,
+                     double live) {
+  // In our engine one of them is still being sent.
+  const double freed = job.cluster.device == DeviceKind::kCpu
+                           ? (cost::runs_in_engine(job) ? std::max(0.0, live - 1) : 0)
+                           : (framework::habits_of(job).frees_sent_outputs ? live : 0);
+  const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
+  return freed * (chunks - (head ? 1 : 0));
+}
+
+BlocksKept blocks_kept(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
+                       const cost::StageBlocks& count) {
+  const double share = share_that_recomputes(choice, count.all());
+  BlocksKept sum;
+  const auto add = [&](const cost::CallBytes& call, double calls) {
+    if (calls <= 0) return;
+    const double recomputing = calls * share;
+    sum.kept += (calls - recomputing) * call.saved;
+    double again = 0;
+    if (choice.recompute == Recompute::kSelective) {
+      sum.kept += recomputing * call.selective;
+      if (share > 0) again = call.saved - call.selective;
+    } else if (choice.recompute == Recompute::kFull) {
+      sum.checkpoints += recomputing * call.checkpoint;
+      if (share > 0) again = call.recomputed;
+    }
+    if (again + call.workspace > sum.again + sum.workspace) {
+      sum.again = again;
+      sum.workspace = call.workspace;
+    }
+    sum.forward = std::max(sum.forward, call.forward - call.saved);
+  };
+  add(layers.block, count.dense);
+  add(layers.moe_block, count.moe);
+  add(layers.cross_block, count.cross);
+  return sum;
+}
+
+double offload_window(const JobSpec& job, const choice::LayoutChoice& choice,
+                      const cost::LayerBytes& layers, double blocks) {
+  const bool crosses = layers.cross_block.saved > layers.block.saved;
+  const cost::CallBytes& call = crosses ? layers.cross_block : layers.block;
+  const double each = choice.recompute == Recompute::kFull        ? call.checkpoint
+                      : choice.recompute == Recompute::kSelective ? call.selective
+                                                                  : call.saved;
+  if (framework::habits_of(job).fetches_checkpoints_late && choice.recompute == Recompute::kFull)
+    return each;
+  return std::min(static_cast<double>(job.parallel.activation_loading_horizon + 1), blocks) * each;
+}
+
+}  // namespace smp::memory

@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cost/state_bytes.h"
+#include "memory/stage_blocks.h"
+#include "memory/stage_terms.h"
+#include "smp/plan/text/units.h"
+#include "smp/planner/framework/habits.h"
+#include "smp/planner/memory/memory_estimate.h"
+
+namespace smp::memory {
+namespace {
+
+std::string count(double number) { return text::with_commas(std::llround(number)); }
+
+// "2 B x 1,000 / 8 + 2 B x 500 / 4": of dense parameters and of experts.
+std::string states(double bytes, const cost::StageParameters& parameters,
+                   const cost::ShardRanks& ranks, bool sharded) {
+  std::string text;
+  const auto add = [&](double parts, double over, const char* what) {
+    if (parts <= 0) return;
+    text += fmt::format("{}{:g} B x {}{}", text.empty() ? "" : " + ", bytes, count(parts), what);
+    if (sharded && over > 1) text += fmt::format(" / {:g}", over);
+  };
+  add(parameters.dense, ranks.dense, "");
+  add(parameters.experts, ranks.experts, " of experts");
+  return text;
+}
+
+std::string live_words(double live) {
+  return fmt::format("{:g} microbatch{} live", live, live == 1 ? "" : "es");
+}
+
+// What a stage's blocks keep: `kept` of each block that does not recompute, `left` of each that
+// does (null: nothing), less so many outputs that were sent and are gone.
+std::string kept_words(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
+                       const cost::StageBlocks& blocks, double cost::CallBytes::*kept,
+                       double cost::CallBytes::*left, double live, double freed) {
+  const double share = share_that_recomputes(choice, blocks.all());
+  std::string text;
+  int kinds = 0;
+  const auto add = [&](double bytes, double calls, const char* what) {
+    if (calls <= 0) return;
+    text +=
+        fmt::format("{}{} B x {:g} layers{}", kinds++ == 0 ? "" : " + ", count(bytes), calls, what);
+  };
+  const auto add_kind = [&](const cost::CallBytes& call, double calls, const char* what) {
+    if (kept != nullptr) add(call.*kept, calls * (1 - share), what);
+    if (left != nullptr) add(call.*left, calls * share, what);
+  };
+  add_kind(layers.block, blocks.dense, "");
+  add_kind(layers.moe_block, blocks.moe, " of experts");
+  add_kind(layers.cross_block, blocks.cross, " that attend twice");
+  if (kinds == 0) return "";
+  text = fmt::format("{}{}{} x {}", kinds > 1 ? "(" : "", text, kinds > 1 ? ")" : "",
+                     live_words(live));
+  if (freed > 0) {
+    text += fmt::format(" - {} B x {:g} of outputs already sent", count(layers.embedding.output),
+                        freed);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice& choice,
+                       const cost::LayerBytes& layers, const StageHolds& holds, double live) {
+  const framework::Habits& habits = framework::habits_of(job);
+  const cost::StateBytes state = cost::state_bytes(job, choice);
+  const cost::ShardRanks ranks = cost::shard_ranks(job, choice);
+  const cost::StageParameters parameters = parameters_of(job, layers, holds);
+  const auto of_state = [&](double bytes, Sharding from) {
+    return states(bytes, parameters, ranks, choice.sharding >= from);
+  };
+  const double block = layers.largest_block_parameters();
+  const double freed = freed_outputs(job, choice, holds.head, live);
+  const bool none_kept = choice.recompute == Recompute::kFull &&
+                         share_that_recomputes(choice, holds.blocks.all()) == 1;
+  switch (term) {
+    case Term::kWeights: {
+      const double copy = StateRules(job, choice).copy_bytes;
+      const std::string weights = of_state(state.weight, Sharding::kParameters);
+      if (copy == 0) return weights;
+      return fmt::format("{} + {:g} B x {} in fp8, and transposed", weights, copy,
+                         count(block_parameters(layers, holds)));
+    }
+    case Term::kGradients: return of_state(state.gradient, Sharding::kGradients);
+    case Term::kGradientCopy:
+      return states(state.gradient_copy, parameters, ranks,
+                    state.copy_sharded && choice.sharding >= Sharding::kOptimizerState);
+    case Term::kMasterWeights: return of_state(state.master, Sharding::kOptimizerState);
+    case Term::kMomentum: return of_state(state.momentum, Sharding::kOptimizerState);
+    case Term::kVariance: return of_state(state.variance, Sharding::kOptimizerState);
+    case Term::kGatheredWeights: {
+      const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
+                          (holds.head ? layers.head_parameters : 0);
+      const int64_t ahead = blocks_ahead(job, layers);
+      if (habits.gathers_ends_with_model) {
+        return fmt::format("{:g} B x ({} of embedding and head + {} x {})", state.compute,
+                           count(ends), 1 + ahead, count(block));
+      }
+      if (habits.reuse_elements > 0) {
+        return fmt::format("{:g} B x ({} of the largest layer + {} x {} needed again + {} ahead)",
+                           state.compute, count(layers.largest_layer_parameters),
+                           blocks_reused(job, choice, layers, holds), count(block),
+                           count(small_bucket(job)));
+      }
+      return fmt::format("{:g} B x ({} of the largest layer + {} x {} ahead)", state.compute,
+                         count(layers.largest_layer_parameters), ahead, count(block));
+    }
+    case Term::kUnreducedGradients:
+      return fmt::format("{:g} B x {} of a layer", state.unreduced, count(block));
+    case Term::kBuckets:
+      return fmt::format("{:g} B x {} elements at most", state.gradient,
+                         text::with_commas(habits.bucket_elements));
+    case Term::kActivations:
+      return kept_words(
+          choice, layers, holds.blocks, &cost::CallBytes::saved,
+          choice.recompute == Recompute::kSelective ? &cost::CallBytes::selective : nullptr, live,
+          none_kept ? 0 : freed);
+    case Term::kCheckpoints:
+      return kept_words(choice, layers, holds.blocks, nullptr, &cost::CallBytes::checkpoint, live,
+                        none_kept ? freed : 0);
+    case Term::kEmbeddingActivations:
+      return fmt::format("{} B x {}", count(layers.embedding.saved), live_words(live));
+    case Term::kLogits:
+      return fmt::format("{} B kept, {} B in its forward", count(layers.head.saved),
+                         count(layers.head.forward));
+    case Term::kRecomputed: return "what one block computes again";
+    case Term::kWorkspace: return "matmul workspaces + gradients inside the running layer";
+    case Term::kOffloadWindow:
+      return fmt::format("{} layers ahead and one on its way",
+                         job.parallel.activation_loading_horizon);
+    case Term::kOptimizerWorkspace:
+      return fmt::format("{:g} B x updated parameters; {:g} B x {} while saving",
+                         StateRules(job, choice).step_bytes, state.weight, count(block));
+    case Term::kMessages:
+      return fmt::format("{} B a message, {}", count(layers.embedding.output), live_words(live));
+    case Term::kBatch:
+      return fmt::format("8 B x {} tokens x {}",
+                         text::with_commas(int64_t{choice.micro_batch} *
+                                           job.training.sequence_length / choice.context),
+                         live_words(live));
+    case Term::kContext: return "of a process";
+    case Term::kCommunicators: return "of each group that the rank is in";
+    case Term::kFragmentation: return fmt::format("{:g} x what is allocated", habits.fragmentation);
+  }
+  return "";
+}
+
+std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice& choice,
+                       int64_t stage) {
+  return formula_of(term, job, choice, cost::layer_bytes(job, choice),
+                    stage_holds(job.model, choice, stage), microbatches_in_flight(choice, stage));
+}
+
+}  // namespace smp::memory

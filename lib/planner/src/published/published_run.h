@@ -1,0 +1,77 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "published/run_cells.h"
+#include "smp/plan/spec/job_spec.h"
+#include "smp/planner/choice/layout_choice.h"
+
+// A row of a table of published runs, as a job: docs/scoring.md documents the columns, and what is
+// taken where a cell is empty. No function here reads a measured column (peak_mem_gb, step_time_s,
+// tokens_per_s_per_gpu, tflops_per_gpu, fits) but measurement_of(). Pure; any thread.
+namespace smp::published {
+
+// Which bytes a table calls peak memory.
+enum class MemoryFigure {
+  kDevice,              // all that the device lacks, as nvidia-smi shows
+  kReserved,            // what PyTorch's allocator took, of the fullest rank
+  kAllocated,           // what it handed out, of the fullest rank
+  kAllocatedLastStage,  // the same of a rank of the last stage
+  kStatesFirstStage,    // parameters, gradients, optimizer and activations of the first stage
+  kNone,                // a figure that no prediction of bytes can be compared with
+};
+
+struct PublishedRun {
+  JobSpec job;
+  choice::LayoutChoice choice;
+  MemoryFigure figure = MemoryFigure::kDevice;
+  bool layout_is_published = true;     // else the fastest that fits is priced
+  bool recompute_is_published = true;  // else the least that fits
+  bool left_out = false;               // of the statistics: the table itself doubts the row
+};
+
+// The named clusters, each read once.
+class KnownClusters {
+ public:
+  const ClusterSpec& named(const std::string& name);
+
+ private:
+  std::map<std::string, ClusterSpec> specs_;
+};
+
+// What the run says; only meaningful when cells.problems is empty afterwards.
+PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
+                           std::optional<Profile> profile);
+
+// The measured columns, in the units of predictions. A step time comes from step_time_s, else from
+// tokens_per_s_per_gpu, else from tflops_per_gpu and its convention; `model_flops` are those of a
+// step over all accelerators, recomputation not counted.
+struct Measurement {
+  std::optional<double> peak_gib;
+  std::optional<double> step_s;
+  std::optional<bool> fits;
+};
+Measurement measurement_of(RunCells& cells, const PublishedRun& run, double model_flops);
+
+// Parts of published_run(). Each says in cells what it could not read and what it assumed.
+Profile profile_of(const RunCells& cells);
+ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages);
+ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world);
+// Sharding, batch, recomputation, offloading and stages; `data` is the data-parallel degree.
+void read_layout(RunCells& cells, const PublishedRun& run, int64_t data,
+                 choice::LayoutChoice& choice);
+MemoryFigure figure_of(const RunCells& cells);
+
+// Shapes that papers and model cards give: for rows that name a model and its size alone.
+struct KnownShape {
+  const char* family;  // part of the name
+  double billions;
+  int64_t layers, hidden, heads, kv_heads, ffn, vocab;
+};
+// The shape of that family (of GPT when none is known) nearest to `billions` of parameters.
+const KnownShape* known_shape(const std::string& model, double billions);
+
+}  // namespace smp::published

@@ -1,0 +1,57 @@
+#include "published/published_run.h"
+
+namespace smp::published {
+
+// By what the row says of its origin: docs/scoring.md has the same list.
+Profile profile_of(const RunCells& cells) {
+  const std::string sharding = cells.word("sharding");
+  const auto any = [&](std::initializer_list<const char*> words) {
+    for (const char* word : words) {
+      if (cells.mentions(word)) return true;
+    }
+    return false;
+  };
+  if (any({"smp v1", "smp_v1", "model-parallel-best-practices.md"})) return Profile::kSmpV1;
+  if (any({"smp v2", "smp_v2", "sagemaker"})) return Profile::kSmpV2;
+  if (contains(sharding, "megatron-fsdp")) return Profile::kMegatron;
+  if (any({"internevo", "internlm"})) return Profile::kInternEvo;
+  if (contains(sharding, "fsdp") || contains(sharding, "hsdp")) return Profile::kFsdp;
+  if (any({"llm-foundry", "llm_foundry", "torchtitan", "fsdp", "mosaic", "torchtune", "lightning",
+           "fairscale", "llama1_gpu_hours"})) {
+    return Profile::kFsdp;
+  }
+  if (any({"section: megatron;", "ds=n,", "ds=n;"})) return Profile::kMegatron;
+  if (any({"deepspeed", "megatron-ds", "turing", "bloom", "bigscience"})) {
+    return Profile::kDeepSpeed;
+  }
+  if (any({"megatron", "nemo", "selene", "nvidia", "calculon"})) {
+    // Megatron has no ZeRO-2 and 3 of its own: such rows are its comparisons with DeepSpeed.
+    const bool zero = contains(sharding, "zero2") || contains(sharding, "zero3");
+    return zero ? Profile::kDeepSpeed : Profile::kMegatron;
+  }
+  const bool splits_layers = cells.word("tp") > "1" || cells.word("pp") > "1";
+  if (splits_layers) return Profile::kMegatron;
+  if (contains(sharding, "zero3") || contains(sharding, "shard")) return Profile::kFsdp;
+  if (contains(sharding, "zero")) return Profile::kDeepSpeed;
+  return Profile::kMegatron;
+}
+
+// By how the table names its figure; a table that does not is taken at the device's.
+MemoryFigure figure_of(const RunCells& cells) {
+  const std::string kind = cells.word("mem_kind");
+  const bool last = contains(kind, "last rank") || contains(kind, "last stage") ||
+                    contains(kind, "last pipeline");
+  if (contains(kind, "%") || contains(kind, "percent")) return MemoryFigure::kNone;
+  if (contains(kind, "optimizer+activations") || contains(kind, "optimizer + activations")) {
+    return MemoryFigure::kStatesFirstStage;
+  }
+  if (contains(kind, "reserved")) return MemoryFigure::kReserved;
+  if (contains(kind, "nvidia-smi")) return MemoryFigure::kDevice;
+  if (contains(kind, "allocated") || contains(kind, "(mib) as printed")) {
+    return last ? MemoryFigure::kAllocatedLastStage : MemoryFigure::kAllocated;
+  }
+  if (kind.empty() && cells.mentions("golden_values")) return MemoryFigure::kAllocatedLastStage;
+  return MemoryFigure::kDevice;
+}
+
+}  // namespace smp::published

@@ -1,0 +1,305 @@
+#include "search/job_search.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "search/contest.h"
+#include "search/explain.h"
+#include "search/infeasible.h"
+#include "search/reasons.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/rules/engine_rules.h"
+#include "smp/plan/text/units.h"
+#include "smp/planner/choice/choice_words.h"
+#include "smp/planner/choice/legality.h"
+
+namespace smp::search {
+namespace {
+
+// The closed form of the best may be below its simulation by this without another search.
+constexpr double kBelow = 1.015;
+
+constexpr const char* kNoDegree =
+    "no tensor and pipeline degree is legal with the keys that are pinned";
+
+// What is pinned must be what the engine runs, where the engine is what will run it.
+void require_engine(const JobSpec& job) {
+  if (job.cluster.device != DeviceKind::kCpu) return;
+  if (job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) return;
+  Plan pinned;
+  pinned.job = job;
+  const std::vector<std::string> broken = rules::what_engine_lacks(pinned);
+  if (!broken.empty()) {
+    throw ConfigError(
+        fmt::format("device cpu is run by the engine of this version, which lacks\n  {}",
+                    fmt::join(broken, "\n  ")));
+  }
+}
+
+void require_batch_limit(const TrainingSpec& training) {
+  if (!training.global_batch) return;
+  const int64_t tokens = *training.global_batch * training.sequence_length;
+  if (tokens <= training.max_tokens_per_batch) return;
+  throw ConfigError(fmt::format(
+      "training.global_batch: {} x {} tokens = {} > max_tokens_per_batch {}: {} samples are the "
+      "most",
+      text::with_commas(*training.global_batch), text::with_commas(training.sequence_length),
+      text::with_commas(tokens), text::with_commas(training.max_tokens_per_batch),
+      text::with_commas(training.max_tokens_per_batch / training.sequence_length)));
+}
+
+choice::SettledJob checked(const JobSpec& job, choice::Strategy strategy) {
+  choice::require_legal_pins(job);
+  require_batch_limit(job.training);
+  choice::SettledJob settled = choice::settle(job, strategy);
+  require_engine(settled.job);
+  return settled;
+}
+
+void keep_closest(std::optional<Candidate>& kept, const Candidate& candidate) {
+  if (!kept || candidate.peak_bytes < kept->peak_bytes) kept = candidate;
+}
+
+// Adds the seconds of its life.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& sum) : sum_(sum), begin_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() {
+    sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& sum_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+bool faster(const Candidate& a, const Candidate& b) {
+  return a.seconds_per_token < b.seconds_per_token;
+}
+
+}  // namespace
+
+JobSearch::JobSearch(const JobSpec& job, const SearchOptions& options)
+    : job_(job),
+      options_(options),
+      settled_(checked(job, options.strategy)),
+      pricer_(settled_.job) {}
+
+std::optional<Candidate> JobSearch::best_candidate() {
+  if (!find()) return std::nullopt;
+  return chosen_->candidate;
+}
+
+std::optional<Plan> JobSearch::best_plan() {
+  if (!find()) return std::nullopt;
+  return std::move(chosen_->plan);
+}
+
+std::string JobSearch::problem() {
+  if (!closest_) return problem_;
+  return fmt::format("{} needs {}", choice::describe(closest_->choice),
+                     memory_problem(pricer_.job(), pricer_.detail(closest_->choice)));
+}
+
+SearchResult JobSearch::run() {
+  if (find()) return told();
+  SearchResult result;
+  result.strategy = options_.strategy;
+  result.best = explain_infeasible(job_, options_.strategy, pricer_, closest_, problem_);
+  result.families = verdicts(nullptr);
+  result.effort = pricer_.effort();
+  return result;
+}
+
+bool JobSearch::find() {
+  if (find_with(prediction::Fit::kFits)) return true;
+  const bool may_be_tight = pricer_.has_seen_tight() || pricer_.has_refused();
+  return may_be_tight && find_with(prediction::Fit::kTight);
+}
+
+bool JobSearch::find_fastest() {
+  const SearchSpace space(settled_);
+  double reach = 0;
+  for (;;) {
+    {
+      const Stopwatch watch(pricer_.effort().seconds);
+      fastest_ = search_fastest(pricer_, space, options_.pareto, reach);
+    }
+    Contest contest(settled_, space, pricer_, fastest_.contenders);
+    if (!contest.run()) {
+      // What does not fit after all made the search leave out slower layouts: it is done again,
+      // with higher peaks.
+      if (pricer_.raise_peaks()) continue;
+      note_closest();
+      return false;
+    }
+    // Where the closed form is far below the simulation, what it put beyond its reach may be
+    // faster.
+    const double wanted = (1 - Contest::kLeftOut) * contest.best();
+    if (wanted > kRareGain * kBelow * fastest_.contenders.front().seconds_per_token &&
+        wanted > reach) {
+      reach = wanted;
+      continue;
+    }
+    chosen_ = contest.take_winner();
+    rivals_ = contest.take_others();
+    return true;
+  }
+}
+
+bool JobSearch::find_with(prediction::Fit accepted) {
+  pricer_.accept(accepted);
+  if (!practice()) return find_fastest();
+  // A layout that does not fit after all changes the order in which the others come.
+  for (;;) {
+    {
+      const Stopwatch watch(pricer_.effort().seconds);
+      families_ = search_families(settled_, pricer_);
+    }
+    if (choose_by_practice(families_) == nullptr) {
+      note_closest();
+      return false;
+    }
+    if (take_practical()) return true;
+    if (!pricer_.raise_peaks()) {
+      note_closest();
+      return false;
+    }
+  }
+}
+
+bool JobSearch::take_practical() {
+  const FamilyResult* family = choose_by_practice(families_);
+  chosen_ = price_exactly(settled_, pricer_, family->best->choice);
+  return chosen_.has_value();
+}
+
+// The best of every family but the chosen one's, by the closed form and fastest first.
+std::vector<Candidate> JobSearch::bests_of_others() const {
+  std::vector<Candidate> bests;
+  const choice::LayoutChoice& chosen = chosen_->candidate.choice;
+  for (const FamilyResult& family : families_) {
+    if (family.best && family.best->choice != chosen) bests.push_back(*family.best);
+  }
+  for (const SplitResult& split : fastest_.splits) {
+    if (split.fits.empty() || is_of(split.split, chosen)) continue;
+    bests.push_back(*split.fits.fastest());
+  }
+  std::stable_sort(bests.begin(), bests.end(), faster);
+  return bests;
+}
+
+// Priced as the chosen one is.
+void JobSearch::price_others() {
+  const auto wanted = static_cast<size_t>(options_.top - 1);
+  if (wanted == 0 && !rivals_.empty()) return;
+  std::vector<Candidate> bests = bests_of_others();
+  if (bests.empty()) {
+    for (const Candidate& candidate : fastest_.contenders) {
+      if (candidate.choice != chosen_->candidate.choice) bests.push_back(candidate);
+    }
+  }
+  for (const Candidate& best : bests) {
+    if (others_.size() >= std::max<size_t>(wanted, 1)) break;
+    if (auto exact = price_exactly(settled_, pricer_, best.choice)) {
+      others_.push_back(std::move(*exact));
+    }
+  }
+  std::stable_sort(others_.begin(), others_.end(), [](const ExactLayout& a, const ExactLayout& b) {
+    return faster(a.candidate, b.candidate);
+  });
+}
+
+std::optional<RunnerUp> JobSearch::runner_up() const {
+  const Candidate* next = nullptr;
+  for (const auto* layouts : {&rivals_, &others_}) {
+    for (const ExactLayout& layout : *layouts) {
+      if (next == nullptr || faster(layout.candidate, *next)) next = &layout.candidate;
+    }
+  }
+  if (next == nullptr) return std::nullopt;
+  return RunnerUp{choice::describe(next->choice), next->seconds_per_token, next->peak_bytes};
+}
+
+SearchResult JobSearch::told() {
+  SearchResult result;
+  result.strategy = options_.strategy;
+  const Candidate& chosen = chosen_->candidate;
+  const auto reasons = [&](const Candidate& candidate) {
+    if (practice()) {
+      const auto own = std::find_if(families_.begin(), families_.end(), [&](const auto& family) {
+        return family.best && family.best->choice == candidate.choice;
+      });
+      return reasons_of(settled_, pricer_, *own, families_);
+    }
+    const bool beaten = !rivals_.empty() && faster(rivals_.front().candidate, candidate);
+    return reasons_of(settled_, pricer_, candidate, beaten ? &rivals_.front().candidate : nullptr,
+                      fastest_);
+  };
+  price_others();
+  result.runner_up = runner_up();
+  result.families = verdicts(&chosen);
+  result.fit = chosen.fit;
+  const PricedLayout closed = pricer_.detail(chosen.choice);
+  result.best_priced = at_exact_prices(closed, chosen);
+  result.binding = binding_of(pricer_.job().cluster, *result.best_priced);
+  for (const RankPrediction& rank : chosen_->plan.predictions.ranks) {
+    if (rank.peak_bytes < std::llround(chosen.peak_bytes)) continue;
+    for (const MemoryTerm& term : rank.terms) {
+      if (term.name != name_of(result.binding->memory_term)) continue;
+      result.binding->memory_term_bytes = static_cast<double>(term.bytes);
+    }
+  }
+  result.pareto = simulated_front(settled_, pricer_, fastest_.pareto);
+  result.difference =
+      difference_of(job_, practice() ? choice::Strategy::kFastest : choice::Strategy::kBestPractice,
+                    *result.best_priced);
+  if (options_.explain) result.purchases = purchases_of(job_, pricer_, *result.best_priced);
+
+  const auto tell = [&](ExactLayout& layout) {
+    layout.plan.reasons = reasons(layout.candidate);
+    if (!layout.partition_reason.empty()) layout.plan.reasons.push_back(layout.partition_reason);
+  };
+  tell(*chosen_);
+  for (ExactLayout& other : others_) {
+    if (static_cast<int64_t>(result.others.size()) + 1 >= options_.top) break;
+    tell(other);
+    result.others.push_back(std::move(other.plan));
+  }
+  result.best = std::move(chosen_->plan);
+  result.effort = pricer_.effort();
+  return result;
+}
+
+std::vector<FamilyVerdict> JobSearch::verdicts(const Candidate* chosen) {
+  if (!practice()) return verdicts_of(settled_, pricer_, fastest_, chosen);
+  return verdicts_of(pricer_, families_,
+                     chosen == nullptr ? nullptr : choose_by_practice(families_));
+}
+
+void JobSearch::note_closest() {
+  closest_.reset();
+  problem_ = "no sharding is open with the keys that are pinned";
+  std::string batch;
+  bool any = false;
+  for (const FamilyResult& family : families_) {
+    for (const Candidate& candidate : family.closest) keep_closest(closest_, candidate);
+    if (batch.empty()) batch = family.batch_problem;
+    any = true;
+  }
+  for (const SplitResult& split : fastest_.splits) {
+    if (split.closest) keep_closest(closest_, *split.closest);
+    if (batch.empty()) batch = split.batch_problem;
+    any = true;
+  }
+  if (!any) problem_ = kNoDegree;
+  if (!batch.empty()) problem_ = "no batch is legal: " + batch;
+}
+
+}  // namespace smp::search

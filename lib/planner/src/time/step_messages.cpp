@@ -1,0 +1,292 @@
+#include "time/step_messages.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/engine_bytes.h"
+#include "cost/layer_parameters.h"
+#include "cost/rank_order.h"
+#include "cost/state_bytes.h"
+#include "links/host_exchange.h"
+#include "links/link_model.h"
+#include "memory/stage_terms.h"
+#include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/spec/bucket_size.h"
+#include "smp/planner/framework/habits.h"
+
+namespace smp::time {
+namespace {
+
+double gradient_width(const JobSpec& job, const choice::LayoutChoice& choice) {
+  const double element = cost::element_bytes(choice.precision);
+  if (element > 2) return element;
+  const framework::Habits& habits = framework::habits_of(job);
+  const bool fp32 = choice.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16
+                                                         : habits.fp32_gradients_with_bf16;
+  return job.training.accumulate_gradients_in_fp32.value_or(fp32) ? 4 : 2;
+}
+
+// Bytes that one update moves for each parameter: weight, momentum and variance read and written,
+// the gradient read; with 16 bits the weight written once more, and in the passes before it the
+// gradient converted, checked for overflow, its norm taken and scaled.
+double update_bytes(double element, double gradient, const OptimizerSpec& optimizer) {
+  const bool adam = optimizer.kind == OptimizerKind::kAdamW;
+  const double states = adam ? 2 : optimizer.momentum > 0 ? 1 : 0;
+  const double moved = 2 + 2 * states;  // the weight and each state, read and written
+  if (element > 2) return moved * element + element + 3 * element;
+  return moved * 4 + 2 + (gradient + 4) + 4 + 8 + 4;
+}
+
+// Calls of one rank for `elements` in buckets; 0: of 25 MB of 16 bits.
+double calls_of(double elements, double bucket) {
+  constexpr double kUsual = 12.5e6;
+  return std::max(1.0, std::ceil(elements / (bucket > 0 ? bucket : kUsual)));
+}
+
+// Elements of one reduction of a rank's gradients.
+double bucket_elements(const JobSpec& job, const choice::LayoutChoice& choice, double elements) {
+  if (job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) {
+    return static_cast<double>(framework::habits_of(job).bucket_elements);
+  }
+  const double width = gradient_width(job, choice);
+  const auto bytes = static_cast<int64_t>(elements * width);
+  return static_cast<double>(bucket_bytes_of(job, choice.data(), bytes)) / width;
+}
+
+// The groups that sum whole gradients, or those that the shard groups have summed.
+mesh::Axis sums_over(const choice::LayoutChoice& choice) {
+  return choice.shard == 1 ? mesh::Axis::kData : mesh::Axis::kReplica;
+}
+
+// Seconds of a reduction: in the shard groups, and in those of sums_over.
+struct ReductionSeconds {
+  double in_shards = 0, across = 0;
+  double all() const { return in_shards + across; }
+};
+
+// One reduction of all gradients of `elements`, and one gather of all weights.
+ReductionSeconds reduction_s(const JobSpec& job, const choice::LayoutChoice& choice,
+                             double elements, double width, double bucket) {
+  const double calls = calls_of(elements, bucket);
+  const double bytes = elements * width / calls;
+  const bool everywhere = framework::habits_of(job).reduces_everywhere;
+  if (choice.sharding == Sharding::kNone || choice.shard == 1 || everywhere) {
+    return {0, calls * all_reduce_s(bytes, cost::data_placement(choice, job), job.cluster,
+                                    links::exchange_of(job, sums_over(choice)))};
+  }
+  const double inside =
+      links::reduce_scatter_s(bytes, cost::shard_placement(choice, job), job.cluster,
+                              links::exchange_of(job, mesh::Axis::kShard));
+  const double across = all_reduce_s(bytes / choice.shard, cost::replica_placement(choice, job),
+                                     job.cluster, links::exchange_of(job, mesh::Axis::kReplica));
+  return {calls * inside, calls * across};
+}
+
+double gather_s(const JobSpec& job, const choice::LayoutChoice& choice, double elements,
+                double width, double calls) {
+  return calls * all_gather_s(elements * width / calls, cost::shard_placement(choice, job),
+                              job.cluster, links::exchange_of(job, mesh::Axis::kShard));
+}
+
+// Weights of one block that are tensors of their own.
+double tensors_of_block(const ModelSpec& model) {
+  const double matmuls = is_gated(model.mlp) ? 3 + 2 : 2 + 2;
+  const double norms = (model.norm == NormKind::kRmsNorm ? 1 : 2) * (model.shared_norm ? 1 : 2);
+  return matmuls * (model.mlp_bias ? 2 : 1) + norms;
+}
+
+// The updated weights come to all of the shard group: in buckets to which each rank adds its part,
+// or from one owner of tensors after the other.
+double updated_weights_s(const JobSpec& job, const choice::LayoutChoice& choice, double elements,
+                         double width) {
+  const framework::Habits& habits = framework::habits_of(job);
+  if (!habits.owners_broadcast) {
+    return gather_s(job, choice, elements, width,
+                    calls_of(elements, static_cast<double>(habits.all_gather_bucket_elements)));
+  }
+  const double blocks =
+      static_cast<double>(model::block_count(job.model)) / static_cast<double>(choice.pipeline);
+  const double owners =
+      std::min(static_cast<double>(choice.shard), blocks * tensors_of_block(job.model) + 1);
+  return owners * broadcast_s(elements * width / owners, cost::shard_placement(choice, job),
+                              job.cluster, links::exchange_of(job, mesh::Axis::kShard));
+}
+
+double slowdown_of(const JobSpec& job, mesh::Axis axis) {
+  const double all = static_cast<double>(job.cluster.multiprocessors);
+  return all > 0 ? links::multiprocessors_taken(job.cluster, links::exchange_of(job, axis)) / all
+                 : 0;
+}
+
+bool shards_weights(const choice::LayoutChoice& choice) {
+  return choice.sharding == Sharding::kParameters && choice.shard > 1;
+}
+
+}  // namespace
+
+bool waits_for_sends(const JobSpec& job) {
+  switch (job.parallel.profile.value_or(Profile::kSmp)) {
+    case Profile::kMegatron:
+    case Profile::kDeepSpeed:
+    case Profile::kInternEvo: return true;
+    default: return false;
+  }
+}
+
+double stage_send_s(const JobSpec& job, const choice::LayoutChoice& choice) {
+  if (choice.pipeline == 1) return 0;
+  const double tokens =
+      static_cast<double>(job.training.sequence_length) * choice.micro_batch / choice.context;
+  // Megatron-LM and DeepSpeed send a part from each tensor rank, and gather it on the other side.
+  const bool scattered = choice.sequence_parallel || waits_for_sends(job);
+  const double whole =
+      tokens * static_cast<double>(job.model.hidden_size) * cost::element_bytes(choice.precision);
+  const double bytes = scattered ? whole / choice.tensor : whole;
+  const double between = cost::boundaries_between_hosts(choice, job) / (choice.pipeline - 1);
+  double seconds = (1 - between) * links::send_s(bytes, true, job.cluster) +
+                   between * links::send_s(bytes, false, job.cluster);
+  if (scattered && !choice.sequence_parallel) {
+    seconds += all_gather_s(whole, cost::tensor_placement(choice, job), job.cluster);
+  }
+  return seconds;
+}
+
+StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& choice,
+                             const cost::LayerBytes& bytes, const cost::StageBlocks& on_stage,
+                             const cost::StageParameters& held) {
+  const double blocks = on_stage.all();
+  StageMessages messages;
+  const double width = cost::element_bytes(choice.precision);
+  if (choice.shard > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
+    const double elements = held.dense + held.experts;
+    const framework::Habits& habits = framework::habits_of(job);
+    const links::Placement group = cost::shard_placement(choice, job);
+    const bool whole = shards_weights(choice);
+    // What a framework does not reach of the hosts' links.
+    const double slow = whole && group.hosts > 1 && habits.gather_share < 1
+                            ? habits.gather_share * job.cluster.inter_host_bytes_per_s *
+                                  static_cast<double>(job.cluster.processes_per_host)
+                            : 0;
+    const double gradients = elements * gradient_width(job, choice);
+    const double buckets = std::ceil(blocks / memory::blocks_of_bucket(job, choice, bytes));
+    const double reduce = links::reduce_scatter_s(gradients / buckets, group, job.cluster,
+                                                  links::exchange_of(job, mesh::Axis::kShard));
+    messages.reduce_backward_s = std::max(buckets * reduce, links::over(gradients, slow));
+    // Nothing is computed yet beside the first gather, nothing more beside the last reduction.
+    messages.hidden = (slow > 0 ? habits.gathers_hidden : 1) * (1 - 1 / std::max(1.0, buckets));
+    if (whole) {
+      double gather = std::max(gather_s(job, choice, elements, width, buckets),
+                               links::over(elements * width, slow));
+      if (choice.offload_parameters && job.cluster.device == DeviceKind::kCpu) {
+        gather += links::over(2 * elements * width / choice.shard, job.cluster.memory_bytes_per_s);
+      } else if (choice.offload_parameters) {
+        gather = std::max(gather, links::over(elements * width / choice.shard,
+                                              job.cluster.host_link_bytes_per_s));
+      }
+      messages.gather_forward_s = gather;
+      messages.gather_backward_s = gather;
+    }
+    messages.slowdown = slowdown_of(job, mesh::Axis::kShard);
+  }
+  if (choice.offload_activations) {
+    const auto kept = [&](const cost::CallBytes& block) {
+      return choice.recompute == Recompute::kFull        ? block.checkpoint
+             : choice.recompute == Recompute::kSelective ? block.selective
+                                                         : block.saved;
+    };
+    const double moved = (on_stage.dense + on_stage.moe) * kept(bytes.block) +
+                         on_stage.cross * kept(bytes.cross_block);
+    if (job.cluster.device == DeviceKind::kCpu) {  // read, and written to the other pool
+      messages.copies_s = links::over(2 * moved, job.cluster.memory_bytes_per_s);
+    } else {
+      messages.offload_s = links::over(moved, job.cluster.host_link_bytes_per_s);
+    }
+  }
+  if (choice.pipeline > 1 && waits_for_sends(job)) {
+    messages.send_s = 2 * choice.virtual_stages * stage_send_s(job, choice);
+  }
+  return messages;
+}
+
+StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& choice,
+                             const cost::StageParameters& held) {
+  const double width = cost::element_bytes(choice.precision);
+  const double gradient = gradient_width(job, choice);
+  const double elements = held.dense + held.experts;
+  StepTransfers transfers;
+
+  const double bucket = bucket_elements(job, choice, elements);
+  ReductionSeconds parts;
+  if (choice.data() > 1 && choice.sharding < Sharding::kGradients) {
+    parts = reduction_s(job, choice, elements, gradient, bucket);
+  } else if (choice.data() > 1 && choice.replica > 1) {
+    parts.across =
+        all_reduce_s(elements * gradient / choice.shard, cost::replica_placement(choice, job),
+                     job.cluster, links::exchange_of(job, mesh::Axis::kReplica));
+  }
+  transfers.in_shards_s = parts.in_shards;
+  transfers.across_s = parts.across;
+  transfers.last_s = parts.all() / calls_of(elements, bucket);
+  transfers.shard_slowdown = slowdown_of(job, mesh::Axis::kShard);
+  transfers.across_slowdown = slowdown_of(job, sums_over(choice));
+  // A tied embedding's two copies exchange their gradients.
+  if (job.model.tied_embeddings && choice.pipeline > 1) {
+    const bool apart = cost::boundaries_between_hosts(choice, job) > 0;
+    transfers.tied_s = links::all_reduce_s(
+        cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size) * gradient,
+        {2, apart ? 2 : 1, apart ? 1 : 2}, job.cluster);
+  }
+  if (choice.shard > 1 &&
+      (choice.sharding == Sharding::kOptimizerState || choice.sharding == Sharding::kGradients)) {
+    transfers.gather_s = updated_weights_s(job, choice, elements, width);
+  }
+
+  const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;
+  const double touched = owned * update_bytes(width, gradient, job.training.optimizer);
+  const bool cpu = job.cluster.device == DeviceKind::kCpu;
+  if (choice.offload_optimizer && cpu) {
+    // The host's pool is the same memory: gradients and weights are read and written once more.
+    const double weights = choice.offload_parameters ? 0 : width > 2 ? 2 * width : width;
+    transfers.offload_s =
+        links::over(2 * owned * (gradient + weights), job.cluster.memory_bytes_per_s);
+    transfers.optimizer_s = links::over(touched, job.cluster.memory_bytes_per_s);
+  } else if (choice.offload_optimizer) {
+    const double processes = static_cast<double>(job.cluster.processes_per_host);
+    transfers.offload_s =
+        links::over(owned * (gradient + width), job.cluster.host_link_bytes_per_s);
+    transfers.optimizer_s = touched * processes / links::kHostBytesPerS;
+  } else {
+    transfers.optimizer_s = links::over(touched, job.cluster.memory_bytes_per_s);
+  }
+  return transfers;
+}
+
+StepMessages step_messages(const JobSpec& job, const choice::LayoutChoice& choice,
+                           const StepTransfers& transfers, double forward_s, double backward_s) {
+  const framework::Habits& habits = framework::habits_of(job);
+  const double reduce = transfers.in_shards_s + transfers.across_s;
+  StepMessages messages;
+  const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
+  if (habits.overlaps_data_reduction && !(plain && habits.plain_reductions_wait)) {
+    const double hidden = std::min(reduce - transfers.last_s, backward_s);
+    const double slower = transfers.in_shards_s * transfers.shard_slowdown +
+                          transfers.across_s * transfers.across_slowdown;
+    messages.reduce_s = reduce - hidden + (reduce > 0 ? slower / reduce * hidden : 0);
+  } else {
+    messages.reduce_s = reduce;
+  }
+  messages.reduce_s += transfers.tied_s;
+  const double hidden =
+      habits.overlaps_parameter_gather ? std::min(transfers.gather_s, forward_s) : 0;
+  messages.shard_s = transfers.gather_s - hidden + transfers.shard_slowdown * hidden;
+  messages.offload_s = transfers.offload_s;
+  messages.optimizer_s = transfers.optimizer_s;
+  return messages;
+}
+
+StepMessages step_messages(const JobSpec& job, const choice::LayoutChoice& choice,
+                           const cost::StageParameters& held, double forward_s, double backward_s) {
+  return step_messages(job, choice, step_transfers(job, choice, held), forward_s, backward_s);
+}
+
+}  // namespace smp::time

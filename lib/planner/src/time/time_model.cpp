@@ -1,0 +1,197 @@
+#include "smp/planner/time/time_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "choice/resolve.h"
+#include "cost/layer_parameters.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/layout/stage_layers.h"
+#include "smp/plan/model/layers.h"
+#include "smp/plan/model/parameter_counts.h"
+#include "smp/planner/cost/layer_bytes.h"
+#include "smp/planner/cost/layer_seconds.h"
+#include "time/pipeline_time.h"
+#include "time/stage_seconds.h"
+#include "time/step_messages.h"
+#include "time/step_simulation.h"
+
+namespace smp::time {
+namespace {
+
+// Of no cluster that anybody would train on.
+constexpr double kLongestStepS = 1e8;
+
+int64_t ns(double seconds) {
+  if (!(seconds <= kLongestStepS)) {
+    throw ConfigError(fmt::format(
+        "a step would take {:.3g} s, more than three years: look at the rates and latencies of "
+        "the cluster and at the batch",
+        seconds));
+  }
+  return std::llround(seconds * 1e9);
+}
+
+// Everything that the stages' costs are made of.
+struct Pricing {
+  explicit Pricing(const Plan& plan)
+      : job(plan.job),
+        choice(choice::nearest_choice_of(plan)),
+        bytes(cost::layer_bytes(plan.job, choice)),
+        layers(cost::layer_seconds(plan.job, choice)) {}
+
+  const JobSpec& job;
+  choice::LayoutChoice choice;
+  cost::LayerBytes bytes;
+  cost::LayerSeconds layers;
+};
+
+StageContent content_of(const Plan& plan, const Pricing& pricing, const layout::StageLayers& held,
+                        int64_t stage) {
+  StageContent content = stage_content(plan.job, pricing.choice, pricing.bytes, stage);
+  double blocks = 0, cross = 0;
+  for (const model::LayerSpec& layer : held.layers) {
+    if (model::is_transformer_block(layer.kind) && layer.kind != model::LayerKind::kMtpBlock)
+      blocks += 1;
+    if (layer.kind == model::LayerKind::kCrossBlock) cross += 1;
+  }
+  const double more_cross = cross - content.blocks.cross;
+  const double more = blocks - content.blocks.all() - more_cross;
+  content.blocks.cross = cross;
+  content.blocks.dense += more;
+  content.parameters.dense +=
+      more * pricing.bytes.block_parameters + more_cross * pricing.bytes.cross_block_parameters;
+  return content;
+}
+
+// A stage's seconds by chunk, in proportion to what the chunk's layers take.
+std::vector<ChunkCost> chunk_costs(const Plan& plan, const layout::StageLayers& held,
+                                   const Pricing& pricing, const StageSeconds& stage) {
+  std::vector<double> shares;
+  double sum = 0;
+  auto layer = held.layers.begin();
+  for (const int64_t count : held.chunk_layers) {
+    double& share = shares.emplace_back();
+    for (int64_t i = 0; i < count; ++i, ++layer) share += seconds_of(pricing.layers, layer->kind);
+    sum += share;
+  }
+  const double weight = schedule::puts_weights_off(pricing.choice.schedule) ? stage.weight : 0;
+  // Messages that computing waits for are in the stage's own seconds.
+  const double send = waits_for_sends(plan.job) ? 0 : stage_send_s(plan.job, pricing.choice);
+  std::vector<ChunkCost> chunks;
+  for (const double share : shares) {
+    const double part = sum > 0 ? share / sum : 0;
+    chunks.push_back({.forward_s = part * stage.forward,
+                      .backward_s = part * (stage.backward - weight),
+                      .weight_s = part * weight,
+                      .send_activation_s = send,
+                      .send_gradient_s = send});
+  }
+  return chunks;
+}
+
+struct StageTime {
+  std::vector<ChunkCost> chunks;
+  StageSeconds seconds;
+  StepMessages after;
+};
+
+// Stages with as many blocks, the same ends of the model and chunks alike take the same time.
+using StageClass = std::tuple<std::vector<int64_t>, bool, bool>;
+
+std::vector<StageTime> stage_times(const Plan& plan, const Pricing& pricing) {
+  std::vector<StageTime> stages;
+  std::map<StageClass, StageTime> classes;
+  const std::vector<layout::StageLayers> layers = layout::layers_by_stage(plan);
+  for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
+    const layout::StageLayers& held = layers[static_cast<size_t>(stage)];
+    const StageClass kind{held.chunk_layers, stage == 0, cost::holds_head(pricing.choice, stage)};
+    auto known = classes.find(kind);
+    if (known == classes.end() || plan.job.model.num_experts > 0) {
+      const StageContent content = content_of(plan, pricing, held, stage);
+      StageTime time;
+      time.seconds =
+          stage_seconds(plan.job, pricing.choice, pricing.bytes, pricing.layers, stage, content);
+      time.chunks = chunk_costs(plan, held, pricing, time.seconds);
+      time.after = step_messages(plan.job, pricing.choice, content.parameters, time.seconds.forward,
+                                 time.seconds.backward);
+      known = classes.insert_or_assign(kind, time).first;
+    }
+    stages.push_back(known->second);
+  }
+  return stages;
+}
+
+double part(const StageSeconds& stage, TimePart which) {
+  return stage.parts[static_cast<size_t>(which)];
+}
+
+}  // namespace
+
+PipelineCosts pipeline_costs(const Plan& plan) {
+  PipelineCosts costs;
+  for (const StageTime& stage : stage_times(plan, Pricing(plan))) costs.push_back(stage.chunks);
+  return costs;
+}
+
+std::vector<StepMessages> messages_after_passes(const Plan& plan) {
+  std::vector<StepMessages> after;
+  for (const StageTime& stage : stage_times(plan, Pricing(plan))) after.push_back(stage.after);
+  return after;
+}
+
+StepSimulation::StepSimulation(const Plan& plan)
+    : passes_(pipeline_passes(layout::schedule_shape(plan))) {}
+
+TimePrediction predict_time(const Plan& plan) { return StepSimulation(plan).predict(plan); }
+
+TimePrediction StepSimulation::predict(const Plan& plan) const {
+  const std::vector<StageTime> stages = stage_times(plan, Pricing(plan));
+  PipelineCosts costs;
+  for (const StageTime& stage : stages) costs.push_back(stage.chunks);
+  const PipelineTime pipeline = simulate_pipeline(costs, passes_);
+
+  // What follows the last backward is over when its slowest stage is done.
+  double messages = 0;
+  double offload = 0;
+  double optimizer = 0;
+  size_t busiest = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    messages = std::max(messages, stages[i].after.reduce_s + stages[i].after.shard_s);
+    offload = std::max(offload, stages[i].after.offload_s);
+    optimizer = std::max(optimizer, stages[i].after.optimizer_s);
+    if (pipeline.idle_s[i] < pipeline.idle_s[busiest]) busiest = i;
+  }
+
+  const StageSeconds& stage = stages[busiest].seconds;
+  const auto m = static_cast<double>(*plan.job.training.microbatches);
+  const auto computing = [](const StageSeconds& of) {
+    return part(of, TimePart::kMatmul) + part(of, TimePart::kMemoryBound) +
+           part(of, TimePart::kLaunch) + part(of, TimePart::kRecompute);
+  };
+  TimePrediction time;
+  time.compute_ns = ns(m * computing(stage));
+  time.tensor_ns = ns(m * (part(stage, TimePart::kTensor) + part(stage, TimePart::kContext) +
+                           part(stage, TimePart::kExpert)));
+  time.offload_ns = ns(m * part(stage, TimePart::kOffload) + offload);
+  time.sharding_ns = ns(m * part(stage, TimePart::kSharding) + messages);
+  time.bubble_ns = ns(pipeline.idle_s[busiest] + m * part(stage, TimePart::kPipeline));
+  time.optimizer_ns = ns(optimizer);
+  time.step_ns = time.compute_ns + time.tensor_ns + time.offload_ns + time.sharding_ns +
+                 time.bubble_ns + time.optimizer_ns;
+  time.bubble_ppm = pipeline.makespan_s > 0
+                        ? std::llround(pipeline.idle_s[busiest] / pipeline.makespan_s * 1e6)
+                        : 0;
+  for (const StageTime& of : stages) {
+    time.stage_busy_ns.push_back(ns(m * computing(of.seconds) + of.after.optimizer_s));
+  }
+  return time;
+}
+
+}  // namespace smp::time

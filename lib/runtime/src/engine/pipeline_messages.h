@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "engine/microbatch.h"
+#include "smp/comm/communicator.h"
+#include "smp/plan/layout/chunk_ends.h"
+#include "smp/plan/model/layer_tensors.h"
+#include "smp/plan/schedule/schedule.h"
+#include "smp/runtime/parallel/parallelize.h"
+
+namespace smp::engine {
+
+// Carries activations and gradients between neighbouring stages, and a tied weight and its gradient
+// between the stages that share it, as the actions say: each message is started, and waited for
+// when its data or its buffer are needed. A message is as many tensors as the layers hand on there;
+// integers have no gradient, and nothing goes back for them. Used by the engine's thread.
+class PipelineMessages {
+ public:
+  // `ends`: of this stage's chunks (chunk_ends()).
+  PipelineMessages(std::vector<layout::ChunkEnds> ends, parallel::ParallelModel& model,
+                   Microbatches& microbatches);
+
+  void start_receive(const schedule::Action& action);
+  void finish_receive(const schedule::Action& action);
+  void start_send(const schedule::Action& action);
+  void finish_send(const schedule::Action& action);
+
+  bool empty() const { return receives_.empty() && sends_.empty(); }
+  void abandon();  // waits, after an abort, until nothing moves any more
+
+ private:
+  struct Message {
+    std::vector<at::Tensor> tensors;  // live until the message is done; undefined: not sent
+    std::vector<comm::WorkPtr> works;
+  };
+  using Key = std::tuple<schedule::Payload, int64_t, int64_t>;  // payload, chunk, microbatch
+
+  static Key key_of(const schedule::Action& action) {
+    return {action.payload, action.chunk, action.microbatch};
+  }
+  std::vector<at::Tensor> receive_buffers(const schedule::Action& action);
+  comm::Communicator& group_of(schedule::Payload payload);
+  int peer_of(const schedule::Action& action) const;  // its rank in that group
+
+  const std::vector<layout::ChunkEnds> ends_;
+  parallel::ParallelModel& model_;
+  Microbatches& microbatches_;
+  std::map<Key, Message> receives_, sends_;
+};
+
+}  // namespace smp::engine

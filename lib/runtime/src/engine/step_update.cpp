@@ -1,0 +1,109 @@
+#include "engine/step_update.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/layout/traffic.h"
+#include "smp/plan/schedule/schedule.h"
+
+namespace smp::engine {
+
+StepUpdate::StepUpdate(const Plan& plan, parallel::ParallelModel& model)
+    : plan_(plan),
+      model_(model),
+      early_(!layout::why_updates_wait(plan.job.training)),
+      counts_vary_(layout::counts_vary(plan.job.training)),
+      sums_(static_cast<size_t>(layout::step_sums(plan.job))),
+      has_norms_(model.parameters->layout().buckets.size()) {}
+
+void StepUpdate::begin(int64_t step, double learning_rate) {
+  step_ = step;
+  learning_rate_ = learning_rate;
+  has_begun_ = skips_ = false;
+  std::fill(sums_.begin(), sums_.end(), 0.0);
+  has_norms_.assign(has_norms_.size(), false);
+}
+
+void StepUpdate::reduced(int64_t bucket) {
+  if (has_norms_.at(static_cast<size_t>(bucket))) return;
+  has_norms_[static_cast<size_t>(bucket)] = true;
+  model_.optimizer->start_norms(bucket);
+}
+
+void StepUpdate::update(int64_t bucket) {
+  if (early_) {
+    if (!std::exchange(has_begun_, true)) model_.optimizer->begin(learning_rate_, 1);
+    reduced(bucket);
+    model_.optimizer->update(bucket, /*only_if_finite=*/true);
+  } else if (!skips_) {
+    model_.optimizer->update(bucket);
+  }
+}
+
+// Norms, loss and counts travel together: one message a step tells every rank how to clip, what to
+// print and whether to stop. Each gradient element and each target enters on one rank only. Norms
+// are added layer by layer in the order of the model, so that the total does not depend on how the
+// layers are dealt to stages.
+StepResult StepUpdate::agree(double loss, int64_t counted) {
+  const mesh::Coord& coord = model_.parameters->layout().coord;
+  for (size_t bucket = 0; bucket < has_norms_.size(); ++bucket)
+    reduced(static_cast<int64_t>(bucket));
+  model_.optimizer->add_norms_squared(sums_);
+  // Ranks without the head have summed nothing; those of a tensor group have the same loss.
+  double& loss_sum = sums_.at(sums_.size() - (counts_vary_ ? 2 : 1));
+  loss_sum = coord.tensor == 0 ? loss : 0.0;
+  if (counts_vary_) sums_.back() = coord.tensor == 0 ? static_cast<double>(counted) : 0.0;
+  if (model_.groups->world().size() > 1) {
+    model_.groups->world()
+        .all_reduce(sums_.data(), sums_.data(), static_cast<int64_t>(sums_.size()), DType::kF64,
+                    comm::ReduceOp::kSum, "step.norm_and_loss")
+        ->wait();
+  }
+  const double correction = counts_vary_ ? mean_correction(sums_.back()) : 1.0;
+  const auto norms_end = sums_.begin() + (&loss_sum - sums_.data());
+  StepResult result;
+  result.loss_scale = model_.loss_scale.value();
+  result.grad_norm = std::sqrt(std::accumulate(sums_.begin(), norms_end, 0.0)) /
+                     model_.loss_scale.value() * correction;
+  result.loss = loss_sum * correction;
+  const bool overflowed = !std::isfinite(result.grad_norm);
+  // A lower scale helps gradients that overflow, not a loss that does.
+  result.skipped = overflowed && std::isfinite(result.loss) && model_.loss_scale.guards();
+  if (!std::isfinite(result.loss) || (overflowed && !result.skipped)) {
+    throw NotFinite(fmt::format("step {}: the loss is {} and the gradient norm {}", step_ + 1,
+                                result.loss, result.grad_norm));
+  }
+  skips_ = result.skipped;
+  if (!early_ && !skips_) {
+    model_.optimizer->begin(learning_rate_,
+                            clipping(result.grad_norm) / model_.loss_scale.value() * correction);
+  }
+  model_.loss_scale.step_done(result.skipped);
+  return result;
+}
+
+// Microbatches divide by all their targets, before anybody knows how many of the global batch
+// count. What makes their sums the mean over those that do; exactly 1 where all do.
+double StepUpdate::mean_correction(double counted) const {
+  const TrainingSpec& training = plan_.job.training;
+  if (counted == 0) {
+    throw NothingCounts(
+        fmt::format("step {}: none of the {} targets of the global batch counts in the loss: the "
+                    "data's mask, or the ends of documents and the padding, leave nothing to learn",
+                    step_ + 1, *training.global_batch * training.sequence_length));
+  }
+  return static_cast<double>(*training.global_batch * training.sequence_length) / counted;
+}
+
+// As torch.nn.utils.clip_grad_norm_: with 1e-6 beside the norm, and never enlarging.
+double StepUpdate::clipping(double norm) const {
+  const double limit = plan_.job.training.optimizer.gradient_clipping;
+  return limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
+}
+
+}  // namespace smp::engine

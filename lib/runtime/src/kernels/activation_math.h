@@ -1,0 +1,59 @@
+#pragma once
+
+#include "kernels/kernels.h"
+#include "kernels/vector_math.h"
+
+// What an activation makes of one element, and its derivative there.
+namespace smp::kernels {
+
+// gelu_tanh(u) = u/2 * (1 + tanh(z/2)) = u * sigmoid(z) with z = 2 sqrt(2/pi) (u + 0.044715 u^3):
+// the same function (Hendrycks and Gimpel 2016) without the cancellation of 1 + tanh.
+template <typename T>
+inline constexpr T kGeluScale = T(1.5957691216057307117597842397375);  // 2 sqrt(2/pi)
+template <typename T>
+inline constexpr T kGeluCubic = T(0.044715);
+
+template <typename T>
+SMP_ANYWHERE T gelu_sigmoid(T u) {
+  return vector_sigmoid(kGeluScale<T> * u * (T(1) + kGeluCubic<T> * u * u));
+}
+
+template <typename T>
+inline constexpr T kBellScale = T(0.39894228040143267793994605993438);  // 1 / sqrt(2 pi)
+
+// A value of an activation and its derivative.
+template <typename T>
+struct Slope {
+  T value, derivative;
+};
+
+template <Activation kKind, typename T>
+SMP_ANYWHERE T value_of(T v) {
+  if constexpr (kKind == Activation::kGelu) return v * gelu_sigmoid(v);
+  if constexpr (kKind == Activation::kGeluErf) {
+    return v * vector_normal_integral(v, vector_exp(T(-0.5) * v * v));
+  }
+  if constexpr (kKind == Activation::kSilu) return v * vector_sigmoid(v);
+  if constexpr (kKind == Activation::kRelu) return v > T(0) ? v : T(0);
+}
+
+template <Activation kKind, typename T>
+SMP_ANYWHERE Slope<T> slope_of(T v) {
+  if constexpr (kKind == Activation::kGelu) {
+    const T s = gelu_sigmoid(v);
+    const T slope = kGeluScale<T> * (T(1) + T(3) * kGeluCubic<T> * v * v);
+    return {v * s, s + v * s * (T(1) - s) * slope};
+  } else if constexpr (kKind == Activation::kGeluErf) {
+    const T bell = vector_exp(T(-0.5) * v * v);
+    const T below = vector_normal_integral(v, bell);
+    return {v * below, below + v * kBellScale<T> * bell};
+  } else if constexpr (kKind == Activation::kSilu) {
+    const T s = vector_sigmoid(v);
+    const T silu = v * s;
+    return {silu, s + silu * (T(1) - s)};
+  } else {
+    return {v > T(0) ? v : T(0), v > T(0) ? T(1) : T(0)};
+  }
+}
+
+}  // namespace smp::kernels

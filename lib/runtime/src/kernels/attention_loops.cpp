@@ -1,0 +1,219 @@
+#include "kernels/attention_loops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/dropout_factors.h"
+#include "kernels/vector_math.h"
+
+namespace smp::kernels {
+namespace {
+
+template <typename T>
+SMP_INLINE void rotate_loop(int64_t rows, int64_t head_dim, int64_t dim, const T* table,
+                            T direction, const T* from, int64_t from_stride, T* to,
+                            int64_t to_stride) {
+  const int64_t half = dim / 2, rest = from == to ? dim : head_dim;
+  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride, table += dim) {
+#pragma omp simd
+    for (int64_t i = 0; i < half; ++i) {
+      const T c = table[i], s = direction * table[half + i];
+      const T a = from[i], b = from[half + i];
+      to[i] = a * c - b * s;
+      to[half + i] = b * c + a * s;
+    }
+    for (int64_t i = dim; i < rest; ++i) to[i] = from[i];
+  }
+}
+
+template <typename T>
+SMP_INLINE void copy_loop(int64_t rows, int64_t cols, const T* from, int64_t stride, const T* bias,
+                          T* to) {
+  for (int64_t r = 0; r < rows; ++r, from += stride, to += cols) {
+    if (bias != nullptr) {
+#pragma omp simd
+      for (int64_t c = 0; c < cols; ++c) to[c] = from[c] + bias[c];
+    } else {
+#pragma omp simd
+      for (int64_t c = 0; c < cols; ++c) to[c] = from[c];
+    }
+  }
+}
+
+template <typename T>
+SMP_INLINE void transpose_loop(int64_t s, int64_t head_dim, const T* from, int64_t row, T* to) {
+  constexpr int64_t kTogether = 16;  // elements written at once
+  int64_t begin = 0;
+  for (; begin + kTogether <= s; begin += kTogether) {
+    for (int64_t c = 0; c < head_dim; ++c) {
+      for (int64_t r = begin; r < begin + kTogether; ++r) to[c * row + r] = from[r * head_dim + c];
+    }
+  }
+  for (int64_t c = 0; c < head_dim; ++c) {
+    for (int64_t r = begin; r < s; ++r) to[c * row + r] = from[r * head_dim + c];
+    for (int64_t r = s; r < row; ++r) to[c * row + r] = 0;
+  }
+}
+
+SMP_INLINE int64_t begin_of(const SeenKeys& keys, int64_t r) {
+  const int64_t document = keys.documents != nullptr ? keys.documents[r] : 0;
+  return std::max(document, keys.begin + r * keys.more);
+}
+
+template <typename T>
+SMP_INLINE void softmax_loop(int64_t rows, const SeenKeys& keys, int64_t row, T* scores,
+                             T* inverse_sums, T* log_sums) {
+  const int64_t cols = keys.end + (rows - 1) * keys.more;
+  for (int64_t r = 0; r < rows; ++r, scores += row) {
+    const int64_t begin = begin_of(keys, r), seen = keys.end + r * keys.more;
+    for (int64_t k = keys.first; k < begin; ++k) scores[k] = 0;
+    T highest = std::numeric_limits<T>::lowest();
+#pragma omp simd reduction(max : highest)
+    for (int64_t k = begin; k < seen; ++k) highest = scores[k] > highest ? scores[k] : highest;
+    T sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t k = begin; k < seen; ++k) {
+      const T e = vector_exp(scores[k] - highest);
+      scores[k] = e;
+      sum += e;
+    }
+    for (int64_t k = seen; k < cols; ++k) scores[k] = 0;
+    inverse_sums[r] = T(1) / sum;
+    log_sums[r] = highest + std::log(sum);
+  }
+}
+
+template <typename T>
+SMP_INLINE void drop_strip_loop(int64_t rows, const SeenKeys& keys, int64_t row, DropoutRow dropout,
+                                T* scores) {
+  const T factor = static_cast<T>(dropout.factor());
+  T factors[kDropoutColumns];
+  for (int64_t r = 0; r < rows; ++r, scores += row, ++dropout.row) {
+    const int64_t seen = keys.end + r * keys.more;
+    for (int64_t k = keys.first / kDropoutColumns * kDropoutColumns; k < seen;
+         k += kDropoutColumns) {
+      dropout_factors(dropout, k, factor, factors);
+      const int64_t n = std::min(kDropoutColumns, seen - k);
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) scores[k + i] *= factors[i];
+    }
+  }
+}
+
+template <typename T>
+SMP_INLINE void scale_rows_loop(int64_t rows, int64_t cols, int64_t stride, const T* factors,
+                                T* x) {
+  for (int64_t r = 0; r < rows; ++r, x += stride) {
+#pragma omp simd
+    for (int64_t c = 0; c < cols; ++c) x[c] *= factors[r];
+  }
+}
+
+template <typename T>
+SMP_INLINE void softmax_backward_loop(int64_t rows, const SeenKeys& keys, int64_t row,
+                                      int64_t head_dim, const T* output, int64_t output_stride,
+                                      const T* output_gradient, const T* log_sums,
+                                      DropoutRow dropout, T* scores, T* gradients) {
+  const int64_t cols = keys.end + (rows - 1) * keys.more;
+  const T factor = static_cast<T>(dropout.factor());
+  T factors[kDropoutColumns];
+  for (int64_t r = 0; r < rows; ++r, scores += row, gradients += row) {
+    const int64_t begin = begin_of(keys, r), seen = keys.end + r * keys.more;
+    T product = 0;
+    const T* o = output + r * output_stride;
+    const T* d = output_gradient + r * head_dim;
+#pragma omp simd reduction(+ : product)
+    for (int64_t c = 0; c < head_dim; ++c) product += o[c] * d[c];
+    const T log_sum = log_sums[r];
+    if (dropout.threshold == 0) {
+#pragma omp simd
+      for (int64_t k = begin; k < seen; ++k) {
+        const T p = vector_exp(scores[k] - log_sum);
+        scores[k] = p;
+        gradients[k] = p * (gradients[k] - product);
+      }
+    } else {
+      for (int64_t k = begin / kDropoutColumns * kDropoutColumns; k < seen; k += kDropoutColumns) {
+        dropout_factors(dropout, k, factor, factors);
+        const int64_t n = std::min(kDropoutColumns, seen - k);
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) {
+          const T p = vector_exp(scores[k + i] - log_sum);
+          scores[k + i] = p * factors[i];
+          gradients[k + i] = p * (gradients[k + i] * factors[i] - product);
+        }
+      }
+      ++dropout.row;
+    }
+    for (int64_t k = keys.first; k < begin; ++k) scores[k] = gradients[k] = 0;
+    for (int64_t k = seen; k < cols; ++k) scores[k] = gradients[k] = 0;
+  }
+}
+
+template <typename T>
+SMP_INLINE void add_diagonal_loop(int64_t rows, int64_t cols, const T* diagonal, int64_t row,
+                                  T* scores) {
+  for (int64_t r = 0; r < rows; ++r, scores += row, --diagonal) {
+#pragma omp simd
+    for (int64_t k = 0; k < cols; ++k) scores[k] += diagonal[k];
+  }
+}
+
+template <typename T>
+SMP_INLINE void add_to_diagonal_loop(int64_t rows, int64_t cols, const T* gradients, int64_t row,
+                                     T* diagonal) {
+  for (int64_t r = 0; r < rows; ++r, gradients += row, --diagonal) {
+#pragma omp simd
+    for (int64_t k = 0; k < cols; ++k) diagonal[k] += gradients[k];
+  }
+}
+
+}  // namespace
+
+#define SMP_DEFINE(T)                                                                             \
+  SMP_VECTOR_CLONES void rotate(int64_t rows, int64_t head_dim, int64_t dim, const T* table,      \
+                                T direction, const T* from, int64_t from_stride, T* to,           \
+                                int64_t to_stride) {                                              \
+    rotate_loop(rows, head_dim, dim, table, direction, from, from_stride, to, to_stride);         \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride,     \
+                                   const T* bias, T* to) {                                        \
+    copy_loop(rows, cols, from, stride, bias, to);                                                \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row,       \
+                                   T* to) {                                                       \
+    transpose_loop(s, head_dim, from, row, to);                                                   \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void softmax(int64_t rows, const SeenKeys& seen, int64_t row, T* scores,      \
+                                 T* inverse_sums, T* log_sums) {                                  \
+    softmax_loop(rows, seen, row, scores, inverse_sums, log_sums);                                \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void drop_strip(int64_t rows, const SeenKeys& seen, int64_t row,              \
+                                    DropoutRow dropout, T* scores) {                              \
+    drop_strip_loop(rows, seen, row, dropout, scores);                                            \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, \
+                                    T* x) {                                                       \
+    scale_rows_loop(rows, cols, stride, factors, x);                                              \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void softmax_backward(                                                        \
+      int64_t rows, const SeenKeys& seen, int64_t row, int64_t head_dim, const T* output,         \
+      int64_t output_stride, const T* output_gradient, const T* log_sums, DropoutRow dropout,     \
+      T* scores, T* gradients) {                                                                  \
+    softmax_backward_loop(rows, seen, row, head_dim, output, output_stride, output_gradient,      \
+                          log_sums, dropout, scores, gradients);                                  \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void add_diagonal(int64_t rows, int64_t cols, const T* diagonal, int64_t row, \
+                                      T* scores) {                                                \
+    add_diagonal_loop(rows, cols, diagonal, row, scores);                                         \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void add_to_diagonal(int64_t rows, int64_t cols, const T* gradients,          \
+                                         int64_t row, T* diagonal) {                              \
+    add_to_diagonal_loop(rows, cols, gradients, row, diagonal);                                   \
+  }
+
+SMP_DEFINE(float)
+SMP_DEFINE(double)
+
+}  // namespace smp::kernels

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/anywhere.h"
+#include "kernels/wide.h"
+#include "smp/plan/base/philox.h"
+#include "smp/runtime/kernels/call_context.h"
+
+// Dropout without masks: whether an element is kept is a function of where it stands in the whole
+// model and the global batch, so backward, a recomputation and every layout find the same ones
+// without keeping a byte.
+namespace smp::kernels {
+
+// Where in a layer; part of the key.
+enum class DropoutSite : uint32_t {
+  kOutput,           // of an embedding, of a dropout layer, of an encoder_decoder's final norms
+  kAttention,        // the softmax weights
+  kAttentionOutput,  // what attention adds to the residual stream
+  kCrossAttention,   // the same of a decoder's attention to the encoder
+  kCrossAttentionOutput,
+  kMlpOutput,  // what the MLP adds to it
+};
+
+// The elements of one row. All counts are those of the whole model and the global batch.
+struct DropoutRow {
+  PhiloxKey key{};         // of seed, step, layer and site
+  uint32_t threshold = 0;  // an element goes when its 16 bits are below; 0 = none goes
+  uint32_t row = 0;        // of the sample: a token, a query
+  uint32_t head = 0;
+  uint32_t sample = 0;
+
+  // What kept elements are multiplied with: 1 / the share that is kept.
+  SMP_ANYWHERE double factor() const { return 65536.0 / (65536.0 - threshold); }
+};
+
+// The dropout of one site in one call, whose tensors have rows of several samples.
+struct Dropout {
+  PhiloxKey key{};
+  uint32_t threshold = 0;
+  int64_t first_sample = 0;
+  int64_t sample_rows = 1;  // rows of each sample that are here
+  int64_t first_row = 0;    // of these in the sample
+  int64_t first_col = 0;    // of the tensors in the whole row
+  int64_t rows_before = 0;  // of the call, before those of the tensors
+
+  SMP_ANYWHERE bool is_on() const { return threshold > 0; }
+  SMP_ANYWHERE DropoutRow row(int64_t r) const {
+    const int64_t at = rows_before + r;
+    return {key, threshold, static_cast<uint32_t>(first_row + at % sample_rows), 0,
+            static_cast<uint32_t>(first_sample + at / sample_rows)};
+  }
+};
+
+// `share` is rounded to 1/65536; what is kept is scaled by the rounded share. Not on where the call
+// does not train.
+Dropout dropout_of(double share, const CallContext& call, int64_t layer, DropoutSite site,
+                   int64_t sample_rows);
+
+#define SMP_DROPOUT_OF(T)                                                                   \
+  /* y = x [rows, cols] where it is kept, times the factor, else 0; y may be x. */          \
+  void drop(const Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* y);          \
+  /* y = x + drop(y + bias); bias may be null. */                                           \
+  void add_residual_dropped(const Dropout& dropout, int64_t rows, int64_t cols, const T* x, \
+                            const T* bias, T* y);
+
+SMP_DROPOUT_OF(float)
+SMP_DROPOUT_OF(double)
+SMP_DROPOUT_OF(c10::BFloat16)
+SMP_DROPOUT_OF(c10::Half)
+#undef SMP_DROPOUT_OF
+
+}  // namespace smp::kernels

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/wide.h"
+
+// From a tensor to the type of its elements, which are fp64, fp32, bf16 or fp16.
+namespace smp::kernels {
+
+// Calls body with a zero of the type of the tensor's elements.
+template <typename Body>
+void with_element_type(const at::Tensor& tensor, Body&& body) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble: return body(double());
+    case at::kBFloat16: return body(c10::BFloat16());
+    case at::kHalf: return body(c10::Half());
+    default: return body(float());
+  }
+}
+inline bool is_narrow(const at::Tensor& tensor) { return tensor.element_size() == 2; }
+// Of the same kind as `tensor`, but fp32 where that is 16-bit.
+inline at::TensorOptions wide_options(const at::Tensor& tensor) {
+  return is_narrow(tensor) ? tensor.options().dtype(at::kFloat) : tensor.options();
+}
+
+template <typename T>
+T* data_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
+}
+
+}  // namespace smp::kernels

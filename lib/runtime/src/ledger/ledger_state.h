@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include "ledger/block_arena.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+
+namespace smp::ledger {
+
+// What a ledger knows of one allocation or charge: a link of the list of its live items. Lies in
+// front of each block, as long as the alignment that vector code wants.
+struct alignas(64) LiveItem {
+  LiveItem* before = nullptr;
+  LiveItem* behind = nullptr;
+  MemoryLedger::State* ledger = nullptr;  // null: not counted
+  int64_t bytes = 0;
+  const char* what = nullptr;  // a literal: a phase's name, or an ItemScope's
+  int32_t step = -1, microbatch = -1, layer = -1;
+  MemoryCategory category = MemoryCategory::kWorkspace;
+};
+static_assert(sizeof(LiveItem) == 64);
+
+// What a MemoryLedger points at. It lives as long as the ledger or any item that it counts:
+// `owners` is 1 for the ledger and 1 for each of those.
+struct MemoryLedger::State {
+  State(int64_t of_rank, int64_t limit, MemoryPool of_pool);
+
+  void charge(MemoryCategory category, int64_t bytes);  // throws OutOfMemory
+  void release(MemoryCategory category, int64_t bytes);
+
+  // A counted block of `size` bytes from the arena, its item in front: `size` is a multiple of
+  // BlockArena::kAlignment and has room for it, `bytes` are what counts. Throws OutOfMemory, and
+  // std::bad_alloc when the system has no more.
+  LiveItem* new_block(MemoryCategory category, int64_t bytes, size_t size);
+  void delete_block(LiveItem* block, size_t size);  // may delete this
+
+  // The same of memory from elsewhere.
+  void enter(LiveItem& item, MemoryCategory category, int64_t bytes);  // throws OutOfMemory
+  void leave(LiveItem& item);                                          // may delete this
+
+  void drop_owner();  // may delete this
+
+  const int64_t rank;
+  const int64_t limit_bytes;
+  const MemoryPool pool;
+
+  std::mutex mutex;  // guards what follows
+  int64_t owners = 1;
+  Phase phase;
+  MemoryUse live;
+  MemoryUse peak;
+  LiveItem items;  // the list's end
+  BlockArena arena;
+
+  // With the mutex held.
+  std::vector<MemoryItem> largest(size_t count) const;
+
+ private:
+  // With the mutex held.
+  void count(MemoryCategory category, int64_t bytes);
+  void discount(MemoryCategory category, int64_t bytes);
+  void link(LiveItem& item, MemoryCategory category, int64_t bytes);
+  bool unlink(LiveItem& item);  // true: it was the last owner
+};
+
+// Of this thread: its LedgerScope's, else the process ledger's, else null.
+MemoryLedger::State* current_ledger();
+MemoryCategory current_category();
+
+}  // namespace smp::ledger

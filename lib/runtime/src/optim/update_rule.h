@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/update_range.h"
+#include "smp/plan/spec/job_spec.h"
+
+// What makes one optimizer another: the state it keeps of an element and the arithmetic of one
+// update, in one pass over memory. Which elements a rank updates, its norms and its state's memory
+// are the Optimizer's (smp/runtime/optimizer.h). To add one, write a rule and name it in
+// make_update_rule(). Used by the rank's own thread.
+namespace smp::kernels {
+class DeviceFunctions;
+}
+
+namespace smp::optim {
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  // Names of what it keeps of each element; all start as zeros.
+  virtual std::vector<const char*> states() const = 0;
+
+  // The factors of update number t, from 1. Gradients are multiplied by gradient_scale as they are
+  // read.
+  virtual void begin(int64_t t, double learning_rate, double gradient_scale) = 0;
+  // By the functions of the device that the range is on.
+  virtual void update(const kernels::DeviceFunctions& device,
+                      const kernels::UpdateRange<float>& range) const = 0;
+  virtual void update(const kernels::DeviceFunctions& device,
+                      const kernels::UpdateRange<double>& range) const = 0;
+};
+
+std::unique_ptr<UpdateRule> make_adamw(const OptimizerSpec& spec);
+std::unique_ptr<UpdateRule> make_sgd(const OptimizerSpec& spec);
+std::unique_ptr<UpdateRule> make_update_rule(const OptimizerSpec& spec);
+
+}  // namespace smp::optim

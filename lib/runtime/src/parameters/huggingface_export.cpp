@@ -1,0 +1,339 @@
+#include "smp/runtime/parameters/huggingface_export.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "ledger/new_tensors.h"
+#include "ledger/torch_dtype.h"
+#include "parameters/owned_part.h"
+#include "smp/comm/communicator.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/files/atomic_file.h"
+#include "smp/plan/layout/layout.h"
+#include "smp/runtime/parameters/flat_parameters.h"
+#include "smp/tensorfiles/huggingface/huggingface_model.h"
+#include "smp/tensorfiles/safetensors/number_formats.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
+
+namespace smp::parameters {
+namespace {
+
+constexpr const char* kLabel = "save.weights";
+
+// Of the stored tensor at once: long enough for the file and the messages, nothing beside the
+// gradients and optimizer state that are gone by then.
+constexpr int64_t kBlockBytes = 256 << 10;
+
+// A rank that sends elements [begin, end) of a box of a parameter, counted row by row.
+struct Holder {
+  int64_t rank = 0;
+  model::Box box;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// The elements of a parameter's box that a rank of the layout holds: all, or those of its shard.
+std::pair<int64_t, int64_t> held_of(const layout::RankLayout& layout,
+                                    const layout::PlacedParameter& parameter) {
+  const int64_t size = parameter.box.size();
+  if (!layout.shards_weights()) return {0, size};
+  for (const layout::Bucket& bucket : layout.buckets) {
+    if (parameter.offset < bucket.begin || parameter.offset >= bucket.end) continue;
+    const int64_t share = bucket.size() / layout.shard_degree();
+    const int64_t begin = bucket.begin + layout.coord.shard * share - parameter.offset;
+    return {std::clamp<int64_t>(begin, 0, size), std::clamp<int64_t>(begin + share, 0, size)};
+  }
+  check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
+}
+
+// For each parameter the boxes that make it whole, each element once: of the copies that count, of
+// the first data-parallel rank, or the shards of the first replica.
+std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
+  std::map<std::string, std::vector<Holder>> holders;
+  for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
+    const layout::RankLayout layout = layout::rank_layout(plan, rank);
+    const mesh::Coord& coord = layout.coord;
+    if (coord.replica != 0 || (coord.shard != 0 && !layout.shards_weights())) continue;
+    for (const layout::PlacedParameter& parameter : layout.parameters) {
+      const auto [begin, end] = held_of(layout, parameter);
+      if (!parameter.counts || begin == end) continue;
+      holders[parameter.spec.name].push_back({rank, parameter.box, begin, end});
+    }
+  }
+  return holders;
+}
+
+// Cuts a stacked tensor (its sources below each other) in boxes that are whole rows of the stored
+// one, so that their bytes follow each other in the file: as many as kBlockBytes hold, one at
+// least.
+std::vector<model::Box> blocks_of(const huggingface::HuggingFaceTensor& tensor,
+                                  int64_t element_bytes) {
+  int64_t rows = 0;
+  for (const model::ParameterSpec& source : tensor.sources) rows += source.rows;
+  const int64_t cols = tensor.sources.front().cols;
+  const int64_t stored_rows = tensor.transposed ? cols : rows;
+  const int64_t stored_cols = tensor.transposed ? rows : cols;
+  const int64_t step = std::max<int64_t>(1, kBlockBytes / (stored_cols * element_bytes));
+  std::vector<model::Box> blocks;
+  for (int64_t begin = 0; begin < stored_rows; begin += step) {
+    const int64_t end = std::min(stored_rows, begin + step);
+    blocks.push_back(tensor.transposed ? model::Box{0, rows, begin, end}
+                                       : model::Box{begin, end, 0, cols});
+  }
+  return blocks;
+}
+
+// `box` of a parameter whose row 0 is row `first_row` of the stacked tensor, cut to `block`, in the
+// parameter's own rows and columns; empty when they do not meet.
+model::Box part_in(const model::Box& box, int64_t first_row, const model::Box& block) {
+  return {std::max(box.row_begin, block.row_begin - first_row),
+          std::min(box.row_end, block.row_end - first_row),
+          std::max(box.col_begin, block.col_begin), std::min(box.col_end, block.col_end)};
+}
+
+bool is_empty(const model::Box& box) { return box.rows() <= 0 || box.cols() <= 0; }
+
+// How many elements of `part` come before element `end` of the box in which it lies, both counted
+// row by row.
+int64_t count_before(const model::Box& box, const model::Box& part, int64_t end) {
+  const int64_t row = box.row_begin + end / box.cols();
+  if (row < part.row_begin) return 0;
+  if (row >= part.row_end) return part.size();
+  const int64_t col = std::clamp(box.col_begin + end % box.cols(), part.col_begin, part.col_end);
+  return (row - part.row_begin) * part.cols() + (col - part.col_begin);
+}
+
+// Calls piece(row, col, count) for the row pieces of elements [begin, end) of a box of `cols`
+// columns.
+template <typename Piece>
+void for_each_row(int64_t cols, int64_t begin, int64_t end, const Piece& piece) {
+  for (int64_t at = begin; at < end;) {
+    const int64_t count = std::min(cols - at % cols, end - at);
+    piece(at / cols, at % cols, count);
+    at += count;
+  }
+}
+
+// Moves weights to rank 0, one call of gather() per block on every rank.
+class WeightGatherer {
+ public:
+  WeightGatherer(const Plan& plan, const FlatParameters& parameters, comm::Communicator& world)
+      : parameters_(parameters), world_(world), holders_(holders_of(plan)) {
+    const auto& placed = parameters.layout().parameters;
+    for (size_t i = 0; i < placed.size(); ++i) {
+      own_[placed[i].spec.name] = static_cast<int64_t>(i);
+    }
+  }
+
+  // The block as it is stored on rank 0, an undefined tensor elsewhere.
+  at::Tensor gather(const huggingface::HuggingFaceTensor& tensor, const model::Box& block) {
+    at::Tensor stored, stacked;  // the same bytes
+    if (world_.rank() == 0) {
+      stored = tensor.transposed ? allocate(block.cols(), block.rows())
+                                 : allocate(block.rows(), block.cols());
+      stacked = tensor.transposed ? stored.t() : stored;
+    }
+    int64_t first_row = 0, elements = 0;
+    for (const model::ParameterSpec& source : tensor.sources) {
+      for (const Holder& holder : holders_.at(source.name)) {
+        const model::Box part = part_in(holder.box, first_row, block);
+        if (is_empty(part)) continue;
+        const int64_t first = count_before(holder.box, part, holder.begin);
+        const int64_t last = count_before(holder.box, part, holder.end);
+        if (first == last) continue;
+        elements += last - first;
+        move(source, holder, part, first, last, [&] {
+          return stacked.narrow(0, first_row + part.row_begin - block.row_begin, part.rows())
+              .narrow(1, part.col_begin - block.col_begin, part.cols());
+        });
+      }
+      first_row += source.rows;
+    }
+    SMP_CHECK_EQ(elements, block.size());
+    return stored;
+  }
+
+ private:
+  at::Tensor allocate(int64_t rows, int64_t cols) const {
+    return ledger::empty_tensor({rows, cols}, ledger::scalar_type_of(parameters_.dtype()));
+  }
+
+  // Elements [first, last) of this rank's `part` of a parameter, in one piece.
+  at::Tensor packed(const model::ParameterSpec& source, const Holder& holder,
+                    const model::Box& part, int64_t first, int64_t last) {
+    const int64_t index = own_.at(source.name);
+    const model::Box& box = holder.box;
+    const int64_t row = part.row_begin - box.row_begin, col = part.col_begin - box.col_begin;
+    if (!parameters_.layout().shards_weights()) {
+      return parameters_.weight(index)
+          .view({box.rows(), box.cols()})
+          .narrow(0, row, part.rows())
+          .narrow(1, col, part.cols())
+          .contiguous();
+    }
+    // From a GPU at once, for all blocks of the parameter: each row that it is asked for takes as
+    // long as thousands.
+    if (std::exchange(here_index_, index) != index) here_ = own_shard(index).to(at::kCPU);
+    const at::Tensor packed = ledger::empty_tensor({last - first}, here_.options());
+    int64_t done = 0;
+    for_each_row(part.cols(), first, last, [&](int64_t r, int64_t c, int64_t count) {
+      const int64_t element = (row + r) * box.cols() + col + c - holder.begin;
+      packed.narrow(0, done, count).copy_(here_.narrow(0, element, count));
+      done += count;
+    });
+    return packed;
+  }
+
+  // What this rank's shard holds of a parameter, in one piece: element holder.begin of its box
+  // comes first.
+  at::Tensor own_shard(int64_t index) const {
+    const layout::RankLayout& layout = parameters_.layout();
+    const layout::PlacedParameter& parameter = layout.parameters[static_cast<size_t>(index)];
+    const auto [begin, end] = held_of(layout, parameter);
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      const layout::Bucket& bucket = layout.buckets[b];
+      if (parameter.offset < bucket.begin || parameter.offset >= bucket.end) continue;
+      const FlatParameters::Owned owned = parameters_.owned(static_cast<int64_t>(b));
+      return owned.weights.narrow(0, parameter.offset + begin - owned.begin, end - begin);
+    }
+    check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
+  }
+
+  // Elements [first, last) of a part of a parameter from their holder to place() on rank 0.
+  template <typename Place>
+  void move(const model::ParameterSpec& source, const Holder& holder, const model::Box& part,
+            int64_t first, int64_t last, const Place& place) {
+    const DType dtype = parameters_.dtype();
+    const bool mine = holder.rank == world_.rank();
+    if (world_.rank() != 0) {
+      if (!mine) return;
+      const at::Tensor elements = packed(source, holder, part, first, last);
+      world_.send(elements.const_data_ptr(), last - first, dtype, 0, kLabel)->wait();
+      return;
+    }
+    const at::Tensor to = place();
+    const bool in_place = !mine && to.is_contiguous();
+    const at::Tensor landing = mine       ? packed(source, holder, part, first, last)
+                               : in_place ? to.view({-1}).narrow(0, first, last - first)
+                                          : allocate(1, last - first);
+    if (!mine) {
+      const auto peer = static_cast<int>(holder.rank);
+      world_.recv(landing.mutable_data_ptr(), last - first, dtype, peer, kLabel)->wait();
+    }
+    if (in_place) return;
+    if (last - first == part.size()) {
+      to.copy_(landing.view({part.rows(), part.cols()}));
+      return;
+    }
+    int64_t done = 0;
+    const at::Tensor flat = landing.view({-1});
+    for_each_row(part.cols(), first, last, [&](int64_t r, int64_t c, int64_t count) {
+      to.select(0, r).narrow(0, c, count).copy_(flat.narrow(0, done, count));
+      done += count;
+    });
+  }
+
+  const FlatParameters& parameters_;
+  comm::Communicator& world_;
+  std::map<std::string, std::vector<Holder>> holders_;
+  std::map<std::string, int64_t> own_;
+  int64_t here_index_ = -1;  // the parameter whose shard is in here_, on the host
+  at::Tensor here_;
+};
+
+}  // namespace
+
+namespace {
+
+DType saved_dtype(const Plan& plan, DType trained) {
+  switch (plan.job.training.save_weights_as.value_or(Precision::kFp8)) {
+    case Precision::kFp32: return DType::kF32;
+    case Precision::kFp64: return DType::kF64;
+    case Precision::kBf16: return DType::kBF16;
+    case Precision::kFp16: return DType::kF16;
+    case Precision::kFp8: return trained;  // not said
+  }
+  check_failed(__FILE__, __LINE__, "unknown precision");
+}
+
+// The block as the file's type, rounded to nearest.
+at::Tensor as_saved(const at::Tensor& block, DType from, DType to) {
+  if (from == to) return block;
+  const at::Tensor out = ledger::empty_tensor(block.sizes(), ledger::scalar_type_of(to));
+  safetensors::convert_numbers(from, static_cast<const std::byte*>(block.const_data_ptr()),
+                               block.numel(), to, static_cast<std::byte*>(out.mutable_data_ptr()),
+                               1);
+  return out;
+}
+
+int64_t not_finite(const at::Tensor& numbers, DType dtype) {
+  return safetensors::count_not_finite(
+      dtype, static_cast<const std::byte*>(numbers.const_data_ptr()), numbers.numel());
+}
+
+// On rank 0 the first tensor with numbers that would become infinite. All ranks take part.
+std::string beyond_fp16(const std::vector<huggingface::HuggingFaceTensor>& tensors, DType trained,
+                        WeightGatherer& gatherer) {
+  std::string beyond;
+  for (const huggingface::HuggingFaceTensor& tensor : tensors) {
+    for (const model::Box& block : blocks_of(tensor, bytes_of(trained))) {
+      const at::Tensor stored = gatherer.gather(tensor, block);
+      if (!beyond.empty() || !stored.defined()) continue;
+      const at::Tensor saved = as_saved(stored, trained, DType::kF16);
+      if (not_finite(saved, DType::kF16) > not_finite(stored, trained)) beyond = tensor.name;
+    }
+  }
+  return beyond;
+}
+
+}  // namespace
+
+std::string save_weights(const Plan& plan, const FlatParameters& parameters,
+                         comm::Communicator& world, const std::string& dir) {
+  const std::vector<huggingface::HuggingFaceTensor> tensors =
+      huggingface::huggingface_tensors(plan.job.model);
+  WeightGatherer gatherer(plan, parameters, world);
+  DType dtype = saved_dtype(plan, parameters.dtype());
+  std::string note;
+  if (dtype == DType::kF16 && dtype != parameters.dtype()) {
+    const std::string beyond = beyond_fp16(tensors, parameters.dtype(), gatherer);
+    if (!beyond.empty()) {
+      dtype = parameters.dtype();
+      note = fmt::format(
+          "warning: training.save_weights_as: fp16 holds numbers up to 65504, and '{}' has larger "
+          "ones: the weights are saved as {}\n",
+          beyond, safetensors::safetensors_name_of(dtype));
+    }
+  }
+  std::unique_ptr<safetensors::SafetensorsWriter> writer;
+  if (world.rank() == 0) {
+    std::filesystem::create_directories(dir);
+    std::vector<safetensors::SafetensorsEntry> entries;
+    for (const huggingface::HuggingFaceTensor& tensor : tensors) {
+      entries.push_back({tensor.name, dtype, tensor.shape});
+    }
+    writer = std::make_unique<safetensors::SafetensorsWriter>(dir + "/model.safetensors",
+                                                              std::move(entries));
+  }
+  for (const huggingface::HuggingFaceTensor& tensor : tensors) {
+    for (const model::Box& block : blocks_of(tensor, bytes_of(parameters.dtype()))) {
+      const at::Tensor stored = gatherer.gather(tensor, block);
+      if (!writer) continue;
+      const at::Tensor saved = as_saved(stored, parameters.dtype(), dtype);
+      writer->append(tensor.name, saved.const_data_ptr(), saved.numel() * bytes_of(dtype));
+    }
+  }
+  if (!writer) return "";
+  writer->finish();
+  files::write_file_atomically(dir + "/config.json",
+                               huggingface::huggingface_config(plan.job.model, dtype));
+  return note;
+}
+
+}  // namespace smp::parameters

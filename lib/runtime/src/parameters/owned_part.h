@@ -1,0 +1,18 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "smp/runtime/parameters/flat_parameters.h"
+
+namespace smp::parameters {
+
+// What one rank updates of a bucket; flat_parameters.h.
+struct FlatParameters::Owned {
+  int64_t begin = 0;
+  int64_t end = 0;
+  at::Tensor weights, gradients;  // views, [end - begin]; gradients undefined once dropped
+};
+
+}  // namespace smp::parameters

@@ -1,0 +1,254 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "huggingface/huggingface_twin.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/model/parameter_counts.h"
+#include "smp/tensorfiles/huggingface/huggingface_model.h"
+
+// Names and shapes: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/modeling_*.py.
+namespace smp::huggingface {
+namespace {
+
+// Ours -> theirs, within one layer.
+struct Name {
+  std::vector<const char*> sources;
+  std::string target;
+  bool transposed = false;
+};
+
+const std::vector<Name>& gpt2_block_names() {
+  static const std::vector<Name> names = {
+      {{"attention_norm.weight"}, "ln_1.weight"},
+      {{"attention_norm.bias"}, "ln_1.bias"},
+      {{"attention.q.weight", "attention.k.weight", "attention.v.weight"},
+       "attn.c_attn.weight",
+       true},
+      {{"attention.q.bias", "attention.k.bias", "attention.v.bias"}, "attn.c_attn.bias"},
+      {{"attention.output.weight"}, "attn.c_proj.weight", true},
+      {{"attention.output.bias"}, "attn.c_proj.bias"},
+      {{"mlp_norm.weight"}, "ln_2.weight"},
+      {{"mlp_norm.bias"}, "ln_2.bias"},
+      {{"mlp.up.weight"}, "mlp.c_fc.weight", true},
+      {{"mlp.up.bias"}, "mlp.c_fc.bias"},
+      {{"mlp.down.weight"}, "mlp.c_proj.weight", true},
+      {{"mlp.down.bias"}, "mlp.c_proj.bias"},
+  };
+  return names;
+}
+
+std::vector<Name> llama_block_names(const ModelSpec& model) {
+  std::vector<Name> names = {
+      {{"attention_norm.weight"}, "input_layernorm.weight"},
+      {{"attention.q.weight"}, "self_attn.q_proj.weight"},
+      {{"attention.k.weight"}, "self_attn.k_proj.weight"},
+      {{"attention.v.weight"}, "self_attn.v_proj.weight"},
+      {{"attention.output.weight"}, "self_attn.o_proj.weight"},
+      {{"mlp_norm.weight"}, "post_attention_layernorm.weight"},
+      {{"mlp.gate.weight"}, "mlp.gate_proj.weight"},
+      {{"mlp.up.weight"}, "mlp.up_proj.weight"},
+      {{"mlp.down.weight"}, "mlp.down_proj.weight"},
+  };
+  if (model.qkv_bias) {
+    names.push_back({{"attention.q.bias"}, "self_attn.q_proj.bias"});
+    names.push_back({{"attention.k.bias"}, "self_attn.k_proj.bias"});
+    names.push_back({{"attention.v.bias"}, "self_attn.v_proj.bias"});
+  }
+  if (model.attention_output_bias) {
+    names.push_back({{"attention.output.bias"}, "self_attn.o_proj.bias"});
+  }
+  if (model.mlp_bias) {
+    names.push_back({{"mlp.gate.bias"}, "mlp.gate_proj.bias"});
+    names.push_back({{"mlp.up.bias"}, "mlp.up_proj.bias"});
+    names.push_back({{"mlp.down.bias"}, "mlp.down_proj.bias"});
+  }
+  if (model.qk_norm) {
+    names.push_back({{"attention.q_norm.weight"}, "self_attn.q_norm.weight"});
+    names.push_back({{"attention.k_norm.weight"}, "self_attn.k_norm.weight"});
+  }
+  return names;
+}
+
+const std::vector<Name>& phi_block_names() {
+  static const std::vector<Name> names = {
+      {{"attention_norm.weight"}, "input_layernorm.weight"},
+      {{"attention_norm.bias"}, "input_layernorm.bias"},
+      {{"attention.q.weight"}, "self_attn.q_proj.weight"},
+      {{"attention.k.weight"}, "self_attn.k_proj.weight"},
+      {{"attention.v.weight"}, "self_attn.v_proj.weight"},
+      {{"attention.q.bias"}, "self_attn.q_proj.bias"},
+      {{"attention.k.bias"}, "self_attn.k_proj.bias"},
+      {{"attention.v.bias"}, "self_attn.v_proj.bias"},
+      {{"attention.output.weight"}, "self_attn.dense.weight"},
+      {{"attention.output.bias"}, "self_attn.dense.bias"},
+      {{"mlp.up.weight"}, "mlp.fc1.weight"},
+      {{"mlp.up.bias"}, "mlp.fc1.bias"},
+      {{"mlp.down.weight"}, "mlp.fc2.weight"},
+      {{"mlp.down.bias"}, "mlp.fc2.bias"},
+  };
+  return names;
+}
+
+// Of one attention or MLP and its norm; `part` is its place in the block.
+void add_t5_attention(std::vector<Name>& names, const char* const (&sources)[5],
+                      const std::string& part, const char* attention) {
+  const char* const targets[] = {".q.weight", ".k.weight", ".v.weight", ".o.weight"};
+  for (size_t i = 0; i < 4; ++i) {
+    names.push_back({{sources[i]}, fmt::format("{}.{}{}", part, attention, targets[i])});
+  }
+  names.push_back({{sources[4]}, part + ".layer_norm.weight"});
+}
+
+// Of blocks of both stacks, with their whole names: the first of the decoder has the encoder's last
+// norm.
+std::vector<Name> t5_block_names(const ModelSpec& model, const model::LayerSpec& layer) {
+  const bool cross = layer.kind == model::LayerKind::kCrossBlock;
+  const std::string block =
+      cross ? fmt::format("decoder.block.{}", layer.index - 1 - model.num_layers)
+            : fmt::format("encoder.block.{}", layer.index - 1);
+  std::vector<Name> names;
+  if (model::opens_decoder(model, layer)) {
+    names.push_back({{"encoder_norm.weight"}, "encoder.final_layer_norm.weight"});
+  }
+  add_t5_attention(names,
+                   {"attention.q.weight", "attention.k.weight", "attention.v.weight",
+                    "attention.output.weight", "attention_norm.weight"},
+                   block + ".layer.0", "SelfAttention");
+  if (cross) {
+    add_t5_attention(
+        names,
+        {"cross_attention.q.weight", "cross_attention.k.weight", "cross_attention.v.weight",
+         "cross_attention.output.weight", "cross_attention_norm.weight"},
+        block + ".layer.1", "EncDecAttention");
+  }
+  const std::string mlp = block + (cross ? ".layer.2" : ".layer.1");
+  if (is_gated(model.mlp)) {
+    names.push_back({{"mlp.gate.weight"}, mlp + ".DenseReluDense.wi_0.weight"});
+    names.push_back({{"mlp.up.weight"}, mlp + ".DenseReluDense.wi_1.weight"});
+  } else {
+    names.push_back({{"mlp.up.weight"}, mlp + ".DenseReluDense.wi.weight"});
+  }
+  names.push_back({{"mlp.down.weight"}, mlp + ".DenseReluDense.wo.weight"});
+  names.push_back({{"mlp_norm.weight"}, mlp + ".layer_norm.weight"});
+  return names;
+}
+
+std::vector<Name> t5_embedding_names() {
+  const std::string table = ".block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+  return {{{"tokens.weight"}, "shared.weight"},
+          {{"relative.weight"}, "encoder" + table},
+          {{"decoder_relative.weight"}, "decoder" + table}};
+}
+
+std::vector<Name> head_names(const ModelSpec& model, Twin twin) {
+  std::vector<Name> names;
+  switch (twin) {
+    case Twin::kGpt2:
+      names = {{{"norm.weight"}, "transformer.ln_f.weight"},
+               {{"norm.bias"}, "transformer.ln_f.bias"}};
+      break;
+    case Twin::kPhi:
+      names = {{{"norm.weight"}, "model.final_layernorm.weight"},
+               {{"norm.bias"}, "model.final_layernorm.bias"},
+               {{"bias"}, "lm_head.bias"}};
+      break;
+    case Twin::kT5: names = {{{"norm.weight"}, "decoder.final_layer_norm.weight"}}; break;
+    default: names = {{{"norm.weight"}, "model.norm.weight"}};
+  }
+  if (!model.tied_embeddings) names.push_back({{"weight"}, "lm_head.weight"});
+  return names;
+}
+
+// Of a layer of a model that has a twin: the prefix of their names, and the names.
+std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model,
+                                                   const model::LayerSpec& layer, Twin twin) {
+  const bool gpt2 = twin == Twin::kGpt2;
+  switch (layer.kind) {
+    case model::LayerKind::kEmbedding:
+      if (twin == Twin::kT5) return {"", t5_embedding_names()};
+      if (gpt2) {
+        return {"transformer.",
+                {{{"tokens.weight"}, "wte.weight"}, {{"positions.weight"}, "wpe.weight"}}};
+      }
+      return {"model.", {{{"tokens.weight"}, "embed_tokens.weight"}}};
+    case model::LayerKind::kGpt2Block:
+    case model::LayerKind::kLlamaBlock:
+    case model::LayerKind::kBlock:
+      if (twin == Twin::kT5) return {"", t5_block_names(model, layer)};
+      if (gpt2) return {fmt::format("transformer.h.{}.", layer.index - 1), gpt2_block_names()};
+      return {fmt::format("model.layers.{}.", layer.index - 1),
+              twin == Twin::kPhi ? phi_block_names() : llama_block_names(model)};
+    case model::LayerKind::kCrossBlock: return {"", t5_block_names(model, layer)};
+    case model::LayerKind::kHead: return {"", head_names(model, twin)};
+    case model::LayerKind::kOperators:
+    case model::LayerKind::kLastOperators:  // under their own names
+    case model::LayerKind::kMoeBlock:
+    case model::LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
+  }
+  check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
+}
+
+HuggingFaceTensor tensor_of(const Name& name, const std::string& prefix,
+                            const model::LayerSpec& layer,
+                            const std::vector<model::ParameterSpec>& parameters) {
+  HuggingFaceTensor tensor;
+  tensor.name = prefix + name.target;
+  tensor.transposed = name.transposed;
+  int64_t rows = 0;
+  for (const char* source : name.sources) {
+    const std::string wanted = layer.name + "." + source;
+    const size_t before = tensor.sources.size();
+    for (const model::ParameterSpec& parameter : parameters) {
+      if (parameter.name == wanted) tensor.sources.push_back(parameter);
+    }
+    SMP_CHECK_EQ(tensor.sources.size(), before + 1);
+    rows += tensor.sources.back().rows;
+  }
+  const model::ParameterSpec& first = tensor.sources.front();
+  if (first.is_vector) {
+    tensor.shape = {rows};
+  } else if (tensor.transposed) {
+    tensor.shape = {first.cols, rows};
+  } else {
+    tensor.shape = {rows, first.cols};
+  }
+  return tensor;
+}
+
+// By its name here.
+HuggingFaceTensor own_tensor(const model::ParameterSpec& parameter) {
+  HuggingFaceTensor tensor{
+      .name = parameter.name, .shape = {parameter.rows}, .sources = {parameter}};
+  if (!parameter.is_vector) tensor.shape.push_back(parameter.cols);
+  return tensor;
+}
+
+}  // namespace
+
+std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model) {
+  const Twin twin = twin_of(model);
+  std::vector<HuggingFaceTensor> tensors;
+  size_t used = 0;
+  size_t parameters_in_all = 0;
+  for (const model::LayerSpec& layer : model::layers_of(model)) {
+    const std::vector<model::ParameterSpec> parameters = model::parameters_of(model, layer);
+    parameters_in_all += parameters.size();
+    if (twin == Twin::kNone) {
+      for (const model::ParameterSpec& parameter : parameters) {
+        tensors.push_back(own_tensor(parameter));
+      }
+      used += parameters.size();
+      continue;
+    }
+    const auto [prefix, names] = names_of(model, layer, twin);
+    for (const Name& name : names) {
+      tensors.push_back(tensor_of(name, prefix, layer, parameters));
+      used += name.sources.size();
+    }
+  }
+  SMP_CHECK_EQ(used, parameters_in_all);
+  return tensors;
+}
+
+}  // namespace smp::huggingface

@@ -1,0 +1,357 @@
+#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/git_lfs.h"
+#include "smp/plan/files/unreadable.h"
+#include "smp/plan/text/json.h"
+#include "smp/plan/text/json_depth.h"
+#include "smp/tensorfiles/huggingface/huggingface_model.h"
+#include "smp/tensorfiles/huggingface/kept_files.h"
+#include "smp/tensorfiles/safetensors/number_formats.h"
+
+namespace smp::huggingface {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+// What torch.compile, FSDP and activation checkpointing put into names, anywhere.
+constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                                       "_checkpoint_wrapped_module."};
+constexpr int64_t kReadBytes = 1 << 20;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    files::throw_unreadable(fmt::format("training.init_from: cannot read {}", path), errno);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (const std::string lfs = files::git_lfs_complaint(text); !lfs.empty()) {
+    throw ConfigError(fmt::format("training.init_from: {}: {}", path, lfs));
+  }
+  return text;
+}
+
+std::string without_wrappers(std::string name) {
+  for (const std::string_view wrapper : kWrappers) {
+    for (size_t at = name.find(wrapper); at != name.npos; at = name.find(wrapper, at)) {
+      if (at == 0 || name[at - 1] == '.') {
+        name.erase(at, wrapper.size());
+      } else {
+        ++at;
+      }
+    }
+  }
+  return name;
+}
+
+// Buffers that older files carry beside the weights: masks and rotary frequencies.
+bool is_buffer(const std::string& name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq");
+}
+
+bool is_floating(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16 ||
+         dtype == DType::kF16;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> parse_weight_index(const std::string& path,
+                                                      const std::string& text) {
+  if (text::nests_too_deep(text)) {
+    throw ConfigError(
+        fmt::format("{}: nests more than {} levels deep", path, text::kMostJsonLevels));
+  }
+  const auto json = text::Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    throw ConfigError(fmt::format("{}: no JSON object with a 'weight_map'", path));
+  }
+  std::map<std::string, std::string> files;
+  for (const auto& [name, file] : json["weight_map"].items()) {
+    const std::string shard = file.is_string() ? file.get<std::string>() : "";
+    if (shard.find('/') != std::string::npos || !shard.ends_with(".safetensors")) {
+      throw ConfigError(
+          fmt::format("{}: tensor '{}' lies in {}, which is no name of a shard beside "
+                      "it",
+                      path, name, file.dump()));
+    }
+    files[name] = shard;
+  }
+  return files;
+}
+
+HuggingFaceWeights::HuggingFaceWeights(std::string folder, const ModelSpec& model)
+    : folder_(std::move(folder)) {
+  const std::string config = folder_ + "/config.json";
+  check_huggingface_config(config, text_of(config), model);
+  files_to_keep(folder_, "training.init_from");
+  open_files();
+  name_as_models_do(model);
+  check_tensors(model);
+  look_at_all();
+}
+
+void HuggingFaceWeights::look_at_all() {
+  std::vector<std::string> paths = {folder_ + "/config.json"};
+  if (!file_of_.empty()) paths.push_back(folder_ + "/" + kIndex);
+  for (const auto& [name, reader] : files_) paths.push_back(folder_ + "/" + name);
+  known_ = files::look_at_files(folder_, paths);
+}
+
+std::vector<files::FileIdentity> HuggingFaceWeights::files() const {
+  std::vector<files::FileIdentity> files;
+  for (const files::KnownFile& file : known_) files.push_back(file.identity);
+  return files;
+}
+
+void HuggingFaceWeights::check_files_unchanged() const {
+  for (const files::KnownFile& file : known_) {
+    const std::string path = folder_ + "/" + file.identity.name;
+    files::check_unchanged(file, path, files::look_at_file(path, 0).stamp);
+  }
+}
+
+HuggingFaceWeights::~HuggingFaceWeights() = default;
+
+void HuggingFaceWeights::open_files() {
+  const std::string index = folder_ + "/" + kIndex;
+  const bool single = fs::exists(folder_ + "/" + kSingle);
+  if (!fs::exists(index)) {
+    if (!single) {
+      throw ConfigError(fmt::format("training.init_from: {} holds neither {} nor {}{}", folder_,
+                                    kSingle, kIndex, hint_of_no_weights()));
+    }
+    add_file(kSingle);
+    return;
+  }
+  if (single) {
+    throw ConfigError(
+        fmt::format("training.init_from: {} holds both {} and {}, which may be other weights: keep "
+                    "the one that is meant",
+                    folder_, kSingle, kIndex));
+  }
+  file_of_ = parse_weight_index(index, text_of(index));
+  for (const auto& [name, path] : file_of_) {
+    if (files_.count(path) == 0) add_file(path);
+  }
+  for (const auto& [name, path] : file_of_) {
+    if (stored_.count(name) == 0 || stored_.at(name).file != files_.at(path).get()) {
+      throw ConfigError(fmt::format("{}: tensor '{}' is not in {}", index, name, path));
+    }
+  }
+}
+
+// What is there instead of safetensors.
+std::string HuggingFaceWeights::hint_of_no_weights() const {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) {
+      return fmt::format(
+          ", but {}, which is pickled and not read: load it with transformers, and "
+          "save_pretrained() writes safetensors",
+          name);
+    }
+    if (name == kSingle || name == kIndex) {
+      return fmt::format(": {} is a link to a file that is not there", name);
+    }
+    if (name.ends_with(".safetensors")) {
+      return fmt::format(", but {}: download {} too, which lists the shards", name, kIndex);
+    }
+  }
+  return "";
+}
+
+void HuggingFaceWeights::add_file(const std::string& name) {
+  const std::string path = folder_ + "/" + name;
+  if (!fs::exists(path)) throw ConfigError(fmt::format("{}: the file is missing", path));
+  const auto& reader = files_[name] = std::make_unique<safetensors::SafetensorsReader>(path);
+  for (const safetensors::SafetensorsEntry& entry : reader->header().entries) {
+    if (!stored_.emplace(entry.name, Stored{reader.get(), &entry}).second) {
+      throw ConfigError(
+          fmt::format("{}: tensor '{}' is in another shard as well", path, entry.name));
+    }
+    const auto listed = file_of_.find(entry.name);
+    if (!file_of_.empty() && (listed == file_of_.end() || listed->second != name)) {
+      throw ConfigError(
+          fmt::format("{}: the index does not list tensor '{}' of {}", folder_, entry.name, name));
+    }
+  }
+}
+
+// Under the names that the model's class gives: without what wrappers of PyTorch put in front, and
+// with the name of the body where the file is that of a body alone, as GPT-2's own are.
+void HuggingFaceWeights::name_as_models_do(const ModelSpec& model) {
+  const std::vector<HuggingFaceTensor> tensors = huggingface_tensors(model);
+  std::set<std::string> wanted;
+  for (const HuggingFaceTensor& tensor : tensors) wanted.insert(tensor.name);
+  std::vector<std::pair<std::string, Stored>> named;
+  for (const auto& [name, stored] : stored_) named.emplace_back(without_wrappers(name), stored);
+  const auto has = [&](const std::string& name) {
+    return std::ranges::any_of(named, [&](const auto& item) { return item.first == name; });
+  };
+  const auto all_begin = [&](std::string_view prefix) {
+    return std::ranges::all_of(named,
+                               [&](const auto& item) { return item.first.starts_with(prefix); });
+  };
+  const std::string& table = tensors.front().name;
+  for (const std::string_view prefix : {"module.", "model.", "transformer."}) {
+    while (!named.empty() && !has(table) && all_begin(prefix)) {
+      for (auto& [name, stored] : named) name.erase(0, prefix.size());
+    }
+  }
+  const std::string body = table.substr(0, table.find('.') + 1);
+  const bool is_body = !has(table) && has(table.substr(body.size()));
+  stored_.clear();
+  for (auto& [name, stored] : named) {
+    if (is_body && wanted.count(body + name) > 0) name = body + name;
+    const auto [first, is_new] = stored_.emplace(name, stored);
+    if (is_new) continue;
+    throw ConfigError(
+        fmt::format("training.init_from: {}: tensors '{}' and '{}' are both '{}' of "
+                    "the model",
+                    folder_, first->second.entry->name, stored.entry->name, name));
+  }
+}
+
+// Where a model's head or its stacks have the token table too, files may hold it again: it must be
+// the same.
+void HuggingFaceWeights::take_copies_of_table(const std::string& table, const ModelSpec& model) {
+  for (const char* copy :
+       {"lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}) {
+    const bool of_head = copy == std::string_view("lm_head.weight");
+    const auto again = stored_.find(copy);
+    if (again == stored_.end() || (of_head && !model.tied_embeddings)) continue;
+    const auto first = stored_.find(table);
+    if (first == stored_.end()) {
+      stored_[table] = again->second;
+    } else if (!equal(first->second, again->second)) {
+      throw ConfigError(fmt::format(
+          "training.init_from: {}: tensors '{}' and '{}' differ, but {}", folder_,
+          again->second.entry->name, first->second.entry->name,
+          of_head ? "the model is tied, which makes one of them: where its head is another "
+                    "matrix, set tie_word_embeddings in config.json and model.tied_embeddings to "
+                    "false"
+                  : "this model has one table for both stacks"));
+    }
+    stored_.erase(copy);
+  }
+}
+
+bool HuggingFaceWeights::equal(const Stored& a, const Stored& b) {
+  if (a.entry->shape != b.entry->shape || a.entry->dtype != b.entry->dtype) return false;
+  std::vector<std::byte> of_a, of_b;
+  for (int64_t at = 0; at < a.entry->bytes(); at += kReadBytes) {
+    const int64_t bytes = std::min(kReadBytes, a.entry->bytes() - at);
+    of_a.resize(static_cast<size_t>(bytes));
+    of_b.resize(static_cast<size_t>(bytes));
+    a.file->read(*a.entry, at, bytes, of_a.data());
+    b.file->read(*b.entry, at, bytes, of_b.data());
+    if (of_a != of_b) return false;
+  }
+  return true;
+}
+
+// Why a tensor may be missing.
+std::string HuggingFaceWeights::hint_of_missing(const std::string& name) const {
+  if (name == "lm_head.weight") {
+    return ": tie_word_embeddings in config.json and model.tied_embeddings are false; where the "
+           "head is the embedding's own matrix, set both to true";
+  }
+  for (const auto& [stored, where] : stored_) {
+    if (!stored.ends_with("." + name)) continue;
+    return fmt::format(
+        ", but '{}': of the prefixes module., model. and transformer. those are taken off that all "
+        "tensors have",
+        where.entry->name);
+  }
+  return "";
+}
+
+void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
+  const std::vector<HuggingFaceTensor> tensors = huggingface_tensors(model);
+  take_copies_of_table(tensors.front().name, model);
+  std::set<std::string> wanted;
+  for (const HuggingFaceTensor& tensor : tensors) {
+    const auto found = stored_.find(tensor.name);
+    if (found == stored_.end()) {
+      throw ConfigError(fmt::format("training.init_from: {} has no tensor '{}'{}", folder_,
+                                    tensor.name, hint_of_missing(tensor.name)));
+    }
+    const safetensors::SafetensorsEntry& entry = *found->second.entry;
+    if (entry.shape != tensor.shape || !is_floating(entry.dtype)) {
+      throw ConfigError(fmt::format(
+          "training.init_from: {}: tensor '{}' is {} [{}], the model needs floating-point [{}]",
+          folder_, entry.name, safetensors::safetensors_name_of(entry.dtype),
+          fmt::join(entry.shape, ", "), fmt::join(tensor.shape, ", ")));
+    }
+    wanted.insert(tensor.name);
+    int64_t row = 0;
+    for (const model::ParameterSpec& source : tensor.sources) {
+      sources_[source.name] = {found->second, row, tensor.transposed};
+      row += source.rows;
+    }
+  }
+  for (const auto& [name, stored] : stored_) {
+    if (wanted.count(name) != 0 || is_buffer(name)) continue;
+    throw ConfigError(fmt::format(
+        "training.init_from: {} has a tensor '{}', and this model has none of that name", folder_,
+        stored.entry->name));
+  }
+}
+
+void HuggingFaceWeights::read(const safetensors::TensorPiece& piece) const {
+  const Source& source = sources_.at(piece.name);
+  const safetensors::SafetensorsEntry& entry = *source.stored.entry;
+  const int64_t stored_cols = entry.shape.size() == 2 ? entry.shape[1] : 1;
+  const int64_t in_bytes = bytes_of(entry.dtype), out_bytes = bytes_of(piece.dtype);
+  std::vector<std::byte> buffer;
+  for (const safetensors::Rectangle& rectangle : safetensors::rectangles_of(piece)) {
+    const model::Box& box = rectangle.box;
+    std::byte* const out = piece.data + rectangle.offset * out_bytes;
+    // The rectangle as it is stored: rows of these, from these columns on.
+    const int64_t first = source.first_row + box.row_begin;
+    const model::Box stored =
+        source.transposed ? model::Box{box.col_begin, box.col_end, first, first + box.rows()}
+                          : model::Box{first, first + box.rows(), box.col_begin, box.col_end};
+    // Whole stored rows follow each other, and are read many at once.
+    const bool whole = stored.cols() == stored_cols;
+    const int64_t most = whole ? std::max<int64_t>(1, kReadBytes / (stored_cols * in_bytes)) : 1;
+    for (int64_t row = stored.row_begin; row < stored.row_end; row += most) {
+      const int64_t rows = std::min(most, stored.row_end - row);
+      buffer.resize(static_cast<size_t>(rows * stored.cols() * in_bytes));
+      source.stored.file->read(entry, (row * stored_cols + stored.col_begin) * in_bytes,
+                               static_cast<int64_t>(buffer.size()), buffer.data());
+      if (safetensors::count_not_finite(entry.dtype, buffer.data(), rows * stored.cols()) > 0) {
+        throw ConfigError(
+            fmt::format("training.init_from: {}: tensor '{}' holds infinity or what is no number "
+                        "(nan): take weights from before that",
+                        folder_, entry.name));
+      }
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t at = row + i - stored.row_begin;
+        safetensors::convert_numbers(entry.dtype, buffer.data() + i * stored.cols() * in_bytes,
+                                     stored.cols(), piece.dtype,
+                                     out + (source.transposed ? at : at * box.cols()) * out_bytes,
+                                     source.transposed ? box.cols() : 1);
+      }
+    }
+  }
+}
+
+}  // namespace smp::huggingface

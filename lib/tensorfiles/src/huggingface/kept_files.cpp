@@ -1,0 +1,113 @@
+#include "smp/tensorfiles/huggingface/kept_files.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/atomic_file.h"
+#include "smp/plan/files/git_lfs.h"
+#include "smp/plan/text/json.h"
+#include "smp/plan/text/json_depth.h"
+#include "smp/tensorfiles/huggingface/tokenizer_files.h"
+
+namespace smp::huggingface {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Names: transformers/tokenization_utils_base.py, and the tokenizers' own VOCAB_FILES_NAMES.
+constexpr std::array kTokenizerFiles = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "vocab.txt",
+                                        "merges.txt",
+                                        "tokenizer.model",
+                                        "spiece.model",
+                                        "sentencepiece.bpe.model",
+                                        "tekken.json",
+                                        "chat_template.jinja",
+                                        "chat_template.json"};
+constexpr const char* kGenerationConfig = "generation_config.json";
+
+std::string kept_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(path + ": cannot be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+text::OrderedJson object_of(const std::string& text) {
+  text::OrderedJson found = text::nests_too_deep(text)
+                                ? text::OrderedJson()
+                                : text::OrderedJson::parse(text, nullptr, false);
+  return found.is_object() ? found : text::OrderedJson::object();
+}
+
+bool is_tokenizers(const std::string& name) { return name != kGenerationConfig; }
+
+void keep_ids(const TrainingSpec& training, const std::string& dir) {
+  text::OrderedJson ours = object_of(kept_text(dir + "/config.json"));
+  const std::map<std::string, int64_t> said = training.tokenizer.empty()
+                                                  ? std::map<std::string, int64_t>()
+                                                  : special_token_ids(training.tokenizer);
+  const text::OrderedJson theirs = training.init_from.empty()
+                                       ? text::OrderedJson::object()
+                                       : object_of(kept_text(training.init_from + "/config.json"));
+  for (const char* token : kSpecialTokens) {
+    const std::string key = fmt::format("{}_id", token);
+    if (theirs.contains(key))
+      ours[key] = theirs.at(key);
+    else if (const auto found = said.find(token); found != said.end())
+      ours[key] = found->second;
+  }
+  files::write_file_atomically(dir + "/config.json", ours.dump(2) + "\n");
+}
+
+}  // namespace
+
+std::vector<std::string> files_to_keep(const std::string& folder, const std::string& key) {
+  std::vector<std::string> found;
+  const auto look = [&](const char* name) {
+    const std::string path = fmt::format("{}/{}", folder, name);
+    std::error_code none;
+    if (!fs::is_regular_file(path, none)) return;
+    if (const std::string complaint = files::git_lfs_complaint_of(path); !complaint.empty())
+      throw ConfigError(fmt::format("{}: {}: {}", key, path, complaint));
+    found.emplace_back(name);
+  };
+  for (const char* name : kTokenizerFiles) look(name);
+  look(kGenerationConfig);
+  return found;
+}
+
+std::string keep_files(const TrainingSpec& training, const std::string& dir) {
+  const std::string& origin = training.init_from;
+  const std::string& tokenizer = training.tokenizer.empty() ? origin : training.tokenizer;
+  if (tokenizer.empty()) return "";
+  try {
+    keep_ids(training, dir);
+    for (const std::string& name : files_to_keep(tokenizer, "training.tokenizer")) {
+      if (is_tokenizers(name))
+        files::write_file_atomically(dir + "/" + name, kept_text(tokenizer + "/" + name));
+    }
+    const std::string generation = fmt::format("{}/{}", origin, kGenerationConfig);
+    std::error_code none;
+    if (!origin.empty() && fs::is_regular_file(generation, none))
+      files::write_file_atomically(fmt::format("{}/{}", dir, kGenerationConfig),
+                                   kept_text(generation));
+    return "";
+  } catch (const std::exception& error) {
+    return fmt::format(
+        "note: {} holds the weights, but not all of the tokenizer and the settings of {}: {}\n",
+        dir, tokenizer == origin || origin.empty() ? tokenizer : tokenizer + " and " + origin,
+        error.what());
+  }
+}
+
+}  // namespace smp::huggingface
