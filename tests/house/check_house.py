@@ -178,7 +178,7 @@ def anchor_of(heading):
 def check_pages(root):
     root = pathlib.Path(root)
     problems = []
-    for page in [*sorted(root.glob("docs/*.md")), root / "README.md", root / "CONTRIBUTING.md"]:
+    for page in [*sorted(root.glob("docs/**/*.md")), root / "README.md", root / "CONTRIBUTING.md"]:
         prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         for link in re.findall(r"\]\(([^)\s]+)\)", prose):
             if link.startswith(("http:", "https:")):
