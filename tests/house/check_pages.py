@@ -79,7 +79,7 @@ def check_reachable(root):
                 seen.add(target)
                 ahead.append(target)
     return [f"{page.relative_to(root)}: no link leads here from docs/index.md"
-            for page in pages(root) if page.resolve() not in seen]
+            for page in sorted(root.glob("docs/**/*.md")) if page.resolve() not in seen]
 
 
 def word_count(sentence):
