@@ -15,7 +15,7 @@ import tempfile
 LIMIT_WORDS = 40
 LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"\s*(```|~~~)")
-ITEM = re.compile(r"\s*([-*+]|\d+\.)\s+")
+ITEM = re.compile(r"^\s*([-*+]|\d+\.)\s+")
 SENTENCE_END = re.compile(r"[.!?][\"')\]*_]*\s+")
 ABBREVIATIONS = ("e.g.", "i.e.", "cf.", "vs.", "etc.", "eq.", "fig.", "no.", "sec.", "approx.")
 
@@ -164,7 +164,7 @@ def check_self(_):
     long = "word " * LIMIT_WORDS
     tree = {
         "README.md": "[a](docs/index.md) [b](docs/none.md)\n",
-        "CONTRIBUTING.md": f"{long}`a b. c`.\nShort. {long}\n\n- {long}\n- x\n",
+        "CONTRIBUTING.md": f"{long}`a b. c`.\nShort. {long}\n\n- {long}\n- x\n\n1 to 1.0. {long}\n",
         "docs/index.md": f"# One two\n[a](../README.md) [b](deep/a.md#here) [c](#one-two)\n"
                          f"[d](../CONTRIBUTING.md)\n\n```\n{long}{long}[x](y.md)\n```\n| {long} {long} |\n"
                          f"{long}e.g.\n<!-- {long}\n -->\n",
