@@ -30,7 +30,7 @@ std::string one_line_cause(const Job& job, const JobResult& result);
 // for a job that ended well and left nothing behind.
 std::string report_text(const Job& job, const JobResult& result);
 
-// The same for programs, one object; see docs/launch/causes.md.
+// The same for programs, one object; see docs/launch/job-report.md.
 // `starts`: those of all, the last one included; fewer than two are not told.
 std::string report_json(const Job& job, const JobResult& result,
                         const std::vector<Start>& starts = {});
