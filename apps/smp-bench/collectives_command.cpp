@@ -20,6 +20,7 @@
 #include "plot.h"
 #include "size_range.h"
 #include "smp/comm/fabric.h"
+#include "smp/comm/host_identity.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/environment.h"

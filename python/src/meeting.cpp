@@ -12,6 +12,7 @@
 
 #include "smp/comm/fabric.h"
 #include "smp/comm/gdr_memory.h"
+#include "smp/comm/host_identity.h"
 #include "smp/comm/job_environment.h"
 #include "smp/comm/shared_memory.h"
 #include "smp/plan/environment.h"

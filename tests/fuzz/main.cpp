@@ -13,6 +13,7 @@
 
 #include "fuzz/mutator.h"
 #include "fuzz/target.h"
+#include "plan/bad_jobs.h"
 #include "smp/plan/errors.h"
 
 // smp-fuzz TARGET [--seconds S] [--runs N] [--seed X]   replays the corpus, then mutates it
@@ -79,6 +80,20 @@ std::string contents(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+struct Seed {
+  std::string origin, text;
+};
+
+// The texts of a file of the corpus: one, or the job of each case of a cases file.
+std::vector<Seed> seeds_of(const fs::path& path) {
+  if (path.extension() != ".cases") return {{path, contents(path)}};
+  std::vector<Seed> seeds;
+  for (const auto& job : smp::testing::read_cases(path, contents(path))) {
+    seeds.push_back({job.file + ":" + std::to_string(job.line), job.text});
+  }
+  return seeds;
+}
+
 std::vector<fs::path> corpus_files(const Target& target) {
   std::vector<fs::path> files;
   for (const char* place : target.corpus) {
@@ -108,8 +123,10 @@ int fuzz(const Target& target, const Options& options) {
   if (files.empty()) fail(std::string(target.name) + " has no corpus");
   std::vector<std::string> corpus;
   for (const fs::path& path : files) {
-    corpus.push_back(contents(path));
-    run_one(target, corpus.back(), path.string());
+    for (const Seed& seed : seeds_of(path)) {
+      run_one(target, seed.text, seed.origin);
+      corpus.push_back(seed.text);
+    }
   }
   Mutator mutator(corpus, options.seed);
   const auto start = Clock::now();

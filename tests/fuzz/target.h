@@ -12,7 +12,8 @@ namespace smp::fuzz {
 struct Target {
   const char* name;
   void (*run)(const std::string& text);
-  // Folders and files below the source folder whose files are what the mutations start from.
+  // Folders and files below the source folder whose files are what the mutations start from. A
+  // cases file (KIND.cases) gives the job of each of its cases.
   std::vector<const char*> corpus;
 };
 

@@ -11,6 +11,7 @@
 #include "smp/plan/model_family.h"
 #include "smp/plan/xxh64.h"
 #include "smp/runtime/checkpoint_manifest.h"
+#include "smp/runtime/huggingface_model.h"
 #include "smp/runtime/huggingface_weights.h"
 #include "smp/runtime/safetensors.h"
 

@@ -2,7 +2,8 @@
 """Every message that refuses a job, its data or its plan is broken once by a test.
 
 A rule added without a case fails here: the sentences of the sources below must stand in the tests'
-expected files, or in the strings of the tests' sources. What fmt puts between them is left out.
+expected files, in the errors of the cases files (*.cases), or in the strings of the tests' sources.
+What fmt puts between them is left out.
 """
 import pathlib
 import re
@@ -55,6 +56,8 @@ def pieces(text):
 
 def tested():
     parts = [p.read_text(errors="replace") for p in (ROOT / "tests/golden").rglob("*.expected")]
+    for cases in (ROOT / "tests/golden").rglob("*.cases"):
+        parts += re.findall(r"^=== errors\n(.*?)^(?====)", cases.read_text(), flags=re.MULTILINE | re.DOTALL)
     for folder in TESTS:
         for source in sorted((ROOT / folder).glob("*.cpp")):
             parts += [text for _, text in literals(source)]

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "smp/plan/errors.h"
 #include "smp/plan/job_format.h"
@@ -34,13 +33,6 @@ std::string error_of(F&& f) {
   return "no error";
 }
 
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream out;
-  out << file.rdbuf();
-  return out.str();
-}
-
 // A folder that is gone at the end of the test.
 struct TemporaryFolder {
   fs::path path;
@@ -53,22 +45,6 @@ struct TemporaryFolder {
 };
 
 }  // namespace
-
-TEST_CASE("each broken job file has its exact message") {
-  const fs::path folder = fs::path(SMP_SOURCE_DIR) / "tests/golden/bad-jobs";
-  int cases = 0;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".yaml") continue;
-    ++cases;
-    const std::string name = entry.path().filename().string();
-    CAPTURE(name);
-    fs::path expected = entry.path();
-    expected.replace_extension(".expected");
-    const std::string text = contents(entry.path());
-    CHECK(error_of([&] { read_job({{name, text}}); }) + "\n" == contents(expected));
-  }
-  CHECK(cases >= 210);
-}
 
 TEST_CASE("errors of --set name the key and suggest as those of files do") {
   const std::vector<std::pair<std::string, std::string>> cases = {

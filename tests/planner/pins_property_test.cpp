@@ -12,6 +12,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/job_reader.h"
+#include "smp/planner/choice_words.h"
 
 // "Fastest" is the fastest: no key, pinned alone to any of its values, gives a plan that is faster
 // than what the planner takes when the key is open.

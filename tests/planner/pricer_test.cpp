@@ -4,6 +4,7 @@
 
 #include "planner/random_jobs.h"
 #include "search_space.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/layer_seconds.h"
 

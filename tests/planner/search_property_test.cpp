@@ -6,6 +6,7 @@
 #include "planner/random_jobs.h"
 #include "smp/plan/errors.h"
 #include "smp/planner/check_plan.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/search.h"
 

@@ -9,6 +9,7 @@
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/planner/check_plan.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/groups.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/predict.h"

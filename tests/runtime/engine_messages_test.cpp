@@ -8,6 +8,7 @@
 #include "parity/layouts.h"
 #include "pipeline_messages.h"
 #include "smp/comm/thread_group.h"
+#include "smp/plan/chunk_ends.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
 

@@ -16,6 +16,7 @@
 #include "smp/comm/thread_group.h"
 #include "smp/plan/json.h"
 #include "smp/plan/layers.h"
+#include "smp/runtime/huggingface_model.h"
 #include "smp/runtime/huggingface_weights.h"
 #include "smp/runtime/safetensors.h"
 #include "smp/runtime/trainer.h"

@@ -17,6 +17,7 @@
 #include "smp/plan/layers.h"
 #include "smp/plan/model_family.h"
 #include "smp/runtime/checkpoint_manifest.h"
+#include "smp/runtime/huggingface_model.h"
 
 namespace smp {
 namespace {

@@ -11,6 +11,7 @@
 #include "smp/plan/layout.h"
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/huggingface_model.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/safetensors.h"
 #include "state_plans.h"

@@ -6,6 +6,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/job_reader.h"
 #include "smp/planner/import.h"
+#include "smp/runtime/huggingface_model.h"
 #include "smp/runtime/huggingface_weights.h"
 #include "smp/runtime/safetensors.h"
 

@@ -71,10 +71,6 @@ class RegroupHosts final : public Regroup {
 
 }  // namespace
 
-std::string_view name_of(FabricProtocol protocol) {
-  return protocol == FabricProtocol::kWrite ? "write" : "tagged";
-}
-
 std::unique_ptr<Communicator> connect_fabric(const FabricOptions& options) {
   const Participant self{
       options.rank,

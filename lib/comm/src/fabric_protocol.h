@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "smp/comm/fabric.h"
+#include "smp/comm/fabric_options.h"
 
 namespace smp::shm {
 

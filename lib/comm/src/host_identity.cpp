@@ -1,9 +1,9 @@
+#include "smp/comm/host_identity.h"
+
 #include <unistd.h>
 
 #include <fstream>
 #include <stdexcept>
-
-#include "smp/comm/fabric.h"
 
 namespace smp {
 

@@ -15,6 +15,7 @@
 #include "letter.h"
 #include "nearest_card.h"
 #include "packed.h"
+#include "smp/comm/host_identity.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/environment.h"
 #include "tcp_socket.h"

@@ -7,7 +7,7 @@
 #include "descriptor.h"
 #include "handshake.h"
 #include "ofi_transport.h"
-#include "smp/comm/fabric.h"
+#include "smp/comm/fabric_options.h"
 
 namespace smp::shm {
 

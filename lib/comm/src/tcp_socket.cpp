@@ -17,7 +17,7 @@
 #include <system_error>
 #include <vector>
 
-#include "smp/comm/fabric.h"
+#include "smp/comm/host_identity.h"
 
 namespace smp::shm {
 namespace {

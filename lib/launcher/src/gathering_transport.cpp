@@ -18,8 +18,8 @@
 
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/outer_launcher.h"
+#include "smp/launcher/process_end.h"
 #include "smp/launcher/rank_environment.h"
-#include "smp/launcher/report.h"
 #include "smp/plan/random_hex.h"
 
 namespace smp {

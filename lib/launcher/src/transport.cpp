@@ -15,8 +15,8 @@
 #include <system_error>
 
 #include "smp/launcher/file_limit.h"
+#include "smp/launcher/process_end.h"
 #include "smp/launcher/rank_environment.h"
-#include "smp/launcher/report.h"
 #include "smp/launcher/shell_words.h"
 #include "smp/plan/errors.h"
 #include "spawn.h"

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "smp/plan/byte_tokens.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/layers.h"
@@ -57,31 +58,6 @@ struct EngineRule {
   const char* text;
   Concerns concerns = Concerns::kShare;
 };
-
-// A run whose job does not say itself that tokens are bytes.
-bool is_unsaid(const JobSpec& job) {
-  return job.training.steps > 0 && !is_list(job.model) && !job.training.data_tokens;
-}
-
-// Of one that reads bytes whatever its files say: other files tell when they are opened.
-bool reads_bytes_unsaid(const JobSpec& job) {
-  const TrainingSpec& training = job.training;
-  const bool names_files = !training.data_path.empty() && training.data_path != kPythonStdlib;
-  const bool is_text = training.data_format == DataFormat::kText;
-  return is_unsaid(job) && (is_text || (training.data_sources.empty() && !names_files));
-}
-
-// Of a text read as bytes, with room for a few special tokens and padding.
-constexpr int64_t kMostByteVocabulary = 512;
-
-constexpr const char* kManyTokens =
-    "model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of text as a "
-    "token, of which there are 256: give files of tokens, see docs/data.md; or train from scratch "
-    "with vocab_size: 256; or say training.data.tokens: bytes)";
-constexpr const char* kKnowTokens =
-    "training.init_from: weights that know the tokens of a tokenizer (the engine has none and "
-    "reads each byte of text as a token: give files of that tokenizer's tokens, see docs/data.md; "
-    "where the weights were trained on bytes, say training.data.tokens: bytes)";
 
 constexpr const char* kDrawsItsOwn =
     "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
@@ -250,13 +226,6 @@ std::vector<std::string> what_engine_cannot_build(const Plan& plan) {
     if (rule.concerns == Concerns::kShare && rule.broken(plan)) found.emplace_back(rule.text);
   }
   return found;
-}
-
-std::optional<std::string> why_bytes_mean_nothing(const JobSpec& job) {
-  if (!is_unsaid(job)) return std::nullopt;
-  if (job.model.vocab_size > kMostByteVocabulary) return kManyTokens;
-  if (!job.training.init_from.empty()) return kKnowTokens;
-  return std::nullopt;
 }
 
 std::vector<std::string> what_engine_lacks(const Plan& plan) {

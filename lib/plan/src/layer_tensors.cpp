@@ -1,10 +1,9 @@
 #include "smp/plan/layer_tensors.h"
 
 #include "smp/plan/check.h"
-#include "smp/plan/layout.h"
+#include "smp/plan/job_spec.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
-#include "smp/plan/plan.h"
 
 namespace smp {
 
@@ -81,34 +80,6 @@ int64_t gradient_bytes_of(const std::vector<TensorSpec>& tensors) {
   int64_t bytes = 0;
   for (const TensorSpec& tensor : tensors) bytes += tensor.has_gradient() ? tensor.bytes() : 0;
   return bytes;
-}
-
-LayerCall layer_call(const Plan& plan, int64_t tensor_rank) {
-  const TrainingSpec& training = plan.job.training;
-  return {training.micro_batch.value(),
-          training.sequence_length,
-          plan.degrees.tensor,
-          tensor_rank,
-          compute_dtype(plan),
-          plan.job.parallel.sequence_parallel.value_or(false),
-          plan.job.parallel.tensor_parallel};
-}
-
-std::vector<ChunkEnds> chunk_ends(const Plan& plan, const RankLayout& layout) {
-  const ModelSpec& model = plan.job.model;
-  const std::vector<LayerSpec> all = layers_of(model);
-  const LayerCall call = layer_call(plan, layout.coord.tensor);
-  std::vector<ChunkEnds> ends;
-  auto layer = layout.layers.begin();
-  for (const int64_t count : layout.chunk_layers) {
-    ChunkEnds& of_chunk = ends.emplace_back();
-    if (layer->index > 0) {
-      of_chunk.takes = outputs_of(model, all.at(static_cast<size_t>(layer->index - 1)), call);
-    }
-    layer += count;
-    of_chunk.hands = outputs_of(model, *(layer - 1), call);
-  }
-  return ends;
 }
 
 }  // namespace smp

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "smp/plan/check.h"
+#include "smp/plan/chunk_ends.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/operators.h"

@@ -6,6 +6,7 @@
 
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/units.h"
 
 namespace smp {

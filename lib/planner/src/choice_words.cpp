@@ -1,8 +1,8 @@
+#include "smp/planner/choice_words.h"
+
 #include <fmt/format.h>
 
 #include "smp/plan/job_names.h"
-#include "smp/planner/search.h"
-#include "words.h"
 
 namespace smp {
 

@@ -7,9 +7,9 @@
 #include "exact.h"
 #include "job_search.h"
 #include "smp/plan/job_names.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/memory_model.h"
 #include "stage_balance.h"
-#include "words.h"
 
 namespace smp {
 namespace {

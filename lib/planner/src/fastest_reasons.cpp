@@ -9,9 +9,9 @@
 #include "exact.h"
 #include "reasons.h"
 #include "smp/plan/job_names.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/units.h"
 #include "stage_balance.h"
-#include "words.h"
 
 // The reasons of the strategy fastest: each choice against its neighbours, priced.
 namespace smp {

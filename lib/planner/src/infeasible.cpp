@@ -12,6 +12,7 @@
 #include "job_search.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/job_names.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/units.h"

@@ -13,6 +13,7 @@
 #include "reasons.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/units.h"
 

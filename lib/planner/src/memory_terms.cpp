@@ -84,12 +84,6 @@ bool on_cpu(const Plan& plan) { return plan.job.cluster.device == DeviceKind::kC
 
 bool offloads(const Plan& plan) { return plan.job.parallel.offload_activations.value_or(false); }
 
-Recompute recompute_of(const Plan& plan) {
-  const ParallelSpec& parallel = plan.job.parallel;
-  return parallel.recompute.value_or(
-      parallel.activation_checkpointing.value_or(false) ? Recompute::kFull : Recompute::kNone);
-}
-
 int64_t boundary_bytes(const Plan& plan) {
   return *plan.job.training.micro_batch * plan.job.training.sequence_length *
          plan.job.model.hidden_size * bytes_of(compute_dtype(plan));

@@ -46,7 +46,6 @@ void add_constants(Terms& terms, const Plan& plan, int64_t rank, int64_t blocks)
 
 bool on_cpu(const Plan& plan);
 bool offloads(const Plan& plan);
-Recompute recompute_of(const Plan& plan);
 // Bytes of one boundary tensor, [micro batch, sequence, hidden].
 int64_t boundary_bytes(const Plan& plan);
 

@@ -15,6 +15,7 @@
 #include "pipeline_time.h"
 #include "resolve.h"
 #include "smp/plan/check.h"
+#include "smp/plan/chunk_ends.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/layout.h"

@@ -4,9 +4,9 @@
 
 #include "reasons.h"
 #include "smp/plan/job_names.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/units.h"
-#include "words.h"
 
 // The reasons of the strategy best-practice.
 namespace smp {

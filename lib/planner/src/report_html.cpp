@@ -10,6 +10,7 @@
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/model_flops.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/pipeline_timeline.h"

@@ -3,6 +3,7 @@
 #include "smp/plan/job_names.h"
 #include "smp/plan/json.h"
 #include "smp/plan/layers.h"
+#include "smp/planner/choice_words.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/report.h"
 #include "stage_balance.h"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "smp/planner/choice_words.h"
 #include "smp/planner/units.h"
 
 namespace smp {

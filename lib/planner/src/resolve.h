@@ -7,7 +7,7 @@
 
 #include "smp/plan/plan.h"
 #include "smp/planner/layout_choice.h"
-#include "smp/planner/search.h"
+#include "smp/planner/strategy.h"
 
 namespace smp {
 
@@ -49,5 +49,7 @@ std::optional<LayoutChoice> layout_choice_of(const Plan& plan);
 // The same of every plan, for what depends on the layout's other numbers: a partition that no
 // choice says is taken as even, another placement as cluster.
 LayoutChoice nearest_choice_of(const Plan& plan);
+
+Recompute recompute_of(const Plan& plan);
 
 }  // namespace smp

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "memory_terms.h"
 #include "resolve.h"
 #include "smp/plan/check.h"
 #include "smp/plan/parameter_counts.h"
@@ -130,6 +129,12 @@ LayoutChoice nearest_choice_of(const Plan& plan) {
   const auto choice = layout_choice_of(even);
   SMP_CHECK(choice.has_value());
   return *choice;
+}
+
+Recompute recompute_of(const Plan& plan) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  return parallel.recompute.value_or(
+      parallel.activation_checkpointing.value_or(false) ? Recompute::kFull : Recompute::kNone);
 }
 
 }  // namespace smp

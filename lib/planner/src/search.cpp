@@ -7,14 +7,6 @@
 
 namespace smp {
 
-std::string_view name_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kFastest: return "fastest";
-    case Strategy::kBestPractice: return "best-practice";
-  }
-  check_failed(__FILE__, __LINE__, "unknown strategy");
-}
-
 std::string_view name_of(FamilyVerdict::Outcome outcome) {
   switch (outcome) {
     case FamilyVerdict::Outcome::kChosen: return "chosen";

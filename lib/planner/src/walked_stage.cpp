@@ -8,6 +8,7 @@
 #include "engine_bytes.h"
 #include "memory_terms.h"
 #include "smp/plan/check.h"
+#include "smp/plan/chunk_ends.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"

@@ -13,6 +13,7 @@
 #include "microbatch.h"
 #include "pipeline_messages.h"
 #include "smp/plan/check.h"
+#include "smp/plan/chunk_ends.h"
 #include "smp/plan/step_trace.h"
 #include "step_update.h"
 

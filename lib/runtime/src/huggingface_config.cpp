@@ -6,7 +6,7 @@
 #include "smp/plan/json.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
-#include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/huggingface_model.h"
 
 // Keys of config.json: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/
 // configuration_*.py, in the spelling of transformers 4 and of 5.

@@ -8,6 +8,7 @@
 #include "json_depth.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
+#include "smp/runtime/huggingface_model.h"
 #include "smp/runtime/huggingface_weights.h"
 
 // A foreign config.json against the one that we would write of the model: every key that decides

@@ -17,6 +17,7 @@
 #include "smp/plan/layout.h"
 #include "smp/runtime/atomic_file.h"
 #include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/huggingface_model.h"
 #include "smp/runtime/safetensors.h"
 #include "torch_dtype.h"
 

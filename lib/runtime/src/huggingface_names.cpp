@@ -5,7 +5,7 @@
 #include "huggingface_twin.h"
 #include "smp/plan/check.h"
 #include "smp/plan/parameter_counts.h"
-#include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/huggingface_model.h"
 
 // Names and shapes: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/modeling_*.py.
 namespace smp {

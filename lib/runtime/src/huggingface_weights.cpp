@@ -20,6 +20,7 @@
 #include "smp/plan/git_lfs.h"
 #include "smp/plan/json.h"
 #include "smp/plan/unreadable.h"
+#include "smp/runtime/huggingface_model.h"
 
 namespace smp {
 namespace {

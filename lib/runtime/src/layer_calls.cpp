@@ -8,6 +8,7 @@
 #include "gpu.h"
 #include "new_tensors.h"
 #include "smp/plan/check.h"
+#include "smp/plan/chunk_ends.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layer_tensors.h"

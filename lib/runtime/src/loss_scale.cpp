@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "smp/runtime/engine.h"
+#include "smp/runtime/training_error.h"
 
 namespace smp {
 

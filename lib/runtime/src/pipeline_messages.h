@@ -9,6 +9,7 @@
 
 #include "microbatch.h"
 #include "smp/comm/communicator.h"
+#include "smp/plan/chunk_ends.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/schedule.h"
 #include "smp/runtime/parallelize.h"

@@ -14,6 +14,7 @@
 #include "smp/comm/call_log.h"
 #include "smp/comm/communicator.h"
 #include "smp/comm/fabric.h"
+#include "smp/comm/host_identity.h"
 #include "smp/plan/run_files.h"
 #include "smp/plan/trace_file.h"
 #include "smp/plan/xxh64.h"

@@ -26,6 +26,7 @@
 #include "gpu_ways.h"
 #include "kept_files.h"
 #include "smp/comm/fabric.h"
+#include "smp/comm/host_identity.h"
 #include "smp/comm/staged_communicator.h"
 #include "smp/plan/build_id.h"
 #include "smp/plan/data/token_data.h"

@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "choices.h"
+#include "smp/plan/byte_tokens.h"
 #include "smp/plan/check.h"
 #include "smp/plan/data/permutation.h"
 #include "smp/plan/data_files.h"
-#include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/number_text.h"
 

@@ -1,59 +1,11 @@
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "smp/comm/communicator.h"
-#include "smp/comm/exchange.h"
+#include "smp/comm/fabric_options.h"
 
 namespace smp {
-
-// How data longer than a message goes from the sender's memory to the receiver's: as a tagged
-// message for which the receiver has posted a receive, or by RMA: the sender writes to memory that
-// the receiver has opened for it.
-enum class FabricProtocol { kTagged, kWrite };
-std::string_view name_of(FabricProtocol protocol);  // "tagged", "write"
-
-struct FabricOptions {
-  int rank = 0;
-  int size = 1;
-  std::string job_id;   // public name of the job, at most 64 characters
-  std::string job_key;  // its secret; the ranks prove to each other that they know it
-  std::chrono::milliseconds timeout{300000};  // for the ranks to meet, and for each call
-  std::optional<std::chrono::milliseconds> meeting_timeout;  // for the ranks to meet, if different
-
-  // Where rank 0 waits for the others. Port 0 (only at rank 0): a port that is free on its host.
-  std::string master_address;
-  int master_port = 0;
-  // Not of the job that shrink() makes.
-  std::function<void(int port)> listening;  // called at rank 0 once it waits there
-
-  std::string provider;                    // of libfabric; empty: the first that works
-  std::optional<FabricProtocol> protocol;  // the same on all ranks; none: the provider's faster one
-  std::string subnet;     // "10.0.0.0/16": the network to use; empty: that of master_address
-  ExchangeRule exchange;  // the same on all ranks
-  int threads = 0;        // of this rank in long calls; 0: one, and more after lend_cpus()
-
-  // A rank that is silent for so long is given up, and the job fails.
-  std::chrono::milliseconds silence{3000};
-  int local_rank = 0;  // among the ranks of its host, which share its network cards
-  // Ranks with equal identities share a host; empty: own_host_identity(). Tests make hosts with it.
-  std::string host_identity;
-  // Called with one line: over which provider and interface this rank talks, and why.
-  std::function<void(const std::string&)> report;
-};
-
-// Equal for processes that can share memory: one kernel and one network namespace. Throws
-// std::runtime_error without /proc.
-std::string own_host_identity();
-
-// The numeric address from which this host reaches `address`; nothing is sent. Throws
-// std::runtime_error that names `address`.
-std::string local_address_towards(const std::string& address, int port);
 
 // The communicator of all ranks of a job whose processes run on several hosts: shared memory inside
 // a host, libfabric between hosts. The ranks meet over TCP at rank 0. Afterwards rank 0 hears from

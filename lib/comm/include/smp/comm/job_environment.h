@@ -8,7 +8,7 @@
 
 #include "smp/comm/communicator.h"
 #include "smp/comm/exchange.h"
-#include "smp/comm/fabric.h"
+#include "smp/comm/fabric_options.h"
 
 namespace smp {
 

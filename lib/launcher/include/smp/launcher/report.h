@@ -4,15 +4,10 @@
 #include <vector>
 
 #include "smp/launcher/job.h"
+#include "smp/launcher/process_end.h"
 #include "smp/launcher/restart.h"
 
 namespace smp {
-
-// "was killed by SIGSEGV (Segmentation fault)", "ended with exit code 3".
-std::string text_of(const ProcessEnd& end);
-
-// "SIGSEGV", "SIGRTMIN+3".
-std::string signal_name(int number);
 
 // "lost with its host: ..."
 std::string text_of_loss(const RankState& state);

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace smp {
 
-struct JobSpec;
 struct Plan;
 
 // What the plan asks for and this version of the engine cannot execute, one line each: the setting
@@ -21,9 +19,5 @@ std::vector<std::string> what_engine_cannot_build(const Plan& plan);
 // What stands against planning the job for our engine: what it cannot run, or, of a job that is
 // only planned (training.steps: 0), what it cannot build.
 std::vector<std::string> what_engine_lacks(const Plan& plan);
-
-// Why a run on text whose bytes are its tokens would mean nothing, where the job does not say that
-// they are meant: the vocabulary or the weights are a tokenizer's.
-std::optional<std::string> why_bytes_mean_nothing(const JobSpec& job);
 
 }  // namespace smp

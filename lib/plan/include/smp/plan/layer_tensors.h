@@ -10,8 +10,7 @@
 // and traffic are made of these: no other place knows what a layer hands on.
 namespace smp {
 
-struct Plan;
-struct RankLayout;
+struct JobSpec;
 
 // One tensor of one microbatch on one rank.
 struct TensorSpec {
@@ -48,16 +47,5 @@ bool reads_document_starts(const JobSpec& job, const LayerSpec& layer);
 int64_t bytes_of(const std::vector<TensorSpec>& tensors);
 // Of their gradients: integers have none.
 int64_t gradient_bytes_of(const std::vector<TensorSpec>& tensors);
-
-// One call of any layer of a plan on tensor rank `tensor_rank`.
-LayerCall layer_call(const Plan& plan, int64_t tensor_rank);
-
-// What passes the ends of a chunk: what its first layer takes from the layer before it, and what
-// its last one hands on; nothing at the ends of the model.
-struct ChunkEnds {
-  std::vector<TensorSpec> takes;
-  std::vector<TensorSpec> hands;
-};
-std::vector<ChunkEnds> chunk_ends(const Plan& plan, const RankLayout& layout);  // by chunk
 
 }  // namespace smp

@@ -11,6 +11,7 @@
 #include "smp/planner/fit.h"
 #include "smp/planner/layout_choice.h"
 #include "smp/planner/memory_estimate.h"
+#include "smp/planner/strategy.h"
 #include "smp/planner/time_estimate.h"
 
 // The search: from a job with open keys to the plan. Two strategies:
@@ -24,9 +25,6 @@
 // schedules, and what does not fit then gives way to the next. Deterministic: the same job gives
 // the same plan, byte for byte. Pure; any thread.
 namespace smp {
-
-enum class Strategy { kFastest, kBestPractice };
-std::string_view name_of(Strategy strategy);  // "fastest", "best-practice"
 
 struct SearchOptions {
   Strategy strategy = Strategy::kFastest;
@@ -45,9 +43,6 @@ struct PricedLayout {
   double seconds_per_token = 0;
   double cost_per_token = 0;  // 0 = the cluster names no price
 };
-
-// "tensor 2, pipeline 4, parameters sharded over 8, micro batch 1 x 16, recompute full".
-std::string describe(const LayoutChoice& choice);
 
 // A layout family: the degrees that its members share, and what became of it.
 struct FamilyVerdict {

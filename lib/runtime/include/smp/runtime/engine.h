@@ -4,22 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include "smp/plan/layers.h"
 #include "smp/plan/plan.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
+#include "smp/runtime/training_error.h"
 
 namespace smp {
-
-// Training that cannot go on: the loss or the gradient norm is no number, fp16 cannot hold the
-// gradients, or no target of a global batch counts in the loss. All ranks throw it alike.
-class TrainingError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // Where samples go, by field of the batch, in the shape and type of field_of(); null = not wanted.
 class SampleBuffers {

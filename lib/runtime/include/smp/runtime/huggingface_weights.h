@@ -8,7 +8,7 @@
 
 #include "smp/plan/file_identity.h"
 #include "smp/plan/job_spec.h"
-#include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/huggingface_model.h"
 #include "smp/runtime/safetensors.h"
 #include "smp/runtime/tensor_piece.h"
 

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+// Runs on text whose bytes are its tokens, though the job does not say that they are meant.
+namespace smp {
+
+struct JobSpec;
+
+// Whether the job reads bytes whatever its files say, without saying so: other files tell when they
+// are opened.
+bool reads_bytes_unsaid(const JobSpec& job);
+
+// Why a run on text whose bytes are its tokens would mean nothing, where the job does not say that
+// they are meant: the vocabulary or the weights are a tokenizer's.
+std::optional<std::string> why_bytes_mean_nothing(const JobSpec& job);
+
+// Of a text read as bytes, with room for a few special tokens and padding.
+inline constexpr int64_t kMostByteVocabulary = 512;
+
+inline constexpr const char* kManyTokens =
+    "model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of text as a "
+    "token, of which there are 256: give files of tokens, see docs/data.md; or train from scratch "
+    "with vocab_size: 256; or say training.data.tokens: bytes)";
+inline constexpr const char* kKnowTokens =
+    "training.init_from: weights that know the tokens of a tokenizer (the engine has none and "
+    "reads each byte of text as a token: give files of that tokenizer's tokens, see docs/data.md; "
+    "where the weights were trained on bytes, say training.data.tokens: bytes)";
+
+}  // namespace smp

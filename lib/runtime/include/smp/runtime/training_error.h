@@ -1,0 +1,14 @@
+#pragma once
+
+#include <stdexcept>
+
+namespace smp {
+
+// Training that cannot go on: the loss or the gradient norm is no number, fp16 cannot hold the
+// gradients, or no target of a global batch counts in the loss. All ranks throw it alike.
+class TrainingError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace smp
