@@ -34,6 +34,10 @@ c`, before it.
 $ smp-plan fail on purpose
 plan fail on purpose
 ```
+<!-- prints -->
+```
+plan fail on purpose
+```
 <!-- file job.yaml, runs: grep -qF "'\$b'" job.yaml && test -e before -->
 ```yaml
 a: '$b'
@@ -51,6 +55,23 @@ echo not reached
 ```
 <!-- runs -->
 Here is `smp-launch plan.yaml`.
+
+<!-- runs -->
+```
+printf '%s\\n' a b c d e
+```
+<!-- prints -->
+```
+b
+...
+d
+e
+```
+<!-- prints -->
+```
+b
+d
+```
 """
 
 
@@ -74,11 +95,12 @@ def main(source):
                 problems.append(f"exit code {done.returncode} instead of {code}, or not told: {told}\n{said}")
             return said
 
-        check(0, "12 marked, 0 failed")
+        check(0, "14 marked, 0 failed")
         page = pathlib.Path(folder, "docs/bad.md")
         page.write_text(BAD)
-        said = check(1, "14 marked, 2 failed", "docs/bad.md:2: exit code 3 instead of 0\nplan fail\n",
-                     "docs/bad.md:7: exit code 9 instead of 0\nstarts\n")
+        said = check(1, "19 marked, 3 failed", "docs/bad.md:2: exit code 3 instead of 0\nplan fail\n",
+                     "docs/bad.md:7: exit code 9 instead of 0\nstarts\n",
+                     "docs/bad.md:21: the commands do not print\nd\nbut\nc\n")
         if "plan fail\nnot reached" in said:
             problems.append("went on behind a command that failed")
         page.write_text("<!-- runs quickly -->\n```\ntrue\n```\n")
