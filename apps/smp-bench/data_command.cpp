@@ -6,6 +6,7 @@
 #include "collectives_command.h"
 #include "data_speed.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/plan_file.h"
 
 namespace smp {
 namespace {

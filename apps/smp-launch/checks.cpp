@@ -19,6 +19,7 @@
 #include "smp/plan/mesh.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/planner/check_plan.h"
 #include "smp/runtime/huggingface_weights.h"
 #include "smp/runtime/tokenizer_files.h"

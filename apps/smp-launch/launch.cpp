@@ -25,6 +25,7 @@
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/text_file.h"
 #include "spares.h"
 

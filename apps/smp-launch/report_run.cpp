@@ -4,6 +4,7 @@
 
 #include "command_line.h"
 #include "smp/plan/text_file.h"
+#include "smp/planner/run_page.h"
 #include "smp/planner/run_record.h"
 
 namespace smp {

@@ -30,6 +30,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/printable.h"
 #include "smp/plan/run_files.h"
 #include "smp/plan/step_timeline.h"

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "files.h"
 #include "screen.h"
+#include "smp/plan/plan_file.h"
 #include "smp/planner/compare.h"
 
 namespace smp {

@@ -5,6 +5,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/file_kind.h"
 #include "smp/plan/job_reader.h"
+#include "smp/plan/plan_file.h"
 #include "smp/planner/import.h"
 #include "smp/planner/search.h"
 

@@ -16,6 +16,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/file_kind.h"
 #include "smp/plan/model_catalog.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/suggest.h"
 #include "smp/plan/text_file.h"
 #include "smp/planner/import.h"

@@ -9,6 +9,7 @@
 #include "plan_request.h"
 #include "screen.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/text_file.h"
 #include "smp/planner/cases.h"
 #include "smp/planner/scale_run.h"

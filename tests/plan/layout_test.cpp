@@ -10,6 +10,7 @@
 #include "plan/plan_samples.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 
 using namespace smp;
 

@@ -1,4 +1,4 @@
-#include "plan_file.h"
+#include "smp/plan/plan_file.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "plan/plan_samples.h"
+#include "plan_format.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 

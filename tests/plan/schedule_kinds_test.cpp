@@ -9,6 +9,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/pass_order.h"
+#include "smp/plan/schedule_of_plan.h"
 
 using namespace smp;
 

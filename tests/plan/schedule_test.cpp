@@ -5,6 +5,7 @@
 #include "plan/plan_samples.h"
 #include "plan/schedule_samples.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/schedule_of_plan.h"
 
 using namespace smp;
 

@@ -11,6 +11,7 @@
 #include "smp/plan/job_names.h"
 #include "smp/plan/job_reader.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/plan_file.h"
 #include "smp/planner/check_plan.h"
 #include "smp/planner/search.h"
 

@@ -4,6 +4,7 @@
 
 #include "files_and_errors.h"
 #include "run_samples.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/plan/trace_file.h"
 #include "smp/planner/time_model.h"
 #include "trace_check.h"

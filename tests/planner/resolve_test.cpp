@@ -5,6 +5,7 @@
 #include <random>
 
 #include "smp/plan/job_reader.h"
+#include "smp/plan/plan_file.h"
 
 using namespace smp;
 

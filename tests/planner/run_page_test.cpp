@@ -1,3 +1,5 @@
+#include "smp/planner/run_page.h"
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -8,6 +10,7 @@
 #include "files_and_errors.h"
 #include "run_samples.h"
 #include "scratch_folder.h"
+#include "smp/plan/plan_file.h"
 #include "smp/planner/run_record.h"
 
 using namespace smp;

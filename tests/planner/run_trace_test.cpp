@@ -7,8 +7,10 @@
 #include "files_and_errors.h"
 #include "run_samples.h"
 #include "scratch_folder.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/trace_file.h"
 #include "smp/planner/planned_trace.h"
+#include "smp/planner/run_page.h"
 #include "smp/planner/run_record.h"
 
 using namespace smp;

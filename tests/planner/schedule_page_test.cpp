@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "plan/plan_samples.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/planner/pipeline_timeline.h"
 #include "smp/planner/predict.h"
 #include "smp/planner/schedule_picture.h"

@@ -5,6 +5,7 @@
 #include "fastest.h"
 #include "planner/random_jobs.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/plan_file.h"
 #include "smp/planner/check_plan.h"
 #include "smp/planner/choice_words.h"
 #include "smp/planner/memory_model.h"

@@ -8,6 +8,7 @@
 #include "planner/job_samples.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/plan_file.h"
 #include "smp/planner/check_plan.h"
 #include "smp/planner/choice_words.h"
 #include "smp/planner/groups.h"

@@ -11,6 +11,7 @@
 
 #include "data_source.h"
 #include "smp/comm/thread_group.h"
+#include "smp/plan/plan_file.h"
 #include "smp/runtime/engine.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"

@@ -12,6 +12,7 @@
 #include "pipeline_time.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/job_names.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/runtime/engine.h"
 
 // Idle share of the engine under each schedule, with layers that take a fixed time (they sleep),

@@ -13,6 +13,7 @@
 #include "files_and_errors.h"
 #include "short_runs.h"
 #include "smp/comm/call_log.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/plan/trace_file.h"
 #include "trace_check.h"
 

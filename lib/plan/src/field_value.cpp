@@ -10,6 +10,7 @@
 #include "job_data_lists.h"
 #include "job_layer_list.h"
 #include "scalar.h"
+#include "smp/plan/job_format.h"
 #include "smp/plan/operators.h"
 #include "yaml_writer.h"
 

@@ -3,6 +3,7 @@
 #include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 
 namespace smp {
 namespace {

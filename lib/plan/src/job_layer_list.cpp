@@ -8,6 +8,7 @@
 #include "job_builder.h"
 #include "scalar.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/job_format.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/suggest.h"
 

@@ -19,8 +19,8 @@ bool all_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
 }
 
-Wide value_of_digits(std::string_view digits, int base = 10) {
-  Wide value = 0;
+Int128 value_of_digits(std::string_view digits, int base = 10) {
+  Int128 value = 0;
   for (const char c : digits) {
     const int digit = is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10;
     value = std::min(kWideMax, value * base + digit);
@@ -30,7 +30,7 @@ Wide value_of_digits(std::string_view digits, int base = 10) {
 
 struct Suffix {
   std::string_view text;
-  Wide factor;
+  Int128 factor;
 };
 constexpr std::array<Suffix, 12> kSuffixes = {{{"K", 1000},
                                                {"M", 1000000},
@@ -38,12 +38,12 @@ constexpr std::array<Suffix, 12> kSuffixes = {{{"K", 1000},
                                                {"T", 1000000000000},
                                                {"P", 1000000000000000},
                                                {"E", 1000000000000000000},
-                                               {"Ki", Wide{1} << 10},
-                                               {"Mi", Wide{1} << 20},
-                                               {"Gi", Wide{1} << 30},
-                                               {"Ti", Wide{1} << 40},
-                                               {"Pi", Wide{1} << 50},
-                                               {"Ei", Wide{1} << 60}}};
+                                               {"Ki", Int128{1} << 10},
+                                               {"Mi", Int128{1} << 20},
+                                               {"Gi", Int128{1} << 30},
+                                               {"Ti", Int128{1} << 40},
+                                               {"Pi", Int128{1} << 50},
+                                               {"Ei", Int128{1} << 60}}};
 
 std::vector<std::string> suffixes_of(Scale scale) {
   std::vector<std::string> out;
@@ -56,7 +56,7 @@ std::vector<std::string> suffixes_of(Scale scale) {
   return out;
 }
 
-std::optional<Wide> factor_of(std::string_view suffix, Scale scale) {
+std::optional<Int128> factor_of(std::string_view suffix, Scale scale) {
   if (suffix.empty()) return 1;
   if (scale == Scale::kNone) return std::nullopt;
   if (scale == Scale::kBytes && suffix.ends_with('B')) {
@@ -127,7 +127,7 @@ std::optional<std::string> plain_digits(std::string_view text) {
 
 }  // namespace
 
-std::string wide_text(Wide value) {
+std::string wide_text(Int128 value) {
   if (value < 0) return fmt::format("-{}", wide_text(-value));
   std::string out;
   do {
@@ -137,15 +137,15 @@ std::string wide_text(Wide value) {
   return out;
 }
 
-std::optional<Wide> strict_whole(std::string_view text, Scale scale) {
+std::optional<Int128> strict_whole(std::string_view text, Scale scale) {
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
   const Split split = split_number(text);
-  const std::optional<Wide> factor = factor_of(split.rest, scale);
+  const std::optional<Int128> factor = factor_of(split.rest, scale);
   if (split.whole.empty() || has_leading_zero(split.whole) || !factor) return std::nullopt;
   if (split.fraction.size() > 18 || (!split.fraction.empty() && *factor == 1)) return std::nullopt;
-  Wide value = value_of_digits(split.whole);
-  Wide divisor = 1;
+  Int128 value = value_of_digits(split.whole);
+  Int128 divisor = 1;
   for (const char c : split.fraction) {
     value = std::min(kWideMax, value * 10 + (c - '0'));
     divisor *= 10;

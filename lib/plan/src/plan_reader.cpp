@@ -4,9 +4,10 @@
 
 #include "field_table.h"
 #include "job_builder.h"
-#include "plan_file.h"
+#include "plan_format.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/number_text.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/text_file.h"
 #include "strict_map.h"
 
@@ -99,7 +100,7 @@ void check_header(const std::string& path, std::string_view text, int source,
   const HeaderLine hash = header.take(kHashKey);
   const std::string_view body = header.body();
   if (const auto expected = strict_whole(bytes.value, Scale::kNone);
-      expected && static_cast<Wide>(body.size()) < *expected) {
+      expected && static_cast<Int128>(body.size()) < *expected) {
     header.fail(bytes.place,
                 fmt::format("the plan is cut off: {} of {} bytes of its body are there; "
                             "write it again with smp-plan",

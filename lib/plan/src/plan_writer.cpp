@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 
-#include "plan_file.h"
+#include "plan_format.h"
 #include "smp/plan/check.h"
 #include "smp/plan/job_format.h"
+#include "smp/plan/plan_file.h"
 #include "yaml_writer.h"
 
 namespace smp {

@@ -57,9 +57,9 @@ std::string whole_problem(const YamlNode& node, Scale scale, std::string_view al
   return problem(wanted, alternative, node);
 }
 
-Read<Wide> read_wide(const YamlNode& node, Scale scale, Wide min, Wide max,
-                     std::string_view alternative) {
-  std::optional<Wide> value;
+Read<Int128> read_wide(const YamlNode& node, Scale scale, Int128 min, Int128 max,
+                       std::string_view alternative) {
+  std::optional<Int128> value;
   if (node.kind == YamlNode::Kind::kScalar && !node.quoted) value = strict_whole(node.text, scale);
   if (!value) return {std::nullopt, whole_problem(node, scale, alternative)};
   if (*value < min) {
@@ -101,14 +101,14 @@ std::string number_text(double value) { return fmt::format("{}", value); }
 
 Read<int64_t> read_whole(const YamlNode& node, Scale scale, WholeRange range,
                          std::string_view alternative) {
-  const Read<Wide> wide =
-      read_wide(node, scale, range.min, static_cast<Wide>(range.max), alternative);
+  const Read<Int128> wide =
+      read_wide(node, scale, range.min, static_cast<Int128>(range.max), alternative);
   if (!wide.value) return {std::nullopt, wide.problem};
   return {static_cast<int64_t>(*wide.value), ""};
 }
 
 Read<uint64_t> read_unsigned(const YamlNode& node, uint64_t max) {
-  const Read<Wide> wide = read_wide(node, Scale::kNone, 0, static_cast<Wide>(max), {});
+  const Read<Int128> wide = read_wide(node, Scale::kNone, 0, static_cast<Int128>(max), {});
   if (!wide.value) return {std::nullopt, wide.problem};
   return {static_cast<uint64_t>(*wide.value), ""};
 }

@@ -1,3 +1,5 @@
+#include "smp/plan/schedule_of_plan.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

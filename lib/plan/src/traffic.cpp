@@ -10,6 +10,7 @@
 #include "smp/plan/plan.h"
 #include "smp/plan/rank_groups.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 
 namespace smp {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/text_file.h"
 #include "smp/planner/calibrate.h"
 #include "smp/planner/run_report.h"

@@ -8,6 +8,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/planner/layout_rules.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/memory_model.h"

@@ -16,6 +16,7 @@
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/plan/stage_layers.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/memory_estimate.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "pipeline_time.h"
+#include "smp/plan/schedule_of_plan.h"
 
 namespace smp {
 

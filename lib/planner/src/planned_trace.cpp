@@ -20,6 +20,7 @@
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/rank_groups.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/plan/trace_file.h"
 #include "smp/planner/layer_seconds.h"
 #include "smp/planner/pipeline_timeline.h"

@@ -14,6 +14,7 @@
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/terminal.h"
 #include "smp/planner/time_model.h"

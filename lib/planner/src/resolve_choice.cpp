@@ -4,6 +4,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 
 // Layouts as plain numbers, and as the keys of a plan.
 namespace smp {

@@ -1,3 +1,5 @@
+#include "smp/planner/run_page.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -11,6 +11,7 @@
 
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/run_files.h"
 #include "smp/plan/text_file.h"
 

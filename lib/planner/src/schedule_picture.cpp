@@ -9,6 +9,7 @@
 #include "pipeline_time.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 
 namespace smp {
 namespace {

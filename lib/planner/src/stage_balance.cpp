@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/planner/layer_seconds.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/predict.h"

@@ -103,4 +103,8 @@ double fragmentation_of(const JobSpec& job, PeakPhase phase);
 // Adds what the allocator takes from an accelerator and does not hand out: that share.
 void add_fragmentation(TermBytes& bytes, double share);
 
+// Of a stage with these layers, on one tensor rank, before sharding.
+StageParameters stage_parameters(const JobSpec& job, const LayoutChoice& choice,
+                                 const LayerBytes& layers, int64_t stage);
+
 }  // namespace smp

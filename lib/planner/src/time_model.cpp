@@ -14,6 +14,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/plan/stage_layers.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/layer_seconds.h"

@@ -12,6 +12,7 @@
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/planner/habits.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/memory_model.h"

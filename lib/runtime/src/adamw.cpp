@@ -2,6 +2,7 @@
 
 #include "adamw_kernel.h"
 #include "functions/device_functions.h"
+#include "update_rule.h"
 
 // AdamW with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101; the update of
 // torch.optim.AdamW).

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "anywhere.h"
-#include "update_rule.h"
+#include "update_range.h"
 
 // The arithmetic of AdamW on flat ranges, one pass over memory, vectorised for the machine it
 // runs on. Pure; safe from any thread.

@@ -14,6 +14,7 @@
 #include "pipeline_messages.h"
 #include "smp/plan/check.h"
 #include "smp/plan/chunk_ends.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/plan/step_trace.h"
 #include "step_update.h"
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "smp/runtime/memory_ledger.h"
+#include "update_range.h"
 #include "update_rule.h"
 
 namespace smp {

@@ -2,6 +2,7 @@
 
 #include "huggingface_twin.h"
 #include "smp/plan/check.h"
+#include "smp/plan/job_format.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/json.h"
 #include "smp/plan/operators.h"

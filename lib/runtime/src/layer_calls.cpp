@@ -12,6 +12,7 @@
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layer_tensors.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "torch_dtype.h"
 
 namespace smp {

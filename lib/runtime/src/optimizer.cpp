@@ -17,6 +17,7 @@
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/memory_ledger.h"
 #include "torch_dtype.h"
+#include "update_range.h"
 #include "update_rule.h"
 
 namespace smp {

@@ -8,6 +8,7 @@
 
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/schedule_of_plan.h"
 
 namespace smp {
 

@@ -15,6 +15,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/plan/traffic.h"
 
 namespace smp {

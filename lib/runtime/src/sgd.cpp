@@ -1,5 +1,6 @@
 #include "functions/device_functions.h"
 #include "sgd_kernel.h"
+#include "update_rule.h"
 
 // SGD with momentum, dampening 0, and weight decay added to the gradient: the update of
 // torch.optim.SGD.

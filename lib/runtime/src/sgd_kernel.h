@@ -1,7 +1,7 @@
 #pragma once
 
 #include "anywhere.h"
-#include "update_rule.h"
+#include "update_range.h"
 
 // The arithmetic of SGD on flat ranges, one pass over memory, vectorised for the machine it runs
 // on. Pure; safe from any thread.

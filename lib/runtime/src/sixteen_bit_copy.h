@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sixteen_bits.h"
-#include "update_rule.h"
+#include "update_range.h"
 
 namespace smp {
 

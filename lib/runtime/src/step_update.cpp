@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "smp/plan/schedule.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/plan/traffic.h"
 
 namespace smp {

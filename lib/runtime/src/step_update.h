@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "smp/plan/plan.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/runtime/engine.h"
 #include "smp/runtime/parallelize.h"
 

@@ -34,6 +34,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/model_flops.h"
 #include "smp/plan/operators.h"
+#include "smp/plan/plan_file.h"
 #include "smp/plan/run_files.h"
 #include "smp/plan/xxh64.h"
 #include "smp/runtime/atomic_file.h"

@@ -66,7 +66,8 @@ TokenType type_of_code(int code, const std::string& path, const std::string& key
 void check_index_size(const MegatronIndex& index, const std::string& path, const std::string& key,
                       const OpenFiles& files) {
   const int64_t bytes = files.bytes(index.file);
-  const Wide whole = kIndexHeaderBytes + Wide{12} * index.sequences + Wide{8} * index.documents + 8;
+  const Int128 whole =
+      kIndexHeaderBytes + Int128{12} * index.sequences + Int128{8} * index.documents + 8;
   if (whole == bytes) return;
   if (whole + index.sequences == bytes) {
     throw ConfigError(
@@ -90,11 +91,11 @@ void check_pointers(const MegatronIndex& index, size_t bin, const std::string& k
   const int64_t places = std::min(index.sequences, kMostLookedAt);
   for (int64_t i = 0; i < places; ++i) {
     const int64_t at =
-        places == 1 ? 0 : static_cast<int64_t>(Wide{index.sequences - 1} * i / (places - 1));
+        places == 1 ? 0 : static_cast<int64_t>(Int128{index.sequences - 1} * i / (places - 1));
     const bool is_last = at + 1 == index.sequences;
     const auto length = numbers_at<int32_t>(files, index.file, lengths + 4 * at, 1)[0];
     const auto begins = numbers_at<int64_t>(files, index.file, pointers + 8 * at, is_last ? 1 : 2);
-    const Wide end = Wide{begins[0]} + Wide{length} * size;
+    const Int128 end = Int128{begins[0]} + Int128{length} * size;
     const int64_t next = is_last ? files.bytes(bin) : begins[1];
     const bool starts_right = at > 0 || begins[0] == 0;
     if (length >= 0 && begins[0] >= 0 && end == next && starts_right) continue;
@@ -206,8 +207,8 @@ int64_t document_of_token(const MegatronIndex& index, int64_t token, int64_t tok
   int64_t low = 0, high = index.documents, low_begin = 0, high_begin = tokens;
   for (int look = 1; high - low > 1; ++look) {
     const int64_t between = high - low;
-    const Wide before =
-        Wide{between} * (token - low_begin) / std::max<int64_t>(1, high_begin - low_begin);
+    const Int128 before =
+        Int128{between} * (token - low_begin) / std::max<int64_t>(1, high_begin - low_begin);
     const int64_t guess =
         low + (look % kMiddleEvery == 0 ? between / 2 : static_cast<int64_t>(before));
     const int64_t first =

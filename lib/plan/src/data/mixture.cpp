@@ -54,9 +54,9 @@ std::pair<int64_t, int> decimal_of(double value) {
   return {digits, power};
 }
 
-Wide common_divisor(Wide a, Wide b) {
+Int128 common_divisor(Int128 a, Int128 b) {
   while (b != 0) {
-    const Wide rest = a % b;
+    const Int128 rest = a % b;
     a = b;
     b = rest;
   }
@@ -69,13 +69,13 @@ std::vector<int64_t> Mixture::whole_weights(const std::vector<double>& weights) 
   constexpr int kMostPowers = 20;  // with 17 digits before them 128 bits are enough
   int least = 400;
   for (const double weight : weights) least = std::min(least, decimal_of(weight).second);
-  std::vector<Wide> scaled;
-  Wide divisor = 0, sum = 0;
+  std::vector<Int128> scaled;
+  Int128 divisor = 0, sum = 0;
   bool fits = true;
   for (const double weight : weights) {
     const auto [digits, power] = decimal_of(weight);
     fits = fits && power - least <= kMostPowers;
-    Wide value = digits;
+    Int128 value = digits;
     for (int i = least; i < power && fits; ++i) value *= 10;
     scaled.push_back(value);
     divisor = common_divisor(divisor, value);
@@ -87,7 +87,7 @@ std::vector<int64_t> Mixture::whole_weights(const std::vector<double>& weights) 
         "in 0.125");
   }
   std::vector<int64_t> whole;
-  for (const Wide value : scaled) whole.push_back(static_cast<int64_t>(value / divisor));
+  for (const Int128 value : scaled) whole.push_back(static_cast<int64_t>(value / divisor));
   return whole;
 }
 
@@ -105,10 +105,10 @@ Mixture::Mixture(std::vector<int64_t> weights)
 void Mixture::start_turns(uint32_t source) const {
   Next& next = next_[source];
   const int64_t weight = weights_[source];
-  const Wide step = Wide{sum_}, denominator = Wide{weight} * scale_;
+  const Int128 step = Int128{sum_}, denominator = Int128{weight} * scale_;
   next.begin = static_cast<int64_t>(step / denominator);
   next.begin_rest = static_cast<int64_t>(step % denominator);
-  const Wide end = step * (scale_ - 1);
+  const Int128 end = step * (scale_ - 1);
   next.end = static_cast<int64_t>(end / denominator);
   next.end_rest = static_cast<int64_t>(end % denominator);
   next.given = 0;

@@ -31,12 +31,12 @@ SampleForm form_of_job(const JobSpec& job) {
 // Where the first `parts` of a split end among `all`: to the nearest whole one, halves to the even
 // one, as Megatron rounds.
 int64_t end_of_parts(const std::vector<int64_t>& split, size_t parts, int64_t all) {
-  Wide sum = 0, before = 0;
+  Int128 sum = 0, before = 0;
   for (size_t i = 0; i < split.size(); ++i) {
     sum += split[i];
     if (i < parts) before += split[i];
   }
-  const Wide whole = Wide{all} * before / sum, rest = Wide{all} * before % sum;
+  const Int128 whole = Int128{all} * before / sum, rest = Int128{all} * before % sum;
   const bool up = 2 * rest > sum || (2 * rest == sum && whole % 2 == 1);
   return static_cast<int64_t>(whole + (up ? 1 : 0));
 }
@@ -215,7 +215,8 @@ void TokenData::check_size(const Source& source) const {
   }
   SMP_CHECK(trained >= 1);
   const int64_t batch = training.global_batch.value_or(1);
-  const auto share = static_cast<int64_t>((Wide{batch} * source.weight + weights_ - 1) / weights_);
+  const auto share =
+      static_cast<int64_t>((Int128{batch} * source.weight + weights_ - 1) / weights_);
   if (share <= 1 || trained >= share) return;
   throw ConfigError(fmt::format(
       "{}: {} holds {} {}, {} samples of {} to train on, fewer than {} of {}: give more, or a "

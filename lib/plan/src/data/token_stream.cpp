@@ -248,7 +248,7 @@ void TokenStream::add_numbered(int64_t begin, int64_t end, std::vector<DocumentP
     const int64_t documents = shard.file.index->documents;
     bool is_over = false;
     // About as many as there are to come, so that most often one look is enough and not too long.
-    const auto wanted = static_cast<int64_t>(Wide{end - begin} * documents / shard.file.tokens);
+    const auto wanted = static_cast<int64_t>(Int128{end - begin} * documents / shard.file.tokens);
     const int64_t at_once = std::clamp<int64_t>(wanted + wanted / 4 + 16, 16, kDocumentsAtOnce);
     for (int64_t first = document_at(shard, std::max(begin, shard.begin));
          first < documents && !is_over; first += at_once) {

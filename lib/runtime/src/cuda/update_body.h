@@ -3,7 +3,7 @@
 #include "cuda/block.h"
 #include "functions/flat_range.h"
 #include "functions/wide.h"
-#include "update_rule.h"
+#include "update_range.h"
 
 // The optimizers' updates and the norm of gradients over flat ranges.
 namespace smp::cuda {

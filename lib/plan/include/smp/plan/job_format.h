@@ -31,4 +31,7 @@ std::string job_schema();
 // The text of docs/job-file.md.
 std::string job_reference_markdown();
 
+// As a job file writes them, on one line.
+std::string layer_list_text(const std::vector<OperatorSpec>& operators);
+
 }  // namespace smp

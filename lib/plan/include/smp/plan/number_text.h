@@ -14,12 +14,12 @@ enum class Scale {
   kBytes,  // and 40GB, 40GiB
 };
 
-__extension__ using Wide = __int128;       // exact products of a 64-bit number and a unit
-constexpr Wide kWideMax = Wide{1} << 100;  // beyond every range; sums stop here
-std::string wide_text(Wide value);
+__extension__ using Int128 = __int128;         // exact products of a 64-bit number and a unit
+constexpr Int128 kWideMax = Int128{1} << 100;  // beyond every range; sums stop here
+std::string wide_text(Int128 value);
 
 // The whole number that `text` writes, exactly as the rules want it; nothing otherwise.
-std::optional<Wide> strict_whole(std::string_view text, Scale scale);
+std::optional<Int128> strict_whole(std::string_view text, Scale scale);
 
 // What the writer may have meant by a text that is no whole number: the words after "write".
 std::optional<std::string> meant_whole(const std::string& text, Scale scale);

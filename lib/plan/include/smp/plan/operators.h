@@ -137,9 +137,6 @@ double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer,
                               const LayerCall& call);
 LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
-// As a job file writes them, on one line.
-std::string layer_list_text(const std::vector<OperatorSpec>& operators);
-
 // Sets what else a ModelSpec says of its size: num_layers (without the last one, which makes the
 // loss), vocab_size (the classes), hidden_size (the widest tensor between two layers).
 void set_list_sizes(ModelSpec& model);

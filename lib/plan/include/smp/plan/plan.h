@@ -71,12 +71,4 @@ void close_plain_keys(JobSpec& job);
 // Element type of weights and activations.
 DType compute_dtype(const Plan& plan);
 
-// The same plan gives the same bytes. The text carries a format version and a hash of its content.
-std::string write_plan(const Plan& plan);
-
-// Throws ConfigError with file:line:column for text that is no plan of this version, that was
-// edited after it was written (hash), or that lacks something.
-Plan parse_plan(const std::string& path, const std::string& text);
-Plan read_plan(const std::string& path);
-
 }  // namespace smp

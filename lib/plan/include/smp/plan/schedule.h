@@ -134,17 +134,8 @@ struct ScheduleParameters {
   bool kv_replicated = false;
 };
 
-ScheduleShape schedule_shape(const Plan& plan);
-ScheduleParameters schedule_parameters(const Plan& plan);
-
 // Throws ConfigError where schedule_refused().
 Schedule make_schedule(const ScheduleParameters& parameters);
-
-// Whether microbatches may have different numbers of tokens that count in the loss.
-bool counts_vary(const TrainingSpec& training);
-
-// Why a bucket's update waits for the norm of all gradients; nothing where it need not.
-std::optional<std::string> why_updates_wait(const TrainingSpec& training);
 
 // Whether calls of the layer leave anything on the host: a layer within a run that shares a
 // checkpoint keeps nothing.
@@ -161,10 +152,5 @@ int64_t max_live(const Schedule& schedule, int64_t stage);
 // passes each layer forward and backward once and in order, data are there before they are used,
 // the live bound is kept. Returns nothing when all hold, else the counter-example, for people.
 std::optional<std::string> verify(const Schedule& schedule, const ScheduleParameters& parameters);
-
-// What verify() takes for granted of the ranks of a stage, proved for all ranks: each has a place
-// of its own in the mesh, the groups of each axis cut the world, and the members of a group that
-// reduces or gathers are of one stage, so that they start the same collectives in the same order.
-std::optional<std::string> verify_groups(const Plan& plan);
 
 }  // namespace smp

@@ -7,6 +7,7 @@
 #include "smp/plan/collective.h"
 #include "smp/plan/dtype.h"
 #include "smp/plan/mesh.h"
+#include "smp/plan/schedule_of_plan.h"
 
 namespace smp {
 

@@ -62,7 +62,5 @@ struct StageParameters {
   double dense = 0;
   double experts = 0;
 };
-StageParameters stage_parameters(const JobSpec& job, const LayoutChoice& choice,
-                                 const LayerBytes& layers, int64_t stage);
 
 }  // namespace smp

@@ -43,7 +43,5 @@ RunRecord read_run_record(const std::string& folder);
 
 // For a terminal.
 std::string run_text(const RunRecord& run);
-// One page without scripts and without network: what was measured beside what the plan predicted.
-std::string run_page(const RunRecord& run);
 
 }  // namespace smp

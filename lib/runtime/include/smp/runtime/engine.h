@@ -8,6 +8,7 @@
 
 #include "smp/plan/layers.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/schedule_of_plan.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
 #include "smp/runtime/training_error.h"

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "smp/plan/schedule.h"
+
+// The schedule that a plan asks for, and what its proof takes for granted. Pure.
+namespace smp {
+
+struct Plan;
+struct TrainingSpec;
+
+ScheduleShape schedule_shape(const Plan& plan);
+ScheduleParameters schedule_parameters(const Plan& plan);
+
+// Whether microbatches may have different numbers of tokens that count in the loss.
+bool counts_vary(const TrainingSpec& training);
+
+// Why a bucket's update waits for the norm of all gradients; nothing where it need not.
+std::optional<std::string> why_updates_wait(const TrainingSpec& training);
+
+// What verify() takes for granted of the ranks of a stage, proved for all ranks: each has a place
+// of its own in the mesh, the groups of each axis cut the world, and the members of a group that
+// reduces or gathers are of one stage, so that they start the same collectives in the same order.
+std::optional<std::string> verify_groups(const Plan& plan);
+
+}  // namespace smp
