@@ -9,7 +9,7 @@ namespace smp {
 // Each byte of the buffers of timed calls: normal numbers in all types, of which sums in place grow
 // to infinity, which takes no longer. Not zeros: a Zen 4 writes those around its caches quicker
 // than anything else, so calls would look quicker than training has them
-// (docs/figures-collectives.md).
+// (docs/lab/figures-collectives.md).
 inline constexpr int kTimedByte = 0x3c;
 
 // Keeps the ranks busy together for 0.3 s after their start: until then the kernel has often not

@@ -7,7 +7,6 @@
   check_house.py format SOURCE_DIR CLANG_FORMAT   as clang-format 14 leaves it
   check_house.py files SOURCE_DIR            no source file over 600 lines, no marks, no machine paths
   check_house.py types SOURCE_DIR            each type of the libraries has a name of its own
-  check_house.py pages SOURCE_DIR            links of docs/ and README.md lead to files and headings that are there
 """
 import pathlib
 import re
@@ -170,28 +169,6 @@ def check_format(root, formatter):
     return [line for line in done.stderr.splitlines() if "warning" in line]
 
 
-def anchor_of(heading):
-    """As GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", heading.lower().replace("`", "")).strip().replace(" ", "-")
-
-
-def check_pages(root):
-    root = pathlib.Path(root)
-    problems = []
-    for page in [*sorted(root.glob("docs/*.md")), root / "README.md", root / "CONTRIBUTING.md"]:
-        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-        for link in re.findall(r"\]\(([^)\s]+)\)", prose):
-            if link.startswith(("http:", "https:")):
-                continue
-            name, _, anchor = link.partition("#")
-            target = page.parent / name if name else page
-            if not target.exists():
-                problems.append(f"{page.relative_to(root)}: no {link}")
-            elif anchor and anchor not in map(anchor_of, re.findall(r"^#+ (.*)$", target.read_text(), flags=re.MULTILINE)):
-                problems.append(f"{page.relative_to(root)}: no heading for {link}")
-    return problems
-
-
 def main():
     rule, arguments = sys.argv[1], sys.argv[2:]
     if rule == "includes":
@@ -206,8 +183,6 @@ def main():
         problems = check_files(arguments[0])
     elif rule == "types":
         problems = check_types(arguments[0])
-    elif rule == "pages":
-        problems = check_pages(arguments[0])
     else:
         sys.exit(__doc__)
     for problem in problems:

@@ -12,7 +12,7 @@ namespace smp::net {
 
 // What is longer than a message goes in parts that fill, with all headers, whole segments of TCP:
 // two of 62,636 bytes or more, seven packets of 9,000 (45 of 1,500 are 65,160). Some bytes more,
-// in a segment of their own, cost the receiver another wake-up (docs/figures-collectives.md).
+// in a segment of their own, cost the receiver another wake-up (docs/lab/figures-collectives.md).
 inline constexpr int64_t kRoundBytes = 122 << 10;
 // What is not summed goes in pieces of this many bytes from its sender's memory to its receiver's,
 // or as one up to a little more; the receiver has so many ready. Those of one channel that have not

@@ -29,7 +29,7 @@ constexpr int kShortWaits = 64;
 // A longer yield means that others want the CPU. Threads then sleep without yielding for
 // kCrowdedFor, since a sleeper gets its turn back sooner. With more than kRanksPerCpuThatYield the
 // limit is kShortWait. Otherwise it must exceed the time for which another rank on the CPU sums for
-// all (see docs/collective-tuning.md).
+// all (see docs/lab/collective-tuning.md).
 constexpr milliseconds kSlowYield{1};
 constexpr milliseconds kCrowdedFor{5};
 constexpr int kThreadBudget = 8;             // chunks, about 0.1 ms, after which it yields

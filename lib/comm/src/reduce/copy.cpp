@@ -67,7 +67,7 @@ template <bool kStream>
 
 // Whether vectors are quicker than memcpy. glibc before 2.40 uses `rep movsb` from 2 KiB on, which
 // takes tens of nanoseconds to begin and on a Zen 3 or 4 is never quicker; elsewhere it is from 4
-// KiB on. See docs/collective-tuning.md.
+// KiB on. See docs/lab/collective-tuning.md.
 bool are_vectors_quicker(int64_t bytes) {
   constexpr int64_t kFewBytes = 512;  // up to here memcpy uses vectors itself
   constexpr int64_t kLongBytes = 4 << 10;

@@ -37,7 +37,7 @@ const std::vector<ReduceKernels>& reduce_kernels_here() {
 namespace {
 
 // The widest. But a Zen 4 makes one cached result of fp16 in less time by narrower vectors (see
-// docs/collective-tuning.md).
+// docs/lab/collective-tuning.md).
 ReduceKernel quickest_kernel(const Reduction& reduction, DType dtype, comm::ReduceOp op) {
   const std::vector<ReduceKernels>& kernels = reduce_kernels_here();
 #if defined(__x86_64__)

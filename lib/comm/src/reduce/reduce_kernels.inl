@@ -134,7 +134,7 @@ struct Lanes<BF16> : HalfLanes {
 };
 
 #if defined(__AVX512F__)
-// Written one by one: to join them to one vector takes longer (see docs/collective-tuning.md).
+// Written one by one: to join them to one vector takes longer (see docs/lab/collective-tuning.md).
 struct TwoHalves {
   __m256i a, b;
 };
@@ -257,7 +257,7 @@ constexpr int kUnrolled = 2;
 constexpr int64_t kTile = kUnrolled * kWidth;
 
 // So many inputs are read by load instructions of their own. A CPU predicts by instruction what is
-// read next, and is misled by one that reads all inputs (see docs/collective-tuning.md).
+// read next, and is misled by one that reads all inputs (see docs/lab/collective-tuning.md).
 constexpr int kApart = 8;
 
 using smp::reduce::Reduction;

@@ -22,7 +22,7 @@ namespace {
 
 // A reduce_scatter writes two slots at once where one has no room for each rank's part or for so
 // much of it. A turn of ranks that share a CPU costs 2 us, and larger pieces need fewer turns (see
-// docs/collective-tuning.md).
+// docs/lab/collective-tuning.md).
 constexpr int64_t kLargePiece = 128 << 10;
 
 // The length of chunks, in whole lines and at most `most`, that cut `bytes` in as few and as equal

@@ -7,7 +7,7 @@
 
 // How a rank writes the results of one kind of calls that about fill the last-level caches: through
 // the cache or by non-temporal stores. The kernel tells how large a cache is, not who else uses it,
-// so both ways are timed; see docs/collective-tuning.md.
+// so both ways are timed; see docs/lab/collective-tuning.md.
 namespace smp::groups {
 
 class ResultWrites {

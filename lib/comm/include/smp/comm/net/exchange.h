@@ -18,7 +18,7 @@ enum class Exchange {
 inline constexpr Exchange kExchanges[] = {Exchange::kMesh, Exchange::kRing, Exchange::kDoubling};
 std::string_view name_of(Exchange exchange);  // "mesh", "ring", "doubling"
 
-// A network by the alpha-beta model. The times are those of docs/figures-collectives.md, TCP
+// A network by the alpha-beta model. The times are those of docs/lab/figures-collectives.md, TCP
 // between hosts made of namespaces: a gather of small parts between two, and the 12 messages of a
 // reduce_scatter between four, whose work two cores share. The rates are unknown, and cost nothing.
 struct NetworkCost {

@@ -25,7 +25,7 @@ std::string one_line_cause(const job::Job& job, const job::JobResult& result);
 // for a job that ended well and left nothing behind.
 std::string report_text(const job::Job& job, const job::JobResult& result);
 
-// The same for programs, one object; see docs/smp-launch.md.
+// The same for programs, one object; see docs/launch/job-report.md.
 // `starts`: those of all, the last one included; fewer than two are not told.
 std::string report_json(const job::Job& job, const job::JobResult& result,
                         const std::vector<Start>& starts = {});
