@@ -6,8 +6,8 @@
 #include <set>
 
 #include "measure.h"
+#include "smp/plan/env/environment.h"
 #include "smp/plan/mesh/collective.h"
-#include "smp/plan/system/environment.h"
 
 namespace smp {
 namespace {

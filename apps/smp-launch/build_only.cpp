@@ -12,7 +12,7 @@
 #include "job_of.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/plan/base/errors.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp {
 

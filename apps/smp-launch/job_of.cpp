@@ -15,7 +15,7 @@
 #include "smp/launcher/output/rank_template.h"
 #include "smp/launcher/run/run_folder.h"
 #include "smp/plan/base/random_hex.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp {
 

@@ -12,7 +12,7 @@
 #include "smp/launcher/hosts/shell_words.h"
 #include "smp/launcher/run/run_folder.h"
 #include "smp/plan/base/errors.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp {
 namespace {

@@ -24,9 +24,9 @@
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/exit_code.h"
 #include "smp/plan/data/data_files.h"
+#include "smp/plan/env/environment.h"
 #include "smp/plan/files/text_file.h"
 #include "smp/plan/planfile/plan_file.h"
-#include "smp/plan/system/environment.h"
 #include "spares.h"
 
 namespace smp {

@@ -10,7 +10,7 @@
 #include <charconv>
 
 #include "smp/plan/base/errors.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp {
 

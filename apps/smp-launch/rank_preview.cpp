@@ -5,7 +5,7 @@
 #include "rank_places.h"
 #include "smp/launcher/environment/forwarding.h"
 #include "smp/launcher/run/run_folder.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp {
 namespace {

@@ -1,5 +1,5 @@
 // smp-worker: one rank of a training run, started by smp-launch. It has no arguments: everything
-// comes from the environment (smp/plan/environment.h).
+// comes from the environment (smp/plan/env/environment.h).
 #include <fmt/format.h>
 #include <malloc.h>
 
@@ -27,13 +27,13 @@
 #include "smp/comm/net/network_cost.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/exit_code.h"
+#include "smp/plan/env/environment.h"
+#include "smp/plan/env/environment_reader.h"
 #include "smp/plan/files/atomic_file.h"
 #include "smp/plan/planfile/plan_file.h"
 #include "smp/plan/runinfo/run_files.h"
 #include "smp/plan/runinfo/step_timeline.h"
 #include "smp/plan/spec/plan.h"
-#include "smp/plan/system/environment.h"
-#include "smp/plan/system/environment_reader.h"
 #include "smp/plan/text/printable.h"
 #include "smp/runtime/parallel/built_rank.h"
 #include "smp/runtime/record/last_words.h"

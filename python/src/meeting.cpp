@@ -16,7 +16,7 @@
 #include "smp/comm/jobs/job_environment.h"
 #include "smp/comm/jobs/shared_memory.h"
 #include "smp/plan/base/random_hex.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 #include "work.h"
 
 namespace smp::pytorch {

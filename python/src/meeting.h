@@ -11,7 +11,7 @@
 
 namespace smp::pytorch {
 
-// What the environment says of how ranks meet; see smp/plan/environment.h.
+// What the environment says of how ranks meet; see smp/plan/env/environment.h.
 struct Surroundings {
   std::string master_address, fabric_provider, fabric_subnet, host_identity;
   std::optional<net::FabricProtocol> fabric_protocol;

@@ -101,7 +101,7 @@ TEST_CASE("a spare takes the place of a lost host, and the ranks keep their numb
 }
 
 TEST_CASE("ranks that post how far they are, on other hosts: who is behind is told") {
-  // As smp/plan/progress_page.h has it.
+  // As smp/plan/runinfo/progress_page.h has it.
   const std::string post =
       "import mmap, os, struct, time\n"
       "path, offset = os.environ['SMP_PROGRESS_PAGE'].rsplit(':', 1)\n"

@@ -2,6 +2,7 @@
 """Checks of the house's own rules (CONTRIBUTING.md). One subcommand per rule; each prints what breaks it.
 
   check_house.py includes SOURCE_DIR         who may include whom
+  check_house.py folders SOURCE_DIR          which folder of a library may include which; namespaces
   check_house.py headers SOURCE_DIR CXX [FLAG ...]   every public header compiles alone
   check_house.py links PROGRAM ...           no torch, CUDA, NCCL or libfabric behind a program
   check_house.py format SOURCE_DIR CLANG_FORMAT   as clang-format 14 leaves it
@@ -18,11 +19,26 @@ MAY_INCLUDE = {
     "plan": set(),
     "comm": {"plan"},
     "planner": {"plan"},
+    "interchange": {"plan"},
+    "tensorfiles": {"plan"},
     "launcher": {"plan"},
-    "runtime": {"plan", "comm"},
+    "runtime": {"plan", "comm", "tensorfiles"},
 }
+# The folders of each library. A folder includes those that stand before it, and itself: there is no circle. A folder
+# is a namespace, smp::FOLDER; base and spec are the words of all and stand in smp itself, and what lies in no folder
+# in smp::LIBRARY.
+FOLDERS = {
+    "plan": "base mesh spec text env files system model schedule layout data jobfile planfile rules runinfo",
+    "planner": "framework links choice cost memory time prediction search runs calibration page report runpage published",
+    "interchange": "shell pyscript importers exporters",
+    "comm": ". waiting segment progress reduce net bootstrap groups jobs device",
+    "tensorfiles": "safetensors checkpoint huggingface",
+    "launcher": "hosts environment process health job local output supervision run reach agent probe schedulers",
+    "runtime": "ledger kernels gpu layers parameters optim record parallel engine feed cuda tensorboard training",
+}
+IN_SMP = ("base", "spec")
 # where nlohmann's JSON comes from: the one public header that names it, for sources to include
-JSON = "lib/plan/include/smp/plan/json.h"
+JSON = "lib/plan/include/smp/plan/text/json.h"
 # foreign headers that only some places may include
 CONFINED = [
     (re.compile(r"(torch|ATen|c10)/"), ("lib/runtime/", "tests/runtime/", "tests/parity/", "tests/gpu/", "tests/bench/", "python/")),
@@ -75,6 +91,43 @@ def check_includes(root):
     return problems
 
 
+def folder_of(name):
+    """(library, folder) of a source or header of lib/; None elsewhere. Folders within folders are parts of them."""
+    match = re.match(r"lib/(\w+)/(?:src|include/smp/\w+)/(?:(\w+)/)?", name)
+    return (match.group(1), match.group(2) or ".") if match else None
+
+
+def check_folders(root):
+    problems = []
+    order = {library: folders.split() for library, folders in FOLDERS.items()}
+    folders = [folder for of_library in order.values() for folder in of_library if folder != "."]
+    problems += [f"two libraries have a folder {folder}, which are one namespace"
+                 for folder in sorted({f for f in folders if folders.count(f) > 1})]
+    for path in sources(root):
+        name = str(path.relative_to(root))
+        place = folder_of(name)
+        if place is None:
+            continue
+        library, folder = place
+        if folder not in order.get(library, []):
+            problems.append(f"{name}: FOLDERS of check_house.py does not have lib/{library}/{folder}")
+            continue
+        space = "smp" if folder in IN_SMP else f"smp::{library if folder == '.' else folder}"
+        text = path.read_text()
+        if not re.search(rf"^namespace {space} \{{", text, flags=re.MULTILINE) and re.search(r"^namespace smp\b", text, flags=re.MULTILINE):
+            problems.append(f"{name}: nothing in namespace {space}, which is its folder's")
+        for number, header in includes_of(path):
+            ours = re.match(r"(?:smp/(\w+)/)?(?:(\w+)/)?.*\.h$", header)
+            if not ours:
+                continue
+            of_library = ours.group(1) or library
+            included = ours.group(2) or "."
+            if of_library == library and included in order[library] and \
+                    order[library].index(included) > order[library].index(folder):
+                problems.append(f"{name}:{number}: {folder} stands before {included} and may not include {header}")
+    return problems
+
+
 def first_includes(root):
     """Headers that a source of ours includes before all others: the build compiles them alone."""
     return {next((header for _, header in includes_of(path)), None)
@@ -84,7 +137,7 @@ def first_includes(root):
 def check_headers(root, compiler, flags):
     problems, built = [], first_includes(root)
     includes = [f"-I{d}" for d in sorted(pathlib.Path(root, "lib").glob("*/include"))]
-    headers = sorted(pathlib.Path(root, "lib").glob("*/include/smp/*/*.h"))
+    headers = sorted(pathlib.Path(root, "lib").glob("*/include/smp/**/*.h"))
     if not headers:
         return [f"no public header under {root}/lib: wrong folder?"]
     for header in headers:
@@ -173,6 +226,8 @@ def main():
     rule, arguments = sys.argv[1], sys.argv[2:]
     if rule == "includes":
         problems = check_includes(arguments[0])
+    elif rule == "folders":
+        problems = check_folders(arguments[0])
     elif rule == "headers":
         problems = check_headers(arguments[0], arguments[1], arguments[2:])
     elif rule == "links":

@@ -14,13 +14,14 @@ PLAN, PLANNER = "lib/plan/src/", "lib/planner/src/"
 SOURCES = [
     PLAN + name + ".cpp"
     for name in (
-        "checkpoint_strategy data/data_paths data/megatron_index data/mixture data/npy_header "
+        "spec/checkpoint_strategy data/data_paths data/megatron_index data/mixture data/npy_header "
         "data/open_files data/token_data data/token_file data/token_manifest data/token_stream "
-        "data_files engine_rules field_value forbid image_file job_builder "
-        "job_checks job_data_checks job_data_lists job_layer_list job_optimizer_checks job_parallel_checks job_reader layout "
-        "number_text partition plan_reader scalar strict_map").split()
-] + [PLANNER + name + ".cpp" for name in "check_plan forbid layout_rules".split()]
-TESTS = ["tests/plan", "tests/plan/data", "tests/planner", "tests/apps", "tests/runtime"]
+        "data/data_files data/image_file rules/engine_rules jobfile/field_value jobfile/forbid jobfile/job_builder "
+        "jobfile/job_checks jobfile/job_data_checks jobfile/job_data_lists jobfile/job_layer_list "
+        "jobfile/job_optimizer_checks jobfile/job_parallel_checks jobfile/job_reader layout/layout layout/partition "
+        "text/number_text text/scalar text/strict_map planfile/plan_reader data/byte_tokens").split()
+] + [PLANNER + name + ".cpp" for name in "search/check_plan choice/forbid choice/layout_rules".split()]
+TESTS = ["tests/plan", "tests/planner", "tests/apps", "tests/runtime"]
 WORDS = 4  # shorter pieces are parts of sentences, or names
 
 # No messages, or such of our own mistakes.
@@ -59,7 +60,7 @@ def tested():
     for cases in (ROOT / "tests/golden").rglob("*.cases"):
         parts += re.findall(r"^=== errors\n(.*?)^(?====)", cases.read_text(), flags=re.MULTILINE | re.DOTALL)
     for folder in TESTS:
-        for source in sorted((ROOT / folder).glob("*.cpp")):
+        for source in sorted((ROOT / folder).rglob("*.cpp")):
             parts += [text for _, text in literals(source)]
     return "\n".join(parts)
 

@@ -17,8 +17,8 @@
 #include "bootstrap/tcp_socket.h"
 #include "net/nearest_card.h"
 #include "smp/comm/bootstrap/host_identity.h"
+#include "smp/plan/env/environment.h"
 #include "smp/plan/mesh/collective.h"
-#include "smp/plan/system/environment.h"
 
 namespace smp::bootstrap {
 namespace {

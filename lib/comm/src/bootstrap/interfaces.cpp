@@ -18,7 +18,7 @@
 
 #include "bootstrap/tcp_socket.h"
 #include "net/nearest_card.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp::bootstrap {
 namespace {

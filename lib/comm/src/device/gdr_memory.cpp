@@ -8,8 +8,8 @@
 
 #include "device/gdr_library.h"
 #include "smp/plan/base/errors.h"
-#include "smp/plan/system/environment.h"
-#include "smp/plan/system/environment_reader.h"
+#include "smp/plan/env/environment.h"
+#include "smp/plan/env/environment_reader.h"
 
 namespace smp::device {
 namespace {

@@ -9,8 +9,8 @@
 #include "smp/comm/jobs/fabric.h"
 #include "smp/comm/jobs/shared_memory.h"
 #include "smp/plan/base/errors.h"
-#include "smp/plan/system/environment.h"
-#include "smp/plan/system/environment_reader.h"
+#include "smp/plan/env/environment.h"
+#include "smp/plan/env/environment_reader.h"
 
 namespace smp::jobs {
 namespace {

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "smp/plan/base/errors.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp::net {
 namespace {

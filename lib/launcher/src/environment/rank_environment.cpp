@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp::environment {
 namespace {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "smp/launcher/job/host.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp::local {
 namespace {

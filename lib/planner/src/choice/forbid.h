@@ -9,7 +9,7 @@
 
 namespace smp::choice {
 
-// What `parallel.forbid` rules out (smp/plan/forbid.h), for layouts. Immutable.
+// What `parallel.forbid` rules out (smp/plan/jobfile/forbid.h), for layouts. Immutable.
 class Forbidden {
  public:
   // Throws ConfigError for an entry that means nothing.

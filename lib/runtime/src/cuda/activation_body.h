@@ -3,7 +3,7 @@
 #include "cuda/block.h"
 #include "kernels/activation_math.h"
 
-// The activations of functions/kernels.h by element.
+// The activations of kernels/kernels.h by element.
 namespace smp::cuda {
 
 template <kernels::Activation kKind, typename Block, typename T>

@@ -4,7 +4,7 @@
 #include "kernels/dropout.h"
 #include "kernels/dropout_places.h"
 
-// Dropout by element: the elements that functions/dropout_factors.h lets go, 128 columns at a time.
+// Dropout by element: the elements that kernels/dropout_factors.h lets go, 128 columns at a time.
 namespace smp::cuda {
 
 // 0 or the factor.

@@ -5,7 +5,7 @@
 #include "cuda/block.h"
 #include "kernels/attention.h"
 
-// Heads as a projection leaves them, rows [tokens, heads | ...] (functions/attention.h), and as an
+// Heads as a projection leaves them, rows [tokens, heads | ...] (kernels/attention.h), and as an
 // attention kernel wants them, [b, heads, s, d]; the projection's bias, the norms of queries and
 // keys and the rotary embedding are applied on the way, and undone for gradients on the way back.
 namespace smp::cuda {

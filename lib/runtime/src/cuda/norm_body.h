@@ -5,7 +5,7 @@
 #include "cuda/block.h"
 #include "kernels/kernels.h"
 
-// The norms of functions/kernels.h, a block to each row.
+// The norms of kernels/kernels.h, a block to each row.
 namespace smp::cuda {
 
 template <typename Block, typename T>

@@ -5,7 +5,7 @@
 #include "cuda/scores_body.h"
 #include "kernels/relative_positions.h"
 
-// Relative positions on a GPU (functions/relative_positions.h): a head's numbers by distance, made
+// Relative positions on a GPU (kernels/relative_positions.h): a head's numbers by distance, made
 // of the table once a call, and the way back from the gradients of the scores.
 namespace smp::cuda {
 

@@ -9,7 +9,7 @@
 
 // What makes one optimizer another: the state it keeps of an element and the arithmetic of one
 // update, in one pass over memory. Which elements a rank updates, its norms and its state's memory
-// are the Optimizer's (smp/runtime/optimizer.h). To add one, write a rule and name it in
+// are the Optimizer's (smp/runtime/optim/optimizer.h). To add one, write a rule and name it in
 // make_update_rule(). Used by the rank's own thread.
 namespace smp::kernels {
 class DeviceFunctions;

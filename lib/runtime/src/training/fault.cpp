@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "smp/plan/base/errors.h"
-#include "smp/plan/system/environment.h"
+#include "smp/plan/env/environment.h"
 
 namespace smp::training {
 namespace {

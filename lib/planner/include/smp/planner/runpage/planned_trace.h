@@ -9,7 +9,7 @@
 
 namespace smp::runpage {
 
-// The step that is predicted, as slices like those that ranks record (smp/plan/trace_file.h): of
+// The step that is predicted, as slices like those that ranks record (smp/plan/runinfo/trace_file.h): of
 // each stage, as its first rank, every action of the schedule in its order, from 0. A pass takes
 // what predict_time() simulates for it, dealt to its layers by what each kind of layer takes.
 // Actions that the model gives no time have none. What follows the last pass is dealt evenly:

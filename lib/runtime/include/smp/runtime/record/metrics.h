@@ -38,7 +38,7 @@ struct StepMetrics {
   int64_t tokens_seen = 0;          // of all steps so far
   std::vector<SourceEpoch> epochs;  // of each source of tokens; of images none
   double tokens_per_s = 0;
-  // Model flops utilization: the flops that the model needs (smp/plan/model_flops.h), of those that
+  // Model flops utilization: the flops that the model needs (smp/plan/model/model_flops.h), of those that
   // all accelerators could do in the step's time. None where the cluster does not state its rate.
   std::optional<double> mfu;
   double step_s = 0;

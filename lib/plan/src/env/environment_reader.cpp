@@ -1,4 +1,4 @@
-#include "smp/plan/system/environment_reader.h"
+#include "smp/plan/env/environment_reader.h"
 
 #include <fmt/format.h>
 
