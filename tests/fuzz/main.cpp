@@ -13,7 +13,7 @@
 
 #include "fuzz/mutator.h"
 #include "fuzz/target.h"
-#include "plan/bad_jobs.h"
+#include "plan/jobfile/bad_jobs.h"
 #include "smp/plan/base/errors.h"
 
 // smp-fuzz TARGET [--seconds S] [--runs N] [--seed X]   replays the corpus, then mutates it

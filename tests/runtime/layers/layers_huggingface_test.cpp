@@ -1,0 +1,81 @@
+#include <ATen/Parallel.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "runtime/huggingface_golden.h"
+#include "runtime/layers_support.h"
+#include "runtime/state_weights_folder.h"
+#include "smp/tensorfiles/safetensors/safetensors.h"
+#include "tolerances.h"
+
+using namespace smp;
+using namespace smp::safetensors;
+using namespace smp::test;
+
+// tests/golden/huggingface/*: models of transformers as save_pretrained leaves them, and what they
+// said and how they would have learnt (scripts/make-golden-huggingface). Here their config.json is
+// imported, their weights read and their loss computed by our layers.
+namespace {
+
+class Golden {
+ public:
+  explicit Golden(const std::string& name) : dir_(golden_folder(name)) {}
+
+  const std::string& dir() const { return dir_; }
+  at::Tensor tensor(const std::string& name) const {
+    return tensor_of_file(dir_ + "/expected.safetensors", name);
+  }
+  // By our names.
+  NamedTensors gradients(const ModelSpec& model) const {
+    const SafetensorsReader reader(dir_ + "/expected.safetensors");
+    constexpr std::string_view kPrefix = "gradient.";
+    std::map<std::string, at::Tensor> theirs;
+    for (const SafetensorsEntry& entry : reader.header().entries) {
+      if (!entry.name.starts_with(kPrefix)) continue;
+      theirs[entry.name.substr(kPrefix.size())] = tensor(entry.name);
+    }
+    return parameters_in(model, theirs);
+  }
+
+ private:
+  std::string dir_;
+};
+
+void check_log_probabilities(const ModelOnRank& rank, const Golden& golden, int64_t vocab_size) {
+  const at::Tensor tokens = golden.tensor("tokens"), expected = golden.tensor("log_probabilities");
+  for (int64_t sample = 0; sample < tokens.size(-2); ++sample) {
+    const at::Tensor found =
+        log_probabilities(rank, tokens.narrow(-2, sample, 1).contiguous(), vocab_size);
+    CHECK(found.sub(expected[sample]).abs().max().item().toDouble() <= tolerance::kHuggingFaceF64);
+  }
+}
+
+void check_against(const std::string& name, at::ScalarType type, double tolerance) {
+  at::set_num_threads(1);
+  INFO(name);
+  const Golden golden(name);
+  const ModelSpec model = model_of_folder(golden.dir());
+  ModelOnRank rank(model, weights_of_folder(model, golden.dir(), type), nullptr);
+  const double loss = golden.tensor("loss").item().toDouble();
+  const double ours = rank.run({golden.tensor("tokens"), golden.tensor("targets")}, true);
+  CHECK(std::abs(ours - loss) <= tolerance * loss);
+  if (type == at::kDouble) check_log_probabilities(rank, golden, model.vocab_size);
+  const NamedTensors gradients = golden.gradients(model);
+  CHECK(gradients.size() == rank.gradients().size());
+  for (const auto& [parameter, gradient] : gradients) {
+    INFO(parameter);
+    const double difference =
+        rank.gradients().at(parameter).to(at::kDouble).sub(gradient).abs().max().item().toDouble();
+    CHECK(difference <= tolerance);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("layers: loss, log-probabilities and gradients are those of transformers' models") {
+  for (const char* name : kGoldenModels) {
+    check_against(name, at::kDouble, tolerance::kHuggingFaceF64);
+    check_against(name, at::kFloat, tolerance::kHuggingFaceF32);
+  }
+}
