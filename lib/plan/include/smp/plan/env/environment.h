@@ -60,7 +60,8 @@ inline constexpr const char* kBuildOnly = "SMP_BUILD_ONLY";
 inline constexpr const char* kCudaModule = "SMP_CUDA_MODULE";
 // Whether the smallest copies to and from a GPU go by GDRCopy: "auto" (as if not set), "off", "on".
 inline constexpr const char* kGdrCopy = "SMP_GDRCOPY";
-// Where a rank posts how far it is (smp/plan/runinfo/progress_page.h): a file to map, and the place in it,
+// Where a rank posts how far it is (smp/plan/runinfo/progress_page.h): a file to map, and the place
+// in it,
 // "/proc/123/fd/9:4096".
 inline constexpr const char* kProgressPage = "SMP_PROGRESS_PAGE";
 inline constexpr const char* kFault = "SMP_FAULT";  // a failure on purpose, for tests of failures
