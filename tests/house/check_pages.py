@@ -3,12 +3,14 @@
 
   check_pages.py links SOURCE_DIR       links lead to files and headings that are there
   check_pages.py reachable SOURCE_DIR   links lead from docs/index.md to every page of docs/
+  check_pages.py files SOURCE_DIR       files that a page or comment names are there
   check_pages.py sentences SOURCE_DIR   no sentence of a page has more than 40 words
   check_pages.py comments SOURCE_DIR    ... and none of a comment of a public header
   check_pages.py self                   the rules find what breaks them
 """
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -148,6 +150,25 @@ def long_sentences(root, files, paragraphs):
     return problems
 
 
+NAMED_FILE = re.compile(r"(?<![\w/.*{-])((?:lib|apps|tests|scripts|cmake|configs|docs|python)/[\w./*-]*\w)")
+
+
+def check_files(root):
+    """Of a page's prose and blocks, and of a source's comments. A name may end before the ending, or have a * or a
+    PLACEHOLDER."""
+    problems = []
+    listed = subprocess.run(["git", "-C", root, "ls-files", "*.h", "*.cpp", "*.cu", "*.cuh", "*.inl", "CMakeLists.txt",
+                             "*.cmake"], capture_output=True, text=True).stdout.split()
+    sources = [root / name for name in listed] or sorted((root / "lib").rglob("*.h"))
+    for path in [*pages(root), *sources]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            text = line if path.suffix == ".md" else line[line.find("//"):] if "//" in line else ""
+            for name in NAMED_FILE.findall(re.sub(r"https?://\S+", "", text)):
+                if not re.search(r"/[A-Z]+\b", name) and not any(root.glob(name.rstrip("/") + "*")):
+                    problems.append(f"{path.relative_to(root)}:{number}: no {name}")
+    return problems
+
+
 def check_sentences(root):
     return long_sentences(root, pages(root), paragraphs_of_page)
 
@@ -168,7 +189,7 @@ def check_self(_):
         "docs/index.md": f"# One two\n[a](../README.md) [b](deep/a.md#here) [c](#one-two)\n"
                          f"[d](../CONTRIBUTING.md) {'`a`, ' * 50}and `b`.\n\n```\n{long}{long}[x](y.md)\n```\n| {long} {long} |\n"
                          f"{long}e.g.\n<!-- {long}\n -->\n",
-        "docs/deep/a.md": "# There\n",
+        "docs/deep/a.md": "# There\n`lib/x/include/smp/x/x`, `lib/*/include`, lib/LIBRARY, https://x.y/docs/z and `lib/x/y.h`\n",
         "docs/deep/b.md": "[over\ntwo lines](a.md#gone)\n",
         "lib/x/include/smp/x/x.h": f"// {long}\n// word.\n//\n//   {long}{long}\nint a;  // {long}\nint b;\n"
                                    f"         // apart\nint c;   // {long}\n         // goes on\n",
@@ -177,6 +198,7 @@ def check_self(_):
         check_links: ["docs/deep/b.md:1: no heading for a.md#gone", "docs/index.md:2: no heading for deep/a.md#here",
                       "README.md:1: no docs/none.md"],
         check_reachable: ["docs/deep/b.md: no link leads here from docs/index.md"],
+        check_files: ["docs/deep/a.md:2: no lib/x/y.h", "README.md:1: no docs/none.md"],
         check_sentences: [f"docs/index.md:9: 41 words: {long}e.g.", f"CONTRIBUTING.md:1: 41 words: {long}`a b. c`."],
         check_comments: [f"lib/x/include/smp/x/x.h:1: 41 words: {long}word.",
                          f"lib/x/include/smp/x/x.h:8: 42 words: {long}goes on"],
@@ -194,7 +216,7 @@ def check_self(_):
     return problems
 
 
-RULES = {"links": check_links, "reachable": check_reachable, "sentences": check_sentences,
+RULES = {"links": check_links, "files": check_files, "reachable": check_reachable, "sentences": check_sentences,
          "comments": check_comments, "self": check_self}
 
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-// Source: github.com/git-lfs/git-lfs, docs/spec.md.
+// Source: the specification of Git LFS (spec.md of github.com/git-lfs/git-lfs).
 namespace smp::files {
 namespace {
 
