@@ -15,10 +15,11 @@
 #include "smp/planner/search/check_plan.h"
 #include "smp/planner/search/search.h"
 
-// Planner cases as data: tests/golden/planner/NAME.yaml is a job, NAME.expected what the planner says of
-// it. A first line "# with a.yaml b.yaml" names files of this repository that come before it. Cases
-// whose names begin with "fastest-" are searched by that strategy, the others by best-practice.
-// SMP_UPDATE_GOLDEN=1 writes the expected files anew, for a change whose diff one then reads.
+// Planner cases as data: tests/golden/planner/NAME.yaml is a job, NAME.expected what the planner
+// says of it. A first line "# with a.yaml b.yaml" names files of this repository that come before
+// it. Cases whose names begin with "fastest-" are searched by that strategy, the others by
+// best-practice. SMP_UPDATE_GOLDEN=1 writes the expected files anew, for a change whose diff one
+// then reads.
 
 using namespace smp;
 using namespace smp::choice;
