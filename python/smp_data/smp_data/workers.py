@@ -12,10 +12,12 @@ from smp_data.errors import Failure
 _work = None
 
 
-def _begin(work):
+def _begin(parent, work):
     global _work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind when the parent is killed
+    if os.getppid() != parent:  # it was killed before that
+        os._exit(1)
     _work = work
 
 
@@ -34,7 +36,8 @@ class Workers:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each process
         self.count = count
         self.pool = concurrent.futures.ProcessPoolExecutor(
-            count, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,))
+            count, multiprocessing.get_context("fork"), initializer=_begin,
+            initargs=(os.getpid(), work))
         self.pool.submit(_nothing).result()
 
     def __enter__(self):
