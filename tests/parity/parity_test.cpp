@@ -10,27 +10,27 @@
 // threads, and must come to the same losses and weights; what it counted of memory and traffic must
 // be what the plan predicts.
 namespace smp::parity {
-TEST_CASE("GPT-2, fp64, 50 steps: every layout trains as one rank does") {
-  compare(gpt2_model(), Precision::kFp64, layouts(), 50);
+TEST_CASE("GPT-2, fp64, 20 steps: every layout trains as one rank does") {
+  compare(gpt2_model(), Precision::kFp64, layouts(), 20);
 }
-TEST_CASE("GPT-2, fp32, 50 steps: every layout trains as one rank does") {
-  compare(gpt2_model(), Precision::kFp32, layouts(), 50);
+TEST_CASE("GPT-2, fp32, 20 steps: every layout trains as one rank does") {
+  compare(gpt2_model(), Precision::kFp32, layouts(), 20);
 }
-TEST_CASE("Llama, fp64, 50 steps: every layout trains as one rank does") {
-  compare(llama_model(), Precision::kFp64, layouts(), 50);
+TEST_CASE("Llama, fp64, 20 steps: every layout trains as one rank does") {
+  compare(llama_model(), Precision::kFp64, layouts(), 20);
 }
-TEST_CASE("Llama, fp32, 50 steps: every layout trains as one rank does") {
-  compare(llama_model(), Precision::kFp32, layouts(), 50);
+TEST_CASE("Llama, fp32, 20 steps: every layout trains as one rank does") {
+  compare(llama_model(), Precision::kFp32, layouts(), 20);
 }
 
 TEST_CASE("GPT-2, fp64, 10 steps, no clipping: updates of reduced buckets change nothing") {
   compare(gpt2_model(), Precision::kFp64, unclipped(), 10);
 }
-TEST_CASE("GPT-2, fp64, 20 steps: every pipeline schedule trains as one rank does") {
-  compare(gpt2_model(), Precision::kFp64, schedules(), 20);
+TEST_CASE("GPT-2, fp64, 10 steps: every pipeline schedule trains as one rank does") {
+  compare(gpt2_model(), Precision::kFp64, schedules(), 10);
 }
-TEST_CASE("Llama, fp32, 20 steps: every pipeline schedule trains as one rank does") {
-  compare(llama_model(), Precision::kFp32, schedules(), 20);
+TEST_CASE("Llama, fp32, 10 steps: every pipeline schedule trains as one rank does") {
+  compare(llama_model(), Precision::kFp32, schedules(), 10);
 }
 
 TEST_CASE("fp64, 5 steps: ranks that split sequences train as one rank does") {
