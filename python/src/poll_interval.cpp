@@ -1,4 +1,4 @@
-#include "nap.h"
+#include "poll_interval.h"
 
 #include <algorithm>
 #include <thread>
@@ -10,15 +10,15 @@ using std::chrono::microseconds;
 
 // Whoever waits learns of the end of a call after at most an eighth more than it took.
 constexpr int kShare = 8;
-constexpr microseconds kShortestNap{20}, kLongestNap{500};
+constexpr microseconds kShortest{20}, kLongest{500};
 
 }  // namespace
 
-microseconds Nap::length() const {
+microseconds PollInterval::length() const {
   const auto waited = std::chrono::duration_cast<microseconds>(Clock::now() - since_);
-  return std::clamp(waited / kShare, kShortestNap, kLongestNap);
+  return std::clamp(waited / kShare, kShortest, kLongest);
 }
 
-void Nap::take() const { std::this_thread::sleep_for(length()); }
+void PollInterval::sleep() const { std::this_thread::sleep_for(length()); }
 
 }  // namespace smp::pytorch

@@ -1,4 +1,4 @@
-#include "meeting.h"
+#include "store_rendezvous.h"
 
 #include <c10/util/Logging.h>
 #include <fmt/format.h>
@@ -47,12 +47,13 @@ std::string towards(const std::string& master_address) {
 }
 
 // What rank 0 writes when the others need not wait for it, before its reason.
-constexpr std::string_view kNoDoor = "none: ";
+constexpr std::string_view kNoListener = "none: ";
 
-class Meeting {
+class StoreRendezvous {
  public:
-  Meeting(const c10d::DistributedBackendOptions& group, const Surroundings& surroundings)
-      : group_(group), surroundings_(surroundings), timeout_(timeout_of(group)) {}
+  StoreRendezvous(const c10d::DistributedBackendOptions& group,
+                  const RendezvousEnvironment& environment)
+      : group_(group), environment_(environment), timeout_(timeout_of(group)) {}
 
   // Whoever does not come within the group's time-out, over all of it, is named.
   std::unique_ptr<comm::Communicator> run() {
@@ -60,9 +61,8 @@ class Meeting {
     int64_t arrived = 0;
     ask("add", [&] { arrived = group_.store->add("smp/arrived", 1); });
     prefix_ = fmt::format("smp/{}/", (arrived - 1) / group_.group_size);
-    const std::string identity = surroundings_.host_identity.empty()
-                                     ? bootstrap::own_host_identity()
-                                     : surroundings_.host_identity;
+    const std::string identity = environment_.host_identity.empty() ? bootstrap::own_host_identity()
+                                                                    : environment_.host_identity;
     set(host_key(group_.group_rank), identity);
     if (group_.group_rank == 0) {
       set("job", random_hex(8));
@@ -85,7 +85,7 @@ class Meeting {
     options.job_id = get("job", 0);
     options.job_key = get("secret", 0);
     options.timeout = timeout_;
-    options.threads = surroundings_.threads;
+    options.threads = environment_.threads;
     return jobs::connect_shared_memory(options);
   }
 
@@ -97,44 +97,46 @@ class Meeting {
     options.job_id = get("job", 0);
     options.job_key = get("secret", 0);
     options.timeout = timeout_;
-    options.provider = surroundings_.fabric_provider;
-    options.protocol = surroundings_.fabric_protocol;
-    options.subnet = surroundings_.fabric_subnet;
-    options.host_identity = surroundings_.host_identity;
-    options.exchange = surroundings_.exchange;
-    options.threads = surroundings_.threads;
-    return options.rank == 0 ? open_door(options) : knock(options);
+    options.provider = environment_.fabric_provider;
+    options.protocol = environment_.fabric_protocol;
+    options.subnet = environment_.fabric_subnet;
+    options.host_identity = environment_.host_identity;
+    options.exchange = environment_.exchange;
+    options.threads = environment_.threads;
+    return options.rank == 0 ? start_rendezvous(options) : join_rendezvous(options);
   }
 
   // Rank 0. What goes wrong before it waits for the others they hear too.
-  std::unique_ptr<comm::Communicator> open_door(net::FabricOptions& options) {
+  std::unique_ptr<comm::Communicator> start_rendezvous(net::FabricOptions& options) {
     bool is_open = false;
     options.report = [](const std::string& line) { LOG(INFO) << "smp: " << line; };
     options.listening = [&](int port) {
-      set("door", fmt::format("{} {}", options.master_address, port));
+      set("listener", fmt::format("{} {}", options.master_address, port));
       is_open = true;
     };
     try {
-      if (surroundings_.master_address.empty())
+      if (environment_.master_address.empty())
         fail("smp: a group between hosts needs MASTER_ADDR, to tell which network joins them");
-      options.master_address = towards(surroundings_.master_address);
+      options.master_address = towards(environment_.master_address);
       return jobs::connect_fabric(options);
     } catch (const c10::Error& error) {
-      if (!is_open) set("door", fmt::format("{}{}", kNoDoor, error.what_without_backtrace()));
+      if (!is_open)
+        set("listener", fmt::format("{}{}", kNoListener, error.what_without_backtrace()));
       throw;
     } catch (const std::exception& error) {
-      if (!is_open) set("door", fmt::format("{}{}", kNoDoor, error.what()));
+      if (!is_open) set("listener", fmt::format("{}{}", kNoListener, error.what()));
       throw;
     }
   }
 
-  std::unique_ptr<comm::Communicator> knock(net::FabricOptions& options) {
-    const std::string door = get("door", 0);
-    if (door.starts_with(kNoDoor))
-      fail(fmt::format("smp: rank 0 of {}: {}", place_of(group_), door.substr(kNoDoor.size())));
-    const size_t space = door.find(' ');
-    options.master_address = door.substr(0, space);
-    options.master_port = std::stoi(door.substr(space + 1));
+  std::unique_ptr<comm::Communicator> join_rendezvous(net::FabricOptions& options) {
+    const std::string listener = get("listener", 0);
+    if (listener.starts_with(kNoListener))
+      fail(fmt::format("smp: rank 0 of {}: {}", place_of(group_),
+                       listener.substr(kNoListener.size())));
+    const size_t space = listener.find(' ');
+    options.master_address = listener.substr(0, space);
+    options.master_port = std::stoi(listener.substr(space + 1));
     return jobs::connect_fabric(options);
   }
 
@@ -183,7 +185,7 @@ class Meeting {
   }
 
   const c10d::DistributedBackendOptions& group_;
-  const Surroundings& surroundings_;
+  const RendezvousEnvironment& environment_;
   const milliseconds timeout_;
   const steady_clock::time_point deadline_ = steady_clock::now() + timeout_;
   std::string prefix_;
@@ -192,7 +194,7 @@ class Meeting {
 
 }  // namespace
 
-Surroundings Surroundings::read() {
+RendezvousEnvironment RendezvousEnvironment::read() {
   const auto text = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
@@ -203,14 +205,14 @@ Surroundings Surroundings::read() {
           jobs::read_comm_threads()};
 }
 
-std::string own_address(const Surroundings& surroundings) {
-  return surroundings.master_address.empty() ? "127.0.0.1" : towards(surroundings.master_address);
+std::string own_address(const RendezvousEnvironment& environment) {
+  return environment.master_address.empty() ? "127.0.0.1" : towards(environment.master_address);
 }
 
-std::unique_ptr<comm::Communicator> meet(const c10d::DistributedBackendOptions& group,
-                                         const Surroundings& surroundings) {
+std::unique_ptr<comm::Communicator> rendezvous(const c10d::DistributedBackendOptions& group,
+                                               const RendezvousEnvironment& environment) {
   try {
-    return Meeting(group, surroundings).run();
+    return StoreRendezvous(group, environment).run();
   } catch (const comm::CommError& e) {
     throw_torch_error(e.kind, place_of(group), e.what());
   }

@@ -4,12 +4,12 @@
 
 namespace smp::pytorch {
 
-// Sleeps between two looks at something under way: the longer it lasts, the longer.
-class Nap {
+// The sleep between two polls of work under way. It grows with the time since the last progress.
+class PollInterval {
  public:
   std::chrono::microseconds length() const;
-  void take() const;
-  void moved() { since_ = Clock::now(); }  // the next nap is a short one
+  void sleep() const;
+  void reset() { since_ = Clock::now(); }  // the next sleep is short
 
  private:
   using Clock = std::chrono::steady_clock;
