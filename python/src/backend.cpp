@@ -43,7 +43,7 @@ SmpBackend::SmpBackend(std::unique_ptr<comm::Communicator> communicator, std::st
                        milliseconds timeout, Outside outside_python)
     : Backend(communicator->rank(), communicator->size()),
       place_(std::move(place)),
-      connection_(new Connection, waiting::DeleteAtHome()),
+      connection_(new Connection, waiting::DeleteInCreator()),
       completion_(new Completion),
       outside_python_(std::move(outside_python)),
       timeout_(timeout) {

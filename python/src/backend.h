@@ -13,7 +13,7 @@
 
 #include "completion.h"
 #include "smp/comm/communicator.h"
-#include "smp/comm/waiting/home_process.h"
+#include "smp/comm/waiting/creator_process.h"
 #include "work.h"
 
 namespace smp::pytorch {
@@ -112,12 +112,12 @@ class SmpBackend final : public c10d::Backend {
   // First of all that takes a lock, which may be held for ever where its holder is not.
   void check_home() const;
 
-  const waiting::HomeProcess home_;
+  const waiting::CreatorProcess home_;
   const std::string place_;
   std::mutex mutex_;                                       // of calls
-  std::shared_ptr<Connection> connection_;                 // DeleteAtHome
+  std::shared_ptr<Connection> connection_;                 // DeleteInCreator
   c10d::ErrorType last_error_ = c10d::ErrorType::SUCCESS;  // when it was shut down
-  const waiting::OwnedAtHome<Completion> completion_;
+  const waiting::OwnedByCreator<Completion> completion_;
   const Outside outside_python_;
   std::chrono::milliseconds timeout_;
   uint64_t number_ = 0;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nap.h"
+#include "poll_interval.h"
 #include "smp/plan/system/signals_blocked.h"
 
 namespace smp::pytorch {
@@ -25,18 +25,19 @@ void Completion::stop() {
 void Completion::run() {
   std::vector<c10::intrusive_ptr<TorchWork>> works;
   std::unique_lock lock(mutex_);
-  Nap nap;
+  PollInterval interval;
   for (;;) {
     if (works.empty()) {
       filled_.wait(lock, [&] { return stopping_ || !arrived_.empty(); });
-      nap.moved();
+      interval.reset();
     }
     for (auto& work : arrived_) works.push_back(std::move(work));
     arrived_.clear();
     if (works.empty()) return;
     lock.unlock();
-    if (std::erase_if(works, [](const auto& work) { return work->settle_now(); }) > 0) nap.moved();
-    if (!works.empty()) nap.take();
+    if (std::erase_if(works, [](const auto& work) { return work->settle_now(); }) > 0)
+      interval.reset();
+    if (!works.empty()) interval.sleep();
     lock.lock();
   }
 }

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "nap.h"
+#include "poll_interval.h"
 #include "smp/comm/device/staged_communicator.h"
 #include "smp/plan/system/signals_blocked.h"
 
@@ -144,15 +144,15 @@ void DeviceCalls::run() {
   };
 
   std::vector<Job> jobs;  // that are not over
-  Nap nap;
+  PollInterval interval;
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto is_due = [&] { return stopping_ || !arrived_.empty(); };
     if (jobs.empty()) {
       filled_.wait(lock, is_due);
-      nap.moved();
+      interval.reset();
     } else {
-      filled_.wait_for(lock, nap.length(), [&] { return !arrived_.empty(); });
+      filled_.wait_for(lock, interval.length(), [&] { return !arrived_.empty(); });
     }
     const size_t first = jobs.size();
     for (Job& job : arrived_) jobs.push_back(std::move(job));
@@ -160,7 +160,7 @@ void DeviceCalls::run() {
     if (jobs.empty()) return;
     lock.unlock();
     for (size_t i = first; i < jobs.size(); ++i) begin(jobs[i]);
-    if (std::erase_if(jobs, is_over) > 0) nap.moved();
+    if (std::erase_if(jobs, is_over) > 0) interval.reset();
     lock.lock();
   }
 }

@@ -5,7 +5,7 @@
 
 #include "backend.h"
 #include "call_logs.h"
-#include "meeting.h"
+#include "store_rendezvous.h"
 
 // The Python module smp_torch._backend.
 namespace smp::pytorch {
@@ -18,7 +18,7 @@ void outside_python(const std::function<void()>& run) {
 }
 
 c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& group) {
-  auto communicator = meet(group, Surroundings::read());
+  auto communicator = rendezvous(group, RendezvousEnvironment::read());
   call_logs().add(place_of(group), communicator->call_log());
   return c10::make_intrusive<SmpBackend>(std::move(communicator), place_of(group),
                                          timeout_of(group), outside_python);
@@ -74,7 +74,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("from_first", &Left::from_first, py::arg("text"), released);
   module.def("shrink", &smp::pytorch::shrink, py::arg("backend"), py::arg("limit_ms"), released);
   module.def("own_address",
-             [] { return smp::pytorch::own_address(smp::pytorch::Surroundings::read()); });
+             [] { return smp::pytorch::own_address(smp::pytorch::RendezvousEnvironment::read()); });
   module.def(
       "last_calls", [](size_t most) { return smp::pytorch::call_logs().text(most); },
       py::arg("most"), released);

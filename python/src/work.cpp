@@ -7,7 +7,7 @@
 
 #include "call_logs.h"
 #include "completion.h"
-#include "nap.h"
+#include "poll_interval.h"
 
 namespace smp::pytorch {
 namespace {
@@ -190,7 +190,7 @@ std::exception_ptr TorchWork::as_torch_error(const std::exception_ptr& error) co
 bool TorchWork::wait(std::chrono::milliseconds timeout) {
   if (timeout > kNoTimeout) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
-    for (Nap nap; !settle_now(); nap.take()) {
+    for (PollInterval interval; !settle_now(); interval.sleep()) {
       if (std::chrono::steady_clock::now() < deadline) continue;
       throw_torch_error(
           comm::CommError::Kind::kTimeout, place_,

@@ -13,7 +13,7 @@
 
 #include "device_calls.h"
 #include "smp/comm/communicator.h"
-#include "smp/comm/waiting/home_process.h"
+#include "smp/comm/waiting/creator_process.h"
 
 namespace smp::pytorch {
 
@@ -74,7 +74,7 @@ class TorchWork final : public c10d::Work {
   void finish_on_device();
   std::vector<c10::Device> devices() const;  // of a future
 
-  const waiting::HomeProcess home_;
+  const waiting::CreatorProcess home_;
   const uint64_t number_;
   Completion& completion_;
   std::vector<comm::WorkPtr> parts_;

@@ -89,11 +89,12 @@ int run(int argc, char** argv) {
             });
           };
           const double gathered = microseconds(gather), summed = microseconds(sum<false>),
-                       around = microseconds(sum<true>), used = microseconds(sum_and_use<false>),
+                       non_temporal = microseconds(sum<true>),
+                       used = microseconds(sum_and_use<false>),
                        used_around = microseconds(sum_and_use<true>);
           if (process == 0)
             fmt::print("{:>12} {:>15.2f} {:>19.2f} {:>13.2f} {:>14.2f} {:>13.2f}\n", bytes,
-                       gathered, summed, around, used, used_around);
+                       gathered, summed, non_temporal, used, used_around);
           fflush(stdout);
         }
       });

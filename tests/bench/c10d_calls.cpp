@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "backend.h"
-#include "meeting.h"
+#include "store_rendezvous.h"
 #include "timed_processes.h"
 
 // What c10d, PyTorch's C++ below Python, adds to a call of the library: an all_reduce in private
@@ -30,7 +30,7 @@ void run_rank(TimedProcesses& all, int rank, const TimedArguments& arguments) {
   at::set_num_threads(1);
   const auto store = c10::make_intrusive<c10d::FileStore>(arguments.out + ".meeting", kRanks);
   const c10d::DistributedBackendOptions options{store, rank, kRanks, kTimeout, "0", {0, 1}};
-  auto communicator = pytorch::meet(options, pytorch::Surroundings::read());
+  auto communicator = pytorch::rendezvous(options, pytorch::RendezvousEnvironment::read());
   comm::Communicator& library = *communicator;
   const auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, kRanks);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);

@@ -72,7 +72,7 @@ void pin_to(int place) {
   if (CPU_COUNT(&own) == 1) pthread_setaffinity_np(pthread_self(), sizeof(own), &own);
 }
 
-Rates rates_of(bool around, const Blocks& slots, const Blocks& from, const Blocks& to) {
+Rates rates_of(bool non_temporal, const Blocks& slots, const Blocks& from, const Blocks& to) {
   const int64_t each = slots.bytes();
   const int times = std::max(int(kRoundBytes / each), 2 * slots.count());
   Count written, read;
@@ -83,7 +83,7 @@ Rates rates_of(bool around, const Blocks& slots, const Blocks& from, const Block
       while (i - read.value.load(std::memory_order_acquire) >= std::min(kAhead, slots.count())) {
       }
       const auto start = Clock::now();
-      reduce::copy_bytes(slots[i], from[i], each, around);
+      reduce::copy_bytes(slots[i], from[i], each, non_temporal);
       writing += seconds_since(start);
       written.value.store(i + 1, std::memory_order_release);
     }
@@ -112,10 +112,11 @@ double median(std::vector<Rates> rounds, double Rates::*rate) {
   return rounds[rounds.size() / 2].*rate;
 }
 
-void print(const char* which, const std::vector<Rates>& cached, const std::vector<Rates>& around) {
+void print(const char* which, const std::vector<Rates>& cached,
+           const std::vector<Rates>& non_temporal) {
   fmt::print("{} in {} rounds\n", which, cached.size());
   if (cached.empty()) return;
-  for (const auto& [way, rounds] : {std::pair{"through", &cached}, {"around", &around}})
+  for (const auto& [way, rounds] : {std::pair{"through", &cached}, {"around", &non_temporal}})
     fmt::print("  {:<8}{:6.1f} GB/s, copies to slots {:6.1f}, from slots {:6.1f}\n", way,
                median(*rounds, &Rates::all), median(*rounds, &Rates::written),
                median(*rounds, &Rates::read));
@@ -137,13 +138,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   const Blocks slots(places, kib << 10), from(kSources, kib << 10), to(kSources, kib << 10);
-  std::vector<Rates> cached[2], around[2];
+  std::vector<Rates> cached[2], non_temporal[2];
   for (const auto begin = Clock::now(); seconds_since(begin) < seconds;) {
     const Rates through = rates_of(false, slots, from, to), past = rates_of(true, slots, from, to);
     const bool is_slow = through.written < kSlow;
     cached[is_slow].push_back(through);
-    around[is_slow].push_back(past);
+    non_temporal[is_slow].push_back(past);
   }
-  print("copies through the cache are quick", cached[0], around[0]);
-  print("copies through the cache are slow", cached[1], around[1]);
+  print("copies through the cache are quick", cached[0], non_temporal[0]);
+  print("copies through the cache are slow", cached[1], non_temporal[1]);
 }

@@ -9,17 +9,17 @@
 #include <stdexcept>
 #include <thread>
 
-#include "groups/seat.h"
-#include "segment/job.h"
+#include "groups/rank_context.h"
+#include "segment/shared_job.h"
 
 namespace smp::testing {
 
-using net::Transport;
+using net::FabricTransport;
 using segment::Failure;
 using segment::FailureRecord;
-using segment::Job;
+using segment::SharedJob;
 
-class FakeNetwork::End final : public Transport {
+class FakeNetwork::End final : public FabricTransport {
  public:
   End(FakeNetwork& network, int rank) : network_(network), rank_(rank) {}
   ~End() override {
@@ -48,7 +48,7 @@ class FakeNetwork::End final : public Transport {
   bool writes() const override { return network_.faults_.writes; }
 
   void expose(Transfer& receive, uint64_t secret) override {
-    receive.place.key = secret;
+    receive.remote_buffer.key = secret;
     if (!writes()) return;
     std::lock_guard guard(network_.mutex_);
     if (network_.full_[size_t(rank_)] || is_closed_) {
@@ -56,9 +56,9 @@ class FakeNetwork::End final : public Transport {
       return;
     }
     if (!knows(receive)) return;
-    receive.place.ticket = ++network_.tickets_;
-    receive.place.address = reinterpret_cast<uint64_t>(receive.rest);
-    network_.inboxes_[size_t(rank_)].receives[int(Box::kStraight)].push_back(&receive);
+    receive.remote_buffer.ticket = ++network_.tickets_;
+    receive.remote_buffer.address = reinterpret_cast<uint64_t>(receive.rest);
+    network_.inboxes_[size_t(rank_)].receives[int(MessageClass::kZeroCopy)].push_back(&receive);
   }
 
   bool send(Transfer& transfer) override {
@@ -69,8 +69,8 @@ class FakeNetwork::End final : public Transport {
       cancelled_.push_back(&transfer);
       return true;
     }
-    if (transfer.box == Box::kData) ++network_.data_messages_;
-    if (transfer.box == Box::kNotes) ++network_.notes_;
+    if (transfer.message_class == MessageClass::kData) ++network_.data_messages_;
+    if (transfer.message_class == MessageClass::kControl) ++network_.control_messages_;
     // The caller's memory is read when the message leaves, not before.
     if (transfer.rest_bytes == 0 && !is_closed_) leave(transfer);
     sent_.push_back(&transfer);
@@ -86,7 +86,7 @@ class FakeNetwork::End final : public Transport {
       return true;
     }
     if (refuses()) {
-      if (transfer.box != Box::kNotes) inbox.refused.insert(&transfer);
+      if (transfer.message_class != MessageClass::kControl) inbox.refused.insert(&transfer);
       return false;
     }
     inbox.refused.erase(&transfer);
@@ -94,13 +94,13 @@ class FakeNetwork::End final : public Transport {
       cancelled_.push_back(&transfer);
       return true;
     }
-    inbox.receives[int(transfer.box)].push_back(&transfer);
+    inbox.receives[int(transfer.message_class)].push_back(&transfer);
     return true;
   }
 
   void cancel(Transfer& transfer) override {
     std::lock_guard guard(network_.mutex_);
-    auto& receives = network_.inboxes_[size_t(rank_)].receives[int(transfer.box)];
+    auto& receives = network_.inboxes_[size_t(rank_)].receives[int(transfer.message_class)];
     const auto found = std::find(receives.begin(), receives.end(), &transfer);
     if (found == receives.end()) return;
     receives.erase(found);
@@ -128,15 +128,16 @@ class FakeNetwork::End final : public Transport {
       complete.push_back(sent_.front());
     }
     Inbox& inbox = network_.inboxes_[size_t(rank_)];
-    for (int box = 0; box < kBoxes; ++box) {
-      auto& messages = inbox.messages[box];
-      auto& receives = inbox.receives[box];
+    for (int message_class = 0; message_class < kMessageClasses; ++message_class) {
+      auto& messages = inbox.messages[message_class];
+      auto& receives = inbox.receives[message_class];
       for (Message& message : messages) --message.polls_left;
-      if (box == int(Box::kStraight) && writes()) refuse_late(messages, receives);
+      if (message_class == int(MessageClass::kZeroCopy) && writes())
+        refuse_late(messages, receives);
       while (!receives.empty() && complete.size() < most) {
-        const auto message = next(messages, receives, box);
+        const auto message = next(messages, receives, message_class);
         if (message == messages.end()) break;
-        const auto receive = receive_of(*message, receives, box);
+        const auto receive = receive_of(*message, receives, message_class);
         complete.push_back(*receive);
         fill(**receive, *message);
         receives.erase(receive);
@@ -145,7 +146,7 @@ class FakeNetwork::End final : public Transport {
     }
   }
 
-  int where_to_sleep() override {
+  int wait_descriptor() override {
     std::lock_guard guard(network_.mutex_);
     const Inbox& inbox = network_.inboxes_[size_t(rank_)];
     if (!inbox.bell) return waiting::kNoDescriptor;
@@ -162,12 +163,12 @@ class FakeNetwork::End final : public Transport {
     explicit Known(size_t size) : own(size), begin(own.data()), end(begin + size) {}
     Known(FakeNetwork& its_network, std::byte* its_begin, size_t size)
         : network(&its_network), begin(its_begin), end(begin + size) {
-      ++network->adopted_;
+      ++network->registered_;
     }
     ~Known() override {
       if (network == nullptr) return;
       std::lock_guard guard(network->mutex_);
-      --network->adopted_;
+      --network->registered_;
     }
     std::byte* data() const override { return begin; }
 
@@ -186,7 +187,7 @@ class FakeNetwork::End final : public Transport {
       ++network_.foreign_;
       return false;
     }
-    network_.straight_bytes_ += memory->network != nullptr ? int64_t(transfer.rest_bytes) : 0;
+    network_.zero_copy_bytes_ += memory->network != nullptr ? int64_t(transfer.rest_bytes) : 0;
     return true;
   }
 
@@ -206,48 +207,50 @@ class FakeNetwork::End final : public Transport {
     if (network_.parted_.count(std::minmax(rank_, int(transfer.peer))) != 0) return;
     if (network_.has_stopped(transfer.peer) || network_.has_stopped(rank_)) return;
     if (const auto left = network_.left_until_stopped_.find(rank_);
-        left != network_.left_until_stopped_.end() && transfer.box == Box::kData)
+        left != network_.left_until_stopped_.end() && transfer.message_class == MessageClass::kData)
       --left->second;
     const std::byte* begin = transfer.data();
     const int delay = network_.faults_.delay_polls;
     Message message{{begin, begin + transfer.bytes},
                     rank_,
                     delay > 0 ? int(network_.random_() % uint64_t(delay)) : 0,
-                    transfer.place};
+                    transfer.remote_buffer};
     message.bytes.insert(message.bytes.end(), transfer.rest, transfer.rest + transfer.rest_bytes);
     Inbox& inbox = network_.inboxes_[size_t(transfer.peer)];
-    const auto box = transfer.box;
-    auto& messages = inbox.messages[int(box)];
+    const auto message_class = transfer.message_class;
+    auto& messages = inbox.messages[int(message_class)];
     // Its receiver has given a receive for it, though the network may have had no room for that
     // yet.
     const auto is_for_it = [&](const Transfer* receive) {
-      return receive->box == box && is_of(receive->place, transfer.place);
+      return receive->message_class == message_class &&
+             is_of(receive->remote_buffer, transfer.remote_buffer);
     };
-    const auto& receives = inbox.receives[int(box)];
+    const auto& receives = inbox.receives[int(message_class)];
     const auto given = std::count_if(receives.begin(), receives.end(), is_for_it) +
                        std::count_if(inbox.refused.begin(), inbox.refused.end(), is_for_it);
     const auto before = std::count_if(messages.begin(), messages.end(), [&](const Message& other) {
-      return is_of(other.place, transfer.place);
+      return is_of(other.remote_buffer, transfer.remote_buffer);
     });
-    if (box != Box::kNotes && before >= given) ++network_.unexpected_;
+    if (message_class != MessageClass::kControl && before >= given) ++network_.unexpected_;
     messages.push_back(std::move(message));
     if (inbox.bell) inbox.bell.ring();
   }
 
-  static Receives::iterator receive_of(const Message& message, Receives& receives, int box) {
-    if (box != int(Box::kStraight)) return receives.begin();
+  static Receives::iterator receive_of(const Message& message, Receives& receives,
+                                       int message_class) {
+    if (message_class != int(MessageClass::kZeroCopy)) return receives.begin();
     return std::find_if(receives.begin(), receives.end(), [&](const Transfer* transfer) {
-      return is_of(transfer->place, message.place);
+      return is_of(transfer->remote_buffer, message.remote_buffer);
     });
   }
 
-  static bool is_of(const Place& one, const Place& other) {
+  static bool is_of(const RemoteBuffer& one, const RemoteBuffer& other) {
     return one.address == other.address && one.key == other.key && one.ticket == other.ticket;
   }
 
   void refuse_late(Messages& messages, Receives& receives) {
     network_.refused_ += int64_t(std::erase_if(messages, [&](const Message& message) {
-      return receive_of(message, receives, int(Box::kStraight)) == receives.end();
+      return receive_of(message, receives, int(MessageClass::kZeroCopy)) == receives.end();
     }));
   }
 
@@ -264,12 +267,12 @@ class FakeNetwork::End final : public Transport {
   }
 
   // Without reordering a message waits for those that its sender has sent before.
-  Messages::iterator next(Messages& messages, Receives& receives, int box) {
+  Messages::iterator next(Messages& messages, Receives& receives, int message_class) {
     std::set<int> waiting;
     for (auto message = messages.begin(); message != messages.end(); ++message) {
       if (message->polls_left <= 0 &&
           (network_.faults_.reorder || waiting.count(message->from) == 0) &&
-          receive_of(*message, receives, box) != receives.end())
+          receive_of(*message, receives, message_class) != receives.end())
         return message;
       waiting.insert(message->from);
     }
@@ -294,7 +297,7 @@ FakeNetwork::FakeNetwork(int size, NetworkFaults faults)
   for (Inbox& inbox : inboxes_) inbox.bell = waiting::Doorbell::make();
 }
 
-std::unique_ptr<Transport> FakeNetwork::transport(int rank) {
+std::unique_ptr<FabricTransport> FakeNetwork::transport(int rank) {
   return std::make_unique<End>(*this, rank);
 }
 
@@ -310,12 +313,12 @@ int64_t FakeNetwork::foreign() const {
 
 int64_t FakeNetwork::adopted() const {
   std::lock_guard guard(mutex_);
-  return adopted_;
+  return registered_;
 }
 
-int64_t FakeNetwork::straight_bytes() const {
+int64_t FakeNetwork::zero_copy_bytes() const {
   std::lock_guard guard(mutex_);
-  return straight_bytes_;
+  return zero_copy_bytes_;
 }
 
 int64_t FakeNetwork::data_messages() const {
@@ -325,7 +328,7 @@ int64_t FakeNetwork::data_messages() const {
 
 int64_t FakeNetwork::notes() const {
   std::lock_guard guard(mutex_);
-  return notes_;
+  return control_messages_;
 }
 
 int64_t FakeNetwork::refused() const {
@@ -371,26 +374,26 @@ void FakeNetwork::fill(int rank) {
 namespace {
 
 // Tells every host of a failure at once, as the watch over hosts does.
-class Telegraph final : public segment::Outside {
+class FailureRelay final : public segment::RemoteHosts {
  public:
-  std::vector<std::shared_ptr<Job>> jobs;
-  std::vector<std::shared_ptr<groups::Seat>> seats;
+  std::vector<std::shared_ptr<SharedJob>> jobs;
+  std::vector<std::shared_ptr<groups::RankContext>> contexts;
   std::mutex mutex;
 
   std::string place_of(int) const override { return ""; }
   void failed(const FailureRecord& record, const Failure& failure) override {
     std::lock_guard guard(mutex);
     uint64_t key = 0;
-    for (const auto& seat : seats)
-      if (seat)
-        if (const auto known = seat->group_failures.key_of(record)) key = *known;
+    for (const auto& context : contexts)
+      if (context)
+        if (const auto known = context->group_failures.key_of(record)) key = *known;
     const bool whole = std::any_of(jobs.begin(), jobs.end(),
                                    [&](const auto& job) { return &job->failure() == &record; });
     if (whole)
       for (const auto& job : jobs) job->write(job->failure(), failure, failure.finder);
     else if (key != 0)
-      for (const auto& seat : seats)
-        if (seat) seat->group_failures.write(*seat->job, key, failure);
+      for (const auto& context : contexts)
+        if (context) context->group_failures.write(*context->job, key, failure);
   }
 };
 
@@ -408,28 +411,28 @@ void run_hosts(int hosts, int per_host,
                const std::function<void(comm::Communicator&, FakeNetwork&)>& program,
                const HostsOptions& options) {
   const int size = hosts * per_host;
-  groups::Fleet fleet;
+  groups::HostTopology topology;
   for (int rank = 0; rank < size; ++rank)
-    fleet.host_of.push_back(options.host_of.empty() ? rank / per_host
-                                                    : options.host_of[size_t(rank)]);
-  for (int host = 0; host < hosts; ++host) fleet.hosts.push_back("host " + std::to_string(host));
-  fleet.ranks_here = per_host;
-  fleet.exchange.pinned = options.exchange;
+    topology.host_of.push_back(options.host_of.empty() ? rank / per_host
+                                                       : options.host_of[size_t(rank)]);
+  for (int host = 0; host < hosts; ++host) topology.hosts.push_back("host " + std::to_string(host));
+  topology.ranks_here = per_host;
+  topology.exchange.pinned = options.exchange;
 
   FakeNetwork network(size, options.faults);
-  Telegraph telegraph;
+  FailureRelay relay;
   for (int host = 0; host < hosts; ++host) {
-    auto mapping = segment::Mapping::anonymous(Job::bytes(size, size));
-    Job::prepare(mapping, size, size);
-    telegraph.jobs.push_back(std::make_shared<Job>(std::move(mapping), size));
-    telegraph.jobs.back()->set_outside(&telegraph);
+    auto mapping = segment::Mapping::anonymous(SharedJob::bytes(size, size));
+    SharedJob::prepare(mapping, size, size);
+    relay.jobs.push_back(std::make_shared<SharedJob>(std::move(mapping), size));
+    relay.jobs.back()->set_remote_hosts(&relay);
     if (!options.faults.rings) continue;
     std::vector<waiting::Doorbell> bells;
     for (int rank = 0; rank < size; ++rank) bells.push_back(waiting::Doorbell::make());
-    telegraph.jobs.back()->set_doorbells(std::move(bells));
+    relay.jobs.back()->set_doorbells(std::move(bells));
   }
-  telegraph.seats.resize(size_t(size));
-  std::vector<std::unique_ptr<Transport>> ends;
+  relay.contexts.resize(size_t(size));
+  std::vector<std::unique_ptr<FabricTransport>> ends;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < size; ++rank) {
     ends.push_back(options.end ? options.end() : network.transport(rank));
@@ -441,17 +444,18 @@ void run_hosts(int hosts, int per_host,
   std::exception_ptr first;
   std::barrier all_here(size);
   auto run = [&](int rank) {
-    const auto job = telegraph.jobs[size_t(fleet.host_of[size_t(rank)])];
-    auto seat = std::make_shared<groups::Seat>(
-        job, rank, options.timeout, fleet,
-        std::make_unique<net::Port>(std::move(ends[size_t(rank)]), rank, 77, options.silence));
+    const auto job = relay.jobs[size_t(topology.host_of[size_t(rank)])];
+    auto context = std::make_shared<groups::RankContext>(
+        job, rank, options.timeout, topology,
+        std::make_unique<net::NetworkEndpoint>(std::move(ends[size_t(rank)]), rank, 77,
+                                               options.silence));
     {
-      std::lock_guard guard(telegraph.mutex);
-      telegraph.seats[size_t(rank)] = seat;
+      std::lock_guard guard(relay.mutex);
+      relay.contexts[size_t(rank)] = context;
     }
     all_here.arrive_and_wait();
     try {
-      const auto world = groups::make_world(seat);
+      const auto world = groups::make_world(context);
       try {
         program(*world, network);
       } catch (...) {
@@ -467,15 +471,16 @@ void run_hosts(int hosts, int per_host,
       std::lock_guard guard(mutex);
       if (!first) first = std::current_exception();
     }
-    if (options.counted) seat->engine.exclusively([&] { options.counted(seat->port->counts()); });
-    for (const auto& other : telegraph.jobs) other->board(rank).gone.store(1);
+    if (options.counted)
+      context->engine.exclusively([&] { options.counted(context->endpoint->counts()); });
+    for (const auto& other : relay.jobs) other->board(rank).gone.store(1);
   };
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.emplace_back(run, rank);
   for (std::thread& rank : ranks) rank.join();
   if (options.afterwards) options.afterwards(network);
-  for (const auto& job : telegraph.jobs) job->set_outside(nullptr);
-  telegraph.seats.clear();
+  for (const auto& job : relay.jobs) job->set_remote_hosts(nullptr);
+  relay.contexts.clear();
   if (first) std::rethrow_exception(first);
 }
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "net/port.h"
-#include "net/transport.h"
+#include "net/fabric_transport.h"
+#include "net/network_endpoint.h"
 #include "smp/comm/communicator.h"
 #include "smp/comm/jobs/job_environment.h"
 #include "smp/comm/jobs/thread_group.h"
@@ -45,7 +45,7 @@ class FakeNetwork {
  public:
   FakeNetwork(int size, NetworkFaults faults);
 
-  std::unique_ptr<net::Transport> transport(int rank);
+  std::unique_ptr<net::FabricTransport> transport(int rank);
   int64_t unexpected() const;     // messages for which their receiver had given no receive
   int64_t data_messages() const;  // sent
   int64_t notes() const;          // the same, what is no data
@@ -55,7 +55,7 @@ class FakeNetwork {
   // that it knows now, and bytes that went from there or came there.
   int64_t foreign() const;
   int64_t adopted() const;
-  int64_t straight_bytes() const;
+  int64_t zero_copy_bytes() const;
 
   // Nothing passes between this rank and the others any more; sending to it gives an error.
   void cut(int rank);
@@ -76,13 +76,14 @@ class FakeNetwork {
     std::vector<std::byte> bytes;
     int from = -1;
     int polls_left = 0;
-    net::Transport::Place place;
+    net::FabricTransport::RemoteBuffer remote_buffer;
   };
-  static constexpr int kBoxes = 3;
+  static constexpr int kMessageClasses = 3;
   struct Inbox {
-    std::deque<Message> messages[kBoxes];
-    std::deque<net::Transport::Transfer*> receives[kBoxes];
-    std::set<net::Transport::Transfer*> refused;  // receives of data that found no room so far
+    std::deque<Message> messages[kMessageClasses];
+    std::deque<net::FabricTransport::Transfer*> receives[kMessageClasses];
+    std::set<net::FabricTransport::Transfer*>
+        refused;  // receives of data that found no room so far
     waiting::Doorbell bell;
   };
 
@@ -95,8 +96,8 @@ class FakeNetwork {
   std::vector<bool> cut_, stuck_, full_;
   std::set<std::pair<int, int>> parted_;
   std::map<int, int64_t> left_until_stopped_;  // data messages, by rank
-  int64_t unexpected_ = 0, refused_ = 0, foreign_ = 0, adopted_ = 0, straight_bytes_ = 0;
-  int64_t data_messages_ = 0, notes_ = 0;
+  int64_t unexpected_ = 0, refused_ = 0, foreign_ = 0, registered_ = 0, zero_copy_bytes_ = 0;
+  int64_t data_messages_ = 0, control_messages_ = 0;
   uint32_t tickets_ = 0;
 };
 
@@ -104,9 +105,10 @@ struct HostsOptions {
   std::chrono::milliseconds timeout{60000};
   std::chrono::milliseconds silence{10000};  // of a rank that is asked
   NetworkFaults faults;
-  std::function<void(FakeNetwork&)> afterwards;           // with the network as it was left
-  std::function<void(const net::Port::Counts&)> counted;  // of each rank, from its own thread
-  std::function<std::unique_ptr<net::Transport>()> end;   // of another network, for each rank
+  std::function<void(FakeNetwork&)> afterwards;  // with the network as it was left
+  std::function<void(const net::NetworkEndpoint::Counts&)>
+      counted;                                                 // of each rank, from its own thread
+  std::function<std::unique_ptr<net::FabricTransport>()> end;  // of another network, for each rank
   std::vector<int> host_of;               // each rank's host; equal shares when empty
   std::optional<net::Exchange> exchange;  // by what the network costs otherwise
 };

@@ -8,15 +8,15 @@
 
 #include "comm/times.h"
 #include "net/ofi_transport.h"
-#include "waiting/looking.h"
+#include "waiting/observation.h"
 
 namespace smp::testing {
 
 // Two ends of libfabric in this process; messages go from `one`, as rank 0, to `other`, as rank 1.
 struct TwoEnds {
-  using Transfers = std::vector<net::Transport::Transfer*>;
+  using Transfers = std::vector<net::FabricTransport::Transfer*>;
 
-  std::unique_ptr<net::Transport> one, other;
+  std::unique_ptr<net::FabricTransport> one, other;
 
   TwoEnds(const std::string& provider, net::FabricProtocol protocol) {
     for (auto* end : {&one, &other})
@@ -32,12 +32,13 @@ struct TwoEnds {
     left += sent.size();
     const auto now = std::chrono::steady_clock::now();
     if (!sent.empty() || !came.empty()) without_news = {};
-    without_news.look(now);
-    if (without_news.looked_for() > kSoon) throw std::runtime_error("nothing more comes or leaves");
+    without_news.observe(now);
+    if (without_news.observed_for() > kSoon)
+      throw std::runtime_error("nothing more comes or leaves");
     return came;
   }
   size_t left = 0;
-  waiting::Looking without_news;
+  waiting::Observation without_news;
 };
 
 }  // namespace smp::testing

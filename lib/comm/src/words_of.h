@@ -6,9 +6,9 @@
 #include <cstring>
 #include <string_view>
 
-// A text by words of 8 characters: those that are full, and the last, which is not and has zeros
-// behind it. Nothing is put together in memory: a load of what smaller stores have just written
-// waits for them to leave the CPU.
+// Stores a text as words of 8 characters; zeros fill up the last one. No word is assembled in
+// memory: a load that follows smaller stores to its bytes waits until they leave the CPU's store
+// buffer.
 namespace smp::comm {
 
 static_assert(std::endian::native == std::endian::little, "the first character is the lowest byte");
@@ -29,7 +29,7 @@ inline uint64_t last_word(std::string_view text) {
   return word;
 }
 
-// All of `text` and the zero that ends it; what lies behind that stays as it was.
+// Stores `text` and the zero that ends it; the words behind it keep their values.
 inline void store_words(std::atomic<uint64_t>* to, std::string_view text, std::memory_order order) {
   const size_t whole = text.size() / sizeof(uint64_t);
   for (size_t i = 0; i < whole; ++i) to[i].store(word_at(text, sizeof(uint64_t) * i), order);

@@ -13,7 +13,7 @@
 using namespace smp;
 using namespace smp::bootstrap;
 using namespace smp::comm;
-using namespace smp::waiting;
+using system::FileDescriptor;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 
@@ -24,19 +24,19 @@ Participant participant(int rank) { return {rank, 2, "job", "key", milliseconds(
 // What the rank that connects hears, and whether the other one goes on.
 struct Shaken {
   std::string said = "good";
-  bool answered = false;
+  bool goes_on = false;
 };
 
-Shaken shake(const Participant& guest, uint64_t guest_greeting, const Participant& host,
-             uint64_t host_greeting) {
+Shaken shake(const Participant& guest, uint64_t guest_protocol, const Participant& host,
+             uint64_t host_protocol) {
   std::array<int, 2> ends{};
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  const Descriptor here(ends[0]), there(ends[1]);
+  const FileDescriptor here(ends[0]), there(ends[1]);
   Shaken shaken;
   std::thread answering(
-      [&] { shaken.answered = Handshake(host, host_greeting).answer(there, host.deadline); });
+      [&] { shaken.goes_on = Handshake(host, host_protocol).respond(there, host.deadline); });
   try {
-    const bool is_greeted = Handshake(guest, guest_greeting).greet(here, host.rank);
+    const bool is_greeted = Handshake(guest, guest_protocol).initiate(here, host.rank);
     CHECK(is_greeted);
   } catch (const CommError& e) {
     shaken.said = text_of(e);
@@ -50,11 +50,11 @@ Shaken shake(const Participant& guest, uint64_t guest_greeting, const Participan
 TEST_CASE("a rank of another version, size or key is told so") {
   const Shaken good = shake(participant(1), 7, participant(0), 7);
   CHECK(good.said == "good");
-  CHECK(good.answered);
+  CHECK(good.goes_on);
 
   const Shaken version = shake(participant(1), 8, participant(0), 7);
   CHECK(version.said == "mismatch 0: rank 1: rank 0 of job 'job' runs another version of smp");
-  CHECK_FALSE(version.answered);
+  CHECK_FALSE(version.goes_on);
 
   Participant large = participant(1);
   large.size = 3;
@@ -70,9 +70,9 @@ TEST_CASE("a rank of another version, size or key is told so") {
 TEST_CASE("long messages go whole through a socket that takes little at a time") {
   std::array<int, 2> ends{};
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  const Descriptor here(ends[0]), there(ends[1]);
+  const FileDescriptor here(ends[0]), there(ends[1]);
   const int small = 4096;
-  setsockopt(here.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+  setsockopt(here.number(), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
   std::string sent(3 << 20, 'x');
   for (size_t i = 0; i < sent.size(); i += 1000) sent[i] = char('a' + i / 1000 % 26);
   std::string got(sent.size(), '\0');

@@ -82,20 +82,20 @@ TEST_CASE(
     "cards for InfiniBand and RoCE that messages do not take are named, with their addresses") {
   const ScratchFolder folder;
   const std::string root = folder.path(), cards = root + "/sys/class/infiniband/";
-  CHECK(unused_cards("192.168.7.3", kHost, root) == "");
+  CHECK(unused_nics("192.168.7.3", kHost, root) == "");
   std::filesystem::create_directories(cards + "rdmap16s27");             // EFA: no interface
   std::filesystem::create_directories(cards + "mlx5_2/device/net/ib9");  // down
-  CHECK(unused_cards("192.168.7.3", kHost, root) == "");
+  CHECK(unused_nics("192.168.7.3", kHost, root) == "");
   std::filesystem::create_directories(cards + "mlx5_1/device/net/ib1");
   std::filesystem::create_directories(cards + "mlx5_0/device/net/ib0");
-  CHECK(unused_cards("192.168.7.3", kHost, root) ==
+  CHECK(unused_nics("192.168.7.3", kHost, root) ==
         "InfiniBand or RoCE that is not at 192.168.7.3 is not used: mlx5_0 (ib0 10.1.0.3), mlx5_1 "
         "(ib1 10.2.0.3); SMP_FABRIC_SUBNET with its network takes it");
-  CHECK(unused_cards("10.1.0.3", kHost, root) ==
+  CHECK(unused_nics("10.1.0.3", kHost, root) ==
         "InfiniBand or RoCE that is not at 10.1.0.3 is not used: mlx5_1 (ib1 10.2.0.3); "
         "SMP_FABRIC_SUBNET with its network takes it");
   std::filesystem::remove_all(cards + "mlx5_0");
-  CHECK(unused_cards("10.2.0.99", kHost, root) == "");
+  CHECK(unused_nics("10.2.0.99", kHost, root) == "");
 }
 
 TEST_CASE("this host's interfaces are there with their addresses") {

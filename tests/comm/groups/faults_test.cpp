@@ -12,7 +12,7 @@
 #include "comm/calls_apart.h"
 #include "comm/times.h"
 #include "smp/comm/jobs/thread_group.h"
-#include "waiting/looking.h"
+#include "waiting/observation.h"
 #include "waiting/process_state.h"
 
 using namespace smp;
@@ -32,23 +32,23 @@ TEST_CASE("a call that one rank does not make times out and names that rank and 
 }
 
 TEST_CASE("a rank that had no CPU itself has not looked at its mates meanwhile") {
-  waiting::Looking looking;
-  const auto start = waiting::Looking::Clock::now();
-  for (const int ms : {0, 20, 100, 10'000, 10'020}) looking.look(start + milliseconds(ms));
-  CHECK(looking.since() == start);
-  CHECK(looking.looked_for() == milliseconds(20 + 50 + 50 + 20));
+  waiting::Observation observation;
+  const auto start = waiting::Observation::Clock::now();
+  for (const int ms : {0, 20, 100, 10'000, 10'020}) observation.observe(start + milliseconds(ms));
+  CHECK(observation.since() == start);
+  CHECK(observation.observed_for() == milliseconds(20 + 50 + 50 + 20));
 }
 
 TEST_CASE("the kernel tells who is stopped from who has no CPU: of others time must") {
   using State = waiting::ProcessState;
   constexpr milliseconds kWithin{150}, kShort{20}, kLong{1000};
-  const auto stopped = [&](State state, bool has_looked, milliseconds looked_for) {
-    return waiting::is_stopped_by(state, has_looked, looked_for, kWithin);
+  const auto stopped = [&](State state, bool has_heartbeat, milliseconds observed_for) {
+    return waiting::is_stopped_by(state, has_heartbeat, observed_for, kWithin);
   };
-  for (const bool has_looked : {false, true}) {
-    CHECK(stopped(State::kStopped, has_looked, kShort) == std::nullopt);
-    CHECK(stopped(State::kStopped, has_looked, milliseconds(100)) == true);
-    CHECK(stopped(State::kRunnable, has_looked, kLong) == false);
+  for (const bool has_heartbeat : {false, true}) {
+    CHECK(stopped(State::kStopped, has_heartbeat, kShort) == std::nullopt);
+    CHECK(stopped(State::kStopped, has_heartbeat, milliseconds(100)) == true);
+    CHECK(stopped(State::kRunnable, has_heartbeat, kLong) == false);
   }
   for (const State state : {State::kUnknown, State::kAsleep}) {
     CHECK(stopped(state, true, kLong) == false);

@@ -46,7 +46,7 @@ struct Hand {
   int64_t* in_shared() const { return reinterpret_cast<int64_t*>(shared.get()); }
 };
 
-void let_go(Hand& hand) {
+void release_buffers(Hand& hand) {
   hand.under_way.reset();
   hand.complete.reset();
   hand.window.reset();
@@ -63,7 +63,7 @@ int by_exit(Hand& hand) {
 }
 
 int by_destructors(Hand& hand) {
-  let_go(hand);
+  release_buffers(hand);
   return 0;
 }
 
@@ -71,7 +71,7 @@ int by_exception(Hand& hand) {
   try {
     struct AtEnd {
       Hand& hand;
-      ~AtEnd() { let_go(hand); }
+      ~AtEnd() { release_buffers(hand); }
     } at_end{hand};
     throw std::runtime_error("the reader is broken");
   } catch (const std::runtime_error&) {

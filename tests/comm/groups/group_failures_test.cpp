@@ -65,10 +65,10 @@ TEST_CASE("a job has room for so many groups, and again for those that are close
 
 TEST_CASE("a rank that is stopped while it has the table of groups is named by who wants it") {
   using std::chrono::milliseconds;
-  segment::Mapping mapping = segment::Mapping::anonymous(segment::Job::bytes(2, 2));
-  segment::Job::prepare(mapping, 2, 2);
+  segment::Mapping mapping = segment::Mapping::anonymous(segment::SharedJob::bytes(2, 2));
+  segment::SharedJob::prepare(mapping, 2, 2);
   auto& header = *reinterpret_cast<segment::JobHeader*>(mapping.data());
-  segment::Job job(std::move(mapping), 2);
+  segment::SharedJob job(std::move(mapping), 2);
   header.table_lock.store(1 + 1);  // rank 1 has it
   try {
     job.open_group(7, 2, 0, milliseconds(50));
@@ -84,7 +84,7 @@ TEST_CASE("a rank that is stopped while it has the table of groups is named by w
 TEST_CASE("symmetric memory: a host's memory for each rank, or twice an even share of it") {
   constexpr size_t kTiB = size_t(1) << 40, kAll = size_t(1) << 47;
   const auto of = [](int ranks, size_t physical, size_t left) {
-    return segment::Job::symmetric_bytes_per_rank(ranks, physical, left);
+    return segment::SharedJob::symmetric_bytes_per_rank(ranks, physical, left);
   };
   CHECK(of(1, kTiB, kAll) == kTiB);
   CHECK(of(2, kTiB, kAll) == kTiB);
@@ -112,9 +112,9 @@ TEST_CASE("a group split off a lone rank's may outlive it") {
 }
 
 TEST_CASE("a failure between hosts is kept for those who open the group later, and no longer") {
-  segment::Mapping mapping = segment::Mapping::anonymous(segment::Job::bytes(1, 1));
-  segment::Job::prepare(mapping, 1, 1);
-  segment::Job job(std::move(mapping), 1);
+  segment::Mapping mapping = segment::Mapping::anonymous(segment::SharedJob::bytes(1, 1));
+  segment::SharedJob::prepare(mapping, 1, 1);
+  segment::SharedJob job(std::move(mapping), 1);
   groups::GroupFailures failures;
   failures.write(job, 7, {CommError::Kind::kAborted, 3, 3, "enough"});
   {

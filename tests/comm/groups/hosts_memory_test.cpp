@@ -87,8 +87,8 @@ TEST_CASE("where what was sent from a caller's memory cannot be called back, its
     CAPTURE(rank);
     CHECK(errors[size_t(rank)].find("rank 0 aborted: enough") != std::string::npos);
     CHECK(later[size_t(rank)] ==
-          fmt::format("peer_lost 0: rank {}: barrier #1 'b': the network of rank 0 has ended, for "
-                      "what a call that failed had sent or was to receive could not be called back",
+          fmt::format("peer_lost 0: rank {}: barrier #1 'b': rank 0 has closed its network, since "
+                      "a failed call's transfers between hosts could not be cancelled",
                       rank));
   }
 }

@@ -51,7 +51,7 @@ std::string counted_under_load(HostsOptions options) {
   std::mutex mutex;
   std::string wrong;
   int ports = 0;
-  options.counted = [&](const net::Port::Counts& counts) {
+  options.counted = [&](const net::NetworkEndpoint::Counts& counts) {
     std::lock_guard guard(mutex);
     ++ports;
     if (counts.unexpected != 0) wrong += fmt::format("{} came unexpected\n", counts.unexpected);

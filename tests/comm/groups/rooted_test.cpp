@@ -5,7 +5,7 @@
 
 #include "comm/layouts.h"
 #include "comm/values.h"
-#include "net/parcel.h"
+#include "net/wire_message.h"
 #include "smp/comm/communicator.h"
 
 using namespace smp;

@@ -17,7 +17,7 @@ using namespace smp::testing;
 
 namespace {
 
-using net::Transport;
+using net::FabricTransport;
 
 // "good", unless it dies.
 std::string close_in_the_middle(const std::string& provider) {
@@ -30,7 +30,7 @@ std::string close_in_the_middle(const std::string& provider) {
     TwoEnds ends(provider, FabricProtocol::kTagged);
     const auto from = ends.one->allocate(kPieces * kBytes);
     const auto to = ends.other->allocate(kPieces * kBytes);
-    std::vector<Transport::Transfer> sends(kPieces), receives(kPieces);
+    std::vector<FabricTransport::Transfer> sends(kPieces), receives(kPieces);
     for (size_t i = 0; i < kPieces; ++i) {
       sends[i].memory = from.get();
       receives[i].memory = to.get();
@@ -40,14 +40,14 @@ std::string close_in_the_middle(const std::string& provider) {
       if (!ends.other->receive(receives[i])) return "no room for a receive";
     }
     size_t came = 0;
-    for (Transport::Transfer& send : sends)
+    for (FabricTransport::Transfer& send : sends)
       while (!ends.one->send(send)) came += ends.poll_both().size();
     while (came == 0) came += ends.poll_both().size();
     // It sees to its messages, and does not take them.
     for (unsigned i = random() % kMostPolls; i > 0; --i) {
       TwoEnds::Transfers sent;
       ends.one->poll(sent);
-      ends.other->where_to_sleep();
+      ends.other->wait_descriptor();
     }
     ends.other.reset();
     ends.one.reset();

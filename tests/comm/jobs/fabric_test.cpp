@@ -260,7 +260,7 @@ TEST_CASE("strangers are refused, and ranks that were told different things are 
   });
   const auto keys = join(wrong_key);
   CHECK(keys[0].find("timeout 1: rank 0: rank 1 of job '") == 0);
-  CHECK(keys[0].find(" within 6 s; 1 stranger was refused (1 from 127.0.0.1)") !=
+  CHECK(keys[0].find(" within 6 s; 1 connection was rejected (1 from 127.0.0.1)") !=
         std::string::npos);
   CHECK(keys[1].find("mismatch 1: rank 1: rank 0 of job '") == 0);
   CHECK(keys[1].find("has another job key") != std::string::npos);

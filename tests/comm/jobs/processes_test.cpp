@@ -152,7 +152,7 @@ TEST_CASE("processes: a stranger with another key finds nobody, and the job goes
 
 TEST_CASE("processes: who knows the job's name alone takes none of its sockets first") {
   const std::string job_id = fresh_job_id();
-  std::vector<waiting::Descriptor> taken;
+  std::vector<system::FileDescriptor> taken;
   for (int rank = 0; rank < 2; ++rank)
     for (const char* door : {"", "/again"})
       taken.push_back(bootstrap::listen_at(fmt::format("smp/{}/{}{}", job_id, rank, door)));
@@ -195,7 +195,7 @@ TEST_CASE("processes: a rank that was told another size is named") {
   CHECK(one.join().said == "mismatch 0: rank 1: this job has 3 ranks, but rank 0 was told 2");
   CHECK(zero.join().said ==
         "timeout 1: rank 0: rank 1 of job '" + job_id +
-            "' did not come within 2.5 s; 1 stranger was refused (1 from user " +
+            "' did not come within 2.5 s; 1 connection was rejected (1 from user " +
             std::to_string(geteuid()) + ")");
 }
 
@@ -213,8 +213,8 @@ TEST_CASE("processes: those that do not come are named") {
   });
   CHECK(zero.join().said ==
         "timeout 2: rank 0: ranks 2, 3 of job '" + job_id + "' did not come within 2.5 s");
-  CHECK(one.join().said == "peer_lost 0: rank 1: rank 0 of job '" + job_id +
-                               "' went away while the ranks came together");
+  CHECK(one.join().said ==
+        "peer_lost 0: rank 1: rank 0 of job '" + job_id + "' ended during the rendezvous");
 }
 
 TEST_CASE("processes: options that cannot be right are refused") {
@@ -330,19 +330,19 @@ TEST_CASE("processes: one that may open no more files says so, and blames no pee
   Child child([&] {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    const waiting::Descriptor here(ends[0]), there(ends[1]);
-    const waiting::Descriptor listener = bootstrap::listen_at("smp/" + fresh_job_id());
+    const system::FileDescriptor here(ends[0]), there(ends[1]);
+    const system::FileDescriptor listener = bootstrap::listen_at("smp/" + fresh_job_id());
     sockaddr_un address;
     socklen_t bytes = sizeof(address);
-    REQUIRE(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
-    const waiting::Descriptor guest(socket(AF_UNIX, SOCK_STREAM, 0));
-    REQUIRE(connect(guest.get(), reinterpret_cast<sockaddr*>(&address), bytes) == 0);
+    REQUIRE(getsockname(listener.number(), reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
+    const system::FileDescriptor guest(socket(AF_UNIX, SOCK_STREAM, 0));
+    REQUIRE(connect(guest.number(), reinterpret_cast<sockaddr*>(&address), bytes) == 0);
     char byte = 0;
-    REQUIRE(bootstrap::send_all(there, &byte, 1, here.get()));
+    REQUIRE(bootstrap::send_all(there, &byte, 1, here.number()));
     const int next = dup(0);
     close(next);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    waiting::Descriptor side;
+    system::FileDescriptor side;
     return std::to_string(next) + "\n" +
            text_of_failure(next, [&] { bootstrap::receive_all(here, &byte, 1, deadline, &side); }) +
            "\n" + text_of_failure(next, [&] { bootstrap::accept_one(listener); }) + "\n" +

@@ -90,9 +90,9 @@ TEST_CASE("processes: who does not come is left out, but half of a job does not 
       CHECK(outcomes[size_t(rank)].said ==
             (who_come == 3
                  ? fmt::format("{} of 3", rank)
-                 : fmt::format("timeout {}: rank {}: of job '{}' only ranks 0, 1 came together "
-                               "again within 1.5 s, and ranks 2, 3 may go on without them: half "
-                               "of a job does not",
+                 : fmt::format("timeout {}: rank {}: of job '{}' only ranks 0, 1 called shrink "
+                               "within 1.5 s, and ranks 2, 3 may still be running; more than half "
+                               "of the ranks must call it",
                                rank == 0 ? 2 : -1, rank, options.job_id)));
   }
 }

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "comm/fake_network.h"
-#include "net/exchange_hops.h"
-#include "net/parcel.h"
+#include "net/exchange_schedule.h"
+#include "net/wire_message.h"
 #include "smp/comm/jobs/thread_group.h"
 
 using namespace smp;
@@ -25,8 +25,8 @@ using namespace smp::jobs;
 using namespace smp::mesh;
 using namespace smp::net;
 using namespace smp::testing;
-using net::Hop;
-using net::Hops;
+using net::ExchangeSchedule;
+using net::ExchangeStep;
 
 namespace {
 
@@ -43,9 +43,9 @@ struct Proof {
 
 // All hosts go on side by side, each hop after hop: no exchange needs a host to be ahead of others.
 Proof prove(Exchange exchange, int hosts, int64_t part) {
-  const int64_t most = net::hop_bytes(exchange, part, true);
+  const int64_t most = net::step_message_bytes(exchange, part, true);
   std::vector<Parts> has(size_t(hosts), Parts(size_t(hosts), 0));
-  std::vector<Hops> hops;
+  std::vector<ExchangeSchedule> hops;
   for (int host = 0; host < hosts; ++host) {
     has[size_t(host)][size_t(host)] = part;
     hops.emplace_back(exchange, host, hosts, part, most);
@@ -55,13 +55,13 @@ Proof prove(Exchange exchange, int hosts, int64_t part) {
   // By sender: the hops of the message that it sent, to be found by the one who takes them.
   for (int64_t i = 0; i < size + lead; ++i) {
     for (int host = 0; i < size && host < hosts; ++host) {
-      const Hop hop = hops[size_t(host)][i];
+      const ExchangeStep hop = hops[size_t(host)][i];
       proof.badly_sized += hop.bytes < 0 || hop.bytes > most || (hop.bytes == 0) != (part == 0);
       visit_parts(hop, hop.sent, hosts, part, [&](int of, int64_t offset, int64_t bytes, int64_t) {
         proof.missing += has[size_t(host)][size_t(of)] < offset + bytes;
       });
       // The receiver takes it in its own hop of this number, and of no other rail's.
-      const Hop theirs = hops[size_t(hop.to)][i];
+      const ExchangeStep theirs = hops[size_t(hop.to)][i];
       proof.disorder += theirs.from != host || theirs.taken != hop.sent || theirs.at != hop.at ||
                         theirs.bytes != hop.bytes;
       int64_t under_way = 1;
@@ -71,9 +71,9 @@ Proof prove(Exchange exchange, int hosts, int64_t part) {
     }
     if (i < lead) continue;
     for (int host = 0; host < hosts; ++host) {
-      const Hop hop = hops[size_t(host)][i - lead];
+      const ExchangeStep hop = hops[size_t(host)][i - lead];
       const int64_t taken_before = i - 2 * lead;  // by its sender, when it sent this
-      proof.misjudged += hop.is_handed_on != (exchange != Exchange::kMesh && taken_before > 0);
+      proof.misjudged += hop.is_forwarded != (exchange != Exchange::kMesh && taken_before > 0);
       visit_parts(hop, hop.taken, hosts, part, [&](int of, int64_t offset, int64_t bytes, int64_t) {
         int64_t& known = has[size_t(host)][size_t(of)];
         proof.disorder += known != offset;  // also what comes twice
@@ -152,7 +152,7 @@ TEST_CASE("each exchange brings every part to every host once, in the order in w
 
 TEST_CASE("a thousand hosts exchange small parts in ten messages of each by doubling") {
   for (const Exchange exchange : kExchanges) {
-    const Hops hops(exchange, 5, 1024, 8);
+    const ExchangeSchedule hops(exchange, 5, 1024, 8);
     int64_t bytes = 0;
     std::set<int> peers;
     for (int64_t i = 0; i < hops.size(); ++i) {

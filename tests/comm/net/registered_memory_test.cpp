@@ -120,8 +120,8 @@ TEST_CASE("symmetric memory goes over a network that takes registered memory alo
                                 {anybodys.data(), kShort, 0}}) {
             CAPTURE(c.bytes);
             CHECK(pass_on(comm, c.memory, c.bytes) == "");
-            CHECK(network.straight_bytes() - before == c.uncopied);
-            before = network.straight_bytes();
+            CHECK(network.zero_copy_bytes() - before == c.uncopied);
+            before = network.zero_copy_bytes();
             comm.barrier("b")->wait();
           }
           own.reset();
@@ -138,7 +138,7 @@ TEST_CASE("partial sums leave a host uncopied over a network that takes register
   options.faults.wants_own_memory = true;
   options.afterwards = [](FakeNetwork& network) {
     CHECK(network.foreign() == 0);
-    CHECK(network.straight_bytes() == 4 * kPart * 4);  // each rank sends a part to the other host
+    CHECK(network.zero_copy_bytes() == 4 * kPart * 4);  // each rank sends a part to the other host
     CHECK(network.adopted() == 0);
   };
   run_hosts(

@@ -21,11 +21,11 @@ using namespace smp::testing;
 
 namespace {
 
-using net::Transport;
+using net::FabricTransport;
 
-Transport::Transfer straight(std::byte* memory, size_t bytes, int peer) {
-  Transport::Transfer transfer;
-  transfer.box = Transport::Box::kStraight;
+FabricTransport::Transfer straight(std::byte* memory, size_t bytes, int peer) {
+  FabricTransport::Transfer transfer;
+  transfer.message_class = FabricTransport::MessageClass::kZeroCopy;
   transfer.rest = memory;
   transfer.rest_bytes = bytes;
   transfer.peer = peer;
@@ -45,7 +45,7 @@ std::string write_and_close(const std::string& provider, bool is_own_memory) {
   for (size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i % 251 + 1);
   const auto own = ends.other->allocate(anybodys.size());
   std::byte* const to = is_own_memory ? own->data() : anybodys.data();
-  std::vector<Transport::Transfer> receives, sends;
+  std::vector<FabricTransport::Transfer> receives, sends;
   for (size_t i = 0; i < kPieces; ++i) {
     receives.push_back(straight(to + i * kBytes, kBytes, -1));
     if (is_own_memory) receives.back().rest_memory = own.get();
@@ -54,12 +54,12 @@ std::string write_and_close(const std::string& provider, bool is_own_memory) {
   for (size_t i = 0; i < kPieces; ++i) {
     ends.other->expose(receives[i], 1000 + i);
     if (!receives[i].error.empty()) return "not open: " + receives[i].error;
-    sends[i].place = receives[i].place;
+    sends[i].remote_buffer = receives[i].remote_buffer;
   }
   // The last is taken back before anything is written; the others come in another order.
-  Transport::Transfer& closed = receives.back();
+  FabricTransport::Transfer& closed = receives.back();
   ends.other->cancel(closed);
-  std::vector<Transport::Transfer*> came;
+  std::vector<FabricTransport::Transfer*> came;
   auto poll = [&] {
     const auto more = ends.poll_both();
     came.insert(came.end(), more.begin(), more.end());
@@ -160,8 +160,8 @@ TEST_CASE("who cannot open its memory says how much, and of which network") {
     const char* says;
   };
   for (const Case& c :
-       {Case{false, "rank 1 cannot open 249856 bytes of its memory to rank 0: no memory"},
-        {true, "rank 1 cannot open 131072 bytes of its memory to rank 0: std::bad_alloc"}}) {
+       {Case{false, "rank 1 cannot expose 249856 bytes of its memory to rank 0: no memory"},
+        {true, "rank 1 cannot expose 131072 bytes of its memory to rank 0: std::bad_alloc"}}) {
     std::vector<std::string> errors(2);
     std::atomic<int> ended{0};
     HostsOptions options;

@@ -30,14 +30,14 @@ TEST_CASE(
   for (const int64_t from_at : {0, 1, 8, 63})
     for (const int64_t to_at : {0, 1, 4, 32, 63, 64})
       for (const int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 511, 512, 700, 1100})
-        for (const bool stream : {false, true}) {
+        for (const bool non_temporal : {false, true}) {
           std::vector<std::byte> to(size_t(kRoom), std::byte(0)), expected = to;
-          reduce::copy_bytes(to.data() + to_at, from.data() + from_at, bytes, stream);
+          reduce::copy_bytes(to.data() + to_at, from.data() + from_at, bytes, non_temporal);
           std::copy_n(from.begin() + from_at, bytes, expected.begin() + to_at);
           CAPTURE(from_at);
           CAPTURE(to_at);
           CAPTURE(bytes);
-          CAPTURE(stream);
+          CAPTURE(non_temporal);
           CHECK(to == expected);
         }
 }
@@ -45,7 +45,7 @@ TEST_CASE(
 TEST_CASE("every instruction set's copies of lines leave less than four") {
   const std::vector<std::byte> from = counting(kRoom);
   for (const reduce::LineCopies& copies : reduce::line_copies_here())
-    for (const reduce::LineCopy copy : {copies.cached, copies.stream})
+    for (const reduce::LineCopy copy : {copies.cached, copies.non_temporal})
       for (const int64_t bytes : {0, 63, 64, 255, 256, 511, 1100}) {
         alignas(kLine) std::byte to[kRoom] = {};
         const int64_t done = copy(to, from.data() + 3, bytes);
@@ -66,40 +66,41 @@ TEST_CASE(
   groups::SlotWrites writes;
   // Of copies of which each takes so long through the cache and around it, how many went around it.
   bool fills_cache = false;
-  const auto go_around_of = [&](int copies, int through, int around) {
+  const auto count_non_temporal = [&](int copies, int through, int non_temporal) {
     int count = 0;
     for (int i = 0; i < copies; ++i) {
-      const groups::SlotWrites::Way way = writes.next();
-      count += way.around;
-      if (way.is_timed)
-        writes.note(kBytes, microseconds(way.around ? around : through), fills_cache);
+      const groups::SlotWrites::CopyMode mode = writes.next();
+      count += mode.non_temporal;
+      if (mode.is_timed)
+        writes.note(kBytes, microseconds(mode.non_temporal ? non_temporal : through), fills_cache);
     }
     return count;
   };
-  CHECK(go_around_of(2, 110, 12) == 0);
-  CHECK(go_around_of(11, 9, 12) == 0);  // the first is timed
-  CHECK(go_around_of(1, 110, 12) == 0);
-  CHECK(go_around_of(1, 5000, 12) == 0);  // another process had the CPU: says nothing
-  CHECK(go_around_of(1, 110, 12) == 0);
-  CHECK(go_around_of(3 + 1024, 110, 12) == 3 + 1024);
-  CHECK(go_around_of(3, 110, 12) == 0);
-  CHECK(go_around_of(3 + 1024, 110, 12) == 3 + 1024);  // it is still so
-  CHECK(go_around_of(1 + 10, 9, 12) == 0);
+  CHECK(count_non_temporal(2, 110, 12) == 0);
+  CHECK(count_non_temporal(11, 9, 12) == 0);  // the first is timed
+  CHECK(count_non_temporal(1, 110, 12) == 0);
+  CHECK(count_non_temporal(1, 5000, 12) == 0);  // another process had the CPU: says nothing
+  CHECK(count_non_temporal(1, 110, 12) == 0);
+  CHECK(count_non_temporal(3 + 1024, 110, 12) == 3 + 1024);
+  CHECK(count_non_temporal(3, 110, 12) == 0);
+  CHECK(count_non_temporal(3 + 1024, 110, 12) == 3 + 1024);  // it is still so
+  CHECK(count_non_temporal(1 + 10, 9, 12) == 0);
   fills_cache = true;  // so slow it may be by memory
-  CHECK(go_around_of(94 * 11, 55, 18) == 0);
+  CHECK(count_non_temporal(94 * 11, 55, 18) == 0);
   fills_cache = false;
-  CHECK(go_around_of(3 + 3 + 1024, 55, 18) == 3 + 1024);  // a Zen 3, whose CPUs share no cache
-  CHECK(go_around_of(1 + 10, 9, 12) == 0);
+  CHECK(count_non_temporal(3 + 3 + 1024, 55, 18) ==
+        3 + 1024);  // a Zen 3, whose CPUs share no cache
+  CHECK(count_non_temporal(1 + 10, 9, 12) == 0);
   // Where memory is what is slow it is so around the cache as well.
-  CHECK(go_around_of(3 + 3 + 1024, 110, 100) == 3);
+  CHECK(count_non_temporal(3 + 3 + 1024, 110, 100) == 3);
   // One of 25 is not too many.
   for (int i = 0; i < 100; ++i) {
-    CHECK(go_around_of(1, 110, 12) == 0);
-    CHECK(go_around_of(24 * 11, 9, 12) == 0);
+    CHECK(count_non_temporal(1, 110, 12) == 0);
+    CHECK(count_non_temporal(24 * 11, 9, 12) == 0);
   }
 }
 
-TEST_CASE("what is copied to slots is there, by either way") {
+TEST_CASE("what is copied to slots is there, by either mode") {
   const std::vector<std::byte> from = counting(64 << 10);
   groups::SlotWrites writes;
   for (int i = 0; i < 3; ++i)

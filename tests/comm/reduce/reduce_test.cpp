@@ -99,14 +99,15 @@ TEST_CASE("every instruction set gives the same bits, in all results, around the
         std::byte* const only = plain.data();
         generic_kernel(dtype, op)({&only, 1, from.data(), inputs, kRanks}, int64_t(bytes));
         for (const ReduceKernels& kernel : reduce_kernels_here())
-          for (const bool stream : {false, true})
+          for (const bool non_temporal : {false, true})
             for (const int64_t skew : {int64_t{0}, kSkewed}) {
               std::vector<std::byte> first(bytes + 64), second(bytes + 64);
               const int64_t off = skew * bytes_of(dtype);
-              std::byte* const to[] = {first.data() + off, second.data() + (stream ? off : 0)};
+              std::byte* const to[] = {first.data() + off,
+                                       second.data() + (non_temporal ? off : 0)};
               const int far =
-                  stream ? inputs - 1 : -1;  // what follows it is fetched, if it is there
-              kernel.of(dtype, op)({to, 2, from.data(), inputs, kRanks, stream, 0, far},
+                  non_temporal ? inputs - 1 : -1;  // what follows it is fetched, if it is there
+              kernel.of(dtype, op)({to, 2, from.data(), inputs, kRanks, non_temporal, 0, far},
                                    int64_t(bytes));
               CAPTURE(name_of(dtype));
               CAPTURE(name_of(op));
@@ -122,7 +123,7 @@ TEST_CASE("a result takes the place of any input, at any address and of any leng
   for (const ReduceKernels& kernel : reduce_kernels_here())
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32, DType::kU8})
       for (const int inputs : {2, 4})
-        for (const bool stream : {false, true})
+        for (const bool non_temporal : {false, true})
           for (int64_t count = 0; count < 300; count += count < 70 ? 1 : 23) {
             const int64_t element = bytes_of(dtype), begin = count % 5 * element;
             std::vector<std::vector<std::byte>> data;
@@ -139,9 +140,9 @@ TEST_CASE("a result takes the place of any input, at any address and of any leng
               to = own.data() + begin;
               auto with_own = from;
               with_own[size_t(k)] = to;
-              const int far = stream ? -1 : (k + 1) % inputs;
+              const int far = non_temporal ? -1 : (k + 1) % inputs;
               kernel.of(dtype, ReduceOp::kSum)(
-                  {&to, 1, with_own.data(), inputs, inputs, stream, 0, far}, count * element);
+                  {&to, 1, with_own.data(), inputs, inputs, non_temporal, 0, far}, count * element);
               CAPTURE(kernel.name);
               CAPTURE(count);
               CAPTURE(inputs);

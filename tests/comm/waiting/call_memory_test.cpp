@@ -4,17 +4,17 @@
 #include <thread>
 #include <vector>
 
-#include "segment/mapped_ahead.h"
-#include "waiting/recycled.h"
+#include "segment/prefaulter.h"
+#include "waiting/thread_cached_allocator.h"
 
 using namespace smp;
 
 namespace {
 
-constexpr int64_t kPage = int64_t(segment::kPageBytes), kAtOnce = segment::MappedAhead::kAtOnce;
+constexpr int64_t kPage = int64_t(segment::kPageBytes), kAtOnce = segment::Prefaulter::kAtOnce;
 
 // Pages of [begin, end) that exist.
-int64_t pages(const segment::Job& job, int64_t begin, int64_t end) {
+int64_t pages(const segment::SharedJob& job, int64_t begin, int64_t end) {
   std::vector<unsigned char> exists(size_t((end - begin) / kPage));
   REQUIRE(mincore(job.at(begin), size_t(end - begin), exists.data()) == 0);
   int64_t count = 0;
@@ -25,14 +25,14 @@ int64_t pages(const segment::Job& job, int64_t begin, int64_t end) {
 }  // namespace
 
 TEST_CASE("memory is mapped ahead once, as far as it is allocated") {
-  segment::Mapping mapping = segment::Mapping::anonymous(segment::Job::bytes(1, 1));
-  segment::Job::prepare(mapping, 1, 1);
-  const segment::Job job(std::move(mapping), 1);
+  segment::Mapping mapping = segment::Mapping::anonymous(segment::SharedJob::bytes(1, 1));
+  segment::SharedJob::prepare(mapping, 1, 1);
+  const segment::SharedJob job(std::move(mapping), 1);
   const int64_t region = job.offset_of(job.symmetric().begin, 1);
   const int64_t first = (region / kAtOnce + 1) * kAtOnce;  // where one of its pieces begins
-  const segment::MappedAhead::Range allocated = {first + 3 * kPage + 64,
-                                                 first + kAtOnce + 5 * kPage};
-  segment::MappedAhead mapped;
+  const segment::Prefaulter::Range allocated = {first + 3 * kPage + 64,
+                                                first + kAtOnce + 5 * kPage};
+  segment::Prefaulter mapped;
   CHECK(mapped.map(job, {first + 9 * kPage, first + 9 * kPage + 1}, allocated));
   CHECK_FALSE(mapped.map(job, {first + 3 * kPage + 64, first + kAtOnce}, allocated));
   CHECK(pages(job, region / kPage * kPage, first + 3 * kPage) == 0);
@@ -43,7 +43,7 @@ TEST_CASE("memory is mapped ahead once, as far as it is allocated") {
 }
 
 TEST_CASE("a thread uses the memory that it has freed, and another thread may free it") {
-  waiting::Recycling<int64_t> memory;
+  waiting::ThreadCachedAllocator<int64_t> memory;
   int64_t* const first = memory.allocate(1);
   memory.deallocate(first, 1);
   int64_t* const second = memory.allocate(1);

@@ -12,7 +12,7 @@ constexpr size_t kOriginsSaid = 4;
 
 }  // namespace
 
-std::string Strangers::text() const {
+std::string RejectedPeers::text() const {
   if (by_origin_.empty()) return "";
   int all = 0;
   std::vector<std::string> origins;
@@ -22,15 +22,15 @@ std::string Strangers::text() const {
     origins.push_back(fmt::format("{} from {}", count, origin));
   }
   const size_t unsaid = by_origin_.size() - origins.size();
-  return fmt::format("; {} {} refused ({}{})", all, all == 1 ? "stranger was" : "strangers were",
-                     fmt::join(origins, ", "),
+  return fmt::format("; {} {} rejected ({}{})", all,
+                     all == 1 ? "connection was" : "connections were", fmt::join(origins, ", "),
                      unsaid == 0 ? "" : fmt::format(", the rest from {} more", unsaid));
 }
 
-void Participant::check(int most_ranks, const char* place) const {
+void Participant::check(int most_ranks, const char* where) const {
   if (size < 1 || size > most_ranks)
     throw std::invalid_argument(
-        fmt::format("a job of {} ranks{}: 1 to {} are possible", size, place, most_ranks));
+        fmt::format("a job of {} ranks{}: 1 to {} are possible", size, where, most_ranks));
   if (rank < 0 || rank >= size)
     throw std::invalid_argument(fmt::format("no rank {} in a job of {} ranks", rank, size));
   if (job_id.empty() || job_id.size() > 64)
@@ -50,15 +50,15 @@ void Participant::fail(comm::CommError::Kind kind, int culprit, const std::strin
 void Participant::lost(int other) const {
   if (is_late()) timed_out({other});
   fail(comm::CommError::Kind::kPeerLost, other,
-       fmt::format("rank {} of job '{}' went away while the ranks came together", other, job_id));
+       fmt::format("rank {} of job '{}' ended during the rendezvous", other, job_id));
 }
 
-void Participant::timed_out(const std::vector<int>& missing, const Strangers& strangers) const {
-  fail(
-      comm::CommError::Kind::kTimeout, missing.front(),
-      fmt::format("{} {} of job '{}' did not come{} within {:g} s{}",
-                  missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), job_id,
-                  meeting_point, std::chrono::duration<double>(timeout).count(), strangers.text()));
+void Participant::timed_out(const std::vector<int>& missing, const RejectedPeers& strangers) const {
+  fail(comm::CommError::Kind::kTimeout, missing.front(),
+       fmt::format("{} {} of job '{}' did not come{} within {:g} s{}",
+                   missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), job_id,
+                   rendezvous_address, std::chrono::duration<double>(timeout).count(),
+                   strangers.text()));
 }
 
 void Participant::is_taken() const {
@@ -66,15 +66,15 @@ void Participant::is_taken() const {
        fmt::format("another live process is rank {} of job '{}' already", rank, job_id));
 }
 
-Handshake::Handshake(const Participant& self, uint64_t greeting)
-    : self_(&self), greeting_(greeting) {}
+Handshake::Handshake(const Participant& self, uint64_t protocol)
+    : self_(&self), protocol_(protocol) {}
 
-bool Handshake::greet(const waiting::Descriptor& socket, int other) {
-  hello_ = {greeting_, self_->rank, self_->size, make_nonce()};
+bool Handshake::initiate(const system::FileDescriptor& socket, int other) {
+  hello_ = {protocol_, self_->rank, self_->size, make_nonce()};
   if (!send_all(socket, &hello_, sizeof(hello_)) ||
       !receive_all(socket, &answer_, sizeof(answer_), self_->deadline))
     return false;
-  if (answer_.greeting != greeting_ || answer_.rank != other)
+  if (answer_.protocol != protocol_ || answer_.rank != other)
     self_->fail(
         comm::CommError::Kind::kMismatch, other,
         fmt::format("rank {} of job '{}' runs another version of smp", other, self_->job_id));
@@ -88,11 +88,11 @@ bool Handshake::greet(const waiting::Descriptor& socket, int other) {
   return true;
 }
 
-bool Handshake::answer(const waiting::Descriptor& socket, Deadline deadline) {
+bool Handshake::respond(const system::FileDescriptor& socket, Deadline deadline) {
   if (!receive_all(socket, &hello_, sizeof(hello_), deadline)) return false;
-  answer_ = {greeting_, self_->rank, self_->size, make_nonce(), {}};
+  answer_ = {protocol_, self_->rank, self_->size, make_nonce(), {}};
   // Another version is told this one's greeting, so that it can say what is the matter.
-  const bool known = hello_.greeting == greeting_;
+  const bool known = hello_.protocol == protocol_;
   if (known) answer_.proof = proof("answer");
   return send_all(socket, &answer_, sizeof(answer_)) && known;
 }

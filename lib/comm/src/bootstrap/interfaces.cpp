@@ -17,7 +17,7 @@
 #include <system_error>
 
 #include "bootstrap/tcp_socket.h"
-#include "net/nearest_card.h"
+#include "net/nearest_nic.h"
 #include "smp/plan/env/environment.h"
 
 namespace smp::bootstrap {
@@ -68,7 +68,7 @@ std::vector<Subnet> subnets_in(const std::string& text) {
 Interface::Kind kind_of_interface(const std::string& name) {
   const std::filesystem::path folder = "/sys/class/net/" + name;
   std::error_code ignored;
-  if (std::filesystem::exists(folder / "device", ignored)) return Interface::Kind::kCard;
+  if (std::filesystem::exists(folder / "device", ignored)) return Interface::Kind::kNic;
   return std::filesystem::exists(folder / "bridge", ignored) ? Interface::Kind::kBridge
                                                              : Interface::Kind::kOther;
 }
@@ -120,24 +120,24 @@ const Interface& own_rail(const std::vector<Interface>& rails, std::optional<int
                           int local_rank) {
   std::vector<std::optional<int>> nodes;
   for (const Interface& rail : rails) nodes.push_back(rail.node);
-  return rails[net::nearest_card(nodes, own_node, local_rank)];
+  return rails[net::nearest_nic(nodes, own_node, local_rank)];
 }
 
-std::string unused_cards(const std::string& address, const std::vector<Interface>& all,
-                         const std::string& root) {
+std::string unused_nics(const std::string& address, const std::vector<Interface>& all,
+                        const std::string& root) {
   namespace fs = std::filesystem;
   std::error_code ignored;  // a folder that is not there has nothing in it
   std::vector<std::string> unused;
-  for (const auto& card : fs::directory_iterator(root + "/sys/class/infiniband", ignored))
-    for (const auto& net : fs::directory_iterator(card.path() / "device/net", ignored)) {
+  for (const auto& nic : fs::directory_iterator(root + "/sys/class/infiniband", ignored))
+    for (const auto& net : fs::directory_iterator(nic.path() / "device/net", ignored)) {
       const auto is_its = [&](const Interface& one) { return one.name == net.path().filename(); };
       const auto first = std::find_if(all.begin(), all.end(), is_its);
       const bool is_taken = std::any_of(all.begin(), all.end(), [&](const Interface& one) {
         return is_its(one) && one.address == address;
       });
       if (first != all.end() && !is_taken)
-        unused.push_back(fmt::format("{} ({} {})", card.path().filename().string(), first->name,
-                                     first->address));
+        unused.push_back(
+            fmt::format("{} ({} {})", nic.path().filename().string(), first->name, first->address));
     }
   if (unused.empty()) return "";
   std::sort(unused.begin(), unused.end());

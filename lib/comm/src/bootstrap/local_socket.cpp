@@ -31,50 +31,50 @@ socklen_t fill(sockaddr_un& address, const std::string& name) {
   return socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-waiting::Descriptor stream_socket() {
-  waiting::Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+system::FileDescriptor stream_socket() {
+  system::FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) throw_errno("cannot make a Unix socket");
   return fd;
 }
 
 }  // namespace
 
-waiting::Descriptor listen_at(const std::string& name) {
-  waiting::Descriptor fd = stream_socket();
+system::FileDescriptor listen_at(const std::string& name) {
+  system::FileDescriptor fd = stream_socket();
   sockaddr_un address;
   const socklen_t length = fill(address, name);
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(fd.get(), 128) != 0)
+  if (bind(fd.number(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(fd.number(), 128) != 0)
     throw_errno("cannot listen at the Unix socket @" + name);
   return fd;
 }
 
-waiting::Descriptor try_connect(const std::string& name, bool* is_full) {
-  waiting::Descriptor fd = stream_socket();
-  fcntl(fd.get(), F_SETFL, O_NONBLOCK);  // or it waited for a listener that takes no more
+system::FileDescriptor try_connect(const std::string& name, bool* is_full) {
+  system::FileDescriptor fd = stream_socket();
+  fcntl(fd.number(), F_SETFL, O_NONBLOCK);  // or it waited for a listener that takes no more
   sockaddr_un address;
   const socklen_t length = fill(address, name);
-  const bool is_open = connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0;
+  const bool is_open = connect(fd.number(), reinterpret_cast<sockaddr*>(&address), length) == 0;
   if (is_full != nullptr) *is_full = !is_open && (errno == EAGAIN || errno == EINTR);
   if (is_open) {
-    fcntl(fd.get(), F_SETFL, 0);
+    fcntl(fd.number(), F_SETFL, 0);
     return fd;
   }
   if (errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR) return {};
   throw_errno("cannot connect to the Unix socket @" + name);
 }
 
-waiting::Descriptor accept_one(const waiting::Descriptor& listener) {
-  waiting::Descriptor fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+system::FileDescriptor accept_one(const system::FileDescriptor& listener) {
+  system::FileDescriptor fd(accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!fd && (errno == EMFILE || errno == ENFILE)) throw_errno("cannot accept a connection");
   return fd;
 }
 
-bool wait_readable(const waiting::Descriptor& socket, Deadline deadline) {
+bool wait_readable(const system::FileDescriptor& socket, Deadline deadline) {
   for (;;) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd event{socket.get(), POLLIN, 0};
+    pollfd event{socket.number(), POLLIN, 0};
     const int ready = poll(&event, 1, int(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
     if (ready > 0) return true;
     if (ready == 0) return false;
@@ -82,13 +82,13 @@ bool wait_readable(const waiting::Descriptor& socket, Deadline deadline) {
   }
 }
 
-bool closed_by_peer(const waiting::Descriptor& socket) {
+bool closed_by_peer(const system::FileDescriptor& socket) {
   char byte;
-  const ssize_t n = recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t n = recv(socket.number(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-bool send_all(const waiting::Descriptor& socket, const void* data, size_t bytes, int side_fd) {
+bool send_all(const system::FileDescriptor& socket, const void* data, size_t bytes, int side_fd) {
   const auto* at = static_cast<const char*>(data);
   while (bytes > 0) {
     iovec vector{const_cast<char*>(at), bytes};
@@ -105,7 +105,7 @@ bool send_all(const waiting::Descriptor& socket, const void* data, size_t bytes,
       header->cmsg_len = CMSG_LEN(sizeof(int));
       memcpy(CMSG_DATA(header), &side_fd, sizeof(int));
     }
-    const ssize_t n = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+    const ssize_t n = sendmsg(socket.number(), &message, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     side_fd = -1;
@@ -115,8 +115,8 @@ bool send_all(const waiting::Descriptor& socket, const void* data, size_t bytes,
   return true;
 }
 
-bool receive_all(const waiting::Descriptor& socket, void* data, size_t bytes, Deadline deadline,
-                 waiting::Descriptor* side) {
+bool receive_all(const system::FileDescriptor& socket, void* data, size_t bytes, Deadline deadline,
+                 system::FileDescriptor* side) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
     if (!wait_readable(socket, deadline)) return false;
@@ -127,7 +127,7 @@ bool receive_all(const waiting::Descriptor& socket, void* data, size_t bytes, De
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    const ssize_t n = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+    const ssize_t n = recvmsg(socket.number(), &message, MSG_CMSG_CLOEXEC);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     // One that came, but that this process had no number left for.
@@ -142,7 +142,7 @@ bool receive_all(const waiting::Descriptor& socket, void* data, size_t bytes, De
       if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
       int fd;
       memcpy(&fd, CMSG_DATA(h), sizeof(int));
-      waiting::Descriptor received(fd);
+      system::FileDescriptor received(fd);
       if (side != nullptr) *side = std::move(received);
     }
     at += n;
@@ -151,25 +151,26 @@ bool receive_all(const waiting::Descriptor& socket, void* data, size_t bytes, De
   return true;
 }
 
-std::optional<unsigned> user_of_peer(const waiting::Descriptor& socket) {
+std::optional<unsigned> user_of_peer(const system::FileDescriptor& socket) {
   ucred peer{};
   socklen_t length = sizeof(peer);
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+  if (getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+    return std::nullopt;
   return peer.uid;
 }
 
-std::optional<int> pid_of_peer(const waiting::Descriptor& socket) {
+std::optional<int> pid_of_peer(const system::FileDescriptor& socket) {
   ucred peer{};
   socklen_t length = sizeof(peer);
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0)
+  if (getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0)
     return std::nullopt;
   return peer.pid;
 }
 
-waiting::Descriptor process_of_peer(const waiting::Descriptor& socket) {
+system::FileDescriptor process_of_peer(const system::FileDescriptor& socket) {
   const auto pid = pid_of_peer(socket);
   if (!pid) return {};
-  waiting::Descriptor process(int(syscall(SYS_pidfd_open, *pid, 0)));
+  system::FileDescriptor process(int(syscall(SYS_pidfd_open, *pid, 0)));
   if (!process && errno != ENOSYS && errno != EPERM && errno != ESRCH)
     throw_errno("cannot watch the process of a peer");
   return process;

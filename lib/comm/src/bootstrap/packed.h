@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-// Numbers and texts one after the other, for the letters of ranks on different hosts.
+// Serialization of numbers and texts, for messages between ranks on different hosts.
 namespace smp::bootstrap {
 
 struct Packer {
@@ -33,7 +33,8 @@ class Unpacker {
 
  private:
   const char* take(uint64_t size) {
-    if (size > bytes_.size() - at_) throw std::runtime_error("a letter of another rank is cut off");
+    if (size > bytes_.size() - at_)
+      throw std::runtime_error("a message of another rank is truncated");
     at_ += size;
     return bytes_.data() + at_ - size;
   }

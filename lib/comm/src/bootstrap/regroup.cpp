@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "bootstrap/letter.h"
 #include "bootstrap/packed.h"
+#include "bootstrap/signed_message.h"
 
 namespace smp::bootstrap {
 namespace {
@@ -17,12 +17,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kGreeting = 0x31474552454d4d53;  // "SMMEREG1"
-// How long one waits for a door to open, of the whole time: several may stay closed.
+constexpr uint64_t kProtocol = 0x31474552454d4d53;  // "SMMEREG1"
+// The part of the whole time to wait for one rank to accept: several may not.
 constexpr int kParts = 4;
 constexpr milliseconds kLookEvery{200};
-constexpr milliseconds kKnockFor{50};
-constexpr milliseconds kKnockAgain{20};
+constexpr milliseconds kProbeFor{50};
+constexpr milliseconds kRetryEvery{20};
 
 // Of the job that these ranks make of another one.
 std::string id_of(const Participant& old, const std::vector<int>& members) {
@@ -42,105 +42,108 @@ comm::Survivors Regroup::run(milliseconds limit) {
   const Deadline end = begin + limit;
   gone_.clear();
   for (int rank = 0; rank < self_.rank; ++rank) {
-    const auto letter = ask(rank, std::min(steady_clock::now() + limit / kParts, end), end);
-    if (!letter) continue;
-    Unpacker unpacker(*letter);
+    const auto message = ask(rank, std::min(steady_clock::now() + limit / kParts, end), end);
+    if (!message) continue;
+    Unpacker unpacker(*message);
     if (unpacker.text() == "no")
       throw comm::CommError(comm::CommError::Kind::kTimeout, -1,
                             fmt::format("rank {}: {}", self_.rank, unpacker.text()));
-    Place place;
-    place.address = unpacker.text();
-    place.port = int(unpacker.number());
+    RendezvousAddress address;
+    address.address = unpacker.text();
+    address.port = int(unpacker.number());
     std::vector<int> members(unpacker.number());
     for (int& member : members) member = int(unpacker.number());
-    return go_on(members, place);
+    return start_next_job(members, address);
   }
-  return let_in(end);
+  return gather_ranks(end);
 }
 
-// What the rank says that lets others in, if this one does.
+// The answer of `rank`, if it is the one that accepts the others.
 std::optional<std::string> Regroup::ask(int rank, Deadline answer_by, Deadline end) {
   Participant self = self_;
   self.deadline = answer_by;
   for (;;) {
-    Knock door = knock(rank, answer_by);
-    if (door.is_gone) gone_.insert(rank);
-    if (!door.socket) return std::nullopt;
-    Handshake handshake(self, kGreeting);
-    if (handshake.greet(door.socket, rank) && send_letter(door.socket, "here", handshake, ""))
+    ConnectAttempt attempt = attempt_connect(rank, answer_by);
+    if (attempt.is_gone) gone_.insert(rank);
+    if (!attempt.socket) return std::nullopt;
+    Handshake handshake(self, kProtocol);
+    if (handshake.initiate(attempt.socket, rank) &&
+        send_signed(attempt.socket, "here", handshake, ""))
       // It may wait for others to the end.
-      if (auto said = receive_letter(door.socket, "who goes on", handshake, end + self_.timeout))
+      if (auto said = receive_signed(attempt.socket, "who goes on", handshake, end + self_.timeout))
         return said;
-    // Hung up: for strangers who came later, or because it has ended.
+    // It closed the connection: as the oldest of too many, or because it has ended.
     if (steady_clock::now() >= answer_by) return std::nullopt;
-    std::this_thread::sleep_for(kKnockAgain);
+    std::this_thread::sleep_for(kRetryEvery);
   }
 }
 
-// Of the lowest rank. Whoever it has asked in vain is not waited for any more.
-comm::Survivors Regroup::let_in(Deadline end) {
-  Entrance entrance(self_, kGreeting, "here");
-  std::vector<Entrance::Guest> guests;
+// For the lowest rank. It does not wait for lower ranks that it has asked in vain.
+comm::Survivors Regroup::gather_ranks(Deadline end) {
+  Acceptor acceptor(self_, kProtocol, "here");
+  std::vector<Acceptor::AcceptedPeer> accepted;
   std::set<int> missing, absent;
   for (int rank = self_.rank + 1; rank < self_.size; ++rank) missing.insert(rank);
-  while (!missing.empty() && steady_clock::now() < end) open_door(entrance, guests, missing, end);
+  while (!missing.empty() && steady_clock::now() < end)
+    accept_next(acceptor, accepted, missing, end);
   std::vector<int> members = {self_.rank};
-  for (const Entrance::Guest& guest : guests) members.push_back(guest.handshake.guest());
+  for (const Acceptor::AcceptedPeer& peer : accepted) members.push_back(peer.handshake.peer_rank());
   std::sort(members.begin(), members.end());
   for (int rank = 0; rank < self_.size; ++rank)
     if (gone_.count(rank) == 0 && !std::binary_search(members.begin(), members.end(), rank))
       absent.insert(rank);
-  look_for(absent);  // one may have died while it was asked
-  Packer letter;
+  remove_dead(absent);  // one may have died while it was asked
+  Packer message;
   std::string refusal;
   if (!absent.empty() && 2 * int(members.size()) <= self_.size) {
     refusal = fmt::format(
-        "of job '{}' only {} {} came together again within {:g} s, and {} {} may go on without "
-        "them: half of a job does not",
+        "of job '{}' only {} {} called shrink within {:g} s, and {} {} may still be running; more "
+        "than half of the ranks must call it",
         self_.job_id, members.size() == 1 ? "rank" : "ranks", fmt::join(members, ", "),
         std::chrono::duration<double>(self_.timeout).count(), absent.size() == 1 ? "rank" : "ranks",
         fmt::join(absent, ", "));
-    letter.add(std::string("no"));
-    letter.add(refusal);
+    message.add(std::string("no"));
+    message.add(refusal);
   } else {
-    letter.add(std::string("yes"));
-    letter.add(place().address);
-    letter.add(uint64_t(place().port));
-    letter.add(uint64_t(members.size()));
-    for (const int member : members) letter.add(uint64_t(member));
+    message.add(std::string("yes"));
+    message.add(rendezvous_address().address);
+    message.add(uint64_t(rendezvous_address().port));
+    message.add(uint64_t(members.size()));
+    for (const int member : members) message.add(uint64_t(member));
   }
-  // The new rank 0 is met at the same address: nobody shall knock at the old door there.
-  if (refusal.empty()) door_ = waiting::Descriptor();
-  for (const Entrance::Guest& guest : guests)
-    send_letter(guest.socket, "who goes on", guest.handshake, letter.bytes);
+  // The new rank 0 listens at the same address: no rank may connect to the old listener there.
+  if (refusal.empty()) listener_ = system::FileDescriptor();
+  for (const Acceptor::AcceptedPeer& peer : accepted)
+    send_signed(peer.socket, "who goes on", peer.handshake, message.bytes);
   if (!refusal.empty()) self_.fail(comm::CommError::Kind::kTimeout, *absent.begin(), refusal);
-  return go_on(members, place());
+  return start_next_job(members, rendezvous_address());
 }
 
-void Regroup::open_door(Entrance& entrance, std::vector<Entrance::Guest>& guests,
-                        std::set<int>& missing, Deadline end) {
-  auto guest = entrance.next(door_, std::min(end, steady_clock::now() + kLookEvery));
-  if (!guest) return look_for(missing);
-  if (missing.erase(guest->handshake.guest()) == 1) guests.push_back(std::move(*guest));
+void Regroup::accept_next(Acceptor& acceptor, std::vector<Acceptor::AcceptedPeer>& accepted,
+                          std::set<int>& missing, Deadline end) {
+  auto peer = acceptor.next(listener_, std::min(end, steady_clock::now() + kLookEvery));
+  if (!peer) return remove_dead(missing);
+  if (missing.erase(peer->handshake.peer_rank()) == 1) accepted.push_back(std::move(*peer));
 }
 
-void Regroup::look_for(std::set<int>& missing) {
+void Regroup::remove_dead(std::set<int>& missing) {
   for (auto rank = missing.begin(); rank != missing.end();) {
-    const bool is_gone = knock(*rank, steady_clock::now() + kKnockFor).is_gone;
+    const bool is_gone = attempt_connect(*rank, steady_clock::now() + kProbeFor).is_gone;
     if (is_gone) gone_.insert(*rank);
     rank = is_gone ? missing.erase(rank) : std::next(rank);
   }
 }
 
-comm::Survivors Regroup::go_on(const std::vector<int>& members, const Place& place) {
-  door_ = waiting::Descriptor();
-  Beginning beginning;
-  beginning.rank = int(std::find(members.begin(), members.end(), self_.rank) - members.begin());
-  beginning.size = int(members.size());
-  beginning.job_id = id_of(self_, members);
-  beginning.place = place;
-  beginning.limit = self_.timeout;
-  return {begin(beginning), members};
+comm::Survivors Regroup::start_next_job(const std::vector<int>& members,
+                                        const RendezvousAddress& address) {
+  listener_ = system::FileDescriptor();
+  NextJob next;
+  next.rank = int(std::find(members.begin(), members.end(), self_.rank) - members.begin());
+  next.size = int(members.size());
+  next.job_id = id_of(self_, members);
+  next.address = address;
+  next.limit = self_.timeout;
+  return {start_job(next), members};
 }
 
 }  // namespace smp::bootstrap

@@ -7,57 +7,58 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/entrance.h"
+#include "bootstrap/acceptor.h"
 #include "bootstrap/handshake.h"
 #include "smp/comm/communicator.h"
-#include "waiting/descriptor.h"
+#include "smp/plan/system/file_descriptor.h"
 
 namespace smp::bootstrap {
 
-// How the ranks that are left of a job come together again. Each has a door from the beginning; the
-// lowest rank that is left lets the others in, and says who goes on and where. They then meet as
-// the ranks of a job of its own. Nobody is needed for it who may have died.
+// Communicator::shrink: the ranks that are left of a failed job form a new one. Each rank listens
+// for this from the beginning. The lowest rank that is left accepts the others, decides who goes
+// on, and tells them where. They then rendezvous as the ranks of a job of its own. No rank that may
+// have died is needed.
 class Regroup {
  public:
   virtual ~Regroup() = default;
   comm::Survivors run(std::chrono::milliseconds limit);  // see Communicator::shrink
 
  protected:
-  struct Knock {
-    waiting::Descriptor socket;  // to a rank; empty when it did not open
-    bool is_gone = false;        // its process has ended
+  struct ConnectAttempt {
+    system::FileDescriptor socket;  // to a rank; empty if it did not accept
+    bool is_gone = false;           // its process has ended
   };
-  struct Place {  // where the new rank 0 is met
+  struct RendezvousAddress {  // where the new rank 0 listens
     std::string address;
     int port = 0;
   };
-  struct Beginning {  // of the new job
+  struct NextJob {  // of the new job
     int rank = 0, size = 1;
     std::string job_id;
-    Place place;
+    RendezvousAddress address;
     std::chrono::milliseconds limit;
   };
 
-  Regroup(const Participant& self, waiting::Descriptor door)
-      : self_(self), door_(std::move(door)) {}
+  Regroup(const Participant& self, system::FileDescriptor listener)
+      : self_(self), listener_(std::move(listener)) {}
   const Participant& self() const { return self_; }
 
-  virtual Knock knock(int rank, Deadline deadline) = 0;
-  virtual Place place() = 0;  // of this rank's door, which is closed before anybody comes
-  virtual std::unique_ptr<comm::Communicator> begin(const Beginning& beginning) = 0;
+  virtual ConnectAttempt attempt_connect(int rank, Deadline deadline) = 0;
+  virtual RendezvousAddress rendezvous_address() = 0;  // of this rank's listener, closed before
+  virtual std::unique_ptr<comm::Communicator> start_job(const NextJob& next) = 0;
 
  private:
   using milliseconds = std::chrono::milliseconds;
 
   std::optional<std::string> ask(int rank, Deadline answer_by, Deadline end);
-  comm::Survivors let_in(Deadline end);
-  void open_door(Entrance& entrance, std::vector<Entrance::Guest>& guests, std::set<int>& missing,
-                 Deadline end);
-  void look_for(std::set<int>& missing);
-  comm::Survivors go_on(const std::vector<int>& members, const Place& place);
+  comm::Survivors gather_ranks(Deadline end);
+  void accept_next(Acceptor& acceptor, std::vector<Acceptor::AcceptedPeer>& accepted,
+                   std::set<int>& missing, Deadline end);
+  void remove_dead(std::set<int>& missing);
+  comm::Survivors start_next_job(const std::vector<int>& members, const RendezvousAddress& address);
 
   Participant self_;
-  waiting::Descriptor door_;
+  system::FileDescriptor listener_;
   std::set<int> gone_;
 };
 

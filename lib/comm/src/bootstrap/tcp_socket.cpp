@@ -50,80 +50,81 @@ std::string text_of_address(const sockaddr* address) {
   return text;
 }
 
-waiting::Descriptor listen_tcp(const std::string& address, int port) {
+system::FileDescriptor listen_tcp(const std::string& address, int port) {
   const Addresses found = resolve(address, port);
-  waiting::Descriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  system::FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
-  if (!socket || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(socket.get(), 1024) != 0)
+  if (!socket || setsockopt(socket.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      bind(socket.number(), found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(socket.number(), 1024) != 0)
     throw std::system_error(errno, std::generic_category(),
                             fmt::format("cannot listen at {} port {}", address, port));
   return socket;
 }
 
-waiting::Descriptor try_connect_tcp(const std::string& address, int port, Deadline deadline,
-                                    bool* refused) {
+system::FileDescriptor try_connect_tcp(const std::string& address, int port, Deadline deadline,
+                                       bool* refused) {
   const Addresses found = resolve(address, port);
-  waiting::Descriptor socket(
+  system::FileDescriptor socket(
       ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) throw std::system_error(errno, std::generic_category(), "cannot make a TCP socket");
-  if (connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) {
+  if (connect(socket.number(), found->ai_addr, found->ai_addrlen) != 0) {
     int error = errno;
     if (error == EINPROGRESS) {
-      pollfd event{socket.get(), POLLOUT, 0};
+      pollfd event{socket.number(), POLLOUT, 0};
       const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
       socklen_t bytes = sizeof(error);
       if (poll(&event, 1, int(std::clamp<int64_t>(left.count(), 0, 1000))) <= 0)
         error = ETIMEDOUT;
-      else if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+      else if (getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
         error = errno;
     }
     if (refused != nullptr) *refused = error == ECONNREFUSED;
     if (error != 0) return {};
   }
-  const int flags = fcntl(socket.get(), F_GETFL);
-  fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK);
+  const int flags = fcntl(socket.number(), F_GETFL);
+  fcntl(socket.number(), F_SETFL, flags & ~O_NONBLOCK);
   return socket;
 }
 
-void prepare(const waiting::Descriptor& socket, Deadline deadline) {
+void prepare(const system::FileDescriptor& socket, Deadline deadline) {
   const int on = 1;
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   const auto left =
       std::max(std::chrono::ceil<std::chrono::seconds>(deadline - steady_clock::now()),
                std::chrono::seconds(1));
   const timeval limit{left.count(), 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  setsockopt(socket.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
 namespace {
 
-sockaddr_storage name_of(const waiting::Descriptor& socket) {
+sockaddr_storage name_of(const system::FileDescriptor& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+  if (getsockname(socket.number(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
     throw std::system_error(errno, std::generic_category(), "getsockname");
   return address;
 }
 
 }  // namespace
 
-std::string local_address_of(const waiting::Descriptor& socket) {
+std::string local_address_of(const system::FileDescriptor& socket) {
   const sockaddr_storage address = name_of(socket);
   return text_of_address(reinterpret_cast<const sockaddr*>(&address));
 }
 
-int local_port_of(const waiting::Descriptor& socket) {
+int local_port_of(const system::FileDescriptor& socket) {
   const sockaddr_storage address = name_of(socket);
   return ntohs(address.ss_family == AF_INET
                    ? reinterpret_cast<const sockaddr_in&>(address).sin_port
                    : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
 
-std::string remote_address_of(const waiting::Descriptor& socket) {
+std::string remote_address_of(const system::FileDescriptor& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);
-  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "?";
+  if (getpeername(socket.number(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "?";
   return text_of_address(reinterpret_cast<const sockaddr*>(&address));
 }
 
@@ -137,8 +138,8 @@ std::string local_address_towards(const std::string& address, int port) {
   for (const bool ipv4 : {true, false})  // a name may have an IPv6 address that leads nowhere
     for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
       if ((to->ai_family == AF_INET) != ipv4) continue;
-      const waiting::Descriptor socket(::socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-      if (socket && connect(socket.get(), to->ai_addr, to->ai_addrlen) == 0)
+      const system::FileDescriptor socket(::socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      if (socket && connect(socket.number(), to->ai_addr, to->ai_addrlen) == 0)
         return local_address_of(socket);
       error = errno;
     }

@@ -10,8 +10,8 @@
 
 namespace smp::device {
 
-// GDRCopy, as far as it is used, and its driver, opened: libgdrapi is loaded at run time, and what
-// it declares stands here as its header (gdrapi.h, version 2) has it.
+// The part of GDRCopy in use, with its driver open. libgdrapi is loaded at run time; the
+// declarations here are those of its header (gdrapi.h, version 2).
 class GdrMemory::Library {
  public:
   struct Handle {

@@ -14,15 +14,16 @@
 
 namespace smp::device {
 
-// What all groups of a rank share: the buffers of the host, and the messages that have not started.
+// The state that all groups of a rank share: the buffers on the host, and the messages that have
+// not started.
 class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging> {
  public:
   Staging(DeviceMemory& memory, Allocate allocate)
       : memory_(memory), allocate_(std::move(allocate)) {}
   ~Staging();
 
-  // `rows` pieces of `bytes` of a message: on the device `apart` from each other, one after the
-  // other at `offset` in its buffer.
+  // A part of a message: `rows` pieces of `bytes`. On the device they are `apart` from each other;
+  // in the buffer they lie one after the other from `offset` on.
   struct Piece {
     void* device = nullptr;  // null: none
     int64_t offset = 0;
@@ -37,19 +38,19 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
   }
   using Start = std::function<comm::WorkPtr(std::byte* buffer)>;
 
-  // A call of the communicator: `in` is copied to the buffer, then it starts, then `out` comes from
-  // there.
+  // One call of the communicator: `in` is copied to the buffer, then the call starts, then `out` is
+  // copied from there.
   struct Part {
     Piece in, out;
     Start start;
   };
 
   bool holds(const void* data) const { return memory_.holds(data); }
-  // Queues a message with a buffer of `bytes`. While one of its parts is on its way between the
-  // ranks, the next one is copied to the host and the one before to the device.
+  // Queues a message with a buffer of `bytes`. While one of its parts is between the ranks, the
+  // next one is copied to the host and the one before to the device.
   comm::WorkPtr queue(int64_t bytes, std::vector<Part> parts);
-  // Starts those, in order, whose bytes are here; copies to the device what has come from peers, of
-  // all messages.
+  // Starts the queued messages whose bytes are on the host, in order. Copies to the device what has
+  // come from peers, for all messages.
   void advance();
   void start_all();  // waits for their bytes
 

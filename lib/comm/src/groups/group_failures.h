@@ -6,16 +6,16 @@
 #include <mutex>
 #include <optional>
 
-#include "segment/job.h"
+#include "segment/shared_job.h"
 
 namespace smp::groups {
 
-// A failure that a group must know of: its own, that of a group that it was split off, or the
-// job's. The last holder of a record gives its place back.
+// The record of a failure that a group must know: its own, its parent group's, or the job's. The
+// last holder of a record frees it.
 using RecordPtr = std::shared_ptr<segment::FailureRecord>;
 
 // The failures of groups between hosts, by the groups' keys, as one rank knows them. All ranks of a
-// group hear of its failure, also those that open the group later or have ended it: for the latter
+// group learn of its failure, also ranks that open the group later or have ended it; for the latter
 // 1 KiB stays for each failure. Any thread.
 class GroupFailures {
  public:
@@ -26,8 +26,8 @@ class GroupFailures {
               records_.erase(key);
             }};
   }
-  // A failure that another rank has told of.
-  void write(segment::Job& job, uint64_t key, const segment::Failure& failure) {
+  // Records a failure of which another rank has told.
+  void write(segment::SharedJob& job, uint64_t key, const segment::Failure& failure) {
     std::lock_guard guard(mutex_);
     job.write(records_[key], failure, failure.finder);
   }

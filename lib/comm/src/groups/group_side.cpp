@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "arguments.h"
-#include "smp/comm/waiting/home_process.h"
-#include "waiting/recycled.h"
+#include "smp/comm/waiting/creator_process.h"
+#include "waiting/thread_cached_allocator.h"
 
 namespace smp::groups {
 namespace {
@@ -16,15 +16,15 @@ constexpr int64_t kRegisteredAtOnce = int64_t{1} << 30;  // bytes of symmetric m
 
 }  // namespace
 
-GroupSide::GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
-                     std::vector<RecordPtr> parents)
-    : seat_(std::move(seat)),
+GroupSide::GroupSide(std::shared_ptr<RankContext> context, std::vector<int> globals, int rank,
+                     uint64_t key, std::vector<RecordPtr> parents)
+    : context_(std::move(context)),
       globals_(std::move(globals)),
       rank_(rank),
       size_(int(globals_.size())),
       key_(key),
       records_(std::move(parents)),
-      timeout_(seat_->engine.timeout()),
+      timeout_(context_->engine.timeout()),
       keys_(key) {
   collectives_.member = this;
   logged_.group_size = size_;
@@ -41,7 +41,7 @@ int GroupSide::global_rank(int rank) const {
 
 std::optional<segment::Failure> GroupSide::failure() const {
   for (const RecordPtr& record : records_)
-    if (auto failure = seat_->job->read(*record)) return failure;
+    if (auto failure = context_->job->read(*record)) return failure;
   return std::nullopt;
 }
 
@@ -90,14 +90,14 @@ progress::Call GroupSide::message(mesh::CollectiveOp op, int64_t count, DType dt
 
 std::shared_ptr<progress::Operation> GroupSide::operation(progress::Lane& lane,
                                                           progress::Call&& call) {
-  return std::allocate_shared<progress::Operation>(waiting::Recycling<progress::Operation>(),
-                                                   seat_->engine, lane, std::move(call),
-                                                   timeout_.load());
+  return std::allocate_shared<progress::Operation>(
+      waiting::ThreadCachedAllocator<progress::Operation>(), context_->engine, lane,
+      std::move(call), timeout_.load());
 }
 
 void GroupSide::log(progress::Operation& op) const {
   const progress::Call& call = op.call;
-  progress::store(seat_->job->board(global(rank_)).last_call, call);
+  progress::store(context_->job->board(global(rank_)).last_call, call);
   comm::LoggedCall logged = logged_;
   if (op.started()) logged.state = comm::LoggedCall::State::kStarted;
   logged.number = call.number;
@@ -105,15 +105,15 @@ void GroupSide::log(progress::Operation& op) const {
   logged.dtype = call.dtype;
   logged.count = call.count;
   logged.peer = call.peer < 0 ? -1 : global(call.peer);
-  op.logged = seat_->engine.log()->enqueue(logged, call.label);
+  op.logged = context_->engine.log()->enqueue(logged, call.label);
 }
 
 comm::WorkPtr GroupSide::start(std::shared_ptr<progress::Operation>&& op,
                                progress::Program program) {
   op->program = std::move(program);
-  seat_->engine.submit(op);
-  return std::allocate_shared<progress::Handle>(waiting::Recycling<progress::Handle>(),
-                                                std::move(op));
+  context_->engine.submit(op);
+  return std::allocate_shared<progress::WorkHandle>(
+      waiting::ThreadCachedAllocator<progress::WorkHandle>(), std::move(op));
 }
 
 comm::WorkPtr GroupSide::start(progress::Call call, const void* in, void* out) {
@@ -149,32 +149,35 @@ comm::WorkPtr GroupSide::all_to_all(const void* in, void* out, int64_t count, DT
 // network ends first. The block is registered in parts: each takes up to tenths of a second, in
 // which nobody here answers ranks that ask whether this one is there.
 std::shared_ptr<std::byte[]> GroupSide::allocate_symmetric(int64_t bytes) {
-  auto block = seat_->arena->allocate(bytes);
-  if (block == nullptr || seat_->port == nullptr || seat_->port->takes_any_memory()) return block;
+  auto block = context_->arena->allocate(bytes);
+  if (block == nullptr || context_->endpoint == nullptr || context_->endpoint->takes_any_memory())
+    return block;
   std::byte* const begin = block.get();
   std::shared_ptr<std::byte[]> known(
-      begin, [bytes, block = std::move(block), seat = std::weak_ptr(seat_),
-              home = waiting::HomeProcess()](std::byte*) mutable {
-        const auto held = home.is_here() ? seat.lock() : nullptr;
+      begin, [bytes, block = std::move(block), context = std::weak_ptr(context_),
+              home = waiting::CreatorProcess()](std::byte*) mutable {
+        const auto held = home.is_here() ? context.lock() : nullptr;
         for (int64_t at = 0; held && at < bytes; at += kRegisteredAtOnce)
-          held->engine.exclusively([&] { held->port->forget(block.get() + at); });
+          held->engine.exclusively([&] { held->endpoint->deregister_memory(block.get() + at); });
         block.reset();
       });
   for (int64_t at = 0; at < bytes; at += kRegisteredAtOnce)
-    seat_->engine.exclusively(
-        [&] { seat_->port->adopt(begin + at, std::min(bytes - at, kRegisteredAtOnce)); });
+    context_->engine.exclusively([&] {
+      context_->endpoint->register_memory(begin + at, std::min(bytes - at, kRegisteredAtOnce));
+    });
   return known;
 }
 
 bool GroupSide::close(std::vector<progress::Lane*> lanes) {
   lanes.push_back(&collectives_);
-  seat_->engine.close(std::move(lanes),
-                      "its communicator was destroyed before the call was complete");
+  context_->engine.close(std::move(lanes),
+                         "its communicator was destroyed before the call was complete");
   const bool abandoned = unwinding_.now();
   if (size_ > 1 && abandoned && key_ == net::kWorldKey && !failure()) {
     const int self = global(rank_);
-    seat_->job->fail(seat_->job->failure(), {comm::CommError::Kind::kAborted, self, self,
-                                             fmt::format("rank {} ended with an exception", self)});
+    context_->job->fail(context_->job->failure(),
+                        {comm::CommError::Kind::kAborted, self, self,
+                         fmt::format("rank {} ended with an exception", self)});
   }
   return abandoned;
 }
@@ -184,7 +187,7 @@ std::unique_ptr<comm::Communicator> GroupSide::split(const std::vector<int>& mem
   std::vector<int> globals;
   for (const int member : members) globals.push_back(global(member));
   const uint64_t key = keys_.next(globals);
-  auto group = make_group(seat_, std::move(globals), place, key, records_);
+  auto group = make_group(context_, std::move(globals), place, key, records_);
   group->set_timeout(timeout_.load());
   return group;
 }
@@ -192,8 +195,8 @@ std::unique_ptr<comm::Communicator> GroupSide::split(const std::vector<int>& mem
 void GroupSide::abort(const std::string& reason) {
   if (failure()) return;  // what came first is the cause
   const int self = global(rank_);
-  seat_->job->fail(*records_.front(), {comm::CommError::Kind::kAborted, self, self,
-                                       fmt::format("rank {} aborted: {}", self, reason)});
+  context_->job->fail(*records_.front(), {comm::CommError::Kind::kAborted, self, self,
+                                          fmt::format("rank {} aborted: {}", self, reason)});
 }
 
 std::optional<comm::CommError> GroupSide::error() const {
@@ -203,7 +206,7 @@ std::optional<comm::CommError> GroupSide::error() const {
 }
 
 comm::Survivors GroupSide::shrink(std::chrono::milliseconds limit) {
-  return seat_->regroup ? seat_->regroup->run(limit) : comm::Communicator::shrink(limit);
+  return context_->regroup ? context_->regroup->run(limit) : comm::Communicator::shrink(limit);
 }
 
 }  // namespace smp::groups

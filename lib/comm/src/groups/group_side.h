@@ -9,19 +9,19 @@
 #include <string_view>
 #include <vector>
 
-#include "groups/seat.h"
+#include "groups/rank_context.h"
 #include "net/group_keys.h"
-#include "progress/engine.h"
-#include "segment/job.h"
+#include "progress/progress_engine.h"
+#include "segment/shared_job.h"
 #include "smp/comm/communicator.h"
 #include "smp/comm/waiting/unwinding.h"
 #include "traffic_counter.h"
 
 namespace smp::groups {
 
-// What one rank's side of a group is made of, whether the group is inside a host or not: its
-// members, how its calls are numbered and started, what has failed. The public calls come from one
-// thread and only make operations; their programs run under the engine's lock.
+// One rank's side of a group, inside a host or between hosts: its members, how its calls are
+// numbered and started, and its failure. The public calls come from one thread and only make
+// operations; their programs run under the engine's lock.
 class GroupSide : public comm::Communicator, protected progress::Member {
  public:
   int rank() const override { return rank_; }
@@ -38,21 +38,21 @@ class GroupSide : public comm::Communicator, protected progress::Member {
   comm::WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
                            std::string_view label) override;
 
-  std::shared_ptr<const comm::CallLog> call_log() const override { return seat_->engine.log(); }
+  std::shared_ptr<const comm::CallLog> call_log() const override { return context_->engine.log(); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_.store(timeout); }
   void abort(const std::string& reason) override;
   std::optional<comm::CommError> error() const override;
   comm::Survivors shrink(std::chrono::milliseconds limit) override;
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override;
-  void lend_cpus() override { seat_->lend_cpus(); }
+  void lend_cpus() override { context_->lend_cpus(); }
 
  protected:
   using Bytes = std::byte*;
   using ConstBytes = const std::byte*;
 
-  // `parents`: the failure records of this group's parents, the job's last. The group's own record
-  // goes before them; the derived class adds it.
-  GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
+  // `parents`: the failure records of this group's parents, the job's last. The derived class puts
+  // the group's own record before them.
+  GroupSide(std::shared_ptr<RankContext> context, std::vector<int> globals, int rank, uint64_t key,
             std::vector<RecordPtr> parents);
 
   // The program of a reduce, gather, scatter or all_to_all.
@@ -61,7 +61,7 @@ class GroupSide : public comm::Communicator, protected progress::Member {
   int global(int rank) const override { return globals_[size_t(rank)]; }
   int awaited(progress::Operation& op) const override {
     const int peer = op.awaited();
-    return peer < 0 ? -1 : global(mover_of(op, peer));
+    return peer < 0 ? -1 : global(counter_owner(op, peer));
   }
   std::optional<segment::Failure> failure() const override;
   void note(progress::Operation& op) override {
@@ -82,11 +82,11 @@ class GroupSide : public comm::Communicator, protected progress::Member {
   // `program` may be made with the operation: `op` is moved from only when both arguments are made.
   comm::WorkPtr start(std::shared_ptr<progress::Operation>&& op, progress::Program program);
   comm::WorkPtr start(progress::Call call, const void* in, void* out);  // with program_of
-  // Ends what is under way; to be called before anything of the group goes. Returns whether an
-  // exception ends the group; that of the world's group fails the job.
+  // Ends the calls under way. Call it before any member of the group is destroyed. Returns whether
+  // an exception ends the group; an exception in the world's group fails the job.
   bool close(std::vector<progress::Lane*> lanes);
 
-  const std::shared_ptr<Seat> seat_;
+  const std::shared_ptr<RankContext> context_;
   const std::vector<int> globals_;
   const int rank_;
   const int size_;
@@ -106,8 +106,8 @@ class GroupSide : public comm::Communicator, protected progress::Member {
 };
 
 // The communicator of these ranks of the job, on one host or several.
-std::unique_ptr<comm::Communicator> make_group(std::shared_ptr<Seat> seat, std::vector<int> globals,
-                                               int rank, uint64_t key,
+std::unique_ptr<comm::Communicator> make_group(std::shared_ptr<RankContext> context,
+                                               std::vector<int> globals, int rank, uint64_t key,
                                                std::vector<RecordPtr> parents);
 
 }  // namespace smp::groups

@@ -17,85 +17,85 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBeat{500};
+constexpr milliseconds kHeartbeatEvery{500};
 constexpr milliseconds kLinger{1000};  // rank 0, for the others to say that they leave, or why
-constexpr uint32_t kMostLetterBytes = 64 << 10;  // far more than any error's text
+constexpr uint32_t kMostPayloadBytes = 64 << 10;  // far more than any error's text
 
-std::string letter_of(uint64_t key, const segment::Failure& failure) {
-  bootstrap::Packer letter;
-  letter.add(key);
-  letter.add(uint64_t(failure.kind));
-  letter.add(uint64_t(uint32_t(failure.culprit)));
-  letter.add(uint64_t(uint32_t(failure.finder)));
-  letter.add(failure.text.substr(0, kMostLetterBytes / 2));
-  return letter.bytes;
+std::string payload_of(uint64_t key, const segment::Failure& failure) {
+  bootstrap::Packer payload;
+  payload.add(key);
+  payload.add(uint64_t(failure.kind));
+  payload.add(uint64_t(uint32_t(failure.culprit)));
+  payload.add(uint64_t(uint32_t(failure.finder)));
+  payload.add(failure.text.substr(0, kMostPayloadBytes / 2));
+  return payload.bytes;
 }
 
 }  // namespace
 
-HostWatch::HostWatch(groups::Seat& seat, std::vector<bootstrap::Card> cards,
-                     std::vector<waiting::Descriptor> sockets, milliseconds silence)
-    : seat_(seat),
-      job_(seat.job),
-      rank_(seat.engine.rank()),
-      cards_(std::move(cards)),
+HostWatch::HostWatch(groups::RankContext& context, std::vector<bootstrap::PeerAddress> peers,
+                     std::vector<system::FileDescriptor> sockets, milliseconds silence)
+    : context_(context),
+      job_(context.job),
+      rank_(context.engine.rank()),
+      addresses_(std::move(peers)),
       silence_(silence),
       bell_(waiting::Doorbell::make()) {
   for (size_t i = 0; i < sockets.size(); ++i) {
     if (!sockets[i]) continue;
-    Line line;
-    line.socket = std::move(sockets[i]);
-    line.rank = is_hub() ? int(i) : 0;
-    line.heard = Clock::now();
-    lines_.push_back(std::move(line));
+    PeerConnection peer;
+    peer.socket = std::move(sockets[i]);
+    peer.rank = is_hub() ? int(i) : 0;
+    peer.last_heard = Clock::now();
+    connections_.push_back(std::move(peer));
   }
-  job_->set_outside(this);
+  job_->set_remote_hosts(this);
   thread_ = system::start_without_signals([this] { run(); });
 }
 
 HostWatch::~HostWatch() {
-  job_->set_outside(nullptr);
+  job_->set_remote_hosts(nullptr);
   leaving_.store(true);
   bell_.ring();
   thread_.join();
   // Not only closed: a child that somebody forked may hold copies.
-  for (const Line& line : lines_) shutdown(line.socket.get(), SHUT_RDWR);
+  for (const PeerConnection& peer : connections_) shutdown(peer.socket.number(), SHUT_RDWR);
 }
 
 std::string HostWatch::place_of(int rank) const {
-  if (rank < 0 || rank >= int(cards_.size())) return "";
-  const bootstrap::Card& card = cards_[size_t(rank)];
-  return fmt::format(" (rank {} is on {}, {})", rank, card.host_name, card.address);
+  if (rank < 0 || rank >= int(addresses_.size())) return "";
+  const bootstrap::PeerAddress& peer_address = addresses_[size_t(rank)];
+  return fmt::format(" (rank {} is on {}, {})", rank, peer_address.host_name, peer_address.address);
 }
 
 void HostWatch::failed(const segment::FailureRecord& record, const segment::Failure& failure) {
   uint64_t key = 0;  // of the whole job
   if (&record != &job_->failure()) {
-    const auto known = seat_.group_failures.key_of(record);
+    const auto known = context_.group_failures.key_of(record);
     if (!known) return;  // a group inside this host
     key = *known;
   }
   {
     std::lock_guard guard(mutex_);
-    news_.push_back({key, failure});
+    notices_.push_back({key, failure});
   }
   bell_.ring();
 }
 
 bool HostWatch::may_leave() const {
-  const bool alone =
-      std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.open; });
-  return !is_hub() || alone || has_passed_on_ || lingering_.looked_for() >= kLinger;
+  const bool alone = std::none_of(connections_.begin(), connections_.end(),
+                                  [](const PeerConnection& peer) { return peer.open; });
+  return !is_hub() || alone || has_forwarded_ || lingering_.observed_for() >= kLinger;
 }
 
 // What another rank of its host has found rank 0 knows from their memory, by which it may leave
 // before that rank's word has come.
-void HostWatch::pass_on_what_is_known_here() {
-  if (!is_hub() || has_passed_on_ || job_->failure().state.load() == segment::FailureRecord::kNone)
+void HostWatch::forward_local_failure() {
+  if (!is_hub() || has_forwarded_ || job_->failure().state.load() == segment::FailureRecord::kNone)
     return;
   if (const auto failure = job_->read(job_->failure()))
-    tell_others(Word::kFailure, letter_of(0, *failure));
-  has_passed_on_ = true;
+    tell_others(MessageKind::kFailure, payload_of(0, *failure));
+  has_forwarded_ = true;
 }
 
 void HostWatch::run() {
@@ -104,129 +104,130 @@ void HostWatch::run() {
   for (;;) {
     // Before the news are taken: none comes after it, so whoever leaves has told all.
     const bool leaving = leaving_.load();
-    std::deque<News> news;
+    std::deque<FailureNotice> notices;
     {
       std::lock_guard guard(mutex_);
-      news.swap(news_);
+      notices.swap(notices_);
     }
-    for (const auto& [key, failure] : news) {
-      tell_others(Word::kFailure, letter_of(key, failure));
-      has_passed_on_ |= key == 0;
+    for (const auto& [key, failure] : notices) {
+      tell_others(MessageKind::kFailure, payload_of(key, failure));
+      has_forwarded_ |= key == 0;
     }
-    pass_on_what_is_known_here();
-    if (leaving) lingering_.look(Clock::now());
+    forward_local_failure();
+    if (leaving) lingering_.observe(Clock::now());
     if (leaving && !std::exchange(told, true)) {
-      bootstrap::Packer letter;
-      letter.add(uint64_t(rank_));
-      tell_others(Word::kLeft, letter.bytes);
+      bootstrap::Packer payload;
+      payload.add(uint64_t(rank_));
+      tell_others(MessageKind::kLeft, payload.bytes);
     }
     if (leaving && may_leave()) return;
     if (const auto now = Clock::now(); now >= beat) {
-      beat = now + kBeat;
-      tell_others(Word::kHere, progress::load(job_->board(rank_).last_call));
+      beat = now + kHeartbeatEvery;
+      tell_others(MessageKind::kHeartbeat, progress::load(job_->board(rank_).last_call));
     }
     std::vector<pollfd> events;
-    for (const Line& line : lines_)
-      events.push_back({line.open ? line.socket.get() : -1, POLLIN, 0});
+    for (const PeerConnection& peer : connections_)
+      events.push_back({peer.open ? peer.socket.number() : -1, POLLIN, 0});
     events.push_back({bell_.descriptor(), POLLIN, 0});
-    const auto left = leaving_.load() ? milliseconds(10) : kBeat / 2;
+    const auto left = leaving_.load() ? milliseconds(10) : kHeartbeatEvery / 2;
     const auto asleep = Clock::now();
     if (poll(events.data(), nfds_t(events.size()), int(left.count())) < 0 && errno != EINTR) return;
     // Time in which this rank was itself stopped, most likely there, does not count.
-    if (const auto slept = Clock::now() - asleep; slept > 2 * kBeat)
-      for (Line& line : lines_) line.heard += slept;
+    if (const auto slept = Clock::now() - asleep; slept > 2 * kHeartbeatEvery)
+      for (PeerConnection& peer : connections_) peer.last_heard += slept;
     if (events.back().revents != 0) bell_.answer();
-    for (size_t i = 0; i < lines_.size(); ++i)
-      if (events[i].revents != 0) read(lines_[i]);
-    if (!leaving_.load()) look_for_silent();
+    for (size_t i = 0; i < connections_.size(); ++i)
+      if (events[i].revents != 0) read(connections_[i]);
+    if (!leaving_.load()) check_silent();
   }
 }
 
-void HostWatch::read(Line& line) {
+void HostWatch::read(PeerConnection& peer) {
   char bytes[4096];
-  const ssize_t n = recv(line.socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+  const ssize_t n = recv(peer.socket.number(), bytes, sizeof(bytes), MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n <= 0) return ended(line);
-  line.heard = Clock::now();
-  line.received.append(bytes, size_t(n));
+  if (n <= 0) return on_closed(peer);
+  peer.last_heard = Clock::now();
+  peer.received.append(bytes, size_t(n));
   for (;;) {
-    uint32_t head[2];  // word, bytes of its letter
-    if (line.received.size() < sizeof(head)) return;
-    memcpy(head, line.received.data(), sizeof(head));
-    if (head[1] > kMostLetterBytes) return garbled(line);
-    if (line.received.size() < sizeof(head) + head[1]) return;
-    const std::string letter = line.received.substr(sizeof(head), head[1]);
-    line.received.erase(0, sizeof(head) + head[1]);
+    uint32_t head[2];  // kind, bytes of its payload
+    if (peer.received.size() < sizeof(head)) return;
+    memcpy(head, peer.received.data(), sizeof(head));
+    if (head[1] > kMostPayloadBytes) return fail_malformed(peer);
+    if (peer.received.size() < sizeof(head) + head[1]) return;
+    const std::string payload = peer.received.substr(sizeof(head), head[1]);
+    peer.received.erase(0, sizeof(head) + head[1]);
     try {
-      hear(line, Word(head[0]), letter);
+      on_message(peer, MessageKind(head[0]), payload);
     } catch (const std::runtime_error&) {
-      return garbled(line);
+      return fail_malformed(peer);
     }
   }
 }
 
-void HostWatch::garbled(Line& line) {
-  line.open = false;
-  job_->fail(job_->failure(),
-             {comm::CommError::Kind::kMismatch, line.rank, rank_,
-              fmt::format("rank {} sent what no rank of this version of smp says", line.rank)});
+void HostWatch::fail_malformed(PeerConnection& peer) {
+  peer.open = false;
+  job_->fail(
+      job_->failure(),
+      {comm::CommError::Kind::kMismatch, peer.rank, rank_,
+       fmt::format("rank {} sent a message that this version of smp does not know", peer.rank)});
 }
 
-void HostWatch::hear(Line& line, Word word, const std::string& letter) {
-  switch (word) {
-    case Word::kHere:  // said before its first call it may come after that
-      if (!letter.empty()) progress::store(job_->board(line.rank).last_call, letter);
+void HostWatch::on_message(PeerConnection& peer, MessageKind kind, const std::string& payload) {
+  switch (kind) {
+    case MessageKind::kHeartbeat:  // said before its first call it may come after that
+      if (!payload.empty()) progress::store(job_->board(peer.rank).last_call, payload);
       return;
-    case Word::kLeft: {
-      bootstrap::Unpacker unpacker(letter);
+    case MessageKind::kLeft: {
+      bootstrap::Unpacker unpacker(payload);
       const uint64_t rank = unpacker.number();
-      if (rank >= cards_.size()) throw std::runtime_error("no such rank");
+      if (rank >= addresses_.size()) throw std::runtime_error("no such rank");
       job_->board(int(rank)).gone.store(1);
       // Rank 0 itself may still have something to hand on.
-      if (int(rank) == line.rank && is_hub()) line.open = false;
-      if (is_hub()) tell_others(Word::kLeft, letter, line.rank);
+      if (int(rank) == peer.rank && is_hub()) peer.open = false;
+      if (is_hub()) tell_others(MessageKind::kLeft, payload, peer.rank);
       return;
     }
-    case Word::kFailure: {
-      bootstrap::Unpacker unpacker(letter);
+    case MessageKind::kFailure: {
+      bootstrap::Unpacker unpacker(payload);
       const uint64_t key = unpacker.number();
       segment::Failure failure;
       failure.kind = comm::CommError::Kind(unpacker.number());
       failure.culprit = int(uint32_t(unpacker.number()));
       failure.finder = int(uint32_t(unpacker.number()));
       failure.text = unpacker.text();
-      if (is_hub()) tell_others(Word::kFailure, letter, line.rank);
-      has_passed_on_ |= key == 0;
+      if (is_hub()) tell_others(MessageKind::kFailure, payload, peer.rank);
+      has_forwarded_ |= key == 0;
       if (key == 0)
         job_->write(job_->failure(), failure, rank_);
       else
-        seat_.group_failures.write(*job_, key, failure);
+        context_.group_failures.write(*job_, key, failure);
       return;
     }
   }
   throw std::runtime_error("no such word");
 }
 
-void HostWatch::ended(Line& line) {
-  line.open = false;
-  if (job_->board(line.rank).gone.load() == 0)
-    job_->fail(job_->failure(), {comm::CommError::Kind::kPeerLost, line.rank, rank_,
-                                 fmt::format("rank {} died", line.rank)});
+void HostWatch::on_closed(PeerConnection& peer) {
+  peer.open = false;
+  if (job_->board(peer.rank).gone.load() == 0)
+    job_->fail(job_->failure(), {comm::CommError::Kind::kPeerLost, peer.rank, rank_,
+                                 fmt::format("rank {} died", peer.rank)});
 }
 
-void HostWatch::look_for_silent() {
+void HostWatch::check_silent() {
   const auto now = Clock::now();
-  auto silent = [&](const Line& line, milliseconds limit) {
-    return line.open && now - line.heard > limit && job_->board(line.rank).gone.load() == 0;
+  auto silent = [&](const PeerConnection& peer, milliseconds limit) {
+    return peer.open && now - peer.last_heard > limit && job_->board(peer.rank).gone.load() == 0;
   };
-  for (Line& line : lines_) {
-    if (!silent(line, silence_)) continue;
-    const bootstrap::Card& card = cards_[size_t(line.rank)];
+  for (PeerConnection& peer : connections_) {
+    if (!silent(peer, silence_)) continue;
+    const bootstrap::PeerAddress& peer_address = addresses_[size_t(peer.rank)];
     const double seconds = std::chrono::duration<double>(silence_).count();
     std::vector<int> ranks;  // of its host, all as silent
-    for (const Line& other : lines_) {
-      if (cards_[size_t(other.rank)].host_identity != card.host_identity) continue;
-      if (!silent(other, silence_ - 2 * kBeat)) {
+    for (const PeerConnection& other : connections_) {
+      if (addresses_[size_t(other.rank)].host_identity != peer_address.host_identity) continue;
+      if (!silent(other, silence_ - 2 * kHeartbeatEvery)) {
         ranks.clear();
         break;
       }
@@ -239,35 +240,36 @@ void HostWatch::look_for_silent() {
           "down, or this host is cut off",
           seconds);
     } else if (ranks.empty()) {
-      text = fmt::format("rank {} has not been heard of for {:g} s: it is stopped", line.rank,
+      text = fmt::format("rank {} has not been heard of for {:g} s: it is stopped", peer.rank,
                          seconds);
     } else {
       text = fmt::format(
           "host {} ({}) with {} {} has not been heard of for {:g} s: it is down, "
           "stopped or cut off",
-          card.host_name, card.address, ranks.size() == 1 ? "rank" : "ranks",
+          peer_address.host_name, peer_address.address, ranks.size() == 1 ? "rank" : "ranks",
           fmt::join(ranks, ", "), seconds);
     }
-    line.open = false;
-    job_->fail(job_->failure(), {comm::CommError::Kind::kPeerLost, line.rank, rank_, text});
+    peer.open = false;
+    job_->fail(job_->failure(), {comm::CommError::Kind::kPeerLost, peer.rank, rank_, text});
   }
 }
 
 // Never waits: a line that takes no more words is one of a rank that will be found silent.
-void HostWatch::tell(Line& line, Word word, const std::string& letter) {
-  const uint32_t head[2] = {uint32_t(word), uint32_t(letter.size())};
+void HostWatch::tell(PeerConnection& peer, MessageKind kind, const std::string& payload) {
+  const uint32_t head[2] = {uint32_t(kind), uint32_t(payload.size())};
   std::string bytes(reinterpret_cast<const char*>(head), sizeof(head));
-  bytes += letter;
+  bytes += payload;
   const ssize_t n =
-      ::send(line.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (n > 0 && size_t(n) < bytes.size()) shutdown(line.socket.get(), SHUT_WR);  // no half words
+      ::send(peer.socket.number(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n > 0 && size_t(n) < bytes.size()) shutdown(peer.socket.number(), SHUT_WR);  // no half words
 }
 
 // Whoever has said that it leaves may still listen: rank 0 does, and must not take the end of a
 // line for a death because the other rank heard of its leaving first.
-void HostWatch::tell_others(Word word, const std::string& letter, int except) {
-  for (Line& line : lines_)
-    if (line.rank != except && (line.open || word != Word::kHere)) tell(line, word, letter);
+void HostWatch::tell_others(MessageKind kind, const std::string& payload, int except) {
+  for (PeerConnection& peer : connections_)
+    if (peer.rank != except && (peer.open || kind != MessageKind::kHeartbeat))
+      tell(peer, kind, payload);
 }
 
 }  // namespace smp::jobs

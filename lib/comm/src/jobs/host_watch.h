@@ -9,22 +9,22 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/host_meeting.h"
-#include "groups/seat.h"
-#include "segment/job.h"
-#include "waiting/descriptor.h"
+#include "bootstrap/fabric_rendezvous.h"
+#include "groups/rank_context.h"
+#include "segment/shared_job.h"
+#include "smp/plan/system/file_descriptor.h"
 #include "waiting/doorbell.h"
-#include "waiting/looking.h"
+#include "waiting/observation.h"
 
 namespace smp::jobs {
 
-// Watches over the ranks of all hosts by a thread of its own and the sockets to rank 0: every rank
-// says twice a second that it is there, rank 0 to all. What one rank learns (a failure, an abort, a
-// rank that has left) goes to rank 0 and from there to all.
-class HostWatch final : public groups::PeerWatch, public segment::Outside {
+// Watches over the ranks of all hosts, with a thread of its own and the sockets to rank 0. Every
+// rank sends rank 0 a heartbeat twice a second, and rank 0 sends one to all. A rank sends what it
+// learns to rank 0, which forwards it to all: a failure, an abort, a rank that has left.
+class HostWatch final : public groups::PeerWatch, public segment::RemoteHosts {
  public:
-  HostWatch(groups::Seat& seat, std::vector<bootstrap::Card> cards,
-            std::vector<waiting::Descriptor> sockets, std::chrono::milliseconds silence);
+  HostWatch(groups::RankContext& context, std::vector<bootstrap::PeerAddress> peers,
+            std::vector<system::FileDescriptor> sockets, std::chrono::milliseconds silence);
   ~HostWatch() override;
 
   std::string place_of(int rank) const override;
@@ -32,43 +32,43 @@ class HostWatch final : public groups::PeerWatch, public segment::Outside {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Word : uint32_t { kHere, kFailure, kLeft };
-  struct News {
+  enum class MessageKind : uint32_t { kHeartbeat, kFailure, kLeft };
+  struct FailureNotice {
     uint64_t key;  // of the group that has failed; 0: the whole job
     segment::Failure failure;
   };
-  struct Line {  // to one other rank
-    waiting::Descriptor socket;
+  struct PeerConnection {  // to one other rank
+    system::FileDescriptor socket;
     int rank = 0;
     std::string received;
-    Clock::time_point heard;
-    bool open = true;  // it may still be heard
+    Clock::time_point last_heard;
+    bool open = true;  // messages may still come
   };
 
   bool is_hub() const { return rank_ == 0; }
   void run();
-  void read(Line& line);
-  void hear(Line& line, Word word, const std::string& letter);
-  void ended(Line& line);
-  void garbled(Line& line);
-  void look_for_silent();
-  void tell(Line& line, Word word, const std::string& letter);
-  void tell_others(Word word, const std::string& letter, int except = -1);
+  void read(PeerConnection& peer);
+  void on_message(PeerConnection& peer, MessageKind kind, const std::string& payload);
+  void on_closed(PeerConnection& peer);
+  void fail_malformed(PeerConnection& peer);
+  void check_silent();
+  void tell(PeerConnection& peer, MessageKind kind, const std::string& payload);
+  void tell_others(MessageKind kind, const std::string& payload, int except = -1);
   bool may_leave() const;
-  void pass_on_what_is_known_here();
+  void forward_local_failure();
 
-  groups::Seat& seat_;
-  const std::shared_ptr<segment::Job> job_;
+  groups::RankContext& context_;
+  const std::shared_ptr<segment::SharedJob> job_;
   const int rank_;
-  const std::vector<bootstrap::Card> cards_;
+  const std::vector<bootstrap::PeerAddress> addresses_;
   const std::chrono::milliseconds silence_;
-  std::vector<Line> lines_;
+  std::vector<PeerConnection> connections_;
   waiting::Doorbell bell_;
   std::mutex mutex_;
-  std::deque<News> news_;       // failures found here, to be told
-  bool has_passed_on_ = false;  // the job's failure, told or heard by this rank
+  std::deque<FailureNotice> notices_;  // failures found here, to be sent
+  bool has_forwarded_ = false;         // the job's failure, sent or received by this rank
   std::atomic<bool> leaving_{false};
-  waiting::Looking lingering_;  // of rank 0, for what others say while it leaves
+  waiting::Observation lingering_;  // of rank 0, for messages that come while it leaves
   std::thread thread_;
 };
 

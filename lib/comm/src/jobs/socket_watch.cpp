@@ -12,14 +12,14 @@
 
 namespace smp::jobs {
 
-SocketWatch::SocketWatch(std::shared_ptr<segment::Job> job, int rank,
-                         std::vector<waiting::Descriptor> peers)
+SocketWatch::SocketWatch(std::shared_ptr<segment::SharedJob> job, int rank,
+                         std::vector<system::FileDescriptor> peers)
     : job_(std::move(job)),
       rank_(rank),
       peers_(std::move(peers)),
       stop_(waiting::Doorbell::make()) {
-  for (const waiting::Descriptor& peer : peers_)
-    processes_.push_back(peer ? bootstrap::process_of_peer(peer) : waiting::Descriptor());
+  for (const system::FileDescriptor& peer : peers_)
+    processes_.push_back(peer ? bootstrap::process_of_peer(peer) : system::FileDescriptor());
   thread_ = system::start_without_signals([this] { run(); });
 }
 
@@ -27,17 +27,17 @@ SocketWatch::~SocketWatch() {
   stop_.ring();
   thread_.join();
   // Closing is not enough: a child that somebody forked may hold copies.
-  for (const waiting::Descriptor& peer : peers_)
-    if (peer) shutdown(peer.get(), SHUT_RDWR);
+  for (const system::FileDescriptor& peer : peers_)
+    if (peer) shutdown(peer.number(), SHUT_RDWR);
 }
 
 void SocketWatch::run() {
   std::vector<pollfd> events;
   std::vector<int> ranks;
   for (int rank = 0; rank < int(peers_.size()); ++rank) {
-    const waiting::Descriptor& peer = peers_[size_t(rank)];
+    const system::FileDescriptor& peer = peers_[size_t(rank)];
     if (!peer) continue;
-    for (const int fd : {peer.get(), processes_[size_t(rank)].get()}) {
+    for (const int fd : {peer.number(), processes_[size_t(rank)].number()}) {
       events.push_back({fd, POLLIN, 0});  // poll ignores negative ones
       ranks.push_back(rank);
     }

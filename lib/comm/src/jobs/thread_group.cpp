@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "groups/seat.h"
-#include "segment/job.h"
-#include "smp/comm/waiting/home_process.h"
+#include "groups/rank_context.h"
+#include "segment/shared_job.h"
+#include "smp/comm/waiting/creator_process.h"
 
 namespace smp::jobs {
 namespace {
@@ -30,20 +30,20 @@ void run_ranks(int size, const std::function<void(comm::Communicator&)>& program
                const ThreadGroupOptions& options) {
   if (size < 1 || size > mesh::kMaxRanks)
     throw std::invalid_argument(fmt::format("run_ranks of {} ranks", size));
-  auto mapping = segment::Mapping::anonymous(segment::Job::bytes(size, size));
-  segment::Job::prepare(mapping, size, size);
-  const auto job = std::make_shared<segment::Job>(std::move(mapping), size);
+  auto mapping = segment::Mapping::anonymous(segment::SharedJob::bytes(size, size));
+  segment::SharedJob::prepare(mapping, size, size);
+  const auto job = std::make_shared<segment::SharedJob>(std::move(mapping), size);
   std::mutex mutex;
   std::exception_ptr first;
-  const waiting::HomeProcess home;
+  const waiting::CreatorProcess home;
   auto run = [&](int rank) {
     try {
-      groups::Fleet fleet;
-      fleet.threads = options.threads;
-      fleet.cpus = options.cpus;
-      fleet.cache_bytes = options.cache_bytes;
+      groups::HostTopology topology;
+      topology.threads = options.threads;
+      topology.cpus = options.cpus;
+      topology.cache_bytes = options.cache_bytes;
       const auto world = groups::make_world(
-          std::make_shared<groups::Seat>(job, rank, options.timeout, std::move(fleet)));
+          std::make_shared<groups::RankContext>(job, rank, options.timeout, std::move(topology)));
       try {
         program(*world);
       } catch (...) {

@@ -6,25 +6,26 @@
 #include <optional>
 #include <vector>
 
-#include "net/parcel.h"
+#include "net/wire_message.h"
 #include "progress/call.h"
 
 namespace smp::net {
 
-class Port;
+class NetworkEndpoint;
 
-// Whoever is told of messages of a call as they come, under the engine's lock.
-class Reader {
+// Hears of the messages of a call as they arrive, under the engine's lock.
+class MessageListener {
  public:
-  virtual ~Reader() = default;
-  virtual void came(const MessageHeader& header) = 0;
-  // Whom this rank waits for in its group's call of that number, or in an earlier one: a rank of
-  // the job, -1 for none. Nothing if it has not made the call.
+  virtual ~MessageListener() = default;
+  virtual void on_message(const MessageHeader& header) = 0;
+  // The rank of the job that this rank waits for in its group's call `number`, or in an earlier
+  // one; -1: none. Nothing if this rank has not made the call.
   virtual std::optional<int> awaited_in(uint64_t) const { return std::nullopt; }
 };
 
-// Numbers that come in any order; up to which all have.
-class Prefix {
+// A set of numbers that are added in any order. end() is the first number that is missing: all
+// below it are there.
+class ContiguousPrefix {
  public:
   const std::atomic<uint64_t>& end() const { return end_; }
   void add(uint64_t number) {
@@ -41,130 +42,135 @@ class Prefix {
   std::deque<bool> came_;  // from end_ on
 };
 
-// Messages in both directions between this rank and one of another host, for one purpose of one
+// Messages in both directions between this rank and a rank of another host, for one purpose of one
 // group. Each direction keeps its order and has credits of its own: a message is sent only when its
-// receiver has a buffer ready, so no channel ever waits for another. Counters are awaited by
-// programs; everything else happens under the engine's lock.
+// receiver has a buffer ready, so no channel ever waits for another. Programs await the counters;
+// everything else happens under the engine's lock.
 //
-// Beside these messages there are the pieces of what is too long for one: their receiver exposes
-// the memory of its caller, in the order in which its calls expect them, and they go there
-// straight.
+// Zero-copy transfers are the second half of a channel. Data too long for one message goes in
+// pieces, straight from the sender's memory to the receiver's. The receiver exposes its caller's
+// memory and sends a receive advertisement (ready to receive, RTR) with the remote buffers, in the
+// order of its calls. The sender then sends the pieces there.
 class Channel {
  public:
-  Channel(Port& port, uint64_t id, int peer, Reader* reader = nullptr);
+  Channel(NetworkEndpoint& endpoint, uint64_t id, int peer, MessageListener* listener = nullptr);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   int peer() const { return peer_; }
 
-  // Sending: await credits() >= sent() + 1, then room in the port, then send. Or, if it joins(),
-  // let it go with others: what has joined is on its way when submitted() has reached sent().
+  // To send: await credits() >= sent() + 1, then room in the endpoint, then send. If the channel
+  // coalesces(), a message may join others in one buffer. Coalesced messages are on their way when
+  // submitted() has reached sent().
   const std::atomic<uint64_t>& credits() const { return credits_; }
   uint64_t sent() const { return sent_; }
   const std::atomic<uint64_t>& submitted() const { return submitted_; }
-  // Its peer is behind by half of what it has given credits for.
-  bool joins() const {
-    return joined_ != nullptr || sent_ + uint64_t(mesh::kCredits) / 2 >= credits_.load();
+  // True while the peer is behind by half of its credits.
+  bool coalesces() const {
+    return coalesced_ != nullptr || sent_ + uint64_t(mesh::kCredits) / 2 >= credits_.load();
   }
 
-  // Receiving: await arrived() >= taken() + 1, look at front(), then take it.
+  // To receive: await arrived() >= taken() + 1, look at front(), then take it.
   const std::atomic<uint64_t>& arrived() const { return arrived_; }
   uint64_t taken() const { return taken_; }
   const MessageHeader& front() const;
   const std::byte* front_bytes() const;
   void take();
 
-  // Sending pieces: await exposed() >= pieces_sent() + 1, look at whose call the invitation is.
-  const std::atomic<uint64_t>& exposed() const { return exposed_; }
+  // To send pieces: await advertised() >= pieces_sent() + 1. advertisement() tells whose call it is
+  // for.
+  const std::atomic<uint64_t>& advertised() const { return advertised_; }
   uint64_t pieces_sent() const { return pieces_sent_; }
-  const MessageHeader& invitation() const { return invitations_.front().header; }
-  // Before somebody sleeps its peer is told, unless the memory is there by then.
-  void tell_waiting(const progress::Call& call);
-  // Sends from a caller's memory so far, and those of them whose memory is its caller's again.
-  uint64_t lent() const { return lent_; }
-  const std::atomic<uint64_t>& left() const { return left_.end(); }
+  const MessageHeader& advertisement() const { return advertisements_.front().header; }
+  // Tells the peer that this rank waits for an advertisement. It is sent before a thread sleeps,
+  // unless the advertisement has come by then.
+  void report_waiting(const progress::Call& call);
+  // The number of sends from a caller's memory, and of those whose memory the network has released.
+  uint64_t zero_copy_sent() const { return zero_copy_sent_; }
+  const std::atomic<uint64_t>& zero_copy_done() const { return zero_copy_done_.end(); }
 
-  // Receiving pieces: `call`, which stays where it is, expects so many bytes more; expose them,
-  // await placed() >= pieces_seen() + 1, then see it. While its peer has memory of earlier calls to
-  // fill one may be held back, so that calls that are made one after the other are told as one: it
-  // is exposed when at most kPiecesAhead / 2 are still to come, or somebody waits or sleeps.
+  // To receive pieces: expect() says that `call`, which stays where it is, wants `bytes` more at
+  // `to`. Then advertise(), await pieces_received() >= pieces_consumed() + 1, and consume_piece().
+  // defer_advertisement() advertises later, so that one advertisement covers calls that are made
+  // one after the other. It waits while the peer has memory of earlier calls to fill: until at most
+  // kPiecesAhead / 2 pieces are outstanding, or a thread waits or sleeps.
   void expect(const progress::Call& call, std::byte* to, int64_t bytes);
-  void expose();
-  void hold();
-  const std::atomic<uint64_t>& placed() const { return placed_.end(); }
-  uint64_t pieces_seen() const { return pieces_seen_; }
-  void see() { ++pieces_seen_; }
-  // What its peer waits for, if it has said so; number 0 if not.
+  void advertise();
+  void defer_advertisement();
+  const std::atomic<uint64_t>& pieces_received() const { return pieces_received_.end(); }
+  uint64_t pieces_consumed() const { return pieces_consumed_; }
+  void consume_piece() { ++pieces_consumed_; }
+  // The call for which the peer has said that it waits; number 0: none.
   const MessageHeader& waiting() const { return waiting_; }
 
-  // Whether its peer has closed it and nothing more will come.
+  // True once the peer has closed the channel and everything that it sent has come.
   bool closed_by_peer() const {
-    return closed_ && came_ >= closed_at_ && placed_.end().load() >= closed_at_piece_;
+    return closed_ && came_ >= closed_at_ && pieces_received_.end().load() >= closed_at_piece_;
   }
-  // Its peer shall not take the end of this one for a rank that has left.
-  void keep_quiet() { quiet_ = true; }
+  // The peer must not take the end of this channel for a rank that has left.
+  void close_silently() { is_silent_ = true; }
 
  private:
-  friend class Port;
-  static const MessageHeader& message_at(const Parcel& whole, size_t at);
-  static size_t behind(const Parcel& whole, size_t at);
-  void arrive(Parcel* parcel);
-  void arrive_piece(Parcel& parcel);
-  void heard(const Note& note);
-  void invited(const Note& note);
-  Transport::Place take_place();
-  bool expose_first(Note& note, size_t& places);
+  friend class NetworkEndpoint;
+  static const MessageHeader& message_at(const WireMessage& whole, size_t at);
+  static size_t behind(const WireMessage& whole, size_t at);
+  void arrive(WireMessage* message);
+  void arrive_piece(WireMessage& message);
+  void on_control(const ControlMessage& control);
+  void on_advertisement(const ControlMessage& control);
+  FabricTransport::RemoteBuffer take_remote_buffer();
+  bool advertise_first(ControlMessage& control, size_t& buffers);
   bool is_followed_by_alike(const MessageHeader& calls, size_t pieces_of_each) const;
   void hold_back();
   void send_held();
-  void send_joined();
-  void say_waiting();
-  void stops_at(uint64_t pieces);
+  void send_coalesced();
+  void send_waiting();
+  void on_stopped(uint64_t pieces);
   bool owes_credits() const;
   void grant();
-  void hear_credits(uint64_t granted);
-  // Whether all has come that its peer has written.
+  void on_credits(uint64_t granted);
+  // Whether everything has come that the peer has written.
   bool has_all_written() const { return stopped_at_ && written_here_ >= *stopped_at_; }
-  bool has_sent() const { return left_.end().load() == lent_; }
+  bool has_sent() const { return zero_copy_done_.end().load() == zero_copy_sent_; }
   bool is_idle() const { return posted_.empty() && has_sent(); }
 
-  Port& port_;
+  NetworkEndpoint& endpoint_;
   const uint64_t id_;
   const int peer_;
-  Reader* const reader_;
+  MessageListener* const listener_;
   std::atomic<uint64_t> credits_{0}, submitted_{0};
   std::atomic<uint64_t> arrived_{0};
   uint64_t sent_ = 0, taken_ = 0, granted_ = 0;
-  Parcel* joined_ = nullptr;  // messages that will go as one, the last that counts as sent
-  // What has come, by its index modulo kCredits: up to which there is no gap, up to which all has
-  // been taken, and where the next to be taken begins in that.
-  Parcel* slots_[mesh::kCredits] = {};
+  WireMessage* coalesced_ = nullptr;  // coalesced messages, the last that counts as sent
+  // Received messages, by index modulo kCredits. came_: the first index that is missing. emptied_:
+  // the first that is not taken. front_at_: where the next one begins in a coalesced message.
+  WireMessage* slots_[mesh::kCredits] = {};
   uint64_t came_ = 0, emptied_ = 0;
   size_t front_at_ = 0;
-  bool closed_ = false, quiet_ = false;
-  uint64_t closed_at_ = 0, closed_at_piece_ = 0;  // what its peer has sent, once it is closed
+  bool closed_ = false, is_silent_ = false;
+  uint64_t closed_at_ = 0, closed_at_piece_ = 0;  // sent by the peer before it closed
 
-  std::atomic<uint64_t> exposed_{0};
-  std::deque<Note> invitations_;  // in their order, the first with pieces not sent yet
+  std::atomic<uint64_t> advertised_{0};
+  std::deque<ControlMessage> advertisements_;  // in their order, the first with pieces not sent yet
   uint64_t pieces_sent_ = 0;
-  uint64_t written_ = 0;     // pieces that the network has or will have
-  bool is_revoked_ = false;  // its peer wants none any more
-  MessageHeader untold_{};   // what it waits for, to be told
-  uint64_t lent_ = 0;
-  int64_t lent_bytes_ = 0;  // that have not left
-  Prefix left_;
+  uint64_t written_ = 0;             // pieces handed to the network
+  bool is_revoked_ = false;          // the peer wants no more pieces
+  MessageHeader pending_waiting_{};  // the call that this rank waits in, to be sent
+  uint64_t zero_copy_sent_ = 0;
+  int64_t zero_copy_bytes_in_flight_ = 0;  // that the network has not released
+  ContiguousPrefix zero_copy_done_;
 
   struct Expected {
     const progress::Call* call;
     std::byte* to;
     int64_t bytes, most;  // of a piece
   };
-  std::deque<Expected> expected_;  // what is not exposed yet
-  std::vector<Parcel*> posted_;
-  uint64_t pieces_posted_ = 0, pieces_seen_ = 0;
-  bool is_let_go_ = false;
-  Prefix placed_;
+  std::deque<Expected> expected_;  // not advertised yet
+  std::vector<WireMessage*> posted_;
+  uint64_t pieces_posted_ = 0, pieces_consumed_ = 0;
+  bool is_released_ = false;
+  ContiguousPrefix pieces_received_;
   uint64_t written_here_ = 0;           // pieces that have come
   std::optional<uint64_t> stopped_at_;  // how many will
   MessageHeader waiting_{};

@@ -8,8 +8,8 @@
 
 namespace smp::net {
 
-// The channels that were closed here last, and how many pieces each has written. What is still said
-// of one comes soon or never, and no channel is opened again.
+// The channels that were closed here last, with the number of pieces that each has written. Control
+// messages about a closed channel come soon or never, and no channel is opened again.
 class ClosedChannels {
  public:
   static constexpr size_t kMost = 1024;

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "net/exchange_hops.h"
-#include "net/parcel.h"
+#include "net/exchange_schedule.h"
+#include "net/wire_message.h"
 #include "smp/plan/base/check.h"
 
 namespace smp::net {
@@ -30,7 +30,8 @@ int64_t message_bytes(int64_t all, bool takes_any_memory) {
 // The first message of a hop takes hop_s; those that follow it need not wait for it.
 double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost,
                   bool takes_any_memory) {
-  const Hops all(exchange, 0, int(hosts), bytes, hop_bytes(exchange, bytes, takes_any_memory));
+  const ExchangeSchedule all(exchange, 0, int(hosts), bytes,
+                             step_message_bytes(exchange, bytes, takes_any_memory));
   const auto messages = static_cast<double>(all.size()), hops = static_cast<double>(all.depth());
   const double byte_s = exchange == Exchange::kRing ? cost.next_byte_s : cost.byte_s;
   return hops * cost.hop_s + (messages - hops) * cost.message_s +

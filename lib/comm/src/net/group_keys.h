@@ -10,8 +10,8 @@ inline constexpr uint64_t kWorldKey = 1;
 
 uint64_t mix(uint64_t hash, uint64_t value);  // splitmix64
 
-// The keys of the groups that are split off one group: the same on all of their ranks without a
-// message, and different for each split of the same ranks.
+// Makes the keys of the groups that are split off one group. A key is the same on all ranks of a
+// group without a message, and different for each split of the same ranks.
 class GroupKeys {
  public:
   explicit GroupKeys(uint64_t parent) : parent_(parent) {}

@@ -4,8 +4,8 @@
 
 #include <string>
 
-// libfabric, loaded when a job spans hosts and not before: other jobs run without it, and its
-// providers put handlers for signals into a process that loads them.
+// libfabric, loaded at run time and only by jobs that span hosts. Other jobs run without it: its
+// providers install signal handlers in a process that loads them.
 namespace smp::net {
 
 class LibFabric {

@@ -23,17 +23,17 @@
 #include <utility>
 #include <vector>
 
-#include "net/ofi_objects.h"
-#include "net/ofi_places.h"
+#include "net/ofi_handles.h"
+#include "net/ofi_remote_buffers.h"
 #include "net/registration.h"
-#include "waiting/descriptor.h"
+#include "smp/plan/system/file_descriptor.h"
 
 namespace smp::net {
 namespace {
 
-static_assert(sizeof(fi_context2) <= sizeof(Transport::Transfer::reserved));
+static_assert(sizeof(fi_context2) <= sizeof(FabricTransport::Transfer::reserved));
 
-class OfiTransport final : public Transport {
+class OfiTransport final : public FabricTransport {
  public:
   OfiTransport(std::shared_ptr<LibFabric> library, fi_info* info, bool writes)
       : library_(std::move(library)), info_(*library_, info), writes_(writes) {
@@ -81,17 +81,17 @@ class OfiTransport final : public Transport {
     }
   }
 
-  int where_to_sleep() override {
+  int wait_descriptor() override {
     if (!news_) return waiting::kNoDescriptor;
     epoll_event old;
-    while (epoll_wait(news_.get(), &old, 1, 0) > 0) {
+    while (epoll_wait(news_.number(), &old, 1, 0) > 0) {
     }
     fid* queue = &queue_->fid;
     // Of a closed one tcp;ofi_rxm would still ask what it has freed, and nothing comes to it.
     if (endpoint_.get() != nullptr && fi_trywait(fabric_.get(), &queue, 1) != FI_SUCCESS)
       return waiting::kPollAgain;
     read_queue(early_);
-    return early_.empty() ? news_.get() : waiting::kPollAgain;
+    return early_.empty() ? news_.number() : waiting::kPollAgain;
   }
 
   std::unique_ptr<Memory> allocate(size_t bytes) override {
@@ -111,7 +111,7 @@ class OfiTransport final : public Transport {
 
   void expose(Transfer& receive, uint64_t secret) override {
     if (!writes_) {
-      receive.place.key = secret;
+      receive.remote_buffer.key = secret;
       return;
     }
     const auto* const memory = static_cast<Registered*>(receive.rest_memory);
@@ -127,11 +127,12 @@ class OfiTransport final : public Transport {
     if (endpoint_.get() == nullptr) return posted(transfer, -FI_ESHUTDOWN);
     const fi_addr_t peer = peers_[size_t(transfer.peer)];
     Pieces pieces(transfer);
-    if (writes_ && transfer.box == Box::kStraight)
+    if (writes_ && transfer.message_class == MessageClass::kZeroCopy)
       return posted(transfer, fi_writedata(endpoint_.get(), pieces.memory[0].iov_base,
                                            pieces.memory[0].iov_len, pieces.descriptors[0],
-                                           transfer.place.ticket, peer, transfer.place.address,
-                                           transfer.place.key, transfer.reserved));
+                                           transfer.remote_buffer.ticket, peer,
+                                           transfer.remote_buffer.address,
+                                           transfer.remote_buffer.key, transfer.reserved));
     return posted(transfer, fi_tsendv(endpoint_.get(), pieces.memory, pieces.descriptors,
                                       pieces.count, peer, tag_of(transfer), transfer.reserved));
   }
@@ -147,7 +148,7 @@ class OfiTransport final : public Transport {
   // What was complete already stays so; a provider that cannot cancel lets it go on.
   void cancel(Transfer& receive) override {
     if (endpoint_.get() == nullptr) return;
-    if (!writes_ || receive.box != Box::kStraight) {
+    if (!writes_ || receive.message_class != MessageClass::kZeroCopy) {
       fi_cancel(&endpoint_->fid, receive.reserved);
     } else if (places_.close(receive)) {
       posted(receive, -FI_ECANCELED);
@@ -186,10 +187,10 @@ class OfiTransport final : public Transport {
   void watch_queue() {
     int descriptor = -1;
     check(fi_control(&queue_->fid, FI_GETWAIT, &descriptor), "FI_GETWAIT");
-    news_ = waiting::Descriptor(epoll_create1(EPOLL_CLOEXEC));
+    news_ = system::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
-    if (!news_ || epoll_ctl(news_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+    if (!news_ || epoll_ctl(news_.number(), EPOLL_CTL_ADD, descriptor, &event) != 0)
       throw std::system_error(errno, std::generic_category(), "epoll");
   }
 
@@ -246,7 +247,7 @@ class OfiTransport final : public Transport {
     Registered(const Registered&) = delete;
     Registered& operator=(const Registered&) = delete;
     std::byte* data() const override { return begin_; }
-    const OfiRegion& region() const { return region_; }
+    const OfiMemoryRegion& region() const { return region_; }
     void* descriptor() const { return region_.descriptor(); }
     void end() { region_.close(); }
     void forget() { transport_ = nullptr; }
@@ -269,13 +270,14 @@ class OfiTransport final : public Transport {
     std::vector<std::byte> own_;
     std::byte* const begin_;
     OfiTransport* transport_ = nullptr;  // that has it among its registered ones
-    OfiRegion region_;
+    OfiMemoryRegion region_;
   };
 
   // Their tags have the first bit, which the others have not.
   static uint64_t tag_of(const Transfer& transfer) {
-    if (transfer.box == Box::kStraight) return transfer.place.key | uint64_t{1} << 63;
-    return transfer.box == Box::kData ? 1 : 2;
+    if (transfer.message_class == MessageClass::kZeroCopy)
+      return transfer.remote_buffer.key | uint64_t{1} << 63;
+    return transfer.message_class == MessageClass::kData ? 1 : 2;
   }
   static void* descriptor(const Memory* memory) {
     return memory == nullptr ? nullptr : static_cast<const Registered*>(memory)->descriptor();
@@ -325,26 +327,26 @@ class OfiTransport final : public Transport {
   }
 
   std::shared_ptr<LibFabric> library_;
-  Info info_;
-  Closing<fid_fabric> fabric_;
-  Closing<fid_domain> domain_;
-  Closing<fid_cq> queue_;
-  Closing<fid_av> addresses_;
-  Closing<fid_ep> endpoint_;
+  FabricInfo info_;
+  FidHandle<fid_fabric> fabric_;
+  FidHandle<fid_domain> domain_;
+  FidHandle<fid_cq> queue_;
+  FidHandle<fid_av> addresses_;
+  FidHandle<fid_ep> endpoint_;
   std::vector<fi_addr_t> peers_;
   std::vector<Transfer*> early_;  // complete, to be said at the next poll
-  waiting::Descriptor
+  system::FileDescriptor
       news_;  // can be read when there may be something new in the queue, if it can tell
   const bool writes_;
-  OfiPlaces places_;
+  OfiRemoteBuffers places_;
   std::random_device random_;
   std::set<Registered*> registered_;  // memory that is here still
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> open_ofi_endpoint(std::shared_ptr<LibFabric> library, fi_info* info,
-                                             bool writes) {
+std::unique_ptr<FabricTransport> open_ofi_endpoint(std::shared_ptr<LibFabric> library,
+                                                   fi_info* info, bool writes) {
   return std::make_unique<OfiTransport>(std::move(library), info, writes);
 }
 

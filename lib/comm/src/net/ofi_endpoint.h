@@ -4,14 +4,14 @@
 
 #include <memory>
 
+#include "net/fabric_transport.h"
 #include "net/libfabric.h"
-#include "net/transport.h"
 
 namespace smp::net {
 
-// An endpoint of what `info` describes, which it frees. `writes`: by RMA, which info has then;
-// tagged messages otherwise. Throws std::runtime_error that says what libfabric refuses.
-std::unique_ptr<Transport> open_ofi_endpoint(std::shared_ptr<LibFabric> library, fi_info* info,
-                                             bool writes);
+// Opens an endpoint as `info` describes, and frees `info`. `writes`: by RMA, which `info` must
+// offer; otherwise by tagged messages. Throws std::runtime_error with libfabric's reason.
+std::unique_ptr<FabricTransport> open_ofi_endpoint(std::shared_ptr<LibFabric> library,
+                                                   fi_info* info, bool writes);
 
 }  // namespace smp::net

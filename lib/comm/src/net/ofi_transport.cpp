@@ -14,9 +14,9 @@
 
 #include "net/fabric_protocol.h"
 #include "net/libfabric.h"
-#include "net/nearest_card.h"
+#include "net/nearest_nic.h"
 #include "net/ofi_endpoint.h"
-#include "net/ofi_objects.h"
+#include "net/ofi_handles.h"
 
 namespace smp::net {
 namespace {
@@ -50,10 +50,10 @@ fi_info* hints_of(const LibFabric& library, const char* provider, bool writes) {
 // Others have addresses of their own: they are no part of an IP network.
 bool is_of_ip(const std::string& provider) { return provider != "efa" && provider != kInsideHost; }
 
-// A card may come several times, best way first.
-bool is_new(const std::vector<fi_info*>& cards, const fi_info* info) {
-  return std::none_of(cards.begin(), cards.end(), [&](const fi_info* card) {
-    return std::string(card->domain_attr->name) == info->domain_attr->name;
+// A network card may be listed several times, the best entry first.
+bool is_new(const std::vector<fi_info*>& nics, const fi_info* info) {
+  return std::none_of(nics.begin(), nics.end(), [&](const fi_info* nic) {
+    return std::string(nic->domain_attr->name) == info->domain_attr->name;
   });
 }
 
@@ -67,30 +67,30 @@ std::optional<int> node_of(const fi_info& info) {
 
 // Names a provider's endpoint at this address, or says why there is none.
 fi_info* find(const LibFabric& library, const char* provider, const std::string& address,
-              int local_rank, bool writes, std::string& card, std::string& why_not) {
-  const Info hints(library, hints_of(library, provider, writes));
+              int local_rank, bool writes, std::string& nic, std::string& why_not) {
+  const FabricInfo hints(library, hints_of(library, provider, writes));
   const bool ip = is_of_ip(provider);
   fi_info* found = nullptr;
   const int error =
       library.getinfo(ip ? address.c_str() : nullptr, ip ? FI_SOURCE : 0, hints.get(), &found);
-  const Info all(library, found);
+  const FabricInfo all(library, found);
   if (error != 0) {
     why_not = library.text_of(error);
     return nullptr;
   }
-  std::vector<fi_info*> cards;
+  std::vector<fi_info*> nics;
   for (fi_info* info = found; info != nullptr; info = info->next)
-    if (std::string(info->fabric_attr->prov_name) == provider && is_new(cards, info))
-      cards.push_back(info);
-  if (cards.empty()) {
+    if (std::string(info->fabric_attr->prov_name) == provider && is_new(nics, info))
+      nics.push_back(info);
+  if (nics.empty()) {
     why_not = "not as reliable datagrams";
     return nullptr;
   }
-  if (ip || cards.size() == 1) return library.copy(cards.front());  // the address says which
+  if (ip || nics.size() == 1) return library.copy(nics.front());  // the address says which
   std::vector<std::optional<int>> nodes;
-  for (const fi_info* info : cards) nodes.push_back(node_of(*info));
-  fi_info* const nearest = cards[nearest_card(nodes, own_numa_node(), local_rank)];
-  card = nearest->domain_attr->name;
+  for (const fi_info* info : nics) nodes.push_back(node_of(*info));
+  fi_info* const nearest = nics[nearest_nic(nodes, own_numa_node(), local_rank)];
+  nic = nearest->domain_attr->name;
   return library.copy(nearest);
 }
 
@@ -120,7 +120,7 @@ class Provider {
   bool open(bool writes) {
     try {
       fi_info* const info =
-          find(*library_, name_.c_str(), address_, local_rank_, writes, opened_.card, why_not_);
+          find(*library_, name_.c_str(), address_, local_rank_, writes, opened_.nic, why_not_);
       if (info == nullptr) return false;
       if (wants_registered_) info->domain_attr->mr_mode |= FI_MR_LOCAL;
       opened_.transport = open_ofi_endpoint(library_, info, writes);

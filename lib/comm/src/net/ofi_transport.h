@@ -4,31 +4,33 @@
 #include <optional>
 #include <string>
 
-#include "net/transport.h"
+#include "net/fabric_transport.h"
 #include "smp/comm/net/fabric_options.h"
 
 namespace smp::net {
 
-// What a rank found when it looked for a network.
+// The network that a rank has opened.
 struct OpenedTransport {
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<FabricTransport> transport;
   std::string provider;  // "net"
   std::string version;   // of libfabric
-  bool is_of_ip = true;  // at the interface's address; others' cards have addresses of their own
-  std::string card;      // the network card, where it was chosen among several
-  std::string why;       // in words: which providers came first and are not here
-  std::string caution;   // in words: what it cannot do that others can
+  bool is_of_ip = true;  // it uses the interface's address; other cards have their own
+  std::string nic;       // the network card, where it was chosen among several
+  std::string why;       // in words: the better providers, and why they do not work here
+  std::string caution;   // in words: what it lacks
   FabricProtocol protocol = FabricProtocol::kTagged;
   std::string why_protocol;  // in words
 };
 
-// An endpoint of libfabric at the interface that has `local_address` (an IP address). Tries efa,
-// verbs;ofi_rxm, tcp, net and tcp;ofi_rxm in this order, or `pinned` alone unless it is empty, by
-// `protocol`, or the one that is faster on it. Of several cards without IP addresses it is one near
-// the rank, which is `local_rank` of its host. Throws std::runtime_error that says why each of them
-// could not be used, and ConfigError where one could, but not by the protocol.
-// `wants_registered`: it takes registered memory alone, whether its provider must or not, which
-// shows on any machine what those do that must.
+// Opens an endpoint of libfabric at the interface that has `local_address` (an IP address). It
+// tries efa, verbs;ofi_rxm, tcp, net and tcp;ofi_rxm in this order, or only `pinned` unless that is
+// empty. It uses `protocol`, or else the provider's faster one. Among several cards without IP
+// addresses it chooses one near the rank, whose number on its host is `local_rank`. Throws
+// std::runtime_error with the reason for each provider, and ConfigError if a provider works, but
+// not by the protocol.
+//
+// `wants_registered`: it takes registered memory alone, even if its provider does not require that.
+// So every machine can test the code for providers that do.
 OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
                                    std::optional<FabricProtocol> protocol, int local_rank,
                                    bool wants_registered = false);

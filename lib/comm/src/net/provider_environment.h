@@ -4,9 +4,9 @@
 
 namespace smp::net {
 
-// Tells libfabric's providers, by the variables that they read, what they shall do and leave alone;
-// what the user has set stays. Before libfabric is loaded, and before other threads read the
-// environment. `root` stands before all names of files, for tests.
+// Sets the environment variables that configure libfabric's providers. Variables that the user has
+// set stay. Call it before libfabric is loaded, and before other threads read the environment.
+// Tests put `root` before all file names.
 void prepare_providers(const std::string& root = "");
 
 }  // namespace smp::net

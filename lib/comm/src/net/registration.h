@@ -5,8 +5,9 @@
 
 namespace smp::net {
 
-// What is said when a provider of libfabric refuses, with these words, to register so many bytes:
-// how many, and how many this process may lock, which networks of their own memory ask of it.
+// The error text for a provider of libfabric that refuses, with the reason `why`, to register
+// `bytes` of memory. It names the bytes and how many this process may lock, which networks with
+// registered memory need.
 std::string registration_refused(const std::string& provider, size_t bytes, const std::string& why);
 
 }  // namespace smp::net

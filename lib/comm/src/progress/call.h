@@ -12,7 +12,7 @@ namespace smp::progress {
 // The number of pieces of at most b that a is cut into.
 inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// One call of one rank, as peers compare it with theirs and as errors name it.
+// One call of one rank: what peers compare with their own calls and errors name.
 struct Call {
   mesh::CollectiveOp op = mesh::CollectiveOp::kBarrier;
   DType dtype = DType::kU8;
@@ -21,8 +21,8 @@ struct Call {
   int peer = -1;  // rank of the group: the root, or the other side of a send or recv; -1: none
   std::string label;
   uint64_t number = 0;  // among the collectives of the group, or the messages of a directed pair
-  // Where the buffers lie in the job's memory if peers can use them there, else -1. Both or none,
-  // but for an all_gather perhaps the input alone.
+  // Offsets of the buffers in the job's memory if peers can use them in place, else -1. Both or
+  // none; an all_gather may have the input alone.
   int64_t in_at = -1, out_at = -1;
 
   int64_t bytes() const { return count * bytes_of(dtype); }
@@ -31,27 +31,30 @@ struct Call {
 // "all_reduce #12 'data.gradients' of 4096 fp32"; `peer` is the global rank of call.peer.
 std::string describe(const Call& call, int peer);
 
-// What load() returns, "#12 all_reduce 'data.gradients'", cut where there is no more room.
+// Store a call for load(), which returns "#12 all_reduce 'data.gradients'". A text that is too long
+// is cut.
 void store(segment::LastCall& to, const Call& call);
 void store(segment::LastCall& to, std::string_view text);
 std::string load(const segment::LastCall& from);
 
-// A call between hosts is made of steps, which are calls inside a host. The label of a step is this
-// mark and the description of the whole call, which is what errors name.
+// A call between hosts consists of steps, which are calls inside a host. The label of a step is
+// this mark and the description of the whole call, which errors name.
 inline constexpr char kStepMark = '\x01';
 inline bool is_step(const std::string& label) { return !label.empty() && label[0] == kStepMark; }
 
-// Says what two ranks have called, each as "rank 0: all_reduce ...", the lower rank first.
+// The error of two ranks that made different calls. The text names both as "rank 0: all_reduce
+// ...", the lower rank first.
 comm::CommError mismatch(int culprit, int rank, const std::string& call, int other,
                          const std::string& others_call);
 
-// Equal on ranks whose calls belong together.
+// Equal on ranks whose calls match.
 uint64_t fingerprint(const Call& call);
 
-// Writes all but the number, which publishes the entry. `print`: the call's fingerprint.
+// Writes all but the number; storing the number publishes the entry. `print`: the call's
+// fingerprint.
 void write(segment::CallEntry& entry, const Call& call, uint64_t print);
 
-// The call that a record tells of: a CallEntry, or the header of a message between hosts.
+// The call in a record: a CallEntry, or the header of a message between hosts.
 template <class Record>
 Call call_in(const Record& record, uint64_t number) {
   Call call;

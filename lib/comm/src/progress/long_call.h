@@ -5,19 +5,20 @@
 
 namespace smp::progress {
 
-// Whether the maker of a long call waits for it at once, or leaves it alone and does something
-// else. If several calls are waited for one after the other all are wanted, not only the first: so
-// time that the maker spends waiting for other long calls does not count. Each thread has one
-// `waited`, the time it has waited for long calls in all, and passes it to leave() and wait().
+// Detects whether the caller of a long call waits for it at once, or leaves it alone and does
+// something else. Time that the caller spends waiting for other long calls does not count: if
+// several calls are waited for one after the other, all are wanted. Each thread has one `waited`,
+// its total time in waits for long calls, and passes it to leave() and wait().
 //
-// Thread rule: leave() and was_left_alone() are the maker's, before and after anybody may wait.
+// Thread rule: leave() and was_left_alone() are the caller's, before and after other threads may
+// wait.
 class LongCall {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Span = std::chrono::nanoseconds;
   static constexpr std::chrono::microseconds kAtOnce{200};
 
-  // The maker goes on. Much of the call may be done by now.
+  // The caller goes on. Much of the call may be done by now.
   void leave(Time now, const Span& waited) {
     left_ = now;
     waited_ = &waited;
@@ -25,7 +26,7 @@ class LongCall {
   }
   bool is_left() const { return left_ != Time(); }
 
-  // A thread, the maker's or another, begins to wait for it.
+  // A thread, the caller's or another, begins to wait for the call.
   void wait(Time now, const Span& waited) {
     const Span of_it = waited_ == &waited ? waited - waited_then_ : Span(0);
     if (now - left_ - of_it < kAtOnce) is_wanted_.store(true);

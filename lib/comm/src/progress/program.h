@@ -8,7 +8,7 @@
 
 namespace smp::progress {
 
-// Room for the frame of one program, so that a short call allocates nothing for it.
+// Memory for the coroutine frame of one program, so that a short call allocates nothing.
 class FrameRoom {
  public:
   // Returns so many bytes: in the room, or on the heap if the room is taken or too small.
@@ -30,7 +30,7 @@ class FrameRoom {
   alignas(kHead) std::byte bytes_[512];
 };
 
-// What one rank does in one call, as a coroutine: it is suspended while a counter of a peer has not
+// The part of one rank in one call, as a coroutine. It is suspended until a peer's counter has
 // reached the value that it needs. Resumed under the engine's lock.
 class Program {
  public:

@@ -103,7 +103,7 @@ std::vector<LineCopies> line_copies_here() {
   return copies;
 }
 
-void fetch_to_write(std::byte* to, int64_t bytes) {
+void prefetch_for_write(std::byte* to, int64_t bytes) {
   constexpr int64_t kMany = 4 << 10;  // for more this takes longer than it saves
   if (bytes >= kMany) return;
 #if defined(__x86_64__)
@@ -113,17 +113,17 @@ void fetch_to_write(std::byte* to, int64_t bytes) {
 #endif
 }
 
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes, bool stream) {
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes, bool non_temporal) {
   if (bytes <= 0 || to == from) return;
 #if defined(__x86_64__)
-  if (kByLines && (stream || are_vectors_quicker(bytes))) {
+  if (kByLines && (non_temporal || are_vectors_quicker(bytes))) {
     static const LineCopies by_lines = line_copies_here().back();
-    copy_by_lines(to, from, bytes, stream ? by_lines.stream : by_lines.cached);
-    if (stream) _mm_sfence();  // before a counter publishes the bytes
+    copy_by_lines(to, from, bytes, non_temporal ? by_lines.non_temporal : by_lines.cached);
+    if (non_temporal) _mm_sfence();  // before a counter publishes the bytes
     return;
   }
 #else
-  (void)stream;
+  (void)non_temporal;
 #endif
   memcpy(to, from, size_t(bytes));
 }

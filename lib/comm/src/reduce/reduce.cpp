@@ -42,7 +42,7 @@ ReduceKernel quickest_kernel(const Reduction& reduction, DType dtype, comm::Redu
   const std::vector<ReduceKernels>& kernels = reduce_kernels_here();
 #if defined(__x86_64__)
   static const bool is_zen4 = kernels.size() == 3 && __builtin_cpu_is("amdfam19h") != 0;
-  if (is_zen4 && dtype == DType::kF16 && reduction.outputs == 1 && !reduction.stream)
+  if (is_zen4 && dtype == DType::kF16 && reduction.outputs == 1 && !reduction.non_temporal)
     return kernels[1].of(dtype, op);
 #endif
   return kernels.front().of(dtype, op);
@@ -58,8 +58,8 @@ void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, comm:
 }
 
 void reduce_inputs(std::byte* out, const std::byte* const* from, int inputs, int64_t count,
-                   DType dtype, comm::ReduceOp op, int ranks, bool stream) {
-  reduce_inputs({&out, 1, from, inputs, ranks, stream}, count, dtype, op);
+                   DType dtype, comm::ReduceOp op, int ranks, bool non_temporal) {
+  reduce_inputs({&out, 1, from, inputs, ranks, non_temporal}, count, dtype, op);
 }
 
 }  // namespace smp::reduce

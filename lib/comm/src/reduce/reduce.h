@@ -9,25 +9,25 @@
 
 namespace smp::reduce {
 
-// to[k][i] = from[0][i] op from[1][i] op ... in this order, for all k and `count` elements; bf16
-// and fp16 in fp32, rounded once (to nearest even). A result may overwrite one of the inputs. A NaN
-// among the inputs gives a NaN. An average divides by `ranks`, since the inputs may themselves be
-// sums. Pure; the same bits on every CPU.
+// to[k][i] = from[0][i] op from[1][i] op ... in this order, for all k and `count` elements. bf16
+// and fp16 are added in fp32 and rounded once (to nearest even). A result may overwrite one of the
+// inputs. A NaN among the inputs gives a NaN. An average divides by `ranks`, since the inputs may
+// themselves be sums. Pure; the same bits on every CPU.
 struct Reduction {
   std::byte* const* to;
   int outputs;
   const std::byte* const* from;
   int inputs;
   int ranks;
-  bool stream = false;  // by non-temporal stores, as in copy_bytes()
-  int cached = 0;  // so many results, the first ones, are written through the cache all the same
+  bool non_temporal = false;  // by non-temporal stores, as in copy_bytes()
+  int cached = 0;  // the first so many results are written through the cache all the same
   int far = -1;    // an input in memory or another CPU's cache: it is prefetched
 };
 void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, comm::ReduceOp op);
 
 // The same with one result.
 void reduce_inputs(std::byte* out, const std::byte* const* from, int inputs, int64_t count,
-                   DType dtype, comm::ReduceOp op, int ranks, bool stream = false);
+                   DType dtype, comm::ReduceOp op, int ranks, bool non_temporal = false);
 
 // bf16 and fp16 to fp32 and back, rounded to nearest even.
 void widen(float* to, const std::byte* from, int64_t count, DType dtype);

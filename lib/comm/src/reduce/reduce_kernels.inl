@@ -377,7 +377,7 @@ void reduce_from(const Reduction& r, int64_t at, int64_t end) {
 
 template <class L, class Op>
 void reduce(const Reduction& r, int64_t bytes) {
-  const int64_t head = r.stream ? bytes_to_aligned(r) : -1;
+  const int64_t head = r.non_temporal ? bytes_to_aligned(r) : -1;
   if (head < 0 || head >= bytes) return reduce_from<L, Op, false>(r, 0, bytes);
   if (head > 0) reduce_edge<L, Op>(r, 0, head);
   reduce_from<L, Op, true>(r, head, bytes);

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "segment/control_groups.h"
+#include "smp/plan/system/control_groups.h"
 
 namespace smp::segment {
 namespace {
@@ -74,7 +74,7 @@ AllowedCpus allowed_cpus(const std::vector<int>& others, const std::string& root
   const auto grant = [&](const std::string& quota) {
     cpus = std::min(cpus, cpus_of_quota(quota).value_or(cpus));
   };
-  for (const ControlGroup& group : control_groups("cpu", root)) {
+  for (const system::ControlGroup& group : system::control_groups("cpu", root)) {
     if (group.is_v2)
       grant(line_of(group.folder + "/cpu.max"));
     else

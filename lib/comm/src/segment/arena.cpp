@@ -25,7 +25,7 @@ class PartIsFull final : public std::bad_alloc {
 
 }  // namespace
 
-Arena::Arena(std::shared_ptr<Job> job, int rank_here) : job_(std::move(job)) {
+Arena::Arena(std::shared_ptr<SharedJob> job, int rank_here) : job_(std::move(job)) {
   const SymmetricRegion region = job_->symmetric();
   gaps_[region.begin + size_t(rank_here) * region.bytes_per_rank] = region.bytes_per_rank;
 }
@@ -52,7 +52,7 @@ std::shared_ptr<std::byte[]> Arena::allocate(int64_t bytes) {
 }
 
 void Arena::free(std::byte* begin, size_t bytes) {
-  if (!home_.is_here()) return;
+  if (!creator_.is_here()) return;
   release(begin, bytes);
   std::lock_guard guard(mutex_);
   auto gap = gaps_.emplace(begin, bytes).first;

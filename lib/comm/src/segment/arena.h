@@ -6,18 +6,18 @@
 #include <memory>
 #include <mutex>
 
-#include "segment/job.h"
-#include "smp/comm/waiting/home_process.h"
+#include "segment/shared_job.h"
+#include "smp/comm/waiting/creator_process.h"
 
 namespace smp::segment {
 
-// A rank's own part of the job's symmetric region: address space that every rank maps and from
-// which this rank alone hands out blocks. A block is whole pages, which exist from its allocation
-// until it is freed in this process; a forked child frees nothing. Blocks keep the arena and the
-// job's mapping alive. Safe from any thread.
+// A rank's part of the job's symmetric region, which every rank maps. This rank alone allocates
+// blocks from it. A block is whole pages, which exist from its allocation until this process frees
+// it; a forked child frees nothing. Blocks keep the arena and the job's mapping alive. Safe from
+// any thread.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  Arena(std::shared_ptr<Job> job, int rank_here);  // its place among the ranks of this host
+  Arena(std::shared_ptr<SharedJob> job, int rank_here);  // its place among the ranks of this host
 
   // The memory is zeroed; null for 0 bytes. Throws std::bad_alloc when the part is full,
   // std::system_error without memory.
@@ -26,8 +26,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
  private:
   void free(std::byte* begin, size_t bytes);
 
-  const waiting::HomeProcess home_;
-  const std::shared_ptr<Job> job_;
+  const waiting::CreatorProcess creator_;
+  const std::shared_ptr<SharedJob> job_;
   std::mutex mutex_;
   std::map<std::byte*, size_t> gaps_;  // begin -> bytes; never two side by side
 };

@@ -7,10 +7,11 @@
 #include "smp/plan/base/dtype.h"
 #include "smp/plan/mesh/collective.h"
 
-// What the ranks of a job share, byte by byte. A fresh mapping is all zeros, and zero is a valid
-// first state of everything here. The counters of a group only grow and, but for those of pieces,
-// have one writer each. A counter is stored after the bytes that it publishes, and loaded before
-// they are read. Thread rule: everything that two ranks touch is an atomic, or is published by one.
+// The layout of the memory that the ranks of a job share. A fresh mapping is all zeros, and zero is
+// a valid first state of everything here. The counters of a group only grow and, except those of
+// pieces, have one writer each. A counter is stored after the bytes that it publishes, and loaded
+// before they are read. Thread rule: everything that two ranks touch is an atomic, or is published
+// by one.
 namespace smp::segment {
 
 inline constexpr size_t kLineBytes = 64;
@@ -29,15 +30,15 @@ struct alignas(kLineBytes) Counter {
   std::atomic<uint64_t> value;
 };
 
-// How far a rank has written its ring, and the fingerprint of the call of each slot: a rank that
-// waits for a slot finds both in one line.
+// The slots of its ring that a rank has published, and the fingerprint of the call of each slot. A
+// rank that waits for a slot finds both in one cache line.
 struct alignas(kLineBytes) Published {
   std::atomic<uint64_t> value;  // slots published
   std::atomic<uint64_t> prints[mesh::kRingSlots];
 };
 static_assert(sizeof(Published) == kLineBytes);
 
-// What a rank calls. Its peers compare it with their own call before they touch any data.
+// A call of a rank. Its peers compare it with their own call before they touch any data.
 struct alignas(kLineBytes) CallEntry {
   std::atomic<uint64_t> number;  // of this call, from 1; stored last
   uint64_t fingerprint;
@@ -86,15 +87,15 @@ inline constexpr int holder_of_claim(uint64_t claim) {
   return int(claim % uint64_t(mesh::kMaxRanks));
 }
 
-// Data that is written again and again to a place with room for more of it moves about in that
-// room. When it returns to an address the CPUs' own caches have lost the old lines: writing them in
-// the last cache is faster than in the cache of the peer that has read them. A few bytes stay where
-// they are, in the nearest cache.
+// Data that is written repeatedly to a place with room for more rotates in that room. When it
+// returns to an address, the CPUs' own caches have lost the old lines. To write them in the
+// last-level cache is faster than in the cache of the peer that has read them. Up to kFew bytes
+// stay at their address, in the nearest cache.
 inline bool moves(int64_t bytes, int64_t room) {
   constexpr int64_t kFew = 4 << 10;
   return bytes > kFew && bytes <= room / 2;
 }
-// How far it has moved at its `turn`-th time.
+// The offset of the data at its `turn`-th write.
 inline int64_t moved_by(uint64_t turn, int64_t bytes, int64_t room) {
   const auto length = int64_t(end_of_line(size_t(bytes)));
   return int64_t(turn % uint64_t(room / length)) * length;
@@ -124,7 +125,7 @@ class GroupBlock {
 
   // All slots together: kRingBytes.
   std::byte* ring(int rank) const { return data(rank); }
-  // Where `bytes` in a slot lie, which may move in `room`.
+  // The address of `bytes` in a slot; they may rotate in `room`.
   std::byte* slot(int rank, uint64_t index, int64_t bytes, int64_t room) const {
     std::byte* const place =
         data(rank) + (index % uint64_t(mesh::kRingSlots)) * size_t(mesh::kSlotBytes);
@@ -177,8 +178,8 @@ struct alignas(kLineBytes) FailureRecord {
 };
 static_assert(sizeof(FailureRecord) == 1024);
 
-// What a rank called last. For a rank of another host it is a text. For one of this host it is what
-// a text can be made of, since it is written with every call. A reader may see a mixture of two
+// The last call of a rank. For a rank of another host it is a text. For a rank of this host it is
+// the parts of a text, since it is written with every call. A reader may see a mixture of two
 // calls, never a bad address.
 struct LastCall {
   std::atomic<uint64_t> op;  // 1 + CollectiveOp; 0: `text` says everything
@@ -196,11 +197,11 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint64_t> waits_for;  // bits of the ranks whose counters may wake the sleeper
   // 1 + the global rank that a waiting thread waits for.
   alignas(kLineBytes) std::atomic<int32_t> blocked_on;
-  std::atomic<int64_t> looked_ns;  // when a waiting thread last looked: a stopped one does not
-  std::atomic<uint32_t> gone;      // ended in good order
-  std::atomic<uint32_t> died;      // died, as a peer of its host saw
-  std::atomic<int32_t> process;    // process id; 0: of another host
-  std::atomic<int32_t> cpus;       // CPUs that the ranks of its host may use, as it sees it
+  std::atomic<int64_t> heartbeat_ns;  // when a waiting thread last checked: a stopped one does not
+  std::atomic<uint32_t> gone;         // ended in good order
+  std::atomic<uint32_t> died;         // died, as a peer of its host saw
+  std::atomic<int32_t> process;       // process id; 0: of another host
+  std::atomic<int32_t> cpus;          // CPUs that the ranks of its host may use, as it sees it
   std::atomic<uint64_t> pid_namespace;
   LastCall last_call;
 };

@@ -29,14 +29,14 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
-// Allocates the pages of [data, data + bytes), so that a machine or a control group without memory
-// gives an exception here (std::system_error) and not a SIGBUS or a SIGKILL later.
+// Allocates the pages of [data, data + bytes). Without memory in the machine or the control group
+// it throws std::system_error here; otherwise a later access would give SIGBUS or SIGKILL.
 void populate(std::byte* data, size_t bytes);
-// Maps pages that another process has allocated, if the kernel can; nothing is wrong if not.
+// Maps pages that another process has allocated, if the kernel can. A failure is harmless.
 void map_pages(std::byte* data, size_t bytes);
-// Leaves these bytes, which all ranks share, out of core files.
+// Excludes these bytes, which all ranks share, from core files.
 void leave_out_of_dumps(std::byte* data, size_t bytes);
-// Gives the pages back; they read as zeros afterwards.
+// Returns the pages to the kernel; they read as zeros afterwards.
 void release(std::byte* data, size_t bytes);
 
 }  // namespace smp::segment

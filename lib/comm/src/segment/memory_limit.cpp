@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "segment/control_groups.h"
+#include "smp/plan/system/control_groups.h"
 
 namespace smp::segment {
 namespace {
@@ -58,7 +58,7 @@ std::string mebibytes(int64_t bytes) {
 }  // namespace
 
 std::optional<std::string> no_room_for(int64_t bytes, const std::string& root) {
-  for (const ControlGroup& group : control_groups("memory", root)) {
+  for (const system::ControlGroup& group : system::control_groups("memory", root)) {
     const std::string& folder = group.folder;
     const Names& names = group.is_v2 ? kV2 : kV1;
     const auto most = number_in(folder + names.most), used = number_in(folder + names.used);

@@ -2,24 +2,24 @@
 
 #include <chrono>
 
-#include "waiting/descriptor.h"
+#include "smp/plan/system/file_descriptor.h"
 
 namespace smp::waiting {
 
-// What a network says instead of naming a descriptor at which a rank could sleep.
+// Special values of NetworkProgress::wait_descriptor().
 constexpr int kNoDescriptor = -1;  // it never has one
 constexpr int kPollAgain = -2;     // it must be polled again soon, then asked again
 
-// An eventfd that wakes a rank which sleeps beside its network, since no thread can wait for a
-// futex and a descriptor at once. Any thread of any process that has it may ring.
+// An eventfd that wakes a rank which sleeps at its network's descriptor, since no thread can wait
+// for a futex and a descriptor at once. Any thread of any process that has it may ring.
 class Doorbell {
  public:
   Doorbell() = default;
-  explicit Doorbell(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  explicit Doorbell(system::FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
   static Doorbell make();  // throws std::system_error
 
   explicit operator bool() const { return bool(descriptor_); }
-  int descriptor() const { return descriptor_.get(); }
+  int descriptor() const { return descriptor_.number(); }
   void ring() const;
 
   // Sleeps until somebody rings or `other`, if it is not negative, can be read; at most for
@@ -28,7 +28,7 @@ class Doorbell {
   void answer() const;
 
  private:
-  Descriptor descriptor_;
+  system::FileDescriptor descriptor_;
 };
 
 }  // namespace smp::waiting

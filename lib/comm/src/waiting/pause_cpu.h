@@ -2,7 +2,7 @@
 
 namespace smp::waiting {
 
-// For who looks again and again: what shares the core goes first.
+// The pause instruction of a spin loop: the other hyper-thread of the core goes first.
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

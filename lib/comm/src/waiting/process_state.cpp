@@ -9,16 +9,16 @@
 #include <memory>
 #include <string_view>
 
-#include "waiting/descriptor.h"
+#include "smp/plan/system/file_descriptor.h"
 
 namespace smp::waiting {
 namespace {
 
 // The letter behind the name, which stands in brackets and may hold any characters; 0: none.
 char letter_of(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const system::FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char text[512];
-  const ssize_t n = file ? read(file.get(), text, sizeof(text)) : -1;
+  const ssize_t n = file ? read(file.number(), text, sizeof(text)) : -1;
   const std::string_view line(text, n > 0 ? size_t(n) : 0);
   const size_t name_ends = line.rfind(") ");
   return name_ends == std::string_view::npos || name_ends + 2 >= line.size() ? '\0'

@@ -13,7 +13,7 @@
 #include <memory>
 #include <utility>
 
-#include "process/control_group.h"
+#include "smp/plan/system/control_groups.h"
 #include "smp/plan/system/file_descriptor.h"
 
 namespace smp::local {
@@ -113,7 +113,7 @@ Clock::duration own_time() {
 UsageSampler::UsageSampler(milliseconds every) : every_(every), gpus_(every) {
   for (const auto& [unified, legacy] : {std::pair("memory.current", "memory.usage_in_bytes"),
                                         std::pair("memory.max", "memory.limit_in_bytes")}) {
-    const std::vector<std::string> files = process::own_group_files(unified, legacy);
+    const std::vector<std::string> files = system::own_group_files(unified, legacy);
     if (!files.empty()) group_files_.push_back(files.front());
   }
 }

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <utility>
 
-#include "process/control_group.h"
+#include "smp/plan/system/control_groups.h"
 
 namespace smp::process {
 
@@ -15,8 +15,8 @@ constexpr int64_t kNoLimit = int64_t{1} << 60;  // of version 1: all that a numb
 }  // namespace
 
 OomWatch::OomWatch()
-    : OomWatch(own_group_files("memory.events", "memory.oom_control"),
-               own_group_files("memory.max", "memory.limit_in_bytes")) {}
+    : OomWatch(system::own_group_files("memory.events", "memory.oom_control"),
+               system::own_group_files("memory.max", "memory.limit_in_bytes")) {}
 
 OomWatch::OomWatch(std::vector<std::string> counters, std::vector<std::string> limits)
     : counters_(std::move(counters)), limits_(std::move(limits)), told_(kills()) {}

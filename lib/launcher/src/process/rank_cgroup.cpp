@@ -11,7 +11,7 @@
 #include <fstream>
 #include <vector>
 
-#include "process/control_group.h"
+#include "smp/plan/system/control_groups.h"
 
 namespace smp::process {
 namespace {
@@ -21,7 +21,7 @@ constexpr int kMostTries = 100;  // a millisecond apart
 // Empty: this process may not make groups. The root of all groups has no such files, and there
 // nobody has delegated anything.
 std::string delegated_folder() {
-  const std::vector<std::string> files = own_group_files("cgroup.events", "cgroup.events");
+  const std::vector<std::string> files = system::own_group_files("cgroup.events", "cgroup.events");
   if (files.empty()) return "";
   const std::string folder = std::filesystem::path(files.front()).parent_path().string();
   for (const char* file : {"", "/cgroup.procs", "/cgroup.kill"}) {

@@ -12,8 +12,8 @@
 
 namespace smp::comm {
 
-// One call as a CallLog remembers it. Times are ages when the log was read; those of what has not
-// happened yet are zero.
+// One call in a CallLog. Times are ages at the moment when the log was read. The age of an event
+// that has not happened yet is zero.
 struct LoggedCall {
   enum class State { kEnqueued, kStarted, kDone, kFailed };
   uint64_t number = 0;  // as in errors: among the group's collectives, or a pair's messages
@@ -29,9 +29,10 @@ struct LoggedCall {
   std::chrono::nanoseconds enqueued{}, started{}, ended{};
 };
 
-// The last calls of one rank in all of its groups, oldest first: what the rank was doing when
-// something went wrong. Memory is fixed and writing takes no lock. Any thread may read at any time,
-// also after the communicators have ended; an entry that is being overwritten is left out.
+// The last calls of one rank in all of its groups, oldest first: they show what the rank was doing
+// when something went wrong. Memory is fixed, and writing takes no lock. Any thread may read at any
+// time, also after the communicators have ended. Reading leaves out an entry that is being
+// overwritten.
 class CallLog {
  public:
   static constexpr size_t kCalls = 1024;
@@ -42,8 +43,8 @@ class CallLog {
   // The last `most` of them as a table with a headline, for people.
   std::string text(size_t most = kCalls) const;
 
-  // For communicators. `enqueue` returns the name of the entry for the other two. It reads from
-  // `call` what it is, its group and whether it has started.
+  // For communicators. `enqueue` returns the entry that the other two take. `call` says what is
+  // called, by which group, and whether it has started.
   uint64_t enqueue(const LoggedCall& call, std::string_view label);
   void start(uint64_t entry);
   void end(uint64_t entry, bool failed);

@@ -21,8 +21,8 @@ struct RecordedCall {
   int peer = -1;  // rank of the group: the root or the other side; -1: none
 };
 
-// What one rank called, in order, on the communicator that it was given and on all that were split
-// off it. Safe from any thread.
+// The calls of one rank, in order, on its communicator and on all that were split off it. Safe from
+// any thread.
 class Recording {
  public:
   void add(RecordedCall call);
@@ -33,8 +33,9 @@ class Recording {
   std::vector<RecordedCall> calls_;
 };
 
-// A communicator for rank `rank` of `size` that moves nothing: every call is recorded and is done
-// at once. Buffers are never touched and may be null. Errors in arguments are those of real ones.
+// Makes a communicator for rank `rank` of `size` that moves no data. It records every call, which
+// is done at once. It never touches buffers, which may be null. It checks arguments as real ones
+// do.
 std::unique_ptr<Communicator> make_recording_communicator(int rank, int size,
                                                           std::shared_ptr<Recording> recording);
 

@@ -9,9 +9,8 @@
 
 namespace smp::comm {
 
-// A communicator that passes every call on to another one. It is the base of those that do
-// something to calls on their way, which override pass(). It does not pass on windows. Thread rule
-// of the communicator behind it.
+// A communicator that passes every call on to another one. A derived class overrides pass() to
+// change or observe calls. It does not pass on windows. Thread rule of the communicator behind it.
 class WrappedCommunicator : public Communicator {
  public:
   int rank() const override { return inner_.rank(); }

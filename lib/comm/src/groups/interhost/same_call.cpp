@@ -1,24 +1,25 @@
 #include <algorithm>
 #include <utility>
 
-#include "groups/interhost/hosts_steps.h"
+#include "groups/interhost/interhost_steps.h"
 
 // Checks that the hosts of a group make the same calls. Each message says which call it belongs to,
 // and before a call with a root the root's host and all others greet each other. The rank that
 // hears of another call names both.
 namespace smp::groups {
 
-void HostsGroup::check_message(const progress::Operation& op, const net::Channel& channel,
-                               int peer) {
+void InterhostGroup::check_message(const progress::Operation& op, const net::Channel& channel,
+                                   int peer) {
   check(op, channel.front(), peer);
 }
 
-void HostsGroup::check(const progress::Operation& op, const net::MessageHeader& header, int peer) {
+void InterhostGroup::check(const progress::Operation& op, const net::MessageHeader& header,
+                           int peer) {
   if (header.fingerprint == progress::fingerprint(op.call) && header.number == op.call.number) {
     uint64_t& heard = heard_[size_t(peer / per_host_)];
     if (&op.lane == &collectives_ && header.number > heard) {
       heard = header.number;
-      progress::store(seat_->job->board(global(peer)).last_call, op.call);
+      progress::store(context_->job->board(global(peer)).last_call, op.call);
     }
     return;
   }
@@ -29,15 +30,15 @@ void HostsGroup::check(const progress::Operation& op, const net::MessageHeader& 
 
 // The call of this rank that differs from what a peer has called in its place; null if none is
 // known. A rank may end a call before it hears of one that has called something else.
-const progress::Call* HostsGroup::contradicted_by(const net::MessageHeader& header) const {
+const progress::Call* InterhostGroup::contradicted_by(const net::MessageHeader& header) const {
   for (const progress::Call* own : {&current_, &previous_})
     if (header.number == own->number && header.fingerprint != progress::fingerprint(*own))
       return own;
   return nullptr;
 }
 
-comm::CommError HostsGroup::mismatch_with(const progress::Call& own,
-                                          const net::MessageHeader& header) const {
+comm::CommError InterhostGroup::mismatch_with(const progress::Call& own,
+                                              const net::MessageHeader& header) const {
   auto text = [this](const progress::Call& call) {
     return progress::describe(call, call.peer < 0 ? -1 : global(call.peer));
   };
@@ -48,44 +49,47 @@ comm::CommError HostsGroup::mismatch_with(const progress::Call& own,
 
 // The message may be of another call, or of another root: the rank that this one waits for in its
 // own call may never hear of that.
-void HostsGroup::came(const net::MessageHeader& header) {
-  for (size_t host = 0; host < rails_.size() && header.kind == net::MessageHeader::kExposed;
+void InterhostGroup::on_message(const net::MessageHeader& header) {
+  for (size_t host = 0; host < rails_.size() && header.kind == net::MessageHeader::kReceiveReady;
        ++host) {
     if (!rails_[host] || rails_[host]->peer() != header.from || heard_[host] >= header.number)
       continue;
     heard_[host] = header.number;
-    progress::store(seat_->job->board(header.from).last_call,
+    progress::store(context_->job->board(header.from).last_call,
                     progress::call_in(header, header.number));
   }
   const progress::Call* const own = contradicted_by(header);
   if (own == nullptr || failure()) return;
   const comm::CommError error = mismatch_with(*own, header);
-  seat_->job->fail(seat_->job->failure(), {error.kind, error.culprit, global(rank_), error.what()});
+  context_->job->fail(context_->job->failure(),
+                      {error.kind, error.culprit, global(rank_), error.what()});
 }
 
 // A message of send that does not match the recv at its turn. What is exposed is checked by its
 // sender.
-void HostsGroup::sent_by(const Pair& pair, const net::MessageHeader& header) {
-  if (header.kind == net::MessageHeader::kExposed || pair.recvs.operations.empty() || failure())
+void InterhostGroup::sent_by(const Pair& pair, const net::MessageHeader& header) {
+  if (header.kind == net::MessageHeader::kReceiveReady || pair.recvs.operations.empty() ||
+      failure())
     return;
   const progress::Call& own = pair.recvs.operations.front()->call;
   if (header.number != own.number || header.fingerprint == progress::fingerprint(own)) return;
   const comm::CommError error = mismatch_with(own, header);
-  seat_->job->fail(seat_->job->failure(), {error.kind, error.culprit, global(rank_), error.what()});
+  context_->job->fail(context_->job->failure(),
+                      {error.kind, error.culprit, global(rank_), error.what()});
 }
 
 // Before a call: what has come for it already must belong to it. In a call with a root, the root's
 // host and every other host tell each other what they call, on all rails. So if two hosts name
 // different roots one hears of it: a root's own host if it names itself, or else one taken for it.
-progress::Program HostsGroup::run_greeting(progress::Operation& op) {
+progress::Program InterhostGroup::run_greeting(progress::Operation& op) {
   previous_ = std::exchange(current_, op.call);
   for (int host = 0; host < hosts_; ++host) {
     if (host == host_) continue;
     const net::Channel& channel = rail(host);
     const bool has_message = channel.arrived().load() > channel.taken();
-    const bool is_invited = channel.exposed().load() > channel.pieces_sent();
-    for (const net::MessageHeader* header :
-         {has_message ? &channel.front() : nullptr, is_invited ? &channel.invitation() : nullptr})
+    const bool is_invited = channel.advertised().load() > channel.pieces_sent();
+    for (const net::MessageHeader* header : {has_message ? &channel.front() : nullptr,
+                                             is_invited ? &channel.advertisement() : nullptr})
       if (header != nullptr)
         if (const progress::Call* own = contradicted_by(*header))
           throw mismatch_with(*own, *header);

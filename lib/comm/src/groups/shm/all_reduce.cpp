@@ -18,7 +18,7 @@ static_assert(kOneShotStep <= mesh::kSlotBytes);
 progress::Program Group::run_one_shot(progress::Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t most = kOneShotStep, steps = std::max<int64_t>(1, progress::div_up(bytes, most));
-  const bool stream = fills_cache(op.call) && in != out;
+  const bool non_temporal = fills_cache(op.call) && in != out;
   const int far = steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   begin(op);
@@ -40,14 +40,15 @@ progress::Program Group::run_one_shot(progress::Operation& op, ConstBytes in, By
       from[size_t(p)] = peer_slot(p, n);
     }
     Bytes const to = out + at;
-    reduce::reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n / element,
+    reduce::reduce_inputs({&to, 1, from.data(), size_, size_, non_temporal, 0, far}, n / element,
                           op.call.dtype, op.call.reduce_op);
     take_all(steps == 1);
   }
 }
 
 // The second half of a long all_reduce; `out` already has the sum of this rank's part.
-progress::Program Group::run_gather_of_parts(progress::Operation& op, Bytes out, bool stream) {
+progress::Program Group::run_gather_of_parts(progress::Operation& op, Bytes out,
+                                             bool non_temporal) {
   const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
   const int64_t steps =
       progress::div_up(mesh::part_size(count, size_, 0) * element, mesh::kSlotBytes);
@@ -72,7 +73,7 @@ progress::Program Group::run_gather_of_parts(progress::Operation& op, Bytes out,
       const int p = next(step);
       co_await slot_of(op, p);
       const int64_t n = length(p, taken);
-      reduce::copy_bytes(chunk(p, taken), peer_slot(p, n), n, stream);
+      reduce::copy_bytes(chunk(p, taken), peer_slot(p, n), n, non_temporal);
       take(p);
     }
   }

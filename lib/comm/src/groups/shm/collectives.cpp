@@ -50,8 +50,8 @@ void Group::begin(progress::Operation& op, int slots_at_once) {
   show_call(op);
   before_ = published_;
   at_once_ = uint64_t(slots_at_once);
-  reduce::fetch_to_write(reinterpret_cast<std::byte*>(&block_.control(rank_).published),
-                         segment::kLineBytes);
+  reduce::prefetch_for_write(reinterpret_cast<std::byte*>(&block_.control(rank_).published),
+                             segment::kLineBytes);
 }
 
 // Shows the call and wakes peers. A rank that waits for a call waits for it at all ranks, so only
@@ -167,7 +167,7 @@ uint64_t Group::count_taken(int peer) {
 
 void Group::take(int peer) {
   block_.taken(peer, rank_).value.store(count_taken(peer));
-  seat_->job->ring(global(peer), global(rank_));
+  context_->job->ring(global(peer), global(rank_));
 }
 
 // Takes the only slot of a call. Its writer needs the place again only some calls later, so a
@@ -175,7 +175,7 @@ void Group::take(int peer) {
 // rank's next call wakes it as well.
 void Group::take_only(int peer) {
   block_.taken(peer, rank_).value.store(count_taken(peer), std::memory_order_release);
-  seat_->job->ring(global(peer), global(rank_));
+  context_->job->ring(global(peer), global(rank_));
 }
 
 void Group::take_all(bool is_only) {
@@ -192,11 +192,11 @@ progress::Program Group::run_all_gather(progress::Operation& op, ConstBytes in, 
   const int64_t bytes = op.call.bytes();
   const int64_t most = mesh::kSlotBytes,
                 steps = std::max<int64_t>(1, progress::div_up(bytes, most));
-  const ResultWrites::Way results = result_writes(op.call, staged_gathers_);
+  const ResultWrites::StorePolicy results = result_writes(op.call, staged_gathers_);
   const Bytes own = out + bytes * rank_;
   // A rank that has a CPU to itself and also copies its own part does not go ahead: what two such
   // steps read and write does not stay in the CPU's own cache until the peers read the slots.
-  const bool is_ahead = own == in || !seat_->engine.has_spare_cpus();
+  const bool is_ahead = own == in || !context_->engine.has_spare_cpus();
   begin(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
@@ -207,16 +207,17 @@ progress::Program Group::run_all_gather(progress::Operation& op, ConstBytes in, 
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
       if (steps == 1)
-        reduce::fetch_to_write(my_slot(n), n);  // the next call is likely to be like it
-      reduce::copy_bytes(own + at, in + at, n, results.around);
+        reduce::prefetch_for_write(my_slot(n), n);  // the next call is likely to be like it
+      reduce::copy_bytes(own + at, in + at, n, results.non_temporal);
     }
     const int64_t at = taken * most, n = std::min(most, bytes - at);
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
       if (taken == 0) check_slot(op, p);
-      results.make(
-          n, [&] { reduce::copy_bytes(out + bytes * p + at, peer_slot(p, n), n, results.around); });
+      results.make(n, [&] {
+        reduce::copy_bytes(out + bytes * p + at, peer_slot(p, n), n, results.non_temporal);
+      });
       steps == 1 ? take_only(p) : take(p);
     }
   }
@@ -288,8 +289,9 @@ progress::Program Group::run_reduce_scatter(progress::Operation& op, ConstBytes 
   const bool is_half = op.call.op == mesh::CollectiveOp::kAllReduce;
   const ConstBytes own = in + mesh::part_begin(count, size_, rank_) * element;
   const bool is_large = fills_cache(op.call, own == out);
-  const ResultWrites::Way results =
-      is_half || own == out ? ResultWrites::Way{} : result_writes(op.call, staged_scatters_);
+  const ResultWrites::StorePolicy results = is_half || own == out
+                                                ? ResultWrites::StorePolicy{}
+                                                : result_writes(op.call, staged_scatters_);
   const int far = is_large ? rank_ : steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   int64_t made = 0;
@@ -309,7 +311,7 @@ progress::Program Group::run_reduce_scatter(progress::Operation& op, ConstBytes 
     }
     Bytes const to = out + at * element;
     results.make(n * element, [&] {
-      reduce::reduce_inputs({&to, 1, from.data(), size_, size_, results.around, 0, far}, n,
+      reduce::reduce_inputs({&to, 1, from.data(), size_, size_, results.non_temporal, 0, far}, n,
                             op.call.dtype, op.call.reduce_op);
     });
     take_all(steps == 1 && !is_half);

@@ -7,7 +7,7 @@
 #include "groups/shm/steps.h"
 #include "reduce/copy.h"
 #include "reduce/reduce.h"
-#include "waiting/looking.h"
+#include "waiting/observation.h"
 
 // Direct calls: all ranks can read the buffers in place, and mostly write them, so nothing is
 // staged. A rank's call entry says where its buffers lie. Most of these calls are made of parts,
@@ -64,11 +64,11 @@ progress::Program Group::run_through_ring(progress::Operation& op, ConstBytes in
 }
 
 Group::ConstBytes Group::in_of(const progress::Operation& op, int peer) const {
-  return seat_->job->at(block_.call(peer, op.call.number).in_at);
+  return context_->job->at(block_.call(peer, op.call.number).in_at);
 }
 
 Group::Bytes Group::out_of(const progress::Operation& op, int peer) const {
-  return seat_->job->at(block_.call(peer, op.call.number).out_at);
+  return context_->job->at(block_.call(peer, op.call.number).out_at);
 }
 
 // Whether no rank writes its result over its own input: all inputs can then be read until the end.
@@ -84,7 +84,7 @@ bool Group::are_apart(const progress::Operation& op) const {
 // group's failures ends the call.
 bool Group::was_whole(const progress::Operation& op, int peer) const {
   const uint64_t closed = block_.control(peer).closed.load();
-  if (seat_->job->failures() != 0 && failure()) return false;  // which may be why it has left
+  if (context_->job->failures() != 0 && failure()) return false;  // which may be why it has left
   if (closed == segment::RankControl::kLeft)
     throw comm::CommError(
         comm::CommError::Kind::kPeerLost, global(peer),
@@ -99,7 +99,7 @@ bool Group::was_whole(const progress::Operation& op, int peer) const {
 progress::Program Group::run_direct_all_gather(progress::Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const bool is_large = touched_bytes(op.call) >= kLargeBytes;
-  const ResultWrites::Way results = result_writes(op.call, direct_gathers_);
+  const ResultWrites::StorePolicy results = result_writes(op.call, direct_gathers_);
   if (!is_large) count_slot(op, bytes * (size_ - 1));
   const int64_t most = is_large ? kLargeChunkBytes : kChunkBytes;
   for (int64_t at = 0; at < bytes; at += most) {
@@ -113,11 +113,11 @@ progress::Program Group::run_direct_all_gather(progress::Operation& op, ConstByt
       co_await called_by(op, p);  // ready at once; other calls get their turn
       if (is_large) co_await slot_of(op, p);
       results.make(n, [&] {
-        reduce::copy_bytes(out + bytes * p + at, in_of(op, p) + at, n, results.around);
+        reduce::copy_bytes(out + bytes * p + at, in_of(op, p) + at, n, results.non_temporal);
       });
       if (is_large && at + n < bytes) take(p);
     }
-    reduce::copy_bytes(out + bytes * rank_ + at, in + at, n, results.around);
+    reduce::copy_bytes(out + bytes * rank_ + at, in + at, n, results.non_temporal);
   }
   for (int step = 1; step < size_; ++step) {
     const int p = next(step);
@@ -135,7 +135,7 @@ int64_t Group::part_of(const progress::Call& call, int owner) const {
 }
 
 // For how many CPUs parts are cut: as the group's first rank sees it, since all must agree.
-int Group::cpus_of_parts() const { return seat_->job->board(global(0)).cpus.load(); }
+int Group::cpus_of_parts() const { return context_->job->board(global(0)).cpus.load(); }
 
 // How all ranks cut the parts into pieces. One piece each is the least work, but where ranks share
 // CPUs some would then make more than others: with three parts on two CPUs, one CPU would be idle
@@ -150,7 +150,7 @@ Group::Pieces Group::pieces_of(const progress::Call& call) const {
           (is_short ? kShortChunkBytes : kChunkBytes) / element};
 }
 
-ResultWrites::Way Group::result_writes_of_parts(const progress::Operation& op) {
+ResultWrites::StorePolicy Group::result_writes_of_parts(const progress::Operation& op) {
   if (op.call.op == mesh::CollectiveOp::kAllGather)
     return result_writes(op.call, gathers_of_parts_);
   const bool is_part = op.call.op == mesh::CollectiveOp::kReduceScatter;
@@ -167,7 +167,7 @@ ResultWrites::Way Group::result_writes_of_parts(const progress::Operation& op) {
 int Group::first_piece(const Pieces& pieces) const {
   const int cpus = cpus_of_parts();
   if (size_ <= cpus) return rank_ * pieces.count;
-  return int(int64_t{size_} * pieces.count * (seat_->cpus.place_here() % cpus) / cpus);
+  return int(int64_t{size_} * pieces.count * (context_->cpus.place_here() % cpus) / cpus);
 }
 
 // Each piece is made by whichever rank comes first, so nobody waits for a rank that has called but
@@ -179,10 +179,10 @@ progress::Program Group::run_direct_parts(progress::Operation& op, Bytes out) {
   op.wire_bytes +=
       mesh::wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);
-  const ResultWrites::Way results = result_writes_of_parts(op);
+  const ResultWrites::StorePolicy results = result_writes_of_parts(op);
   // Who makes which piece changes from call to call: sooner or later this rank writes everywhere.
   for (int step = 1; step < size_ && pieces.count > 1; ++step)
-    for (int64_t at = 0; at < output_bytes(op.call); at += segment::MappedAhead::kAtOnce)
+    for (int64_t at = 0; at < output_bytes(op.call); at += segment::Prefaulter::kAtOnce)
       if (map_ahead(op, next(step), at, 1)) co_await called_by(op, next(1));  // as below
   const int all = size_ * pieces.count, first = first_piece(pieces);
   int at = 0, made = 0;  // place in the circle; pieces made
@@ -205,7 +205,7 @@ progress::Program Group::run_direct_parts(progress::Operation& op, Bytes out) {
     const int64_t begin = pieces.elements * piece;
     const int64_t end = std::min(begin + pieces.elements, part_of(op.call, owner));
     const int64_t at_once = pieces.chunk * chunks_at_once();
-    const Part part{owner, results.around};
+    const Part part{owner, results.non_temporal};
     for (int64_t i = begin; i < end; i += at_once) {
       if (i > begin) co_await called_by(op, next(1));
       const int64_t until = std::min(i + at_once, end);
@@ -259,15 +259,15 @@ int64_t Group::output_bytes(const progress::Call& call) const {
 bool Group::map_ahead(const progress::Operation& op, int peer, int64_t at, int64_t bytes) {
   if (peer == rank_) return false;
   const int64_t begin = block_.call(peer, op.call.number).out_at;
-  return seat_->mapped.map(*seat_->job, {begin + at, begin + at + bytes},
-                           {begin, begin + output_bytes(op.call)});
+  return context_->prefaulter.map(*context_->job, {begin + at, begin + at + bytes},
+                                  {begin, begin + output_bytes(op.call)});
 }
 
 // Chunks of a piece that are made before other calls get their turn.
 int Group::chunks_at_once() const {
   constexpr int kOfEach = 2;
-  const int helpers = seat_->helpers.count();
-  return helpers == 0 ? 1 : kOfEach * (helpers + 1);
+  const int pool = context_->pool.count();
+  return pool == 0 ? 1 : kOfEach * (pool + 1);
 }
 
 // Makes elements [begin, end) of the part.
@@ -280,7 +280,7 @@ void Group::make_chunks(const progress::Operation& op, Part part, int64_t begin,
                                                  : reduce_chunk(op, part, at, count);
   };
   const int chunks = int(progress::div_up(end - begin, chunk));
-  if (seat_->helpers.count() > 0 && chunks > 1) return seat_->helpers.run(chunks, make);
+  if (context_->pool.count() > 0 && chunks > 1) return context_->pool.run(chunks, make);
   for (int i = 0; i < chunks; ++i) make(i);
 }
 
@@ -307,7 +307,7 @@ void Group::spread_chunk(const progress::Operation& op, Part part, int64_t at, i
     const int p = (part.owner + step) % size_;
     if (has_given_up(p)) continue;  // see reduce_chunk()
     reduce::copy_bytes(out_of(op, p) + part.owner * op.call.bytes() + at * element, from,
-                       count * element, part.stream);
+                       count * element, part.non_temporal);
   }
 }
 
@@ -327,8 +327,8 @@ void Group::reduce_chunk(const progress::Operation& op, Part part, int64_t at, i
   }
   if (outputs == 0) return;
   // A result that overwrites its input is in the cache already.
-  const bool stream = part.stream && to[0] != from[to_all ? 0 : owner];
-  reduce::reduce_inputs({to, outputs, from, size_, size_, stream}, count, op.call.dtype,
+  const bool non_temporal = part.non_temporal && to[0] != from[to_all ? 0 : owner];
+  reduce::reduce_inputs({to, outputs, from, size_, size_, non_temporal}, count, op.call.dtype,
                         op.call.reduce_op);
 }
 
@@ -360,18 +360,19 @@ void Group::close_parts(const progress::Operation& op) {
     const int holder = segment::holder_of_claim(claim);
     return segment::number_of_claim(claim) == op.call.number &&
            block_.control(owner).pieces[piece].done.load() < op.call.number &&
-           !has_given_up(holder) && seat_->job->board(global(holder)).died.load() == 0;
+           !has_given_up(holder) && context_->job->board(global(holder)).died.load() == 0;
   };
   block_.control(rank_).gave_up.store(1);  // a rank that claims a piece from now on sees it
   const bool to_all = op.call.op != mesh::CollectiveOp::kReduceScatter;
   constexpr std::chrono::seconds kMoment{1};
-  waiting::Looking looking;
+  waiting::Observation observation;
   const auto may_go_on = [&](int owner, int piece) {
-    looking.look(steady_clock::now());
+    observation.observe(steady_clock::now());
     const int holder = global(segment::holder_of_claim(claimed(owner, piece).load()));
-    const auto state = seat_->engine.state(holder);
-    return looking.looked_for() < kMoment &&
-           !waiting::is_stopped_by(state, false, looking.looked_for(), kMoment).value_or(false);
+    const auto state = context_->engine.state(holder);
+    return observation.observed_for() < kMoment &&
+           !waiting::is_stopped_by(state, false, observation.observed_for(), kMoment)
+                .value_or(false);
   };
   for (int p = 0; p < size_; ++p)
     for (int piece = 0; piece < segment::kPieces; ++piece)

@@ -22,9 +22,9 @@ static_assert(kThroughRingBytes <= mesh::kRingBytes);
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
+Group::Group(std::shared_ptr<RankContext> context, std::vector<int> globals, int rank, uint64_t key,
              std::vector<RecordPtr> parents)
-    : GroupSide(std::move(seat), std::move(globals), rank, key, std::move(parents)),
+    : GroupSide(std::move(context), std::move(globals), rank, key, std::move(parents)),
       peers_(globals_.size()),
       piece_bytes_(mesh::kSlotBytes / std::max(1, size_ - 1) / int64_t(segment::kLineBytes) *
                    int64_t(segment::kLineBytes)),
@@ -37,9 +37,9 @@ Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uin
     records_.insert(records_.begin(), std::make_shared<segment::FailureRecord>());
     return;
   }
-  const auto& job = seat_->job;
+  const auto& job = context_->job;
   const int own = global(rank_);
-  const auto limit = seat_->engine.timeout();
+  const auto limit = context_->engine.timeout();
   const int place = job->open_group(key_, size_, own, limit);
   block_ = job->block(place);
   records_.insert(records_.begin(),
@@ -57,15 +57,15 @@ Group::~Group() {
   }
   const bool abandoned = close(std::move(lanes));
   if (size_ == 1) return;
-  block_.control(rank_).closed.store(abandoned || quiet_ ? segment::RankControl::kAbandoned
-                                                         : segment::RankControl::kLeft);
+  block_.control(rank_).closed.store(abandoned || is_silent_ ? segment::RankControl::kAbandoned
+                                                             : segment::RankControl::kLeft);
   ring_peers();
 }
 
 // A rank that an exception threw out of the group, but that then ended in good order, has left it.
 bool Group::has_left(int rank) const {
   return block_.control(rank).closed.load() == segment::RankControl::kLeft ||
-         (has_abandoned(rank) && seat_->job->board(global(rank)).gone.load() != 0);
+         (has_abandoned(rank) && context_->job->board(global(rank)).gone.load() != 0);
 }
 
 bool Group::has_abandoned(int rank) const {
@@ -95,7 +95,7 @@ bool Group::may_be_of_parts(const progress::Operation& op) {
          op.call.op == mesh::CollectiveOp::kAllGather;
 }
 
-int Group::mover_of(const progress::Operation& op, int peer) const {
+int Group::counter_owner(const progress::Operation& op, int peer) const {
   if (!may_be_of_parts(op) || !has_called(peer, op.call)) return peer;
   const segment::RankControl& control = block_.control(peer);
   for (int piece = 0; piece < segment::kPieces; ++piece) {
@@ -122,8 +122,8 @@ bool Group::may_post_early(const progress::Call& call) const {
 bool Group::may_be_direct(progress::Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out,
                           int64_t out_bytes) const {
   if (size_ == 1 || in_bytes <= mesh::kOneShotBytes) return false;
-  const int64_t in_at = seat_->job->offset_of(in, in_bytes);
-  const int64_t out_at = seat_->job->offset_of(out, out_bytes);
+  const int64_t in_at = context_->job->offset_of(in, in_bytes);
+  const int64_t out_at = context_->job->offset_of(out, out_bytes);
   if (in_at < 0 || (out_at < 0 && call.op != mesh::CollectiveOp::kAllGather)) return false;
   call.in_at = in_at;
   call.out_at = out_at;
@@ -140,7 +140,7 @@ bool Group::is_one_shot(const progress::Call& call) const {
 bool Group::may_go_through_ring(progress::Call& call) const {
   if (size_ <= std::max(2, cpus_of_parts()) || is_one_shot(call)) return false;
   if (call.bytes() > kThroughRingBytes || fills_cache(call)) return false;
-  call.in_at = call.out_at = block_.ring(rank_) - seat_->job->at(0);
+  call.in_at = call.out_at = block_.ring(rank_) - context_->job->at(0);
   return true;
 }
 
@@ -201,16 +201,17 @@ int64_t Group::touched_bytes(const progress::Call& call, bool is_in_place) const
 }
 
 bool Group::fills_cache(const progress::Call& call, bool is_in_place) const {
-  return touched_bytes(call, is_in_place) >= seat_->cpus.cache_bytes;
+  return touched_bytes(call, is_in_place) >= context_->cpus.cache_bytes;
 }
 
 bool Group::about_fills_cache(const progress::Call& call) const {
-  return touched_bytes(call) >= seat_->cpus.cache_bytes / 2;
+  return touched_bytes(call) >= context_->cpus.cache_bytes / 2;
 }
 
-ResultWrites::Way Group::result_writes(const progress::Call& call, ResultWrites& kind) const {
-  const int64_t cache = seat_->cpus.cache_bytes;
-  if (touched_bytes(call) >= cache + cache / 2) return {.around = true};
+ResultWrites::StorePolicy Group::result_writes(const progress::Call& call,
+                                               ResultWrites& kind) const {
+  const int64_t cache = context_->cpus.cache_bytes;
+  if (touched_bytes(call) >= cache + cache / 2) return {.non_temporal = true};
   if (!about_fills_cache(call)) return {};
   return kind.next();
 }
@@ -284,15 +285,15 @@ progress::Program Group::run_alone(progress::Operation&, ConstBytes in, Bytes ou
 }
 
 void Group::ring_peers() const {
-  for (int step = 1; step < size_; ++step) seat_->job->ring(global(next(step)), global(rank_));
+  for (int step = 1; step < size_; ++step) context_->job->ring(global(next(step)), global(rank_));
 }
 
 // Ranks that compute look for themselves between layers. Where there is no CPU to spare, waking
 // their threads would only take the CPU from a rank that computes.
 void Group::ring_waiting_peers() const {
-  if (seat_->engine.has_spare_cpus()) return ring_peers();
+  if (context_->engine.has_spare_cpus()) return ring_peers();
   for (int step = 1; step < size_; ++step)
-    seat_->job->ring_waiter(global(next(step)), global(rank_));
+    context_->job->ring_waiter(global(next(step)), global(rank_));
 }
 
 }  // namespace smp::groups

@@ -19,7 +19,7 @@ class Group final : public GroupSide {
   friend class GroupWindow;
 
  public:
-  Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
+  Group(std::shared_ptr<RankContext> context, std::vector<int> globals, int rank, uint64_t key,
         std::vector<RecordPtr> parents);
   ~Group() override;
 
@@ -30,9 +30,9 @@ class Group final : public GroupSide {
   }
   using GroupSide::awaited;
 
-  // When this side ends, peers are told no more than if an exception had ended it: they hear the
-  // reason in another way.
-  void keep_quiet() { quiet_ = true; }
+  // When this side ends, peers are told no more than if an exception had ended it. They learn the
+  // reason elsewhere.
+  void close_silently() { is_silent_ = true; }
 
   comm::WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, comm::ReduceOp op,
                            std::string_view label) override;
@@ -66,7 +66,7 @@ class Group final : public GroupSide {
   bool has_abandoned(int rank) const override;
   bool has_called(int rank, const progress::Call& call) const override;
   void check_calls(const progress::Operation& op) const override;
-  int mover_of(const progress::Operation& op, int peer) const override;
+  int counter_owner(const progress::Operation& op, int peer) const override;
   void finished(const progress::Operation& op) override;
 
   progress::Program program_of(progress::Operation& op, ConstBytes in, Bytes out) override;
@@ -83,7 +83,7 @@ class Group final : public GroupSide {
 
   // Programs. Sizes are in bytes unless they say elements.
   progress::Program run_one_shot(progress::Operation& op, ConstBytes in, Bytes out);
-  progress::Program run_gather_of_parts(progress::Operation& op, Bytes out, bool stream);
+  progress::Program run_gather_of_parts(progress::Operation& op, Bytes out, bool non_temporal);
   progress::Program run_all_gather(progress::Operation& op, ConstBytes in, Bytes out);
   progress::Program run_reduce_scatter(progress::Operation& op, ConstBytes in, Bytes out);
   progress::Program direct_or_staged(progress::Operation& op, ConstBytes in, Bytes out,
@@ -103,13 +103,14 @@ class Group final : public GroupSide {
   progress::Program run_recv(progress::Operation& op, Bytes out);
   progress::Program run_alone(progress::Operation& op, ConstBytes in, Bytes out, int64_t bytes);
 
-  // What all ranks read and write in the call, and whether that fills the last-level caches.
+  // The bytes that all ranks read and write in the call, and whether they fill the last-level
+  // caches.
   int64_t touched_bytes(const progress::Call& call, bool is_in_place = false) const;
   bool fills_cache(const progress::Call& call, bool is_in_place = false) const;
   bool about_fills_cache(const progress::Call& call) const;  // others may use the cache as well
   // How a call of this kind that begins now writes its results, if it is not in place.
-  ResultWrites::Way result_writes(const progress::Call& call, ResultWrites& kind) const;
-  ResultWrites::Way result_writes_of_parts(const progress::Operation& op);
+  ResultWrites::StorePolicy result_writes(const progress::Call& call, ResultWrites& kind) const;
+  ResultWrites::StorePolicy result_writes_of_parts(const progress::Operation& op);
   void write_slot(const progress::Operation& op, SlotWrites& writes, Bytes to, ConstBytes from,
                   int64_t bytes) const;
 
@@ -179,7 +180,7 @@ class Group final : public GroupSide {
   bool map_ahead(const progress::Operation& op, int peer, int64_t at, int64_t bytes);
   struct Part {
     int owner;
-    bool stream;  // its results are written by non-temporal stores
+    bool non_temporal;  // its results are written by non-temporal stores
   };
   void make_chunks(const progress::Operation& op, Part part, int64_t begin, int64_t end,
                    int64_t chunk);
@@ -210,7 +211,7 @@ class Group final : public GroupSide {
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
   std::vector<ConstBytes> sources_;  // inputs of one reduction
 
-  bool quiet_ = false;
+  bool is_silent_ = false;
 };
 
 }  // namespace smp::groups

@@ -28,7 +28,7 @@ progress::Program Group::run_send(progress::Operation& op, ConstBytes in) {
     write_slot(op, peer.writes, block_.mail_chunk(rank_, to, peer.chunks_out, n), in + at, n);
     op.wire_bytes += n;
     mail.made.value.store(++peer.chunks_out);
-    seat_->job->ring(global(to), global(rank_));
+    context_->job->ring(global(to), global(rank_));
     at += chunk;
   } while (at < bytes);
 }
@@ -53,7 +53,7 @@ progress::Program Group::run_recv(progress::Operation& op, Bytes out) {
     const int64_t n = std::min(chunk, bytes - at);
     reduce::copy_bytes(out + at, block_.mail_chunk(from, rank_, peer.chunks_in, n), n, is_large);
     block_.mail_taken(from, rank_).value.store(++peer.chunks_in);
-    seat_->job->ring(global(from), global(rank_));
+    context_->job->ring(global(from), global(rank_));
     at += chunk;
   } while (at < bytes);
 }

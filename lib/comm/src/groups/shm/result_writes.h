@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <limits>
 
-// How a rank writes the results of one kind of calls that about fill the last-level caches: through
-// the cache or by non-temporal stores. The kernel tells how large a cache is, not who else uses it,
-// so both ways are timed; see docs/lab/collective-tuning.md.
+// Chooses how a rank writes the results of one kind of calls that about fill the last-level caches:
+// through the cache or with non-temporal stores. The kernel tells how large a cache is, but not who
+// else uses it. So both kinds of stores are timed; see docs/lab/collective-tuning.md.
 namespace smp::groups {
 
 class ResultWrites {
@@ -15,8 +15,8 @@ class ResultWrites {
   using Clock = std::chrono::steady_clock;
 
   // How one call writes its results.
-  struct Way {
-    bool around = false;
+  struct StorePolicy {
+    bool non_temporal = false;
     ResultWrites* timed = nullptr;  // null: the call is not timed
 
     // Calls `write`, which makes results of so many bytes.
@@ -29,34 +29,34 @@ class ResultWrites {
     }
   };
 
-  // Takes note of how long results of the call that began last took.
+  // Records the time of results of the call that began last.
   void note(int64_t bytes, Clock::duration took) {
     bytes_ += double(bytes);
     took_ += double(took.count());
   }
 
-  // How the next call writes. All ranks make the same calls in the same order, so all try the other
-  // way in the same calls: several in a row, since the first finds the cache as the usual way has
-  // left it.
-  Way next() {
+  // The policy of the next call. All ranks make the same calls in the same order, so all try the
+  // other kind of stores in the same calls. They try it several times in a row, since the first
+  // finds the cache as the usual kind has left it.
+  StorePolicy next() {
     const double took = bytes_ > 0 ? took_ / bytes_ : kUnknown;
     took_ = bytes_ = 0;
     double& least = is_trying() ? tried_ : usual_;
     least = std::min(least, took);
     if (++at_ == kPeriod) {
-      if (usual_ < kUnknown && tried_ < kBetter * usual_) is_around_ = !is_around_;
+      if (usual_ < kUnknown && tried_ < kBetter * usual_) is_non_temporal_ = !is_non_temporal_;
       usual_ = tried_ = kUnknown;
       period_ = std::min(2 * period_, kPeriod);
       at_ = kPeriod - period_;
     }
-    return {is_around_ != is_trying(), at_ >= kPeriod - 2 * kTried ? this : nullptr};
+    return {is_non_temporal_ != is_trying(), at_ >= kPeriod - 2 * kTried ? this : nullptr};
   }
 
  private:
-  // Calls of a period, of which the last ones try the other way. The first periods are shorter.
+  // Calls of a period, of which the last ones try the other kind. The first periods are shorter.
   static constexpr int kPeriod = 512;
-  static constexpr int kTried = 4;  // of so many, and as many before them, the quickest counts
-  // The other way must take less than this part of the usual time.
+  static constexpr int kTried = 4;  // the fastest of these counts, and of as many before them
+  // The other kind must take less than this part of the usual time.
   static constexpr double kBetter = 0.9;
   static constexpr double kUnknown = std::numeric_limits<double>::max();
 
@@ -64,7 +64,7 @@ class ResultWrites {
 
   int period_ = 4 * kTried;
   int at_ = kPeriod - period_;
-  bool is_around_ = false;
+  bool is_non_temporal_ = false;
   double took_ = 0, bytes_ = 0;  // of the last call
   double usual_ = kUnknown, tried_ = kUnknown;
 };

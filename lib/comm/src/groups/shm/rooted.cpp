@@ -11,7 +11,7 @@ namespace smp::groups {
 void Group::take_unread(int peer, int64_t slots) {
   consumed_[size_t(peer)] += uint64_t(slots);
   block_.taken(peer, rank_).value.store(consumed_[size_t(peer)]);
-  seat_->job->ring(global(peer), global(rank_));
+  context_->job->ring(global(peer), global(rank_));
 }
 
 // reduce and gather: the root reads the slots of all ranks.

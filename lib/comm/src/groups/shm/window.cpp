@@ -17,7 +17,7 @@ std::unique_ptr<comm::PeerWindow> Group::open_window(const void* memory, int64_t
                                                      std::string_view label) {
   progress::Call call = collective(mesh::CollectiveOp::kBarrier, count, dtype, label);
   if (size_ > 1) {
-    call.in_at = seat_->job->offset_of(memory, call.bytes());
+    call.in_at = context_->job->offset_of(memory, call.bytes());
     call.out_at = int64_t(block_.control(rank_).shown.value.load());
   }
   const uint64_t number = call.number;
@@ -36,14 +36,14 @@ GroupWindow::GroupWindow(Group& group, DType dtype, uint64_t opened_by)
     : group_(group), dtype_(dtype) {
   for (int p = 0; p < group.size_; ++p) {
     const segment::CallEntry& entry = group.block_.call(p, opened_by);
-    memory_.push_back(group.seat_->job->at(entry.in_at));
+    memory_.push_back(group.context_->job->at(entry.in_at));
     shown_before_.push_back(uint64_t(entry.out_at));
   }
   lane_.member = this;
 }
 
 GroupWindow::~GroupWindow() {
-  group_.seat_->engine.close({&lane_}, "its window was destroyed before the call was complete");
+  group_.context_->engine.close({&lane_}, "its window was destroyed before the call was complete");
 }
 
 void GroupWindow::show() {
@@ -67,7 +67,7 @@ comm::WorkPtr GroupWindow::gather(int64_t begin, int64_t stride, int64_t count, 
 progress::Program GroupWindow::run_gather(progress::Operation& op, Elements elements,
                                           uint64_t shown, std::byte* out) {
   const int64_t element = bytes_of(dtype_), bytes = elements.count * element;
-  const bool stream = group_.fills_cache(op.call);
+  const bool non_temporal = group_.fills_cache(op.call);
   for (int step = 1; step <= group_.size_; ++step) {
     const int p = group_.next(step);
     const std::byte* from = memory_[size_t(p)] + (elements.begin + p * elements.stride) * element;
@@ -75,7 +75,7 @@ progress::Program GroupWindow::run_gather(progress::Operation& op, Elements elem
     for (int64_t at = 0; at < bytes; at += kChunkBytes) {
       co_await op.reaches(versions, shown_before_[size_t(p)] + shown, p);
       reduce::copy_bytes(out + bytes * p + at, from + at, std::min(kChunkBytes, bytes - at),
-                         stream);
+                         non_temporal);
     }
     if (p == group_.rank_) continue;
     while (!group_.was_whole(op, p)) co_await group_.never(op, p);

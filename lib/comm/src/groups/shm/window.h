@@ -8,8 +8,8 @@
 namespace smp::groups {
 
 // One rank's side of a window. Its gathers have a lane of their own, since they need no turn among
-// the group's collectives: each waits for one peer after the other until that has shown its memory
-// often enough, then reads it in place. Must go before its group.
+// the group's collectives. A gather waits for one peer after the other until it has shown its
+// memory often enough, then reads it in place. A window must end before its group.
 class GroupWindow final : public comm::PeerWindow, private progress::Member {
  public:
   // `opened_by`: the number of the call that opened it. The entries of that call say where each

@@ -11,7 +11,7 @@
 namespace smp::device {
 
 enum class GdrUse { kAuto, kOff, kOn };
-// What SMP_GDRCOPY says. Throws ConfigError: "SMP_GDRCOPY=x is not auto, off or on".
+// The value of SMP_GDRCOPY. Throws ConfigError: "SMP_GDRCOPY=x is not auto, off or on".
 GdrUse read_gdr_use();
 
 // The names of the libraries, for dlopen.
@@ -20,23 +20,23 @@ struct GdrLibraries {
   std::string cuda = "libcuda.so.1";
 };
 
-// A GPU's memory for which the CPU makes the smallest copies, through a mapping of the GPU's pages
-// (GDRCopy): a copy by a stream takes longer to begin than these take.
+// A GPU's memory, whose smallest copies the CPU makes through a mapping of the GPU's pages
+// (GDRCopy). Such copies are shorter than the time that a stream needs to begin a copy.
 //
-//   to the host     read by the thread that asks whether the copy is done, once the GPU has come
-//                   to where the copy was started
-//   to the device   written at once if the GPU has passed `behind`; else the copy goes by the
-//                   stream, since the CPU would have to wait for the GPU
+//   to the host     read by the thread that asks whether the copy is done, once the GPU has reached
+//                   the point where the copy was started
+//   to the device   written at once if the GPU has passed `behind`. Otherwise the copy uses the
+//                   stream, since the CPU would have to wait for the GPU.
 //
-// Copies to the device end in their order, whichever way they go. A copy to the host ends after
-// those by the stream that were started before it.
+// Copies to the device end in order, whether by CPU or by stream. A copy to the host ends after the
+// stream's copies that were started before it.
 //
-// To map a page takes as long as ten copies or more, so a page is mapped when it is used for the
-// second time while it is among the last 64, and stays mapped while it is. It must lie in a single
-// allocation of cudaMalloc. It is found again by the number that CUDA gives to each allocation of a
-// process: so memory that was freed is never read or written, even if its address is in use again.
-// The driver keeps freed memory while it is mapped, so pages of allocations that are gone are
-// unmapped whenever a new page is mapped.
+// Mapping a page takes as long as ten copies or more. So a page is mapped at its second use while
+// it is among the last 64 pages used, and stays mapped as long as it is among them. It must lie in
+// a single allocation of cudaMalloc. CUDA gives each allocation of a process a number of its own,
+// by which a page is found again. So freed memory is never read or written, even if its address is
+// in use again. The driver keeps freed memory while it is mapped. So pages of allocations that are
+// gone are unmapped whenever a new page is mapped.
 //
 // kAuto uses GDRCopy where it can; kOn throws ConfigError, saying why, where it cannot.
 //

@@ -16,36 +16,36 @@ namespace smp::device {
 
 class DeviceMemory;
 
-// Passes everything on to another Communicator, and what lies in a device's memory by way of the
-// host's:
+// A communicator that passes calls on to another one. Data in a device's memory is staged: it goes
+// through buffers in the host's memory.
 //
 //   device   in ----.                        .---> out      computing goes on beside both copies
 //                    \ copy                 / copy
 //   host              buffer --message--> buffer            symmetric memory of the communicator
 //
-// Long messages go in parts: while one is between the ranks, the next comes from the device and the
-// one before goes there. All ranks cut alike, so a call must be of device memory on all or on none.
-// The parts' label names the whole call, for ranks must not mistake parts of unlike calls.
+// Long messages go in parts. While one part is between the ranks, the next comes from the device
+// and the one before goes there. All ranks cut alike, so a call must use device memory on all ranks
+// or on none. The parts' label names the whole call, so that parts of different calls cannot match.
 //
-// A call returns at once: its message starts when its bytes are here, in the order of the calls of
-// all groups of the rank, since a rank may wait for one of them only when those before it have
-// started. It is done when its result is in place for what the device is asked to compute next.
-// Waiting starts all that is due, brings on its way what is through, and finishes nothing else.
-// Memory of the host goes straight through, behind what was called before.
+// A call returns at once. Its message starts when its bytes are on the host, in the order of the
+// calls of all groups of the rank. A rank may wait for a message only after the messages before it
+// have started. A call is done when the device's later work sees the result. A wait starts all
+// messages that are due and starts the copies of those that are complete; it waits only for its
+// own. Host memory is not staged; its messages keep their place in the order of calls.
 //
 // Thread rule of the Communicator behind it; all groups of a rank on one thread.
 class StagedCommunicator final : public comm::WrappedCommunicator {
  public:
-  // Gives the buffers of the host, zeroed.
+  // Allocates the buffers on the host, zeroed.
   using Allocate = std::function<std::shared_ptr<std::byte[]>(int64_t bytes)>;
 
-  // Both outlive this object, what is split off it, and all of their Works. Buffers are symmetric
-  // memory of `inner`, or what `allocate` makes of that.
+  // Both outlive this object, its split groups and all of their Works. Buffers are symmetric memory
+  // of `inner`, or come from `allocate`.
   StagedCommunicator(comm::Communicator& inner, DeviceMemory& memory, Allocate allocate = {});
   ~StagedCommunicator() override;
 
   std::unique_ptr<comm::Communicator> split(const std::vector<int>& members) override;
-  // Of the calls that have not started, too, it is what it was when they were made.
+  // Calls that have not started keep the time-out of the moment when they were made.
   void set_timeout(std::chrono::milliseconds timeout) override;
   // A call that was made in parts counts once.
   std::vector<comm::TrafficCount> traffic() const override;

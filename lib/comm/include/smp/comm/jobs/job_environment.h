@@ -12,7 +12,8 @@
 
 namespace smp::jobs {
 
-// What a rank that smp-launch has started is told about its job, as far as it must find the others.
+// The environment variables by which smp-launch tells a rank of its job, as far as the rank needs
+// them to connect to the others.
 struct JobEnvironment {
   int rank = 0;
   int size = 1;
@@ -30,35 +31,35 @@ struct JobEnvironment {
   net::ExchangeRule exchange;
 };
 
-// What the environment says of the provider and of the network between hosts, "" where it says
-// nothing. Throw ConfigError: "SMP_FABRIC_PROVIDER=x: smp knows efa, ...", "SMP_FABRIC_SUBNET: 'x'
-// is no network: ...".
+// Read the provider and the network between hosts from the environment; "" where it names none.
+// Throw ConfigError: "SMP_FABRIC_PROVIDER=x: smp knows efa, ...", "SMP_FABRIC_SUBNET: 'x' is no
+// network: ...".
 std::string read_fabric_provider();
 std::string read_fabric_subnet();
 
-// What the environment says of exchanges between hosts. Throws ConfigError:
-// "SMP_FABRIC_EXCHANGE=x is not mesh, ring or doubling".
+// Reads the rule of exchanges between hosts. Throws ConfigError: "SMP_FABRIC_EXCHANGE=x is not
+// mesh, ring or doubling".
 net::ExchangeRule read_exchange_rule();
 
-// What the environment says of the protocol between hosts. Throws ConfigError:
-// "SMP_FABRIC_PROTOCOL=x is not tagged or write".
+// Reads the protocol between hosts. Throws ConfigError: "SMP_FABRIC_PROTOCOL=x is not tagged or
+// write".
 std::optional<net::FabricProtocol> read_fabric_protocol();
 
-// How many threads of a rank shall make its long calls, 0 where the environment does not say.
-// Throws ConfigError: "SMP_COMM_THREADS=0 is not from 1 to 64".
+// Reads how many threads of a rank make its long calls; 0 if the variable is not set. Throws
+// ConfigError: "SMP_COMM_THREADS=0 is not from 1 to 64".
 int read_comm_threads();
 
-// Reads what the environment says besides who a rank is: of the network between hosts, also where a
-// job has one, of threads and of the time-out. Throws ConfigError as the above, and
-// "SMP_COMM_TIMEOUT_S=0 is not from 0.001 to 31536000 seconds".
+// Reads all settings but the rank's identity: the network between hosts, threads and the time-out.
+// Throws ConfigError as the functions above, and "SMP_COMM_TIMEOUT_S=0 is not from 0.001 to
+// 31536000 seconds".
 void read_settings(JobEnvironment& job);
 
-// Reads all of it. Throws ConfigError as well: "RANK is not set; `program` is started by
-// smp-launch, not by hand".
+// Reads everything. Also throws ConfigError: "RANK is not set; `program` is started by smp-launch,
+// not by hand".
 JobEnvironment read_job_environment(const std::string& program);
 
-// The communicator of all ranks of the job. `report` is told one line about the network, on rank 0
-// of several hosts. Throws as connect_shared_memory and connect_fabric do.
+// Returns the communicator of all ranks of the job. On rank 0 of several hosts, `report` is called
+// with one line about the network. Throws as connect_shared_memory and connect_fabric do.
 std::unique_ptr<comm::Communicator> connect(const JobEnvironment& job,
                                             const std::function<void(const std::string&)>& report);
 

@@ -14,19 +14,19 @@ struct SharedMemoryOptions {
   int size = 1;
   std::string job_id;   // public name of the job, at most 64 characters
   std::string job_key;  // its secret; the ranks prove to each other that they know it
-  std::chrono::milliseconds timeout{300000};  // for the ranks to meet, and for each call
-  std::optional<std::chrono::milliseconds> meeting_timeout;  // for the ranks to meet, if different
+  std::chrono::milliseconds timeout{300000};  // of the rendezvous, and of each call
+  std::optional<std::chrono::milliseconds> rendezvous_timeout;  // of the rendezvous, if different
   int threads = 0;  // of this rank in long calls; 0: one, and more after lend_cpus()
 };
 
-// The communicator of all ranks of a job whose processes run on this host, as one user. They meet
-// at abstract Unix sockets whose names are made of the job's key, so one with another key finds
-// nobody, hand each other one memfd and watch over each other: a process that ends without
-// destroying its communicators counts as dead. Nothing is left on the host, however a process ends.
-// It starts threads; a process that is forked afterwards may only leave alone or destroy what this
-// one holds of the job.
+// Connects all ranks of a job whose processes run on this host as one user, and returns their
+// communicator. The ranks rendezvous at abstract Unix sockets. The job's key is part of the
+// sockets' names, so a process with another key finds no rank. The ranks share one memfd and watch
+// each other: a process that ends without destroying its communicators counts as dead. Nothing
+// stays on the host, however a process ends. It starts threads. A forked process may use none of
+// the job's objects; it may only ignore or destroy them.
 //
-// Throws CommError if the ranks cannot meet, and std::system_error without memory.
+// Throws CommError if the rendezvous fails, and std::system_error without memory.
 std::unique_ptr<comm::Communicator> connect_shared_memory(const SharedMemoryOptions& options);
 
 }  // namespace smp::jobs

@@ -11,13 +11,14 @@ namespace smp::jobs {
 struct ThreadGroupOptions {
   std::chrono::milliseconds timeout{60000};  // for each call
   int threads = 0;          // of each rank in long calls; 0: one, and more after lend_cpus()
-  int cpus = 0;             // what the ranks take for the number of their CPUs; 0: what it is
-  int64_t cache_bytes = 0;  // ... and for these CPUs' last caches
+  int cpus = 0;             // that the ranks assume to have; 0: the real number
+  int64_t cache_bytes = 0;  // of the last-level caches that they assume; 0: real
 };
 
-// Runs `program` once per rank, each in a thread of its own with the communicator of all `size`
-// ranks: the shared-memory protocol on an anonymous mapping. For tests. If a rank throws, the calls
-// of the others end; the first exception is thrown here once all ranks have ended.
+// Runs `program` once per rank, each in a thread of its own, with the communicator of all `size`
+// ranks. The ranks use the shared-memory protocol on an anonymous mapping. For tests. If a rank
+// throws, the calls of the others end; the first exception is thrown here once all ranks have
+// ended.
 void run_ranks(int size, const std::function<void(comm::Communicator&)>& program,
                const ThreadGroupOptions& options = {});
 

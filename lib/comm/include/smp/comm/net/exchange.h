@@ -5,9 +5,10 @@
 #include <string>
 #include <string_view>
 
-// How each host of a group gets the parts of all others, in an all_gather, a barrier and an
-// all_reduce of up to kOneShotBytes, and which way takes the least time. All ways move the same
-// bytes and leave the same bits: who sums does it last, in rank order. Pure; any thread.
+// Algorithms by which each host of a group gets the parts of all others, and the choice of the
+// fastest one. An all_gather, a barrier and an all_reduce of up to kOneShotBytes use them. All
+// algorithms move the same bytes and give the same bits: sums are made at the end, in rank order.
+// Pure; any thread.
 namespace smp::net {
 
 enum class Exchange {
@@ -18,37 +19,38 @@ enum class Exchange {
 inline constexpr Exchange kExchanges[] = {Exchange::kMesh, Exchange::kRing, Exchange::kDoubling};
 std::string_view name_of(Exchange exchange);  // "mesh", "ring", "doubling"
 
-// A network by the alpha-beta model. The times are those of docs/lab/figures-collectives.md, TCP
-// between hosts made of namespaces: a gather of small parts between two, and the 12 messages of a
-// reduce_scatter between four, whose work two cores share. The rates are unknown, and cost nothing.
+// The cost of a network in the alpha-beta model. The default times were measured over TCP between
+// hosts made of network namespaces (docs/lab/figures-collectives.md). They come from a gather of
+// small parts between two hosts, and from the 12 messages of a reduce_scatter between four hosts
+// whose work shares two cores. The rates are unknown: a byte costs nothing by default.
 struct NetworkCost {
-  double hop_s = 5.4e-6;      // until its receiver has a message
-  double message_s = 3.8e-6;  // that each more takes which the same host sends and takes
+  double hop_s = 5.4e-6;      // latency: from a send until the receiver has the message
+  double message_s = 3.8e-6;  // of each further message that the same host sends and receives
   double byte_s = 0;          // of a byte to any host
   double next_byte_s = 0;     // to the next host: they may share a switch
 };
 
-// Bytes of a message of what has so many for one peer. What is longer than kMessageBytes goes in
-// pieces (lib/comm/src/net/parcel.h), of which a network that wants registered memory takes no
-// longer ones.
+// Bytes of one message of a transfer of `all` bytes to one peer. A transfer longer than
+// kMessageBytes goes in pieces (lib/comm/src/net/wire_message.h). A network that requires
+// registered memory takes no longer pieces than messages.
 int64_t message_bytes(int64_t all, bool takes_any_memory = true);
 
-// Until each of `hosts` hosts has the parts of all, of `bytes` each.
+// Seconds until each of `hosts` hosts has the parts of all hosts, `bytes` each.
 double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost,
                   bool takes_any_memory = true);
 
-// What all ranks of a job must be told alike.
+// How a job chooses its exchanges. All ranks of a job need the same rule.
 struct ExchangeRule {
   std::optional<NetworkCost> cost;
-  std::string cost_of = "smp's own costs";  // where it is from, for the line that names the network
+  std::string cost_of = "smp's own costs";  // its source, for the line about the network
   std::optional<Exchange> pinned;
-  bool takes_any_memory = true;  // the network
+  bool takes_any_memory = true;  // takes_any_memory() of the network
 
   NetworkCost network() const { return cost.value_or(NetworkCost()); }
-  Exchange choice(int64_t hosts, int64_t bytes) const;  // the pinned one, or the quickest
+  Exchange choice(int64_t hosts, int64_t bytes) const;  // the pinned one, or the fastest
 };
 
-// "6e-06,2e-06,8e-10,8e-10": the times of a cost as an environment variable has them. The other
+// Write and read a cost as the text of an environment variable: "6e-06,2e-06,8e-10,8e-10". Reading
 // throws std::invalid_argument that says what is wrong.
 std::string text_of(const NetworkCost& cost);
 NetworkCost network_cost_of(const std::string& text);

@@ -5,9 +5,9 @@
 
 namespace smp::net {
 
-// The costs of the network between hosts as a cluster file gives them, by which an exchange is
-// chosen. NetworkCost's own figure holds for what the file does not say of a hop, a message or a
-// byte.
+// Returns the cost of the network between hosts from a cluster file; the choice of an exchange uses
+// it. NetworkCost's default holds for each figure (of a hop, a message or a byte) that the file
+// leaves out.
 NetworkCost network_cost_of(const ClusterSpec& cluster);
 
 }  // namespace smp::net

@@ -6,7 +6,7 @@
 
 namespace smp::system {
 
-// An open file, pipe end or other kernel handle; closed with its owner. Movable, not shared.
+// An open file, socket, pipe end or other kernel handle. Its owner closes it. Move-only.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -23,6 +23,9 @@ class FileDescriptor {
 
   int number() const { return number_; }
   bool is_open() const { return number_ >= 0; }
+  explicit operator bool() const { return is_open(); }
+  // Gives the open descriptor to the caller, who closes it.
+  int release() { return std::exchange(number_, -1); }
   void reset() { close(); }
   // False, with errno: the system could not, as where the last written bytes have no room.
   bool close() { return number_ < 0 || ::close(std::exchange(number_, -1)) == 0; }

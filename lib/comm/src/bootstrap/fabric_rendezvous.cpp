@@ -1,0 +1,288 @@
+#include "bootstrap/fabric_rendezvous.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "bootstrap/acceptor.h"
+#include "bootstrap/interfaces.h"
+#include "bootstrap/packed.h"
+#include "bootstrap/signed_message.h"
+#include "bootstrap/tcp_socket.h"
+#include "net/nearest_nic.h"
+#include "smp/comm/bootstrap/host_identity.h"
+#include "smp/plan/env/environment.h"
+#include "smp/plan/mesh/collective.h"
+
+namespace smp::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr uint64_t kProtocol = 0x3754454e45484d53;  // "SMHENET7"
+std::string own_host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string pack(const PeerAddress& peer_address) {
+  Packer packer;
+  packer.add(uint64_t(peer_address.rank));
+  packer.add(uint64_t(peer_address.listener_port));
+  for (const std::string* text :
+       {&peer_address.host_identity, &peer_address.host_name, &peer_address.address,
+        &peer_address.settings, &peer_address.endpoint})
+    packer.add(*text);
+  return packer.bytes;
+}
+
+PeerAddress unpack_address(const std::string& bytes) {
+  Unpacker unpacker(bytes);
+  PeerAddress peer_address;
+  peer_address.rank = int(unpacker.number());
+  peer_address.listener_port = int(unpacker.number());
+  for (std::string* text : {&peer_address.host_identity, &peer_address.host_name,
+                            &peer_address.address, &peer_address.settings, &peer_address.endpoint})
+    *text = unpacker.text();
+  return peer_address;
+}
+
+class FabricRendezvousRun {
+ public:
+  FabricRendezvousRun(const Participant& self, const net::FabricOptions& options)
+      : self_(self), options_(options), acceptor_(self, kProtocol, "card") {}
+
+  FabricRendezvous run() {
+    if (self_.rank == 0) {
+      receive_all_ranks();
+    } else {
+      join();
+    }
+    return std::move(rendezvous_);
+  }
+
+ private:
+  // Opens the network at the interface that the rule selects, and returns this rank's address.
+  PeerAddress own_address(const std::string& towards_master) {
+    const bool by_rule = !options_.subnet.empty();
+    PeerAddress peer_address;
+    peer_address.rank = self_.rank;
+    std::vector<Interface> rails = {{"", towards_master, {}}};
+    if (by_rule) rails = interfaces_in(options_.subnet, own_interfaces());
+    const Interface& rail = own_rail(rails, net::own_numa_node(), options_.local_rank);
+    peer_address.address = rail.address;
+    peer_address.host_name = own_host_name();
+    rendezvous_.listener = listen_tcp(peer_address.address, 0);
+    peer_address.listener_port = local_port_of(rendezvous_.listener);
+    peer_address.host_identity =
+        options_.host_identity.empty() ? own_host_identity() : options_.host_identity;
+    rendezvous_.network = net::open_ofi_transport(peer_address.address, options_.provider,
+                                                  options_.protocol, options_.local_rank);
+    const net::OpenedTransport& network = rendezvous_.network;
+    const net::ExchangeRule& exchange = options_.exchange;
+    peer_address.settings = fmt::format(
+        "provider {}, protocol {}, messages of {} bytes, {} credits, exchange {}", network.provider,
+        name_of(network.protocol), mesh::kMessageBytes, mesh::kCredits,
+        exchange.pinned ? std::string(name_of(*exchange.pinned))
+                        : "by " + net::text_of(exchange.network()));
+    peer_address.endpoint = network.transport->address();
+    if (options_.report) options_.report(line_of(peer_address, rails, rail));
+    return peer_address;
+  }
+
+  // What the network is and why, in one line.
+  std::string line_of(const PeerAddress& peer_address, const std::vector<Interface>& rails,
+                      const Interface& rail) const {
+    const net::OpenedTransport& network = rendezvous_.network;
+    const std::string why = rails.size() > 1 ? fmt::format("{}, one of {} in {}", rail.name,
+                                                           rails.size(), options_.subnet)
+                            : !options_.subnet.empty() ? fmt::format("in {}", options_.subnet)
+                                                       : "from where rank 0 is reached";
+    const std::string place =
+        network.is_of_ip ? fmt::format("at {} ({})", peer_address.address, why)
+                         : fmt::format("by addresses of its own (the ranks meet at {}, {})",
+                                       peer_address.address, why);
+    const net::ExchangeRule& exchange = options_.exchange;
+    const std::string exchanges =
+        exchange.pinned
+            ? fmt::format("{} (as {} says)", name_of(*exchange.pinned), env::kFabricExchange)
+            : fmt::format("by {} ({})", exchange.cost_of, net::text_of(exchange.network()));
+    std::string caution = network.caution;
+    const bool is_tcp = network.is_of_ip && network.provider != "verbs;ofi_rxm";
+    if (is_tcp && options_.provider.empty())
+      caution = unused_nics(peer_address.address, own_interfaces());
+    return fmt::format(
+        "between hosts: provider {} of libfabric {} {}; protocol {} ({}); exchange {}{}{}{}",
+        network.provider, network.version, place, name_of(network.protocol), network.why_protocol,
+        exchanges, network.nic.empty() ? "" : fmt::format("; card {}", network.nic),
+        network.why.empty() ? "" : fmt::format("; not: {}", network.why),
+        caution.empty() ? "" : fmt::format("; {}", caution));
+  }
+
+  void finish(const std::vector<std::string>& peers, const std::string& session) {
+    for (const std::string& peer_address : peers)
+      rendezvous_.peers.push_back(unpack_address(peer_address));
+    const Mac mac = authenticate(self_.job_key, "messages " + self_.job_id + session);
+    memcpy(&rendezvous_.secret, mac.data(), sizeof(rendezvous_.secret));
+    std::vector<std::string> endpoints;
+    for (const PeerAddress& peer_address : rendezvous_.peers)
+      endpoints.push_back(peer_address.rank == self_.rank ? "" : peer_address.endpoint);
+    rendezvous_.network.transport->set_peers(endpoints);
+  }
+
+  // Rank 0.
+  void receive_all_ranks() {
+    const system::FileDescriptor listener =
+        listen_tcp(options_.master_address, options_.master_port);
+    if (options_.listening) options_.listening(local_port_of(listener));
+    for (int rank = 0; rank < self_.size; ++rank)
+      accepted_.push_back({{}, Handshake(self_, kProtocol), "", ""});
+    addresses_.resize(size_t(self_.size));
+    addresses_[0] = pack(own_address(local_address_of(listener)));
+    try {
+      while (!missing().empty()) accept_from(listener);
+      compare_settings();
+    } catch (const comm::CommError& error) {
+      Packer message;
+      message.add(std::string("no"));
+      message.add(uint64_t(error.kind));
+      message.add(uint64_t(uint32_t(error.culprit)));
+      message.add(std::string(error.what()));
+      tell_all(message.bytes);
+      throw;
+    }
+    const Nonce nonce = make_nonce();
+    const std::string session(nonce.begin(), nonce.end());
+    Packer message;
+    message.add(std::string("yes"));
+    message.add(session);
+    for (const std::string& peer_address : addresses_) message.add(peer_address);
+    if (const int deaf = tell_all(message.bytes); deaf >= 0) self_.lost(deaf);
+    for (Acceptor::AcceptedPeer& peer : accepted_)
+      rendezvous_.sockets.push_back(std::move(peer.socket));
+    finish(addresses_, session);
+  }
+
+  // The last rank that could not be told; -1.
+  int tell_all(const std::string& message) const {
+    int deaf = -1;
+    for (const Acceptor::AcceptedPeer& peer : accepted_)
+      if (peer.socket && !send_signed(peer.socket, "table", peer.handshake, message))
+        deaf = peer.handshake.peer_rank();
+    return deaf;
+  }
+
+  // Waits for one more connection; one that does not prove that it belongs here is dropped.
+  void accept_from(const system::FileDescriptor& listener) {
+    auto peer =
+        acceptor_.next(listener, std::min(self_.deadline, steady_clock::now() + milliseconds(100)));
+    if (!peer) {
+      for (int rank = 1; rank < self_.size; ++rank) {
+        const system::FileDescriptor& socket = accepted_[size_t(rank)].socket;
+        if (socket && closed_by_peer(socket)) self_.lost(rank);
+      }
+      if (self_.is_late()) self_.timed_out(missing(), acceptor_.rejected());
+      return;
+    }
+    const int rank = peer->handshake.peer_rank();
+    if (rank < 1 || rank >= self_.size || peer->handshake.peer_size() != self_.size)
+      return acceptor_.reject(peer->origin);
+    if (accepted_[size_t(rank)].socket) {
+      Packer message;
+      message.add(std::string("no"));
+      message.add(uint64_t(comm::CommError::Kind::kMismatch));
+      message.add(uint64_t(rank));
+      message.add(
+          fmt::format("rank 0 of job '{}' has refused this process: rank {} is here already",
+                      self_.job_id, rank));
+      send_signed(peer->socket, "table", peer->handshake, message.bytes);
+      return;
+    }
+    addresses_[size_t(rank)] = std::move(peer->message);
+    accepted_[size_t(rank)] = std::move(*peer);
+  }
+
+  void compare_settings() const {
+    const PeerAddress first = unpack_address(addresses_[0]);
+    for (const std::string& bytes : addresses_) {
+      const PeerAddress peer_address = unpack_address(bytes);
+      if (peer_address.settings != first.settings)
+        self_.fail(comm::CommError::Kind::kMismatch, peer_address.rank,
+                   fmt::format("rank {} on {} ({}) has {}, but rank 0 has {}", peer_address.rank,
+                               peer_address.host_name, peer_address.address, peer_address.settings,
+                               first.settings));
+    }
+  }
+
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (int rank = 1; rank < self_.size; ++rank)
+      if (!accepted_[size_t(rank)].socket) ranks.push_back(rank);
+    return ranks;
+  }
+
+  // Sends this rank's address to rank 0 and returns the answer, by a socket that stays open. Rank 0
+  // drops connections that are not authenticated yet when too many come. Then this rank connects
+  // again, as long as a process listens there.
+  std::string exchange_addresses(const std::string& peer_address,
+                                 system::FileDescriptor& socket) const {
+    for (bool has_come = false;; std::this_thread::sleep_for(milliseconds(20))) {
+      bool is_refused = false;
+      socket = try_connect_tcp(options_.master_address, options_.master_port, self_.deadline,
+                               &is_refused);
+      if (self_.is_late()) self_.timed_out({0});
+      if (has_come && is_refused) self_.lost(0);
+      if (!socket) continue;
+      has_come = true;
+      prepare(socket, self_.deadline);
+      Handshake handshake(self_, kProtocol);
+      if (!handshake.initiate(socket, 0) || !send_signed(socket, "card", handshake, peer_address))
+        continue;
+      if (auto message = receive_signed(socket, "table", handshake, self_.deadline))
+        return std::move(*message);
+    }
+  }
+
+  // The other ranks. Opening the network takes a moment, in which rank 0 shall not wait for one of
+  // them alone.
+  void join() {
+    const std::string peer_address =
+        pack(own_address(local_address_towards(options_.master_address, options_.master_port)));
+    system::FileDescriptor socket;
+    const std::string message = exchange_addresses(peer_address, socket);
+    Unpacker unpacker(message);
+    if (unpacker.text() == "no") {
+      const auto kind = comm::CommError::Kind(unpacker.number());
+      const auto culprit = int(uint32_t(unpacker.number()));
+      throw comm::CommError(kind, culprit, fmt::format("rank {}: {}", self_.rank, unpacker.text()));
+    }
+    const std::string session = unpacker.text();
+    std::vector<std::string> peers;
+    for (int rank = 0; rank < self_.size; ++rank) peers.push_back(unpacker.text());
+    rendezvous_.sockets.push_back(std::move(socket));
+    finish(peers, session);
+  }
+
+  const Participant& self_;
+  const net::FabricOptions& options_;
+  std::vector<Acceptor::AcceptedPeer> accepted_;
+  Acceptor acceptor_;
+  std::vector<std::string> addresses_;
+  FabricRendezvous rendezvous_;
+};
+
+}  // namespace
+
+FabricRendezvous fabric_rendezvous(const Participant& self, const net::FabricOptions& options) {
+  return FabricRendezvousRun(self, options).run();
+}
+
+}  // namespace smp::bootstrap

@@ -1,0 +1,26 @@
+#include "smp/comm/waiting/creator_process.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <system_error>
+
+#include "smp/comm/communicator.h"
+
+namespace smp::waiting {
+
+void CreatorProcess::note_fork() { forks.fetch_add(1); }
+
+CreatorProcess::CreatorProcess() : forks_(forks.load()) {
+  static const int error = pthread_atfork(nullptr, nullptr, note_fork);
+  if (error != 0)
+    throw std::system_error(error, std::generic_category(), "cannot take note of forks");
+}
+
+void CreatorProcess::refuse(int rank) {
+  throw comm::CommError(
+      comm::CommError::Kind::kAborted, -1,
+      fmt::format("this process was forked from rank {}'s: it has no part in its groups", rank));
+}
+
+}  // namespace smp::waiting
