@@ -36,7 +36,7 @@
 #include "smp/plan/spec/plan.h"
 #include "smp/plan/text/printable.h"
 #include "smp/runtime/parallel/built_rank.h"
-#include "smp/runtime/record/last_words.h"
+#include "smp/runtime/record/error_report.h"
 #include "smp/runtime/training/trainer.h"
 
 namespace {
@@ -59,7 +59,7 @@ struct WorkerEnvironment {
   std::string cuda_module;
   device::GdrUse gdr_use = device::GdrUse::kAuto;
   std::string progress_page;  // "" = nobody looks
-  std::optional<training::Fault> fault;
+  std::optional<training::InjectedFault> fault;
 };
 
 // The name of this rank's host among those of the job.
@@ -169,7 +169,7 @@ ExitCode work(const WorkerEnvironment& environment, ledger::MemoryWatch& memory,
   train_options.ranks_of_host = environment.job.local_size;
   train_options.host = environment.host;
   train_options.owns_process = true;
-  train_options.open_gpu = [open = gpu::gpus_of_module(environment.cuda_module),
+  train_options.open_gpu = [open = gpu::cuda_module_loader(environment.cuda_module),
                             local_rank = environment.local_rank](gpu::GpuRequest request) {
     request.local_rank = local_rank;  // hosts may have other numbers of ranks than the plan says
     return open(request);
@@ -211,12 +211,12 @@ ExitCode work(const WorkerEnvironment& environment, ledger::MemoryWatch& memory,
 }
 
 // smp-launch --build-only: no peers, no run folder.
-ExitCode build(record::LastWords& words) {
-  words.rank = words.culprit = env::number<int>(env::kRank, env::required(env::kRank, kProgram));
-  words.phase = "reading the plan";
+ExitCode build(record::ErrorReport& report) {
+  report.rank = report.culprit = env::number<int>(env::kRank, env::required(env::kRank, kProgram));
+  report.phase = "reading the plan";
   const Plan plan = planfile::read_plan(env::required(env::kPlan, kProgram));
-  words.phase = "build";
-  const std::string text = describe(parallel::build_rank(plan, words.rank), plan);
+  report.phase = "build";
+  const std::string text = describe(parallel::build_rank(plan, report.rank), plan);
   const bool printed = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   return printed ? ExitCode::kOk : ExitCode::kFailure;
 }
@@ -228,19 +228,19 @@ int main() {
   keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of its write, told by name
   const std::string error_file = env::optional(env::kErrorFile);
-  record::LastWords words;
-  words.phase = "start";
+  record::ErrorReport report;
+  report.phase = "start";
   try {
     RankSignals signals(memory);
-    if (!env::optional(env::kBuildOnly).empty()) return static_cast<int>(build(words));
+    if (!env::optional(env::kBuildOnly).empty()) return static_cast<int>(build(report));
     const WorkerEnvironment environment = read_environment();
-    words.rank = words.culprit = environment.job.rank;
-    return static_cast<int>(work(environment, memory, signals, words.phase));
+    report.rank = report.culprit = environment.job.rank;
+    return static_cast<int>(work(environment, memory, signals, report.phase));
   } catch (const std::exception& error) {
-    describe(error, words);
+    describe(error, report);
   }
-  std::fprintf(stderr, "smp-worker: rank %d failed (%s): %s\n", words.rank, words.phase.c_str(),
-               text::printable(words.message).c_str());
-  record::write_last_words(error_file, words);
-  return static_cast<int>(words.exit_code);
+  std::fprintf(stderr, "smp-worker: rank %d failed (%s): %s\n", report.rank, report.phase.c_str(),
+               text::printable(report.message).c_str());
+  record::write_error_report(error_file, report);
+  return static_cast<int>(report.exit_code);
 }

@@ -190,8 +190,8 @@ TEST_CASE("hosts whose data differ do not train, and are named with what they ho
                                      {"PATH=" + folder.path() + ":/usr/bin:/bin"});
   CHECK(end.code == 3);
   INFO(end.err);
-  CHECK(contains(
-      end.err, "the ranks do not hold the same, so that they would train on to a wrong result:\n"));
+  CHECK(contains(end.err,
+                 "the ranks do not hold the same, so training would give a wrong result:\n"));
   CHECK(contains(
       end.err, "  ranks 2 to 3 on b: training.data.path, text.py: 18003 bytes (sampled content "));
   CHECK(contains(end.err, "; rank 0 on a: 18000 bytes (sampled content "));

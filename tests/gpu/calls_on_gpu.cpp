@@ -13,7 +13,7 @@
 #include "comm/any_call.h"
 #include "forked_ranks.h"
 #include "gpu/gpu.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "sample_calls.h"
 #include "smp/comm/device/staged_communicator.h"
 #include "smp/comm/jobs/job_environment.h"
@@ -120,7 +120,7 @@ class OnGpu final : public comm::WrappedCommunicator {
 struct Rank {
   explicit Rank(const jobs::JobEnvironment& job)
       : world(jobs::connect(job, [](const std::string&) {})),
-        gpu(gpu::gpus_of_module("")({.local_rank = job.local_rank})),
+        gpu(gpu::cuda_module_loader("")({.local_rank = job.local_rank})),
         staged(*world, gpu->memory()) {}
 
   const std::unique_ptr<comm::Communicator> world;

@@ -7,10 +7,10 @@
 #include <limits>
 #include <string>
 
-#include "gpu/a_gpu.h"
+#include "gpu/first_gpu.h"
 #include "kernels/adamw_kernel.h"
 #include "kernels/sgd_kernel.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "runtime/layers_support.h"
 #include "smp/plan/data/data_files.h"
 #include "tolerances.h"

@@ -6,9 +6,9 @@
 #include <memory>
 #include <thread>
 
-#include "gpu/a_gpu.h"
 #include "gpu/device_calls.h"
-#include "ledger/new_tensors.h"
+#include "gpu/first_gpu.h"
+#include "ledger/tensor_factories.h"
 #include "smp/comm/jobs/thread_group.h"
 
 // NCCL by itself, behind what DeviceCommunicator calls. It refuses ranks that share a GPU, so there

@@ -72,7 +72,7 @@ tolerance::Parity differences_of_steps(const Run& run, const Run& reference) {
 
 }  // namespace
 
-Run run(const Plan& plan, int64_t steps, const gpu::OpenGpu& open_gpu) {
+Run run(const Plan& plan, int64_t steps, const gpu::GpuLoader& open_gpu) {
   const ScratchFolder folder;
   Run run;
   jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
@@ -134,7 +134,7 @@ void check_narrow(const Run& run, const Run& reference, double allowed) {
 
 void check_wire(const Plan& plan, const training::RunResult& result) {
   using Key = std::tuple<std::string, mesh::CollectiveOp, int64_t>;
-  for (const record::RankFacts& rank : result.ranks) {
+  for (const record::RankMeasurements& rank : result.ranks) {
     INFO("rank " << rank.rank);
     std::map<Key, std::pair<int64_t, int64_t>> planned, counted;  // calls, bytes
     for (const layout::Traffic& row : layout::step_traffic(plan, rank.rank)) {
@@ -161,7 +161,7 @@ void check_wire(const Plan& plan, const training::RunResult& result) {
 void check_memory(const Plan& plan, const training::RunResult& result) {
   double worst = 0, worst_category = 0;
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  for (const record::RankFacts& rank : result.ranks) {
+  for (const record::RankMeasurements& rank : result.ranks) {
     INFO("rank " << rank.rank);
     const mesh::Coord coord = mesh.coord_of(rank.rank);
     const RankPrediction predicted = memory::predict_memory(plan, coord.pipeline, coord.tensor);

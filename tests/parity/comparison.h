@@ -22,7 +22,7 @@ struct Run {
 };
 
 // On GPUs where `open_gpu` is given.
-Run run(const Plan& plan, int64_t steps, const gpu::OpenGpu& open_gpu = {});
+Run run(const Plan& plan, int64_t steps, const gpu::GpuLoader& open_gpu = {});
 
 // The largest ones of two runs of a model.
 tolerance::Parity differences(const Run& run, const Run& reference);

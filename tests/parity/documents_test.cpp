@@ -111,7 +111,7 @@ std::vector<LayoutCase> packed_layouts() {
 // What a rank has read of its batches, where its memory is fullest: to the byte.
 void check_data_bytes(const Plan& plan, const training::RunResult& result) {
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  for (const record::RankFacts& rank : result.ranks) {
+  for (const record::RankMeasurements& rank : result.ranks) {
     INFO("rank " << rank.rank);
     const mesh::Coord coord = mesh.coord_of(rank.rank);
     int64_t predicted = 0;

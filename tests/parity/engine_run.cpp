@@ -63,7 +63,7 @@ double largest_difference(const Weights& a, const Weights& b) {
 }  // namespace
 
 Run run_engine(const Plan& plan, const engine::ReadSamples& samples, int64_t steps,
-               const gpu::OpenGpu& open_gpu) {
+               const gpu::GpuLoader& open_gpu) {
   Run run;
   run.result.run.steps = steps;
   run.result.ranks.resize(static_cast<size_t>(plan.degrees.world()));
@@ -83,9 +83,9 @@ Run run_engine(const Plan& plan, const engine::ReadSamples& samples, int64_t ste
       done.push_back(
           engine.step(step, optim::learning_rate_at(training.optimizer, training.steps, step)));
     }
-    engine.settle();
+    engine.wait_all();
     const std::scoped_lock lock(mutex);
-    record::RankFacts& facts = run.result.ranks[static_cast<size_t>(world.rank())];
+    record::RankMeasurements& facts = run.result.ranks[static_cast<size_t>(world.rank())];
     facts.rank = world.rank();
     facts.peak = ledger.peak();
     facts.host_peak_bytes = model.host->peak().bytes;

@@ -12,7 +12,7 @@ namespace smp::parity {
 // Hugging Face's; memory and traffic are each rank's, as train() has them. On a GPU where
 // `open_gpu` is given: of one rank, whose messages go nowhere.
 Run run_engine(const Plan& plan, const engine::ReadSamples& samples, int64_t steps,
-               const gpu::OpenGpu& open_gpu = {});
+               const gpu::GpuLoader& open_gpu = {});
 
 // The largest differences of two runs: of losses and gradient norms relative to each, of weights
 // relative to the largest weight of the model.

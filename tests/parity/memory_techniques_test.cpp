@@ -32,7 +32,7 @@ LayoutCase with(const std::string& name, LayoutCase layout, Recompute recompute,
 // The largest of the ranks.
 int64_t peak_bytes(const training::RunResult& result) {
   int64_t most = 0;
-  for (const record::RankFacts& rank : result.ranks) most = std::max(most, rank.peak.bytes);
+  for (const record::RankMeasurements& rank : result.ranks) most = std::max(most, rank.peak.bytes);
   return most;
 }
 int64_t predicted_bytes(const Plan& plan) {

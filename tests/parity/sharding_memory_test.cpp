@@ -30,7 +30,8 @@ ModelSpec language_model() {
 // The fullest rank's counted bytes at its peak.
 int64_t peak_of(const Run& run) {
   int64_t most = 0;
-  for (const record::RankFacts& rank : run.result.ranks) most = std::max(most, rank.peak.bytes);
+  for (const record::RankMeasurements& rank : run.result.ranks)
+    most = std::max(most, rank.peak.bytes);
   return most;
 }
 

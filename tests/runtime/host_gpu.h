@@ -60,7 +60,7 @@ class HostGpus {
  public:
   explicit HostGpus(bool flash = false) : functions_(HostRunner(2, 1, flash)), scope_(functions_) {}
 
-  gpu::OpenGpu open() {
+  gpu::GpuLoader open() {
     return [this](const gpu::GpuRequest& /*request*/) {
       return std::make_shared<HostGpu>(functions_, counts_, network_);
     };

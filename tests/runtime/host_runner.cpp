@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "kernels/document_places.h"
+#include "kernels/document_offsets.h"
 
 namespace smp::test {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 // to the document, a view.
 template <typename Body>
 void for_each_document(const kernels::AttentionShape& shape, const Body& body) {
-  const kernels::DocumentPlaces places = kernels::document_places(shape);
+  const kernels::DocumentOffsets places = kernels::document_offsets(shape);
   for (size_t i = 0; i + 1 < places.begins.size(); ++i) {
     const int64_t begin = places.begins[i], count = places.begins[i + 1] - begin;
     kernels::AttentionShape alone = shape;

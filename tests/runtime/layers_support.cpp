@@ -3,7 +3,7 @@
 #include <cmath>
 #include <random>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/layer_tensors.h"
 #include "smp/plan/model/model_family.h"
@@ -207,7 +207,7 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
 }
 
 double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, double scale,
-                        layers::WeightWork* later) {
+                        layers::DeferredWeightGradients* deferred) {
   std::vector<layers::Saved> saved(layers_.size());
   std::vector<at::Tensor> tensors{batch.at(0)};
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -218,7 +218,7 @@ double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, dou
   if (!backward) return loss;
   tensors = {ledger::zero_tensor_like(tensors.at(0)).fill_(scale)};
   for (size_t i = layers_.size(); i-- > 0;) {
-    tensors = layers_[i]->backward(std::move(saved[i]), std::move(tensors), context_, later);
+    tensors = layers_[i]->backward(std::move(saved[i]), std::move(tensors), context_, deferred);
     if (i + 1 == layers_.size()) tensors.pop_back();  // of the targets
   }
   return loss;

@@ -44,7 +44,7 @@ class ModelOnRank {
   void set_context(const kernels::CallContext& context) { context_ = context; }
   // Loss of the batch; with `backward`, adds `scale` times its gradients, what `later` takes then.
   double run(const std::vector<at::Tensor>& batch, bool backward, double scale = 1,
-             layers::WeightWork* later = nullptr);
+             layers::DeferredWeightGradients* deferred = nullptr);
 
   // This rank's boxes, by name; tied gradients are summed in the embedding's.
   NamedTensors weights() const { return weights_; }

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/tensorfiles/safetensors/safetensors.h"
 #include "state_weights_folder.h"
 

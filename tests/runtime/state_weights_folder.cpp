@@ -2,7 +2,7 @@
 
 #include <c10/core/InferenceMode.h>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/interchange/importers/import.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/jobfile/job_reader.h"

@@ -11,7 +11,7 @@
 
 #include "kernels/adamw_kernel.h"
 #include "kernels/sgd_kernel.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "runtime/host_runner.h"
 #include "runtime/layers_support.h"
 #include "smp/comm/jobs/thread_group.h"

@@ -88,7 +88,7 @@ TEST_CASE("cuda bodies: gradients of a block of scores are added by distance") {
     cuda::add_to_diagonals(block, shape, rows, scores.data(), ours.data());
   });
   for (int64_t row = 0; row < rows.rows(); ++row) {
-    const cuda::ScorePlace place = cuda::place_of(shape, rows, row);
+    const cuda::ScorePosition place = cuda::place_of(shape, rows, row);
     for (int64_t key = 0; key < rows.cols; ++key) {
       const int64_t at = place.head * count + key - place.position + shape.sequence - 1;
       expected[static_cast<size_t>(at)] += scores[static_cast<size_t>(row * rows.cols + key)];

@@ -108,7 +108,7 @@ TEST_CASE("from the third step on a step asks the system for no memory") {
         CHECK(asked > 0);
         for (int64_t step = 3; step < 8; ++step) engine.step(step, 1e-3);
         CHECK(ledger.system_allocations() == asked);
-        engine.settle();
+        engine.wait_all();
       });
     }
   }

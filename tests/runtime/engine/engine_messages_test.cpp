@@ -5,7 +5,7 @@
 
 #include "engine/microbatch.h"
 #include "engine/pipeline_messages.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "parity/layouts.h"
 #include "smp/comm/jobs/thread_group.h"
 #include "smp/plan/layout/chunk_ends.h"

@@ -130,7 +130,7 @@ TEST_CASE("not finite: a product that overflows is named by rank, layer and micr
     const std::string error = ShortRuns::error(plan, options_of("", 2));
     INFO(error);
     CHECK(error.starts_with("step 1: the loss is "));
-    CHECK(error.find(fmt::format("first not finite: what the forward of layer {} (layers.3) makes "
+    CHECK(error.find(fmt::format("first not finite: the forward output of layer {} (layers.3) "
                                  "on rank {}, microbatch 0",
                                  kLayer, holders_of_layer(plan).front())) != std::string::npos);
   }

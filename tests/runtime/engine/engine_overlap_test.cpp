@@ -93,7 +93,7 @@ TEST_CASE("at most four buckets of gradients and two of weights are under way") 
         engine::Engine engine(plan, model, ledger,
                               constant_samples(plan.job.training.sequence_length));
         for (int64_t step = 0; step < 3; ++step) engine.step(step, 1e-3);
-        engine.settle();
+        engine.wait_all();
         const CountedCalls::Counts gradients = counts["data.gradients"];
         const CountedCalls::Counts weights = counts["shard.weights"];
         CHECK(gradients.now == 0);
@@ -147,7 +147,7 @@ TEST_CASE("a step begins on updated shards, whatever their owners do after the u
       CHECK(begun.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready);
     }
     engine.step(1, 1e-3);
-    engine.settle();
+    engine.wait_all();
   });
 }
 

@@ -8,8 +8,8 @@
 #include "smp/runtime/ledger/memory_ledger.h"
 #include "smp/runtime/parallel/groups.h"
 #include "smp/runtime/parallel/parallelize.h"
-#include "smp/runtime/record/last_words.h"
-#include "smp/runtime/training/fault.h"
+#include "smp/runtime/record/error_report.h"
+#include "smp/runtime/training/fault_injection.h"
 
 namespace smp {
 namespace {
@@ -18,8 +18,8 @@ Plan plan_for(const ModelSpec& model, const mesh::Degrees& degrees) {
   return parity::plan_of(model, {"", degrees}, Precision::kFp32, "text.txt");
 }
 
-record::LastWords words_of(const std::exception& error) {
-  record::LastWords words;
+record::ErrorReport words_of(const std::exception& error) {
+  record::ErrorReport words;
   words.rank = 2;
   words.phase = "step 3: backward";
   record::describe(error, words);
@@ -63,10 +63,10 @@ TEST_CASE("a rank is in the groups of its own coordinates, and waits on one cloc
 }
 
 TEST_CASE("a fault is read from its text") {
-  const training::Fault fault = training::parse_fault("rank=2,step=13,kind=kill");
+  const training::InjectedFault fault = training::parse_fault("rank=2,step=13,kind=kill");
   CHECK(fault.rank == 2);
   CHECK(fault.step == 13);
-  CHECK(fault.kind == training::Fault::Kind::kKill);
+  CHECK(fault.kind == training::InjectedFault::Kind::kKill);
   for (const char* text : {"", "rank=1", "rank=1,step=2", "rank=1,step=x,kind=kill",
                            "rank=1,step=2,kind=nap", "rank 1", "rank=1,step=2kind=kill"}) {
     CHECK_THROWS_WITH_AS(training::parse_fault(text),
@@ -79,46 +79,49 @@ TEST_CASE("a fault is read from its text") {
 
 TEST_CASE("a fault that would never come about is refused") {
   CHECK_NOTHROW(training::check_fault(std::nullopt, 4, 10));
-  CHECK_NOTHROW(training::check_fault(training::Fault{.rank = 3, .step = 10}, 4, 10));
-  for (const training::Fault& fault :
-       {training::Fault{.rank = 3, .step = 0}, training::Fault{.rank = 3, .step = 11}}) {
+  CHECK_NOTHROW(training::check_fault(training::InjectedFault{.rank = 3, .step = 10}, 4, 10));
+  for (const training::InjectedFault& fault : {training::InjectedFault{.rank = 3, .step = 0},
+                                               training::InjectedFault{.rank = 3, .step = 11}}) {
     CHECK_THROWS_WITH_AS(training::check_fault(fault, 4, 10),
                          ("SMP_FAULT: there is no step " + std::to_string(fault.step) +
                           " of rank 3: this job has the steps 1 to 10 and the ranks 0 to 3")
                              .c_str(),
                          ConfigError);
   }
-  CHECK_THROWS_AS(training::check_fault(training::Fault{.rank = 4, .step = 1}, 4, 10), ConfigError);
-  CHECK_THROWS_AS(training::check_fault(training::Fault{.rank = -1, .step = 1}, 4, 10),
+  CHECK_THROWS_AS(training::check_fault(training::InjectedFault{.rank = 4, .step = 1}, 4, 10),
+                  ConfigError);
+  CHECK_THROWS_AS(training::check_fault(training::InjectedFault{.rank = -1, .step = 1}, 4, 10),
                   ConfigError);
 }
 
 TEST_CASE("a fault is for one rank and one step") {
-  const training::Fault fault{.rank = 1, .step = 3, .kind = training::Fault::Kind::kException};
-  CHECK_NOTHROW(training::maybe_fail(std::nullopt, 1, 3));
-  CHECK_NOTHROW(training::maybe_fail(fault, 0, 3));
-  CHECK_NOTHROW(training::maybe_fail(fault, 1, 2));
-  CHECK_THROWS_WITH(training::maybe_fail(fault, 1, 3), "injected exception on rank 1 at step 3");
+  const training::InjectedFault fault{
+      .rank = 1, .step = 3, .kind = training::InjectedFault::Kind::kException};
+  CHECK_NOTHROW(training::inject_fault_if_due(std::nullopt, 1, 3));
+  CHECK_NOTHROW(training::inject_fault_if_due(fault, 0, 3));
+  CHECK_NOTHROW(training::inject_fault_if_due(fault, 1, 2));
+  CHECK_THROWS_WITH(training::inject_fault_if_due(fault, 1, 3),
+                    "injected exception on rank 1 at step 3");
 }
 
 TEST_CASE("last words name who is to blame") {
   CHECK(record::to_json(words_of(std::runtime_error("no \"luck\""))) ==
         "{\"rank\":2,\"kind\":\"own\",\"culprit\":2,\"phase\":\"step 3: backward\","
         "\"message\":\"no \\\"luck\\\"\"}\n");
-  const record::LastWords lost =
+  const record::ErrorReport lost =
       words_of(comm::CommError(comm::CommError::Kind::kPeerLost, 0, "rank 0 is gone"));
   CHECK(lost.kind == "peer_lost");
   CHECK(lost.culprit == 0);
   CHECK(lost.exit_code == ExitCode::kFailure);
-  const record::LastWords late =
+  const record::ErrorReport late =
       words_of(comm::CommError(comm::CommError::Kind::kTimeout, 1, "rank 1 is late"));
   CHECK(late.kind == "timeout");
   CHECK(late.exit_code == ExitCode::kTimeout);
-  const record::LastWords unknown =
+  const record::ErrorReport unknown =
       words_of(comm::CommError(comm::CommError::Kind::kMismatch, -1, "?"));
   CHECK(unknown.kind == "mismatch");
   CHECK(unknown.culprit == 2);
-  const record::LastWords memory =
+  const record::ErrorReport memory =
       words_of(ledger::OutOfMemory("step 3: forward, microbatch 1", "no room"));
   CHECK(memory.kind == "out_of_memory");
   CHECK(memory.culprit == 2);

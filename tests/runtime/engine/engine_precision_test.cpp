@@ -68,7 +68,7 @@ TEST_CASE("16-bit training takes 18 bytes a parameter, predicted and counted") {
     CHECK(bytes.gradient == 4);
     CHECK(bytes.optimizer() == 12);
     CHECK(bytes.total() == 18);
-    const record::RankFacts rank = bench.run(plan, test::options_of("", 2)).ranks.front();
+    const record::RankMeasurements rank = bench.run(plan, test::options_of("", 2)).ranks.front();
     ledger::CategoryBytes states{};
     for (const MemoryTerm& term : memory::predict_memory(plan, 0, 0).terms) {
       states[static_cast<size_t>(term.category)] += term.bytes;

@@ -12,7 +12,7 @@
 
 #include "engine/finite_check.h"
 #include "engine/step_update.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "parity/layouts.h"
 #include "runtime/constant_samples.h"
 #include "scratch_folder.h"
@@ -152,7 +152,7 @@ TEST_CASE("gradients, norm and loss are those of the mean over the targets that 
         CHECK(one.loss == other.loss);
         CHECK(one.grad_norm == other.grad_norm);
         CHECK(values_of(some.parameters->weights()) == values_of(all.parameters->weights()));
-        CHECK_THROWS_AS(run(update_some, some, 1, 0, 0), engine::NothingCounts);
+        CHECK_THROWS_AS(run(update_some, some, 1, 0, 0), engine::NoTargetCounts);
       });
     }
   }
@@ -239,7 +239,7 @@ TEST_CASE("training that is not finite names what had it first, on all ranks ali
     }
   });
   CHECK(forward ==
-        "first not finite: what the forward of layer 5 (layers.4) makes on rank 1, microbatch 0");
+        "first not finite: the forward output of layer 5 (layers.4) on rank 1, microbatch 0");
 }
 
 TEST_CASE("the first finding of all ranks is told: forward before backward, early layers first") {
@@ -256,12 +256,11 @@ TEST_CASE("the first finding of all ranks is told: forward before backward, earl
     engine::FiniteCheck backward(plan, model);
     if (rank == 0) backward.backward(1, 2, bad);
     if (rank == 1) backward.backward(1, 4, bad);
-    CHECK(
-        backward.first_of_all() ==
-        "first not finite: what the backward of layer 4 (layers.3) makes on rank 1, microbatch 1");
+    CHECK(backward.first_of_all() ==
+          "first not finite: the backward output of layer 4 (layers.3) on rank 1, microbatch 1");
     if (rank == 0) backward.forward(2, 1, bad);
     CHECK(backward.first_of_all() ==
-          "first not finite: what the forward of layer 1 (layers.0) makes on rank 0, microbatch 2");
+          "first not finite: the forward output of layer 1 (layers.0) on rank 0, microbatch 2");
     engine::FiniteCheck gradients(plan, model);
     if (rank == 0) model.parameters->gradient(0).fill_(std::nan(""));
     gradients.gradients();

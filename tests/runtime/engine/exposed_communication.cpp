@@ -80,7 +80,7 @@ ExposedCommunication exposed_communication(const Plan& plan, const ExposureOptio
       mean.communication_s += (link.busy_s - busy_s) / kSteps / ranks;
       mean.exposed_s += (link.waited_s - waited_s) / kSteps / ranks;
     }
-    engine.settle();
+    engine.wait_all();
   });
   return mean;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/runtime/layers/layer.h"
 
 namespace smp {
@@ -34,12 +34,12 @@ class FixedTimeLayer final : public layers::Layer {
 
   std::vector<at::Tensor> backward(layers::Saved saved, std::vector<at::Tensor> /*gradients*/,
                                    const kernels::CallContext& /*call*/,
-                                   layers::WeightWork* later) override {
+                                   layers::DeferredWeightGradients* deferred) override {
     if (kind_ == model::LayerKind::kEmbedding) return {at::Tensor()};
     const at::Tensor dx = ledger::empty_tensor(saved.at(0).sizes(), saved.at(0).options());
     if (kind_ == model::LayerKind::kHead) return {dx, at::Tensor()};
-    spend_(later == nullptr ? 2 * pass_s_ : pass_s_);
-    if (later != nullptr) later->put_off([this] { spend_(pass_s_); });
+    spend_(deferred == nullptr ? 2 * pass_s_ : pass_s_);
+    if (deferred != nullptr) deferred->defer([this] { spend_(pass_s_); });
     return {dx};
   }
 

@@ -176,7 +176,7 @@ void run_rank(const Plan& plan, const ReductionCase& what, comm::Communicator& t
       add(all.alone, at, trial.alone_s / what.ranks);
     }
   }
-  engine.settle();
+  engine.wait_all();
   const std::lock_guard guard(mutex);
   gradient_bytes = 0;
   for (const auto& bucket : model.parameters->layout().buckets)

@@ -35,7 +35,7 @@ TEST_CASE("the batch that is read ahead is counted to the byte, as the plan pred
     training::TrainOptions options;
     options.steps = 3;
     const training::RunResult result = test::ShortRuns::run(plan, options);
-    for (const record::RankFacts& rank : result.ranks) {
+    for (const record::RankMeasurements& rank : result.ranks) {
       INFO("rank " << rank.rank);
       CHECK(rank.peak.by_category[static_cast<size_t>(MemoryCategory::kData)] ==
             predicted_data(plan, rank.rank));

@@ -164,16 +164,16 @@ TEST_CASE("the warning of cache flushes names the next shard degree and what it 
     if (term.category == MemoryCategory::kOptimizer) state += term.bytes;
   }
   REQUIRE(state > 0);
-  CHECK(
-      cache_flush_warning(plan, 0, 7, 1) ==
-      fmt::format("warning: rank 0, step 7: the GPU had no more memory 1 time, so all blocks that "
-                  "were kept for later went back while computing waited; "
-                  "parallel.sharded_data_parallel_degree: 3 instead of 2 would save about {} "
-                  "bytes of the rank\n",
-                  state - state * 2 / 3));
+  CHECK(cache_flush_warning(plan, 0, 7, 1) ==
+        fmt::format("warning: rank 0, step 7: the GPU ran out of memory 1 time, so the allocator "
+                    "freed its cache while computing waited; "
+                    "parallel.sharded_data_parallel_degree: 3 instead of 2 would save about {} "
+                    "bytes of the rank\n",
+                    state - state * 2 / 3));
   plan = runs.plan({"", {.shard = 4}});
   CHECK(cache_flush_warning(plan, 1, 9, 3) ==
-        "warning: rank 1, step 9: the GPU had no more memory 3 times, so all blocks that were kept "
-        "for later went back while computing waited; all 4 data-parallel ranks share the state "
+        "warning: rank 1, step 9: the GPU ran out of memory 3 times, so the allocator freed its "
+        "cache "
+        "while computing waited; all 4 data-parallel ranks share the state "
         "already: lower training.micro_batch, or raise another parallel degree\n");
 }

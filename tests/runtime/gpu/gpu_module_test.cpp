@@ -12,7 +12,7 @@
 #include "gpu/gpu_ledger.h"
 #include "runtime/short_runs.h"
 #include "smp/plan/base/errors.h"
-#include "smp/runtime/record/last_words.h"
+#include "smp/runtime/record/error_report.h"
 
 // What a run says when its plan is for GPUs and it can have none: modules that are not there, or
 // are of no use.
@@ -33,7 +33,7 @@ const std::string kFolder = SMP_TEST_MODULES;  // of the fake modules
 
 std::string refusal_of(const std::string& path) {
   try {
-    gpus_of_module(path)({});
+    cuda_module_loader(path)({});
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -74,9 +74,9 @@ TEST_CASE("without a GPU a run ends before it trains, and all ranks blame rank 0
   int64_t others = 0, steps = 0;
   run_ranks(4, [&](Communicator& world) {
     TrainOptions options = options_of("", 2);
-    options.open_gpu = gpus_of_module(kFolder + "/libsmp_test_no_gpu.so");
+    options.open_gpu = cuda_module_loader(kFolder + "/libsmp_test_no_gpu.so");
     options.on_step = [&](const StepMetrics&) { ++steps; };
-    LastWords words;
+    ErrorReport words;
     words.rank = world.rank();
     try {
       train(plan, world, options);

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "runtime/host_runner.h"
 #include "runtime/layers_support.h"
 #include "smp/comm/jobs/thread_group.h"

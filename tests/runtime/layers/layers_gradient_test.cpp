@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "runtime/central_differences.h"
 #include "runtime/layers_support.h"
 #include "tolerances.h"
@@ -178,18 +178,18 @@ TEST_CASE("layers: weights' gradients that are put off are those of at once, to 
   for (const ModelSpec& model : models) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       const auto weights = arbitrary_weights(model, type);
-      ModelOnRank at_once(model, weights, nullptr), put_off(model, weights, nullptr);
+      ModelOnRank at_once(model, weights, nullptr), deferred(model, weights, nullptr);
       // Two microbatches, whose weights' gradients both wait until the end.
-      std::vector<WeightWork> work(2);
+      std::vector<DeferredWeightGradients> work(2);
       for (size_t i = 0; i < work.size(); ++i) {
         const auto batch = arbitrary_batch(model, 2, 5 + static_cast<int64_t>(i));
-        CHECK(at_once.run(batch, true) == put_off.run(batch, true, 1, &work[i]));
+        CHECK(at_once.run(batch, true) == deferred.run(batch, true, 1, &work[i]));
       }
-      CHECK_FALSE(put_off.gradients().at("layers.0.mlp.up.weight").any().item().toBool());
-      for (WeightWork& microbatch : work) microbatch.run();
+      CHECK_FALSE(deferred.gradients().at("layers.0.mlp.up.weight").any().item().toBool());
+      for (DeferredWeightGradients& microbatch : work) microbatch.run();
       for (const auto& [name, gradient] : at_once.gradients()) {
         INFO(name);
-        CHECK(put_off.gradients().at(name).equal(gradient));
+        CHECK(deferred.gradients().at(name).equal(gradient));
       }
     }
   }

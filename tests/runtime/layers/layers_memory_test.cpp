@@ -33,14 +33,14 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryL
     Saved saved;
     const std::vector<at::Tensor> outputs = layer.forward(inputs, call, &saved);
     const int64_t whole = live();
-    layer.thin(saved);
+    layer.drop_recomputable(saved);
     memory.thinned_bytes = whole - live();
     ledger.reset_peak();
-    layer.complete(saved);
+    layer.rematerialize(saved);
     memory.complete_peak_bytes = ledger.peak().bytes - whole + memory.thinned_bytes;
     if (live() != whole) throw std::runtime_error("a completed call keeps something else");
   }
-  for (const bool put_off : {false, true}) {
+  for (const bool deferred : {false, true}) {
     ledger.reset_peak();
     const int64_t before = live();
     Saved saved;
@@ -62,7 +62,7 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryL
     const auto first_bytes = static_cast<int64_t>(first.nbytes());
     ledger.reset_peak();
     const int64_t kept = live();
-    if (!put_off) {
+    if (!deferred) {
       const std::vector<at::Tensor> dx =
           layer.backward(std::move(saved), std::move(gradients), call, nullptr);
       memory.backward_peak_bytes = ledger.peak().bytes - kept;
@@ -71,7 +71,7 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryL
       memory.input_gradient_bytes = live() - before - first_bytes;
       continue;
     }
-    WeightWork work;
+    DeferredWeightGradients work;
     std::vector<at::Tensor> dx =
         layer.backward(std::move(saved), std::move(gradients), call, &work);
     memory.put_off_backward_peak_bytes = ledger.peak().bytes - kept;

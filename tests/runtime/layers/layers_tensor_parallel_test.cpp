@@ -53,9 +53,9 @@ void check_split(const ModelSpec& model, int degree, bool sequence_parallel = fa
     at::set_num_threads(1);
     ModelOnRank part(model, weights, &comm, sequence_parallel, kinds);
     part.set_context(context);
-    WeightWork later;
-    const double split_loss = part.run(batch, true, 1, sequence_parallel ? &later : nullptr);
-    later.run();
+    DeferredWeightGradients deferred;
+    const double split_loss = part.run(batch, true, 1, sequence_parallel ? &deferred : nullptr);
+    deferred.run();
     NamedTensors gradients = part.gradients();
     if (kinds.attention) reduce_kv(model, comm, gradients);
     const std::lock_guard lock(mutex);  // doctest's checks come one at a time

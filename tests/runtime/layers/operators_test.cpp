@@ -171,7 +171,7 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
       std::vector<at::Tensor> inputs{x};
       if (makes_loss(layers[i].kind)) inputs.push_back(batch[1]);
       at::Tensor next;
-      for (const bool put_off : {false, true}) {
+      for (const bool deferred : {false, true}) {
         next.reset();
         ledger.reset_peak();
         const int64_t before = live();
@@ -183,9 +183,9 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
         gradients.push_back(at::ones_like(y));
         ledger.reset_peak();
         const int64_t ahead = live();
-        WeightWork work;
+        DeferredWeightGradients work;
         std::vector<at::Tensor> dx = layer.backward(std::move(saved), std::move(gradients),
-                                                    {.trains = true}, put_off ? &work : nullptr);
+                                                    {.trains = true}, deferred ? &work : nullptr);
         const int64_t backward_peak = ledger.peak().bytes;
         next = std::move(y);
         const int64_t behind = live() - before - output_bytes;
@@ -203,11 +203,11 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
         CHECK(output_bytes == expected.output_bytes);
         CHECK(kept - before == expected.saved_bytes);
         CHECK(is_peak(forward_peak - before, expected.forward_peak_bytes, type));
-        CHECK(is_peak(backward_peak - ahead,
-                      put_off ? expected.put_off_backward_peak_bytes : expected.backward_peak_bytes,
-                      type));
-        if (!put_off) CHECK(behind == expected.input_gradient_bytes);
-        if (put_off && !makes_loss(layers[i].kind)) {
+        CHECK(is_peak(
+            backward_peak - ahead,
+            deferred ? expected.put_off_backward_peak_bytes : expected.backward_peak_bytes, type));
+        if (!deferred) CHECK(behind == expected.input_gradient_bytes);
+        if (deferred && !makes_loss(layers[i].kind)) {
           CHECK(held - before - output_bytes == expected.put_off_bytes - input);
           CHECK(is_peak(weight_peak - held, expected.weight_peak_bytes, type));
         }

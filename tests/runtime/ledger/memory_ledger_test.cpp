@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/runtime/ledger/memory_report.h"
 
 using namespace smp;

@@ -17,8 +17,8 @@ using namespace smp::text;
 
 namespace {
 
-RankFacts facts_of(int64_t rank) {
-  RankFacts facts;
+RankMeasurements facts_of(int64_t rank) {
+  RankMeasurements facts;
   facts.rank = rank;
   facts.peak.bytes = 1000 + rank;
   facts.peak.by_category[static_cast<size_t>(MemoryCategory::kOptimizer)] = 1000 + rank;
@@ -55,12 +55,12 @@ TEST_CASE("counts of one label, op and group size are joined, others kept apart"
 
 TEST_CASE("every rank gets every rank's facts") {
   run_ranks(3, [](Communicator& world) {
-    RankFacts mine = facts_of(world.rank());
+    RankMeasurements mine = facts_of(world.rank());
     mine.traffic = {{"tensor.forward", CollectiveOp::kAllReduce, 2, 8, 4096}};
-    const std::vector<RankFacts> all = gather_rank_facts(mine, world);
+    const std::vector<RankMeasurements> all = gather_rank_measurements(mine, world);
     REQUIRE(all.size() == 3);
     for (int64_t rank = 0; rank < 3; ++rank) {
-      const RankFacts& facts = all[static_cast<size_t>(rank)];
+      const RankMeasurements& facts = all[static_cast<size_t>(rank)];
       CHECK(facts.rank == rank);
       CHECK(facts.peak.bytes == 1000 + rank);
       CHECK(facts.peak.by_category == facts_of(rank).peak.by_category);
@@ -97,14 +97,14 @@ TEST_CASE("the report sets each rank's memory and traffic beside the plan's") {
                         {"variance", MemoryCategory::kOptimizer, 590 + tensor, "", ""}};
     plan.predictions.ranks.push_back(prediction);
   }
-  std::vector<RankFacts> ranks;
+  std::vector<RankMeasurements> ranks;
   for (int64_t rank = 0; rank < 4; ++rank) {
     ranks.push_back(facts_of(rank));
     ranks.back().traffic = planned_traffic(plan, rank, 5);
     add_traffic(ranks.back().traffic, {{"setup.start", CollectiveOp::kAllReduce, 4, 1, 999},
                                        {"save.weights", CollectiveOp::kSend, 4, 9, 999}});
   }
-  RunFacts run;
+  RunMeasurements run;
   run.steps = 5;
   run.first_loss = 5.5;
   run.last_loss = 2.5;

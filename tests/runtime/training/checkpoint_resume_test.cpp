@@ -345,7 +345,7 @@ TEST_CASE("a checkpoint of another training is refused, with all that differs") 
   }
   SUBCASE("fewer steps than are done") {
     CHECK(bench.error(plan, resumed(folder.path(), kSaved - 1)) ==
-          "the checkpoint is of step 3, and training.steps is 2: give as many or more");
+          "the checkpoint is of step 3, and training.steps is 2: set training.steps to 3 or more");
   }
   CHECK(text_of(folder / "metrics.jsonl") == metrics);
 }

@@ -158,7 +158,7 @@ TEST_CASE("a run that fits in its memory saves there too, however large the voca
   training::TrainOptions options;
   options.steps = 1;
   int64_t peak = 0;
-  for (const record::RankFacts& rank : bench.run(plan, options).ranks) {
+  for (const record::RankMeasurements& rank : bench.run(plan, options).ranks) {
     peak = std::max(peak, rank.peak.bytes);
   }
   plan.job.cluster.memory_per_process_bytes = peak;
@@ -259,7 +259,8 @@ TEST_CASE("when a rank throws, its peers blame that rank") {
   const Bench bench;
   training::TrainOptions options;
   options.steps = 4;
-  options.fault = training::Fault{.rank = 1, .step = 3, .kind = training::Fault::Kind::kException};
+  options.fault = training::InjectedFault{
+      .rank = 1, .step = 3, .kind = training::InjectedFault::Kind::kException};
   std::vector<int> culprits;
   const auto texts = bench.errors(bench.plan({.pipeline = 2, .tensor = 2}), options, &culprits);
   CHECK(texts[1] == "step 3: start: injected exception on rank 1 at step 3");
@@ -277,7 +278,7 @@ TEST_CASE("a rank beyond its memory limit says where, and its peers blame it") {
   training::TrainOptions options;
   options.steps = 1;
   int64_t peak = 0;
-  for (const record::RankFacts& rank : bench.run(plan, options).ranks) {
+  for (const record::RankMeasurements& rank : bench.run(plan, options).ranks) {
     peak = std::max(peak, rank.peak.bytes);
   }
   plan.job.cluster.memory_per_process_bytes = peak - 1;
@@ -304,7 +305,7 @@ TEST_CASE("a loss that is no number stops all ranks alike, with the step") {
   CHECK(
       texts[0].ends_with(", microbatch 0. Try a lower training.optimizer.learning_rate "
                          "(here 1e+30) or more warmup_steps"));
-  CHECK(texts[0].find("; training cannot go on; first not finite: what the forward of layer ") !=
+  CHECK(texts[0].find("; training cannot go on; first not finite: the forward output of layer ") !=
         std::string::npos);
 }
 

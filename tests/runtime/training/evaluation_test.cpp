@@ -26,7 +26,7 @@ constexpr int64_t kSamples = 20;  // a batch and most of another
 
 training::RunResult evaluated(const ModelSpec& model, const LayoutCase& layout,
                               const std::string& data, int64_t batch,
-                              const gpu::OpenGpu& open_gpu = {}) {
+                              const gpu::GpuLoader& open_gpu = {}) {
   Plan plan = parity::plan_of(model, layout, Precision::kFp64, data);
   TrainingSpec& training = plan.job.training;
   if (open_gpu) plan.job.cluster.device = DeviceKind::kCuda;

@@ -195,15 +195,15 @@ struct Backward {
     alive.pass(t.hidden.norm_sums, 0);
   }
 
-  // The gradient of keys' and values' weights is never put off: their factor, the memory, belongs
-  // to other blocks as well.
-  void cross_attention(bool makes_memory_gradient) const {
+  // The gradient of keys' and values' weights is never deferred: its factor, the encoder output,
+  // belongs to other blocks as well.
+  void cross_attention(bool makes_encoder_output_gradient) const {
     heads(0, false);
     start_column_parallel(t.attended_cols, t.attended, t.q_gradient);
-    add_product(alive, call, t.tokens, t.kv_cols, t.h);  // gradient of the memory
+    add_product(alive, call, t.tokens, t.kv_cols, t.h);  // gradient of the encoder output
     t.hidden.start_sum(alive);
     t.hidden.finish_sum(alive);
-    if (!makes_memory_gradient) alive.drop(t.hidden.own);
+    if (!makes_encoder_output_gradient) alive.drop(t.hidden.own);
     alive.pass(t.hidden.gathered + t.kv_gradient, 0);
     alive.drop(t.kv);
     t.hidden.finish_sum(alive);
@@ -249,7 +249,7 @@ Alive cross_block_backward(const BlockTensors& t, const LayerCall& call, bool op
   Alive alive;
   const Backward backward{alive, t, call, put_off};
   backward.mlp();
-  if (opens) alive.add(hidden);  // the memory again
+  if (opens) alive.add(hidden);  // the encoder output, recomputed
   backward.cross_attention(closes);
   if (opens) alive.drop(hidden);
   alive.pass(t.hidden.norm_sums, 0);
@@ -293,12 +293,12 @@ LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
   Alive forward;
   if (opens) {
     forward.add(t.hidden.stats);
-    forward.add(hidden);  // the memory
+    forward.add(hidden);  // the encoder output
   }
   attention_forward(forward, t, call);
   forward.add(t.hidden.stats);
   add_column_parallel(forward, t, call, t.attended_cols);
-  forward.add(t.hidden.gathered);  // the memory of all
+  forward.add(t.hidden.gathered);  // the encoder output of all tokens
   add_product(forward, call, t.tokens, t.h, t.kv_cols);
   forward.drop(t.hidden.gathered);
   forward.add(t.attended);

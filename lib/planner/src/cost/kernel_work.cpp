@@ -26,7 +26,7 @@ constexpr double kCastBytes = 4;
 // residual sums and in attention of 256 to 1,024 tokens, where matmuls run at 190 Gflop/s
 // (configs/jobs/quickstart.yaml); 0.5 ns with AVX2, which halves that rate too.
 constexpr double kDrawFlops = 45;
-// Columns are drawn so many at a time (dropout_places.h of the runtime).
+// Columns are drawn so many at a time (dropout_mask.h of the runtime).
 constexpr double kDrawnTogether = 128;
 
 double drawn(double columns) { return std::ceil(columns / kDrawnTogether) * kDrawnTogether; }

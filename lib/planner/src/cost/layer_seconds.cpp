@@ -109,7 +109,7 @@ CallSeconds seconds_of(const PricedCall& call, const choice::LayoutChoice& choic
   return seconds;
 }
 
-// `attends_twice`: a decoder's, to the encoder's memory too.
+// `attends_twice`: a decoder's block, which attends to the encoder output too.
 CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choice,
                         bool attends_twice) {
   LayerWork work;

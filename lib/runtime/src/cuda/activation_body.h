@@ -7,8 +7,8 @@
 namespace smp::cuda {
 
 template <kernels::Activation kKind, typename Block, typename T>
-SMP_ANYWHERE void activation_forward(const Block& block, const kernels::ActivationShape& shape,
-                                     const T* u, const T* bias, T* y) {
+SMP_HOST_DEVICE void activation_forward(const Block& block, const kernels::ActivationShape& shape,
+                                        const T* u, const T* bias, T* y) {
   const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
   for_each_strip<T>(block, shape.rows, cols, are_aligned(u, bias, y),
                     [&](auto width, int64_t row, int64_t c) {
@@ -25,8 +25,8 @@ SMP_ANYWHERE void activation_forward(const Block& block, const kernels::Activati
 
 // The bias's gradient is the column sums of what u becomes (gated), or dy (not gated).
 template <kernels::Activation kKind, typename Block, typename T>
-SMP_ANYWHERE void activation_backward(const Block& block, const kernels::ActivationShape& shape,
-                                      T* u, const T* bias, T* dy) {
+SMP_HOST_DEVICE void activation_backward(const Block& block, const kernels::ActivationShape& shape,
+                                         T* u, const T* bias, T* dy) {
   const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
   for_each_strip<T>(block, shape.rows, cols, are_aligned(u, bias, dy),
                     [&](auto width, int64_t row, int64_t c) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/anywhere.h"
+#include "kernels/host_device.h"
 #include "kernels/wide.h"
 
 // The body of a CUDA kernel is written once, against a Block: the threads that work on one piece
@@ -17,20 +17,20 @@ namespace smp::cuda {
 
 // Calls body(i) for the i < count of this thread, where the launch's threads share them.
 template <typename Block, typename Body>
-SMP_ANYWHERE void for_each(const Block& block, int64_t count, const Body& body) {
+SMP_HOST_DEVICE void for_each(const Block& block, int64_t count, const Body& body) {
   const int64_t step = block.count() * block.threads();
   for (int64_t i = block.index() * block.threads() + block.thread(); i < count; i += step) body(i);
 }
 
 // The same for the rows of a matrix, a block to each: body(row) runs on all threads of the block.
 template <typename Block, typename Body>
-SMP_ANYWHERE void for_each_row(const Block& block, int64_t rows, const Body& body) {
+SMP_HOST_DEVICE void for_each_row(const Block& block, int64_t rows, const Body& body) {
   for (int64_t row = block.index(); row < rows; row += block.count()) body(row);
 }
 
 // And for the columns of one row: body(c).
 template <typename Block, typename Body>
-SMP_ANYWHERE void for_each_column(const Block& block, int64_t cols, const Body& body) {
+SMP_HOST_DEVICE void for_each_column(const Block& block, int64_t cols, const Body& body) {
   for (int64_t c = block.thread(); c < cols; c += block.threads()) body(c);
 }
 
@@ -47,8 +47,8 @@ template <typename C, int kWidth>
 struct Strip {
   C values[kWidth];
 
-  SMP_ANYWHERE C& operator[](int k) { return values[k]; }
-  SMP_ANYWHERE const C& operator[](int k) const { return values[k]; }
+  SMP_HOST_DEVICE C& operator[](int k) { return values[k]; }
+  SMP_HOST_DEVICE const C& operator[](int k) const { return values[k]; }
 };
 
 // What makes the compiler move a strip at once.
@@ -58,7 +58,7 @@ struct alignas(sizeof(T) * kWidth < kStripBytes ? sizeof(T) * kWidth : kStripByt
 };
 
 template <int kWidth, typename T>
-SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> load(Width<kWidth>, const T* from) {
+SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> load(Width<kWidth>, const T* from) {
   const auto memory = *reinterpret_cast<const StripInMemory<T, kWidth>*>(from);
   Strip<kernels::Wide<T>, kWidth> strip;
   for (int k = 0; k < kWidth; ++k) strip[k] = kernels::Wide<T>(memory.elements[k]);
@@ -67,15 +67,15 @@ SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> load(Width<kWidth>, const T* from) 
 
 // At from + at; zeros where `from` is null.
 template <int kWidth, typename T>
-SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> load_or_zeros(Width<kWidth> width, const T* from,
-                                                           int64_t at) {
+SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> load_or_zeros(Width<kWidth> width, const T* from,
+                                                              int64_t at) {
   return from != nullptr ? load(width, from + at) : Strip<kernels::Wide<T>, kWidth>{};
 }
 
 // Column c's strip of a row, with its bias, which may be null.
 template <int kWidth, typename T>
-SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> load_with_bias(Width<kWidth> width, const T* row,
-                                                            const T* bias, int64_t c) {
+SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> load_with_bias(Width<kWidth> width, const T* row,
+                                                               const T* bias, int64_t c) {
   auto strip = load(width, row + c);
   const auto shift = load_or_zeros(width, bias, c);
   for (int k = 0; k < kWidth; ++k) strip[k] += shift[k];
@@ -83,7 +83,7 @@ SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> load_with_bias(Width<kWidth> width,
 }
 
 template <typename T, int kWidth>
-SMP_ANYWHERE void store(const Strip<kernels::Wide<T>, kWidth>& strip, T* to) {
+SMP_HOST_DEVICE void store(const Strip<kernels::Wide<T>, kWidth>& strip, T* to) {
   StripInMemory<T, kWidth> memory;
   for (int k = 0; k < kWidth; ++k) memory.elements[k] = T(strip[k]);
   *reinterpret_cast<StripInMemory<T, kWidth>*>(to) = memory;
@@ -91,14 +91,14 @@ SMP_ANYWHERE void store(const Strip<kernels::Wide<T>, kWidth>& strip, T* to) {
 
 // Whether whole strips may begin at all of these places; null does not matter.
 template <typename... T>
-SMP_ANYWHERE bool are_aligned(const T*... places) {
+SMP_HOST_DEVICE bool are_aligned(const T*... places) {
   return (reinterpret_cast<uintptr_t>(places) | ...) % kStripBytes == 0;
 }
 
 // body(width) of strips of T: whole ones where `cols` are that. `aligned`: of all that is read or
 // written, where the first row begins.
 template <typename T, typename Body>
-SMP_ANYWHERE void with_strip_width(int64_t cols, bool aligned, const Body& body) {
+SMP_HOST_DEVICE void with_strip_width(int64_t cols, bool aligned, const Body& body) {
   if (aligned && cols % StripWidth<T>() == 0) {
     body(StripWidth<T>());
   } else {
@@ -109,8 +109,8 @@ SMP_ANYWHERE void with_strip_width(int64_t cols, bool aligned, const Body& body)
 // The strips of a matrix, where the launch's threads share them: body(width, row, c), c of the
 // first column.
 template <typename T, typename Block, typename Body>
-SMP_ANYWHERE void for_each_strip(const Block& block, int64_t rows, int64_t cols, bool aligned,
-                                 const Body& body) {
+SMP_HOST_DEVICE void for_each_strip(const Block& block, int64_t rows, int64_t cols, bool aligned,
+                                    const Body& body) {
   with_strip_width<T>(cols, aligned, [&](auto width) {
     const int64_t strips = cols / width;
     for_each(block, rows * strips, [&](int64_t i) { body(width, i / strips, i % strips * width); });
@@ -119,8 +119,8 @@ SMP_ANYWHERE void for_each_strip(const Block& block, int64_t rows, int64_t cols,
 
 // And those of one row: body(width, c).
 template <typename T, typename Block, typename Body>
-SMP_ANYWHERE void for_each_strip_of_row(const Block& block, int64_t cols, bool aligned,
-                                        const Body& body) {
+SMP_HOST_DEVICE void for_each_strip_of_row(const Block& block, int64_t cols, bool aligned,
+                                           const Body& body) {
   with_strip_width<T>(cols, aligned, [&](auto width) {
     for_each_column(block, cols / width, [&](int64_t strip) { body(width, strip * width); });
   });

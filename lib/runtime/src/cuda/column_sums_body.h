@@ -11,14 +11,14 @@ namespace smp::cuda {
 inline constexpr int64_t kRowsOfPartial = 32;
 inline constexpr int64_t kRowsAtOnce = 8;  // are read before the first of them is added
 
-SMP_ANYWHERE int64_t partials_of(int64_t rows) {
+SMP_HOST_DEVICE int64_t partials_of(int64_t rows) {
   return (rows + kRowsOfPartial - 1) / kRowsOfPartial;
 }
 
 // partials [partials_of(rows), cols]; value(row, col).
 template <typename Block, typename C, typename Value>
-SMP_ANYWHERE void column_partials(const Block& block, int64_t rows, int64_t cols,
-                                  const Value& value, C* partials) {
+SMP_HOST_DEVICE void column_partials(const Block& block, int64_t rows, int64_t cols,
+                                     const Value& value, C* partials) {
   for_each(block, partials_of(rows) * cols, [&](int64_t i) {
     const int64_t partial = i / cols, col = i % cols;
     int64_t row = partial * kRowsOfPartial;
@@ -36,8 +36,8 @@ SMP_ANYWHERE void column_partials(const Block& block, int64_t rows, int64_t cols
 
 // total[c] += their sum; a block to each column.
 template <typename Block, typename C>
-SMP_ANYWHERE void add_partials(Block& block, int64_t count, int64_t cols, const C* partials,
-                               C* total) {
+SMP_HOST_DEVICE void add_partials(Block& block, int64_t count, int64_t cols, const C* partials,
+                                  C* total) {
   for_each_row(block, cols, [&](int64_t col) {
     C sum = 0;
     for_each_column(block, count, [&](int64_t p) { sum += partials[p * cols + col]; });

@@ -9,13 +9,13 @@
 
 namespace smp::cuda {
 
-// Throws std::runtime_error that says what was asked for.
+// Throws std::runtime_error that names `what` if `error` is one.
 void check(cudaError_t error, const char* what);
 
 // A point on a stream.
 class Event {
  public:
-  explicit Event(cudaStream_t stream);  // all that the stream was asked for so far
+  explicit Event(cudaStream_t stream);  // the end of all work enqueued so far
   ~Event();
   Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   Event& operator=(Event&&) = delete;
@@ -26,12 +26,12 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// A stream of its own, on which nothing waits for the default one. torch's come from a pool that it
-// deals out again and again, so that two users may have the same.
+// A stream with one user, which does not wait for the default stream. Torch's streams come from a
+// pool that it hands out in turn, so two users may get the same one.
 class Stream {
  public:
-  Stream();                                  // of the GPU that is current
-  ~Stream() { cudaStreamDestroy(stream_); }  // what it was asked for still ends
+  Stream();                                  // on the current GPU
+  ~Stream() { cudaStreamDestroy(stream_); }  // enqueued work still ends
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -41,13 +41,15 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// The stream goes on behind what the current one was asked for.
+// Makes `stream` wait for the work enqueued on the current stream.
 void follow_current(cudaStream_t stream);
-// Done when all is that the stream was asked for so far.
+// Done when all work enqueued on the stream so far is done.
 device::CopyPtr copy_until_now(cudaStream_t stream);
 
-// Copies of the GPU that is current, now and later: to the host and to it on a stream each, which
-// no kernel runs on. What the GPU is asked to compute is what the current stream is asked for.
+// Copies to and from the GPU that is current now and whenever this is used. Each direction has a
+// stream of its own, on which no kernel runs. Kernels run on the current stream. The PyTorch
+// backend has its own DeviceMemory (python/src/cuda_device.cpp) by torch's device interface,
+// because it must not link the CUDA runtime.
 class DeviceCopies final : public device::DeviceMemory {
  public:
   bool holds(const void* data) const override;

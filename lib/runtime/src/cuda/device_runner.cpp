@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "kernels/document_places.h"
-#include "ledger/new_tensors.h"
+#include "kernels/document_offsets.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::cuda {
 namespace {
@@ -22,7 +22,7 @@ struct PackedDocuments {
   int64_t longest = 0;
 
   PackedDocuments(const kernels::AttentionShape& shape, at::Device device) {
-    const kernels::DocumentPlaces places = kernels::document_places(shape);
+    const kernels::DocumentOffsets places = kernels::document_offsets(shape);
     const auto count = static_cast<int64_t>(places.begins.size());
     at::Tensor on_host = ledger::empty_tensor({count}, at::TensorOptions().dtype(at::kInt));
     std::copy_n(places.begins.data(), count, on_host.mutable_data_ptr<int32_t>());

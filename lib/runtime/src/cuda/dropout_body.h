@@ -2,21 +2,21 @@
 
 #include "cuda/block.h"
 #include "kernels/dropout.h"
-#include "kernels/dropout_places.h"
+#include "kernels/dropout_mask.h"
 
 // Dropout by element: the elements that kernels/dropout_factors.h lets go, 128 columns at a time.
 namespace smp::cuda {
 
 // 0 or the factor.
 template <typename C>
-SMP_ANYWHERE C dropout_factor(const kernels::DropoutRow& row, int64_t col) {
+SMP_HOST_DEVICE C dropout_factor(const kernels::DropoutRow& row, int64_t col) {
   return kernels::is_kept(row, col) ? static_cast<C>(row.factor()) : C(0);
 }
 
 // y = drop(x); y may be x.
 template <typename Block, typename T>
-SMP_ANYWHERE void drop(const Block& block, const kernels::Dropout& dropout, int64_t rows,
-                       int64_t cols, const T* x, T* y) {
+SMP_HOST_DEVICE void drop(const Block& block, const kernels::Dropout& dropout, int64_t rows,
+                          int64_t cols, const T* x, T* y) {
   using C = kernels::Wide<T>;
   for_each_strip<T>(block, rows, cols, are_aligned(x, y), [&](auto width, int64_t row, int64_t c) {
     const kernels::DropoutRow of_row = dropout.row(row);
@@ -30,9 +30,9 @@ SMP_ANYWHERE void drop(const Block& block, const kernels::Dropout& dropout, int6
 
 // y = x + drop(y + bias); bias may be null.
 template <typename Block, typename T>
-SMP_ANYWHERE void add_residual_dropped(const Block& block, const kernels::Dropout& dropout,
-                                       int64_t rows, int64_t cols, const T* x, const T* bias,
-                                       T* y) {
+SMP_HOST_DEVICE void add_residual_dropped(const Block& block, const kernels::Dropout& dropout,
+                                          int64_t rows, int64_t cols, const T* x, const T* bias,
+                                          T* y) {
   using C = kernels::Wide<T>;
   for_each_strip<T>(
       block, rows, cols, are_aligned(x, bias, y), [&](auto width, int64_t row, int64_t c) {

@@ -7,7 +7,7 @@
 #include "cuda/launches.h"
 #include "kernels/device_functions.h"
 #include "kernels/element_types.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/parameter_counts.h"
 

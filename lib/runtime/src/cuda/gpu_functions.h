@@ -5,7 +5,7 @@
 #include "kernels/device_functions.h"
 #include "kernels/element_types.h"
 #include "kernels/mean_loss.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::cuda {
 

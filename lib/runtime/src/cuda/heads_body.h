@@ -23,7 +23,7 @@ struct HeadTensor {
   kernels::HeadNorm<T> norm;          // weight and bias alone; null: none
   kernels::Wide<T>* stats = nullptr;  // of the norm: [b, s, heads, 1 or 2]
 
-  SMP_ANYWHERE bool has_norm() const { return norm.weight != nullptr; }
+  SMP_HOST_DEVICE bool has_norm() const { return norm.weight != nullptr; }
 };
 
 // Elements of what fill_turns() makes.
@@ -34,7 +34,8 @@ inline int64_t turns_of(const kernels::AttentionShape& shape) {
 // Cosines and sines of the angles by which a position's pairs of elements turn, [position, 2, dim /
 // 2]: once for all heads, since they are computed in fp64.
 template <typename Block, typename C>
-SMP_ANYWHERE void fill_turns(const Block& block, const kernels::AttentionShape& shape, C* turns) {
+SMP_HOST_DEVICE void fill_turns(const Block& block, const kernels::AttentionShape& shape,
+                                C* turns) {
   const int64_t half = shape.rotary.dim / 2;
   for_each(block, shape.longer() * half, [&](int64_t i) {
     const int64_t position = i / half, pair = i % half;
@@ -46,7 +47,7 @@ SMP_ANYWHERE void fill_turns(const Block& block, const kernels::AttentionShape& 
 }
 
 // Where a head's row of one token lies.
-struct HeadPlace {
+struct HeadPosition {
   int64_t token;     // offset of its first element in the projection's rows
   int64_t own;       // in the tensor
   int64_t head;      // offset in the bias
@@ -54,8 +55,8 @@ struct HeadPlace {
 };
 
 template <typename T, typename R>
-SMP_ANYWHERE HeadPlace place_of(const kernels::AttentionShape& shape,
-                                const HeadTensor<T, R>& tensor, int64_t token, int64_t head) {
+SMP_HOST_DEVICE HeadPosition place_of(const kernels::AttentionShape& shape,
+                                      const HeadTensor<T, R>& tensor, int64_t token, int64_t head) {
   const int64_t d = shape.head_dim;
   const int64_t sample = token / tensor.sequence, position = token % tensor.sequence;
   const int64_t row = (sample * tensor.heads + head) * tensor.sequence + position;
@@ -65,15 +66,15 @@ SMP_ANYWHERE HeadPlace place_of(const kernels::AttentionShape& shape,
 
 // Of head row i, which are in the order of the projection's.
 template <typename T, typename R>
-SMP_ANYWHERE HeadPlace place_of(const kernels::AttentionShape& shape,
-                                const HeadTensor<T, R>& tensor, int64_t i) {
+SMP_HOST_DEVICE HeadPosition place_of(const kernels::AttentionShape& shape,
+                                      const HeadTensor<T, R>& tensor, int64_t i) {
   return place_of(shape, tensor, i / tensor.heads, i % tensor.heads);
 }
 
 // Whether the heads, and the halves of what turns in them, can be read in strips.
 template <typename T, typename R>
-SMP_ANYWHERE bool are_strips(const kernels::AttentionShape& shape, const HeadTensor<T, R>& tensor,
-                             const T* rows) {
+SMP_HOST_DEVICE bool are_strips(const kernels::AttentionShape& shape,
+                                const HeadTensor<T, R>& tensor, const T* rows) {
   const int64_t half = tensor.turns != nullptr ? shape.rotary.dim / 2 : 0;
   return shape.head_dim % StripWidth<T>() == 0 && tensor.stride % StripWidth<T>() == 0 &&
          half % StripWidth<T>() == 0 &&
@@ -83,21 +84,21 @@ SMP_ANYWHERE bool are_strips(const kernels::AttentionShape& shape, const HeadTen
 
 // The strip from element c on of what the projection made, with its bias.
 template <int kWidth, typename T, typename R>
-SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> projected(Width<kWidth> width,
-                                                       const HeadTensor<T, R>& tensor,
-                                                       const HeadPlace& place, const T* rows,
-                                                       int64_t c) {
+SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> projected(Width<kWidth> width,
+                                                          const HeadTensor<T, R>& tensor,
+                                                          const HeadPosition& place, const T* rows,
+                                                          int64_t c) {
   const T* const bias = tensor.bias != nullptr ? tensor.bias + place.head : nullptr;
   return load_with_bias(width, rows + place.token, bias, c);
 }
 
 // The strip at(c), turned by the angles at the head's position; sign -1 turns it back.
 template <int kWidth, typename T, typename R, typename At>
-SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> turned(Width<kWidth> width,
-                                                    const kernels::AttentionShape& shape,
-                                                    const HeadTensor<T, R>& tensor,
-                                                    const HeadPlace& place, int64_t c,
-                                                    kernels::Wide<T> sign, const At& at) {
+SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> turned(Width<kWidth> width,
+                                                       const kernels::AttentionShape& shape,
+                                                       const HeadTensor<T, R>& tensor,
+                                                       const HeadPosition& place, int64_t c,
+                                                       kernels::Wide<T> sign, const At& at) {
   auto strip = at(c);
   const int64_t half = shape.rotary.dim / 2;
   if (tensor.turns == nullptr || c >= 2 * half) return strip;
@@ -115,14 +116,14 @@ SMP_ANYWHERE Strip<kernels::Wide<T>, kWidth> turned(Width<kWidth> width,
 
 // Heads without a norm.
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void unpack_heads(const Block& block, const kernels::AttentionShape& shape,
-                               const T* rows, const HeadTensor<T, R>& tensor) {
+SMP_HOST_DEVICE void unpack_heads(const Block& block, const kernels::AttentionShape& shape,
+                                  const T* rows, const HeadTensor<T, R>& tensor) {
   const int64_t d = shape.head_dim;
   for_each_strip<T>(
       block, shape.batch * tensor.sequence, tensor.heads * d, are_strips(shape, tensor, rows),
       [&](auto width, int64_t token, int64_t col) {
         const int64_t head = col / d, c = col % d;
-        const HeadPlace place = place_of(shape, tensor, token, head);
+        const HeadPosition place = place_of(shape, tensor, token, head);
         const auto raw = [&](int64_t from) { return projected(width, tensor, place, rows, from); };
         store(turned(width, shape, tensor, place, c, 1, raw), tensor.rows + place.own + c);
       });
@@ -130,13 +131,13 @@ SMP_ANYWHERE void unpack_heads(const Block& block, const kernels::AttentionShape
 
 // Heads with a norm, a block to each head's row of one token.
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void unpack_normed_heads(Block& block, const kernels::AttentionShape& shape,
-                                      const T* rows, const HeadTensor<T, R>& tensor) {
+SMP_HOST_DEVICE void unpack_normed_heads(Block& block, const kernels::AttentionShape& shape,
+                                         const T* rows, const HeadTensor<T, R>& tensor) {
   using C = kernels::Wide<T>;
   const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
   const bool aligned = are_strips(shape, tensor, rows);
   for_each_row(block, count, [&](int64_t row) {
-    const HeadPlace place = place_of(shape, tensor, row);
+    const HeadPosition place = place_of(shape, tensor, row);
     C mean = 0;
     if (shape.centered_norms) {
       C sum = 0;
@@ -172,13 +173,13 @@ SMP_ANYWHERE void unpack_normed_heads(Block& block, const kernels::AttentionShap
 
 // tensor.rows are gradients; `rows` become those of what the projection made. Without a norm.
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void pack_gradients(const Block& block, const kernels::AttentionShape& shape,
-                                 const HeadTensor<T, R>& tensor, T* rows) {
+SMP_HOST_DEVICE void pack_gradients(const Block& block, const kernels::AttentionShape& shape,
+                                    const HeadTensor<T, R>& tensor, T* rows) {
   const int64_t d = shape.head_dim;
   for_each_strip<T>(block, shape.batch * tensor.sequence, tensor.heads * d,
                     are_strips(shape, tensor, rows), [&](auto width, int64_t token, int64_t col) {
                       const int64_t head = col / d, c = col % d;
-                      const HeadPlace place = place_of(shape, tensor, token, head);
+                      const HeadPosition place = place_of(shape, tensor, token, head);
                       const auto given = [&](int64_t from) {
                         return load(width, tensor.rows + place.own + from);
                       };
@@ -190,13 +191,13 @@ SMP_ANYWHERE void pack_gradients(const Block& block, const kernels::AttentionSha
 // The same with a norm, a block to each head's row of one token. `rows` are given as they were,
 // since its backward needs them. Its own gradients are column sums of head_norm_term().
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void pack_normed_gradients(Block& block, const kernels::AttentionShape& shape,
-                                        const HeadTensor<T, R>& tensor, T* rows) {
+SMP_HOST_DEVICE void pack_normed_gradients(Block& block, const kernels::AttentionShape& shape,
+                                           const HeadTensor<T, R>& tensor, T* rows) {
   using C = kernels::Wide<T>;
   const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
   const bool aligned = are_strips(shape, tensor, rows);
   for_each_row(block, count, [&](int64_t row) {
-    const HeadPlace place = place_of(shape, tensor, row);
+    const HeadPosition place = place_of(shape, tensor, row);
     const C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);
     const C mean = shape.centered_norms ? stats[0] : C(0);
     const C rstd = stats[shape.centered_norms ? 1 : 0];
@@ -241,12 +242,12 @@ struct HeadNormTerm {
 };
 
 template <typename T, typename R>
-SMP_ANYWHERE HeadNormTerm<T> head_norm_term(const kernels::AttentionShape& shape, const T* rows,
-                                            const HeadTensor<T, R>& tensor, int64_t row,
-                                            int64_t col) {
+SMP_HOST_DEVICE HeadNormTerm<T> head_norm_term(const kernels::AttentionShape& shape, const T* rows,
+                                               const HeadTensor<T, R>& tensor, int64_t row,
+                                               int64_t col) {
   using C = kernels::Wide<T>;
   constexpr Width<1> kOne;
-  const HeadPlace place = place_of(shape, tensor, row);
+  const HeadPosition place = place_of(shape, tensor, row);
   const auto given = [&](int64_t c) { return load(kOne, tensor.rows + place.own + c); };
   const C dy = turned(kOne, shape, tensor, place, col, -1, given)[0];
   const C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);

@@ -9,9 +9,9 @@
 namespace smp::cuda {
 
 template <typename Block, typename T>
-SMP_ANYWHERE void write_normal_row(const Block& block, int64_t cols, bool aligned, const T* x,
-                                   kernels::Wide<T> mean, kernels::Wide<T> rstd, const T* weight,
-                                   const T* bias, T* y) {
+SMP_HOST_DEVICE void write_normal_row(const Block& block, int64_t cols, bool aligned, const T* x,
+                                      kernels::Wide<T> mean, kernels::Wide<T> rstd, const T* weight,
+                                      const T* bias, T* y) {
   for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
     auto strip = load(width, x + c);
     const auto scale = load(width, weight + c), shift = load_or_zeros(width, bias, c);
@@ -21,9 +21,9 @@ SMP_ANYWHERE void write_normal_row(const Block& block, int64_t cols, bool aligne
 }
 
 template <typename Block, typename T>
-SMP_ANYWHERE void norm_forward(Block& block, const kernels::NormShape& shape,
-                               kernels::Wide<T> epsilon, const T* x, const T* weight, const T* bias,
-                               T* y, kernels::Wide<T>* stats) {
+SMP_HOST_DEVICE void norm_forward(Block& block, const kernels::NormShape& shape,
+                                  kernels::Wide<T> epsilon, const T* x, const T* weight,
+                                  const T* bias, T* y, kernels::Wide<T>* stats) {
   using C = kernels::Wide<T>;
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
   const bool aligned = are_aligned(x, weight, bias, y);
@@ -56,8 +56,9 @@ SMP_ANYWHERE void norm_forward(Block& block, const kernels::NormShape& shape,
 }
 
 template <typename Block, typename T>
-SMP_ANYWHERE void norm_apply(const Block& block, const kernels::NormShape& shape, const T* x,
-                             const kernels::Wide<T>* stats, const T* weight, const T* bias, T* y) {
+SMP_HOST_DEVICE void norm_apply(const Block& block, const kernels::NormShape& shape, const T* x,
+                                const kernels::Wide<T>* stats, const T* weight, const T* bias,
+                                T* y) {
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
   const bool aligned = are_aligned(x, weight, bias, y);
   for_each_row(block, shape.rows, [&](int64_t row) {
@@ -71,9 +72,9 @@ SMP_ANYWHERE void norm_apply(const Block& block, const kernels::NormShape& shape
 // dx alone; it may be dy. What it adds to the weight's gradient is the column sums of
 // norm_weight_term().
 template <typename Block, typename T>
-SMP_ANYWHERE void norm_input_gradient(Block& block, const kernels::NormShape& shape, const T* dy,
-                                      const T* x, const kernels::Wide<T>* stats, const T* weight,
-                                      const T* residual, T* dx) {
+SMP_HOST_DEVICE void norm_input_gradient(Block& block, const kernels::NormShape& shape, const T* dy,
+                                         const T* x, const kernels::Wide<T>* stats, const T* weight,
+                                         const T* residual, T* dx) {
   using C = kernels::Wide<T>;
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
   const bool aligned = are_aligned(dy, x, weight, residual, dx);
@@ -107,9 +108,9 @@ SMP_ANYWHERE void norm_input_gradient(Block& block, const kernels::NormShape& sh
 }
 
 template <typename T>
-SMP_ANYWHERE kernels::Wide<T> norm_weight_term(const kernels::NormShape& shape, const T* dy,
-                                               const T* x, const kernels::Wide<T>* stats,
-                                               int64_t row, int64_t col) {
+SMP_HOST_DEVICE kernels::Wide<T> norm_weight_term(const kernels::NormShape& shape, const T* dy,
+                                                  const T* x, const kernels::Wide<T>* stats,
+                                                  int64_t row, int64_t col) {
   using C = kernels::Wide<T>;
   const int64_t at = row * shape.cols + col, per_row = shape.stats_per_row();
   const C mean = shape.centered ? stats[row * per_row] : C(0);

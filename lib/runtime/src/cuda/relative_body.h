@@ -16,7 +16,7 @@ struct BucketBounds {
   int32_t count = 0;  // of buckets that a key after the query, or one before it, may fall in
   int32_t from[model::kRelativeBuckets] = {};
 
-  SMP_ANYWHERE int64_t bucket(int64_t distance) const {
+  SMP_HOST_DEVICE int64_t bucket(int64_t distance) const {
     const bool is_after = !causal && distance > 0;
     const int64_t away = distance < 0 ? -distance : is_after ? distance : 0;
     int32_t bucket = count - 1;
@@ -40,9 +40,9 @@ inline BucketBounds bounds_of(const kernels::AttentionShape& shape) {
 
 // table [buckets, heads] -> diagonals [heads, distances].
 template <typename Block, typename T>
-SMP_ANYWHERE void fill_diagonals(const Block& block, const kernels::AttentionShape& shape,
-                                 const BucketBounds& bounds, const T* table,
-                                 kernels::Wide<T>* diagonals) {
+SMP_HOST_DEVICE void fill_diagonals(const Block& block, const kernels::AttentionShape& shape,
+                                    const BucketBounds& bounds, const T* table,
+                                    kernels::Wide<T>* diagonals) {
   const int64_t count = shape.distances();
   for_each(block, shape.heads * count, [&](int64_t i) {
     const int64_t distance = i % count - (shape.sequence - 1);
@@ -52,8 +52,8 @@ SMP_ANYWHERE void fill_diagonals(const Block& block, const kernels::AttentionSha
 
 // Adds the gradients of a block's scores, each to its distance's.
 template <typename Block, typename C>
-SMP_ANYWHERE void add_to_diagonals(const Block& block, const kernels::AttentionShape& shape,
-                                   const ScoreRows& rows, const C* gradients, C* diagonals) {
+SMP_HOST_DEVICE void add_to_diagonals(const Block& block, const kernels::AttentionShape& shape,
+                                      const ScoreRows& rows, const C* gradients, C* diagonals) {
   const int64_t count = shape.distances(), group = shape.heads / shape.kv_heads;
   for_each(block, shape.kv_heads * count, [&](int64_t i) {
     const int64_t kv = i / count, distance = i % count - (shape.sequence - 1);
@@ -71,8 +71,8 @@ SMP_ANYWHERE void add_to_diagonals(const Block& block, const kernels::AttentionS
 
 // Adds the diagonals' gradients to the table's.
 template <typename Block, typename C>
-SMP_ANYWHERE void add_to_table(const Block& block, const kernels::AttentionShape& shape,
-                               const BucketBounds& bounds, const C* diagonals, C* table) {
+SMP_HOST_DEVICE void add_to_table(const Block& block, const kernels::AttentionShape& shape,
+                                  const BucketBounds& bounds, const C* diagonals, C* table) {
   const int64_t count = shape.distances();
   for_each(block, shape.relative_buckets * shape.heads, [&](int64_t i) {
     const int64_t head = i % shape.heads;

@@ -7,8 +7,8 @@ namespace smp::cuda {
 
 // y += x + bias in each row; bias may be null.
 template <typename Block, typename T>
-SMP_ANYWHERE void add_residual(const Block& block, int64_t rows, int64_t cols, const T* x,
-                               const T* bias, T* y) {
+SMP_HOST_DEVICE void add_residual(const Block& block, int64_t rows, int64_t cols, const T* x,
+                                  const T* bias, T* y) {
   for_each_strip<T>(block, rows, cols, are_aligned(x, bias, y),
                     [&](auto width, int64_t row, int64_t c) {
                       const auto beside = load(width, x + row * cols + c);
@@ -20,8 +20,8 @@ SMP_ANYWHERE void add_residual(const Block& block, int64_t rows, int64_t cols, c
 
 // sums += x
 template <typename Block, typename T>
-SMP_ANYWHERE void accumulate(const Block& block, int64_t count, const T* x,
-                             kernels::Wide<T>* sums) {
+SMP_HOST_DEVICE void accumulate(const Block& block, int64_t count, const T* x,
+                                kernels::Wide<T>* sums) {
   for_each_strip<T>(block, 1, count, are_aligned(x, sums), [&](auto width, int64_t, int64_t i) {
     const auto more = load(width, x + i);
     auto sum = load(width, sums + i);
@@ -32,8 +32,8 @@ SMP_ANYWHERE void accumulate(const Block& block, int64_t count, const T* x,
 
 // y[n] = table[ids[n] - begin], or zeros where another rank has the row.
 template <typename Block, typename T>
-SMP_ANYWHERE void take_rows(const Block& block, int64_t count, int64_t cols, int64_t begin,
-                            int64_t table_rows, const int64_t* ids, const T* table, T* y) {
+SMP_HOST_DEVICE void take_rows(const Block& block, int64_t count, int64_t cols, int64_t begin,
+                               int64_t table_rows, const int64_t* ids, const T* table, T* y) {
   for_each_strip<T>(
       block, count, cols, are_aligned(table, y), [&](auto width, int64_t n, int64_t c) {
         const int64_t row = ids[n] - begin;
@@ -46,9 +46,9 @@ SMP_ANYWHERE void take_rows(const Block& block, int64_t count, int64_t cols, int
 // the ids in ascending order, and order[k] is where sorted[k] was. A block to each id that is the
 // first of its kind.
 template <typename Block, typename T>
-SMP_ANYWHERE void add_rows(const Block& block, int64_t count, int64_t cols, int64_t begin,
-                           int64_t table_rows, const int64_t* sorted, const int64_t* order,
-                           const T* x, kernels::Wide<T>* table) {
+SMP_HOST_DEVICE void add_rows(const Block& block, int64_t count, int64_t cols, int64_t begin,
+                              int64_t table_rows, const int64_t* sorted, const int64_t* order,
+                              const T* x, kernels::Wide<T>* table) {
   const bool aligned = are_aligned(x, table);
   for_each_row(block, count, [&](int64_t k) {
     const int64_t row = sorted[k] - begin;

@@ -17,19 +17,19 @@ struct ScoreRows {
   int64_t first = 0;
   int64_t member = 0;
 
-  SMP_ANYWHERE int64_t rows() const { return matrices * queries; }
+  SMP_HOST_DEVICE int64_t rows() const { return matrices * queries; }
 };
 
 // What row `row` of the scores is about.
-struct ScorePlace {
+struct ScorePosition {
   int64_t sample, head, position;
   int64_t from, to;  // of the keys, those that it sees
 
-  SMP_ANYWHERE bool sees(int64_t key) const { return key >= from && key < to; }
+  SMP_HOST_DEVICE bool sees(int64_t key) const { return key >= from && key < to; }
 };
 
-SMP_ANYWHERE ScorePlace place_of(const kernels::AttentionShape& shape, const ScoreRows& scores,
-                                 int64_t row) {
+SMP_HOST_DEVICE ScorePosition place_of(const kernels::AttentionShape& shape,
+                                       const ScoreRows& scores, int64_t row) {
   const int64_t matrix = row / scores.queries, position = scores.first + row % scores.queries;
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t sample = matrix / shape.kv_heads;
@@ -42,8 +42,8 @@ SMP_ANYWHERE ScorePlace place_of(const kernels::AttentionShape& shape, const Sco
           shape.causal ? position + 1 : scores.cols};
 }
 
-SMP_ANYWHERE kernels::DropoutRow dropout_of(const kernels::AttentionShape& shape,
-                                            const ScorePlace& place) {
+SMP_HOST_DEVICE kernels::DropoutRow dropout_of(const kernels::AttentionShape& shape,
+                                               const ScorePosition& place) {
   kernels::DropoutRow row =
       shape.dropout.row(place.sample * shape.dropout.sample_rows + place.position);
   row.head = static_cast<uint32_t>(shape.first_head + place.head);
@@ -51,33 +51,33 @@ SMP_ANYWHERE kernels::DropoutRow dropout_of(const kernels::AttentionShape& shape
 }
 
 template <typename C>
-SMP_ANYWHERE C kept_share(const kernels::AttentionShape& shape, const kernels::DropoutRow& dropout,
-                          int64_t col) {
+SMP_HOST_DEVICE C kept_share(const kernels::AttentionShape& shape,
+                             const kernels::DropoutRow& dropout, int64_t col) {
   return shape.dropout.threshold > 0 ? dropout_factor<C>(dropout, col) : C(1);
 }
 
 // What is added to a query's scores, by key, of the numbers by distance (relative_body.h); null
 // without relative positions.
 template <typename C>
-SMP_ANYWHERE const C* added_of(const kernels::AttentionShape& shape, const ScorePlace& place,
-                               const C* diagonals) {
+SMP_HOST_DEVICE const C* added_of(const kernels::AttentionShape& shape, const ScorePosition& place,
+                                  const C* diagonals) {
   if (diagonals == nullptr) return nullptr;
   return diagonals + place.head * shape.distances() + shape.sequence - 1 - place.position;
 }
 
 template <typename C>
-SMP_ANYWHERE C score_of(C product, C scale, const C* added, int64_t key) {
+SMP_HOST_DEVICE C score_of(C product, C scale, const C* added, int64_t key) {
   return product * scale + (added != nullptr ? added[key] : C(0));
 }
 
 // Scores become weights, with their dropout; log_sums are written. `diagonals` may be null.
 template <typename Block, typename C>
-SMP_ANYWHERE void softmax_scores(Block& block, const kernels::AttentionShape& shape,
-                                 const ScoreRows& rows, const C* diagonals, C* scores,
-                                 C* log_sums) {
+SMP_HOST_DEVICE void softmax_scores(Block& block, const kernels::AttentionShape& shape,
+                                    const ScoreRows& rows, const C* diagonals, C* scores,
+                                    C* log_sums) {
   const C scale = static_cast<C>(shape.scale);
   for_each_row(block, rows.rows(), [&](int64_t row) {
-    const ScorePlace place = place_of(shape, rows, row);
+    const ScorePosition place = place_of(shape, rows, row);
     const kernels::DropoutRow dropout = dropout_of(shape, place);
     const C* const added = added_of(shape, place, diagonals);
     C* const x = scores + row * rows.cols;
@@ -107,14 +107,14 @@ SMP_ANYWHERE void softmax_scores(Block& block, const kernels::AttentionShape& sh
 // Scores become the same weights again, and `gradients`, those of the weights, the scores' own,
 // without the scale. output and output_gradient: [tokens, heads * head_dim].
 template <typename Block, typename T, typename C>
-SMP_ANYWHERE void softmax_scores_backward(Block& block, const kernels::AttentionShape& shape,
-                                          const ScoreRows& rows, const C* diagonals,
-                                          const T* output, const T* output_gradient,
-                                          const C* log_sums, C* scores, C* gradients) {
+SMP_HOST_DEVICE void softmax_scores_backward(Block& block, const kernels::AttentionShape& shape,
+                                             const ScoreRows& rows, const C* diagonals,
+                                             const T* output, const T* output_gradient,
+                                             const C* log_sums, C* scores, C* gradients) {
   const C scale = static_cast<C>(shape.scale);
   const int64_t d = shape.head_dim;
   for_each_row(block, rows.rows(), [&](int64_t row) {
-    const ScorePlace place = place_of(shape, rows, row);
+    const ScorePosition place = place_of(shape, rows, row);
     const kernels::DropoutRow dropout = dropout_of(shape, place);
     const int64_t token = place.sample * shape.sequence + place.position;
     const int64_t at = token * shape.output_cols() + place.head * d;

@@ -17,9 +17,9 @@ struct LogitRows {
   const int64_t* targets = nullptr;
 
   // Whether the row counts in the loss.
-  SMP_ANYWHERE bool counts(int64_t row) const { return targets[row] != data::kNoTarget; }
+  SMP_HOST_DEVICE bool counts(int64_t row) const { return targets[row] != data::kNoTarget; }
   // The column of the row's target, or -1 where another rank has it, or nobody.
-  SMP_ANYWHERE int64_t target(int64_t row) const {
+  SMP_HOST_DEVICE int64_t target(int64_t row) const {
     const int64_t column = targets[row] - begin;
     return column >= 0 && column < cols ? column : -1;
   }
@@ -29,8 +29,8 @@ struct LogitRows {
 // What is left of the row comes one by one: few vocabularies are a multiple of a strip. Each thread
 // reads two strips before it works on the first, so that memory always has something to do.
 template <typename T, typename Block, typename Body>
-SMP_ANYWHERE void for_each_strip_of_logits(const Block& block, int64_t cols, const T* row,
-                                           const Body& body) {
+SMP_HOST_DEVICE void for_each_strip_of_logits(const Block& block, int64_t cols, const T* row,
+                                              const Body& body) {
   constexpr StripWidth<T> kWidth;
   constexpr Width<1> kOne;
   constexpr int kAtOnce = 2;
@@ -55,9 +55,9 @@ SMP_ANYWHERE void for_each_strip_of_logits(const Block& block, int64_t cols, con
 // one pass: what a thread has summed is scaled anew when it meets a higher logit (Milakov and
 // Gimelshein 2018, arXiv 1805.02867).
 template <typename Block, typename T>
-SMP_ANYWHERE void softmax_sums(Block& block, const LogitRows& shape, const T* logits,
-                               kernels::Wide<T>* maxima, kernels::Wide<T>* sums,
-                               kernels::Wide<T>* own) {
+SMP_HOST_DEVICE void softmax_sums(Block& block, const LogitRows& shape, const T* logits,
+                                  kernels::Wide<T>* maxima, kernels::Wide<T>* sums,
+                                  kernels::Wide<T>* own) {
   using C = kernels::Wide<T>;
   for_each_row(block, shape.rows, [&](int64_t row) {
     C highest = std::numeric_limits<C>::lowest(), sum = 0;
@@ -82,9 +82,9 @@ SMP_ANYWHERE void softmax_sums(Block& block, const LogitRows& shape, const T* lo
 // Once `maxima` are those of the whole vocabulary: the sums of exp(logit - maximum), and in place
 // of the rank's own maxima the target's logit - maximum, or 0 where another rank has it.
 template <typename Block, typename T>
-SMP_ANYWHERE void finish_softmax_sums(const Block& block, const LogitRows& shape, const T* logits,
-                                      const kernels::Wide<T>* maxima, kernels::Wide<T>* sums,
-                                      kernels::Wide<T>* own) {
+SMP_HOST_DEVICE void finish_softmax_sums(const Block& block, const LogitRows& shape,
+                                         const T* logits, const kernels::Wide<T>* maxima,
+                                         kernels::Wide<T>* sums, kernels::Wide<T>* own) {
   using C = kernels::Wide<T>;
   for_each(block, shape.rows, [&](int64_t row) {
     sums[row] *= std::exp(own[row] - maxima[row]);
@@ -95,9 +95,9 @@ SMP_ANYWHERE void finish_softmax_sums(const Block& block, const LogitRows& shape
 
 // logits become scale * (softmax - one_hot(target)), zeros where the row does not count.
 template <typename Block, typename T>
-SMP_ANYWHERE void softmax_gradient(const Block& block, const LogitRows& shape,
-                                   const kernels::Wide<T>* maxima, const kernels::Wide<T>* sums,
-                                   kernels::Wide<T> scale, T* logits) {
+SMP_HOST_DEVICE void softmax_gradient(const Block& block, const LogitRows& shape,
+                                      const kernels::Wide<T>* maxima, const kernels::Wide<T>* sums,
+                                      kernels::Wide<T> scale, T* logits) {
   using C = kernels::Wide<T>;
   for_each_row(block, shape.rows, [&](int64_t row) {
     T* const to = logits + row * shape.stride;

@@ -11,8 +11,8 @@ namespace smp::cuda {
 // Of a range whose weights are of 16 bits: `Copy` is their type, and range.copy theirs. Of others
 // Copy is T, and there is none. element(gradient, weight, i) updates the states.
 template <typename Copy, typename Block, typename T, typename Element>
-SMP_ANYWHERE void update(const Block& block, const kernels::UpdateRange<T>& range,
-                         const Element& element) {
+SMP_HOST_DEVICE void update(const Block& block, const kernels::UpdateRange<T>& range,
+                            const Element& element) {
   if (range.is_held_back()) return;
   Copy* const copy = reinterpret_cast<Copy*>(range.copy);
   for_each(block, range.count, [&](int64_t i) {
@@ -27,7 +27,9 @@ SMP_ANYWHERE void update(const Block& block, const kernels::UpdateRange<T>& rang
 // multiprocessors.
 inline constexpr int64_t kOfPartial = 1 << 13;
 
-SMP_ANYWHERE int64_t count_partials(int64_t count) { return (count + kOfPartial - 1) / kOfPartial; }
+SMP_HOST_DEVICE int64_t count_partials(int64_t count) {
+  return (count + kOfPartial - 1) / kOfPartial;
+}
 
 // Ranges whose partial sums lie one after the other: those of range i begin at firsts[i].
 struct SquareRanges {
@@ -42,9 +44,9 @@ struct SquareRanges {
     firsts[count + 1] = firsts[count] + count_partials(range.count);
     ++count;
   }
-  SMP_ANYWHERE int64_t partials() const { return firsts[count]; }
+  SMP_HOST_DEVICE int64_t partials() const { return firsts[count]; }
   // The range that this partial sum is of.
-  SMP_ANYWHERE int range_of(int64_t partial) const {
+  SMP_HOST_DEVICE int range_of(int64_t partial) const {
     int first = 0, behind = count;
     while (behind - first > 1) {
       const int middle = (first + behind) / 2;
@@ -56,8 +58,8 @@ struct SquareRanges {
 
 // Each element of a strip has a sum of its own, which the next need not wait for.
 template <typename Block, typename T>
-SMP_ANYWHERE void sum_squares(Block& block, const SquareRanges& ranges, const T* values,
-                              double* partials) {
+SMP_HOST_DEVICE void sum_squares(Block& block, const SquareRanges& ranges, const T* values,
+                                 double* partials) {
   for_each_row(block, ranges.partials(), [&](int64_t partial) {
     const int range = ranges.range_of(partial);
     const int64_t done = (partial - ranges.firsts[range]) * kOfPartial;
@@ -81,7 +83,8 @@ SMP_ANYWHERE void sum_squares(Block& block, const SquareRanges& ranges, const T*
 
 // By one block.
 template <typename Block>
-SMP_ANYWHERE void sum_partials(Block& block, int64_t count, const double* partials, double* all) {
+SMP_HOST_DEVICE void sum_partials(Block& block, int64_t count, const double* partials,
+                                  double* all) {
   double sum = 0;
   for_each_column(block, count, [&](int64_t i) { sum += partials[i]; });
   sum = block.sum(sum);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/bucket_traffic.h"
+#include "engine/data_parallel_sync.h"
 #include "engine/finite_check.h"
 #include "engine/layer_calls.h"
 #include "engine/microbatch.h"
@@ -21,8 +21,8 @@
 namespace smp::engine {
 namespace {
 
-// A layer's K and V weights are neighbours in memory, and so are their biases: the first one's
-// index, and the elements of both; no elements where there are none.
+// A layer's K and V weights are adjacent in memory, and so are their biases. Returns the index of
+// the first one and the elements of both; 0 elements if the layer has none.
 std::pair<int64_t, int64_t> kv_parameters(const layout::RankLayout& layout, int64_t layer,
                                           bool biases) {
   int64_t first = -1, elements = 0;
@@ -49,7 +49,7 @@ struct Engine::Impl {
         calls(the_plan, the_model, microbatches, std::move(read_samples)),
         messages(layout::chunk_ends(the_plan, the_model.parameters->layout()), the_model,
                  microbatches),
-        buckets(*the_model.parameters, *the_model.groups),
+        data_parallel(*the_model.parameters, *the_model.groups),
         update(the_plan, the_model) {}
 
   const Plan& plan;
@@ -58,10 +58,10 @@ struct Engine::Impl {
   Microbatches microbatches;
   LayerCalls calls;
   PipelineMessages messages;
-  BucketTraffic buckets;
+  DataParallelSync data_parallel;
   StepUpdate update;
 
-  // of the step under way
+  // of the current step
   int64_t step_index = 0;
   double learning_rate = 0;
   StepResult result;
@@ -72,17 +72,18 @@ struct Engine::Impl {
 
   void execute_all(const std::vector<schedule::Action>& actions);
   void execute(const schedule::Action& action);
-  void carry_out(const schedule::Action& action);
+  void dispatch(const schedule::Action& action);
   void enter(const char* phase, const schedule::Action& action);
-  // Whether a bucket's reduction is that of the step's first microbatch, or of all at once; of the
-  // last.
+  // Whether a bucket's reduction is the step's first or last one of that bucket. A bucket is
+  // reduced once a step, or once for each microbatch.
   bool is_first(const schedule::Action& action) const {
     return action.microbatch <= 0 || action.bucket == model.parameters->layout().persistent_bucket;
   }
   bool is_last(const schedule::Action& action) const {
     return action.microbatch < 0 || action.microbatch + 1 == *plan.job.training.microbatches;
   }
-  // The embedding's last backward, where the head's part of its gradient waits on the same stage.
+  // Whether this is the embedding's last backward on a stage that also has the tied head: the
+  // head's part of the gradient is then added.
   bool completes_tied(const schedule::Action& action) const {
     return model.parameters->layout().tied_gradient_apart && action.layer == 0 && is_last(action);
   }
@@ -102,13 +103,13 @@ void Engine::Impl::enter(const char* phase, const schedule::Action& action) {
 
 void Engine::Impl::execute(const schedule::Action& action) {
   runinfo::StepTracer* const tracer = model.groups->tracer();
-  if (tracer == nullptr || !tracer->is_on()) return carry_out(action);
+  if (tracer == nullptr || !tracer->is_on()) return dispatch(action);
   const size_t slice = tracer->begin_action(action);
-  carry_out(action);
+  dispatch(action);
   tracer->end_action(slice, ledger.live_bytes());
 }
 
-void Engine::Impl::carry_out(const schedule::Action& action) {
+void Engine::Impl::dispatch(const schedule::Action& action) {
   switch (action.kind) {
     case schedule::ActionKind::kReceive:
       enter("receive", action);
@@ -123,73 +124,77 @@ void Engine::Impl::carry_out(const schedule::Action& action) {
     case schedule::ActionKind::kForward:
       enter("forward", action);
       calls.forward(action);
-      return buckets.poll();
+      return data_parallel.poll();
     case schedule::ActionKind::kBackward:
       enter("backward", action);
       calls.backward(action);
       if (completes_tied(action)) model.parameters->add_tied_gradient();
-      return buckets.poll();
+      return data_parallel.poll();
     case schedule::ActionKind::kWeight:
       enter("weight", action);
       calls.weight(action);
-      return buckets.poll();
+      return data_parallel.poll();
     case schedule::ActionKind::kRecompute:
       enter("recompute", action);
       calls.recompute(action);
-      return buckets.poll();
+      return data_parallel.poll();
     case schedule::ActionKind::kOffload: enter("offload", action); return calls.offload(action);
     case schedule::ActionKind::kFetch: enter("fetch", action); return calls.fetch(action);
     case schedule::ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
     case schedule::ActionKind::kReduce:
       enter("reduce", action);
-      return buckets.start_reduce(action.bucket, is_first(action), is_last(action));
+      return data_parallel.start_reduce(action.bucket, is_first(action), is_last(action));
     case schedule::ActionKind::kReduceWait:
       enter("reduce", action);
       return finish_reduce(action.bucket);
     case schedule::ActionKind::kStep:
       enter("step", action);
-      buckets.finish_reductions();
+      data_parallel.finish_reductions();
       result = update.agree(calls.loss(), calls.counted());
       return;
     case schedule::ActionKind::kUpdate:
       enter("update", action);
       if (action.bucket < 0) return update_all();
-      buckets.wait_sums(action.bucket);
+      data_parallel.wait_sums(action.bucket);
       update.update(action.bucket);
-      return buckets.updated(action.bucket);
+      return data_parallel.updated(action.bucket);
     case schedule::ActionKind::kGather:
       enter("gather", action);
-      return buckets.start_gather(action.bucket);
+      return data_parallel.start_gather(action.bucket);
     case schedule::ActionKind::kGatherWait:
       enter("gather", action);
-      return buckets.wait_gather(action.bucket);
+      return data_parallel.wait_gather(action.bucket);
     case schedule::ActionKind::kFree:
-      return;  // the schedule's word that the buffer may take others
+      // A no-op here. kFree marks the end of use of a bucket's gathered weights, for the proof of
+      // the schedule (schedule_stage_check.cpp). The layout gives the buffer to several buckets in
+      // turn, and the next kGather into it overwrites the weights.
+      return;
   }
   check_failed(__FILE__, __LINE__, "unknown action");
 }
 
-// Sharded gradients are waited for between layers, to have their buffer, and maybe for their first
-// half; all others after the last layer. Once all has been started there is nothing to do then
-// until the last sums are there but to start the norms of those before them.
+// Sharded gradients are waited for between layers, because the next bucket needs their buffer.
+// Unsharded gradients are waited for after the last layer, when all reductions have started. While
+// the last one runs, compute the norms of the buckets that are done.
 void Engine::Impl::finish_reduce(int64_t bucket) {
   const bool are_whole = !model.parameters->layout().shards_gradients();
-  buckets.wait_reduce(bucket);
+  data_parallel.wait_reduce(bucket);
   if (!are_whole) return;
-  buckets.poll();
-  if (!buckets.has_second_halves_to_start()) update.reduced(bucket);
+  data_parallel.poll();
+  if (!data_parallel.has_second_halves_to_start()) update.reduced(bucket);
 }
 
-// Those of the first layers first: peers want them first.
+// Updates the buckets of the first layers first, because peers gather them first.
 void Engine::Impl::update_all() {
   auto bucket = static_cast<int64_t>(model.parameters->layout().buckets.size());
   while (bucket-- > 0) {
     update.update(bucket);
-    buckets.updated(bucket);
+    data_parallel.updated(bucket);
   }
 }
 
-// Ranks that hold a copy of the same KV head each have the gradient from their own query heads.
+// Ranks with a copy of the same KV head each have the gradient of their own query heads. The sum is
+// the KV head's gradient.
 void Engine::Impl::reduce_kv(const schedule::Action& action) {
   for (const bool biases : {false, true}) {
     const auto [first, elements] = kv_parameters(model.parameters->layout(), action.layer, biases);
@@ -211,8 +216,8 @@ void Engine::Impl::begin() {
   update.begin(step_index, learning_rate);
 }
 
-// All ranks come here alike and no number that is not finite was put into a weight, so the step
-// runs again without its updates, now with every tensor looked at.
+// All ranks call this together, and no weight has been updated with a non-finite number. So the
+// step can run again, without its updates and with a check of every tensor.
 void Engine::Impl::stop_not_finite(const NotFinite& error) {
   std::string first;
   try {
@@ -224,7 +229,7 @@ void Engine::Impl::stop_not_finite(const NotFinite& error) {
       if (action.kind == schedule::ActionKind::kStep) break;
       if (action.kind != schedule::ActionKind::kUpdate) execute(action);
     }
-    buckets.finish_gathers();
+    data_parallel.finish_gathers();
     check.gradients();
     first = check.first_of_all();
   } catch (const std::exception& second) {
@@ -238,12 +243,12 @@ void Engine::Impl::stop_not_finite(const NotFinite& error) {
       error.what(), first, learning_rate));
 }
 
-// Messages under way still read and write our buffers: the peers are told, which ends the messages,
-// and only then may the buffers go.
+// Messages in flight still read and write this rank's buffers. The abort tells the peers and ends
+// the messages; only then may the buffers be freed.
 void Engine::Impl::abandon(const std::string& reason) {
   model.groups->abort(to_string(ledger.phase()) + ": " + reason);
   messages.abandon();
-  buckets.abandon();
+  data_parallel.abandon();
 }
 
 Engine::Engine(const Plan& plan, parallel::ParallelModel& model, ledger::MemoryLedger& ledger,
@@ -253,12 +258,12 @@ Engine::Engine(const Plan& plan, parallel::ParallelModel& model, ledger::MemoryL
 Engine::~Engine() = default;
 
 void Engine::Impl::execute_all(const std::vector<schedule::Action>& actions) {
-  const c10::InferenceMode no_autograd;  // its bookkeeping of each call would cost more than ours
+  const c10::InferenceMode no_autograd;  // autograd's bookkeeping of each call is not needed
   try {
     for (const schedule::Action& action : actions) execute(action);
   } catch (const NotFinite&) {
-    throw;  // of all ranks, after their last message
-  } catch (const NothingCounts&) {
+    throw;  // all ranks throw it, after their last message
+  } catch (const NoTargetCounts&) {
     throw;  // likewise
   } catch (const std::exception& error) {
     abandon(error.what());
@@ -279,18 +284,18 @@ StepResult Engine::step(int64_t step, double learning_rate) {
     self.execute_all(self.model.actions);
   } catch (const NotFinite& error) {
     self.stop_not_finite(error);
-  } catch (const NothingCounts& error) {
-    settle();
+  } catch (const NoTargetCounts& error) {
+    wait_all();
     throw optim::TrainingError(error.what());
   }
   return self.result;
 }
 
-void Engine::settle() {
+void Engine::wait_all() {
   Impl& self = *impl_;
   self.enter("gather", {});
   try {
-    self.buckets.finish_gathers();
+    self.data_parallel.finish_gathers();
   } catch (const std::exception& error) {
     self.abandon(error.what());
     throw;
@@ -299,7 +304,7 @@ void Engine::settle() {
 
 double Engine::evaluate(int64_t step) {
   Impl& self = *impl_;
-  settle();
+  wait_all();
   if (self.evaluation.empty()) {
     schedule::ScheduleParameters parameters = layout::schedule_parameters(self.plan);
     parameters.shape.forward_only = true;

@@ -21,8 +21,8 @@ bool all_finite(const std::vector<at::Tensor>& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), is_finite);
 }
 
-// Calls body(index in the layout, bucket's part, first element there, count) for what is owned of
-// each parameter.
+// Calls body(index in the layout, bucket's part, first element there, count) for the elements of
+// each parameter that this rank owns.
 template <typename Body>
 void for_each_owned(const parameters::FlatParameters& parameters, const Body& body) {
   const layout::RankLayout& layout = parameters.layout();
@@ -101,13 +101,11 @@ std::string FiniteCheck::words_of(const Finding& finding) const {
       return fmt::format("first not finite: the weights of {} {}, from before this step",
                          parameter_name(), where);
     case Part::kForward:
-      return fmt::format(
-          "first not finite: what the forward of layer {} ({}) makes {}, microbatch {}",
-          layer.index, layer.name, where, microbatch);
+      return fmt::format("first not finite: the forward output of layer {} ({}) {}, microbatch {}",
+                         layer.index, layer.name, where, microbatch);
     case Part::kBackward:
-      return fmt::format(
-          "first not finite: what the backward of layer {} ({}) makes {}, microbatch {}",
-          layer.index, layer.name, where, microbatch);
+      return fmt::format("first not finite: the backward output of layer {} ({}) {}, microbatch {}",
+                         layer.index, layer.name, where, microbatch);
     case Part::kGradients:
       return fmt::format("first not finite: the gradient of {} {}", parameter_name(), where);
     case Part::kNothing: break;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gpu/gpu.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "ledger/torch_dtype.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/errors.h"
@@ -48,7 +48,7 @@ int64_t LayerCalls::first_sample_of(const schedule::Action& action) const {
   return (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_;
 }
 
-// What the chunk has read is there.
+// The chunk's fields must have been read.
 kernels::CallContext LayerCalls::context_of(const schedule::Action& action) {
   kernels::CallContext context{.seed = plan_.job.training.seed,
                                .step = step_,
@@ -63,8 +63,8 @@ kernels::CallContext LayerCalls::context_of(const schedule::Action& action) {
   return context;
 }
 
-// What the chunk wants of the data.
-void LayerCalls::read(const parallel::LayerPlace& place, const schedule::Action& action,
+// Reads the fields of the batch that the chunk needs.
+void LayerCalls::read(const parallel::LayerPosition& place, const schedule::Action& action,
                       InFlight& flight) {
   const ledger::CategoryScope category(MemoryCategory::kData);
   SampleBuffers buffers;
@@ -82,8 +82,8 @@ void LayerCalls::read(const parallel::LayerPlace& place, const schedule::Action&
   }
 }
 
-// Tokens and labels, which layers take as rows of tables without asking again. What pads an
-// evaluation has tokens, and no targets.
+// Checks tokens and labels, which layers use as row indices without a check. Samples that pad an
+// evaluation batch have tokens and no targets.
 void LayerCalls::check_integers(model::BatchField field, const at::Tensor& tensor,
                                 int64_t first_sample) {
   if (tensor.is_floating_point()) return;
@@ -102,7 +102,8 @@ void LayerCalls::check_integers(model::BatchField field, const at::Tensor& tenso
   }
 }
 
-// Attention takes them as places in its rows: each is its own place, or that of the token before.
+// Attention uses the starts as row indices. A token's start is its own position, or the start of
+// the token before it.
 void LayerCalls::check_documents(const at::Tensor& starts) const {
   const auto* values = starts.const_data_ptr<int64_t>();
   const int64_t sequence = plan_.job.training.sequence_length;
@@ -120,7 +121,7 @@ void LayerCalls::refuse_missing_target(int64_t sample) const {
                   step_ + 1, sample));
 }
 
-KeptCall& LayerCalls::call_of(const schedule::Action& action) {
+SavedCall& LayerCalls::call_of(const schedule::Action& action) {
   return microbatches_.at(action.chunk, action.microbatch).calls.at(map_.of(action.layer).in_chunk);
 }
 
@@ -133,21 +134,21 @@ std::vector<at::Tensor> LayerCalls::run(const schedule::Action& action,
 }
 
 void LayerCalls::forward(const schedule::Action& action) {
-  const parallel::LayerPlace& place = map_.of(action.layer);
+  const parallel::LayerPosition& place = map_.of(action.layer);
   InFlight& flight = microbatches_.admit(action.chunk, action.microbatch);
   if (!place.chunk_reads.empty()) read(place, action, flight);
 
   std::vector<at::Tensor> inputs = std::exchange(flight.hidden, {});
   SMP_CHECK_EQ(inputs.empty(), place.is_first);
   if (place.reads) inputs.push_back(flight.fields.at(*place.reads));
-  KeptCall call;
+  SavedCall call;
   const bool keeps_all = !place.is_recomputed && !evaluates_;
   std::vector<at::Tensor> outputs = run(action, inputs, keeps_all ? &call.saved : nullptr);
   if (!evaluates_) {
     SMP_CHECK_EQ(flight.calls.size(), place.in_chunk);
     call.shared.assign(inputs.end() - shared_inputs_.at(place.in_stage), inputs.end());
     if (place.keeps_input) call.inputs = std::move(inputs);
-    if (place.is_thinned) model_.layers[place.in_stage]->thin(call.saved);
+    if (place.drops_recomputable) model_.layers[place.in_stage]->drop_recomputable(call.saved);
     flight.calls.push_back(std::move(call));
   }
   if (check_ != nullptr) check_->forward(action.microbatch, action.layer, outputs);
@@ -159,29 +160,29 @@ void LayerCalls::forward(const schedule::Action& action) {
   } else {
     flight.hidden = std::move(outputs);
   }
-  // What is sent is in the way of nothing: the message takes it.
+  // A chunk whose output is sent ends when the message takes the output (start_send).
   if (evaluates_ && (place.makes_loss || place.hands_to >= 0)) {
     microbatches_.end_if_done(action.chunk, action.microbatch);
   }
 }
 
 void LayerCalls::recompute(const schedule::Action& action) {
-  const parallel::LayerPlace& place = map_.of(action.layer);
+  const parallel::LayerPosition& place = map_.of(action.layer);
   InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
-  KeptCall& call = call_of(action);
-  if (place.is_thinned) {
+  SavedCall& call = call_of(action);
+  if (place.drops_recomputable) {
     const ledger::CategoryScope category(MemoryCategory::kActivations);
-    return model_.layers[place.in_stage]->complete(call.saved);
+    return model_.layers[place.in_stage]->rematerialize(call.saved);
   }
   const std::vector<at::Tensor> inputs =
-      std::exchange(place.keeps_input ? call.inputs : flight.again, {});
+      std::exchange(place.keeps_input ? call.inputs : flight.recomputed, {});
   std::vector<at::Tensor> outputs = run(action, inputs, &call.saved);
-  if (place.feeds_recompute) flight.again = std::move(outputs);
+  if (place.feeds_recompute) flight.recomputed = std::move(outputs);
 }
 
-// A layer that is computed again has its inputs there, any other all that it saved. What other
-// layers use as well stays.
-void LayerCalls::move(KeptCall& call, at::Device to) {
+// Moves the inputs of a recomputed layer, or the saved tensors of any other. Tensors that other
+// layers also use stay where they are.
+void LayerCalls::move(SavedCall& call, at::Device to) {
   const ledger::CategoryScope category(MemoryCategory::kActivations);
   for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
     for (at::Tensor& tensor : *tensors) {
@@ -204,7 +205,7 @@ void LayerCalls::fetch(const schedule::Action& action) {
 }
 
 void LayerCalls::backward(const schedule::Action& action) {
-  const parallel::LayerPlace& place = map_.of(action.layer);
+  const parallel::LayerPosition& place = map_.of(action.layer);
   InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
   SMP_CHECK_EQ(flight.calls.size(), place.in_chunk + 1);
   layers::Saved saved = std::move(flight.calls.back().saved);
@@ -218,10 +219,10 @@ void LayerCalls::backward(const schedule::Action& action) {
     gradients = {ledger::full_tensor({}, mean_factor() * loss_scale_, options)};
   }
   SMP_CHECK(!gradients.empty());
-  layers::WeightWork* const later =
-      map_.puts_weights_off() ? &flight.put_off.emplace_back() : nullptr;
+  layers::DeferredWeightGradients* const deferred =
+      map_.puts_weights_off() ? &flight.deferred_weight_gradients.emplace_back() : nullptr;
   gradients = model_.layers[place.in_stage]->backward(std::move(saved), std::move(gradients),
-                                                      context_of(action), later);
+                                                      context_of(action), deferred);
   if (check_ != nullptr) check_->backward(action.microbatch, action.layer, gradients);
   if (place.reads) gradients.pop_back();
   if (place.takes_from >= 0) {
@@ -232,11 +233,11 @@ void LayerCalls::backward(const schedule::Action& action) {
   if (place.opens_chunk) microbatches_.end_if_done(action.chunk, action.microbatch);
 }
 
-// The layers' come in the order of their backwards.
+// The schedule runs deferred weight gradients in the order of the backwards.
 void LayerCalls::weight(const schedule::Action& action) {
   InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
-  flight.put_off.front().run();
-  flight.put_off.pop_front();
+  flight.deferred_weight_gradients.front().run();
+  flight.deferred_weight_gradients.pop_front();
   microbatches_.end_if_done(action.chunk, action.microbatch);
 }
 

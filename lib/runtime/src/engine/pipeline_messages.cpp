@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gpu/gpu.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "ledger/torch_dtype.h"
 #include "smp/plan/base/check.h"
 
@@ -26,11 +26,11 @@ void wait_for(const std::vector<comm::WorkPtr>& works) {
   for (const comm::WorkPtr& work : works) work->wait();
 }
 
-void wait_in_vain(const std::vector<comm::WorkPtr>& works) {
+void wait_ignoring_errors(const std::vector<comm::WorkPtr>& works) {
   for (const comm::WorkPtr& work : works) {
     try {
       work->wait();
-    } catch (const std::exception&) {  // what ended the step first is the cause
+    } catch (const std::exception&) {  // the error that ended the step is reported instead
     }
   }
 }
@@ -49,7 +49,7 @@ comm::Communicator& PipelineMessages::group_of(schedule::Payload payload) {
   return model_.groups->at(is_tied(payload) ? mesh::Axis::kTied : mesh::Axis::kPipeline);
 }
 
-// The tied group is of two: the owner of the weight, and the stage that has the copy.
+// The tied group has two ranks: the owner of the weight, and the stage that has the copy.
 int PipelineMessages::peer_of(const schedule::Action& action) const {
   if (!is_tied(action.payload)) return static_cast<int>(action.peer);
   return model_.parameters->layout().coord.pipeline == 0 ? 1 : 0;
@@ -146,7 +146,7 @@ void PipelineMessages::finish_send(const schedule::Action& action) {
 
 void PipelineMessages::abandon() {
   for (auto* messages : {&receives_, &sends_}) {
-    for (auto& [key, message] : *messages) wait_in_vain(message.works);
+    for (auto& [key, message] : *messages) wait_ignoring_errors(message.works);
   }
 }
 

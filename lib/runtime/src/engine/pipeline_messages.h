@@ -16,13 +16,14 @@
 
 namespace smp::engine {
 
-// Carries activations and gradients between neighbouring stages, and a tied weight and its gradient
-// between the stages that share it, as the actions say: each message is started, and waited for
-// when its data or its buffer are needed. A message is as many tensors as the layers hand on there;
-// integers have no gradient, and nothing goes back for them. Used by the engine's thread.
+// Sends and receives activations and gradients between neighbouring stages, and a tied weight and
+// its gradient between the two stages that share it. One action starts a message, a later one waits
+// for it, when its data or its buffer is needed. A message has one tensor for each one that the
+// layers pass on at that point. Integer tensors have no gradient, so nothing is sent back for them.
+// Used by the engine's thread.
 class PipelineMessages {
  public:
-  // `ends`: of this stage's chunks (chunk_ends()).
+  // `ends`: the inputs and outputs of this stage's chunks (chunk_ends()).
   PipelineMessages(std::vector<layout::ChunkEnds> ends, parallel::ParallelModel& model,
                    Microbatches& microbatches);
 
@@ -32,7 +33,7 @@ class PipelineMessages {
   void finish_send(const schedule::Action& action);
 
   bool empty() const { return receives_.empty() && sends_.empty(); }
-  void abandon();  // waits, after an abort, until nothing moves any more
+  void abandon();  // after an abort: waits until no buffer is used any more
 
  private:
   struct Message {

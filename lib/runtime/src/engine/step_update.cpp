@@ -45,16 +45,17 @@ void StepUpdate::update(int64_t bucket) {
   }
 }
 
-// Norms, loss and counts travel together: one message a step tells every rank how to clip, what to
-// print and whether to stop. Each gradient element and each target enters on one rank only. Norms
-// are added layer by layer in the order of the model, so that the total does not depend on how the
-// layers are dealt to stages.
+// One all-reduce a step carries norms, loss and counts: it tells every rank how to clip, what to
+// print and whether to stop. Each gradient element and each target counts on one rank only. Norms
+// are added layer by layer in the order of the model, so that the total does not depend on the
+// pipeline's partition.
 StepResult StepUpdate::agree(double loss, int64_t counted) {
   const mesh::Coord& coord = model_.parameters->layout().coord;
   for (size_t bucket = 0; bucket < has_norms_.size(); ++bucket)
     reduced(static_cast<int64_t>(bucket));
   model_.optimizer->add_norms_squared(sums_);
-  // Ranks without the head have summed nothing; those of a tensor group have the same loss.
+  // Ranks without the head have a loss of 0. All ranks of a tensor group have the same loss, so one
+  // of them contributes it.
   double& loss_sum = sums_.at(sums_.size() - (counts_vary_ ? 2 : 1));
   loss_sum = coord.tensor == 0 ? loss : 0.0;
   if (counts_vary_) sums_.back() = coord.tensor == 0 ? static_cast<double>(counted) : 0.0;
@@ -87,12 +88,13 @@ StepResult StepUpdate::agree(double loss, int64_t counted) {
   return result;
 }
 
-// Microbatches divide by all their targets, before anybody knows how many of the global batch
-// count. What makes their sums the mean over those that do; exactly 1 where all do.
+// Each microbatch divides by the number of all its targets, before the number of targets of the
+// global batch that count is known. This factor turns the sums into the mean over the targets that
+// count. It is exactly 1 if all count.
 double StepUpdate::mean_correction(double counted) const {
   const TrainingSpec& training = plan_.job.training;
   if (counted == 0) {
-    throw NothingCounts(
+    throw NoTargetCounts(
         fmt::format("step {}: none of the {} targets of the global batch counts in the loss: the "
                     "data's mask, or the ends of documents and the padding, leave nothing to learn",
                     step_ + 1, *training.global_batch * training.sequence_length));

@@ -11,39 +11,40 @@
 
 namespace smp::engine {
 
-// The loss or the gradient norm is no number; nothing was updated. All ranks throw it alike.
+// The loss or the gradient norm is not finite; nothing was updated. All ranks throw the same error.
 class NotFinite : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// No target of the global batch counts in the loss; nothing was updated. All ranks throw it alike.
-class NothingCounts : public std::runtime_error {
+// No target of the global batch counts in the loss; nothing was updated. All ranks throw the same
+// error.
+class NoTargetCounts : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What ends a step: the ranks agree on norm and loss, decide alike, and each updates what it owns,
-// bucket by bucket. Where nothing has to be known of all gradients first (why_updates_wait()), a
-// bucket is updated before the ranks agree. Used by the engine's thread; plan and model must
-// outlive it.
+// The end of a step: the ranks all-reduce norm and loss, decide alike, and each updates the
+// elements that it owns, bucket by bucket. If an update needs nothing from the other gradients
+// (why_updates_wait()), a bucket is updated before that all-reduce. Used by the engine's thread;
+// plan and model must outlive it.
 class StepUpdate {
  public:
   StepUpdate(const Plan& plan, parallel::ParallelModel& model);
 
   void begin(int64_t step, double learning_rate);
 
-  // This rank's gradients of a bucket are summed over the ranks. Need not be told: it starts the
-  // bucket's norms now, while others are still under way, and agree() starts those that are left.
+  // This rank's gradients of a bucket are reduced. Starts the bucket's norms while other buckets
+  // are still in flight. The call is optional: agree() starts the norms that are left.
   void reduced(int64_t bucket);
 
-  // Of a reduced bucket. A step that is skipped updates nothing, nor does a rank a bucket of which
-  // it has summed squares that are not finite: such a step ends in agree().
+  // Updates a reduced bucket. A skipped step updates nothing. A bucket whose sum of squares on this
+  // rank is not finite is not updated either; such a step fails in agree().
   void update(int64_t bucket);
 
-  // Collective over the world. `loss`: what the microbatches of this rank summed, without the loss
-  // scale, which gradients still have; `counted`: how many of their targets count in it. Throws
-  // NotFinite, NothingCounts, and what LossScale::step_done throws.
+  // Collective over the world. `loss`: the sum over this rank's microbatches, without the loss
+  // scale, which the gradients still have. `counted`: the number of their targets that count.
+  // Throws NotFinite, NoTargetCounts, and whatever LossScale::step_done throws.
   StepResult agree(double loss, int64_t counted);
 
  private:
@@ -52,15 +53,15 @@ class StepUpdate {
 
   const Plan& plan_;
   parallel::ParallelModel& model_;
-  const bool early_;             // updates come before agree()
-  const bool counts_vary_;       // of the targets, so that their number is summed too
+  const bool early_;             // update() is called before agree()
+  const bool counts_vary_;       // the number of targets that count varies, so it is summed too
   std::vector<double> sums_;     // squared gradient norms by layer, the loss, that number
-  std::vector<bool> has_norms_;  // by bucket: those of this step were started
+  std::vector<bool> has_norms_;  // by bucket: the norms of this step were started
 
-  // of the step under way
+  // of the current step
   int64_t step_ = 0;
   double learning_rate_ = 0;
-  bool has_begun_ = false;  // the optimizer has
+  bool has_begun_ = false;  // Optimizer::begin() was called
   bool skips_ = false;
 };
 

@@ -34,7 +34,7 @@ class Tokens final : public DataSource {
   const data::TokenData data_;
 };
 
-// T: of the images.
+// T: the type of the images' pixels.
 template <typename T>
 class Images final : public DataSource {
  public:

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "feed/data_draw.h"
+#include "feed/sample_draw.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/xxh64.h"
 #include "smp/plan/data/data_files.h"
@@ -14,8 +14,9 @@
 namespace smp::feed {
 namespace {
 
-// Where output pixel i of `out` lies among `in` pixels: between `low` and `low + 1`. Pixels are
-// squares whose middles count, as torch's interpolate(mode="bilinear", align_corners=False).
+// The position of output pixel i of `out` among `in` pixels: between `low` and `high`. Pixels are
+// squares, and their centres are compared, as in torch's interpolate(mode="bilinear",
+// align_corners=False).
 struct Between {
   int64_t low, high;
   double share;  // of `high`
@@ -46,7 +47,7 @@ files::FileIdentity ImageData::identity() const {
 }
 
 int64_t ImageData::drawn(int64_t step, int64_t sample) const {
-  return static_cast<int64_t>(data_draw(seed_, step, sample) %
+  return static_cast<int64_t>(draw_sample(seed_, step, sample) %
                               static_cast<uint64_t>(file_.trained));
 }
 

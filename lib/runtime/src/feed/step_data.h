@@ -14,20 +14,20 @@
 
 namespace smp::feed {
 
-// What a rank trains on, step by step: tokens are read one batch ahead, on a thread; images where
-// they are wanted. The batch that is read ahead is charged to the ledger of the thread that makes
+// A rank's training data, step by step. A thread reads tokens one batch ahead; images are read when
+// they are needed. The batch that is read ahead is charged to the ledger of the thread that creates
 // this object. Used by the rank's own thread; `data` must outlive it.
 class StepData {
  public:
   StepData(const Plan& plan, const DataSource& data, const layout::RankLayout& layout);
 
-  // Steps [first_step, last_step) are trained.
+  // Steps [first_step, last_step) will be trained.
   void start(int64_t first_step, int64_t last_step);
 
   // As DataSource::read().
   void read(int64_t step, int64_t first, int64_t count, const engine::SampleBuffers& out);
 
-  // Of each source, when `samples` samples were trained on; of images none.
+  // The epochs of each source after `samples` samples; empty for images.
   std::vector<record::SourceEpoch> epochs(int64_t samples) const;
 
  private:

@@ -9,7 +9,8 @@
 namespace smp::gpu {
 namespace {
 
-// Between two looks: what fails is told so late, and nobody waits for what goes well.
+// The watchdog's polling interval: the delay until a failure is reported. Calls that succeed do not
+// wait for it.
 constexpr std::chrono::milliseconds kBetweenLooks{5};
 constexpr std::chrono::microseconds kNap{50};
 
@@ -77,7 +78,7 @@ bool DeviceCall::is_over() const {
   return true;
 }
 
-DeviceWatch::~DeviceWatch() {
+DeviceWatchdog::~DeviceWatchdog() {
   {
     std::lock_guard guard(mutex_);
     stopping_ = true;
@@ -86,14 +87,14 @@ DeviceWatch::~DeviceWatch() {
   if (thread_.joinable()) thread_.join();
 }
 
-void DeviceWatch::add(std::shared_ptr<DeviceCall> call) {
+void DeviceWatchdog::add(std::shared_ptr<DeviceCall> call) {
   std::lock_guard guard(mutex_);
   arrived_.push_back(std::move(call));
   if (!thread_.joinable()) thread_ = system::start_without_signals([this] { run(); });
   changed_.notify_one();
 }
 
-void DeviceWatch::forget(const DeviceGroup& group) {
+void DeviceWatchdog::forget(const DeviceGroup& group) {
   const auto is_of_group = [&](const auto& call) { return call->group.get() == &group; };
   std::lock_guard looking(looking_);
   std::lock_guard guard(mutex_);
@@ -101,7 +102,7 @@ void DeviceWatch::forget(const DeviceGroup& group) {
   std::erase_if(arrived_, is_of_group);
 }
 
-void DeviceWatch::run() {
+void DeviceWatchdog::run() {
   library_.use_on_this_thread();
   for (bool is_idle = true;;) {
     {

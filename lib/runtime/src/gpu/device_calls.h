@@ -16,22 +16,22 @@
 
 namespace smp::gpu {
 
-// One group's calls on its GPUs, of which the library hears from one thread at a time. The first
-// failure is that of all; any thread.
+// The calls of one group on its GPUs. One thread at a time calls the library. The first failure
+// stands for all calls. Any thread.
 class DeviceGroup {
  public:
-  // `guards`: the same ranks; a call of theirs beside each of the GPUs' tells who does not come,
-  // who has died and who calls something else.
+  // `guards`: a host group of the same ranks. A host call beside each GPU call detects ranks that
+  // are missing, have died or make another call.
   DeviceGroup(std::unique_ptr<DeviceCollectives> calls, comm::Communicator& guards)
       : calls_(std::move(calls)), guards_(guards) {}
 
-  // Asks for a call, or for none, and waits until it is the device's: its end there. A failure ends
-  // the waiting.
+  // Makes a call (or none) and waits until it is enqueued on the device. Returns its end there. A
+  // failure ends the waiting.
   device::CopyPtr start(const std::function<void(DeviceCollectives&)>& call);
   std::string error();  // the library's
   void throw_if_failed() const;
   bool has_failed() const;
-  // Ends what is under way here and at the peers.
+  // Ends the calls in flight here and at the peers.
   void fail(const comm::CommError& error);
 
  private:
@@ -39,34 +39,34 @@ class DeviceGroup {
   template <class Ask>
   auto ask(const Ask& what);
 
-  std::mutex asking_;  // taken before the other
+  std::mutex asking_;  // locked before mutex_
   const std::unique_ptr<DeviceCollectives> calls_;
   comm::Communicator& guards_;
   mutable std::mutex mutex_;
   std::exception_ptr failure_;
 };
 
-// A call that is asked for, or under way.
+// A call that is requested or in flight.
 struct DeviceCall {
   std::shared_ptr<DeviceGroup> group;
   device::CopyPtr end;
-  std::atomic<bool> has_end{false};  // then others than the rank's thread may look at it
+  std::atomic<bool> has_end{false};  // `end` is set, so other threads may read it
   comm::WorkPtr guard;
   std::string text;  // "rank 0: all_reduce 'x' of 4 fp32 on GPUs"
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point deadline{};
 
-  bool is_over() const;  // well or not; never blocks
+  bool is_over() const;  // done or failed; never blocks
 };
 
-// A thread that looks at the calls of all groups of a rank until they are over: the rank's own may
-// be waiting for its GPU, or for the library, which waits for a peer that is gone.
-class DeviceWatch {
+// A watchdog thread that watches the calls of all groups of a rank until they are over. The rank's
+// own thread may be blocked by its GPU, or by the library that waits for a dead peer.
+class DeviceWatchdog {
  public:
-  explicit DeviceWatch(DeviceCollectivesLibrary& library) : library_(library) {}
-  ~DeviceWatch();
+  explicit DeviceWatchdog(DeviceCollectivesLibrary& library) : library_(library) {}
+  ~DeviceWatchdog();
   void add(std::shared_ptr<DeviceCall> call);
-  // Looks at this group's calls no more.
+  // Stops watching this group's calls.
   void forget(const DeviceGroup& group);
 
  private:
@@ -78,7 +78,7 @@ class DeviceWatch {
   std::vector<std::shared_ptr<DeviceCall>> arrived_;
   bool stopping_ = false;
 
-  std::mutex looking_;  // taken before the other
+  std::mutex looking_;  // locked before mutex_
   std::vector<std::shared_ptr<DeviceCall>> calls_;
   std::thread thread_;
 };

@@ -43,7 +43,7 @@ class DeviceWork final : public comm::Work {
 struct DeviceCommunicator::Session {
   device::DeviceMemory& memory;
   DeviceCollectivesLibrary& library;
-  DeviceWatch watch;
+  DeviceWatchdog watch;
 };
 
 struct DeviceCommunicator::Counts {
@@ -58,7 +58,7 @@ DeviceCommunicator::DeviceCommunicator(comm::Communicator& inner, comm::Communic
                                        DeviceCollectivesLibrary& library,
                                        std::chrono::milliseconds timeout)
     : comm::WrappedCommunicator(inner),
-      session_(new Session{memory, library, DeviceWatch(library)}),
+      session_(new Session{memory, library, DeviceWatchdog(library)}),
       guards_(host.split(ranks_of(host))),
       timeout_(timeout),
       counts_(std::make_unique<Counts>()) {}
@@ -73,8 +73,8 @@ DeviceCommunicator::DeviceCommunicator(std::unique_ptr<comm::Communicator> inner
       timeout_(timeout),
       counts_(std::make_unique<Counts>()) {}
 
-// GPUs may be done before the hosts have heard of each other: whoever left now, its guard not yet
-// there, would be taken for one that did not call.
+// GPUs may finish before the guards of their hosts do. A rank that left now, with its guard
+// unfinished, would look to its peers like one that did not call.
 DeviceCommunicator::~DeviceCommunicator() {
   if (!group_) return;
   if (last_guard_ != nullptr && !group_->has_failed() && !unwinding_.now()) {
@@ -100,7 +100,7 @@ bool DeviceCommunicator::goes_here(const Call& call) const {
   }
 }
 
-void DeviceCommunicator::come_together() {
+void DeviceCommunicator::connect() {
   DeviceGroupId id{};
   if (rank() == 0) id = session_->library.fresh_id();
   guards_->broadcast(id.data(), int64_t(id.size()), DType::kU8, 0, "GPUs' group")->wait();
@@ -125,7 +125,8 @@ void DeviceCommunicator::ask(const Call& call, DeviceCollectives& on) {
   }
 }
 
-// Watched from the beginning: the library may wait for a peer before the device does.
+// The watchdog watches the call from the beginning, because the library may wait for a peer before
+// the device does.
 std::shared_ptr<DeviceCall> DeviceCommunicator::start(
     const std::string& text, comm::WorkPtr guard,
     const std::function<void(DeviceCollectives&)>& call) {
@@ -150,7 +151,7 @@ std::shared_ptr<DeviceCall> DeviceCommunicator::start(
 comm::WorkPtr DeviceCommunicator::pass(const Call& call) {
   if (!goes_here(call)) return comm::WrappedCommunicator::pass(call);
   const auto& [op, in, out, count, dtype, reduce_op, root, label] = call;
-  if (!group_) come_together();
+  if (!group_) connect();
   group_->throw_if_failed();
   const std::string named =
       op == mesh::CollectiveOp::kBroadcast

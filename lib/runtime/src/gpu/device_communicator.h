@@ -18,28 +18,27 @@ namespace smp::gpu {
 struct DeviceCall;
 class DeviceGroup;
 
-// Passes everything on to another Communicator but all_reduce, all_gather, reduce_scatter and
-// broadcast of a device's memory, which GPUs do among themselves (DeviceCollectives): for ranks
-// that each have a GPU of their own.
+// Runs all_reduce, all_gather, reduce_scatter and broadcast of device memory between GPUs
+// (DeviceCollectives), and forwards every other call to another Communicator. For ranks that each
+// have their own GPU.
 //
-//   device   in ------- GPUs ------> out      on a stream of the group's own
-//   host        guard: a barrier that names the call, by which ranks hear of each other
+//   device   in ------- GPUs ------> out      on the group's own stream
+//   host        guard: a barrier that names the call, by which ranks detect each other's failures
 //
-// A call returns when the device has it: the first of a group when all ranks have come, and ranks
-// that are not connected yet when they are. Its Work is waited for by the device: wait() returns at
-// once, and what the device is asked to compute next sees the result. What fails on the way ends
-// what the device waits for, here and at the peers, and is thrown by the next call or wait of the
-// group; so are the time-out of a call, a death and calls that do not match. Messages of pairs, and
-// what a root collects or deals out, go the other communicator's way: GPUs would hold each other up
-// whose messages cross.
+// A call returns when it is enqueued on the device. A group's first call waits for all ranks, and a
+// call between ranks that are not connected yet waits until they are. The device waits for the
+// Work: wait() returns at once, and later work of the device sees the result. A failure ends the
+// device's waiting, here and at the peers, and the next call or wait of the group throws it. A
+// time-out, a death and calls that do not match are failures. Point-to-point messages, gather and
+// scatter use the other communicator, because crossing messages between GPUs can deadlock.
 //
-// Sums are in the library's order: other bits than on the host, and 16-bit elements are rounded
+// Sums are in the library's order: the bits differ from the host's, and 16-bit elements are rounded
 // more than once. Thread rule of the Communicator behind it; all groups of a rank on one thread.
 class DeviceCommunicator final : public comm::WrappedCommunicator {
  public:
-  // `inner` takes device memory too. Guards are groups split off `host`, with its time-out;
-  // `timeout` is that of GPUs which do not end what all ranks have called. All outlive this object,
-  // what is split off it, and all of their Works.
+  // `inner` takes device memory too. Guards are groups split off `host`, with its time-out.
+  // `timeout` limits a GPU call that all ranks have made. All arguments must outlive this object,
+  // its splits and all their Works.
   DeviceCommunicator(comm::Communicator& inner, comm::Communicator& host,
                      device::DeviceMemory& memory, DeviceCollectivesLibrary& library,
                      std::chrono::milliseconds timeout);
@@ -60,15 +59,15 @@ class DeviceCommunicator final : public comm::WrappedCommunicator {
   comm::WorkPtr pass(const Call& call) override;
   bool goes_here(const Call& call) const;
   static void ask(const Call& call, DeviceCollectives& on);
-  // Returns when the device has it. `guard`: the ranks' own call beside it.
+  // Returns when the call is enqueued on the device. `guard`: the host call beside it.
   std::shared_ptr<DeviceCall> start(const std::string& text, comm::WorkPtr guard,
                                     const std::function<void(DeviceCollectives&)>& call);
-  void come_together();  // before the first call
+  void connect();  // before the first call
 
   const std::shared_ptr<Session> session_;
   const std::unique_ptr<comm::Communicator> guards_;
   std::chrono::milliseconds timeout_;
-  std::mutex joining_;  // of group_, which the rank's own thread alone sets
+  std::mutex joining_;  // guards group_, which only the rank's own thread sets
   std::shared_ptr<DeviceGroup> group_;
   comm::WorkPtr last_guard_;
   const waiting::Unwinding unwinding_;

@@ -9,9 +9,9 @@
 
 namespace smp::gpu {
 
-// Charges a GPU's blocks to the rank's ledger, in the category of the thread that asks for them;
-// while it lives. The ledger has no limit of its own: the GPU's allocator refuses, by
-// GpuRequest::memory_limit_bytes, once it has given back what it keeps for later.
+// While it lives, charges a GPU's blocks to the rank's ledger, in the category of the allocating
+// thread. The ledger itself has no limit: the GPU's allocator enforces
+// GpuRequest::memory_limit_bytes, after freeing its cache.
 class GpuLedger final : public AllocationListener {
  public:
   GpuLedger(Gpu& gpu, ledger::MemoryLedger& ledger);
@@ -29,7 +29,7 @@ class GpuLedger final : public AllocationListener {
   std::unordered_map<const void*, ledger::MemoryCharge> blocks_;
 };
 
-// What a rank says when the GPU has no more; `said` is the allocator's own first line.
+// The error of a rank whose GPU is out of memory; `said` is the allocator's own first line.
 ledger::OutOfMemory gpu_out_of_memory(const ledger::MemoryLedger& ledger, const std::string& said);
 
 }  // namespace smp::gpu

@@ -15,7 +15,7 @@ std::string beside_this_program() {
   return (program.parent_path() / "libsmp_cuda.so").string();
 }
 
-// The module's, cast to what they are declared as.
+// A symbol of the module, cast to its declared type.
 template <typename Function>
 Function* symbol(void* module, const char* name, const std::string& path) {
   void* const found = ::dlsym(module, name);
@@ -25,7 +25,7 @@ Function* symbol(void* module, const char* name, const std::string& path) {
   return reinterpret_cast<Function*>(found);
 }
 
-// It is never closed: torch's kernels have registered themselves for good.
+// Loads the module and never closes it, because torch's kernels stay registered.
 void* load(const std::string& path) {
   if (!std::filesystem::exists(path)) {
     throw ConfigError(fmt::format(
@@ -65,7 +65,7 @@ std::shared_ptr<Gpu> open(const std::string& path, const GpuRequest& request) {
 
 }  // namespace
 
-OpenGpu gpus_of_module(const std::string& path) {
+GpuLoader cuda_module_loader(const std::string& path) {
   return [path = path.empty() ? beside_this_program() : path](const GpuRequest& request) {
     return open(path, request);
   };

@@ -1,7 +1,7 @@
 #include "gpu/host_copies.h"
 
 #include "gpu/gpu.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/plan/base/check.h"
 
 namespace smp::gpu {

@@ -9,17 +9,17 @@ namespace smp::gpu {
 
 class Gpu;
 
-// Tensors as bytes of the host, for files: a GPU's have a copy here, others are where they are.
-// Copies live as long as this object. Used by the rank's own thread.
+// Tensors as bytes in host memory, for files. A GPU tensor has a host copy, which lives as long as
+// this object; a CPU tensor is used in place. Used by the rank's own thread.
 class HostCopies {
  public:
   explicit HostCopies(const Gpu* gpu) : gpu_(gpu) {}  // null: there is no GPU
 
-  // The same for the same memory. The tensor must live on.
+  // Equal tensors give the same bytes. The tensor must outlive this object.
   std::byte* bytes_of(const at::Tensor& tensor);
 
-  void fetch() const;  // what the GPU has comes here
-  void store() const;  // and goes back
+  void fetch() const;  // copies from the GPU
+  void store() const;  // copies to the GPU
 
  private:
   struct Pair {

@@ -14,7 +14,7 @@ template <typename T>
 inline constexpr T kGeluCubic = T(0.044715);
 
 template <typename T>
-SMP_ANYWHERE T gelu_sigmoid(T u) {
+SMP_HOST_DEVICE T gelu_sigmoid(T u) {
   return vector_sigmoid(kGeluScale<T> * u * (T(1) + kGeluCubic<T> * u * u));
 }
 
@@ -28,7 +28,7 @@ struct Slope {
 };
 
 template <Activation kKind, typename T>
-SMP_ANYWHERE T value_of(T v) {
+SMP_HOST_DEVICE T value_of(T v) {
   if constexpr (kKind == Activation::kGelu) return v * gelu_sigmoid(v);
   if constexpr (kKind == Activation::kGeluErf) {
     return v * vector_normal_integral(v, vector_exp(T(-0.5) * v * v));
@@ -38,7 +38,7 @@ SMP_ANYWHERE T value_of(T v) {
 }
 
 template <Activation kKind, typename T>
-SMP_ANYWHERE Slope<T> slope_of(T v) {
+SMP_HOST_DEVICE Slope<T> slope_of(T v) {
   if constexpr (kKind == Activation::kGelu) {
     const T s = gelu_sigmoid(v);
     const T slope = kGeluScale<T> * (T(1) + T(3) * kGeluCubic<T> * v * v);

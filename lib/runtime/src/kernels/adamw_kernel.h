@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/anywhere.h"
+#include "kernels/host_device.h"
 #include "kernels/update_range.h"
 
 // The arithmetic of AdamW on flat ranges, one pass over memory, vectorised for the machine it
@@ -33,7 +33,7 @@ struct AdamWElement {
         rate(static_cast<T>(factors.rate)),
         inverse_root(static_cast<T>(factors.inverse_root)) {}
 
-  SMP_ANYWHERE T operator()(T gradient, T weight, T& m, T& v) const {
+  SMP_HOST_DEVICE T operator()(T gradient, T weight, T& m, T& v) const {
     const T g = gradient * scale;
     const T momentum = m + one_less_beta1 * (g - m);
     const T variance = beta2 * v + one_less_beta2 * g * g;

@@ -50,8 +50,8 @@ int64_t first_key(const AttentionShape& shape, const int64_t* documents, int64_t
   return std::max(document, seen_begin(shape, position)) / kProductOverread * kProductOverread;
 }
 // What the queries of a strip see, of the keys from `first` on.
-SeenKeys seen_keys(const AttentionShape& shape, const int64_t* documents, int64_t position,
-                   int64_t first) {
+VisibleKeys visible_keys(const AttentionShape& shape, const int64_t* documents, int64_t position,
+                         int64_t first) {
   return {.first = first,
           .begin = seen_begin(shape, position),
           .end = seen_end(shape, position),
@@ -117,7 +117,7 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
         for (int64_t i = 0; i < s; i += kStrip) {
           const int64_t m = std::min(kStrip, s - i);
           const int64_t begin = first_key(shape, documents, i), end = seen_end(shape, i + m - 1);
-          const SeenKeys seen = seen_keys(shape, documents, i, begin);
+          const VisibleKeys seen = visible_keys(shape, documents, i, begin);
           block_product(m, round_up(end, kProductOverread) - begin, d, scale, {q + i * d, d, 1},
                         keys + begin, row, false, scores + begin, row);
           if (shape.relative_buckets > 0) {
@@ -177,7 +177,7 @@ struct HeadBackward {
       if (diagonal != nullptr) add_diagonal(m, end, diagonal + offset, row, p);
       block_product(m, cols, d, T(1), {output_gradient + at * d, d, 1}, values + begin, row, false,
                     dp + begin, row);
-      softmax_backward(m, seen_keys(shape, documents, at, begin), row, d,
+      softmax_backward(m, visible_keys(shape, documents, at, begin), row, d,
                        output + at * output_stride, output_stride, output_gradient + at * d,
                        log_sums + at, from_query(dropout, at), p, dp);
       // What keys_and_values() reads as well; with dropout a few of them were written.

@@ -4,23 +4,23 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/anywhere.h"
 #include "kernels/dropout.h"
+#include "kernels/host_device.h"
 #include "kernels/wide.h"
 #include "smp/plan/spec/job_spec.h"
 
-// Attention over rows of [q heads] and rows of [k heads | v heads], which lie side by side where a
-// sequence attends to itself, as the combined projection leaves them, and in two matrices where it
-// attends to another. The projection's bias, the norms of queries and keys and the rotary embedding
-// are applied while a head is copied to a small contiguous buffer, and the gradients overwrite the
-// rows. A block of queries at a time meets all its keys, so that a row's softmax is complete at
-// once; what lies above a causal diagonal, or before all windows of a block, is skipped. Of bf16
-// and fp16 a head is widened to fp32 as it is copied.
+// Attention over rows of [q heads] and rows of [k heads | v heads]. In self-attention they are side
+// by side in one matrix, as the combined projection writes them; in cross-attention they are in two
+// matrices. The projection's bias, the norms of queries and keys and the rotary embedding are
+// applied while a head is copied to a small contiguous buffer. The gradients overwrite the rows.
+// The loops take a block of queries with all its keys, so a row's softmax is complete at once. Keys
+// above the causal diagonal, or before all windows of a block, are skipped. bf16 and fp16 heads are
+// widened to fp32 by the copy.
 namespace smp::kernels {
 
-// Which elements of a head turn with its position, and how fast.
+// Rotary embedding: the elements of a head that rotate with its position, and their frequencies.
 struct RotaryShape {
-  int64_t dim = 0;  // the first ones; 0 = none
+  int64_t dim = 0;  // the first elements of a head; 0 = none
   double theta = 10000;
   RopeScaling scaling = RopeScaling::kNone;  // none, linear or llama3
   double factor = 1;
@@ -30,7 +30,7 @@ struct RotaryShape {
 
   // Of a pair of elements, in radians a position. transformers' modeling_rope_utils.py:
   // _compute_linear_scaling_rope_parameters and _compute_llama3_parameters.
-  SMP_ANYWHERE double frequency(int64_t pair) const {
+  SMP_HOST_DEVICE double frequency(int64_t pair) const {
     const double plain =
         std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(dim));
     if (scaling == RopeScaling::kNone) return plain;
@@ -47,9 +47,9 @@ struct RotaryShape {
 struct AttentionShape {
   int64_t batch = 0;
   int64_t sequence = 0;  // queries of a sample
-  int64_t keys = 0;      // and keys: as many, where a sequence attends to itself
+  int64_t keys = 0;      // keys of a sample; equal to `sequence` in self-attention
   bool causal = true;    // a query sees the keys up to its own position
-  int64_t window = 0;    // and of these the last so many, where causal; 0 = all
+  int64_t window = 0;    // if causal, a query sees only the last `window` of them; 0 = all
   int64_t heads = 0;     // of this rank
   int64_t kv_heads = 0;  // of this rank; heads is a multiple
   int64_t head_dim = 0;
@@ -59,9 +59,9 @@ struct AttentionShape {
   bool has_head_norms = false;  // of queries and keys, before they are rotated
   bool centered_norms = false;  // LayerNorm
   double norm_epsilon = 0;
-  // Of each query the place in its sample of its document's first one, [batch, sequence]: it sees
-  // no key before that, and positions are counted from there. Causal, with as many keys as queries.
-  // Null: a sample is one document. The same on the host, where the device is another.
+  // For each query the position in its sample of its document's first token, [batch, sequence]. The
+  // query sees no key before it, and positions count from it. Only for causal self-attention. Null:
+  // a sample is one document. One copy is on the device, one on the host.
   const int64_t* documents = nullptr;
   const int64_t* documents_on_host = nullptr;
   Dropout dropout;         // of the softmax weights: rows are queries, columns keys

@@ -56,13 +56,13 @@ SMP_INLINE void transpose_loop(int64_t s, int64_t head_dim, const T* from, int64
   }
 }
 
-SMP_INLINE int64_t begin_of(const SeenKeys& keys, int64_t r) {
+SMP_INLINE int64_t begin_of(const VisibleKeys& keys, int64_t r) {
   const int64_t document = keys.documents != nullptr ? keys.documents[r] : 0;
   return std::max(document, keys.begin + r * keys.more);
 }
 
 template <typename T>
-SMP_INLINE void softmax_loop(int64_t rows, const SeenKeys& keys, int64_t row, T* scores,
+SMP_INLINE void softmax_loop(int64_t rows, const VisibleKeys& keys, int64_t row, T* scores,
                              T* inverse_sums, T* log_sums) {
   const int64_t cols = keys.end + (rows - 1) * keys.more;
   for (int64_t r = 0; r < rows; ++r, scores += row) {
@@ -85,8 +85,8 @@ SMP_INLINE void softmax_loop(int64_t rows, const SeenKeys& keys, int64_t row, T*
 }
 
 template <typename T>
-SMP_INLINE void drop_strip_loop(int64_t rows, const SeenKeys& keys, int64_t row, DropoutRow dropout,
-                                T* scores) {
+SMP_INLINE void drop_strip_loop(int64_t rows, const VisibleKeys& keys, int64_t row,
+                                DropoutRow dropout, T* scores) {
   const T factor = static_cast<T>(dropout.factor());
   T factors[kDropoutColumns];
   for (int64_t r = 0; r < rows; ++r, scores += row, ++dropout.row) {
@@ -111,7 +111,7 @@ SMP_INLINE void scale_rows_loop(int64_t rows, int64_t cols, int64_t stride, cons
 }
 
 template <typename T>
-SMP_INLINE void softmax_backward_loop(int64_t rows, const SeenKeys& keys, int64_t row,
+SMP_INLINE void softmax_backward_loop(int64_t rows, const VisibleKeys& keys, int64_t row,
                                       int64_t head_dim, const T* output, int64_t output_stride,
                                       const T* output_gradient, const T* log_sums,
                                       DropoutRow dropout, T* scores, T* gradients) {
@@ -185,11 +185,11 @@ SMP_INLINE void add_to_diagonal_loop(int64_t rows, int64_t cols, const T* gradie
                                    T* to) {                                                       \
     transpose_loop(s, head_dim, from, row, to);                                                   \
   }                                                                                               \
-  SMP_VECTOR_CLONES void softmax(int64_t rows, const SeenKeys& seen, int64_t row, T* scores,      \
+  SMP_VECTOR_CLONES void softmax(int64_t rows, const VisibleKeys& seen, int64_t row, T* scores,   \
                                  T* inverse_sums, T* log_sums) {                                  \
     softmax_loop(rows, seen, row, scores, inverse_sums, log_sums);                                \
   }                                                                                               \
-  SMP_VECTOR_CLONES void drop_strip(int64_t rows, const SeenKeys& seen, int64_t row,              \
+  SMP_VECTOR_CLONES void drop_strip(int64_t rows, const VisibleKeys& seen, int64_t row,           \
                                     DropoutRow dropout, T* scores) {                              \
     drop_strip_loop(rows, seen, row, dropout, scores);                                            \
   }                                                                                               \
@@ -198,7 +198,7 @@ SMP_INLINE void add_to_diagonal_loop(int64_t rows, int64_t cols, const T* gradie
     scale_rows_loop(rows, cols, stride, factors, x);                                              \
   }                                                                                               \
   SMP_VECTOR_CLONES void softmax_backward(                                                        \
-      int64_t rows, const SeenKeys& seen, int64_t row, int64_t head_dim, const T* output,         \
+      int64_t rows, const VisibleKeys& seen, int64_t row, int64_t head_dim, const T* output,      \
       int64_t output_stride, const T* output_gradient, const T* log_sums, DropoutRow dropout,     \
       T* scores, T* gradients) {                                                                  \
     softmax_backward_loop(rows, seen, row, head_dim, output, output_stride, output_gradient,      \

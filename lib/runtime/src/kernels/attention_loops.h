@@ -10,7 +10,7 @@ namespace smp::kernels {
 // The keys that a strip of queries sees: row r those from begin + r * more, or 0, or its document's
 // first one, documents[r], up to end + r * more. The columns before `first` are not worked on at
 // all.
-struct SeenKeys {
+struct VisibleKeys {
   int64_t first = 0;
   int64_t begin = 0;
   int64_t end = 0;
@@ -29,15 +29,16 @@ struct SeenKeys {
   /* to [head_dim, row] = from [s, head_dim] transposed, its rows filled up with zeros. */         \
   void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row, T* to);                  \
   /* A strip of scores: exponentials of those that a row sees, zeros for the strip's others. */    \
-  void softmax(int64_t rows, const SeenKeys& seen, int64_t row, T* scores, T* inverse_sums,        \
+  void softmax(int64_t rows, const VisibleKeys& seen, int64_t row, T* scores, T* inverse_sums,     \
                T* log_sums);                                                                       \
   /* Of the strip's exponentials what dropout lets go becomes 0, the rest is scaled; `dropout` is  \
      that of its first row. */                                                                     \
-  void drop_strip(int64_t rows, const SeenKeys& seen, int64_t row, DropoutRow dropout, T* scores); \
+  void drop_strip(int64_t rows, const VisibleKeys& seen, int64_t row, DropoutRow dropout,          \
+                  T* scores);                                                                      \
   void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, T* x);             \
   /* scores become probabilities p, their gradients p * (gradient - sum(output * its gradient)).   \
      With dropout, of p and of the gradient. */                                                    \
-  void softmax_backward(int64_t rows, const SeenKeys& seen, int64_t row, int64_t head_dim,         \
+  void softmax_backward(int64_t rows, const VisibleKeys& seen, int64_t row, int64_t head_dim,      \
                         const T* output, int64_t output_stride, const T* output_gradient,          \
                         const T* log_sums, DropoutRow dropout, T* scores, T* gradients);           \
   /* Row r of a strip and `diagonal` - r on: a query's neighbour sees the same distances, one      \

@@ -1,6 +1,6 @@
 #include "kernels/cpu_functions.h"
 #include "kernels/element_types.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::kernels {
 namespace {

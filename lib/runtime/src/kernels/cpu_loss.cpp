@@ -4,7 +4,7 @@
 #include "kernels/cpu_functions.h"
 #include "kernels/element_types.h"
 #include "kernels/mean_loss.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::kernels {
 namespace {

@@ -12,10 +12,9 @@
 #include "kernels/kernels.h"
 #include "smp/comm/communicator.h"
 
-// What layers and the optimizer compute beyond torch's own operations, on contiguous tensors of
-// fp64, fp32, bf16 or fp16. Matrices are [tokens, features]. Where these are of 16 bits,
-// statistics, sums and gradients of weights are fp32 ("wide"). A tensor that may be undefined is
-// said so.
+// The operations of layers and optimizer that are not torch's own, on contiguous tensors of fp64,
+// fp32, bf16 or fp16. Matrices are [tokens, features]. With 16-bit tensors, statistics, sums and
+// gradients of weights are fp32 ("wide"). A comment says so if a tensor may be undefined.
 //
 //                    layers, head, embedding, optimizer
 //                                   |
@@ -23,8 +22,8 @@
 //                       |                              |
 //         CPU: loops (cpu_functions.h)       GPU: kernels (cuda/gpu_functions.h)
 //
-// Safe from any thread. On a GPU calls return before their work is done, in the order of the
-// thread's current stream; what gives a number waits for it.
+// Safe from any thread. On a GPU calls are asynchronous, in the order of the thread's current
+// stream; a function that returns a number waits for it.
 namespace smp::kernels {
 
 struct AdamWFactors;
@@ -32,10 +31,10 @@ struct SgdFactors;
 template <typename T>
 struct UpdateRange;
 
-// What attention reads: the rows of attention.h, and the small parameters.
+// The inputs of attention: the rows of attention.h, and the small parameters.
 struct AttentionInputs {
   at::Tensor packed;    // [n, q | k | v], or the queries alone
-  at::Tensor kv;        // of the memory, [b * keys, k | v]; undefined: in `packed`
+  at::Tensor kv;        // of the encoder output, [b * keys, k | v]; undefined: in `packed`
   at::Tensor bias;      // of the projection; may be undefined
   at::Tensor q_weight;  // of the heads' norms; undefined without them, and biases without LayerNorm
   at::Tensor q_bias;
@@ -44,20 +43,20 @@ struct AttentionInputs {
   at::Tensor table;  // of relative positions; undefined without them
 };
 
-// What attention's backward adds to beside the rows; wide.
+// Further gradients to which attention's backward adds; wide.
 struct AttentionGradients {
   at::Tensor norms;  // [2 or 4, head_dim]: q's and k's weights, then their biases; may be undefined
   at::Tensor table;  // may be undefined
 };
 
-// Of the softmax of each row of logits, over the whole vocabulary; wide.
+// Statistics of the softmax of each row of logits, over the whole vocabulary; wide.
 struct SoftmaxStatistics {
   at::Tensor maxima;  // [rows]
   at::Tensor sums;    // [2, rows]: sums of exponentials, then targets' logits, less the maximum
 };
 
-// Makes statistics of a rank's part of the vocabulary those of the whole, in place; empty where the
-// rank has the whole.
+// Turns the statistics of a rank's part of the vocabulary into those of the whole, in place; empty
+// if the rank has the whole vocabulary.
 using SoftmaxExchange = std::function<void(const at::Tensor&, comm::ReduceOp)>;
 
 class DeviceFunctions {
@@ -144,18 +143,18 @@ class DeviceFunctions {
                            const at::Tensor& sums) const = 0;
 };
 
-// How many sum_squares() gives of these ranges, with that of all.
+// The number of sums that sum_squares() writes for these ranges, with the total.
 int64_t count_square_sums(const DeviceFunctions& device, const std::vector<FlatRange>& ranges);
-// Of them, on the host: the sum of each range, and behind these that of all.
+// Adds the sums on the host: one for each range, then the total.
 std::vector<double> sums_of_ranges(const DeviceFunctions& device,
                                    const std::vector<FlatRange>& ranges, const double* sums);
 
-// Those of the tensor's device. CPUs' are the program's own; a GPU's are there once
-// set_functions() was called.
+// The functions of the tensor's device. CPU functions are built in; a GPU's are set by
+// set_functions().
 const DeviceFunctions& functions_of(const at::Tensor& tensor);
 
-// `functions` serve all tensors of such devices from now on, and live until that is over; nullptr:
-// the program's own again. Called while nothing computes.
+// Sets the functions of a device type; they must live until they are replaced. nullptr restores the
+// built-in ones. Must not be called while layers compute.
 void set_functions(c10::DeviceType device, const DeviceFunctions* functions);
 
 }  // namespace smp::kernels

@@ -2,36 +2,35 @@
 
 #include <cstdint>
 
-#include "kernels/anywhere.h"
+#include "kernels/host_device.h"
 #include "kernels/wide.h"
 #include "smp/plan/base/philox.h"
 #include "smp/runtime/kernels/call_context.h"
 
-// Dropout without masks: whether an element is kept is a function of where it stands in the whole
-// model and the global batch, so backward, a recomputation and every layout find the same ones
-// without keeping a byte.
+// Dropout without stored masks. Whether an element is kept is a function of its position in the
+// whole model and the global batch. So backward, recomputation and every layout draw the same mask.
 namespace smp::kernels {
 
 // Where in a layer; part of the key.
 enum class DropoutSite : uint32_t {
   kOutput,           // of an embedding, of a dropout layer, of an encoder_decoder's final norms
   kAttention,        // the softmax weights
-  kAttentionOutput,  // what attention adds to the residual stream
-  kCrossAttention,   // the same of a decoder's attention to the encoder
+  kAttentionOutput,  // the attention branch's result
+  kCrossAttention,   // the same for a decoder's attention to the encoder
   kCrossAttentionOutput,
-  kMlpOutput,  // what the MLP adds to it
+  kMlpOutput,  // the MLP branch's result
 };
 
 // The elements of one row. All counts are those of the whole model and the global batch.
 struct DropoutRow {
   PhiloxKey key{};         // of seed, step, layer and site
-  uint32_t threshold = 0;  // an element goes when its 16 bits are below; 0 = none goes
+  uint32_t threshold = 0;  // an element is dropped if its 16 random bits are below; 0 = no dropout
   uint32_t row = 0;        // of the sample: a token, a query
   uint32_t head = 0;
   uint32_t sample = 0;
 
-  // What kept elements are multiplied with: 1 / the share that is kept.
-  SMP_ANYWHERE double factor() const { return 65536.0 / (65536.0 - threshold); }
+  // The factor of kept elements: 1 / the share that is kept.
+  SMP_HOST_DEVICE double factor() const { return 65536.0 / (65536.0 - threshold); }
 };
 
 // The dropout of one site in one call, whose tensors have rows of several samples.
@@ -44,8 +43,8 @@ struct Dropout {
   int64_t first_col = 0;    // of the tensors in the whole row
   int64_t rows_before = 0;  // of the call, before those of the tensors
 
-  SMP_ANYWHERE bool is_on() const { return threshold > 0; }
-  SMP_ANYWHERE DropoutRow row(int64_t r) const {
+  SMP_HOST_DEVICE bool is_on() const { return threshold > 0; }
+  SMP_HOST_DEVICE DropoutRow row(int64_t r) const {
     const int64_t at = rows_before + r;
     return {key, threshold, static_cast<uint32_t>(first_row + at % sample_rows), 0,
             static_cast<uint32_t>(first_sample + at / sample_rows)};

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/dropout_places.h"
+#include "kernels/dropout_mask.h"
 #include "kernels/vector_math.h"
 
 namespace smp::kernels {

@@ -6,12 +6,12 @@
 #include "kernels/wide.h"
 
 // Loops over images [samples, channels, height, width], one thread, in fp64, fp32, bf16 and fp16.
-// What a matrix product needs around it (patches), and poolings. Sums are wide, and rounded once:
-// where they are taken element by element of an image, `sums` has room for those of one; it is not
-// read where elements are wide.
+// Patches for convolutions (im2col) and poolings. Sums are wide and rounded once. Loops that sum
+// element by element of an image take a buffer `sums` for one image; it is not read if elements are
+// wide.
 namespace smp::kernels {
 
-// Windows of `kernel` x `kernel` over one sample. What lies beside the image is 0.
+// Windows of `kernel` x `kernel` over one sample, with zero padding.
 struct PatchShape {
   int64_t channels = 0, height = 0, width = 0;
   int64_t kernel = 1, stride = 1, padding = 0;

@@ -7,8 +7,9 @@
 
 namespace smp::kernels {
 
-// Of the rows' sums of exponentials and, behind them, their targets' logits. Rows of kNoTarget add
-// nothing, and are divided by as all others: the step's end puts right what the mean is over.
+// The mean loss of the rows, from their sums of exponentials and, behind these, their targets'
+// logits. Rows of kNoTarget add nothing, but the mean divides by all rows: the end of the step
+// corrects the divisor.
 template <typename T>
 double mean_loss(int64_t rows, const T* sums, const int64_t* targets) {
   double total = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/anywhere.h"
+#include "kernels/host_device.h"
 #include "kernels/update_range.h"
 
 // The arithmetic of SGD on flat ranges, one pass over memory, vectorised for the machine it runs
@@ -33,7 +33,7 @@ struct SgdElement {
         mu(static_cast<T>(factors.momentum)),
         rate(static_cast<T>(factors.rate)) {}
 
-  SMP_ANYWHERE T operator()(T gradient, T weight, T* m, int64_t i) const {
+  SMP_HOST_DEVICE T operator()(T gradient, T weight, T* m, int64_t i) const {
     const T g = gradient * scale + decay * weight;
     if constexpr (kKind == SgdKind::kPlain) {
       return weight - rate * g;

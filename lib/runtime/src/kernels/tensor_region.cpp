@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "ledger/torch_dtype.h"
 #include "smp/plan/base/check.h"
 

@@ -1,6 +1,6 @@
 #include "kernels/tensors.h"
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::kernels {
 

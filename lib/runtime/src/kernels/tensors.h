@@ -6,12 +6,12 @@
 #include "kernels/element_types.h"
 #include "kernels/tensor_region.h"
 
-// What a layer is made of: parameters with their gradients, norms and products with weights, by the
-// functions of the device that the tensors are on (device_functions.h).
+// The parts of layers: parameters with their gradients, norms and linear products. They call the
+// functions of their tensors' device (device_functions.h).
 namespace smp::kernels {
 
-// A parameter of one rank and the view that its gradient is added to; a vector, or a matrix
-// [out, in]. Undefined tensors where the model has no such parameter.
+// A parameter of one rank and the view to which its gradient is added; a vector, or a matrix
+// [out, in]. The tensors are undefined if the model has no such parameter.
 struct Parameter {
   at::Tensor weight;
   at::Tensor gradient;
@@ -19,7 +19,7 @@ struct Parameter {
   bool defined() const { return weight.defined(); }
 };
 
-// x with its dropout: a tensor of its own, or x itself where it is off.
+// x with dropout: a new tensor, or x itself if the dropout is off.
 at::Tensor dropped(const Dropout& dropout, const at::Tensor& x);
 void drop_in_place(const Dropout& dropout, const at::Tensor& x);
 
@@ -32,10 +32,10 @@ struct Norm {
   at::Tensor empty_stats(const at::Tensor& x) const;
   // y; fills stats.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& stats) const;
-  // y again.
+  // Recomputes y.
   at::Tensor recompute(const at::Tensor& x, const at::Tensor& stats) const;
-  // dy becomes residual + the gradient of x; residual may be undefined. x is of this rank's tokens:
-  // `region` sums the weights' gradients.
+  // Overwrites dy with residual + the gradient of x; residual may be undefined. x has this rank's
+  // tokens, and `region` sums the weights' gradients.
   void backward(at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats,
                 const at::Tensor& residual, const TensorRegion& region) const;
 };
@@ -46,10 +46,10 @@ inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   return functions_of(a).product(a, b);
 }
 
-// Products with a weight [out, in]. Column-parallel layers cut `out`, row-parallel ones `in`.
+// Products with a weight [out, in]. Column-parallel layers split `out`, row-parallel ones `in`.
 struct Linear {
   Parameter weight;
-  Parameter bias;  // added by whoever uses the product, fused with what follows
+  Parameter bias;  // added by the caller, fused with the next operation
 
   at::Tensor forward(const at::Tensor& x) const;                            // x [n, in] -> [n, out]
   at::Tensor input_gradient(const at::Tensor& dy, double scale = 1) const;  // [n, out] -> [n, in]

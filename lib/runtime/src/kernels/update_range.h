@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/anywhere.h"
+#include "kernels/host_device.h"
 #include "smp/plan/base/dtype.h"
 
 namespace smp::kernels {
@@ -12,7 +12,8 @@ namespace smp::kernels {
 // States of an element that an optimizer may keep, at most.
 inline constexpr size_t kMostStates = 2;
 
-// A range that is updated alike. T: of weights and state, float or double.
+// A range of elements with equal update factors. T is the type of weights and state, float or
+// double.
 template <typename T>
 struct UpdateRange {
   int64_t count = 0;
@@ -20,15 +21,15 @@ struct UpdateRange {
   const T* gradients = nullptr;
   T* weights = nullptr;
   std::array<T*, kMostStates> states{};  // as many as the rule names
-  // Where layers compute in 16 bits, `weights` are fp32 master weights and the new ones are written
-  // here too, rounded to copy_dtype.
+  // With 16-bit layers `weights` are fp32 master weights, and the new weights are also written
+  // here, rounded to copy_dtype.
   uint16_t* copy = nullptr;
   DType copy_dtype = DType::kBF16;
-  // Memory of the device. Nothing is updated where it holds infinity or no number by then; null:
+  // Device memory. The range is not updated if the value is not finite when the update runs; null:
   // always updated.
   const double* only_if_finite = nullptr;
 
-  SMP_ANYWHERE bool is_held_back() const {
+  SMP_HOST_DEVICE bool is_held_back() const {
     return only_if_finite != nullptr && !(*only_if_finite - *only_if_finite == 0);
   }
 };

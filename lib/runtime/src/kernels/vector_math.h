@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/anywhere.h"
+#include "kernels/host_device.h"
 
 // Scalar functions that the compiler can turn into vector code inside a loop. fp32 versions are
 // exact to 2 ulp; fp64 versions are the standard library's.
@@ -13,7 +13,7 @@ namespace smp::kernels {
 // Cloned per instruction set; the loader picks one. The body must be inlined into the clone.
 #define SMP_VECTOR_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#define SMP_INLINE SMP_ANYWHERE
+#define SMP_INLINE SMP_HOST_DEVICE
 
 // e^x by Cody-Waite reduction and the Cephes polynomial; x is clamped to the range of normal
 // results.

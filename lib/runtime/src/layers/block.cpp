@@ -9,8 +9,8 @@ namespace {
 //   y = x1 + mlp(x1)
 // or, with a parallel residual, where both read x, and may share its norm:
 //   y = x + attention(x) + mlp(x)
-// An encoder's has a table of relative positions beside x, and hands on what flows past it; the
-// last one keeps the table.
+// An encoder's block also takes a table of relative positions, and passes on the decoder's inputs;
+// the last one does not pass on its table.
 class Block final : public Layer {
  public:
   Block(const ModelSpec& model, const model::LayerSpec& layer, const ParameterViews& parameters,
@@ -28,12 +28,13 @@ class Block final : public Layer {
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
                                   const kernels::CallContext& call, Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const kernels::CallContext& call, WeightWork* later) override;
-  void thin(Saved& saved) const override { saved.at(kU).reset(); }
-  void complete(Saved& saved) const override;
+                                   const kernels::CallContext& call,
+                                   DeferredWeightGradients* deferred) override;
+  void drop_recomputable(Saved& saved) const override { saved.at(kU).reset(); }
+  void rematerialize(Saved& saved) const override;
 
  private:
-  // Places in Saved.
+  // Indices in Saved.
   static constexpr size_t kInput = 0, kStats = 1, kX1 = 5, kMlpStats = 6, kU = 7;
 
   const bool is_parallel_, shares_norm_, has_table_, keeps_table_;
@@ -46,7 +47,7 @@ std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
   const at::Tensor& input = inputs.at(0);  // [b, s / parts, h]
   const int64_t batch = input.size(0);
   const at::Tensor x = input.view({batch * input.size(1), -1});
-  AttentionSide side;
+  AttentionSideInputs side;
   if (has_table_) side.table = inputs.at(1);
   AttentionBranch::Kept kept;
   at::Tensor x1 = attention_.forward(x, batch, side, kept, call);
@@ -67,14 +68,15 @@ std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
 
 // The widest of what is kept, for one product that needs no message; of split sequences, the norm's
 // result gathered.
-void Block::complete(Saved& saved) const {
+void Block::rematerialize(Saved& saved) const {
   const at::Tensor& read = saved.at(is_parallel_ ? kInput : kX1);
   saved.at(kU) =
       mlp_.up(read.view({-1, read.size(-1)}), saved.at(shares_norm_ ? kStats : kMlpStats));
 }
 
 std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                        const kernels::CallContext& call, WeightWork* later) {
+                                        const kernels::CallContext& call,
+                                        DeferredWeightGradients* deferred) {
   SMP_CHECK_EQ(saved.size(), has_table_ ? 9u : 8u);
   const at::Tensor input = std::move(saved[0]);
   AttentionBranch::Kept kept{.stats = std::move(saved[1]),
@@ -85,7 +87,7 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
   at::Tensor x1 = std::move(saved[5]);
   at::Tensor mlp_stats = std::move(saved[6]);
   at::Tensor u = std::move(saved[7]);
-  AttentionSide side, side_gradients;
+  AttentionSideInputs side, side_gradients;
   std::vector<at::Tensor> passed;  // gradients of what flows past
   if (has_table_) {
     side.table = std::move(saved[8]);
@@ -99,7 +101,7 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
   const at::Tensor x = input.view({tokens, -1});
 
   at::Tensor dx1 = mlp_.backward(dy, is_parallel_ ? x : x1, batch,
-                                 shares_norm_ ? kept.stats : mlp_stats, u, call, later);
+                                 shares_norm_ ? kept.stats : mlp_stats, u, call, deferred);
   if (!shares_norm_) {
     mlp_.norm().backward(dx1, is_parallel_ ? x : x1, mlp_stats, dy, mlp_.region());
   }
@@ -107,8 +109,8 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
   mlp_stats.reset();
 
   at::Tensor dx = attention_.backward(is_parallel_ ? dy : dx1, x, batch, side, kept, side_gradients,
-                                      call, later);
-  // Both branches' gradients of the one norm's result.
+                                      call, deferred);
+  // Both branches' gradients of the shared norm's result.
   if (shares_norm_) kernels::functions_of(dx).add_residual(dx1, {}, dx, {});
   attention_.norm().backward(dx, x, kept.stats, shares_norm_ ? dy : dx1, attention_.region());
   std::vector<at::Tensor> input_gradients{dx.view(input.sizes())};

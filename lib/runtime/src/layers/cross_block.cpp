@@ -8,14 +8,14 @@ namespace {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.view({x.size(0) * x.size(1), -1}); }
 
-// A block of a decoder that reads an encoder's result, the memory:
+// A block of a decoder that attends to the encoder output:
 //   x1 = x + attention(x)
-//   x2 = x1 + cross_attention(x1, memory)
+//   x2 = x1 + cross_attention(x1, encoder_output)
 //   y = x2 + mlp(x2)
-// The first one makes the memory, the encoder's norm of what its last block gave, with dropout; the
-// others hand it on, and each adds to its gradient. Tensor ranks add their own heads' parts, which
-// are summed once, where the memory was made; where sequences are split each block sums what it
-// adds.
+// The first decoder block computes the encoder output: the encoder's final norm, with dropout, of
+// its last block's result. The other blocks pass it on, and each adds to its gradient. Each tensor
+// rank adds the part of its own heads, and the first decoder block sums over the ranks once. With
+// sequence parallelism each block sums its own part.
 class CrossBlock final : public Layer {
  public:
   CrossBlock(const ModelSpec& model, const model::LayerSpec& layer,
@@ -36,21 +36,22 @@ class CrossBlock final : public Layer {
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
                                   const kernels::CallContext& call, Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const kernels::CallContext& call, WeightWork* later) override;
-  void thin(Saved& saved) const override { saved.at(kU).reset(); }
-  void complete(Saved& saved) const override {
+                                   const kernels::CallContext& call,
+                                   DeferredWeightGradients* deferred) override;
+  void drop_recomputable(Saved& saved) const override { saved.at(kU).reset(); }
+  void rematerialize(Saved& saved) const override {
     saved.at(kU) = mlp_.up(saved.at(kX2), saved.at(kMlpStats));
   }
 
  private:
-  // Places in Saved.
+  // Indices in Saved.
   static constexpr size_t kX2 = 14, kMlpStats = 15, kU = 16;
 
-  // What a call keeps, in the order of its Saved.
+  // The tensors that a call keeps, in the order of its Saved.
   struct Kept {
-    at::Tensor input;          // [b, s, h]
-    at::Tensor memory;         // [b, s, h]; of the first block what the encoder's last one gave
-    at::Tensor encoder_stats;  // of the first block
+    at::Tensor input;           // [b, s, h]
+    at::Tensor encoder_output;  // [b, s, h]; in the first block the encoder's last block's result
+    at::Tensor encoder_stats;   // in the first block
     at::Tensor table;
     AttentionBranch::Kept self;  // without kv
     at::Tensor x1;
@@ -59,16 +60,17 @@ class CrossBlock final : public Layer {
   };
   static Saved saved_of(const Kept& kept);
   static Kept kept_of(Saved saved);
-  at::Tensor memory_of(const Kept& kept, const kernels::CallContext& call) const;  // [n, h]
-  at::Tensor encoder_gradient(at::Tensor memory_gradient, const Kept& kept,
+  at::Tensor encoder_output_of(const Kept& kept, const kernels::CallContext& call) const;  // [n, h]
+  at::Tensor encoder_gradient(at::Tensor output_gradient, const Kept& kept,
                               const kernels::CallContext& call) const;
-  // Of the memory, where it is made.
-  kernels::Dropout dropout(const at::Tensor& memory, const kernels::CallContext& call) const {
+  // The dropout of the encoder output, in the first block.
+  kernels::Dropout dropout(const at::Tensor& encoder_output,
+                           const kernels::CallContext& call) const {
     const kernels::TensorRegion& region = cross_.region();
-    const int64_t sequence = memory.size(1) * region.parts();
+    const int64_t sequence = encoder_output.size(1) * region.parts();
     return region.of_own_tokens(
         kernels::dropout_of(hidden_dropout_, call, layer_, kernels::DropoutSite::kOutput, sequence),
-        memory.size(0) * sequence);
+        encoder_output.size(0) * sequence);
   }
 
   const bool opens_, closes_;
@@ -81,7 +83,7 @@ class CrossBlock final : public Layer {
 
 Saved CrossBlock::saved_of(const Kept& kept) {
   return {kept.input,
-          kept.memory,
+          kept.encoder_output,
           kept.encoder_stats,
           kept.table,
           kept.self.stats,
@@ -114,86 +116,89 @@ CrossBlock::Kept CrossBlock::kept_of(Saved saved) {
       saved[16]};
 }
 
-at::Tensor CrossBlock::memory_of(const Kept& kept, const kernels::CallContext& call) const {
-  const at::Tensor rows = rows_of(kept.memory);
+at::Tensor CrossBlock::encoder_output_of(const Kept& kept, const kernels::CallContext& call) const {
+  const at::Tensor rows = rows_of(kept.encoder_output);
   if (!opens_) return rows;
-  at::Tensor memory = encoder_norm_.recompute(rows, kept.encoder_stats);
-  kernels::drop_in_place(dropout(kept.memory, call), memory);
-  return memory;
+  at::Tensor encoder_output = encoder_norm_.recompute(rows, kept.encoder_stats);
+  kernels::drop_in_place(dropout(kept.encoder_output, call), encoder_output);
+  return encoder_output;
 }
 
 std::vector<at::Tensor> CrossBlock::forward(const std::vector<at::Tensor>& inputs,
                                             const kernels::CallContext& call, Saved* saved) {
   Kept kept;
   kept.input = inputs.at(opens_ ? 1 : 0);
-  kept.memory = inputs.at(opens_ ? 0 : 1);
+  kept.encoder_output = inputs.at(opens_ ? 0 : 1);
   kept.table = inputs.at(2);
   const int64_t batch = kept.input.size(0);
   const at::Tensor x = rows_of(kept.input);
-  at::Tensor memory = rows_of(kept.memory);
+  at::Tensor encoder_output = rows_of(kept.encoder_output);
   if (opens_) {
-    kept.encoder_stats = encoder_norm_.empty_stats(memory);
-    memory = encoder_norm_.forward(memory, kept.encoder_stats);
-    kernels::drop_in_place(dropout(kept.memory, call), memory);
+    kept.encoder_stats = encoder_norm_.empty_stats(encoder_output);
+    encoder_output = encoder_norm_.forward(encoder_output, kept.encoder_stats);
+    kernels::drop_in_place(dropout(kept.encoder_output, call), encoder_output);
   }
-  kept.x1 = self_.forward(x, batch, {.table = kept.table, .memory = {}}, kept.self, call);
-  kept.x2 = cross_.forward(kept.x1, batch, {.table = {}, .memory = memory}, kept.cross, call);
+  kept.x1 = self_.forward(x, batch, {.table = kept.table, .encoder_output = {}}, kept.self, call);
+  kept.x2 = cross_.forward(kept.x1, batch, {.table = {}, .encoder_output = encoder_output},
+                           kept.cross, call);
   kept.mlp_stats = mlp_.norm().empty_stats(x);
   const at::Tensor y = mlp_.forward(kept.x2, kept.x2, batch, kept.mlp_stats, kept.u, call);
   if (saved != nullptr) *saved = saved_of(kept);
   std::vector<at::Tensor> outputs{y.view(kept.input.sizes())};
   if (!closes_) {
-    outputs.push_back(memory.view(kept.memory.sizes()));
+    outputs.push_back(encoder_output.view(kept.encoder_output.sizes()));
     outputs.push_back(kept.table);
   }
   return outputs;
 }
 
 std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                             const kernels::CallContext& call, WeightWork* later) {
+                                             const kernels::CallContext& call,
+                                             DeferredWeightGradients* deferred) {
   Kept kept = kept_of(std::move(saved));
   const std::vector<int64_t> sizes = kept.input.sizes().vec();
   const int64_t batch = sizes[0];
   const at::Tensor x = rows_of(kept.input);
   const at::Tensor dy = rows_of(std::move(gradients[0]).contiguous());
-  AttentionSide side_gradients;
+  AttentionSideInputs side_gradients;
   if (!closes_) {
-    side_gradients.memory = rows_of(gradients.at(1));
+    side_gradients.encoder_output = rows_of(gradients.at(1));
     side_gradients.table = gradients.at(2);
   }
   gradients.clear();
 
-  at::Tensor dx2 = mlp_.backward(dy, kept.x2, batch, kept.mlp_stats, kept.u, call, later);
+  at::Tensor dx2 = mlp_.backward(dy, kept.x2, batch, kept.mlp_stats, kept.u, call, deferred);
   mlp_.norm().backward(dx2, kept.x2, kept.mlp_stats, dy, mlp_.region());
   kept.x2.reset();
   kept.mlp_stats.reset();
 
-  at::Tensor dx1 =
-      cross_.backward(dx2, kept.x1, batch, {.table = {}, .memory = memory_of(kept, call)},
-                      kept.cross, side_gradients, call, later);
+  at::Tensor dx1 = cross_.backward(dx2, kept.x1, batch,
+                                   {.table = {}, .encoder_output = encoder_output_of(kept, call)},
+                                   kept.cross, side_gradients, call, deferred);
   cross_.norm().backward(dx1, kept.x1, kept.cross.stats, dx2, cross_.region());
   dx2.reset();
   kept.x1.reset();
   kept.cross.stats.reset();
 
-  at::Tensor dx = self_.backward(dx1, x, batch, {.table = kept.table, .memory = {}}, kept.self,
-                                 side_gradients, call, later);
+  at::Tensor dx = self_.backward(dx1, x, batch, {.table = kept.table, .encoder_output = {}},
+                                 kept.self, side_gradients, call, deferred);
   self_.norm().backward(dx, x, kept.self.stats, dx1, self_.region());
-  at::Tensor memory_gradient = std::move(side_gradients.memory);
+  at::Tensor output_gradient = std::move(side_gradients.encoder_output);
   if (opens_) {
-    return {encoder_gradient(std::move(memory_gradient), kept, call).view(sizes), dx.view(sizes),
+    return {encoder_gradient(std::move(output_gradient), kept, call).view(sizes), dx.view(sizes),
             side_gradients.table};
   }
-  return {dx.view(sizes), memory_gradient.view(sizes), side_gradients.table};
+  return {dx.view(sizes), output_gradient.view(sizes), side_gradients.table};
 }
 
-at::Tensor CrossBlock::encoder_gradient(at::Tensor memory_gradient, const Kept& kept,
+at::Tensor CrossBlock::encoder_gradient(at::Tensor output_gradient, const Kept& kept,
                                         const kernels::CallContext& call) const {
   const kernels::TensorRegion& region = cross_.region();
-  if (region.parts() == 1) memory_gradient = region.summed(std::move(memory_gradient), kBackward);
-  kernels::drop_in_place(dropout(kept.memory, call), memory_gradient);
-  encoder_norm_.backward(memory_gradient, rows_of(kept.memory), kept.encoder_stats, {}, region);
-  return memory_gradient;
+  if (region.parts() == 1) output_gradient = region.summed(std::move(output_gradient), kBackward);
+  kernels::drop_in_place(dropout(kept.encoder_output, call), output_gradient);
+  encoder_norm_.backward(output_gradient, rows_of(kept.encoder_output), kept.encoder_stats, {},
+                         region);
+  return output_gradient;
 }
 
 }  // namespace

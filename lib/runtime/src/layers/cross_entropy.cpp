@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::layers {
 

@@ -5,23 +5,24 @@
 
 namespace smp::layers {
 
-// The mean cross-entropy with which a model ends, of logits [rows, this rank's part of the
+// Vocabulary-parallel cross-entropy: the mean over logits [rows, this rank's part of the
 // vocabulary]. One buffer holds the logits, then their exponentials, then the gradient of the loss
-// by the logits. Of 16-bit logits the statistics are kept in fp32 instead, and the gradient is made
-// in backward, where the scale of the loss is known: 1 / rows alone would be lost to fp16.
+// by the logits. With 16-bit logits the statistics are saved in fp32 instead, and the backward
+// computes the gradient with the loss scale: 1 / rows without the scale would underflow in fp16.
 class CrossEntropy {
  public:
   // `begin`: the first entry of the vocabulary of this rank's part.
   CrossEntropy(int64_t begin, const kernels::TensorRegion& region)
       : begin_(begin), region_(region) {}
 
-  // Uses up the logits and fills `statistics`; appends to `saved` what gradient() needs, which may
-  // be null.
+  // Overwrites the logits and fills `statistics`. Appends the tensors that gradient() needs to
+  // `saved`, unless it is null.
   double forward(const at::Tensor& logits, const at::Tensor& targets,
                  kernels::SoftmaxStatistics& statistics, Saved* saved) const;
 
-  // Takes off `saved` what forward appended. The result is to be multiplied with what is left of
-  // `scale`: that of wide logits, which a product may do on its way.
+  // Removes from `saved` the tensors that forward() appended. The caller must multiply the result
+  // with `scale` as it is afterwards: 16-bit logits have used it up, wide ones leave it to the next
+  // product.
   at::Tensor gradient(Saved& saved, double& scale) const;
 
  private:

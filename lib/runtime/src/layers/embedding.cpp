@@ -1,17 +1,17 @@
 #include <algorithm>
 
 #include "layers/parameter_views.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/mesh/collective.h"
 
 namespace smp::layers {
 namespace {
 
-// Token rows, cut by vocabulary over the tensor ranks and summed, plus (GPT-2) position rows, which
-// every rank holds and adds after the sum. In an encoder_decoder it embeds the tokens of both, [2,
-// b, s], and hands on copies of the tables of relative positions: with ZeRO-3 the buffer of its
-// weights serves other layers once it has run.
+// A vocabulary-parallel embedding: token rows, split over the tensor ranks and summed, plus (GPT-2)
+// position rows, which every rank holds and adds after the sum. In an encoder_decoder it embeds the
+// tokens of both stacks, [2, b, s], and passes on copies of the tables of relative positions,
+// because with ZeRO-3 other layers reuse the buffer of its weights.
 class Embedding final : public Layer {
  public:
   Embedding(const ModelSpec& model, const ParameterViews& parameters,
@@ -33,7 +33,8 @@ class Embedding final : public Layer {
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
                                   const kernels::CallContext& call, Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const kernels::CallContext& call, WeightWork* later) override;
+                                   const kernels::CallContext& call,
+                                   DeferredWeightGradients* deferred) override;
 
  private:
   void add_positions(const at::Tensor& x, int64_t first, int64_t sequence,
@@ -135,10 +136,10 @@ void add_table_gradient(const kernels::Parameter& table, const at::Tensor& gradi
   kernels::functions_of(gradient).accumulate(gradient, table.gradient);
 }
 
-// Adding rows is all there is to do: nothing is worth putting off.
+// The backward only adds rows, so there is nothing to defer.
 std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor> gradients,
                                             const kernels::CallContext& call,
-                                            WeightWork* /*later*/) {
+                                            DeferredWeightGradients* /*deferred*/) {
   const at::Tensor& tokens = saved.at(0);
   if (!is_of_two_) {
     add_gradient(tokens, gradients.at(0), 0, call);

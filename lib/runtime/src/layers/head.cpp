@@ -1,6 +1,6 @@
 #include "layers/cross_entropy.h"
 #include "layers/parameter_views.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/mesh/collective.h"
 
@@ -28,7 +28,8 @@ class Head final : public Layer {
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
                                   const kernels::CallContext& call, Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const kernels::CallContext& call, WeightWork* later) override;
+                                   const kernels::CallContext& call,
+                                   DeferredWeightGradients* deferred) override;
 
  private:
   // Of the norm's result, for this rank's of `batch` samples.
@@ -71,9 +72,11 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
   return {ledger::full_tensor({}, mean, kernels::wide_options(x).device(at::kCPU))};
 }
 
-// The logits' gradient is far larger than anything else: the schedules never put this off.
+// Schedules never defer the head's weight gradient: the logits' gradient is by far the largest
+// tensor.
 std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                       const kernels::CallContext& call, WeightWork* /*later*/) {
+                                       const kernels::CallContext& call,
+                                       DeferredWeightGradients* /*deferred*/) {
   const at::Tensor input = std::move(saved[0]);
   const at::Tensor stats = std::move(saved[1]);
   const at::Tensor x = input.view({input.size(0) * input.size(1), -1});

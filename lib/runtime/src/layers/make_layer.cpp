@@ -5,7 +5,7 @@
 
 namespace smp::layers {
 
-void WeightWork::run() {
+void DeferredWeightGradients::run() {
   for (std::function<void()>& piece : pieces_) {
     piece();
     piece = nullptr;

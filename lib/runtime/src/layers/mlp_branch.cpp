@@ -1,5 +1,5 @@
 #include "layers/branches.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/plan/base/check.h"
 
 namespace smp::layers {
@@ -66,7 +66,8 @@ at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual, i
 
 at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
                                const at::Tensor& stats, at::Tensor& u,
-                               const kernels::CallContext& call, WeightWork* later) const {
+                               const kernels::CallContext& call,
+                               DeferredWeightGradients* deferred) const {
   at::Tensor activated, du;
   at::Tensor added = kernels::dropped(hidden_dropout(x, batch, call), dy);
   at::Tensor all = region_.gathered(added, kBackward);
@@ -78,16 +79,16 @@ at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_
     du = std::move(activation_.gated ? u : gradient);
   }
   down_.add_bias_gradient(all);
-  now_or_later(later, region_, std::move(added), std::move(all),
-               [this, activated = std::move(activated)](const at::Tensor& factor) {
-                 down_.add_weight_gradient(factor, activated);
-               });
+  run_or_defer_gathered(deferred, region_, std::move(added), std::move(all),
+                        [this, activated = std::move(activated)](const at::Tensor& factor) {
+                          down_.add_weight_gradient(factor, activated);
+                        });
 
   kernels::TensorRegion::Sum dx = region_.start_sum(up_.input_gradient(du), kBackward);
-  now_or_later(later, region_, norm_.recompute(x, stats), {},
-               [this, du = std::move(du)](const at::Tensor& normal) {
-                 up_.add_weight_gradient(du, normal);
-               });
+  run_or_defer_gathered(deferred, region_, norm_.recompute(x, stats), {},
+                        [this, du = std::move(du)](const at::Tensor& normal) {
+                          up_.add_weight_gradient(du, normal);
+                        });
   return dx.wait();
 }
 

@@ -2,7 +2,7 @@
 
 #include "layers/cross_entropy.h"
 #include "layers/operators/operator.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/data/data_files.h"
 
@@ -11,12 +11,12 @@ namespace {
 
 OperatorPtr make_operator(const model::PlacedOperator& placed, const ParameterViews& parameters,
                           const kernels::TensorRegion& region, double epsilon) {
-  // They each have one name in a layer.
+  // Each has one name in a layer.
   const kernels::Linear linear{parameters.at("weight"), parameters.at("bias")};
   switch (placed.spec.kind) {
     case OperatorKind::kConv2d:
-      return make_convolution(placed, shared_matrix(placed, linear, region));
-    case OperatorKind::kLinear: return make_linear(shared_matrix(placed, linear, region));
+      return make_convolution(placed, parallel_matrix(placed, linear, region));
+    case OperatorKind::kLinear: return make_linear(parallel_matrix(placed, linear, region));
     case OperatorKind::kRelu:
     case OperatorKind::kGelu:
     case OperatorKind::kTanh: return make_activation(placed.spec.kind);
@@ -32,7 +32,7 @@ OperatorPtr make_operator(const model::PlacedOperator& placed, const ParameterVi
   check_failed(__FILE__, __LINE__, "unknown operator");
 }
 
-// A layer of a list: its operators one after the other, and of the last layer the mean
+// A layer of a list model: its operators in order. The last layer also computes the mean
 // cross-entropy of the batch.
 class OperatorList final : public Layer {
  public:
@@ -74,7 +74,8 @@ class OperatorList final : public Layer {
   }
 
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   const kernels::CallContext& call, WeightWork* later) override {
+                                   const kernels::CallContext& call,
+                                   DeferredWeightGradients* deferred) override {
     at::Tensor gradient = std::move(gradients.at(0)).contiguous();
     gradients.clear();
     if (makes_loss_) {
@@ -82,7 +83,7 @@ class OperatorList final : public Layer {
       gradient.reset();
       gradient = loss_.gradient(saved, scale);
       if (scale != 1) gradient.mul_(scale);
-      later = nullptr;  // as every head: the schedules never put it off
+      deferred = nullptr;  // as every head: the schedules never put it off
     }
     for (size_t i = operators_.size(); i-- > 0;) {
       const size_t count = operators_[i]->kept();
@@ -90,7 +91,7 @@ class OperatorList final : public Layer {
                  std::make_move_iterator(saved.end()));
       saved.resize(saved.size() - count);
       gradient = operators_[i]->backward(std::move(kept), std::move(gradient), wants_gradient_[i],
-                                         call, later);
+                                         call, deferred);
     }
     std::vector<at::Tensor> of_inputs;
     of_inputs.push_back(is_first_ ? at::Tensor() : std::move(gradient));
@@ -99,8 +100,7 @@ class OperatorList final : public Layer {
   }
 
  private:
-  // The mean loss, and for evaluations how many samples of the batch have their label's logit as
-  // the largest.
+  // The mean loss, and for evaluations the number of samples whose label has the largest logit.
   std::vector<at::Tensor> loss(const at::Tensor& logits, const at::Tensor& labels,
                                Saved* kept) const {
     kernels::SoftmaxStatistics statistics;

@@ -14,7 +14,7 @@ class ParameterViews {
 
   kernels::Parameter at(
       const std::string& name) const;  // undefined when the layer has none of that name
-  // The neighbours from `first` to `last`, as one parameter; undefined when there is no `first`.
+  // The adjacent parameters from `first` to `last` as one; undefined when there is no `first`.
   kernels::Parameter joined(const std::string& first, const std::string& last) const;
   kernels::Parameter tied() const;  // the token embedding that a tied head gets as its last entry
 

@@ -9,10 +9,10 @@
 
 namespace smp::ledger {
 
-// The memory of one rank's tensors. Blocks are cut from ranges that grow at their end; a freed
-// block joins its free neighbours and is given out again, the best fitting first. Nothing goes back
-// to the system before the arena ends, so steps that allocate alike stop asking it for memory. The
-// caller locks.
+// The memory of one rank's tensors: a best-fit allocator. Blocks are cut from ranges that grow at
+// their end. A freed block is merged with its free neighbours and reused. Memory returns to the
+// system only when the arena is destroyed, so steps with equal allocations stop asking the system.
+// The caller locks.
 class BlockArena {
  public:
   static constexpr size_t kAlignment = 64;
@@ -26,8 +26,8 @@ class BlockArena {
   void* allocate(size_t bytes);
   void release(void* block, size_t bytes);
 
-  int64_t growths() const { return growths_; }        // how often the system was asked for memory
-  int64_t held_bytes() const { return held_bytes_; }  // what it gave
+  int64_t growths() const { return growths_; }        // requests to the system for memory
+  int64_t held_bytes() const { return held_bytes_; }  // memory from the system
 
  private:
   // Addresses [begin, reserved), of which those before `end` are memory.

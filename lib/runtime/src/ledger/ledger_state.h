@@ -9,8 +9,8 @@
 
 namespace smp::ledger {
 
-// What a ledger knows of one allocation or charge: a link of the list of its live items. Lies in
-// front of each block, as long as the alignment that vector code wants.
+// A ledger's record of one allocation or charge, a node of its list of live items. It is in front
+// of each block; its size is the alignment that vector code needs.
 struct alignas(64) LiveItem {
   LiveItem* before = nullptr;
   LiveItem* behind = nullptr;
@@ -22,8 +22,8 @@ struct alignas(64) LiveItem {
 };
 static_assert(sizeof(LiveItem) == 64);
 
-// What a MemoryLedger points at. It lives as long as the ledger or any item that it counts:
-// `owners` is 1 for the ledger and 1 for each of those.
+// The state of a MemoryLedger. It lives as long as the ledger or any item that it counts; `owners`
+// is their number.
 struct MemoryLedger::State {
   State(int64_t of_rank, int64_t limit, MemoryPool of_pool);
 
@@ -36,7 +36,7 @@ struct MemoryLedger::State {
   LiveItem* new_block(MemoryCategory category, int64_t bytes, size_t size);
   void delete_block(LiveItem* block, size_t size);  // may delete this
 
-  // The same of memory from elsewhere.
+  // The same for memory that is not from the arena.
   void enter(LiveItem& item, MemoryCategory category, int64_t bytes);  // throws OutOfMemory
   void leave(LiveItem& item);                                          // may delete this
 
@@ -65,7 +65,7 @@ struct MemoryLedger::State {
   bool unlink(LiveItem& item);  // true: it was the last owner
 };
 
-// Of this thread: its LedgerScope's, else the process ledger's, else null.
+// The ledger of this thread: its LedgerScope's, else the process ledger, else null.
 MemoryLedger::State* current_ledger();
 MemoryCategory current_category();
 

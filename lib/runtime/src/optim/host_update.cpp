@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/device_functions.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "ledger/torch_dtype.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/runtime/parameters/flat_parameters.h"
@@ -42,7 +42,7 @@ void HostUpdate::run(const UpdateRule& rule, const kernels::UpdateRange<T>& rang
     chunk.weights += begin;
     if (chunk.copy != nullptr) chunk.copy += begin;
     if (weights_.defined() &&
-        chunk.copy != nullptr) {  // master weights are on the host: write only
+        chunk.copy != nullptr) {  // the update reads master weights on the host and writes these
       chunk.copy = static_cast<uint16_t*>(weights_.mutable_data_ptr());
     } else if (weights_.defined()) {
       there(weights_).copy_(here(weights));

@@ -14,23 +14,23 @@ class FlatParameters;
 
 namespace smp::optim {
 
-// The update of optimizer state that lies in host memory. It runs there, as in ZeRO-Offload (Ren et
-// al. 2021, arXiv 2101.06840): the state stays where it is, a gradient comes to the host and a
-// weight goes back, which is a fraction of the state's bytes. Both come chunk by chunk through two
-// buffers of the host, kHostUpdateElements long; weights that live on the host need none. Used by
-// the rank's own thread.
+// The update of optimizer state in host memory. It runs on the host, as in ZeRO-Offload (Ren et al.
+// 2021, arXiv 2101.06840): the state stays there, the gradient is copied to the host and the weight
+// back, which is a fraction of the state's bytes. Both are copied in chunks through two host
+// buffers, kHostUpdateElements long; weights in host memory need no buffer. Used by the rank's own
+// thread.
 class HostUpdate {
  public:
   // Allocates the buffers from the host's ledger.
   HostUpdate(const parameters::FlatParameters& parameters, ledger::MemoryLedger& host);
 
-  // `range` as the rule would have it on the device; weights and gradients: the same elements.
+  // `range` is as for an update on the device; `weights` and `gradients` are the same elements.
   template <typename T>
   void run(const UpdateRule& rule, const kernels::UpdateRange<T>& range, const at::Tensor& weights,
            const at::Tensor& gradients);
 
  private:
-  at::Tensor gradients_, weights_;  // one chunk; weights_ undefined where they live on the host
+  at::Tensor gradients_, weights_;  // one chunk; weights_ undefined if weights are in host memory
 };
 
 }  // namespace smp::optim

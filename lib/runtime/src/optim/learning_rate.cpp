@@ -9,7 +9,7 @@
 namespace smp::optim {
 namespace {
 
-// How much of [first, last] is behind `step`: 0 up to first, 1 from last on.
+// The fraction of [first, last] that is done at `step`: 0 up to first, 1 from last on.
 double done(int64_t first, int64_t last, int64_t step) {
   if (step <= first) return 0;
   if (step >= last) return 1;

@@ -9,7 +9,7 @@
 
 #include "kernels/device_functions.h"
 #include "kernels/update_range.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "ledger/torch_dtype.h"
 #include "optim/host_update.h"
 #include "optim/update_rule.h"
@@ -29,19 +29,19 @@ struct Span {
   int64_t end = 0;
 };
 
-// A span that is updated with one set of factors; its state starts at `state`.
+// A span with one set of factors; its state starts at `state`.
 struct UpdateSpan {
   Span span;
   int64_t state = 0;
   bool decays = false;
 };
 
-// What this rank owns of a bucket; `begin` is its first element.
+// The part of a bucket that this rank owns; `begin` is its first element.
 struct BucketPart {
   int64_t bucket = 0;
   int64_t begin = 0;
-  std::vector<UpdateSpan> updates;        // owned ranges, joined where one update can do several
-  std::vector<kernels::FlatRange> norms;  // what it sums the squares of, and of which layers
+  std::vector<UpdateSpan> updates;        // owned ranges, joined if one update can do several
+  std::vector<kernels::FlatRange> norms;  // the ranges whose squares this rank sums, with layers
   std::vector<int64_t> norm_layers;
   int64_t squares_begin = 0, squares_end = 0;  // in Impl::squares; the last is the sum of all
 };
@@ -74,7 +74,7 @@ struct Optimizer::Impl {
   std::unique_ptr<UpdateRule> rule;
   std::vector<const char*> names;  // of `states`
   std::vector<at::Tensor> states;
-  at::Tensor master;  // undefined where weights are fp32 or fp64
+  at::Tensor master;  // undefined if weights are fp32 or fp64
   std::optional<HostUpdate> on_host;
   std::vector<OwnedRange> owned;
   std::vector<BucketPart> parts;
@@ -104,8 +104,8 @@ void Optimizer::Impl::add_bucket(int64_t bucket, const mesh::Degrees& degrees, i
     owned.push_back({static_cast<int64_t>(i), span.begin, span.end, at});
     add_update(part.updates, {span, at, parameter.spec.weight_decay});
     if (!parameter.counts) continue;
-    // The replicas hold equal gradients: each sums its share of them. It is cut parameter by
-    // parameter, so that it does not depend on what else the stage holds.
+    // The replicas hold equal gradients, and each sums its share of them. The shares are parts of
+    // each parameter, so they do not depend on the stage's other layers.
     const int64_t size = span.end - span.begin;
     const int64_t share =
         span.begin + mesh::part_begin(size, degrees.replica, layout.coord.replica);

@@ -7,10 +7,10 @@
 #include "kernels/update_range.h"
 #include "smp/plan/spec/job_spec.h"
 
-// What makes one optimizer another: the state it keeps of an element and the arithmetic of one
-// update, in one pass over memory. Which elements a rank updates, its norms and its state's memory
-// are the Optimizer's (smp/runtime/optim/optimizer.h). To add one, write a rule and name it in
-// make_update_rule(). Used by the rank's own thread.
+// An update rule is the part that differs between optimizers: the state of an element and the
+// arithmetic of one update, in one pass over memory. The Optimizer (smp/runtime/optim/optimizer.h)
+// owns the rest: which elements a rank updates, norms, and the state's memory. To add an optimizer,
+// write a rule and name it in make_update_rule(). Used by the rank's own thread.
 namespace smp::kernels {
 class DeviceFunctions;
 }
@@ -21,13 +21,13 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
-  // Names of what it keeps of each element; all start as zeros.
+  // Names of the states of an element; all start as zeros.
   virtual std::vector<const char*> states() const = 0;
 
-  // The factors of update number t, from 1. Gradients are multiplied by gradient_scale as they are
-  // read.
+  // Sets the factors of update number t, from 1. Gradients are multiplied by gradient_scale as they
+  // are read.
   virtual void begin(int64_t t, double learning_rate, double gradient_scale) = 0;
-  // By the functions of the device that the range is on.
+  // Updates the range with the functions of its device.
   virtual void update(const kernels::DeviceFunctions& device,
                       const kernels::UpdateRange<float>& range) const = 0;
   virtual void update(const kernels::DeviceFunctions& device,

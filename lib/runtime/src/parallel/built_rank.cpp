@@ -15,7 +15,7 @@
 namespace smp::parallel {
 namespace {
 
-// States last from here to the end of the run; the rest comes with the first step.
+// Weights, gradients and optimizer state exist after building; the first step allocates the rest.
 bool is_built(MemoryCategory category) {
   return category == MemoryCategory::kWeights || category == MemoryCategory::kGradients ||
          category == MemoryCategory::kOptimizer;

@@ -23,11 +23,11 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
       world.rank(), cluster.host_memory_bytes / std::max<int64_t>(1, sharing),
       ledger::MemoryPool::kHost);
   model.gpu = std::move(gpu);
-  // A GPU charges what it holds itself: what is left is the host's.
+  // With a GPU, GpuLedger charges device memory; this ledger counts host memory.
   std::optional<ledger::LedgerScope> on_host;
   if (model.gpu) on_host.emplace(*model.host);
 
-  // Groups first: everything below asks them who its peers are.
+  // Groups first: everything below uses them.
   model.groups = std::make_unique<RankGroups>(plan, world, among_gpus);
   {
     const ledger::ItemScope item("shared segments");
@@ -36,15 +36,16 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
                              model.groups->segment_bytes());
   }
 
-  // Pipeline, then tensor parallelism: the layout picks this stage's layers and cuts each of their
-  // parameters. Sharding comes last, because it cuts the buckets of what is left.
+  // Pipeline, then tensor parallelism: the layout picks this stage's layers and splits each of
+  // their parameters. Sharding comes last, because it splits the resulting buckets.
   layout::RankLayout layout = layout::rank_layout(plan, world.rank());
   const mesh::Coord coord = layout.coord;
   const std::vector<model::LayerSpec> layers = layout.layers;
 
-  // One flat buffer of weights and one of gradients, so that a bucket is a range and no reduction
-  // copies; both where the peers can read them, but for shards of weights that live on the host.
-  // Weights are drawn by their place in the whole model: the layout does not change them.
+  // One flat buffer of weights and one of gradients, so that a bucket is a range and a reduction
+  // copies nothing. Both are in memory that the peers can read, except weight shards in host
+  // memory. Weights are drawn by their position in the whole model, so the layout does not change
+  // them.
   const auto pool = [&](const std::optional<bool>& offloaded) {
     return offloaded == true ? model.host.get() : nullptr;
   };
@@ -54,7 +55,7 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
       pool(parallel.offload_parameters), model.gpu.get());
   model.parameters->initialise(plan.job.training.seed);
 
-  // Layers compute on views of those buffers and talk to their tensor group themselves.
+  // Layers compute on views of those buffers and call the collectives of their tensor group.
   const kernels::TensorParallel tensor{
       model.groups->find(mesh::Axis::kTensor), plan.degrees.tensor, coord.tensor,
       plan.job.parallel.sequence_parallel.value_or(false), plan.job.parallel.tensor_parallel};
@@ -63,8 +64,8 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
         plan.job.model, layer, model.parameters->layer_parameters(layer.index), tensor));
   }
 
-  // The optimizer after the weights: master weights start as they are, and its state covers this
-  // rank's part of each bucket only.
+  // The optimizer after the weights: master weights are copies of them. Its state covers only this
+  // rank's part of each bucket.
   model.optimizer =
       std::make_unique<optim::Optimizer>(plan.job.training.optimizer, plan.degrees,
                                          *model.parameters, pool(parallel.offload_optimizer));
@@ -73,7 +74,7 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
   if (training.precision == Precision::kFp16)
     model.loss_scale = optim::LossScale(training.loss_scale);
 
-  // The schedule last: it names layers and buckets that now exist.
+  // The schedule last: it refers to layers and buckets.
   schedule::Schedule schedule = schedule::make_schedule(layout::schedule_parameters(plan));
   model.actions = std::move(schedule.actions.at(static_cast<size_t>(coord.pipeline)));
   return model;

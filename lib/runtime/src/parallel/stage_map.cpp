@@ -11,7 +11,7 @@ StageMap::StageMap(const JobSpec& job, const schedule::ScheduleParameters& param
   const schedule::ScheduleShape& shape = parameters.shape;
   const int64_t stage = layout.coord.pipeline;
   puts_weights_off_ = smp::schedule::puts_weights_off(shape.kind);
-  // The chunk at that position of the model, where it is of this stage.
+  // The chunk at that position of the model if it is on this stage, else -1.
   const auto here = [&](int64_t position) {
     if (position < 0 || position >= shape.stages * shape.chunks()) return int64_t{-1};
     const schedule::ChunkPlace place = schedule::place_of_chunk(shape, position);
@@ -33,7 +33,7 @@ StageMap::StageMap(const JobSpec& job, const schedule::ScheduleParameters& param
     bool reads_documents = false;
     for (size_t i = 0; i < count; ++i, ++in_stage) {
       const model::LayerSpec& layer = layout.layers[in_stage];
-      LayerPlace& place = places_[static_cast<size_t>(layer.index - first_layer_)];
+      LayerPosition& place = places_[static_cast<size_t>(layer.index - first_layer_)];
       place.in_stage = in_stage;
       place.in_chunk = i;
       place.opens_chunk = i == 0;
@@ -44,12 +44,13 @@ StageMap::StageMap(const JobSpec& job, const schedule::ScheduleParameters& param
       if (place.opens_chunk) place.takes_from = here(position - 1);
       if (place.closes_chunk) place.hands_to = here(position + 1);
       const int64_t checkpoint = schedule::checkpoint_of(parameters, layer.index);
-      place.is_thinned = checkpoint >= 0 && parameters.selective;
+      place.drops_recomputable = checkpoint >= 0 && parameters.selective;
       place.is_recomputed = checkpoint >= 0 && !parameters.selective;
       place.keeps_input = place.is_recomputed && checkpoint == layer.index;
       place.feeds_recompute = place.is_recomputed && !place.closes_chunk &&
                               schedule::checkpoint_of(parameters, layer.index + 1) == checkpoint;
-      LayerPlace& first = places_[static_cast<size_t>(layout.layers[opening].index - first_layer_)];
+      LayerPosition& first =
+          places_[static_cast<size_t>(layout.layers[opening].index - first_layer_)];
       if (place.reads) first.chunk_reads.push_back(*place.reads);
       if (!reads_documents && model::reads_document_starts(job, layer)) {
         reads_documents = true;

@@ -8,7 +8,7 @@
 namespace smp::parallel {
 namespace {
 
-// While it lives its time counts.
+// Adds its lifetime to a sum.
 class Counting {
  public:
   explicit Counting(std::chrono::nanoseconds* sum)
@@ -28,12 +28,12 @@ bool is_collective(mesh::CollectiveOp op) {
   return op != mesh::CollectiveOp::kSend && op != mesh::CollectiveOp::kRecv;
 }
 
-// The call's slice in the timeline; a slice that is none is not ended.
+// Ends the call's slice in the trace, if it has one.
 void end_slice(const WaitClock& clock, size_t slice) {
   if (slice != runinfo::StepTracer::kNone) clock.tracer->end(slice);
 }
 
-// While it lives the rank waits, for the call of that slice.
+// Its lifetime is the rank's wait for the call of that slice.
 class Waiting {
  public:
   Waiting(WaitClock& clock, bool is_exposed, size_t call = runinfo::StepTracer::kNone)
@@ -57,7 +57,7 @@ class Waiting {
   const Counting waited_, exposed_;
 };
 
-// Before the call itself, which may do all of its work, or die in it.
+// To be called before the call itself, which may block or end the process.
 void post_call(const WaitClock& clock, std::string_view label) {
   if (clock.post != nullptr) clock.post->begin_collective(label);
 }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gpu/gpu.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "ledger/torch_dtype.h"
 #include "parameters/owned_part.h"
 #include "smp/comm/communicator.h"
@@ -42,7 +42,7 @@ at::Tensor view_of(const at::Tensor& flat, int64_t offset,
   return part.view({parameter.box.rows(), parameter.box.cols()});
 }
 
-// Elements that are drawn at once where the weights are of 16 bits, or a GPU's.
+// Elements that are drawn at a time for 16-bit weights and for GPUs.
 constexpr int64_t kDrawnAtOnce = 64 << 10;
 
 // Elements [begin, end) of the parameter's box, in its row-major order. 16-bit weights are rounded
@@ -72,7 +72,7 @@ void fill(const layout::PlacedParameter& parameter, uint64_t seed, int64_t begin
 
 }  // namespace
 
-// What the memory of each side is called in reports.
+// Names of each side's memory in reports.
 struct SideNames {
   const char* flat;
   const char* buffer;
@@ -80,7 +80,7 @@ struct SideNames {
 constexpr SideNames kWeightNames{"weights", "gathered weights"};
 constexpr SideNames kGradientNames{"gradients", "gradients before their reduction"};
 
-// One of the two: where it lies flat, and in which buffers while it is whole.
+// Weights or gradients: the flat buffer, and the shared buffers for whole buckets.
 struct FlatSide {
   at::Tensor flat;
   std::vector<at::Tensor> buffers;  // empty: flat is whole
@@ -97,7 +97,8 @@ struct FlatParameters::Impl {
   FlatSide weights, gradients;
   at::Tensor tied_weight, tied_gradient;
 
-  // The flat buffer, the shared ones and the views. `elements`: of the shared ones.
+  // Allocates the flat buffer and the shared ones, and makes the views. `elements`: sizes of the
+  // shared ones.
   void allocate_side(FlatSide& side, const SideNames& names, MemoryCategory category, DType type,
                      const std::vector<int64_t>& elements, int32_t layout::Bucket::*buffer,
                      comm::Communicator* peers) {
@@ -182,7 +183,7 @@ DType FlatParameters::dtype() const { return impl_->dtype; }
 DType FlatParameters::gradient_dtype() const { return impl_->gradient_dtype; }
 bool FlatParameters::weights_on_host() const { return impl_->host != nullptr; }
 
-// Whole weights are drawn whole; of sharded ones each rank draws its own part and no more.
+// Each rank draws the weights that it holds: all of them, or its own part of sharded ones.
 void FlatParameters::initialise(uint64_t seed) {
   for (size_t b = 0; b < impl_->layout.buckets.size(); ++b) {
     const layout::Bucket& bucket = impl_->layout.buckets[b];
@@ -206,7 +207,8 @@ void FlatParameters::initialise(uint64_t seed) {
   }
 }
 
-// Shared buffers are left zeroed by each reduction, and a step's first one writes this rank's part.
+// With sharded gradients nothing needs zeroing: each reduction leaves the shared buffer zeroed, and
+// the step's first reduction overwrites this rank's part.
 void FlatParameters::zero_gradients() {
   if (!impl_->gradients.is_sharded()) impl_->gradients.flat.zero_();
   if (impl_->tied_gradient.defined()) impl_->tied_gradient.zero_();

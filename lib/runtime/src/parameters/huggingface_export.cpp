@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 #include "ledger/torch_dtype.h"
 #include "parameters/owned_part.h"
 #include "smp/comm/communicator.h"
@@ -26,8 +26,8 @@ namespace {
 
 constexpr const char* kLabel = "save.weights";
 
-// Of the stored tensor at once: long enough for the file and the messages, nothing beside the
-// gradients and optimizer state that are gone by then.
+// Bytes of a stored tensor that travel at once: large enough for efficient writes and messages,
+// small beside the gradients and optimizer state that are freed before.
 constexpr int64_t kBlockBytes = 256 << 10;
 
 // A rank that sends elements [begin, end) of a box of a parameter, counted row by row.
@@ -52,8 +52,9 @@ std::pair<int64_t, int64_t> held_of(const layout::RankLayout& layout,
   check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
 }
 
-// For each parameter the boxes that make it whole, each element once: of the copies that count, of
-// the first data-parallel rank, or the shards of the first replica.
+// For each parameter the boxes that cover it, each element once. The holders are the tensor ranks
+// whose copies count, on the first data-parallel rank; of sharded weights on all shards of the
+// first replica.
 std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
   std::map<std::string, std::vector<Holder>> holders;
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
@@ -69,9 +70,9 @@ std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
   return holders;
 }
 
-// Cuts a stacked tensor (its sources below each other) in boxes that are whole rows of the stored
-// one, so that their bytes follow each other in the file: as many as kBlockBytes hold, one at
-// least.
+// Splits a stacked tensor (its sources below each other) into boxes of whole rows of the stored
+// tensor, so that a box is contiguous in the file. A box has as many rows as kBlockBytes hold, and
+// at least one.
 std::vector<model::Box> blocks_of(const huggingface::HuggingFaceTensor& tensor,
                                   int64_t element_bytes) {
   int64_t rows = 0;
@@ -99,8 +100,8 @@ model::Box part_in(const model::Box& box, int64_t first_row, const model::Box& b
 
 bool is_empty(const model::Box& box) { return box.rows() <= 0 || box.cols() <= 0; }
 
-// How many elements of `part` come before element `end` of the box in which it lies, both counted
-// row by row.
+// The number of elements of `part` before element `end` of the box around it, both counted row by
+// row.
 int64_t count_before(const model::Box& box, const model::Box& part, int64_t end) {
   const int64_t row = box.row_begin + end / box.cols();
   if (row < part.row_begin) return 0;
@@ -177,8 +178,8 @@ class WeightGatherer {
           .narrow(1, col, part.cols())
           .contiguous();
     }
-    // From a GPU at once, for all blocks of the parameter: each row that it is asked for takes as
-    // long as thousands.
+    // One copy from the GPU for all blocks of the parameter: the latency of a copy is that of
+    // thousands of rows.
     if (std::exchange(here_index_, index) != index) here_ = own_shard(index).to(at::kCPU);
     const at::Tensor packed = ledger::empty_tensor({last - first}, here_.options());
     int64_t done = 0;
@@ -190,8 +191,8 @@ class WeightGatherer {
     return packed;
   }
 
-  // What this rank's shard holds of a parameter, in one piece: element holder.begin of its box
-  // comes first.
+  // The part of a parameter in this rank's shard, contiguous, from element holder.begin of its box
+  // on.
   at::Tensor own_shard(int64_t index) const {
     const layout::RankLayout& layout = parameters_.layout();
     const layout::PlacedParameter& parameter = layout.parameters[static_cast<size_t>(index)];
@@ -257,7 +258,7 @@ DType saved_dtype(const Plan& plan, DType trained) {
     case Precision::kFp64: return DType::kF64;
     case Precision::kBf16: return DType::kBF16;
     case Precision::kFp16: return DType::kF16;
-    case Precision::kFp8: return trained;  // not said
+    case Precision::kFp8: return trained;  // save_weights_as is not set
   }
   check_failed(__FILE__, __LINE__, "unknown precision");
 }
@@ -277,7 +278,7 @@ int64_t not_finite(const at::Tensor& numbers, DType dtype) {
       dtype, static_cast<const std::byte*>(numbers.const_data_ptr()), numbers.numel());
 }
 
-// On rank 0 the first tensor with numbers that would become infinite. All ranks take part.
+// On rank 0 returns the first tensor with numbers that would become infinite. Collective.
 std::string beyond_fp16(const std::vector<huggingface::HuggingFaceTensor>& tensors, DType trained,
                         WeightGatherer& gatherer) {
   std::string beyond;

@@ -8,7 +8,7 @@
 
 namespace smp::parameters {
 
-// What one rank updates of a bucket; flat_parameters.h.
+// The part of a bucket that one rank updates; see flat_parameters.h.
 struct FlatParameters::Owned {
   int64_t begin = 0;
   int64_t end = 0;

@@ -11,8 +11,8 @@
 namespace smp::record {
 namespace {
 
-// Bytes of this rank that shrink with the shard degree: optimizer state, and the gradients' and the
-// weights' own parts where these are sharded; not the buffers in which they are whole.
+// Bytes of this rank that shrink with the shard degree: optimizer state, and this rank's parts of
+// sharded gradients and weights. The buffers for whole gradients and weights do not shrink.
 int64_t sharded_bytes(const Plan& plan, int64_t rank) {
   const layout::RankLayout layout = layout::rank_layout(plan, rank);
   const ledger::CategoryBytes planned = bytes_by_category(prediction_for(plan, layout.coord));
@@ -44,9 +44,8 @@ std::string cache_flush_warning(const Plan& plan, int64_t rank, int64_t step, in
   int64_t next = z + 1;
   while (next <= d && d % next != 0) ++next;
   const std::string text = fmt::format(
-      "warning: rank {}, step {}: the GPU had no more memory {} time{}, so all blocks that were "
-      "kept "
-      "for later went back while computing waited; ",
+      "warning: rank {}, step {}: the GPU ran out of memory {} time{}, so the allocator freed its "
+      "cache while computing waited; ",
       rank, step, flushes, flushes == 1 ? "" : "s");
   if (next > d) {
     return text + fmt::format(

@@ -12,8 +12,8 @@ class Gpu;
 
 namespace smp::record {
 
-// How often a GPU's allocator had to give back all that it kept for later, step by step; the first
-// time is told where the rank talks. Plan and GPU must outlive it.
+// Counts for each step how often a GPU's allocator had to free its cache. Prints a warning the
+// first time. Plan and GPU must outlive it.
 class CacheFlushes {
  public:
   // `out` may be null.
@@ -29,7 +29,8 @@ class CacheFlushes {
   bool has_told_ = false;
 };
 
-// What is told: training goes on, slower, and the next degree of sharding would make room.
+// The text of the warning: training continues, slower, and the next degree of sharding would need
+// less memory.
 std::string cache_flush_warning(const Plan& plan, int64_t rank, int64_t step, int64_t flushes);
 
 }  // namespace smp::record

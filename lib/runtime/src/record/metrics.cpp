@@ -36,7 +36,7 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
-// What is new to nobody, the first epoch of the only source, is not shown.
+// The first epoch of a single source is not shown.
 std::string epochs_part(const std::vector<SourceEpoch>& epochs) {
   if (epochs.empty()) return "";
   const auto [least, most] = std::minmax_element(
@@ -53,7 +53,7 @@ std::string memory(int64_t bytes) {
 }  // namespace
 
 std::string to_json(const StepMetrics& metrics) {
-  // A value that is not finite becomes null: JSON has no word for it.
+  // A value that is not finite becomes null, because JSON cannot express it.
   text::OrderedJson json = {{"step", metrics.step},
                             {"loss", metrics.loss},
                             {"grad_norm", metrics.grad_norm},
@@ -109,7 +109,7 @@ void MetricsFile::append(const StepMetrics& metrics) {
 
 void cut_metrics(const std::string& path, int64_t step) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) return;  // no FIFO: it would wait
+  if (!std::filesystem::is_regular_file(path, none)) return;  // reading a FIFO would block
   std::ifstream in(path);
   if (!in) return;
   std::string kept;
@@ -145,7 +145,7 @@ std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_
   std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3g}{}{}  {} tokens/s",
                                  metrics.step, last.size(), last, metrics.loss, metrics.grad_norm,
                                  scale, held_out, grouped(metrics.tokens_per_s));
-  // The least important first.
+  // Least important first.
   size_t length = line.size();
   for (const std::string* part : parts) length += part->size();
   for (const std::string* least : {&use, &exposed, &epochs, &mfu, &left}) {
@@ -166,7 +166,7 @@ StepLine::~StepLine() {
 }
 
 void StepLine::show(const StepMetrics& metrics) {
-  // Steps differ a little in time: the last ten or so tell how long one takes.
+  // A moving average over about ten steps, because step times vary a little.
   mean_step_s_ = mean_step_s_ == 0 ? metrics.step_s : 0.9 * mean_step_s_ + 0.1 * metrics.step_s;
   silent_s_ += metrics.step_s;
   const bool last = metrics.step >= steps_;
@@ -177,7 +177,7 @@ void StepLine::show(const StepMetrics& metrics) {
   silent_s_ = 0;
   const double left = mean_step_s_ * static_cast<double>(steps_ - metrics.step);
   std::string line = step_line(metrics, steps_, left);
-  if (rewrites) {  // one that fills the last column would wrap
+  if (rewrites) {  // a line that fills the last column would wrap
     const auto width = static_cast<size_t>(columns_ - 1);
     line = fmt::format("\r{:<{}}", line.substr(0, width), width);
   }

@@ -23,12 +23,12 @@ namespace {
 
 constexpr size_t kMaxRows = 48;  // labels of a rank; about a dozen are in use
 
-// RankFacts as it travels: one size on every rank, whole int64s.
+// RankMeasurements in messages: the same size on every rank, whole int64s.
 struct PackedRow {
   std::array<char, 40> label{};
   int64_t op = 0, group_size = 0, calls = 0, wire_bytes = 0;
 };
-struct PackedFacts {
+struct PackedMeasurements {
   int64_t rank = 0, peak_bytes = 0, host_peak_bytes = 0, resident_peak_bytes = 0;
   ledger::CategoryBytes by_category{};
   std::array<char, 80> phase{};
@@ -36,11 +36,12 @@ struct PackedFacts {
   int64_t rows = 0;
   std::array<PackedRow, kMaxRows> traffic{};
 };
-static_assert(std::is_trivially_copyable_v<PackedFacts> && sizeof(PackedFacts) % 8 == 0);
+static_assert(std::is_trivially_copyable_v<PackedMeasurements> &&
+              sizeof(PackedMeasurements) % 8 == 0);
 
 template <size_t N>
 void pack(const std::string& text, std::array<char, N>& out) {
-  text.copy(out.data(), N - 1);  // longer ones are cut; the rest stays zero
+  text.copy(out.data(), N - 1);  // a longer text is cut; the rest stays zero
 }
 
 int64_t resident_peak_bytes() {
@@ -48,9 +49,9 @@ int64_t resident_peak_bytes() {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * 1024 : 0;
 }
 
-PackedFacts pack(const RankFacts& facts) {
+PackedMeasurements pack(const RankMeasurements& facts) {
   SMP_CHECK(facts.traffic.size() <= kMaxRows);
-  PackedFacts packed;
+  PackedMeasurements packed;
   packed.rank = facts.rank;
   packed.peak_bytes = facts.peak.bytes;
   packed.host_peak_bytes = facts.host_peak_bytes;
@@ -72,8 +73,8 @@ PackedFacts pack(const RankFacts& facts) {
   return packed;
 }
 
-RankFacts unpack(const PackedFacts& packed) {
-  RankFacts facts;
+RankMeasurements unpack(const PackedMeasurements& packed) {
+  RankMeasurements facts;
   facts.rank = packed.rank;
   facts.peak.bytes = packed.peak_bytes;
   facts.peak.by_category = packed.by_category;
@@ -102,7 +103,8 @@ text::OrderedJson by_category(const ledger::CategoryBytes& bytes) {
   return json;
 }
 
-void add_memory(text::OrderedJson& json, const RankPrediction& prediction, const RankFacts& facts) {
+void add_memory(text::OrderedJson& json, const RankPrediction& prediction,
+                const RankMeasurements& facts) {
   json["predicted_peak_bytes"] = prediction.peak_bytes;
   json["measured_peak_bytes"] = facts.peak.bytes;
   json["predicted_peak_phase"] = prediction.peak_phase;
@@ -114,7 +116,7 @@ void add_memory(text::OrderedJson& json, const RankPrediction& prediction, const
   json["process_peak_bytes"] = facts.resident_peak_bytes;
 }
 
-// One row of "wire": what the plan says and what was counted of a label, op and group size.
+// One row of "wire": predicted and measured traffic of a label, op and group size.
 struct WireRow {
   std::string label;
   mesh::CollectiveOp op;
@@ -132,7 +134,8 @@ WireRow& row_for(std::vector<WireRow>& rows, const std::string& label, mesh::Col
   return rows.back();
 }
 
-void add_wire(text::OrderedJson& json, const Plan& plan, int64_t steps, const RankFacts& facts) {
+void add_wire(text::OrderedJson& json, const Plan& plan, int64_t steps,
+              const RankMeasurements& facts) {
   std::vector<WireRow> rows;
   for (const layout::Traffic& planned : layout::step_traffic(plan, facts.rank)) {
     WireRow& row = row_for(rows, planned.label, planned.op, planned.group_size);
@@ -164,7 +167,7 @@ void add_wire(text::OrderedJson& json, const Plan& plan, int64_t steps, const Ra
   json["wire"] = wire;
 }
 
-double idle_share(const RankFacts& facts) {
+double idle_share(const RankMeasurements& facts) {
   const double all = facts.busy_s + facts.idle_s;
   return all > 0 ? facts.idle_s / all : 0;
 }
@@ -221,20 +224,21 @@ void subtract_traffic(std::vector<comm::TrafficCount>& all,
   std::erase_if(all, [](const comm::TrafficCount& row) { return row.calls == 0; });
 }
 
-std::vector<RankFacts> gather_rank_facts(const RankFacts& mine, comm::Communicator& world) {
-  const PackedFacts packed = pack(mine);
-  std::vector<PackedFacts> all(static_cast<size_t>(world.size()));
+std::vector<RankMeasurements> gather_rank_measurements(const RankMeasurements& mine,
+                                                       comm::Communicator& world) {
+  const PackedMeasurements packed = pack(mine);
+  std::vector<PackedMeasurements> all(static_cast<size_t>(world.size()));
   world
       .all_gather(&packed, all.data(), static_cast<int64_t>(sizeof packed / 8), DType::kI64,
                   "save.report")
       ->wait();
-  std::vector<RankFacts> facts;
-  for (const PackedFacts& one : all) facts.push_back(unpack(one));
+  std::vector<RankMeasurements> facts;
+  for (const PackedMeasurements& one : all) facts.push_back(unpack(one));
   return facts;
 }
 
-std::string report_json(const Plan& plan, const RunFacts& run,
-                        const std::vector<RankFacts>& ranks) {
+std::string report_json(const Plan& plan, const RunMeasurements& run,
+                        const std::vector<RankMeasurements>& ranks) {
   const mesh::Degrees& degrees = plan.degrees;
   text::OrderedJson json;
   json["job"] = plan.job.name;
@@ -264,10 +268,10 @@ std::string report_json(const Plan& plan, const RunFacts& run,
   json["measured_step_s"] = run.measured_step_s;
   if (const auto wait = layout::why_updates_wait(plan.job.training)) json["updates_wait"] = *wait;
   json["idle"] = text::OrderedJson::array();
-  for (const RankFacts& facts : ranks) json["idle"].push_back(idle_share(facts));
+  for (const RankMeasurements& facts : ranks) json["idle"].push_back(idle_share(facts));
   const mesh::Mesh mesh(degrees, plan.job.parallel.placement_strategy);
   json["ranks"] = text::OrderedJson::array();
-  for (const RankFacts& facts : ranks) {
+  for (const RankMeasurements& facts : ranks) {
     const mesh::Coord coord = mesh.coord_of(facts.rank);
     text::OrderedJson rank;
     rank["rank"] = facts.rank;

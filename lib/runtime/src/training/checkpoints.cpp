@@ -19,12 +19,12 @@
 #include "smp/runtime/training/trainer.h"
 #include "smp/tensorfiles/checkpoint/checkpoint_reader.h"
 #include "smp/tensorfiles/huggingface/huggingface_weights.h"
-#include "training/agreement.h"
+#include "training/rank_agreement.h"
 
 namespace smp::training {
 namespace {
 
-// What the ranks tell each other after a step; a sum above zero means that one of them says so.
+// The votes of the ranks after a step. A sum above zero means that at least one rank says yes.
 enum Vote { kStillWriting, kEndRequested, kTimeToSave, kVotes };
 
 constexpr int kStartIdBytes = 4;
@@ -33,7 +33,7 @@ std::string folder_of_checkpoints(const std::string& run_dir) {
   return run_dir + "/" + runinfo::kCheckpointsFolder;
 }
 
-// A short text of rank 0, on all ranks.
+// Broadcasts a short text of rank 0.
 std::string text_of_first(std::string text, comm::Communicator& world) {
   std::array<char, 256> buffer{};
   SMP_CHECK(text.size() < buffer.size());
@@ -77,9 +77,9 @@ int64_t Checkpoints::start() {
   }
   if (const std::string& folder = plan_.job.training.init_from; !folder.empty()) {
     const huggingface::HuggingFaceWeights weights(folder, plan_.job.model);
-    std::vector<HeldAlike> held;
+    std::vector<AgreedValue> held;
     add_files(held, "training.init_from", weights.files());
-    check_held_alike(model_.groups->world(), options_.host, held, "setup.same");
+    check_ranks_agree(model_.groups->world(), options_.host, held, "setup.same");
     gpu::HostCopies copies(model_.gpu.get());
     for (const safetensors::TensorPiece& piece : weights_to_load(model_, copies))
       weights.read(piece);
@@ -90,7 +90,7 @@ int64_t Checkpoints::start() {
   return 0;
 }
 
-// One rank looks: what others see of a shared file system may be older.
+// Only rank 0 reads the folder: other ranks may see an older state of a shared file system.
 Checkpoints::Start Checkpoints::agree(const TrainOptions& options, comm::Communicator& world) {
   Start start;
   if (world.rank() == 0) {
@@ -107,7 +107,7 @@ int64_t Checkpoints::resume() {
   const std::string& name = start_.checkpoint;
   const files::FileIdentity manifest =
       files::identify_file(store_.folder() + "/" + name + "/" + runinfo::kManifestFile);
-  check_held_alike(
+  check_ranks_agree(
       model_.groups->world(), options_.host,
       {{"the checkpoint to go on from", name + ", manifest of " + files::text_of(manifest)}},
       "setup.same");
@@ -135,7 +135,8 @@ void Checkpoints::begin() {
 
 void Checkpoints::load(const std::string& name) {
   checkpoint::CheckpointReader reader(store_.folder() + "/" + name);
-  // The others have the same job: they hear of it, before a tensor's shape says less.
+  // Rank 0 checks first, because all ranks have the same job and its error says more than a wrong
+  // tensor shape would.
   comm::Communicator& world = model_.groups->world();
   if (world.rank() == 0)
     runinfo::check_same_training(store_.folder() + "/" + name, reader.training(), training_);
@@ -143,7 +144,7 @@ void Checkpoints::load(const std::string& name) {
   const std::vector<std::string> names = names_of_state(plan_, model_);
   reader.expect_only({names.begin(), names.end()});
   const TrainingCounters of_job = counters_;
-  counters_.has_best = reader.find(kBestLoss) != nullptr;  // not before runs kept it
+  counters_.has_best = reader.find(kBestLoss) != nullptr;  // older checkpoints have none
   gpu::HostCopies copies(model_.gpu.get());
   for (const safetensors::TensorPiece& piece : pieces_to_load(model_, counters_, copies))
     reader.read(piece);
@@ -156,8 +157,8 @@ void Checkpoints::load(const std::string& name) {
   }
   if (saved.data_bytes != of_job.data_bytes) {
     throw ConfigError(fmt::format(
-        "{}/{}: {} tokens, or images, are trained on there, {} in this job: as many must be "
-        "held out (training.evaluation)",
+        "{}/{}: the checkpoint was trained on {} tokens (or images), and this job has {}: hold out "
+        "as many as before (training.evaluation)",
         store_.folder(), name, saved.data_bytes, of_job.data_bytes));
   }
   model_.optimizer->set_steps_done(saved.optimizer_steps);
@@ -173,16 +174,16 @@ void Checkpoints::load(const std::string& name) {
   if (plan_.job.training.evaluation.keep_best) find_best();
 }
 
-// The best evaluation is of use with its checkpoint alone, which may have been removed: of a run
-// that goes on from before it, or that did not keep it.
+// Forgets the best evaluation if its checkpoint is missing. The checkpoint is missing if the run
+// resumes from an earlier step, or did not keep it.
 void Checkpoints::find_best() {
   comm::Communicator& world = model_.groups->world();
   if (world.rank() == 0) kept_best_ = checkpoint_of_best();
   if (text_of_first(kept_best_, world).empty()) best_.forget_lowest();
 }
 
-// The checkpoint that was saved when the best evaluation was taken; "" = there is none. Of several
-// of its step that of this training alone has the same loss in it.
+// The checkpoint of the best evaluation; "" = there is none. Several checkpoints may have its step;
+// the one with the same loss is this training's.
 std::string Checkpoints::checkpoint_of_best() const {
   for (const std::string& name : store_.list()) {
     if (best_.state().step == 0 || runinfo::step_of_checkpoint(name) != best_.state().step)
@@ -197,7 +198,7 @@ std::string Checkpoints::checkpoint_of_best() const {
                  0,
                  1,
                  reinterpret_cast<std::byte*>(&bits)});
-    } catch (const checkpoint::CheckpointError&) {  // a damaged one is not the best
+    } catch (const checkpoint::CheckpointError&) {  // skip a damaged checkpoint
       continue;
     }
     if (std::bit_cast<double>(bits) == best_.state().loss) return name;
@@ -214,11 +215,11 @@ bool Checkpoints::is_time() const {
 bool Checkpoints::after_step(int64_t done, int64_t steps, bool is_best) {
   if (options_.run_dir.empty()) return false;
   comm::Communicator& world = model_.groups->world();
-  const bool written = !writer_ || writer_->done();  // throws what it failed with
+  const bool written = !writer_ || writer_->done();  // throws the error of a failed save
   std::array<int64_t, kVotes> votes{};
   votes[kStillWriting] = written ? 0 : 1;
   votes[kEndRequested] = options_.end_requested && options_.end_requested() ? 1 : 0;
-  votes[kTimeToSave] = world.rank() == 0 && is_time() ? 1 : 0;  // one clock decides
+  votes[kTimeToSave] = world.rank() == 0 && is_time() ? 1 : 0;  // rank 0's clock decides
   world
       .all_reduce(votes.data(), votes.data(), kVotes, DType::kI64, comm::ReduceOp::kSum,
                   "save.agree")
@@ -235,7 +236,7 @@ bool Checkpoints::after_step(int64_t done, int64_t steps, bool is_best) {
 }
 
 void Checkpoints::save(int64_t done, bool is_best) {
-  if (pending_ > 0) {  // slower than the training: wait for it
+  if (pending_ > 0) {  // the previous save is still in progress: wait for it
     writer_->wait();
     model_.groups->world().barrier("save.wait")->wait();
     commit();
@@ -263,7 +264,7 @@ void Checkpoints::save(int64_t done, bool is_best) {
   last_save_ = std::chrono::steady_clock::now();
 }
 
-// All ranks have written: rank 0 makes it whole, in the background.
+// All ranks have written: rank 0 commits the checkpoint, in the background.
 void Checkpoints::commit() {
   const int64_t step = std::exchange(pending_, 0);
   comm::Communicator& world = model_.groups->world();

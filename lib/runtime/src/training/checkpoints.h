@@ -9,13 +9,13 @@
 #include "smp/plan/spec/plan.h"
 #include "smp/tensorfiles/checkpoint/checkpoint_store.h"
 #include "smp/tensorfiles/checkpoint/checkpoint_writer.h"
-#include "training/best_so_far.h"
+#include "training/best_evaluation.h"
 #include "training/training_state.h"
 
-// When a run saves its state and how it goes on from one: the trainer's side of checkpoints. After
-// each step the ranks agree, in one small collective, whether all have written the save under way
-// (then rank 0 makes it whole), whether somebody asked to end, and whether it is time to save. Used
-// by the rank's own thread; the model must outlive it.
+// The trainer's side of checkpoints: when a run saves its state, and how it resumes. After each
+// step the ranks agree, in one small collective, on three questions. Have all ranks written the
+// save in progress (then rank 0 commits it)? Was an end requested? Is it time to save? Used by the
+// rank's own thread; the model must outlive it.
 namespace smp::comm {
 class Communicator;
 }
@@ -35,38 +35,40 @@ struct TrainOptions;
 
 class Checkpoints {
  public:
-  // Collective: the ranks agree on where they go on from.
+  // Collective: the ranks agree on the checkpoint from which they resume.
   Checkpoints(const Plan& plan, const TrainOptions& options, parallel::ParallelModel& model,
               const feed::DataSource& data);
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
 
-  // Brings the model to where this run starts: the checkpoint that options.resume names, or the
-  // weights of training.init_from, or the drawn ones that it has. Returns how many steps are done.
-  // Throws CheckpointError for a damaged checkpoint, ConfigError for one of another training and
-  // for weights of another model. Changes nothing in the run's folder.
+  // Loads the initial state: the checkpoint that options.resume names, or the weights of
+  // training.init_from; otherwise the model keeps its drawn weights. Returns the number of steps
+  // done. Throws CheckpointError for a damaged checkpoint, and ConfigError for a checkpoint of
+  // another training or weights of another model. Changes nothing in the run's folder.
   int64_t start();
 
-  // Once all ranks have started: rank 0 removes from the run's folder what an interrupted save has
-  // left, and what was measured in steps that come again.
+  // To be called once all ranks have started. Rank 0 removes from the run's folder the files of an
+  // interrupted save, and the metrics of steps that will run again.
   void begin();
 
-  // What evaluations came to: restored by start(), saved with the rest.
-  BestSoFar& best() { return best_; }
+  // The best evaluation: restored by start(), saved with the rest.
+  BestEvaluation& best() { return best_; }
 
-  // After step `done` of `steps`, on every rank; `is_best`: it was evaluated, and its loss is the
-  // lowest so far. Where best().is_exhausted() it is the last one. True: a checkpoint was asked
-  // for, it is whole, and training ends here. Throws what a save in the background failed with.
+  // To be called after step `done` of `steps`, on every rank. `is_best`: its evaluation has the
+  // lowest loss so far. The step is the last one if best().is_exhausted(). Returns true if an end
+  // was requested and its checkpoint is committed: training ends here. Throws the error of a failed
+  // save in the background.
   bool after_step(int64_t done, int64_t steps, bool is_best);
 
-  // After the last step: the save under way is whole when it returns, on every rank.
+  // To be called after the last step. The save in progress is committed on every rank when it
+  // returns.
   void finish();
 
  private:
   struct Start {
     std::string id;          // of this start of the run
-    std::string checkpoint;  // to go on from; empty: none
+    std::string checkpoint;  // to resume from; empty: none
   };
   static Start agree(const TrainOptions& options, comm::Communicator& world);
 
@@ -81,16 +83,16 @@ class Checkpoints {
   const Plan& plan_;
   const TrainOptions& options_;
   parallel::ParallelModel& model_;
-  std::unique_ptr<gpu::HostCopies> copies_;  // of what is saved
+  std::unique_ptr<gpu::HostCopies> copies_;  // of the saved tensors
   Start start_;
   checkpoint::CheckpointStore store_;
   runinfo::TrainingRecord training_;
   TrainingCounters counters_;
-  BestSoFar best_;
-  std::string kept_best_;  // on rank 0: what `best` is to name; "" = nothing
-  std::unique_ptr<checkpoint::CheckpointWriter>
-      writer_;           // from the first save on, or from the start
-  int64_t pending_ = 0;  // the step whose save is not known to be written by all ranks; 0 = none
+  BestEvaluation best_;
+  std::string kept_best_;  // on rank 0: the checkpoint that `best` shall name; "" = none
+  std::unique_ptr<checkpoint::CheckpointWriter> writer_;  // null before the first save, if no
+                                                          // regular saves are configured
+  int64_t pending_ = 0;  // the step of the save in progress; 0 = none
   bool pending_is_best_ = false;
   std::chrono::steady_clock::time_point last_save_;
 };

@@ -37,7 +37,7 @@ bool Evaluation::is_due(int64_t done, int64_t steps) const {
 }
 
 double Evaluation::loss(engine::Engine& engine) {
-  engine.settle();  // what is under way belongs to the step
+  engine.wait_all();  // communication in flight belongs to the step
   const double waited_s = groups_.waited_s();
   const std::vector<comm::TrafficCount> before = groups_.traffic();
   for (size_t set = 0; set < losses_.size(); ++set) {
@@ -66,7 +66,7 @@ double Evaluation::loss_of(const std::string& set, engine::Engine& engine) {
         "more (training.evaluation.samples), or look at the data's mask",
         set.empty() ? "" : fmt::format(" (set {})", set)));
   }
-  // What does not count gives 0: each batch is a sum over its own targets by the number of all.
+  // Engine::evaluate() divides by the number of all targets; targets that do not count add 0.
   const double counted = static_cast<double>(targets) / static_cast<double>(batch_targets_);
   if (classifies_) accuracy_ = accuracy / counted;
   return sum / counted;

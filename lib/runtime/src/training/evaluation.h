@@ -14,26 +14,26 @@
 
 namespace smp::training {
 
-// The loss of data that are held out, of each set, every training.evaluation.every_steps steps and
-// after the last one. What it waits for and sends is no part of a step, and counted apart. Used by
-// the rank's own thread; all arguments must outlive it.
+// The evaluation of each held-out set, every training.evaluation.every_steps steps and after the
+// last step. Its waiting time and traffic are not part of a step and are counted separately. Used
+// by the rank's own thread; all arguments must outlive it.
 class Evaluation {
  public:
   Evaluation(const Plan& plan, const feed::DataSource& data, parallel::RankGroups& groups);
 
-  // What the engine reads: `of_steps`, or what is held out while loss() runs.
+  // The engine's reader: `of_steps`, or held-out samples while loss() runs.
   engine::ReadSamples reader(engine::ReadSamples of_steps);
 
   bool is_on() const { return every_steps_ > 0; }
   bool is_due(int64_t done, int64_t steps) const;  // after `done` of `steps` steps
-  // Mean over what counts of the held-out samples, of the first set where there are several.
-  // Collective; the same on all ranks. Throws TrainingError where nothing counts, and what
+  // Evaluates all sets and returns the first set's loss: the mean over its targets that count.
+  // Collective; the same on all ranks. Throws TrainingError if no target counts, and whatever
   // Engine::evaluate throws.
   double loss(engine::Engine& engine);
-  // With the last loss(): of each set, in the order of the job.
+  // The losses of the last loss(), by set in the order of the job.
   const std::vector<record::SetLoss>& losses() const { return losses_; }
 
-  // With the last loss(): the share of the samples that were classified right.
+  // The share of samples that the last loss() classified correctly.
   std::optional<double> accuracy() const { return accuracy_; }
 
   double waited_s() const { return waited_s_; }
@@ -48,7 +48,7 @@ class Evaluation {
   std::optional<double> accuracy_;
   const int64_t every_steps_, global_batch_, batch_targets_, batches_;
   std::vector<record::SetLoss> losses_;  // by set of the data
-  std::optional<size_t> held_out_;       // the set that is read now
+  std::optional<size_t> held_out_;       // the set being read
   double waited_s_ = 0;
   std::vector<comm::TrafficCount> traffic_;
 };

@@ -18,11 +18,11 @@
 #include "feed/step_data.h"
 #include "gpu/device_communicator.h"
 #include "gpu/gpu.h"
+#include "gpu/gpu_collectives.h"
 #include "gpu/gpu_ledger.h"
-#include "gpu/gpu_ways.h"
 #include "kernels/cpu_functions.h"
 #include "record/cache_flushes.h"
-#include "record/step_tracing.h"
+#include "record/trace_session.h"
 #include "smp/comm/bootstrap/host_identity.h"
 #include "smp/comm/device/staged_communicator.h"
 #include "smp/comm/jobs/fabric.h"
@@ -43,10 +43,10 @@
 #include "smp/runtime/parameters/huggingface_export.h"
 #include "smp/tensorfiles/huggingface/kept_files.h"
 #include "smp/tensorfiles/huggingface/tokenizer_files.h"
-#include "training/agreement.h"
 #include "training/checkpoints.h"
 #include "training/evaluation.h"
-#include "training/voice.h"
+#include "training/rank_agreement.h"
+#include "training/step_reporter.h"
 
 namespace smp::training {
 namespace {
@@ -80,17 +80,18 @@ void check_can_run(const Plan& plan, const TrainOptions& options, const comm::Co
   check_fault(options.fault, world.size(), steps);
   if (options.run_dir.empty()) return;
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  record::prediction_for(plan, mesh.coord_of(world.rank()));  // the report wants it
+  record::prediction_for(plan, mesh.coord_of(world.rank()));  // the report needs it
 }
 
-// Hosts may have other files under the same names, and ranks that were started by hand another
-// plan: each would go on, with samples and targets that belong to nothing.
+// Checks that all ranks have the same build, plan and data. Hosts may have different files under
+// the same name, and ranks started by hand may have another plan. Training would continue with
+// samples and targets that do not belong together.
 void check_same_job(const Plan& plan, const TrainOptions& options, const feed::DataSource& data,
                     comm::Communicator& world) {
   Plan closed = plan;
   close_plain_keys(closed.job);
   const std::string text = planfile::write_plan(closed);
-  std::vector<HeldAlike> held = {
+  std::vector<AgreedValue> held = {
       {"smp-worker", fmt::format("build {}", own_build_id())},
       {"the plan", fmt::format("{:016x}", xxh64(text.data(), static_cast<int64_t>(text.size())))},
       {"start", options.resume_step
@@ -99,11 +100,11 @@ void check_same_job(const Plan& plan, const TrainOptions& options, const feed::D
                                  : "anew"}};
   add_files(held, "training.data.path", data.files());
   add_files(held, "training.evaluation.sets", data.evaluation_files());
-  check_held_alike(world, options.host, held, "setup.same");
+  check_ranks_agree(world, options.host, held, "setup.same");
 }
 
-// No silent detour: who runs on it hears what it costs.
-void tell_detours(const Plan& plan, const TrainOptions& options, int64_t rank) {
+// Tells the user if a slow path is taken, and its cost.
+void warn_of_slow_paths(const Plan& plan, const TrainOptions& options, int64_t rank) {
   const bool detour =
       plan.job.training.precision == Precision::kFp32 && !kernels::has_onednn_product();
   if (!detour || rank != 0 || options.progress == nullptr) return;
@@ -118,8 +119,8 @@ struct OpenedGpu {
   std::unique_ptr<device::GdrMemory> memory;  // the GPU's
 };
 
-// Null where the plan's device is cpu. Rank 0 comes first: where no rank can have one, its words
-// are the run's.
+// Null if the plan's device is cpu. Rank 0 opens its GPU first: if no rank can have one, rank 0's
+// error is the run's.
 OpenedGpu open_gpu(const Plan& plan, const TrainOptions& options, comm::Communicator& world) {
   const ClusterSpec& cluster = plan.job.cluster;
   if (cluster.device != DeviceKind::kCuda) return {};
@@ -144,7 +145,7 @@ OpenedGpu open_gpu(const Plan& plan, const TrainOptions& options, comm::Communic
   }
 }
 
-// torch's own threads count for the rank while this object lives.
+// While it lives, memory of torch's own threads counts for the rank.
 class ProcessLedger {
  public:
   ProcessLedger(bool wanted, ledger::MemoryLedger& ledger) : wanted_(wanted) {
@@ -167,9 +168,9 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The first step pays for first touches of memory and is left out of the measured ones.
-record::RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
-  record::RunFacts facts = result.run;
+// The first step is not measured, because it touches memory for the first time.
+record::RunMeasurements run_measurements(const RunResult& result, int64_t tokens_per_step) {
+  record::RunMeasurements facts = result.run;
   facts.steps = static_cast<int64_t>(result.losses.size());
   if (facts.steps == 0) return facts;
   facts.first_loss = result.losses.front();
@@ -182,8 +183,8 @@ record::RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
   return facts;
 }
 
-// Model flops that the accelerators could do for each flop of a step that takes a second; nothing
-// where one of the two is not known.
+// The model flops utilization of a step that takes one second; nullopt if the model's flops or the
+// accelerator's rate is not known.
 std::optional<double> mfu_of_one_second(const Plan& plan) {
   const TrainingSpec& training = plan.job.training;
   const double peak = model::peak_flops_per_s(plan.job.cluster, training.precision.value());
@@ -193,9 +194,9 @@ std::optional<double> mfu_of_one_second(const Plan& plan) {
   return flops / peak / static_cast<double>(plan.degrees.world());
 }
 
-// That training.evaluation.patience ended the run, for people.
-std::string early_end(int64_t step, int64_t steps, const BestSoFar& best) {
-  const BestSoFar::State& state = best.state();
+// The text that training.evaluation.patience ended the run.
+std::string early_end(int64_t step, int64_t steps, const BestEvaluation& best) {
+  const BestEvaluation::State& state = best.state();
   return fmt::format(
       "at step {} of {}: {} evaluations in a row without improvement (training.evaluation.patience)"
       "{}",
@@ -205,10 +206,10 @@ std::string early_end(int64_t step, int64_t steps, const BestSoFar& best) {
           : "");
 }
 
-// All steps of one rank; the model is whole when this returns.
+// Runs all steps of one rank. All weights are gathered when it returns.
 void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSource& data,
                parallel::ParallelModel& model, Checkpoints& checkpoints,
-               ledger::MemoryLedger& ledger, record::StepTracing& tracing, RunResult& result) {
+               ledger::MemoryLedger& ledger, record::TraceSession& tracing, RunResult& result) {
   const TrainingSpec& training = plan.job.training;
   const int64_t steps = steps_of(plan, options);
   const int64_t tokens_per_step = training.global_batch.value() * training.sequence_length;
@@ -225,28 +226,29 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
   result.first_step = checkpoints.start();
   if (result.first_step > steps) {
     throw ConfigError(
-        fmt::format("the checkpoint is of step {}, and training.steps is {}: give as many or more",
-                    result.first_step, steps));
+        fmt::format("the checkpoint is of step {}, and training.steps is {}: set training.steps to "
+                    "{} or more",
+                    result.first_step, steps, result.first_step));
   }
   batches.start(result.first_step, steps);
-  // Until every rank is ready to go on, nothing in the run's folder is changed.
+  // Nothing in the run's folder is changed until every rank is ready.
   model.groups->world().barrier("setup.ready")->wait();
   if (rank == 0 && options.on_ready) options.on_ready();
   checkpoints.begin();
-  Voice voice(plan, options, rank, result.first_step, steps);
+  StepReporter reporter(plan, options, rank, result.first_step, steps);
   tracing.start(result.first_step + 1, model.actions);
   std::optional<record::CacheFlushes> flushes;
   if (model.gpu) flushes.emplace(plan, *model.gpu, rank, options.progress);
   model.groups->world().barrier("setup.start")->wait();
 
   const std::optional<double> mfu_per_s = mfu_of_one_second(plan);
-  BestSoFar& best = checkpoints.best();
+  BestEvaluation& best = checkpoints.best();
   double measured_s = 0, waited_before_s = model.groups->waited_s();
   int64_t step = result.first_step;
   for (; step < steps && !best.is_exhausted(); ++step) {
     ledger.set_phase({"start", step + 1});
     tracing.begin_step(step + 1);
-    maybe_fail(options.fault, rank, step + 1);
+    inject_fault_if_due(options.fault, rank, step + 1);
     const Clock::time_point start = Clock::now();
     const double exposed_before_s = model.groups->exposed_s();
     record::StepMetrics metrics;
@@ -286,7 +288,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
       metrics.accuracy = result.run.accuracy = evaluation.accuracy();
       is_best = best.take(step + 1, *metrics.evaluation_loss);
     }
-    voice.say(metrics);
+    reporter.report(metrics);
     if (options.progress_post != nullptr)
       options.progress_post->end_step(step + 1, steps, metrics.loss, metrics.tokens_per_s,
                                       metrics.step_s);
@@ -297,7 +299,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
       break;
     }
   }
-  engine.settle();
+  engine.wait_all();
   tracing.finish();
   checkpoints.finish();
   if (evaluation.is_on()) {
@@ -305,7 +307,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
     result.run.best_step = best.state().step;
   }
   if (step < steps && best.is_exhausted()) result.run.ended_early = early_end(step, steps, best);
-  if (!result.ended_on_request) voice.end(step);
+  if (!result.ended_on_request) reporter.end(step);
   result.mine.rank = rank;
   result.mine.peak = ledger.peak();
   result.mine.host_peak_bytes = model.host->peak().bytes;
@@ -313,16 +315,16 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
   result.mine.busy_s = measured_s - result.mine.idle_s;
   result.mine.traffic = model.groups->traffic();
   record::subtract_traffic(result.mine.traffic, evaluation.traffic());
-  result.run = run_facts(result, tokens_per_step);
+  result.run = run_measurements(result, tokens_per_step);
 }
 
-// The report first: whatever becomes of the weights, it is there. Weights are saved with the memory
-// of training given back.
+// Writes the report first, so that it exists even if saving the weights fails. Frees the memory of
+// training before the weights are saved.
 void save(const Plan& plan, const TrainOptions& options, parallel::ParallelModel& model,
           ledger::MemoryLedger& ledger, const RunResult& result) {
   if (options.run_dir.empty()) return;
   ledger.set_phase({ledger::kSavePhase.data()});
-  // Of a run that was over before this start, the report of its last steps stands.
+  // A start that ran no steps keeps the report of the earlier ones.
   if (ledger.rank() == 0 && !result.losses.empty()) {
     files::write_file_atomically(options.run_dir + "/report.json",
                                  record::report_json(plan, result.run, result.ranks));
@@ -343,13 +345,13 @@ void save(const Plan& plan, const TrainOptions& options, parallel::ParallelModel
   files::write_file_atomically(state, fmt::format("{{\"global_step\": {}}}\n", steps));
 }
 
-// Throws where NCCL cannot: ranks of a group would share a GPU.
+// Throws if ranks of an NCCL group share a GPU.
 void check_own_gpus(const Plan& plan, const gpu::Gpu& gpu, comm::Communicator& world) {
-  if (!gpu.device().is_cuda()) return;  // tests have GPUs without number
-  const gpu::GpuPlace own{std::hash<std::string>()(bootstrap::own_host_identity()),
-                          gpu.device().index()};
-  std::vector<gpu::GpuPlace> all(static_cast<size_t>(world.size()));
-  world.all_gather(&own, all.data(), sizeof(gpu::GpuPlace), DType::kU8, "setup.gpu")->wait();
+  if (!gpu.device().is_cuda()) return;  // the tests' GPUs have no index
+  const gpu::GpuLocation own{std::hash<std::string>()(bootstrap::own_host_identity()),
+                             gpu.device().index()};
+  std::vector<gpu::GpuLocation> all(static_cast<size_t>(world.size()));
+  world.all_gather(&own, all.data(), sizeof(gpu::GpuLocation), DType::kU8, "setup.gpu")->wait();
   check_own_gpus(plan, world.rank(), all);
 }
 
@@ -363,14 +365,14 @@ gpu::DeviceCollectivesLibrary& nccl_of(const Plan& plan, gpu::Gpu& gpu, comm::Co
   }
 }
 
-void tell_peers(const std::exception& error, const ledger::MemoryLedger& ledger,
-                comm::Communicator& world, const TrainOptions& options) {
+void abort_peers(const std::exception& error, const ledger::MemoryLedger& ledger,
+                 comm::Communicator& world, const TrainOptions& options) {
   const std::string phase = to_string(ledger.phase());
   if (options.failed_in != nullptr) *options.failed_in = phase;
   world.abort(fmt::format("{}: {}", phase, error.what()));
 }
 
-// Of messages, on the ledger of whoever asks.
+// Allocates message buffers, charged to the calling thread's ledger.
 device::StagedCommunicator::Allocate charged_buffers(comm::Communicator& world) {
   return [&world](int64_t bytes) {
     const ledger::ItemScope item("buffers of messages");
@@ -385,7 +387,7 @@ device::StagedCommunicator::Allocate charged_buffers(comm::Communicator& world) 
 RunResult train(const Plan& plan, comm::Communicator& world, const TrainOptions& options) {
   check_can_run(plan, options, world);
   const auto [gpu, gpu_memory] = open_gpu(plan, options, world);  // before torch asks for one
-  tell_detours(plan, options, world.rank());
+  warn_of_slow_paths(plan, options, world.rank());
   ledger::install_counting_allocator();
   if (options.threads > 0) at::set_num_threads(options.threads);
   ledger::MemoryLedger ledger(world.rank(), gpu ? 0 : plan.job.cluster.memory_per_process_bytes);
@@ -404,15 +406,15 @@ RunResult train(const Plan& plan, comm::Communicator& world, const TrainOptions&
   }
   comm::Communicator& by_host = staged ? static_cast<comm::Communicator&>(*staged) : world;
 
-  record::StepTracing tracing(plan, world, options.run_dir, options.progress,
-                              gpu ? &gpu->marks() : nullptr);  // outlives the calls
-  // These outlive the handler below: peers hear why before the groups close.
+  record::TraceSession tracing(plan, world, options.run_dir, options.progress,
+                               gpu ? &gpu->marks() : nullptr);  // outlives the calls
+  // These outlive the handler below, so the peers learn the cause before the groups close.
   parallel::ParallelModel model;
   std::optional<ledger::LedgerScope> on_host;
   std::unique_ptr<Checkpoints> checkpoints;
   try {
     const std::unique_ptr<feed::DataSource> data = feed::open_data(plan);
-    if (world.rank() == 0 && data->tokens() != nullptr)  // by whom it is saved
+    if (world.rank() == 0 && data->tokens() != nullptr)  // rank 0 saves it
       huggingface::check_tokenizer(plan.job, data->tokens()->manifests());
     check_same_job(plan, options, *data, world);
     model = parallel::apply_parallelism(plan, by_host, ledger, gpu, options.ranks_of_host,
@@ -427,17 +429,17 @@ RunResult train(const Plan& plan, comm::Communicator& world, const TrainOptions&
     if (result.run.ended_early && ledger.rank() == 0 && options.progress != nullptr) {
       std::fputs(fmt::format("ended {}\n", *result.run.ended_early).c_str(), options.progress);
     }
-    result.ranks = record::gather_rank_facts(result.mine, world);
+    result.ranks = record::gather_rank_measurements(result.mine, world);
     save(plan, options, model, ledger, result);
     return result;
   } catch (const c10::OutOfMemoryError& error) {
     const ledger::OutOfMemory refused =
         gpu::gpu_out_of_memory(ledger, error.what_without_backtrace());
-    tell_peers(refused, ledger, world, options);
+    abort_peers(refused, ledger, world, options);
     tracing.abandon();
     throw refused;
   } catch (const std::exception& error) {
-    tell_peers(error, ledger, world, options);
+    abort_peers(error, ledger, world, options);
     tracing.abandon();
     throw;
   }

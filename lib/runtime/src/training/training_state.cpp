@@ -84,17 +84,17 @@ struct OwnedPart {
   const layout::PlacedParameter& parameter;
   int64_t begin = 0;
   int64_t end = 0;
-  const at::Tensor& weights;  // its share of the bucket; the part's first element lies at `place`
-  int64_t place = 0;
-  int64_t state = 0;  // its first element among those of all shares, as the optimizer keeps them
+  const at::Tensor& weights;  // the rank's part of the bucket
+  int64_t place = 0;          // of the first element in `weights`
+  int64_t state = 0;          // of the first element in the optimizer's states
 };
 
-// With `counted_only`, without the copies that another tensor rank counts.
+// With `counted_only`, skips copies that another tensor rank counts.
 template <typename Body>
 void for_each_owned(const parameters::FlatParameters& parameters, bool counted_only,
                     const Body& body) {
   const layout::RankLayout& layout = parameters.layout();
-  int64_t before = 0;  // elements of the shares of earlier buckets
+  int64_t before = 0;  // elements of the rank's parts of earlier buckets
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const parameters::FlatParameters::Owned owned = parameters.owned(static_cast<int64_t>(b));
     for (const layout::PlacedParameter& parameter : layout.parameters) {
@@ -110,7 +110,7 @@ void for_each_owned(const parameters::FlatParameters& parameters, bool counted_o
   }
 }
 
-// In the type that each state has, which may be wider than the weights'.
+// Each state has its own type, which may be wider than the weights'.
 std::vector<safetensors::TensorPiece> optimizer_pieces(const parallel::ParallelModel& model,
                                                        bool counted_only, gpu::HostCopies& copies) {
   std::vector<safetensors::TensorPiece> pieces;
@@ -125,7 +125,7 @@ std::vector<safetensors::TensorPiece> optimizer_pieces(const parallel::ParallelM
   return pieces;
 }
 
-// The weights that this rank updates: its own, whatever the other ranks have sent back by now.
+// The weights that this rank updates. They are valid even while gathers are in flight.
 std::vector<safetensors::TensorPiece> owned_weights(const parallel::ParallelModel& model,
                                                     bool counted_only, gpu::HostCopies& copies) {
   const DType dtype = model.parameters->dtype();

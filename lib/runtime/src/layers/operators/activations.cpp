@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "layers/operators/operator.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::layers {
 namespace {
@@ -30,7 +30,8 @@ class Relu final : public Operator {
   size_t kept() const override { return 1; }
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/,
-                      const kernels::CallContext& /*call*/, WeightWork* /*later*/) const override {
+                      const kernels::CallContext& /*call*/,
+                      DeferredWeightGradients* /*deferred*/) const override {
     kernels::with_element_type(dy, [&](auto zero) {
       using T = decltype(zero);
       const auto* pass = kernels::data_of<uint8_t>(kept[0]);
@@ -58,7 +59,8 @@ class Gelu final : public Operator {
 
   // The kernel leaves its result where the input was, which nobody else reads any more.
   at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/,
-                      const kernels::CallContext& /*call*/, WeightWork* /*later*/) const override {
+                      const kernels::CallContext& /*call*/,
+                      DeferredWeightGradients* /*deferred*/) const override {
     kernels::with_element_type(dy, [&](auto zero) {
       using T = decltype(zero);
       activation_backward(shape_of(dy), kernels::data_of<T>(kept[0]),
@@ -87,7 +89,8 @@ class Tanh final : public Operator {
   size_t kept() const override { return 1; }
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/,
-                      const kernels::CallContext& /*call*/, WeightWork* /*later*/) const override {
+                      const kernels::CallContext& /*call*/,
+                      DeferredWeightGradients* /*deferred*/) const override {
     for_each(kept[0], dy, dy, [](auto from, auto gradient) {
       const auto y = std::tanh(from);
       return gradient * (1 - y * y);

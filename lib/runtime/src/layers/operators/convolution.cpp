@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "kernels/image_kernels.h"
-#include "layers/now_or_later.h"
 #include "layers/operators/operator.h"
-#include "ledger/new_tensors.h"
+#include "layers/run_or_defer.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::layers {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 // their gradients are turned between [channels, pixels] and [pixels, channels].
 class Convolution final : public Operator {
  public:
-  Convolution(const model::PlacedOperator& placed, const SharedMatrix& matrix)
+  Convolution(const model::PlacedOperator& placed, const ParallelMatrix& matrix)
       : matrix_(matrix), channels_(placed.out[0]) {
     shape_ = {.channels = placed.in[0],
               .height = placed.in[1],
@@ -43,7 +43,7 @@ class Convolution final : public Operator {
   size_t kept() const override { return 1; }
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool wanted, const kernels::CallContext& /*call*/,
-                      WeightWork* later) const override {
+                      DeferredWeightGradients* deferred) const override {
     const at::Tensor x = std::move(kept[0]);
     kept.clear();
     at::Tensor dx;
@@ -62,7 +62,7 @@ class Convolution final : public Operator {
     }
     kernels::TensorRegion::Sum sum;
     if (wanted) sum = matrix_.before.start_sum(std::move(dx), "tensor.backward");
-    now_or_later(later, [this, x, dy = std::move(dy)] {
+    run_or_defer(deferred, [this, x, dy = std::move(dy)] {
       for_each_group(x, [&](int64_t first, int64_t count) {
         const at::Tensor rows = rows_of(dy, first, count);
         matrix_.linear.add_bias_gradient(rows);
@@ -107,14 +107,14 @@ class Convolution final : public Operator {
     return kernels::data_of<T>(y) + sample * channels_ * shape_.windows();
   }
 
-  const SharedMatrix matrix_;
+  const ParallelMatrix matrix_;
   const int64_t channels_;
   kernels::PatchShape shape_;
 };
 
 }  // namespace
 
-OperatorPtr make_convolution(const model::PlacedOperator& placed, const SharedMatrix& matrix) {
+OperatorPtr make_convolution(const model::PlacedOperator& placed, const ParallelMatrix& matrix) {
   return std::make_unique<Convolution>(placed, matrix);
 }
 

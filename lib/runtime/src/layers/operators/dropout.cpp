@@ -1,5 +1,5 @@
 #include "layers/operators/operator.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::layers {
 namespace {
@@ -24,7 +24,8 @@ class DropoutOperator final : public Operator {
   size_t kept() const override { return 0; }
 
   at::Tensor backward(Saved /*kept*/, at::Tensor dy, bool /*wanted*/,
-                      const kernels::CallContext& call, WeightWork* /*later*/) const override {
+                      const kernels::CallContext& call,
+                      DeferredWeightGradients* /*deferred*/) const override {
     apply(dy, call, dy);
     return dy;
   }

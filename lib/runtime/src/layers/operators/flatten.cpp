@@ -12,7 +12,8 @@ class Flatten final : public Operator {
   }
   size_t kept() const override { return 0; }
   at::Tensor backward(Saved /*kept*/, at::Tensor dy, bool /*wanted*/,
-                      const kernels::CallContext& /*call*/, WeightWork* /*later*/) const override {
+                      const kernels::CallContext& /*call*/,
+                      DeferredWeightGradients* /*deferred*/) const override {
     return dy;
   }
 };

@@ -1,5 +1,5 @@
 #include "layers/operators/operator.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::layers {
 namespace {
@@ -27,7 +27,8 @@ class Gather final : public Operator {
   size_t kept() const override { return 0; }
 
   at::Tensor backward(Saved /*kept*/, at::Tensor dy, bool /*wanted*/,
-                      const kernels::CallContext& /*call*/, WeightWork* /*later*/) const override {
+                      const kernels::CallContext& /*call*/,
+                      DeferredWeightGradients* /*deferred*/) const override {
     const model::TensorPlace own = place(region_.rank());
     at::Tensor dx = ledger::empty_tensor({dy.size(0), cut_.size(own)}, dy.options());
     dx.copy_(dy.narrow(1, cut_.begin(own), cut_.size(own)));

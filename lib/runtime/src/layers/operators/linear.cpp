@@ -1,12 +1,12 @@
-#include "layers/now_or_later.h"
 #include "layers/operators/operator.h"
+#include "layers/run_or_defer.h"
 
 namespace smp::layers {
 namespace {
 
 class LinearOperator final : public Operator {
  public:
-  explicit LinearOperator(const SharedMatrix& matrix) : matrix_(matrix) {}
+  explicit LinearOperator(const ParallelMatrix& matrix) : matrix_(matrix) {}
 
   at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/,
                      const kernels::CallContext& /*call*/, Saved& saved) const override {
@@ -18,31 +18,31 @@ class LinearOperator final : public Operator {
   size_t kept() const override { return 1; }
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool wanted, const kernels::CallContext& /*call*/,
-                      WeightWork* later) const override {
+                      DeferredWeightGradients* deferred) const override {
     const kernels::Linear& linear = matrix_.linear;
     kernels::TensorRegion::Sum dx;
     if (wanted) dx = matrix_.before.start_sum(linear.input_gradient(dy), "tensor.backward");
     linear.add_bias_gradient(dy);
-    now_or_later(later, [&linear, x = std::move(kept[0]), dy = std::move(dy)] {
+    run_or_defer(deferred, [&linear, x = std::move(kept[0]), dy = std::move(dy)] {
       linear.add_weight_gradient(dy, x);
     });
     return dx.wait();
   }
 
  private:
-  const SharedMatrix matrix_;
+  const ParallelMatrix matrix_;
 };
 
 }  // namespace
 
-SharedMatrix shared_matrix(const model::PlacedOperator& placed, const kernels::Linear& linear,
-                           const kernels::TensorRegion& region) {
+ParallelMatrix parallel_matrix(const model::PlacedOperator& placed, const kernels::Linear& linear,
+                               const kernels::TensorRegion& region) {
   const bool by_inputs = placed.matrix_cut == model::MatrixCut::kInputs;
   const kernels::TensorRegion alone;
   return {linear, by_inputs ? alone : region, by_inputs ? region : alone};
 }
 
-OperatorPtr make_linear(const SharedMatrix& matrix) {
+OperatorPtr make_linear(const ParallelMatrix& matrix) {
   return std::make_unique<LinearOperator>(matrix);
 }
 

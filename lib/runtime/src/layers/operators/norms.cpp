@@ -18,7 +18,8 @@ class FeatureNorm final : public Operator {
   size_t kept() const override { return 2; }
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/,
-                      const kernels::CallContext& /*call*/, WeightWork* /*later*/) const override {
+                      const kernels::CallContext& /*call*/,
+                      DeferredWeightGradients* /*deferred*/) const override {
     norm_.backward(dy, kept[0], kept[1], {}, kernels::TensorRegion());
     return dy;
   }

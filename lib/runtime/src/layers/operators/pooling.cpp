@@ -1,6 +1,6 @@
 #include "kernels/image_kernels.h"
 #include "layers/operators/operator.h"
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 namespace smp::layers {
 namespace {
@@ -38,7 +38,7 @@ class MaxPool final : public Operator {
   size_t kept() const override { return 1; }
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool wanted, const kernels::CallContext& /*call*/,
-                      WeightWork* /*later*/) const override {
+                      DeferredWeightGradients* /*deferred*/) const override {
     if (!wanted) return {};
     at::Tensor dx = ledger::empty_tensor(batch_of(dy, in_), dy.options());
     const at::Tensor sums = empty_sums(dy, in_[1] * in_[2]);
@@ -90,7 +90,8 @@ class MeanPool final : public Operator {
   size_t kept() const override { return 0; }
 
   at::Tensor backward(Saved /*kept*/, at::Tensor dy, bool wanted,
-                      const kernels::CallContext& /*call*/, WeightWork* /*later*/) const override {
+                      const kernels::CallContext& /*call*/,
+                      DeferredWeightGradients* /*deferred*/) const override {
     if (!wanted) return {};
     at::Tensor dx = ledger::empty_tensor(batch_of(dy, in_), dy.options());
     const at::Tensor sums = empty_sums(dy, in_[1] * in_[2]);

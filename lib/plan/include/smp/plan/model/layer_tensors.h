@@ -30,13 +30,13 @@ std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& laye
                                    const LayerCall& call);
 
 // How many of a layer's inputs, the last ones, other layers use as well: in an encoder_decoder the
-// embedded tokens of the decoder, tables of relative positions, and the memory, which is what the
-// decoder attends to. They stay on the device when the rest is offloaded.
+// embedded tokens of the decoder, tables of relative positions, and the encoder output (enc), to
+// which the decoder attends. They stay on the device when the rest is offloaded.
 //
 //   embedding        -> x, encoder's table, y, decoder's table
 //   encoder block    x | table, y, table -> x, and the others; the last one keeps its table
-//   decoder block 0  x | y, table        -> y, memory, table; the memory is the encoder's norm of x
-//   decoder block    y | memory, table   -> y, and the others; the last one y alone
+//   decoder block 0  x | y, table        -> y, enc, table; enc is the encoder's norm of x
+//   decoder block    y | enc, table      -> y, and the others; the last one y alone
 int64_t shared_inputs_of(const ModelSpec& model, const LayerSpec& layer);
 
 // A field of the batch, as a layer that reads it gets it: behind what the layer before hands on.

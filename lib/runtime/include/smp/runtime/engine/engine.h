@@ -15,7 +15,8 @@
 
 namespace smp::engine {
 
-// Where samples go, by field of the batch, in the shape and type of field_of(); null = not wanted.
+// Destination buffers of samples, by field of the batch, in the shape and type of field_of().
+// null = the field is not read.
 class SampleBuffers {
  public:
   void*& at(model::BatchField field) { return buffers_[static_cast<size_t>(field)]; }
@@ -26,28 +27,28 @@ class SampleBuffers {
   std::array<void*, model::kBatchFields> buffers_{};
 };
 
-// Puts samples [first_sample, first_sample + count) of a step's global batch where they are wanted.
-// Steps count from 0.
+// Reads samples [first_sample, first_sample + count) of a step's global batch into `out`. Steps
+// count from 0.
 using ReadSamples = std::function<void(int64_t step, int64_t first_sample, int64_t count,
                                        const SampleBuffers& out)>;
 
 struct StepResult {
-  double loss = 0;        // mean over what counts of the global batch; the same on all ranks
+  double loss = 0;        // mean over the targets of the global batch that count; same on all ranks
   double grad_norm = 0;   // global, before clipping; the same on all ranks
-  double loss_scale = 1;  // fp16's, of this step
+  double loss_scale = 1;  // of this step; 1 without fp16
   bool skipped = false;   // fp16: the gradients overflowed, so nothing was updated
 };
 
-// The Engine executes a rank's schedule, one action after the other. Each layer call is an
-// island: what its backward needs is in the engine's hands, and between islands everything else
-// happens: messages start and are waited for, gradient buckets are reduced while the backward goes
+// The Engine executes a rank's schedule, one action after the other. A layer call is an island: it
+// returns the tensors that its backward needs, and the engine keeps them. Between islands the
+// engine starts messages and waits for them, and reduces gradient buckets while the backward goes
 // on.
 //
-// Gradients are summed, with the loss scaled by 1 / (microbatches * data-parallel degree), as if
-// all targets counted. Where some do not (kNoTarget of data_files.h; counts_vary() of schedule.h)
-// the step's end multiplies loss, norm and gradients by all targets / those that count, so they are
-// those of the mean over the global batch. Used by the rank's own thread, under its LedgerScope;
-// model and ledger must outlive it.
+// Gradients are summed with the loss scaled by 1 / (microbatches * data-parallel degree), as if all
+// targets counted. If some do not (kNoTarget of data_files.h; counts_vary() of schedule.h), the end
+// of the step multiplies loss, norm and gradients by all targets / targets that count. The results
+// are then those of the mean over the global batch. Used by the rank's own thread, under its
+// LedgerScope; model and ledger must outlive it.
 class Engine {
  public:
   Engine(const Plan& plan, parallel::ParallelModel& model, ledger::MemoryLedger& ledger,
@@ -56,24 +57,25 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // One training step, number `step` from 0. Throws TrainingError, CommError or OutOfMemory, and
-  // ConfigError for a target that is missing where the job says that all are there; after
-  // that the engine is of no further use. With ZeRO-1 and 2 the updated weights may still be under
-  // way when it returns: each rank has its own part, and the next step waits for the others.
+  // One training step, number `step` from 0. Throws TrainingError, CommError, OutOfMemory, or
+  // ConfigError for a missing target in a job whose targets must all count. The engine cannot be
+  // used after an exception. With ZeRO-1 and 2 the gathers of updated weights may still be in
+  // flight when step() returns: each rank has its own part, and the next step waits for the rest.
   StepResult step(int64_t step, double learning_rate);
 
-  // Waits until nothing is under way: the weights may be read whole, or changed by the caller; the
-  // counted traffic is that of whole steps. Due before the engine goes. Throws CommError.
-  void settle();
+  // Waits for all communication in flight. Afterwards the caller may read or change the weights,
+  // and the counted traffic is that of whole steps. Must be called before the engine is destroyed.
+  // Throws CommError.
+  void wait_all();
 
-  // The loss of the batch that the reader gives for `step`, forward alone: summed over the targets
-  // that count, divided by the number of all. The same on all ranks. Nothing changes. Collective
-  // over the world, and throws as step() does.
+  // Forward only: the loss of the batch that the reader gives for `step`, summed over the targets
+  // that count and divided by the number of all targets. The same on all ranks. Changes no weights.
+  // Collective over the world; throws as step() does.
   double evaluate(int64_t step);
-  // How many targets counted in the last evaluate(). The same on all ranks.
+  // The number of targets that counted in the last evaluate(). The same on all ranks.
   int64_t counted() const;
-  // Of the samples of the last evaluate(), the share whose label had the largest logit; of models
-  // that classify samples (lists of layers), else 0. The same on all ranks.
+  // The share of the last evaluate()'s samples whose label had the largest logit. 0 for models that
+  // do not classify samples (other than lists of layers). The same on all ranks.
   double accuracy() const;
 
  private:

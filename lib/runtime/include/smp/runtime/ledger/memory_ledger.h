@@ -15,13 +15,13 @@
 // is charged by hand. It keeps the peak with its breakdown and phase, and enforces the rank's
 // memory limit.
 //
-// Each block also remembers what it is for: the phase in which it was asked for, or the words of an
+// Each block also remembers its purpose: the phase in which it was allocated, or the words of an
 // ItemScope. So the largest live items can be named at any time.
 //
-// Any thread may allocate and free; a block remembers its ledger and category, so a free on another
-// thread, under another category or after the ledger's end is right. Which ledger and category an
-// allocation goes to is a property of the thread (LedgerScope, CategoryScope). set_phase is for the
-// one thread that runs the schedule.
+// Any thread may allocate and free. The thread's LedgerScope and CategoryScope decide the ledger
+// and category of an allocation. A block remembers both, so it may be freed on another thread,
+// under another category or after the ledger's end. set_phase is for the one thread that runs the
+// schedule.
 namespace smp::runinfo {
 class ProgressPost;
 }
@@ -32,7 +32,7 @@ using CategoryBytes = std::array<int64_t, kMemoryCategories>;
 
 inline constexpr std::string_view kSavePhase = "save";  // after the last step
 
-// Where a rank is: "step 7: backward, microbatch 2, layer 3". -1 leaves a part out.
+// What a rank is doing: "step 7: backward, microbatch 2, layer 3". -1 leaves a part out.
 struct Phase {
   const char* name = "setup";  // a literal
   int64_t step = -1;
@@ -41,7 +41,7 @@ struct Phase {
 };
 std::string to_string(const Phase& phase);
 
-// An allocation that the rank's limit refuses.
+// An allocation would exceed the rank's limit.
 class OutOfMemory : public std::runtime_error {
  public:
   OutOfMemory(const std::string& where, const std::string& text)
@@ -49,14 +49,14 @@ class OutOfMemory : public std::runtime_error {
   std::string phase;
 };
 
-// A moment of a ledger: all bytes, and their breakdown.
+// The bytes of a ledger at one moment, with their breakdown.
 struct MemoryUse {
   int64_t bytes = 0;
   CategoryBytes by_category{};
   Phase phase;
 };
 
-// One allocation or charge that is live.
+// One live allocation or charge.
 struct MemoryItem {
   MemoryCategory category = MemoryCategory::kWorkspace;
   int64_t bytes = 0;
@@ -65,7 +65,7 @@ struct MemoryItem {
 
 inline constexpr size_t kItemsNamed = 10;  // in reports and errors
 
-// Which of a rank's two memories a ledger is of.
+// The memory that a ledger counts.
 enum class MemoryPool { kDevice, kHost };
 
 class MemoryLedger {
@@ -76,29 +76,29 @@ class MemoryLedger {
   MemoryLedger(const MemoryLedger&) = delete;
   MemoryLedger& operator=(const MemoryLedger&) = delete;
 
-  // Throws OutOfMemory when the live bytes would pass the limit; the ledger is unchanged then.
+  // Throws OutOfMemory if the live bytes would exceed the limit; the ledger is then unchanged.
   void charge(MemoryCategory category, int64_t bytes);
   void release(MemoryCategory category, int64_t bytes);
 
   void set_phase(const Phase& phase);
   Phase phase() const;
-  // From now on the phases are posted, too. `post` must outlive the last set_phase.
+  // Posts the phases from now on. `post` must outlive the last set_phase.
   void post_phases(runinfo::ProgressPost& post) { post_ = &post; }
 
   MemoryUse live() const;
-  int64_t live_bytes() const;  // of live() the sum alone
-  MemoryUse peak() const;      // the first moment at which most bytes were live
+  int64_t live_bytes() const;  // live().bytes
+  MemoryUse peak() const;      // the first moment with the most live bytes
   std::vector<MemoryItem> largest(size_t count = kItemsNamed) const;  // live ones, largest first
-  void reset_peak();  // from now on; the live bytes are the new peak
+  void reset_peak();  // the live bytes become the peak
 
-  // How often tensors' memory was asked of the system. What is freed is kept for later tensors, so
-  // steps that allocate alike stop asking.
+  // The number of requests to the system for tensor memory. Freed memory is cached, so steps with
+  // equal allocations stop asking.
   int64_t system_allocations() const;
 
   int64_t rank() const;
   int64_t limit_bytes() const;
 
-  struct State;  // outlives the ledger while blocks point at it
+  struct State;  // outlives the ledger while blocks refer to it
   State* state() const { return state_; }
 
  private:
@@ -106,7 +106,7 @@ class MemoryLedger {
   runinfo::ProgressPost* post_ = nullptr;  // none: nobody looks
 };
 
-// Until its end, allocations of this thread go to `ledger`. Scopes nest.
+// While it lives, allocations of this thread go to `ledger`. Scopes nest.
 class LedgerScope {
  public:
   explicit LedgerScope(MemoryLedger& ledger);
@@ -118,7 +118,7 @@ class LedgerScope {
   MemoryLedger::State* previous_;
 };
 
-// Until its end, allocations of this thread have this category. Without one: workspace.
+// While it lives, allocations of this thread have this category. The default is workspace.
 class CategoryScope {
  public:
   explicit CategoryScope(MemoryCategory category);
@@ -130,8 +130,8 @@ class CategoryScope {
   MemoryCategory previous_;
 };
 
-// Until its end, allocations and charges of this thread are called `what`, a literal, instead of
-// the phase they happen in: for what outlives its phase.
+// While it lives, allocations and charges of this thread are named `what`, a literal, instead of
+// the current phase: for memory that outlives its phase.
 class ItemScope {
  public:
   explicit ItemScope(const char* what);
@@ -143,30 +143,30 @@ class ItemScope {
   const char* previous_;
 };
 
-// Bytes that no allocator sees, charged while this object lives.
+// Bytes that do not come from an allocator, charged while this object lives.
 class MemoryCharge {
  public:
   MemoryCharge();
   MemoryCharge(MemoryLedger& ledger, MemoryCategory category, int64_t bytes);
-  // To the ledger that an allocation of this thread would go to, if there is one.
+  // Charges the current ledger of this thread, if there is one.
   MemoryCharge(MemoryCategory category, int64_t bytes);
   MemoryCharge(MemoryCharge&& other) noexcept;
   MemoryCharge& operator=(MemoryCharge&& other) noexcept;
   ~MemoryCharge();
 
  private:
-  struct Entry;  // in its ledger's list of live items, so it stays where it is
+  struct Entry;  // linked into its ledger's list of live items, so its address must not change
   MemoryCharge(MemoryLedger::State* state, MemoryCategory category, int64_t bytes);
 
   std::unique_ptr<Entry> entry_;
 };
 
-// Makes every CPU tensor of this process report to the ledger of the thread that allocates it;
-// once, before the first tensor. Later calls do nothing.
+// Makes every CPU tensor of this process report to the ledger of the thread that allocates it. Call
+// before the first tensor; further calls do nothing.
 void install_counting_allocator();
 
-// The ledger of threads without a LedgerScope (torch's own worker threads) in a process that is one
-// rank; null = such allocations are not counted.
+// Sets the ledger of threads without a LedgerScope (torch's own worker threads), in a process that
+// runs one rank. null = such allocations are not counted.
 void set_process_ledger(MemoryLedger* ledger);
 
 }  // namespace smp::ledger

@@ -5,19 +5,19 @@
 
 #include "smp/runtime/ledger/memory_ledger.h"
 
-// What a rank holds, for people and at any time.
+// A rank's memory as a text for people, at any time.
 namespace smp::ledger {
 
 // Both pools by category, live and at their peak, and the largest live items. Any thread.
 std::string memory_report(const MemoryLedger& device, const MemoryLedger& host);
 
-// Where a thread that trains nothing finds the ledgers of the rank that trains in this process: the
-// trainer shows them while they live. Any thread.
+// Gives other threads access to the ledgers of the rank that trains in this process. The trainer
+// registers them while they live. Any thread.
 class MemoryWatch {
  public:
-  std::string report() const;  // "" while no rank is shown
+  std::string report() const;  // "" while no ledgers are registered
 
-  // Shows them to `watch`, if there is one, until its end.
+  // Registers the ledgers with `watch`, unless it is null, while this object lives.
   class Show {
    public:
     Show(MemoryWatch* watch, const MemoryLedger& device, const MemoryLedger& host);
@@ -30,7 +30,7 @@ class MemoryWatch {
   };
 
  private:
-  mutable std::mutex mutex_;  // held while a report is made, so that the ledgers stay
+  mutable std::mutex mutex_;  // held while a report is made, so that the ledgers stay alive
   const MemoryLedger* device_ = nullptr;
   const MemoryLedger* host_ = nullptr;
 };

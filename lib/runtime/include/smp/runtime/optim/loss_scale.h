@@ -6,27 +6,28 @@
 
 namespace smp::optim {
 
-// What fp16 multiplies the loss with, so that small gradients do not vanish: constant, or falling
-// at overflows and growing after `scale_window` steps without one (SMP's and DeepSpeed's rule). A
-// plain value; the ranks keep equal ones because they see the same norm.
+// The factor by which fp16 training multiplies the loss, so that small gradients do not underflow.
+// A static scale is constant. A dynamic scale falls at each overflow and grows after
+// `scale_window` steps without one (SMP's and DeepSpeed's rule). A plain value; all ranks keep the
+// same scale because they see the same gradient norm.
 class LossScale {
  public:
-  // What a checkpoint holds of it.
+  // The part that a checkpoint saves.
   struct State {
     double value = 1;
     int64_t good_steps = 0;      // since the last overflow or growth
-    int64_t overflows_left = 1;  // until it falls
-    int64_t skipped_steps = 0;   // of the whole training
+    int64_t overflows_left = 1;  // until the scale falls
+    int64_t skipped_steps = 0;   // since training began
   };
 
-  LossScale() = default;  // 1, and stays: for what needs no scale
+  LossScale() = default;  // always 1, for precisions other than fp16
   explicit LossScale(const LossScaleSpec& spec);
 
   double value() const { return state_.value; }
-  bool guards() const { return guards_; }  // an overflow is to be expected and skips the step
+  bool guards() const { return guards_; }  // true: a step whose gradients overflow is skipped
 
-  // A step's gradients were finite, or not. Throws TrainingError at an overflow when the scale is
-  // as low as it may be.
+  // Updates the scale after a step; `overflowed`: its gradients were not finite. Throws
+  // TrainingError at an overflow when the scale is at its minimum.
   void step_done(bool overflowed);
 
   const State& state() const { return state_; }

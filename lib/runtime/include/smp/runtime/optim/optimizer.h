@@ -12,10 +12,10 @@ class Tensor;
 }
 
 // The optimizer of one rank, on the flat buffers of FlatParameters: AdamW or SGD (spec.kind), fused
-// to one pass over memory. A rank keeps state for and updates only what it owns: all of each
-// bucket, or part `shard` of z when the optimizer state is sharded. Where weights have 16 bits it
-// owns fp32 master weights too. Parameters whose spec says so decay. Used by the rank's own thread,
-// under its LedgerScope.
+// to one pass over memory. A rank owns all of each bucket, or part `shard` of z when the optimizer
+// state is sharded. It keeps state for the elements that it owns and updates no others. With 16-bit
+// weights it keeps fp32 master weights too. Weight decay applies to the parameters whose spec says
+// so. Used by the rank's own thread, under its LedgerScope.
 namespace smp::ledger {
 class MemoryLedger;
 }
@@ -28,49 +28,51 @@ namespace smp::optim {
 class Optimizer {
  public:
   // Allocates the state (category optimizer), layout().optimizer_elements of each kind. The weights
-  // are drawn already: master weights start as they are. degrees: those of the plan; with shard > 1
-  // the state is sharded. With `host` the state lies there, and is updated there.
+  // must be initialised: master weights start as copies of them. `degrees` are the plan's; with
+  // shard > 1 the state is sharded. With `host` the state is in host memory and is updated there.
   Optimizer(const OptimizerSpec& spec, const mesh::Degrees& degrees,
             parameters::FlatParameters& parameters, ledger::MemoryLedger* host = nullptr);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Has the device sum the squares of the bucket's reduced gradients in its turn.
+  // Asks the device to sum the squares of the bucket's reduced gradients. Does not wait.
   void start_norms(int64_t bucket);
-  // When all buckets' were started, adds to by_layer[i] the squares of layer i (its model index)
-  // that fall to this rank: summed over *all* ranks of the world they are the layer's squared norm,
-  // as each element that counts is summed on one rank only. In double, parameter by parameter, in
-  // an order that does not depend on what else the stage holds. Waits for the device.
+  // Adds to by_layer[i] this rank's part of the squared gradient norm of layer i (its model index).
+  // start_norms() must have been called for all buckets. Summed over all ranks of the world the
+  // parts are the layer's squared norm: each element counts on one rank only. The sums are in
+  // double, parameter by parameter, in an order that does not depend on the stage's other layers.
+  // Waits for the device.
   void add_norms_squared(std::vector<double>& by_layer);
 
-  // One update of this rank's elements with gradients multiplied by gradient_scale (clipping,
-  // averaging and unscaling cost no pass of their own), bucket by bucket: begin(), then update() of
-  // each bucket, in any order. Gradients are not changed. step() is all of it. `only_if_finite`:
-  // unless the sum of the squares that start_norms() of the bucket has summed on this rank is
-  // infinite or no number.
+  // One update of this rank's elements, bucket by bucket: begin(), then update() of each bucket, in
+  // any order. step() does both for all buckets. The update multiplies gradients by gradient_scale
+  // as it reads them, so clipping, averaging and unscaling need no pass of their own; gradients are
+  // not changed. With `only_if_finite` a bucket is left alone if the sum of squares from its
+  // start_norms() is not finite on this rank.
   void begin(double learning_rate, double gradient_scale);
   void update(int64_t bucket, bool only_if_finite = false);
   void step(double learning_rate, double gradient_scale);
 
-  // Weights were set from outside: master weights become them.
+  // Copies the weights into the master weights, after the caller has set the weights.
   void adopt_weights();
 
-  // What a checkpoint holds of it. A state is one value for each owned element: "momentum",
-  // "variance", "master", as far as there are such.
+  // The states that a checkpoint saves, of "momentum", "variance" and "master" those that this
+  // optimizer has. A state is one value for each owned element.
   struct State {
     const char* name;
     const at::Tensor* values;  // [layout().optimizer_elements]
   };
   std::vector<State> states() const;
-  int64_t steps_done() const;  // updates, of which Adam's bias correction depends
+  int64_t steps_done() const;  // updates so far; Adam's bias correction depends on it
   void set_steps_done(int64_t steps);
 
-  // Which elements they are, in ascending order of `state`; what no range names is padding.
+  // The elements that this rank owns, in ascending order of `state`. Elements in no range are
+  // padding.
   struct OwnedRange {
     int64_t parameter = 0;       // index into layout().parameters
     int64_t begin = 0, end = 0;  // elements of the layout's flat order
-    int64_t state = 0;           // where they begin in each State's values
+    int64_t state = 0;           // index of the first one in each State's values
   };
   const std::vector<OwnedRange>& owned() const;
 

@@ -15,11 +15,12 @@ class StepTracer;
 
 namespace smp::parallel {
 
-// Time that a rank has spent waiting for others, and who hears of its calls and waits. One thread.
+// The time that a rank has spent waiting for others, and the observers of its calls and waits. One
+// thread.
 struct WaitClock {
   std::chrono::nanoseconds waited{0};
-  // For reductions, gathers and other collectives: making such calls and waiting for them, which is
-  // what computing does not hide of them. Not for messages of stages: there a rank is idle as well.
+  // Exposed communication: the time to start collectives and to wait for them, which computing does
+  // not hide. Messages between stages are not counted: a rank may wait for them because it is idle.
   std::chrono::nanoseconds exposed{0};
   runinfo::ProgressPost* post = nullptr;  // none: nobody looks
   runinfo::StepTracer* tracer = nullptr;  // none: no timeline of calls and waits
@@ -28,13 +29,13 @@ struct WaitClock {
   double exposed_seconds() const { return std::chrono::duration<double>(exposed).count(); }
 };
 
-// A TimedCommunicator passes everything on to another Communicator, posts and traces each call
-// before it does, and adds the time that its Works are waited for to a clock: what a rank reports
-// as idle. Thread rule of the Communicator behind it.
+// A TimedCommunicator forwards every call to another Communicator. It posts and traces each call
+// first, and adds the time of waiting for its Works to a clock, which a rank reports as idle time.
+// Thread rule of the Communicator behind it.
 class TimedCommunicator final : public comm::WrappedCommunicator {
  public:
-  // `clock`, and its tracer, must outlive this object and all Works it has given out. `axis` is
-  // that of its group, for the tracer.
+  // `clock` and its tracer must outlive this object and all Works that it returned. `axis` is the
+  // mesh axis of the group, for the tracer.
   TimedCommunicator(std::unique_ptr<comm::Communicator> inner, WaitClock& clock,
                     mesh::Axis axis = mesh::Axis::kWorld);
   TimedCommunicator(comm::Communicator& inner, WaitClock& clock,
@@ -43,7 +44,7 @@ class TimedCommunicator final : public comm::WrappedCommunicator {
   std::unique_ptr<comm::PeerWindow> open_window(const void* memory, int64_t count, DType dtype,
                                                 std::string_view label) override;
   std::unique_ptr<comm::Communicator> split(const std::vector<int>& members) override;
-  // The same, of members along an axis.
+  // The same for members along `axis`.
   std::unique_ptr<comm::Communicator> split_along(mesh::Axis axis, const std::vector<int>& members);
 
  private:

@@ -5,9 +5,9 @@
 #include "smp/plan/model/layers.h"
 
 // Initial weights. Element i (row * cols + col) of a parameter is a function of (seed, name, i)
-// alone: block i / 4 of the parameter's Philox stream gives four normals by Box-Muller in double,
-// rounded once to the weight's type. So every layout starts from the same weights, whatever it
-// holds of them. Pure; safe from any thread.
+// only: block i / 4 of the parameter's Philox stream gives four normals by Box-Muller in double,
+// rounded once to the weight's type. So every layout starts from the same weights. Pure; safe from
+// any thread.
 namespace smp::parameters {
 
 // Fills `out` with elements [begin, end) of `box` of the parameter, counted row by row.

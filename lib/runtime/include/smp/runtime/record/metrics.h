@@ -6,17 +6,17 @@
 #include <string>
 #include <vector>
 
-// What a run says of each step: a line of metrics.jsonl and the step line on rank 0's stdout.
-// Used by one thread.
+// The metrics of each step: a line of metrics.jsonl and the step line on rank 0's stdout. Used by
+// one thread.
 namespace smp::record {
 
-// The loss of one of several sets that are evaluated on.
+// The loss of one evaluation set.
 struct SetLoss {
-  std::string set;  // its name; empty: a part of what is trained on
+  std::string set;  // its name; empty: held out from the training data
   double loss = 0;
 };
 
-// How often a source of the data was seen whole.
+// The number of passes over a source of the data.
 struct SourceEpoch {
   std::string source;
   double epoch = 0;
@@ -27,31 +27,29 @@ struct StepMetrics {
   double loss = 0;
   double grad_norm = 0;
   double learning_rate = 0;
-  // fp16 alone: what the loss was multiplied with, and the steps so far whose gradients overflowed
-  // and that therefore updated nothing.
+  // fp16 only: the factor of the loss, and the number of steps so far that were skipped because
+  // their gradients overflowed.
   std::optional<double> loss_scale;
   int64_t skipped_steps = 0;
-  std::optional<double> evaluation_loss;  // of held-out data, where it was taken after this step
-  std::vector<SetLoss>
-      evaluation_losses;            // of named sets, each; evaluation_loss is the first one's
-  std::optional<double> accuracy;   // of these, where samples are classified
-  int64_t tokens_seen = 0;          // of all steps so far
-  std::vector<SourceEpoch> epochs;  // of each source of tokens; of images none
+  std::optional<double> evaluation_loss;   // of held-out data, if evaluated after this step
+  std::vector<SetLoss> evaluation_losses;  // of each named set; evaluation_loss is the first one's
+  std::optional<double> accuracy;          // of that evaluation, if samples are classified
+  int64_t tokens_seen = 0;                 // of all steps so far
+  std::vector<SourceEpoch> epochs;         // of each source of tokens; of images none
   double tokens_per_s = 0;
-  // Model flops utilization: the flops that the model needs (smp/plan/model/model_flops.h), of
-  // those that all accelerators could do in the step's time. None where the cluster does not state
-  // its rate.
+  // Model flops utilization: the flops that the model needs (smp/plan/model/model_flops.h) over
+  // those that all accelerators could do in the step's time. None if the cluster states no rate.
   std::optional<double> mfu;
   double step_s = 0;
-  double exposed_s = 0;  // of step_s, on rank 0: collectives that computing did not hide
+  double exposed_s = 0;  // part of step_s, on rank 0: collectives that computing did not hide
   int64_t memory_live_bytes = 0;
   int64_t memory_peak_bytes = 0;
-  // On GPUs alone: how often in this step the allocator had to give back what it kept for later.
+  // On GPUs only: how often the allocator had to free its cache in this step (alloc retries).
   std::optional<int64_t> cache_flushes;
 };
 std::string to_json(const StepMetrics& metrics);  // one line, without its end
 
-// Appends whole lines, one write each, so that a reader never sees half of one.
+// Appends whole lines, one write each, so that a reader never sees part of a line.
 class MetricsFile {
  public:
   explicit MetricsFile(const std::string& path);
@@ -66,17 +64,17 @@ class MetricsFile {
   int fd_ = -1;
 };
 
-// Takes the lines of later steps out of metrics.jsonl: a run that goes on from `step` writes them
-// again. Does nothing when there is no such file.
+// Removes the lines after `step` from metrics.jsonl: a run that resumes from `step` writes them
+// again. Does nothing if there is no such file.
 void cut_metrics(const std::string& path, int64_t step);
 
 // "step  20/200  loss 2.7312  grad norm 1.04  12,345 tokens/s  memory 23.4 MiB  3 s left"; with
 // fp16 "loss scale 65536, 2 skipped" after the norm, and after an evaluation "held out 2.8105,
-// perplexity 16.6". "MFU 41.2 %" follows the tokens where it is known, then "8 % exposed", of the
-// step, where communication takes kShownExposure and more. What would make the line longer than
-// kMostColumns is left out: memory first, then exposure, MFU, the time left. On a terminal of so
-// many columns one line is rewritten; in a file (columns 0) there is a line for step 1, every
-// `every` steps and the last one, and for the first step after 30 s without one.
+// perplexity 16.6". "MFU 41.2 %" follows the tokens if it is known. "8 % exposed" follows if
+// communication takes kShownExposure of the step or more. A line longer than kMostColumns loses
+// memory first, then exposure, MFU and the time left. A terminal (`columns` wide) shows one line
+// that is rewritten. A file (columns 0) gets a line for step 1, every `every` steps, the last step,
+// and the first step after 30 s without a line.
 class StepLine {
  public:
   static constexpr double kLongestSilenceS = 30;
@@ -84,7 +82,7 @@ class StepLine {
   static constexpr size_t kMostColumns = 100;
 
   StepLine(std::FILE* out, int64_t steps, int64_t every, int columns);
-  ~StepLine();  // leaves the terminal on a fresh line
+  ~StepLine();  // ends the terminal's line
 
   void show(const StepMetrics& metrics);
 

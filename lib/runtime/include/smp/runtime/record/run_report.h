@@ -9,16 +9,16 @@
 #include "smp/plan/spec/plan.h"
 #include "smp/runtime/ledger/memory_ledger.h"
 
-// report.json: the run beside its plan, for each rank predicted and measured bytes of memory and of
-// traffic. Pure but for gather_rank_facts.
+// report.json: the run beside its plan, with the predicted and measured bytes of memory and traffic
+// of each rank. Pure except gather_rank_measurements().
 namespace smp::record {
 
-// What one rank measured.
-struct RankFacts {
+// The measurements of one rank.
+struct RankMeasurements {
   int64_t rank = 0;
-  ledger::MemoryUse peak;           // its phase is readable on the rank itself only
-  int64_t host_peak_bytes = 0;      // of what was offloaded
-  std::string peak_phase;           // set by gather_rank_facts
+  ledger::MemoryUse peak;           // its phase is valid on the rank itself only
+  int64_t host_peak_bytes = 0;      // of offloaded tensors
+  std::string peak_phase;           // set by gather_rank_measurements
   double busy_s = 0;                // computing, in all measured steps
   double idle_s = 0;                // waiting for others, in all measured steps
   int64_t resident_peak_bytes = 0;  // of the process, as the system sees it; set by gathering
@@ -29,20 +29,21 @@ struct RankFacts {
 void add_traffic(std::vector<comm::TrafficCount>& all,
                  const std::vector<comm::TrafficCount>& group);
 
-// Takes counts out again: of messages that no step sends.
+// Subtracts the counts of messages that are not part of a step.
 void subtract_traffic(std::vector<comm::TrafficCount>& all,
                       const std::vector<comm::TrafficCount>& part);
 
-// Every rank's facts in rank order, on every rank. Collective; traffic "save.report".
-std::vector<RankFacts> gather_rank_facts(const RankFacts& mine, comm::Communicator& world);
+// Every rank's measurements in rank order, on every rank. Collective; traffic "save.report".
+std::vector<RankMeasurements> gather_rank_measurements(const RankMeasurements& mine,
+                                                       comm::Communicator& world);
 
-// What the run as a whole measured.
-struct RunFacts {
+// The measurements of the run as a whole.
+struct RunMeasurements {
   int64_t steps = 0;
   double first_loss = 0;
   double last_loss = 0;
   std::optional<double> loss_scale;       // fp16: after the last step
-  int64_t skipped_steps = 0;              // fp16: whose gradients overflowed
+  int64_t skipped_steps = 0;              // fp16: steps whose gradients overflowed
   std::optional<double> evaluation_loss;  // the last one
   std::optional<double> accuracy;         // of that evaluation, where samples are classified
   double best_loss = 0;   // with evaluation: the lowest one, infinite where none is known
@@ -52,15 +53,16 @@ struct RunFacts {
   double measured_step_s = 0;              // median
 };
 
-// What the plan predicts for a rank at `coord`. Throws ConfigError when it has no such class.
+// The plan's prediction for a rank at `coord`. Throws ConfigError if the plan has none.
 const RankPrediction& prediction_for(const Plan& plan, const mesh::Coord& coord);
 
-// What it predicts, by category.
+// The predicted bytes by category.
 ledger::CategoryBytes bytes_by_category(const RankPrediction& prediction);
 
 // The content of report.json. Idle is the share of the measured time that a rank waits. Wire bytes
-// are of the whole run: those of one planned step times `steps`, against the counted ones without
-// labels "setup.*" and "save.*".
-std::string report_json(const Plan& plan, const RunFacts& run, const std::vector<RankFacts>& ranks);
+// are totals of the run: predicted are those of one planned step times `steps`, measured are the
+// counted ones without labels "setup.*" and "save.*".
+std::string report_json(const Plan& plan, const RunMeasurements& run,
+                        const std::vector<RankMeasurements>& ranks);
 
 }  // namespace smp::record

@@ -15,7 +15,7 @@ inline constexpr int64_t kDropoutColumns = 8 * kDropoutLanes;
 inline constexpr int kDropoutRounds = 7;
 
 // Whether one element is kept; dropout_factors() draws the same for many.
-SMP_ANYWHERE bool is_kept(const DropoutRow& row, int64_t col) {
+SMP_HOST_DEVICE bool is_kept(const DropoutRow& row, int64_t col) {
   const auto at = static_cast<uint32_t>(col % kDropoutColumns);
   const uint32_t lane = at % kDropoutLanes, half = at / kDropoutLanes % 2;
   const uint32_t word = at / kDropoutLanes / 2;

@@ -7,23 +7,23 @@
 
 namespace smp::training {
 
-// The evaluation with the lowest loss of a run, and how many in a row brought no improvement. The
-// same on all ranks, as evaluation losses are. Used by the rank's own thread.
-class BestSoFar {
+// The evaluation with the lowest loss of a run, and the number of evaluations since the last
+// improvement (early stopping). The same on all ranks, as evaluation losses are. Used by the rank's
+// own thread.
+class BestEvaluation {
  public:
   struct State {
     double loss = std::numeric_limits<double>::infinity();  // the lowest
-    int64_t step = 0;                                       // that it was taken after; 0 = none
-    // Improvement is counted from here: the lowest loss when there was one last. It is not `loss`
-    // where min_improvement asks for more than the steps between them brought.
+    int64_t step = 0;                                       // of that evaluation; 0 = none
+    // The loss of the last improvement by at least min_improvement. It differs from `loss` if later
+    // evaluations were lower by less than that.
     double counted_loss = std::numeric_limits<double>::infinity();
     int64_t without = 0;  // evaluations since then
   };
 
-  explicit BestSoFar(const EvaluationSpec& spec) : spec_(spec) {}
+  explicit BestEvaluation(const EvaluationSpec& spec) : spec_(spec) {}
 
-  // The loss after `step` steps; true: the lowest so far. A loss that is no number is no
-  // improvement.
+  // Records the loss after `step` steps; true: it is the lowest so far. NaN is no improvement.
   bool take(int64_t step, double loss);
 
   // training.evaluation.patience is exhausted.
@@ -32,7 +32,7 @@ class BestSoFar {
   const State& state() const { return state_; }
   void restore(const State& state) { state_ = state; }
 
-  // The next evaluation is the best: the checkpoint of the best one is not there.
+  // Makes the next evaluation the best, because the checkpoint of the best one is missing.
   void forget_lowest();
 
  private:

@@ -14,7 +14,7 @@ namespace smp::test {
 
 inline std::shared_ptr<gpu::Gpu> open_a_gpu() {
   try {
-    return gpu::gpus_of_module("")({});
+    return gpu::cuda_module_loader("")({});
   } catch (const ConfigError& none) {
     std::printf("skipped, no GPU: %s\n", none.what());
     return nullptr;

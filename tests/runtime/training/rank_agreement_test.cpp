@@ -1,4 +1,4 @@
-#include "training/agreement.h"
+#include "training/rank_agreement.h"
 
 #include <doctest/doctest.h>
 #include <sched.h>
@@ -24,13 +24,13 @@ using parity::LayoutCase;
 
 // What every rank says, each holding what `held` gives; the same, or the test fails.
 std::string said_by_all(int ranks,
-                        const std::function<std::vector<training::HeldAlike>(int)>& held) {
+                        const std::function<std::vector<training::AgreedValue>(int)>& held) {
   std::mutex mutex;
   std::vector<std::string> texts;
   jobs::run_ranks(ranks, [&](comm::Communicator& world) {
     const std::string host = std::string(1, static_cast<char>('a' + world.rank() / 2));
     const std::string text = error_of(
-        [&] { training::check_held_alike(world, host, held(world.rank()), "setup.same"); });
+        [&] { training::check_ranks_agree(world, host, held(world.rank()), "setup.same"); });
     const std::scoped_lock lock(mutex);
     texts.push_back(text);
   });
@@ -74,15 +74,16 @@ void put(const std::string& path, const std::string& text) { std::ofstream(path)
 }  // namespace
 
 TEST_CASE("ranks that hold the same go on: others are named with their hosts, and what they hold") {
-  const training::HeldAlike plan{"the plan", "1f"}, file{"a.txt", "18000 bytes"};
+  const training::AgreedValue plan{"the plan", "1f"}, file{"a.txt", "18000 bytes"};
   CHECK(said_by_all(4, [&](int) { return std::vector{plan, file}; }) == "no error");
   const std::string head =
-      "the ranks do not hold the same, so that they would train on to a wrong result:\n";
+      "the ranks do not hold the same, so training would give a wrong result:\n";
   const std::string end =
       "\n  give every host the same, or name files in a file system that all hosts share";
-  CHECK(said_by_all(6, [&](int rank) {
-          return std::vector{plan, rank >= 4 ? training::HeldAlike{"a.txt", "18003 bytes"} : file};
-        }) == head + "  ranks 4 to 5 on c: a.txt: 18003 bytes; rank 0 on a: 18000 bytes" + end);
+  CHECK(
+      said_by_all(6, [&](int rank) {
+        return std::vector{plan, rank >= 4 ? training::AgreedValue{"a.txt", "18003 bytes"} : file};
+      }) == head + "  ranks 4 to 5 on c: a.txt: 18003 bytes; rank 0 on a: 18000 bytes" + end);
   // What most hold is what the others should: it is rank 0 that has another.
   CHECK(said_by_all(3, [&](int rank) {
           return rank == 0 ? std::vector{plan} : std::vector{plan, file};
@@ -99,7 +100,7 @@ TEST_CASE("files of another size, or of other bytes, are no same files") {
   const auto held = [&](const std::string& name) {
     files::FileIdentity file = files::identify_file(folder / name);
     file.name = "a.txt";
-    std::vector<training::HeldAlike> all;
+    std::vector<training::AgreedValue> all;
     training::add_files(all, "training.data.path", {file});
     return all;
   };

@@ -1,4 +1,4 @@
-#include "training/voice.h"
+#include "training/step_reporter.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace smp::training {
 
-Voice::Voice(const Plan& plan, const TrainOptions& options, int64_t rank, int64_t first_step,
-             int64_t steps) {
+StepReporter::StepReporter(const Plan& plan, const TrainOptions& options, int64_t rank,
+                           int64_t first_step, int64_t steps) {
   if (rank != 0) return;
   const std::vector<std::string>& metrics = plan.job.training.metrics;
   const auto is_wanted = [&](const char* kind) {
@@ -31,15 +31,15 @@ Voice::Voice(const Plan& plan, const TrainOptions& options, int64_t rank, int64_
   }
 }
 
-Voice::~Voice() = default;
+StepReporter::~StepReporter() = default;
 
-void Voice::say(const record::StepMetrics& metrics) {
+void StepReporter::report(const record::StepMetrics& metrics) {
   if (file_) file_->append(metrics);
   if (events_) events_->add(metrics);
   if (line_) line_->show(metrics);
 }
 
-void Voice::end(int64_t done) {
+void StepReporter::end(int64_t done) {
   if (events_) events_->end(done);
 }
 

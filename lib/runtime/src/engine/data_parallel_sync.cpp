@@ -1,4 +1,4 @@
-#include "engine/bucket_traffic.h"
+#include "engine/data_parallel_sync.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -15,9 +15,9 @@ namespace {
 constexpr const char* kGradients = "data.gradients";
 constexpr const char* kWeights = "shard.weights";
 constexpr const char* kWindow = "setup.window";
-constexpr int64_t kChanged = -1;  // since the weights were shown
+constexpr int64_t kChanged = -1;  // the current weights are not published yet
 
-// What this rank of a group has of a whole bucket.
+// This rank's part of a whole bucket.
 at::Tensor part_of(const at::Tensor& whole, const comm::Communicator& group) {
   const int64_t size = whole.numel() / group.size();
   return whole.narrow(0, group.rank() * size, size);
@@ -31,7 +31,8 @@ void finish(comm::WorkPtr& work) {
 
 }  // namespace
 
-BucketTraffic::BucketTraffic(parameters::FlatParameters& parameters, parallel::RankGroups& groups)
+DataParallelSync::DataParallelSync(parameters::FlatParameters& parameters,
+                                   parallel::RankGroups& groups)
     : parameters_(parameters),
       data_(groups.find(mesh::Axis::kData)),
       shard_(groups.find(mesh::Axis::kShard)),
@@ -39,7 +40,7 @@ BucketTraffic::BucketTraffic(parameters::FlatParameters& parameters, parallel::R
       shards_gradients_(parameters.layout().shards_gradients()),
       reductions_(parameters.layout().buckets.size()),
       second_halves_(reductions_.size()),
-      good_since_(reductions_.size(), kChanged),
+      published_in_(reductions_.size(), kChanged),
       gathers_(reductions_.size()) {
   if (shard_ == nullptr || parameters.weights_on_host()) return;
   const at::Tensor& weights = parameters.weights();
@@ -49,32 +50,33 @@ BucketTraffic::BucketTraffic(parameters::FlatParameters& parameters, parallel::R
                     !groups.is_among_gpus(mesh::Axis::kShard);
 }
 
-void BucketTraffic::changed(int64_t bucket) {
+void DataParallelSync::changed(int64_t bucket) {
   if (bucket < 0) {
-    std::fill(good_since_.begin(), good_since_.end(), kChanged);
+    std::fill(published_in_.begin(), published_in_.end(), kChanged);
   } else {
-    good_since_.at(static_cast<size_t>(bucket)) = kChanged;
+    published_in_.at(static_cast<size_t>(bucket)) = kChanged;
   }
 }
 
-// At once: a peer that is quicker would wait for whatever we do until our next gather.
-void BucketTraffic::updated(int64_t bucket) {
+// Publishes at once. Otherwise a faster peer would wait until this rank's next gather.
+void DataParallelSync::updated(int64_t bucket) {
   changed(bucket);
   if (window_ != nullptr) show_weights();
 }
 
-void BucketTraffic::show_weights() {
+void DataParallelSync::show_weights() {
   window_->show();
-  std::replace(good_since_.begin(), good_since_.end(), kChanged, ++shown_);
+  std::replace(published_in_.begin(), published_in_.end(), kChanged, ++shown_);
 }
 
-void BucketTraffic::start_reduce(int64_t bucket, bool is_first, bool is_last) {
+void DataParallelSync::start_reduce(int64_t bucket, bool is_first, bool is_last) {
   const at::Tensor whole = parameters_.whole_gradients(bucket);
   const DType dtype = parameters_.gradient_dtype();
   void* begin = whole.mutable_data_ptr();
   comm::WorkPtr& work = reductions_.at(static_cast<size_t>(bucket));
-  add_under_way(bucket);
-  if (!to_gather_.empty()) wait_gather(to_gather_.back());  // all ranks call in the same order
+  add_in_flight(bucket);
+  // Queued gathers start first: all ranks of a group must call in the same order.
+  if (!queued_gathers_.empty()) wait_gather(queued_gathers_.back());
   if (shard_ == nullptr) {
     SMP_CHECK(data_ != nullptr);
     work = data_->all_reduce(begin, begin, whole.numel(), dtype, comm::ReduceOp::kSum, kGradients);
@@ -88,19 +90,19 @@ void BucketTraffic::start_reduce(int64_t bucket, bool is_first, bool is_last) {
   if (has_halves()) first_halves_.push_back({bucket, begins_sums, is_last});
 }
 
-void BucketTraffic::add_under_way(int64_t bucket) {
-  std::erase_if(under_way_, [this](int64_t one) {
+void DataParallelSync::add_in_flight(int64_t bucket) {
+  std::erase_if(in_flight_, [this](int64_t one) {
     const auto at = static_cast<size_t>(one);
     return reductions_[at] == nullptr && second_halves_[at] == nullptr;
   });
-  if (under_way_.size() == kMostReductions) {
-    wait_sums(under_way_.front());
-    under_way_.erase(under_way_.begin());
+  if (in_flight_.size() == kMostReductions) {
+    wait_sums(in_flight_.front());
+    in_flight_.erase(in_flight_.begin());
   }
-  under_way_.push_back(bucket);
+  in_flight_.push_back(bucket);
 }
 
-void BucketTraffic::poll() {
+void DataParallelSync::poll() {
   while (!first_halves_.empty() &&
          reductions_[static_cast<size_t>(first_halves_.front().bucket)]->done()) {
     finish_first_half();
@@ -108,7 +110,7 @@ void BucketTraffic::poll() {
   start_gathers();
 }
 
-void BucketTraffic::finish_first_half() {
+void DataParallelSync::finish_first_half() {
   const FirstHalf half = first_halves_.front();
   first_halves_.pop_front();
   finish(reductions_[static_cast<size_t>(half.bucket)]);
@@ -122,76 +124,78 @@ void BucketTraffic::finish_first_half() {
   if (replica_ != nullptr && half.is_last) start_second_half(half.bucket);
 }
 
-void BucketTraffic::start_second_half(int64_t bucket) {
+void DataParallelSync::start_second_half(int64_t bucket) {
   const at::Tensor part = parameters_.owned(bucket).gradients;
   second_halves_[static_cast<size_t>(bucket)] =
       replica_->all_reduce(part.const_data_ptr(), part.mutable_data_ptr(), part.numel(),
                            parameters_.gradient_dtype(), comm::ReduceOp::kSum, kGradients);
 }
 
-void BucketTraffic::wait_reduce(int64_t bucket) {
+void DataParallelSync::wait_reduce(int64_t bucket) {
   if (!shards_gradients_) return wait_sums(bucket);
   while (reductions_.at(static_cast<size_t>(bucket)) != nullptr) finish_first_half();
 }
 
-void BucketTraffic::finish_reductions() {
+void DataParallelSync::finish_reductions() {
   SMP_CHECK(first_halves_.empty());
   for (comm::WorkPtr& work : second_halves_) {
     if (work != nullptr) finish(work);
   }
 }
 
-void BucketTraffic::wait_sums(int64_t bucket) {
+void DataParallelSync::wait_sums(int64_t bucket) {
   comm::WorkPtr& first = reductions_.at(static_cast<size_t>(bucket));
   while (first != nullptr) has_halves() ? finish_first_half() : finish(first);
   comm::WorkPtr& second = second_halves_.at(static_cast<size_t>(bucket));
   if (second != nullptr) finish(second);
 }
 
-void BucketTraffic::start_gather(int64_t bucket) {
+void DataParallelSync::start_gather(int64_t bucket) {
   if (!limits_gathers_) return gather(bucket);
-  to_gather_.push_back(bucket);
+  queued_gathers_.push_back(bucket);
   start_gathers();
 }
 
-void BucketTraffic::start_gathers() {
+void DataParallelSync::start_gathers() {
   const auto is_there = [this](int64_t bucket) {
     const comm::WorkPtr& work = gathers_[static_cast<size_t>(bucket)];
     return work == nullptr || work->done();
   };
-  while (!to_gather_.empty()) {
-    while (!under_gather_.empty() && is_there(under_gather_.front())) under_gather_.pop_front();
-    if (under_gather_.size() == kMostGathers) return;
-    gather(to_gather_.front());
-    under_gather_.push_back(to_gather_.front());
-    to_gather_.pop_front();
+  while (!queued_gathers_.empty()) {
+    while (!gathers_in_flight_.empty() && is_there(gathers_in_flight_.front()))
+      gathers_in_flight_.pop_front();
+    if (gathers_in_flight_.size() == kMostGathers) return;
+    gather(queued_gathers_.front());
+    gathers_in_flight_.push_back(queued_gathers_.front());
+    queued_gathers_.pop_front();
   }
 }
 
-void BucketTraffic::gather(int64_t bucket) {
+void DataParallelSync::gather(int64_t bucket) {
   SMP_CHECK(shard_ != nullptr);
   at::Tensor part = parameters_.owned(bucket).weights;
   const at::Tensor whole = parameters_.whole_weights(bucket);
   comm::WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
   if (window_ != nullptr) {
-    if (good_since_[static_cast<size_t>(bucket)] == kChanged) show_weights();
+    if (published_in_[static_cast<size_t>(bucket)] == kChanged) show_weights();
     const bool sharded = parameters_.layout().shards_weights();
     const int64_t begin = parameters_.layout().buckets[static_cast<size_t>(bucket)].begin;
     work = window_->gather(sharded ? begin / shard_->size() : begin, sharded ? 0 : part.numel(),
-                           part.numel(), good_since_[static_cast<size_t>(bucket)],
+                           part.numel(), published_in_[static_cast<size_t>(bucket)],
                            whole.mutable_data_ptr(), kWeights);
     return;
   }
-  if (parameters_.weights_on_host()) {  // comes to its own place in what is gathered
+  if (parameters_.weights_on_host()) {  // copy the part to its place in the whole bucket
     part = part_of(whole, *shard_).copy_(part);
   }
   work = shard_->all_gather(part.const_data_ptr(), whole.mutable_data_ptr(), part.numel(),
                             parameters_.dtype(), kWeights);
 }
 
-void BucketTraffic::wait_gather(int64_t bucket) {
-  while (std::find(to_gather_.begin(), to_gather_.end(), bucket) != to_gather_.end()) {
-    finish(gathers_.at(static_cast<size_t>(under_gather_.front())));
+void DataParallelSync::wait_gather(int64_t bucket) {
+  while (std::find(queued_gathers_.begin(), queued_gathers_.end(), bucket) !=
+         queued_gathers_.end()) {
+    finish(gathers_.at(static_cast<size_t>(gathers_in_flight_.front())));
     start_gathers();
   }
   comm::WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
@@ -199,22 +203,22 @@ void BucketTraffic::wait_gather(int64_t bucket) {
   start_gathers();
 }
 
-void BucketTraffic::finish_gathers() {
-  while (!to_gather_.empty()) wait_gather(to_gather_.back());
+void DataParallelSync::finish_gathers() {
+  while (!queued_gathers_.empty()) wait_gather(queued_gathers_.back());
   for (comm::WorkPtr& work : gathers_) {
     if (work != nullptr) finish(work);
   }
-  // Peers may still read here, and the caller may change the weights, or end.
+  // Peers may still read this rank's weights, and the caller may change or free them.
   if (window_ != nullptr) shard_->barrier(kWindow)->wait();
   changed(-1);
 }
 
-void BucketTraffic::abandon() {
+void DataParallelSync::abandon() {
   for (auto* works : {&reductions_, &second_halves_, &gathers_}) {
     for (comm::WorkPtr& work : *works) {
       try {
         if (work) work->wait();
-      } catch (const std::exception&) {  // what ended the step first is the cause
+      } catch (const std::exception&) {  // the error that ended the step is reported instead
       }
     }
   }

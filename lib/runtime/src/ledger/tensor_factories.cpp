@@ -1,4 +1,4 @@
-#include "ledger/new_tensors.h"
+#include "ledger/tensor_factories.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

@@ -1,4 +1,4 @@
-#include "record/step_tracing.h"
+#include "record/trace_session.h"
 
 #include <doctest/doctest.h>
 
@@ -111,7 +111,7 @@ TEST_CASE("a traced run leaves one file in which each rank's actions are the sch
 namespace {
 
 // By label, as the report counts them.
-std::map<std::string, int64_t> bytes_of_steps(const record::RankFacts& facts) {
+std::map<std::string, int64_t> bytes_of_steps(const record::RankMeasurements& facts) {
   std::map<std::string, int64_t> bytes;
   for (const comm::TrafficCount& count : facts.traffic) {
     if (!count.label.starts_with("setup.")) bytes[count.label] += count.wire_bytes;
@@ -176,7 +176,8 @@ TEST_CASE("of a run that fails in a traced step each rank that is left writes it
   Heard heard;
   training::TrainOptions options = options_of(folder / "run", 5);
   options.progress = heard.file();
-  options.fault = training::Fault{.rank = 3, .step = 3, .kind = training::Fault::Kind::kException};
+  options.fault = training::InjectedFault{
+      .rank = 3, .step = 3, .kind = training::InjectedFault::Kind::kException};
   CHECK(ShortRuns::error(plan, options).find("injected exception on rank 3 at step 3") !=
         std::string::npos);
   CHECK_FALSE(std::filesystem::exists(folder / "run/trace.json"));
@@ -212,7 +213,7 @@ TEST_CASE("a disk that is full costs the timeline, not the run, and is told") {
   Heard heard;
   jobs::run_ranks(2, [&](comm::Communicator& world) {
     FullDisk disk;
-    record::StepTracing tracing(plan, world, folder / "run", heard.file(), nullptr, disk);
+    record::TraceSession tracing(plan, world, folder / "run", heard.file(), nullptr, disk);
     tracing.start(1, {{.kind = schedule::ActionKind::kStep}});
     tracing.begin_step(1);
     tracing.end_step(1);

@@ -6,9 +6,9 @@
 
 namespace smp::feed {
 
-// The random number that says which data sample `sample` of a step's global batch is: a function of
-// the seed alone, so that each layout sees the same batch.
-inline uint64_t data_draw(uint64_t seed, int64_t step, int64_t sample) {
+// The random number that selects the data of sample `sample` of a step's global batch. A function
+// of seed, step and sample only, so all layouts see the same batch.
+inline uint64_t draw_sample(uint64_t seed, int64_t step, int64_t sample) {
   const auto s = static_cast<uint64_t>(step);
   const auto i = static_cast<uint64_t>(sample);
   const PhiloxBlock block =

@@ -8,16 +8,16 @@
 
 namespace smp::kernels {
 
-// The documents of a call of attention as kernels for packed sequences want them, those of all
-// samples one after the other.
-struct DocumentPlaces {
-  std::vector<int32_t> begins;  // among the batch's tokens; behind the last the number of these
+// The documents of a call of attention in the form that kernels for packed sequences take
+// (cu_seqlens, max_seqlen), those of all samples one after the other.
+struct DocumentOffsets {
+  std::vector<int32_t> begins;  // first tokens in the batch; the number of tokens at the end
   int64_t longest = 0;
 };
 
 // Of a shape that has documents; read on the host.
-inline DocumentPlaces document_places(const AttentionShape& shape) {
-  DocumentPlaces places;
+inline DocumentOffsets document_offsets(const AttentionShape& shape) {
+  DocumentOffsets places;
   const int64_t tokens = shape.batch * shape.sequence;
   for (int64_t token = 0; token < tokens; ++token) {
     if (shape.documents_on_host[token] != token % shape.sequence) continue;

@@ -1,4 +1,4 @@
-#include "training/agreement.h"
+#include "training/rank_agreement.h"
 
 #include <fmt/format.h>
 
@@ -16,13 +16,13 @@ namespace {
 constexpr size_t kNoteBytes = 512;
 constexpr size_t kMostNotes = 8;  // that are shown
 
-// What two ranks compare before they look closer.
+// A digest of a rank's values, compared first.
 struct Digest {
   int64_t hash = 0, bytes = 0;
   bool operator==(const Digest&) const = default;
 };
 
-// Of a rank that differs: where it runs, and in what.
+// The difference of one rank: its host, its value and the reference's value.
 struct DifferenceNote {
   std::array<char, kNoteBytes> host{}, here{}, there{};
 };
@@ -31,10 +31,10 @@ void put_text(std::array<char, kNoteBytes>& to, const std::string& text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), kNoteBytes - 1));
 }
 
-// Names and values have no '\0' in them; both end with one.
-std::string packed_text(const std::vector<HeldAlike>& held) {
+// Names and values contain no '\0'; each ends with one.
+std::string packed_text(const std::vector<AgreedValue>& held) {
   std::string text;
-  for (const HeldAlike& one : held) text.append(one.name + '\0' + one.value + '\0');
+  for (const AgreedValue& one : held) text.append(one.name + '\0' + one.value + '\0');
   return text;
 }
 
@@ -50,11 +50,11 @@ std::map<std::string, std::string> unpacked(const std::string& text) {
   return held;
 }
 
-// The first thing in which this rank differs: "a.txt has 18003 bytes", "18000 bytes".
-void note_difference(const std::vector<HeldAlike>& held, const std::string& reference,
+// Notes the first value in which this rank differs: "a.txt: 18003 bytes", "18000 bytes".
+void note_difference(const std::vector<AgreedValue>& held, const std::string& reference,
                      DifferenceNote& note) {
   std::map<std::string, std::string> there = unpacked(reference);
-  for (const HeldAlike& one : held) {
+  for (const AgreedValue& one : held) {
     const auto found = there.find(one.name);
     if (found == there.end() || found->second != one.value) {
       put_text(note.here, fmt::format("{}: {}", one.name, one.value));
@@ -63,12 +63,12 @@ void note_difference(const std::vector<HeldAlike>& held, const std::string& refe
     }
     there.erase(found);
   }
-  if (there.empty()) return;  // in their order alone
+  if (there.empty()) return;  // only the order differs
   put_text(note.here, fmt::format("{}: none", there.begin()->first));
   put_text(note.there, there.begin()->second);
 }
 
-// The first of those that hold what most hold.
+// The first rank of the majority.
 size_t most_common(const std::vector<Digest>& digests) {
   size_t best = 0;
   int64_t most = 0;
@@ -117,14 +117,14 @@ std::string text_of_notes(const std::vector<DifferenceNote>& notes, size_t refer
 
 }  // namespace
 
-void add_files(std::vector<HeldAlike>& held, std::string_view what,
+void add_files(std::vector<AgreedValue>& held, std::string_view what,
                const std::vector<files::FileIdentity>& files) {
   for (const files::FileIdentity& file : files)
     held.push_back({fmt::format("{}, {}", what, file.name), files::text_of(file)});
 }
 
-void check_held_alike(comm::Communicator& world, const std::string& host,
-                      const std::vector<HeldAlike>& held, std::string_view label) {
+void check_ranks_agree(comm::Communicator& world, const std::string& host,
+                       const std::vector<AgreedValue>& held, std::string_view label) {
   const auto ranks = static_cast<size_t>(world.size());
   std::string text = packed_text(held);
   const auto bytes = static_cast<int64_t>(text.size());
@@ -146,10 +146,10 @@ void check_held_alike(comm::Communicator& world, const std::string& host,
   if (own != digests[reference]) note_difference(held, text, note);
   std::vector<DifferenceNote> notes(ranks);
   world.all_gather(&note, notes.data(), sizeof note, DType::kU8, label)->wait();
-  throw ConfigError(fmt::format(
-      "the ranks do not hold the same, so that they would train on to a wrong result:{}\n"
-      "  give every host the same, or name files in a file system that all hosts share",
-      text_of_notes(notes, reference)));
+  throw ConfigError(
+      fmt::format("the ranks do not hold the same, so training would give a wrong result:{}\n"
+                  "  give every host the same, or name files in a file system that all hosts share",
+                  text_of_notes(notes, reference)));
 }
 
 }  // namespace smp::training

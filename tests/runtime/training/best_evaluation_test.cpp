@@ -1,4 +1,4 @@
-#include "training/best_so_far.h"
+#include "training/best_evaluation.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -105,7 +105,7 @@ std::string name_of_step(int64_t step) { return fmt::format("step-{:08}", step);
 }  // namespace
 
 TEST_CASE("an evaluation is the best when no earlier one was as low") {
-  training::BestSoFar best({});
+  training::BestEvaluation best({});
   CHECK(best.take(10, 3.0));
   CHECK(!best.take(20, 3.0));
   CHECK(best.take(30, 2.5));
@@ -117,7 +117,7 @@ TEST_CASE("an evaluation is the best when no earlier one was as low") {
 }
 
 TEST_CASE("patience ends after so many evaluations without improvement in a row") {
-  training::BestSoFar best(waiting(2));
+  training::BestEvaluation best(waiting(2));
   for (const double loss : {3.0, 3.1, 2.9, 2.95, std::nan("")}) {
     CHECK(!best.is_exhausted());
     best.take(1, loss);
@@ -126,7 +126,7 @@ TEST_CASE("patience ends after so many evaluations without improvement in a row"
 }
 
 TEST_CASE("small steps count together once they are min_improvement, and are the best each") {
-  training::BestSoFar best(waiting(3, 0.25));
+  training::BestEvaluation best(waiting(3, 0.25));
   CHECK(best.take(1, 3.0));
   CHECK(best.take(2, 2.875));
   CHECK(best.state().without == 1);
@@ -134,7 +134,7 @@ TEST_CASE("small steps count together once they are min_improvement, and are the
   CHECK(best.state().without == 0);
   CHECK(best.take(4, 2.625));
   CHECK(best.state().without == 1);
-  training::BestSoFar restored(waiting(1, 0.25));
+  training::BestEvaluation restored(waiting(1, 0.25));
   restored.restore(best.state());
   CHECK(restored.is_exhausted());
 }

@@ -4,9 +4,8 @@
 
 #include "smp/plan/model/layer_tensors.h"
 
-// Tensors with memory of their own, by torch's functions of almost these names. Those are declared
-// in headers of operators, each of which costs gcc a second of every file that includes one; what
-// are methods of tensors costs nothing.
+// Factory functions for tensors, by torch's functions of almost these names. Torch declares those
+// in headers of operators, and each such header costs gcc a second in every file that includes it.
 namespace smp::ledger {
 
 at::Tensor empty_tensor(at::IntArrayRef shape, const at::TensorOptions& options);
@@ -14,7 +13,7 @@ at::Tensor empty_tensor(const model::TensorSpec& spec, at::Device device);
 at::Tensor empty_tensor_like(const at::Tensor& x);
 at::Tensor zero_tensor(at::IntArrayRef shape, const at::TensorOptions& options);
 at::Tensor zero_tensor_like(const at::Tensor& x);
-// Of all values `value`; of shape {} a scalar.
+// Filled with `value`; shape {} gives a scalar.
 at::Tensor full_tensor(at::IntArrayRef shape, const at::Scalar& value,
                        const at::TensorOptions& options);
 

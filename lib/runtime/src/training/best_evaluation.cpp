@@ -1,8 +1,8 @@
-#include "training/best_so_far.h"
+#include "training/best_evaluation.h"
 
 namespace smp::training {
 
-bool BestSoFar::take(int64_t step, double loss) {
+bool BestEvaluation::take(int64_t step, double loss) {
   const double improvement = state_.counted_loss - loss;
   if (loss < state_.counted_loss && improvement >= spec_.min_improvement) {
     state_.counted_loss = loss;
@@ -16,7 +16,7 @@ bool BestSoFar::take(int64_t step, double loss) {
   return true;
 }
 
-void BestSoFar::forget_lowest() {
+void BestEvaluation::forget_lowest() {
   state_.loss = std::numeric_limits<double>::infinity();
   state_.step = 0;
 }

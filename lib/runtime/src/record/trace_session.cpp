@@ -1,4 +1,4 @@
-#include "record/step_tracing.h"
+#include "record/trace_session.h"
 
 #include <fmt/format.h>
 
@@ -22,10 +22,10 @@
 namespace smp::record {
 namespace {
 
-constexpr const char* kTraceLabel = "setup.trace";  // no traffic of a step
-constexpr size_t kPartBytes = 1 << 20;              // of a file, written at once
+constexpr const char* kTraceLabel = "setup.trace";  // not counted as traffic of a step
+constexpr size_t kPartBytes = 1 << 20;              // bytes of the file that are written at once
 
-// What rank 0 is told of a rank's slices before they come.
+// The message ahead of a rank's slices to rank 0.
 struct SliceHeader {
   int64_t count = 0;
   int64_t cut = 0;
@@ -40,7 +40,7 @@ std::vector<Value> gathered(comm::Communicator& world, const Value& own) {
   return all;
 }
 
-// The side of rank 0.
+// Rank 0's side.
 HostClock measure_clock(comm::Communicator& world, int peer) {
   HostClock best{0, std::numeric_limits<int64_t>::max()};
   for (int round = 0; round < kClockRounds; ++round) {
@@ -70,7 +70,8 @@ std::string clock_text(const HostClock& clock) {
                      static_cast<double>(clock.uncertainty_ns) * 1e-3);
 }
 
-// Written in large parts. What fails is remembered: the ranks' slices are still taken from them.
+// A file that is written in large parts. A failed write is remembered and not thrown, because the
+// ranks' slices must still be received.
 class FileInParts {
  public:
   FileInParts(const std::string& path, files::FileCalls& calls) {
@@ -81,7 +82,7 @@ class FileInParts {
     part_ += text;
     if (part_.size() >= kPartBytes) flush();
   }
-  // What went wrong; "" = nothing, and the file is there.
+  // The error; "" = none, and the file exists.
   std::string end() {
     flush();
     keep([&] { file_->commit(); });
@@ -129,10 +130,10 @@ std::vector<HostClock> align_clocks(comm::Communicator& world, std::string_view 
   return clocks;
 }
 
-// Slices and log are both in the order in which calls were made; the log has others in between, and
-// may lack some.
+// Slices and log are both in the order of the calls. The log has further calls in between, and may
+// lack some.
 void set_call_ends(std::span<runinfo::TraceSlice> slices, const comm::CallLog& log) {
-  constexpr int64_t kSlackNs = 20'000;  // of two ways to read the clock
+  constexpr int64_t kSlackNs = 20'000;  // between two readings of the clock
   const int64_t now = runinfo::steady_ns();
   const std::vector<comm::LoggedCall> calls = log.calls();
   size_t next = calls.size();
@@ -154,8 +155,8 @@ void set_call_ends(std::span<runinfo::TraceSlice> slices, const comm::CallLog& l
   }
 }
 
-StepTracing::StepTracing(const Plan& plan, comm::Communicator& world, std::string run_dir,
-                         std::FILE* progress, gpu::GpuMarks* marks, files::FileCalls& calls)
+TraceSession::TraceSession(const Plan& plan, comm::Communicator& world, std::string run_dir,
+                           std::FILE* progress, gpu::GpuMarks* marks, files::FileCalls& calls)
     : plan_(plan),
       world_(world),
       run_dir_(std::move(run_dir)),
@@ -163,13 +164,13 @@ StepTracing::StepTracing(const Plan& plan, comm::Communicator& world, std::strin
       marks_(marks),
       calls_(calls) {}
 
-void StepTracing::tell(const std::string& line) const {
+void TraceSession::tell(const std::string& line) const {
   if (progress_ == nullptr || world_.rank() != 0) return;
   std::fputs((line + "\n").c_str(), progress_);
   std::fflush(progress_);
 }
 
-void StepTracing::start(int64_t first, const std::vector<schedule::Action>& actions) {
+void TraceSession::start(int64_t first, const std::vector<schedule::Action>& actions) {
   const std::vector<int64_t>& steps = plan_.job.training.trace.steps;
   if (steps.empty() || run_dir_.empty()) return;
   if (steps[1] < first)
@@ -187,7 +188,7 @@ void StepTracing::start(int64_t first, const std::vector<schedule::Action>& acti
                       : runinfo::StepTracer::kMostSlices);
 }
 
-void StepTracing::begin_step(int64_t step) {
+void TraceSession::begin_step(int64_t step) {
   if (!is_wanted() || step < first_ || step > last_) return;
   if (clocks_.empty()) {
     if (marks_ != nullptr) marks_->align();
@@ -198,7 +199,7 @@ void StepTracing::begin_step(int64_t step) {
   tracer_.begin_step(step);
 }
 
-void StepTracing::end_step(int64_t step) {
+void TraceSession::end_step(int64_t step) {
   if (!tracer_.is_on()) return;
   tracer_.end_step();
   if (const std::shared_ptr<const comm::CallLog> log = world_.call_log(); log != nullptr)
@@ -207,15 +208,15 @@ void StepTracing::end_step(int64_t step) {
   if (step == last_) write_file();
 }
 
-void StepTracing::finish() {
+void TraceSession::finish() {
   if (is_wanted() && !clocks_.empty()) write_file();
 }
 
-runinfo::RankTrace StepTracing::own_trace() const {
+runinfo::RankTrace TraceSession::own_trace() const {
   return {world_.rank(), tracer_.cut(), tracer_.slices()};
 }
 
-void StepTracing::write_file() {
+void TraceSession::write_file() {
   last_ = 0;
   runinfo::RankTrace trace = own_trace();
   tracer_.clear();
@@ -269,7 +270,7 @@ void StepTracing::write_file() {
                    is_cut ? ", cut: a rank keeps so many slices; trace fewer steps" : ""));
 }
 
-void StepTracing::abandon() noexcept {
+void TraceSession::abandon() noexcept {
   if (!is_wanted() || tracer_.slices().empty()) return;
   last_ = 0;
   try {

@@ -1,4 +1,4 @@
-#include "gpu/gpu_ways.h"
+#include "gpu/gpu_collectives.h"
 
 #include <fmt/format.h>
 
@@ -22,8 +22,8 @@ std::vector<layout::RankGroup> groups_by_nccl(const Plan& plan, int64_t rank) {
 
 bool uses_nccl(const Plan& plan, int64_t rank) { return !groups_by_nccl(plan, rank).empty(); }
 
-void check_own_gpus(const Plan& plan, int64_t rank, const std::vector<GpuPlace>& places) {
-  const auto at = [&](int64_t r) -> const GpuPlace& { return places[static_cast<size_t>(r)]; };
+void check_own_gpus(const Plan& plan, int64_t rank, const std::vector<GpuLocation>& places) {
+  const auto at = [&](int64_t r) -> const GpuLocation& { return places[static_cast<size_t>(r)]; };
   for (const layout::RankGroup& group : groups_by_nccl(plan, rank)) {
     for (const int64_t peer : group.ranks) {
       if (peer == rank || at(peer) != at(rank)) continue;

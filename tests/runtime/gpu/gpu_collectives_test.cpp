@@ -1,4 +1,4 @@
-#include "gpu/gpu_ways.h"
+#include "gpu/gpu_collectives.h"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@ namespace {
 // Two tensor ranks for each of two copies: tensor groups 0-1 and 2-3, data groups 0,2 and 1,3.
 Plan four_ranks() { return sample_plan(small_llama(), {.tensor = 2, .replica = 2}); }
 
-std::string refused(const Plan& plan, int64_t rank, const std::vector<GpuPlace>& places) {
+std::string refused(const Plan& plan, int64_t rank, const std::vector<GpuLocation>& places) {
   try {
     check_own_gpus(plan, rank, places);
   } catch (const ConfigError& error) {
@@ -41,14 +41,14 @@ TEST_CASE("ranks that share a GPU are refused where they meet in a group by NCCL
   plan.job.parallel.data_collectives = CollectivesKind::kSmddp;
   plan.job.parallel.collectives.tensor = CollectivesKind::kNccl;
   // GPUs 0, 1, 0, 1: tensor groups have two each, data groups share one.
-  const std::vector<GpuPlace> by_copy = {{7, 0}, {7, 1}, {7, 0}, {7, 1}};
+  const std::vector<GpuLocation> by_copy = {{7, 0}, {7, 1}, {7, 0}, {7, 1}};
   for (int64_t rank = 0; rank < 4; ++rank) CHECK(refused(plan, rank, by_copy) == "");
-  const std::vector<GpuPlace> by_tensor = {{7, 0}, {7, 0}, {7, 1}, {7, 1}};
+  const std::vector<GpuLocation> by_tensor = {{7, 0}, {7, 0}, {7, 1}, {7, 1}};
   CHECK(
       refused(plan, 1, by_tensor) ==
       "parallel.collectives.tensor: nccl needs a GPU for each rank, and ranks 0 and 1 of a tensor "
       "group share GPU 0: use fewer ranks, or collectives.tensor: smddp");
-  const std::vector<GpuPlace> two_hosts = {{7, 0}, {8, 0}, {7, 1}, {8, 1}};
+  const std::vector<GpuLocation> two_hosts = {{7, 0}, {8, 0}, {7, 1}, {8, 1}};
   CHECK(refused(plan, 3, two_hosts) == "");
   plan.job.parallel.data_collectives = CollectivesKind::kNccl;
   CHECK(refused(plan, 2, by_copy) ==

@@ -1,4 +1,4 @@
-#include "smp/runtime/training/fault.h"
+#include "smp/runtime/training/fault_injection.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,10 +14,10 @@
 namespace smp::training {
 namespace {
 
-constexpr std::pair<std::string_view, Fault::Kind> kKinds[] = {
-    {"exit3", Fault::Kind::kExit3}, {"exception", Fault::Kind::kException},
-    {"segv", Fault::Kind::kSegv},   {"kill", Fault::Kind::kKill},
-    {"stop", Fault::Kind::kStop},
+constexpr std::pair<std::string_view, InjectedFault::Kind> kKinds[] = {
+    {"exit3", InjectedFault::Kind::kExit3}, {"exception", InjectedFault::Kind::kException},
+    {"segv", InjectedFault::Kind::kSegv},   {"kill", InjectedFault::Kind::kKill},
+    {"stop", InjectedFault::Kind::kStop},
 };
 
 [[noreturn]] void refuse(std::string_view text) {
@@ -32,8 +32,8 @@ void raise_default(int signal) {
 
 }  // namespace
 
-Fault parse_fault(std::string_view text) {
-  Fault fault;
+InjectedFault parse_fault(std::string_view text) {
+  InjectedFault fault;
   int found = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view item = rest.substr(0, rest.find(','));
@@ -59,7 +59,7 @@ Fault parse_fault(std::string_view text) {
   return fault;
 }
 
-void check_fault(const std::optional<Fault>& fault, int64_t ranks, int64_t steps) {
+void check_fault(const std::optional<InjectedFault>& fault, int64_t ranks, int64_t steps) {
   if (!fault) return;
   if (fault->rank >= 0 && fault->rank < ranks && fault->step >= 1 && fault->step <= steps) return;
   throw ConfigError(fmt::format(
@@ -68,15 +68,15 @@ void check_fault(const std::optional<Fault>& fault, int64_t ranks, int64_t steps
       env::kFault, fault->step, fault->rank, steps, ranks - 1));
 }
 
-void maybe_fail(const std::optional<Fault>& fault, int64_t rank, int64_t step) {
+void inject_fault_if_due(const std::optional<InjectedFault>& fault, int64_t rank, int64_t step) {
   if (!fault || fault->rank != rank || fault->step != step) return;
   switch (fault->kind) {
-    case Fault::Kind::kExit3: ::_exit(3);
-    case Fault::Kind::kException:
+    case InjectedFault::Kind::kExit3: ::_exit(3);
+    case InjectedFault::Kind::kException:
       throw std::runtime_error(fmt::format("injected exception on rank {} at step {}", rank, step));
-    case Fault::Kind::kSegv: raise_default(SIGSEGV); return;
-    case Fault::Kind::kKill: raise_default(SIGKILL); return;
-    case Fault::Kind::kStop:
+    case InjectedFault::Kind::kSegv: raise_default(SIGSEGV); return;
+    case InjectedFault::Kind::kKill: raise_default(SIGKILL); return;
+    case InjectedFault::Kind::kStop:
       for (;;) ::pause();
   }
 }
