@@ -20,6 +20,7 @@
 #include "smp/plan/jobfile/model_catalog.h"
 #include "smp/plan/planfile/plan_file.h"
 #include "smp/plan/text/suggest.h"
+#include "smp/planner/search/search.h"
 
 namespace smp {
 namespace {

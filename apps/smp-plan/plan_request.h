@@ -9,7 +9,7 @@
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/calibration/scale_run.h"
 #include "smp/planner/report/report.h"
-#include "smp/planner/search/search.h"
+#include "smp/planner/search/search_result.h"
 
 namespace smp {
 

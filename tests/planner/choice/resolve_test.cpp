@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "cost/layer_parameters.h"
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/planfile/plan_file.h"
 
@@ -51,12 +52,16 @@ LayoutChoice some_choice(std::mt19937_64& engine, int64_t blocks) {
   choice.offload_activations = choice.recompute == Recompute::kFull && coin();
   choice.offload_optimizer = coin();
   choice.offload_parameters = choice.sharding == Sharding::kParameters && coin();
-  choice.spread_placement = coin();
+  choice.placement = static_cast<PlacementStrategy>(engine() % 8);
   choice.micro_batch = pick({1, 2, 8});
   choice.microbatches = pick({4, 16});
   if (coin()) choice.active_microbatches = 3;
   if (choice.pipeline > 2 && coin()) choice.first_stage_layers = static_cast<int32_t>(blocks / 8);
   if (choice.pipeline > 2 && coin()) choice.last_stage_layers = 2;
+  if (choice.pipeline == 4 && choice.has_even_stages() && coin()) {
+    choice.partition = BlockPartition(coin() ? std::vector<int64_t>{2, 5, 2, 4}
+                                             : std::vector<int64_t>{1, 2, 2, 1, 2, 2, 2, 1});
+  }
   return choice;
 }
 
@@ -69,30 +74,57 @@ TEST_CASE("a layout comes back from the plan it became, and from that plan's fil
     const LayoutChoice choice = some_choice(engine, job.model.num_layers);
     const Plan plan = resolve(job, choice);
     CHECK(plan.degrees.world() == 64);
-    const std::optional<LayoutChoice> back = layout_choice_of(plan);
-    REQUIRE(back);
-    CHECK(*back == choice);
+    CHECK(choice_of(plan) == choice);
     const std::string text = write_plan(plan);
     const Plan read = parse_plan("plan.yaml", text);
     CHECK(write_plan(read) == text);
-    CHECK(layout_choice_of(read) == choice);
+    CHECK(choice_of(read) == choice);
     CHECK(write_plan(resolve(read.job, choice)) == text);
   }
 }
 
-TEST_CASE("a plan that no layout in numbers says has none") {
+TEST_CASE("every partition and placement of a plan is in its layout") {
   const JobSpec job = mixture_job();
   LayoutChoice choice;
   choice.pipeline = 4;
   choice.replica = 16;
   Plan plan = resolve(job, choice);
+  const auto comes_back = [&] { return write_plan(resolve(plan.job, choice_of(plan))); };
   CHECK(plan.job.parallel.partition == std::vector<int64_t>{4, 3, 3, 3});
-  plan.job.parallel.partition = {3, 5, 2, 3};
-  CHECK_FALSE(layout_choice_of(plan));
+  CHECK(choice_of(plan).has_even_stages());
+
   plan.job.parallel.partition = {2, 4, 4, 3};
-  REQUIRE(layout_choice_of(plan));
-  CHECK(layout_choice_of(plan)->first_stage_layers == 2);
-  CHECK(layout_choice_of(plan)->last_stage_layers == 0);
-  plan.job.parallel.placement_strategy = "PTD";
-  CHECK_FALSE(layout_choice_of(plan));
+  CHECK(choice_of(plan).first_stage_layers == 2);
+  CHECK(choice_of(plan).last_stage_layers == 0);
+  CHECK(choice_of(plan).partition.empty());
+  CHECK(comes_back() == write_plan(plan));
+
+  plan.job.parallel.partition = {3, 5, 2, 3};
+  CHECK(choice_of(plan).partition.blocks() == plan.job.parallel.partition);
+  CHECK(stage_layers(choice_of(plan), 13, 1) == 5);
+  CHECK(comes_back() == write_plan(plan));
+
+  for (const char* placement : {"cluster", "spread", "DPT", "DTP", "PDT", "PTD", "TDP", "TPD"}) {
+    plan.job.parallel.placement_strategy = placement;
+    CHECK(name_of(choice_of(plan).placement) == placement);
+    CHECK(comes_back() == write_plan(plan));
+  }
+}
+
+TEST_CASE("a listed partition of chunks: each stage has the blocks of its own chunks") {
+  JobSpec job = mixture_job();
+  job.model.moe_layer_period = 2;  // blocks 0, 2, 4, ... have experts
+  LayoutChoice choice;
+  choice.pipeline = 2;
+  choice.replica = 32;
+  choice.schedule = PipelineKind::kVirtual;
+  choice.virtual_stages = 2;
+  choice.microbatches = 4;
+  choice.partition = BlockPartition({2, 5, 1, 5});  // stage 0: blocks 0, 1 and 7
+  CHECK(stage_layers(choice, 13, 0) == 3);
+  CHECK(stage_layers(choice, 13, 1) == 10);
+  CHECK(cost::stage_blocks(job.model, choice, 0).moe == 1);
+  CHECK(cost::stage_blocks(job.model, choice, 0).dense == 2);
+  CHECK(cost::stage_blocks(job.model, choice, 1).moe == 6);
+  CHECK(cost::stage_blocks(job.model, choice, 1).dense == 4);
 }

@@ -4,7 +4,7 @@
 #include "plan/plan_samples.h"
 #include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/model/layers.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/memory_estimate.h"
 #include "smp/planner/memory/memory_model.h"
 
@@ -103,7 +103,8 @@ TEST_CASE("the closed form has the groups' memory as the walk has it, on one hos
         int64_t bytes = 0;
         for (const RankGroup& group : rank_groups(plan, 0))
           bytes += communication_bytes(plan, group);
-        const LayoutChoice choice = choice_of(layout);
+        LayoutChoice choice = choice_of(layout);
+        choice.placement = placement_strategy_of(placement);
         CAPTURE(hosts);
         CAPTURE(std::string(placement));
         CHECK(StateRules(plan.job, choice).communicators == static_cast<double>(bytes));

@@ -12,7 +12,7 @@
 #include "plan/plan_samples.h"
 #include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/model/layers.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/memory_model.h"
 
 using namespace smp;

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "planner/random_jobs.h"
-#include "search/contest.h"
+#include "search/exact_search.h"
 #include "search/job_search.h"
 #include "search/simplicity.h"
 #include "smp/plan/base/errors.h"
@@ -280,7 +280,7 @@ TEST_CASE("no pin of any key gives a faster plan than the one that is chosen wit
       const double ratio = rival->seconds_per_token / chosen->seconds_per_token;
       // Of times within kNoise the simplest is taken, and what the search leaves out is not faster
       // than the fastest by more than kLeftOut.
-      const double least = 1 / kNoise - Contest::kLeftOut;
+      const double least = 1 / kNoise - ExactSearch::kLeftOut;
       CHECK_MESSAGE(ratio >= least, i << ": " << pin.words << " takes " << ratio << ": "
                                       << describe(rival->choice) << " instead of "
                                       << describe(chosen->choice));

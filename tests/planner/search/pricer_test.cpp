@@ -50,9 +50,9 @@ TEST_CASE("what a pricer keeps of other layouts changes no price") {
   Draw draw(77);
   int compared = 0;
   for (int i = 0; i < 40; ++i) {
-    const SettledJob settled = settle(some_job(draw), Strategy::kFastest);
-    const JobSpec& job = settled.job;
-    const SearchSpace space(settled);
+    const JobWithDefaults defaulted = with_defaults(some_job(draw), Strategy::kFastest);
+    const JobSpec& job = defaulted.job;
+    const SearchSpace space(defaulted);
     Pricer pricer(job);
     for (int k = 0; k < 3; ++k) {
       for (const SearchSpace::Split& split : space.splits()) {

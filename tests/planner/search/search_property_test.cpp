@@ -54,10 +54,10 @@ TEST_CASE("what the bounds leave out is never faster: with and without them the 
     JobSpec job = some_job(draw);
     job.parallel.forbid.clear();
     job.parallel.pipeline_parallel_degree.reset();
-    const SettledJob settled = settle(job, Strategy::kFastest);
-    const SearchSpace space(settled);
-    Pricer bounded(settled.job);
-    Pricer whole(settled.job);
+    const JobWithDefaults defaulted = with_defaults(job, Strategy::kFastest);
+    const SearchSpace space(defaulted);
+    Pricer bounded(defaulted.job);
+    Pricer whole(defaulted.job);
     const auto best_of = [](const FastestResult& result) {
       double best = std::numeric_limits<double>::infinity();
       for (const SplitResult& split : result.splits) {
@@ -76,9 +76,9 @@ TEST_CASE("what the bounds leave out is never faster: with and without them the 
 TEST_CASE("a front holds no layout that another beats in both time and memory") {
   Draw draw(11);
   for (int i = 0; i < 8; ++i) {
-    const SettledJob settled = settle(some_job(draw), Strategy::kFastest);
-    const SearchSpace space(settled);
-    Pricer pricer(settled.job);
+    const JobWithDefaults defaulted = with_defaults(some_job(draw), Strategy::kFastest);
+    const SearchSpace space(defaulted);
+    Pricer pricer(defaulted.job);
     const std::vector<Candidate> front = search_fastest(pricer, space, true).pareto;
     for (size_t k = 1; k < front.size(); ++k) {
       CHECK(front[k].seconds_per_token > front[k - 1].seconds_per_token);

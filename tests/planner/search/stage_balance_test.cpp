@@ -59,11 +59,11 @@ TEST_CASE("stages are filled until none has less to do") {
       Blocks{4, 3, 3, 2});
   CHECK(filled_stages(weights, {.kind = PipelineKind::kZbV, .stages = 4}) == Blocks{2, 4, 3, 3});
   // Where no rates are known nothing is worth uneven stages.
-  CHECK(evens_out(weights, {.kind = PipelineKind::kInterleaved, .stages = 4}));
+  CHECK(gains_uneven_stages(weights, {.kind = PipelineKind::kInterleaved, .stages = 4}));
   PartitionWeights unknown = weights;
   unknown.first = unknown.last = 0;
   std::fill(unknown.blocks.begin(), unknown.blocks.end(), 0.0);
-  CHECK(!evens_out(unknown, {.kind = PipelineKind::kInterleaved, .stages = 4}));
+  CHECK(!gains_uneven_stages(unknown, {.kind = PipelineKind::kInterleaved, .stages = 4}));
   CHECK(filled_stages(weights, {.kind = PipelineKind::kVirtual, .stages = 4, .virtual_stages = 4})
             .empty());
 }

@@ -10,7 +10,7 @@
 #include "smp/plan/layout/stage_layers.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/model/persistent_tensors.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/bucket_size.h"
 #include "smp/plan/spec/plan.h"
 

@@ -12,7 +12,7 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 
 namespace smp::layout {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "smp/plan/layout/partition.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/plan.h"
 
 namespace smp::layout {

@@ -2,7 +2,8 @@
 
 #include <vector>
 
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/action.h"
+#include "smp/plan/schedule/schedule_parameters.h"
 
 namespace smp::schedule {
 

@@ -27,10 +27,6 @@ class Order {
   std::vector<Pass> passes_;
 };
 
-int64_t cap_of(const ScheduleShape& shape) {
-  return shape.active_microbatches > 0 ? shape.active_microbatches : shape.microbatches;
-}
-
 // GPipe (Huang et al. 2019): all forward, then all backward; in rounds of as many as may be live.
 std::vector<Pass> simple_order(const ScheduleShape& shape, int64_t live) {
   Order order;
@@ -163,66 +159,14 @@ std::vector<Pass> forward_order(const ScheduleShape& shape, int64_t stage) {
   return order.take();
 }
 
-std::string number(int64_t value) { return std::to_string(value); }
-
-std::optional<std::string> virtual_refused(const ScheduleShape& shape) {
-  const int64_t p = shape.stages;
-  const int64_t v = shape.virtual_stages;
-  if (v < 2) {
-    return "virtual stages are chunks of layers, 2 or more a stage, not " + number(v) +
-           ": with one the schedule is interleaved";
-  }
-  if (shape.microbatches % p != 0) {
-    return "virtual stages take microbatches in groups of p: microbatches % p = " +
-           number(shape.microbatches) + " % " + number(p) + " = " + number(shape.microbatches % p) +
-           ", which must be 0";
-  }
-  // A group's first microbatch must have passed all chunks before any comes back.
-  const int64_t least = ((v - 1) * p + 1 + v - 1) / v;
-  if (cap_of(shape) < least) {
-    return "virtual stages hold a group of p microbatches in v - 1 chunks and one more: "
-           "active_microbatches must be at least ((v - 1) p + 1) / v = ((" +
-           number(v) + " - 1) x " + number(p) + " + 1) / " + number(v) + ", " + number(least) +
-           " rounded up, not " + number(shape.active_microbatches);
-  }
-  return std::nullopt;
-}
-
-std::optional<std::string> zb_v_refused(const ScheduleShape& shape) {
-  const int64_t least = std::min(shape.stages, shape.microbatches);
-  if (cap_of(shape) >= least) return std::nullopt;
-  return "zb_v holds min(p, microbatches) microbatches on each stage: active_microbatches must be "
-         "at least min(" +
-         number(shape.stages) + ", " + number(shape.microbatches) + ") = " + number(least) +
-         ", not " + number(shape.active_microbatches);
-}
-
 }  // namespace
-
-std::optional<std::string> schedule_refused(const ScheduleShape& shape) {
-  if (shape.kind == PipelineKind::kVirtual) return virtual_refused(shape);
-  if (shape.kind == PipelineKind::kZbV) return zb_v_refused(shape);
-  return std::nullopt;
-}
-
-ChunkPlace place_of_chunk(const ScheduleShape& shape, int64_t position) {
-  const int64_t p = shape.stages;
-  if (shape.kind == PipelineKind::kZbV && position >= p) return {2 * p - 1 - position, 1};
-  return {position % p, position / p};
-}
-
-int64_t position_of_chunk(const ScheduleShape& shape, const ChunkPlace& place) {
-  const int64_t p = shape.stages;
-  if (shape.kind == PipelineKind::kZbV && place.chunk == 1) return 2 * p - 1 - place.stage;
-  return place.chunk * p + place.stage;
-}
 
 int64_t held_units(const ScheduleShape& shape, int64_t stage) {
   if (shape.forward_only) return 1;
   const int64_t p = shape.stages;
   const int64_t m = shape.microbatches;
   const int64_t chunks = shape.chunks();
-  const int64_t most = std::min(cap_of(shape), m) * chunks;
+  const int64_t most = std::min(shape.most_live(), m) * chunks;
   switch (shape.kind) {
     case PipelineKind::kSimple: return most;
     case PipelineKind::kInterleaved: return std::min(most, p - stage);

@@ -311,19 +311,6 @@ Schedule make_schedule(const ScheduleParameters& parameters) {
   return schedule;
 }
 
-int64_t checkpoint_of(const ScheduleParameters& parameters, int64_t layer) {
-  return parameters.checkpoints.empty() ? -1
-                                        : parameters.checkpoints.at(static_cast<size_t>(layer));
-}
-
-bool is_offloaded(const ScheduleParameters& parameters, int64_t layer) {
-  if (parameters.offloaded.empty() || !parameters.offloaded.at(static_cast<size_t>(layer))) {
-    return false;
-  }
-  const int64_t checkpoint = checkpoint_of(parameters, layer);
-  return checkpoint < 0 || checkpoint == layer;
-}
-
 int64_t max_live(const Schedule& schedule, int64_t stage) {
   const std::vector<Action>& actions = schedule.actions.at(static_cast<size_t>(stage));
   const auto slot = [&](const Action& action) {

@@ -3,7 +3,8 @@
 #include <array>
 #include <vector>
 
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/action.h"
+#include "smp/plan/schedule/schedule_parameters.h"
 
 namespace smp::schedule {
 

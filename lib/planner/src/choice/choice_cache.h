@@ -53,7 +53,7 @@ class ChoiceCache {
     mix(int64_t{key.recompute_layers} << 32 | static_cast<int64_t>(key.schedule) << 16 |
         static_cast<int64_t>(key.sharding) << 8 | static_cast<int64_t>(key.recompute) << 4 |
         key.sequence_parallel << 3 | key.offload_activations << 2 | key.offload_optimizer << 1 |
-        static_cast<int64_t>(key.spread_placement));
+        static_cast<int64_t>(is_spread(key.placement)));
     return static_cast<size_t>(hash >> 32);
   }
 

@@ -1,6 +1,7 @@
 #include "smp/planner/choice/choice_words.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "smp/plan/spec/job_names.h"
 
@@ -53,7 +54,10 @@ std::string describe(const LayoutChoice& choice) {
     words += fmt::format(", first stage {} and last stage {} layers", choice.first_stage_layers,
                          choice.last_stage_layers);
   }
-  if (choice.spread_placement) {
+  if (!choice.partition.empty()) {
+    words += fmt::format(", partition {}", fmt::join(choice.partition.blocks(), " "));
+  }
+  if (is_spread(choice.placement)) {
     words += choice.tensor * choice.context == 1 ? ", placement spread" : ", stages placed apart";
   }
   return words;

@@ -30,7 +30,7 @@ constexpr Key kKeys[] = {
     {"pipeline", [](C c) { return static_cast<int64_t>(c.schedule); }},
     {"sharding", [](C c) { return static_cast<int64_t>(c.sharding); }},
     {"sequence_parallel", [](C c) { return int64_t{c.sequence_parallel}; }},
-    {"placement_strategy", [](C c) { return int64_t{c.spread_placement}; }},
+    {"placement_strategy", [](C c) { return int64_t{is_spread(c.placement)}; }},
     {"recompute", [](C c) { return static_cast<int64_t>(c.recompute); }},
     {"recompute_layers", [](C c) { return int64_t{c.recompute_layers}; }},
     {"offload_activations", [](C c) { return int64_t{c.offload_activations}; }},

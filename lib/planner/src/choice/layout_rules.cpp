@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/planner/choice/legality.h"
 
@@ -21,13 +21,7 @@ std::optional<std::string> world_problem(const JobSpec& job, const LayoutChoice&
 
 std::optional<std::string> schedule_problem(const LayoutChoice& choice) {
   if (choice.pipeline == 1) return std::nullopt;
-  schedule::ScheduleShape shape;
-  shape.kind = choice.schedule;
-  shape.stages = choice.pipeline;
-  shape.virtual_stages = choice.virtual_stages;
-  shape.microbatches = choice.microbatches;
-  shape.active_microbatches = choice.active_microbatches;
-  return schedule::schedule_refused(shape);
+  return schedule::schedule_refused(shape_of(choice));
 }
 
 }  // namespace
@@ -84,8 +78,7 @@ std::optional<std::string> virtual_stages_problem(const JobSpec& job, const Layo
   const int64_t blocks = model::block_count(job.model);
   const int64_t chunks = choice.pipeline * v;
   const bool dealt = static_cast<int64_t>(job.parallel.partition.size()) == chunks;
-  if (v > 1 && !dealt && choice.first_stage_layers == 0 && choice.last_stage_layers == 0 &&
-      blocks % chunks != 0) {
+  if (v > 1 && !dealt && choice.has_even_stages() && blocks % chunks != 0) {
     return fmt::format("{} layers are not divisible by {} stages x {} chunks = {}", blocks,
                        choice.pipeline, v, chunks);
   }

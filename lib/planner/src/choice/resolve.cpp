@@ -1,137 +1,128 @@
 #include "choice/resolve.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "smp/plan/model/layers.h"
-#include "smp/plan/model/operators.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/plan/spec/job_names.h"
-#include "smp/plan/text/units.h"
-#include "smp/planner/choice/legality.h"
+#include "smp/plan/schedule/schedule_shape.h"
 
+// Layouts as plain numbers, and as the keys of a plan.
 namespace smp::choice {
 namespace {
 
-std::string accelerator_name(const ClusterSpec& cluster) {
-  return cluster.accelerator.empty() ? "the accelerator" : cluster.accelerator;
+std::vector<int64_t> partition_of(const LayoutChoice& choice, int64_t blocks) {
+  if (!choice.partition.empty()) return choice.partition.blocks();
+  std::vector<int64_t> partition;
+  for (int64_t stage = 0; stage < choice.pipeline; ++stage) {
+    partition.push_back(stage_layers(choice, blocks, stage));
+  }
+  return partition;
 }
 
-// Forward and backward. Of a list each matrix is applied as often as its output has places.
-double flops_of_token(const JobSpec& job) {
-  if (!model::is_list(job.model)) return 6 * static_cast<double>(model::parameter_count(job.model));
-  SampleShape shape = model::input_of(job.model);
-  double flops = 0;
-  for (const OperatorSpec& spec : job.model.operators) {
-    const model::OperatorRules& rules = model::rules_of(spec.kind);
-    const SampleShape out = rules.output(spec, shape);
-    if (rules.has_matrix) {
-      const model::ParameterSpec matrix = rules.parameters(spec, shape).front();
-      flops += 6 * static_cast<double>(matrix.cols) * static_cast<double>(model::elements_of(out));
-    }
-    shape = out;
+// Sets what a choice says of uneven stages: in numbers where they can, else as a list.
+void set_partition(const std::vector<int64_t>& partition, int64_t blocks, LayoutChoice& choice) {
+  if (partition.empty() || partition == partition_of(choice, blocks)) return;
+  LayoutChoice uneven = choice;
+  // Fewer words first: one end, the other, both.
+  for (const auto& [first, last] : {std::pair{true, false}, {false, true}, {true, true}}) {
+    uneven.first_stage_layers = first ? static_cast<int32_t>(partition.front()) : 0;
+    uneven.last_stage_layers = last ? static_cast<int32_t>(partition.back()) : 0;
+    if (partition != partition_of(uneven, blocks)) continue;
+    choice = uneven;
+    return;
   }
-  return std::max(1.0, flops);
+  choice.partition = BlockPartition(partition);
 }
 
-void settle_precision(SettledJob& settled) {
-  const ClusterSpec& cluster = settled.job.cluster;
-  auto& precision = settled.job.training.precision;
-  const auto say = [&](std::string why) { settled.reasons.push_back(std::move(why)); };
-  if (precision) return say(fmt::format("precision {}: pinned", name_of(*precision)));
-  if (cluster.device == DeviceKind::kCpu) {
-    precision = Precision::kFp32;
-    return say("precision fp32: what the engine runs on CPUs");
-  }
-  if (cluster.has_bf16) {
-    precision = Precision::kBf16;
-    return say(fmt::format("precision bf16: {} has it, and it needs no loss scaling",
-                           accelerator_name(cluster)));
-  }
-  if (cluster.has_fp16) {
-    precision = Precision::kFp16;
-    return say(
-        fmt::format("precision fp16 with loss scaling: {} has no bf16", accelerator_name(cluster)));
-  }
-  precision = Precision::kFp32;
-  say(fmt::format("precision fp32: {} has neither bf16 nor fp16", accelerator_name(cluster)));
-}
-
-void settle_checkpointing(SettledJob& settled) {
-  auto& checkpointing = settled.job.parallel.activation_checkpointing;
-  const bool cpu = settled.job.cluster.device == DeviceKind::kCpu;
-  const bool pinned = checkpointing.has_value();
-  // Offloading moves what checkpointing keeps.
-  const bool offloads = settled.job.parallel.offload_activations == true;
-  if (!pinned) {
-    checkpointing = offloads || (!cpu && settled.parameters >= kCheckpointedFromParameters);
-  }
-  if (!*checkpointing && (cpu || !pinned)) return;  // nothing that a reader would ask about
-  settled.reasons.push_back(fmt::format(
-      "activation checkpointing {}: {}", *checkpointing ? "on" : "off",
-      pinned ? "pinned"
-      : offloads
-          ? "offload_activations moves what it keeps"
-          : fmt::format("{} parameters, from {} on a layer's insides cost more memory than its "
-                        "recomputing costs time",
-                        text::human_count(static_cast<double>(settled.parameters)),
-                        text::human_count(static_cast<double>(kCheckpointedFromParameters)))));
-}
-
-void settle_initialisation(SettledJob& settled) {
-  auto& delayed = settled.job.parallel.delayed_parameter_initialization;
-  if (delayed) return;
-  const bool small = settled.parameters <= kDelayedInitAboveParameters;
-  delayed = engine_draws(settled.job) || !small;
-  if (!small) {
-    settled.reasons.push_back(fmt::format(
-        "delayed parameter initialisation: {} parameters, above {} no host holds a whole copy",
-        text::with_commas(settled.parameters), text::with_commas(kDelayedInitAboveParameters)));
-  }
-}
-
-// Up to the usual limit of tokens a step takes CPUs minutes: where nobody says how large the batch
-// is, it is as large as their matmuls do in seconds.
-void settle_batch(SettledJob& settled) {
-  constexpr double kStepS = 5;
-  const int64_t usual = TrainingSpec().max_tokens_per_batch;
-  TrainingSpec& training = settled.job.training;
-  const ClusterSpec& cluster = settled.job.cluster;
-  const bool said = training.global_batch || training.micro_batch || training.microbatches ||
-                    training.batch_ramp_start > 0 || training.max_tokens_per_batch != usual;
-  if (cluster.device != DeviceKind::kCpu || cluster.fp32_flops_per_s <= 0 || said) return;
-  const double rate = cluster.fp32_flops_per_s * cluster.matmul_efficiency *
-                      static_cast<double>(world_size(cluster));
-  const double tokens = kStepS * rate / flops_of_token(settled.job);
-  // A power of two, and a sample for each rank at least.
-  const int64_t least = world_size(cluster) * training.sequence_length;
-  int64_t limit = 1;
-  while (limit < usual && 2.0 * static_cast<double>(limit) <= tokens) limit *= 2;
-  limit = std::max(limit, least);
-  if (limit >= usual) return;
-  training.max_tokens_per_batch = limit;
-  settled.reasons.push_back(fmt::format(
-      "batch of at most {} tokens: about {} of computing a step on these CPUs; "
-      "training.global_batch or max_tokens_per_batch says another",
-      text::with_commas(limit),
-      text::human_time(static_cast<double>(limit) * flops_of_token(settled.job) / rate)));
+template <class T>
+int32_t narrowed(const std::optional<T>& value) {
+  SMP_CHECK(value.has_value());
+  return static_cast<int32_t>(*value);
 }
 
 }  // namespace
 
-SettledJob settle(const JobSpec& job, Strategy strategy) {
-  SettledJob settled{job, {}, model::parameter_count(job.model), false};
-  settle_precision(settled);
-  if (strategy == Strategy::kBestPractice) {
-    settle_checkpointing(settled);
-    ParallelSpec& parallel = settled.job.parallel;
-    if (!parallel.pipeline) parallel.pipeline = PipelineKind::kInterleaved;
+Plan resolve(const JobSpec& job, const LayoutChoice& choice) {
+  Plan plan;
+  plan.job = job;
+  TrainingSpec& training = plan.job.training;
+  training.precision = choice.precision;
+  training.micro_batch = choice.micro_batch;
+  training.microbatches = choice.microbatches;
+  training.global_batch = int64_t{choice.micro_batch} * choice.microbatches * choice.data();
+
+  ParallelSpec& parallel = plan.job.parallel;
+  parallel.pipeline_parallel_degree = choice.pipeline;
+  parallel.tensor_parallel_degree = choice.tensor;
+  parallel.context_parallel_degree = choice.context;
+  if (job.model.num_experts > 0) {
+    parallel.expert_parallel_degree = choice.expert;
+    parallel.expert_tensor_degree = choice.expert_tensor;
   }
-  settled.balances_stages = strategy == Strategy::kFastest;
-  settle_initialisation(settled);
-  settle_batch(settled);
-  return settled;
+  parallel.sharded_data_parallel_degree = choice.shard;
+  parallel.sharding = choice.sharding;
+  parallel.shard_optimizer_state =
+      choice.sharding == Sharding::kOptimizerState && choice.replica == 1;
+  parallel.pipeline = choice.schedule;
+  parallel.virtual_pipeline_degree = choice.virtual_stages;
+  parallel.sequence_parallel = choice.sequence_parallel;
+  parallel.recompute = choice.recompute;
+  parallel.activation_checkpointing = choice.recompute == Recompute::kFull;
+  parallel.recompute_layers.reset();
+  if (choice.recompute_layers >= 0) parallel.recompute_layers = choice.recompute_layers;
+  parallel.offload_activations = choice.offload_activations;
+  parallel.offload_optimizer = choice.offload_optimizer;
+  parallel.offload_parameters = choice.offload_parameters;
+  parallel.active_microbatches =
+      choice.active_microbatches > 0 ? choice.active_microbatches : choice.microbatches;
+  parallel.partition = partition_of(choice, model::block_count(job.model));
+  parallel.placement_strategy = name_of(choice.placement);
+  if (!parallel.profile) parallel.profile = Profile::kSmp;
+  if (!parallel.delayed_parameter_initialization) {
+    parallel.delayed_parameter_initialization = engine_draws(job);
+  }
+  plan.degrees = degrees_of(plan.job);
+  return plan;
+}
+
+LayoutChoice choice_of(const Plan& plan) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  const TrainingSpec& training = plan.job.training;
+  LayoutChoice choice;
+  choice.pipeline = static_cast<int32_t>(plan.degrees.pipeline);
+  choice.tensor = static_cast<int32_t>(plan.degrees.tensor);
+  choice.context = static_cast<int32_t>(plan.degrees.context);
+  choice.expert = static_cast<int32_t>(plan.degrees.expert);
+  choice.expert_tensor = static_cast<int32_t>(plan.degrees.expert_tensor);
+  choice.shard = static_cast<int32_t>(plan.degrees.shard);
+  choice.replica = static_cast<int32_t>(plan.degrees.replica);
+  choice.virtual_stages = static_cast<int32_t>(layout::schedule_shape(plan).chunks());
+  SMP_CHECK(parallel.pipeline && training.precision);
+  choice.schedule = *parallel.pipeline;
+  choice.sharding = parallel.sharding.value_or(Sharding::kNone);
+  choice.precision = *training.precision;
+  choice.recompute = recompute_of(plan);
+  choice.recompute_layers = static_cast<int32_t>(parallel.recompute_layers.value_or(-1));
+  choice.sequence_parallel = parallel.sequence_parallel.value_or(false);
+  choice.offload_activations = parallel.offload_activations.value_or(false);
+  choice.offload_optimizer = parallel.offload_optimizer.value_or(false);
+  choice.offload_parameters = parallel.offload_parameters.value_or(false);
+  choice.micro_batch = narrowed(training.micro_batch);
+  choice.microbatches = narrowed(training.microbatches);
+  choice.active_microbatches = static_cast<int32_t>(parallel.active_microbatches.value_or(0));
+  // Of that many there is no cap.
+  if (choice.active_microbatches >= choice.microbatches) choice.active_microbatches = 0;
+
+  choice.placement = placement_strategy_of(parallel.placement_strategy);
+  set_partition(parallel.partition, model::block_count(plan.job.model), choice);
+  return choice;
+}
+
+Recompute recompute_of(const Plan& plan) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  return parallel.recompute.value_or(
+      parallel.activation_checkpointing.value_or(false) ? Recompute::kFull : Recompute::kNone);
 }
 
 }  // namespace smp::choice

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,7 @@ namespace smp::choice {
 
 // A job whose precision, initialisation and, for the best practices, checkpointing are decided, and
 // why.
-struct SettledJob {
+struct JobWithDefaults {
   JobSpec job;
   std::vector<std::string> reasons;
   int64_t parameters = 0;
@@ -23,7 +22,7 @@ struct SettledJob {
 // Mixed precision where the accelerator has it (bf16, else fp16), delayed initialisation above 60 B
 // parameters. best-practice: checkpointing for transformers of real size as well; the fastest plan
 // is searched over it.
-SettledJob settle(const JobSpec& job, Strategy strategy);
+JobWithDefaults with_defaults(const JobSpec& job, Strategy strategy);
 
 // Transformers from this size on are checkpointed: below it activations rarely decide anything.
 inline constexpr int64_t kCheckpointedFromParameters = 1'000'000'000;
@@ -40,15 +39,10 @@ inline bool engine_draws(const JobSpec& job) {
 // written as all of the step's. Throws ConfigError when the choice does not fill the cluster.
 Plan resolve(const JobSpec& job, const LayoutChoice& choice);
 
-// The layout of a plan: resolve(plan.job, *layout_choice_of(plan)) is the same plan, and the choice
-// that a plan was resolved from comes back. Nothing for a plan that no LayoutChoice says: a
-// partition whose middle stages differ by more than one layer, or are not the longer ones first; a
-// placement other than cluster and spread.
-std::optional<LayoutChoice> layout_choice_of(const Plan& plan);
-
-// The same of every plan, for what depends on the layout's other numbers: a partition that no
-// choice says is taken as even, another placement as cluster.
-LayoutChoice nearest_choice_of(const Plan& plan);
+// The layout of a plan, the inverse of resolve(): resolve(plan.job, choice_of(plan)) is the same
+// plan, and the choice that a plan was resolved from comes back. A plan without a partition has
+// even stages. Throws ConfigError for a placement strategy that does not exist.
+LayoutChoice choice_of(const Plan& plan);
 
 Recompute recompute_of(const Plan& plan);
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "smp/plan/model/layers.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/action.h"
 
 namespace smp::cost {
 

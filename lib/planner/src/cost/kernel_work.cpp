@@ -43,7 +43,7 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
       model(job.model),
       cluster(job.cluster),
       training(job.training),
-      habits(framework::habits_of(job.parallel.profile.value_or(Profile::kSmp))),
+      framework(framework::framework_model(job.parallel.profile.value_or(Profile::kSmp))),
       rates(matmul_rates(job.cluster, choice.precision)),
       core_rates(matmul_rates(
           job.cluster, choice.precision == Precision::kFp8 ? Precision::kBf16 : choice.precision)) {
@@ -65,12 +65,12 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
       static_cast<double>(latent ? model.qk_head_dim + model.qk_rope_head_dim : model.head_dim);
   value_dim = static_cast<double>(latent ? model.v_head_dim : model.head_dim);
   vocabulary = padded_vocabulary(model) / (kinds.embedding ? t : 1);
-  fused = habits.fused_kernels || training.compiled;
+  fused = framework.fused_kernels || training.compiled;
   draws_dropout = runs_in_engine(job);
   flash = training.attention == AttentionKind::kFlash && cluster.device == DeviceKind::kCuda;
-  const bool fp32_sums = choice.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16
-                                                              : habits.fp32_gradients_with_bf16;
-  sums_beside = choice.precision == Precision::kBf16 && habits.fp32_sum_beside_gradients;
+  const bool fp32_sums = choice.precision == Precision::kFp16 ? framework.fp32_gradients_with_fp16
+                                                              : framework.fp32_gradients_with_bf16;
+  sums_beside = choice.precision == Precision::kBf16 && framework.fp32_sum_beside_gradients;
   gradient_bytes =
       element == 2 && training.accumulate_gradients_in_fp32.value_or(fp32_sums) ? 4 : element;
 }
@@ -90,7 +90,7 @@ void linear(LayerWork& work, const PricedCall& call, double tokens, double in, d
     work.backward.kernels += 4;
   }
   double sums = 2 * call.gradient_bytes;
-  if (!call.habits.fused_weight_gradients) sums += call.element;
+  if (!call.framework.fused_weight_gradients) sums += call.element;
   if (call.sums_beside) sums += call.element + 2 * kFp32Bytes;
   work.backward.bytes += sums * copies * in * out;
   if (!bias) return;
@@ -255,7 +255,7 @@ void norms_and_residuals(LayerWork& work, const PricedCall& call, double further
   residual(work, call);
   residual(work, call);
   const double others =
-      (call.training.compiled ? kCompiledOperators : call.habits.operators_per_block) +
+      (call.training.compiled ? kCompiledOperators : call.framework.operators_per_block) +
       further_kernels;
   const double counted = work.forward.kernels;
   // Views, casts and small sums that the counts above leave out.

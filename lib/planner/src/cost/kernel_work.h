@@ -3,7 +3,7 @@
 #include "cost/matmul_seconds.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 
 // The kernels of a layer call on one rank: matmuls in seconds, memory-bound kernels in bytes, draws
 // of dropout, and how many are launched. What they cost together, messages included, is
@@ -33,7 +33,7 @@ struct PricedCall {
   const ModelSpec& model;
   const ClusterSpec& cluster;
   const TrainingSpec& training;
-  const framework::Habits& habits;
+  const framework::FrameworkModel& framework;
   MatmulRates rates;
   MatmulRates core_rates;  // of attention: never fp8
   double t, c, batch, sequence, tokens, wide_tokens, h, element, heads, kv_heads;

@@ -8,7 +8,7 @@
 #include "cost/state_bytes.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 
 // Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
 // those of Korthikanti et al. 2022 (arXiv 2205.05198) where that paper's block is meant.
@@ -25,7 +25,7 @@ double per_rank(int64_t count, int64_t ranks) {
 // Sizes of one call's tensors on one rank.
 struct Shapes {
   Shapes(const JobSpec& job, const choice::LayoutChoice& choice)
-      : model(job.model), training(job.training), habits(framework::habits_of(job)) {
+      : model(job.model), training(job.training), framework(framework::framework_model(job)) {
     e = element_bytes(choice.precision);
     t = choice.tensor;
     sequence = static_cast<double>(job.training.sequence_length);
@@ -42,9 +42,9 @@ struct Shapes {
     heads = per_rank(model.num_heads, kinds.attention ? choice.tensor : 1);
     kv_heads = per_rank(model.num_kv_heads, kinds.attention ? choice.tensor : 1);
     mlp_ranks = kinds.mlp ? t : 1;
-    fused = habits.fused_kernels || training.compiled;
+    fused = framework.fused_kernels || training.compiled;
     thins = thins_mlps(job);
-    read = choice.precision == Precision::kFp8 && habits.transformer_engine ? 0.5 : 1;
+    read = choice.precision == Precision::kFp8 && framework.transformer_engine ? 0.5 : 1;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
   }
 
@@ -57,7 +57,7 @@ struct Shapes {
 
   const ModelSpec& model;
   const TrainingSpec& training;
-  const framework::Habits& habits;
+  const framework::FrameworkModel& framework;
   double e, t, sequence, local_sequence, batch, tokens, h;
   bool split;            // sequence parallelism cuts what tensor parallelism does not
   bool cut_checkpoints;  // tensor ranks keep a part of a checkpoint each
@@ -87,7 +87,7 @@ Part attention(const Shapes& s) {
   const auto query_dim =
       static_cast<double>(latent ? m.qk_head_dim + m.qk_rope_head_dim : m.head_dim);
   const auto value_dim = static_cast<double>(latent ? m.v_head_dim : m.head_dim);
-  const double key_heads = latent || s.habits.repeats_kv_heads ? s.heads : s.kv_heads;
+  const double key_heads = latent || s.framework.repeats_kv_heads ? s.heads : s.kv_heads;
   const double row = s.e * s.tokens;
   const double queries = row * s.heads * query_dim;
   const double keys = row * key_heads * query_dim;
@@ -129,7 +129,7 @@ double mlp_kept(const Shapes& s, double rows, double width) {
 }
 
 double weight_gradient(const Shapes& s, double parameters) {
-  return s.habits.fused_weight_gradients ? 0 : s.e * parameters;
+  return s.framework.fused_weight_gradients ? 0 : s.e * parameters;
 }
 
 // Most that a dense MLP's backward needs beyond what is kept. Each step releases what it has read:
@@ -160,7 +160,7 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   const double fixed = s.mask + 2 * s.wide;
   call.saved = attention.kept + mlp.kept + fixed;
   call.selective = call.saved - (s.thins ? mlp.core : attention.core);
-  if (s.habits.selective_per_operation) {
+  if (s.framework.selective_per_operation) {
     // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
     const double row = s.e * s.tokens;
     const auto head = static_cast<double>(s.model.head_dim);
@@ -246,8 +246,8 @@ CallBytes head_call(const Shapes& s, const JobSpec& job, const choice::LayoutCho
   CallBytes call;
   const double kept = s.stats + s.wide;                // the final norm's output
   framework::LogitBytes logit{2 * s.e, s.e, 2 * s.e};  // the softmax beside the logits
-  if (s.habits.fp32_logits && s.e < kFp32Bytes) {
-    logit = s.training.fused_loss ? s.habits.fused_logit : s.habits.logit;
+  if (s.framework.fp32_logits && s.e < kFp32Bytes) {
+    logit = s.training.fused_loss ? s.framework.fused_logit : s.framework.logit;
   }
   // Layers that predict further tokens have logits of their own, before the head's.
   const double further = static_cast<double>(job.model.num_mtp_layers) * logit.kept * logits;
@@ -291,10 +291,12 @@ uint64_t layer_key(const choice::LayoutChoice& choice) {
   key = key << 12 | bits(choice.expert, 12);
   key = key << 8 | bits(choice.expert_tensor, 8);
   key = key << 15 | bits(choice.micro_batch, 15);
-  key = key << 3 | bits(static_cast<int64_t>(choice.precision), 3);
-  key = key << 2 | bits(static_cast<int64_t>(choice.recompute), 2);
+  // Five precisions by three kinds of recompute.
+  key =
+      key << 4 |
+      bits(3 * static_cast<int64_t>(choice.precision) + static_cast<int64_t>(choice.recompute), 4);
   key = key << 1 | bits(choice.sequence_parallel, 1);
-  key = key << 1 | bits(choice.spread_placement, 1);
+  key = key << 3 | bits(static_cast<int64_t>(choice.placement), 3);
   return key << 1 | bits(choice.pipeline > 1, 1);
 }
 

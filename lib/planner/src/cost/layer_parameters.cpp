@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "smp/plan/layout/partition.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
@@ -16,6 +17,36 @@ int64_t moe_blocks_before(const ModelSpec& model, int64_t count) {
   const int64_t after = count - model.first_dense_layers;
   if (model.num_experts == 0 || after <= 0) return 0;
   return (after + model.moe_layer_period - 1) / model.moe_layer_period;
+}
+
+// Of `count` blocks after the first `before` of the model.
+StageBlocks counted_blocks(const ModelSpec& model, int64_t before, int64_t count) {
+  if (model.decoder_layers > 0) {
+    const int64_t encoder = std::clamp<int64_t>(model.num_layers - before, 0, count);
+    return {.dense = static_cast<double>(encoder), .cross = static_cast<double>(count - encoder)};
+  }
+  const int64_t moe = moe_blocks_before(model, before + count) - moe_blocks_before(model, before);
+  return {static_cast<double>(count - moe), static_cast<double>(moe)};
+}
+
+// Of a partition that is listed: chunk by chunk, because a stage's chunks lie apart in the model.
+StageBlocks listed_stage_blocks(const ModelSpec& model, const choice::LayoutChoice& choice,
+                                int64_t stage) {
+  const schedule::ScheduleShape shape = choice::shape_of(choice);
+  const std::vector<int64_t> chunks =
+      layout::blocks_per_chunk(shape, model::block_count(model), choice.partition.blocks());
+  StageBlocks sum;
+  int64_t before = 0;
+  for (size_t position = 0; position < chunks.size(); ++position) {
+    if (schedule::place_of_chunk(shape, static_cast<int64_t>(position)).stage == stage) {
+      const StageBlocks chunk = counted_blocks(model, before, chunks[position]);
+      sum.dense += chunk.dense;
+      sum.moe += chunk.moe;
+      sum.cross += chunk.cross;
+    }
+    before += chunks[position];
+  }
+  return sum;
 }
 
 // Blocks of all earlier stages.
@@ -112,17 +143,12 @@ bool holds_head(const choice::LayoutChoice& choice, int64_t stage) {
 
 StageBlocks stage_blocks(const ModelSpec& model, const choice::LayoutChoice& choice,
                          int64_t stage) {
+  if (!choice.partition.empty()) return listed_stage_blocks(model, choice, stage);
   const int64_t all = model::block_count(model);
   const int64_t count = choice::stage_layers(choice, all, stage);
-  if (model.decoder_layers > 0) {
-    const int64_t before = blocks_before(choice, all, stage);
-    const int64_t encoder = std::clamp<int64_t>(model.num_layers - before, 0, count);
-    return {.dense = static_cast<double>(encoder), .cross = static_cast<double>(count - encoder)};
-  }
-  if (model.num_experts == 0) return {static_cast<double>(count), 0};
-  const int64_t before = blocks_before(choice, all, stage);
-  const int64_t moe = moe_blocks_before(model, before + count) - moe_blocks_before(model, before);
-  return {static_cast<double>(count - moe), static_cast<double>(moe)};
+  const bool alike = model.decoder_layers == 0 && model.num_experts == 0;
+  if (alike) return {static_cast<double>(count), 0};
+  return counted_blocks(model, blocks_before(choice, all, stage), count);
 }
 
 }  // namespace smp::cost

@@ -214,7 +214,7 @@ CallSeconds head(const PricedCall& call, const choice::LayoutChoice& choice) {
   linear(work, plain, call.tokens, call.h, call.vocabulary, call.model.head_bias);
   const double logits = call.tokens * call.vocabulary;
   // In fp32: copy, maximum, exponentials and their sum, and the gradient in place.
-  const double width = call.habits.fp32_logits ? 4 : call.element;
+  const double width = call.framework.fp32_logits ? 4 : call.element;
   work.forward.bytes += logits * (call.element + width + 4 * width);
   work.backward.bytes += logits * (2 * width + call.element + width);
   work.forward.kernels += 10;

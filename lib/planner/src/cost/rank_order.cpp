@@ -12,9 +12,11 @@ namespace {
 
 // Letters from the slowest axis to the fastest.
 std::string_view order_of(const choice::LayoutChoice& choice, const JobSpec& job) {
-  const std::string_view asked = job.parallel.placement_strategy;
-  if (choice.spread_placement) return asked == "spread" || asked == "TPD" ? "TPD" : "PDT";
-  if (asked.size() == 3 && asked != "TPD" && asked != "DPT") return asked;
+  using Strategy = choice::PlacementStrategy;
+  if (choice.placement == Strategy::kSpread) return "TPD";
+  if (choice.placement != Strategy::kCluster && choice.placement != Strategy::kDPT) {
+    return name_of(choice.placement);
+  }
   // Megatron-LM's order tp-cp-ep-dp-pp, DeepSpeed's topology pipe-data-model.
   const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
   switch (profile) {

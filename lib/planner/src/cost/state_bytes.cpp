@@ -12,26 +12,26 @@ constexpr StateBytes unmixed(double element) {
 }
 
 StateBytes with_adam(const JobSpec& job, const choice::LayoutChoice& choice) {
-  const framework::Habits& habits = framework::habits_of(job);
+  const framework::FrameworkModel& framework = framework::framework_model(job);
   if (choice.precision == Precision::kFp32) return unmixed(4);
   if (choice.precision == Precision::kFp64) return unmixed(8);
   // fp32 shards; 16-bit while gathered. Gradients are 16 bits wide until they are copied to the
   // fp32 message of their reduce-scatter.
-  if (habits.fp32_weights) return {4, 4, 0, 0, 4, 4, 2, 2 + 4, true};
+  if (framework.fp32_weights) return {4, 4, 0, 0, 4, 4, 2, 2 + 4, true};
   const bool fp16 = choice.precision == Precision::kFp16;
   const bool sums =
-      habits.fp32_sum_beside_gradients && choice.sharding <= Sharding::kOptimizerState;
+      framework.fp32_sum_beside_gradients && choice.sharding <= Sharding::kOptimizerState;
   const bool ours = runs_in_engine(job);  // one gradient, in fp32
-  const bool fp32 =
-      ours || job.training.accumulate_gradients_in_fp32.value_or(
-                  fp16 ? habits.fp32_gradients_with_fp16 : habits.fp32_gradients_with_bf16 || sums);
+  const bool fp32 = ours || job.training.accumulate_gradients_in_fp32.value_or(
+                                fp16 ? framework.fp32_gradients_with_fp16
+                                     : framework.fp32_gradients_with_bf16 || sums);
   StateBytes bytes{2, 2, 0, 4, 4, 4, 2, 2, true};
   if (fp32 && sums && !fp16) {
     bytes.gradient_copy = 4;
     bytes.copy_sharded = false;
   } else if (fp32) {
     bytes.gradient = bytes.unreduced = 4;
-  } else if (fp16 && habits.gradient_copy_in_fp32) {
+  } else if (fp16 && framework.gradient_copy_in_fp32) {
     bytes.gradient_copy = 4;
   }
   return bytes;
@@ -64,7 +64,7 @@ ShardRanks shard_ranks(const JobSpec& job, const choice::LayoutChoice& choice) {
   if (choice.sharding == Sharding::kNone) return {};
   ShardRanks ranks;
   ranks.dense =
-      choice.shard * (framework::habits_of(job).context_shards_states ? choice.context : 1);
+      choice.shard * (framework::framework_model(job).context_shards_states ? choice.context : 1);
   const double cut = double{1} * choice.expert * std::max(1, choice.expert_tensor);
   ranks.experts = std::max(1.0, ranks.dense * choice.tensor / cut);
   return ranks;

@@ -5,7 +5,7 @@
 #include "memory/message_buffers.h"
 #include "memory/stage_blocks.h"
 #include "smp/plan/base/check.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 
 namespace smp::memory {
 namespace {

@@ -180,7 +180,7 @@ struct MemoryModel::State {
   };
 
   explicit State(const Plan& of)
-      : sized{of, choice::nearest_choice_of(of), {}},
+      : sized{of, choice::choice_of(of), {}},
         stages(layout::layers_by_stage(of)),
         parameters(walked_schedule(of, stages)),
         schedule(schedule::make_schedule(parameters)) {

@@ -7,7 +7,7 @@
 #include "cost/engine_bytes.h"
 #include "cost/state_bytes.h"
 #include "links/link_model.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/bucket_size.h"
 
 namespace smp::memory {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cost/engine_bytes.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 
 namespace smp::memory {
 
@@ -18,7 +18,7 @@ double freed_outputs(const JobSpec& job, const choice::LayoutChoice& choice, boo
   // In our engine one of them is still being sent.
   const double freed = job.cluster.device == DeviceKind::kCpu
                            ? (cost::runs_in_engine(job) ? std::max(0.0, live - 1) : 0)
-                           : (framework::habits_of(job).frees_sent_outputs ? live : 0);
+                           : (framework::framework_model(job).frees_sent_outputs ? live : 0);
   const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
   return freed * (chunks - (head ? 1 : 0));
 }
@@ -58,7 +58,8 @@ double offload_window(const JobSpec& job, const choice::LayoutChoice& choice,
   const double each = choice.recompute == Recompute::kFull        ? call.checkpoint
                       : choice.recompute == Recompute::kSelective ? call.selective
                                                                   : call.saved;
-  if (framework::habits_of(job).fetches_checkpoints_late && choice.recompute == Recompute::kFull)
+  if (framework::framework_model(job).fetches_checkpoints_late &&
+      choice.recompute == Recompute::kFull)
     return each;
   return std::min(static_cast<double>(job.parallel.activation_loading_horizon + 1), blocks) * each;
 }

@@ -10,9 +10,9 @@
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/bucket_size.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 
 namespace smp::memory {
 namespace {
@@ -38,7 +38,7 @@ double library_workspace(const JobSpec& job) {
                        : job.training.deterministic ? kDeterministicWorkspace
                                                     : kTorchWorkspace;
   double engines = 0;
-  if (framework::habits_of(job).transformer_engine)
+  if (framework::framework_model(job).transformer_engine)
     engines = job.model.num_experts > 0 ? 1 + kExpertStreams : 1;
   return 2 * torch + engines * (large ? kLargeWorkspace : kEngineWorkspace);
 }
@@ -159,7 +159,7 @@ double blocks_reused(const JobSpec& job, const choice::LayoutChoice& choice,
   // more where it computes its forward again.
   const double uses = choice.recompute == Recompute::kFull ? 3 : 2;
   const double further =
-      (static_cast<double>(framework::habits_of(job).reuse_elements) - head) / (uses * block);
+      (static_cast<double>(framework::framework_model(job).reuse_elements) - head) / (uses * block);
   const double others = holds.blocks.all() - 1;
   return std::clamp(std::floor(further), 0.0, std::max(0.0, others));
 }
@@ -185,7 +185,7 @@ double total(const TermBytes& bytes) {
 }
 
 StateRules::StateRules(const JobSpec& job, const choice::LayoutChoice& choice)
-    : habits(framework::habits_of(job)),
+    : framework(framework::framework_model(job)),
       state(cost::state_bytes(job, choice)),
       moving_fragmentation(fragmentation_of(job, PeakPhase::kBackward)),
       state_fragmentation(fragmentation_of(job, PeakPhase::kStep)) {
@@ -201,20 +201,20 @@ StateRules::StateRules(const JobSpec& job, const choice::LayoutChoice& choice)
   }
   if (cost::is_of_engine(job)) groups_on_host = cost::group_memory(choice, job);
   const bool mixed = state.master > 0 && state.gradient_copy == 0;  // copies are made by the step
-  if (mixed) step_bytes = habits.step_bytes;
-  if (!job.training.fused_optimizer.value_or(habits.fused_optimizer)) {
-    step_bytes += habits.step_bytes_unfused;
+  if (mixed) step_bytes = framework.step_bytes;
+  if (!job.training.fused_optimizer.value_or(framework.fused_optimizer)) {
+    step_bytes += framework.step_bytes_unfused;
   }
   // Transformer Engine's 8-bit weights, and transposed for the backward pass, stay from a step's
   // first microbatch on (pytorch/module/linear.py, quantize_weight).
-  if (choice.precision == Precision::kFp8 && habits.transformer_engine &&
+  if (choice.precision == Precision::kFp8 && framework.transformer_engine &&
       !job.training.fp8_parameters && choice.sharding != Sharding::kParameters) {
     copy_bytes = 2;
   }
   workspace = library_workspace(job);
   if (job.cluster.reserved_bytes == 0) {  // a cluster's reserved_memory stands for both
-    context = habits.fixed_bytes;
-    communicators = communicator_count(choice) * habits.communicator_bytes;
+    context = framework.fixed_bytes;
+    communicators = communicator_count(choice) * framework.communicator_bytes;
   }
 }
 
@@ -264,7 +264,7 @@ cost::StageParameters stage_parameters(const JobSpec& job, const choice::LayoutC
 StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
                        const cost::LayerBytes& layers, const StateRules& rules,
                        const StageHolds& holds, double message_bytes) {
-  const framework::Habits& habits = rules.habits;
+  const framework::FrameworkModel& framework = rules.framework;
   const cost::StateBytes& state = rules.state;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
   const cost::StageParameters parameters = parameters_of(job, layers, holds);
@@ -275,7 +275,7 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
   // A tied table's copy on the last stage may have no optimizer state.
   double updated = choice.sharding >= Sharding::kOptimizerState ? sharded : all;
   if (holds.head && !holds.embedding && job.model.tied_embeddings &&
-      !habits.tied_copy_has_optimizer) {
+      !framework.tied_copy_has_optimizer) {
     const double copy =
         cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
     updated -= copy * rules.dense_share;
@@ -314,9 +314,9 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
     const auto ahead = static_cast<double>(blocks_ahead(job, layers));
     const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
                         (holds.head ? layers.head_parameters : 0);
-    if (habits.gathers_ends_with_model) {
+    if (framework.gathers_ends_with_model) {
       terms.gathered = state.compute * (ends + (1 + ahead) * block);
-    } else if (habits.reuse_elements > 0) {
+    } else if (framework.reuse_elements > 0) {
       terms.gathered =
           state.compute * (layers.largest_layer_parameters +
                            blocks_reused(job, choice, layers, holds) * block + small_bucket(job));
@@ -325,8 +325,8 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
     }
   }
   if (choice.sharding >= Sharding::kGradients && rules.dense_share < 1) {
-    double bucket = std::min(static_cast<double>(habits.bucket_elements), all);
-    if (habits.small_shard_buckets) {
+    double bucket = std::min(static_cast<double>(framework.bucket_elements), all);
+    if (framework.small_shard_buckets) {
       // Gradients are moved to the bucket one by one; a reduce-scatter reorders it into a copy.
       const bool scattered = choice.sharding == Sharding::kParameters;
       if (scattered) bucket = std::min(bucket, small_bucket(job));
@@ -339,8 +339,8 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
   if (cost::runs_in_engine(job)) add_engine_buffers(terms, job, choice, layers, rules, holds);
   // Gradients that no buffer holds do not exist yet when the deepest backward of the only
   // microbatch begins.
-  terms.gradients_later = !habits.flat_gradient_buffer && choice.microbatches == 1;
-  terms.copy_later = habits.gradient_copy_at_step_only;
+  terms.gradients_later = !framework.flat_gradient_buffer && choice.microbatches == 1;
+  terms.copy_later = framework.gradient_copy_at_step_only;
   return terms;
 }
 
@@ -390,7 +390,7 @@ double fragmentation_of(const JobSpec& job, PeakPhase phase) {
   if (job.cluster.device == DeviceKind::kCpu) return 0;
   // The step's blocks are as large as the shards, and states never come and go.
   const bool states = phase == PeakPhase::kStep || phase == PeakPhase::kCheckpoint;
-  return framework::habits_of(job).fragmentation * (states ? kStateFragmentation : 1);
+  return framework::framework_model(job).fragmentation * (states ? kStateFragmentation : 1);
 }
 
 void add_fragmentation(TermBytes& bytes, double share) {

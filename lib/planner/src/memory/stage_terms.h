@@ -40,7 +40,7 @@ cost::StageParameters parameters_of(const JobSpec& job, const cost::LayerBytes& 
 struct StateRules {
   StateRules(const JobSpec& job, const choice::LayoutChoice& choice);
 
-  const framework::Habits& habits;
+  const framework::FrameworkModel& framework;
   double dense_share = 1;  // that a rank has of sharded states: one over its shard ranks
   cost::StateBytes state;
   double expert_share = 1;
@@ -84,11 +84,11 @@ int64_t blocks_ahead(const JobSpec& job, const cost::LayerBytes& layers);
 double blocks_of_bucket(const JobSpec& job, const choice::LayoutChoice& choice,
                         const cost::LayerBytes& layers);
 
-// Where weights that are soon needed again stay gathered (Habits::reuse_elements): how many blocks
-// beside the running one when the backward pass begins.
+// Where weights that are soon needed again stay gathered (FrameworkModel::reuse_elements): how many
+// blocks beside the running one when the backward pass begins.
 double blocks_reused(const JobSpec& job, const choice::LayoutChoice& choice,
                      const cost::LayerBytes& layers, const StageHolds& holds);
-double small_bucket(const JobSpec& job);  // elements; Habits::small_shard_buckets
+double small_bucket(const JobSpec& job);  // elements; FrameworkModel::small_shard_buckets
 
 // `message_bytes`: message_buffers() of what it holds.
 StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,

@@ -6,7 +6,7 @@
 #include "memory/stage_blocks.h"
 #include "memory/stage_terms.h"
 #include "smp/plan/text/units.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/memory_estimate.h"
 
 namespace smp::memory {
@@ -66,7 +66,7 @@ std::string kept_words(const choice::LayoutChoice& choice, const cost::LayerByte
 
 std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice& choice,
                        const cost::LayerBytes& layers, const StageHolds& holds, double live) {
-  const framework::Habits& habits = framework::habits_of(job);
+  const framework::FrameworkModel& framework = framework::framework_model(job);
   const cost::StateBytes state = cost::state_bytes(job, choice);
   const cost::ShardRanks ranks = cost::shard_ranks(job, choice);
   const cost::StageParameters parameters = parameters_of(job, layers, holds);
@@ -96,11 +96,11 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
       const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
                           (holds.head ? layers.head_parameters : 0);
       const int64_t ahead = blocks_ahead(job, layers);
-      if (habits.gathers_ends_with_model) {
+      if (framework.gathers_ends_with_model) {
         return fmt::format("{:g} B x ({} of embedding and head + {} x {})", state.compute,
                            count(ends), 1 + ahead, count(block));
       }
-      if (habits.reuse_elements > 0) {
+      if (framework.reuse_elements > 0) {
         return fmt::format("{:g} B x ({} of the largest layer + {} x {} needed again + {} ahead)",
                            state.compute, count(layers.largest_layer_parameters),
                            blocks_reused(job, choice, layers, holds), count(block),
@@ -113,7 +113,7 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
       return fmt::format("{:g} B x {} of a layer", state.unreduced, count(block));
     case Term::kBuckets:
       return fmt::format("{:g} B x {} elements at most", state.gradient,
-                         text::with_commas(habits.bucket_elements));
+                         text::with_commas(framework.bucket_elements));
     case Term::kActivations:
       return kept_words(
           choice, layers, holds.blocks, &cost::CallBytes::saved,
@@ -144,7 +144,8 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
                          live_words(live));
     case Term::kContext: return "of a process";
     case Term::kCommunicators: return "of each group that the rank is in";
-    case Term::kFragmentation: return fmt::format("{:g} x what is allocated", habits.fragmentation);
+    case Term::kFragmentation:
+      return fmt::format("{:g} x what is allocated", framework.fragmentation);
   }
   return "";
 }

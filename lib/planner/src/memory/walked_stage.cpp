@@ -15,7 +15,7 @@
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/cost/layer_bytes.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/memory_model.h"
 
 namespace smp::memory {
@@ -197,7 +197,8 @@ cost::WalkedStage walked_stage(const SizedPlan& sized, const WalkedRank& rank,
   stage.tied_bytes = tied_bytes(plan, rank.stage, rank.tensor);
   stage.weights_put_off = schedule::puts_weights_off(*plan.job.parallel.pipeline);
   stage.in_engine = cost::runs_in_engine(plan.job);
-  stage.frees_sent_outputs = !on_cpu(plan) && framework::habits_of(plan.job).frees_sent_outputs;
+  stage.frees_sent_outputs =
+      !on_cpu(plan) && framework::framework_model(plan.job).frees_sent_outputs;
   place_layers(stage, sized, rank);
   if (stage.in_engine) mark_recomputed(stage, parameters);
   return stage;

@@ -5,7 +5,7 @@
 
 #include "cost/activation_walk.h"
 #include "smp/plan/layout/stage_layers.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_parameters.h"
 #include "smp/plan/spec/plan.h"
 #include "smp/planner/choice/layout_choice.h"
 #include "smp/planner/cost/layer_bytes.h"
@@ -17,7 +17,7 @@ namespace smp::memory {
 // A plan, and the sizes of its layers.
 struct SizedPlan {
   const Plan& plan;
-  choice::LayoutChoice choice;  // nearest_choice_of(plan)
+  choice::LayoutChoice choice;  // choice_of(plan)
   cost::LayerBytes bytes;       // layer_bytes() of it
 };
 

@@ -1,14 +1,14 @@
 #include "smp/planner/prediction/fit.h"
 
 #include "smp/plan/base/check.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/memory_model.h"
 
 namespace smp::prediction {
 namespace {
 
 // Measured / predicted of published runs under the shipped constants: nine of ten lie between low
-// and high (docs/scoring.md says how the table is made). One line for each framework's habits.
+// and high (docs/scoring.md says how the table is made). One line for each framework's framework.
 struct Residuals {
   Range memory;
   Range time;

@@ -153,12 +153,12 @@ double counted_flops(RunCells& cells, const PublishedRun& run, double tokens, do
 PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
                            std::optional<Profile> profile) {
   PublishedRun run;
-  const Profile habits = profile.value_or(profile_of(cells));
+  const Profile framework = profile.value_or(profile_of(cells));
   const PublishedDegrees degrees = degrees_of(cells, run);
   JobSpec& job = run.job;
   job.name = cells.text("id");
-  job.parallel.profile = habits;
-  job.model = model_of_run(cells, habits, degrees.pipeline);
+  job.parallel.profile = framework;
+  job.model = model_of_run(cells, framework, degrees.pipeline);
   job.cluster = cluster_of_run(cells, clusters, degrees.world());
   job.training.sequence_length = cells.degree("seq").value_or(0);
   if (job.training.sequence_length == 0) {
@@ -199,7 +199,7 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   job.training.compiled = compile.empty() ? cells.mentions("torch.compile")
                                           : compile != "no" && compile != "none" &&
                                                 compile != "false" && compile != "eager";
-  const bool always_with_tensor = habits == Profile::kFsdp || habits == Profile::kSmpV2;
+  const bool always_with_tensor = framework == Profile::kFsdp || framework == Profile::kSmpV2;
   choice.sequence_parallel =
       degrees.tensor > 1 && cells.yes_or_no("sp").value_or(always_with_tensor);
   read_layout(cells, run, degrees.data, choice);

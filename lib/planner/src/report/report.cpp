@@ -140,7 +140,7 @@ std::string memory_text(const Plan& plan, int64_t columns) {
 std::string rule_line(const Plan& plan, int64_t parameters) {
   const double ours = plan.job.cluster.device == DeviceKind::kCpu
                           ? static_cast<double>(memory::bytes_per_parameter(plan.job).total())
-                          : cost::state_bytes(plan.job, choice::nearest_choice_of(plan)).total();
+                          : cost::state_bytes(plan.job, choice::choice_of(plan)).total();
   return fmt::format(
       "  rule of thumb, AMP + Adam: 16-bit weight {} + 16-bit gradient {} + fp32 gradient copy {} "
       "+ "
@@ -203,8 +203,8 @@ std::string first_of(const std::vector<std::string>& items, size_t most, int64_t
 
 std::string verdicts_text(const search::SearchResult& result, size_t most, int64_t columns) {
   std::string text = fmt::format("layouts  {} priced in {}, by (tensor, pipeline)\n",
-                                 text::with_commas(result.effort.evaluations),
-                                 text::human_time(result.effort.total_seconds));
+                                 text::with_commas(result.statistics.evaluations),
+                                 text::human_time(result.statistics.total_seconds));
   std::vector<std::string> lines;
   for (const search::FamilyVerdict& verdict : result.families) {
     lines.push_back(fmt::format("  {:<9} t {:<3} p {:<3} {}: {}\n", name_of(verdict.outcome),

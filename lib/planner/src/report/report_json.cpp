@@ -102,15 +102,15 @@ text::OrderedJson priced_json(const search::PricedLayout& layout) {
 void add_search(text::OrderedJson& json, const search::SearchResult& result) {
   json["strategy"] = name_of(result.strategy);
   if (result.best_priced) json["fits"] = name_of(result.fit);
-  if (result.binding) {
-    const search::Bottleneck& binding = *result.binding;
-    json["binding"] = {{"memory_term", name_of(binding.memory_term)},
-                       {"memory_term_bytes", static_cast<int64_t>(binding.memory_term_bytes)},
-                       {"peak_bytes", static_cast<int64_t>(binding.peak_bytes)},
-                       {"allowed_bytes", static_cast<int64_t>(binding.allowed_bytes)},
-                       {"time_part", name_of(binding.time_part)},
-                       {"time_part_s", binding.time_part_s},
-                       {"step_s", binding.step_s}};
+  if (result.bottleneck) {
+    const search::Bottleneck& bottleneck = *result.bottleneck;
+    json["binding"] = {{"memory_term", name_of(bottleneck.memory_term)},
+                       {"memory_term_bytes", static_cast<int64_t>(bottleneck.memory_term_bytes)},
+                       {"peak_bytes", static_cast<int64_t>(bottleneck.peak_bytes)},
+                       {"allowed_bytes", static_cast<int64_t>(bottleneck.allowed_bytes)},
+                       {"time_part", name_of(bottleneck.time_part)},
+                       {"time_part_s", bottleneck.time_part_s},
+                       {"step_s", bottleneck.step_s}};
   }
   if (result.best_priced && std::holds_alternative<Plan>(result.best)) {
     text::OrderedJson parts = text::OrderedJson::array();
@@ -130,11 +130,11 @@ void add_search(text::OrderedJson& json, const search::SearchResult& result) {
                     {"parts", std::move(parts)}};
   }
   json["purchases"] = text::OrderedJson::array();
-  for (const search::Purchase& purchase : result.purchases) {
-    json["purchases"].push_back({{"what", purchase.what},
-                                 {"step_s_before", purchase.step_s_before},
-                                 {"step_s_after", purchase.step_s_after},
-                                 {"layout", purchase.layout}});
+  for (const search::Sensitivity& sensitivity : result.sensitivities) {
+    json["purchases"].push_back({{"what", sensitivity.what},
+                                 {"step_s_before", sensitivity.step_s_before},
+                                 {"step_s_after", sensitivity.step_s_after},
+                                 {"layout", sensitivity.layout}});
   }
   if (result.difference) {
     const search::StrategyDifference& difference = *result.difference;
@@ -148,10 +148,12 @@ void add_search(text::OrderedJson& json, const search::SearchResult& result) {
   json["pareto"] = text::OrderedJson::array();
   for (const search::PricedLayout& point : result.pareto)
     json["pareto"].push_back(priced_json(point));
-  json["search"] = {
-      {"evaluations", result.effort.evaluations}, {"bounds", result.effort.bounds},
-      {"simulated", result.effort.simulated},     {"exact", result.effort.exact},
-      {"seconds", result.effort.seconds},         {"total_seconds", result.effort.total_seconds}};
+  json["search"] = {{"evaluations", result.statistics.evaluations},
+                    {"bounds", result.statistics.bounds},
+                    {"simulated", result.statistics.simulated},
+                    {"exact", result.statistics.exact},
+                    {"seconds", result.statistics.seconds},
+                    {"total_seconds", result.statistics.total_seconds}};
 }
 
 }  // namespace

@@ -9,14 +9,14 @@
 namespace smp::report {
 namespace {
 
-std::string purchases_text(const std::vector<search::Purchase>& purchases) {
+std::string sensitivities_text(const std::vector<search::Sensitivity>& sensitivities) {
   std::string text;
-  for (const search::Purchase& purchase : purchases) {
-    const double saved = purchase.step_s_before - purchase.step_s_after;
-    text += fmt::format("{} {} more: ", text.empty() ? "buys    " : "        ", purchase.what);
+  for (const search::Sensitivity& sensitivity : sensitivities) {
+    const double saved = sensitivity.step_s_before - sensitivity.step_s_after;
+    text += fmt::format("{} {} more: ", text.empty() ? "buys    " : "        ", sensitivity.what);
     text += saved > 0 ? fmt::format("{} less a step ({:.2f} %){}", text::human_time(saved),
-                                    100 * saved / purchase.step_s_before,
-                                    purchase.layout.empty() ? "" : " with " + purchase.layout)
+                                    100 * saved / sensitivity.step_s_before,
+                                    sensitivity.layout.empty() ? "" : " with " + sensitivity.layout)
                       : std::string("nothing");
     text += "\n";
   }
@@ -45,10 +45,10 @@ std::string difference_text(const search::StrategyDifference& difference,
 }  // namespace
 
 std::string search_text(const search::SearchResult& result) {
-  std::string text = purchases_text(result.purchases);
+  std::string text = sensitivities_text(result.sensitivities);
   if (result.difference) {
     text += "against  " + difference_text(*result.difference, result.strategy);
-  } else if (result.binding) {
+  } else if (result.bottleneck) {
     const bool practice = result.strategy == choice::Strategy::kBestPractice;
     text += fmt::format(
         "against  {} takes the same layout\n",

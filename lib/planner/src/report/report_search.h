@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "smp/planner/search/search.h"
+#include "smp/planner/search/search_result.h"
 
 // What the search adds to the report. Pure.
 namespace smp::report {

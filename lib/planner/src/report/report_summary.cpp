@@ -82,12 +82,13 @@ std::string step_line(const Plan& plan, const search::SearchResult& result) {
          fmt::format(", bubble {:.1f} %\n", static_cast<double>(plan.predictions.bubble_ppm) / 1e4);
 }
 
-std::string binding_line(const search::Bottleneck& binding) {
-  std::string text = fmt::format("binds    memory: {} {} of the peak", name_of(binding.memory_term),
-                                 text::human_bytes(text::whole_bytes(binding.memory_term_bytes)));
-  if (binding.step_s > 0) {
-    text += fmt::format("; time: {} {} of the step", name_of(binding.time_part),
-                        text::human_time(binding.time_part_s));
+std::string bottleneck_line(const search::Bottleneck& bottleneck) {
+  std::string text =
+      fmt::format("binds    memory: {} {} of the peak", name_of(bottleneck.memory_term),
+                  text::human_bytes(text::whole_bytes(bottleneck.memory_term_bytes)));
+  if (bottleneck.step_s > 0) {
+    text += fmt::format("; time: {} {} of the step", name_of(bottleneck.time_part),
+                        text::human_time(bottleneck.time_part_s));
   }
   return text + "\n";
 }
@@ -190,7 +191,7 @@ std::string summary_text(const search::SearchResult& result) {
   const Plan& plan = std::get<Plan>(result.best);
   std::string text = title_line(plan) + chosen_lines(plan);
   if (result.best_priced) text += fit_line(plan, result) + step_line(plan, result);
-  if (result.binding) text += binding_line(*result.binding);
+  if (result.bottleneck) text += bottleneck_line(*result.bottleneck);
   if (result.best_priced) text += next_line(result);
   return text + engine_line(plan) + data_line(plan);
 }

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "smp/planner/search/search.h"
+#include "smp/planner/search/search_result.h"
 
 // The lines that every report begins with. Pure.
 namespace smp::report {

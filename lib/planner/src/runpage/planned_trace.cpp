@@ -366,7 +366,7 @@ std::vector<runinfo::RankTrace> planned_trace(const Plan& plan) {
   if (events.empty()) return {};
   const schedule::ScheduleParameters parameters = layout::schedule_parameters(plan);
   const schedule::Schedule schedule = schedule::make_schedule(parameters);
-  const cost::LayerSeconds seconds = cost::layer_seconds(plan.job, choice::nearest_choice_of(plan));
+  const cost::LayerSeconds seconds = cost::layer_seconds(plan.job, choice::choice_of(plan));
   const std::vector<time::StepMessages> after = time::messages_after_passes(plan);
   const time::PipelineCosts costs = time::pipeline_costs(plan);
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);

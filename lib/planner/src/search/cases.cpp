@@ -8,6 +8,7 @@
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/choice/choice_words.h"
+#include "smp/planner/search/search.h"
 
 namespace smp::search {
 

@@ -124,7 +124,7 @@ std::vector<std::string> check(const Plan& plan) {
   check_batch(plan, problems);
   // A layout or schedule of broken degrees means nothing.
   if (!problems.empty()) return problems;
-  if (const auto problem = choice::layout_problem(plan.job, choice::nearest_choice_of(plan))) {
+  if (const auto problem = choice::layout_problem(plan.job, choice::choice_of(plan))) {
     return {*problem};
   }
   try {

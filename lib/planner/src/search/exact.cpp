@@ -33,17 +33,17 @@ PricedLayout at_exact_prices(PricedLayout layout, const Candidate& exact) {
   return layout;
 }
 
-std::optional<ExactLayout> price_exactly(const choice::SettledJob& settled, Pricer& pricer,
+std::optional<ExactLayout> price_exactly(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                                          const choice::LayoutChoice& choice) {
-  ++pricer.effort().exact;
+  ++pricer.statistics().exact;
   ExactLayout exact;
-  exact.plan = choice::resolve(settled.job, choice);
-  if (settled.job.cluster.device == DeviceKind::kCuda) {
-    const CollectivesChoice collectives = choose_collectives(settled.job, choice);
+  exact.plan = choice::resolve(defaulted.job, choice);
+  if (defaulted.job.cluster.device == DeviceKind::kCuda) {
+    const CollectivesChoice collectives = choose_collectives(defaulted.job, choice);
     exact.plan.job.parallel.data_collectives = collectives.others;
     exact.plan.job.parallel.collectives = collectives.groups;
   }
-  exact.partition_reason = deal_blocks(settled, choice, exact.plan);
+  exact.partition_reason = assign_blocks(defaulted, choice, exact.plan);
   const PricedLayout layout = pricer.detail(choice);
 
   int64_t peak = 0;
@@ -53,11 +53,11 @@ std::optional<ExactLayout> price_exactly(const choice::SettledJob& settled, Pric
   const double closed = layout.memory.peak_bytes;
   const double ratio = closed > 0 ? static_cast<double>(peak) / closed : 1;
   const memory::MemoryEstimate memory = scaled_to(layout.memory, static_cast<double>(peak));
-  const bool within = peak <= memory::allowed_bytes(settled.job.cluster);
+  const bool within = peak <= memory::allowed_bytes(defaulted.job.cluster);
   Candidate& candidate = exact.candidate;
   candidate.choice = choice;
   candidate.peak_bytes = memory.peak_bytes;
-  candidate.fit = within ? prediction::fit_of(settled.job, choice, memory) : prediction::Fit::kNo;
+  candidate.fit = within ? prediction::fit_of(defaulted.job, choice, memory) : prediction::Fit::kNo;
   candidate.step_s = static_cast<double>(exact.plan.predictions.step_ns) * 1e-9;
   candidate.seconds_per_token =
       candidate.step_s / static_cast<double>(exact.plan.predictions.tokens_per_step);

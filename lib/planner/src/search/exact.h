@@ -15,7 +15,7 @@ struct ExactLayout {
 };
 
 // Nothing when the exact prices say that it does not fit after all; the pricer then refuses it.
-std::optional<ExactLayout> price_exactly(const choice::SettledJob& settled, Pricer& pricer,
+std::optional<ExactLayout> price_exactly(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                                          const choice::LayoutChoice& choice);
 
 // What the closed form says of a layout, its terms and parts in proportion to its exact prices.

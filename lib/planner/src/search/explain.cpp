@@ -20,25 +20,25 @@ constexpr double kGb = 1e9;
 }  // namespace
 
 std::optional<Candidate> best_layout(const JobSpec& job, choice::Strategy strategy,
-                                     SearchEffort* effort) {
+                                     SearchStatistics* statistics) {
   const SearchOptions options{.strategy = strategy};
   JobSearch search(job, options);
   const std::optional<Candidate> best = search.best_candidate();
-  if (effort != nullptr) {
-    effort->evaluations += search.effort().evaluations;
-    effort->bounds += search.effort().bounds;
-    effort->simulated += search.effort().simulated;
-    effort->exact += search.effort().exact;
+  if (statistics != nullptr) {
+    statistics->evaluations += search.statistics().evaluations;
+    statistics->bounds += search.statistics().bounds;
+    statistics->simulated += search.statistics().simulated;
+    statistics->exact += search.statistics().exact;
   }
   return best;
 }
 
-std::vector<PricedLayout> simulated_front(const choice::SettledJob& settled, Pricer& pricer,
+std::vector<PricedLayout> simulated_front(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                                           const std::vector<Candidate>& points) {
   std::vector<PricedLayout> front;
   for (Candidate point : points) {
     const PricedLayout closed = pricer.detail(point.choice);
-    if (point.choice.pipeline > 1) point.step_s = simulated_step_s(settled, point.choice);
+    if (point.choice.pipeline > 1) point.step_s = simulated_step_s(defaulted, point.choice);
     front.push_back(at_exact_prices(closed, point));
   }
   std::stable_sort(front.begin(), front.end(), [](const PricedLayout& a, const PricedLayout& b) {
@@ -52,43 +52,44 @@ std::vector<PricedLayout> simulated_front(const choice::SettledJob& settled, Pri
   return kept;
 }
 
-Bottleneck binding_of(const ClusterSpec& cluster, const PricedLayout& layout) {
-  Bottleneck binding;
-  binding.peak_bytes = layout.memory.peak_bytes;
+Bottleneck bottleneck_of(const ClusterSpec& cluster, const PricedLayout& layout) {
+  Bottleneck bottleneck;
+  bottleneck.peak_bytes = layout.memory.peak_bytes;
   if (cluster.memory_per_process_bytes > 0) {
-    binding.allowed_bytes = static_cast<double>(memory::allowed_bytes(cluster));
+    bottleneck.allowed_bytes = static_cast<double>(memory::allowed_bytes(cluster));
   }
   for (int i = 0; i < memory::kTerms; ++i) {
     const memory::Term term = static_cast<memory::Term>(i);
-    if (layout.memory[term] <= binding.memory_term_bytes) continue;
-    binding.memory_term = term;
-    binding.memory_term_bytes = layout.memory[term];
+    if (layout.memory[term] <= bottleneck.memory_term_bytes) continue;
+    bottleneck.memory_term = term;
+    bottleneck.memory_term_bytes = layout.memory[term];
   }
-  binding.step_s = layout.time.step_s;
+  bottleneck.step_s = layout.time.step_s;
   for (int i = 0; i < time::kTimeParts; ++i) {
     const time::TimePart part = static_cast<time::TimePart>(i);
-    if (layout.time[part] <= binding.time_part_s) continue;
-    binding.time_part = part;
-    binding.time_part_s = layout.time[part];
+    if (layout.time[part] <= bottleneck.time_part_s) continue;
+    bottleneck.time_part = part;
+    bottleneck.time_part_s = layout.time[part];
   }
-  return binding;
+  return bottleneck;
 }
 
-std::vector<Purchase> purchases_of(const JobSpec& job, Pricer& pricer, const PricedLayout& chosen) {
-  std::vector<Purchase> purchases;
+std::vector<Sensitivity> sensitivities_of(const JobSpec& job, Pricer& pricer,
+                                          const PricedLayout& chosen) {
+  std::vector<Sensitivity> sensitivities;
   const double before = chosen.time.step_s;
-  if (before == 0) return purchases;
+  if (before == 0) return sensitivities;
   const double closed = pricer.detail(chosen.choice).time.step_s;
   if (job.cluster.memory_per_process_bytes > 0) {
     JobSpec larger = job;
     larger.cluster.memory_per_process_bytes += kGiB;
-    if (const auto best = best_layout(larger, choice::Strategy::kFastest, &pricer.effort())) {
+    if (const auto best = best_layout(larger, choice::Strategy::kFastest, &pricer.statistics())) {
       const bool same = best->choice == chosen.choice;
       // Step times of unequal batches are compared at the winner's batch.
       const double after =
           same ? before : before * best->seconds_per_token / chosen.seconds_per_token;
-      purchases.push_back({"1 GiB of memory a process", before, std::min(before, after),
-                           same || after >= before ? "" : choice::describe(best->choice)});
+      sensitivities.push_back({"1 GiB of memory a process", before, std::min(before, after),
+                               same || after >= before ? "" : choice::describe(best->choice)});
     }
   }
   const struct {
@@ -106,9 +107,9 @@ std::vector<Purchase> purchases_of(const JobSpec& job, Pricer& pricer, const Pri
     faster.cluster.*link.rate += kGb;
     // As much of the exact price as of the closed form.
     const double after = before * Pricer(faster).detail(chosen.choice).time.step_s / closed;
-    if (after < before) purchases.push_back({link.what, before, after, ""});
+    if (after < before) sensitivities.push_back({link.what, before, after, ""});
   }
-  return purchases;
+  return sensitivities;
 }
 
 std::optional<StrategyDifference> difference_of(const JobSpec& job, choice::Strategy other,

@@ -68,7 +68,7 @@ class Search {
     }
     if (!pareto_) try_uneven_stages();
     result_.pareto = front_.take();
-    take_contenders();
+    take_candidates();
     return std::move(result_);
   }
 
@@ -82,13 +82,13 @@ class Search {
            layout.seconds_per_token <= kOverestimate * last;
   }
 
-  void take_contenders() {
-    std::erase_if(contenders_, [this](const Candidate& layout) { return !is_near(layout); });
-    std::stable_sort(contenders_.begin(), contenders_.end(),
+  void take_candidates() {
+    std::erase_if(candidates_, [this](const Candidate& layout) { return !is_near(layout); });
+    std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) {
                        return a.seconds_per_token < b.seconds_per_token;
                      });
-    result_.contenders = std::move(contenders_);
+    result_.candidates = std::move(candidates_);
   }
 
   void make_nodes() {
@@ -133,8 +133,8 @@ class Search {
       space_.set_schedule(split, schedule, choice);
       for (const bool sequence : space_.sequence_parallel(split)) {
         choice.sequence_parallel = sequence;
-        for (const bool spread : space_.spread_placement(split)) {
-          choice.spread_placement = spread;
+        for (const choice::PlacementStrategy placement : space_.placements(split)) {
+          choice.placement = placement;
           const double tokens = static_cast<double>(choice.data()) * choice.micro_batch *
                                 choice.microbatches *
                                 static_cast<double>(space_.job().training.sequence_length);
@@ -164,13 +164,14 @@ class Search {
     }
   }
 
-  using HopelessKey = std::tuple<int32_t, int32_t, PipelineKind, int32_t, int32_t, bool, bool>;
+  using HopelessKey =
+      std::tuple<int32_t, int32_t, PipelineKind, int32_t, int32_t, bool, choice::PlacementStrategy>;
   // Nodes that differ in their microbatches alone have the same.
   static HopelessKey key_of(const Node& node) {
     const choice::LayoutChoice& of = node.choice;
-    return {node.split,         of.micro_batch,        of.schedule,
-            of.virtual_stages,  of.first_stage_layers, of.sequence_parallel,
-            of.spread_placement};
+    return {node.split,        of.micro_batch,        of.schedule,
+            of.virtual_stages, of.first_stage_layers, of.sequence_parallel,
+            of.placement};
   }
 
   // Nodes that hold as many bytes, each layout of one as its like of the other: their microbatches
@@ -368,7 +369,7 @@ class Search {
     split.fits.offer(candidate);
     best_offered_ = std::min(best_offered_, candidate.least_seconds_per_token);
     best_ = std::min(best_, candidate.seconds_per_token);
-    if (is_near(candidate)) contenders_.push_back(candidate);
+    if (is_near(candidate)) candidates_.push_back(candidate);
     if (pareto_) front_.offer(candidate);
     return true;
   }
@@ -437,7 +438,7 @@ class Search {
   std::vector<Node> nodes_;
   std::vector<std::vector<SearchSpace::ShardingChoice>> shardings_;  // by split
   Front front_;
-  std::vector<Candidate> contenders_;
+  std::vector<Candidate> candidates_;
   FastestResult result_;
 };
 

@@ -17,7 +17,7 @@ bool is_of(const SearchSpace::Split& split, const choice::LayoutChoice& choice);
 // All layouts with the same degrees that split the model, and what became of them.
 struct SplitResult {
   SearchSpace::Split split;
-  Staircase fits;
+  SimplicityFront fits;
   std::optional<Candidate> closest;  // the least memory of those that do not fit
   // No layout of it that was not priced takes less time per token; infinite = all were priced.
   double least_seconds_per_token = std::numeric_limits<double>::infinity();
@@ -26,7 +26,7 @@ struct SplitResult {
 
 struct FastestResult {
   std::vector<SplitResult> splits;    // as the degrees rise
-  std::vector<Candidate> contenders;  // every layout that fits within the reach, fastest first
+  std::vector<Candidate> candidates;  // every layout that fits within the reach, fastest first
   std::vector<Candidate> pareto;      // ascending time per token, descending peak; if asked for
 };
 

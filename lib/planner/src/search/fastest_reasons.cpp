@@ -30,9 +30,9 @@ std::string beside(const Candidate& chosen, double seconds_per_token) {
 }
 
 // With the time of its very schedule.
-Candidate simulated(const choice::SettledJob& settled, Candidate candidate) {
+Candidate simulated(const choice::JobWithDefaults& defaulted, Candidate candidate) {
   if (candidate.choice.pipeline == 1 || candidate.step_s == 0) return candidate;
-  const double step_s = simulated_step_s(settled, candidate.choice);
+  const double step_s = simulated_step_s(defaulted, candidate.choice);
   candidate.seconds_per_token *= step_s / candidate.step_s;
   candidate.step_s = step_s;
   return candidate;
@@ -40,10 +40,10 @@ Candidate simulated(const choice::SettledJob& settled, Candidate candidate) {
 
 class Reasons {
  public:
-  Reasons(const choice::SettledJob& settled, Pricer& pricer, const Candidate& chosen,
+  Reasons(const choice::JobWithDefaults& defaulted, Pricer& pricer, const Candidate& chosen,
           const Candidate* faster, const FastestResult& result)
-      : settled_(settled),
-        parallel_(settled.job.parallel),
+      : defaulted_(defaulted),
+        parallel_(defaulted.job.parallel),
         pricer_(pricer),
         chosen_(chosen),
         choice_(chosen.choice),
@@ -51,7 +51,7 @@ class Reasons {
         result_(result) {}
 
   std::vector<std::string> all() {
-    lines_ = settled_.reasons;
+    lines_ = defaulted_.reasons;
     say_rate();
     say_sharding();
     say_offload();
@@ -81,13 +81,13 @@ class Reasons {
   // step", by the prices by which the choice was made.
   std::string neighbour(const choice::LayoutChoice& other) {
     PricedLayout layout = pricer_.detail(other);
-    if (!pricer_.accepts(layout.fit)) return "needs " + memory_problem(settled_.job, layout);
+    if (!pricer_.accepts(layout.fit)) return "needs " + memory_problem(defaulted_.job, layout);
     if (layout.time.step_s == 0) return "fits as well";
     const double step_s = simulated_or(other, layout.time.step_s);
     const double per_token = layout.seconds_per_token * step_s / layout.time.step_s;
     // What is faster and was not taken for its simplicity may not fit by its very schedule.
     if (per_token < chosen_.seconds_per_token && other.pipeline > 1) {
-      const auto exact = price_exactly(settled_, pricer_, other);
+      const auto exact = price_exactly(defaulted_, pricer_, other);
       if (!exact) return "needs more than is allowed by its very schedule";
     }
     const bool same_batch = other.data() * other.micro_batch * other.microbatches ==
@@ -98,12 +98,12 @@ class Reasons {
   }
 
   double simulated_or(const choice::LayoutChoice& choice, double closed_s) const {
-    return choice.pipeline == 1 ? closed_s : simulated_step_s(settled_, choice);
+    return choice.pipeline == 1 ? closed_s : simulated_step_s(defaulted_, choice);
   }
 
   void say_rate() {
     std::string line = fmt::format("fastest of {} layouts priced: {}",
-                                   text::with_commas(pricer_.effort().evaluations),
+                                   text::with_commas(pricer_.statistics().evaluations),
                                    rate_words(chosen_.step_s, chosen_.seconds_per_token));
     if (faster_ != nullptr) {
       line += fmt::format(
@@ -114,7 +114,7 @@ class Reasons {
     lines_.push_back(std::move(line));
     if (chosen_.fit == prediction::Fit::kTight) {
       say("tight: {}; no layout fits with a margin",
-          memory_problem(settled_.job, pricer_.detail(choice_)));
+          memory_problem(defaulted_.job, pricer_.detail(choice_)));
     }
   }
 
@@ -205,7 +205,7 @@ class Reasons {
   }
 
   void say_batch() {
-    const TrainingSpec& training = settled_.job.training;
+    const TrainingSpec& training = defaulted_.job.training;
     std::string line =
         fmt::format("batch: {} (limit {})",
                     choice::batch_equation({choice_.micro_batch, choice_.microbatches},
@@ -230,7 +230,7 @@ class Reasons {
 
   // What moves GPUs' memory in each kind of group, priced.
   void say_collectives() {
-    for (std::string& reason : choose_collectives(settled_.job, choice_).reasons) {
+    for (std::string& reason : choose_collectives(defaulted_.job, choice_).reasons) {
       lines_.push_back(std::move(reason));
     }
   }
@@ -277,7 +277,7 @@ class Reasons {
         words.push_back(
             fmt::format("{} {} fits as well, and no rates tell their times apart", name, value));
       } else if (best.fits != nullptr) {
-        const double per_token = simulated(settled_, *best.fits).seconds_per_token;
+        const double per_token = simulated(defaulted_, *best.fits).seconds_per_token;
         words.push_back(fmt::format("{} {} gives {} tokens/s at best{}", name, value,
                                     text::human_count(1 / per_token), beside(chosen_, per_token)));
       } else if (std::isfinite(best.least)) {
@@ -287,7 +287,7 @@ class Reasons {
       } else if (best.closest != nullptr) {
         words.push_back(
             fmt::format("{} {} needs {}", name, value,
-                        memory_problem(settled_.job, pricer_.detail(best.closest->choice))));
+                        memory_problem(defaulted_.job, pricer_.detail(best.closest->choice))));
       } else if (!best.problem.empty()) {
         words.push_back(fmt::format("{} {}: {}", name, value, best.problem));
       }
@@ -295,7 +295,7 @@ class Reasons {
     if (!words.empty()) say("{} {}: {}", name, chosen, fmt::join(words, "; "));
   }
 
-  const choice::SettledJob& settled_;
+  const choice::JobWithDefaults& defaulted_;
   const ParallelSpec& parallel_;
   Pricer& pricer_;
   const Candidate& chosen_;
@@ -307,13 +307,13 @@ class Reasons {
 
 }  // namespace
 
-std::vector<std::string> reasons_of(const choice::SettledJob& settled, Pricer& pricer,
+std::vector<std::string> reasons_of(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                                     const Candidate& chosen, const Candidate* faster,
                                     const FastestResult& result) {
-  return Reasons(settled, pricer, chosen, faster, result).all();
+  return Reasons(defaulted, pricer, chosen, faster, result).all();
 }
 
-std::vector<FamilyVerdict> verdicts_of(const choice::SettledJob& settled, Pricer& pricer,
+std::vector<FamilyVerdict> verdicts_of(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                                        const FastestResult& result, const Candidate* chosen) {
   std::vector<FamilyVerdict> verdicts;
   for (const SplitResult& split : result.splits) {
@@ -324,7 +324,7 @@ std::vector<FamilyVerdict> verdicts_of(const choice::SettledJob& settled, Pricer
     verdict.expert = split.split.expert;
     const bool has_chosen = chosen != nullptr && is_of(split.split, chosen->choice);
     if (const Candidate* own = has_chosen ? chosen : split.fits.choose()) {
-      const Candidate best = has_chosen ? *own : simulated(settled, *own);
+      const Candidate best = has_chosen ? *own : simulated(defaulted, *own);
       verdict.outcome =
           has_chosen ? FamilyVerdict::Outcome::kChosen : FamilyVerdict::Outcome::kFits;
       verdict.sharding = choice::sharding_words(best.choice);

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "search/contest.h"
+#include "search/exact_search.h"
 #include "search/explain.h"
 #include "search/infeasible.h"
 #include "search/reasons.h"
@@ -52,12 +52,12 @@ void require_batch_limit(const TrainingSpec& training) {
       text::with_commas(training.max_tokens_per_batch / training.sequence_length)));
 }
 
-choice::SettledJob checked(const JobSpec& job, choice::Strategy strategy) {
+choice::JobWithDefaults checked(const JobSpec& job, choice::Strategy strategy) {
   choice::require_legal_pins(job);
   require_batch_limit(job.training);
-  choice::SettledJob settled = choice::settle(job, strategy);
-  require_engine(settled.job);
-  return settled;
+  choice::JobWithDefaults defaulted = choice::with_defaults(job, strategy);
+  require_engine(defaulted.job);
+  return defaulted;
 }
 
 void keep_closest(std::optional<Candidate>& kept, const Candidate& candidate) {
@@ -88,8 +88,8 @@ bool faster(const Candidate& a, const Candidate& b) {
 JobSearch::JobSearch(const JobSpec& job, const SearchOptions& options)
     : job_(job),
       options_(options),
-      settled_(checked(job, options.strategy)),
-      pricer_(settled_.job) {}
+      defaulted_(checked(job, options.strategy)),
+      pricer_(defaulted_.job) {}
 
 std::optional<Candidate> JobSearch::best_candidate() {
   if (!find()) return std::nullopt;
@@ -108,12 +108,12 @@ std::string JobSearch::problem() {
 }
 
 SearchResult JobSearch::run() {
-  if (find()) return told();
+  if (find()) return result_of_chosen();
   SearchResult result;
   result.strategy = options_.strategy;
   result.best = explain_infeasible(job_, options_.strategy, pricer_, closest_, problem_);
   result.families = verdicts(nullptr);
-  result.effort = pricer_.effort();
+  result.statistics = pricer_.statistics();
   return result;
 }
 
@@ -124,15 +124,15 @@ bool JobSearch::find() {
 }
 
 bool JobSearch::find_fastest() {
-  const SearchSpace space(settled_);
+  const SearchSpace space(defaulted_);
   double reach = 0;
   for (;;) {
     {
-      const Stopwatch watch(pricer_.effort().seconds);
+      const Stopwatch watch(pricer_.statistics().seconds);
       fastest_ = search_fastest(pricer_, space, options_.pareto, reach);
     }
-    Contest contest(settled_, space, pricer_, fastest_.contenders);
-    if (!contest.run()) {
+    ExactSearch exact(defaulted_, space, pricer_, fastest_.candidates);
+    if (!exact.run()) {
       // What does not fit after all made the search leave out slower layouts: it is done again,
       // with higher peaks.
       if (pricer_.raise_peaks()) continue;
@@ -141,14 +141,14 @@ bool JobSearch::find_fastest() {
     }
     // Where the closed form is far below the simulation, what it put beyond its reach may be
     // faster.
-    const double wanted = (1 - Contest::kLeftOut) * contest.best();
-    if (wanted > kRareGain * kBelow * fastest_.contenders.front().seconds_per_token &&
+    const double wanted = (1 - ExactSearch::kLeftOut) * exact.best();
+    if (wanted > kRareGain * kBelow * fastest_.candidates.front().seconds_per_token &&
         wanted > reach) {
       reach = wanted;
       continue;
     }
-    chosen_ = contest.take_winner();
-    rivals_ = contest.take_others();
+    chosen_ = exact.take_winner();
+    rivals_ = exact.take_others();
     return true;
   }
 }
@@ -159,8 +159,8 @@ bool JobSearch::find_with(prediction::Fit accepted) {
   // A layout that does not fit after all changes the order in which the others come.
   for (;;) {
     {
-      const Stopwatch watch(pricer_.effort().seconds);
-      families_ = search_families(settled_, pricer_);
+      const Stopwatch watch(pricer_.statistics().seconds);
+      families_ = search_families(defaulted_, pricer_);
     }
     if (choose_by_practice(families_) == nullptr) {
       note_closest();
@@ -176,7 +176,7 @@ bool JobSearch::find_with(prediction::Fit accepted) {
 
 bool JobSearch::take_practical() {
   const FamilyResult* family = choose_by_practice(families_);
-  chosen_ = price_exactly(settled_, pricer_, family->best->choice);
+  chosen_ = price_exactly(defaulted_, pricer_, family->best->choice);
   return chosen_.has_value();
 }
 
@@ -201,13 +201,13 @@ void JobSearch::price_others() {
   if (wanted == 0 && !rivals_.empty()) return;
   std::vector<Candidate> bests = bests_of_others();
   if (bests.empty()) {
-    for (const Candidate& candidate : fastest_.contenders) {
+    for (const Candidate& candidate : fastest_.candidates) {
       if (candidate.choice != chosen_->candidate.choice) bests.push_back(candidate);
     }
   }
   for (const Candidate& best : bests) {
     if (others_.size() >= std::max<size_t>(wanted, 1)) break;
-    if (auto exact = price_exactly(settled_, pricer_, best.choice)) {
+    if (auto exact = price_exactly(defaulted_, pricer_, best.choice)) {
       others_.push_back(std::move(*exact));
     }
   }
@@ -227,7 +227,7 @@ std::optional<RunnerUp> JobSearch::runner_up() const {
   return RunnerUp{choice::describe(next->choice), next->seconds_per_token, next->peak_bytes};
 }
 
-SearchResult JobSearch::told() {
+SearchResult JobSearch::result_of_chosen() {
   SearchResult result;
   result.strategy = options_.strategy;
   const Candidate& chosen = chosen_->candidate;
@@ -236,10 +236,10 @@ SearchResult JobSearch::told() {
       const auto own = std::find_if(families_.begin(), families_.end(), [&](const auto& family) {
         return family.best && family.best->choice == candidate.choice;
       });
-      return reasons_of(settled_, pricer_, *own, families_);
+      return reasons_of(defaulted_, pricer_, *own, families_);
     }
     const bool beaten = !rivals_.empty() && faster(rivals_.front().candidate, candidate);
-    return reasons_of(settled_, pricer_, candidate, beaten ? &rivals_.front().candidate : nullptr,
+    return reasons_of(defaulted_, pricer_, candidate, beaten ? &rivals_.front().candidate : nullptr,
                       fastest_);
   };
   price_others();
@@ -248,19 +248,19 @@ SearchResult JobSearch::told() {
   result.fit = chosen.fit;
   const PricedLayout closed = pricer_.detail(chosen.choice);
   result.best_priced = at_exact_prices(closed, chosen);
-  result.binding = binding_of(pricer_.job().cluster, *result.best_priced);
+  result.bottleneck = bottleneck_of(pricer_.job().cluster, *result.best_priced);
   for (const RankPrediction& rank : chosen_->plan.predictions.ranks) {
     if (rank.peak_bytes < std::llround(chosen.peak_bytes)) continue;
     for (const MemoryTerm& term : rank.terms) {
-      if (term.name != name_of(result.binding->memory_term)) continue;
-      result.binding->memory_term_bytes = static_cast<double>(term.bytes);
+      if (term.name != name_of(result.bottleneck->memory_term)) continue;
+      result.bottleneck->memory_term_bytes = static_cast<double>(term.bytes);
     }
   }
-  result.pareto = simulated_front(settled_, pricer_, fastest_.pareto);
+  result.pareto = simulated_front(defaulted_, pricer_, fastest_.pareto);
   result.difference =
       difference_of(job_, practice() ? choice::Strategy::kFastest : choice::Strategy::kBestPractice,
                     *result.best_priced);
-  if (options_.explain) result.purchases = purchases_of(job_, pricer_, *result.best_priced);
+  if (options_.explain) result.sensitivities = sensitivities_of(job_, pricer_, *result.best_priced);
 
   const auto tell = [&](ExactLayout& layout) {
     layout.plan.reasons = reasons(layout.candidate);
@@ -273,12 +273,12 @@ SearchResult JobSearch::told() {
     result.others.push_back(std::move(other.plan));
   }
   result.best = std::move(chosen_->plan);
-  result.effort = pricer_.effort();
+  result.statistics = pricer_.statistics();
   return result;
 }
 
 std::vector<FamilyVerdict> JobSearch::verdicts(const Candidate* chosen) {
-  if (!practice()) return verdicts_of(settled_, pricer_, fastest_, chosen);
+  if (!practice()) return verdicts_of(defaulted_, pricer_, fastest_, chosen);
   return verdicts_of(pricer_, families_,
                      chosen == nullptr ? nullptr : choose_by_practice(families_));
 }

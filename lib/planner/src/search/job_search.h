@@ -2,8 +2,8 @@
 
 #include <optional>
 
+#include "search/best_practice.h"
 #include "search/exact.h"
-#include "search/family.h"
 #include "search/fastest.h"
 
 namespace smp::search {
@@ -19,7 +19,7 @@ class JobSearch {
   // The best layout at its exact prices, or its plan without reasons; nothing when none fits.
   std::optional<Candidate> best_candidate();
   std::optional<Plan> best_plan();
-  const SearchEffort& effort() const { return pricer_.effort(); }
+  const SearchStatistics& statistics() const { return pricer_.statistics(); }
   // After best_plan() gave none: why.
   std::string problem();
 
@@ -33,12 +33,12 @@ class JobSearch {
   void price_others();
   std::optional<RunnerUp> runner_up() const;
   void note_closest();
-  SearchResult told();
+  SearchResult result_of_chosen();
   std::vector<FamilyVerdict> verdicts(const Candidate* chosen);
 
   const JobSpec& job_;
   const SearchOptions& options_;
-  choice::SettledJob settled_;
+  choice::JobWithDefaults defaulted_;
   Pricer pricer_;
   FastestResult fastest_;
   std::vector<FamilyResult> families_;

@@ -65,7 +65,7 @@ Candidate Pricer::price(const choice::LayoutChoice& choice) {
 }
 
 Candidate Pricer::price_time(const choice::LayoutChoice& choice) {
-  ++effort_.bounds;
+  ++statistics_.bounds;
   const cost::LayerCosts& costs = costs_.of(choice);
   const time::TimeEstimate time = time_.step(choice, costs.bytes, costs.seconds);
   const double least_s = time.step_s - time[time::TimePart::kBubble] + time.least_bubble_s;
@@ -78,8 +78,8 @@ Candidate Pricer::price_time(const choice::LayoutChoice& choice) {
 }
 
 Candidate Pricer::with_memory(const Candidate& timed) {
-  --effort_.bounds;
-  ++effort_.evaluations;
+  --statistics_.bounds;
+  ++statistics_.evaluations;
   const memory::MemoryEstimate memory =
       memory_.fullest(timed.choice, costs_.of(timed.choice).bytes);
   Candidate candidate = timed;
@@ -89,13 +89,13 @@ Candidate Pricer::with_memory(const Candidate& timed) {
 }
 
 Candidate Pricer::price_memory(const choice::LayoutChoice& choice) {
-  ++effort_.bounds;
+  ++statistics_.bounds;
   const memory::MemoryEstimate memory = memory_.fullest(choice, costs_.of(choice).bytes);
   return {choice, 0, 0, memory.peak_bytes, noted(fit(choice, memory))};
 }
 
 double Pricer::least_step_s(const choice::LayoutChoice& choice) {
-  ++effort_.bounds;
+  ++statistics_.bounds;
   const cost::LayerCosts& costs = costs_.of(choice);
   const time::TimeEstimate& time = time_.pipeline(choice, costs.bytes, costs.seconds).time;
   double least = time.least_bubble_s;

@@ -7,7 +7,7 @@
 
 #include "cost/layer_cost_table.h"
 #include "memory/memory_estimator.h"
-#include "smp/planner/search/search.h"
+#include "smp/planner/search/search_result.h"
 #include "time/time_estimator.h"
 
 namespace smp::search {
@@ -60,8 +60,8 @@ class Pricer {
   }
 
   const JobSpec& job() const { return job_; }
-  const SearchEffort& effort() const { return effort_; }
-  SearchEffort& effort() { return effort_; }
+  const SearchStatistics& statistics() const { return statistics_; }
+  SearchStatistics& statistics() { return statistics_; }
 
  private:
   prediction::Fit fit(const choice::LayoutChoice& choice,
@@ -82,7 +82,7 @@ class Pricer {
   int raises_ = 0;
   bool has_seen_tight_ = false;
   prediction::Fit accepted_ = prediction::Fit::kFits;
-  SearchEffort effort_;
+  SearchStatistics statistics_;
 };
 
 // Why a layout does not fit: "45.14 GiB a rank, 37.59 GiB allowed (checkpoints 8.09 GiB, ...)".

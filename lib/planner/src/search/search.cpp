@@ -19,7 +19,7 @@ std::string_view name_of(FamilyVerdict::Outcome outcome) {
 SearchResult plan_job(const JobSpec& job, const SearchOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   SearchResult result = JobSearch(job, options).run();
-  result.effort.total_seconds =
+  result.statistics.total_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <optional>
 
-#include "framework/profile_reach.h"
+#include "framework/framework_support.h"
 #include "search/stage_balance.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/partition.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/rules/engine_rules.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/planner/choice/layout_rules.h"
 #include "smp/planner/choice/legality.h"
 
@@ -86,16 +86,16 @@ bool SearchSpace::engine_runs(void (*change)(ParallelSpec&)) const {
   });
 }
 
-SearchSpace::SearchSpace(const choice::SettledJob& settled)
-    : job_(settled.job), forbidden_(settled.job.parallel.forbid) {
+SearchSpace::SearchSpace(const choice::JobWithDefaults& defaulted)
+    : job_(defaulted.job), forbidden_(defaulted.job.parallel.forbid) {
   const ParallelSpec& parallel = job_.parallel;
   const ClusterSpec& cluster = job_.cluster;
-  const framework::Reach reach = framework::reach_of(profile_of(job_));
+  const framework::FrameworkSupport support = framework::framework_support(profile_of(job_));
   const layout::PartitionMethod method =
       layout::read_partition_method(parallel.partition_method).method;
   balances_ = method == layout::PartitionMethod::kAuto ||
               (method == layout::PartitionMethod::kUnsaid && parallel.partition.empty() &&
-               settled.balances_stages);
+               defaulted.balances_stages);
   deals_to_chunks_ = !parallel.partition.empty() || (method != layout::PartitionMethod::kUnsaid &&
                                                      method != layout::PartitionMethod::kUniform);
   engine_ = cluster.device == DeviceKind::kCpu && profile_of(job_) == Profile::kSmp;
@@ -117,7 +117,7 @@ SearchSpace::SearchSpace(const choice::SettledJob& settled)
   };
   for (const auto& [kind, change] : kinds) {
     if (parallel.sharding ? *parallel.sharding == kind
-                          : allowed(reach.shardings, kind) && engine_runs(change) &&
+                          : allowed(support.shardings, kind) && engine_runs(change) &&
                                 (kind != Sharding::kOptimizerState ||
                                  parallel.shard_optimizer_state.value_or(true))) {
       kinds_.push_back(kind);
@@ -132,7 +132,7 @@ SearchSpace::SearchSpace(const choice::SettledJob& settled)
       {PipelineKind::kSimple, [](ParallelSpec& p) { p.pipeline = PipelineKind::kSimple; }},
   };
   for (const auto& [kind, change] : schedules) {
-    const bool open = allowed(reach.schedules, kind) && engine_runs(change);
+    const bool open = allowed(support.schedules, kind) && engine_runs(change);
     if (parallel.pipeline ? *parallel.pipeline == kind : open) schedules_.push_back(kind);
   }
   const std::pair<Recompute, Change> recomputes[] = {
@@ -166,15 +166,15 @@ SearchSpace::SearchSpace(const choice::SettledJob& settled)
         const auto open = [&](const std::optional<bool>& pin, bool value, bool reachable) {
           return pin ? *pin == value : !value || (link && !engine_ && reachable);
         };
-        if (open(parallel.offload_activations, activations, reach.offload_activations) &&
-            open(parallel.offload_optimizer, optimizer, reach.offload_optimizer) &&
-            open(parallel.offload_parameters, parameters, reach.offload_parameters)) {
+        if (open(parallel.offload_activations, activations, support.offload_activations) &&
+            open(parallel.offload_optimizer, optimizer, support.offload_optimizer) &&
+            open(parallel.offload_parameters, parameters, support.offload_parameters)) {
           offloads_.push_back({activations, optimizer, parameters});
         }
       }
     }
   }
-  sequence_parallel_open_ = !parallel.sequence_parallel && reach.sequence_parallel &&
+  sequence_parallel_open_ = !parallel.sequence_parallel && support.sequence_parallel &&
                             engine_runs([](ParallelSpec& p) { p.sequence_parallel = true; });
   // Of other frameworks stages lie apart as it is.
   const Profile profile = profile_of(job_);
@@ -187,12 +187,12 @@ SearchSpace::SearchSpace(const choice::SettledJob& settled)
 
 void SearchSpace::open_splits() {
   const ParallelSpec& parallel = job_.parallel;
-  const framework::Reach reach = framework::reach_of(profile_of(job_));
+  const framework::FrameworkSupport support = framework::framework_support(profile_of(job_));
   const int64_t world = choice::world_size(job_.cluster);
   const bool context_open =
-      reach.context && engine_runs([](ParallelSpec& p) { p.context_parallel_degree = 2; });
+      support.context && engine_runs([](ParallelSpec& p) { p.context_parallel_degree = 2; });
   const bool experts_open =
-      reach.experts && engine_runs([](ParallelSpec& p) { p.expert_parallel_degree = 2; });
+      support.experts && engine_runs([](ParallelSpec& p) { p.expert_parallel_degree = 2; });
   for (const int64_t t : choice::legal_tensor_degrees(job_)) {
     if (!open_to(parallel.tensor_parallel_degree, t)) continue;
     for (const int64_t p : choice::legal_pipeline_degrees(job_, t)) {
@@ -229,10 +229,11 @@ SearchSpace::Split::Ends SearchSpace::ends_of(const Split& split, PipelineKind k
     choice.tensor = split.tensor;
     choice.context = split.context;
     choice.precision = *job_.training.precision;
+    choice.placement = choice::placement_strategy_of(job_.parallel.placement_strategy);
     choice.recompute = recomputes_.front();
     choice.micro_batch = narrow(job_.training.micro_batch.value_or(1));
     const layout::PartitionWeights weights = seconds_of_chunks(job_, choice);
-    if (evens_out(weights, shape)) of_stage = filled_stages(weights, shape);
+    if (gains_uneven_stages(weights, shape)) of_stage = filled_stages(weights, shape);
   } else {
     const std::vector<int64_t> given = given_partition(job_, shape);
     const auto parts = static_cast<int64_t>(given.size());
@@ -309,7 +310,7 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
     if (pinned.value_or(split.data) != split.data) return open;
     pinned = split.data;
   }
-  const framework::Reach reach = framework::reach_of(profile_of(job_));
+  const framework::FrameworkSupport support = framework::framework_support(profile_of(job_));
   for (const int64_t z : choice::divisors(split.data)) {
     if (!open_to(pinned, z)) continue;
     for (const Sharding kind : kinds_) {
@@ -318,7 +319,7 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
           split.data == 1 &&
           (kinds_.size() == 1 || (kind == Sharding::kParameters && offers_parameters()));
       if (kind == Sharding::kNone ? z > 1 : z == 1 && !alone) continue;
-      if (!reach.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {
+      if (!support.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {
         continue;
       }
       open.push_back({kind, narrow(z)});
@@ -334,7 +335,7 @@ bool SearchSpace::is_rare(const choice::LayoutChoice& choice) const {
   const bool context = choice.context > 1 && !parallel.context_parallel_degree;
   return (choice.schedule == PipelineKind::kSimple && choice.pipeline > 1 && !parallel.pipeline) ||
          (context && tokens < kUsualContextTokens) ||
-         (choice.spread_placement && choice.tensor * choice.context > 1 && spread_open_) ||
+         (is_spread(choice.placement) && choice.tensor * choice.context > 1 && spread_open_) ||
          (choice.micro_batch * tokens > kUsualMicrobatchTokens && !job_.training.micro_batch) ||
          (!deals_to_chunks_ && choice.virtual_stages > 1 &&
           model::block_count(job_.model) % chunks != 0);
@@ -355,11 +356,15 @@ std::vector<bool> SearchSpace::sequence_parallel(const Split& split) const {
   return {job_.parallel.sequence_parallel.value_or(false)};
 }
 
-std::vector<bool> SearchSpace::spread_placement(const Split& split) const {
+std::vector<choice::PlacementStrategy> SearchSpace::placements(const Split& split) const {
+  using Strategy = choice::PlacementStrategy;
   // Tensor and context peers belong together; stages may lie apart to keep data-parallel peers
   // close.
-  if (spread_open_ && split.pipeline > 1 && split.data > 1) return {false, true};
-  return {choice::is_spread(job_.parallel.placement_strategy)};
+  if (spread_open_ && split.pipeline > 1 && split.data > 1) {
+    const bool alone = split.tensor * split.context == 1;
+    return {Strategy::kCluster, alone ? Strategy::kSpread : Strategy::kPDT};
+  }
+  return {choice::placement_strategy_of(job_.parallel.placement_strategy)};
 }
 
 choice::LayoutChoice SearchSpace::first_choice(const Split& split,

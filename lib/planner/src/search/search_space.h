@@ -22,7 +22,7 @@ struct Offload {
 // Immutable.
 class SearchSpace {
  public:
-  explicit SearchSpace(const choice::SettledJob& settled);
+  explicit SearchSpace(const choice::JobWithDefaults& defaulted);
 
   // Degrees that split the model; shard and replica are left 1.
   struct Split {
@@ -61,7 +61,7 @@ class SearchSpace {
   bool is_rare(const choice::LayoutChoice& choice) const;
 
   std::vector<bool> sequence_parallel(const Split& split) const;
-  std::vector<bool> spread_placement(const Split& split) const;
+  std::vector<choice::PlacementStrategy> placements(const Split& split) const;
   const std::vector<Recompute>& recomputes() const { return recomputes_; }
   // Whether a part of the stage's layers may be recomputed.
   bool recompute_layers_open() const { return recompute_layers_open_; }

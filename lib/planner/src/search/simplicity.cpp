@@ -50,12 +50,12 @@ int complexity(const choice::LayoutChoice& choice) {
   if (choice.offload_activations) points += 6;
   if (choice.offload_optimizer) points += 8;
   if (choice.offload_parameters) points += 10;
-  if (choice.first_stage_layers > 0 || choice.last_stage_layers > 0) points += 3;
-  if (choice.spread_placement) points += 2;
+  if (!choice.has_even_stages()) points += 3;
+  if (is_spread(choice.placement)) points += 2;
   return points;
 }
 
-void Staircase::offer(const Candidate& candidate) {
+void SimplicityFront::offer(const Candidate& candidate) {
   // Worse than something no more complex: the usual case, seen without searching.
   const Step step{complexity(candidate.choice), candidate};
   const auto after =
@@ -70,7 +70,7 @@ void Staircase::offer(const Candidate& candidate) {
   steps_.insert(place, step);
 }
 
-const Candidate* Staircase::choose(double noise) const {
+const Candidate* SimplicityFront::choose(double noise) const {
   if (steps_.empty()) return nullptr;
   const double limit = noise * steps_.back().candidate.seconds_per_token;
   for (const Step& step : steps_) {
@@ -79,7 +79,7 @@ const Candidate* Staircase::choose(double noise) const {
   return &steps_.back().candidate;
 }
 
-std::vector<Candidate> Staircase::in_order() const {
+std::vector<Candidate> SimplicityFront::in_order() const {
   std::vector<Candidate> order;
   const Candidate* chosen = choose();
   if (chosen == nullptr) return order;

@@ -21,7 +21,7 @@ int complexity(const choice::LayoutChoice& choice);
 bool is_better(const Candidate& a, const Candidate& b);
 
 // What is faster than everything simpler: candidates by ascending complexity and descending time.
-class Staircase {
+class SimplicityFront {
  public:
   void offer(const Candidate& candidate);
   // The simplest within `noise` of the fastest; null when nothing was offered.

@@ -84,12 +84,12 @@ double step_ns_with(const Plan& plan, const std::vector<int64_t>& partition,
 }
 
 // Whether stages other than those of the choice may be found.
-bool may_deal(const choice::SettledJob& settled) {
+bool may_assign(const choice::JobWithDefaults& defaulted) {
   const layout::PartitionMethod method =
-      layout::read_partition_method(settled.job.parallel.partition_method).method;
+      layout::read_partition_method(defaulted.job.parallel.partition_method).method;
   return method == layout::PartitionMethod::kAuto ||
-         (method == layout::PartitionMethod::kUnsaid && settled.job.parallel.partition.empty() &&
-          settled.balances_stages);
+         (method == layout::PartitionMethod::kUnsaid && defaulted.job.parallel.partition.empty() &&
+          defaulted.balances_stages);
 }
 
 // The slowest chunk as fast as possible; and where a stage has several, the slowest stage.
@@ -163,7 +163,8 @@ std::vector<int64_t> filled_stages(const layout::PartitionWeights& weights,
   return blocks;
 }
 
-bool evens_out(const layout::PartitionWeights& weights, const schedule::ScheduleShape& shape) {
+bool gains_uneven_stages(const layout::PartitionWeights& weights,
+                         const schedule::ScheduleShape& shape) {
   const auto blocks = static_cast<int64_t>(weights.blocks.size());
   const std::vector<int64_t> filled = filled_stages(weights, shape);
   if (filled.empty()) return false;
@@ -171,15 +172,15 @@ bool evens_out(const layout::PartitionWeights& weights, const schedule::Schedule
          (1 - kLeastGain) * heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, {}));
 }
 
-std::string deal_blocks(const choice::SettledJob& settled, const choice::LayoutChoice& choice,
-                        Plan& plan) {
+std::string assign_blocks(const choice::JobWithDefaults& defaulted,
+                          const choice::LayoutChoice& choice, Plan& plan) {
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   const layout::PartitionReading reading =
-      layout::read_partition_method(settled.job.parallel.partition_method);
+      layout::read_partition_method(defaulted.job.parallel.partition_method);
   std::vector<int64_t>& partition = plan.job.parallel.partition;
   plan.job.parallel.partition_method.clear();
   if (shape.stages > 1) {
-    if (auto given = given_partition(settled.job, shape); !given.empty()) partition = given;
+    if (auto given = given_partition(defaulted.job, shape); !given.empty()) partition = given;
   }
   // Chunks of unequal size are written one by one.
   const int64_t blocks = model::block_count(plan.job.model);
@@ -195,12 +196,12 @@ std::string deal_blocks(const choice::SettledJob& settled, const choice::LayoutC
     return fmt::format("{}: as many each of those that match '{}'", layers_of_stages(plan),
                        reading.pattern);
   }
-  if (!may_deal(settled)) return "";
+  if (!may_assign(defaulted)) return "";
   const bool asked = reading.method == layout::PartitionMethod::kAuto;
 
   const double least = asked ? 1 : 1 - kLeastGain;
   const bool fits = keeps_memory(plan);
-  const layout::PartitionWeights weights = seconds_of_chunks(settled.job, choice);
+  const layout::PartitionWeights weights = seconds_of_chunks(defaulted.job, choice);
   const double now = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, partition));
   const auto before = static_cast<double>(plan.predictions.step_ns);
   const time::StepSimulation simulation(plan);
@@ -225,18 +226,19 @@ std::string deal_blocks(const choice::SettledJob& settled, const choice::LayoutC
               : fmt::format("{}: {} would not fit in memory", layers_of_stages(plan), own);
 }
 
-double simulated_step_s(const choice::SettledJob& settled, const choice::LayoutChoice& choice) {
-  Plan plan = choice::resolve(settled.job, choice);
+double simulated_step_s(const choice::JobWithDefaults& defaulted,
+                        const choice::LayoutChoice& choice) {
+  Plan plan = choice::resolve(defaulted.job, choice);
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   std::vector<int64_t>& partition = plan.job.parallel.partition;
   plan.job.parallel.partition_method.clear();
   if (shape.stages > 1) {
-    if (auto given = given_partition(settled.job, shape); !given.empty()) partition = given;
+    if (auto given = given_partition(defaulted.job, shape); !given.empty()) partition = given;
   }
   const time::StepSimulation model(plan);
   int64_t least_ns = model.predict(plan).step_ns;
-  if (shape.stages > 1 && may_deal(settled)) {
-    const layout::PartitionWeights weights = seconds_of_chunks(settled.job, choice);
+  if (shape.stages > 1 && may_assign(defaulted)) {
+    const layout::PartitionWeights weights = seconds_of_chunks(defaulted.job, choice);
     const int64_t blocks = model::block_count(plan.job.model);
     const double now = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, partition));
     for (std::vector<int64_t>& found : balanced_partitions(weights, shape)) {

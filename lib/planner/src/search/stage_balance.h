@@ -6,7 +6,7 @@
 #include "choice/resolve.h"
 #include "search/pricer.h"
 #include "smp/plan/layout/partition.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 
 // How the blocks of a layout that is priced exactly are dealt to its stages.
 namespace smp::search {
@@ -24,22 +24,24 @@ std::vector<int64_t> filled_stages(const layout::PartitionWeights& weights,
                                    const schedule::ScheduleShape& shape);
 
 // Whether filled stages beat even ones by what a partition that nobody would write is worth.
-bool evens_out(const layout::PartitionWeights& weights, const schedule::ScheduleShape& shape);
+bool gains_uneven_stages(const layout::PartitionWeights& weights,
+                         const schedule::ScheduleShape& shape);
 
 // Blocks of each stage, of a partition by chunks.
 std::vector<int64_t> blocks_of_stages(const schedule::ScheduleShape& shape,
                                       const std::vector<int64_t>& of_chunks);
 
-// Deals the plan's blocks as settled.job says, and predicts. With `auto` that is so that the
+// Deals the plan's blocks as defaulted.job says, and predicts. With `auto` that is so that the
 // slowest chunk is as fast as memory allows, unless the choice's own partition makes a faster step;
 // where nothing is said and the search may balance, the same if it gains enough. Returns the
 // reason, for people; empty where the choice's own partition stands.
-std::string deal_blocks(const choice::SettledJob& settled, const choice::LayoutChoice& choice,
-                        Plan& plan);
+std::string assign_blocks(const choice::JobWithDefaults& defaulted,
+                          const choice::LayoutChoice& choice, Plan& plan);
 
 // Seconds of a step by simulating its very schedule, with the fastest of the partitions that
-// deal_blocks() tries; memory aside, so that no plan of the choice takes less.
-double simulated_step_s(const choice::SettledJob& settled, const choice::LayoutChoice& choice);
+// assign_blocks() tries; memory aside, so that no plan of the choice takes less.
+double simulated_step_s(const choice::JobWithDefaults& defaulted,
+                        const choice::LayoutChoice& choice);
 
 // "stages of 13, 2 x 12, 11 layers": of the plan's partition, in the order of the model.
 std::string layers_of_stages(const Plan& plan);

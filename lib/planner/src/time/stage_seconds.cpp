@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "memory/stage_terms.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 #include "time/step_messages.h"
 
 namespace smp::time {
@@ -91,7 +91,7 @@ StageSeconds stage_seconds(const JobSpec& job, const choice::LayoutChoice& choic
     if (further > 0) add_calls(seconds, block, further, repeated * further);
   }
   add_waits(seconds, stage_messages(job, choice, bytes, blocks, content.parameters));
-  add_neighbour_waits(seconds, framework::habits_of(job).neighbour_wait, choice.pipeline);
+  add_neighbour_waits(seconds, framework::framework_model(job).neighbour_wait, choice.pipeline);
   return seconds;
 }
 

@@ -12,7 +12,7 @@
 #include "memory/stage_terms.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/bucket_size.h"
-#include "smp/planner/framework/habits.h"
+#include "smp/planner/framework/framework_model.h"
 
 namespace smp::time {
 namespace {
@@ -20,9 +20,9 @@ namespace {
 double gradient_width(const JobSpec& job, const choice::LayoutChoice& choice) {
   const double element = cost::element_bytes(choice.precision);
   if (element > 2) return element;
-  const framework::Habits& habits = framework::habits_of(job);
-  const bool fp32 = choice.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16
-                                                         : habits.fp32_gradients_with_bf16;
+  const framework::FrameworkModel& framework = framework::framework_model(job);
+  const bool fp32 = choice.precision == Precision::kFp16 ? framework.fp32_gradients_with_fp16
+                                                         : framework.fp32_gradients_with_bf16;
   return job.training.accumulate_gradients_in_fp32.value_or(fp32) ? 4 : 2;
 }
 
@@ -46,7 +46,7 @@ double calls_of(double elements, double bucket) {
 // Elements of one reduction of a rank's gradients.
 double bucket_elements(const JobSpec& job, const choice::LayoutChoice& choice, double elements) {
   if (job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) {
-    return static_cast<double>(framework::habits_of(job).bucket_elements);
+    return static_cast<double>(framework::framework_model(job).bucket_elements);
   }
   const double width = gradient_width(job, choice);
   const auto bytes = static_cast<int64_t>(elements * width);
@@ -69,7 +69,7 @@ ReductionSeconds reduction_s(const JobSpec& job, const choice::LayoutChoice& cho
                              double elements, double width, double bucket) {
   const double calls = calls_of(elements, bucket);
   const double bytes = elements * width / calls;
-  const bool everywhere = framework::habits_of(job).reduces_everywhere;
+  const bool everywhere = framework::framework_model(job).reduces_everywhere;
   if (choice.sharding == Sharding::kNone || choice.shard == 1 || everywhere) {
     return {0, calls * all_reduce_s(bytes, cost::data_placement(choice, job), job.cluster,
                                     links::exchange_of(job, sums_over(choice)))};
@@ -99,10 +99,10 @@ double tensors_of_block(const ModelSpec& model) {
 // or from one owner of tensors after the other.
 double updated_weights_s(const JobSpec& job, const choice::LayoutChoice& choice, double elements,
                          double width) {
-  const framework::Habits& habits = framework::habits_of(job);
-  if (!habits.owners_broadcast) {
+  const framework::FrameworkModel& framework = framework::framework_model(job);
+  if (!framework.owners_broadcast) {
     return gather_s(job, choice, elements, width,
-                    calls_of(elements, static_cast<double>(habits.all_gather_bucket_elements)));
+                    calls_of(elements, static_cast<double>(framework.all_gather_bucket_elements)));
   }
   const double blocks =
       static_cast<double>(model::block_count(job.model)) / static_cast<double>(choice.pipeline);
@@ -159,12 +159,12 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
   const double width = cost::element_bytes(choice.precision);
   if (choice.shard > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
     const double elements = held.dense + held.experts;
-    const framework::Habits& habits = framework::habits_of(job);
+    const framework::FrameworkModel& framework = framework::framework_model(job);
     const links::Placement group = cost::shard_placement(choice, job);
     const bool whole = shards_weights(choice);
     // What a framework does not reach of the hosts' links.
-    const double slow = whole && group.hosts > 1 && habits.gather_share < 1
-                            ? habits.gather_share * job.cluster.inter_host_bytes_per_s *
+    const double slow = whole && group.hosts > 1 && framework.gather_share < 1
+                            ? framework.gather_share * job.cluster.inter_host_bytes_per_s *
                                   static_cast<double>(job.cluster.processes_per_host)
                             : 0;
     const double gradients = elements * gradient_width(job, choice);
@@ -173,7 +173,7 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
                                                   links::exchange_of(job, mesh::Axis::kShard));
     messages.reduce_backward_s = std::max(buckets * reduce, links::over(gradients, slow));
     // Nothing is computed yet beside the first gather, nothing more beside the last reduction.
-    messages.hidden = (slow > 0 ? habits.gathers_hidden : 1) * (1 - 1 / std::max(1.0, buckets));
+    messages.hidden = (slow > 0 ? framework.gathers_hidden : 1) * (1 - 1 / std::max(1.0, buckets));
     if (whole) {
       double gather = std::max(gather_s(job, choice, elements, width, buckets),
                                links::over(elements * width, slow));
@@ -263,11 +263,11 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
 
 StepMessages step_messages(const JobSpec& job, const choice::LayoutChoice& choice,
                            const StepTransfers& transfers, double forward_s, double backward_s) {
-  const framework::Habits& habits = framework::habits_of(job);
+  const framework::FrameworkModel& framework = framework::framework_model(job);
   const double reduce = transfers.in_shards_s + transfers.across_s;
   StepMessages messages;
   const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
-  if (habits.overlaps_data_reduction && !(plain && habits.plain_reductions_wait)) {
+  if (framework.overlaps_data_reduction && !(plain && framework.plain_reductions_wait)) {
     const double hidden = std::min(reduce - transfers.last_s, backward_s);
     const double slower = transfers.in_shards_s * transfers.shard_slowdown +
                           transfers.across_s * transfers.across_slowdown;
@@ -277,7 +277,7 @@ StepMessages step_messages(const JobSpec& job, const choice::LayoutChoice& choic
   }
   messages.reduce_s += transfers.tied_s;
   const double hidden =
-      habits.overlaps_parameter_gather ? std::min(transfers.gather_s, forward_s) : 0;
+      framework.overlaps_parameter_gather ? std::min(transfers.gather_s, forward_s) : 0;
   messages.shard_s = transfers.gather_s - hidden + transfers.shard_slowdown * hidden;
   messages.offload_s = transfers.offload_s;
   messages.optimizer_s = transfers.optimizer_s;

@@ -1,6 +1,6 @@
 #include "time/time_estimator.h"
 
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 
 namespace smp::time {
 namespace {

@@ -42,7 +42,7 @@ int64_t ns(double seconds) {
 struct Pricing {
   explicit Pricing(const Plan& plan)
       : job(plan.job),
-        choice(choice::nearest_choice_of(plan)),
+        choice(choice::choice_of(plan)),
         bytes(cost::layer_bytes(plan.job, choice)),
         layers(cost::layer_seconds(plan.job, choice)) {}
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_parameters.h"
 
 // The schedule that a plan asks for, and what its proof takes for granted. Pure.
 namespace smp {

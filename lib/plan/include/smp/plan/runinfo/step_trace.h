@@ -9,7 +9,7 @@
 
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/mesh/mesh.h"
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/action.h"
 
 namespace smp::runinfo {
 

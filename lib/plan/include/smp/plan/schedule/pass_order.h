@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "smp/plan/schedule/schedule.h"
+#include "smp/plan/schedule/schedule_shape.h"
 
 namespace smp::schedule {
 

@@ -1,15 +1,48 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
+#include <vector>
 
+#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/job_spec.h"
 
 namespace smp::choice {
 
+// The order of the mesh axes over ranks, as parallel.placement_strategy names it: the right-most
+// letter varies fastest (mesh.h). Cluster is DPT, spread is TPD.
+enum class PlacementStrategy : uint8_t { kCluster, kSpread, kDPT, kDTP, kPDT, kPTD, kTDP, kTPD };
+std::string_view name_of(PlacementStrategy strategy);
+// Throws ConfigError for another name.
+PlacementStrategy placement_strategy_of(std::string_view name);
+
+// Whether stages lie apart and data-parallel peers side by side: spread, TPD, PDT.
+bool is_spread(PlacementStrategy strategy);
+
+// Blocks of each stage, or of each chunk in the order of the model, one by one. Empty where the
+// numbers of a LayoutChoice say them. Immutable; copies share one list, because a search copies
+// millions of choices.
+class BlockPartition {
+ public:
+  BlockPartition() = default;
+  explicit BlockPartition(std::vector<int64_t> blocks)
+      : blocks_(std::make_shared<const std::vector<int64_t>>(std::move(blocks))) {}
+
+  bool empty() const { return blocks_ == nullptr; }
+  const std::vector<int64_t>& blocks() const { return *blocks_; }  // not of an empty one
+  bool operator==(const BlockPartition& other) const {
+    return blocks_ == other.blocks_ || (blocks_ && other.blocks_ && *blocks_ == *other.blocks_);
+  }
+
+ private:
+  std::shared_ptr<const std::vector<int64_t>> blocks_;
+};
+
 // A LayoutChoice is one complete layout of a job: everything that the search decides, as numbers.
-// Plain data without allocations: a search prices millions of them. world = pipeline x tensor x
-// context x shard x replica; experts are spread over `expert` ranks of tensor x context x data.
+// A search prices millions of them, so it allocates nothing for the partitions that a search makes.
+// world = pipeline x tensor x context x shard x replica; experts are spread over `expert` ranks of
+// tensor x context x data.
 struct LayoutChoice {
   int32_t pipeline = 1;
   int32_t tensor = 1;
@@ -28,9 +61,7 @@ struct LayoutChoice {
   bool offload_activations = false;
   bool offload_optimizer = false;
   bool offload_parameters = false;
-  // Stages lie apart and data-parallel peers side by side, behind their tensor and context peers:
-  // "PDT", or of one rank a layer "spread" (TPD). Where the job asks for TPD, as that says.
-  bool spread_placement = false;
+  PlacementStrategy placement = PlacementStrategy::kCluster;
   int32_t micro_batch = 1;
   int32_t microbatches = 1;
   int32_t active_microbatches = 0;  // 0 = the schedule's own count
@@ -38,14 +69,18 @@ struct LayoutChoice {
   // the rest as evenly as possible.
   int32_t first_stage_layers = 0;
   int32_t last_stage_layers = 0;
+  BlockPartition partition = {};  // one that these two cannot say; they are 0 then
 
   int64_t data() const { return int64_t{shard} * replica; }
   int64_t world() const { return data() * pipeline * tensor * context; }
+  // Whether all stages have as many blocks, but for the remainder of the division.
+  bool has_even_stages() const {
+    return first_stage_layers == 0 && last_stage_layers == 0 && partition.empty();
+  }
   bool operator==(const LayoutChoice&) const = default;
 };
 
-// Whether a placement_strategy is one that `spread_placement` says.
-bool is_spread(std::string_view placement);
+schedule::ScheduleShape shape_of(const LayoutChoice& choice);
 
 // Blocks of stage `stage` under the choice (of `layers` in all).
 int64_t stage_layers(const LayoutChoice& choice, int64_t layers, int64_t stage);

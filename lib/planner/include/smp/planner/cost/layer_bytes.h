@@ -23,9 +23,9 @@ struct CallBytes {
   double input_gradient = 0;  // what its backward hands to the layer before
 };
 
-// Bytes and parameters of each kind of layer of a job on one rank, under the profile's habits.
-// Depends on few of a choice's numbers (layer_key), so that a search computes it seldom. Pure; any
-// thread.
+// Bytes and parameters of each kind of layer of a job on one rank, as the profile's framework holds
+// them. Depends on few of a choice's numbers (layer_key), so that a search computes it seldom.
+// Pure; any thread.
 struct LayerBytes {
   CallBytes block;        // dense
   CallBytes moe_block;    // with experts

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "smp/planner/calibration/scale_run.h"
-#include "smp/planner/search/search.h"
+#include "smp/planner/search/search_result.h"
 
 namespace smp::report {
 

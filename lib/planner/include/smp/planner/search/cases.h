@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "smp/planner/search/search.h"
+#include "smp/planner/search/search_result.h"
 
 // Several jobs planned one after the other and set side by side: the values of a key (--what-if),
 // or clusters. Pure; any thread.

@@ -4,7 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "smp/planner/search/search.h"
+#include "smp/plan/spec/plan.h"
+#include "smp/planner/choice/strategy.h"
 
 // The question turned round: the largest model, batch or sequence that fits and reaches a step
 // time, or the fewest hosts. By bisection over the search; the answer fits and the next value does

@@ -1,8 +1,8 @@
+#include "smp/plan/schedule/action.h"
+
 #include <sstream>
-#include <string>
 
 #include "smp/plan/base/check.h"
-#include "smp/plan/schedule/schedule.h"
 
 namespace smp::schedule {
 

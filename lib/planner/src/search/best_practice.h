@@ -25,7 +25,7 @@ struct FamilyResult {
 
 // All families of a job in the order of the steps: sharding alone, tensor parallelism, pipeline
 // parallelism; within a step as the degrees rise.
-std::vector<FamilyResult> search_families(const choice::SettledJob& settled, Pricer& pricer);
+std::vector<FamilyResult> search_families(const choice::JobWithDefaults& defaulted, Pricer& pricer);
 
 // The first step with a layout that fits; in it the smallest degrees that are as fast as the
 // fastest. Null when nothing fits.

@@ -48,18 +48,18 @@ std::string degree_reason(Pricer& pricer, const char* name, int64_t degree, bool
                      family_problem(pricer, *earlier));
 }
 
-std::string sharding_reason(const choice::SettledJob& settled, Pricer& pricer,
+std::string sharding_reason(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                             const FamilyResult& family) {
   const Candidate& best = *family.best;
-  const ParallelSpec& parallel = settled.job.parallel;
+  const ParallelSpec& parallel = defaulted.job.parallel;
   const std::string words = choice::sharding_words(best.choice);
   if (best.choice.sharding == Sharding::kNone) {
-    if (settled.job.cluster.memory_per_process_bytes == 0) {
+    if (defaulted.job.cluster.memory_per_process_bytes == 0) {
       return words + ": no memory limit is given";
     }
     return fmt::format("{}: {} a rank, {} allowed", words,
                        text::human_bytes(text::whole_bytes(best.peak_bytes)),
-                       text::human_bytes(memory::allowed_bytes(settled.job.cluster)));
+                       text::human_bytes(memory::allowed_bytes(defaulted.job.cluster)));
   }
   const bool degree_pinned = parallel.sharded_data_parallel_degree.has_value() ||
                              parallel.shard_optimizer_state == true || best.choice.shard == 1;
@@ -81,10 +81,10 @@ std::string rival_reason(const FamilyResult& family) {
                      priced(*family.rival));
 }
 
-std::string batch_reason(const choice::SettledJob& settled, Pricer& pricer,
+std::string batch_reason(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                          const FamilyResult& family) {
   const choice::LayoutChoice& choice = family.best->choice;
-  const TrainingSpec& training = settled.job.training;
+  const TrainingSpec& training = defaulted.job.training;
   std::string reason = fmt::format("batch: {} (limit {})",
                                    choice::batch_equation({choice.micro_batch, choice.microbatches},
                                                           family.data, training.sequence_length),
@@ -110,17 +110,17 @@ std::string rate_words(const Candidate& candidate) {
 
 }  // namespace
 
-std::vector<std::string> reasons_of(const choice::SettledJob& settled, Pricer& pricer,
+std::vector<std::string> reasons_of(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                                     const FamilyResult& family,
                                     const std::vector<FamilyResult>& families) {
-  const ParallelSpec& parallel = settled.job.parallel;
-  std::vector<std::string> reasons = settled.reasons;
-  reasons.push_back(sharding_reason(settled, pricer, family));
+  const ParallelSpec& parallel = defaulted.job.parallel;
+  std::vector<std::string> reasons = defaulted.reasons;
+  reasons.push_back(sharding_reason(defaulted, pricer, family));
   if (family.rival) reasons.push_back(rival_reason(family));
   if (parallel.offload_activations.value_or(false)) {
     reasons.push_back("activations offloaded: pinned");
   }
-  reasons.push_back(batch_reason(settled, pricer, family));
+  reasons.push_back(batch_reason(defaulted, pricer, family));
   if (family.tensor > 1 || parallel.tensor_parallel_degree) {
     reasons.push_back(degree_reason(pricer, "tensor", family.tensor,
                                     parallel.tensor_parallel_degree.has_value(), families, family,

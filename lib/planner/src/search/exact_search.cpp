@@ -1,4 +1,4 @@
-#include "search/contest.h"
+#include "search/exact_search.h"
 
 #include <algorithm>
 #include <limits>
@@ -32,27 +32,25 @@ constexpr size_t kMostRefused = 48;
 
 }  // namespace
 
-Contest::Contest(const choice::SettledJob& settled, const SearchSpace& space, Pricer& pricer,
-                 const std::vector<Candidate>& contenders)
-    : settled_(settled),
+ExactSearch::ExactSearch(const choice::JobWithDefaults& defaulted, const SearchSpace& space,
+                         Pricer& pricer, const std::vector<Candidate>& candidates)
+    : defaulted_(defaulted),
       space_(space),
       pricer_(pricer),
-      contenders_(contenders),
+      candidates_(candidates),
       best_(std::numeric_limits<double>::infinity()) {}
 
-Contest::Form Contest::form_of(const choice::LayoutChoice& choice) {
-  return {choice.pipeline,        choice.schedule,
-          choice.virtual_stages,  choice.first_stage_layers == 0 && choice.last_stage_layers == 0,
-          choice.tensor,          choice.microbatches,
-          choice.spread_placement};
+ExactSearch::Form ExactSearch::form_of(const choice::LayoutChoice& choice) {
+  return {choice.pipeline, choice.schedule,     choice.virtual_stages, choice.has_even_stages(),
+          choice.tensor,   choice.microbatches, choice.placement};
 }
 
-double Contest::expected(const Candidate& candidate) const {
+double ExactSearch::expected(const Candidate& candidate) const {
   const auto ratio = ratios_.find(form_of(candidate.choice));
   return candidate.seconds_per_token * (ratio == ratios_.end() ? 1 : ratio->second);
 }
 
-bool Contest::may_win(const Candidate& candidate) {
+bool ExactSearch::may_win(const Candidate& candidate) {
   double least = candidate.least_seconds_per_token;
   if (candidate.choice.pipeline > 1) {
     const auto ratio = ratios_.find(form_of(candidate.choice));
@@ -65,7 +63,7 @@ bool Contest::may_win(const Candidate& candidate) {
   return least * kMostByCollectives < limit && least * collectives_ratio(candidate.choice) < limit;
 }
 
-Contest::Traffic Contest::traffic_of(const choice::LayoutChoice& choice) {
+ExactSearch::Traffic ExactSearch::traffic_of(const choice::LayoutChoice& choice) {
   return {choice.tensor,
           choice.pipeline,
           choice.context,
@@ -79,11 +77,11 @@ Contest::Traffic Contest::traffic_of(const choice::LayoutChoice& choice) {
           choice.recompute};
 }
 
-double Contest::collectives_ratio(const choice::LayoutChoice& choice) {
+double ExactSearch::collectives_ratio(const choice::LayoutChoice& choice) {
   const auto [found, unknown] = collectives_ratios_.try_emplace(traffic_of(choice), 1.0);
-  if (!unknown || settled_.job.cluster.device != DeviceKind::kCuda) return found->second;
-  const CollectivesChoice chosen = choose_collectives(settled_.job, choice);
-  JobSpec job = settled_.job;
+  if (!unknown || defaulted_.job.cluster.device != DeviceKind::kCuda) return found->second;
+  const CollectivesChoice chosen = choose_collectives(defaulted_.job, choice);
+  JobSpec job = defaulted_.job;
   job.parallel.collectives = chosen.groups;
   job.parallel.data_collectives = chosen.others;
   const double closed_s = pricer_.price_time(choice).step_s;
@@ -96,7 +94,7 @@ double Contest::collectives_ratio(const choice::LayoutChoice& choice) {
   return found->second;
 }
 
-const Candidate* Contest::leaner(const choice::LayoutChoice& choice) {
+const Candidate* ExactSearch::leaner(const choice::LayoutChoice& choice) {
   const std::vector<Recompute>& open = space_.recomputes();
   const bool partly = choice.recompute == Recompute::kNone || choice.recompute_layers > 0;
   if (!partly || !space_.recompute_layers_open() || leaner_.size() >= kMostRefused ||
@@ -105,7 +103,7 @@ const Candidate* Contest::leaner(const choice::LayoutChoice& choice) {
   }
   choice::LayoutChoice more = choice;
   more.recompute = Recompute::kFull;
-  const int64_t blocks = model::block_count(settled_.job.model) / choice.pipeline;
+  const int64_t blocks = model::block_count(defaulted_.job.model) / choice.pipeline;
   for (size_t i = 0; i < kMostLeaner && ++more.recompute_layers < blocks; ++i) {
     if (space_.forbidden().matches(more)) continue;
     const Candidate candidate = pricer_.price(more);
@@ -116,7 +114,7 @@ const Candidate* Contest::leaner(const choice::LayoutChoice& choice) {
 }
 
 // As full as one of its kind that was.
-bool Contest::is_refused(const Candidate& candidate) const {
+bool ExactSearch::is_refused(const Candidate& candidate) const {
   const choice::LayoutChoice& own = candidate.choice;
   return std::any_of(refused_.begin(), refused_.end(), [&](const Candidate& refused) {
     choice::LayoutChoice like = refused.choice;
@@ -128,23 +126,23 @@ bool Contest::is_refused(const Candidate& candidate) const {
   });
 }
 
-double Contest::simulate(const Candidate& candidate) {
+double ExactSearch::simulate(const Candidate& candidate) {
   const double by_collectives = collectives_ratio(candidate.choice);
   if (candidate.choice.pipeline == 1) return candidate.seconds_per_token * by_collectives;
   ++simulated_;
-  ++pricer_.effort().simulated;
-  const double step_s = simulated_step_s(settled_, candidate.choice);
+  ++pricer_.statistics().simulated;
+  const double step_s = simulated_step_s(defaulted_, candidate.choice);
   const double ratio = candidate.step_s > 0 ? step_s / candidate.step_s : 1;
   ratios_[form_of(candidate.choice)] = ratio;
   return candidate.seconds_per_token * ratio * by_collectives;
 }
 
-const ExactLayout* Contest::price(const Candidate& candidate) {
+const ExactLayout* ExactSearch::price(const Candidate& candidate) {
   const auto known = std::find_if(priced_.begin(), priced_.end(), [&](const ExactLayout& layout) {
     return layout.candidate.choice == candidate.choice;
   });
   if (known != priced_.end()) return &*known;
-  std::optional<ExactLayout> exact = price_exactly(settled_, pricer_, candidate.choice);
+  std::optional<ExactLayout> exact = price_exactly(defaulted_, pricer_, candidate.choice);
   if (!exact) {
     refused_.push_back(candidate);
     return nullptr;
@@ -154,9 +152,9 @@ const ExactLayout* Contest::price(const Candidate& candidate) {
   return &priced_.back();
 }
 
-bool Contest::run() {
+bool ExactSearch::run() {
   std::vector<const Candidate*> left;
-  for (const Candidate& candidate : contenders_) left.push_back(&candidate);
+  for (const Candidate& candidate : candidates_) left.push_back(&candidate);
   while (!left.empty() && simulated_ < kMostSimulated && refused_.size() < kMostRefused) {
     const auto next = std::min_element(
         left.begin(), left.end(),
@@ -174,7 +172,7 @@ bool Contest::run() {
   return !priced_.empty();
 }
 
-size_t Contest::fastest() const {
+size_t ExactSearch::fastest() const {
   const auto least = std::min_element(
       priced_.begin(), priced_.end(), [](const ExactLayout& a, const ExactLayout& b) {
         return a.candidate.seconds_per_token < b.candidate.seconds_per_token;
@@ -182,12 +180,12 @@ size_t Contest::fastest() const {
   return static_cast<size_t>(least - priced_.begin());
 }
 
-ExactLayout Contest::take_winner() {
+ExactLayout ExactSearch::take_winner() {
   SMP_CHECK(!priced_.empty());
   const double limit = kNoise * best_;
   const int most = complexity(priced_[fastest()].candidate.choice);
   std::map<int, const Candidate*> levels;  // the best of each that is simpler
-  for (const Candidate& candidate : contenders_) {
+  for (const Candidate& candidate : candidates_) {
     const int level = complexity(candidate.choice);
     if (level >= most || expected(candidate) > limit) continue;
     const Candidate*& kept = levels[level];

@@ -19,11 +19,11 @@ namespace smp::search {
 // collectives saves is in the exact prices alone, so it counts before a layout is left out. In the
 // place of one whose memory is too much by its exact price come those that recompute a little more.
 // One thread.
-class Contest {
+class ExactSearch {
  public:
-  // `contenders`: all layouts that fit, by ascending time. All four must outlive it.
-  Contest(const choice::SettledJob& settled, const SearchSpace& space, Pricer& pricer,
-          const std::vector<Candidate>& contenders);
+  // `candidates`: all layouts that fit, by ascending time. All four must outlive it.
+  ExactSearch(const choice::JobWithDefaults& defaulted, const SearchSpace& space, Pricer& pricer,
+              const std::vector<Candidate>& candidates);
 
   size_t simulations() const { return simulated_; }
   size_t refusals() const { return refused_.size(); }
@@ -41,7 +41,8 @@ class Contest {
 
  private:
   // Layouts whose simulations are off their closed forms alike.
-  using Form = std::tuple<int32_t, PipelineKind, int32_t, bool, int32_t, int32_t, bool>;
+  using Form =
+      std::tuple<int32_t, PipelineKind, int32_t, bool, int32_t, int32_t, choice::PlacementStrategy>;
   static Form form_of(const choice::LayoutChoice& choice);
   // Layouts for which collectives save alike.
   using Traffic = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, Sharding, bool, bool,
@@ -59,10 +60,10 @@ class Contest {
   const ExactLayout* price(const Candidate& candidate);
   size_t fastest() const;
 
-  const choice::SettledJob& settled_;
+  const choice::JobWithDefaults& defaulted_;
   const SearchSpace& space_;
   Pricer& pricer_;
-  const std::vector<Candidate>& contenders_;
+  const std::vector<Candidate>& candidates_;
   std::deque<Candidate> leaner_;
   std::map<Form, double> ratios_;  // simulated over closed form
   std::map<Traffic, double> collectives_ratios_;

@@ -1,4 +1,4 @@
-#include "search/family.h"
+#include "search/best_practice.h"
 
 #include <algorithm>
 #include <map>
@@ -85,7 +85,7 @@ class FamilySearch {
     const ParallelSpec& parallel = space_.job().parallel;
     space_.set_schedule(split_, schedule, choice);
     choice.sequence_parallel = split_.tensor > 1 && parallel.sequence_parallel.value_or(false);
-    choice.spread_placement = space_.spread_placement(split_).front();
+    choice.placement = space_.placements(split_).front();
     choice.sharding = kind;
     choice.shard = static_cast<int32_t>(z);
     choice.replica = static_cast<int32_t>(split_.data / z);
@@ -189,11 +189,12 @@ bool practical(const JobSpec& job, const SearchSpace::Split& split) {
 
 }  // namespace
 
-std::vector<FamilyResult> search_families(const choice::SettledJob& settled, Pricer& pricer) {
-  const SearchSpace space(settled);
+std::vector<FamilyResult> search_families(const choice::JobWithDefaults& defaulted,
+                                          Pricer& pricer) {
+  const SearchSpace space(defaulted);
   std::vector<FamilyResult> families;
   for (const SearchSpace::Split& split : space.splits()) {
-    if (practical(settled.job, split)) families.push_back(search_family(space, split, pricer));
+    if (practical(defaulted.job, split)) families.push_back(search_family(space, split, pricer));
   }
   std::stable_sort(families.begin(), families.end(),
                    [](const FamilyResult& a, const FamilyResult& b) {

@@ -15,8 +15,8 @@ struct LogitBytes {
 
 // What a framework does where others do otherwise, as switches: the same layout occupies other
 // bytes and takes other time in each. One row per Profile, each switch with its source in
-// habits.cpp.
-struct Habits {
+// framework_model.cpp.
+struct FrameworkModel {
   bool fp32_gradients_with_bf16 = false;  // main gradients in fp32 beside bf16 weights
   bool fp32_gradients_with_fp16 = false;
   bool gradient_copy_in_fp32 = false;       // with fp16: an fp32 copy beside the 16-bit gradients
@@ -69,7 +69,7 @@ struct Habits {
   LogitBytes fused_logit{10, 4, 6};    // with training.fused_loss
 };
 
-const Habits& habits_of(Profile profile);
-const Habits& habits_of(const JobSpec& job);  // of its profile; ours unless it says
+const FrameworkModel& framework_model(Profile profile);
+const FrameworkModel& framework_model(const JobSpec& job);  // of its profile; ours unless it says
 
 }  // namespace smp::framework

@@ -16,7 +16,7 @@ namespace smp::framework {
 //                   parameters, or is replaced by DDP
 //   SMP v1          pipeline: simple, interleaved; no context or expert degree
 //   SMP v2          no pipeline; sharding is FSDP's
-struct Reach {
+struct FrameworkSupport {
   std::vector<PipelineKind> schedules;
   std::vector<Sharding> shardings;
   bool sharded_pipelines = true;  // ZeRO-2 and 3 with stages
@@ -28,6 +28,6 @@ struct Reach {
   bool offload_parameters = true;
 };
 
-Reach reach_of(Profile profile);
+FrameworkSupport framework_support(Profile profile);
 
 }  // namespace smp::framework

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "smp/plan/schedule/schedule_shape.h"
+
+namespace smp::schedule {
+
+// Everything a schedule depends on. Layers are model indices.
+struct ScheduleParameters {
+  ScheduleShape shape;
+  std::vector<std::vector<std::vector<int64_t>>> layers;  // per stage and chunk, forward order
+  // Of each gradient bucket, the last layers' first; layers may lie between two. Per stage; empty =
+  // none.
+  std::vector<std::vector<int64_t>> bucket_first_layers, bucket_last_layers;
+  // Whose weight gradient is never put off, because it needs the logits' gradient; -1 = none.
+  int64_t head_layer = -1;
+  // By model index; empty = none. Of layers that are computed again before their backward: the
+  // layer whose input is kept, the first of the run that shares it; -1 = kept whole.
+  std::vector<int64_t> checkpoints;
+  bool selective = false;  // of those layers a part is kept too: LayerMemory::thinned_bytes less
+  std::vector<bool> offloaded;  // by model index: what its calls keep lies on the host meanwhile
+  int64_t loading_horizon = 0;  // how many calls ahead of its backward it is fetched
+  // A bucket is updated as soon as it is reduced: nothing has to be known of the others before.
+  bool early_updates = false;
+  // Each bucket's updated weights are gathered while the others are updated, and waited for where
+  // the next step uses them first: a list begins with the gathers of the step before under way.
+  bool sharded = false;
+  // Sharded gradients: each microbatch's are reduced, and the buffer of each bucket (of one layer)
+  // while they are whole. Sharded weights: gathered before each use, `prefetch_layers` ahead, in
+  // their buffers. Per stage; empty = whole. (RankLayout has the sizes.)
+  std::vector<std::vector<int32_t>> gradient_buffers;
+  std::vector<std::vector<int32_t>> weight_buffers;
+  int64_t prefetch_layers = 1;
+  // Per stage, the last bucket, whose tensors all layers have and which stays gathered to the end
+  // of the step; -1 = none. `table_persists`: the token embedding is among them.
+  std::vector<int32_t> persistent_buckets;
+  bool table_persists = false;
+  bool tied_on_stage = false;       // the head uses the embedding's weight of the same stage
+  bool tied_across_stages = false;  // first and last stage share the embedding
+  bool kv_replicated = false;
+};
+
+// Whether calls of the layer leave anything on the host: a layer within a run that shares a
+// checkpoint keeps nothing.
+bool is_offloaded(const ScheduleParameters& parameters, int64_t layer);
+// The model index of the layer whose input it is computed again from; -1 = it is kept whole.
+int64_t checkpoint_of(const ScheduleParameters& parameters, int64_t layer);
+
+}  // namespace smp::schedule

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "smp/plan/spec/job_spec.h"
+
+namespace smp::schedule {
+
+// The numbers on which the order of passes depends.
+struct ScheduleShape {
+  PipelineKind kind = PipelineKind::kInterleaved;
+  int64_t stages = 1;
+  int64_t virtual_stages = 1;  // of kVirtual
+  int64_t microbatches = 1;
+  int64_t active_microbatches = 0;  // cap on live microbatches; 0 = the schedule's own count
+  bool forward_only = false;        // evaluation: no backward, no step
+
+  int64_t chunks() const {  // that a stage's layers are cut in
+    return kind == PipelineKind::kVirtual ? virtual_stages : kind == PipelineKind::kZbV ? 2 : 1;
+  }
+  int64_t most_live() const {  // microbatches, of the cap alone
+    return active_microbatches > 0 ? active_microbatches : microbatches;
+  }
+};
+
+// Why there is no such schedule, with the numbers; nothing if there is one.
+std::optional<std::string> schedule_refused(const ScheduleShape& shape);
+
+// Whether the weights' gradients are actions of their own (kWeight).
+constexpr bool puts_weights_off(PipelineKind kind) {
+  return kind == PipelineKind::kZbH1 || kind == PipelineKind::kZbV;
+}
+
+// Chunks follow each other through the model: that at position 0 has the embedding, the last one
+// the head. Round and round the stages, but with kZbV down the stages and back up.
+struct ChunkPlace {
+  int64_t stage = 0;
+  int64_t chunk = 0;
+  bool operator==(const ChunkPlace&) const = default;
+};
+ChunkPlace place_of_chunk(const ScheduleShape& shape, int64_t position);
+int64_t position_of_chunk(const ScheduleShape& shape, const ChunkPlace& place);
+
+}  // namespace smp::schedule
