@@ -10,13 +10,17 @@
 #include "check_forms.h"
 #include "check_names.h"
 #include "completion.h"
+#include "host_options.h"
 #include "option_values.h"
+#include "output_options.h"
 #include "show_samples.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/hosts/host_list.h"
+#include "smp/launcher/request/usage_error.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/suggest.h"
 #include "torchrun_options.h"
+#include "watch_options.h"
 
 namespace smp {
 namespace {
@@ -79,10 +83,10 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string name = word.substr(0, word.find('='));
     const auto near = word[1] == '-' ? text::nearest(name, option_names(app)) : std::nullopt;
-    throw UsageError(fmt::format("unknown option '{}'{}", name,
-                                 near ? fmt::format(", did you mean '{}'?", *near) : ""));
+    throw request::UsageError(fmt::format("unknown option '{}'{}", name,
+                                          near ? fmt::format(", did you mean '{}'?", *near) : ""));
   }
-  throw UsageError(fmt::format(
+  throw request::UsageError(fmt::format(
       "'{}' is one word too many behind '{}': one plan, or a program behind '--', as in "
       "smp-launch -n 4 -- {} {}",
       words.front(), plan, plan, fmt::join(words, " ")));
@@ -91,61 +95,61 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
 int parse_ranks(const std::string& text, int most) {
   const std::optional<int64_t> ranks = whole_number(text);
   if (!ranks || *ranks < 1 || *ranks > most)
-    throw UsageError(
+    throw request::UsageError(
         fmt::format("-n '{}': the number of ranks is a whole number from 1 to {}", text, most));
   return static_cast<int>(*ranks);
 }
 
-constexpr std::array<std::pair<const char*, DryRun>, 9> kDryRuns = {
-    {{"text", DryRun::kText},
-     {"ranks", DryRun::kRanks},
-     {"json", DryRun::kJson},
-     {"sh", DryRun::kSh},
-     {"sbatch", DryRun::kSbatch},
-     {"jobset", DryRun::kJobset},
-     {"mpijob", DryRun::kMpijob},
-     {"trainjob", DryRun::kTrainjob},
-     {"lws", DryRun::kLws}}};
+constexpr std::array<std::pair<const char*, request::DryRun>, 9> kDryRuns = {
+    {{"text", request::DryRun::kText},
+     {"ranks", request::DryRun::kRanks},
+     {"json", request::DryRun::kJson},
+     {"sh", request::DryRun::kSh},
+     {"sbatch", request::DryRun::kSbatch},
+     {"jobset", request::DryRun::kJobset},
+     {"mpijob", request::DryRun::kMpijob},
+     {"trainjob", request::DryRun::kTrainjob},
+     {"lws", request::DryRun::kLws}}};
 
-DryRun dry_run_of(const std::string& text) {
+request::DryRun dry_run_of(const std::string& text) {
   std::vector<std::string> names;
   for (const auto& [name, form] : kDryRuns) {
     if (text == name) return form;
     names.emplace_back(name);
   }
-  throw UsageError(fmt::format("--dry-run={}: it is --dry-run, or one of --dry-run={}", text,
-                               fmt::join(names, "|")));
+  throw request::UsageError(fmt::format("--dry-run={}: it is --dry-run, or one of --dry-run={}",
+                                        text, fmt::join(names, "|")));
 }
 
-void check_skipped(const LaunchRequest& request) {
+void check_skipped(const request::LaunchRequest& request) {
   if (request.skipped.empty()) return;
-  if (request.dry_run == DryRun::kNo)
-    throw UsageError("--skip is for --dry-run: a launch needs what it checks");
+  if (request.dry_run == request::DryRun::kNo)
+    throw request::UsageError("--skip is for --dry-run: a launch needs what it checks");
   for (const std::string& name : request.skipped) {
     if (std::find(kCheckNames.begin(), kCheckNames.end(), name) != kCheckNames.end()) continue;
-    throw UsageError(fmt::format("--skip '{}': there is no such check; there are {}", name,
-                                 fmt::join(kCheckNames, ", ")));
+    throw request::UsageError(fmt::format("--skip '{}': there is no such check; there are {}", name,
+                                          fmt::join(kCheckNames, ", ")));
   }
 }
 
 void check_resume(const std::string& text) {
-  if (!text.empty() && text != "latest" && text != kResumeIfAny &&
+  if (!text.empty() && text != "latest" && text != request::kResumeIfAny &&
       whole_number(text).value_or(0) <= 0)
-    throw UsageError(fmt::format(
+    throw request::UsageError(fmt::format(
         "--resume={}: it is --resume, --resume=if-any, or --resume=STEP as in --resume=100", text));
 }
 
 int build_rank_of(const std::string& text) {
   const std::optional<int64_t> rank = whole_number(text);
-  if (!rank || *rank < 0 || *rank >= kMostRanks)
-    throw UsageError(fmt::format(
+  if (!rank || *rank < 0 || *rank >= request::kMostRanks)
+    throw request::UsageError(fmt::format(
         "--build-only={}: it is --build-only, or --build-only=RANK as in --build-only=7", text));
   return static_cast<int>(*rank);
 }
 
 // The options as typed, for scripts that pass them on.
-std::vector<SaidOption> said_options(const CLI::App& app) {
-  std::vector<SaidOption> said;
+std::vector<request::SaidOption> said_options(const CLI::App& app) {
+  std::vector<request::SaidOption> said;
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || option->get_positional()) continue;
     const bool is_long = !option->get_lnames().empty();
@@ -170,8 +174,8 @@ std::vector<std::string> typed_words(std::vector<std::string> words) {
 
 }  // namespace
 
-LaunchRequest parse_command_line(int argc, const char* const* argv) {
-  LaunchRequest request;
+request::LaunchRequest parse_command_line(int argc, const char* const* argv) {
+  request::LaunchRequest request;
   // Everything behind the first "--" is the program, whatever it looks like.
   std::vector<std::string> ours;
   bool has_program_mark = false;
@@ -276,60 +280,61 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ArgumentMismatch& error) {  // its texts start with the option's name
     const std::string text = error.what();
     if (text.find("disallowed flag override") != text.npos)
-      throw UsageError("--version takes no value");
+      throw request::UsageError("--version takes no value");
     const bool missing = text.find("missing") != text.npos;
-    throw UsageError(text.substr(0, text.find(':')) +
-                     (missing ? " needs a value" : " is given more than once"));
+    throw request::UsageError(text.substr(0, text.find(':')) +
+                              (missing ? " needs a value" : " is given more than once"));
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
   if (version) throw Information{std::string(kVersion) + "\n"};
   if (app.count("--completion") > 0) {
     try {
       throw Information{completion_script(app, "smp-launch", shell)};
     } catch (const UnknownShell& error) {
-      throw UsageError(error.what());
+      throw request::UsageError(error.what());
     }
   }
   refuse_leftovers(app.remaining(), app, request.plan);
 
   for (const char* place : {"--run-dir", "--report", "--prometheus"}) {
     if (app.count(place) > 0 && app[place]->as<std::string>().empty())
-      throw UsageError(fmt::format("{}: the value is an empty text", place));
+      throw request::UsageError(fmt::format("{}: the value is an empty text", place));
   }
-  if (!grace.empty()) request.grace = duration_of("--grace", grace);
+  if (!grace.empty()) request.watch.rules.grace = duration_of("--grace", grace);
   if (!timeout.empty()) request.timeout = duration_of("--timeout", timeout);
   if (!comm_timeout.empty()) {
     request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
     if (request.comm_timeout->count() == 0)
-      throw UsageError("--comm-timeout 0: a time of at least 1ms");
+      throw request::UsageError("--comm-timeout 0: a time of at least 1ms");
   }
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
   try {
     if (!binding.empty()) request.binding = local::parse_binding(binding);
   } catch (const ConfigError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
   if (request.report_bindings && request.binding == local::Binding::kNone)
-    throw UsageError("--report-bindings needs --bind numa, nic or core");
+    throw request::UsageError("--report-bindings needs --bind numa, nic or core");
   check_skipped(request);
   if (request.tensor_across_hosts && request.plan.empty())
-    throw UsageError("--tensor-across-hosts is for plans");
+    throw request::UsageError("--tensor-across-hosts is for plans");
   if (!request.show_samples.empty()) {
     step_range_of(request.show_samples);
-    if (request.plan.empty()) throw UsageError("--show-samples needs a plan");
+    if (request.plan.empty()) throw request::UsageError("--show-samples needs a plan");
   }
   request.said = said_options(app);
   output_options.finish();
-  host_options.finish(request.dry_run != DryRun::kNo);
+  host_options.finish(request.dry_run != request::DryRun::kNo);
   watch_options.finish(request.hosts, !request.plan.empty());
   if (app.count("--usage-every") > 0 && request.plan.empty() && request.run_dir.empty())
-    throw UsageError("--usage-every needs --run-dir: the samples are kept there");
+    throw request::UsageError("--usage-every needs --run-dir: the samples are kept there");
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
   if (!ranks.empty())
-    request.ranks = parse_ranks(ranks, request.hosts.several() ? kMostRanks : hosts::kMostSlots);
+    request.ranks =
+        parse_ranks(ranks, request.hosts.several() ? request::kMostRanks : hosts::kMostSlots);
   take_outer_ranks(request);
   return request;
 }

@@ -9,11 +9,12 @@
 #include <utility>
 
 #include "command_line.h"
-#include "host_source.h"
 #include "option_values.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/hosts/shell_words.h"
+#include "smp/launcher/request/usage_error.h"
+#include "smp/launcher/schedulers/scheduler.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/text_file.h"
 
@@ -23,16 +24,16 @@ namespace {
 constexpr std::chrono::milliseconds kLeastSilence{500};
 constexpr int kMostFanOut = 1024;  // each agent that is reached is a process here
 
-VisibleGpus visible_gpus_of(const std::string& text) {
-  if (text == "none") return VisibleGpus::kNone;
-  if (text == "all-local") return VisibleGpus::kAllLocal;
-  if (text == "one") return VisibleGpus::kOne;
-  throw UsageError(fmt::format("--visible-gpus '{}': it is none, all-local or one", text));
+request::VisibleGpus visible_gpus_of(const std::string& text) {
+  if (text == "none") return request::VisibleGpus::kNone;
+  if (text == "all-local") return request::VisibleGpus::kAllLocal;
+  if (text == "one") return request::VisibleGpus::kOne;
+  throw request::UsageError(fmt::format("--visible-gpus '{}': it is none, all-local or one", text));
 }
 
 }  // namespace
 
-HostOptions::HostOptions(CLI::App& app, HostRequest& request)
+HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
     : request_(request), meeting_(app, request.meeting) {
   app.add_option(
          "--hosts", request.hosts,
@@ -119,24 +120,25 @@ void HostOptions::check_meeting() const {
   }};
   for (const auto& [option, given] : for_reached) {
     if (given)
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("{} is for hosts that smp-launch reaches, these come by themselves", option));
   }
 }
 
 void HostOptions::finish(bool prints) {
   const bool says_hosts = !request_.hosts.empty() || !request_.hostfile.empty();
-  resolve_hosts(request_);
+  schedulers::resolve_hosts(request_);
   if (says_hosts && meeting_.by_hand())
-    throw UsageError(
+    throw request::UsageError(
         "--nnodes, --node-rank and --inside are for hosts that come by themselves: leave them out, "
         "or --hosts and --hostfile");
-  if (request_.transport.via.empty() && request_.hosts == kSlurm) request_.transport.via = kSrun;
-  const bool by_mpirun = request_.transport.via == kMpirun;
+  if (request_.transport.via.empty() && request_.hosts == request::kSlurm)
+    request_.transport.via = request::kSrun;
+  const bool by_mpirun = request_.transport.via == request::kMpirun;
   meeting_.finish(prints, request_.starts_all());
   if (request_.meeting.wanted()) {
     check_meeting();
-    request_.transport.via = kLocal;  // the agent of the host that leads
+    request_.transport.via = request::kLocal;  // the agent of the host that leads
   }
   const std::array<std::pair<const char*, bool>, 11> for_hosts = {{
       {"--exclude", !request_.exclude.empty()},
@@ -153,23 +155,23 @@ void HostOptions::finish(bool prints) {
   }};
   for (const auto& [option, given] : for_hosts) {
     if (given && !request_.several())
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("{} is for other hosts: name them with --hosts or --hostfile", option));
   }
-  for (const char* word : {kSlurm, kOff}) {
+  for (const char* word : {request::kSlurm, request::kOff}) {
     const auto& said = request_.topology;
     if (said.size() > 1 && std::find(said.begin(), said.end(), word) != said.end())
-      throw UsageError(fmt::format("--topology {}: alone, or files without it", word));
+      throw request::UsageError(fmt::format("--topology {}: alone, or files without it", word));
   }
   if (request_.transport.via.empty()) request_.transport.via = "ssh";
   if (!silence_.empty()) request_.silence = duration_of("--host-timeout", silence_);
   if (request_.silence < kLeastSilence)
-    throw UsageError(fmt::format("--host-timeout '{}': at least {}", silence_,
-                                 hosts::duration_text(kLeastSilence)));
+    throw request::UsageError(fmt::format("--host-timeout '{}': at least {}", silence_,
+                                          hosts::duration_text(kLeastSilence)));
   if (!fan_out_.empty()) {
     const auto number = whole_number(fan_out_);
     if (!number || *number < 2 || *number > kMostFanOut)
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("--fan-out '{}': a whole number from 2 to {}", fan_out_, kMostFanOut));
     request_.fan_out = static_cast<int>(*number);
   }
@@ -190,7 +192,7 @@ void HostOptions::finish(bool prints) {
       throw ConfigError("--ssh-args is for --via ssh, not for --via srun");
     if (!request_.starts_all()) reach::make_transport(request_.transport);
   } catch (const ConfigError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
   read_env_file();
   check_variables();
@@ -201,11 +203,11 @@ void HostOptions::check_variables() const {
   for (const std::string& variable : request_.forward.named) {
     const std::string name = variable.substr(0, variable.find('='));
     if (environment::is_set_by_launcher(name))
-      throw UsageError(fmt::format("{} {}: smp-launch sets it itself: leave it out",
-                                   request_.option_of(name), name));
+      throw request::UsageError(fmt::format("{} {}: smp-launch sets it itself: leave it out",
+                                            request_.option_of(name), name));
     if (request_.sagemaker_variables && environment::is_of_sagemaker(name))
-      throw UsageError(fmt::format("both {} {} and --sagemaker-env: leave one out",
-                                   request_.option_of(name), name));
+      throw request::UsageError(fmt::format("both {} {} and --sagemaker-env: leave one out",
+                                            request_.option_of(name), name));
   }
 }
 

@@ -9,14 +9,16 @@
 #include "command_line.h"
 #include "host_options.h"
 #include "option_values.h"
-#include "smp/launcher/environment/outer_launcher.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/hosts/host_list.h"
 #include "smp/launcher/reach/meeting.h"
+#include "smp/launcher/request/usage_error.h"
+#include "smp/launcher/schedulers/mpi_rank.h"
 #include "smp/plan/base/errors.h"
 
 namespace smp {
-MeetingOptions::MeetingOptions(CLI::App& app, MeetingRequest& request) : request_(request) {
+MeetingOptions::MeetingOptions(CLI::App& app, request::MeetingRequest& request)
+    : request_(request) {
   app.add_option("--nnodes", nnodes_,
                  "smp-launch is started by hand, or by a scheduler, on each of N hosts, with the "
                  "same words but --node-rank; host 0 leads")
@@ -40,47 +42,49 @@ void MeetingOptions::read_numbers() {
   if (!nnodes_.empty()) {
     const std::optional<int64_t> nnodes = whole_number(nnodes_);
     if (!nnodes || *nnodes < 1 || *nnodes > hosts::kMostHosts)
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("--nnodes '{}': it is a number of hosts, as in --nnodes 4", nnodes_));
     request_.nnodes = static_cast<int>(*nnodes);
   }
   if (!node_rank_.empty() && request_.wanted()) {
     const std::optional<int64_t> rank = whole_number(node_rank_);
     if (!rank || *rank < 0 || *rank >= request_.nnodes)
-      throw UsageError(fmt::format("--node-rank '{}': the {} hosts are numbers 0 to {}", node_rank_,
-                                   request_.nnodes, request_.nnodes - 1));
+      throw request::UsageError(fmt::format("--node-rank '{}': the {} hosts are numbers 0 to {}",
+                                            node_rank_, request_.nnodes, request_.nnodes - 1));
     request_.order = static_cast<int>(*rank);
   }
 }
 
 void MeetingOptions::read_mpi(bool prints) {
-  std::optional<environment::OuterRank> outer;
+  std::optional<schedulers::OuterRank> outer;
   try {
-    outer = environment::rank_in_mpi(environment::own_environment());
+    outer = schedulers::rank_in_mpi(environment::own_environment());
   } catch (const ConfigError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
   if (inside_.empty()) {
     if (outer && outer->size > 1 && !prints && !request_.wanted())
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("mpirun has started {} of these: say --inside mpirun for one job over all of "
                       "them",
                       outer->size));
     return;
   }
-  if (inside_ != kMpirun) throw UsageError(fmt::format("--inside '{}': it is mpirun", inside_));
+  if (inside_ != request::kMpirun)
+    throw request::UsageError(fmt::format("--inside '{}': it is mpirun", inside_));
   if (!nnodes_.empty() || !node_rank_.empty())
-    throw UsageError("--inside mpirun knows its hosts: leave --nnodes and --node-rank out");
+    throw request::UsageError(
+        "--inside mpirun knows its hosts: leave --nnodes and --node-rank out");
   if (!outer)
-    throw UsageError(
+    throw request::UsageError(
         "--inside mpirun: mpirun has not started this: neither OMPI_COMM_WORLD_RANK nor PMI_RANK "
         "is set");
   if (outer->local_rank != 0) throw Information{""};  // the first one of a host stands for all
-  environment::leave_mpi();
+  schedulers::leave_mpi();
   request_.ranks = outer->size;
   if (outer->local_size == outer->size) return;
   if (outer->size % outer->local_size != 0)
-    throw UsageError(
+    throw request::UsageError(
         fmt::format("--inside mpirun: {} ranks, {} of them on this host: the hosts have to have "
                     "equal numbers",
                     outer->size, outer->local_size));
@@ -94,17 +98,18 @@ void MeetingOptions::read_mpi(bool prints) {
 void MeetingOptions::read_pod_numbers() {
   const int pods = request_.nnodes, order = request_.order;
   if (!node_rank_.empty())
-    throw UsageError("--hosts k8s knows which pod this is: leave --node-rank out");
+    throw request::UsageError("--hosts k8s knows which pod this is: leave --node-rank out");
   if (pods == 0 && nnodes_.empty())
-    throw UsageError(
+    throw request::UsageError(
         "--hosts k8s: the number of pods is said nowhere in one of an indexed job: give --nnodes");
   read_numbers();
   if (pods != 0 && request_.nnodes != pods)
-    throw UsageError(fmt::format("--nnodes says {} pods, but {} has {}: leave --nnodes out",
-                                 request_.nnodes, request_.starter, pods));
+    throw request::UsageError(
+        fmt::format("--nnodes says {} pods, but {} has {}: leave --nnodes out", request_.nnodes,
+                    request_.starter, pods));
   if (order >= request_.nnodes)
-    throw UsageError(fmt::format("--nnodes says {} pods, but this is number {}: there is no such",
-                                 request_.nnodes, order));
+    throw request::UsageError(fmt::format(
+        "--nnodes says {} pods, but this is number {}: there is no such", request_.nnodes, order));
   if (request_.nnodes > 1) return;
   request_.nnodes = 0;  // one pod is this host, where nobody is to be met
   request_.ranks = request_.slots;
@@ -126,32 +131,32 @@ void MeetingOptions::finish(bool prints, bool agents_come) {
     }};
     for (const auto& [option, given] : for_hosts) {
       if (given)
-        throw UsageError(
+        throw request::UsageError(
             fmt::format("{} is for a start by hand on each host: add --nnodes", option));
     }
     return;
   }
   if (prints) return;
   if (!inside_.empty() && (request_.rendezvous.empty() || request_.key_file.empty()))
-    throw UsageError(
+    throw request::UsageError(
         "--inside mpirun on several hosts needs --rendezvous and --key-file, as in --rendezvous "
         "10.0.0.1:29400 --key-file key");
   if (request_.pods && request_.rendezvous.empty())
-    throw UsageError(
+    throw request::UsageError(
         "--hosts k8s: this pod's name does not lead to the first one's: its job needs a subdomain "
         "(a headless service), or give --rendezvous, as in --rendezvous gpt-host-0-0.gpt:29400");
   if (request_.pods && request_.key_file.empty())
-    throw UsageError(
+    throw request::UsageError(
         "--hosts k8s needs --key-file: a secret that all pods mount, as in --key-file "
         "/etc/smp-launch/key");
   if (request_.order < 0 || request_.rendezvous.empty() || request_.key_file.empty())
-    throw UsageError(
+    throw request::UsageError(
         "--nnodes needs --node-rank, --rendezvous and --key-file, as in --nnodes 4 --node-rank 2 "
         "--rendezvous 10.0.0.1:29400 --key-file key");
   try {
     reach::parse_meeting_place("--rendezvous", request_.rendezvous);
   } catch (const ConfigError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <string>
-#include <vector>
+
+#include "smp/launcher/request/launch_request.h"
 
 namespace CLI {
 class App;
@@ -9,24 +10,10 @@ class App;
 
 namespace smp {
 
-// A start by hand, by a scheduler or by mpirun on each of `nnodes` hosts; the first leads.
-struct MeetingRequest {
-  int nnodes = 0;  // 0: not so
-  int order = -1;  // of this host among them; 0 leads; -1: not said
-  int slots = 0;   // ranks of this host; 0: not said
-  std::string rendezvous, key_file;
-  std::vector<std::string> names;  // of the hosts; empty: they have none yet
-  int ranks = 0;                   // that the outer launcher has started; 0: not said
-  std::string starter = "mpirun";  // that launcher, in words for the user
-  bool pods = false;               // the hosts are pods of Kubernetes
-
-  bool wanted() const { return nnodes > 0; }
-};
-
 // The options about it, on their way from CLI11 into a MeetingRequest.
 class MeetingOptions {
  public:
-  MeetingOptions(CLI::App& app, MeetingRequest& request);
+  MeetingOptions(CLI::App& app, request::MeetingRequest& request);
 
   // After the command line was parsed; `prints`: for a dry run; `agents_come`: to --rendezvous.
   // Reads what mpirun says to this process, where it is asked for; one that has nothing to do
@@ -43,7 +30,7 @@ class MeetingOptions {
   void read_pod_numbers();
   void read_mpi(bool prints);
 
-  MeetingRequest& request_;
+  request::MeetingRequest& request_;
   std::string nnodes_, node_rank_, inside_;
 };
 

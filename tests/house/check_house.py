@@ -33,7 +33,7 @@ FOLDERS = {
     "interchange": "shell pyscript importers exporters",
     "comm": ". waiting segment progress reduce net bootstrap groups jobs device",
     "tensorfiles": "safetensors checkpoint huggingface",
-    "launcher": "hosts environment process health job local output supervision run reach agent probe schedulers",
+    "launcher": "hosts environment process health job local output supervision run reach agent probe request schedulers launch",
     "runtime": "ledger kernels gpu layers parameters optim record parallel engine feed cuda tensorboard training",
 }
 IN_SMP = ("base", "spec")

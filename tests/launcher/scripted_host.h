@@ -114,7 +114,7 @@ struct SupervisedJob {
     job::Job result;
     result.commands.resize(static_cast<size_t>(ranks), job::Command{{"x"}, {}, ""});
     result.files.resize(static_cast<size_t>(ranks));
-    result.grace = std::chrono::milliseconds(50);
+    result.rules.grace = std::chrono::milliseconds(50);
     return result;
   }
   system::FileDescriptor null;

@@ -11,12 +11,10 @@
 
 #include "held_port.h"
 #include "scratch_folder.h"
-#include "smp/launcher/environment/outer_launcher.h"
 #include "smp/launcher/process/file_limit.h"
 #include "smp/plan/base/errors.h"
 
 using namespace smp;
-using namespace smp::environment;
 using namespace smp::process;
 using namespace smp::reach;
 using namespace smp::system;
@@ -183,59 +181,4 @@ TEST_CASE("a meeting place and a key file are read strictly") {
       ("key file '" + path + "' holds 5 characters, 16 are the least: openssl rand -hex 32")
           .c_str(),
       ConfigError);
-}
-
-TEST_CASE("what mpirun says to a process is understood, Open MPI's and MPICH's") {
-  const auto open_mpi =
-      rank_in_mpi({"OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8",
-                   "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=4"});
-  REQUIRE(open_mpi);
-  CHECK(open_mpi->rank == 5);
-  CHECK(open_mpi->size == 8);
-  CHECK(open_mpi->local_rank == 1);
-  CHECK(open_mpi->local_size == 4);
-  const auto mpich =
-      rank_in_mpi({"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"});
-  REQUIRE(mpich);
-  CHECK(mpich->size == 2);
-  CHECK(!rank_in_mpi({"PATH=/bin", "OMPI_COMM_WORLD_RANKS=1"}));
-  CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=0"}),
-                       "PMI_SIZE is not set, though others of its kind are", ConfigError);
-  CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=x"}), "PMI_RANK='x' is not a number as it should be",
-                       ConfigError);
-  CHECK_THROWS_WITH_AS(
-      rank_in_mpi({"PMI_RANK=2", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"}),
-      "PMI_RANK=2 of 2, MPI_LOCALRANKID=0 of 2: there is no such rank", ConfigError);
-}
-
-TEST_CASE("SageMaker's hosts come from its variables, or from its file") {
-  const SageMakerJob job =
-      sagemaker_job({"SM_HOSTS=[\"algo-10\",\"algo-2\",\"algo-1\"]", "SM_CURRENT_HOST=algo-2",
-                     "SM_NUM_GPUS=8", "SM_NETWORK_INTERFACE_NAME=eth0"});
-  CHECK(job.hosts == std::vector<std::string>{"algo-1", "algo-2", "algo-10"});
-  CHECK(job.current == 1);
-  CHECK(job.gpus == 8);
-  CHECK(job.interface == "eth0");
-
-  const ScratchFolder folder;
-  const std::string setting = "SMP_SAGEMAKER_FOLDER=" + folder.path();
-  const std::string file = folder / "input/config/resourceconfig.json";
-  CHECK_THROWS_WITH_AS(
-      sagemaker_job({setting}),
-      ("this is no training job of SageMaker: SM_HOSTS is not set, and '" + file + "' is not there")
-          .c_str(),
-      ConfigError);
-  mkdir((folder / "input").c_str(), 0755);
-  mkdir((folder / "input/config").c_str(), 0755);
-  std::ofstream(file) << R"({"current_host": "algo-1", "hosts": ["algo-1", "algo-2"],
-                            "network_interface_name": "eth1"})";
-  CHECK(sagemaker_job({setting}).hosts.size() == 2);
-  CHECK(sagemaker_job({setting}).interface == "eth1");
-  std::ofstream(file) << "{";
-  CHECK_THROWS_WITH_AS(sagemaker_job({setting}), (file + ": this is no JSON").c_str(), ConfigError);
-  std::ofstream(file) << R"({"hosts": [1]})";
-  CHECK_THROWS_WITH_AS(sagemaker_job({setting}),
-                       (file + ": the hosts are not a list of names").c_str(), ConfigError);
-  CHECK_THROWS_WITH_AS(sagemaker_job({"SM_HOSTS=[\"a\"]", "SM_CURRENT_HOST=b"}),
-                       "SM_HOSTS: the current host 'b' is none of a", ConfigError);
 }

@@ -62,7 +62,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a second signal kills, and the report says aft
   REQUIRE(pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0);
   const FileDescriptor control(ends[0]), told(ends[1]);
   Job two = job(2);
-  two.grace = milliseconds(60'000);
+  two.rules.grace = milliseconds(60'000);
   host.obeyed_signal = SIGKILL;
   const auto interrupt = [&](HostEvents&) {
     const unsigned char number = SIGINT;

@@ -16,8 +16,8 @@
 #include <cctype>
 #include <system_error>
 
-#include "smp/launcher/environment/outer_launcher.h"
 #include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/environment/variables.h"
 #include "smp/launcher/process/descendants.h"
 #include "smp/launcher/process/process_end.h"
 #include "smp/plan/base/random_hex.h"

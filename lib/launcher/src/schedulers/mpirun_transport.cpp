@@ -18,12 +18,13 @@
 
 #include "reach/host_addresses.h"
 #include "smp/launcher/agent/agent.h"
-#include "smp/launcher/environment/outer_launcher.h"
 #include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/environment/variables.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/hosts/shell_words.h"
 #include "smp/launcher/process/descendants.h"
 #include "smp/launcher/process/process_end.h"
+#include "smp/launcher/schedulers/mpi_rank.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/random_hex.h"
 
@@ -33,7 +34,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kForAgentToCome{30'000};
-constexpr size_t kListedHosts = 20;
 
 reach::MeetingPlace place_for(const std::vector<hosts::HostSpec>& hosts, const std::string& at) {
   if (!at.empty()) return reach::parse_meeting_place("--rendezvous", at);
@@ -136,11 +136,11 @@ void MpirunTransport::are_missing(const std::vector<std::string>& missing, bool 
 
 int run_agent_of_mpirun(const std::string& place, int64_t order) {
   const std::vector<std::string> environment = environment::own_environment();
-  const std::optional<environment::OuterRank> outer = environment::rank_in_mpi(environment);
+  const std::optional<OuterRank> outer = rank_in_mpi(environment);
   const std::optional<std::string> key = take_meeting_key();
   if (!outer || !key || order < 0 || order >= outer->size)
     throw ConfigError("--agent --meet is for mpirun, as smp-launch --via mpirun starts it");
-  environment::leave_mpi();
+  leave_mpi();
   return agent::run_agent(reach::join_meeting(reach::parse_meeting_place("--meet", place), *key,
                                               {static_cast<int>(order), 0, outer->size},
                                               kForAgentToCome));

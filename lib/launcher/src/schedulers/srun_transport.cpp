@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "smp/launcher/agent/agent.h"
-#include "smp/launcher/environment/outer_launcher.h"
 #include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/environment/variables.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/schedulers/slurm.h"
 #include "smp/plan/base/errors.h"
@@ -21,8 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* kHostsVariable = "SMP_MEETING_HOSTS";  // names, in the job's order
 constexpr std::string_view kMappedV4 = "::ffff:";
-constexpr int kTries = 64;  // of ports
-constexpr size_t kListedHosts = 20;
+constexpr int kTries = 64;                // of ports
 constexpr milliseconds kForWords{5'000};  // of an agent, to come here by srun
 
 // At all addresses; those of IPv4 where there are no others.

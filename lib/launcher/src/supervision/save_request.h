@@ -17,7 +17,7 @@ class SaveRequest {
   explicit SaveRequest(const job::Job& job) : job_(job) {}
 
   bool is_made_by(int number) const {
-    return job_.saves_on_request && job_.checkpoint_signals.count(number) != 0;
+    return job_.saves_on_request && job_.rules.checkpoint_signals.count(number) != 0;
   }
   int number() const { return number_; }  // of the signal that has made it; 0: none has
   void make(int number, bool elsewhere) {
@@ -31,8 +31,8 @@ class SaveRequest {
     return number_ != 0 && !(is_made_by(number) && std::exchange(is_elsewhere_, false));
   }
   std::optional<Clock::time_point> ends_at() const {
-    if (number_ == 0 || !job_.checkpoint_grace) return std::nullopt;
-    return since_ + *job_.checkpoint_grace;
+    if (number_ == 0 || !job_.rules.checkpoint_grace) return std::nullopt;
+    return since_ + *job_.rules.checkpoint_grace;
   }
 
  private:

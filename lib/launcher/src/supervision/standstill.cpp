@@ -21,15 +21,15 @@ Standstill::Standstill(const job::Job& job, job::Host& host, output::Console& co
     : job_(job),
       host_(host),
       console_(console),
-      progress_(job.hang_limit, job.commands.size(), now),
-      silence_(job.hang_limit.silence, job.commands.size(), now),
-      dump_(job.hang_dump, host),
+      progress_(job.rules.hang_limit, job.commands.size(), now),
+      silence_(job.rules.hang_limit.silence, job.commands.size(), now),
+      dump_(job.rules.hang_dump, host),
       next_look_(now + kBetweenLooks) {}
 
 void Standstill::wrote(int rank, Clock::time_point now) {
   if (hang_) dump_.saw_output(now);
   // What ranks show because they stand still is no sign of life.
-  if (job_.hang_limit.silence && dump_.is_over(now)) silence_.wrote(rank, now);
+  if (job_.rules.hang_limit.silence && dump_.is_over(now)) silence_.wrote(rank, now);
 }
 
 void Standstill::ended(int rank, Clock::time_point now) {
@@ -68,9 +68,9 @@ std::optional<job::Hang> Standstill::found(const std::vector<job::RankState>& ra
   std::optional<job::Hang> hang = progress_.hang(now);
   if (!hang) hang = silence_.hang(now);
   if (!hang) return std::nullopt;
-  if (!job_.ends_on_hang) console_.say(fmt::format("smp-launch: {}\n", text_of(*hang)));
+  if (!job_.rules.ends_on_hang) console_.say(fmt::format("smp-launch: {}\n", text_of(*hang)));
   dump_.begin(ranks, now);
-  if (job_.ends_on_hang) hang_ = hang;
+  if (job_.rules.ends_on_hang) hang_ = hang;
   return hang;
 }
 

@@ -344,7 +344,7 @@ milliseconds Supervisor::time_to_next(Clock::time_point now) const {
   if (const auto save_ends = save_request_.ends_at(); save_ends && phase_ == Phase::kRunning)
     next = std::min(next.value_or(*save_ends), *save_ends);
   if (phase_ == Phase::kSettling) next = settled_at(now);
-  if (phase_ == Phase::kEnding) next = ending_since_ + job_.grace;
+  if (phase_ == Phase::kEnding) next = ending_since_ + job_.rules.grace;
   if (phase_ == Phase::kKilling) next = killing_since_ + kUnkillable;
   if (!next) return milliseconds(-1);
   return std::max(std::chrono::ceil<milliseconds>(*next - now), milliseconds(0));
@@ -374,7 +374,7 @@ void Supervisor::check_clock(Clock::time_point now) {
   } else if (phase_ == Phase::kSettling) {
     decide();
   } else if (phase_ == Phase::kEnding) {
-    kill_ranks(job_.grace);
+    kill_ranks(job_.rules.grace);
   } else {
     finished_ = true;
   }

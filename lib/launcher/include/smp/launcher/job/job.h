@@ -41,6 +41,18 @@ enum class HangDump {
   kPySpy,  // those of Python
 };
 
+// When ranks are ended, and what happens when they hang or are to make room. Plain data.
+struct WatchRules {
+  std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
+  HangLimit hang_limit;                   // of ranks that post how far they are
+  bool ends_on_hang = false;              // else it is only told
+  HangDump hang_dump = HangDump::kNone;
+  // Signals to the launcher that ask a plan's ranks, by SIGUSR1, to save a checkpoint and to end.
+  std::set<int> checkpoint_signals{SIGUSR1};
+  // Time for that checkpoint. Afterwards the signal ends the job as any other does.
+  std::optional<std::chrono::milliseconds> checkpoint_grace;
+};
+
 // What the launcher is asked to run and how. Plain data.
 struct Job {
   std::string id;                  // SMP_JOB_ID
@@ -49,16 +61,9 @@ struct Job {
   std::vector<std::string> hosts;  // their names; none: the ranks run on this one
   std::vector<int> host_of_rank;   // places in `hosts`
   OutputRules output;
-  std::set<int> input_ranks;              // that are given what comes on standard input
-  std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
+  std::set<int> input_ranks;  // that are given what comes on standard input
   std::optional<std::chrono::milliseconds> timeout;
-  HangLimit hang_limit;       // of ranks that post how far they are
-  bool ends_on_hang = false;  // else it is only told
-  HangDump hang_dump = HangDump::kNone;
-  // Signals to the launcher that ask the ranks, by SIGUSR1, to save a checkpoint and to end, where
-  // saves_on_request; and how long they have for it, until the signal is one to end.
-  std::set<int> checkpoint_signals{SIGUSR1};
-  std::optional<std::chrono::milliseconds> checkpoint_grace;
+  WatchRules rules;
   // The ranks end with kCheckpointedOnRequest when they have saved a checkpoint because a signal
   // asked for it: that is no failure.
   bool saves_on_request = false;

@@ -42,6 +42,8 @@ class GatheringTransport : public reach::Transport {
   std::string why_way_ended() const override;
 
  protected:
+  static constexpr size_t kListedHosts = 20;  // in one message
+
   GatheringTransport(std::string program, std::vector<hosts::HostSpec> hosts,
                      GatheringOptions options, reach::Meeting meeting);
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "reach_hosts.h"
+#include "smp/launcher/job/job.h"
+#include "smp/launcher/request/prepared_job.h"
+
+namespace smp::run {
+class RunFolder;
+}
+
+namespace smp::launch {
+
+// One start of a job among several.
+struct Attempt {
+  int restarts = 0;    // before it
+  std::string resume;  // "latest" or a step; empty: start anew
+  std::string from;    // the name of that checkpoint, of a restart
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
+// What the ranks have of this process's environment: all of it here, what the rules say elsewhere.
+// Throws ConfigError for a variable to pass on that is not set.
+std::vector<std::string> inherited_environment(const request::PreparedJob& prepared);
+
+// Width of the terminal that standard output is; 0 when it is none.
+int console_columns();
+
+// What a supervisor is to run, now that the hosts are reached: each rank's command, environment and
+// files. `folder` is null where there is none. Throws ConfigError.
+job::Job job_of(const request::PreparedJob& prepared, const run::RunFolder* folder,
+                const ReachedHosts& reached, const Attempt& attempt);
+
+}  // namespace smp::launch
