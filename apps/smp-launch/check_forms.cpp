@@ -48,7 +48,7 @@ void check_written_job(const request::LaunchRequest& request) {
   if (manifest && request.image.empty())
     throw request::UsageError(
         "a manifest needs --image, the container image that holds smp-launch and the job");
-  if (manifest && request.hosts.several() && !request.hosts.meeting.wanted())
+  if (manifest && request.hosts.several() && !request.hosts.rendezvous.wanted())
     throw request::UsageError(
         "the hosts of a manifest are pods that have no names yet: leave --hosts out, and say "
         "--nnodes for a program");
@@ -69,7 +69,7 @@ void check_written_job(const request::LaunchRequest& request) {
 // Who starts the ranks again: smp-launch reaches hosts again, pods are made again by the cluster.
 void check_restarts(const request::LaunchRequest& request) {
   if (request.watch.restarts.most == 0) return;
-  if (request.hosts.meeting.wanted() && !is_manifest(request.dry_run))
+  if (request.hosts.rendezvous.wanted() && !is_manifest(request.dry_run))
     throw request::UsageError(
         "--max-restarts reaches the hosts again, and these come by themselves: name them with "
         "--hosts");
@@ -95,26 +95,26 @@ void check_restarts(const request::LaunchRequest& request) {
 
 // mpirun has started so many, or SageMaker has so many GPUs, or a pod takes so many.
 void take_outer_ranks(request::LaunchRequest& request) {
-  const request::MeetingRequest& meeting = request.hosts.meeting;
-  if (meeting.pods && meeting.slots == 0 && request.plan.empty() && request.ranks == 0)
+  const request::RendezvousRequest& rendezvous = request.hosts.rendezvous;
+  if (rendezvous.pods && rendezvous.slots == 0 && request.plan.empty() && request.ranks == 0)
     throw request::UsageError(
         "--hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
-  const int outer = request.hosts.meeting.ranks;
+  const int outer = request.hosts.rendezvous.ranks;
   if (request.hosts.sagemaker && outer == 0 && request.plan.empty() && request.ranks == 0)
     throw request::UsageError(
         "SageMaker's hosts have no GPUs: how many ranks? Give -n, as in -n 4");
   if (outer == 0 || !request.plan.empty()) return;
   if (request.ranks == 0) request.ranks = outer;
-  if (request.ranks != outer && (!request.hosts.sagemaker || meeting.slots != 0))
+  if (request.ranks != outer && (!request.hosts.sagemaker || rendezvous.slots != 0))
     throw request::UsageError(fmt::format("-n says {} ranks, but {} has started {}: leave -n out",
-                                          request.ranks, request.hosts.meeting.starter, outer));
+                                          request.ranks, request.hosts.rendezvous.starter, outer));
 }
 
 void check_forms(const request::LaunchRequest& request, bool has_program_mark,
                  const std::string& ranks) {
   if (has_program_mark && request.program.empty())
     throw request::UsageError("no program behind '--'");
-  if (request.check && request.hosts.meeting.wanted())
+  if (request.check && request.hosts.rendezvous.wanted())
     throw request::UsageError("--check reaches the hosts itself: name them with --hosts");
   if (request.check && request.hosts.transport.via == request::kMpirun)
     throw request::UsageError("--check reaches the hosts itself: leave --via mpirun out");
@@ -130,7 +130,7 @@ void check_forms(const request::LaunchRequest& request, bool has_program_mark,
         fmt::format("both a plan ('{}') and a program ('{}'): launch one of them", request.plan,
                     request.program.front()));
   if (!request.program.empty() && ranks.empty() && !request.hosts.several() &&
-      request.hosts.meeting.ranks == 0)
+      request.hosts.rendezvous.ranks == 0)
     throw request::UsageError("how many ranks? Give -n, as in smp-launch -n 4 -- " +
                               words_text(request.program));
   if (!request.plan.empty() && !ranks.empty())

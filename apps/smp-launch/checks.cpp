@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "resume.h"
-#include "smp/launcher/agent/push.h"
+#include "smp/launcher/agent/file_distribution.h"
 #include "smp/launcher/launch/check.h"
 #include "smp/launcher/launch/programs.h"
 #include "smp/launcher/launch/resume_command.h"
@@ -201,7 +201,7 @@ std::string check_resume(const request::PreparedJob& job) {
 }
 
 std::string check_push(const std::vector<std::string>& paths) {
-  const size_t files = agent::files_to_push(paths).size();
+  const size_t files = agent::files_to_send(paths).size();
   return fmt::format("{} file{} for every host", files, files == 1 ? "" : "s");
 }
 

@@ -21,7 +21,7 @@
 namespace smp {
 namespace {
 
-constexpr std::chrono::milliseconds kLeastSilence{500};
+constexpr std::chrono::milliseconds kLeastHostTimeout{500};
 constexpr int kMostFanOut = 1024;  // each agent that is reached is a process here
 
 request::VisibleGpus visible_gpus_of(const std::string& text) {
@@ -34,7 +34,7 @@ request::VisibleGpus visible_gpus_of(const std::string& text) {
 }  // namespace
 
 HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
-    : request_(request), meeting_(app, request.meeting) {
+    : request_(request), rendezvous_(app, request.rendezvous) {
   app.add_option(
          "--hosts", request.hosts,
          "run on these hosts, as in node[01-16,20]:8,big:4@gpu=0,2-4,user@10.0.0.1:2222:8: "
@@ -69,7 +69,7 @@ HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
   app.add_option("--interface", request.interface,
                  "network interface of rank 0's host whose address the ranks meet at, as in eth0")
       ->type_name("NAME");
-  app.add_option("--host-timeout", silence_,
+  app.add_option("--host-timeout", host_timeout_,
                  "a host that says nothing for so long is lost (default: 3s)")
       ->type_name("TIME");
   app.add_option("--connect-timeout", connect_timeout_,
@@ -109,7 +109,7 @@ HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
 }
 
 // Hosts that come by themselves are not reached.
-void HostOptions::check_meeting() const {
+void HostOptions::check_rendezvous() const {
   const std::array<std::pair<const char*, bool>, 6> for_reached = {{
       {"--exclude", !request_.exclude.empty()},
       {"--via", !request_.transport.via.empty()},
@@ -128,16 +128,16 @@ void HostOptions::check_meeting() const {
 void HostOptions::finish(bool prints) {
   const bool says_hosts = !request_.hosts.empty() || !request_.hostfile.empty();
   schedulers::resolve_hosts(request_);
-  if (says_hosts && meeting_.by_hand())
+  if (says_hosts && rendezvous_.by_hand())
     throw request::UsageError(
         "--nnodes, --node-rank and --inside are for hosts that come by themselves: leave them out, "
         "or --hosts and --hostfile");
   if (request_.transport.via.empty() && request_.hosts == request::kSlurm)
     request_.transport.via = request::kSrun;
   const bool by_mpirun = request_.transport.via == request::kMpirun;
-  meeting_.finish(prints, request_.starts_all());
-  if (request_.meeting.wanted()) {
-    check_meeting();
+  rendezvous_.finish(prints, request_.starts_all());
+  if (request_.rendezvous.wanted()) {
+    check_rendezvous();
     request_.transport.via = request::kLocal;  // the agent of the host that leads
   }
   const std::array<std::pair<const char*, bool>, 11> for_hosts = {{
@@ -147,7 +147,7 @@ void HostOptions::finish(bool prints) {
       {"--agent-path", !request_.transport.agent.empty()},
       {"--topology", !request_.topology.empty()},
       {"--interface", !request_.interface.empty()},
-      {"--host-timeout", !silence_.empty()},
+      {"--host-timeout", !host_timeout_.empty()},
       {"--connect-timeout", !connect_timeout_.empty()},
       {"--fan-out", !fan_out_.empty()},
       {"--env-all", request_.forward.all},
@@ -164,10 +164,11 @@ void HostOptions::finish(bool prints) {
       throw request::UsageError(fmt::format("--topology {}: alone, or files without it", word));
   }
   if (request_.transport.via.empty()) request_.transport.via = "ssh";
-  if (!silence_.empty()) request_.silence = duration_of("--host-timeout", silence_);
-  if (request_.silence < kLeastSilence)
-    throw request::UsageError(fmt::format("--host-timeout '{}': at least {}", silence_,
-                                          hosts::duration_text(kLeastSilence)));
+  if (!host_timeout_.empty())
+    request_.heartbeat_timeout = duration_of("--host-timeout", host_timeout_);
+  if (request_.heartbeat_timeout < kLeastHostTimeout)
+    throw request::UsageError(fmt::format("--host-timeout '{}': at least {}", host_timeout_,
+                                          hosts::duration_text(kLeastHostTimeout)));
   if (!fan_out_.empty()) {
     const auto number = whole_number(fan_out_);
     if (!number || *number < 2 || *number > kMostFanOut)
@@ -190,7 +191,7 @@ void HostOptions::finish(bool prints) {
     if (by_mpirun) hosts::words_of_command("--mpirun-args", request_.mpirun_arguments);
     if (request_.starts_all() && !request_.transport.ssh_arguments.empty())
       throw ConfigError("--ssh-args is for --via ssh, not for --via srun");
-    if (!request_.starts_all()) reach::make_transport(request_.transport);
+    if (!request_.starts_all()) reach::make_agent_transport(request_.transport);
   } catch (const ConfigError& error) {
     throw request::UsageError(error.what());
   }

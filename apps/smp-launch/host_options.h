@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "meeting_options.h"
+#include "rendezvous_options.h"
 #include "smp/launcher/request/launch_request.h"
 
 namespace CLI {
@@ -19,13 +19,13 @@ class HostOptions {
   void finish(bool prints);
 
  private:
-  void check_meeting() const;
+  void check_rendezvous() const;
   void read_env_file();
   void check_variables() const;
 
   request::HostRequest& request_;
-  std::string silence_, connect_timeout_, env_file_, fan_out_, visible_gpus_;
-  MeetingOptions meeting_;
+  std::string host_timeout_, connect_timeout_, env_file_, fan_out_, visible_gpus_;
+  RendezvousOptions rendezvous_;
 };
 
 }  // namespace smp

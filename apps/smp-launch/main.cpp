@@ -19,7 +19,7 @@
 #include "smp/launcher/launch/launch.h"
 #include "smp/launcher/launch/prepare.h"
 #include "smp/launcher/probe/network_probe.h"
-#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/watchdog.h"
 #include "smp/launcher/request/usage_error.h"
 #include "smp/launcher/run/run_status_of.h"
 #include "smp/launcher/schedulers/mpirun_transport.h"
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
     const smp::request::LaunchRequest request = smp::parse_command_line(argc, argv);
     if (!request.status_of.empty())
       return answers.show(smp::run::run_status_of(request.status_of), smp::ExitCode::kOk);
-    if (request.hosts.meeting.order > 0 && request.dry_run == smp::request::DryRun::kNo)
+    if (request.hosts.rendezvous.node_rank > 0 && request.dry_run == smp::request::DryRun::kNo)
       return smp::launch::join_job(request);
     const smp::request::PreparedJob job = smp::launch::prepare(request);
     if (job.request.build_only) smp::launch::build_only(job);

@@ -59,7 +59,7 @@ WatchOptions::WatchOptions(CLI::App& app, request::WatchRequest& request)
          "time in which no rank goes on, after which it is told where each is: a time, off, "
          "or auto: ten steps, at least 1m (default: auto). Of ranks that post it: plans")
       ->type_name("TIME|auto|off");
-  app.add_option("--silence-timeout", silence_,
+  app.add_option("--silence-timeout", silence_timeout_,
                  "time in which no rank has written anything, after which the same is done "
                  "(programs only; default: off)")
       ->type_name("TIME");
@@ -117,12 +117,12 @@ void WatchOptions::finish(const request::HostRequest& hosts, bool is_plan) {
 }
 
 void WatchOptions::finish_hang(bool is_plan) {
-  if (is_plan && !silence_.empty())
+  if (is_plan && !silence_timeout_.empty())
     throw request::UsageError(
         "--silence-timeout is for programs: a plan's ranks post how far they are");
-  if (!silence_.empty()) {
-    request_.rules.hang_limit.silence = duration_of("--silence-timeout", silence_);
-    if (request_.rules.hang_limit.silence->count() == 0)
+  if (!silence_timeout_.empty()) {
+    request_.rules.hang_limit.output_timeout = duration_of("--silence-timeout", silence_timeout_);
+    if (request_.rules.hang_limit.output_timeout->count() == 0)
       throw request::UsageError("--silence-timeout 0: leave it out, or give a time");
   }
   if (hang_timeout_ == "off")
@@ -134,7 +134,7 @@ void WatchOptions::finish_hang(bool is_plan) {
   if (!on_hang_.empty() && on_hang_ != "print" && on_hang_ != "end")
     throw request::UsageError(fmt::format("--on-hang {}: it is print or end", on_hang_));
   request_.rules.ends_on_hang = on_hang_ == "end";
-  if (request_.rules.ends_on_hang && request_.rules.hang_limit.off && silence_.empty())
+  if (request_.rules.ends_on_hang && request_.rules.hang_limit.off && silence_timeout_.empty())
     throw request::UsageError("--on-hang end needs a --hang-timeout: it is off");
 }
 
@@ -153,7 +153,7 @@ void WatchOptions::finish_hang_dump(bool is_plan) {
         fmt::format("--hang-dump {}: it is none, calls, quit, gdb or py-spy", hang_dump_));
   request_.rules.hang_dump = known->second;
   if (request_.rules.hang_dump != job::HangDump::kNone && request_.rules.hang_limit.off &&
-      silence_.empty())
+      silence_timeout_.empty())
     throw request::UsageError("--hang-dump needs a --hang-timeout: it is off");
   if (request_.rules.hang_dump == job::HangDump::kCalls && !is_plan)
     throw request::UsageError(

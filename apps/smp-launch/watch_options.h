@@ -26,8 +26,8 @@ class WatchOptions {
 
   CLI::App& app_;
   request::WatchRequest& request_;
-  std::string hang_timeout_, silence_, on_hang_, most_, pause_, spares_, signals_, grace_, usage_,
-      hang_dump_;
+  std::string hang_timeout_, silence_timeout_, on_hang_, most_, pause_, spares_, signals_, grace_,
+      usage_, hang_dump_;
 };
 
 }  // namespace smp

@@ -110,8 +110,8 @@ class ScriptedHost : public job::Host {
 struct SupervisedJob {
   SupervisedJob()
       : null(open("/dev/null", O_WRONLY | O_CLOEXEC)), console(null.number(), null.number()) {}
-  job::Job job(int ranks) {
-    job::Job result;
+  job::LaunchJob job(int ranks) {
+    job::LaunchJob result;
     result.commands.resize(static_cast<size_t>(ranks), job::Command{{"x"}, {}, ""});
     result.files.resize(static_cast<size_t>(ranks));
     result.rules.grace = std::chrono::milliseconds(50);

@@ -25,7 +25,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that end after a checkpoint on request h
     events.on_ended(0, {75, 0, false});
     events.on_ended(1, {75, 0, false});
   };
-  Job two = job(2);
+  LaunchJob two = job(2);
   SUBCASE("of a plan") {
     two.saves_on_request = true;
     host.then(all_end_with_75);
@@ -60,7 +60,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that end after a checkpoint on request h
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "another host's signal asks all ranks for a checkpoint, once") {
-  Job two = job(2);
+  LaunchJob two = job(2);
   two.saves_on_request = true;
   two.rules.checkpoint_signals = {SIGTERM};
   host.obeyed_signal = SIGUSR1;
@@ -98,7 +98,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "another host's signal asks all ranks for a che
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "ranks that stand still are told, and ended where that is asked") {
-  Job two = job(2);
+  LaunchJob two = job(2);
   two.rules.hang_limit.time = milliseconds(300);
   RankProgress at;
   at.posts = 1;
@@ -149,8 +149,8 @@ TEST_CASE_FIXTURE(SupervisedJob,
   const std::string path = folder / "console";
   const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   Console shown(file.number(), file.number());
-  Job one = job(1);
-  one.rules.hang_limit.silence = milliseconds(300);
+  LaunchJob one = job(1);
+  one.rules.hang_limit.output_timeout = milliseconds(300);
   one.rules.hang_dump = HangDump::kGdb;
   host.stacks = [&](int process) {
     host.then([=](HostEvents& events) {
@@ -177,7 +177,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a signal that asks for a checkpoint, and the t
   FileDescriptor read_end(ends[0]), write_end(ends[1]);
   const unsigned char term = SIGTERM;
   REQUIRE(write(write_end.number(), &term, 1) == 1);
-  Job one = job(1);
+  LaunchJob one = job(1);
   one.saves_on_request = true;
   one.rules.checkpoint_signals = {SIGTERM};
   one.rules.checkpoint_grace = milliseconds(60'000);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "job_of.h"
+#include "make_launch_job.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/launch/programs.h"
 #include "smp/plan/base/errors.h"

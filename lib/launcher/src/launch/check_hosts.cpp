@@ -12,7 +12,7 @@
 #include "smp/launcher/agent/host_group.h"
 #include "smp/launcher/health/host_health.h"
 #include "smp/launcher/probe/network_probe.h"
-#include "smp/launcher/reach/transport.h"
+#include "smp/launcher/reach/agent_transport.h"
 #include "smp/launcher/schedulers/scheduler.h"
 #include "smp/plan/base/errors.h"
 
@@ -21,25 +21,25 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{5};  // with a connection between two hosts
 
-health::HealthWish wish_of(const request::PreparedJob& job, int64_t ranks) {
-  health::HealthWish wish;
-  wish.ranks = ranks;
-  if (!job.plan) return wish;
+health::HealthRequirements requirements_of(const request::PreparedJob& job, int64_t ranks) {
+  health::HealthRequirements requirements;
+  requirements.ranks = ranks;
+  if (!job.plan) return requirements;
   if (job.plan->job.cluster.device == DeviceKind::kCuda) {
-    wish.gpus = ranks;
-    return wish;
+    requirements.gpus = ranks;
+    return requirements;
   }
   int64_t most = 0;
   for (const auto& rank : job.plan->predictions.ranks) most = std::max(most, rank.peak_bytes);
-  wish.memory_bytes = ranks * most;
-  return wish;
+  requirements.memory_bytes = ranks * most;
+  return requirements;
 }
 
 // The address of each host that is reached at which the others would reach its ranks.
-std::vector<std::string> meeting_addresses(const request::PreparedJob& job,
-                                           const std::vector<hosts::HostSpec>& all,
-                                           const agent::HostGroup& group,
-                                           std::vector<health::CheckedHost>& hosts) {
+std::vector<std::string> rendezvous_addresses(const request::PreparedJob& job,
+                                              const std::vector<hosts::HostSpec>& all,
+                                              const agent::HostGroup& group,
+                                              std::vector<health::CheckedHost>& hosts) {
   const std::string& interface = job.request.hosts.interface;
   std::vector<std::string> addresses(all.size());
   std::set<std::string> networks;
@@ -65,7 +65,7 @@ void probe(const request::PreparedJob& job, const std::vector<hosts::HostSpec>& 
   std::vector<std::string> names;
   for (const hosts::HostSpec& host : all) names.push_back(host.name);
   std::vector<probe::ProbedHost> probed =
-      probe::probe_network(group, names, meeting_addresses(job, all, group, hosts),
+      probe::probe_network(group, names, rendezvous_addresses(job, all, group, hosts),
                            job.request.hosts.transport.agent, kPatience);
   for (size_t i = 0; i < hosts.size(); ++i) {
     hosts[i].reached_us = std::move(probed[i].reached_us);
@@ -80,7 +80,7 @@ void probe(const request::PreparedJob& job, const std::vector<hosts::HostSpec>& 
 // that are left out.
 std::map<std::string, std::string> lead_to_some(const request::PreparedJob& job,
                                                 std::vector<hosts::HostSpec>& hosts,
-                                                std::unique_ptr<reach::Transport>& transport) {
+                                                std::unique_ptr<reach::AgentTransport>& transport) {
   std::map<std::string, std::string> why_not;
   while (!hosts.empty()) {
     try {
@@ -101,7 +101,7 @@ std::map<std::string, std::string> lead_to_some(const request::PreparedJob& job,
 
 std::vector<health::CheckedHost> reached_hosts(const request::PreparedJob& job,
                                                const std::vector<hosts::HostSpec>& all,
-                                               reach::Transport& transport) {
+                                               reach::AgentTransport& transport) {
   const request::HostRequest& request = job.request.hosts;
   agent::HostGroupOptions options = group_options(request, all.size());
   options.asks_health = true;
@@ -119,9 +119,10 @@ std::vector<health::CheckedHost> reached_hosts(const request::PreparedJob& job,
     health::CheckedHost host;
     host.name = all[i].name;
     host.why_not = group.why_not_reached(number).why;
-    host.wish = wish_of(job, all[i].slots);
-    host.wish.these_gpus = all[i].gpus;
-    for (const int gpu : all[i].gpus) host.wish.gpus = std::max<int64_t>(host.wish.gpus, gpu + 1);
+    host.requirements = requirements_of(job, all[i].slots);
+    host.requirements.these_gpus = all[i].gpus;
+    for (const int gpu : all[i].gpus)
+      host.requirements.gpus = std::max<int64_t>(host.requirements.gpus, gpu + 1);
     const agent::HostFacts facts = group.about(number);
     if (facts.health) host.health = *facts.health;
     host.clock_skew_ms = facts.clock_skew_ms;
@@ -138,7 +139,7 @@ std::vector<health::CheckedHost> checked_hosts(const request::PreparedJob& job) 
     all.push_back(std::move(spare));
   }
   schedulers::require_allocation(job.request.hosts);
-  std::unique_ptr<reach::Transport> transport;
+  std::unique_ptr<reach::AgentTransport> transport;
   std::vector<hosts::HostSpec> some = all;
   const std::map<std::string, std::string> why_not = lead_to_some(job, some, transport);
   std::vector<health::CheckedHost> hosts;
@@ -162,7 +163,7 @@ Report check_hosts(const request::PreparedJob& job) {
     health::CheckedHost host;
     host.health = health::own_health();
     host.name = host.health.name;
-    host.wish = wish_of(job, job.world_size);
+    host.requirements = requirements_of(job, job.world_size);
     hosts.push_back(std::move(host));
   } else {
     hosts = checked_hosts(job);

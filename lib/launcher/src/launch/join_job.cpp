@@ -1,15 +1,16 @@
 #include "smp/launcher/agent/agent.h"
 #include "smp/launcher/launch/launch.h"
-#include "smp/launcher/reach/meeting.h"
+#include "smp/launcher/reach/rendezvous.h"
 
 namespace smp::launch {
 
 int join_job(const request::LaunchRequest& request) {
   const request::HostRequest& hosts = request.hosts;
-  return agent::run_agent(reach::join_meeting(
-      reach::parse_meeting_place("--rendezvous", hosts.meeting.rendezvous),
-      reach::read_key_file(hosts.meeting.key_file),
-      {hosts.meeting.order, hosts.meeting.slots, hosts.meeting.nnodes}, hosts.connect_timeout));
+  return agent::run_agent(reach::join_rendezvous(
+      reach::parse_rendezvous_endpoint("--rendezvous", hosts.rendezvous.endpoint),
+      reach::read_key_file(hosts.rendezvous.key_file),
+      {hosts.rendezvous.node_rank, hosts.rendezvous.slots, hosts.rendezvous.nnodes},
+      hosts.connect_timeout));
 }
 
 }  // namespace smp::launch

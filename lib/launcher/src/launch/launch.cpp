@@ -8,11 +8,11 @@
 #include <system_error>
 
 #include "run_job.h"
-#include "smp/launcher/agent/push.h"
+#include "smp/launcher/agent/file_distribution.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/hosts/rank_list.h"
 #include "smp/launcher/launch/resume_command.h"
-#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/watchdog.h"
 #include "smp/launcher/run/run_folder.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/exit_code.h"
@@ -59,7 +59,7 @@ int launch(request::PreparedJob prepared, const PlanChecks& checks) {
   const bool reads_terminal =
       !hosts::parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
       isatty(STDIN_FILENO) == 1;
-  agent::files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
+  agent::files_to_send(prepared.request.hosts.push);  // what cannot be sent is an error now
   check_metrics_file(prepared.request.watch.metrics_file);
   if (const std::string& report = prepared.request.report_json; !report.empty()) {
     files::refuse_output(report, files::FileKind::kJson);
@@ -80,7 +80,7 @@ int launch(request::PreparedJob prepared, const PlanChecks& checks) {
     std::fprintf(stderr, "smp-launch: %s\n", folder->note().c_str());
   const environment::ReservedPort port;
   if (prepared.plan) process::hold_signals(prepared.request.watch.rules.checkpoint_signals);
-  return process::run_guarded(
+  return process::run_with_watchdog(
       [&](int control_fd) {
         return run_job(prepared, folder ? &*folder : nullptr, port, control_fd);
       },

@@ -20,14 +20,14 @@ namespace smp::launch {
 namespace {
 
 constexpr const char* kWorker = "smp-worker";
-constexpr size_t kMostGuests = 1024;  // each has a connection to the host that leads
+constexpr size_t kMostJoinedNodes = 1024;  // each has a connection to the host that leads
 
 // Hosts that come by themselves, with the names that they have, if any.
-std::vector<hosts::HostSpec> coming_hosts(const request::MeetingRequest& meeting) {
-  std::vector<hosts::HostSpec> hosts(static_cast<size_t>(meeting.nnodes));
+std::vector<hosts::HostSpec> coming_hosts(const request::RendezvousRequest& rendezvous) {
+  std::vector<hosts::HostSpec> hosts(static_cast<size_t>(rendezvous.nnodes));
   for (size_t i = 0; i < hosts.size(); ++i) {
-    hosts[i].name = meeting.names.empty() ? fmt::format("node{}", i) : meeting.names[i];
-    hosts[i].slots = meeting.slots;
+    hosts[i].name = rendezvous.names.empty() ? fmt::format("node{}", i) : rendezvous.names[i];
+    hosts[i].slots = rendezvous.slots;
   }
   return hosts;
 }
@@ -48,7 +48,7 @@ std::vector<hosts::HostSpec> hosts_of(const request::LaunchRequest& request,
   const request::HostRequest& said = request.hosts;
   if (!said.several()) return {};
   std::vector<hosts::HostSpec> hosts =
-      said.meeting.wanted() ? coming_hosts(said.meeting) : named_hosts(said);
+      said.rendezvous.wanted() ? coming_hosts(said.rendezvous) : named_hosts(said);
   if (!said.exclude.empty()) hosts = hosts::without_hosts(std::move(hosts), said.exclude);
   spares = request::take_spares(hosts, request.watch.spares);
   order = schedulers::order_hosts(hosts, said, request.dry_run == request::DryRun::kNo);
@@ -59,11 +59,11 @@ std::vector<hosts::HostSpec> hosts_of(const request::LaunchRequest& request,
     wanted.processes_per_host = static_cast<int>(plan->job.cluster.processes_per_host);
   }
   hosts::settle_slots(hosts, wanted);
-  if ((said.meeting.wanted() || said.transport.via == request::kMpirun) &&
-      hosts.size() > kMostGuests)
+  if ((said.rendezvous.wanted() || said.transport.via == request::kMpirun) &&
+      hosts.size() > kMostJoinedNodes)
     throw ConfigError(
         fmt::format("{} hosts: {} at most may come by themselves; name them with --hosts",
-                    hosts.size(), kMostGuests));
+                    hosts.size(), kMostJoinedNodes));
   if (hosts::slots_of(hosts) > request::kMostRanks)
     throw ConfigError(
         fmt::format("{} ranks: a job has {} at most", hosts::slots_of(hosts), request::kMostRanks));
@@ -96,11 +96,11 @@ request::PreparedJob prepare(const request::LaunchRequest& request) {
     job.command = request.program;
     return job;
   }
-  if (const int outer = request.hosts.meeting.ranks;
+  if (const int outer = request.hosts.rendezvous.ranks;
       outer != 0 && outer != job.world_size &&
-      (!request.hosts.sagemaker || request.hosts.meeting.slots != 0))
+      (!request.hosts.sagemaker || request.hosts.rendezvous.slots != 0))
     throw ConfigError(fmt::format("the plan has {} ranks, but {} has started {}: start as many",
-                                  job.world_size, request.hosts.meeting.starter, outer));
+                                  job.world_size, request.hosts.rendezvous.starter, outer));
   job.command = {own_folder() + "/" + kWorker};
   // The same text every time.
   const bool prints = request.dry_run == request::DryRun::kText ||

@@ -10,7 +10,7 @@
 #include "smp/launcher/agent/host_group.h"
 #include "smp/launcher/local/binding.h"
 #include "smp/launcher/local/local_host.h"
-#include "smp/launcher/reach/meeting.h"
+#include "smp/launcher/reach/rendezvous.h"
 #include "smp/launcher/request/rank_places.h"
 #include "smp/launcher/run/run_folder.h"
 #include "smp/launcher/schedulers/scheduler.h"
@@ -52,12 +52,12 @@ job::JobResult interrupted_by(int number) {
 
 namespace {
 
-reach::MeetingGuest guest_of(const request::MeetingRequest& request) {
-  return {request.order, request.slots, request.nnodes};
+reach::RendezvousNode node_of(const request::RendezvousRequest& request) {
+  return {request.node_rank, request.slots, request.nnodes};
 }
 
 // Where the ranks meet, when they run on these hosts.
-std::string meeting_address(const request::PreparedJob& job, const agent::HostGroup& group) {
+std::string rendezvous_address(const request::PreparedJob& job, const agent::HostGroup& group) {
   const std::string& interface = job.request.hosts.interface;
   const agent::HostFacts first = group.about(0);
   bool one_network = true;
@@ -68,13 +68,13 @@ std::string meeting_address(const request::PreparedJob& job, const agent::HostGr
 }
 
 // Those that have come to a start by hand.
-std::unique_ptr<reach::Transport> met_hosts(const request::PreparedJob& job,
-                                            reach::Meeting& meeting) {
+std::unique_ptr<reach::AgentTransport> met_hosts(const request::PreparedJob& job,
+                                                 reach::Rendezvous& rendezvous) {
   std::map<std::string, system::FileDescriptor> channels;
   size_t host = 0;
-  for (reach::ArrivedGuest& arrived : meeting.take())
+  for (reach::JoinedNode& arrived : rendezvous.take())
     channels.emplace(job.hosts[++host].name, std::move(arrived.channel));
-  return reach::meeting_transport(std::move(channels), job.request.hosts.transport.agent);
+  return reach::joined_agents_transport(std::move(channels), job.request.hosts.transport.agent);
 }
 
 bool uses_gpus(const request::PreparedJob& job) {
@@ -123,10 +123,10 @@ void bind_ranks(const request::PreparedJob& job, const local::CpuTopology& topol
 
 std::optional<int> lead_to_hosts(const request::PreparedJob& job,
                                  const std::vector<hosts::HostSpec>& hosts, int control_fd,
-                                 std::unique_ptr<reach::Transport>& transport) {
+                                 std::unique_ptr<reach::AgentTransport>& transport) {
   const request::HostRequest& request = job.request.hosts;
   if (!request.starts_all()) {
-    transport = reach::make_transport(request.transport);
+    transport = reach::make_agent_transport(request.transport);
     return std::nullopt;
   }
   return schedulers::start_all_agents(request, hosts, ending_signals(job), control_fd, transport);
@@ -134,12 +134,12 @@ std::optional<int> lead_to_hosts(const request::PreparedJob& job,
 
 agent::HostGroupOptions group_options(const request::HostRequest& request, size_t hosts) {
   agent::HostGroupOptions options;
-  options.silence = request.silence;
+  options.heartbeat_timeout = request.heartbeat_timeout;
   options.connect_timeout = request.connect_timeout;
   options.transport = request.transport;
   if (request.fan_out)
     options.fan_out = *request.fan_out;
-  else if (hosts > kMostFlatHosts && !request.meeting.wanted() && !request.starts_all())
+  else if (hosts > kMostFlatHosts && !request.rendezvous.wanted() && !request.starts_all())
     options.fan_out = kFanOut;
   return options;
 }
@@ -171,7 +171,7 @@ std::variant<ReachedHosts, job::JobResult> reach_hosts(const request::PreparedJo
   reached.places = planned_places(job);
   const bool binds = job.request.binding != local::Binding::kNone;
   const request::HostRequest& request = job.request.hosts;
-  std::optional<reach::Meeting> meeting;
+  std::optional<reach::Rendezvous> rendezvous;
   try {
     if (job.hosts.empty()) {
       if (binds) bind_ranks(job, local::own_topology(), reached);
@@ -189,18 +189,19 @@ std::variant<ReachedHosts, job::JobResult> reach_hosts(const request::PreparedJo
     }
     schedulers::require_allocation(request);
     // To look at many files takes time, and agents that hear nothing for --host-timeout end.
-    const auto files = std::make_shared<agent::PushSource>(agent::files_to_push(request.push));
-    if (request.meeting.wanted())
-      meeting.emplace(reach::parse_meeting_place("--rendezvous", request.meeting.rendezvous),
-                      reach::read_key_file(request.meeting.key_file));
-    if (meeting) {
+    const auto files = std::make_shared<agent::FileSource>(agent::files_to_send(request.push));
+    if (request.rendezvous.wanted())
+      rendezvous.emplace(
+          reach::parse_rendezvous_endpoint("--rendezvous", request.rendezvous.endpoint),
+          reach::read_key_file(request.rendezvous.key_file));
+    if (rendezvous) {
       if (const auto number =
-              meeting->gather(job.hosts.size() - 1, guest_of(request.meeting),
-                              request.connect_timeout, control_fd, ending_signals(job)))
+              rendezvous->gather(job.hosts.size() - 1, node_of(request.rendezvous),
+                                 request.connect_timeout, control_fd, ending_signals(job)))
         return interrupted_by(*number);
     }
-    if (meeting) {
-      reached.transport = met_hosts(job, *meeting);
+    if (rendezvous) {
+      reached.transport = met_hosts(job, *rendezvous);
     } else if (const auto number = lead_to_hosts(job, job.hosts, control_fd, reached.transport)) {
       return interrupted_by(*number);
     }
@@ -214,7 +215,7 @@ std::variant<ReachedHosts, job::JobResult> reach_hosts(const request::PreparedJo
     auto group = std::make_unique<agent::HostGroup>(job.hosts, *reached.transport, options);
     if (const auto number = group->connect(control_fd)) return interrupted_by(*number);
     if (!request.push.empty()) {
-      if (const auto number = group->push(files, control_fd)) return interrupted_by(*number);
+      if (const auto number = group->send_files(files, control_fd)) return interrupted_by(*number);
     }
     std::vector<int> cpus;
     std::vector<std::string> own_names;
@@ -236,11 +237,12 @@ std::variant<ReachedHosts, job::JobResult> reach_hosts(const request::PreparedJo
         if (uses_gpus(job)) warn_of_gpus(name, *health, job.hosts[i].gpus, reached);
         tell_sagemaker(*health, static_cast<int>(i), own_names, reached);
       }
-      reached.names.push_back(meeting ? fmt::format("{} ({})", name, own_names[i]) : name);
+      reached.names.push_back(rendezvous ? fmt::format("{} ({})", name, own_names[i]) : name);
     }
-    reached.own_names = meeting ? own_names : reached.names;
-    reached.master_address =
-        meeting && request.interface.empty() ? meeting->address() : meeting_address(job, *group);
+    reached.own_names = rendezvous ? own_names : reached.names;
+    reached.master_address = rendezvous && request.interface.empty()
+                                 ? rendezvous->address()
+                                 : rendezvous_address(job, *group);
     reached.master_port = group->about(0).port;
     reached.host = std::move(group);
   } catch (const std::runtime_error& error) {  // not reached, or no address to meet at

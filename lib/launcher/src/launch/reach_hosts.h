@@ -10,7 +10,7 @@
 #include "smp/launcher/agent/host_group.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/job/host.h"
-#include "smp/launcher/reach/transport.h"
+#include "smp/launcher/reach/agent_transport.h"
 #include "smp/launcher/request/prepared_job.h"
 
 namespace smp::launch {
@@ -19,7 +19,7 @@ inline constexpr const char* kLoopback = "127.0.0.1";
 
 // Where the ranks of a job go, ready to start them: this host, or agents on others.
 struct ReachedHosts {
-  std::unique_ptr<reach::Transport> transport;  // outlives `host`
+  std::unique_ptr<reach::AgentTransport> transport;  // outlives `host`
   std::unique_ptr<job::Host> host;
   std::vector<std::string> names;              // none: this host
   std::vector<std::string> own_names;          // of those that come by themselves, else the same
@@ -31,9 +31,9 @@ struct ReachedHosts {
   std::vector<std::string> warnings;  // of GPUs that are in use, or have failed before
 };
 
-// `port` is reserved on this host, for ranks that run here. `control_fd` is that of run_guarded():
-// a signal there ends the waiting. What ended a launch before it began is a JobResult. Throws
-// ConfigError.
+// `port` is reserved on this host, for ranks that run here. `control_fd` is that of
+// run_with_watchdog(): a signal there ends the waiting. What ended a launch before it began is a
+// JobResult. Throws ConfigError.
 std::variant<ReachedHosts, job::JobResult> reach_hosts(const request::PreparedJob& job,
                                                        const environment::ReservedPort& port,
                                                        int control_fd);
@@ -46,7 +46,7 @@ job::JobResult interrupted_by(int number);
 // std::runtime_error.
 std::optional<int> lead_to_hosts(const request::PreparedJob& job,
                                  const std::vector<hosts::HostSpec>& hosts, int control_fd,
-                                 std::unique_ptr<reach::Transport>& transport);
+                                 std::unique_ptr<reach::AgentTransport>& transport);
 
 // How so many hosts are reached: above 64 by a tree of agents.
 agent::HostGroupOptions group_options(const request::HostRequest& request, size_t hosts);

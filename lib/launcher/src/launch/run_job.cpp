@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <optional>
 
-#include "job_of.h"
+#include "make_launch_job.h"
 #include "reach_hosts.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/launch/resume_command.h"
 #include "smp/launcher/output/console.h"
-#include "smp/launcher/process/guard.h"
 #include "smp/launcher/process/output.h"
 #include "smp/launcher/process/plain_file.h"
+#include "smp/launcher/process/watchdog.h"
 #include "smp/launcher/request/spares.h"
 #include "smp/launcher/run/run_folder.h"
 #include "smp/launcher/run/run_summary.h"
@@ -52,7 +52,7 @@ void tell_sagemaker(const std::string& text, output::Console& console) {
   }
 }
 
-std::string text_of_bindings(const job::Job& job, const std::vector<std::string>& next_to) {
+std::string text_of_bindings(const job::LaunchJob& job, const std::vector<std::string>& next_to) {
   std::string text;
   for (size_t rank = 0; rank < job.commands.size(); ++rank)
     text += fmt::format("smp-launch: {} runs on CPUs {}{}{}\n",
@@ -72,16 +72,16 @@ class Run {
   int run();
 
  private:
-  void start(const Attempt& attempt);
+  void start(const StartAttempt& attempt);
   bool wait(const supervision::RestartDecision& decision);
   job::JobResult without_ranks(job::JobResult result) const;
-  Attempt next_attempt() const;
+  StartAttempt next_attempt() const;
   void wait_for_reader();
   int report();
   run::BoardPlaces places();
   void tell_trouble();
   void tell_notes();
-  void begin_ranks(const Attempt& attempt, const ReachedHosts& hosts);
+  void begin_ranks(const StartAttempt& attempt, const ReachedHosts& hosts);
   std::string how_to_go_on() const;
 
   request::PreparedJob prepared_;  // its hosts change when one is replaced
@@ -92,7 +92,7 @@ class Run {
   Clock::time_point began_ = Clock::now();
   std::string latest_before_;  // checkpoint, as this job found it
   std::vector<supervision::Start> starts_;
-  job::Job job_;
+  job::LaunchJob job_;
   job::JobResult result_;
   std::optional<run::StatusBoard> board_;  // from the first start of ranks on
 };
@@ -130,7 +130,7 @@ void Run::tell_notes() {
 
 int Run::run() {
   if (prepared_.plan && folder_ != nullptr) latest_before_ = folder_->checkpoint();
-  Attempt attempt;
+  StartAttempt attempt;
   attempt.resume = prepared_.request.resume;
   attempt.timeout = prepared_.request.timeout;
   const supervision::RestartRules& rules = prepared_.request.watch.restarts;
@@ -164,7 +164,7 @@ int Run::run() {
   }
 }
 
-void Run::start(const Attempt& attempt) {
+void Run::start(const StartAttempt& attempt) {
   if (board_) board_->set_state("starting");
   if (attempt.restarts == 0) tell_notes();
   auto reached = reach_hosts(prepared_, port_, control_fd_);
@@ -181,7 +181,7 @@ void Run::start(const Attempt& attempt) {
 }
 
 // From here on the run's folder changes.
-void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
+void Run::begin_ranks(const StartAttempt& attempt, const ReachedHosts& hosts) {
   try {
     if (folder_ != nullptr) folder_->begin_start();
   } catch (const ConfigError& error) {
@@ -192,7 +192,7 @@ void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
     return;
   }
   if (!board_) board_.emplace(places(), prepared_.request.watch.restarts.most);
-  job_ = job_of(prepared_, folder_, hosts, attempt);
+  job_ = make_launch_job(prepared_, folder_, hosts, attempt);
   for (const std::string& warning : hosts.warnings)
     console_.say(fmt::format("smp-launch: warning: {}\n", warning));
   if (prepared_.request.report_bindings) console_.say(text_of_bindings(job_, hosts.next_to));
@@ -237,8 +237,8 @@ bool Run::wait(const supervision::RestartDecision& decision) {
   }
 }
 
-Attempt Run::next_attempt() const {
-  Attempt attempt;
+StartAttempt Run::next_attempt() const {
+  StartAttempt attempt;
   attempt.restarts = static_cast<int>(starts_.size());
   if (prepared_.plan) {
     attempt.from = folder_->checkpoint();

@@ -62,8 +62,8 @@ environment::SageMakerHost sagemaker_host(const PreparedJob& job,
                                           const std::string& all) {
   environment::SageMakerHost host;
   if (job.hosts.empty()) return host;
-  const MeetingRequest& meeting = job.request.hosts.meeting;
-  if (!meeting.wanted() || !meeting.names.empty()) {  // else they bring their names
+  const RendezvousRequest& rendezvous = job.request.hosts.rendezvous;
+  if (!rendezvous.wanted() || !rendezvous.names.empty()) {  // else they bring their names
     host.hosts = all;
     host.current = job.hosts[static_cast<size_t>(place.host)].name;
   }

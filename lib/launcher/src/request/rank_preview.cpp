@@ -24,7 +24,7 @@ RankPreview preview_of(const PreparedJob& job, const environment::RankPlace& pla
   shared.hosts = std::max<int>(1, static_cast<int>(job.hosts.size()));
   std::vector<std::string> names;
   for (const hosts::HostSpec& host : job.hosts) names.push_back(host.name);
-  const bool is_known = names.empty() || !job.request.hosts.meeting.wanted();
+  const bool is_known = names.empty() || !job.request.hosts.rendezvous.wanted();
   shared.host_names = is_known ? environment::host_names_of(names) : kDrawnAtStart;
   shared.job_id = kDrawnAtStart;
   shared.job_key = kSecret;

@@ -10,7 +10,7 @@
 namespace smp::request {
 namespace {
 
-std::set<std::string> lost_hosts(const job::Job& job, const job::JobResult& result) {
+std::set<std::string> lost_hosts(const job::LaunchJob& job, const job::JobResult& result) {
   std::set<std::string> lost(result.unreachable.begin(), result.unreachable.end());
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
     if (!result.ranks[rank].lost.empty() && !result.ranks[rank].lost_through_other)
@@ -36,7 +36,7 @@ std::vector<hosts::HostSpec> take_spares(std::vector<hosts::HostSpec>& hosts, in
   return spares;
 }
 
-std::vector<std::string> replace_lost_hosts(PreparedJob& prepared, const job::Job& job,
+std::vector<std::string> replace_lost_hosts(PreparedJob& prepared, const job::LaunchJob& job,
                                             const job::JobResult& result) {
   std::vector<std::string> lines;
   const std::set<std::string> lost = lost_hosts(job, result);

@@ -76,14 +76,14 @@ void find_hosts(request::HostRequest& request) {
 }
 
 // What the SDK's distribution={"mpi": ...} says, in our own terms.
-void read_mpi_of_sagemaker(request::HostRequest& request, request::MeetingRequest& meeting,
+void read_mpi_of_sagemaker(request::HostRequest& request, request::RendezvousRequest& rendezvous,
                            int hosts) {
   const schedulers::SageMakerMpi mpi =
       schedulers::sagemaker_mpi(sagemaker_folder(environment::own_environment()));
   if (mpi.processes_per_host != 0) {
-    meeting.slots = mpi.processes_per_host;
-    meeting.ranks = mpi.processes_per_host * hosts;
-    meeting.starter = "SageMaker's mpi";
+    rendezvous.slots = mpi.processes_per_host;
+    rendezvous.ranks = mpi.processes_per_host * hosts;
+    rendezvous.starter = "SageMaker's mpi";
   }
   std::vector<std::string> variables;
   for (const std::string& variable : mpi.variables) {
@@ -107,30 +107,30 @@ void read_mpi_of_sagemaker(request::HostRequest& request, request::MeetingReques
 }
 
 void read_sagemaker(request::HostRequest& request) {
-  request::MeetingRequest& meeting = request.meeting;
+  request::RendezvousRequest& rendezvous = request.rendezvous;
   SageMakerJob job;
   try {
     job = sagemaker_job(environment::own_environment());
-    meeting.ranks = job.gpus * static_cast<int>(job.hosts.size());
-    read_mpi_of_sagemaker(request, meeting, static_cast<int>(job.hosts.size()));
+    rendezvous.ranks = job.gpus * static_cast<int>(job.hosts.size());
+    read_mpi_of_sagemaker(request, rendezvous, static_cast<int>(job.hosts.size()));
   } catch (const ConfigError& error) {
     throw request::UsageError(fmt::format("--hosts sagemaker: {}", error.what()));
   }
   if (job.hosts.size() == 1) {  // the same command as on several, where nobody is to be met
-    meeting.rendezvous.clear();
-    meeting.key_file.clear();
+    rendezvous.endpoint.clear();
+    rendezvous.key_file.clear();
     return;
   }
-  meeting.nnodes = static_cast<int>(job.hosts.size());
-  meeting.order = job.current;
-  if (meeting.rendezvous.empty())
-    meeting.rendezvous = fmt::format("{}:{}", job.hosts.front(), kSageMakerPort);
-  if (meeting.key_file.empty())
+  rendezvous.nnodes = static_cast<int>(job.hosts.size());
+  rendezvous.node_rank = job.current;
+  if (rendezvous.endpoint.empty())
+    rendezvous.endpoint = fmt::format("{}:{}", job.hosts.front(), kSageMakerPort);
+  if (rendezvous.key_file.empty())
     throw request::UsageError(
         "--hosts sagemaker on several hosts needs --key-file: a secret that all of them have, in "
         "the image or in an input channel");
   if (request.interface.empty()) request.interface = job.interface;
-  meeting.names = job.hosts;
+  rendezvous.names = job.hosts;
 }
 
 // As in a start by hand on each host.
@@ -146,14 +146,15 @@ void read_pod(request::HostRequest& request) {
     request.hostfile = place.host_file;
     return;
   }
-  request::MeetingRequest& meeting = request.meeting;
-  meeting.starter = "this pod's job";
-  meeting.pods = true;
-  meeting.nnodes = place.pods;
-  meeting.order = place.order;
-  meeting.slots = place.ranks;
-  if (meeting.rendezvous.empty() && !place.first.empty())
-    meeting.rendezvous = fmt::format("{}:{}", place.first, place.port == 0 ? kPodPort : place.port);
+  request::RendezvousRequest& rendezvous = request.rendezvous;
+  rendezvous.starter = "this pod's job";
+  rendezvous.pods = true;
+  rendezvous.nnodes = place.pods;
+  rendezvous.node_rank = place.order;
+  rendezvous.slots = place.ranks;
+  if (rendezvous.endpoint.empty() && !place.first.empty())
+    rendezvous.endpoint =
+        fmt::format("{}:{}", place.first, place.port == 0 ? kPodPort : place.port);
   request.connect_timeout = kForAllPods;
 }
 

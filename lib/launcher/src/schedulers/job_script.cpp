@@ -156,7 +156,7 @@ std::string sbatch_script(const request::PreparedJob& job) {
   if (shape.gpus_per_host > 0)
     text += fmt::format("#SBATCH --gpus-per-node={}\n", shape.gpus_per_host);
   if (!job.hosts.empty() && job.request.hosts.hosts != request::kSlurm &&
-      !job.request.hosts.meeting.wanted()) {
+      !job.request.hosts.rendezvous.wanted()) {
     std::vector<std::string> names;
     for (const auto* hosts :
          {&job.hosts, &job.spares}) {  // in the script spares are the last again

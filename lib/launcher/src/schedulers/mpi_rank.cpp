@@ -25,13 +25,13 @@ constexpr std::array kOfMpi = {"OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "
 
 }  // namespace
 
-std::optional<OuterRank> rank_in_mpi(const std::vector<std::string>& environment) {
+std::optional<MpiRank> rank_in_mpi(const std::vector<std::string>& environment) {
   for (const MpiNames& names : kMpi) {
     if (!environment::value_in(environment, names.rank)) continue;
-    const OuterRank outer{environment::number_in(environment, names.rank, 0),
-                          environment::number_in(environment, names.size, 1),
-                          environment::number_in(environment, names.local_rank, 0),
-                          environment::number_in(environment, names.local_size, 1)};
+    const MpiRank outer{environment::number_in(environment, names.rank, 0),
+                        environment::number_in(environment, names.size, 1),
+                        environment::number_in(environment, names.local_rank, 0),
+                        environment::number_in(environment, names.local_size, 1)};
     if (outer.rank >= outer.size || outer.local_rank >= outer.local_size)
       throw ConfigError(fmt::format("{}={} of {}, {}={} of {}: there is no such rank", names.rank,
                                     outer.rank, outer.size, names.local_rank, outer.local_rank,
@@ -41,7 +41,7 @@ std::optional<OuterRank> rank_in_mpi(const std::vector<std::string>& environment
   return std::nullopt;
 }
 
-void leave_mpi() {
+void clear_mpi_environment() {
   for (const std::string& variable : environment::own_environment()) {
     for (const char* prefix : kOfMpi) {
       if (variable.starts_with(prefix)) unsetenv(variable.substr(0, variable.find('=')).c_str());

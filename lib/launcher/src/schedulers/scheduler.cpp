@@ -24,11 +24,11 @@ void require_allocation(const request::HostRequest& request) {
 std::optional<int> start_all_agents(const request::HostRequest& request,
                                     const std::vector<hosts::HostSpec>& hosts,
                                     const std::set<int>& ending_signals, int control_fd,
-                                    std::unique_ptr<reach::Transport>& transport) {
-  const GatheringOptions options{request.mpirun_arguments, request.transport.agent,
-                                 request.meeting.rendezvous, request.connect_timeout,
-                                 ending_signals};
-  std::unique_ptr<GatheringTransport> gathering;
+                                    std::unique_ptr<reach::AgentTransport>& transport) {
+  const AllHostsOptions options{request.mpirun_arguments, request.transport.agent,
+                                request.rendezvous.endpoint, request.connect_timeout,
+                                ending_signals};
+  std::unique_ptr<AllHostsTransport> gathering;
   if (request.transport.via == request::kSrun)
     gathering = std::make_unique<SrunTransport>(hosts, options);
   else

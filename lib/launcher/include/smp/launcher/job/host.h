@@ -31,7 +31,7 @@ struct Loss {
   std::string why{};
   // Another host on the way to it is what was lost: this one may be well.
   bool through_other = false;
-  bool of_way = false;  // what led to all hosts has ended: all may be well
+  bool of_transport = false;  // what led to all hosts has ended: all may be well
 };
 
 enum class Stream { kOut, kErr };

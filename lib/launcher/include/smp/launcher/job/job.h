@@ -24,7 +24,7 @@ struct RankFiles {
 struct OutputRules {
   std::set<int> shown_ranks{0};        // on the console
   std::string prefix = "[{rank}] ";    // of their lines, a RankTemplate
-  std::string host_name;               // for it, where Job::hosts is empty
+  std::string host_name;               // for it, where LaunchJob::hosts is empty
   bool fold = false;                   // lines that ranks have in common are shown once
   bool coloured = false;               // a terminal: each rank has a colour
   bool live = false;                   // a terminal that shows one rank: lines may be rewritten
@@ -54,7 +54,7 @@ struct WatchRules {
 };
 
 // What the launcher is asked to run and how. Plain data.
-struct Job {
+struct LaunchJob {
   std::string id;                  // SMP_JOB_ID
   std::vector<Command> commands;   // by rank
   std::vector<RankFiles> files;    // by rank
@@ -71,11 +71,11 @@ struct Job {
 };
 
 // Whether a log has all that the ranks write to the console.
-bool logs_hold_output(const Job& job);
+bool logs_hold_output(const LaunchJob& job);
 inline constexpr const char* kNoLogHoldsIt = "no log holds what ranks write (see --run-dir)";
 
 // By rank: which of its host's it is, from 0.
-std::vector<int> local_ranks_of(const Job& job);
+std::vector<int> local_ranks_of(const LaunchJob& job);
 
 enum class JobEnd {
   kSuccess,

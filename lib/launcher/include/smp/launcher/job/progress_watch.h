@@ -33,7 +33,7 @@ struct HangLimit {
   // None: ten times the longest of the last steps, at least a minute; ten before the first step.
   std::optional<std::chrono::milliseconds> time;
   bool off = false;
-  std::optional<std::chrono::milliseconds> silence{};  // of output; none: it may stop
+  std::optional<std::chrono::milliseconds> output_timeout{};  // of output; none: it may stop
 };
 
 // Whether the ranks of a job go on, by what they post. Says nothing of ranks that post nothing: a

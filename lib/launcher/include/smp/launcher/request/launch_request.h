@@ -12,7 +12,7 @@
 #include "smp/launcher/job/job.h"
 #include "smp/launcher/local/binding.h"
 #include "smp/launcher/process/log_file.h"
-#include "smp/launcher/reach/transport.h"
+#include "smp/launcher/reach/agent_transport.h"
 #include "smp/launcher/supervision/restart.h"
 
 // Everything that the user says about a launch. smp-launch fills a LaunchRequest from its command
@@ -59,11 +59,11 @@ struct SaidOption {
 
 // smp-launch is started on each of `nnodes` hosts: by hand, by a scheduler or by mpirun. The host
 // of order 0 leads.
-struct MeetingRequest {
-  int nnodes = 0;  // 0: not so
-  int order = -1;  // of this host among them; 0 leads; -1: not said
-  int slots = 0;   // ranks of this host; 0: not said
-  std::string rendezvous, key_file;
+struct RendezvousRequest {
+  int nnodes = 0;      // 0: not so
+  int node_rank = -1;  // of this host among them; 0 leads; -1: not said
+  int slots = 0;       // ranks of this host; 0: not said
+  std::string endpoint, key_file;
   std::vector<std::string> names;  // of the hosts; empty: they have none yet
   int ranks = 0;                   // that the outer launcher has started; 0: not said
   std::string starter = "mpirun";  // that launcher, in words for the user
@@ -76,11 +76,11 @@ struct MeetingRequest {
 struct HostRequest {
   std::string hosts, hostfile, exclude;
   std::vector<std::string> notes;  // for the user, such as what --hosts auto has found
-  reach::TransportOptions transport;
+  reach::AgentTransportOptions transport;
   std::string mpirun_arguments;
   std::vector<std::string> topology;  // files of it, or kSlurm, or kOff; none: Slurm's own
   std::string interface;              // whose address the ranks meet at
-  std::chrono::milliseconds silence{3000};
+  std::chrono::milliseconds heartbeat_timeout{3000};
   std::chrono::milliseconds connect_timeout{30'000};
   std::optional<int> fan_out;  // agents that one of them reaches; not said: 32 above 64
   environment::ForwardRules forward;
@@ -89,7 +89,7 @@ struct HostRequest {
   bool sagemaker_variables = false;  // ranks get SM_HOSTS and the like
   std::vector<std::string> push;     // files and folders that the hosts get
 
-  MeetingRequest meeting;
+  RendezvousRequest rendezvous;
   bool sagemaker = false;  // this is a training job of SageMaker
 
   // Whether one command starts the agents of all hosts: mpirun, or an srun of smp-launch's own. A
@@ -99,7 +99,7 @@ struct HostRequest {
   const char* option_of(const std::string& variable) const {
     return mpi_variables.count(variable) != 0 ? kMpiVariable : "--env";
   }
-  bool several() const { return !hosts.empty() || !hostfile.empty() || meeting.wanted(); }
+  bool several() const { return !hosts.empty() || !hostfile.empty() || rendezvous.wanted(); }
 };
 
 // The ranks' output.

@@ -17,7 +17,7 @@ bool has_room(const hosts::HostSpec& spare, int slots);
 // Puts a spare in the place of each host that the job has lost, or that could not be reached, so
 // that all ranks stay where they were counted. Without a spare that has room the host stays: it may
 // come back. Returns what was done, in lines.
-std::vector<std::string> replace_lost_hosts(PreparedJob& prepared, const job::Job& job,
+std::vector<std::string> replace_lost_hosts(PreparedJob& prepared, const job::LaunchJob& job,
                                             const job::JobResult& result);
 
 }  // namespace smp::request

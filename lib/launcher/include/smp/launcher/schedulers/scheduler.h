@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "smp/launcher/hosts/host_list.h"
-#include "smp/launcher/reach/transport.h"
+#include "smp/launcher/reach/agent_transport.h"
 #include "smp/launcher/request/prepared_job.h"
 
 // Everything that launching a job needs of schedulers: Slurm, LSF, PBS, Kubernetes, SageMaker and
@@ -38,7 +38,7 @@ void require_allocation(const request::HostRequest& request);
 std::optional<int> start_all_agents(const request::HostRequest& request,
                                     const std::vector<hosts::HostSpec>& hosts,
                                     const std::set<int>& ending_signals, int control_fd,
-                                    std::unique_ptr<reach::Transport>& transport);
+                                    std::unique_ptr<reach::AgentTransport>& transport);
 
 // The command by which the scheduler starts this job again; empty: none is known.
 std::string requeue_command();

@@ -19,7 +19,7 @@ namespace smp::supervision {
 //   others              passed on
 // and its end of file means that the launcher itself has died: everything is killed at once. -1:
 // none. `observer` may be null. One thread.
-job::JobResult supervise(const job::Job& job, job::Host& host, output::Console& console,
+job::JobResult supervise(const job::LaunchJob& job, job::Host& host, output::Console& console,
                          int control_fd, job::JobObserver* observer = nullptr);
 
 }  // namespace smp::supervision

@@ -1,4 +1,4 @@
-#include "job_of.h"
+#include "make_launch_job.h"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -64,8 +64,8 @@ int console_columns() {
   return size.ws_col;
 }
 
-job::Job job_of(const request::PreparedJob& prepared, const run::RunFolder* folder,
-                const ReachedHosts& reached, const Attempt& attempt) {
+job::LaunchJob make_launch_job(const request::PreparedJob& prepared, const run::RunFolder* folder,
+                               const ReachedHosts& reached, const StartAttempt& attempt) {
   environment::JobVariables shared;
   shared.world_size = prepared.world_size;
   shared.master_address = reached.master_address;
@@ -81,7 +81,7 @@ job::Job job_of(const request::PreparedJob& prepared, const run::RunFolder* fold
   if (folder != nullptr && prepared.plan) shared.plan = folder->plan_to_start();
 
   const std::vector<std::string> inherited = inherited_environment(prepared);
-  job::Job job;
+  job::LaunchJob job;
   job.id = shared.job_id;
   job.hosts = reached.names;
   const int columns = console_columns();

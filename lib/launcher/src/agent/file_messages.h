@@ -6,7 +6,7 @@
 // What both sides of --push say: messages that begin with their kind.
 namespace smp::agent {
 
-enum class PushKind : uint64_t {
+enum class FileMessage : uint64_t {
   kRoom = 0,  // bytes of all files
   kFile = 1,  // name, bytes, whether it is executable
   kPart = 2,  // the next bytes of the file

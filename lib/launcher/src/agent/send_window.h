@@ -9,7 +9,7 @@ namespace smp::agent {
 // How far the messages about pushed files run ahead of the host that has taken fewest: bytes are
 // bounded, since they wait in memory for every host, and so are messages, since a host that takes
 // them into a slow file system says nothing meanwhile. One thread.
-class PushWindow {
+class SendWindow {
  public:
   static constexpr size_t kBytes = 1 << 20;
   static constexpr size_t kMessages = 256;

@@ -1,4 +1,4 @@
-#include "smp/launcher/agent/push.h"
+#include "smp/launcher/agent/file_distribution.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <map>
 
 #include "agent/agent_messages.h"
-#include "agent/push_words.h"
+#include "agent/file_messages.h"
 #include "smp/launcher/process/plain_file.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/proof.h"
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kPartBytes = 256 << 10;
 
-std::string begin(PushKind kind) {
+std::string begin(FileMessage kind) {
   return PayloadWriter().number(static_cast<uint64_t>(kind)).bytes();
 }
 
@@ -47,7 +47,7 @@ std::string name_of(const fs::path& path) {
 }
 
 void add_folder(const std::string& said, const fs::path& folder,
-                std::map<std::string, PushedFile>& files) {
+                std::map<std::string, FileToSend>& files) {
   const size_t before = files.size();
   try {
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -69,8 +69,8 @@ void add_folder(const std::string& said, const fs::path& folder,
 
 uint64_t sum_with(uint64_t sum, const std::string& part) { return siphash(sum, part.size(), part); }
 
-std::vector<PushedFile> files_to_push(const std::vector<std::string>& paths) {
-  std::map<std::string, PushedFile> files;
+std::vector<FileToSend> files_to_send(const std::vector<std::string>& paths) {
+  std::map<std::string, FileToSend> files;
   for (const std::string& path : paths) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
@@ -86,13 +86,13 @@ std::vector<PushedFile> files_to_push(const std::vector<std::string>& paths) {
     else
       throw cannot_push(path, "it is no ordinary file");
   }
-  std::vector<PushedFile> sorted;
+  std::vector<FileToSend> sorted;
   for (auto& [name, file] : files) sorted.push_back(std::move(file));
   return sorted;
 }
 
-PushSource::PushSource(std::vector<PushedFile> files) : files_(std::move(files)) {
-  for (const PushedFile& file : files_) {
+FileSource::FileSource(std::vector<FileToSend> files) : files_(std::move(files)) {
+  for (const FileToSend& file : files_) {
     struct stat status {};
     if (stat(file.from.c_str(), &status) != 0 || access(file.from.c_str(), R_OK) != 0)
       throw cannot_push(file.from, strerror(errno));
@@ -100,24 +100,24 @@ PushSource::PushSource(std::vector<PushedFile> files) : files_(std::move(files))
   }
 }
 
-std::optional<std::string> PushSource::next() {
+std::optional<std::string> FileSource::next() {
   switch (step_) {
     case Step::kRoom: {
       step_ = files_.empty() ? Step::kAll : Step::kFile;
       uint64_t all = 0;
       for (const int64_t bytes : bytes_) all += static_cast<uint64_t>(bytes);
-      return begin(PushKind::kRoom) + PayloadWriter().number(all).bytes();
+      return begin(FileMessage::kRoom) + PayloadWriter().number(all).bytes();
     }
     case Step::kFile: return open_file();
     case Step::kPart: return read_part();
-    case Step::kAll: step_ = Step::kOver; return begin(PushKind::kAll);
+    case Step::kAll: step_ = Step::kOver; return begin(FileMessage::kAll);
     case Step::kOver: break;
   }
   return std::nullopt;
 }
 
-std::string PushSource::open_file() {
-  const PushedFile& file = files_[file_];
+std::string FileSource::open_file() {
+  const FileToSend& file = files_[file_];
   open_ = process::open_plain_file(file.from, O_RDONLY);
   struct stat status {};
   if (!open_.is_open() || fstat(open_.number(), &status) != 0)
@@ -125,15 +125,15 @@ std::string PushSource::open_file() {
   left_ = bytes_[file_];
   sum_ = 0;
   step_ = Step::kPart;
-  return begin(PushKind::kFile) + PayloadWriter()
-                                      .text(file.name)
-                                      .number(static_cast<uint64_t>(left_))
-                                      .number((status.st_mode & S_IXUSR) != 0 ? 1 : 0)
-                                      .bytes();
+  return begin(FileMessage::kFile) + PayloadWriter()
+                                         .text(file.name)
+                                         .number(static_cast<uint64_t>(left_))
+                                         .number((status.st_mode & S_IXUSR) != 0 ? 1 : 0)
+                                         .bytes();
 }
 
-std::string PushSource::read_part() {
-  const PushedFile& file = files_[file_];
+std::string FileSource::read_part() {
+  const FileToSend& file = files_[file_];
   std::string part(static_cast<size_t>(std::min(left_, kPartBytes)), '\0');
   const ssize_t size = part.empty() ? 0 : read(open_.number(), part.data(), part.size());
   if (size < 0) throw cannot_push(file.from, strerror(errno));
@@ -141,12 +141,12 @@ std::string PushSource::read_part() {
   if (size == 0) {
     open_.reset();
     step_ = ++file_ < files_.size() ? Step::kFile : Step::kAll;
-    return begin(PushKind::kEnd) + PayloadWriter().number(sum_).bytes();
+    return begin(FileMessage::kEnd) + PayloadWriter().number(sum_).bytes();
   }
   part.resize(static_cast<size_t>(size));
   left_ -= size;
   sum_ = sum_with(sum_, part);
-  return begin(PushKind::kPart) + PayloadWriter().text(part).bytes();
+  return begin(FileMessage::kPart) + PayloadWriter().text(part).bytes();
 }
 
 }  // namespace smp::agent

@@ -1,4 +1,4 @@
-#include "supervision/lost_peer.h"
+#include "supervision/peer_failure.h"
 
 #include <algorithm>
 #include <array>
@@ -58,7 +58,7 @@ std::pair<size_t, size_t> final_words(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-bool tells_of_lost_peer(const std::vector<std::string>& last_lines) {
+bool reports_peer_failure(const std::vector<std::string>& last_lines) {
   const auto [begin, end] = final_words(last_lines);
   return std::any_of(last_lines.begin() + static_cast<long>(begin),
                      last_lines.begin() + static_cast<long>(end), [](const std::string& line) {

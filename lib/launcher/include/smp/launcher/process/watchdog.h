@@ -26,11 +26,11 @@ namespace smp::process {
 // `after_death` is called in the first process once the second has died and all has been ended.
 //
 // Call it from a process of one thread, before any other child is started.
-int run_guarded(const std::function<int(int control_fd)>& supervise, int watched = -1,
-                bool reads_terminal = false, const std::function<void()>& after_death = {});
+int run_with_watchdog(const std::function<int(int control_fd)>& supervise, int watched = -1,
+                      bool reads_terminal = false, const std::function<void()>& after_death = {});
 
-// From now on these signals wait for run_guarded(), which passes them on, instead of ending this
-// process.
+// From now on these signals wait for run_with_watchdog(), which passes them on, instead of ending
+// this process.
 void hold_signals(const std::set<int>& numbers);
 
 // For the second process, before there are ranks: what stands in `control_fd`, which is readable.

@@ -16,11 +16,12 @@ namespace smp::supervision {
 
 // That the ranks of a job stand still, by what they post and by what they write: it is told, they
 // show where they are, and the job ends of it, if it shall. One thread.
-class Standstill {
+class HangDetector {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Standstill(const job::Job& job, job::Host& host, output::Console& console, Clock::time_point now);
+  HangDetector(const job::LaunchJob& job, job::Host& host, output::Console& console,
+               Clock::time_point now);
 
   void wrote(int rank, Clock::time_point now);
   void ended(int rank, Clock::time_point now);
@@ -39,11 +40,11 @@ class Standstill {
   std::optional<job::Hang> found(const std::vector<job::RankState>& ranks, Clock::time_point now);
 
  private:
-  const job::Job& job_;
+  const job::LaunchJob& job_;
   job::Host& host_;
   output::Console& console_;
   job::ProgressWatch progress_;
-  OutputWatch silence_;
+  OutputWatch output_watch_;
   StackDump dump_;
   Clock::time_point next_look_;
   std::optional<job::Hang> hang_;  // the job ends for it when the ranks have shown where they are

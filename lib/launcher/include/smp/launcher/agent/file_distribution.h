@@ -8,23 +8,23 @@
 #include "smp/plan/system/file_descriptor.h"
 
 // Files that every host gets before its ranks start, over the agents' own connections: --push. Here
-// is the sending side; PushedFolder takes what it says.
+// is the sending side; ReceivedFolder takes what it says.
 namespace smp::agent {
 
-struct PushedFile {
+struct FileToSend {
   std::string from;  // here
   std::string name;  // there: relative, without ".."
 };
 
 // What `paths` name, folders with all that is in them, sorted: each keeps its place below this
 // process's folder. Throws ConfigError.
-std::vector<PushedFile> files_to_push(const std::vector<std::string>& paths);
+std::vector<FileToSend> files_to_send(const std::vector<std::string>& paths);
 
 // The files as messages, read one piece at a time. One thread.
-class PushSource {
+class FileSource {
  public:
   // Throws ConfigError for a file that cannot be read.
-  explicit PushSource(std::vector<PushedFile> files);
+  explicit FileSource(std::vector<FileToSend> files);
 
   // None: that was all. Throws ConfigError for a file that cannot be read, or changes meanwhile.
   std::optional<std::string> next();
@@ -35,7 +35,7 @@ class PushSource {
   std::string open_file();
   std::string read_part();
 
-  std::vector<PushedFile> files_;
+  std::vector<FileToSend> files_;
   std::vector<int64_t> bytes_;  // of each
   Step step_ = Step::kRoom;
   size_t file_ = 0;

@@ -1,4 +1,4 @@
-#include "smp/launcher/reach/transport.h"
+#include "smp/launcher/reach/agent_transport.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ std::string with_words(const std::string& reason, const std::string& errors) {
   return line.empty() ? reason : fmt::format("{} ({})", reason, line);
 }
 
-class LocalTransport : public Transport {
+class LocalTransport : public AgentTransport {
  public:
   explicit LocalTransport(std::string agent) : agent_(std::move(agent)) {}
   job::Command command_for(const hosts::HostSpec&) const override {
@@ -51,14 +51,14 @@ class LocalTransport : public Transport {
   std::string agent_;
 };
 
-class MeetingTransport : public LocalTransport {
+class JoinedAgentsTransport : public LocalTransport {
  public:
-  MeetingTransport(std::map<std::string, system::FileDescriptor> channels, std::string agent)
+  JoinedAgentsTransport(std::map<std::string, system::FileDescriptor> channels, std::string agent)
       : LocalTransport(std::move(agent)), channels_(std::move(channels)) {}
-  Line open(const hosts::HostSpec& host) override {
+  AgentStreams open(const hosts::HostSpec& host) override {
     const auto found = channels_.find(host.name);
     if (found == channels_.end()) return LocalTransport::open(host);
-    Line line;
+    AgentStreams line;
     line.in = std::move(found->second);
     line.out = system::FileDescriptor(fcntl(line.in.number(), F_DUPFD_CLOEXEC, 0));
     return line;
@@ -68,7 +68,7 @@ class MeetingTransport : public LocalTransport {
   std::map<std::string, system::FileDescriptor> channels_;
 };
 
-class ExecTransport : public Transport {
+class ExecTransport : public AgentTransport {
  public:
   ExecTransport(std::string script, std::string agent)
       : script_(std::move(script)), agent_(std::move(agent)) {}
@@ -86,7 +86,7 @@ class ExecTransport : public Transport {
   std::string script_, agent_;
 };
 
-class SshTransport : public Transport {
+class SshTransport : public AgentTransport {
  public:
   SshTransport(std::vector<std::string> arguments, std::string agent)
       : arguments_(std::move(arguments)), agent_(std::move(agent)) {}
@@ -147,7 +147,7 @@ std::string SshTransport::why_not_reached(const process::ProcessEnd& end,
   if (end.exit_code == kNoCommand)
     return with_words(
         fmt::format("smp-launch is not there as '{}': name it with --agent-path", agent_), errors);
-  return Transport::why_not_reached(end, errors);
+  return AgentTransport::why_not_reached(end, errors);
 }
 
 // What sshd, also that of a jump host, does with connections beyond its MaxStartups, before it has
@@ -174,7 +174,7 @@ Pipe make_pipe() {
 
 }  // namespace
 
-Line Transport::open(const hosts::HostSpec& host) {
+AgentStreams AgentTransport::open(const hosts::HostSpec& host) {
   const job::Command command = command_for(host);
   Pipe to = make_pipe(), from = make_pipe(), errors = make_pipe();
   process::ChildSetup setup;
@@ -185,7 +185,7 @@ Line Transport::open(const hosts::HostSpec& host) {
   setup.err = errors.write_end.number();
   sigemptyset(&setup.signal_mask);
   setup.open_files = process::RaisedFileLimit::before();
-  Line line;
+  AgentStreams line;
   line.pid = process::Spawner().spawn(setup);
   if (line.pid < 0)
     throw job::StartError(
@@ -204,17 +204,17 @@ Line Transport::open(const hosts::HostSpec& host) {
   return line;
 }
 
-std::string Transport::why_not_reached(const process::ProcessEnd& end,
-                                       const std::string& errors) const {
+std::string AgentTransport::why_not_reached(const process::ProcessEnd& end,
+                                            const std::string& errors) const {
   return with_words(fmt::format("no agent: the command {}", process::text_of(end)), errors);
 }
 
-std::unique_ptr<Transport> meeting_transport(std::map<std::string, system::FileDescriptor> channels,
-                                             const std::string& agent) {
-  return std::make_unique<MeetingTransport>(std::move(channels), agent);
+std::unique_ptr<AgentTransport> joined_agents_transport(
+    std::map<std::string, system::FileDescriptor> channels, const std::string& agent) {
+  return std::make_unique<JoinedAgentsTransport>(std::move(channels), agent);
 }
 
-std::unique_ptr<Transport> make_transport(const TransportOptions& options) {
+std::unique_ptr<AgentTransport> make_agent_transport(const AgentTransportOptions& options) {
   if (options.via == "ssh")
     return std::make_unique<SshTransport>(
         hosts::words_of_command("--ssh-args", options.ssh_arguments), options.agent);

@@ -10,11 +10,11 @@ namespace smp::supervision {
 
 // What asks the ranks of a job for a checkpoint: a signal, here or at another of its hosts. They
 // have only so long for it where the job says so.
-class SaveRequest {
+class CheckpointRequest {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit SaveRequest(const job::Job& job) : job_(job) {}
+  explicit CheckpointRequest(const job::LaunchJob& job) : job_(job) {}
 
   bool is_made_by(int number) const {
     return job_.saves_on_request && job_.rules.checkpoint_signals.count(number) != 0;
@@ -36,7 +36,7 @@ class SaveRequest {
   }
 
  private:
-  const job::Job& job_;
+  const job::LaunchJob& job_;
   int number_ = 0;
   bool is_elsewhere_ = false;  // it was made at another host, and has not come here
   Clock::time_point since_;

@@ -10,7 +10,7 @@
 namespace smp::agent {
 
 // A host cannot take the files; what() says why, for the user.
-class PushRefused : public std::runtime_error {
+class FilesRefused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -18,18 +18,18 @@ class PushRefused : public std::runtime_error {
 // Where an agent keeps the files that were pushed to it: a folder that its owner alone may read,
 // made with the first message and removed with this object, or before. A file stands under its name
 // only when it is whole, and is what was sent. One thread.
-class PushedFolder {
+class ReceivedFolder {
  public:
   // A name that is not taken, below TMPDIR, or /tmp.
   static std::string new_path();
 
-  explicit PushedFolder(std::string path) : path_(std::move(path)) {}
-  ~PushedFolder() { remove(); }
-  PushedFolder(const PushedFolder&) = delete;
-  PushedFolder& operator=(const PushedFolder&) = delete;
+  explicit ReceivedFolder(std::string path) : path_(std::move(path)) {}
+  ~ReceivedFolder() { remove(); }
+  ReceivedFolder(const ReceivedFolder&) = delete;
+  ReceivedFolder& operator=(const ReceivedFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // True with the last message. Throws PushRefused, ProtocolError.
+  // True with the last message. Throws FilesRefused, ProtocolError.
   bool take(std::string_view message);
   void remove();
 

@@ -1,4 +1,4 @@
-#include "meeting_options.h"
+#include "rendezvous_options.h"
 
 #include <fmt/format.h>
 
@@ -11,13 +11,13 @@
 #include "option_values.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/hosts/host_list.h"
-#include "smp/launcher/reach/meeting.h"
+#include "smp/launcher/reach/rendezvous.h"
 #include "smp/launcher/request/usage_error.h"
 #include "smp/launcher/schedulers/mpi_rank.h"
 #include "smp/plan/base/errors.h"
 
 namespace smp {
-MeetingOptions::MeetingOptions(CLI::App& app, request::MeetingRequest& request)
+RendezvousOptions::RendezvousOptions(CLI::App& app, request::RendezvousRequest& request)
     : request_(request) {
   app.add_option("--nnodes", nnodes_,
                  "smp-launch is started by hand, or by a scheduler, on each of N hosts, with the "
@@ -25,7 +25,7 @@ MeetingOptions::MeetingOptions(CLI::App& app, request::MeetingRequest& request)
       ->type_name("N");
   app.add_option("--node-rank", node_rank_, "... which of them this is, from 0")->type_name("K");
   app.add_option(
-         "--rendezvous", request.rendezvous,
+         "--rendezvous", request.endpoint,
          "... an address of host 0 and a port that is free there, as in 10.0.0.1:29400; with "
          "--via srun or mpirun of this host, for its agents to come to")
       ->type_name("HOST:PORT");
@@ -38,7 +38,7 @@ MeetingOptions::MeetingOptions(CLI::App& app, request::MeetingRequest& request)
       ->type_name("mpirun");
 }
 
-void MeetingOptions::read_numbers() {
+void RendezvousOptions::read_numbers() {
   if (!nnodes_.empty()) {
     const std::optional<int64_t> nnodes = whole_number(nnodes_);
     if (!nnodes || *nnodes < 1 || *nnodes > hosts::kMostHosts)
@@ -51,12 +51,12 @@ void MeetingOptions::read_numbers() {
     if (!rank || *rank < 0 || *rank >= request_.nnodes)
       throw request::UsageError(fmt::format("--node-rank '{}': the {} hosts are numbers 0 to {}",
                                             node_rank_, request_.nnodes, request_.nnodes - 1));
-    request_.order = static_cast<int>(*rank);
+    request_.node_rank = static_cast<int>(*rank);
   }
 }
 
-void MeetingOptions::read_mpi(bool prints) {
-  std::optional<schedulers::OuterRank> outer;
+void RendezvousOptions::read_mpi(bool prints) {
+  std::optional<schedulers::MpiRank> outer;
   try {
     outer = schedulers::rank_in_mpi(environment::own_environment());
   } catch (const ConfigError& error) {
@@ -80,7 +80,7 @@ void MeetingOptions::read_mpi(bool prints) {
         "--inside mpirun: mpirun has not started this: neither OMPI_COMM_WORLD_RANK nor PMI_RANK "
         "is set");
   if (outer->local_rank != 0) throw Information{""};  // the first one of a host stands for all
-  schedulers::leave_mpi();
+  schedulers::clear_mpi_environment();
   request_.ranks = outer->size;
   if (outer->local_size == outer->size) return;
   if (outer->size % outer->local_size != 0)
@@ -89,14 +89,14 @@ void MeetingOptions::read_mpi(bool prints) {
                     "equal numbers",
                     outer->size, outer->local_size));
   request_.nnodes = outer->size / outer->local_size;
-  request_.order = outer->rank;
+  request_.node_rank = outer->rank;
   request_.slots = outer->local_size;
 }
 
 // What the pod's operator says was taken before: its numbers count, and only those that it does not
 // say are the user's.
-void MeetingOptions::read_pod_numbers() {
-  const int pods = request_.nnodes, order = request_.order;
+void RendezvousOptions::read_pod_numbers() {
+  const int pods = request_.nnodes, order = request_.node_rank;
   if (!node_rank_.empty())
     throw request::UsageError("--hosts k8s knows which pod this is: leave --node-rank out");
   if (pods == 0 && nnodes_.empty())
@@ -113,11 +113,11 @@ void MeetingOptions::read_pod_numbers() {
   if (request_.nnodes > 1) return;
   request_.nnodes = 0;  // one pod is this host, where nobody is to be met
   request_.ranks = request_.slots;
-  request_.rendezvous.clear();
+  request_.endpoint.clear();
   request_.key_file.clear();
 }
 
-void MeetingOptions::finish(bool prints, bool agents_come) {
+void RendezvousOptions::finish(bool prints, bool agents_come) {
   if (request_.pods)
     read_pod_numbers();
   else
@@ -126,7 +126,7 @@ void MeetingOptions::finish(bool prints, bool agents_come) {
   if (!request_.wanted()) {
     const std::array<std::pair<const char*, bool>, 3> for_hosts = {{
         {"--node-rank", !node_rank_.empty()},
-        {"--rendezvous", !request_.rendezvous.empty() && inside_.empty() && !agents_come},
+        {"--rendezvous", !request_.endpoint.empty() && inside_.empty() && !agents_come},
         {"--key-file", !request_.key_file.empty() && inside_.empty()},
     }};
     for (const auto& [option, given] : for_hosts) {
@@ -137,11 +137,11 @@ void MeetingOptions::finish(bool prints, bool agents_come) {
     return;
   }
   if (prints) return;
-  if (!inside_.empty() && (request_.rendezvous.empty() || request_.key_file.empty()))
+  if (!inside_.empty() && (request_.endpoint.empty() || request_.key_file.empty()))
     throw request::UsageError(
         "--inside mpirun on several hosts needs --rendezvous and --key-file, as in --rendezvous "
         "10.0.0.1:29400 --key-file key");
-  if (request_.pods && request_.rendezvous.empty())
+  if (request_.pods && request_.endpoint.empty())
     throw request::UsageError(
         "--hosts k8s: this pod's name does not lead to the first one's: its job needs a subdomain "
         "(a headless service), or give --rendezvous, as in --rendezvous gpt-host-0-0.gpt:29400");
@@ -149,12 +149,12 @@ void MeetingOptions::finish(bool prints, bool agents_come) {
     throw request::UsageError(
         "--hosts k8s needs --key-file: a secret that all pods mount, as in --key-file "
         "/etc/smp-launch/key");
-  if (request_.order < 0 || request_.rendezvous.empty() || request_.key_file.empty())
+  if (request_.node_rank < 0 || request_.endpoint.empty() || request_.key_file.empty())
     throw request::UsageError(
         "--nnodes needs --node-rank, --rendezvous and --key-file, as in --nnodes 4 --node-rank 2 "
         "--rendezvous 10.0.0.1:29400 --key-file key");
   try {
-    reach::parse_meeting_place("--rendezvous", request_.rendezvous);
+    reach::parse_rendezvous_endpoint("--rendezvous", request_.endpoint);
   } catch (const ConfigError& error) {
     throw request::UsageError(error.what());
   }

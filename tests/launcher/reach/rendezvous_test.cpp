@@ -1,4 +1,4 @@
-#include "smp/launcher/reach/meeting.h"
+#include "smp/launcher/reach/rendezvous.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -22,13 +22,13 @@ using std::chrono::milliseconds;
 
 namespace {
 
-const MeetingPlace kHere{"127.0.0.1", 0};
+const RendezvousEndpoint kHere{"127.0.0.1", 0};
 const std::string kKey = "0123456789abcdef";
 
-std::string why_not_joined(const MeetingPlace& place, const std::string& key,
-                           const MeetingGuest& guest, milliseconds time = milliseconds(60'000)) {
+std::string why_not_joined(const RendezvousEndpoint& place, const std::string& key,
+                           const RendezvousNode& node, milliseconds time = milliseconds(60'000)) {
   try {
-    join_meeting(place, key, guest, time);
+    join_rendezvous(place, key, node, time);
     return "joined";
   } catch (const std::runtime_error& error) {
     return error.what();
@@ -48,18 +48,18 @@ FileDescriptor connected_to(int port) {
 }  // namespace
 
 TEST_CASE("hosts that know the key meet, in their order, whatever strangers do") {
-  Meeting meeting(kHere, kKey);
-  const MeetingPlace place{"localhost", meeting.port()};
-  CHECK(meeting.address() == "127.0.0.1");
-  std::vector<FileDescriptor> strangers;
+  Rendezvous rendezvous(kHere, kKey);
+  const RendezvousEndpoint place{"localhost", rendezvous.port()};
+  CHECK(rendezvous.address() == "127.0.0.1");
+  std::vector<FileDescriptor> peers;
   for (int i = 0; i < 200; ++i) {
-    strangers.push_back(connected_to(meeting.port()));
+    peers.push_back(connected_to(rendezvous.port()));
     const std::string text = i % 3 == 0 ? "" : i % 3 == 1 ? "GET / HTTP/1.0\r\n\r\n" : "smpmeet1";
-    CHECK(write(strangers.back().number(), text.data(), text.size()) ==
+    CHECK(write(peers.back().number(), text.data(), text.size()) ==
           static_cast<ssize_t>(text.size()));
   }
-  const std::string at = "localhost:" + std::to_string(meeting.port());
-  std::thread guests([&] {
+  const std::string at = "localhost:" + std::to_string(rendezvous.port());
+  std::thread nodes([&] {
     CHECK(why_not_joined(place, "another key of 16", {1, 0, 4}) ==
           "whoever waits at " + at + " has another key");
     CHECK(why_not_joined(place, kKey, {1, 0, 5}) ==
@@ -67,22 +67,22 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
     CHECK(why_not_joined(place, kKey, {1, 8, 4}) ==
           at + ": another number of ranks a host is wanted there, 8 here: they have to be equal");
     std::vector<FileDescriptor> channels;
-    channels.push_back(join_meeting(place, kKey, {3, 0, 4}, milliseconds(60'000)));
+    channels.push_back(join_rendezvous(place, kKey, {3, 0, 4}, milliseconds(60'000)));
     CHECK(why_not_joined(place, kKey, {3, 0, 4}) == at + ": another host is number 3 already");
     CHECK(why_not_joined(place, kKey, {0, 0, 4}) == at + ": another host is number 0 already");
-    channels.push_back(join_meeting(place, kKey, {1, 0, 4}, milliseconds(60'000)));
-    channels.push_back(join_meeting(place, kKey, {2, 0, 4}, milliseconds(60'000)));
+    channels.push_back(join_rendezvous(place, kKey, {1, 0, 4}, milliseconds(60'000)));
+    channels.push_back(join_rendezvous(place, kKey, {2, 0, 4}, milliseconds(60'000)));
     for (size_t i = 0; i < 3; ++i) {
       const std::string text = std::to_string(i);
       CHECK(write(channels[i].number(), text.data(), 1) == 1);
     }
   });
-  CHECK(!meeting.gather(3, {0, 0, 4}, milliseconds(60'000), -1));
-  guests.join();
-  const std::vector<ArrivedGuest> arrived = meeting.take();
+  CHECK(!rendezvous.gather(3, {0, 0, 4}, milliseconds(60'000), -1));
+  nodes.join();
+  const std::vector<JoinedNode> arrived = rendezvous.take();
   REQUIRE(arrived.size() == 3);
   std::string texts;
-  for (const ArrivedGuest& one : arrived) {
+  for (const JoinedNode& one : arrived) {
     char byte = 0;
     while (read(one.channel.number(), &byte, 1) != 1) std::this_thread::yield();
     texts.push_back(byte);
@@ -92,25 +92,25 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
 
 TEST_CASE("a host meets the others though thousands of strangers are there and say nothing") {
   const RaisedFileLimit files;
-  Meeting meeting(kHere, kKey);
-  const MeetingPlace place{"127.0.0.1", meeting.port()};
-  std::vector<FileDescriptor> strangers;
+  Rendezvous rendezvous(kHere, kKey);
+  const RendezvousEndpoint place{"127.0.0.1", rendezvous.port()};
+  std::vector<FileDescriptor> peers;
   std::thread crowd([&] {
-    for (int i = 0; i < 3000; ++i) strangers.push_back(connected_to(meeting.port()));
+    for (int i = 0; i < 3000; ++i) peers.push_back(connected_to(rendezvous.port()));
     const auto began = std::chrono::steady_clock::now();
     CHECK(why_not_joined(place, kKey, {1, 0, 2}) == "joined");
     // Where 1,024 of them at a time have 3 s for themselves it takes longer.
     CHECK(std::chrono::steady_clock::now() - began < milliseconds(2'500));
   });
-  CHECK(!meeting.gather(1, {0, 0, 2}, milliseconds(60'000), -1));
+  CHECK(!rendezvous.gather(1, {0, 0, 2}, milliseconds(60'000), -1));
   crowd.join();
 }
 
 TEST_CASE("nobody is listened to any more when the time is over") {
   const HeldPort held;
-  const MeetingPlace place{"127.0.0.1", held.number()};
-  Meeting meeting(place, kKey);
-  CHECK_THROWS_AS(meeting.gather(1, {0, 0, 2}, milliseconds(1), -1), MeetingOver);
+  const RendezvousEndpoint place{"127.0.0.1", held.number()};
+  Rendezvous rendezvous(place, kKey);
+  CHECK_THROWS_AS(rendezvous.gather(1, {0, 0, 2}, milliseconds(1), -1), RendezvousTimeout);
   CHECK(why_not_joined(place, kKey, {1, 0, 2}, milliseconds(1)).ends_with(": Connection refused"));
 }
 
@@ -135,33 +135,33 @@ TEST_CASE("a place that does not answer is tried no longer than was said") {
 }
 
 TEST_CASE("a meeting that nobody comes to, and one that nobody waits at, say so") {
-  Meeting meeting(kHere, kKey);
-  const std::string at = "127.0.0.1:" + std::to_string(meeting.port());
-  CHECK_THROWS_WITH_AS(meeting.gather(2, {0, 0, 3}, milliseconds(100), -1),
+  Rendezvous rendezvous(kHere, kKey);
+  const std::string at = "127.0.0.1:" + std::to_string(rendezvous.port());
+  CHECK_THROWS_WITH_AS(rendezvous.gather(2, {0, 0, 3}, milliseconds(100), -1),
                        ("0 of 2 other hosts came to " + at + " within 100 ms").c_str(),
                        std::runtime_error);
   int port = 0;
-  { port = Meeting(kHere, kKey).port(); }
+  { port = Rendezvous(kHere, kKey).port(); }
   CHECK(why_not_joined({"127.0.0.1", port}, kKey, {1, 0, 2}, milliseconds(500)) ==
         "host 0 was not reached at 127.0.0.1:" + std::to_string(port) +
             " within 500 ms: Connection refused");
   CHECK_THROWS_WITH_AS(
-      Meeting({"192.0.2.1", 29400}, kKey),
+      Rendezvous({"192.0.2.1", 29400}, kKey),
       "cannot wait for the other hosts at 192.0.2.1:29400: that is no address of this host",
       ConfigError);
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const FileDescriptor control(ends[0]), signal(ends[1]);
   CHECK(write(signal.number(), "\x02", 1) == 1);
-  CHECK(meeting.gather(2, {0, 0, 3}, milliseconds(60'000), control.number()) == 2);
+  CHECK(rendezvous.gather(2, {0, 0, 3}, milliseconds(60'000), control.number()) == 2);
 }
 
 TEST_CASE("a meeting place and a key file are read strictly") {
-  CHECK(parse_meeting_place("--rendezvous", "h:1").host == "h");
-  CHECK(parse_meeting_place("--rendezvous", "[fe80::1]:29400").host == "fe80::1");
-  CHECK(parse_meeting_place("--rendezvous", "10.0.0.1:29400").port == 29400);
+  CHECK(parse_rendezvous_endpoint("--rendezvous", "h:1").host == "h");
+  CHECK(parse_rendezvous_endpoint("--rendezvous", "[fe80::1]:29400").host == "fe80::1");
+  CHECK(parse_rendezvous_endpoint("--rendezvous", "10.0.0.1:29400").port == 29400);
   for (const char* text : {"", "h", "h:", ":1", "h:0", "h:65536", "h:1x", "fe80::1:4", "[]:1"})
-    CHECK_THROWS_WITH_AS(parse_meeting_place("--rendezvous", text),
+    CHECK_THROWS_WITH_AS(parse_rendezvous_endpoint("--rendezvous", text),
                          ("--rendezvous '" + std::string(text) +
                           "': it is an address and a port of host 0, as in 10.0.0.1:29400")
                              .c_str(),

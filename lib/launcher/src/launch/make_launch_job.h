@@ -11,7 +11,7 @@ class RunFolder;
 namespace smp::launch {
 
 // One start of a job among several.
-struct Attempt {
+struct StartAttempt {
   int restarts = 0;    // before it
   std::string resume;  // "latest" or a step; empty: start anew
   std::string from;    // the name of that checkpoint, of a restart
@@ -27,7 +27,7 @@ int console_columns();
 
 // What a supervisor is to run, now that the hosts are reached: each rank's command, environment and
 // files. `folder` is null where there is none. Throws ConfigError.
-job::Job job_of(const request::PreparedJob& prepared, const run::RunFolder* folder,
-                const ReachedHosts& reached, const Attempt& attempt);
+job::LaunchJob make_launch_job(const request::PreparedJob& prepared, const run::RunFolder* folder,
+                               const ReachedHosts& reached, const StartAttempt& attempt);
 
 }  // namespace smp::launch

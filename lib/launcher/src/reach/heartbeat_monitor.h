@@ -9,12 +9,12 @@ namespace smp::reach {
 // whoever hears nothing for the whole limit takes the other for lost. Time in which this process
 // itself did not run (it was stopped, or the machine slept or was overloaded) does not count
 // against the other.
-class SilenceWatch {
+class HeartbeatMonitor {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr int kIntervals = 10;  // in the limit
 
-  explicit SilenceWatch(std::chrono::milliseconds limit)
+  explicit HeartbeatMonitor(std::chrono::milliseconds limit)
       : limit_(limit), heard_at_(Clock::now()), ticked_at_(heard_at_) {}
 
   std::chrono::milliseconds interval() const { return limit_ / kIntervals; }

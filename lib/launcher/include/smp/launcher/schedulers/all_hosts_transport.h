@@ -9,15 +9,15 @@
 
 #include "smp/launcher/agent/host_group.h"
 #include "smp/launcher/process/file_limit.h"
-#include "smp/launcher/reach/meeting.h"
-#include "smp/launcher/reach/transport.h"
+#include "smp/launcher/reach/agent_transport.h"
+#include "smp/launcher/reach/rendezvous.h"
 
 namespace smp::schedulers {
 
 // On no command line: the program passes the value on by itself.
-inline constexpr const char* kMeetingKey = "SMP_MEETING_KEY";
+inline constexpr const char* kRendezvousKey = "SMP_MEETING_KEY";
 
-struct GatheringOptions {
+struct AllHostsOptions {
   std::string arguments;  // --mpirun-args
   std::string agent;      // smp-launch on the hosts
   std::string at;         // an address and a port of this host; empty: of its own choice
@@ -28,24 +28,24 @@ struct GatheringOptions {
 // One process, of a program that reaches all hosts by its own means (mpirun, srun), starts an agent
 // on each of them, which connects to this one and proves that it knows a key, which that program
 // hands it in its environment. One thread.
-class GatheringTransport : public reach::Transport {
+class AllHostsTransport : public reach::AgentTransport {
  public:
-  ~GatheringTransport() override;
+  ~AllHostsTransport() override;
 
-  // Starts the program and waits for the agents; a number as Meeting::gather() does. Throws
+  // Starts the program and waits for the agents; a number as Rendezvous::gather() does. Throws
   // StartError, and what are_missing() throws.
   std::optional<int> gather(int control_fd);
 
-  reach::Line open(const hosts::HostSpec& host) override;
+  reach::AgentStreams open(const hosts::HostSpec& host) override;
   int event_fd() const override { return events_.number(); }
   void dispatch() override;
-  std::string why_way_ended() const override;
+  std::string why_command_ended() const override;
 
  protected:
   static constexpr size_t kListedHosts = 20;  // in one message
 
-  GatheringTransport(std::string program, std::vector<hosts::HostSpec> hosts,
-                     GatheringOptions options, reach::Meeting meeting);
+  AllHostsTransport(std::string program, std::vector<hosts::HostSpec> hosts,
+                    AllHostsOptions options, reach::Rendezvous rendezvous);
 
   // The agents of these hosts have not come: the time `is_over`, or the program has_ended(), or has
   // told of a failure. Hosts whose agents came can be opened where this returns.
@@ -54,9 +54,9 @@ class GatheringTransport : public reach::Transport {
   virtual std::set<std::string> failed_by(const std::string& /*line*/) const { return {}; }
 
   const std::vector<hosts::HostSpec>& hosts() const { return hosts_; }
-  const GatheringOptions& options() const { return options_; }
-  const std::string& key() const { return meeting_.key(); }
-  const reach::Meeting& meeting() const { return meeting_; }
+  const AllHostsOptions& options() const { return options_; }
+  const std::string& key() const { return rendezvous_.key(); }
+  const reach::Rendezvous& rendezvous() const { return rendezvous_; }
   bool has_ended() const { return end_.has_value(); }
   std::set<std::string> failed_hosts() const;  // by all that it said
   // What the program said; only the lines about a host, where there are some.
@@ -72,9 +72,9 @@ class GatheringTransport : public reach::Transport {
   const process::RaisedFileLimit file_limit_;
   const std::string program_;
   const std::vector<hosts::HostSpec> hosts_;
-  const GatheringOptions options_;
-  reach::Meeting meeting_;
-  reach::Line line_;
+  const AllHostsOptions options_;
+  reach::Rendezvous rendezvous_;
+  reach::AgentStreams line_;
   system::FileDescriptor events_;  // epoll over its streams and its end
   // When those that have not come are given up, since it says of each that it has failed.
   std::optional<std::chrono::steady_clock::time_point> give_up_at_;
@@ -84,9 +84,9 @@ class GatheringTransport : public reach::Transport {
   std::map<std::string, system::FileDescriptor> channels_;
 };
 
-std::string make_meeting_key();
+std::string make_rendezvous_key();
 
 // The key that the program has handed to this agent, wiped from where /proc/PID/environ shows it.
-std::optional<std::string> take_meeting_key();
+std::optional<std::string> take_rendezvous_key();
 
 }  // namespace smp::schedulers

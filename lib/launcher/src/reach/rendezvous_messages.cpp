@@ -1,4 +1,4 @@
-#include "reach/meeting_words.h"
+#include "reach/rendezvous_messages.h"
 
 #include <sys/socket.h>
 
@@ -6,12 +6,12 @@
 
 namespace smp::reach {
 
-bool MeetingHello::is_greeting() const {
-  const MeetingHello known;
+bool RendezvousHello::is_greeting() const {
+  const RendezvousHello known;
   return memcmp(greeting, known.greeting, sizeof greeting) == 0;
 }
 
-Mac proof_of(const std::string& key, const char* side, const MeetingHello& hello,
+Mac proof_of(const std::string& key, const char* side, const RendezvousHello& hello,
              const Nonce& answer) {
   std::string message(side);
   message.append(reinterpret_cast<const char*>(&hello), sizeof hello);
@@ -19,7 +19,7 @@ Mac proof_of(const std::string& key, const char* side, const MeetingHello& hello
   return authenticate(key, message);
 }
 
-AddressList::AddressList(const MeetingPlace& place) {
+AddressList::AddressList(const RendezvousEndpoint& place) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   error_ = getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &list_);

@@ -1,4 +1,4 @@
-#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/watchdog.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -133,8 +133,8 @@ void hold_signals(const std::set<int>& numbers) {
   sigprocmask(SIG_BLOCK, &held, nullptr);
 }
 
-int run_guarded(const std::function<int(int)>& supervise, int watched, bool reads_terminal,
-                const std::function<void()>& after_death) {
+int run_with_watchdog(const std::function<int(int)>& supervise, int watched, bool reads_terminal,
+                      const std::function<void()>& after_death) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
@@ -142,7 +142,7 @@ int run_guarded(const std::function<int(int)>& supervise, int watched, bool read
   fcntl(own_end.number(), F_SETFL, O_NONBLOCK);
 
   // Whatever this process had before (a shell may exec us with children) is not ours to end.
-  const std::vector<pid_t> strangers = children_of_this_process();
+  const std::vector<pid_t> others = children_of_this_process();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   sigset_t blocked = passed_on_signals(), mask;
   const sigset_t passed_on = blocked;
@@ -164,8 +164,7 @@ int run_guarded(const std::function<int(int)>& supervise, int watched, bool read
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const RankCgroup ranks = RankCgroup::of(second);
   const int in_group = ranks.kill();
-  const Sweep sweep =
-      end_descendants(std::set<pid_t>(strangers.begin(), strangers.end()), kPatience);
+  const Sweep sweep = end_descendants(std::set<pid_t>(others.begin(), others.end()), kPatience);
   std::fprintf(stderr,
                "smp-launch: its supervising process was killed by signal %d; all processes of the "
                "job were ended (%d by smp-launch)\n",

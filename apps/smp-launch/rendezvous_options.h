@@ -10,10 +10,10 @@ class App;
 
 namespace smp {
 
-// The options about it, on their way from CLI11 into a MeetingRequest.
-class MeetingOptions {
+// The options about it, on their way from CLI11 into a RendezvousRequest.
+class RendezvousOptions {
  public:
-  MeetingOptions(CLI::App& app, request::MeetingRequest& request);
+  RendezvousOptions(CLI::App& app, request::RendezvousRequest& request);
 
   // After the command line was parsed; `prints`: for a dry run; `agents_come`: to --rendezvous.
   // Reads what mpirun says to this process, where it is asked for; one that has nothing to do
@@ -30,7 +30,7 @@ class MeetingOptions {
   void read_pod_numbers();
   void read_mpi(bool prints);
 
-  request::MeetingRequest& request_;
+  request::RendezvousRequest& request_;
   std::string nnodes_, node_rank_, inside_;
 };
 

@@ -1,4 +1,4 @@
-#include "smp/launcher/agent/push.h"
+#include "smp/launcher/agent/file_distribution.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <fstream>
 
 #include "agent/agent_messages.h"
-#include "agent/push_window.h"
-#include "agent/push_words.h"
-#include "agent/pushed_folder.h"
+#include "agent/file_messages.h"
+#include "agent/received_folder.h"
+#include "agent/send_window.h"
 #include "scratch_folder.h"
 #include "smp/launcher/agent/shared_file.h"
 #include "smp/launcher/reach/frame_channel.h"
@@ -21,14 +21,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> messages_of(const std::vector<PushedFile>& files) {
-  PushSource source(files);
+std::vector<std::string> messages_of(const std::vector<FileToSend>& files) {
+  FileSource source(files);
   std::vector<std::string> messages;
   while (const auto message = source.next()) messages.push_back(*message);
   return messages;
 }
 
-bool take_all(PushedFolder& folder, const std::vector<std::string>& messages) {
+bool take_all(ReceivedFolder& folder, const std::vector<std::string>& messages) {
   bool all = false;
   for (const std::string& message : messages) all = folder.take(message);
   return all;
@@ -36,7 +36,7 @@ bool take_all(PushedFolder& folder, const std::vector<std::string>& messages) {
 
 std::string file_message(const std::string& name) {
   return PayloadWriter()
-      .number(static_cast<uint64_t>(PushKind::kFile))
+      .number(static_cast<uint64_t>(FileMessage::kFile))
       .text(name)
       .number(1)
       .number(0)
@@ -51,7 +51,7 @@ TEST_CASE("a pushed file is there when it is whole, and as it was sent") {
   const std::vector<std::string> messages = messages_of({{scratch / "a", "x/y"}});
   REQUIRE(messages.size() == 7);  // room, file, 3 parts, end, all
 
-  PushedFolder folder(scratch / "there");
+  ReceivedFolder folder(scratch / "there");
   for (size_t i = 0; i < 5; ++i) CHECK(!folder.take(messages[i]));
   CHECK(!fs::exists(scratch / "there/x/y"));
   CHECK(!folder.take(messages[5]));
@@ -69,12 +69,12 @@ TEST_CASE("a pushed file that arrives otherwise is refused") {
   std::ofstream(scratch / "a") << "abc";
   std::vector<std::string> messages = messages_of({{scratch / "a", "a"}});
   messages[2].back() = 'x';
-  PushedFolder changed(scratch / "changed");
+  ReceivedFolder changed(scratch / "changed");
   CHECK_THROWS_WITH_AS(take_all(changed, messages), "'a' did not arrive as it was sent",
-                       PushRefused);
+                       FilesRefused);
   messages.erase(messages.begin() + 2);
-  PushedFolder cut(scratch / "cut");
-  CHECK_THROWS_WITH_AS(take_all(cut, messages), "'a' did not arrive as it was sent", PushRefused);
+  ReceivedFolder cut(scratch / "cut");
+  CHECK_THROWS_WITH_AS(take_all(cut, messages), "'a' did not arrive as it was sent", FilesRefused);
   CHECK(!fs::exists(scratch / "cut/a"));
 }
 
@@ -82,12 +82,12 @@ TEST_CASE("nothing is written outside the folder, nor more than was announced") 
   const ScratchFolder scratch;
   const std::string room = PayloadWriter().number(0).number(1).bytes();
   for (const char* name : {"../x", "/x", "a/../../x", "", "a/", "a/.."}) {
-    PushedFolder folder(scratch / "there");
+    ReceivedFolder folder(scratch / "there");
     folder.take(room);
     CHECK_THROWS_WITH_AS(folder.take(file_message(name)), "a file with a wrong name",
                          ProtocolError);
   }
-  PushedFolder folder(scratch / "there");
+  ReceivedFolder folder(scratch / "there");
   CHECK_THROWS_WITH_AS(folder.take(file_message("x")), "a file before the room for it",
                        ProtocolError);
   folder.take(room);
@@ -99,7 +99,7 @@ TEST_CASE("nothing is written outside the folder, nor more than was announced") 
 TEST_CASE("a pushed file that cannot be written whole, or has no folder, is refused") {
   const ScratchFolder scratch;
   std::ofstream(scratch / "a") << "abc";
-  PushedFolder folder(scratch / "there");
+  ReceivedFolder folder(scratch / "there");
   std::vector<std::string> messages = messages_of({{scratch / "a", "a"}});
   for (size_t i = 0; i < 3; ++i) folder.take(messages[i]);
   const std::string part = scratch / "there/a.part";
@@ -111,24 +111,25 @@ TEST_CASE("a pushed file that cannot be written whole, or has no folder, is refu
     break;
   }
   CHECK_THROWS_WITH_AS(folder.take(messages[3]),
-                       ("cannot write '" + part + "': Bad file descriptor").c_str(), PushRefused);
+                       ("cannot write '" + part + "': Bad file descriptor").c_str(), FilesRefused);
   CHECK(!fs::exists(scratch / "there/a"));
 
-  PushedFolder other(scratch / "other");
+  ReceivedFolder other(scratch / "other");
   messages = messages_of({{scratch / "a", "a"}});
   for (size_t i = 0; i < 4; ++i) other.take(messages[i]);
   CHECK_THROWS_WITH_AS(
       other.take(file_message("a/b")),
-      ("cannot make folder '" + (scratch / "other/a") + "': Not a directory").c_str(), PushRefused);
+      ("cannot make folder '" + (scratch / "other/a") + "': Not a directory").c_str(),
+      FilesRefused);
 }
 
 TEST_CASE("as many messages run ahead of the slowest host as 1 MiB holds, and 256 at most") {
-  const auto sent_before_full = [](PushWindow& window, size_t bytes) {
+  const auto sent_before_full = [](SendWindow& window, size_t bytes) {
     size_t messages = 0;
     for (; window.has_room(); ++messages) window.sent(bytes);
     return messages;
   };
-  PushWindow parts, short_ones;
+  SendWindow parts, short_ones;
   CHECK(parts.is_empty());
   CHECK(sent_before_full(parts, 256 << 10) == 4);
   parts.taken(1);
@@ -146,10 +147,10 @@ TEST_CASE("as many messages run ahead of the slowest host as 1 MiB holds, and 25
 
 TEST_CASE("files that do not fit are refused before the first") {
   const ScratchFolder scratch;
-  PushedFolder folder(scratch / "there");
+  ReceivedFolder folder(scratch / "there");
   const std::string room = PayloadWriter().number(0).number(uint64_t{1} << 62).bytes();
-  CHECK_THROWS_AS(folder.take(room), PushRefused);
-  CHECK_THROWS_WITH_AS(PushedFolder("").take(room), "it takes no files", PushRefused);
+  CHECK_THROWS_AS(folder.take(room), FilesRefused);
+  CHECK_THROWS_WITH_AS(ReceivedFolder("").take(room), "it takes no files", FilesRefused);
 }
 
 TEST_CASE("a file that a host lacks, or has otherwise, is named") {

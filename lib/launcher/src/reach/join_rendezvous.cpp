@@ -12,9 +12,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "reach/meeting_words.h"
+#include "reach/rendezvous_messages.h"
 #include "smp/launcher/hosts/duration.h"
-#include "smp/launcher/reach/meeting.h"
+#include "smp/launcher/reach/rendezvous.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/text_file.h"
 
@@ -34,7 +34,8 @@ void limit(const system::FileDescriptor& socket, int option, milliseconds time) 
 }
 
 // Nobody listens there yet, or it cannot be reached: try again.
-system::FileDescriptor try_connect(const MeetingPlace& place, milliseconds time, std::string& why) {
+system::FileDescriptor try_connect(const RendezvousEndpoint& place, milliseconds time,
+                                   std::string& why) {
   const AddressList list(place);
   if (list.first() == nullptr) why = list.why_not();
   for (const addrinfo* one = list.first(); one != nullptr; one = one->ai_next) {
@@ -66,41 +67,41 @@ bool receive_word(const system::FileDescriptor& socket, Word& word) {
 
 // True: let in. False: the other side hung up. Throws ConfigError.
 bool shake_hands(const system::FileDescriptor& socket, const std::string& at,
-                 const std::string& key, const MeetingGuest& guest) {
-  MeetingHello hello;
-  hello.order = static_cast<uint32_t>(guest.order);
-  hello.slots = static_cast<uint32_t>(guest.slots);
-  hello.hosts = static_cast<uint32_t>(guest.hosts);
+                 const std::string& key, const RendezvousNode& node) {
+  RendezvousHello hello;
+  hello.node_rank = static_cast<uint32_t>(node.node_rank);
+  hello.slots = static_cast<uint32_t>(node.slots);
+  hello.hosts = static_cast<uint32_t>(node.hosts);
   hello.nonce = make_nonce();
-  MeetingAnswer answer;
+  RendezvousChallenge answer;
   if (!send_word(socket, hello) || !receive_word(socket, answer)) return false;
   if (!equal(answer.proof, proof_of(key, "answer", hello, answer.nonce)))
     throw ConfigError(fmt::format("whoever waits at {} has another key", at));
-  auto verdict = MeetingVerdict::kTaken;
+  auto verdict = RendezvousVerdict::kTaken;
   if (!send_word(socket, proof_of(key, "hello", hello, answer.nonce)) ||
       !receive_word(socket, verdict))
     return false;
   switch (verdict) {
-    case MeetingVerdict::kWelcome: return true;
-    case MeetingVerdict::kTaken:
-      throw ConfigError(fmt::format("{}: another host is number {} already", at, guest.order));
-    case MeetingVerdict::kOtherHosts:
+    case RendezvousVerdict::kWelcome: return true;
+    case RendezvousVerdict::kTaken:
+      throw ConfigError(fmt::format("{}: another host is number {} already", at, node.node_rank));
+    case RendezvousVerdict::kOtherHosts:
       throw ConfigError(
-          fmt::format("{}: another number of hosts is wanted there, {} here", at, guest.hosts));
-    case MeetingVerdict::kOtherSlots:
+          fmt::format("{}: another number of hosts is wanted there, {} here", at, node.hosts));
+    case RendezvousVerdict::kOtherSlots:
       throw ConfigError(
           fmt::format("{}: another number of ranks a host is wanted there, {} here: they have to "
                       "be equal",
-                      at, guest.slots));
+                      at, node.slots));
   }
   throw ConfigError(fmt::format("{}: another version of smp-launch waits there", at));
 }
 
 }  // namespace
 
-MeetingPlace parse_meeting_place(const std::string& option, const std::string& text) {
+RendezvousEndpoint parse_rendezvous_endpoint(const std::string& option, const std::string& text) {
   const size_t colon = text.rfind(':');
-  MeetingPlace place;
+  RendezvousEndpoint place;
   bool good = colon != text.npos && colon > 0;
   if (good) {
     place.host = text.substr(0, colon);
@@ -140,8 +141,8 @@ std::string read_key_file(const std::string& path) {
   return key;
 }
 
-system::FileDescriptor join_meeting(const MeetingPlace& place, const std::string& key,
-                                    const MeetingGuest& guest, milliseconds time) {
+system::FileDescriptor join_rendezvous(const RendezvousEndpoint& place, const std::string& key,
+                                       const RendezvousNode& node, milliseconds time) {
   const std::string at = fmt::format("{}:{}", place.host, place.port);
   const auto deadline = std::chrono::steady_clock::now() + time;
   std::string why;
@@ -149,7 +150,7 @@ system::FileDescriptor join_meeting(const MeetingPlace& place, const std::string
   do {
     system::FileDescriptor socket = try_connect(place, left, why);
     if (socket.is_open()) {
-      if (shake_hands(socket, at, key, guest)) return socket;
+      if (shake_hands(socket, at, key, node)) return socket;
       why = "the other side hung up";
     }
     std::this_thread::sleep_for(kBetweenTries);

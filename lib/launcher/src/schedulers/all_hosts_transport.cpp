@@ -1,4 +1,4 @@
-#include "smp/launcher/schedulers/gathering_transport.h"
+#include "smp/launcher/schedulers/all_hosts_transport.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,15 +67,15 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
-GatheringTransport::GatheringTransport(std::string program, std::vector<hosts::HostSpec> hosts,
-                                       GatheringOptions options, reach::Meeting meeting)
+AllHostsTransport::AllHostsTransport(std::string program, std::vector<hosts::HostSpec> hosts,
+                                     AllHostsOptions options, reach::Rendezvous rendezvous)
     : program_(std::move(program)),
       hosts_(std::move(hosts)),
       options_(std::move(options)),
-      meeting_(std::move(meeting)),
+      rendezvous_(std::move(rendezvous)),
       events_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {}
 
-void GatheringTransport::watch() {
+void AllHostsTransport::watch() {
   for (const system::FileDescriptor* one : {&line_.in, &line_.errors, &line_.process}) {
     fcntl(one->number(), F_SETFL, fcntl(one->number(), F_GETFL) | O_NONBLOCK);
     epoll_event event{};
@@ -85,7 +85,7 @@ void GatheringTransport::watch() {
 }
 
 // Whoever is done with is closed, and leaves the epoll so.
-void GatheringTransport::dispatch() {
+void AllHostsTransport::dispatch() {
   siginfo_t info{};
   if (line_.process.is_open() &&
       waitid(P_PID, static_cast<id_t>(line_.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -105,29 +105,29 @@ void GatheringTransport::dispatch() {
   if (said_.size() > kept) said_.erase(0, said_.size() - kept);
 }
 
-std::vector<std::string> GatheringTransport::missing() const {
+std::vector<std::string> AllHostsTransport::missing() const {
   std::vector<std::string> names;
   for (const hosts::HostSpec& host : hosts_) names.push_back(host.name);
-  for (const reach::ArrivedGuest& arrived : meeting_.arrived()) {
-    const auto order = static_cast<size_t>(arrived.guest.order);
+  for (const reach::JoinedNode& arrived : rendezvous_.arrived()) {
+    const auto order = static_cast<size_t>(arrived.node.node_rank);
     if (order < names.size()) names[order].clear();
   }
   std::erase(names, "");
   return names;
 }
 
-std::set<std::string> GatheringTransport::failed_hosts() const {
+std::set<std::string> AllHostsTransport::failed_hosts() const {
   std::set<std::string> failed;
   for (const std::string& line : lines_of(said_)) failed.merge(failed_by(line));
   return failed;
 }
 
 // While agents are waited for. Those that are slow are not given up for those that fail.
-bool GatheringTransport::goes_on() {
+bool AllHostsTransport::goes_on() {
   dispatch();
   if (end_) return false;
   const std::set<std::string> failed = failed_hosts();
-  const bool may_be_all = failed.size() + meeting_.arrived().size() >= hosts_.size();
+  const bool may_be_all = failed.size() + rendezvous_.arrived().size() >= hosts_.size();
   const std::vector<std::string> left = may_be_all ? missing() : std::vector<std::string>{};
   if (!may_be_all || !std::all_of(left.begin(), left.end(), [&](const std::string& host) {
         return failed.count(host) != 0;
@@ -140,11 +140,11 @@ bool GatheringTransport::goes_on() {
   return now < *give_up_at_;
 }
 
-std::string GatheringTransport::why_way_ended() const {
+std::string AllHostsTransport::why_command_ended() const {
   return end_ ? fmt::format("{} {}: {}", program_, process::text_of(*end_), words()) : "";
 }
 
-bool GatheringTransport::ends_in_time() {
+bool AllHostsTransport::ends_in_time() {
   const auto deadline = std::chrono::steady_clock::now() + kForEnd;
   while (!end_ && std::chrono::steady_clock::now() < deadline) {
     pollfd ready{events_.number(), POLLIN, 0};
@@ -157,11 +157,11 @@ bool GatheringTransport::ends_in_time() {
 // Agents whose connection ends leave by themselves, and the program with the last of them. One that
 // still reaches hosts is asked; its ssh processes outlive it, each in a group of its own, but in
 // its session.
-GatheringTransport::~GatheringTransport() {
+AllHostsTransport::~AllHostsTransport() {
   if (line_.pid < 0) return;
   const bool had_come = !channels_.empty();
   channels_.clear();
-  meeting_.close();
+  rendezvous_.close();
   line_.out.reset();
   if (!had_come || !ends_in_time()) {
     if (!end_) kill(line_.pid, SIGTERM);
@@ -172,7 +172,7 @@ GatheringTransport::~GatheringTransport() {
   waitpid(line_.pid, nullptr, 0);  // not before: the session's number is nobody else's until then
 }
 
-std::string GatheringTransport::lines_about(const std::string& host) const {
+std::string AllHostsTransport::lines_about(const std::string& host) const {
   std::string about;  // its boxes are made of dashes
   for (const std::string& line : lines_of(said_)) {
     if (line.find_first_not_of("- \r") != line.npos &&
@@ -183,28 +183,28 @@ std::string GatheringTransport::lines_about(const std::string& host) const {
   return about;
 }
 
-std::string GatheringTransport::words(const std::string& host) const {
+std::string AllHostsTransport::words(const std::string& host) const {
   const std::string about = lines_about(host);
   if (about.empty() && !host.empty()) return words();
   return about.empty() ? "it said nothing" : about;
 }
 
-std::optional<int> GatheringTransport::gather(int control_fd) {
-  line_ = reach::Transport::open(hosts_.front());
+std::optional<int> AllHostsTransport::gather(int control_fd) {
+  line_ = reach::AgentTransport::open(hosts_.front());
   watch();
-  const reach::MeetingGuest self{-1, 0, static_cast<int>(hosts_.size())};
+  const reach::RendezvousNode self{-1, 0, static_cast<int>(hosts_.size())};
   bool is_over = false;
   try {
-    if (const auto number =
-            meeting_.gather(hosts_.size(), self, options_.time, control_fd, options_.ending_signals,
-                            events_.number(), [this] { return goes_on(); }))
+    if (const auto number = rendezvous_.gather(hosts_.size(), self, options_.time, control_fd,
+                                               options_.ending_signals, events_.number(),
+                                               [this] { return goes_on(); }))
       return number;
-  } catch (const reach::MeetingOver&) {
+  } catch (const reach::RendezvousTimeout&) {
     is_over = true;
   }
   const std::vector<std::string> left = missing();
-  for (reach::ArrivedGuest& arrived : meeting_.take()) {
-    const auto order = static_cast<size_t>(arrived.guest.order);
+  for (reach::JoinedNode& arrived : rendezvous_.take()) {
+    const auto order = static_cast<size_t>(arrived.node.node_rank);
     if (order < hosts_.size()) channels_.emplace(hosts_[order].name, std::move(arrived.channel));
   }
   if (!left.empty()) are_missing(left, is_over);
@@ -213,21 +213,21 @@ std::optional<int> GatheringTransport::gather(int control_fd) {
   return std::nullopt;
 }
 
-reach::Line GatheringTransport::open(const hosts::HostSpec& host) {
-  reach::Line line;
+reach::AgentStreams AllHostsTransport::open(const hosts::HostSpec& host) {
+  reach::AgentStreams line;
   line.in = std::move(channels_.at(host.name));
   line.out = system::FileDescriptor(fcntl(line.in.number(), F_DUPFD_CLOEXEC, 0));
   return line;
 }
 
-std::string make_meeting_key() { return random_hex(kKeyBytes); }
+std::string make_rendezvous_key() { return random_hex(kKeyBytes); }
 
-std::optional<std::string> take_meeting_key() {
-  char* const value = getenv(kMeetingKey);
+std::optional<std::string> take_rendezvous_key() {
+  char* const value = getenv(kRendezvousKey);
   if (value == nullptr) return std::nullopt;
   std::string key = value;
   explicit_bzero(value, key.size());
-  unsetenv(kMeetingKey);
+  unsetenv(kRendezvousKey);
   return key;
 }
 
