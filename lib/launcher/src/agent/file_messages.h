@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-// What both sides of --push say: messages that begin with their kind.
+// The messages of file distribution (--push). Each begins with its kind.
 namespace smp::agent {
 
 enum class FileMessage : uint64_t {

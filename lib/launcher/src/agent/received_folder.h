@@ -15,9 +15,9 @@ class FilesRefused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where an agent keeps the files that were pushed to it: a folder that its owner alone may read,
-// made with the first message and removed with this object, or before. A file stands under its name
-// only when it is whole, and is what was sent. One thread.
+// The folder in which an agent keeps the files that it receives. Only its owner may read it. The
+// first message makes the folder, and this object removes it. A file gets its name only when it is
+// whole and its checksum fits. One thread.
 class ReceivedFolder {
  public:
   // A name that is not taken, below TMPDIR, or /tmp.

@@ -6,9 +6,9 @@
 
 namespace smp::agent {
 
-// How far the messages about pushed files run ahead of the host that has taken fewest: bytes are
-// bounded, since they wait in memory for every host, and so are messages, since a host that takes
-// them into a slow file system says nothing meanwhile. One thread.
+// A send window: how far the messages of files run ahead of the slowest host. Bytes are bounded,
+// since they wait in memory for every host. Messages are bounded too, since a host with a slow file
+// system acknowledges nothing while it writes. One thread.
 class SendWindow {
  public:
   static constexpr size_t kBytes = 1 << 20;

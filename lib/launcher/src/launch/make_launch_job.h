@@ -18,14 +18,15 @@ struct StartAttempt {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
-// What the ranks have of this process's environment: all of it here, what the rules say elsewhere.
+// The part of this process's environment that the ranks inherit: all of it on this host, the
+// forwarded variables on other ones.
 // Throws ConfigError for a variable to pass on that is not set.
 std::vector<std::string> inherited_environment(const request::PreparedJob& prepared);
 
 // Width of the terminal that standard output is; 0 when it is none.
 int console_columns();
 
-// What a supervisor is to run, now that the hosts are reached: each rank's command, environment and
+// The job for the supervisor, after the hosts were reached: each rank's command, environment and
 // files. `folder` is null where there is none. Throws ConfigError.
 job::LaunchJob make_launch_job(const request::PreparedJob& prepared, const run::RunFolder* folder,
                                const ReachedHosts& reached, const StartAttempt& attempt);

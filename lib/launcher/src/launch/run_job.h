@@ -11,8 +11,8 @@ class RunFolder;
 
 namespace smp::launch {
 
-// The second process of run_with_watchdog(): starts the ranks, stays with them, starts them again
-// where that was asked for, and tells the end. Returns the exit code.
+// Runs in the second process of run_with_watchdog(). Starts the ranks, supervises them, starts them
+// again if --max-restarts allows it, and reports the end. Returns the exit code.
 int run_job(const request::PreparedJob& prepared, const run::RunFolder* folder,
             const environment::ReservedPort& port, int control_fd);
 

@@ -5,10 +5,9 @@
 
 namespace smp::reach {
 
-// Whether the other side of a channel still speaks. Both sides send something every interval();
-// whoever hears nothing for the whole limit takes the other for lost. Time in which this process
-// itself did not run (it was stopped, or the machine slept or was overloaded) does not count
-// against the other.
+// The heartbeats of one channel. Both sides send something every interval(). A side that hears
+// nothing for the whole limit takes the other for lost. Time in which this process did not run (it
+// was stopped, or the machine slept or was overloaded) does not count.
 class HeartbeatMonitor {
  public:
   using Clock = std::chrono::steady_clock;
@@ -22,8 +21,8 @@ class HeartbeatMonitor {
   Clock::time_point heard_at() const { return heard_at_; }
   void heard() { heard_at_ = Clock::now(); }
 
-  // True once an interval: time to speak, and to ask is_over(). To be called more often than that,
-  // after all that had arrived was read.
+  // True once an interval: time to send a heartbeat, and to ask is_over(). To be called more often
+  // than that, after all that had arrived was read.
   bool tick() {
     const Clock::time_point now = Clock::now();
     const auto since = now - ticked_at_;

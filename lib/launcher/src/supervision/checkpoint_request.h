@@ -8,8 +8,8 @@
 
 namespace smp::supervision {
 
-// What asks the ranks of a job for a checkpoint: a signal, here or at another of its hosts. They
-// have only so long for it where the job says so.
+// A request for a checkpoint, made by a signal on this host or on another one of the job. The job
+// may limit the time for it.
 class CheckpointRequest {
  public:
   using Clock = std::chrono::steady_clock;

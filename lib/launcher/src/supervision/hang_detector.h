@@ -14,8 +14,9 @@
 
 namespace smp::supervision {
 
-// That the ranks of a job stand still, by what they post and by what they write: it is told, they
-// show where they are, and the job ends of it, if it shall. One thread.
+// Detects that the ranks of a job hang, by the progress that they post and by their output. Reports
+// the hang, has the ranks show where they are, and ends the job if the user asked for that. One
+// thread.
 class HangDetector {
  public:
   using Clock = std::chrono::steady_clock;
@@ -28,15 +29,15 @@ class HangDetector {
   void has_shown(int rank) { dump_.forget(rank); }  // its stacks
 
   Clock::time_point next_look() const { return next_look_; }
-  // How far the ranks are; says so when they go on. `held`: their output waits for the disk of the
-  // logs, which counts against no rank.
+  // Reads the ranks' progress, and reports when a hang is over. `held`: their output waits for the
+  // disk of the logs, which counts against no rank.
   void look(const std::vector<job::RankState>& ranks, Clock::time_point now, bool held);
   job::JobView view(Clock::time_point now) const { return progress_.view(now); }
 
-  // To be asked after a look, while the job runs. The standstill for which it ends, once the ranks
-  // have shown where they are.
+  // Called after look(), while the job runs. The hang that ends the job, once the ranks have shown
+  // where they are.
   std::optional<job::Hang> ends_job(Clock::time_point now);
-  // One that has just been found, which the ranks are asked about.
+  // A hang that has just been found; the ranks are asked to show where they are.
   std::optional<job::Hang> found(const std::vector<job::RankState>& ranks, Clock::time_point now);
 
  private:

@@ -5,9 +5,9 @@
 
 namespace smp::supervision {
 
-// Whether the last lines of a rank's standard error say that its connection to another rank has
-// ended, as NCCL, gloo and torch's store put it. A program that leaves no error file shows so
-// that another one failed first.
+// Whether the last lines of a rank's standard error report that its connection to a peer ended, in
+// the words of NCCL, gloo or torch's store. Then another rank failed first. For programs that leave
+// no error file.
 bool reports_peer_failure(const std::vector<std::string>& last_lines);
 
 }  // namespace smp::supervision

@@ -7,8 +7,8 @@
 
 #include "smp/plan/system/file_descriptor.h"
 
-// Files that every host gets before its ranks start, over the agents' own connections: --push. Here
-// is the sending side; ReceivedFolder takes what it says.
+// File distribution, --push: every host gets these files over its agent's connection before its
+// ranks start. This is the sending side. ReceivedFolder is the receiving one.
 namespace smp::agent {
 
 struct FileToSend {
@@ -16,8 +16,8 @@ struct FileToSend {
   std::string name;  // there: relative, without ".."
 };
 
-// What `paths` name, folders with all that is in them, sorted: each keeps its place below this
-// process's folder. Throws ConfigError.
+// The files that `paths` name, sorted. A folder stands for all files in it. Each file keeps its
+// path relative to this process's folder. Throws ConfigError.
 std::vector<FileToSend> files_to_send(const std::vector<std::string>& paths);
 
 // The files as messages, read one piece at a time. One thread.
@@ -26,7 +26,8 @@ class FileSource {
   // Throws ConfigError for a file that cannot be read.
   explicit FileSource(std::vector<FileToSend> files);
 
-  // None: that was all. Throws ConfigError for a file that cannot be read, or changes meanwhile.
+  // The next message; none after the last. Throws ConfigError for a file that cannot be read, or
+  // that changes meanwhile.
   std::optional<std::string> next();
 
  private:

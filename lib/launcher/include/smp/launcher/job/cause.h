@@ -8,8 +8,9 @@
 #include "smp/launcher/job/host.h"
 #include "smp/launcher/process/error_file.h"
 
-// Which rank is to blame when a job fails. One death brings others: ranks that lose a peer, or wait
-// for it in vain, end too, and often sooner than the guilty one. Pure functions; any thread.
+// The root cause of a failed job: the rank to blame. One failure causes others. Ranks that lose a
+// peer, or wait for it in vain, end too, and often sooner than the guilty one. Pure functions; any
+// thread.
 namespace smp::job {
 
 // What is known of a rank.
@@ -34,8 +35,8 @@ struct RankState {
   }
 };
 
-// Whether it failed of the loss of another rank, as far as it tells. A crash, a kill and an error
-// of its own say more than its lines do.
+// Whether a rank failed because a peer did, by its own report. A crash, a kill and an error of its
+// own count more than its last lines.
 bool failed_because_of_peer(const RankState& state);
 
 struct Cause {

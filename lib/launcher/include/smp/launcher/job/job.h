@@ -32,7 +32,7 @@ struct OutputRules {
   process::LogLimit log_limit;
 };
 
-// What the ranks are made to show when none goes on.
+// What hung ranks are made to show.
 enum class HangDump {
   kNone,
   kCalls,  // a plan's: their memory and last calls (SIGUSR2)
@@ -88,7 +88,7 @@ enum class JobEnd {
   kHostsUnreachable,  // nothing was started
 };
 
-// What became of it. Plain data.
+// How a job has ended. Plain data.
 struct JobResult {
   JobEnd end = JobEnd::kSuccess;
   int exit_code = 0;
@@ -111,7 +111,7 @@ struct JobResult {
   int not_ended = 0;    // of them, that smp-launch could not end either
 };
 
-// smp-launch's own, of what else is in `result`.
+// The exit code of smp-launch, from the other fields of `result`.
 int exit_code_of(const JobResult& result);
 
 }  // namespace smp::job

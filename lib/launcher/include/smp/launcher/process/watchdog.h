@@ -7,8 +7,8 @@
 
 namespace smp::process {
 
-// Runs `supervise(control_fd)` in a second process and returns its exit code, so that the two guard
-// each other: whichever is killed, even with SIGKILL, the other ends every process of the job.
+// Runs `supervise(control_fd)` in a second process and returns its exit code. The two processes are
+// watchdogs of each other: when one is killed, even with SIGKILL, the other ends the job.
 //
 //   caller        the process that the user sees; a subreaper. Passes the signals that reach it on,
 //                 one byte each, through a socket. When the second process dies by a signal, it
@@ -16,12 +16,12 @@ namespace smp::process {
 //   second one    parent of all ranks, in a process group of its own, so that a Ctrl-C reaches it
 //                 once, through the socket. End of file there: the first process has died.
 //
-// `watched`, if given, is a channel of the second process: when its other side has gone and the
-// second process does not end within 0.3 s (somebody has stopped it), it is killed.
+// `watched`, if given, is a channel of the second process. When its other side has gone, the second
+// process has 0.3 s to end. Then it is killed, for somebody has stopped it.
 //
-// `reads_terminal`: standard input is a terminal, and for the second process. A terminal gives it
-// to the process group in the foreground alone, so both stay in one: Ctrl-C then reaches the second
-// twice, which ignores the one that comes directly; SIGKILL to the group kills both.
+// `reads_terminal`: standard input is a terminal, which the second process reads. Only the
+// foreground process group may read a terminal, so both processes stay in one group. Ctrl-C then
+// reaches the second one twice, and it ignores the direct one. SIGKILL to the group kills both.
 //
 // `after_death` is called in the first process once the second has died and all has been ended.
 //
@@ -33,13 +33,13 @@ int run_with_watchdog(const std::function<int(int control_fd)>& supervise, int w
 // this process.
 void hold_signals(const std::set<int>& numbers);
 
-// For the second process, before there are ranks: what stands in `control_fd`, which is readable.
-// The number of a signal that ends it, 0 when the first process has died; nothing for signals that
-// are for ranks, USR1, USR2 and CONT, but for those `also`.
+// For the second process, before there are ranks: reads `control_fd`, which is readable. Returns
+// the number of a signal that ends the job, or 0 when the first process has died. Returns nothing
+// for USR1, USR2 and CONT, which are for ranks, unless they are among `also`.
 std::optional<int> asked_to_end(int control_fd, const std::set<int>& also);
 
-// For the second process: the first kills it once somebody has stopped it for so long, for nobody
-// may tell of its channel's end where a network was cut. Without this it may be stopped for ever.
+// For the second process: the first one kills it after it was stopped for `limit`. Without this it
+// may stay stopped for ever, since a network that was cut does not end its channel.
 void may_be_stopped_for(std::chrono::milliseconds limit, int control_fd);
 
 }  // namespace smp::process

@@ -13,45 +13,43 @@
 
 namespace smp::reach {
 
-// Two streams that lead to an agent, and the process that they lead through, if there is one.
+// The two streams of an agent, and the local process that carries them, if there is one.
 struct AgentStreams {
   system::FileDescriptor in, out;          // from the agent, to it
   system::FileDescriptor errors, process;  // of that process: its standard error, its pidfd
   pid_t pid = -1;
 };
 
-// A AgentTransport is how smp-launch reaches a host: a command that starts an agent there
-// (smp-launch
-// --agent), with its standard input and output joined to the agent's. Nothing else goes over it
-// than these two streams, so it needs no port, no name service and no shared folder. One thread.
+// An AgentTransport starts an agent (smp-launch --agent) on a host by a command, whose standard
+// input and output are joined to the agent's. Only these two streams are used, so no port, name
+// service or shared folder is needed. One thread.
 class AgentTransport {
  public:
   virtual ~AgentTransport() = default;
 
   virtual job::Command command_for(const hosts::HostSpec& host) const = 0;
 
-  // The line to a host's agent: that of the command, or one that is there already. Once a host, and
-  // again where was_dropped().
-  // Throws StartError, std::system_error.
+  // The streams of a host's agent: those of the command, or of a connection that exists already.
+  // Called once for a host, and again where was_dropped(). Throws StartError, std::system_error.
   virtual AgentStreams open(const hosts::HostSpec& host);
 
-  // Why no agent spoke, in words for the user, from how the command ended and what it wrote to its
+  // Why no agent answered, in words for the user. `end` is how the command ended, `errors` its
   // standard error.
   virtual std::string why_not_reached(const process::ProcessEnd& end,
                                       const std::string& errors) const;
 
-  // Whether the other side had no time for the connection just then, so that another try may do.
+  // Whether the other side dropped the connection because it was busy, so that another try may do.
   virtual bool was_dropped(const process::ProcessEnd&, const std::string& /*errors*/) const {
     return false;
   }
 
-  // One process may lead to all hosts. Readable when dispatch() has something to read from it; -1:
-  // there is none.
+  // One process may carry the streams of all hosts. Its file descriptor is readable when dispatch()
+  // has something to read; -1: there is no such process.
   virtual int event_fd() const { return -1; }
   virtual void dispatch() {}
-  // Why it leads nowhere any more, in words for the user; empty while it runs.
+  // Why that process has ended, in words for the user; empty while it runs.
   virtual std::string why_command_ended() const { return ""; }
-  // What that process has said of a host whose channel has ended; empty: nothing.
+  // What that process has said about a host whose channel has ended; empty: nothing.
   virtual std::string words_about(const hosts::HostSpec&) const { return ""; }
 };
 
@@ -70,8 +68,8 @@ struct AgentTransportOptions {
 // (AllHostsTransport).
 std::unique_ptr<AgentTransport> make_agent_transport(const AgentTransportOptions& options);
 
-// Lines to agents that have come by themselves, by the names of their hosts; hosts without one get
-// an agent on this machine.
+// Uses the connections of agents that have joined a rendezvous, by the names of their hosts. A host
+// without a connection gets an agent on this machine.
 std::unique_ptr<AgentTransport> joined_agents_transport(
     std::map<std::string, system::FileDescriptor> channels, const std::string& agent);
 

@@ -11,17 +11,17 @@
 
 #include "smp/plan/system/file_descriptor.h"
 
-// A rendezvous is how agents come to smp-launch where it cannot start them: on every host somebody
-// (a person, Kubernetes, mpirun) starts smp-launch; one waits at an address that all of them know,
-// the others connect to it. Both sides prove that they know the same key without showing it, and
-// from then on the connection is the channel of an agent.
+// A rendezvous brings agents to a smp-launch that cannot start them. A person, Kubernetes or mpirun
+// starts smp-launch on every host. The one of node rank 0 leads: it listens at an endpoint that all
+// of them know, and the others connect to it. Both sides prove that they know the same key without
+// showing it. From then on the connection is the channel of an agent.
 //
-//   node   greeting, order, slots, hosts, nonce
-//   leader  nonce, proof of both                  the node leaves when it is wrong
-//   node   proof of both                         the leader hangs up when it is wrong
+//   node    greeting, node rank, slots, hosts, nonce
+//   leader  nonce, proof of both nonces           the node leaves when the proof is wrong
+//   node    proof of both nonces                  the leader hangs up when the proof is wrong
 //   leader  verdict
 //
-// What follows is not encrypted.
+// The messages that follow are not encrypted.
 namespace smp::reach {
 
 struct RendezvousEndpoint {
@@ -36,7 +36,7 @@ RendezvousEndpoint parse_rendezvous_endpoint(const std::string& option, const st
 // shorter than 16 characters, or may be read by everybody.
 std::string read_key_file(const std::string& path);
 
-// What an agent says of itself.
+// What a node tells the leader.
 struct RendezvousNode {
   int node_rank = 0;  // among the hosts; no two have the same
   int slots = 0;      // ranks that it will take; 0: not said
@@ -48,17 +48,16 @@ struct JoinedNode {
   system::FileDescriptor channel;
 };
 
-// The time was over before all had come; take() has those that came.
+// The time-out passed before all nodes had come. take() has those that came.
 class RendezvousTimeout : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The side that waits. One thread.
+// The leader's side. One thread.
 class Rendezvous {
  public:
-  // Listens at the place, which has to be an address of this host; at "::" for IPv4 too. Throws
-  // ConfigError.
+  // Listens at an address of this host; "::" stands for IPv4 too. Throws ConfigError.
   Rendezvous(const RendezvousEndpoint& place, std::string key);
   ~Rendezvous();
   Rendezvous(Rendezvous&&) noexcept;
@@ -69,18 +68,18 @@ class Rendezvous {
   const std::string& address() const { return address_; }  // as digits
   int port() const { return port_; }
 
-  // Waits until `count` nodes have come, who say what `self` says; in their order. Connections
-  // that prove nothing are dropped, and hold up nobody. A number if `control_fd` (-1: none) asked
-  // to end before that (asked_to_end). Where there is `goes_on()`, asks it after each that came,
-  // when `events_fd` (-1: none) is readable, and every 100 ms, and returns, with fewer nodes,
-  // where nobody comes any more. Throws RendezvousTimeout. Nobody is listened to afterwards.
+  // Waits until `count` nodes have come that say what `self` says, and sorts them by node rank.
+  // Connections that prove nothing are dropped, and delay nobody. Returns a number if `control_fd`
+  // (-1: none) asked to end before that (asked_to_end). `goes_on()` is asked after each node, when
+  // `events_fd` (-1: none) is readable, and every 100 ms; false ends the wait with fewer nodes.
+  // Throws RendezvousTimeout. Stops listening before it returns.
   std::optional<int> gather(size_t count, const RendezvousNode& self,
                             std::chrono::milliseconds time, int control_fd,
                             const std::set<int>& ending_signals = {}, int events_fd = -1,
                             const std::function<bool()>& goes_on = {});
   const std::vector<JoinedNode>& arrived() const { return arrived_; }
   std::vector<JoinedNode> take() { return std::move(arrived_); }
-  void close();  // to all, those that have come and were not taken too
+  void close();  // all connections, those of nodes that were not taken too
 
  private:
   struct PendingPeer;
@@ -97,8 +96,8 @@ class Rendezvous {
   std::vector<JoinedNode> arrived_;
 };
 
-// The side that comes: tries until it is let in. Throws std::runtime_error when the time is over,
-// ConfigError when it is refused.
+// A node's side: tries until the leader lets it in. Throws std::runtime_error after `time`, and
+// ConfigError when the leader refuses it.
 system::FileDescriptor join_rendezvous(const RendezvousEndpoint& place, const std::string& key,
                                        const RendezvousNode& node, std::chrono::milliseconds time);
 

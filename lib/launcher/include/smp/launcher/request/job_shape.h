@@ -22,8 +22,9 @@ JobShape shape_of(const PreparedJob& job);
 // name.
 std::vector<std::string> words_of(const SaidOption& option);
 
-// What smp-launch is to be called with there, behind its name and how it finds the hosts: the
-// user's own options but those about hosts, ranks and dry runs, then the plan or the program.
+// The words of the smp-launch in a written job, behind its name and the options that find its
+// hosts: the user's options, without those about hosts, ranks and dry runs; then the plan or the
+// program.
 std::vector<std::string> passed_on_words(const PreparedJob& job);
 
 }  // namespace smp::request

@@ -11,8 +11,8 @@ namespace smp::request {
 // without asking any host. Throws ConfigError where --visible-gpus cannot be honoured.
 std::vector<environment::RankPlace> planned_places(const PreparedJob& job);
 
-// What --env and --visible-gpus say of GPUs beside gpu= and the plan, and would be lost, or cannot
-// be honoured. Throws ConfigError.
+// Throws ConfigError where --env, --visible-gpus, gpu= of a host and the plan contradict each other
+// about GPUs.
 void check_gpus(const PreparedJob& job);
 
 }  // namespace smp::request

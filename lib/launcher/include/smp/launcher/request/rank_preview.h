@@ -21,8 +21,8 @@ struct RankPreview {
   std::optional<mesh::Coord> coordinates;
 };
 
-// What is drawn at the start (port, job id) is named, not drawn, so that equal input gives equal
-// text; the key is left out.
+// Values that stand for what is drawn at the start (port, job id), so that equal input gives equal
+// text, and for secrets.
 constexpr const char* kDrawnAtStart = "<drawn at the start>";
 constexpr const char* kSecret = "<secret>";
 constexpr const char* kOfThisProcess = "<of this process>";

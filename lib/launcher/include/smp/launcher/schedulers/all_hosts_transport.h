@@ -14,7 +14,7 @@
 
 namespace smp::schedulers {
 
-// On no command line: the program passes the value on by itself.
+// The environment variable of the key. The command passes it on, and no command line shows it.
 inline constexpr const char* kRendezvousKey = "SMP_MEETING_KEY";
 
 struct AllHostsOptions {
@@ -25,9 +25,9 @@ struct AllHostsOptions {
   std::set<int> ending_signals;            // USR1, USR2: where they end the waiting too
 };
 
-// One process, of a program that reaches all hosts by its own means (mpirun, srun), starts an agent
-// on each of them, which connects to this one and proves that it knows a key, which that program
-// hands it in its environment. One thread.
+// Starts the agents of all hosts by one command, srun or mpirun. The agents connect back to this
+// process and prove that they know a key, which the command hands them in their environment. One
+// thread.
 class AllHostsTransport : public reach::AgentTransport {
  public:
   ~AllHostsTransport() override;
@@ -47,10 +47,10 @@ class AllHostsTransport : public reach::AgentTransport {
   AllHostsTransport(std::string program, std::vector<hosts::HostSpec> hosts,
                     AllHostsOptions options, reach::Rendezvous rendezvous);
 
-  // The agents of these hosts have not come: the time `is_over`, or the program has_ended(), or has
-  // told of a failure. Hosts whose agents came can be opened where this returns.
+  // Called when the agents of these hosts have not come: the time `is_over`, the program
+  // has_ended(), or it has reported a failure. If this returns, the other hosts can be opened.
   virtual void are_missing(const std::vector<std::string>& hosts, bool is_over) = 0;
-  // The hosts whose agents will not come, or have ended, as a line that the program said means it.
+  // The hosts whose agents will not come, or have ended, by a line of the program.
   virtual std::set<std::string> failed_by(const std::string& /*line*/) const { return {}; }
 
   const std::vector<hosts::HostSpec>& hosts() const { return hosts_; }

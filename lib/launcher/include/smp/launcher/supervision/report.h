@@ -15,10 +15,10 @@ std::string text_of_loss(const job::RankState& state);
 // "rank 3", or where ranks run on several hosts "rank 3 on host b".
 std::string text_of_rank(const job::LaunchJob& job, int rank);
 
-// The cause that the result has, with who it was.
+// The result's cause, with the rank that it names.
 std::string cause_line(const job::LaunchJob& job, const job::JobResult& result);
 
-// What ended a job, in one line; empty for one that ended well.
+// Why a job ended, in one line; empty for one that ended well.
 std::string one_line_cause(const job::LaunchJob& job, const job::JobResult& result);
 
 // What the launcher prints last: the cause first, then its evidence, then the consequences. Empty
