@@ -29,7 +29,7 @@ constexpr const char* kTorchrun = "--torchrun-compat";
 constexpr const char* kVersion = "smp-launch 0.1.0";
 
 constexpr const char* kDescription =
-    R"(Starts the ranks of a job, on this host or on many, and stays with them until none is left.
+    R"(Starts the ranks of a job, on this host or on many, and watches them until all have ended.
 
 Examples:
   smp-launch plan.yaml                        train as the plan says; everything lands in runs/<job>-<time>/
@@ -41,12 +41,12 @@ Examples:
   smp-launch --show-samples 3-5 plan.yaml     source, document and offset of each sample of these steps
   smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
   smp-launch --max-restarts 3 plan.yaml       after a failure go on from the last checkpoint
-  smp-launch --status runs/a                  how that run stands, from another terminal
+  smp-launch --status runs/a                  the state of that run, from another terminal
   smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
   smp-launch --hosts node[01-04]:8 -- python3 train.py   ... on four hosts, over ssh
-  smp-launch --check --hosts node[01-04]:8    are these hosts fit for it?
-  smp-launch report runs/a --html a.html      what that run measured beside its plan, as pictures
-  smp-launch doctor [--json]                  is this one, and what to do about it
+  smp-launch --check --hosts node[01-04]:8    are these hosts fit for a job?
+  smp-launch report runs/a --html a.html      compare what that run measured with its plan, in charts
+  smp-launch doctor [--json]                  is this host fit for a job, and what to do if not
 
 The first rank that fails is named with its reason and its last lines, and the others are ended:
 SIGTERM, after --grace SIGKILL, then all that they had started. Exit code: 0; that of the first failing
@@ -201,9 +201,9 @@ request::LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--resume{latest}", request.resume,
                "go on from the last checkpoint in --run-dir, or with --resume=STEP from that of a "
                "step; with --resume=if-any begin where there is none yet (plans only)");
-  app.add_option("--stdin", request.input_ranks,
-                 "the ranks that are given what comes on standard input, as in 0, or all (programs "
-                 "only; default: none)")
+  app.add_option(
+         "--stdin", request.input_ranks,
+         "the ranks that read standard input, as in 0, or all (programs only; default: none)")
       ->type_name("RANKS");
   OutputOptions output_options(app, request.output);
   WatchOptions watch_options(app, request.watch);
@@ -216,7 +216,7 @@ request::LaunchRequest parse_command_line(int argc, const char* const* argv) {
                  "how long a rank waits for its peers in one collective (plans only; default: 5m)")
       ->type_name("TIME");
   app.add_option("--report", request.report_json,
-                 "write what became of each rank, and the cause of a failure, to this file")
+                 "write how each rank ended, and the cause of a failure, to this file")
       ->type_name("FILE");
   app.add_flag(
       "--dry-run{text}", dry_run,
@@ -226,14 +226,13 @@ request::LaunchRequest parse_command_line(int argc, const char* const* argv) {
       "mpijob, trainjob or lws "
       "print the job as a script for the shell or Slurm, or as a manifest for Kubernetes");
   app.add_option("--skip", request.skipped,
-                 "a check that a dry run leaves out, as in --skip data where the data is not at "
-                 "hand; may be given often")
+                 "a check that a dry run leaves out, as in --skip data where the data is not here; "
+                 "repeat it for more")
       ->type_name("CHECK")
       ->allow_extra_args(false);
-  app.add_flag(
-         "--check", request.check,
-         "reach the hosts, look at build, clock, memory, /dev/shm, limits, GPUs and driver of "
-         "each, print one table; start nothing")
+  app.add_flag("--check", request.check,
+               "reach the hosts and print a table of build, clock, memory, /dev/shm, limits, GPUs "
+               "and driver of each; start nothing")
       ->disable_flag_override();
   app.add_option("--job-name", request.job_name,
                  "name of the written job (default: the plan's name, or the program's)")
@@ -258,12 +257,12 @@ request::LaunchRequest parse_command_line(int argc, const char* const* argv) {
                "start a plan whose tensor groups have ranks on several hosts")
       ->disable_flag_override();
   app.add_option("--status", request.status_of,
-                 "tell how the run in a folder stands, from any terminal; start nothing")
+                 "print the state of the run in a folder, from any terminal; start nothing")
       ->type_name("RUN");
   HostOptions host_options(app, request.hosts);
   bool torchrun = false;  // its words were replaced before
   app.add_flag(kTorchrun, torchrun,
-               "what follows is said as to torchrun, PET_* variables too: smp-launch "
+               "read the rest as torchrun does, with its PET_* variables: smp-launch "
                "--torchrun-compat --nproc-per-node 8 train.py");
   std::string shell;
   app.add_option("--completion", shell, "print a completion script for a shell")

@@ -61,8 +61,8 @@ HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
                  "smp-launch on the hosts (default: where it is here)")
       ->type_name("PATH");
   app.add_option("--topology", request.topology,
-                 "what tells of the switches between the hosts, whose order follows: a file of "
-                 "Slurm (topology.conf) or EC2 (describe-instance-topology, and describe-instances "
+                 "the switches between the hosts, by which the hosts are ordered: a file of Slurm "
+                 "(topology.conf) or EC2 (describe-instance-topology, and describe-instances "
                  "for the names: repeat it), slurm (default with --hosts slurm), or off")
       ->type_name("FILE|slurm|off")
       ->allow_extra_args(false);
@@ -70,15 +70,14 @@ HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
                  "network interface of rank 0's host whose address the ranks meet at, as in eth0")
       ->type_name("NAME");
   app.add_option("--host-timeout", host_timeout_,
-                 "a host that says nothing for so long is lost (default: 3s)")
+                 "heartbeat time-out, after which a host is lost (default: 3s)")
       ->type_name("TIME");
   app.add_option("--connect-timeout", connect_timeout_,
-                 "time for reaching all hosts (default: 30s)")
+                 "time in which all hosts must be reached (default: 30s)")
       ->type_name("TIME");
-  app.add_option(
-         "--fan-out", fan_out_,
-         "hosts that smp-launch reaches itself; their agents reach the others, each as many "
-         "(default: 32 where there are more than 64 hosts)")
+  app.add_option("--fan-out", fan_out_,
+                 "hosts that smp-launch reaches itself; each of their agents reaches as many "
+                 "others (default: 32 with more than 64 hosts)")
       ->type_name("N");
   app.add_option(
          "--env", request.forward.named,
@@ -87,8 +86,8 @@ HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
       ->type_name("VARIABLE")
       ->allow_extra_args(false);
   app.add_option("--push", request.push,
-                 "send a file, or a folder, of this folder to every host: its ranks run among "
-                 "copies, in a folder that is removed at the end; repeat it for more")
+                 "send a file or folder to every host; its ranks run in a folder of the copies, "
+                 "which is removed at the end; repeat it for more")
       ->type_name("PATH")
       ->allow_extra_args(false);
   app.add_option("--env-file", env_file_, "a file of them, one a line")->type_name("FILE");

@@ -52,15 +52,16 @@ void check_log_name(const std::string& text) {
 OutputOptions::OutputOptions(CLI::App& app, request::OutputRequest& request)
     : app_(app), request_(request) {
   app.add_option("--show-ranks", request.shown_ranks,
-                 "whose output to show: all, none, or a list such as 0,2-3,last or 0-62:8, every "
+                 "the ranks whose output is shown: all, none, or a list such as 0,2-3,last or "
+                 "0-62:8, every "
                  "eighth (default: 0)")
       ->type_name("RANKS");
   app.add_option("--prefix", request.prefix,
-                 "what stands before a line, as in '{host} {rank:04} {stream} {time} '; also "
+                 "the prefix of a line, as in '{host} {rank:04} {stream} {time} '; also "
                  "{local_rank} (default: '[{rank}] ')")
       ->type_name("TEXT");
   app.add_flag("--fold", request.fold,
-               "show a line that several ranks write alike once, with their numbers")
+               "show a line that several ranks write once, with their numbers")
       ->disable_flag_override();
   app.add_option("--logs", logs_,
                  "a log for each rank (rank, the default), for each host (host: algo-1.log, "

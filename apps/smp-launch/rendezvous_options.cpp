@@ -20,21 +20,20 @@ namespace smp {
 RendezvousOptions::RendezvousOptions(CLI::App& app, request::RendezvousRequest& request)
     : request_(request) {
   app.add_option("--nnodes", nnodes_,
-                 "smp-launch is started by hand, or by a scheduler, on each of N hosts, with the "
-                 "same words but --node-rank; host 0 leads")
+                 "smp-launch is started on each of N hosts, by hand or by a scheduler, with the "
+                 "same options but --node-rank; host 0 leads")
       ->type_name("N");
   app.add_option("--node-rank", node_rank_, "... which of them this is, from 0")->type_name("K");
-  app.add_option(
-         "--rendezvous", request.endpoint,
-         "... an address of host 0 and a port that is free there, as in 10.0.0.1:29400; with "
-         "--via srun or mpirun of this host, for its agents to come to")
+  app.add_option("--rendezvous", request.endpoint,
+                 "... an address of host 0 and a port that is free there, as in 10.0.0.1:29400; "
+                 "with --via srun or mpirun: of this host, for the agents to connect to")
       ->type_name("HOST:PORT");
   app.add_option("--key-file", request.key_file,
                  "... a file that holds the same secret on all of them")
       ->type_name("FILE");
   app.add_option("--inside", inside_,
-                 "mpirun has started one smp-launch for each rank: be one job over all of them (on "
-                 "several hosts with --rendezvous and --key-file)")
+                 "mpirun has started one smp-launch for each rank: make one job of all of them "
+                 "(several hosts need --rendezvous and --key-file)")
       ->type_name("mpirun");
 }
 

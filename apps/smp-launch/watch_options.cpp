@@ -54,39 +54,36 @@ std::set<int> signals_in(std::string_view text) {
 
 WatchOptions::WatchOptions(CLI::App& app, request::WatchRequest& request)
     : app_(app), request_(request) {
-  app.add_option(
-         "--hang-timeout", hang_timeout_,
-         "time in which no rank goes on, after which it is told where each is: a time, off, "
-         "or auto: ten steps, at least 1m (default: auto). Of ranks that post it: plans")
+  app.add_option("--hang-timeout", hang_timeout_,
+                 "time without progress of any rank, after which the place of each is printed: a "
+                 "time, off, or auto: ten steps, at least 1m (default: auto). For plans")
       ->type_name("TIME|auto|off");
   app.add_option("--silence-timeout", silence_timeout_,
-                 "time in which no rank has written anything, after which the same is done "
-                 "(programs only; default: off)")
+                 "time without output of any rank, after which the same is done (programs only; "
+                 "default: off)")
       ->type_name("TIME");
   app.add_option("--on-hang", on_hang_,
                  "what to do then: print (default), or end the job with exit code 124")
       ->type_name("print|end");
   app.add_option("--hang-dump", hang_dump_,
-                 "what the ranks are made to show then, before the end: none (default); calls: a "
+                 "what hung ranks have to show: none (default); calls: a "
                  "plan's last calls and memory; quit: what a program does on SIGQUIT; gdb: the "
                  "stacks of all threads; py-spy: those of Python")
       ->type_name("none|calls|quit|gdb|py-spy");
   app.add_option("--max-restarts", most_,
-                 "start the ranks again after a failure, so often at most: a plan from its last "
+                 "start the ranks again after a failure, at most N times: a plan from its last "
                  "checkpoint, but not after two failures at the same step (default: 0); in a "
-                 "manifest: have "
-                 "the cluster make all pods again")
+                 "manifest: the cluster makes all pods again")
       ->type_name("N");
   app.add_option("--restart-pause", pause_,
                  "time before the first restart, doubled for each after it up to 1m (default: 1s)")
       ->type_name("TIME");
   app.add_option("--spares", spares_,
-                 "the last N hosts run nothing until they take the place of lost ones (default: 0)")
+                 "keep the last N hosts as spares, which replace lost hosts (default: 0)")
       ->type_name("N");
   app.add_option(
          "--prometheus", request.metrics_file,
-         "keep ranks, step, loss and speed in this file, for Prometheus's collector of text "
-         "files")
+         "keep ranks, step, loss and speed in this file, for Prometheus's textfile collector")
       ->type_name("FILE");
   app.add_option("--usage-every", usage_,
                  "time between samples of CPU, memory, network and GPUs in the run folder's "

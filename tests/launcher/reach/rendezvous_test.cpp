@@ -61,15 +61,18 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
   const std::string at = "localhost:" + std::to_string(rendezvous.port());
   std::thread nodes([&] {
     CHECK(why_not_joined(place, "another key of 16", {1, 0, 4}) ==
-          "whoever waits at " + at + " has another key");
+          "host 0 at " + at + " has another key");
     CHECK(why_not_joined(place, kKey, {1, 0, 5}) ==
-          at + ": another number of hosts is wanted there, 5 here");
+          "host 0 at " + at + " was started with another number of hosts, 5 here");
     CHECK(why_not_joined(place, kKey, {1, 8, 4}) ==
-          at + ": another number of ranks a host is wanted there, 8 here: they have to be equal");
+          "host 0 at " + at +
+              " was started with another number of ranks a host, 8 here: they have to be equal");
     std::vector<FileDescriptor> channels;
     channels.push_back(join_rendezvous(place, kKey, {3, 0, 4}, milliseconds(60'000)));
-    CHECK(why_not_joined(place, kKey, {3, 0, 4}) == at + ": another host is number 3 already");
-    CHECK(why_not_joined(place, kKey, {0, 0, 4}) == at + ": another host is number 0 already");
+    CHECK(why_not_joined(place, kKey, {3, 0, 4}) ==
+          "host 0 at " + at + " has another host of node rank 3 already");
+    CHECK(why_not_joined(place, kKey, {0, 0, 4}) ==
+          "host 0 at " + at + " has another host of node rank 0 already");
     channels.push_back(join_rendezvous(place, kKey, {1, 0, 4}, milliseconds(60'000)));
     channels.push_back(join_rendezvous(place, kKey, {2, 0, 4}, milliseconds(60'000)));
     for (size_t i = 0; i < 3; ++i) {

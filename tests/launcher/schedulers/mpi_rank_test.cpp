@@ -22,8 +22,9 @@ TEST_CASE("what mpirun says to a process is understood, Open MPI's and MPICH's")
   CHECK(mpich->size == 2);
   CHECK(!rank_in_mpi({"PATH=/bin", "OMPI_COMM_WORLD_RANKS=1"}));
   CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=0"}),
-                       "PMI_SIZE is not set, though others of its kind are", ConfigError);
-  CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=x"}), "PMI_RANK='x' is not a number as it should be",
+                       "PMI_SIZE is not set, but other variables of the same launcher are",
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=x"}), "PMI_RANK='x' has to be a whole number",
                        ConfigError);
   CHECK_THROWS_WITH_AS(
       rank_in_mpi({"PMI_RANK=2", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"}),

@@ -160,19 +160,19 @@ TEST_CASE_FIXTURE(SupervisedJob, "a lost host is a cause that explains itself") 
   four.host_of_rank = {0, 0, 1, 1};
   host.then([](HostEvents& events) {
     events.on_ended(0, code(1));
-    for (int rank : {2, 3}) events.on_lost(rank, {"nothing was heard from it for 3.0 s"});
+    for (int rank : {2, 3}) events.on_lost(rank, {"no heartbeat from it for 3.0 s"});
   });
   const JobResult result = supervise(four, host, console, -1);
   CHECK(result.end == JobEnd::kRankFailed);
   CHECK(result.exit_code == 125);
   const std::string text = report_text(four, result);
   CHECK(text.starts_with("smp-launch: host b was lost with ranks 2, 3, "));
-  CHECK(text.find(" after the start: nothing was heard from it for 3.0 s\n"
+  CHECK(text.find(" after the start: no heartbeat from it for 3.0 s\n"
                   "  consequence: rank 0 ended with exit code 1\n"
                   "  consequence: rank 1 ended by smp-launch\n") != text.npos);
   const std::string json = report_json(four, result);
   CHECK(json.find("\"host\": \"b\"") != json.npos);
-  CHECK(json.find("\"lost\": \"nothing was heard from it for 3.0 s\"") != json.npos);
+  CHECK(json.find("\"lost\": \"no heartbeat from it for 3.0 s\"") != json.npos);
 }
 
 // As a program does that leaves no error file and tidies up before it ends: the others, whose

@@ -174,7 +174,7 @@ void AgentLink::dispatch(job::HostEvents& events) {
       });
       if (!open) closed_at_ = std::chrono::steady_clock::now();
     } catch (const reach::ProtocolError& error) {
-      fail(fmt::format("its agent is not to be understood: {}", error.what()));
+      fail(fmt::format("its agent breaks the protocol: {}", error.what()));
     }
   }
   see_process_end();
@@ -242,7 +242,7 @@ void AgentLink::check_clock(job::HostEvents& events) {
   if (!heartbeat_.tick() || state_ != State::kReady) return;
   if (heartbeat_.is_over())
     return give_up(
-        fmt::format("nothing was heard from it for {}", hosts::duration_text(heartbeat_.limit())),
+        fmt::format("no heartbeat from it for {}", hosts::duration_text(heartbeat_.limit())),
         events);
   if (!channel_->wants_to_write()) channel_->send(reach::FrameType::kHeartbeat);
 }

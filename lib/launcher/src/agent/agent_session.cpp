@@ -64,7 +64,7 @@ int AgentSession::run() {
   try {
     while (!over_ && !finish_asked_) poll_once();
   } catch (const reach::ProtocolError& error) {
-    fmt::print(stderr, "smp-launch --agent: the other side is not to be understood: {}\n",
+    fmt::print(stderr, "smp-launch --agent: the other side breaks the protocol: {}\n",
                error.what());
     over_ = true;
   }

@@ -106,7 +106,7 @@ class AgentSession : public job::HostEvents {
   std::set<int> told_signals_;  // that it still tells instead of ending
   bool hold_asked_ = false;
   bool finish_asked_ = false;
-  bool over_ = false;  // the other side has gone, or is not to be understood
+  bool over_ = false;  // the other side has gone, or breaks the protocol
 };
 
 }  // namespace smp::agent

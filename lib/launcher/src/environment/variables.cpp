@@ -23,12 +23,14 @@ std::optional<std::string> value_in(const std::vector<std::string>& environment,
 
 int number_in(const std::vector<std::string>& environment, const char* name, int least, int most) {
   const std::optional<std::string> text = value_in(environment, name);
-  if (!text) throw ConfigError(fmt::format("{} is not set, though others of its kind are", name));
+  if (!text)
+    throw ConfigError(
+        fmt::format("{} is not set, but other variables of the same launcher are", name));
   int number = 0;
   const char* last = text->data() + text->size();
   const auto [end, error] = std::from_chars(text->data(), last, number);
   if (error != std::errc{} || end != last || number < least)
-    throw ConfigError(fmt::format("{}='{}' is not a number as it should be", name, *text));
+    throw ConfigError(fmt::format("{}='{}' has to be a whole number", name, *text));
   if (number > most)
     throw ConfigError(fmt::format("{}='{}' is more than {}, the most here", name, *text, most));
   return number;

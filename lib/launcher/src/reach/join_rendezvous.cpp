@@ -76,7 +76,7 @@ bool shake_hands(const system::FileDescriptor& socket, const std::string& at,
   RendezvousChallenge answer;
   if (!send_word(socket, hello) || !receive_word(socket, answer)) return false;
   if (!equal(answer.proof, proof_of(key, "answer", hello, answer.nonce)))
-    throw ConfigError(fmt::format("whoever waits at {} has another key", at));
+    throw ConfigError(fmt::format("host 0 at {} has another key", at));
   auto verdict = RendezvousVerdict::kTaken;
   if (!send_word(socket, proof_of(key, "hello", hello, answer.nonce)) ||
       !receive_word(socket, verdict))
@@ -84,17 +84,18 @@ bool shake_hands(const system::FileDescriptor& socket, const std::string& at,
   switch (verdict) {
     case RendezvousVerdict::kWelcome: return true;
     case RendezvousVerdict::kTaken:
-      throw ConfigError(fmt::format("{}: another host is number {} already", at, node.node_rank));
+      throw ConfigError(
+          fmt::format("host 0 at {} has another host of node rank {} already", at, node.node_rank));
     case RendezvousVerdict::kOtherHosts:
-      throw ConfigError(
-          fmt::format("{}: another number of hosts is wanted there, {} here", at, node.hosts));
+      throw ConfigError(fmt::format(
+          "host 0 at {} was started with another number of hosts, {} here", at, node.hosts));
     case RendezvousVerdict::kOtherSlots:
-      throw ConfigError(
-          fmt::format("{}: another number of ranks a host is wanted there, {} here: they have to "
-                      "be equal",
-                      at, node.slots));
+      throw ConfigError(fmt::format(
+          "host 0 at {} was started with another number of ranks a host, {} here: they have to "
+          "be equal",
+          at, node.slots));
   }
-  throw ConfigError(fmt::format("{}: another version of smp-launch waits there", at));
+  throw ConfigError(fmt::format("host 0 at {} runs another version of smp-launch", at));
 }
 
 }  // namespace
