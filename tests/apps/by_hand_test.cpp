@@ -26,7 +26,7 @@ struct Rendezvous {
   std::string place = fmt::format("127.0.0.1:{}", port.number());
   std::string key = folder / "key";
 
-  Meeting() {
+  Rendezvous() {
     std::ofstream(key) << "a secret of the test's own\n";
     chmod(key.c_str(), 0600);
   }
@@ -272,7 +272,7 @@ TEST_CASE("a training job of SageMaker") {
                    "smp-launch: sagemaker_mpi_custom_mpi_options: -x RANK: smp-launch sets it "
                    "itself: leave it out\n"));
   }
-  SUBCASE("one host needs no meeting") {
+  SUBCASE("one host needs no rendezvous") {
     const ProgramEnd alone = run_program(
         joined({SMP_LAUNCH, "--hosts", "sagemaker", "-n", "3"}, shell("echo $WORLD_SIZE")),
         {"SM_HOSTS=[\"algo-1\"]", "SM_CURRENT_HOST=algo-1", "SM_NUM_GPUS=0"});

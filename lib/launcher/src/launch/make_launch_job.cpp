@@ -12,7 +12,7 @@
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/hosts/rank_list.h"
 #include "smp/launcher/output/rank_template.h"
-#include "smp/launcher/request/rank_preview.h"
+#include "smp/launcher/request/job_variables.h"
 #include "smp/launcher/run/run_folder.h"
 #include "smp/launcher/schedulers/scheduler.h"
 #include "smp/plan/base/random_hex.h"
@@ -66,18 +66,14 @@ int console_columns() {
 
 job::LaunchJob make_launch_job(const request::PreparedJob& prepared, const run::RunFolder* folder,
                                const ReachedHosts& reached, const StartAttempt& attempt) {
-  environment::JobVariables shared;
-  shared.world_size = prepared.world_size;
+  environment::JobVariables shared = request::job_variables(prepared, folder);
   shared.master_address = reached.master_address;
   shared.master_port = reached.master_port;
-  shared.hosts = std::max(1, static_cast<int>(reached.names.size()));
   shared.host_names = environment::host_names_of(reached.own_names);
   shared.job_id = random_hex(8);
   shared.job_key = random_hex(32);
-  if (folder != nullptr) shared.run_dir = folder->path();
   shared.resume = attempt.resume;
   shared.restarts = attempt.restarts;
-  shared.max_restarts = prepared.request.watch.restarts.most;
   if (folder != nullptr && prepared.plan) shared.plan = folder->plan_to_start();
 
   const std::vector<std::string> inherited = inherited_environment(prepared);

@@ -1,10 +1,9 @@
 #include "smp/launcher/request/rank_preview.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/request/job_variables.h"
 #include "smp/launcher/request/rank_places.h"
 #include "smp/launcher/run/run_folder.h"
 #include "smp/plan/env/environment.h"
@@ -19,23 +18,19 @@ bool contains(const Variables& all, const std::pair<std::string, std::string>& o
 }
 
 RankPreview preview_of(const PreparedJob& job, const environment::RankPlace& place, int rank) {
-  environment::JobVariables shared;
-  shared.world_size = job.world_size;
-  shared.hosts = std::max<int>(1, static_cast<int>(job.hosts.size()));
+  const std::optional<run::RunFolder> folder =
+      job.run_dir.empty() ? std::nullopt : std::optional<run::RunFolder>(job.run_dir);
+  environment::JobVariables shared = job_variables(job, folder ? &*folder : nullptr);
   std::vector<std::string> names;
   for (const hosts::HostSpec& host : job.hosts) names.push_back(host.name);
   const bool is_known = names.empty() || !job.request.hosts.rendezvous.wanted();
   shared.host_names = is_known ? environment::host_names_of(names) : kDrawnAtStart;
   shared.job_id = kDrawnAtStart;
   shared.job_key = kSecret;
-  shared.resume = job.request.resume;
-  shared.max_restarts = job.request.watch.restarts.most;
   std::string error_file;
-  if (!job.run_dir.empty()) {
-    const run::RunFolder folder(job.run_dir);
-    shared.run_dir = folder.path();
-    if (job.plan) shared.plan = folder.plan();
-    error_file = folder.files_of(rank).error_file;
+  if (folder) {
+    if (job.plan) shared.plan = folder->plan();
+    error_file = folder->files_of(rank).error_file;
   }
   RankPreview preview;
   preview.place = place;
@@ -56,10 +51,6 @@ RankPreview preview_of(const PreparedJob& job, const environment::RankPlace& pla
 }
 
 }  // namespace
-
-std::string comm_timeout_variable(std::chrono::milliseconds time) {
-  return fmt::format("{}={:g}", env::kCommTimeout, static_cast<double>(time.count()) / 1000);
-}
 
 std::vector<RankPreview> previews_of(const PreparedJob& job) {
   const std::vector<environment::RankPlace> places = planned_places(job);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,9 +25,6 @@ struct RankPreview {
 constexpr const char* kDrawnAtStart = "<drawn at the start>";
 constexpr const char* kSecret = "<secret>";
 constexpr const char* kOfThisProcess = "<of this process>";
-
-// "SMP_COMM_TIMEOUT_S=30"
-std::string comm_timeout_variable(std::chrono::milliseconds time);
 
 // By rank.
 std::vector<RankPreview> previews_of(const PreparedJob& job);
