@@ -37,7 +37,7 @@ void check_status(const request::LaunchRequest& request) {
   refuse_others(request, kOfStatus, "--status starts nothing");
 }
 
-// What the words that are only for written jobs need, and what such jobs need.
+// Options of written jobs, and what these need.
 void check_written_job(const request::LaunchRequest& request) {
   const bool manifest = is_manifest(request.dry_run);
   if (!request.image.empty() && !manifest)
@@ -66,7 +66,8 @@ void check_written_job(const request::LaunchRequest& request) {
         "--resume=if-any out");
 }
 
-// Who starts the ranks again: smp-launch reaches hosts again, pods are made again by the cluster.
+// --max-restarts: smp-launch restarts ranks on hosts that it reaches, and the cluster restarts
+// pods.
 void check_restarts(const request::LaunchRequest& request) {
   if (request.watch.restarts.most == 0) return;
   if (request.hosts.rendezvous.wanted() && !is_manifest(request.dry_run))
@@ -93,7 +94,7 @@ void check_restarts(const request::LaunchRequest& request) {
 
 }  // namespace
 
-// mpirun has started so many, or SageMaker has so many GPUs, or a pod takes so many.
+// The number may come from mpirun, from SageMaker's GPUs, or from a pod.
 void take_outer_ranks(request::LaunchRequest& request) {
   const request::RendezvousRequest& rendezvous = request.hosts.rendezvous;
   if (rendezvous.pods && rendezvous.slots == 0 && request.plan.empty() && request.ranks == 0)

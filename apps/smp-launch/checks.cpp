@@ -32,7 +32,7 @@ launch::Check of_this_machine(launch::Check check) {
   return check;
 }
 
-// Named hosts agree with the plan already: settle_slots().
+// Named hosts agree with the plan already, by settle_slots().
 std::string check_hosts_of_plan(const request::PreparedJob& job) {
   const ClusterSpec& cluster = job.plan->job.cluster;
   const request::DryRun form = job.request.dry_run;
@@ -62,7 +62,7 @@ std::string check_hosts_of_plan(const request::PreparedJob& job) {
                      cluster.processes_per_host, cluster.hosts == 1 ? "" : " each");
 }
 
-// As many as the named hosts say; else as the plan has them.
+// The host of each rank: by the slots of the named hosts, else by the plan.
 std::vector<int64_t> hosts_of_ranks(const request::PreparedJob& job) {
   std::vector<int64_t> host_of;
   for (size_t host = 0; host < job.hosts.size(); ++host)
@@ -91,7 +91,7 @@ std::string check_placement(const request::PreparedJob& job) {
   return "every tensor group is on one host";
 }
 
-// On every device: what is planned for a cluster need not be executable yet.
+// The planner knows more than the engine: a plan for a cluster need not be executable yet.
 std::string check_engine(const Plan& plan) {
   const std::vector<std::string> missing = rules::what_engine_cannot_run(plan);
   if (!missing.empty())
@@ -170,7 +170,7 @@ std::string check_start(const Plan& plan) {
   return folder + ": weights of this model";
 }
 
-// None where the data cannot be opened: the check of the data says that.
+// Empty if the data cannot be opened, which the check of the data reports.
 std::vector<data::TokenManifest> manifests_of(const Plan& plan) {
   try {
     return data::TokenData(plan.job).manifests();

@@ -75,7 +75,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-// What CLI11 could not place: mistyped options, or more words than one plan.
+// Refuses words that CLI11 could not parse: mistyped options, or more words than one plan.
 void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app,
                       const std::string& plan) {
   if (words.empty()) return;
@@ -160,7 +160,7 @@ std::vector<request::SaidOption> said_options(const CLI::App& app) {
   return said;
 }
 
-// What stands behind --torchrun-compat is said in torchrun's words.
+// Translates the words behind --torchrun-compat, which are torchrun's.
 std::vector<std::string> typed_words(std::vector<std::string> words) {
   const auto end = std::find(words.begin(), words.end(), "--");
   const auto mark = std::find(words.begin(), end, kTorchrun);

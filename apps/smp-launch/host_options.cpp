@@ -107,7 +107,7 @@ HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
       ->disable_flag_override();
 }
 
-// Hosts that come by themselves are not reached.
+// Refuses options for reached hosts where the hosts join a rendezvous.
 void HostOptions::check_rendezvous() const {
   const std::array<std::pair<const char*, bool>, 6> for_reached = {{
       {"--exclude", !request_.exclude.empty()},
@@ -215,7 +215,7 @@ void HostOptions::read_env_file() {
   if (env_file_.empty()) return;
   const std::vector<std::string> more =
       environment::parse_env_file(env_file_, files::read_text_file(env_file_, "file of variables"));
-  // The command line comes last, and so counts.
+  // The last value counts, so the command line goes behind.
   request_.forward.named.insert(request_.forward.named.begin(), more.begin(), more.end());
 }
 

@@ -11,7 +11,7 @@ class App;
 
 namespace smp {
 
-// The options about hosts and environment, on their way from CLI11 into a HostRequest.
+// The options about hosts and environment, from CLI11 into a HostRequest.
 class HostOptions {
  public:
   HostOptions(CLI::App& app, request::HostRequest& request);

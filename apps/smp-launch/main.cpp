@@ -32,14 +32,14 @@
 
 namespace {
 
-// Of a job of one rank, with a run's folder; of more ranks its error says so.
+// Enough for one rank with a run's folder. With more ranks the error says what is missing.
 constexpr int64_t kLeastOpenFiles = 32;
 
-// What this command answers on standard output.
+// Standard output of this command.
 struct Answers {
   bool are_heard = true;  // false: standard output was closed
 
-  // As it stands: a script. A full disk or a closed pipe must not look like success.
+  // Prints bytes unchanged, such as a script. A full disk or a closed pipe is a failure.
   int print(const std::string& text, smp::ExitCode code) const {
     errno = EBADF;
     if (are_heard && std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)
@@ -48,7 +48,7 @@ struct Answers {
     return static_cast<int>(smp::ExitCode::kFailure);
   }
 
-  // For people to read, whoever wrote the names in it.
+  // Prints text for people, with control characters escaped.
   int show(const std::string& text, smp::ExitCode code) const {
     return print(smp::text::printable(text), code);
   }

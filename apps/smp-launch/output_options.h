@@ -10,7 +10,7 @@ class App;
 
 namespace smp {
 
-// The options about output, on their way from CLI11 into an OutputRequest.
+// The options about output, from CLI11 into an OutputRequest.
 class OutputOptions {
  public:
   OutputOptions(CLI::App& app, request::OutputRequest& request);

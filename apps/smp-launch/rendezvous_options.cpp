@@ -92,8 +92,8 @@ void RendezvousOptions::read_mpi(bool prints) {
   request_.slots = outer->local_size;
 }
 
-// What the pod's operator says was taken before: its numbers count, and only those that it does not
-// say are the user's.
+// The numbers of the pod's operator were read before and count. The user's fill in those that it
+// does not give.
 void RendezvousOptions::read_pod_numbers() {
   const int pods = request_.nnodes, order = request_.node_rank;
   if (!node_rank_.empty())

@@ -10,7 +10,7 @@ class App;
 
 namespace smp {
 
-// The options about it, on their way from CLI11 into a RendezvousRequest.
+// The options of a rendezvous, from CLI11 into a RendezvousRequest.
 class RendezvousOptions {
  public:
   RendezvousOptions(CLI::App& app, request::RendezvousRequest& request);
@@ -20,7 +20,7 @@ class RendezvousOptions {
   // throws Information. Throws UsageError.
   void finish(bool prints, bool agents_come);
 
-  // Words that no other source of the hosts leaves room for; one of pods may need their number.
+  // Whether options were given that contradict another source of hosts. Pods may need --nnodes.
   bool by_hand() const {
     return !inside_.empty() || (!request_.pods && (!nnodes_.empty() || !node_rank_.empty()));
   }

@@ -13,7 +13,7 @@
 namespace smp {
 namespace {
 
-// Whose weights are whole in the folder; -1: nobody's.
+// The step whose weights are complete in the folder; -1: none.
 int64_t step_of_weights(const std::string& run_dir) {
   constexpr size_t kMostBytes = 64 << 10;
   const text::Json json = text::Json::parse(

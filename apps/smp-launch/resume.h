@@ -11,8 +11,8 @@ struct ResumePoint {
   bool is_complete = false;  // that is all of them, and the weights that came of them are saved
 };
 
-// Where a resumed job goes on. Throws ConfigError for a checkpoint that is damaged as far as its
-// manifest tells, of another training, or behind the plan's last step.
+// The checkpoint from which a job resumes. Throws ConfigError if its manifest is damaged, or if it
+// is of another training or behind the plan's last step.
 ResumePoint resume_point(const request::PreparedJob& job);
 
 }  // namespace smp

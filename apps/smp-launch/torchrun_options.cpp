@@ -57,7 +57,7 @@ constexpr std::array<Known, 30> kKnown = {{
 const std::map<std::string, std::string> kShort = {
     {"-m", "module"}, {"-r", "redirects"}, {"-t", "tee"}};
 
-// They would change what the ranks do, and here they could not.
+// Options of torchrun that change what the ranks do, and that smp-launch does not have.
 constexpr std::array kNotHere = {
     "run-path",   "virtual-local-rank",       "numa-binding",
     "logs-specs", "duplicate-stdout-filters", "duplicate-stderr-filters"};

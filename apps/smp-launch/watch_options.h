@@ -10,7 +10,7 @@ class App;
 
 namespace smp {
 
-// The options about it, on their way from CLI11 into a WatchRequest.
+// The options about failures, hangs and restarts, from CLI11 into a WatchRequest.
 class WatchOptions {
  public:
   WatchOptions(CLI::App& app, request::WatchRequest& request);

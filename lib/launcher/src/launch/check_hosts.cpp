@@ -35,7 +35,7 @@ health::HealthRequirements requirements_of(const request::PreparedJob& job, int6
   return requirements;
 }
 
-// The address of each host that is reached at which the others would reach its ranks.
+// The address of each reached host at which the other hosts would reach its ranks.
 std::vector<std::string> rendezvous_addresses(const request::PreparedJob& job,
                                               const std::vector<hosts::HostSpec>& all,
                                               const agent::HostGroup& group,
@@ -75,9 +75,9 @@ void probe(const request::PreparedJob& job, const std::vector<hosts::HostSpec>& 
   }
 }
 
-// The way to those of the hosts that let themselves be reached. One that starts all agents ends for
-// a host where it cannot, so it starts those of the others again. The reasons, by host, of those
-// that are left out.
+// Makes the transport to the hosts that can be reached, and takes the others out of `hosts`. srun
+// and mpirun end when one agent cannot start, so they are started again without that host. Returns
+// why, by host.
 std::map<std::string, std::string> lead_to_some(const request::PreparedJob& job,
                                                 std::vector<hosts::HostSpec>& hosts,
                                                 std::unique_ptr<reach::AgentTransport>& transport) {
@@ -111,7 +111,7 @@ std::vector<health::CheckedHost> reached_hosts(const request::PreparedJob& job,
   try {
     group.connect(-1);
   } catch (const agent::HostsUnreachable&) {
-    // each is told by itself
+    // each host has a row of the table with its reason
   }
   std::vector<health::CheckedHost> hosts;
   for (size_t i = 0; i < all.size(); ++i) {

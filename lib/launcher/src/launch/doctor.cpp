@@ -27,7 +27,7 @@ health::HealthFinding worker() {
 }
 
 health::HealthFinding fabric() {
-  // Stays, as in lib/comm: what it allocates when it is loaded would be lost.
+  // The library stays loaded, as in lib/comm: unloading would leak what it allocates.
   const void* const library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
   return {"libfabric", library != nullptr, library != nullptr ? "libfabric.so.1" : "not there",
           library != nullptr ? "" : "install libfabric1 for plans of several hosts", true};

@@ -27,7 +27,7 @@ const std::string& host_of(const request::PreparedJob& job, const environment::R
   return job.hosts[static_cast<size_t>(place.host)].name;
 }
 
-// What all ranks share is said once.
+// Variables that all ranks share are printed once.
 std::string text_of_ranks(const request::PreparedJob& job) {
   const std::vector<request::RankPreview> previews = previews_with_named(job);
   const request::Variables shared = shared_variables(previews);
@@ -101,7 +101,7 @@ DryRunResult dry_run(const request::PreparedJob& job,
   environment::named_variables(environment::own_environment(),
                                job.request.hosts.forward.named);  // that are not set
   std::vector<Check> checks = checks_of_job();
-  // What lies in a container's image, or in its volumes, is not to be found here.
+  // Files of a container's image or volumes are not on this machine.
   if (is_manifest(job.request.dry_run))
     std::erase_if(checks, [](const Check& check) { return check.of_this_machine; });
   for (Check& check : checks) {

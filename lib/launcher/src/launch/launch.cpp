@@ -21,7 +21,7 @@
 namespace smp::launch {
 namespace {
 
-// Locked, and as the checks found it.
+// The run folder, locked, in the state that the checks found.
 run::RunFolder folder_for(const request::PreparedJob& job) {
   if (job.run_dir.empty()) return run::RunFolder::create_for(job.plan->job.name);
   if (!job.goes_on_if_any)
@@ -34,7 +34,7 @@ run::RunFolder folder_for(const request::PreparedJob& job) {
   return folder;
 }
 
-// It is written again and again beside the loop that watches the ranks.
+// The metrics file is rewritten all the time the ranks run, so it has to be a plain file.
 void check_metrics_file(const std::string& path) {
   files::refuse_output(path, files::FileKind::kMetrics);
   std::error_code none;
@@ -47,7 +47,7 @@ void check_metrics_file(const std::string& path) {
 }  // namespace
 
 int launch(request::PreparedJob prepared, const PlanChecks& checks) {
-  // Before the checks: they would call the folder of another one full.
+  // The lock comes before the checks, which would call a folder in use full.
   if (!prepared.run_dir.empty()) {
     run::RunLock::await_end(prepared.run_dir);
     const std::string in_use = run::RunLock::why_not(prepared.run_dir);

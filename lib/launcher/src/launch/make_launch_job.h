@@ -10,7 +10,7 @@ class RunFolder;
 
 namespace smp::launch {
 
-// One start of a job among several.
+// One start of the ranks; a job with restarts has several.
 struct StartAttempt {
   int restarts = 0;    // before it
   std::string resume;  // "latest" or a step; empty: start anew
@@ -23,7 +23,7 @@ struct StartAttempt {
 // Throws ConfigError for a variable to pass on that is not set.
 std::vector<std::string> inherited_environment(const request::PreparedJob& prepared);
 
-// Width of the terminal that standard output is; 0 when it is none.
+// The width of standard output; 0 if it is no terminal.
 int console_columns();
 
 // The job for the supervisor, after the hosts were reached: each rank's command, environment and

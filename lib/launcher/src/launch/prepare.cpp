@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kWorker = "smp-worker";
 constexpr size_t kMostJoinedNodes = 1024;  // each has a connection to the host that leads
 
-// Hosts that come by themselves, with the names that they have, if any.
+// The hosts of a rendezvous, with their names if they have any yet.
 std::vector<hosts::HostSpec> coming_hosts(const request::RendezvousRequest& rendezvous) {
   std::vector<hosts::HostSpec> hosts(static_cast<size_t>(rendezvous.nnodes));
   for (size_t i = 0; i < hosts.size(); ++i) {
@@ -77,7 +77,7 @@ request::PreparedJob prepare(const request::LaunchRequest& request) {
   job.request = request;
   job.run_dir = request.run_dir;
   if (job.request.hosts.transport.agent.empty()) job.request.hosts.transport.agent = own_program();
-  // What is not set is an error now, not when hosts are reached.
+  // A variable of --env that is not set is an error before any host is reached.
   if (request.dry_run == request::DryRun::kNo)
     environment::named_variables(environment::own_environment(), request.hosts.forward.named);
   if (!request.plan.empty()) job.plan = planfile::read_plan(request.plan);
@@ -102,7 +102,7 @@ request::PreparedJob prepare(const request::LaunchRequest& request) {
     throw ConfigError(fmt::format("the plan has {} ranks, but {} has started {}: start as many",
                                   job.world_size, request.hosts.rendezvous.starter, outer));
   job.command = {own_folder() + "/" + kWorker};
-  // The same text every time.
+  // The printed text has no time of the day, so that it is the same every time.
   const bool prints = request.dry_run == request::DryRun::kText ||
                       request.dry_run == request::DryRun::kRanks ||
                       request.dry_run == request::DryRun::kJson;

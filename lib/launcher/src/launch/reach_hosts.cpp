@@ -26,7 +26,7 @@ constexpr size_t kMostFlatHosts = 64;  // that this process reaches itself
 constexpr int kFanOut = 32;            // above
 constexpr int kSampledRanks = 64;      // a second, by default: more would make large files
 
-// 0: nobody is to look.
+// The time between samples of usage; 0: no samples.
 std::chrono::milliseconds usage_interval(const request::PreparedJob& job) {
   const request::WatchRequest& watch = job.request.watch;
   if (!watch.samples_usage || job.run_dir.empty()) return std::chrono::milliseconds(0);
@@ -56,7 +56,7 @@ reach::RendezvousNode node_of(const request::RendezvousRequest& request) {
   return {request.node_rank, request.slots, request.nnodes};
 }
 
-// Where the ranks meet, when they run on these hosts.
+// MASTER_ADDR of ranks on these hosts.
 std::string rendezvous_address(const request::PreparedJob& job, const agent::HostGroup& group) {
   const std::string& interface = job.request.hosts.interface;
   const agent::HostFacts first = group.about(0);
@@ -67,7 +67,7 @@ std::string rendezvous_address(const request::PreparedJob& job, const agent::Hos
   return agent::address_of(job.hosts.front(), first, interface);
 }
 
-// Those that have come to a start by hand.
+// The transport to the hosts that have joined the rendezvous.
 std::unique_ptr<reach::AgentTransport> met_hosts(const request::PreparedJob& job,
                                                  reach::Rendezvous& rendezvous) {
   std::map<std::string, system::FileDescriptor> channels;
@@ -93,7 +93,8 @@ bool asks_health(const request::PreparedJob& job) {
   return uses_gpus(job) || job.request.hosts.sagemaker_variables;
 }
 
-// What was not known of a host before it was asked; `names` are those of all.
+// Fills in SageMaker's variables of a host that were not known before it was reached. `names` are
+// those of all hosts.
 void tell_sagemaker(const health::HostHealth& health, int host,
                     const std::vector<std::string>& names, ReachedHosts& reached) {
   for (environment::RankPlace& place : reached.places) {
@@ -105,7 +106,7 @@ void tell_sagemaker(const health::HostHealth& health, int host,
   }
 }
 
-// Binds the ranks of a host, which are the next of the job.
+// Binds the ranks of the next host.
 void bind_ranks(const request::PreparedJob& job, const local::CpuTopology& topology,
                 ReachedHosts& reached) {
   const size_t first = reached.cpus.size();
@@ -188,7 +189,8 @@ std::variant<ReachedHosts, job::JobResult> reach_hosts(const request::PreparedJo
       return reached;
     }
     schedulers::require_allocation(request);
-    // To look at many files takes time, and agents that hear nothing for --host-timeout end.
+    // Listing many files takes time, and agents without heartbeats for --host-timeout end. So the
+    // files are listed before any agent is started.
     const auto files = std::make_shared<agent::FileSource>(agent::files_to_send(request.push));
     if (request.rendezvous.wanted())
       rendezvous.emplace(

@@ -17,7 +17,7 @@ namespace smp::launch {
 
 inline constexpr const char* kLoopback = "127.0.0.1";
 
-// Where the ranks of a job go, ready to start them: this host, or agents on others.
+// The hosts of a job, ready to start ranks: this host, or agents on other ones.
 struct ReachedHosts {
   std::unique_ptr<reach::AgentTransport> transport;  // outlives `host`
   std::unique_ptr<job::Host> host;
@@ -31,33 +31,34 @@ struct ReachedHosts {
   std::vector<std::string> warnings;  // of GPUs that are in use, or have failed before
 };
 
-// `port` is reserved on this host, for ranks that run here. `control_fd` is that of
-// run_with_watchdog(): a signal there ends the waiting. What ended a launch before it began is a
-// JobResult. Throws ConfigError.
+// Starts or waits for the agents, and sends them files. `port` is reserved for ranks on this host.
+// `control_fd` is that of run_with_watchdog(); a signal there ends the wait. Returns a JobResult if
+// the launch ended before any rank was started. Throws ConfigError.
 std::variant<ReachedHosts, job::JobResult> reach_hosts(const request::PreparedJob& job,
                                                        const environment::ReservedPort& port,
                                                        int control_fd);
 
-// A signal to smp-launch, or its death (0), came while no rank ran.
+// The result of a job that a signal to smp-launch ended while no rank ran; 0: smp-launch died.
 job::JobResult interrupted_by(int number);
 
-// The way to these hosts, by --via; one that starts all agents at once has done so, and waited for
-// them. A number when a signal has ended the waiting. Throws ConfigError, StartError,
+// Makes the transport of --via. srun and mpirun start the agents of all hosts here, and are waited
+// for. Returns a number if a signal ended the wait. Throws ConfigError, StartError,
 // std::runtime_error.
 std::optional<int> lead_to_hosts(const request::PreparedJob& job,
                                  const std::vector<hosts::HostSpec>& hosts, int control_fd,
                                  std::unique_ptr<reach::AgentTransport>& transport);
 
-// How so many hosts are reached: above 64 by a tree of agents.
+// How `hosts` hosts are reached: more than 64 by a tree of agents.
 agent::HostGroupOptions group_options(const request::HostRequest& request, size_t hosts);
 
-// What the ranks of a plan open on every host, under the path that it has here: `plan` (none when
-// it is empty), the data, the weights to start from; not what they are pushed.
+// The files that the ranks of a plan open on every host, under the same path as here: `plan`
+// (unless it is empty), the data, and the weights to start from. Files of --push are not among
+// them.
 std::vector<agent::SharedFile> shared_files(const request::PreparedJob& job,
                                             const std::string& plan);
 
-// USR1 and USR2 are for ranks; where there is none yet, those that ask for a checkpoint end the
-// job.
+// The signals among USR1 and USR2 that end the job while no rank runs: those that ask for a
+// checkpoint.
 std::set<int> ending_signals(const request::PreparedJob& job);
 
 }  // namespace smp::launch

@@ -23,7 +23,8 @@ std::string resume_command(const request::PreparedJob& job) {
   for (const request::SaidOption& option : job.request.said) {
     if (option.name == "--run-dir") continue;
     const bool is_resume = option.name == "--resume";
-    // if-any goes on by itself; a step that the user chose once is not where the job is now.
+    // --resume=if-any is kept, for it resumes by itself. --resume=STEP is dropped, since the job
+    // has passed that step.
     if (is_resume && !job.goes_on_if_any) continue;
     resumes = resumes || is_resume;
     const std::vector<std::string> more = words_of(option);

@@ -62,7 +62,7 @@ std::string text_of_bindings(const job::LaunchJob& job, const std::vector<std::s
   return text;
 }
 
-// One job, from its first start to its last end.
+// Runs one job with all its restarts.
 class Run {
  public:
   Run(const request::PreparedJob& prepared, const run::RunFolder* folder,
@@ -97,7 +97,8 @@ class Run {
   std::optional<run::StatusBoard> board_;  // from the first start of ranks on
 };
 
-// On a terminal a plan's status is its last line; ranks that rewrite their own would be in its way.
+// On a terminal the last line is the status of a plan's job. A program has none, since its ranks
+// may rewrite the last line themselves.
 run::BoardPlaces Run::places() {
   run::BoardPlaces places;
   if (folder_ != nullptr) {
@@ -120,7 +121,7 @@ void Run::tell_trouble() {
     console_.say(fmt::format("smp-launch: {}\n", trouble));
 }
 
-// They count most where the hosts do not answer.
+// The notes come first, because they help most when the hosts do not answer.
 void Run::tell_notes() {
   for (const std::string& note : prepared_.request.hosts.notes)
     console_.say(fmt::format("smp-launch: {}\n", note));
@@ -180,7 +181,7 @@ void Run::start(const StartAttempt& attempt) {
   starts_.push_back(supervision::start_of(job_, result_, attempt.from));
 }
 
-// From here on the run's folder changes.
+// Starts the ranks on the reached hosts. This is the first change to the run's folder.
 void Run::begin_ranks(const StartAttempt& attempt, const ReachedHosts& hosts) {
   try {
     if (folder_ != nullptr) folder_->begin_start();
@@ -206,8 +207,8 @@ void Run::begin_ranks(const StartAttempt& attempt, const ReachedHosts& hosts) {
   if (result_.end == job::JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
 }
 
-// A signal that asks for a checkpoint came while no rank ran: what is saved already is the
-// checkpoint. Before the first start there is nothing to save.
+// Handles a signal that asked for a checkpoint while no rank ran. The last saved checkpoint counts.
+// Before the first start there is nothing to save.
 job::JobResult Run::without_ranks(job::JobResult result) const {
   const bool asked = result.end == job::JobEnd::kInterrupted &&
                      ending_signals(prepared_).count(result.interrupted_by) != 0;
@@ -242,7 +243,7 @@ StartAttempt Run::next_attempt() const {
   attempt.restarts = static_cast<int>(starts_.size());
   if (prepared_.plan) {
     attempt.from = folder_->checkpoint();
-    // Until something was saved, the checkpoint that the user chose is where this job goes on.
+    // The job resumes from the checkpoint that the user chose until it has saved its own.
     if (!attempt.from.empty())
       attempt.resume = attempt.from == latest_before_ ? prepared_.request.resume : "latest";
     if (attempt.resume != "latest" && !attempt.resume.empty())
@@ -255,15 +256,16 @@ StartAttempt Run::next_attempt() const {
   return attempt;
 }
 
-// The last line of a plan's job that has not come to its end: the command that goes on with it, or
-// that there is nothing to go on from. Slurm's own command is in the report already.
+// The last line for a plan's job that has not finished: the command that resumes it, or that there
+// is no checkpoint to resume from. The report has Slurm's own command already.
 std::string Run::how_to_go_on() const {
   const bool over = result_.end == job::JobEnd::kSuccess || !job_.requeue.empty();
   if (!prepared_.plan || folder_ == nullptr || over) return "";
   return go_on_text(prepared_, *folder_, board_.has_value());
 }
 
-// No rank is held up any more: what no log has waits for its reader, until a signal comes.
+// All ranks have ended, so a slow reader delays nobody. Output that no log holds waits for its
+// reader, until a signal comes.
 void Run::wait_for_reader() {
   const bool has_logs = job::logs_hold_output(job_);
   const auto began = Clock::now();
@@ -278,7 +280,7 @@ void Run::wait_for_reader() {
   result_.exit_code = job::exit_code_of(result_);
 }
 
-// Standard output first: the report comes last.
+// Standard output is written before the report.
 int Run::report() {
   const std::string& path = prepared_.request.report_json;
   const bool ended_well = result_.end == job::JobEnd::kSuccess ||

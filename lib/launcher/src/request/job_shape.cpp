@@ -12,7 +12,7 @@
 namespace smp::request {
 namespace {
 
-// They say where the job runs, which the scheduler does, or are about the dry run itself.
+// Options about the hosts, which the scheduler chooses, and about the dry run itself.
 constexpr std::array kNotPassedOn = {"--dry-run",    "--job-name",    "--image",      "--hosts",
                                      "-n",           "--hostfile",    "--exclude",    "--via",
                                      "--ssh-args",   "--mpirun-args", "--nnodes",     "--node-rank",

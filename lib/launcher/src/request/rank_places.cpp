@@ -13,7 +13,7 @@
 namespace smp::request {
 namespace {
 
-// Those that this process may see, if it was told; nothing: all.
+// The GPUs of CUDA_VISIBLE_DEVICES; nothing if it is not set.
 std::optional<std::vector<std::string>> own_gpus() {
   const auto said =
       environment::value_in(environment::own_environment(), environment::kVisibleGpus);
@@ -34,7 +34,7 @@ std::string host_of(const PreparedJob& job, const environment::RankPlace& place)
              : fmt::format("host '{}'", job.hosts[static_cast<size_t>(place.host)].name);
 }
 
-// The one that is the rank's own.
+// The GPU of a rank with --visible-gpus one.
 std::string only_gpu(const PreparedJob& job, const environment::RankPlace& place,
                      const std::optional<std::vector<std::string>>& own) {
   const auto number = static_cast<size_t>(place.local_rank);
@@ -56,7 +56,7 @@ std::string names_json(const PreparedJob& job) {
   return names.dump();
 }
 
-// What is not known before the hosts are asked stays empty.
+// SageMaker's variables of a rank's host. Those that only the host knows stay empty.
 environment::SageMakerHost sagemaker_host(const PreparedJob& job,
                                           const environment::RankPlace& place,
                                           const std::string& all) {
@@ -104,7 +104,8 @@ std::vector<environment::RankPlace> planned_places(const PreparedJob& job) {
 
 namespace {
 
-// What would be wrong when a spare takes the place of the fullest host that it has room for.
+// Throws ConfigError if --visible-gpus one cannot be honoured after a spare has replaced the
+// fullest host that it has room for.
 void check_gpus_of_spares(const PreparedJob& job) {
   for (const hosts::HostSpec& spare : job.spares) {
     if (!spare.gpus.empty()) continue;  // its own are as many as the ranks that it may get
@@ -147,7 +148,7 @@ void check_gpus(const PreparedJob& job) {
       throw ConfigError(fmt::format(
           "--visible-gpus none, but gpu= of host '{}' names some: leave one out", host.name));
   }
-  // Before there is a run folder; where others will run the job, what is set here says nothing.
+  // Checked before there is a run folder. A dry run skips it: the job may run on another machine.
   if (policy == VisibleGpus::kOne && job.request.dry_run == DryRun::kNo) {
     planned_places(job);
     check_gpus_of_spares(job);

@@ -22,7 +22,7 @@ namespace {
 constexpr int kSageMakerPort = 7777;             // the one that its own launchers take
 constexpr std::chrono::minutes kForAllPods{10};  // images are fetched meanwhile
 
-// What a scheduler sets, the word for it, and what its hosts are.
+// A variable that a scheduler sets, the word of --hosts for it, and its hosts in words.
 struct Mark {
   const char *variable, *word, *hosts;
 };
@@ -75,7 +75,7 @@ void find_hosts(request::HostRequest& request) {
   request.notes.push_back(std::move(found));
 }
 
-// What the SDK's distribution={"mpi": ...} says, in our own terms.
+// Translates distribution={"mpi": ...} of SageMaker's SDK into options of smp-launch.
 void read_mpi_of_sagemaker(request::HostRequest& request, request::RendezvousRequest& rendezvous,
                            int hosts) {
   const schedulers::SageMakerMpi mpi =
@@ -97,7 +97,7 @@ void read_mpi_of_sagemaker(request::HostRequest& request, request::RendezvousReq
     request.mpi_variables.insert(variable.substr(0, variable.find('=')));
     variables.push_back(variable);
   }
-  // The command line comes last, and so counts.
+  // The last value counts, so the command line goes behind.
   request.forward.named.insert(request.forward.named.begin(), variables.begin(), variables.end());
   if (!mpi.dropped.empty())
     request.notes.push_back(
@@ -133,7 +133,7 @@ void read_sagemaker(request::HostRequest& request) {
   rendezvous.names = job.hosts;
 }
 
-// As in a start by hand on each host.
+// Each pod becomes a node of a rendezvous.
 void read_pod(request::HostRequest& request) {
   schedulers::PodPlace place;
   try {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kOmpThreads = "OMP_NUM_THREADS";
 
-// The script finds these where it runs.
+// Variables that the script sets when it runs.
 bool is_found_there(const std::string& name) {
   constexpr std::array kFound = {env::kMasterAddr, env::kMasterPort, env::kJobId,
                                  env::kJobKey,     env::kRunId,      kOmpThreads};
@@ -34,7 +34,7 @@ std::vector<std::string> words_of(const request::Variables& variables) {
   return words;
 }
 
-// The user's own --env; a secret one has to be exported already.
+// Exports the variables of --env. The script holds no secrets: the user has to export those before.
 std::string named_text(const request::PreparedJob& job) {
   std::string text;
   for (const std::string& variable : job.request.hosts.forward.named) {
@@ -85,7 +85,7 @@ std::string head_of_script(const request::PreparedJob& job, size_t hosts) {
              names, hosts - 1);
 }
 
-// As Slurm reads a line of its options.
+// Throws ConfigError for a name that a #SBATCH line cannot hold.
 void check_name_for_slurm(const std::string& name) {
   if (name.find_first_of(" \t\n'\"\\") != name.npos || name.empty())
     throw ConfigError(fmt::format("'{}' is no name for a job: give one with --job-name", name));
@@ -167,7 +167,7 @@ std::string sbatch_script(const request::PreparedJob& job) {
   text += "#SBATCH --output=%x-%j.out\n";
   if (job.plan) text += "#SBATCH --signal=B:USR1@120\n";
   std::vector<std::string> words = {job.request.hosts.transport.agent, "--hosts", request::kSlurm};
-  // One task on every node says nothing about ranks.
+  // One task a node does not say how many ranks there are.
   if (!job.plan && shape.ranks_per_host == 1) {
     words.emplace_back("-n");
     words.push_back(std::to_string(job.world_size));

@@ -21,17 +21,17 @@ constexpr const char* kKeyName = "key";
 constexpr const char* kConnectTimeoutOfPods = "10m";    // images are fetched meanwhile
 constexpr const char* kProgram = "smp-launch";          // in the image's PATH
 constexpr std::chrono::seconds kGraceOfKubernetes{30};  // that a pod has by itself
-// For what follows the ranks' own time: hung processes are reported after 10 s.
+// Time for smp-launch after its ranks have ended: it reports hung processes after 10 s.
 constexpr std::chrono::seconds kForLastWords{15};
-// Which of its job's pods a pod is: of an indexed job, and of a LeaderWorkerSet.
+// The number of a pod in its job: of an indexed job, and of a LeaderWorkerSet.
 constexpr const char* kJobNumber = "$(JOB_COMPLETION_INDEX)";
 constexpr const char* kGroupNumber = "$(LWS_WORKER_INDEX)";
 
-// A text of YAML: what JSON writes is one.
+// A string of YAML; every JSON string is one.
 std::string yaml_text(const std::string& text) { return text::Json(text).dump(); }
 
-// A container's command: in its words $(NAME) is replaced, and $$ is $. That is for `ours`; what
-// the user wrote arrives as it stands.
+// A container's command. Kubernetes replaces $(NAME) and $$ in it, as `ours` uses. The user's words
+// are escaped, so that they arrive unchanged.
 std::string command_list(const std::vector<std::string>& ours, const request::PreparedJob& job) {
   std::string text;
   for (const std::string& word : ours)
@@ -83,8 +83,8 @@ std::string gpu_limits(const request::JobShape& shape, int indent) {
                      indent, shape.gpus_per_host);
 }
 
-// How long a pod has after SIGTERM before it is killed: as long as smp-launch gives its ranks.
-// Nothing where Kubernetes' own time is enough.
+// The time between SIGTERM to a pod and its kill, from --grace and --checkpoint-grace. Empty if the
+// default of Kubernetes is enough.
 std::string grace_of_pod(const request::PreparedJob& job, int indent) {
   const job::WatchRules& rules = job.request.watch.rules;
   std::chrono::milliseconds time = rules.grace;
@@ -100,7 +100,7 @@ std::string grace_of_pod(const request::PreparedJob& job, int indent) {
   return fmt::format("{0:{1}}terminationGracePeriodSeconds: {2}\n", "", indent, seconds.count());
 }
 
-// As in a start by hand, in each pod: which of them it is, and where the first of them waits.
+// The command of each pod: a rendezvous of all pods at the first one.
 std::string command_in_pod(const request::PreparedJob& job, const request::JobShape& shape,
                            const std::string& number, const std::string& first) {
   std::vector<std::string> words = {kProgram,
@@ -126,7 +126,7 @@ std::string command_in_pod(const request::PreparedJob& job, const request::JobSh
   return command_list(words, job);
 }
 
-// Of a container; it has 64 MiB by itself, which is too little for ranks.
+// Mounts /dev/shm. A container has 64 MiB of it by default, which is too little for ranks.
 std::string shared_memory_mount(int indent) {
   return fmt::format(
       "{0:{1}}- name: shm\n"
@@ -142,7 +142,7 @@ std::string shared_memory(int indent) {
       "", indent);
 }
 
-// What a pod that comes by itself needs beside its image.
+// The mounts of a pod: the key of the rendezvous, and /dev/shm.
 std::string mounts(int indent) {
   return fmt::format(
       "{0:{1}}volumeMounts:\n"
@@ -212,8 +212,8 @@ std::string jobset_manifest(const request::PreparedJob& job) {
              jobset_failures(job, 2), job_failures(job, "ranks", 10));
 }
 
-// A runtime of its own: that of the trainer's installation has its pods started again one by one
-// when they fail, six times, and a TrainJob cannot say otherwise.
+// The manifest has a TrainingRuntime of its own. The default one starts failed pods again one by
+// one, six times, and a TrainJob cannot change that.
 std::string trainjob_manifest(const request::PreparedJob& job) {
   const request::JobShape shape = shape_of(job);
   const std::string name = label_of(shape.name);

@@ -10,10 +10,9 @@ int pod_restarts(const request::PreparedJob& job) {
   return cluster_restarts(job.request) ? job.request.watch.restarts.most : 0;
 }
 
-// Of a job that goes on from its last checkpoint, pods that were preempted, after which smp-launch
-// ends with 75 or the pod is marked so, are made again as often as that happens. Whatever else
-// fails counts, a lost node too: smp-launch misses it in seconds and ends with 125, minutes before
-// Kubernetes marks its pod.
+// A preempted job that resumes from its last checkpoint restarts without limit: smp-launch ended
+// with 75, or Kubernetes has marked the pod. All other failures count. A lost node counts too:
+// smp-launch ends with 125 in seconds, minutes before Kubernetes marks its pod.
 std::string jobset_failures(const request::PreparedJob& job, int indent) {
   std::string text = fmt::format(
       "{0:{1}}failurePolicy:\n"

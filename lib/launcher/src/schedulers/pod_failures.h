@@ -6,14 +6,14 @@
 
 namespace smp::schedulers {
 
-// What Kubernetes does when pods of a job fail, as keys of its objects, each line indented by so
-// many spaces. No pod is made again alone, as its ranks would find no others: the job's pods are
-// all made again, or the job has failed.
+// Failure policies of Kubernetes objects, as YAML lines with the given indent. A pod is never made
+// again alone, since its ranks would find no peers. Either all pods of a job are made again, or the
+// job has failed.
 
-// How often all pods are made again at most: --max-restarts, where it is the cluster's.
+// How often all pods may be made again: --max-restarts if the cluster restarts them, else 0.
 int pod_restarts(const request::PreparedJob& job);
 
-// failurePolicy of a JobSet.
+// The failurePolicy of a JobSet.
 std::string jobset_failures(const request::PreparedJob& job, int indent);
 
 // backoffLimit of its Job and, for a job that goes on from its last checkpoint, podFailurePolicy.
