@@ -215,7 +215,7 @@ int run_tree(const std::string& program, int hosts, int fan_out, double start_li
   HostGroupOptions options;
   options.fan_out = fan_out;
   // All of them share the cores of this machine, where each would have its own.
-  options.silence = std::chrono::seconds(30);
+  options.heartbeat_timeout = std::chrono::seconds(30);
   options.reserves_port = false;
 
   const Clock::time_point began = Clock::now();
