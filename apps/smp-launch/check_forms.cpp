@@ -6,6 +6,8 @@
 #include <array>
 #include <span>
 
+#include "smp/launcher/request/usage_error.h"
+
 namespace smp {
 namespace {
 
@@ -20,67 +22,70 @@ std::string words_text(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-void refuse_others(const LaunchRequest& request, std::span<const char* const> allowed,
+void refuse_others(const request::LaunchRequest& request, std::span<const char* const> allowed,
                    const char* what) {
-  for (const SaidOption& option : request.said) {
+  for (const request::SaidOption& option : request.said) {
     if (std::find(allowed.begin(), allowed.end(), option.name) == allowed.end())
-      throw UsageError(fmt::format("{}: leave {} out", what, option.name));
+      throw request::UsageError(fmt::format("{}: leave {} out", what, option.name));
   }
 }
 
-void check_status(const LaunchRequest& request) {
+void check_status(const request::LaunchRequest& request) {
   if (!request.plan.empty() || !request.program.empty())
-    throw UsageError("--status starts nothing: leave the plan or the program out");
+    throw request::UsageError("--status starts nothing: leave the plan or the program out");
   constexpr std::array kOfStatus = {"--status"};
   refuse_others(request, kOfStatus, "--status starts nothing");
 }
 
-// What the words that are only for written jobs need, and what such jobs need.
-void check_written_job(const LaunchRequest& request) {
+// Options of written jobs, and what these need.
+void check_written_job(const request::LaunchRequest& request) {
   const bool manifest = is_manifest(request.dry_run);
   if (!request.image.empty() && !manifest)
-    throw UsageError("--image is for --dry-run=jobset, mpijob, trainjob and lws");
-  if (!request.job_name.empty() && !manifest && request.dry_run != DryRun::kSbatch)
-    throw UsageError("--job-name is for --dry-run=sbatch, jobset, mpijob, trainjob and lws");
+    throw request::UsageError("--image is for --dry-run=jobset, mpijob, trainjob and lws");
+  if (!request.job_name.empty() && !manifest && request.dry_run != request::DryRun::kSbatch)
+    throw request::UsageError(
+        "--job-name is for --dry-run=sbatch, jobset, mpijob, trainjob and lws");
   if (manifest && request.image.empty())
-    throw UsageError(
+    throw request::UsageError(
         "a manifest needs --image, the container image that holds smp-launch and the job");
-  if (manifest && request.hosts.several() && !request.hosts.meeting.wanted())
-    throw UsageError(
+  if (manifest && request.hosts.several() && !request.hosts.rendezvous.wanted())
+    throw request::UsageError(
         "the hosts of a manifest are pods that have no names yet: leave --hosts out, and say "
         "--nnodes for a program");
-  if (request.dry_run == DryRun::kSh && request.binding != local::Binding::kNone)
-    throw UsageError(
+  if (request.dry_run == request::DryRun::kSh && request.binding != local::Binding::kNone)
+    throw request::UsageError(
         "--dry-run=sh asks no host for its CPUs, and so binds no rank: leave --bind out");
-  if (request.dry_run == DryRun::kSh)
+  if (request.dry_run == request::DryRun::kSh)
     refuse_others(request, kOfShell, "--dry-run=sh writes a script that runs without smp-launch");
-  if (request.dry_run == DryRun::kSh && !request.plan.empty() && request.run_dir.empty())
-    throw UsageError("--dry-run=sh of a plan needs --run-dir: the script says the same every time");
-  if (request.dry_run == DryRun::kSh && request.resume == kResumeIfAny)
-    throw UsageError(
+  if (request.dry_run == request::DryRun::kSh && !request.plan.empty() && request.run_dir.empty())
+    throw request::UsageError(
+        "--dry-run=sh of a plan needs --run-dir: the script says the same every time");
+  if (request.dry_run == request::DryRun::kSh && request.resume == request::kResumeIfAny)
+    throw request::UsageError(
         "--dry-run=sh looks for no checkpoint when its script starts: say --resume, or leave "
         "--resume=if-any out");
 }
 
-// Who starts the ranks again: smp-launch reaches hosts again, pods are made again by the cluster.
-void check_restarts(const LaunchRequest& request) {
+// --max-restarts: smp-launch restarts ranks on hosts that it reaches, and the cluster restarts
+// pods.
+void check_restarts(const request::LaunchRequest& request) {
   if (request.watch.restarts.most == 0) return;
-  if (request.hosts.meeting.wanted() && !is_manifest(request.dry_run))
-    throw UsageError(
+  if (request.hosts.rendezvous.wanted() && !is_manifest(request.dry_run))
+    throw request::UsageError(
         "--max-restarts reaches the hosts again, and these come by themselves: name them with "
         "--hosts");
-  if (request.dry_run == DryRun::kLws)
-    throw UsageError(
+  if (request.dry_run == request::DryRun::kLws)
+    throw request::UsageError(
         "--max-restarts: a LeaderWorkerSet makes its pods again whenever they end: leave it out, "
         "or take --dry-run=jobset");
   if (!cluster_restarts(request)) return;
-  if (!request.plan.empty() && request.resume != kResumeIfAny)
-    throw UsageError(
+  if (!request.plan.empty() && request.resume != request::kResumeIfAny)
+    throw request::UsageError(
         "--max-restarts: the cluster makes the pods again, with the same words: give "
         "--resume=if-any too, so that they go on from the last checkpoint");
-  for (const SaidOption& option : request.said) {
+  for (const request::SaidOption& option : request.said) {
     if (option.name == "--restart-pause" || option.name == "--spares")
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("{} is for restarts by smp-launch, and the cluster makes these pods again: "
                       "leave it out",
                       option.name));
@@ -89,76 +94,73 @@ void check_restarts(const LaunchRequest& request) {
 
 }  // namespace
 
-bool is_manifest(DryRun form) {
-  return form == DryRun::kJobset || form == DryRun::kMpijob || form == DryRun::kTrainjob ||
-         form == DryRun::kLws;
-}
-
-// mpirun has started so many, or SageMaker has so many GPUs, or a pod takes so many.
-void take_outer_ranks(LaunchRequest& request) {
-  const MeetingRequest& meeting = request.hosts.meeting;
-  if (meeting.pods && meeting.slots == 0 && request.plan.empty() && request.ranks == 0)
-    throw UsageError("--hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
-  const int outer = request.hosts.meeting.ranks;
+// The number may come from mpirun, from SageMaker's GPUs, or from a pod.
+void take_outer_ranks(request::LaunchRequest& request) {
+  const request::RendezvousRequest& rendezvous = request.hosts.rendezvous;
+  if (rendezvous.pods && rendezvous.slots == 0 && request.plan.empty() && request.ranks == 0)
+    throw request::UsageError(
+        "--hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
+  const int outer = request.hosts.rendezvous.ranks;
   if (request.hosts.sagemaker && outer == 0 && request.plan.empty() && request.ranks == 0)
-    throw UsageError("SageMaker's hosts have no GPUs: how many ranks? Give -n, as in -n 4");
+    throw request::UsageError(
+        "SageMaker's hosts have no GPUs: how many ranks? Give -n, as in -n 4");
   if (outer == 0 || !request.plan.empty()) return;
   if (request.ranks == 0) request.ranks = outer;
-  if (request.ranks != outer && (!request.hosts.sagemaker || meeting.slots != 0))
-    throw UsageError(fmt::format("-n says {} ranks, but {} has started {}: leave -n out",
-                                 request.ranks, request.hosts.meeting.starter, outer));
+  if (request.ranks != outer && (!request.hosts.sagemaker || rendezvous.slots != 0))
+    throw request::UsageError(fmt::format("-n says {} ranks, but {} has started {}: leave -n out",
+                                          request.ranks, request.hosts.rendezvous.starter, outer));
 }
 
-bool cluster_restarts(const LaunchRequest& request) {
-  return request.dry_run == DryRun::kJobset || request.dry_run == DryRun::kTrainjob ||
-         (request.dry_run == DryRun::kMpijob && request.resume == kResumeIfAny);
-}
-
-void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {
-  if (has_program_mark && request.program.empty()) throw UsageError("no program behind '--'");
-  if (request.check && request.hosts.meeting.wanted())
-    throw UsageError("--check reaches the hosts itself: name them with --hosts");
-  if (request.check && request.hosts.transport.via == kMpirun)
-    throw UsageError("--check reaches the hosts itself: leave --via mpirun out");
-  if (request.check && request.dry_run != DryRun::kNo)
-    throw UsageError("--check reaches the hosts, a dry run reaches none: choose one");
+void check_forms(const request::LaunchRequest& request, bool has_program_mark,
+                 const std::string& ranks) {
+  if (has_program_mark && request.program.empty())
+    throw request::UsageError("no program behind '--'");
+  if (request.check && request.hosts.rendezvous.wanted())
+    throw request::UsageError("--check reaches the hosts itself: name them with --hosts");
+  if (request.check && request.hosts.transport.via == request::kMpirun)
+    throw request::UsageError("--check reaches the hosts itself: leave --via mpirun out");
+  if (request.check && request.dry_run != request::DryRun::kNo)
+    throw request::UsageError("--check reaches the hosts, a dry run reaches none: choose one");
   if (!request.status_of.empty()) return check_status(request);
   if (request.plan.empty() && request.program.empty() && !request.check)
-    throw UsageError(
+    throw request::UsageError(
         "nothing to launch: give a plan (smp-launch plan.yaml) or a program (smp-launch -n 4 -- "
         "program arguments)");
   if (!request.plan.empty() && !request.program.empty())
-    throw UsageError(fmt::format("both a plan ('{}') and a program ('{}'): launch one of them",
-                                 request.plan, request.program.front()));
+    throw request::UsageError(
+        fmt::format("both a plan ('{}') and a program ('{}'): launch one of them", request.plan,
+                    request.program.front()));
   if (!request.program.empty() && ranks.empty() && !request.hosts.several() &&
-      request.hosts.meeting.ranks == 0)
-    throw UsageError("how many ranks? Give -n, as in smp-launch -n 4 -- " +
-                     words_text(request.program));
+      request.hosts.rendezvous.ranks == 0)
+    throw request::UsageError("how many ranks? Give -n, as in smp-launch -n 4 -- " +
+                              words_text(request.program));
   if (!request.plan.empty() && !ranks.empty())
-    throw UsageError(
+    throw request::UsageError(
         fmt::format("-n is for programs, a plan knows its own number of ranks: leave -n out, or "
                     "put '--' before "
                     "a program, as in smp-launch -n {} -- {}",
                     ranks, request.plan));
   if (!request.program.empty() && request.program.front().empty())
-    throw UsageError("the program behind '--' has an empty name");
+    throw request::UsageError("the program behind '--' has an empty name");
   if (!request.resume.empty() && request.run_dir.empty())
-    throw UsageError("--resume needs the run's folder, as in --resume --run-dir runs/a");
+    throw request::UsageError("--resume needs the run's folder, as in --resume --run-dir runs/a");
   if (!request.program.empty() && request.run_dir.empty() && request.output.asks_for_logs())
-    throw UsageError("logs of a program need a folder: give --run-dir, as in --run-dir runs/a");
+    throw request::UsageError(
+        "logs of a program need a folder: give --run-dir, as in --run-dir runs/a");
   if (!request.program.empty() && !request.resume.empty())
-    throw UsageError("--resume is for plans: a program goes on by its own means");
+    throw request::UsageError("--resume is for plans: a program goes on by its own means");
   if (!request.program.empty() && request.build_only)
-    throw UsageError("--build-only is for plans: a program has no memory that was planned");
+    throw request::UsageError(
+        "--build-only is for plans: a program has no memory that was planned");
   if (request.build_only) refuse_others(request, kOfBuildOnly, "--build-only builds one rank here");
   if (!request.show_samples.empty())
     refuse_others(request, kOfSamples, "--show-samples starts nothing");
   if (!request.program.empty() && request.comm_timeout)
-    throw UsageError("--comm-timeout is for plans: a program has time-outs of its own");
+    throw request::UsageError("--comm-timeout is for plans: a program has time-outs of its own");
   if (request.input_ranks != "none" && request.program.empty())
-    throw UsageError("--stdin is for programs: a plan's ranks read their data from files");
+    throw request::UsageError("--stdin is for programs: a plan's ranks read their data from files");
   if (request.input_ranks != "none" && request.watch.restarts.most > 0)
-    throw UsageError("--stdin cannot be read again, and --max-restarts would: choose one");
+    throw request::UsageError("--stdin cannot be read again, and --max-restarts would: choose one");
   check_written_job(request);
   check_restarts(request);
 }

@@ -1,16 +1,14 @@
 #include "checks.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <functional>
-#include <system_error>
 
 #include "resume.h"
-#include "smp/launcher/agent/push.h"
+#include "smp/launcher/agent/file_distribution.h"
+#include "smp/launcher/launch/check.h"
+#include "smp/launcher/launch/programs.h"
+#include "smp/launcher/launch/resume_command.h"
 #include "smp/launcher/run/run_folder.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/data/image_file.h"
@@ -29,28 +27,17 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// A check throws ConfigError, or std::system_error, with what is wrong, or returns what it has
-// found.
-Check run_check(const char* name, const std::function<std::string()>& check) {
-  try {
-    return {name, true, check()};
-  } catch (const ConfigError& error) {
-    return {name, false, error.what()};
-  } catch (const std::system_error& error) {  // a disk or a network that does not bring a file
-    return {name, false, error.what()};
-  }
-}
-
-Check of_this_machine(Check check) {
+launch::Check of_this_machine(launch::Check check) {
   check.of_this_machine = true;
   return check;
 }
 
-// Named hosts agree with the plan already: settle_slots().
-std::string check_hosts_of_plan(const PreparedJob& job) {
+// Named hosts agree with the plan already, by settle_slots().
+std::string check_hosts_of_plan(const request::PreparedJob& job) {
   const ClusterSpec& cluster = job.plan->job.cluster;
-  const DryRun form = job.request.dry_run;
-  const bool gives_hosts = form == DryRun::kSbatch || is_manifest(form);  // the scheduler does
+  const request::DryRun form = job.request.dry_run;
+  const bool gives_hosts =
+      form == request::DryRun::kSbatch || is_manifest(form);  // the scheduler does
   if (cluster.hosts != 1 && job.hosts.empty() && !gives_hosts)
     throw ConfigError(
         fmt::format("the plan is for {} hosts: name them, as in smp-launch --hosts node[1-{}] {}, "
@@ -75,8 +62,8 @@ std::string check_hosts_of_plan(const PreparedJob& job) {
                      cluster.processes_per_host, cluster.hosts == 1 ? "" : " each");
 }
 
-// As many as the named hosts say; else as the plan has them.
-std::vector<int64_t> hosts_of_ranks(const PreparedJob& job) {
+// The host of each rank: by the slots of the named hosts, else by the plan.
+std::vector<int64_t> hosts_of_ranks(const request::PreparedJob& job) {
   std::vector<int64_t> host_of;
   for (size_t host = 0; host < job.hosts.size(); ++host)
     host_of.insert(host_of.end(), static_cast<size_t>(job.hosts[host].slots),
@@ -87,7 +74,7 @@ std::vector<int64_t> hosts_of_ranks(const PreparedJob& job) {
 }
 
 // Tensor ranks wait for each other in every layer: the plan prices that by the links inside a host.
-std::string check_placement(const PreparedJob& job) {
+std::string check_placement(const request::PreparedJob& job) {
   const Plan& plan = *job.plan;
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   const std::vector<int64_t> host_of = hosts_of_ranks(job);
@@ -104,7 +91,7 @@ std::string check_placement(const PreparedJob& job) {
   return "every tensor group is on one host";
 }
 
-// On every device: what is planned for a cluster need not be executable yet.
+// The planner knows more than the engine: a plan for a cluster need not be executable yet.
 std::string check_engine(const Plan& plan) {
   const std::vector<std::string> missing = rules::what_engine_cannot_run(plan);
   if (!missing.empty())
@@ -172,32 +159,6 @@ std::string check_data(const Plan& plan) {
   return data::TokenData(plan.job).description();
 }
 
-bool is_executable(const std::string& path) {
-  struct stat status;
-  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-         access(path.c_str(), X_OK) == 0;
-}
-
-std::string find_worker(const std::string& worker) {
-  if (!is_executable(worker))
-    throw ConfigError(fmt::format(
-        "'{}' is not there: smp-launch looks for smp-worker beside itself; build it with "
-        "-DSMP_RUNTIME=ON (scripts/build)",
-        worker));
-  return worker;
-}
-
-// As the start will find it: a name without '/' along PATH.
-std::string check_program(const std::string& program) {
-  if (program.find('/') != std::string::npos) {
-    if (is_executable(program)) return program;
-    throw ConfigError(fmt::format("'{}' is not an executable file", program));
-  }
-  const std::string file = found_in_path(program);
-  if (file.empty()) throw ConfigError(fmt::format("'{}' was not found in PATH", program));
-  return file;
-}
-
 // The config and the names, shapes and types of all tensors; not their bytes.
 std::string check_start(const Plan& plan) {
   const std::string& folder = plan.job.training.init_from;
@@ -209,7 +170,7 @@ std::string check_start(const Plan& plan) {
   return folder + ": weights of this model";
 }
 
-// None where the data cannot be opened: the check of the data says that.
+// Empty if the data cannot be opened, which the check of the data reports.
 std::vector<data::TokenManifest> manifests_of(const Plan& plan) {
   try {
     return data::TokenData(plan.job).manifests();
@@ -230,17 +191,17 @@ std::string check_run_folder(const std::string& path, bool goes_on_if_any) {
   return path;
 }
 
-std::string check_resume(const PreparedJob& job) {
+std::string check_resume(const request::PreparedJob& job) {
   const std::string& path = job.run_dir;
   if (const std::string why = run::RunFolder::why_not_reopen(path); !why.empty())
     throw ConfigError(why);
   const ResumePoint point = resume_point(job);
-  return point.is_complete ? complete_text(job)
+  return point.is_complete ? launch::complete_text(job)
                            : fmt::format("{}: go on behind step {}", path, point.step);
 }
 
 std::string check_push(const std::vector<std::string>& paths) {
-  const size_t files = agent::files_to_push(paths).size();
+  const size_t files = agent::files_to_send(paths).size();
   return fmt::format("{} file{} for every host", files, files == 1 ? "" : "s");
 }
 
@@ -253,61 +214,57 @@ std::string binding_text(local::Binding binding) {
 
 }  // namespace
 
-std::string found_in_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "/bin:/usr/bin" : path;
-  while (true) {
-    const std::string_view folder = rest.substr(0, rest.find(':'));
-    const std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, program);
-    if (is_executable(file)) return file;
-    if (folder.size() == rest.size()) return "";
-    rest.remove_prefix(folder.size() + 1);
-  }
-}
-
-Check check_worker(const PreparedJob& job) {
-  return run_check("worker", [&] { return find_worker(job.command.front()); });
-}
-
-std::vector<Check> checks_of(const PreparedJob& job) {
-  std::vector<Check> checks;
+std::vector<launch::Check> checks_of(const request::PreparedJob& job) {
+  std::vector<launch::Check> checks;
   if (job.plan) {
     const Plan& plan = *job.plan;
     checks.push_back(
-        run_check("plan", [&] { return job.request.plan + ", unchanged since written"; }));
-    checks.push_back(run_check("hosts", [&] { return check_hosts_of_plan(job); }));
+        launch::run_check("plan", [&] { return job.request.plan + ", unchanged since written"; }));
+    checks.push_back(launch::run_check("hosts", [&] { return check_hosts_of_plan(job); }));
     if ((plan.job.cluster.hosts > 1 || job.hosts.size() > 1) && plan.degrees.tensor > 1)
-      checks.push_back(run_check("placement", [&] { return check_placement(job); }));
+      checks.push_back(launch::run_check("placement", [&] { return check_placement(job); }));
     checks.push_back({"degrees", true, degrees_text(plan)});
     checks.push_back({"batch", true, batch_text(plan)});
     checks.push_back({"memory", true, memory_text(plan)});
-    checks.push_back(run_check("engine", [&] { return check_engine(plan); }));
-    checks.push_back(run_check("steps", [&] { return check_steps(plan); }));
-    checks.push_back(run_check("proof", [&] { return check_proof(plan); }));
-    checks.push_back(of_this_machine(run_check("data", [&] { return check_data(plan); })));
+    checks.push_back(launch::run_check("engine", [&] { return check_engine(plan); }));
+    checks.push_back(launch::run_check("steps", [&] { return check_steps(plan); }));
+    checks.push_back(launch::run_check("proof", [&] { return check_proof(plan); }));
+    checks.push_back(of_this_machine(launch::run_check("data", [&] { return check_data(plan); })));
     if (!plan.job.training.init_from.empty())
-      checks.push_back(of_this_machine(run_check("start", [&] { return check_start(plan); })));
-    if (!plan.job.training.tokenizer.empty())
       checks.push_back(
-          of_this_machine(run_check("tokenizer", [&] { return check_tokenizer_of(plan); })));
-    checks.push_back(of_this_machine(check_worker(job)));
+          of_this_machine(launch::run_check("start", [&] { return check_start(plan); })));
+    if (!plan.job.training.tokenizer.empty())
+      checks.push_back(of_this_machine(
+          launch::run_check("tokenizer", [&] { return check_tokenizer_of(plan); })));
+    checks.push_back(of_this_machine(
+        launch::run_check("worker", [&] { return launch::find_worker(job.command.front()); })));
   } else {
-    checks.push_back(
-        of_this_machine(run_check("program", [&] { return check_program(job.command.front()); })));
+    checks.push_back(of_this_machine(
+        launch::run_check("program", [&] { return launch::find_program(job.command.front()); })));
   }
   for (const std::string& note : job.request.hosts.notes) checks.push_back({"hosts", true, note});
   if (!job.host_order.empty()) checks.push_back({"order", true, job.host_order});
   if (!job.request.hosts.push.empty())
-    checks.push_back(
-        of_this_machine(run_check("pushed", [&] { return check_push(job.request.hosts.push); })));
+    checks.push_back(of_this_machine(
+        launch::run_check("pushed", [&] { return check_push(job.request.hosts.push); })));
   if (job.request.binding != local::Binding::kNone)
     checks.push_back({"binding", true, binding_text(job.request.binding)});
   if (!job.run_dir.empty())
-    checks.push_back(of_this_machine(run_check("run folder", [&] {
+    checks.push_back(of_this_machine(launch::run_check("run folder", [&] {
       return job.request.resume.empty() ? check_run_folder(job.run_dir, job.goes_on_if_any)
                                         : check_resume(job);
     })));
   return checks;
+}
+
+void PlannerChecks::require(const request::PreparedJob& job) const {
+  for (const launch::Check& check : checks_of(job)) {
+    if (!check.ok) throw ConfigError(check.text);
+  }
+}
+
+bool PlannerChecks::is_complete(const request::PreparedJob& job) const {
+  return resume_point(job).is_complete;
 }
 
 }  // namespace smp

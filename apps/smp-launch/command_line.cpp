@@ -10,13 +10,17 @@
 #include "check_forms.h"
 #include "check_names.h"
 #include "completion.h"
+#include "host_options.h"
 #include "option_values.h"
+#include "output_options.h"
 #include "show_samples.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/hosts/host_list.h"
+#include "smp/launcher/request/usage_error.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/suggest.h"
 #include "torchrun_options.h"
+#include "watch_options.h"
 
 namespace smp {
 namespace {
@@ -25,7 +29,7 @@ constexpr const char* kTorchrun = "--torchrun-compat";
 constexpr const char* kVersion = "smp-launch 0.1.0";
 
 constexpr const char* kDescription =
-    R"(Starts the ranks of a job, on this host or on many, and stays with them until none is left.
+    R"(Starts the ranks of a job, on this host or on many, and watches them until all have ended.
 
 Examples:
   smp-launch plan.yaml                        train as the plan says; everything lands in runs/<job>-<time>/
@@ -37,12 +41,12 @@ Examples:
   smp-launch --show-samples 3-5 plan.yaml     source, document and offset of each sample of these steps
   smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
   smp-launch --max-restarts 3 plan.yaml       after a failure go on from the last checkpoint
-  smp-launch --status runs/a                  how that run stands, from another terminal
+  smp-launch --status runs/a                  the state of that run, from another terminal
   smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
   smp-launch --hosts node[01-04]:8 -- python3 train.py   ... on four hosts, over ssh
-  smp-launch --check --hosts node[01-04]:8    are these hosts fit for it?
-  smp-launch report runs/a --html a.html      what that run measured beside its plan, as pictures
-  smp-launch doctor [--json]                  is this one, and what to do about it
+  smp-launch --check --hosts node[01-04]:8    are these hosts fit for a job?
+  smp-launch report runs/a --html a.html      compare what that run measured with its plan, in charts
+  smp-launch doctor [--json]                  is this host fit for a job, and what to do if not
 
 The first rank that fails is named with its reason and its last lines, and the others are ended:
 SIGTERM, after --grace SIGKILL, then all that they had started. Exit code: 0; that of the first failing
@@ -71,7 +75,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-// What CLI11 could not place: mistyped options, or more words than one plan.
+// Refuses words that CLI11 could not parse: mistyped options, or more words than one plan.
 void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app,
                       const std::string& plan) {
   if (words.empty()) return;
@@ -79,10 +83,10 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string name = word.substr(0, word.find('='));
     const auto near = word[1] == '-' ? text::nearest(name, option_names(app)) : std::nullopt;
-    throw UsageError(fmt::format("unknown option '{}'{}", name,
-                                 near ? fmt::format(", did you mean '{}'?", *near) : ""));
+    throw request::UsageError(fmt::format("unknown option '{}'{}", name,
+                                          near ? fmt::format(", did you mean '{}'?", *near) : ""));
   }
-  throw UsageError(fmt::format(
+  throw request::UsageError(fmt::format(
       "'{}' is one word too many behind '{}': one plan, or a program behind '--', as in "
       "smp-launch -n 4 -- {} {}",
       words.front(), plan, plan, fmt::join(words, " ")));
@@ -91,61 +95,61 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
 int parse_ranks(const std::string& text, int most) {
   const std::optional<int64_t> ranks = whole_number(text);
   if (!ranks || *ranks < 1 || *ranks > most)
-    throw UsageError(
+    throw request::UsageError(
         fmt::format("-n '{}': the number of ranks is a whole number from 1 to {}", text, most));
   return static_cast<int>(*ranks);
 }
 
-constexpr std::array<std::pair<const char*, DryRun>, 9> kDryRuns = {
-    {{"text", DryRun::kText},
-     {"ranks", DryRun::kRanks},
-     {"json", DryRun::kJson},
-     {"sh", DryRun::kSh},
-     {"sbatch", DryRun::kSbatch},
-     {"jobset", DryRun::kJobset},
-     {"mpijob", DryRun::kMpijob},
-     {"trainjob", DryRun::kTrainjob},
-     {"lws", DryRun::kLws}}};
+constexpr std::array<std::pair<const char*, request::DryRun>, 9> kDryRuns = {
+    {{"text", request::DryRun::kText},
+     {"ranks", request::DryRun::kRanks},
+     {"json", request::DryRun::kJson},
+     {"sh", request::DryRun::kSh},
+     {"sbatch", request::DryRun::kSbatch},
+     {"jobset", request::DryRun::kJobset},
+     {"mpijob", request::DryRun::kMpijob},
+     {"trainjob", request::DryRun::kTrainjob},
+     {"lws", request::DryRun::kLws}}};
 
-DryRun dry_run_of(const std::string& text) {
+request::DryRun dry_run_of(const std::string& text) {
   std::vector<std::string> names;
   for (const auto& [name, form] : kDryRuns) {
     if (text == name) return form;
     names.emplace_back(name);
   }
-  throw UsageError(fmt::format("--dry-run={}: it is --dry-run, or one of --dry-run={}", text,
-                               fmt::join(names, "|")));
+  throw request::UsageError(fmt::format("--dry-run={}: it is --dry-run, or one of --dry-run={}",
+                                        text, fmt::join(names, "|")));
 }
 
-void check_skipped(const LaunchRequest& request) {
+void check_skipped(const request::LaunchRequest& request) {
   if (request.skipped.empty()) return;
-  if (request.dry_run == DryRun::kNo)
-    throw UsageError("--skip is for --dry-run: a launch needs what it checks");
+  if (request.dry_run == request::DryRun::kNo)
+    throw request::UsageError("--skip is for --dry-run: a launch needs what it checks");
   for (const std::string& name : request.skipped) {
     if (std::find(kCheckNames.begin(), kCheckNames.end(), name) != kCheckNames.end()) continue;
-    throw UsageError(fmt::format("--skip '{}': there is no such check; there are {}", name,
-                                 fmt::join(kCheckNames, ", ")));
+    throw request::UsageError(fmt::format("--skip '{}': there is no such check; there are {}", name,
+                                          fmt::join(kCheckNames, ", ")));
   }
 }
 
 void check_resume(const std::string& text) {
-  if (!text.empty() && text != "latest" && text != kResumeIfAny &&
+  if (!text.empty() && text != "latest" && text != request::kResumeIfAny &&
       whole_number(text).value_or(0) <= 0)
-    throw UsageError(fmt::format(
+    throw request::UsageError(fmt::format(
         "--resume={}: it is --resume, --resume=if-any, or --resume=STEP as in --resume=100", text));
 }
 
 int build_rank_of(const std::string& text) {
   const std::optional<int64_t> rank = whole_number(text);
-  if (!rank || *rank < 0 || *rank >= kMostRanks)
-    throw UsageError(fmt::format(
+  if (!rank || *rank < 0 || *rank >= request::kMostRanks)
+    throw request::UsageError(fmt::format(
         "--build-only={}: it is --build-only, or --build-only=RANK as in --build-only=7", text));
   return static_cast<int>(*rank);
 }
 
 // The options as typed, for scripts that pass them on.
-std::vector<SaidOption> said_options(const CLI::App& app) {
-  std::vector<SaidOption> said;
+std::vector<request::SaidOption> said_options(const CLI::App& app) {
+  std::vector<request::SaidOption> said;
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || option->get_positional()) continue;
     const bool is_long = !option->get_lnames().empty();
@@ -156,7 +160,7 @@ std::vector<SaidOption> said_options(const CLI::App& app) {
   return said;
 }
 
-// What stands behind --torchrun-compat is said in torchrun's words.
+// Translates the words behind --torchrun-compat, which are torchrun's.
 std::vector<std::string> typed_words(std::vector<std::string> words) {
   const auto end = std::find(words.begin(), words.end(), "--");
   const auto mark = std::find(words.begin(), end, kTorchrun);
@@ -170,8 +174,8 @@ std::vector<std::string> typed_words(std::vector<std::string> words) {
 
 }  // namespace
 
-LaunchRequest parse_command_line(int argc, const char* const* argv) {
-  LaunchRequest request;
+request::LaunchRequest parse_command_line(int argc, const char* const* argv) {
+  request::LaunchRequest request;
   // Everything behind the first "--" is the program, whatever it looks like.
   std::vector<std::string> ours;
   bool has_program_mark = false;
@@ -197,9 +201,9 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--resume{latest}", request.resume,
                "go on from the last checkpoint in --run-dir, or with --resume=STEP from that of a "
                "step; with --resume=if-any begin where there is none yet (plans only)");
-  app.add_option("--stdin", request.input_ranks,
-                 "the ranks that are given what comes on standard input, as in 0, or all (programs "
-                 "only; default: none)")
+  app.add_option(
+         "--stdin", request.input_ranks,
+         "the ranks that read standard input, as in 0, or all (programs only; default: none)")
       ->type_name("RANKS");
   OutputOptions output_options(app, request.output);
   WatchOptions watch_options(app, request.watch);
@@ -212,7 +216,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
                  "how long a rank waits for its peers in one collective (plans only; default: 5m)")
       ->type_name("TIME");
   app.add_option("--report", request.report_json,
-                 "write what became of each rank, and the cause of a failure, to this file")
+                 "write how each rank ended, and the cause of a failure, to this file")
       ->type_name("FILE");
   app.add_flag(
       "--dry-run{text}", dry_run,
@@ -222,14 +226,13 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
       "mpijob, trainjob or lws "
       "print the job as a script for the shell or Slurm, or as a manifest for Kubernetes");
   app.add_option("--skip", request.skipped,
-                 "a check that a dry run leaves out, as in --skip data where the data is not at "
-                 "hand; may be given often")
+                 "a check that a dry run leaves out, as in --skip data where the data is not here; "
+                 "repeat it for more")
       ->type_name("CHECK")
       ->allow_extra_args(false);
-  app.add_flag(
-         "--check", request.check,
-         "reach the hosts, look at build, clock, memory, /dev/shm, limits, GPUs and driver of "
-         "each, print one table; start nothing")
+  app.add_flag("--check", request.check,
+               "reach the hosts and print a table of build, clock, memory, /dev/shm, limits, GPUs "
+               "and driver of each; start nothing")
       ->disable_flag_override();
   app.add_option("--job-name", request.job_name,
                  "name of the written job (default: the plan's name, or the program's)")
@@ -254,12 +257,12 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
                "start a plan whose tensor groups have ranks on several hosts")
       ->disable_flag_override();
   app.add_option("--status", request.status_of,
-                 "tell how the run in a folder stands, from any terminal; start nothing")
+                 "print the state of the run in a folder, from any terminal; start nothing")
       ->type_name("RUN");
   HostOptions host_options(app, request.hosts);
   bool torchrun = false;  // its words were replaced before
   app.add_flag(kTorchrun, torchrun,
-               "what follows is said as to torchrun, PET_* variables too: smp-launch "
+               "read the rest as torchrun does, with its PET_* variables: smp-launch "
                "--torchrun-compat --nproc-per-node 8 train.py");
   std::string shell;
   app.add_option("--completion", shell, "print a completion script for a shell")
@@ -276,60 +279,61 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ArgumentMismatch& error) {  // its texts start with the option's name
     const std::string text = error.what();
     if (text.find("disallowed flag override") != text.npos)
-      throw UsageError("--version takes no value");
+      throw request::UsageError("--version takes no value");
     const bool missing = text.find("missing") != text.npos;
-    throw UsageError(text.substr(0, text.find(':')) +
-                     (missing ? " needs a value" : " is given more than once"));
+    throw request::UsageError(text.substr(0, text.find(':')) +
+                              (missing ? " needs a value" : " is given more than once"));
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
   if (version) throw Information{std::string(kVersion) + "\n"};
   if (app.count("--completion") > 0) {
     try {
       throw Information{completion_script(app, "smp-launch", shell)};
     } catch (const UnknownShell& error) {
-      throw UsageError(error.what());
+      throw request::UsageError(error.what());
     }
   }
   refuse_leftovers(app.remaining(), app, request.plan);
 
   for (const char* place : {"--run-dir", "--report", "--prometheus"}) {
     if (app.count(place) > 0 && app[place]->as<std::string>().empty())
-      throw UsageError(fmt::format("{}: the value is an empty text", place));
+      throw request::UsageError(fmt::format("{}: the value is an empty text", place));
   }
-  if (!grace.empty()) request.grace = duration_of("--grace", grace);
+  if (!grace.empty()) request.watch.rules.grace = duration_of("--grace", grace);
   if (!timeout.empty()) request.timeout = duration_of("--timeout", timeout);
   if (!comm_timeout.empty()) {
     request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
     if (request.comm_timeout->count() == 0)
-      throw UsageError("--comm-timeout 0: a time of at least 1ms");
+      throw request::UsageError("--comm-timeout 0: a time of at least 1ms");
   }
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
   try {
     if (!binding.empty()) request.binding = local::parse_binding(binding);
   } catch (const ConfigError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
   if (request.report_bindings && request.binding == local::Binding::kNone)
-    throw UsageError("--report-bindings needs --bind numa, nic or core");
+    throw request::UsageError("--report-bindings needs --bind numa, nic or core");
   check_skipped(request);
   if (request.tensor_across_hosts && request.plan.empty())
-    throw UsageError("--tensor-across-hosts is for plans");
+    throw request::UsageError("--tensor-across-hosts is for plans");
   if (!request.show_samples.empty()) {
     step_range_of(request.show_samples);
-    if (request.plan.empty()) throw UsageError("--show-samples needs a plan");
+    if (request.plan.empty()) throw request::UsageError("--show-samples needs a plan");
   }
   request.said = said_options(app);
   output_options.finish();
-  host_options.finish(request.dry_run != DryRun::kNo);
+  host_options.finish(request.dry_run != request::DryRun::kNo);
   watch_options.finish(request.hosts, !request.plan.empty());
   if (app.count("--usage-every") > 0 && request.plan.empty() && request.run_dir.empty())
-    throw UsageError("--usage-every needs --run-dir: the samples are kept there");
+    throw request::UsageError("--usage-every needs --run-dir: the samples are kept there");
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
   if (!ranks.empty())
-    request.ranks = parse_ranks(ranks, request.hosts.several() ? kMostRanks : hosts::kMostSlots);
+    request.ranks =
+        parse_ranks(ranks, request.hosts.several() ? request::kMostRanks : hosts::kMostSlots);
   take_outer_ranks(request);
   return request;
 }

@@ -9,31 +9,32 @@
 #include <utility>
 
 #include "command_line.h"
-#include "host_source.h"
 #include "option_values.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/hosts/shell_words.h"
+#include "smp/launcher/request/usage_error.h"
+#include "smp/launcher/schedulers/scheduler.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/text_file.h"
 
 namespace smp {
 namespace {
 
-constexpr std::chrono::milliseconds kLeastSilence{500};
+constexpr std::chrono::milliseconds kLeastHostTimeout{500};
 constexpr int kMostFanOut = 1024;  // each agent that is reached is a process here
 
-VisibleGpus visible_gpus_of(const std::string& text) {
-  if (text == "none") return VisibleGpus::kNone;
-  if (text == "all-local") return VisibleGpus::kAllLocal;
-  if (text == "one") return VisibleGpus::kOne;
-  throw UsageError(fmt::format("--visible-gpus '{}': it is none, all-local or one", text));
+request::VisibleGpus visible_gpus_of(const std::string& text) {
+  if (text == "none") return request::VisibleGpus::kNone;
+  if (text == "all-local") return request::VisibleGpus::kAllLocal;
+  if (text == "one") return request::VisibleGpus::kOne;
+  throw request::UsageError(fmt::format("--visible-gpus '{}': it is none, all-local or one", text));
 }
 
 }  // namespace
 
-HostOptions::HostOptions(CLI::App& app, HostRequest& request)
-    : request_(request), meeting_(app, request.meeting) {
+HostOptions::HostOptions(CLI::App& app, request::HostRequest& request)
+    : request_(request), rendezvous_(app, request.rendezvous) {
   app.add_option(
          "--hosts", request.hosts,
          "run on these hosts, as in node[01-16,20]:8,big:4@gpu=0,2-4,user@10.0.0.1:2222:8: "
@@ -60,24 +61,23 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
                  "smp-launch on the hosts (default: where it is here)")
       ->type_name("PATH");
   app.add_option("--topology", request.topology,
-                 "what tells of the switches between the hosts, whose order follows: a file of "
-                 "Slurm (topology.conf) or EC2 (describe-instance-topology, and describe-instances "
+                 "the switches between the hosts, by which the hosts are ordered: a file of Slurm "
+                 "(topology.conf) or EC2 (describe-instance-topology, and describe-instances "
                  "for the names: repeat it), slurm (default with --hosts slurm), or off")
       ->type_name("FILE|slurm|off")
       ->allow_extra_args(false);
   app.add_option("--interface", request.interface,
                  "network interface of rank 0's host whose address the ranks meet at, as in eth0")
       ->type_name("NAME");
-  app.add_option("--host-timeout", silence_,
-                 "a host that says nothing for so long is lost (default: 3s)")
+  app.add_option("--host-timeout", host_timeout_,
+                 "heartbeat time-out, after which a host is lost (default: 3s)")
       ->type_name("TIME");
   app.add_option("--connect-timeout", connect_timeout_,
-                 "time for reaching all hosts (default: 30s)")
+                 "time in which all hosts must be reached (default: 30s)")
       ->type_name("TIME");
-  app.add_option(
-         "--fan-out", fan_out_,
-         "hosts that smp-launch reaches itself; their agents reach the others, each as many "
-         "(default: 32 where there are more than 64 hosts)")
+  app.add_option("--fan-out", fan_out_,
+                 "hosts that smp-launch reaches itself; each of their agents reaches as many "
+                 "others (default: 32 with more than 64 hosts)")
       ->type_name("N");
   app.add_option(
          "--env", request.forward.named,
@@ -86,8 +86,8 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
       ->type_name("VARIABLE")
       ->allow_extra_args(false);
   app.add_option("--push", request.push,
-                 "send a file, or a folder, of this folder to every host: its ranks run among "
-                 "copies, in a folder that is removed at the end; repeat it for more")
+                 "send a file or folder to every host; its ranks run in a folder of the copies, "
+                 "which is removed at the end; repeat it for more")
       ->type_name("PATH")
       ->allow_extra_args(false);
   app.add_option("--env-file", env_file_, "a file of them, one a line")->type_name("FILE");
@@ -107,8 +107,8 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
       ->disable_flag_override();
 }
 
-// Hosts that come by themselves are not reached.
-void HostOptions::check_meeting() const {
+// Refuses options for reached hosts where the hosts join a rendezvous.
+void HostOptions::check_rendezvous() const {
   const std::array<std::pair<const char*, bool>, 6> for_reached = {{
       {"--exclude", !request_.exclude.empty()},
       {"--via", !request_.transport.via.empty()},
@@ -119,24 +119,25 @@ void HostOptions::check_meeting() const {
   }};
   for (const auto& [option, given] : for_reached) {
     if (given)
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("{} is for hosts that smp-launch reaches, these come by themselves", option));
   }
 }
 
 void HostOptions::finish(bool prints) {
   const bool says_hosts = !request_.hosts.empty() || !request_.hostfile.empty();
-  resolve_hosts(request_);
-  if (says_hosts && meeting_.by_hand())
-    throw UsageError(
+  schedulers::resolve_hosts(request_);
+  if (says_hosts && rendezvous_.by_hand())
+    throw request::UsageError(
         "--nnodes, --node-rank and --inside are for hosts that come by themselves: leave them out, "
         "or --hosts and --hostfile");
-  if (request_.transport.via.empty() && request_.hosts == kSlurm) request_.transport.via = kSrun;
-  const bool by_mpirun = request_.transport.via == kMpirun;
-  meeting_.finish(prints, request_.starts_all());
-  if (request_.meeting.wanted()) {
-    check_meeting();
-    request_.transport.via = kLocal;  // the agent of the host that leads
+  if (request_.transport.via.empty() && request_.hosts == request::kSlurm)
+    request_.transport.via = request::kSrun;
+  const bool by_mpirun = request_.transport.via == request::kMpirun;
+  rendezvous_.finish(prints, request_.starts_all());
+  if (request_.rendezvous.wanted()) {
+    check_rendezvous();
+    request_.transport.via = request::kLocal;  // the agent of the host that leads
   }
   const std::array<std::pair<const char*, bool>, 11> for_hosts = {{
       {"--exclude", !request_.exclude.empty()},
@@ -145,7 +146,7 @@ void HostOptions::finish(bool prints) {
       {"--agent-path", !request_.transport.agent.empty()},
       {"--topology", !request_.topology.empty()},
       {"--interface", !request_.interface.empty()},
-      {"--host-timeout", !silence_.empty()},
+      {"--host-timeout", !host_timeout_.empty()},
       {"--connect-timeout", !connect_timeout_.empty()},
       {"--fan-out", !fan_out_.empty()},
       {"--env-all", request_.forward.all},
@@ -153,23 +154,24 @@ void HostOptions::finish(bool prints) {
   }};
   for (const auto& [option, given] : for_hosts) {
     if (given && !request_.several())
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("{} is for other hosts: name them with --hosts or --hostfile", option));
   }
-  for (const char* word : {kSlurm, kOff}) {
+  for (const char* word : {request::kSlurm, request::kOff}) {
     const auto& said = request_.topology;
     if (said.size() > 1 && std::find(said.begin(), said.end(), word) != said.end())
-      throw UsageError(fmt::format("--topology {}: alone, or files without it", word));
+      throw request::UsageError(fmt::format("--topology {}: alone, or files without it", word));
   }
   if (request_.transport.via.empty()) request_.transport.via = "ssh";
-  if (!silence_.empty()) request_.silence = duration_of("--host-timeout", silence_);
-  if (request_.silence < kLeastSilence)
-    throw UsageError(fmt::format("--host-timeout '{}': at least {}", silence_,
-                                 hosts::duration_text(kLeastSilence)));
+  if (!host_timeout_.empty())
+    request_.heartbeat_timeout = duration_of("--host-timeout", host_timeout_);
+  if (request_.heartbeat_timeout < kLeastHostTimeout)
+    throw request::UsageError(fmt::format("--host-timeout '{}': at least {}", host_timeout_,
+                                          hosts::duration_text(kLeastHostTimeout)));
   if (!fan_out_.empty()) {
     const auto number = whole_number(fan_out_);
     if (!number || *number < 2 || *number > kMostFanOut)
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("--fan-out '{}': a whole number from 2 to {}", fan_out_, kMostFanOut));
     request_.fan_out = static_cast<int>(*number);
   }
@@ -188,9 +190,9 @@ void HostOptions::finish(bool prints) {
     if (by_mpirun) hosts::words_of_command("--mpirun-args", request_.mpirun_arguments);
     if (request_.starts_all() && !request_.transport.ssh_arguments.empty())
       throw ConfigError("--ssh-args is for --via ssh, not for --via srun");
-    if (!request_.starts_all()) reach::make_transport(request_.transport);
+    if (!request_.starts_all()) reach::make_agent_transport(request_.transport);
   } catch (const ConfigError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
   read_env_file();
   check_variables();
@@ -201,11 +203,11 @@ void HostOptions::check_variables() const {
   for (const std::string& variable : request_.forward.named) {
     const std::string name = variable.substr(0, variable.find('='));
     if (environment::is_set_by_launcher(name))
-      throw UsageError(fmt::format("{} {}: smp-launch sets it itself: leave it out",
-                                   request_.option_of(name), name));
+      throw request::UsageError(fmt::format("{} {}: smp-launch sets it itself: leave it out",
+                                            request_.option_of(name), name));
     if (request_.sagemaker_variables && environment::is_of_sagemaker(name))
-      throw UsageError(fmt::format("both {} {} and --sagemaker-env: leave one out",
-                                   request_.option_of(name), name));
+      throw request::UsageError(fmt::format("both {} {} and --sagemaker-env: leave one out",
+                                            request_.option_of(name), name));
   }
 }
 
@@ -213,7 +215,7 @@ void HostOptions::read_env_file() {
   if (env_file_.empty()) return;
   const std::vector<std::string> more =
       environment::parse_env_file(env_file_, files::read_text_file(env_file_, "file of variables"));
-  // The command line comes last, and so counts.
+  // The last value counts, so the command line goes behind.
   request_.forward.named.insert(request_.forward.named.begin(), more.begin(), more.end());
 }
 

@@ -6,20 +6,22 @@
 #include <string>
 #include <string_view>
 
-#include "build_only.h"
-#include "check_hosts.h"
+#include "checks.h"
 #include "command_line.h"
-#include "doctor.h"
-#include "dry_run.h"
-#include "launch.h"
+#include "doctor_options.h"
 #include "option_values.h"
-#include "reach_hosts.h"
 #include "report_run.h"
-#include "run_status_of.h"
 #include "show_samples.h"
 #include "smp/launcher/agent/agent.h"
+#include "smp/launcher/launch/build_only.h"
+#include "smp/launcher/launch/check_hosts.h"
+#include "smp/launcher/launch/dry_run.h"
+#include "smp/launcher/launch/launch.h"
+#include "smp/launcher/launch/prepare.h"
 #include "smp/launcher/probe/network_probe.h"
-#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/watchdog.h"
+#include "smp/launcher/request/usage_error.h"
+#include "smp/launcher/run/run_status_of.h"
 #include "smp/launcher/schedulers/mpirun_transport.h"
 #include "smp/launcher/schedulers/srun_transport.h"
 #include "smp/plan/base/errors.h"
@@ -30,14 +32,14 @@
 
 namespace {
 
-// Of a job of one rank, with a run's folder; of more ranks its error says so.
+// Enough for one rank with a run's folder. With more ranks the error says what is missing.
 constexpr int64_t kLeastOpenFiles = 32;
 
-// What this command answers on standard output.
+// Standard output of this command.
 struct Answers {
   bool are_heard = true;  // false: standard output was closed
 
-  // As it stands: a script. A full disk or a closed pipe must not look like success.
+  // Prints bytes unchanged, such as a script. A full disk or a closed pipe is a failure.
   int print(const std::string& text, smp::ExitCode code) const {
     errno = EBADF;
     if (are_heard && std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)
@@ -46,7 +48,7 @@ struct Answers {
     return static_cast<int>(smp::ExitCode::kFailure);
   }
 
-  // For people to read, whoever wrote the names in it.
+  // Prints text for people, with control characters escaped.
   int show(const std::string& text, smp::ExitCode code) const {
     return print(smp::text::printable(text), code);
   }
@@ -74,18 +76,18 @@ int main(int argc, char** argv) {
         std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--connect-timeout")
       return smp::schedulers::run_agent_of_srun(argv[3], argv[5]);
     if (argc > 1 && std::string_view(argv[1]) == "doctor") {
-      const smp::Report report = smp::doctor({argv + 2, argv + argc});
+      const smp::launch::Report report = smp::doctor({argv + 2, argv + argc});
       return answers.show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
     }
     if (argc > 1 && std::string_view(argv[1]) == "report")
       return answers.show(smp::report_run({argv + 2, argv + argc}), smp::ExitCode::kOk);
-    const smp::LaunchRequest request = smp::parse_command_line(argc, argv);
+    const smp::request::LaunchRequest request = smp::parse_command_line(argc, argv);
     if (!request.status_of.empty())
-      return answers.show(smp::run_status_of(request.status_of), smp::ExitCode::kOk);
-    if (request.hosts.meeting.order > 0 && request.dry_run == smp::DryRun::kNo)
-      return smp::join_job(request);
-    const smp::PreparedJob job = smp::prepare(request);
-    if (job.request.build_only) smp::build_only(job);
+      return answers.show(smp::run::run_status_of(request.status_of), smp::ExitCode::kOk);
+    if (request.hosts.rendezvous.node_rank > 0 && request.dry_run == smp::request::DryRun::kNo)
+      return smp::launch::join_job(request);
+    const smp::request::PreparedJob job = smp::launch::prepare(request);
+    if (job.request.build_only) smp::launch::build_only(job);
     if (const std::string& steps = job.request.show_samples; !steps.empty()) {
       int code = static_cast<int>(smp::ExitCode::kOk);
       smp::show_samples(*job.plan, smp::step_range_of(steps), [&](const std::string& text) {
@@ -95,21 +97,23 @@ int main(int argc, char** argv) {
       return code;
     }
     if (job.request.check) {
-      const smp::Report report = smp::check_hosts(job);
+      const smp::launch::Report report = smp::launch::check_hosts(job);
       return answers.show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
     }
-    if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
-    const smp::DryRunResult result = smp::dry_run(job);
+    if (job.request.dry_run == smp::request::DryRun::kNo)
+      return smp::launch::launch(job, smp::PlannerChecks());
+    const smp::launch::DryRunResult result =
+        smp::launch::dry_run(job, [&] { return smp::checks_of(job); });
     const smp::ExitCode code = result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig;
-    const bool is_to_read =
-        job.request.dry_run == smp::DryRun::kText || job.request.dry_run == smp::DryRun::kJson;
+    const bool is_to_read = job.request.dry_run == smp::request::DryRun::kText ||
+                            job.request.dry_run == smp::request::DryRun::kJson;
     const int printed =
         is_to_read ? answers.show(result.text, code) : answers.print(result.text, code);
     std::fputs(smp::text::printable(result.checks).c_str(), stderr);
     return printed;
   } catch (const smp::Information& information) {
     return answers.print(information.text, smp::ExitCode::kOk);
-  } catch (const smp::UsageError& error) {
+  } catch (const smp::request::UsageError& error) {
     say(error.what(), smp::ExitCode::kUsage);
     std::fputs("See smp-launch --help.\n", stderr);
     return static_cast<int>(smp::ExitCode::kUsage);

@@ -6,6 +6,7 @@
 
 #include "command_line.h"
 #include "smp/launcher/hosts/duration.h"
+#include "smp/launcher/request/usage_error.h"
 #include "smp/plan/base/errors.h"
 
 namespace smp {
@@ -14,7 +15,7 @@ std::chrono::milliseconds duration_of(const char* option, const std::string& tex
   try {
     return hosts::parse_duration(text);
   } catch (const ConfigError& error) {
-    throw UsageError(fmt::format("{} {}", option, error.what()));
+    throw request::UsageError(fmt::format("{} {}", option, error.what()));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "command_line.h"
 #include "smp/launcher/output/rank_template.h"
+#include "smp/launcher/request/usage_error.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/number_text.h"
 
@@ -20,7 +21,8 @@ constexpr int kMostKept = 1000;
 int64_t log_size_of(const std::string& text) {
   const auto bytes = text::strict_whole(text, text::Scale::kBytes);
   if (!bytes || *bytes < kLeastLogBytes || *bytes > kMostLogBytes)
-    throw UsageError(fmt::format("--log-size '{}': a size of 64KiB or more, as in 100MiB", text));
+    throw request::UsageError(
+        fmt::format("--log-size '{}': a size of 64KiB or more, as in 100MiB", text));
   return static_cast<int64_t>(*bytes);
 }
 
@@ -28,7 +30,8 @@ int log_keep_of(const std::string& text) {
   int kept = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), kept);
   if (error != std::errc{} || end != text.data() + text.size() || kept < 0 || kept > kMostKept)
-    throw UsageError(fmt::format("--log-keep '{}': a whole number from 0 to {}", text, kMostKept));
+    throw request::UsageError(
+        fmt::format("--log-keep '{}': a whole number from 0 to {}", text, kMostKept));
   return kept;
 }
 
@@ -37,26 +40,28 @@ void check_log_name(const std::string& text) {
   using Field = output::RankTemplate::Field;
   const output::RankTemplate name("--log-name", text);
   if (!name.has(Field::kRank) || !name.has(Field::kStream))
-    throw UsageError(fmt::format(
+    throw request::UsageError(fmt::format(
         "--log-name '{}': it needs {{rank}} and {{stream}}, or logs would share a file", text));
   if (name.has(Field::kTime) || text.find('/') != text.npos)
-    throw UsageError(fmt::format(
+    throw request::UsageError(fmt::format(
         "--log-name '{}': the name of a file in the run's logs/, without '/' and {{time}}", text));
 }
 
 }  // namespace
 
-OutputOptions::OutputOptions(CLI::App& app, OutputRequest& request) : app_(app), request_(request) {
+OutputOptions::OutputOptions(CLI::App& app, request::OutputRequest& request)
+    : app_(app), request_(request) {
   app.add_option("--show-ranks", request.shown_ranks,
-                 "whose output to show: all, none, or a list such as 0,2-3,last or 0-62:8, every "
+                 "the ranks whose output is shown: all, none, or a list such as 0,2-3,last or "
+                 "0-62:8, every "
                  "eighth (default: 0)")
       ->type_name("RANKS");
   app.add_option("--prefix", request.prefix,
-                 "what stands before a line, as in '{host} {rank:04} {stream} {time} '; also "
+                 "the prefix of a line, as in '{host} {rank:04} {stream} {time} '; also "
                  "{local_rank} (default: '[{rank}] ')")
       ->type_name("TEXT");
   app.add_flag("--fold", request.fold,
-               "show a line that several ranks write alike once, with their numbers")
+               "show a line that several ranks write once, with their numbers")
       ->disable_flag_override();
   app.add_option("--logs", logs_,
                  "a log for each rank (rank, the default), for each host (host: algo-1.log, "
@@ -77,23 +82,23 @@ void OutputOptions::finish() {
     const output::RankTemplate prefix("--prefix", request_.prefix);
     check_log_name(request_.log_name);
   } catch (const ConfigError& error) {
-    throw UsageError(error.what());
+    throw request::UsageError(error.what());
   }
   if (request_.prefix.find('\n') != std::string::npos)
-    throw UsageError("--prefix: a line end in it would tear lines");
+    throw request::UsageError("--prefix: a line end in it would tear lines");
   if (!logs_.empty()) {
     if (logs_ != "rank" && logs_ != "host" && logs_ != "both")
-      throw UsageError(fmt::format("--logs {}: it is rank, host or both", logs_));
+      throw request::UsageError(fmt::format("--logs {}: it is rank, host or both", logs_));
     request_.rank_logs = logs_ != "host";
     request_.host_logs = logs_ != "rank";
   }
   if (!log_size_.empty()) request_.log_limit.bytes = log_size_of(log_size_);
   if (!log_keep_.empty()) {
-    if (log_size_.empty()) throw UsageError("--log-keep is for --log-size: give both");
+    if (log_size_.empty()) throw request::UsageError("--log-keep is for --log-size: give both");
     request_.log_limit.kept = log_keep_of(log_keep_);
   }
   if (!request_.rank_logs && app_.count("--log-name") > 0)
-    throw UsageError("--log-name is for the ranks' logs, and --logs host keeps none");
+    throw request::UsageError("--log-name is for the ranks' logs, and --logs host keeps none");
 }
 
 }  // namespace smp

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "command_line.h"
+#include "smp/launcher/request/usage_error.h"
 #include "smp/plan/files/text_file.h"
 #include "smp/planner/runpage/run_page.h"
 #include "smp/planner/runs/run_record.h"
@@ -10,7 +11,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kReportHelp =
     "Usage: smp-launch report RUN [--html FILE]\n\n"
     "Sets what a run measured beside what its plan predicted: memory of each rank, time of a "
     "step,\n"
@@ -24,22 +25,25 @@ std::string report_run(const std::vector<std::string>& words) {
   std::string folder, page;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    if (word == "--help" || word == "-h") throw Information{kHelp};
+    if (word == "--help" || word == "-h") throw Information{kReportHelp};
     if (word.starts_with("--html=")) {
       page = word.substr(7);
     } else if (word == "--html") {
-      if (++i == words.size()) throw UsageError("report: --html needs a file, as in --html a.html");
+      if (++i == words.size())
+        throw request::UsageError("report: --html needs a file, as in --html a.html");
       page = words[i];
     } else if (word.starts_with("-")) {
-      throw UsageError(fmt::format("report: unknown option '{}': it takes --html FILE", word));
+      throw request::UsageError(
+          fmt::format("report: unknown option '{}': it takes --html FILE", word));
     } else if (!folder.empty()) {
-      throw UsageError(fmt::format("report: '{}' and '{}': one run at a time", folder, word));
+      throw request::UsageError(
+          fmt::format("report: '{}' and '{}': one run at a time", folder, word));
     } else {
       folder = word;
     }
   }
   if (folder.empty())
-    throw UsageError("report: which run? Its folder, as in smp-launch report runs/a");
+    throw request::UsageError("report: which run? Its folder, as in smp-launch report runs/a");
   files::refuse_output(page, files::FileKind::kPage);
   const runs::RunRecord run = runs::read_run_record(folder);
   if (page.empty()) return runs::run_text(run);

@@ -4,6 +4,7 @@
 
 #include "command_line.h"
 #include "option_values.h"
+#include "smp/launcher/request/usage_error.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/data/token_data.h"
 #include "smp/plan/model/operators.h"
@@ -16,7 +17,7 @@ StepRange step_range_of(const std::string& text) {
   const std::optional<int64_t> last =
       dash == std::string::npos ? first : whole_number(text.substr(dash + 1));
   if (first && last && *first >= 1 && *last >= *first) return {*first, *last};
-  throw UsageError(
+  throw request::UsageError(
       fmt::format("--show-samples '{}': steps from 1, as in --show-samples 3-5 or 3", text));
 }
 

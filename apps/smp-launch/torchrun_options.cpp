@@ -11,8 +11,9 @@
 
 #include "command_line.h"
 #include "option_values.h"
-#include "smp/launcher/environment/outer_launcher.h"
 #include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/environment/variables.h"
+#include "smp/launcher/request/usage_error.h"
 
 namespace smp {
 namespace {
@@ -56,7 +57,7 @@ constexpr std::array<Known, 30> kKnown = {{
 const std::map<std::string, std::string> kShort = {
     {"-m", "module"}, {"-r", "redirects"}, {"-t", "tee"}};
 
-// They would change what the ranks do, and here they could not.
+// Options of torchrun that change what the ranks do, and that smp-launch does not have.
 constexpr std::array kNotHere = {
     "run-path",   "virtual-local-rank",       "numa-binding",
     "logs-specs", "duplicate-stdout-filters", "duplicate-stderr-filters"};
@@ -89,7 +90,8 @@ const Known* known(const std::string& name) {
 int64_t number_of(const char* name, const std::string& text, int64_t least) {
   const std::optional<int64_t> number = whole_number(text);
   if (!number || *number < least)
-    throw UsageError(fmt::format("--{} '{}': it is a whole number from {}", name, text, least));
+    throw request::UsageError(
+        fmt::format("--{} '{}': it is a whole number from {}", name, text, least));
   return *number;
 }
 
@@ -102,7 +104,8 @@ int gpus_of_this_host() {
 
 int64_t ranks_of_node(const std::string& text) {
   const int gpus = gpus_of_this_host();
-  if (text == "gpu" && gpus == 0) throw UsageError("--nproc-per-node gpu: this host has no GPU");
+  if (text == "gpu" && gpus == 0)
+    throw request::UsageError("--nproc-per-node gpu: this host has no GPU");
   if (text == "gpu" || (text == "auto" && gpus > 0)) return gpus;
   if (text == "cpu" || text == "auto") return environment::available_cpus();
   return number_of("nproc-per-node", text, 1);
@@ -113,7 +116,7 @@ int64_t fixed_hosts(const std::string& text) {
   const size_t colon = text.find(':');
   const int64_t least = number_of("nnodes", text.substr(0, colon), 1);
   if (colon != text.npos && number_of("nnodes", text.substr(colon + 1), 1) != least)
-    throw UsageError(
+    throw request::UsageError(
         fmt::format("--nnodes {}: the number of hosts does not change here: name one", text));
   return least;
 }
@@ -125,7 +128,7 @@ Torchrun::Torchrun(const std::vector<std::string>& words,
     at = read(words, at);
   if (at < words.size() && words[at] == "--") ++at;
   rest_.assign(words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
-  if (rest_.empty()) throw UsageError("--torchrun-compat: no script to start");
+  if (rest_.empty()) throw request::UsageError("--torchrun-compat: no script to start");
   for (const Known& one : kKnown) {
     std::string name = fmt::format("PET_{}", one.name);
     for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
@@ -148,7 +151,7 @@ size_t Torchrun::read(const std::vector<std::string>& words, size_t at) {
   }
   const Known* option = known(name);
   if (option == nullptr)
-    throw UsageError(
+    throw request::UsageError(
         fmt::format("--torchrun-compat: '{}' is no option of torchrun", word.substr(0, equals)));
   if (!option->takes_value) {
     options_.insert_or_assign(name, std::string(1, '1'));
@@ -158,7 +161,7 @@ size_t Torchrun::read(const std::vector<std::string>& words, size_t at) {
     options_.insert_or_assign(name, word.substr(equals + 1));
     return at + 1;
   }
-  if (at + 1 == words.size()) throw UsageError(fmt::format("{} needs a value", word));
+  if (at + 1 == words.size()) throw request::UsageError(fmt::format("{} needs a value", word));
   options_.insert_or_assign(name, words[at + 1]);
   return at + 2;
 }
@@ -170,13 +173,14 @@ std::string Torchrun::said(const char* name, const std::string& otherwise) const
 
 void Torchrun::refuse() const {
   for (const char* name : kNotHere) {
-    if (has(name)) throw UsageError(fmt::format("--torchrun-compat: there is no --{} here", name));
+    if (has(name))
+      throw request::UsageError(fmt::format("--torchrun-compat: there is no --{} here", name));
   }
   if (said("role", "default") != "default")
-    throw UsageError("--torchrun-compat: every rank has the role 'default' here");
+    throw request::UsageError("--torchrun-compat: every rank has the role 'default' here");
   const std::string backend = said("rdzv-backend", "static");
   if (backend != "static" && backend != "c10d")
-    throw UsageError(
+    throw request::UsageError(
         fmt::format("--torchrun-compat: hosts meet at host 0 here, not over '{}'", backend));
 }
 
@@ -186,7 +190,8 @@ std::string Torchrun::rendezvous() const {
     return endpoint.find(':') == endpoint.npos ? fmt::format("{}:{}", endpoint, kDefaultPort)
                                                : endpoint;
   if (!has("master-addr"))
-    throw UsageError("--torchrun-compat of several hosts needs --master-addr or --rdzv-endpoint");
+    throw request::UsageError(
+        "--torchrun-compat of several hosts needs --master-addr or --rdzv-endpoint");
   return fmt::format("{}:{}", said("master-addr", ""),
                      said("master-port", std::to_string(kDefaultPort)));
 }
@@ -213,9 +218,10 @@ std::vector<std::string> Torchrun::own_words() const {
   };
   if (said("max-restarts", "0") != "0") add("--max-restarts", said("max-restarts", "0"));
   if (hosts > 1) {
-    if (!has("node-rank")) throw UsageError("--torchrun-compat of several hosts needs --node-rank");
+    if (!has("node-rank"))
+      throw request::UsageError("--torchrun-compat of several hosts needs --node-rank");
     if (!has("key-file"))
-      throw UsageError(
+      throw request::UsageError(
           "--torchrun-compat of several hosts needs --key-file FILE (or PET_KEY_FILE), a secret "
           "that all of them have: torchrun lets in whoever connects");
     add("--nnodes", std::to_string(hosts));

@@ -9,6 +9,7 @@
 
 #include "command_line.h"
 #include "option_values.h"
+#include "smp/launcher/request/usage_error.h"
 
 namespace smp {
 namespace {
@@ -26,7 +27,8 @@ constexpr std::array<std::pair<const char*, int>, 6> kSignals = {{{"USR1", SIGUS
 int number_of(const char* option, const std::string& text, int most) {
   const auto number = whole_number(text);
   if (!number || *number < 0 || *number > most)
-    throw UsageError(fmt::format("{} '{}': a whole number from 0 to {}", option, text, most));
+    throw request::UsageError(
+        fmt::format("{} '{}': a whole number from 0 to {}", option, text, most));
   return static_cast<int>(*number);
 }
 
@@ -40,7 +42,7 @@ std::set<int> signals_in(std::string_view text) {
     const auto* known = std::find_if(kSignals.begin(), kSignals.end(),
                                      [&](const auto& one) { return one.first == name; });
     if (known == kSignals.end())
-      throw UsageError(fmt::format(
+      throw request::UsageError(fmt::format(
           "--checkpoint-signal '{}': signals of USR1, USR2, TERM, INT, HUP, QUIT, as in USR1,TERM",
           text));
     signals.insert(known->second);
@@ -50,40 +52,38 @@ std::set<int> signals_in(std::string_view text) {
 
 }  // namespace
 
-WatchOptions::WatchOptions(CLI::App& app, WatchRequest& request) : app_(app), request_(request) {
-  app.add_option(
-         "--hang-timeout", hang_timeout_,
-         "time in which no rank goes on, after which it is told where each is: a time, off, "
-         "or auto: ten steps, at least 1m (default: auto). Of ranks that post it: plans")
+WatchOptions::WatchOptions(CLI::App& app, request::WatchRequest& request)
+    : app_(app), request_(request) {
+  app.add_option("--hang-timeout", hang_timeout_,
+                 "time without progress of any rank, after which the place of each is printed: a "
+                 "time, off, or auto: ten steps, at least 1m (default: auto). For plans")
       ->type_name("TIME|auto|off");
-  app.add_option("--silence-timeout", silence_,
-                 "time in which no rank has written anything, after which the same is done "
-                 "(programs only; default: off)")
+  app.add_option("--silence-timeout", silence_timeout_,
+                 "time without output of any rank, after which the same is done (programs only; "
+                 "default: off)")
       ->type_name("TIME");
   app.add_option("--on-hang", on_hang_,
                  "what to do then: print (default), or end the job with exit code 124")
       ->type_name("print|end");
   app.add_option("--hang-dump", hang_dump_,
-                 "what the ranks are made to show then, before the end: none (default); calls: a "
+                 "what hung ranks have to show: none (default); calls: a "
                  "plan's last calls and memory; quit: what a program does on SIGQUIT; gdb: the "
                  "stacks of all threads; py-spy: those of Python")
       ->type_name("none|calls|quit|gdb|py-spy");
   app.add_option("--max-restarts", most_,
-                 "start the ranks again after a failure, so often at most: a plan from its last "
+                 "start the ranks again after a failure, at most N times: a plan from its last "
                  "checkpoint, but not after two failures at the same step (default: 0); in a "
-                 "manifest: have "
-                 "the cluster make all pods again")
+                 "manifest: the cluster makes all pods again")
       ->type_name("N");
   app.add_option("--restart-pause", pause_,
                  "time before the first restart, doubled for each after it up to 1m (default: 1s)")
       ->type_name("TIME");
   app.add_option("--spares", spares_,
-                 "the last N hosts run nothing until they take the place of lost ones (default: 0)")
+                 "keep the last N hosts as spares, which replace lost hosts (default: 0)")
       ->type_name("N");
   app.add_option(
          "--prometheus", request.metrics_file,
-         "keep ranks, step, loss and speed in this file, for Prometheus's collector of text "
-         "files")
+         "keep ranks, step, loss and speed in this file, for Prometheus's textfile collector")
       ->type_name("FILE");
   app.add_option("--usage-every", usage_,
                  "time between samples of CPU, memory, network and GPUs in the run folder's "
@@ -98,40 +98,41 @@ WatchOptions::WatchOptions(CLI::App& app, WatchRequest& request) : app_(app), re
       ->type_name("TIME");
 }
 
-void WatchOptions::finish(const HostRequest& hosts, bool is_plan) {
+void WatchOptions::finish(const request::HostRequest& hosts, bool is_plan) {
   finish_hang(is_plan);
   finish_hang_dump(is_plan);
   finish_restarts();
   finish_checkpoints();
   finish_usage();
   if (request_.spares > 0 && !hosts.several())
-    throw UsageError("--spares is for other hosts: name them with --hosts or --hostfile");
+    throw request::UsageError("--spares is for other hosts: name them with --hosts or --hostfile");
   for (const char* option : {"--checkpoint-signal", "--checkpoint-grace"}) {
     if (!is_plan && app_.count(option) > 0)
-      throw UsageError(
+      throw request::UsageError(
           fmt::format("{} is for plans: a program gets the signals themselves", option));
   }
 }
 
 void WatchOptions::finish_hang(bool is_plan) {
-  if (is_plan && !silence_.empty())
-    throw UsageError("--silence-timeout is for programs: a plan's ranks post how far they are");
-  if (!silence_.empty()) {
-    request_.hang_limit.silence = duration_of("--silence-timeout", silence_);
-    if (request_.hang_limit.silence->count() == 0)
-      throw UsageError("--silence-timeout 0: leave it out, or give a time");
+  if (is_plan && !silence_timeout_.empty())
+    throw request::UsageError(
+        "--silence-timeout is for programs: a plan's ranks post how far they are");
+  if (!silence_timeout_.empty()) {
+    request_.rules.hang_limit.output_timeout = duration_of("--silence-timeout", silence_timeout_);
+    if (request_.rules.hang_limit.output_timeout->count() == 0)
+      throw request::UsageError("--silence-timeout 0: leave it out, or give a time");
   }
   if (hang_timeout_ == "off")
-    request_.hang_limit.off = true;
+    request_.rules.hang_limit.off = true;
   else if (!hang_timeout_.empty() && hang_timeout_ != "auto")
-    request_.hang_limit.time = duration_of("--hang-timeout", hang_timeout_);
-  if (request_.hang_limit.time && request_.hang_limit.time->count() == 0)
-    throw UsageError("--hang-timeout 0: to turn it off, write off");
+    request_.rules.hang_limit.time = duration_of("--hang-timeout", hang_timeout_);
+  if (request_.rules.hang_limit.time && request_.rules.hang_limit.time->count() == 0)
+    throw request::UsageError("--hang-timeout 0: to turn it off, write off");
   if (!on_hang_.empty() && on_hang_ != "print" && on_hang_ != "end")
-    throw UsageError(fmt::format("--on-hang {}: it is print or end", on_hang_));
-  request_.ends_on_hang = on_hang_ == "end";
-  if (request_.ends_on_hang && request_.hang_limit.off && silence_.empty())
-    throw UsageError("--on-hang end needs a --hang-timeout: it is off");
+    throw request::UsageError(fmt::format("--on-hang {}: it is print or end", on_hang_));
+  request_.rules.ends_on_hang = on_hang_ == "end";
+  if (request_.rules.ends_on_hang && request_.rules.hang_limit.off && silence_timeout_.empty())
+    throw request::UsageError("--on-hang end needs a --hang-timeout: it is off");
 }
 
 void WatchOptions::finish_hang_dump(bool is_plan) {
@@ -145,15 +146,17 @@ void WatchOptions::finish_hang_dump(bool is_plan) {
   const auto* known = std::find_if(kDumps.begin(), kDumps.end(),
                                    [&](const auto& one) { return one.first == hang_dump_; });
   if (known == kDumps.end())
-    throw UsageError(
+    throw request::UsageError(
         fmt::format("--hang-dump {}: it is none, calls, quit, gdb or py-spy", hang_dump_));
-  request_.hang_dump = known->second;
-  if (request_.hang_dump != job::HangDump::kNone && request_.hang_limit.off && silence_.empty())
-    throw UsageError("--hang-dump needs a --hang-timeout: it is off");
-  if (request_.hang_dump == job::HangDump::kCalls && !is_plan)
-    throw UsageError("--hang-dump calls is for plans: of a program take gdb, py-spy or quit");
-  if (request_.hang_dump == job::HangDump::kQuit && (is_plan || !request_.ends_on_hang))
-    throw UsageError(
+  request_.rules.hang_dump = known->second;
+  if (request_.rules.hang_dump != job::HangDump::kNone && request_.rules.hang_limit.off &&
+      silence_timeout_.empty())
+    throw request::UsageError("--hang-dump needs a --hang-timeout: it is off");
+  if (request_.rules.hang_dump == job::HangDump::kCalls && !is_plan)
+    throw request::UsageError(
+        "--hang-dump calls is for plans: of a program take gdb, py-spy or quit");
+  if (request_.rules.hang_dump == job::HangDump::kQuit && (is_plan || !request_.rules.ends_on_hang))
+    throw request::UsageError(
         "--hang-dump quit is for programs and needs --on-hang end: SIGQUIT ends a program that "
         "does not expect it");
 }
@@ -164,7 +167,7 @@ void WatchOptions::finish_restarts() {
   if (!pause_.empty()) request_.restarts.pause = duration_of("--restart-pause", pause_);
   for (const char* option : {"--restart-pause", "--spares"}) {
     if (app_.count(option) > 0 && request_.restarts.most == 0)
-      throw UsageError(fmt::format("{} is for --max-restarts: give both", option));
+      throw request::UsageError(fmt::format("{} is for --max-restarts: give both", option));
   }
 }
 
@@ -173,12 +176,13 @@ void WatchOptions::finish_usage() {
   if (usage_.empty() || !request_.samples_usage) return;
   request_.usage_interval = duration_of("--usage-every", usage_);
   if (*request_.usage_interval < kShortestUsageInterval)
-    throw UsageError(fmt::format("--usage-every {}: a time of at least 500ms, or off", usage_));
+    throw request::UsageError(
+        fmt::format("--usage-every {}: a time of at least 500ms, or off", usage_));
 }
 
 void WatchOptions::finish_checkpoints() {
-  if (!signals_.empty()) request_.checkpoint_signals = signals_in(signals_);
-  if (!grace_.empty()) request_.checkpoint_grace = duration_of("--checkpoint-grace", grace_);
+  if (!signals_.empty()) request_.rules.checkpoint_signals = signals_in(signals_);
+  if (!grace_.empty()) request_.rules.checkpoint_grace = duration_of("--checkpoint-grace", grace_);
 }
 
 }  // namespace smp

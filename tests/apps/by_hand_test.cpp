@@ -20,13 +20,13 @@ using namespace smp;
 
 namespace {
 
-struct Meeting {
+struct Rendezvous {
   ScratchFolder folder;
   HeldPort port;
   std::string place = fmt::format("127.0.0.1:{}", port.number());
   std::string key = folder / "key";
 
-  Meeting() {
+  Rendezvous() {
     std::ofstream(key) << "a secret of the test's own\n";
     chmod(key.c_str(), 0600);
   }
@@ -51,7 +51,7 @@ std::vector<std::string> of_mpi(int rank, int size, int local_size) {
 }  // namespace
 
 TEST_CASE("torchrun's words on each of two hosts, with a key, are one job") {
-  const Meeting meeting;
+  const Rendezvous rendezvous;
   const auto start = [&](int rank) {
     return std::vector<std::string>{SMP_LAUNCH,
                                     "--torchrun-compat",
@@ -59,8 +59,8 @@ TEST_CASE("torchrun's words on each of two hosts, with a key, are one job") {
                                     "--nproc-per-node=2",
                                     fmt::format("--node-rank={}", rank),
                                     "--master-addr=127.0.0.1",
-                                    fmt::format("--master-port={}", meeting.port.number()),
-                                    fmt::format("--key-file={}", meeting.key),
+                                    fmt::format("--master-port={}", rendezvous.port.number()),
+                                    fmt::format("--key-file={}", rendezvous.key),
                                     "--no-python",
                                     "/bin/sh",
                                     "-c",
@@ -75,12 +75,12 @@ TEST_CASE("torchrun's words on each of two hosts, with a key, are one job") {
 }
 
 TEST_CASE("a start by hand on each of three hosts is one job") {
-  const Meeting meeting;
+  const Rendezvous rendezvous;
   const auto start = [&](int rank, const std::string& script) {
-    return joined(joined(meeting.words(3, rank), {"-n", "6", "--show-ranks", "all"}),
+    return joined(joined(rendezvous.words(3, rank), {"-n", "6", "--show-ranks", "all"}),
                   shell(script));
   };
-  const std::string ready = meeting.folder / "ready";
+  const std::string ready = rendezvous.folder / "ready";
   // Only what the first host says counts.
   Program second(start(1, "echo wrong")), third(start(2, "echo wrong"));
   SUBCASE("a good end") {
@@ -99,7 +99,7 @@ TEST_CASE("a start by hand on each of three hosts is one job") {
     std::array<char, HOST_NAME_MAX + 1> name{};
     gethostname(name.data(), name.size() - 1);
     const std::vector<std::string> first =
-        joined(meeting.words(3, 0), {"-n", "3", "--sagemaker-env", "--show-ranks", "2"});
+        joined(rendezvous.words(3, 0), {"-n", "3", "--sagemaker-env", "--show-ranks", "2"});
     CHECK(run_program(joined(first, shell("echo $SM_CURRENT_HOST $SM_HOSTS"))).out ==
           fmt::format("[2] {0} [\"{0}\",\"{0}\",\"{0}\"]\n", name.data()));
   }
@@ -129,7 +129,7 @@ TEST_CASE("a start by hand on each of three hosts is one job") {
 }
 
 TEST_CASE("a start by hand that is not whole is refused") {
-  const Meeting meeting;
+  const Rendezvous rendezvous;
   const auto error_of = [](const std::vector<std::string>& words, int code) {
     const ProgramEnd end = run_program(joined({SMP_LAUNCH}, words));
     CHECK(end.code == code);
@@ -162,8 +162,8 @@ TEST_CASE("a start by hand that is not whole is refused") {
                  2) ==
         "smp-launch: --rendezvous 'h': it is an address and a port of host 0, as in "
         "10.0.0.1:29400");
-  CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--rendezvous", meeting.place, "--key-file",
-                  "/no/key", "--", "true"},
+  CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--rendezvous", rendezvous.place,
+                  "--key-file", "/no/key", "--", "true"},
                  3) == "smp-launch: /no/key: No such file or directory");
 }
 
@@ -179,10 +179,10 @@ TEST_CASE("one job over all that mpirun has started") {
     CHECK(other.code == 0);
   }
   SUBCASE("on two hosts the first of each meets the others") {
-    const Meeting meeting;
+    const Rendezvous rendezvous;
     const std::vector<std::string> words =
-        joined({SMP_LAUNCH, "--inside", "mpirun", "--rendezvous", meeting.place, "--key-file",
-                meeting.key, "--show-ranks", "all"},
+        joined({SMP_LAUNCH, "--inside", "mpirun", "--rendezvous", rendezvous.place, "--key-file",
+                rendezvous.key, "--show-ranks", "all"},
                shell("echo $RANK $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE"));
     Program second(words, of_mpi(2, 4, 2));
     const ProgramEnd end = run_program(words, of_mpi(0, 4, 2));
@@ -222,8 +222,8 @@ TEST_CASE("one job over all that mpirun has started") {
 }
 
 TEST_CASE("a training job of SageMaker") {
-  const Meeting meeting;
-  const std::string root = meeting.folder / "ml";
+  const Rendezvous rendezvous;
+  const std::string root = rendezvous.folder / "ml";
   std::filesystem::create_directories(root + "/output");
   const auto on_host = [&](int host) {
     return std::vector<std::string>{"SM_HOSTS=[\"algo-1\",\"algo-2\"]",
@@ -231,8 +231,8 @@ TEST_CASE("a training job of SageMaker") {
                                     "SMP_SAGEMAKER_FOLDER=" + root};
   };
   const std::vector<std::string> words = joined(
-      {SMP_LAUNCH, "--hosts", "sagemaker", "--rendezvous", meeting.place, "--key-file", meeting.key,
-       "--show-ranks", "all"},
+      {SMP_LAUNCH, "--hosts", "sagemaker", "--rendezvous", rendezvous.place, "--key-file",
+       rendezvous.key, "--show-ranks", "all"},
       shell("echo $RANK $GROUP_RANK; test $RANK = 3 && { echo oops >&2; exit 4; }; sleep 300"));
   Program second(words, on_host(2));
   const ProgramEnd end = run_program(words, on_host(1));
@@ -272,20 +272,20 @@ TEST_CASE("a training job of SageMaker") {
                    "smp-launch: sagemaker_mpi_custom_mpi_options: -x RANK: smp-launch sets it "
                    "itself: leave it out\n"));
   }
-  SUBCASE("one host needs no meeting") {
+  SUBCASE("one host needs no rendezvous") {
     const ProgramEnd alone = run_program(
         joined({SMP_LAUNCH, "--hosts", "sagemaker", "-n", "3"}, shell("echo $WORLD_SIZE")),
         {"SM_HOSTS=[\"algo-1\"]", "SM_CURRENT_HOST=algo-1", "SM_NUM_GPUS=0"});
     CHECK(alone.out == "[0] 3\n");
     const ProgramEnd more = run_program(
-        joined({SMP_LAUNCH, "--hosts", "sagemaker", "--key-file", meeting.key, "--nnodes", "2"},
+        joined({SMP_LAUNCH, "--hosts", "sagemaker", "--key-file", rendezvous.key, "--nnodes", "2"},
                shell("true")),
         on_host(1));
     CHECK(contains(more.err, "smp-launch: --nnodes, --node-rank and --inside are for hosts that "));
   }
   SUBCASE("hosts without GPUs say nothing about ranks") {
     const ProgramEnd refused = run_program(
-        joined({SMP_LAUNCH, "--hosts", "sagemaker", "--key-file", meeting.key}, shell("true")),
+        joined({SMP_LAUNCH, "--hosts", "sagemaker", "--key-file", rendezvous.key}, shell("true")),
         {"SM_HOSTS=[\"algo-1\",\"algo-2\"]", "SM_CURRENT_HOST=algo-1", "SM_NUM_GPUS=0"});
     CHECK(refused.code == 2);
     CHECK(contains(refused.err,
@@ -324,14 +324,15 @@ std::vector<std::string> of_trainjob(int pods, int pod) {
 }  // namespace
 
 TEST_CASE("the pods of a job on Kubernetes") {
-  const Meeting meeting;
+  const Rendezvous rendezvous;
   const auto start = [&](const std::vector<std::string>& variables,
                          const std::vector<std::string>& options) {
     return joined(joined(alone(variables), options),
                   shell("echo $RANK/$WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE"));
   };
-  const std::vector<std::string> meet = {"--hosts",    "k8s",       "--rendezvous", meeting.place,
-                                         "--key-file", meeting.key, "--show-ranks", "all"};
+  const std::vector<std::string> meet = {"--hosts",        "k8s",        "--rendezvous",
+                                         rendezvous.place, "--key-file", rendezvous.key,
+                                         "--show-ranks",   "all"};
   const std::vector<std::string> lines = {"[0] 0/4 0/2", "[1] 1/4 0/2", "[2] 2/4 1/2",
                                           "[3] 3/4 1/2"};
   SUBCASE("of a TrainJob") {
@@ -375,7 +376,7 @@ TEST_CASE("the pods of a job on Kubernetes") {
           "smp-launch: --hosts k8s needs --key-file: a secret that all pods mount, as in "
           "--key-file /etc/smp-launch/key");
     CHECK(error_of({"LWS_GROUP_SIZE=2", "LWS_WORKER_INDEX=0", "LWS_LEADER_ADDRESS=g-0.g"},
-                   {"--key-file", meeting.key}) ==
+                   {"--key-file", rendezvous.key}) ==
           "smp-launch: --hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
     CHECK(error_of(of_trainjob(1, 0), {"-n", "3"}) ==
           "smp-launch: -n says 3 ranks, but this pod's job has started 2: leave -n out");

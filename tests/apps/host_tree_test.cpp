@@ -85,7 +85,7 @@ TEST_CASE("an agent that dies takes the hosts that it reaches with it, and is th
   }
   SUBCASE("stopped") {
     kill(agent, SIGSTOP);
-    why = "nothing was heard from it for 1.0 s";
+    why = "no heartbeat from it for 1.0 s";
   }
   const ProgramEnd end = program.wait();
   CHECK(end.code == 125);

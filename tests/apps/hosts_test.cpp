@@ -280,7 +280,7 @@ TEST_CASE("nothing is left of ranks on other hosts") {
     kill(std::stoi(wait_for_lines(folder / "agent", 1).front()), SIGSTOP);
     const ProgramEnd end = program.wait();
     CHECK(end.code == 125);
-    CHECK(contains(end.err, "nothing was heard from it for 500 ms\n"));
+    CHECK(contains(end.err, "no heartbeat from it for 500 ms\n"));
   }
   CHECK(all_gone(wait_for_lines(pids, 8)));
 }
@@ -317,7 +317,7 @@ TEST_CASE("a stopped agent is killed where nobody tells of the end of its channe
   SUBCASE("some time after it was to be heard") {
     const auto program = start("1200ms");
     kill(std::stoi(wait_for_lines(pids, 3).back()), SIGSTOP);
-    CHECK(contains(program->wait().err, "nothing was heard from it for 1.2 s\n"));
+    CHECK(contains(program->wait().err, "no heartbeat from it for 1.2 s\n"));
     const ProgramEnd end = guard.wait();
     CHECK(end.code == 125);
     CHECK(contains(end.err, "smp-launch: its supervising process was killed by signal 9; "));

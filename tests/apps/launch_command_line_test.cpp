@@ -264,10 +264,10 @@ TEST_CASE("a dry run of a plan proves it, and prints each rank's place where ask
 TEST_CASE("--help starts with what it does and examples: --version is one line") {
   const ProgramEnd help = run_program({SMP_LAUNCH, "--help"});
   CHECK(help.code == 0);
-  CHECK(help.out.starts_with(
-      "Starts the ranks of a job, on this host or on many, and stays with them until none is "
-      "left.\n\n"
-      "Examples:\n  smp-launch plan.yaml "));
+  CHECK(
+      help.out.starts_with("Starts the ranks of a job, on this host or on many, and watches them "
+                           "until all have ended.\n\n"
+                           "Examples:\n  smp-launch plan.yaml "));
   const ProgramEnd version = run_program({SMP_LAUNCH, "--version"});
   CHECK(version.out == "smp-launch 0.1.0\n");
   CHECK(version.code == 0);

@@ -147,7 +147,7 @@ TEST_CASE("--check shows the others where srun ends since one node fails") {
 
 TEST_CASE("an agent goes to where Slurm says that the step was made, or says why not") {
   const auto place = [](const std::string& address) {
-    const MeetingPlace found = place_of_srun(":7", address);
+    const RendezvousEndpoint found = place_of_srun(":7", address);
     return fmt::format("{} {}", found.host, found.port);
   };
   CHECK(place("10.0.0.1") == "10.0.0.1 7");

@@ -202,7 +202,7 @@ class Run:
         program = self.start(":;")
         os.kill(self.agent(), signal.SIGSTOP)
         self.end(program)
-        return self.problem(125, "nothing was heard from it for 1.0 s", host_is_cause=True)
+        return self.problem(125, "no heartbeat from it for 1.0 s", host_is_cause=True)
 
     def host_missing(self):
         self.via = f"exec:[ $SMP_HOST = {self.host} ] && {{ echo gone >&2; exit 255; }}; exec $SMP_AGENT --agent"

@@ -33,10 +33,12 @@ FOLDERS = {
     "interchange": "shell pyscript importers exporters",
     "comm": ". waiting segment progress reduce net bootstrap groups jobs device",
     "tensorfiles": "safetensors checkpoint huggingface",
-    "launcher": "hosts environment process health job local output supervision run reach agent probe schedulers",
+    "launcher": "hosts environment process health job local output supervision run reach agent probe request schedulers launch",
     "runtime": "ledger kernels gpu layers parameters optim record parallel engine feed cuda tensorboard training",
 }
 IN_SMP = ("base", "spec")
+# Folders of which the other folders of their library include one header alone.
+ONE_HEADER = {"smp/launcher/schedulers/": "smp/launcher/schedulers/scheduler.h"}
 # where nlohmann's JSON comes from: the one public header that names it, for sources to include
 JSON = "lib/plan/include/smp/plan/text/json.h"
 # foreign headers that only some places may include
@@ -120,6 +122,9 @@ def check_folders(root):
             ours = re.match(r"(?:smp/(\w+)/)?(?:(\w+)/)?.*\.h$", header)
             if not ours:
                 continue
+            for inside, door in ONE_HEADER.items():
+                if header.startswith(inside) and header != door and folder != inside.split("/")[-2]:
+                    problems.append(f"{name}:{number}: {folder} may include {door}, not {header}")
             of_library = ours.group(1) or library
             included = ours.group(2) or "."
             if of_library == library and included in order[library] and \

@@ -106,10 +106,10 @@ class SimulatedHost : public ProcessHost {
 int run_simulated_agent(FrameChannel channel);
 
 // Agents that are threads of this process.
-class ThreadTransport : public Transport {
+class ThreadTransport : public AgentTransport {
  public:
   Command command_for(const HostSpec&) const override { return {}; }
-  Line open(const HostSpec&) override {
+  AgentStreams open(const HostSpec&) override {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
       throw StartError("socketpair: too few files may be open");
@@ -117,7 +117,7 @@ class ThreadTransport : public Transport {
       const int out = fcntl(end, F_DUPFD_CLOEXEC, 0);
       run_simulated_agent(FrameChannel(FileDescriptor(end), FileDescriptor(out)));
     });
-    Line line;
+    AgentStreams line;
     line.in = FileDescriptor(ends[0]);
     line.out = FileDescriptor(fcntl(ends[0], F_DUPFD_CLOEXEC, 0));
     return line;
@@ -129,8 +129,9 @@ class ThreadTransport : public Transport {
 
 int run_simulated_agent(FrameChannel channel) {
   SimulatedHost host;
-  return AgentSession(std::move(channel), -1, host,
-                      [](const TransportOptions&) { return std::make_unique<ThreadTransport>(); })
+  return AgentSession(
+             std::move(channel), -1, host,
+             [](const AgentTransportOptions&) { return std::make_unique<ThreadTransport>(); })
       .run();
 }
 
@@ -191,7 +192,7 @@ int number_in(const char* text) {
 int run_tree(const std::string& program, int hosts, int fan_out, double start_limit_s,
              double end_limit_s) {
   std::vector<HostSpec> list(static_cast<size_t>(hosts));
-  Job job;
+  LaunchJob job;
   job.id = "0123456789abcdef";
   job.output.shown_ranks = {0};
   for (int rank = 0; rank < hosts; ++rank) {
@@ -210,11 +211,11 @@ int run_tree(const std::string& program, int hosts, int fan_out, double start_li
   const FileDescriptor null(open("/dev/null", O_WRONLY | O_CLOEXEC));
   Console console(null.number(), null.number());
   const auto transport =
-      make_transport({fmt::format("exec:exec {} --agent", program), "", program});
+      make_agent_transport({fmt::format("exec:exec {} --agent", program), "", program});
   HostGroupOptions options;
   options.fan_out = fan_out;
   // All of them share the cores of this machine, where each would have its own.
-  options.silence = std::chrono::seconds(30);
+  options.heartbeat_timeout = std::chrono::seconds(30);
   options.reserves_port = false;
 
   const Clock::time_point began = Clock::now();

@@ -110,11 +110,11 @@ class ScriptedHost : public job::Host {
 struct SupervisedJob {
   SupervisedJob()
       : null(open("/dev/null", O_WRONLY | O_CLOEXEC)), console(null.number(), null.number()) {}
-  job::Job job(int ranks) {
-    job::Job result;
+  job::LaunchJob job(int ranks) {
+    job::LaunchJob result;
     result.commands.resize(static_cast<size_t>(ranks), job::Command{{"x"}, {}, ""});
     result.files.resize(static_cast<size_t>(ranks));
-    result.grace = std::chrono::milliseconds(50);
+    result.rules.grace = std::chrono::milliseconds(50);
     return result;
   }
   system::FileDescriptor null;

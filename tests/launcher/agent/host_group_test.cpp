@@ -40,10 +40,10 @@ std::vector<HostSpec> hosts_named(const std::vector<std::string>& names) {
 }
 
 // To no agent: each way of why there can be none, by the host's name.
-class NoTransport : public Transport {
+class NoTransport : public AgentTransport {
  public:
   Command command_for(const HostSpec&) const override { return {}; }
-  Line open(const HostSpec& host) override {
+  AgentStreams open(const HostSpec& host) override {
     if (host.name == "a") throw StartError("cannot start 'ssh': No such file or directory");
     throw std::system_error(EMFILE, std::generic_category(), "cannot start an agent: pipe");
   }
@@ -89,11 +89,11 @@ class SlowHost : public ProcessHost {
 };
 
 // Agents as threads, those of "slow..." with a SlowHost that is.
-class ThreadTransport : public Transport {
+class ThreadTransport : public AgentTransport {
  public:
   explicit ThreadTransport(Threads& shared) : shared_(shared) {}
   Command command_for(const HostSpec&) const override { return {}; }
-  Line open(const HostSpec& host) override {
+  AgentStreams open(const HostSpec& host) override {
     int ends[2], control[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     REQUIRE(pipe2(control, O_NONBLOCK | O_CLOEXEC) == 0);
@@ -103,12 +103,13 @@ class ThreadTransport : public Transport {
                            slow] {
       const FileDescriptor told(in);
       SlowHost own(name, slow, shared);
-      AgentSession(
-          {FileDescriptor(end), FileDescriptor(fcntl(end, F_DUPFD_CLOEXEC, 0))}, in, own,
-          [&shared](const TransportOptions&) { return std::make_unique<ThreadTransport>(shared); })
+      AgentSession({FileDescriptor(end), FileDescriptor(fcntl(end, F_DUPFD_CLOEXEC, 0))}, in, own,
+                   [&shared](const AgentTransportOptions&) {
+                     return std::make_unique<ThreadTransport>(shared);
+                   })
           .run();
     });
-    Line line;
+    AgentStreams line;
     line.in = FileDescriptor(ends[0]);
     line.out = FileDescriptor(fcntl(ends[0], F_DUPFD_CLOEXEC, 0));
     return line;
@@ -160,7 +161,7 @@ TEST_CASE("agents that take longer to finish than one may be silent are not lost
   Threads threads;
   ThreadTransport transport(threads);
   HostGroupOptions options;
-  options.silence = milliseconds(500);
+  options.heartbeat_timeout = milliseconds(500);
   options.fan_out = 1;
   options.reserves_port = false;
   // Each reaches the next: the first waits for itself, and then for the others.

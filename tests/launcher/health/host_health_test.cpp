@@ -137,9 +137,9 @@ TEST_CASE("what is told of GPUs: of those of the job, and what may be over is no
 }
 
 TEST_CASE("what a host lacks is said with what to do about it") {
-  const auto wrong = [](const HostHealth& health, const HealthWish& wish) {
+  const auto wrong = [](const HostHealth& health, const HealthRequirements& requirements) {
     std::string text;
-    for (const HealthFinding& one : findings_of(health, wish)) {
+    for (const HealthFinding& one : findings_of(health, requirements)) {
       if (!one.ok) text += fmt::format("{}: {}: {:.30}\n", one.name, one.text, one.fix);
     }
     return text;

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
-#include "supervision/lost_peer.h"
+#include "supervision/peer_failure.h"
 
 using namespace smp;
 using namespace smp::job;
@@ -23,7 +23,7 @@ class Ranks {
     return exits(rank, 1);
   }
   Ranks& loses_peer(int rank, int signal = 0) {
-    states_[rank].tells_of_lost_peer = true;
+    states_[rank].reports_peer_failure = true;
     return signal != 0 ? dies(rank, signal) : exits(rank, 1);
   }
   Ranks& is_stopped(int rank) {
@@ -94,28 +94,29 @@ TEST_CASE("a rank whose error file tells of a lost peer waits too") {
 }
 
 TEST_CASE("who has failed of a lost peer, as far as its words tell") {
-  CHECK(failed_of_lost_peer(Ranks(1).loses_peer(0).state(0)));
-  CHECK(failed_of_lost_peer(Ranks(1).loses_peer(0, SIGABRT).state(0)));
-  CHECK(!failed_of_lost_peer(Ranks(1).loses_peer(0, SIGSEGV).state(0)));
-  CHECK(!failed_of_lost_peer(Ranks(1).exits(0, 1).state(0)));
+  CHECK(failed_because_of_peer(Ranks(1).loses_peer(0).state(0)));
+  CHECK(failed_because_of_peer(Ranks(1).loses_peer(0, SIGABRT).state(0)));
+  CHECK(!failed_because_of_peer(Ranks(1).loses_peer(0, SIGSEGV).state(0)));
+  CHECK(!failed_because_of_peer(Ranks(1).exits(0, 1).state(0)));
 }
 
 TEST_CASE("what a program logs before it fails is not why it failed") {
   const std::string retried = "urllib3: Connection reset by peer: trying again";
   const std::string traceback = "Traceback (most recent call last):";
-  CHECK(!tells_of_lost_peer({retried, traceback, "ValueError: bad batch"}));
-  CHECK(!tells_of_lost_peer({traceback, "ValueError: bad batch", "",
-                             "During handling of the above exception, another exception occurred:",
-                             "", traceback, "RuntimeError: Connection closed by peer"}));
-  CHECK(tells_of_lost_peer({traceback, "RuntimeError: Connection closed by peer", "",
-                            "During handling of the above exception, another exception occurred:",
-                            "", traceback, "ValueError: no result"}));
+  CHECK(!reports_peer_failure({retried, traceback, "ValueError: bad batch"}));
+  CHECK(!reports_peer_failure(
+      {traceback, "ValueError: bad batch", "",
+       "During handling of the above exception, another exception occurred:", "", traceback,
+       "RuntimeError: Connection closed by peer"}));
+  CHECK(reports_peer_failure({traceback, "RuntimeError: Connection closed by peer", "",
+                              "During handling of the above exception, another exception occurred:",
+                              "", traceback, "ValueError: no result"}));
   std::vector<std::string> lines = {retried};
   for (int i = 0; i < 10; ++i) lines.push_back("step");
-  CHECK(!tells_of_lost_peer(lines));
+  CHECK(!reports_peer_failure(lines));
   lines = {"what(): ncclRemoteError"};
   for (int i = 0; i < 20; ++i) lines.push_back("frame #1: c10d::abort()");
-  CHECK(tells_of_lost_peer(lines));
+  CHECK(reports_peer_failure(lines));
 }
 
 TEST_CASE("what NCCL, gloo and torch say of a lost peer") {
@@ -127,9 +128,9 @@ TEST_CASE("what NCCL, gloo and torch say of a lost peer") {
         "ncclRemoteError: A call failed possibly due to a network error or a remote process "
         "exiting prematurely.",
         "smp: step 7: lost its connection to rank 2"})
-    CHECK(tells_of_lost_peer({"Traceback:", line, ""}));
-  CHECK(!tells_of_lost_peer({"RuntimeError: bad batch at step 5", "the peer is well"}));
-  CHECK(!tells_of_lost_peer({}));
+    CHECK(reports_peer_failure({"Traceback:", line, ""}));
+  CHECK(!reports_peer_failure({"RuntimeError: bad batch at step 5", "the peer is well"}));
+  CHECK(!reports_peer_failure({}));
 }
 
 TEST_CASE("a rank that blames another is a consequence") {

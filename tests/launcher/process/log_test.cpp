@@ -245,7 +245,7 @@ TEST_CASE("folding keeps no more than its limit") {
 
 TEST_CASE("a job's output: rank logs as they come, host logs and console in whole lines") {
   const ScratchFolder folder;
-  Job job;
+  LaunchJob job;
   job.commands.resize(3, Command{{"x"}, {}, ""});
   job.files.resize(3);
   job.hosts = {"a", "b"};

@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "smp/launcher/environment/forwarding.h"
+#include "smp/launcher/reach/agent_transport.h"
 #include "smp/launcher/reach/frame_channel.h"
-#include "smp/launcher/reach/transport.h"
 #include "smp/plan/base/errors.h"
 
 using namespace smp;
@@ -93,7 +93,7 @@ TEST_CASE("files of variables") {
 }
 
 TEST_CASE("how ssh is called, and what its failures mean") {
-  const auto transport = make_transport({"ssh", "-F conf -o 'A=b c'", "/opt/s m/smp-launch"});
+  const auto transport = make_agent_transport({"ssh", "-F conf -o 'A=b c'", "/opt/s m/smp-launch"});
   HostSpec host;
   host.name = "h1";
   host.user = "ann";
@@ -132,7 +132,7 @@ TEST_CASE("how ssh is called, and what its failures mean") {
   CHECK(!dropped(255, "Connection closed by 10.0.0.1 port 22\r\n"));
   CHECK(!dropped(255, "Connection reset by 10.0.0.1 port 22\r\n"));
   CHECK(!dropped(255, "ssh: connect to host h1 port 22: Connection refused\n"));
-  CHECK(!make_transport({"local", "", "a"})
+  CHECK(!make_agent_transport({"local", "", "a"})
              ->was_dropped({255, 0, false, ""},
                            "kex_exchange_"
                            "identification: Connection closed by remote host"));

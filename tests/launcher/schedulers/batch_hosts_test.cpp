@@ -149,7 +149,7 @@ TEST_CASE("a pod's place among those of its job") {
         "not of this job");
   CHECK(pod_error({"LWS_GROUP_SIZE=3", "LWS_WORKER_INDEX=3"}) ==
         "LWS_GROUP_SIZE is 3, but this pod is number 3: there is no such pod");
-  CHECK(pod_error({"PET_NNODES=2:4"}) == "PET_NNODES='2:4' is not a number as it should be");
+  CHECK(pod_error({"PET_NNODES=2:4"}) == "PET_NNODES='2:4' has to be a whole number");
   const std::string most = fmt::format("is more than {}, the most here", kMostHosts);
   CHECK(pod_error({"PET_NNODES=131073"}) == "PET_NNODES='131073' " + most);
   CHECK(pod_error({"LWS_GROUP_SIZE=2147483647"}) == "LWS_GROUP_SIZE='2147483647' " + most);
@@ -157,7 +157,8 @@ TEST_CASE("a pod's place among those of its job") {
         "PET_NPROC_PER_NODE='4097' is more than 4096, the most here");
   CHECK(pod_error({"PET_NNODES=2", "PET_NODE_RANK=0", "PET_MASTER_PORT=65536"}) ==
         "PET_MASTER_PORT='65536' is more than 65535, the most here");
-  CHECK(pod_error({"PET_NNODES=2"}) == "PET_NODE_RANK is not set, though others of its kind are");
+  CHECK(pod_error({"PET_NNODES=2"}) ==
+        "PET_NODE_RANK is not set, but other variables of the same launcher are");
   CHECK(pod_error({}) ==
         "this is no pod of a TrainJob (PET_NNODES), LeaderWorkerSet (LWS_GROUP_SIZE), JobSet or "
         "indexed job (JOB_COMPLETION_INDEX) or MPIJob's launcher ('/no/hostfile'): none of these "

@@ -90,7 +90,7 @@ TEST_CASE("an end that is no failure of ranks or hosts starts nothing again, wit
 }
 
 TEST_CASE("each start is told with its cause and its step") {
-  Job job;
+  LaunchJob job;
   job.commands.resize(2);
   job.files.resize(2);
   JobResult result;

@@ -25,7 +25,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that end after a checkpoint on request h
     events.on_ended(0, {75, 0, false});
     events.on_ended(1, {75, 0, false});
   };
-  Job two = job(2);
+  LaunchJob two = job(2);
   SUBCASE("of a plan") {
     two.saves_on_request = true;
     host.then(all_end_with_75);
@@ -60,9 +60,9 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that end after a checkpoint on request h
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "another host's signal asks all ranks for a checkpoint, once") {
-  Job two = job(2);
+  LaunchJob two = job(2);
   two.saves_on_request = true;
-  two.checkpoint_signals = {SIGTERM};
+  two.rules.checkpoint_signals = {SIGTERM};
   host.obeyed_signal = SIGUSR1;
   host.own_end = {{0, {75, 0, false}}, {1, {75, 0, false}}};
   const auto asked = [&] {
@@ -98,15 +98,15 @@ TEST_CASE_FIXTURE(SupervisedJob, "another host's signal asks all ranks for a che
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "ranks that stand still are told, and ended where that is asked") {
-  Job two = job(2);
-  two.hang_limit.time = milliseconds(300);
+  LaunchJob two = job(2);
+  two.rules.hang_limit.time = milliseconds(300);
   RankProgress at;
   at.posts = 1;
   at.step = 4;
   host.posted = {{0, at}, {1, at}};
   host.posted[0].waiting = true;
   SUBCASE("ended") {
-    two.ends_on_hang = true;
+    two.rules.ends_on_hang = true;
     const JobResult result = supervise(two, host, console, -1);
     CHECK(result.end == JobEnd::kHang);
     CHECK(result.exit_code == 124);
@@ -125,8 +125,8 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that stand still are told, and ended whe
     CHECK(supervise(two, host, console, -1).end == JobEnd::kSuccess);
   }
   SUBCASE("time in which smp-launch itself was stopped is none of theirs") {
-    two.ends_on_hang = true;
-    two.hang_limit.time = milliseconds(1200);
+    two.rules.ends_on_hang = true;
+    two.rules.hang_limit.time = milliseconds(1200);
     host.then([](HostEvents&) { std::this_thread::sleep_for(milliseconds(1700)); });
     host.later(milliseconds(2000), [](HostEvents& events) {
       for (int rank : {0, 1}) events.on_ended(rank, code(0));
@@ -134,7 +134,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that stand still are told, and ended whe
     CHECK(supervise(two, host, console, -1).end == JobEnd::kSuccess);
   }
   SUBCASE("ranks that post nothing are left alone") {
-    two.ends_on_hang = true;
+    two.rules.ends_on_hang = true;
     host.posted.erase(1);
     host.later(milliseconds(900), [](HostEvents& events) {
       for (int rank : {0, 1}) events.on_ended(rank, code(0));
@@ -149,9 +149,9 @@ TEST_CASE_FIXTURE(SupervisedJob,
   const std::string path = folder / "console";
   const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   Console shown(file.number(), file.number());
-  Job one = job(1);
-  one.hang_limit.silence = milliseconds(300);
-  one.hang_dump = HangDump::kGdb;
+  LaunchJob one = job(1);
+  one.rules.hang_limit.output_timeout = milliseconds(300);
+  one.rules.hang_dump = HangDump::kGdb;
   host.stacks = [&](int process) {
     host.then([=](HostEvents& events) {
       events.on_output(process, Stream::kErr, "Thread 1\n", std::chrono::system_clock::now());
@@ -177,10 +177,10 @@ TEST_CASE_FIXTURE(SupervisedJob, "a signal that asks for a checkpoint, and the t
   FileDescriptor read_end(ends[0]), write_end(ends[1]);
   const unsigned char term = SIGTERM;
   REQUIRE(write(write_end.number(), &term, 1) == 1);
-  Job one = job(1);
+  LaunchJob one = job(1);
   one.saves_on_request = true;
-  one.checkpoint_signals = {SIGTERM};
-  one.checkpoint_grace = milliseconds(60'000);
+  one.rules.checkpoint_signals = {SIGTERM};
+  one.rules.checkpoint_grace = milliseconds(60'000);
   SUBCASE("it is saved in time") {
     host.later(milliseconds(50), [](HostEvents& events) { events.on_ended(0, code(75)); });
     CHECK(supervise(one, host, console, read_end.number()).exit_code == 75);
@@ -188,7 +188,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a signal that asks for a checkpoint, and the t
     CHECK(host.signals[0].number == SIGUSR1);
   }
   SUBCASE("it is not") {
-    one.checkpoint_grace = milliseconds(200);
+    one.rules.checkpoint_grace = milliseconds(200);
     const JobResult result = supervise(one, host, console, read_end.number());
     CHECK(result.end == JobEnd::kInterrupted);
     CHECK(result.exit_code == 143);
@@ -204,7 +204,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a signal that asks for a checkpoint, and the t
           std::string::npos);
   }
   SUBCASE("a second one ends the job") {
-    one.checkpoint_grace.reset();
+    one.rules.checkpoint_grace.reset();
     REQUIRE(write(write_end.number(), &term, 1) == 1);
     CHECK(supervise(one, host, console, read_end.number()).exit_code == 143);
   }

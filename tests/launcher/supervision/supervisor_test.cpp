@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 
 TEST_CASE_FIXTURE(SupervisedJob, "all ranks end well") {
   for (int rank : {1, 0}) host.then([=](HostEvents& events) { events.on_ended(rank, code(0)); });
-  const Job two = job(2);
+  const LaunchJob two = job(2);
   const JobResult result = supervise(two, host, console, -1);
   CHECK(result.end == JobEnd::kSuccess);
   CHECK(result.exit_code == 0);
@@ -61,8 +61,8 @@ TEST_CASE_FIXTURE(SupervisedJob, "a second signal kills, and the report says aft
   int ends[2];
   REQUIRE(pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0);
   const FileDescriptor control(ends[0]), told(ends[1]);
-  Job two = job(2);
-  two.grace = milliseconds(60'000);
+  LaunchJob two = job(2);
+  two.rules.grace = milliseconds(60'000);
   host.obeyed_signal = SIGKILL;
   const auto interrupt = [&](HostEvents&) {
     const unsigned char number = SIGINT;
@@ -83,7 +83,7 @@ TEST_CASE_FIXTURE(SupervisedJob,
                   "a rank that somebody else kills meanwhile is not said to be killed") {
   host.own_end = {{0, {0, SIGKILL, false}}};
   host.then([](HostEvents& events) { events.on_ended(1, code(1)); });
-  const Job two = job(2);
+  const LaunchJob two = job(2);
   const std::string text = report_text(two, supervise(two, host, console, -1));
   CHECK(text.find("rank 0 was killed by SIGKILL (Killed) while smp-launch ended the job\n") !=
         std::string::npos);
@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a rank that may not be signalled does not hang
 
 TEST_CASE_FIXTURE(SupervisedJob, "a rank that cannot be started ends those that were") {
   host.unstartable = 2;
-  const Job three = job(3);
+  const LaunchJob three = job(3);
   const JobResult result = supervise(three, host, console, -1);
   CHECK(result.end == JobEnd::kLauncherError);
   CHECK(result.exit_code == 125);
@@ -155,31 +155,31 @@ TEST_CASE_FIXTURE(SupervisedJob,
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "a lost host is a cause that explains itself") {
-  Job four = job(4);
+  LaunchJob four = job(4);
   four.hosts = {"a", "b"};
   four.host_of_rank = {0, 0, 1, 1};
   host.then([](HostEvents& events) {
     events.on_ended(0, code(1));
-    for (int rank : {2, 3}) events.on_lost(rank, {"nothing was heard from it for 3.0 s"});
+    for (int rank : {2, 3}) events.on_lost(rank, {"no heartbeat from it for 3.0 s"});
   });
   const JobResult result = supervise(four, host, console, -1);
   CHECK(result.end == JobEnd::kRankFailed);
   CHECK(result.exit_code == 125);
   const std::string text = report_text(four, result);
   CHECK(text.starts_with("smp-launch: host b was lost with ranks 2, 3, "));
-  CHECK(text.find(" after the start: nothing was heard from it for 3.0 s\n"
+  CHECK(text.find(" after the start: no heartbeat from it for 3.0 s\n"
                   "  consequence: rank 0 ended with exit code 1\n"
                   "  consequence: rank 1 ended by smp-launch\n") != text.npos);
   const std::string json = report_json(four, result);
   CHECK(json.find("\"host\": \"b\"") != json.npos);
-  CHECK(json.find("\"lost\": \"nothing was heard from it for 3.0 s\"") != json.npos);
+  CHECK(json.find("\"lost\": \"no heartbeat from it for 3.0 s\"") != json.npos);
 }
 
 // As a program does that leaves no error file and tidies up before it ends: the others, whose
 // connections it has closed, are faster.
 TEST_CASE_FIXTURE(SupervisedJob,
                   "a rank that says that it lost a peer ends before the one to blame") {
-  const Job three = job(3);
+  const LaunchJob three = job(3);
   const std::string words = "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.3]:4\n";
   host.then([this, words](HostEvents& events) {
     events.on_ended(0, code(1));
@@ -206,7 +206,7 @@ TEST_CASE_FIXTURE(SupervisedJob,
 
 TEST_CASE_FIXTURE(SupervisedJob,
                   "ranks that only say that they lost a peer: the first, and so it is told") {
-  const Job two = job(2);
+  const LaunchJob two = job(2);
   host.then([](HostEvents& events) {
     for (int rank : {1, 0}) {
       events.on_output(rank, Stream::kErr, "Connection reset by peer\n", {});
@@ -224,7 +224,7 @@ TEST_CASE_FIXTURE(SupervisedJob,
 // Its error is kOwn to torch, whatever it says.
 TEST_CASE_FIXTURE(SupervisedJob,
                   "a rank whose file of torch tells of a lost peer is a consequence") {
-  const Job two = job(2);
+  const LaunchJob two = job(2);
   host.then([this](HostEvents& events) {
     ProcessEnd end = code(1);
     end.last_words = R"({"message": {"message": "RuntimeError: Connection closed by peer"}})";
@@ -238,7 +238,7 @@ TEST_CASE_FIXTURE(SupervisedJob,
 
 // Their last lines are read when all have ended.
 TEST_CASE_FIXTURE(SupervisedJob, "words that come after all ranks have ended count too") {
-  const Job two = job(2);
+  const LaunchJob two = job(2);
   host.then([this](HostEvents& events) {
     events.on_ended(0, code(1));
     events.on_ended(1, code(3));
@@ -253,7 +253,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "words that come after all ranks have ended cou
 
 TEST_CASE_FIXTURE(SupervisedJob,
                   "what a rank's control group may have is told when memory ran out") {
-  const Job two = job(2);
+  const LaunchJob two = job(2);
   ProcessEnd end{0, SIGKILL, false};
   end.out_of_memory = true;
   SUBCASE("a limit") { end.memory_limit_bytes = 256 << 20; }
@@ -271,7 +271,7 @@ TEST_CASE_FIXTURE(SupervisedJob,
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "errors of GPUs that were logged stand under the cause") {
-  const Job two = job(2);
+  const LaunchJob two = job(2);
   host.then([](HostEvents& events) {
     ProcessEnd end = code(1);
     end.gpu_errors = {"GPU 3: Xid (PCI:0000:3b:00): 79, pid=9, GPU has fallen off the bus."};
@@ -288,7 +288,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "errors of GPUs that were logged stand under th
 
 TEST_CASE_FIXTURE(SupervisedJob,
                   "blame of a rank whose host is silent waits until the host is heard of") {
-  Job two = job(2);
+  LaunchJob two = job(2);
   two.hosts = {"a", "b"};
   two.host_of_rank = {0, 1};
   host.silent = true;
@@ -304,7 +304,7 @@ TEST_CASE_FIXTURE(SupervisedJob,
 
 TEST_CASE_FIXTURE(SupervisedJob,
                   "a rank that is blamed, and says only after a while why it ended") {
-  const Job two = job(2);
+  const LaunchJob two = job(2);
   host.then([](HostEvents& events) {
     events.on_ended(0, {1, 0, false, R"({"kind":"aborted","culprit":1,"message":"x"})"});
   });
@@ -323,7 +323,7 @@ TEST_CASE_FIXTURE(SupervisedJob,
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "a rank that another host could not start") {
-  Job two = job(2);
+  LaunchJob two = job(2);
   two.hosts = {"a", "b"};
   two.host_of_rank = {0, 1};
   host.then([](HostEvents& events) { events.on_start_failed(1, "cannot start 'x': not there"); });
@@ -390,7 +390,7 @@ TEST_CASE_FIXTURE(
     SupervisedJob,
     "a log whose file system stands still holds up nothing else, and is whole at the end") {
   StalledLog log;
-  Job one = job(1);
+  LaunchJob one = job(1);
   one.files[0].out_log = log.path;
   one.files[0].err_log = "/dev/null";
   // Each dispatch is a time at which hosts are talked with. Where a write held it up, nobody would
@@ -416,7 +416,7 @@ TEST_CASE_FIXTURE(SupervisedJob,
   REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
   const FileDescriptor read_end(ends[0]), write_end(ends[1]);
   StalledLog log;
-  Job one = job(1);
+  LaunchJob one = job(1);
   one.files[0].out_log = log.path;
   one.files[0].err_log = "/dev/null";
   host.then([](HostEvents& events) {

@@ -7,9 +7,9 @@
 #include <system_error>
 
 #include "agent/agent_session.h"
-#include "agent/pushed_folder.h"
+#include "agent/received_folder.h"
 #include "smp/launcher/local/local_host.h"
-#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/watchdog.h"
 
 namespace smp::agent {
 namespace {
@@ -30,11 +30,11 @@ reach::FrameChannel take_standard_streams() {
 int run_over(reach::FrameChannel channel) {
   const int in = channel.in();
   // Removed by whichever of the two processes lives longer.
-  const PushedFolder pushed(PushedFolder::new_path());
-  return process::run_guarded(
+  const ReceivedFolder pushed(ReceivedFolder::new_path());
+  return process::run_with_watchdog(
       [&](int control_fd) {
         local::LocalHost host;
-        return AgentSession(std::move(channel), control_fd, host, reach::make_transport,
+        return AgentSession(std::move(channel), control_fd, host, reach::make_agent_transport,
                             pushed.path())
             .run();
       },

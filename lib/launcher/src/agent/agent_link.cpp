@@ -40,20 +40,20 @@ milliseconds pause_after(int drops) {
 
 }  // namespace
 
-AgentLink::AgentLink(hosts::HostSpec host, reach::Transport& transport, WelcomeMessage welcome)
+AgentLink::AgentLink(hosts::HostSpec host, reach::AgentTransport& transport, WelcomeMessage welcome)
     : host_(std::move(host)),
       transport_(transport),
       welcome_(std::move(welcome)),
       places_(1 + welcome_.below.size()),
       unknown_(places_.size()),
-      silence_(milliseconds(welcome_.silence_ms)) {
+      heartbeat_(milliseconds(welcome_.heartbeat_timeout_ms)) {
   places_[0].name = host_.name;
   for (size_t i = 1; i < places_.size(); ++i) places_[i].name = welcome_.below[i - 1].name;
   open();
 }
 
 void AgentLink::open() {
-  reach::Line line;
+  reach::AgentStreams line;
   std::string why_not_opened;
   try {
     line = transport_.open(host_);
@@ -152,8 +152,8 @@ void AgentLink::hold_output(bool hold) {
     channel_->send(reach::FrameType::kHold, PayloadWriter().number(hold ? 1 : 0).bytes());
 }
 
-void AgentLink::push(std::string_view message) {
-  if (state_ == State::kReady) channel_->send(reach::FrameType::kPush, message);
+void AgentLink::forward_files(std::string_view message) {
+  if (state_ == State::kReady) channel_->send(reach::FrameType::kFiles, message);
 }
 
 void AgentLink::finish() {
@@ -169,12 +169,12 @@ void AgentLink::dispatch(job::HostEvents& events) {
   if (!closed_at_) {
     try {
       const bool open = channel_->receive([&](const reach::Frame& frame) {
-        silence_.heard();
+        heartbeat_.heard();
         on_frame(frame, events);
       });
       if (!open) closed_at_ = std::chrono::steady_clock::now();
     } catch (const reach::ProtocolError& error) {
-      fail(fmt::format("its agent is not to be understood: {}", error.what()));
+      fail(fmt::format("its agent breaks the protocol: {}", error.what()));
     }
   }
   see_process_end();
@@ -219,7 +219,7 @@ void AgentLink::on_process_end(const process::ProcessEnd& end) {
 // since the reason lies in the second.
 void AgentLink::check_clock(job::HostEvents& events) {
   const auto now = std::chrono::steady_clock::now();
-  if (const std::string why = closed_at_ ? transport_.why_way_ended() : ""; !why.empty())
+  if (const std::string why = closed_at_ ? transport_.why_command_ended() : ""; !why.empty())
     return give_up(why, events, true);
   const std::string words = closed_at_ ? transport_.words_about(host_) : "";
   const bool may_tell = words.empty() && (pid_ >= 0 || transport_.event_fd() >= 0);
@@ -239,21 +239,21 @@ void AgentLink::check_clock(job::HostEvents& events) {
                                : fmt::format("the connection to its agent ended ({})", why),
                    events);
   }
-  if (!silence_.tick() || state_ != State::kReady) return;
-  if (silence_.is_over())
+  if (!heartbeat_.tick() || state_ != State::kReady) return;
+  if (heartbeat_.is_over())
     return give_up(
-        fmt::format("nothing was heard from it for {}", hosts::duration_text(silence_.limit())),
+        fmt::format("no heartbeat from it for {}", hosts::duration_text(heartbeat_.limit())),
         events);
-  if (!channel_->wants_to_write()) channel_->send(reach::FrameType::kAlive);
+  if (!channel_->wants_to_write()) channel_->send(reach::FrameType::kHeartbeat);
 }
 
 void AgentLink::fail(const std::string& why) {
   if (failure_.empty()) failure_ = why;
 }
 
-void AgentLink::give_up(const std::string& why, job::HostEvents& events, bool of_way) {
+void AgentLink::give_up(const std::string& why, job::HostEvents& events, bool of_transport) {
   if (is_over()) return;
-  const job::Loss own{why, of_way, of_way};
+  const job::Loss own{why, of_transport, of_transport};
   const job::Loss below = lose(own);
   for (const auto& [process, place] : std::exchange(running_, {}))
     events.on_lost(process, place == 0 ? own : below);

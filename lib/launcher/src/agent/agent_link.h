@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "agent/agent_messages.h"
-#include "reach/silence.h"
+#include "reach/heartbeat_monitor.h"
 #include "smp/launcher/hosts/host_list.h"
+#include "smp/launcher/reach/agent_transport.h"
 #include "smp/launcher/reach/frame_channel.h"
-#include "smp/launcher/reach/transport.h"
 
 namespace smp::agent {
 
@@ -32,7 +32,7 @@ class AgentLink {
   };
 
   // `welcome` names the hosts below. Where no agent can be started the link is lost from the first.
-  AgentLink(hosts::HostSpec host, reach::Transport& transport, WelcomeMessage welcome);
+  AgentLink(hosts::HostSpec host, reach::AgentTransport& transport, WelcomeMessage welcome);
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
@@ -58,7 +58,7 @@ class AgentLink {
 
   int left_behind() const { return left_behind_; }
   std::optional<runinfo::RankProgress> progress(int process) const;
-  reach::SilenceWatch::Clock::time_point heard_at() const { return silence_.heard_at(); }
+  reach::HeartbeatMonitor::Clock::time_point heard_at() const { return heartbeat_.heard_at(); }
   std::vector<system::HostUsage> take_usage() { return std::exchange(usage_, {}); }
   int running() const { return static_cast<int>(running_.size()); }
 
@@ -77,13 +77,13 @@ class AgentLink {
   void give_input(int process, std::string_view bytes);  // none: the end
   uint64_t input_taken(int process) const;
   void hold_output(bool hold);
-  void push(std::string_view message);
-  uint64_t pushed() const { return pushed_; }  // taken there, and by those below
+  void forward_files(std::string_view message);
+  uint64_t files_taken() const { return pushed_; }  // taken there, and by those below
   void finish();
 
   // Reads and writes what is possible; once an interval, looks at the clock.
   void dispatch(job::HostEvents& events);
-  void give_up(const std::string& why, job::HostEvents& events, bool of_way = false);
+  void give_up(const std::string& why, job::HostEvents& events, bool of_transport = false);
 
   // For a parent that collects all its children itself.
   pid_t pid() const { return pid_; }
@@ -109,7 +109,7 @@ class AgentLink {
   int running_process(PayloadReader& reader) const;
 
   hosts::HostSpec host_;
-  reach::Transport& transport_;
+  reach::AgentTransport& transport_;
   WelcomeMessage welcome_;
   State state_ = State::kConnecting;
   std::string why_;
@@ -131,7 +131,7 @@ class AgentLink {
   std::optional<process::ProcessEnd> process_end_;
   std::optional<std::chrono::steady_clock::time_point> closed_at_;
   std::unique_ptr<reach::FrameChannel> channel_;
-  reach::SilenceWatch silence_;
+  reach::HeartbeatMonitor heartbeat_;
   std::set<int> started_;
   std::map<int, size_t> running_;  // and their places
   std::map<int, runinfo::RankProgress> progress_;

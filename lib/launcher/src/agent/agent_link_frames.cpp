@@ -42,7 +42,7 @@ int AgentLink::running_process(PayloadReader& reader) const {
 void AgentLink::on_frame(const reach::Frame& frame, job::HostEvents& events) {
   PayloadReader reader(frame.payload);
   switch (frame.type) {
-    case reach::FrameType::kAlive: return;
+    case reach::FrameType::kHeartbeat: return;
     case reach::FrameType::kHello: return on_hello(decode_hello(frame.payload));
     case reach::FrameType::kRefused: return fail(std::string(reader.text()));
     case reach::FrameType::kReady:
@@ -57,7 +57,7 @@ void AgentLink::on_frame(const reach::Frame& frame, job::HostEvents& events) {
       const bool through_other = reader.number() != 0;
       return on_unreached(place, {std::string(reader.text()), through_other});
     }
-    case reach::FrameType::kPushed: pushed_ = reader.number(); return;
+    case reach::FrameType::kFilesTaken: pushed_ = reader.number(); return;
     case reach::FrameType::kSignalled: {
       const int number = reader.small_number();
       return events.on_signalled(number, std::string(reader.text()));

@@ -121,7 +121,7 @@ std::string encode(const WelcomeMessage& message) {
   writer.number(message.protocol)
       .text(message.build)
       .text(message.folder)
-      .number(message.silence_ms)
+      .number(message.heartbeat_timeout_ms)
       .number(message.reserves_port ? 1 : 0)
       .number(message.asks_health ? 1 : 0)
       .number(message.asks_topology ? 1 : 0)
@@ -146,7 +146,7 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
   message.protocol = static_cast<uint32_t>(reader.number());
   message.build = reader.text();
   message.folder = reader.text();
-  message.silence_ms = static_cast<uint32_t>(reader.number());
+  message.heartbeat_timeout_ms = static_cast<uint32_t>(reader.number());
   message.reserves_port = reader.number() != 0;
   message.asks_health = reader.number() != 0;
   message.asks_topology = reader.number() != 0;

@@ -11,7 +11,7 @@
 #include "smp/launcher/health/host_health.h"
 #include "smp/launcher/hosts/host_list.h"
 #include "smp/launcher/job/host.h"
-#include "smp/launcher/reach/transport.h"
+#include "smp/launcher/reach/agent_transport.h"
 
 // The payloads of the frames between smp-launch and an agent. Decoding throws ProtocolError.
 namespace smp::agent {
@@ -51,8 +51,8 @@ struct HelloMessage {
 struct WelcomeMessage {
   uint32_t protocol = kProtocolVersion;
   std::string build;
-  std::string folder;       // where the ranks run; empty: among the files that will be pushed
-  uint32_t silence_ms = 0;  // after which the other side counts as lost
+  std::string folder;  // where the ranks run; empty: among the files that will be pushed
+  uint32_t heartbeat_timeout_ms = 0;  // after which the other side counts as lost
   bool reserves_port = false;
   bool asks_health = false;
   bool asks_topology = false;
@@ -60,7 +60,7 @@ struct WelcomeMessage {
   // Hosts that this agent reaches, by the same means: its subtree, places 1, 2, ... of it.
   std::vector<hosts::HostSpec> below;
   int fan_out = 0;
-  reach::TransportOptions transport;
+  reach::AgentTransportOptions transport;
   std::vector<SharedFile> shared;  // that it must have
   std::set<int> told_signals;      // that do not end it while ranks run: it tells them
 };

@@ -14,7 +14,7 @@
 
 #include "reach/host_addresses.h"
 #include "smp/launcher/local/binding.h"
-#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/watchdog.h"
 #include "smp/plan/base/build_id.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/exit_code.h"
@@ -50,21 +50,21 @@ struct AgentSession::Beside {
 };
 
 AgentSession::AgentSession(reach::FrameChannel channel, int control_fd, local::ProcessHost& host,
-                           MakeTransport make_transport, std::string push_folder)
+                           MakeTransport make_agent_transport, std::string files_folder)
     : channel_(std::move(channel)),
       control_fd_(control_fd),
       host_(host),
-      make_transport_(std::move(make_transport)),
-      silence_(kForWelcome),
-      pushed_files_(std::make_shared<PushedFolder>(std::move(push_folder))) {}
+      make_transport_(std::move(make_agent_transport)),
+      heartbeat_(kForWelcome),
+      received_files_(std::make_shared<ReceivedFolder>(std::move(files_folder))) {}
 
 int AgentSession::run() {
   channel_.send(reach::FrameType::kHello, encode(HelloMessage{kProtocolVersion, own_build_id()}));
-  tell_guard();
+  tell_watchdog();
   try {
     while (!over_ && !finish_asked_) poll_once();
   } catch (const reach::ProtocolError& error) {
-    fmt::print(stderr, "smp-launch --agent: the other side is not to be understood: {}\n",
+    fmt::print(stderr, "smp-launch --agent: the other side breaks the protocol: {}\n",
                error.what());
     over_ = true;
   }
@@ -74,7 +74,7 @@ int AgentSession::run() {
   left_behind += host_.finish(*this);
   if (below_) left_behind += below_->finish(*this);
   end_below();
-  if (!beside_) pushed_files_->remove();
+  if (!beside_) received_files_->remove();
   if (over_) return static_cast<int>(ExitCode::kLauncherError);
   channel_.send(reach::FrameType::kFinished,
                 PayloadWriter().number(static_cast<uint64_t>(left_behind)).bytes());
@@ -93,10 +93,10 @@ void AgentSession::poll_once() {
                      {channel_.out(), out_events, 0},
                      {below_ ? below_->event_fd() : -1, POLLIN, 0},
                      {disk_.event_fd(), POLLIN, 0}};
-  poll(ready, 6, static_cast<int>(silence_.interval().count()));
+  poll(ready, 6, static_cast<int>(heartbeat_.interval().count()));
   if (ready[2].revents != 0 && told_to_end()) over_ = true;
   if (ready[1].revents != 0) {
-    silence_.heard();
+    heartbeat_.heard();
     if (!channel_.receive([this](const reach::Frame& frame) { on_frame(frame); })) over_ = true;
   }
   go_on();
@@ -108,30 +108,30 @@ void AgentSession::poll_once() {
   tell_pushed();
   tell_input_taken();
   channel_.flush();
-  if (silence_.tick()) {
-    if (silence_.is_over()) over_ = true;
+  if (heartbeat_.tick()) {
+    if (heartbeat_.is_over()) over_ = true;
     tell_progress();
     channel_.flush();
     tell_usage();
-    say_something();
+    send_heartbeat();
   }
 }
 
 // Who waits at the other side shall find the silence first, and say so.
-void AgentSession::tell_guard() {
-  if (control_fd_ >= 0) process::may_be_stopped_for(2 * silence_.limit(), control_fd_);
+void AgentSession::tell_watchdog() {
+  if (control_fd_ >= 0) process::may_be_stopped_for(2 * heartbeat_.limit(), control_fd_);
 }
 
 // The other side takes an agent that is silent for lost.
-void AgentSession::say_something() {
-  if (!channel_.wants_to_write()) channel_.send(reach::FrameType::kAlive);
+void AgentSession::send_heartbeat() {
+  if (!channel_.wants_to_write()) channel_.send(reach::FrameType::kHeartbeat);
   channel_.flush();
 }
 
 void AgentSession::on_still_finishing() {
   if (over_) return;
   channel_.flush();
-  if (silence_.tick()) say_something();
+  if (heartbeat_.tick()) send_heartbeat();
 }
 
 // A signal to end, or the death of the process that guards this one. One that asks for a checkpoint
@@ -162,7 +162,7 @@ void AgentSession::on_frame(const reach::Frame& frame) {
 // What is for a rank that runs, or ends everything, does not wait for the start of another.
 bool AgentSession::has_to_wait(const reach::Frame& frame) const {
   switch (frame.type) {
-    case reach::FrameType::kAlive:
+    case reach::FrameType::kHeartbeat:
     case reach::FrameType::kHold:
     case reach::FrameType::kFinish: return false;
     case reach::FrameType::kSignal:
@@ -206,7 +206,7 @@ void AgentSession::go_on() {
 void AgentSession::act_on(const reach::Frame& frame) {
   PayloadReader reader(frame.payload);
   switch (frame.type) {
-    case reach::FrameType::kAlive: return;
+    case reach::FrameType::kHeartbeat: return;
     case reach::FrameType::kWelcome: return welcome(decode_welcome(frame.payload));
     case reach::FrameType::kStart: return start(decode_start(frame.payload, before_));
     case reach::FrameType::kSignal: {
@@ -221,7 +221,7 @@ void AgentSession::act_on(const reach::Frame& frame) {
       return host_of(process).show_stacks(
           process, reader.number() != 0 ? job::Debugger::kPySpy : job::Debugger::kGdb);
     }
-    case reach::FrameType::kPush: return take_push(frame.payload);
+    case reach::FrameType::kFiles: return take_push(frame.payload);
     case reach::FrameType::kInput: return take_input(reader);
     case reach::FrameType::kHold: hold_asked_ = reader.number() != 0; return;
     case reach::FrameType::kFinish: finish_asked_ = true; return;
@@ -239,8 +239,8 @@ void AgentSession::welcome(const WelcomeMessage& message) {
     return refuse(fmt::format("cannot work in folder '{}': {} (ranks run where smp-launch does)",
                               message.folder, strerror(errno)));
   if (const std::string why = why_not_shared(message.shared); !why.empty()) return refuse(why);
-  silence_ = reach::SilenceWatch(milliseconds(message.silence_ms));
-  tell_guard();
+  heartbeat_ = reach::HeartbeatMonitor(milliseconds(message.heartbeat_timeout_ms));
+  tell_watchdog();
   told_signals_ = message.told_signals;
   if (message.usage_ms > 0) host_.sample_usage(milliseconds(message.usage_ms));
   ReadyMessage ready;
@@ -266,7 +266,7 @@ void AgentSession::welcome(const WelcomeMessage& message) {
 
 void AgentSession::reach(const WelcomeMessage& message) {
   HostGroupOptions options;
-  options.silence = milliseconds(message.silence_ms);
+  options.heartbeat_timeout = milliseconds(message.heartbeat_timeout_ms);
   options.asks_health = message.asks_health;
   options.asks_topology = message.asks_topology;
   options.reserves_port = false;
@@ -283,30 +283,30 @@ void AgentSession::reach(const WelcomeMessage& message) {
 }
 
 void AgentSession::take_push(std::string_view message) {
-  if (push_refused_) return;
-  if (below_) below_->pass_push(message);
-  const auto work = [files = pushed_files_, bytes = std::string(message)] {
+  if (files_refused_) return;
+  if (below_) below_->forward_files(message);
+  const auto work = [files = received_files_, bytes = std::string(message)] {
     const bool all = files->take(bytes);
     if (all && chdir(files->path().c_str()) != 0)  // of all threads
-      throw PushRefused(
+      throw FilesRefused(
           fmt::format("cannot work in folder '{}': {}", files->path(), strerror(errno)));
   };
   beside(message.size(), work, [this](std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);
       ++taken_;
-    } catch (const PushRefused& refused) {
-      push_refused_ = true;
+    } catch (const FilesRefused& refused) {
+      files_refused_ = true;
       channel_.send(reach::FrameType::kRefused, PayloadWriter().text(refused.what()).bytes());
     }
   });
 }
 
 void AgentSession::tell_pushed() {
-  const uint64_t by_all = below_ ? std::min(taken_, below_->pushed()) : taken_;
+  const uint64_t by_all = below_ ? std::min(taken_, below_->files_taken()) : taken_;
   if (by_all == told_taken_) return;
   told_taken_ = by_all;
-  channel_.send(reach::FrameType::kPushed, PayloadWriter().number(by_all).bytes());
+  channel_.send(reach::FrameType::kFilesTaken, PayloadWriter().number(by_all).bytes());
 }
 
 void AgentSession::take_input(PayloadReader& reader) {

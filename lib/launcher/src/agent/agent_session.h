@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "agent/agent_messages.h"
-#include "agent/pushed_folder.h"
-#include "reach/silence.h"
+#include "agent/received_folder.h"
+#include "reach/heartbeat_monitor.h"
 #include "smp/launcher/agent/host_group.h"
 #include "smp/launcher/environment/rank_environment.h"
 #include "smp/launcher/local/local_host.h"
 #include "smp/launcher/process/disk_thread.h"
+#include "smp/launcher/reach/agent_transport.h"
 #include "smp/launcher/reach/frame_channel.h"
-#include "smp/launcher/reach/transport.h"
 
 namespace smp::agent {
 
@@ -30,12 +30,12 @@ namespace smp::agent {
 class AgentSession : public job::HostEvents {
  public:
   using MakeTransport =
-      std::function<std::unique_ptr<reach::Transport>(const reach::TransportOptions&)>;
+      std::function<std::unique_ptr<reach::AgentTransport>(const reach::AgentTransportOptions&)>;
 
-  // `control_fd` as for run_guarded(), -1: none. `host` is where the ranks run, `push_folder` where
-  // files that are pushed go; empty: it takes none.
+  // `control_fd` as for run_with_watchdog(), -1: none. `host` is where the ranks run,
+  // `files_folder` where files that are pushed go; empty: it takes none.
   AgentSession(reach::FrameChannel channel, int control_fd, local::ProcessHost& host,
-               MakeTransport make_transport, std::string push_folder = {});
+               MakeTransport make_agent_transport, std::string files_folder = {});
 
   // Until nothing is left. Returns the exit code.
   int run();
@@ -76,21 +76,21 @@ class AgentSession : public job::HostEvents {
   void take_input(PayloadReader& reader);
   void tell_input_taken();
   bool told_to_end();
-  void tell_guard();
-  void say_something();
+  void tell_watchdog();
+  void send_heartbeat();
   void say_last_words();
 
   reach::FrameChannel channel_;
   int control_fd_;
   local::ProcessHost& host_;
   MakeTransport make_transport_;
-  std::unique_ptr<reach::Transport> transport_;  // outlives below_
+  std::unique_ptr<reach::AgentTransport> transport_;  // outlives below_
   std::optional<HostGroup> below_;
   std::set<int> ranks_below_;
-  reach::SilenceWatch silence_;
-  const std::shared_ptr<PushedFolder> pushed_files_;
+  reach::HeartbeatMonitor heartbeat_;
+  const std::shared_ptr<ReceivedFolder> received_files_;
   uint64_t taken_ = 0, told_taken_ = 0;  // messages about files
-  bool push_refused_ = false;
+  bool files_refused_ = false;
   // What waits for a file system is done beside this thread, which meanwhile talks on. What the
   // other side asks for behind it keeps its place.
   struct Beside;
@@ -106,7 +106,7 @@ class AgentSession : public job::HostEvents {
   std::set<int> told_signals_;  // that it still tells instead of ending
   bool hold_asked_ = false;
   bool finish_asked_ = false;
-  bool over_ = false;  // the other side has gone, or is not to be understood
+  bool over_ = false;  // the other side has gone, or breaks the protocol
 };
 
 }  // namespace smp::agent

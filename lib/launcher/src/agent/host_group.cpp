@@ -17,11 +17,11 @@
 #include <utility>
 
 #include "agent/agent_link.h"
-#include "agent/push_window.h"
+#include "agent/send_window.h"
 #include "hosts/host_tree.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/process/disk_thread.h"
-#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/watchdog.h"
 #include "smp/plan/base/build_id.h"
 
 namespace smp::agent {
@@ -49,13 +49,14 @@ bool is_open(const std::unique_ptr<AgentLink>& link) {
 
 }  // namespace
 
-HostGroup::HostGroup(std::vector<hosts::HostSpec> hosts, reach::Transport& transport,
+HostGroup::HostGroup(std::vector<hosts::HostSpec> hosts, reach::AgentTransport& transport,
                      HostGroupOptions options)
     : transport_(transport),
       options_(std::move(options)),
       events_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
       clock_(checked(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timerfd")) {
-  const auto every = std::chrono::nanoseconds(options_.silence) / reach::SilenceWatch::kIntervals;
+  const auto every =
+      std::chrono::nanoseconds(options_.heartbeat_timeout) / reach::HeartbeatMonitor::kIntervals;
   itimerspec time{};
   time.it_interval.tv_sec = every.count() / 1'000'000'000;
   time.it_interval.tv_nsec = every.count() % 1'000'000'000;
@@ -73,7 +74,7 @@ HostGroup::HostGroup(std::vector<hosts::HostSpec> hosts, reach::Transport& trans
   welcome.build = own_build_id();
   if (options_.runs_here) welcome.folder = std::filesystem::current_path().string();
   welcome.shared = options_.shared;
-  welcome.silence_ms = static_cast<uint32_t>(options_.silence.count());
+  welcome.heartbeat_timeout_ms = static_cast<uint32_t>(options_.heartbeat_timeout.count());
   welcome.asks_health = options_.asks_health;
   welcome.asks_topology = options_.asks_topology;
   welcome.usage_ms = static_cast<uint32_t>(options_.usage_interval.count());
@@ -174,29 +175,29 @@ void HostGroup::throw_unreachable() const {
   throw HostsUnreachable(unreachable_text(), std::move(names));
 }
 
-uint64_t HostGroup::pushed() const {
+uint64_t HostGroup::files_taken() const {
   uint64_t least = ~uint64_t{0};
   for (const auto& link : links_) {
-    if (is_open(link)) least = std::min(least, link->pushed());
+    if (is_open(link)) least = std::min(least, link->files_taken());
   }
   return least;
 }
 
-void HostGroup::pass_push(std::string_view message) {
+void HostGroup::forward_files(std::string_view message) {
   for (size_t link = 0; link < links_.size(); ++link) {
-    links_[link]->push(message);
+    links_[link]->forward_files(message);
     watch(link);
   }
 }
 
-std::optional<int> HostGroup::push(const std::shared_ptr<PushSource>& files, int control_fd) {
+std::optional<int> HostGroup::send_files(const std::shared_ptr<FileSource>& files, int control_fd) {
   struct Reading {
     std::optional<std::string> message;
     std::exception_ptr error;
     std::atomic<bool> done{false};
   };
   job::IgnoredEvents none;
-  PushWindow window;
+  SendWindow window;
   process::DiskThread disk;
   std::shared_ptr<Reading> reading;
   bool over = false;
@@ -225,13 +226,13 @@ std::optional<int> HostGroup::push(const std::shared_ptr<PushSource>& files, int
       if (read->error) std::rethrow_exception(read->error);
       over = !read->message;
       if (!over) {
-        pass_push(*read->message);
+        forward_files(*read->message);
         window.sent(read->message->size());
       }
     }
     dispatch(none);
     if (!failed_hosts().empty()) throw_unreachable();
-    window.taken(pushed());
+    window.taken(files_taken());
   }
   return std::nullopt;
 }
@@ -390,7 +391,7 @@ int HostGroup::finish(job::HostEvents& events) {
 bool HostGroup::heard_since(int process, Clock::time_point time) const {
   const AgentLink& link = link_of(process);
   // What is known of a host behind another one is as old as that one's patience with it.
-  if (link.runs_below(process)) time += options_.silence;
+  if (link.runs_below(process)) time += options_.heartbeat_timeout;
   return link.state() != AgentLink::State::kReady || link.heard_at() > time;
 }
 

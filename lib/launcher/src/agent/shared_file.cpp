@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "agent/push_words.h"
+#include "agent/file_messages.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/text_file.h"
 

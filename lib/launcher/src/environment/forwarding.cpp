@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "smp/launcher/environment/variables.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/diagnostics.h"
 
@@ -16,10 +17,6 @@ constexpr std::array kForwarded = {"PATH",  "LD_LIBRARY_PATH", "VIRTUAL_ENV", "P
                                    "OMP_*", "KMP_*",           "MKL_*",       "CUDA_*"};
 constexpr std::array kSecret = {"*SECRET*", "*TOKEN*", "*PASSWORD*", "AWS_*"};
 constexpr std::array kOfThisHost = {"HOSTNAME", "SSH_*", "XDG_*", "DISPLAY"};
-
-std::string_view name_in(std::string_view variable) {
-  return variable.substr(0, variable.find('='));
-}
 
 template <typename Patterns>
 bool matches_any(std::string_view name, const Patterns& patterns) {

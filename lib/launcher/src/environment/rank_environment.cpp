@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "smp/launcher/environment/variables.h"
 #include "smp/plan/env/environment.h"
 
 namespace smp::environment {
@@ -32,10 +33,6 @@ constexpr const char* kOfEveryRank[] = {
     env::kGroupRank, env::kGroupWorldSize, env::kNodeRank,   env::kRoleName,
     env::kRoleRank,  env::kRoleWorldSize,  env::kMasterAddr, env::kMasterPort,
     env::kRunId,     env::kRestartCount,   env::kMaxRestarts};
-
-std::string_view name_in(std::string_view variable) {
-  return variable.substr(0, variable.find('='));
-}
 
 std::system_error no_port() {
   return std::system_error(errno, std::generic_category(), "cannot reserve a port for MASTER_PORT");

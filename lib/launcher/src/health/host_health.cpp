@@ -131,14 +131,15 @@ HostHealth own_health(const std::string& root) {
   return health;
 }
 
-std::vector<HealthFinding> findings_of(const HostHealth& health, const HealthWish& wish) {
+std::vector<HealthFinding> findings_of(const HostHealth& health,
+                                       const HealthRequirements& requirements) {
   std::vector<HealthFinding> found;
-  found.push_back(
-      finding("cpus", health.cpus >= wish.ranks,
-              fmt::format("{} for {} rank{}", health.cpus, wish.ranks, wish.ranks == 1 ? "" : "s"),
-              "ranks that share a core wait for each other: fewer ranks, or a larger "
-              "CPU set (taskset, cpuset of the container)"));
-  const int64_t memory = wish.memory_bytes;
+  found.push_back(finding("cpus", health.cpus >= requirements.ranks,
+                          fmt::format("{} for {} rank{}", health.cpus, requirements.ranks,
+                                      requirements.ranks == 1 ? "" : "s"),
+                          "ranks that share a core wait for each other: fewer ranks, or a larger "
+                          "CPU set (taskset, cpuset of the container)"));
+  const int64_t memory = requirements.memory_bytes;
   found.push_back(
       finding("memory", health.memory_free_bytes >= memory,
               fmt::format("{} free of {}{}", text_of_bytes(health.memory_free_bytes),
@@ -150,18 +151,18 @@ std::vector<HealthFinding> findings_of(const HostHealth& health, const HealthWis
                                       text_of_bytes(health.shm_bytes)),
                           "ranks talk through it: remove old files there, or mount -o "
                           "remount,size=8G /dev/shm (docker: --shm-size 8g)"));
-  const int64_t files = kFilesOfLauncher + kFilesOfRank * wish.ranks;
+  const int64_t files = kFilesOfLauncher + kFilesOfRank * requirements.ranks;
   found.push_back(
       finding("open files", !is_below(health.open_files, files),
               fmt::format("{} at most", limit_text(health.open_files)),
               fmt::format("raise the hard limit to {} (ulimit -Hn, limits.conf)", files)));
-  const int64_t processes = kProcessesOfRank * wish.ranks;
+  const int64_t processes = kProcessesOfRank * requirements.ranks;
   found.push_back(
       finding("processes", !is_below(health.processes, processes),
               fmt::format("{} at most, threads too", limit_text(health.processes)),
               fmt::format("raise the limit to {} (ulimit -u, limits.conf)", processes)));
   // 64 MiB: what libfabric and NCCL pin for their first buffers.
-  const bool pins = wish.gpus > 0;
+  const bool pins = requirements.gpus > 0;
   found.push_back(finding("locked memory", !pins || !is_below(health.locked_bytes, 64 * kMiB),
                           health.locked_bytes == kUnlimited
                               ? "unlimited"
@@ -169,16 +170,16 @@ std::vector<HealthFinding> findings_of(const HostHealth& health, const HealthWis
                           "network cards read from locked memory: ulimit -l unlimited "
                           "(limits.conf; docker: --ulimit memlock=-1)"));
   const auto gpus = static_cast<int64_t>(health.gpus.size());
-  if (gpus > 0 || wish.gpus > 0)
+  if (gpus > 0 || requirements.gpus > 0)
     found.push_back(finding(
-        "GPUs", gpus >= wish.gpus,
+        "GPUs", gpus >= requirements.gpus,
         gpus == 0 ? "none"
                   : fmt::format("{} x {}, driver {}", gpus, health.gpus.front(),
                                 health.driver.empty() ? "unknown" : health.driver),
         fmt::format("{} are wanted: is the driver loaded (nvidia-smi), are they given to the "
                     "container?",
-                    wish.gpus)));
-  for (HealthFinding& one : gpu_findings_of(health.gpu_health, wish.these_gpus))
+                    requirements.gpus)));
+  for (HealthFinding& one : gpu_findings_of(health.gpu_health, requirements.these_gpus))
     found.push_back(std::move(one));
   return found;
 }

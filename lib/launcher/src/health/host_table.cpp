@@ -105,7 +105,7 @@ HostTable table_of(const std::vector<CheckedHost>& hosts) {
       wrong.push_back(fmt::format("host {}: {}", host.name, host.why_not));
       continue;
     }
-    for (const HealthFinding& finding : findings_of(host.health, host.wish)) {
+    for (const HealthFinding& finding : findings_of(host.health, host.requirements)) {
       if (finding.ok) continue;
       (finding.optional ? notes : wrong)
           .push_back(fmt::format("host {}: {}: {}: {}", host.name, finding.name, finding.text,

@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kForPeer{2000};
 // a broken pipe can also be how a rank reacts to the loss of another.
 bool explains_itself(const RankState& state) {
   if (!state.lost.empty()) return true;
-  if (state.error) return !state.error->blames_another() && !state.tells_of_lost_peer;
+  if (state.error) return !state.error->blames_another() && !state.reports_peer_failure;
   const int signal = state.end.signal;
   return signal != 0 && signal != SIGABRT && signal != SIGPIPE && signal != SIGTERM &&
          signal != SIGINT && signal != SIGHUP;
@@ -58,8 +58,8 @@ int witness_against(const std::vector<RankState>& ranks, int culprit, int first)
 
 }  // namespace
 
-bool failed_of_lost_peer(const RankState& state) {
-  return state.failed_by_itself() && state.tells_of_lost_peer && !blames_another(state) &&
+bool failed_because_of_peer(const RankState& state) {
+  return state.failed_by_itself() && state.reports_peer_failure && !blames_another(state) &&
          !explains_itself(state);
 }
 
@@ -79,7 +79,7 @@ std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
     const RankState& state = ranks[rank];
     const bool own = state.failed_by_itself() && !blames_another(state);
     const bool by_itself = own && explains_itself(state);
-    const bool first_hand = own && !failed_of_lost_peer(state);
+    const bool first_hand = own && !failed_because_of_peer(state);
     const int order = state.ended ? -state.order : -count - 1;
     return std::tuple(own, by_itself, state.stopped, blamed[rank], first_hand, order);
   };
@@ -99,7 +99,7 @@ std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
   else if (!state.ended || blames_another(state))
     cause.worth_waiting = was_told_to_end(ranks[cause.witness]) ? kForPeer : kForCulprit;
   else if (!explains_itself(state) && blamed[best] <= 1)
-    cause.worth_waiting = failed_of_lost_peer(state) ? kForPeer : kForSignals;
+    cause.worth_waiting = failed_because_of_peer(state) ? kForPeer : kForSignals;
   return cause;
 }
 

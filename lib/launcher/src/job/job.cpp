@@ -7,7 +7,7 @@
 
 namespace smp::job {
 
-std::vector<int> local_ranks_of(const Job& job) {
+std::vector<int> local_ranks_of(const LaunchJob& job) {
   std::vector<int> started(std::max<size_t>(job.hosts.size(), 1), 0);  // ranks of each host
   std::vector<int> local_ranks;
   for (size_t rank = 0; rank < job.commands.size(); ++rank)
@@ -16,7 +16,7 @@ std::vector<int> local_ranks_of(const Job& job) {
   return local_ranks;
 }
 
-bool logs_hold_output(const Job& job) {
+bool logs_hold_output(const LaunchJob& job) {
   if (!job.output.host_logs.empty()) return true;
   return std::all_of(job.output.shown_ranks.begin(), job.output.shown_ranks.end(), [&](int rank) {
     const auto place = static_cast<size_t>(rank);

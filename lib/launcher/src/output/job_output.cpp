@@ -48,7 +48,7 @@ struct JobOutput::Log {
   bool failed = false;
 };
 
-JobOutput::JobOutput(const job::Job& job, Console& console)
+JobOutput::JobOutput(const job::LaunchJob& job, Console& console)
     : job_(job),
       console_(console),
       prefix_("--prefix", job.output.prefix),

@@ -58,7 +58,7 @@ void say(const std::string& line) {
 }
 
 // One connection that is being made, or whose first bytes are waited for.
-struct Attempt {
+struct StartAttempt {
   int peer = 0;
   system::FileDescriptor socket;
   Clock::time_point began;
@@ -82,8 +82,8 @@ class Probe {
   void listen_at(const std::string& address);
   void greet_guests();
   void begin_attempts();
-  void advance(Attempt& attempt);
-  void tell(Attempt& attempt, const std::string& why);
+  void advance(StartAttempt& attempt);
+  void tell(StartAttempt& attempt, const std::string& why);
 
   std::string token_, waiting_;
   system::FileDescriptor listener_;
@@ -91,7 +91,7 @@ class Probe {
   size_t next_ = 0;  // of peers_
   bool go_ = false, told_ = false;
   std::chrono::milliseconds patience_{0};
-  std::vector<Attempt> attempts_;
+  std::vector<StartAttempt> attempts_;
 };
 
 // False at the end of the input.
@@ -149,16 +149,16 @@ void Probe::listen_at(const std::string& text) {
 // So that whoever connects knows that it has found the probe of this job.
 void Probe::greet_guests() {
   while (true) {
-    const system::FileDescriptor guest(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!guest.is_open()) return;
-    (void)send(guest.number(), token_.data(), token_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const system::FileDescriptor peer(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!peer.is_open()) return;
+    (void)send(peer.number(), token_.data(), token_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
 
 void Probe::begin_attempts() {
   while (next_ < peers_.size() && attempts_.size() < kAtOnce) {
     const Peer& peer = peers_[next_++];
-    Attempt attempt;
+    StartAttempt attempt;
     attempt.peer = peer.number;
     attempt.began = Clock::now();
     try {
@@ -178,7 +178,7 @@ void Probe::begin_attempts() {
   }
 }
 
-void Probe::advance(Attempt& attempt) {
+void Probe::advance(StartAttempt& attempt) {
   if (attempt.connected_us < 0) {
     int error = 0;
     socklen_t size = sizeof error;
@@ -198,7 +198,7 @@ void Probe::advance(Attempt& attempt) {
 }
 
 // An empty `why`: it was reached.
-void Probe::tell(Attempt& attempt, const std::string& why) {
+void Probe::tell(StartAttempt& attempt, const std::string& why) {
   say(why.empty() ? fmt::format("reached {} {}", attempt.peer, attempt.connected_us)
                   : fmt::format("unreached {} {}", attempt.peer, why));
   attempt.socket = system::FileDescriptor();
@@ -214,21 +214,21 @@ int Probe::run() {
     }
     std::vector<pollfd> ready = {{STDIN_FILENO, POLLIN, 0},
                                  {listener_.is_open() ? listener_.number() : -1, POLLIN, 0}};
-    for (const Attempt& attempt : attempts_)
+    for (const StartAttempt& attempt : attempts_)
       ready.push_back({attempt.socket.number(),
                        static_cast<short>(attempt.connected_us < 0 ? POLLOUT : POLLIN), 0});
     poll(ready.data(), ready.size(), attempts_.empty() ? -1 : 100);
     if (ready[1].revents != 0) greet_guests();
     const auto now = Clock::now();
     for (size_t i = 0; i < attempts_.size(); ++i) {
-      Attempt& attempt = attempts_[i];
+      StartAttempt& attempt = attempts_[i];
       if (ready[i + 2].revents != 0)
         advance(attempt);
       else if (now - attempt.began > patience_)
         tell(attempt,
              fmt::format("no answer in {:g} s", static_cast<double>(patience_.count()) / 1000));
     }
-    std::erase_if(attempts_, [](const Attempt& attempt) { return attempt.peer < 0; });
+    std::erase_if(attempts_, [](const StartAttempt& attempt) { return attempt.peer < 0; });
     if (ready[0].revents != 0 && !read_lines()) return static_cast<int>(ExitCode::kOk);
   }
 }

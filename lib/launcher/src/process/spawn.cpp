@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "process/child_program.h"
-#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/variables.h"
 
 namespace smp::process {
 namespace {

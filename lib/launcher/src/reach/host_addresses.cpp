@@ -15,7 +15,7 @@
 #include <memory>
 #include <sstream>
 
-#include "reach/meeting_words.h"
+#include "reach/rendezvous_messages.h"
 #include "smp/plan/system/file_descriptor.h"
 
 namespace smp::reach {

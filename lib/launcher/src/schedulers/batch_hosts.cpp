@@ -8,7 +8,7 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/variables.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/text_file.h"
 

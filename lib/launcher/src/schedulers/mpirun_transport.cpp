@@ -18,12 +18,13 @@
 
 #include "reach/host_addresses.h"
 #include "smp/launcher/agent/agent.h"
-#include "smp/launcher/environment/outer_launcher.h"
 #include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/environment/variables.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/hosts/shell_words.h"
 #include "smp/launcher/process/descendants.h"
 #include "smp/launcher/process/process_end.h"
+#include "smp/launcher/schedulers/mpi_rank.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/random_hex.h"
 
@@ -33,10 +34,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kForAgentToCome{30'000};
-constexpr size_t kListedHosts = 20;
 
-reach::MeetingPlace place_for(const std::vector<hosts::HostSpec>& hosts, const std::string& at) {
-  if (!at.empty()) return reach::parse_meeting_place("--rendezvous", at);
+reach::RendezvousEndpoint place_for(const std::vector<hosts::HostSpec>& hosts,
+                                    const std::string& at) {
+  if (!at.empty()) return reach::parse_rendezvous_endpoint("--rendezvous", at);
   std::string unknown, own;  // the first of each
   for (const hosts::HostSpec& host : hosts) {
     const std::string address = reach::own_address_towards(host.name);
@@ -80,15 +81,15 @@ const std::vector<hosts::HostSpec>& with_names_alone(const std::vector<hosts::Ho
 }  // namespace
 
 MpirunTransport::MpirunTransport(const std::vector<hosts::HostSpec>& hosts,
-                                 const GatheringOptions& options)
-    : GatheringTransport("mpirun", with_names_alone(hosts), options,
-                         reach::Meeting(place_for(hosts, options.at), make_meeting_key())),
+                                 const AllHostsOptions& options)
+    : AllHostsTransport("mpirun", with_names_alone(hosts), options,
+                        reach::Rendezvous(place_for(hosts, options.at), make_rendezvous_key())),
       is_hydra_(is_hydra()) {}
 
 std::string MpirunTransport::place() const {
-  const bool is_v6 = meeting().address().find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", meeting().address(), is_v6 ? "]" : "",
-                     meeting().port());
+  const bool is_v6 = rendezvous().address().find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", rendezvous().address(), is_v6 ? "]" : "",
+                     rendezvous().port());
 }
 
 // Open MPI numbers processes as it likes where it chooses their hosts, so each host has a context
@@ -106,18 +107,19 @@ job::Command MpirunTransport::command_for(const hosts::HostSpec&) const {
     std::vector<std::string> names;
     for (const hosts::HostSpec& host : hosts()) names.push_back(host.name + ":1");
     add(arguments);
-    add({"-genvlist", kMeetingKey, "-hosts", fmt::format("{}", fmt::join(names, ","))});
+    add({"-genvlist", kRendezvousKey, "-hosts", fmt::format("{}", fmt::join(names, ","))});
   }
   for (size_t i = 0; i < hosts().size(); ++i) {
     if (i > 0) words.emplace_back(":");
     if (!is_hydra_) add(arguments);
     add({"-n", "1"});
-    if (!is_hydra_) add({"--host", hosts()[i].name + ":1", "--bind-to", "none", "-x", kMeetingKey});
+    if (!is_hydra_)
+      add({"--host", hosts()[i].name + ":1", "--bind-to", "none", "-x", kRendezvousKey});
     add({options().agent, "--agent", "--meet", place(), "--node-rank", std::to_string(i)});
   }
   return {words,
           environment::merged_environment(environment::own_environment(),
-                                          {fmt::format("{}={}", kMeetingKey, key())}),
+                                          {fmt::format("{}={}", kRendezvousKey, key())}),
           ""};
 }
 
@@ -136,14 +138,14 @@ void MpirunTransport::are_missing(const std::vector<std::string>& missing, bool 
 
 int run_agent_of_mpirun(const std::string& place, int64_t order) {
   const std::vector<std::string> environment = environment::own_environment();
-  const std::optional<environment::OuterRank> outer = environment::rank_in_mpi(environment);
-  const std::optional<std::string> key = take_meeting_key();
+  const std::optional<MpiRank> outer = rank_in_mpi(environment);
+  const std::optional<std::string> key = take_rendezvous_key();
   if (!outer || !key || order < 0 || order >= outer->size)
     throw ConfigError("--agent --meet is for mpirun, as smp-launch --via mpirun starts it");
-  environment::leave_mpi();
-  return agent::run_agent(reach::join_meeting(reach::parse_meeting_place("--meet", place), *key,
-                                              {static_cast<int>(order), 0, outer->size},
-                                              kForAgentToCome));
+  clear_mpi_environment();
+  return agent::run_agent(reach::join_rendezvous(reach::parse_rendezvous_endpoint("--meet", place),
+                                                 *key, {static_cast<int>(order), 0, outer->size},
+                                                 kForAgentToCome));
 }
 
 }  // namespace smp::schedulers

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string_view>
 
-#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/variables.h"
 #include "smp/launcher/hosts/host_list.h"
 #include "smp/plan/base/errors.h"
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "smp/launcher/environment/outer_launcher.h"
+#include "smp/launcher/environment/variables.h"
 #include "smp/plan/base/errors.h"
 
 namespace smp::schedulers {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "smp/launcher/agent/agent.h"
-#include "smp/launcher/environment/outer_launcher.h"
 #include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/environment/variables.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/schedulers/slurm.h"
 #include "smp/plan/base/errors.h"
@@ -21,28 +21,27 @@ using std::chrono::milliseconds;
 
 constexpr const char* kHostsVariable = "SMP_MEETING_HOSTS";  // names, in the job's order
 constexpr std::string_view kMappedV4 = "::ffff:";
-constexpr int kTries = 64;  // of ports
-constexpr size_t kListedHosts = 20;
+constexpr int kTries = 64;                // of ports
 constexpr milliseconds kForWords{5'000};  // of an agent, to come here by srun
 
 // At all addresses; those of IPv4 where there are no others.
-reach::Meeting meeting_everywhere(int port, const std::string& key) {
+reach::Rendezvous endpoint_on_all_addresses(int port, const std::string& key) {
   try {
-    return reach::Meeting({"::", port}, key);
+    return reach::Rendezvous({"::", port}, key);
   } catch (const ConfigError&) {
-    return reach::Meeting({"0.0.0.0", port}, key);
+    return reach::Rendezvous({"0.0.0.0", port}, key);
   }
 }
 
 // Whoever lets srun's own connections through to this host lets these through.
-reach::Meeting meeting_of_srun(const std::string& key) {
+reach::Rendezvous endpoint_of_srun(const std::string& key) {
   const auto [first, last] = ask_slurm_for_ports();
-  if (first == 0) return meeting_everywhere(0, key);
+  if (first == 0) return endpoint_on_all_addresses(0, key);
   std::random_device random;
   std::uniform_int_distribution<int> any(first, last);
   for (int tries = 0; tries < kTries; ++tries) {
     try {
-      return meeting_everywhere(any(random), key);
+      return endpoint_on_all_addresses(any(random), key);
     } catch (const ConfigError&) {
       continue;  // somebody has it
     }
@@ -53,10 +52,10 @@ reach::Meeting meeting_of_srun(const std::string& key) {
       first, last));
 }
 
-reach::Meeting meeting_at(const std::string& at) {
-  const std::string key = make_meeting_key();
-  return at.empty() ? meeting_of_srun(key)
-                    : reach::Meeting(reach::parse_meeting_place("--rendezvous", at), key);
+reach::Rendezvous endpoint_at(const std::string& at) {
+  const std::string key = make_rendezvous_key();
+  return at.empty() ? endpoint_of_srun(key)
+                    : reach::Rendezvous(reach::parse_rendezvous_endpoint("--rendezvous", at), key);
 }
 
 // Shorter than it is waited for, so that an agent that cannot come says why in time.
@@ -81,38 +80,39 @@ std::string joined_names(const std::vector<hosts::HostSpec>& hosts) {
 }  // namespace
 
 SrunTransport::SrunTransport(const std::vector<hosts::HostSpec>& hosts,
-                             const GatheringOptions& options)
-    : GatheringTransport("srun", names_of_nodes(hosts), options, meeting_at(options.at)) {}
+                             const AllHostsOptions& options)
+    : AllHostsTransport("srun", names_of_nodes(hosts), options, endpoint_at(options.at)) {}
 
 // Beside other steps of the job, on all that the allocation has of each node. Slurm confines it,
 // accounts for it, and ends it with the job. It orders the nodes as it likes, so an agent finds its
 // place by the name that Slurm has for its node.
 job::Command SrunTransport::command_for(const hosts::HostSpec&) const {
   const std::string names = joined_names(hosts());
-  return {{"srun",
-           fmt::format("--nodes={}", hosts().size()),
-           fmt::format("--ntasks={}", hosts().size()),
-           "--ntasks-per-node=1",
-           "--nodelist=" + names,
-           "--overlap",
-           "--cpu-bind=none",
-           "--mpi=none",
-           "--input=none",
-           "--kill-on-bad-exit=0",
-           "--no-kill",
-           "--wait=0",
-           fmt::format("--export=HOME,USER,LOGNAME,SHELL,LANG,{},{}", kMeetingKey, kHostsVariable),
-           "--quiet",
-           options().agent,
-           "--agent",
-           "--meet",
-           options().at.empty() ? fmt::format(":{}", meeting().port()) : options().at,
-           "--connect-timeout",
-           fmt::format("{}ms", time_of_agent(options().time).count())},
-          environment::merged_environment(environment::own_environment(),
-                                          {fmt::format("{}={}", kMeetingKey, key()),
-                                           fmt::format("{}={}", kHostsVariable, names)}),
-          ""};
+  return {
+      {"srun",
+       fmt::format("--nodes={}", hosts().size()),
+       fmt::format("--ntasks={}", hosts().size()),
+       "--ntasks-per-node=1",
+       "--nodelist=" + names,
+       "--overlap",
+       "--cpu-bind=none",
+       "--mpi=none",
+       "--input=none",
+       "--kill-on-bad-exit=0",
+       "--no-kill",
+       "--wait=0",
+       fmt::format("--export=HOME,USER,LOGNAME,SHELL,LANG,{},{}", kRendezvousKey, kHostsVariable),
+       "--quiet",
+       options().agent,
+       "--agent",
+       "--meet",
+       options().at.empty() ? fmt::format(":{}", rendezvous().port()) : options().at,
+       "--connect-timeout",
+       fmt::format("{}ms", time_of_agent(options().time).count())},
+      environment::merged_environment(environment::own_environment(),
+                                      {fmt::format("{}={}", kRendezvousKey, key()),
+                                       fmt::format("{}={}", kHostsVariable, names)}),
+      ""};
 }
 
 std::set<std::string> SrunTransport::failed_by(const std::string& line) const {
@@ -125,7 +125,7 @@ void SrunTransport::are_missing(const std::vector<std::string>& missing, bool is
   const std::string place =
       options().at.empty()
           ? fmt::format("port {} of this host, which Slurm's SrunPortRange or --rendezvous sets",
-                        meeting().port())
+                        rendezvous().port())
           : options().at;
   const std::string when =
       is_over       ? fmt::format("within {} to {}", hosts::duration_text(options().time), place)
@@ -148,27 +148,27 @@ void SrunTransport::are_missing(const std::vector<std::string>& missing, bool is
         named.empty() ? missing : named, why_missing_);
 }
 
-reach::Line SrunTransport::open(const hosts::HostSpec& host) {
+reach::AgentStreams SrunTransport::open(const hosts::HostSpec& host) {
   if (const auto found = why_missing_.find(host.name); found != why_missing_.end())
     throw job::StartError(found->second);
-  return GatheringTransport::open(host);
+  return AllHostsTransport::open(host);
 }
 
-reach::MeetingPlace place_of_srun(const std::string& place, std::string address) {
-  if (!place.starts_with(':')) return reach::parse_meeting_place("--meet", place);
+reach::RendezvousEndpoint place_of_srun(const std::string& place, std::string address) {
+  if (!place.starts_with(':')) return reach::parse_rendezvous_endpoint("--meet", place);
   if (address.empty())
     throw ConfigError(
         "Slurm has not said where the step was made (SLURM_LAUNCH_NODE_IPADDR): give --rendezvous");
   if (address.starts_with(kMappedV4) && address.find('.') != address.npos)
     address = address.substr(kMappedV4.size());
   const bool is_v6 = address.find(':') != address.npos;
-  return reach::parse_meeting_place(
+  return reach::parse_rendezvous_endpoint(
       "--meet", fmt::format("{}{}{}{}", is_v6 ? "[" : "", address, is_v6 ? "]" : "", place));
 }
 
 int run_agent_of_srun(const std::string& place, const std::string& time) {
   const std::vector<std::string> environment = environment::own_environment();
-  const std::optional<std::string> key = take_meeting_key();
+  const std::optional<std::string> key = take_rendezvous_key();
   const std::string names = environment::value_in(environment, kHostsVariable).value_or("");
   const std::string own = environment::value_in(environment, "SLURMD_NODENAME").value_or("");
   unsetenv(kHostsVariable);
@@ -187,7 +187,7 @@ int run_agent_of_srun(const std::string& place, const std::string& time) {
                     own));
   system::FileDescriptor channel;
   try {  // smp-launch finds the words about a node by its name
-    channel = reach::join_meeting(
+    channel = reach::join_rendezvous(
         place_of_srun(place,
                       environment::value_in(environment, "SLURM_LAUNCH_NODE_IPADDR").value_or("")),
         *key, {order, 0, hosts}, hosts::parse_duration(time));

@@ -51,14 +51,14 @@ std::string cause_text(const job::JobResult& result) {
   return "stopped responding";
 }
 
-bool lost_together(const job::Job& job, const job::JobResult& result, int one, int other) {
+bool lost_together(const job::LaunchJob& job, const job::JobResult& result, int one, int other) {
   const job::RankState &a = result.ranks[one], &b = result.ranks[other];
-  if (a.lost.empty() || b.lost.empty() || a.way_lost != b.way_lost) return false;
-  return a.way_lost || job.host_of_rank[one] == job.host_of_rank[other];
+  if (a.lost.empty() || b.lost.empty() || a.transport_lost != b.transport_lost) return false;
+  return a.transport_lost || job.host_of_rank[one] == job.host_of_rank[other];
 }
 
 // Ranks that were lost with `rank`, and itself.
-std::vector<int> lost_beside(const job::Job& job, const job::JobResult& result, int rank) {
+std::vector<int> lost_beside(const job::LaunchJob& job, const job::JobResult& result, int rank) {
   std::vector<int> ranks;
   for (int other = 0; other < static_cast<int>(result.ranks.size()); ++other) {
     if (lost_together(job, result, rank, other)) ranks.push_back(other);
@@ -68,11 +68,11 @@ std::vector<int> lost_beside(const job::Job& job, const job::JobResult& result, 
 
 }  // namespace
 
-std::string cause_line(const job::Job& job, const job::JobResult& result) {
+std::string cause_line(const job::LaunchJob& job, const job::JobResult& result) {
   const int rank = result.cause->rank;
   const job::RankState& state = result.ranks[rank];
   if (state.lost.empty()) return fmt::format("{} {}", text_of_rank(job, rank), cause_text(result));
-  const std::string what = state.way_lost
+  const std::string what = state.transport_lost
                                ? "the way to all hosts"
                                : fmt::format("host {}", job.hosts[job.host_of_rank[rank]]);
   return fmt::format("{} was lost with {}, {} after the start: {}", what,
@@ -83,7 +83,7 @@ std::string cause_line(const job::Job& job, const job::JobResult& result) {
 namespace {
 
 // "process 4711, local rank 2, at step 312: forward, layer 7"
-std::string place_of(const job::Job& job, const job::JobResult& result, int rank) {
+std::string place_of(const job::LaunchJob& job, const job::JobResult& result, int rank) {
   const job::RankState& state = result.ranks[rank];
   std::string text =
       fmt::format("local rank {}", job::local_ranks_of(job)[static_cast<size_t>(rank)]);
@@ -92,7 +92,7 @@ std::string place_of(const job::Job& job, const job::JobResult& result, int rank
   return text;
 }
 
-std::string evidence_text(const job::Job& job, const job::JobResult& result) {
+std::string evidence_text(const job::LaunchJob& job, const job::JobResult& result) {
   const job::Cause& cause = *result.cause;
   const job::RankState& state = result.ranks[cause.rank];
   std::string text;
@@ -111,7 +111,7 @@ std::string evidence_text(const job::Job& job, const job::JobResult& result) {
     text += fmt::format("  last lines of its standard error{}:\n", where);
     for (const std::string& line : result.last_lines) text += "    " + line + "\n";
   }
-  if (job::failed_of_lost_peer(state))
+  if (job::failed_because_of_peer(state))
     text +=
         "  it tells of a lost connection to another rank; none is known to have failed by itself\n";
   if (state.failed_by_itself() && !state.end.gpu_errors.empty()) {
@@ -147,14 +147,14 @@ std::string consequence_of(const job::JobResult& result, const job::RankState& s
   if (!state.end.failed()) return "had ended well";
   if (!state.error)
     return text_of(state.end) +
-           (job::failed_of_lost_peer(state) ? ": connection to another rank lost" : "");
+           (job::failed_because_of_peer(state) ? ": connection to another rank lost" : "");
   if (state.error->kind == process::RankErrorKind::kAborted)
     return fmt::format("{}, told to by rank {}", text_of(state.end), state.error->culprit);
   const std::string words = words_of(*state.error);
   return fmt::format("{}: {}", text_of(state.end), first_line(words));
 }
 
-std::string consequences_text(const job::Job& job, const job::JobResult& result) {
+std::string consequences_text(const job::LaunchJob& job, const job::JobResult& result) {
   std::vector<std::string> order;
   std::map<std::string, std::vector<int>> ranks;
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
@@ -176,15 +176,16 @@ std::string consequences_text(const job::Job& job, const job::JobResult& result)
 }  // namespace
 
 std::string text_of_loss(const job::RankState& state) {
-  return fmt::format("lost with {}its host: {}", state.way_lost ? "the way to " : "", state.lost);
+  return fmt::format("lost with {}its host: {}", state.transport_lost ? "the way to " : "",
+                     state.lost);
 }
 
-std::string text_of_rank(const job::Job& job, int rank) {
+std::string text_of_rank(const job::LaunchJob& job, int rank) {
   if (job.hosts.empty()) return fmt::format("rank {}", rank);
   return fmt::format("rank {} on host {}", rank, job.hosts[job.host_of_rank[rank]]);
 }
 
-std::string one_line_cause(const job::Job& job, const job::JobResult& result) {
+std::string one_line_cause(const job::LaunchJob& job, const job::JobResult& result) {
   switch (result.end) {
     case job::JobEnd::kSuccess:
     case job::JobEnd::kCheckpointed: return "";
@@ -201,7 +202,7 @@ std::string one_line_cause(const job::Job& job, const job::JobResult& result) {
   return "";
 }
 
-std::string report_text(const job::Job& job, const job::JobResult& result) {
+std::string report_text(const job::LaunchJob& job, const job::JobResult& result) {
   std::string text;
   switch (result.end) {
     case job::JobEnd::kSuccess: break;

@@ -29,7 +29,8 @@ text::OrderedJson end_json(const process::ProcessEnd& end) {
 }
 
 // "rank", "host", "local_rank"
-text::OrderedJson place_json(const job::Job& job, const std::vector<int>& local_ranks, int rank) {
+text::OrderedJson place_json(const job::LaunchJob& job, const std::vector<int>& local_ranks,
+                             int rank) {
   text::OrderedJson json;
   json["rank"] = rank;
   if (!job.hosts.empty()) json["host"] = job.hosts[job.host_of_rank[rank]];
@@ -37,7 +38,7 @@ text::OrderedJson place_json(const job::Job& job, const std::vector<int>& local_
   return json;
 }
 
-text::OrderedJson cause_json(const job::Job& job, const job::JobResult& result,
+text::OrderedJson cause_json(const job::LaunchJob& job, const job::JobResult& result,
                              text::OrderedJson place) {
   const int rank = result.cause->rank;
   place["text"] = cause_line(job, result);
@@ -85,7 +86,7 @@ text::OrderedJson rank_json(const job::RankState& state, text::OrderedJson place
 
 }  // namespace
 
-std::string report_json(const job::Job& job, const job::JobResult& result,
+std::string report_json(const job::LaunchJob& job, const job::JobResult& result,
                         const std::vector<Start>& starts) {
   const std::vector<int> local_ranks = job::local_ranks_of(job);
   text::OrderedJson json;

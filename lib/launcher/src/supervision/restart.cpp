@@ -30,7 +30,7 @@ std::string at_step(int64_t step) {
 
 }  // namespace
 
-Start start_of(const job::Job& job, const job::JobResult& result, const std::string& from) {
+Start start_of(const job::LaunchJob& job, const job::JobResult& result, const std::string& from) {
   Start start;
   start.from = from;
   start.end = result.end;

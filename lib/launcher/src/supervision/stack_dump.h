@@ -10,7 +10,7 @@
 
 namespace smp::supervision {
 
-// What ranks that stand still are asked to show of themselves, and whether it has all come.
+// Asks hung ranks for their stacks, and knows when all of them have come.
 class StackDump {
  public:
   using Clock = std::chrono::steady_clock;

@@ -17,12 +17,12 @@
 #include "smp/launcher/output/console.h"
 #include "smp/launcher/output/job_output.h"
 #include "smp/launcher/process/error_file.h"
-#include "smp/launcher/process/guard.h"
+#include "smp/launcher/process/watchdog.h"
 #include "smp/launcher/supervision/report.h"
 #include "smp/plan/base/exit_code.h"
-#include "supervision/lost_peer.h"
-#include "supervision/save_request.h"
-#include "supervision/standstill.h"
+#include "supervision/checkpoint_request.h"
+#include "supervision/hang_detector.h"
+#include "supervision/peer_failure.h"
 
 namespace smp::supervision {
 namespace {
@@ -44,7 +44,7 @@ milliseconds time_until(Clock::time_point time) {
 
 class Supervisor : public job::HostEvents {
  public:
-  Supervisor(const job::Job& job, job::Host& host, output::Console& console, int control_fd,
+  Supervisor(const job::LaunchJob& job, job::Host& host, output::Console& console, int control_fd,
              job::JobObserver* observer)
       : job_(job),
         host_(host),
@@ -63,7 +63,7 @@ class Supervisor : public job::HostEvents {
   void on_not_permitted(int rank) override { result_.ranks[rank].not_permitted = true; }
   void on_not_ended(int count) override { result_.not_ended += count; }
   bool only_others_are_left() const;
-  void on_stacks_shown(int rank) override { standstill_->has_shown(rank); }
+  void on_stacks_shown(int rank) override { hang_detector_->has_shown(rank); }
   void on_start_failed(int rank, const std::string& why) override;
   void on_lost(int rank, const job::Loss& loss) override;
   void on_signalled(int number, const std::string& host) override;
@@ -97,7 +97,7 @@ class Supervisor : public job::HostEvents {
   void launcher_failed(const std::string& text);
   bool ending() const { return phase_ == Phase::kEnding || phase_ == Phase::kKilling; }
 
-  const job::Job& job_;
+  const job::LaunchJob& job_;
   job::Host& host_;
   output::Console& console_;
   int control_fd_;
@@ -105,13 +105,13 @@ class Supervisor : public job::HostEvents {
   output::InputFeed input_;
   job::JobResult result_;
   std::optional<output::JobOutput> output_;
-  std::optional<Standstill> standstill_;
+  std::optional<HangDetector> hang_detector_;
   Phase phase_ = Phase::kRunning;
   int alive_ = 0;
   int ended_count_ = 0;
   bool saved_on_request_ = false;
   bool told_of_loss_ = false;
-  SaveRequest save_request_;
+  CheckpointRequest save_request_;
   bool finished_ = false;  // give up waiting for those that are still alive
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
 };
@@ -119,7 +119,7 @@ class Supervisor : public job::HostEvents {
 job::JobResult Supervisor::run() {
   started_ = Clock::now();
   result_.ranks.resize(job_.commands.size());
-  standstill_.emplace(job_, host_, console_, started_);
+  hang_detector_.emplace(job_, host_, console_, started_);
   try {
     start_ranks();
   } catch (const std::exception& error) {
@@ -131,7 +131,7 @@ job::JobResult Supervisor::run() {
   result_.elapsed = since(started_);
   finish_output();
   // The last lines of ranks that have all ended at once may have been read just now.
-  if (result_.cause && job::failed_of_lost_peer(result_.ranks[result_.cause->rank]))
+  if (result_.cause && job::failed_because_of_peer(result_.ranks[result_.cause->rank]))
     result_.cause = job::find_cause(result_.ranks);
   if (result_.cause && output_)
     result_.last_lines = output_->last_error_lines(result_.cause->rank, kQuotedLines);
@@ -177,7 +177,7 @@ void Supervisor::loop() {
     host_.hold_output(hold);
     milliseconds wait = time_to_next(Clock::now());
     if (hold) wait = sooner(wait, kWhileHeld);
-    wait = sooner(wait, time_until(standstill_->next_look()));
+    wait = sooner(wait, time_until(hang_detector_->next_look()));
     if (output_ && output_->due()) wait = sooner(wait, time_until(*output_->due()));
     pollfd ready[3] = {{host_.event_fd(), POLLIN, 0},
                        {control_fd_, POLLIN, 0},
@@ -194,7 +194,7 @@ void Supervisor::loop() {
       output_->check_logs();
     });
     look_at_console();
-    if (now >= standstill_->next_look()) look(now);
+    if (now >= hang_detector_->next_look()) look(now);
     check_clock(now);
   }
   host_.hold_output(false);
@@ -202,7 +202,7 @@ void Supervisor::loop() {
 
 void Supervisor::on_output(int rank, job::Stream stream, std::string_view bytes,
                            std::chrono::system_clock::time_point time) {
-  standstill_->wrote(rank, Clock::now());
+  hang_detector_->wrote(rank, Clock::now());
   if (output_) output_->take(rank, stream, bytes, time);
   if (stream == job::Stream::kErr && result_.ranks[rank].ended) hear_last_words(rank);
 }
@@ -211,10 +211,10 @@ void Supervisor::on_output(int rank, job::Stream stream, std::string_view bytes,
 void Supervisor::hear_last_words(int rank) {
   job::RankState& state = result_.ranks[rank];
   if (!state.failed_by_itself() || !output_) return;
-  state.tells_of_lost_peer =
+  state.reports_peer_failure =
       state.error ? state.error->kind == process::RankErrorKind::kOwn &&
-                        tells_of_lost_peer({state.error->message})
-                  : tells_of_lost_peer(output_->last_error_lines(rank, kQuotedLines));
+                        reports_peer_failure({state.error->message})
+                  : reports_peer_failure(output_->last_error_lines(rank, kQuotedLines));
 }
 
 // A log that cannot be written ends the job.
@@ -242,14 +242,14 @@ void Supervisor::look_at_console() {
 
 void Supervisor::on_start_failed(int rank, const std::string& why) {
   --alive_;
-  standstill_->ended(rank, Clock::now());
+  hang_detector_->ended(rank, Clock::now());
   launcher_failed(fmt::format("{}: {}", text_of_rank(job_, rank), why));
 }
 
 void Supervisor::on_lost(int rank, const job::Loss& loss) {
   result_.ranks[rank].lost = loss.why;
   result_.ranks[rank].lost_through_other = loss.through_other;
-  result_.ranks[rank].way_lost = loss.of_way;
+  result_.ranks[rank].transport_lost = loss.of_transport;
   on_ended(rank, {});
 }
 
@@ -267,7 +267,7 @@ void Supervisor::on_ended(int rank, const process::ProcessEnd& end) {
   state.order = ended_count_++;
   state.after = since(started_);
   state.progress = host_.progress(rank);
-  standstill_->ended(rank, Clock::now());
+  hang_detector_->ended(rank, Clock::now());
   input_.forget(rank);
   --alive_;
   if (job_.saves_on_request && end.code() == static_cast<int>(ExitCode::kCheckpointedOnRequest)) {
@@ -344,7 +344,7 @@ milliseconds Supervisor::time_to_next(Clock::time_point now) const {
   if (const auto save_ends = save_request_.ends_at(); save_ends && phase_ == Phase::kRunning)
     next = std::min(next.value_or(*save_ends), *save_ends);
   if (phase_ == Phase::kSettling) next = settled_at(now);
-  if (phase_ == Phase::kEnding) next = ending_since_ + job_.grace;
+  if (phase_ == Phase::kEnding) next = ending_since_ + job_.rules.grace;
   if (phase_ == Phase::kKilling) next = killing_since_ + kUnkillable;
   if (!next) return milliseconds(-1);
   return std::max(std::chrono::ceil<milliseconds>(*next - now), milliseconds(0));
@@ -374,7 +374,7 @@ void Supervisor::check_clock(Clock::time_point now) {
   } else if (phase_ == Phase::kSettling) {
     decide();
   } else if (phase_ == Phase::kEnding) {
-    kill_ranks(job_.grace);
+    kill_ranks(job_.rules.grace);
   } else {
     finished_ = true;
   }
@@ -388,15 +388,16 @@ bool Supervisor::only_others_are_left() const {
 }
 
 void Supervisor::look(Clock::time_point now) {
-  standstill_->look(result_.ranks, now, output_ && output_->is_full());
+  hang_detector_->look(result_.ranks, now, output_ && output_->is_full());
   if (observer_ != nullptr) {
-    observer_->on_look(standstill_->view(now));
+    observer_->on_look(hang_detector_->view(now));
     for (const system::HostUsage& usage : host_.take_usage()) observer_->on_usage(usage);
   }
   if (phase_ != Phase::kRunning) return;
-  result_.hang = standstill_->ends_job(now);
+  result_.hang = hang_detector_->ends_job(now);
   if (result_.hang) return begin_ending(job::JobEnd::kHang, SIGTERM);
-  if (const auto hang = standstill_->found(result_.ranks, now)) tell({"hang", {}, text_of(*hang)});
+  if (const auto hang = hang_detector_->found(result_.ranks, now))
+    tell({"hang", {}, text_of(*hang)});
 }
 
 void Supervisor::decide() {
@@ -432,7 +433,7 @@ void Supervisor::launcher_failed(const std::string& text) {
 
 }  // namespace
 
-job::JobResult supervise(const job::Job& job, job::Host& host, output::Console& console,
+job::JobResult supervise(const job::LaunchJob& job, job::Host& host, output::Console& console,
                          int control_fd, job::JobObserver* observer) {
   return Supervisor(job, host, console, control_fd, observer).run();
 }

@@ -4,13 +4,13 @@
 
 namespace smp::agent {
 
-// smp-launch --agent: what smp-launch starts on every host of --hosts. It speaks over its standard
-// input and output, starts the ranks of its host, and stays with them until none is left. When the
-// other side goes away, or says nothing for a while, it kills everything that it has started. Runs
-// as two processes that guard each other (run_guarded). Returns the exit code.
+// smp-launch --agent, which smp-launch starts on every host of --hosts. The agent talks over its
+// standard input and output, starts the ranks of its host, and stays until none is left. When the
+// connection ends, or the heartbeats stop, it kills everything that it has started. It runs as two
+// processes that watch each other (run_with_watchdog). Returns the exit code.
 int run_agent();
 
-// The same, over a connection (see Meeting).
+// The same, over a connection (see Rendezvous).
 int run_agent(system::FileDescriptor connection);
 
 }  // namespace smp::agent

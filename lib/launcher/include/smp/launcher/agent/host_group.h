@@ -10,14 +10,14 @@
 #include <string_view>
 #include <vector>
 
+#include "smp/launcher/agent/file_distribution.h"
 #include "smp/launcher/agent/host_facts.h"
-#include "smp/launcher/agent/push.h"
 #include "smp/launcher/agent/shared_file.h"
 #include "smp/launcher/hosts/host_list.h"
 #include "smp/launcher/job/host.h"
 #include "smp/launcher/local/child_owner.h"
 #include "smp/launcher/process/file_limit.h"
-#include "smp/launcher/reach/transport.h"
+#include "smp/launcher/reach/agent_transport.h"
 #include "smp/plan/system/file_descriptor.h"
 
 namespace smp::agent {
@@ -36,30 +36,30 @@ class HostsUnreachable : public std::runtime_error {
 };
 
 struct HostGroupOptions {
-  std::chrono::milliseconds silence{3000};            // after which a host counts as lost
+  std::chrono::milliseconds heartbeat_timeout{3000};  // after which a host counts as lost
   std::chrono::milliseconds connect_timeout{30'000};  // for all agents together
   bool asks_health = false;
   bool asks_topology = false;
   bool reserves_port = true;  // for the ranks to meet at, on the first host
-  // That ask for a checkpoint: they end the waiting for agents too, and agents that run ranks tell
-  // them.
+  // Signals that ask for a checkpoint. They end the wait for agents too, and agents that run ranks
+  // report them.
   std::set<int> ending_signals;
   std::chrono::milliseconds usage_interval{0};  // of samples of what ranks use; 0: none
-  // Above so many hosts the agents of so many reach the others, by the same means. 0: never.
+  // With more hosts than this, the agents of so many hosts reach the others. 0: never.
   int fan_out = 0;
-  reach::TransportOptions transport;  // the means
-  // Ranks run in the folder that this process is in; else in that of the files they are pushed.
+  reach::AgentTransportOptions transport;  // with which agents reach others
+  // Whether ranks run in this process's folder; else they run in the folder of the received files.
   bool runs_here = true;
   std::vector<SharedFile> shared;  // what every host must have
 };
 
-// Several machines as one Host: an agent on each, reached through a Transport, or through the agent
-// of another one. Processes go where place() says. A host that goes away, or from which nothing is
-// heard, is lost, and with it those that are reached through it: their processes are told as such,
-// and their agents end them by themselves. One thread.
+// Several machines as one Host. Each has an agent, which is reached through an AgentTransport, or
+// through the agent of another host. place() says where a process runs. A host is lost when its
+// connection ends or its heartbeats stop, and so are the hosts that are reached through it. Their
+// processes are reported as lost, and their agents end them. One thread.
 class HostGroup : public job::Host, public local::ChildOwner {
  public:
-  HostGroup(std::vector<hosts::HostSpec> hosts, reach::Transport& transport,
+  HostGroup(std::vector<hosts::HostSpec> hosts, reach::AgentTransport& transport,
             HostGroupOptions options);
   ~HostGroup() override;
   HostGroup(const HostGroup&) = delete;
@@ -68,19 +68,19 @@ class HostGroup : public job::Host, public local::ChildOwner {
   // Waits until every agent is ready. Throws HostsUnreachable. Returns early when `control_fd` (-1:
   // there is none) gives the number of a signal that ends jobs, or ends itself: 0.
   std::optional<int> connect(int control_fd);
-  // Sends the files to every host, where ranks then run among them. Throws HostsUnreachable, and
-  // ConfigError for a file that cannot be read. Returns early as connect(). Reads beside this
-  // thread, so that hosts hear of it also where its disk stands still.
-  std::optional<int> push(const std::shared_ptr<PushSource>& files, int control_fd);
-  // The same for hosts further away: passes a message on; how many have been taken by all.
-  void pass_push(std::string_view message);
-  uint64_t pushed() const;
+  // Sends the files to every host; the ranks then run in the folder that holds them. Throws
+  // HostsUnreachable, and ConfigError for a file that cannot be read. Returns early as connect().
+  // Another thread reads the files, so that heartbeats go on where the disk hangs.
+  std::optional<int> send_files(const std::shared_ptr<FileSource>& files, int control_fd);
+  // Passes a message of files on to the hosts below; how many of them all hosts have taken.
+  void forward_files(std::string_view message);
+  uint64_t files_taken() const;
   HostFacts about(int host) const;
   // Empty for a host whose agent is ready.
   job::Loss why_not_reached(int host) const;
 
-  // Hosts that are reached, or lost, since the last call, for those who do not connect(). What an
-  // agent said of a reached one, as it came.
+  // Hosts that were reached or lost since the last call, for callers that do not connect(). What
+  // the agent of a reached one said of its host, byte for byte.
   std::vector<int> take_news();
   std::string ready_bytes(int host) const;
 
@@ -129,7 +129,7 @@ class HostGroup : public job::Host, public local::ChildOwner {
   const std::string& name_of(size_t host) const;
 
   const process::RaisedFileLimit file_limit_;
-  reach::Transport& transport_;
+  reach::AgentTransport& transport_;
   HostGroupOptions options_;
   std::vector<std::unique_ptr<AgentLink>> links_;
   std::vector<size_t> first_host_;  // of each link

@@ -68,8 +68,8 @@ int available_cpus();
 // Ranks in order, host after host; cpus and gpus are left to the caller.
 std::vector<RankPlace> places_on(const std::vector<int>& slots_of_hosts);
 
-// The variables that smp-launch sets for a rank, "NAME=value": those of torchrun, our SMP_*, the
-// GPUs that it is to see, those of SageMaker where they are asked for, and OMP_NUM_THREADS = max(1,
+// The variables that smp-launch sets for a rank, "NAME=value": those of torchrun, our SMP_*, and
+// the GPUs that it is to see. SageMaker's are set if they are asked for. OMP_NUM_THREADS is max(1,
 // cpus / ranks of the host) unless `inherited` has it. `error_file` may be empty.
 std::vector<std::string> variables_of_rank(const JobVariables& job, const RankPlace& place,
                                            int rank, const std::string& error_file,

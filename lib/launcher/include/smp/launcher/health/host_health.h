@@ -40,7 +40,7 @@ struct HostHealth {
 HostHealth own_health(const std::string& root = "");
 
 // What a job asks of a host.
-struct HealthWish {
+struct HealthRequirements {
   int64_t ranks = 1;
   int64_t gpus = 0;
   int64_t memory_bytes = 0;       // of all ranks; 0: not known
@@ -58,14 +58,15 @@ struct HealthFinding {
 // What is wrong, or was, with these GPUs of a host (none: with any), and who holds them.
 std::vector<HealthFinding> gpu_findings_of(const GpuHealth& health, const std::vector<int>& gpus);
 
-std::vector<HealthFinding> findings_of(const HostHealth& health, const HealthWish& wish);
+std::vector<HealthFinding> findings_of(const HostHealth& health,
+                                       const HealthRequirements& requirements);
 
 // The hosts of --check beside each other.
 struct CheckedHost {
   std::string name;
   std::string why_not;  // it was not reached; empty: it was
   HostHealth health;
-  HealthWish wish;
+  HealthRequirements requirements;
   int64_t clock_skew_ms = 0;  // its clock ahead of this one's
   std::string link{};         // at whose address the ranks meet: "eth0, up, 25 Gb/s"; may be empty
   int link_mbps = 0;          // 0: not known

@@ -8,8 +8,9 @@
 #include "smp/launcher/job/host.h"
 #include "smp/launcher/process/error_file.h"
 
-// Which rank is to blame when a job fails. One death brings others: ranks that lose a peer, or wait
-// for it in vain, end too, and often sooner than the guilty one. Pure functions; any thread.
+// The root cause of a failed job: the rank to blame. One failure causes others. Ranks that lose a
+// peer, or wait for it in vain, end too, and often sooner than the guilty one. Pure functions; any
+// thread.
 namespace smp::job {
 
 // What is known of a rank.
@@ -21,12 +22,12 @@ struct RankState {
   bool not_permitted = false;          // it belongs to another user, and may not be signalled
   std::string lost;                    // why its host was lost, and its own end with it
   bool lost_through_other = false;     // that one may be well (Loss)
-  bool way_lost = false;               // the way to all hosts ended
+  bool transport_lost = false;         // the way to all hosts ended
   int order = 0;                       // of its end among all ends
   std::chrono::milliseconds after{0};  // from the start of the job to its end
   std::optional<process::RankError> error;
-  bool tells_of_lost_peer = false;  // its error file of torch, or else its last lines, as far as
-                                    // they have come
+  bool reports_peer_failure = false;  // its error file of torch, or else its last lines, as far as
+                                      // they have come
   std::optional<runinfo::RankProgress> progress;  // what it had posted at its end
 
   bool failed_by_itself() const {
@@ -34,9 +35,9 @@ struct RankState {
   }
 };
 
-// Whether it failed of the loss of another rank, as far as it tells. A crash, a kill and an error
-// of its own say more than its lines do.
-bool failed_of_lost_peer(const RankState& state);
+// Whether a rank failed because a peer did, by its own report. A crash, a kill and an error of its
+// own count more than its last lines.
+bool failed_because_of_peer(const RankState& state);
 
 struct Cause {
   int rank = 0;  // to blame

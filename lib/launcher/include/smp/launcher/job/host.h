@@ -11,9 +11,9 @@
 #include "smp/plan/runinfo/progress_page.h"
 #include "smp/plan/system/host_usage.h"
 
-// A Host is the one door through which the launcher reaches a machine: it starts processes there,
-// tells what becomes of them, and ends them with all that they have started. LocalHost is this
-// machine; tests bring their own. One thread uses a Host.
+// A Host is the launcher's only interface to a machine. It starts processes there, reports what
+// becomes of them, and ends them with all that they have started. LocalHost is this machine,
+// agent::HostGroup other ones, and tests bring their own. One thread uses a Host.
 namespace smp::job {
 
 struct Command {
@@ -26,12 +26,12 @@ struct Command {
   std::vector<int> held_signals{};
 };
 
-// Why a host is out of reach.
+// Why the connection to a host was lost.
 struct Loss {
   std::string why{};
   // Another host on the way to it is what was lost: this one may be well.
   bool through_other = false;
-  bool of_way = false;  // what led to all hosts has ended: all may be well
+  bool of_transport = false;  // the command that reached all hosts has ended: all may be well
 };
 
 enum class Stream { kOut, kErr };

@@ -24,7 +24,7 @@ struct RankFiles {
 struct OutputRules {
   std::set<int> shown_ranks{0};        // on the console
   std::string prefix = "[{rank}] ";    // of their lines, a RankTemplate
-  std::string host_name;               // for it, where Job::hosts is empty
+  std::string host_name;               // for it, where LaunchJob::hosts is empty
   bool fold = false;                   // lines that ranks have in common are shown once
   bool coloured = false;               // a terminal: each rank has a colour
   bool live = false;                   // a terminal that shows one rank: lines may be rewritten
@@ -32,7 +32,7 @@ struct OutputRules {
   process::LogLimit log_limit;
 };
 
-// What the ranks are made to show when none goes on.
+// What hung ranks are made to show.
 enum class HangDump {
   kNone,
   kCalls,  // a plan's: their memory and last calls (SIGUSR2)
@@ -41,24 +41,29 @@ enum class HangDump {
   kPySpy,  // those of Python
 };
 
+// When ranks are ended, and what happens when they hang or are to make room. Plain data.
+struct WatchRules {
+  std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
+  HangLimit hang_limit;                   // of ranks that post how far they are
+  bool ends_on_hang = false;              // else it is only told
+  HangDump hang_dump = HangDump::kNone;
+  // Signals to the launcher that ask a plan's ranks, by SIGUSR1, to save a checkpoint and to end.
+  std::set<int> checkpoint_signals{SIGUSR1};
+  // Time for that checkpoint. Afterwards the signal ends the job as any other does.
+  std::optional<std::chrono::milliseconds> checkpoint_grace;
+};
+
 // What the launcher is asked to run and how. Plain data.
-struct Job {
+struct LaunchJob {
   std::string id;                  // SMP_JOB_ID
   std::vector<Command> commands;   // by rank
   std::vector<RankFiles> files;    // by rank
   std::vector<std::string> hosts;  // their names; none: the ranks run on this one
   std::vector<int> host_of_rank;   // places in `hosts`
   OutputRules output;
-  std::set<int> input_ranks;              // that are given what comes on standard input
-  std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
+  std::set<int> input_ranks;  // that are given what comes on standard input
   std::optional<std::chrono::milliseconds> timeout;
-  HangLimit hang_limit;       // of ranks that post how far they are
-  bool ends_on_hang = false;  // else it is only told
-  HangDump hang_dump = HangDump::kNone;
-  // Signals to the launcher that ask the ranks, by SIGUSR1, to save a checkpoint and to end, where
-  // saves_on_request; and how long they have for it, until the signal is one to end.
-  std::set<int> checkpoint_signals{SIGUSR1};
-  std::optional<std::chrono::milliseconds> checkpoint_grace;
+  WatchRules rules;
   // The ranks end with kCheckpointedOnRequest when they have saved a checkpoint because a signal
   // asked for it: that is no failure.
   bool saves_on_request = false;
@@ -66,11 +71,11 @@ struct Job {
 };
 
 // Whether a log has all that the ranks write to the console.
-bool logs_hold_output(const Job& job);
+bool logs_hold_output(const LaunchJob& job);
 inline constexpr const char* kNoLogHoldsIt = "no log holds what ranks write (see --run-dir)";
 
 // By rank: which of its host's it is, from 0.
-std::vector<int> local_ranks_of(const Job& job);
+std::vector<int> local_ranks_of(const LaunchJob& job);
 
 enum class JobEnd {
   kSuccess,
@@ -83,7 +88,7 @@ enum class JobEnd {
   kHostsUnreachable,  // nothing was started
 };
 
-// What became of it. Plain data.
+// How a job has ended. Plain data.
 struct JobResult {
   JobEnd end = JobEnd::kSuccess;
   int exit_code = 0;
@@ -106,7 +111,7 @@ struct JobResult {
   int not_ended = 0;    // of them, that smp-launch could not end either
 };
 
-// smp-launch's own, of what else is in `result`.
+// The exit code of smp-launch, from the other fields of `result`.
 int exit_code_of(const JobResult& result);
 
 }  // namespace smp::job

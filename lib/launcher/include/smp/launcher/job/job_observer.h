@@ -25,7 +25,7 @@ struct JobEvent {
   std::string text{};  // in words
 };
 
-// Looks on while a job runs. Called from the supervisor's thread.
+// Is told how a job goes while it runs. Called from the supervisor's thread.
 class JobObserver {
  public:
   virtual ~JobObserver() = default;

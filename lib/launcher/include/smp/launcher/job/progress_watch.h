@@ -10,7 +10,7 @@
 
 namespace smp::job {
 
-// That no rank goes on: where each is, and for whom the others wait. Or that none writes.
+// A hang: no rank makes progress, or none writes. Where each is, and for whom the others wait.
 struct Hang {
   struct Place {
     std::vector<int> ranks;  // ascending
@@ -33,11 +33,11 @@ struct HangLimit {
   // None: ten times the longest of the last steps, at least a minute; ten before the first step.
   std::optional<std::chrono::milliseconds> time;
   bool off = false;
-  std::optional<std::chrono::milliseconds> silence{};  // of output; none: it may stop
+  std::optional<std::chrono::milliseconds> output_timeout{};  // of output; none: it may stop
 };
 
-// Whether the ranks of a job go on, by what they post. Says nothing of ranks that post nothing: a
-// job with such a rank is never taken for hung. One thread.
+// Detects a hang by the progress that the ranks post. A job with a rank that posts nothing is never
+// taken for hung. One thread.
 class ProgressWatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -49,8 +49,7 @@ class ProgressWatch {
   void see(int rank, std::optional<runinfo::RankProgress> progress, bool stopped,
            Clock::time_point now);
   void forget(int rank, Clock::time_point now);  // it has ended
-  // Nobody looked for so long until now, because this process itself did not run: it counts against
-  // no rank.
+  // This process itself did not run for `time`, until now. That time counts against no rank.
   void overlook(Clock::duration time, Clock::time_point now);
 
   // Once for each time that all ranks stand still.

@@ -10,9 +10,9 @@
 
 namespace smp::output {
 
-// The launcher's own standard output and standard error. Each is written by a thread of its own
-// (one for both where they are the same file) from its first line on, so that a terminal that is
-// stopped, or a reader that is slow, does not hold up the supervision. Called from one thread.
+// The launcher's own standard output and standard error. Each is written by a thread of its own, or
+// both by one where they are the same file. So neither a stopped terminal nor a slow reader delays
+// the supervision. Called from one thread.
 class Console {
  public:
   static constexpr size_t kQueueBytes = 8 << 20;

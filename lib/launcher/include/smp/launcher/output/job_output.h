@@ -28,7 +28,7 @@ class JobOutput {
 
   // Opens the logs. Throws std::system_error, as far as they are opened at once: a file system that
   // stands still is not waited for. `job` and `console` must outlive this object.
-  JobOutput(const job::Job& job, Console& console);
+  JobOutput(const job::LaunchJob& job, Console& console);
 
   // `time`: when the rank's host read them.
   void take(int rank, job::Stream stream, std::string_view bytes,
@@ -72,7 +72,7 @@ class JobOutput {
   void append(const std::shared_ptr<Log>& log, std::string_view bytes);
   void write_host_log(int rank, std::string_view lines);
 
-  const job::Job& job_;
+  const job::LaunchJob& job_;
   Console& console_;
   RankTemplate prefix_;
   bool timed_;  // the prefix changes with time

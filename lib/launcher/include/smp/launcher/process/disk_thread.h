@@ -8,9 +8,9 @@
 
 namespace smp::process {
 
-// What may have to wait for a file system, done in order by a thread of its own, which the first
-// piece of work starts: whoever asks for it goes on, and so does its talk with other hosts, also
-// where the file system stands still. Called from one thread.
+// Does work on files in a thread of its own, in order. The caller goes on, and so do its
+// heartbeats, when a file system hangs. The first piece of work starts the thread. Called from one
+// thread.
 class DiskThread {
  public:
   static constexpr size_t kMostBytes = 16 << 20;

@@ -16,7 +16,7 @@
 namespace smp::reach {
 
 enum class FrameType : uint8_t {
-  kAlive = 1,          // nothing to say; both ways
+  kHeartbeat = 1,      // nothing to say; both ways
   kHello = 2,          // agent: who it is
   kWelcome = 3,        // launcher: who it is, and what the agent has to know before it starts ranks
   kReady = 4,          // agent: what there is on its host
@@ -37,8 +37,8 @@ enum class FrameType : uint8_t {
   kLost = 19,          // agent: a rank of a host that it does not reach any more
   kShowStacks = 20,    // launcher: of a rank, and by which debugger
   kStacksShown = 21,   // agent: that was all
-  kPush = 22,          // launcher: of a file for its host and those below
-  kPushed = 23,        // agent: so many of these have been taken by all
+  kFiles = 22,         // launcher: of a file for its host and those below
+  kFilesTaken = 23,    // agent: so many of these have been taken by all
   kInput = 24,         // launcher: standard input of a rank; without bytes: its end
   kInputTaken = 25,    // agent: so many bytes of it have been
   kSignalled = 26,     // agent: its host has been told that ranks shall save a checkpoint
@@ -54,7 +54,7 @@ class ProtocolError : public std::runtime_error {
 constexpr size_t kMostPayloadBytes = 64 << 20;
 
 struct Frame {
-  FrameType type = FrameType::kAlive;
+  FrameType type = FrameType::kHeartbeat;
   std::string_view payload;  // valid until the next call of the reader
 };
 

@@ -9,11 +9,11 @@
 
 namespace smp::run {
 
-// Keeps a run's folder for one smp-launch: the file `lock` in it, which says who has it, and a lock
-// of the file system on that file. The lock lives as long as the process that took it or one that
-// it has forked, and goes with them however they end. The text stays where they were killed. It is
-// believed where the file system has no locks, or has them for each host alone: of a process of
-// this host, while it runs; of another host, while the run's status goes on being written.
+// Keeps a run's folder for one smp-launch, by a lock of the file system on the file `lock` in it.
+// The file names its holder. The lock lives as long as the process that took it, or one that it has
+// forked, and goes with them however they end. The text stays where they were killed. Some file
+// systems have no locks, or have them for each host alone. There the text counts: for a process of
+// this host while it runs, for another host while the run's status is still being written.
 class RunLock {
  public:
   static constexpr const char* kFile = "lock";

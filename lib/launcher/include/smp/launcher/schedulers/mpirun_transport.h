@@ -4,16 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "smp/launcher/schedulers/gathering_transport.h"
+#include "smp/launcher/schedulers/all_hosts_transport.h"
 
 namespace smp::schedulers {
 
 // One mpirun, of Open MPI or MPICH, starts an agent on every host. So the hosts are reached as the
 // user's mpirun reaches them.
-class MpirunTransport final : public GatheringTransport {
+class MpirunTransport final : public AllHostsTransport {
  public:
   // Throws ConfigError.
-  MpirunTransport(const std::vector<hosts::HostSpec>& hosts, const GatheringOptions& options);
+  MpirunTransport(const std::vector<hosts::HostSpec>& hosts, const AllHostsOptions& options);
 
   job::Command command_for(const hosts::HostSpec& host) const override;  // the same for all
 

@@ -18,11 +18,14 @@ struct PodPlace {
   int port = 0;
 };
 
-// Reads, of an MPIJob, the host file (OMPI_MCA_orte_default_hostfile, I_MPI_HYDRA_HOST_FILE,
-// HYDRA_HOST_FILE, else `mpi_host_file` if it is there); of a TrainJob PET_*; of a LeaderWorkerSet
-// LWS_*; of a JobSet or an indexed job JOB_COMPLETION_INDEX and `own_name`, this pod's name with
-// its domain, whose last number is that index. Throws ConfigError where there is none of these, or
-// they do not agree.
+// Reads what the operator of the pod's job sets:
+//   MPIJob               the host file of OMPI_MCA_orte_default_hostfile, I_MPI_HYDRA_HOST_FILE or
+//                        HYDRA_HOST_FILE, else `mpi_host_file` if it is there
+//   TrainJob             PET_*
+//   LeaderWorkerSet      LWS_*
+//   JobSet, indexed job  JOB_COMPLETION_INDEX, and `own_name`: this pod's name with its domain,
+//                        whose last number is that index
+// Throws ConfigError where there is none of these, or they do not agree.
 PodPlace pod_place(const std::vector<std::string>& environment, const std::string& own_name,
                    const std::string& mpi_host_file);
 

@@ -5,22 +5,22 @@
 #include <string>
 #include <vector>
 
-#include "smp/launcher/schedulers/gathering_transport.h"
+#include "smp/launcher/schedulers/all_hosts_transport.h"
 
 namespace smp::schedulers {
 
 // One step of the Slurm allocation that smp-launch runs in, with an agent on every node. A node
 // that is lost, or an agent that fails, takes no other one with it.
-class SrunTransport final : public GatheringTransport {
+class SrunTransport final : public AllHostsTransport {
  public:
   // Throws ConfigError.
-  SrunTransport(const std::vector<hosts::HostSpec>& hosts, const GatheringOptions& options);
+  SrunTransport(const std::vector<hosts::HostSpec>& hosts, const AllHostsOptions& options);
 
   job::Command command_for(const hosts::HostSpec& host) const override;  // the same for all
   // Throws StartError for a node whose agent has not come.
-  reach::Line open(const hosts::HostSpec& host) override;
+  reach::AgentStreams open(const hosts::HostSpec& host) override;
   // srun ends with the last agents, however they end; their channels do not lead through it.
-  std::string why_way_ended() const override { return ""; }
+  std::string why_command_ended() const override { return ""; }
   std::string words_about(const hosts::HostSpec& host) const override {
     return lines_about(host.name);
   }
@@ -38,6 +38,6 @@ int run_agent_of_srun(const std::string& place, const std::string& time);
 
 // Where that agent goes: without HOST to the address from which Slurm says that the step was made,
 // which is empty where it does not. Throws ConfigError.
-reach::MeetingPlace place_of_srun(const std::string& place, std::string address);
+reach::RendezvousEndpoint place_of_srun(const std::string& place, std::string address);
 
 }  // namespace smp::schedulers

@@ -8,8 +8,8 @@
 
 namespace smp::supervision {
 
-// Whether the ranks of a program that posts nothing still write: a job of which no rank has written
-// anything for the limit counts as hung. One thread.
+// Detects a hang of programs, which post no progress: no rank has written anything for the limit.
+// One thread.
 class OutputWatch {
  public:
   using Clock = std::chrono::steady_clock;

@@ -28,7 +28,7 @@ struct Start {
   std::chrono::milliseconds elapsed{0};
 };
 
-Start start_of(const job::Job& job, const job::JobResult& result, const std::string& from);
+Start start_of(const job::LaunchJob& job, const job::JobResult& result, const std::string& from);
 
 struct RestartDecision {
   bool again = false;

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "smp/plan/system/file_descriptor.h"
+
+// A rendezvous brings agents to a smp-launch that cannot start them. A person, Kubernetes or mpirun
+// starts smp-launch on every host. The one of node rank 0 leads: it listens at an endpoint that all
+// of them know, and the others connect to it. Both sides prove that they know the same key without
+// showing it. From then on the connection is the channel of an agent.
+//
+//   node    greeting, node rank, slots, hosts, nonce
+//   leader  nonce, proof of both nonces           the node leaves when the proof is wrong
+//   node    proof of both nonces                  the leader hangs up when the proof is wrong
+//   leader  verdict
+//
+// The messages that follow are not encrypted.
+namespace smp::reach {
+
+struct RendezvousEndpoint {
+  std::string host;  // a name or an address
+  int port = 0;      // 0, for the leader alone: a free one
+};
+
+// "host:29400", "[fe80::1]:29400". Throws ConfigError, with `option`, for anything else.
+RendezvousEndpoint parse_rendezvous_endpoint(const std::string& option, const std::string& text);
+
+// The key in a file, without blanks around it. Throws ConfigError when it cannot be read, is
+// shorter than 16 characters, or may be read by everybody.
+std::string read_key_file(const std::string& path);
+
+// What a node tells the leader.
+struct RendezvousNode {
+  int node_rank = 0;  // among the hosts; no two have the same
+  int slots = 0;      // ranks that it will take; 0: not said
+  int hosts = 0;      // of the job
+};
+
+struct JoinedNode {
+  RendezvousNode node;
+  system::FileDescriptor channel;
+};
+
+// The time-out passed before all nodes had come. take() has those that came.
+class RendezvousTimeout : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The leader's side. One thread.
+class Rendezvous {
+ public:
+  // Listens at an address of this host; "::" stands for IPv4 too. Throws ConfigError.
+  Rendezvous(const RendezvousEndpoint& place, std::string key);
+  ~Rendezvous();
+  Rendezvous(Rendezvous&&) noexcept;
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  const std::string& key() const { return key_; }
+  const std::string& address() const { return address_; }  // as digits
+  int port() const { return port_; }
+
+  // Waits until `count` nodes have come that say what `self` says, and sorts them by node rank.
+  // Connections that prove nothing are dropped, and delay nobody. Returns a number if `control_fd`
+  // (-1: none) asked to end before that (asked_to_end). `goes_on()` is asked after each node, when
+  // `events_fd` (-1: none) is readable, and every 100 ms; false ends the wait with fewer nodes.
+  // Throws RendezvousTimeout. Stops listening before it returns.
+  std::optional<int> gather(size_t count, const RendezvousNode& self,
+                            std::chrono::milliseconds time, int control_fd,
+                            const std::set<int>& ending_signals = {}, int events_fd = -1,
+                            const std::function<bool()>& goes_on = {});
+  const std::vector<JoinedNode>& arrived() const { return arrived_; }
+  std::vector<JoinedNode> take() { return std::move(arrived_); }
+  void close();  // all connections, those of nodes that were not taken too
+
+ private:
+  struct PendingPeer;
+
+  void accept_some();
+  bool hear(PendingPeer& peer, const RendezvousNode& self);
+  void close_old();
+  void stop_listening();
+
+  std::string key_, address_;
+  int port_ = 0;
+  system::FileDescriptor listener_;
+  std::vector<std::unique_ptr<PendingPeer>> pending_;
+  std::vector<JoinedNode> arrived_;
+};
+
+// A node's side: tries until the leader lets it in. Throws std::runtime_error after `time`, and
+// ConfigError when the leader refuses it.
+system::FileDescriptor join_rendezvous(const RendezvousEndpoint& place, const std::string& key,
+                                       const RendezvousNode& node, std::chrono::milliseconds time);
+
+}  // namespace smp::reach

@@ -1,0 +1,55 @@
+#include <fmt/format.h>
+
+#include "smp/launcher/hosts/network_topology.h"
+#include "smp/launcher/schedulers/scheduler.h"
+#include "smp/launcher/schedulers/slurm.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/text_file.h"
+
+namespace smp::schedulers {
+namespace {
+
+constexpr size_t kFewestOrdered = 3;  // two are neighbours in any order
+
+std::string ordered(std::vector<hosts::HostSpec>& hosts,
+                    const std::vector<hosts::TopologyText>& texts, const std::string& source) {
+  hosts::HostOrder order =
+      hosts::order_by_switches(hosts, hosts::parse_network_topology(texts), source);
+  if (hosts.size() < kFewestOrdered) return "";
+  hosts = std::move(order.hosts);
+  return order.text;
+}
+
+}  // namespace
+
+std::string order_hosts(std::vector<hosts::HostSpec>& hosts, const request::HostRequest& request,
+                        bool asks) {
+  const std::vector<std::string>& said = request.topology;
+  if (said.empty()) {
+    if (request.hosts != request::kSlurm || hosts.size() < kFewestOrdered) return "";
+    if (!asks)
+      return "hosts as Slurm lists them: it is asked for their switches when they are reached, or "
+             "with --topology slurm";
+    try {
+      const std::string text = schedulers::ask_slurm_for_switches();
+      return text.empty() ? "" : ordered(hosts, {{request::kSlurm, text}}, request::kSlurm);
+    } catch (const ConfigError& error) {  // nobody has asked for it
+      return fmt::format("hosts as Slurm lists them, whose switches are not known: {}",
+                         error.what());
+    }
+  }
+  if (said.front() == request::kOff) return "";
+  if (said.front() == request::kSlurm) {
+    const std::string text = schedulers::ask_slurm_for_switches();
+    if (text.empty())
+      throw ConfigError(
+          "--topology slurm: Slurm knows of no switches here (its TopologyPlugin): leave it out");
+    return ordered(hosts, {{request::kSlurm, text}}, request::kSlurm);
+  }
+  std::vector<hosts::TopologyText> texts;
+  for (const std::string& file : said)
+    texts.push_back({file, files::read_text_file(file, "file of switches")});
+  return ordered(hosts, texts, said.front());
+}
+
+}  // namespace smp::schedulers
