@@ -180,7 +180,7 @@ void add_parallel_fields(std::vector<Field>& out) {
        "data_collectives",
        SMP_AT(parallel.data_collectives),
        "what moves a GPU's memory in all groups that the section collectives leaves open: NCCL, or "
-       "hosts, whose CPUs sum as SMDDP's do",
+       "the hosts, whose CPUs sum",
        {.also = {"ddp_dist_backend", "backend"}}},
       {kParallel, "delayed_parameter_initialization",
        SMP_AT(parallel.delayed_parameter_initialization),

@@ -7,7 +7,8 @@
 #include "smp/plan/model/parameter_counts.h"
 
 // Follows lib/runtime/src/layers allocation by allocation: each add() and drop() below is one
-// tensor there, in the same order. tests/runtime/layers/layers_memory_test.cpp compares them to the byte.
+// tensor there, in the same order. tests/runtime/layers/layers_memory_test.cpp compares them to the
+// byte.
 namespace smp::model {
 namespace {
 

@@ -11,7 +11,8 @@ namespace {
 struct OtherWord {
   std::string_view theirs;  // in small letters, with _
   std::string_view ours;
-  std::string_view name;  // as it is said
+  std::string_view name;            // as it is said
+  std::string_view where = "here";  // "now" for a word that this program used before
 };
 
 // A word stands for what is a choice of the key in question: `none` of sharding and of recompute
@@ -101,6 +102,8 @@ constexpr OtherWord kOtherWords[] = {
     {"gpt", "gpt2", "GPT"},
     {"llama2", "llama", "Llama 2"},
     {"llama3", "llama", "Llama 3"},
+    // parallel.collectives
+    {"smddp", "host", "smddp", "now"},
     // training.attention
     {"flash_attention", "flash", "flash attention"},
     {"flash_attention_2", "flash", "flash attention"},
@@ -131,7 +134,7 @@ std::optional<std::string> hint_of_other_word(std::string_view word,
   for (const OtherWord& row : kOtherWords) {
     if (row.theirs != text) continue;
     if (std::find(choices.begin(), choices.end(), row.ours) == choices.end()) continue;
-    return fmt::format("{} is called '{}' here", row.name, row.ours);
+    return fmt::format("{} is called '{}' {}", row.name, row.ours, row.where);
   }
   return std::nullopt;
 }

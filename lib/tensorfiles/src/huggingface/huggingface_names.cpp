@@ -172,8 +172,6 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model,
                 {{{"tokens.weight"}, "wte.weight"}, {{"positions.weight"}, "wpe.weight"}}};
       }
       return {"model.", {{{"tokens.weight"}, "embed_tokens.weight"}}};
-    case model::LayerKind::kGpt2Block:
-    case model::LayerKind::kLlamaBlock:
     case model::LayerKind::kBlock:
       if (twin == Twin::kT5) return {"", t5_block_names(model, layer)};
       if (gpt2) return {fmt::format("transformer.h.{}.", layer.index - 1), gpt2_block_names()};

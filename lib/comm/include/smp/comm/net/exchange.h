@@ -29,8 +29,8 @@ struct NetworkCost {
 };
 
 // Bytes of a message of what has so many for one peer. What is longer than kMessageBytes goes in
-// pieces (lib/comm/src/net/parcel.h), of which a network that wants registered memory takes no longer
-// ones.
+// pieces (lib/comm/src/net/parcel.h), of which a network that wants registered memory takes no
+// longer ones.
 int64_t message_bytes(int64_t all, bool takes_any_memory = true);
 
 // Until each of `hosts` hosts has the parts of all, of `bytes` each.

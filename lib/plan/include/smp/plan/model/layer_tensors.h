@@ -6,8 +6,9 @@
 #include "smp/plan/base/dtype.h"
 #include "smp/plan/model/layers.h"
 
-// What flows between layers, and what they read of the batch, as shapes. Messages, receive buffers
-// and traffic are made of these: no other place knows what a layer hands on.
+// The tensors that flow between layers, and the fields of the batch that layers read, as shapes.
+// Messages, receive buffers and traffic use these functions: no other place knows a layer's
+// outputs.
 namespace smp {
 struct JobSpec;
 }
@@ -25,13 +26,14 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-// What a layer hands to the next one, in order; nothing where it makes the loss.
+// The outputs of a layer, in order; none for a layer that makes the loss.
 std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& layer,
                                    const LayerCall& call);
 
-// How many of a layer's inputs, the last ones, other layers use as well: in an encoder_decoder the
-// embedded tokens of the decoder, tables of relative positions, and the memory, which is what the
-// decoder attends to. They stay on the device when the rest is offloaded.
+// How many of a layer's inputs, the last ones, other layers use as well. In an encoder_decoder
+// these are the embedded tokens of the decoder, the tables of relative positions, and the memory
+// (the encoder's output, which the decoder attends to). They stay on the device when others are
+// offloaded.
 //
 //   embedding        -> x, encoder's table, y, decoder's table
 //   encoder block    x | table, y, table -> x, and the others; the last one keeps its table
@@ -39,15 +41,15 @@ std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& laye
 //   decoder block    y | memory, table   -> y, and the others; the last one y alone
 int64_t shared_inputs_of(const ModelSpec& model, const LayerSpec& layer);
 
-// A field of the batch, as a layer that reads it gets it: behind what the layer before hands on.
+// A field of the batch, as a layer that reads it gets it, behind the outputs of the layer before.
 TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& call);
 
-// Whether a layer must know where documents begin in a sample (training.data.pack): its attention
-// stays within them, or its learned positions count from there.
+// Whether a layer must know where documents begin in a sample (training.data.pack). Its attention
+// stays within documents, or its learned positions restart at each.
 bool reads_document_starts(const JobSpec& job, const LayerSpec& layer);
 
 int64_t bytes_of(const std::vector<TensorSpec>& tensors);
-// Of their gradients: integers have none.
+// Those that have a gradient: integers have none.
 int64_t gradient_bytes_of(const std::vector<TensorSpec>& tensors);
 
 }  // namespace smp::model

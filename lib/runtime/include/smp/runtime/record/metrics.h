@@ -38,8 +38,9 @@ struct StepMetrics {
   int64_t tokens_seen = 0;          // of all steps so far
   std::vector<SourceEpoch> epochs;  // of each source of tokens; of images none
   double tokens_per_s = 0;
-  // Model flops utilization: the flops that the model needs (smp/plan/model/model_flops.h), of those that
-  // all accelerators could do in the step's time. None where the cluster does not state its rate.
+  // Model flops utilization: the flops that the model needs (smp/plan/model/model_flops.h), of
+  // those that all accelerators could do in the step's time. None where the cluster does not state
+  // its rate.
   std::optional<double> mfu;
   double step_s = 0;
   double exposed_s = 0;  // of step_s, on rank 0: collectives that computing did not hide
