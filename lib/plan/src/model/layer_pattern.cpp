@@ -35,7 +35,7 @@ std::string_view kind_name(const ModelSpec& model, LayerKind kind) {
   check_failed(__FILE__, __LINE__, "unknown layer kind");
 }
 
-// Of the operators of a layer of a list; else none.
+// Types of the operators of a layer of a list; none for a transformer.
 std::vector<std::string_view> types_of(const ModelSpec& model, const LayerSpec& layer) {
   std::vector<std::string_view> types;
   for (int64_t i = layer.first_operator; i < layer.end_operator; ++i) {

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+
+#include "smp/plan/text/lower_case.h"
 
 namespace smp::text {
 namespace {
@@ -118,8 +119,8 @@ constexpr OtherWord kOtherWords[] = {
 };
 
 std::string plain(std::string_view word) {
-  std::string text(word);
-  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(c & 0x7F));
+  std::string text = lower_case(word);
+  std::replace(text.begin(), text.end(), '-', '_');
   for (const std::string_view prefix : {"torch.", "shardingstrategy."}) {
     if (text.starts_with(prefix)) text.erase(0, prefix.size());
   }
