@@ -19,8 +19,8 @@
 #include "smp/plan/rules/engine_rules.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/planner/search/check_plan.h"
-#include "smp/tensorfiles/huggingface/huggingface_weights.h"
-#include "smp/tensorfiles/huggingface/tokenizer_files.h"
+#include "smp/tensorfiles/pretrained/huggingface_weights.h"
+#include "smp/tensorfiles/pretrained/tokenizer_files.h"
 
 namespace smp {
 namespace {
@@ -163,7 +163,7 @@ std::string check_data(const Plan& plan) {
 std::string check_start(const Plan& plan) {
   const std::string& folder = plan.job.training.init_from;
   try {
-    const huggingface::HuggingFaceWeights weights(folder, plan.job.model);
+    const pretrained::HuggingFaceWeights weights(folder, plan.job.model);
   } catch (const safetensors::SafetensorsError& error) {
     throw ConfigError(error.what());
   }
@@ -180,7 +180,7 @@ std::vector<data::TokenManifest> manifests_of(const Plan& plan) {
 }
 
 std::string check_tokenizer_of(const Plan& plan) {
-  huggingface::check_tokenizer(plan.job, manifests_of(plan));
+  pretrained::check_tokenizer(plan.job, manifests_of(plan));
   return plan.job.training.tokenizer + ": a tokenizer, saved with the weights";
 }
 

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "fuzz/target.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/xxh64.h"
 #include "smp/plan/model/model_family.h"
 #include "smp/plan/text/json.h"
 #include "smp/tensorfiles/checkpoint/checkpoint_manifest.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
-#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/pretrained/huggingface_weights.h"
 #include "smp/tensorfiles/safetensors/safetensors.h"
 
 namespace smp::fuzz {
@@ -122,7 +122,7 @@ void read_hf_config(const std::string& text) {
 // Every file that an index names lies beside it.
 void read_hf_index(const std::string& text) {
   for (const auto& [tensor, file] :
-       huggingface::parse_weight_index("model.safetensors.index.json", text)) {
+       pretrained::parse_weight_index("model.safetensors.index.json", text)) {
     if (file.find('/') != std::string::npos) throw PropertyBroken{"a shard in another folder"};
   }
 }

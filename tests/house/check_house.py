@@ -20,9 +20,9 @@ MAY_INCLUDE = {
     "comm": {"plan"},
     "planner": {"plan"},
     "interchange": {"plan"},
-    "tensorfiles": {"plan"},
+    "tensorfiles": {"plan", "interchange"},
     "launcher": {"plan"},
-    "runtime": {"plan", "comm", "tensorfiles"},
+    "runtime": {"plan", "comm", "interchange", "tensorfiles"},
 }
 # The folders of each library. A folder includes those that stand before it, and itself: there is no circle. A folder
 # is a namespace, smp::FOLDER; base and spec are the words of all and stand in smp itself, and what lies in no folder
@@ -30,9 +30,9 @@ MAY_INCLUDE = {
 FOLDERS = {
     "plan": "base mesh spec text env files system model schedule layout data jobfile planfile rules runinfo",
     "planner": "framework links choice cost memory time prediction search runs calibration page report runpage published",
-    "interchange": "shell pyscript importers exporters",
+    "interchange": "shell pyscript huggingface importers exporters",
     "comm": ". waiting segment progress reduce net bootstrap groups jobs device",
-    "tensorfiles": "safetensors checkpoint huggingface",
+    "tensorfiles": "safetensors checkpoint pretrained",
     "launcher": "hosts environment process health job local output supervision run reach agent probe request schedulers launch",
     "runtime": "ledger kernels gpu layers parameters optim record parallel engine feed cuda tensorboard training",
 }

@@ -50,7 +50,7 @@ void check_on_gpus(const ModelSpec& model, const LayoutCase& layout, Precision p
   Plan plan = plan_of(model, layout, precision, folder / "text.txt");
   const Run reference = run(plan, kSteps);
   plan.job.cluster.device = DeviceKind::kCuda;
-  plan.job.parallel.data_collectives = CollectivesKind::kSmddp;
+  plan.job.parallel.data_collectives = CollectivesKind::kHost;
   test::HostGpus gpus;
   const Run ours = run(plan, kSteps, gpus.open());
   check_parity(ours, reference, allowed);
@@ -101,12 +101,12 @@ TEST_CASE("groups of GPUs by NCCL train beside groups by the hosts, as on CPUs, 
   const LayoutCase layout = layout_of("t2d2 ZeRO-1", {.tensor = 2, .shard = 2},
                                       PipelineKind::kInterleaved, Sharding::kOptimizerState);
   CHECK(check_on_talking_gpus(gpt2_model(), layout, [](ParallelSpec& parallel) {
-          parallel.data_collectives = CollectivesKind::kSmddp;
+          parallel.data_collectives = CollectivesKind::kHost;
           parallel.collectives.tensor = CollectivesKind::kNccl;
         }) == 2);
   CHECK(check_on_talking_gpus(gpt2_model(), layout, [](ParallelSpec& parallel) {
           parallel.data_collectives = CollectivesKind::kNccl;
-          parallel.collectives.tensor = CollectivesKind::kSmddp;
+          parallel.collectives.tensor = CollectivesKind::kHost;
           parallel.collectives.shard = CollectivesKind::kNccl;
         }) > 2);
 }

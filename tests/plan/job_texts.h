@@ -179,7 +179,7 @@ parallel:
   param_persistence_threshold: 100000
   forbid: ["tensor_parallel_degree=8", "pipeline=simple|zb_v"]
   profile: megatron
-  data_collectives: smddp
+  data_collectives: host
   delayed_parameter_initialization: true
   prescaled_batch: true
   bucket_bytes: 1000000
@@ -204,7 +204,7 @@ inline const std::string kFp16Sgd =
 
 // Keys that only GPUs have.
 inline const std::string kByGroup =
-    "  collectives:\n    tensor: auto\n    shard: nccl\n    replica: smddp\n    data: auto\n";
+    "  collectives:\n    tensor: auto\n    shard: nccl\n    replica: host\n    data: auto\n";
 
 inline std::string rewritten(const std::string& text, int indent = 0) {
   return jobfile::write_job_yaml(jobfile::read_job({{"job.yaml", text}}), indent);

@@ -3,11 +3,11 @@
 #include <c10/core/InferenceMode.h>
 
 #include "ledger/tensor_factories.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/interchange/importers/import.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/jobfile/job_reader.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
-#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/pretrained/huggingface_weights.h"
 #include "smp/tensorfiles/safetensors/safetensors.h"
 
 namespace smp::test {
@@ -36,7 +36,7 @@ ModelSpec model_of_folder(const std::string& dir) {
 
 NamedTensors weights_of_folder(const ModelSpec& model, const std::string& dir,
                                at::ScalarType type) {
-  const huggingface::HuggingFaceWeights files(dir, model);
+  const pretrained::HuggingFaceWeights files(dir, model);
   NamedTensors weights;
   for (const model::LayerSpec& layer : model::layers_of(model)) {
     for (const model::ParameterSpec& spec : model::parameters_of(model, layer)) {

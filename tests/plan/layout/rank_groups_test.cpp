@@ -37,12 +37,12 @@ TEST_CASE("a rank talks in the groups that its plan's messages need, and in no o
 TEST_CASE("an axis' own key says what moves its groups' messages, then the key for all") {
   ParallelSpec parallel;
   CHECK(collectives_of(parallel, Axis::kTensor) == std::nullopt);
-  parallel.data_collectives = CollectivesKind::kSmddp;
+  parallel.data_collectives = CollectivesKind::kHost;
   parallel.collectives.tensor = CollectivesKind::kNccl;
   CHECK(collectives_of(parallel, Axis::kTensor) == CollectivesKind::kNccl);
   CHECK(collectives_key(parallel, Axis::kTensor) == "parallel.collectives.tensor");
   for (const Axis axis : {Axis::kShard, Axis::kReplica, Axis::kData, Axis::kWorld, Axis::kTied}) {
-    CHECK(collectives_of(parallel, axis) == CollectivesKind::kSmddp);
+    CHECK(collectives_of(parallel, axis) == CollectivesKind::kHost);
     CHECK(collectives_key(parallel, axis) == "parallel.data_collectives");
   }
 }

@@ -206,12 +206,13 @@ TEST_CASE("the vocabulary is padded to a multiple for every tensor rank") {
   CHECK(padded_vocab_rows(model, 8) == 51200);
 }
 
-TEST_CASE("a model of a family has that family's blocks, and any other attribute its own") {
-  CHECK(layers_of(small_gpt2())[1].kind == LayerKind::kGpt2Block);
-  CHECK(layers_of(small_llama())[1].kind == LayerKind::kLlamaBlock);
+TEST_CASE("dense blocks are one kind of layer, and a family's have exactly its attributes") {
+  CHECK(layers_of(small_gpt2())[1].kind == LayerKind::kBlock);
+  CHECK(layers_of(small_llama())[1].kind == LayerKind::kBlock);
+  CHECK(has_blocks_of(small_gpt2(), ModelFamily::kGpt2));
+  CHECK(has_blocks_of(small_llama(), ModelFamily::kLlama));
   ModelSpec biased = small_llama();
   biased.qkv_bias = true;
-  CHECK(layers_of(biased)[1].kind == LayerKind::kBlock);
   CHECK_FALSE(has_blocks_of(biased, ModelFamily::kLlama));
   CHECK(layers_of(mixtral_8x7b())[1].kind == LayerKind::kMoeBlock);
   CHECK(layers_of(t5(2, 16, 2, 8, 32))[3].kind == LayerKind::kCrossBlock);

@@ -268,11 +268,11 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "fetches shards, above 1)");
   CHECK(refused([](JobSpec& j) { j.parallel.profile = Profile::kMegatron; }) ==
         "parallel.profile: another framework's (the engine runs smp)");
-  CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kSmddp; }) ==
-        "parallel.data_collectives: smddp (the engine has its own)");
+  CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kHost; }) ==
+        "parallel.data_collectives: host (the engine has its own)");
   CHECK(refused([](JobSpec& j) {
           j.cluster.device = DeviceKind::kCuda;
-          j.parallel.data_collectives = CollectivesKind::kSmddp;
+          j.parallel.data_collectives = CollectivesKind::kHost;
         }) == "nothing");
 }
 

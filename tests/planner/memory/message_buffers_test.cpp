@@ -28,7 +28,7 @@ double buffers_of(const JobSpec& job, const LayoutChoice& choice, int64_t stage 
 
 constexpr double kBlock = 4.0 * 4096 * 4096 + 3.0 * 4096 * 11008 + 2 * 4096;
 constexpr double kHead = 32000.0 * 4096 + 4096;  // with the last norm; larger than the embedding
-constexpr auto kByHost = CollectivesKind::kSmddp;
+constexpr auto kByHost = CollectivesKind::kHost;
 
 }  // namespace
 

@@ -14,7 +14,7 @@ using namespace smp::search;
 namespace {
 
 constexpr auto kNccl = CollectivesKind::kNccl;
-constexpr auto kSmddp = CollectivesKind::kSmddp;
+constexpr auto kHost = CollectivesKind::kHost;
 
 // 8 GPUs of a host, whose links to each other are slower than those to the host's memory.
 JobSpec slow_links() {
@@ -49,15 +49,15 @@ LayoutChoice layout(int32_t tensor, int32_t shard, int32_t replica) {
 TEST_CASE("each kind of group has the way that takes less of the step, with both prices said") {
   JobSpec job = slow_links();
   const CollectivesChoice by_host = choose_collectives(job, layout(1, 4, 2));
-  CHECK(by_host.groups.shard == kSmddp);
-  CHECK(by_host.groups.replica == kSmddp);
+  CHECK(by_host.groups.shard == kHost);
+  CHECK(by_host.groups.replica == kHost);
   CHECK(by_host.groups.tensor == std::nullopt);
   CHECK(by_host.groups.data == std::nullopt);
-  CHECK(by_host.others == kSmddp);  // nothing needs NCCL
+  CHECK(by_host.others == kHost);  // nothing needs NCCL
   REQUIRE(by_host.reasons.size() == 2);
-  CHECK(by_host.reasons[0].starts_with("collectives of shard groups smddp: nccl takes "));
-  CHECK(by_host.reasons[0].find(" a step, smddp ") != std::string::npos);
-  CHECK(by_host.reasons[1].starts_with("collectives of replica groups smddp: nccl takes "));
+  CHECK(by_host.reasons[0].starts_with("collectives of shard groups host: nccl takes "));
+  CHECK(by_host.reasons[0].find(" a step, host ") != std::string::npos);
+  CHECK(by_host.reasons[1].starts_with("collectives of replica groups host: nccl takes "));
 
   job.cluster.intra_host_bytes_per_s = 300e9;
   const CollectivesChoice by_nccl = choose_collectives(job, layout(2, 1, 4));
@@ -73,29 +73,29 @@ TEST_CASE("what is pinned counts, for one kind of group or for all, and its pric
   JobSpec job = slow_links();
   job.parallel.collectives.replica = kNccl;
   CollectivesChoice choice = choose_collectives(job, layout(1, 4, 2));
-  CHECK(choice.groups.shard == kSmddp);
+  CHECK(choice.groups.shard == kHost);
   CHECK(choice.groups.replica == kNccl);
   CHECK(choice.others == kNccl);
   CHECK(
       choice.reasons.at(1).starts_with("collectives of replica groups nccl: pinned; nccl takes "));
 
-  job.parallel.data_collectives = kSmddp;
+  job.parallel.data_collectives = kHost;
   job.cluster.intra_host_bytes_per_s = 300e9;
   choice = choose_collectives(job, layout(1, 4, 2));
-  CHECK(choice.groups.shard == kSmddp);
+  CHECK(choice.groups.shard == kHost);
   CHECK(choice.groups.replica == kNccl);
-  CHECK(choice.others == kSmddp);
-  CHECK(choice.reasons.at(0).starts_with("collectives of shard groups smddp: pinned; nccl takes "));
+  CHECK(choice.others == kHost);
+  CHECK(choice.reasons.at(0).starts_with("collectives of shard groups host: pinned; nccl takes "));
 }
 
 TEST_CASE("a reduction is slowed by the multiprocessors of the groups that it runs in, no others") {
   JobSpec job = slow_links();
   LayoutChoice choice = layout(1, 8, 1);
   choice.sharding = Sharding::kOptimizerState;
-  job.parallel.collectives.shard = kSmddp;
+  job.parallel.collectives.shard = kHost;
   job.parallel.collectives.replica = kNccl;  // there are none
   const CollectivesChoice one = choose_collectives(job, choice);
-  job.parallel.collectives.replica = kSmddp;
+  job.parallel.collectives.replica = kHost;
   const CollectivesChoice other = choose_collectives(job, choice);
   REQUIRE(!one.reasons.empty());
   CHECK(one.reasons == other.reasons);
@@ -122,19 +122,19 @@ TEST_CASE("NCCL stays where the host's link is for what is offloaded, unless it 
   CollectivesChoice choice = choose_collectives(job, offloading);
   CHECK(choice.groups.shard == kNccl);
   CHECK(choice.reasons.at(0).ends_with("; the link to the host is for what is offloaded"));
-  job.parallel.collectives.shard = kSmddp;
-  CHECK(choose_collectives(job, offloading).groups.shard == kSmddp);
+  job.parallel.collectives.shard = kHost;
+  CHECK(choose_collectives(job, offloading).groups.shard == kHost);
 }
 
 TEST_CASE("NCCL stays where a host has no room for the messages") {
   JobSpec job = slow_links();
   const LayoutChoice choice = layout(1, 8, 1);
-  REQUIRE(choose_collectives(job, choice).groups.shard == kSmddp);
+  REQUIRE(choose_collectives(job, choice).groups.shard == kHost);
   job.cluster.host_memory_bytes = 1 << 30;
   const CollectivesChoice chosen = choose_collectives(job, choice);
   CHECK(chosen.groups.shard == kNccl);
   CAPTURE(chosen.reasons.at(0));
-  CHECK(chosen.reasons.at(0).find("; smddp needs ") != std::string::npos);
+  CHECK(chosen.reasons.at(0).find("; host needs ") != std::string::npos);
   CHECK(chosen.reasons.at(0).ends_with(" of host memory, a host has 1.00 GiB"));
 }
 
@@ -144,10 +144,10 @@ TEST_CASE("without the rate of copies to the host there is no price, and NCCL ha
   CollectivesChoice choice = choose_collectives(job, layout(1, 4, 2));
   CHECK(choice.groups.shard == kNccl);
   CHECK(choice.reasons.empty());
-  job.parallel.collectives.shard = kSmddp;
+  job.parallel.collectives.shard = kHost;
   choice = choose_collectives(job, layout(1, 4, 2));
-  CHECK(choice.groups.shard == kSmddp);
-  CHECK(choice.reasons == std::vector<std::string>{"collectives of shard groups smddp: pinned"});
+  CHECK(choice.groups.shard == kHost);
+  CHECK(choice.reasons == std::vector<std::string>{"collectives of shard groups host: pinned"});
 }
 
 TEST_CASE("by the host: copies, sums and messages beside each other in large messages alone") {

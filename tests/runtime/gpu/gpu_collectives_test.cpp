@@ -38,7 +38,7 @@ TEST_CASE("NCCL is asked for where a group's key says so, or the key for all") {
 
 TEST_CASE("ranks that share a GPU are refused where they meet in a group by NCCL") {
   Plan plan = four_ranks();
-  plan.job.parallel.data_collectives = CollectivesKind::kSmddp;
+  plan.job.parallel.data_collectives = CollectivesKind::kHost;
   plan.job.parallel.collectives.tensor = CollectivesKind::kNccl;
   // GPUs 0, 1, 0, 1: tensor groups have two each, data groups share one.
   const std::vector<GpuLocation> by_copy = {{7, 0}, {7, 1}, {7, 0}, {7, 1}};
@@ -47,11 +47,11 @@ TEST_CASE("ranks that share a GPU are refused where they meet in a group by NCCL
   CHECK(
       refused(plan, 1, by_tensor) ==
       "parallel.collectives.tensor: nccl needs a GPU for each rank, and ranks 0 and 1 of a tensor "
-      "group share GPU 0: use fewer ranks, or collectives.tensor: smddp");
+      "group share GPU 0: use fewer ranks, or collectives.tensor: host");
   const std::vector<GpuLocation> two_hosts = {{7, 0}, {8, 0}, {7, 1}, {8, 1}};
   CHECK(refused(plan, 3, two_hosts) == "");
   plan.job.parallel.data_collectives = CollectivesKind::kNccl;
   CHECK(refused(plan, 2, by_copy) ==
         "parallel.data_collectives: nccl needs a GPU for each rank, and ranks 0 and 2 of a world "
-        "group share GPU 0: use fewer ranks, or data_collectives: smddp");
+        "group share GPU 0: use fewer ranks, or data_collectives: host");
 }

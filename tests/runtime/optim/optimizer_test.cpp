@@ -30,7 +30,7 @@ RankLayout small_layout(int64_t z, int64_t shard, int64_t replica) {
   layout.coord.replica = replica;
   int64_t offset = 0;
   for (int64_t layer = 0; layer < 2; ++layer) {
-    layout.layers.push_back({LayerKind::kGpt2Block, layer, "layers." + std::to_string(layer)});
+    layout.layers.push_back({LayerKind::kBlock, layer, "layers." + std::to_string(layer)});
     Bucket bucket;
     bucket.begin = offset;
     for (const bool is_vector : {false, true}) {

@@ -9,11 +9,11 @@
 #include "runtime/state_plans.h"
 #include "scratch_folder.h"
 #include "smp/comm/jobs/thread_group.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/text/json.h"
 #include "smp/runtime/ledger/memory_ledger.h"
 #include "smp/runtime/parameters/flat_parameters.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
 #include "smp/tensorfiles/safetensors/number_formats.h"
 #include "smp/tensorfiles/safetensors/safetensors.h"
 

@@ -7,8 +7,8 @@
 #include "smp/interchange/exporters/export.h"
 #include "smp/plan/spec/plan.h"
 
-// What every writer needs of a plan, and the list of what its target cannot say. Not thread-safe
-// per object.
+// The parts of a plan that every writer needs, and the list of settings that its target cannot
+// express. Not thread-safe per object.
 namespace smp::exporters {
 
 struct ExportView {
@@ -41,26 +41,27 @@ struct ExportView {
   std::string rank_order() const;
 };
 
-// Collects what a target cannot say, and notes of what its file leaves to the script.
+// Collects settings that a target cannot express, and notes on settings that its file leaves to the
+// script.
 class Refusals {
  public:
   explicit Refusals(const ExportView& view) : view_(view) {}
 
   void refuse_if(bool wrong, std::string what, std::string nearest);
   void note(std::string text) { notes_.push_back(std::move(text)); }
-  // A note where ranks that the plan puts side by side are not neighbours in the target's order
+  // A note if ranks that the plan puts side by side are not neighbours in the target's order
   // (slowest first), e.g. "PDT".
   void note_order(std::string_view order, std::string_view how);
   void raise_if_any(const std::string& name, ExportTarget target) const;
   std::vector<std::string> take_notes() { return std::move(notes_); }
 
-  // What a file leaves to the script (export_notes.cpp).
+  // Notes on the settings that a file leaves to the script (export_notes.cpp).
   void note_optimizer();  // and its schedule
   void note_schedule();
   void note_part_of_recompute();
   void note_ramp();
 
-  // Common to several targets.
+  // Notes that several targets share.
   void loss_scale_doubles();
   void no_context();
   void no_experts();

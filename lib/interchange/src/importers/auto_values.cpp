@@ -9,7 +9,7 @@
 namespace smp::importers {
 namespace {
 
-// What a job has where its file sets nothing: "auto", or a value.
+// The default of a key of a job: "auto", or a value.
 std::string default_at(std::string_view path) {
   static const std::string kText = jobfile::write_job_yaml({});
   text::Diagnostics quiet;

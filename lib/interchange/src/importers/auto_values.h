@@ -5,8 +5,8 @@
 
 namespace smp::importers {
 
-// "auto" is for the script that reads the file. A warning says what stands in its place here: the
-// planner's choice, or the value that a job has where its file sets none.
+// "auto" is a value that the reading script fills in. A warning names the value used here: the
+// planner's choice, or the job's default.
 void say_autos(ForeignReader& reader, const Imported& out);
 
 }  // namespace smp::importers

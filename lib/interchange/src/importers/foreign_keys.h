@@ -17,9 +17,9 @@ namespace smp::importers {
 
 enum class Form { kWhole, kNumber, kBool, kText, kList, kMap, kAny };
 
-// kCopied: the value goes to `target` as it stands. kRead: the format's own code turns it into
-// what `target` names. kIgnored: it changes nothing that a plan is made of. kRefused: an error with
-// `meaning` as its reason, unless it has the value `neutral`.
+// kCopied: the value goes to `target` unchanged. kRead: the format's own code converts the value
+// into the keys of `target`. kIgnored: no plan depends on the key. kRefused: an error with
+// `meaning` as its reason, unless the value is `neutral`.
 enum class Use { kCopied, kRead, kIgnored, kRefused };
 
 struct ForeignKey {
@@ -41,15 +41,15 @@ const std::vector<ForeignKey>& accelerate_keys();
 const std::vector<ForeignKey>& huggingface_keys();
 const std::vector<ForeignKey>& megatron_keys();
 
-// What every config.json may hold and no plan depends on: tokens, generation, other heads.
+// Keys that any config.json may hold and no plan depends on: tokens, generation, other heads.
 const std::vector<std::string_view>& huggingface_words();
 // Flags of Megatron and torchrun that no plan depends on.
 const std::vector<std::string_view>& megatron_words();
 
 enum class UnknownKeys { kError, kWarning };
 
-// Walks a tree against a table: types, ranges and unknown keys are checked once, for all keys;
-// then the format's own code asks for values by name. Mistakes go to the Diagnostics and the key
+// Reads a tree by a table. Types, ranges and unknown keys are checked once, for all keys. The
+// format's own code then asks for values by name. Mistakes go to the Diagnostics, and the key
 // counts as absent.
 class ForeignReader {
  public:
@@ -89,7 +89,7 @@ class ForeignReader {
   // Sets a key of the job; `origin` is what stood in the file.
   void set(std::string path, std::string value, std::string origin);
   void set_from(std::string_view key, std::string path, std::string value);  // "key = its text"
-  // What DeepSpeed takes where its file leaves `key` out; another file may say it.
+  // DeepSpeed's default for an absent `key`; another file may override it.
   void assume(std::string_view key, std::string path, std::string value);
   void copy_all();  // what the table calls kCopied
 
@@ -119,7 +119,7 @@ class ForeignReader {
 std::optional<int64_t> whole_value(std::string_view text);
 std::optional<double> number_value(std::string_view text);
 
-// Of positive numbers from a file; the largest int64_t where it would be more.
+// The product of positive numbers from a file; the largest int64_t if the product is larger.
 int64_t product_of(std::initializer_list<int64_t> factors);
 
 // The readers of one format each. `root` is the document.

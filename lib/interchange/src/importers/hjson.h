@@ -5,9 +5,9 @@
 
 namespace smp::importers {
 
-// Hjson, which DeepSpeed reads, as JSON: its comments (#, // and /* */) and commas behind a last
-// item are blanks, so that all else keeps its place. What else Hjson leaves out (quotes, commas) is
-// JSON's to refuse.
+// Hjson, which DeepSpeed reads, as JSON. Comments (#, // and /* */) and commas behind a last item
+// become blanks, so that all other text keeps its place. Hjson's other omissions (quotes, commas)
+// are refused by the JSON reader.
 std::string json_of_hjson(std::string_view text);
 
 }  // namespace smp::importers

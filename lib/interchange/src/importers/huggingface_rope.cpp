@@ -14,7 +14,8 @@ namespace {
 
 class RopeReader {
  public:
-  RopeReader(const HuggingFaceType& type, ForeignReader& reader) : type_(type), reader_(reader) {}
+  RopeReader(const huggingface::HuggingFaceType& type, ForeignReader& reader)
+      : type_(type), reader_(reader) {}
 
   // The positions that scaling reaches; 0 = no others than the file says.
   int64_t read(int64_t head_dim) {
@@ -25,8 +26,6 @@ class RopeReader {
   }
 
  private:
-  bool neox() const { return type_.blocks == HuggingFaceBlocks::kNeoX; }
-
   void set(std::string_view key, std::string_view path, std::string value) {
     reader_.set(
         "model." + std::string(path), std::move(value),
@@ -34,12 +33,11 @@ class RopeReader {
   }
 
   void theta() {
-    const std::string_view own = neox() ? "rotary_emb_base" : "rope_theta";
+    const std::string_view own = type_.keys.rope_theta;
     const std::string_view key =
         one_of({"rope_parameters.rope_theta", own, "rope_theta", "rope_scaling.rope_theta"});
-    const bool moe = type_.name == "mixtral";  // the one type with another default
     set(key.empty() ? own : key, "rope_theta",
-        fmt::format("{}", reader_.number(key).value_or(moe ? 1e6 : 1e4)));
+        fmt::format("{}", reader_.number(key).value_or(type_.defaults.rope_theta)));
   }
 
   // The first of several keys for one number that is given; they must agree. "" for none.
@@ -56,18 +54,16 @@ class RopeReader {
     return first;
   }
 
-  // int(head_dim * factor), as transformers computes it; defaults of configuration_gpt_neox.py and
-  // configuration_phi.py.
+  // rotary_dim = int(head_dim * factor), as transformers computes it.
   void share(int64_t head_dim) {
-    const bool phi = type_.blocks == HuggingFaceBlocks::kPhi;
-    const std::string_view four = neox() ? "rotary_pct" : "partial_rotary_factor";
+    const std::string_view four = type_.keys.rotary_share;
     const std::string_view given =
         one_of({"rope_parameters.partial_rotary_factor", four, "partial_rotary_factor",
                 "rope_scaling.partial_rotary_factor"});
     const std::string_view key = given.empty() ? four : given;
-    const double factor = reader_.number(key).value_or(neox() ? 0.25 : phi ? 0.5 : 1.0);
+    const double factor = reader_.number(key).value_or(type_.defaults.rotary_share);
     if (factor == 1.0 || !reader_.usable(key)) return;
-    if (!neox() && !phi) {
+    if (type_.defaults.rotary_share == 1.0) {
       reader_.error(key,
                     fmt::format("{} is {}, and {} turns whole heads", key, factor, type_.name));
       return;
@@ -139,7 +135,7 @@ class RopeReader {
     const std::string original = from + ".original_max_position_embeddings";
     const auto factor = reader_.number(from + ".factor");
     const double said =
-        static_cast<double>(reader_.whole(type_.positions).value_or(type_.positions_default));
+        static_cast<double>(reader_.whole(type_.keys.positions).value_or(type_.sizes.positions));
     if (!factor) return;
     const double reached = reader_.number(original).value_or(said) * *factor;
     constexpr double kMost = 1 << 28;
@@ -155,14 +151,14 @@ class RopeReader {
     }
   }
 
-  const HuggingFaceType& type_;
+  const huggingface::HuggingFaceType& type_;
   ForeignReader& reader_;
   int64_t positions_ = 0;
 };
 
 }  // namespace
 
-int64_t read_huggingface_rope(const HuggingFaceType& type, int64_t head_dim,
+int64_t read_huggingface_rope(const huggingface::HuggingFaceType& type, int64_t head_dim,
                               ForeignReader& reader) {
   return RopeReader(type, reader).read(head_dim);
 }

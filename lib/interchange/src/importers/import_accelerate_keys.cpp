@@ -5,8 +5,8 @@
 namespace smp::importers {
 
 const std::vector<ForeignKey>& accelerate_keys() {
-  constexpr std::string_view kStart = "how processes are started";
-  constexpr std::string_view kFile = "how checkpoints are written";
+  constexpr std::string_view kStart = "start of processes";
+  constexpr std::string_view kFile = "writing of checkpoints";
   constexpr std::string_view kWrap = "every transformer layer is a unit of its own";
   constexpr std::string_view kOrder = "gathers run ahead of the layer that needs them";
   static const std::vector<ForeignKey> kKeys = {
@@ -44,10 +44,10 @@ const std::vector<ForeignKey>& accelerate_keys() {
       {"fp16", Form::kBool, Use::kRead, "training.precision",
        "of older files: true = fp16, where mixed_precision is absent"},
       {"num_cpu_threads_per_process", Form::kAny, Use::kIgnored, "", kStart},
-      {"quiet", Form::kAny, Use::kIgnored, "", "what is printed"},
-      {"dynamo_config.*", Form::kAny, Use::kIgnored, "", "how kernels are made"},
+      {"quiet", Form::kAny, Use::kIgnored, "", "output only"},
+      {"dynamo_config.*", Form::kAny, Use::kIgnored, "", "choice of kernels"},
       {"fp8_config.*", Form::kAny, Use::kIgnored, "", "how fp8 numbers are scaled"},
-      {"ipex_config.*", Form::kAny, Use::kIgnored, "", "how kernels are made"},
+      {"ipex_config.*", Form::kAny, Use::kIgnored, "", "choice of kernels"},
       {"fsdp_config.fsdp_version", Form::kWhole, Use::kRead, "",
        "1 or 2: which of the next two keys counts", "", "", 1, 2},
       {"fsdp_config.fsdp_sharding_strategy", Form::kText, Use::kRead,

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <cmath>
 
 #include "smp/plan/spec/job_spec.h"
+#include "smp/plan/text/lower_case.h"
 #include "smp/plan/text/suggest.h"
 
 namespace smp::importers {
@@ -15,7 +15,7 @@ constexpr std::string_view kParams = "scheduler.params.";
 
 std::string param(std::string_view key) { return std::string(kParams) + std::string(key); }
 
-// What DeepSpeed takes where a parameter of its optimizer is absent.
+// Sets DeepSpeed's default for an absent parameter of its optimizer.
 void set_absent(ForeignReader& reader, std::string_view key, std::string path, std::string value) {
   if (!reader.has("optimizer.type") || reader.has(key) || reader.is_auto(key)) return;
   reader.set(std::move(path), std::move(value), fmt::format("no {}: DeepSpeed's default", key));
@@ -78,10 +78,7 @@ void read_rates(ForeignReader& reader) {
 }  // namespace
 
 void read_deepspeed_optimizer(ForeignReader& reader) {
-  std::string folded;
-  for (const char c : reader.text("optimizer.type").value_or("adam")) {
-    folded += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
+  const std::string folded = text::lower_case(reader.text("optimizer.type").value_or("adam"));
   if (!reader.has("scheduler.params.warmup_max_lr")) {
     set_absent(reader, "optimizer.params.lr", "training.optimizer.learning_rate", "0.001");
   }

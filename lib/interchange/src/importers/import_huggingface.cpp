@@ -3,26 +3,33 @@
 #include <algorithm>
 #include <array>
 
+#include "huggingface/huggingface_types.h"
 #include "importers/foreign_keys.h"
 #include "importers/huggingface_rope.h"
-#include "importers/huggingface_types.h"
+#include "smp/plan/model/parameter_counts.h"
 
 // A Hugging Face config.json as the model section of a job file.
 namespace smp::importers {
 namespace {
 
-using Blocks = HuggingFaceBlocks;
+using Blocks = huggingface::HuggingFaceBlocks;
+using Class = huggingface::HuggingFaceClass;
+using Keys = huggingface::HuggingFaceKeys;
+using huggingface::huggingface_types;
+using huggingface::HuggingFaceType;
 
 // Names for one size: a file that uses another type's name would be read with a default instead.
-constexpr std::array kSizes = {&HuggingFaceType::hidden,   &HuggingFaceType::layers,
-                               &HuggingFaceType::heads,    &HuggingFaceType::kv_heads,
-                               &HuggingFaceType::head_dim, &HuggingFaceType::ffn,
-                               &HuggingFaceType::epsilon,  &HuggingFaceType::activation};
+constexpr std::array kSizes = {&Keys::hidden,   &Keys::layers, &Keys::heads,   &Keys::kv_heads,
+                               &Keys::head_dim, &Keys::ffn,    &Keys::epsilon, &Keys::activation};
 
 class HuggingFaceModel {
  public:
   HuggingFaceModel(const HuggingFaceType& type, ForeignReader& reader)
-      : type_(type), reader_(reader) {}
+      : type_(type),
+        keys_(type.keys),
+        sizes_(type.sizes),
+        defaults_(type.defaults),
+        reader_(reader) {}
 
   void read() {
     refuse_names_of_others();
@@ -53,13 +60,13 @@ class HuggingFaceModel {
   void refuse_names_of_others() {
     for (const auto size : kSizes) {
       for (const HuggingFaceType& other : huggingface_types()) {
-        const std::string_view key = other.*size;
-        if (key.empty() || key == type_.*size || !reader_.has(key)) continue;
+        const std::string_view key = other.keys.*size;
+        if (key.empty() || key == keys_.*size || !reader_.has(key)) continue;
         if (is_own(key)) continue;
-        reader_.error(key, type_.*size == "" ? fmt::format("{} is a key of {}; {} has none", key,
+        reader_.error(key, keys_.*size == "" ? fmt::format("{} is a key of {}; {} has none", key,
                                                            other.name, type_.name)
                                              : fmt::format("{} is a key of {}; {} calls it {}", key,
-                                                           other.name, type_.name, type_.*size));
+                                                           other.name, type_.name, keys_.*size));
         break;
       }
     }
@@ -68,13 +75,13 @@ class HuggingFaceModel {
   // may be None. (KV heads, the width of a head, GPT-2's n_inner and T5's decoder layers may.)
   void refuse_nulls() {
     for (const std::string_view key :
-         {type_.hidden, type_.layers, type_.heads, type_.epsilon, std::string_view("vocab_size")}) {
+         {keys_.hidden, keys_.layers, keys_.heads, keys_.epsilon, std::string_view("vocab_size")}) {
       reader_.refuse_null(key);
     }
-    if (type_.ffn_default > 0) reader_.refuse_null(type_.ffn);
+    if (sizes_.ffn > 0) reader_.refuse_null(keys_.ffn);
   }
   bool is_own(std::string_view key) const {
-    return std::ranges::any_of(kSizes, [&](const auto size) { return type_.*size == key; });
+    return std::ranges::any_of(kSizes, [&](const auto size) { return keys_.*size == key; });
   }
 
   int64_t size(std::string_view key, std::string_view path, int64_t fallback) {
@@ -86,48 +93,46 @@ class HuggingFaceModel {
     return value;
   }
 
-  int64_t positions() const {
-    return reader_.whole(type_.positions).value_or(type_.positions_default);
-  }
+  int64_t positions() const { return reader_.whole(keys_.positions).value_or(sizes_.positions); }
   // `scaled`: what scaled rotary frequencies reach, or 0.
   void set_positions(int64_t scaled) {
     const int64_t value = scaled > 0 ? scaled : positions();
     if (value == 0) return;
     reader_.set("model.max_positions", fmt::format("{}", value),
                 scaled > 0 ? "the original positions x the factor of the rope scaling"
-                           : origin(type_.positions));
+                           : origin(keys_.positions));
   }
 
   // The width of a head, or 0.
   int64_t sizes() {
-    const int64_t hidden = size(type_.hidden, "hidden_size", type_.hidden_default);
-    const int64_t layers = size(type_.layers, "num_layers", type_.layers_default);
-    const int64_t heads = size(type_.heads, "num_heads", type_.heads_default);
-    if (!type_.kv_heads.empty()) {
+    const int64_t hidden = size(keys_.hidden, "hidden_size", sizes_.hidden);
+    const int64_t layers = size(keys_.layers, "num_layers", sizes_.layers);
+    const int64_t heads = size(keys_.heads, "num_heads", sizes_.heads);
+    if (!keys_.kv_heads.empty()) {
       // transformers reads null as "as many as heads", and no key at all as the class's default.
-      const bool null = reader_.is_null(type_.kv_heads);
-      const int64_t absent = null || type_.kv_default == 0 ? heads : type_.kv_default;
-      const int64_t kv_heads = reader_.whole(type_.kv_heads).value_or(absent);
-      set(type_.kv_heads, "num_kv_heads", kv_heads);
+      const bool null = reader_.is_null(keys_.kv_heads);
+      const int64_t absent = null || sizes_.kv_heads == 0 ? heads : sizes_.kv_heads;
+      const int64_t kv_heads = reader_.whole(keys_.kv_heads).value_or(absent);
+      set(keys_.kv_heads, "num_kv_heads", kv_heads);
       if (kv_heads > 0 && heads % kv_heads != 0) {
-        reader_.error(type_.kv_heads, fmt::format("{} ({}) is not divisible by {} ({})",
-                                                  type_.heads, heads, type_.kv_heads, kv_heads));
+        reader_.error(keys_.kv_heads, fmt::format("{} ({}) is not divisible by {} ({})",
+                                                  keys_.heads, heads, keys_.kv_heads, kv_heads));
       }
     }
-    const auto head_dim = type_.head_dim.empty() ? std::nullopt : reader_.whole(type_.head_dim);
-    const bool own_default = type_.head_dim_default > 0 && !reader_.is_null(type_.head_dim);
+    const auto head_dim = keys_.head_dim.empty() ? std::nullopt : reader_.whole(keys_.head_dim);
+    const bool own_default = sizes_.head_dim > 0 && !reader_.is_null(keys_.head_dim);
     int64_t width = 0;
     if (!head_dim && !own_default && hidden % heads != 0) {
-      reader_.error(type_.hidden, fmt::format("{} ({}) is not divisible by {} ({})", type_.hidden,
-                                              hidden, type_.heads, heads));
+      reader_.error(keys_.hidden, fmt::format("{} ({}) is not divisible by {} ({})", keys_.hidden,
+                                              hidden, keys_.heads, heads));
     } else {
-      width = head_dim.value_or(own_default ? type_.head_dim_default : hidden / heads);
-      set(type_.head_dim, "head_dim", width);
+      width = head_dim.value_or(own_default ? sizes_.head_dim : hidden / heads);
+      set(keys_.head_dim, "head_dim", width);
     }
-    const int64_t ffn_default = type_.ffn_default > 0 ? type_.ffn_default : 4 * hidden;
-    set(type_.ffn, "ffn_hidden_size", reader_.whole(type_.ffn).value_or(ffn_default));
-    size("vocab_size", "vocab_size", type_.vocab_default);
-    const bool tied = reader_.boolean("tie_word_embeddings").value_or(type_.tied_default);
+    const int64_t ffn_default = sizes_.ffn > 0 ? sizes_.ffn : 4 * hidden;
+    set(keys_.ffn, "ffn_hidden_size", reader_.whole(keys_.ffn).value_or(ffn_default));
+    size("vocab_size", "vocab_size", sizes_.vocab);
+    const bool tied = reader_.boolean("tie_word_embeddings").value_or(defaults_.tied);
     set_word("tie_word_embeddings", "tied_embeddings", tied ? "true" : "false");
     if (type_.blocks == Blocks::kT5 &&
         reader_.boolean("scale_decoder_outputs").value_or(tied) != tied) {
@@ -137,50 +142,40 @@ class HuggingFaceModel {
                                 "true for every T5; of a T5 1.1 set it to false",
                                 !tied, tied));
     }
-    set_word(type_.epsilon, "norm_epsilon",
-             fmt::format("{}", reader_.number(type_.epsilon).value_or(type_.epsilon_default)));
+    set_word(keys_.epsilon, "norm_epsilon",
+             fmt::format("{}", reader_.number(keys_.epsilon).value_or(defaults_.epsilon)));
     if (type_.blocks != Blocks::kT5) return width;
     set("num_decoder_layers", "decoder_layers",
         reader_.whole("num_decoder_layers").value_or(layers));
-    const int64_t buckets = reader_.whole("relative_attention_num_buckets").value_or(32);
-    if (buckets != 32) {
-      reader_.error(
-          "relative_attention_num_buckets",
-          fmt::format("relative_attention_num_buckets is {}; only 32 can be counted", buckets));
+    const int64_t buckets =
+        reader_.whole("relative_attention_num_buckets").value_or(model::kRelativeBuckets);
+    if (buckets != model::kRelativeBuckets) {
+      reader_.error("relative_attention_num_buckets",
+                    fmt::format("relative_attention_num_buckets is {}; only {} can be counted",
+                                buckets, model::kRelativeBuckets));
     }
     return width;
-  }
-
-  // gelu (by a tanh), gelu_erf, relu or silu: transformers' activations.py.
-  std::string_view kind_of_activation(std::string_view word) {
-    for (const std::string_view gelu :
-         {"gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate"}) {
-      if (word == gelu) return "gelu";
-    }
-    if (word == "gelu" || word == "gelu_python") return "gelu_erf";
-    if (word == "relu") return "relu";
-    if (word == "silu" || word == "swish") return "silu";
-    return "";
   }
 
   std::string_view mlp() {
     const bool t5 = type_.blocks == Blocks::kT5;
     const std::string stood =
-        reader_.text(type_.activation).value_or(std::string(type_.activation_default));
+        reader_.text(keys_.activation).value_or(std::string(defaults_.activation));
     std::string_view word = stood;
     const bool gated = t5 ? word.starts_with("gated-") : type_.blocks == Blocks::kLlama;
     if (t5 && gated) word.remove_prefix(6);
-    std::string_view kind = kind_of_activation(word);
-    if (t5 && gated && word == "gelu") kind = "gelu";  // configuration_t5.py: it means gelu_new
-    if (kind == "gelu_erf") {
-      set_word(type_.activation, "gelu", "erf");
-      kind = "gelu";
+    std::string_view kind = huggingface::activation_of(word);
+    if (kind == "gelu" &&
+        !(t5 && gated)) {  // of a gated T5 it means gelu_new (configuration_t5.py)
+      set_word(keys_.activation, "gelu", "erf");
     }
+    if (kind == "gelu_new") kind = "gelu";
     if (gated && kind == "silu") return "swiglu";
     if (gated && kind == "gelu") return "geglu";
-    if (!gated && (kind == "gelu" || kind == "relu")) return kind;
-    reader_.error(type_.activation, fmt::format("{} {} is not known here: {} is read",
-                                                type_.activation, text::quoted_for_message(stood),
+    if (!gated && kind == "gelu") return "gelu";
+    if (!gated && kind == "relu") return "relu";
+    reader_.error(keys_.activation, fmt::format("{} {} is not known here: {} is read",
+                                                keys_.activation, text::quoted_for_message(stood),
                                                 t5      ? "relu, gelu, gated-gelu or gated-silu"
                                                 : gated ? "silu or a gelu"
                                                         : "a gelu or relu"));
@@ -191,50 +186,37 @@ class HuggingFaceModel {
     set_word(key, path, value ? "true" : "false");
   }
 
+  // An attribute of the blocks, under `key` or, without such a key, as the class has it.
+  void attribute(std::string_view key, std::string_view path, bool fallback) {
+    flag(key, path, key.empty() ? fallback : reader_.boolean(key).value_or(fallback));
+  }
+
   void blocks() {
     const std::string_view activation = mlp();
-    const bool llama = type_.blocks == Blocks::kLlama;
-    const bool neox = type_.blocks == Blocks::kNeoX;
-    const bool phi = type_.blocks == Blocks::kPhi;
     const bool t5 = type_.blocks == Blocks::kT5;
     if (type_.blocks == Blocks::kGpt2) {
       set_word("", "family", "gpt2");
-      if (activation != "gelu") set_word(type_.activation, "mlp", activation);
+      if (activation != "gelu") set_word(keys_.activation, "mlp", activation);
       return;
     }
-    const bool attention_bias = reader_.boolean("attention_bias").value_or(neox);
-    const bool qwen3 = type_.name == "qwen3" || type_.name == "qwen3_moe";
-    const bool has_bias_key = type_.name == "llama" || qwen3 || neox;
-    const bool biased = phi || (has_bias_key && attention_bias);
-    const bool mlp_bias =
-        neox || phi || (type_.name == "llama" && reader_.boolean("mlp_bias").value_or(false));
     set_word("", "family", "transformer");
     if (t5) set_word("", "stack", "encoder_decoder");
-    set_word(type_.activation, "mlp", activation);
-    set_word("", "norm", llama || t5 ? "rmsnorm" : "layernorm");
+    set_word(keys_.activation, "mlp", activation);
+    set_word("", "norm", type_.blocks == Blocks::kLlama || t5 ? "rmsnorm" : "layernorm");
     set_word("", "position_embedding", t5 ? "relative" : "rotary");
-    // qwen2 always has them; qwen2_moe unless it says otherwise.
-    const bool qwen2_moe = type_.name == "qwen2_moe";
-    const bool qwen2 =
-        type_.name == "qwen2" || (qwen2_moe && reader_.boolean("qkv_bias").value_or(true));
-    flag(has_bias_key ? "attention_bias"
-         : qwen2_moe  ? "qkv_bias"
-                      : "",
-         "qkv_bias", biased || qwen2);
-    flag(has_bias_key ? "attention_bias" : "", "attention_output_bias", biased);
-    flag(type_.name == "llama" ? "mlp_bias" : "", "mlp_bias", mlp_bias);
-    flag("", "head_bias", phi);
-    flag(phi ? "qk_layernorm" : "", "qk_norm",
-         qwen3 || (phi && reader_.boolean("qk_layernorm").value_or(false)));
-    flag(neox ? "use_parallel_residual" : "", "parallel_residual",
-         phi || (neox && reader_.boolean("use_parallel_residual").value_or(true)));
-    flag("", "shared_norm", phi);
+    attribute(keys_.qkv_bias, "qkv_bias", defaults_.qkv_bias);
+    attribute(keys_.output_bias, "attention_output_bias", defaults_.output_bias);
+    attribute(keys_.mlp_bias, "mlp_bias", defaults_.mlp_bias);
+    flag("", "head_bias", type_.blocks == Blocks::kPhi);
+    attribute(keys_.qk_norm, "qk_norm", defaults_.qk_norm);
+    attribute(keys_.parallel_residual, "parallel_residual", defaults_.parallel_residual);
+    flag("", "shared_norm", type_.blocks == Blocks::kPhi);
   }
 
   void experts() {
-    const bool mixtral = type_.name == "mixtral";
-    const bool qwen2 = type_.name == "qwen2_moe";
-    if (!mixtral && !qwen2 && type_.name != "qwen3_moe") {
+    const huggingface::HuggingFaceExperts& experts = type_.experts;
+    const bool qwen2 = type_.model_class == Class::kQwen2Moe;
+    if (experts.num == 0) {
       for (const std::string_view other :
            {"num_local_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size"}) {
         if (!reader_.has(other)) continue;
@@ -243,29 +225,25 @@ class HuggingFaceModel {
       }
       return;
     }
-    // Qwen 3's is called so from transformers 5 on.
+    // transformers 5 calls Qwen 3's key so.
     const bool local = !qwen2 && reader_.has("num_local_experts");
     const std::string_view key = local ? "num_local_experts" : "num_experts";
     if (local && reader_.has("num_experts") &&
         reader_.whole("num_experts") != reader_.whole("num_local_experts")) {
       reader_.error("num_experts", "keys disagree: num_experts is not num_local_experts");
     }
-    set(key, "num_experts", reader_.whole(key).value_or(mixtral ? 8 : qwen2 ? 60 : 128));
+    set(key, "num_experts", reader_.whole(key).value_or(experts.num));
     set("num_experts_per_tok", "experts_per_token",
-        reader_.whole("num_experts_per_tok")
-            .value_or(mixtral ? 2
-                      : qwen2 ? 4
-                              : 8));
-    if (mixtral) {
-      set("intermediate_size", "expert_ffn_hidden_size",
-          reader_.whole("intermediate_size").value_or(type_.ffn_default));
+        reader_.whole("num_experts_per_tok").value_or(experts.per_token));
+    if (experts.ffn == 0) {
+      set(keys_.ffn, "expert_ffn_hidden_size", reader_.whole(keys_.ffn).value_or(sizes_.ffn));
       return;
     }
     set("moe_intermediate_size", "expert_ffn_hidden_size",
-        reader_.whole("moe_intermediate_size").value_or(qwen2 ? 1408 : 768));
-    if (qwen2) {
+        reader_.whole("moe_intermediate_size").value_or(experts.ffn));
+    if (experts.shared_ffn > 0) {
       set("shared_expert_intermediate_size", "shared_expert_ffn_hidden_size",
-          reader_.whole("shared_expert_intermediate_size").value_or(5632));
+          reader_.whole("shared_expert_intermediate_size").value_or(experts.shared_ffn));
       set_word("", "shared_expert_gate", "true");
     }
     const int64_t period = reader_.whole("decoder_sparse_step").value_or(1);
@@ -285,24 +263,21 @@ class HuggingFaceModel {
   }
 
   void dropout() {
-    const bool gpt2 = type_.blocks == Blocks::kGpt2;
-    const bool t5 = type_.blocks == Blocks::kT5;
-    const std::string_view attention =
-        gpt2 ? "attn_pdrop" : (t5 ? "dropout_rate" : "attention_dropout");
-    const std::string_view hidden = gpt2 || type_.blocks == Blocks::kPhi
-                                        ? "resid_pdrop"
-                                        : (t5 ? "dropout_rate" : "hidden_dropout");
-    const double fallback = gpt2 || t5 ? 0.1 : 0.0;
-    const double on_attention = reader_.number(attention).value_or(fallback);
-    const double on_hidden =
-        type_.blocks == Blocks::kLlama ? 0.0 : reader_.number(hidden).value_or(fallback);
+    const auto share = [&](std::string_view key) {
+      return key.empty() ? 0.0 : reader_.number(key).value_or(defaults_.dropout);
+    };
+    const double on_attention = share(keys_.attention_dropout);
+    const double on_hidden = share(keys_.hidden_dropout);
     if (on_attention > 0) {
-      set_word(attention, "attention_dropout", fmt::format("{}", on_attention));
+      set_word(keys_.attention_dropout, "attention_dropout", fmt::format("{}", on_attention));
     }
-    if (on_hidden > 0) set_word(hidden, "hidden_dropout", fmt::format("{}", on_hidden));
+    if (on_hidden > 0) {
+      set_word(keys_.hidden_dropout, "hidden_dropout", fmt::format("{}", on_hidden));
+    }
   }
 
-  // Layers with a window, of all: as layer_types lists them, or from max_window_layers on.
+  // How many layers have a window: those that layer_types lists, or those from max_window_layers
+  // on.
   int64_t windowed_layers(bool by_type, int64_t layers) {
     constexpr int64_t kFirstByDefault = 28;  // Qwen2Config, Qwen3Config
     const int64_t first = reader_.whole("max_window_layers").value_or(kFirstByDefault);
@@ -321,7 +296,7 @@ class HuggingFaceModel {
   }
 
   void windows() {
-    const bool by_type = type_.name == "mistral" || type_.name == "mixtral";
+    const bool by_type = defaults_.window_in_all_layers;
     const bool used = reader_.boolean("use_sliding_window").value_or(false) || by_type;
     auto window = reader_.whole("sliding_window");
     if (window == 0) {  // what transformers 5 writes where there is none
@@ -331,13 +306,12 @@ class HuggingFaceModel {
       }
       return;
     }
-    // MistralConfig has a window where its file says nothing, and none where it says null.
-    constexpr int64_t kMistralWindow = 4096;
-    if (type_.name == "mistral" && !window && !reader_.is_null("sliding_window") &&
-        positions() > kMistralWindow) {
-      window = kMistralWindow;
+    // MistralConfig has a window if the key is absent, and none if it is null.
+    if (defaults_.window > 0 && !window && !reader_.is_null("sliding_window") &&
+        positions() > defaults_.window) {
+      window = defaults_.window;
     }
-    const int64_t layers = reader_.whole(type_.layers).value_or(type_.layers_default);
+    const int64_t layers = reader_.whole(keys_.layers).value_or(sizes_.layers);
     const int64_t windowed = windowed_layers(by_type, layers);
     if (!window || !used || windowed == 0) return;
     set("sliding_window", "sliding_window", *window);
@@ -365,6 +339,9 @@ class HuggingFaceModel {
   }
 
   const HuggingFaceType& type_;
+  const Keys& keys_;
+  const huggingface::HuggingFaceSizes& sizes_;
+  const huggingface::HuggingFaceDefaults& defaults_;
   ForeignReader& reader_;
 };
 

@@ -9,6 +9,7 @@
 #include "importers/import_world.h"
 #include "smp/interchange/importers/import.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/text/comment_lines.h"
 
 // Imported keys as a job file, and config.json as the model of one.
 namespace smp::importers {
@@ -25,7 +26,7 @@ constexpr std::array<std::string_view, 8> kSections = {"model",
 constexpr std::array<std::string_view, 4> kModelSizes = {"model.num_layers", "model.hidden_size",
                                                          "model.num_heads", "model.vocab_size"};
 
-// What stands in where no file gives it, to have the rest read: a model, and a cluster that has
+// Stand-ins for missing sections, so that the rest can be read: a model, and a cluster that has
 // every precision.
 constexpr std::string_view kModelStandIn =
     "model: {num_layers: 1, hidden_size: 1, num_heads: 1, vocab_size: 2}\n";
@@ -77,22 +78,7 @@ std::string listed_words(const std::vector<std::string>& words) {
   return out;
 }
 
-// One comment, wrapped.
-std::string comment(std::string_view text) {
-  constexpr size_t kWidth = 96;
-  std::string out, line = "#";
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    if (line.size() + 1 + end > kWidth && line.size() > 3) {
-      out += line + "\n";
-      line = "#  ";
-    }
-    line += " ";
-    for (const char c : text.substr(0, end)) line += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out + line + "\n";
-}
+std::string comment(std::string_view text) { return text::comment_lines(text, "#", "#  "); }
 
 std::string one_line(const std::string& text) {
   std::string out;

@@ -86,7 +86,7 @@ std::optional<std::vector<int64_t>> shares_of(const std::string& text) {
 
 }  // namespace
 
-// What is trained on. True where it is known.
+// Sets the training data. True if they are known.
 bool MegatronLine::sources(std::string_view flag) {
   const text::YamlNode* list = reader_.node(flag);
   if (list == nullptr) return false;
@@ -116,7 +116,7 @@ bool MegatronLine::sources(std::string_view flag) {
   return true;
 }
 
-// Which parts of it are trained on and evaluated on; true where something is evaluated on.
+// Sets the parts for training and evaluation; true if there is evaluation.
 bool MegatronLine::split() {
   const std::string text = reader_.text("split").value_or(std::string(kDefaultSplit));
   const auto shares = shares_of(text);

@@ -7,7 +7,7 @@ namespace smp::importers {
 
 const std::vector<ForeignKey>& megatron_keys() {
   constexpr std::string_view kSame = "the same";
-  constexpr std::string_view kKernels = "how kernels are made";
+  constexpr std::string_view kKernels = "choice of kernels";
   constexpr std::string_view kFsdp =
       "optim optimizer_state, optim_grads gradients, optim_grads_params parameters";
   static const std::vector<ForeignKey> kKeys = {
@@ -110,9 +110,9 @@ const std::vector<ForeignKey>& megatron_keys() {
       {"num-virtual-stages-per-pipeline-rank", Form::kWhole, Use::kRead,
        "parallel.virtual_pipeline_degree", kSame, "", "", 1, 1 << 16},
       {"decoder-first-pipeline-num-layers", Form::kWhole, Use::kRead, "parallel.partition",
-       "of the first stage; the others share the rest", "", "", 1, 1 << 16},
+       "layers of the first stage; the others share the rest", "", "", 1, 1 << 16},
       {"decoder-last-pipeline-num-layers", Form::kWhole, Use::kRead, "parallel.partition",
-       "of the last stage; the others share the rest", "", "", 1, 1 << 16},
+       "layers of the last stage; the others share the rest", "", "", 1, 1 << 16},
       {"pipeline-model-parallel-layout", Form::kText, Use::kRefused, "",
        "a layout by hand: write parallel.partition in the job file"},
       {"micro-batch-size", Form::kWhole, Use::kCopied, "training.micro_batch", kSame, "", "", 1,
@@ -150,7 +150,7 @@ const std::vector<ForeignKey>& megatron_keys() {
        "parallel.sharded_data_parallel_degree", "z = data-parallel ranks / it", "", "", 1, 1 << 20},
       {"use-megatron-fsdp", Form::kBool, Use::kRead, "parallel.sharding",
        "with data-parallel-sharding-strategy"},
-      {"use-custom-fsdp", Form::kBool, Use::kRead, "parallel.sharding", "its old name"},
+      {"use-custom-fsdp", Form::kBool, Use::kRead, "parallel.sharding", "old name of the key"},
       {"data-parallel-sharding-strategy", Form::kText, Use::kRead, "parallel.sharding", kFsdp, "",
        "no_shard optim optim_grads optim_grads_params"},
       {"use-torch-fsdp2", Form::kBool, Use::kRead, "parallel.sharding", "parameters"},
@@ -244,10 +244,10 @@ const std::vector<ForeignKey>& megatron_keys() {
       {"reset-attention-mask", Form::kBool, Use::kRead, "training.data.pack",
        "documents, with --reset-position-ids"},
       {"eod-mask-loss", Form::kBool, Use::kRead, "training.data.pack",
-       "what documents do: the last token of one has no target"},
-      {"nnodes", Form::kWhole, Use::kRead, "cluster.hosts", "torchrun's", "", "", 1, 1 << 20},
-      {"nproc-per-node", Form::kWhole, Use::kRead, "cluster.processes_per_host", "torchrun's", "",
-       "", 1, 4096},
+       "loss mask at the ends of documents: a document's last token has no target"},
+      {"nnodes", Form::kWhole, Use::kRead, "cluster.hosts", "flag of torchrun", "", "", 1, 1 << 20},
+      {"nproc-per-node", Form::kWhole, Use::kRead, "cluster.processes_per_host", "flag of torchrun",
+       "", "", 1, 4096},
       {"overlap-grad-reduce", Form::kBool, Use::kIgnored, "",
        "communication is overlapped wherever the plan allows it"},
       {"overlap-param-gather", Form::kBool, Use::kIgnored, "",
@@ -273,9 +273,9 @@ const std::vector<ForeignKey>& megatron_keys() {
       {"apply-layernorm-1p", Form::kBool, Use::kIgnored, "", kKernels},
       {"no-masked-softmax-fusion", Form::kBool, Use::kIgnored, "", kKernels},
       {"moe-grouped-gemm", Form::kBool, Use::kIgnored, "", kKernels},
-      {"moe-token-dispatcher-type", Form::kText, Use::kIgnored, "", "how tokens are exchanged"},
-      {"moe-router-load-balancing-type", Form::kText, Use::kIgnored, "", "a term of the loss"},
-      {"moe-aux-loss-coeff", Form::kNumber, Use::kIgnored, "", "a term of the loss"},
+      {"moe-token-dispatcher-type", Form::kText, Use::kIgnored, "", "exchange of tokens"},
+      {"moe-router-load-balancing-type", Form::kText, Use::kIgnored, "", "term of the loss"},
+      {"moe-aux-loss-coeff", Form::kNumber, Use::kIgnored, "", "term of the loss"},
   };
   return kKeys;
 }

@@ -10,7 +10,7 @@
 namespace smp::importers {
 namespace {
 
-// Of the loss scale, megatron/core/optimizer/grad_scaler.py: DynamicGradScaler.
+// The loss scale of megatron/core/optimizer/grad_scaler.py: DynamicGradScaler.
 constexpr double kInitialScale = 4294967296.0;  // 2^32
 constexpr int64_t kHysteresis = 2;
 

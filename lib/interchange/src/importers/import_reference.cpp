@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -46,11 +47,10 @@ std::string table(ForeignFormat format, const std::vector<ForeignKey>& rows,
   if (words.empty()) return out;
   std::vector<std::string_view> sorted = words;
   std::ranges::sort(sorted);
-  out += "\nLeft out as well, because no plan depends on them:";
-  for (const std::string_view word : sorted) {
-    out += fmt::format("{} `{}{}`", &word == &sorted.front() ? "" : ",", dashes, word);
-  }
-  return out + ".\n";
+  std::vector<std::string> cells;
+  for (const std::string_view word : sorted) cells.push_back(fmt::format("`{}{}`", dashes, word));
+  return out + fmt::format("\nLeft out as well, because no plan depends on them: {}.\n",
+                           fmt::join(cells, ", "));
 }
 
 }  // namespace

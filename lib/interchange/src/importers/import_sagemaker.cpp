@@ -18,7 +18,7 @@ using Kind = pyscript::PythonValue::Kind;
 
 constexpr std::array<std::string_view, 1> kUnread = {"custom_mpi_options"};  // how mpirun is called
 
-// What a script says of the job, wherever it stands.
+// The job's settings in a script, wherever they stand.
 struct SageMakerJob {
   const pyscript::PythonValue* distribution = nullptr;
   const pyscript::PythonValue* smp = nullptr;  // SMP(...) of the SDK v3

@@ -17,7 +17,7 @@ const std::vector<ForeignKey>& smp_v2_keys() {
        "ranks"},
       {"sm_activation_offloading", Form::kBool, Use::kRead,
        "parallel.offload_activations, parallel.activation_checkpointing",
-       "what checkpointing keeps goes to host memory; left out, it depends on the script"},
+       "activations kept by checkpointing go to host memory; absent = decided by the script"},
       {"activation_loading_horizon", Form::kWhole, Use::kCopied,
        "parallel.activation_loading_horizon", "layers whose checkpoints are fetched ahead", "", "",
        1},

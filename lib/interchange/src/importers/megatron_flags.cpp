@@ -40,7 +40,7 @@ const ForeignKey* row_of(std::string_view flag) {
   return nullptr;
 }
 
-// How many words behind a flag are surely its own, as far as that is known.
+// How many words behind a flag belong to it, if this is known.
 size_t values_of(const std::string& flag, const ForeignKey* row, size_t given) {
   if (row != nullptr && row->form == Form::kBool) return 0;
   if (row != nullptr && row->form == Form::kList) return given;
@@ -57,7 +57,7 @@ std::string one_name(std::string flag) {
   return flag == "num_nodes" ? "nnodes" : flag;
 }
 
-// Of the data, which a job file may name as well: what a script leaves open there is a warning.
+// Flags of the data, which a job file may name too: an open value in a script is only a warning.
 bool names_data(std::string_view flag) {
   constexpr std::array<std::string_view, 6> kOfData = {
       "data-path", "train-data-path", "valid-data-path", "split", "eval-interval", "eval-iters"};

@@ -9,8 +9,8 @@
 
 namespace smp::importers {
 
-// Gives the reader each flag of a Megatron-LM command line with its values, once; flags that are
-// not known are warnings, and errors where they are near to one that has a meaning here.
+// Gives the reader each flag of a Megatron-LM command line with its values, once. An unknown flag
+// is a warning, or an error if its name is near to one that is read.
 void read_megatron_flags(const std::vector<shell::ShellWord>& words, const ImportContext& context,
                          ForeignReader& reader, text::Diagnostics& diagnostics, Imported& out);
 

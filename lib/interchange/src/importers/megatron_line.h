@@ -10,10 +10,9 @@
 
 namespace smp::importers {
 
-// A Megatron-LM command line whose flags the reader has, as keys of a job file: those that are not
-// copied as they are. The model is in import_megatron_model.cpp, what trains it in
-// import_megatron_training.cpp, its data in import_megatron_data.cpp, the rest in
-// import_megatron.cpp.
+// Converts the flags of a Megatron-LM command line that are not copied unchanged. The model is in
+// import_megatron_model.cpp, the training in import_megatron_training.cpp, the data in
+// import_megatron_data.cpp, the rest in import_megatron.cpp.
 class MegatronLine {
  public:
   MegatronLine(ForeignReader& reader, const ImportContext& context)

@@ -55,7 +55,7 @@ bool same_words(std::span<const shell::ShellWord> a, std::span<const shell::Shel
   });
 }
 
-// From the Python program on: what torchrun has before it is left out.
+// The words from the Python program on, without torchrun's own before it.
 std::span<const shell::ShellWord> own_words(const shell::ShellLine& line) {
   const auto program = std::ranges::find_if(
       line.words, [](const shell::ShellWord& word) { return word.text.ends_with(".py"); });

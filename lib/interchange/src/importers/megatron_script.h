@@ -8,8 +8,8 @@
 
 namespace smp::importers {
 
-// The words of the one command of a script that trains, from its program on. More than one, and one
-// in a loop, are errors.
+// The words of the script's one training command, from its program on. Several commands, and a
+// command in a loop, are errors.
 std::vector<shell::ShellWord> megatron_command(const shell::ShellScript& script, int source,
                                                text::Diagnostics& diagnostics, Imported& out);
 

@@ -7,11 +7,11 @@
 
 namespace smp::importers {
 
-// What a file is that no importer reads, and what to do with it: "a NeMo configuration: ...". Empty
-// where it is none of those that are known. `root` is the file as YAML or JSON.
+// The kind of a file that no importer reads, and what to do with it: "a NeMo configuration: ...".
+// Empty for an unknown kind. `root` is the file as YAML or JSON.
 std::string other_format(std::string_view text, const text::YamlNode& root);
 
-// A program in Python, which --from has no word for; empty where the text is none.
+// The same for a Python program, for which --from has no word; empty for other text.
 std::string python_program(std::string_view text);
 
 }  // namespace smp::importers

@@ -19,12 +19,12 @@ bool is_among(const std::array<std::string_view, n>& words, std::string_view wor
   return std::ranges::count(words, word) > 0;
 }
 
-// Words that go on with an expression in ways that are not read, or begin one.
+// Words that continue or begin an expression in a form that is not read.
 inline constexpr std::array<std::string_view, 12> kExpressionWords = {
     "if", "else", "and", "or", "not", "in", "is", "for", "lambda", "await", "yield", "async"};
 
-// The expressions of one line of tokens after the other, and the values that they make. What is no
-// such expression is skipped to its end, and unknown. Base of the reader of lines.
+// Reads the expressions of one line of tokens, and their values. Other text is skipped to its end,
+// and its value is unknown. Base of the reader of lines.
 class PythonExpressions {
  protected:
   using Kind = PythonValue::Kind;
@@ -126,7 +126,7 @@ class PythonExpressions {
 
   PythonValue* signed_value();
 
-  // Powers of powers: of brackets the lexer counts how deep they are.
+  // One more level of nested powers, up to a limit. (The lexer limits brackets.)
   template <typename Part>
   PythonValue* deeper(const Part& part) {
     constexpr int kMostDepth = 100;
@@ -151,7 +151,7 @@ class PythonExpressions {
 
   PythonValue* call(const std::string& called, size_t begin);
 
-  // What a call gives: of a few functions their value, of all others the call itself.
+  // The value of a call, for a few functions; for all others the call itself.
   PythonValue* result_of(PythonValue* call, size_t begin);
 
   static std::vector<PythonValue*> arguments_of(const PythonValue& call);

@@ -6,7 +6,7 @@
 
 #include "smp/plan/text/diagnostics.h"
 
-// Python's text as logical lines of tokens. Pure but for the Diagnostics.
+// Python's text as logical lines of tokens. Pure except for the Diagnostics.
 namespace smp::pyscript {
 
 struct PythonToken {
@@ -26,7 +26,7 @@ struct PythonLine {
 };
 
 // Comments, and lines of notebooks that begin with % or !, are left out. Lines inside brackets are
-// one, and ';' ends one. What cannot be read is an error, and ends the reading.
+// joined, and ';' ends a line. Text that cannot be read is an error, and ends the reading.
 std::vector<PythonLine> python_lines(std::string_view text, int source,
                                      text::Diagnostics& diagnostics);
 

@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 12> kBlocks = {"if",     "elif",    "else
 constexpr std::array<std::string_view, 12> kSkipped = {"import", "from",   "pass",     "return",
                                                        "raise",  "assert", "global",   "break",
                                                        "yield",  "await",  "continue", "nonlocal"};
-// What changes a dictionary or a list, beside update().
+// Methods that change a dictionary or a list, beside update().
 constexpr std::array<std::string_view, 10> kChanges = {"pop",    "popitem", "setdefault", "clear",
                                                        "append", "extend",  "insert",     "remove",
                                                        "sort",   "reverse"};

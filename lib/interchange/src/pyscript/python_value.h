@@ -11,11 +11,11 @@
 #include "smp/plan/text/diagnostics.h"
 #include "smp/plan/text/yaml_tree.h"
 
-// What the text of a Python script says of its names, without running it. Read are assignments,
-// also to items of dictionaries, update(), and expressions of literals, names, lists, tuples,
-// dictionaries, dict(), int(), float(), indices and arithmetic. All else (functions, conditions,
-// loops, comprehensions, f-strings) gives values that are unknown, with the place and the reason:
-// an error where such a value is needed, and nothing elsewhere. Not thread-safe per Diagnostics.
+// The values of the names in a Python script, without running it. It reads assignments, also to
+// items of dictionaries, update(), and expressions of literals, names, lists, tuples, dictionaries,
+// dict(), int(), float(), indices and arithmetic. Other code (functions, conditions, loops,
+// comprehensions, f-strings) gives unknown values, with place and reason. An unknown value is an
+// error only if it is needed. Not thread-safe per Diagnostics.
 namespace smp::pyscript {
 
 struct PythonValue;
@@ -41,7 +41,7 @@ struct PythonValue {
   PythonValue* find(std::string_view key) const;  // nullptr when there is none
 };
 
-// A call in lines that are not read, as those of a function.
+// A call in lines that are not read, such as those of a function.
 struct UnreadCall {
   std::string name;
   text::Place place;
@@ -56,11 +56,12 @@ struct PythonScript {
   PythonValue* last = nullptr;  // of the last line that only says a value
 };
 
-// Reads source `source` of `diagnostics`, whose text is `text`. What is no Python is an error.
+// Reads source `source` of `diagnostics`, whose text is `text`. Text that is not Python is an
+// error.
 PythonScript read_python(std::string_view text, int source, text::Diagnostics& diagnostics);
 
-// The value of `name` as a document; errors with their places for what in it is unknown. What keys
-// of `unread` say does not matter: they are there, and empty.
+// The value of `name` as a document, with an error for each unknown part. Keys of `unread` may have
+// any value: they are present, and empty.
 text::YamlNode document_of(const PythonValue& value, const std::string& name,
                            std::span<const std::string_view> unread,
                            text::Diagnostics& diagnostics);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMostDeepArithmetic = 64;
 
-// What is not read leaves `good_` false; the value then does not matter.
+// Text that is not read sets `good_` to false; the value then does not matter.
 class ShellArithmetic {
  public:
   ShellArithmetic(std::string_view text,

@@ -93,7 +93,7 @@ ShellVerdict ShellReader::declare(const ShellCommand& command, size_t at,
   return ShellVerdict::of(true);
 }
 
-// Of a function's own variables, what they were before the call.
+// The values of a function's own variables before the call.
 void ShellReader::keep_for_caller(const std::string& builtin, const std::string& name) {
   if (locals_.empty() || builtin == "export" || builtin == "readonly") return;
   const auto found = variables_.find(name);
@@ -196,7 +196,7 @@ ShellVerdict ShellReader::exec_fields(const ShellCommand& command, std::vector<S
   return unknown(fmt::format("{}, which is not run", shown), command.at);
 }
 
-// What the shell itself does; nothing for other commands.
+// Runs a command of the shell itself; nothing for other commands.
 std::optional<ShellVerdict> ShellReader::exec_builtin(const std::string& name,
                                                       const std::vector<ShellField>& fields,
                                                       const std::string& shown, uint32_t at) {

@@ -67,7 +67,7 @@ ShellVerdict ShellReader::forget(const std::set<std::string>& names, std::string
   return verdict;
 }
 
-// What a subshell sets, and that it ends, stays in it.
+// A subshell's variables, and its end, stay in it.
 ShellVerdict ShellReader::aside(const std::function<ShellVerdict()>& run) {
   const ShellVariables before = variables_;
   const ShellVerdict verdict = run();
@@ -222,7 +222,7 @@ ShellVerdict ShellReader::exec_arithmetic(const ShellPart& part) {
   return ShellVerdict::of(*value != 0);
 }
 
-// Of two definitions in branches that are not known, a call could mean either.
+// If a function has two definitions in branches of an unknown test, a call could mean either.
 void ShellReader::define(const ShellCommand& function) {
   const bool again = functions_.contains(function.name) && !guards_.empty();
   functions_[function.name] = again ? nullptr : &function.children[0];

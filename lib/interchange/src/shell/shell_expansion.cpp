@@ -71,7 +71,7 @@ std::vector<ShellField> ShellExpansion::fields(const std::vector<ShellWordSyntax
   return out;
 }
 
-// What IFS holds, where that is not blanks alone. Of one that is not known, what it may hold.
+// The characters of IFS if they are not only blanks; of an unknown IFS, those that it may hold.
 std::optional<std::string> ShellExpansion::other_ifs() const {
   constexpr std::string_view kBlanks = " \t\n", kAny = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
   const auto found = variables_.find("IFS");
@@ -86,7 +86,7 @@ std::optional<std::string> ShellExpansion::other_ifs() const {
   return is_blank ? std::nullopt : std::optional(std::move(ifs));
 }
 
-// Where a value has a character at which IFS splits and blanks do not, or the other way.
+// Whether a value has a character at which IFS splits and blanks do not, or the reverse.
 void ShellExpansion::refuse_other_ifs(const ShellWordSyntax& word) {
   const auto ifs = other_ifs();
   if (!ifs) return;
@@ -219,7 +219,7 @@ int32_t ShellExpansion::doubt_before(const std::vector<ShellItem>& items, size_t
   return -1;
 }
 
-// Of a function's call; the script's own are not known.
+// The arguments of a function's call; the script's own are unknown.
 std::vector<ShellItem> ShellExpansion::argument(const ShellPart& part, int32_t& doubt) {
   const bool counts = part.name == "#", all = is_all(part);
   const bool digit = std::isdigit(static_cast<unsigned char>(part.name[0])) != 0;
@@ -421,7 +421,7 @@ std::optional<int64_t> ShellExpansion::arithmetic(const ShellPart& part, int32_t
   return std::nullopt;
 }
 
-// What quotes protect is no pattern.
+// Quoted text is no pattern.
 std::string ShellExpansion::pattern(const ShellWordSyntax& word, int32_t& doubt) {
   std::string out;
   for (const ShellChar& c : expanded(word.parts)) {

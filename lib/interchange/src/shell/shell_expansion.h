@@ -18,20 +18,20 @@ struct ShellField {
   uint32_t at = 0;
 };
 
-// All of it is unknown, and no quotes keep it one word.
+// The whole field is unknown, and no quotes keep it one word.
 bool is_alone(const ShellField& field);
-// A field as an array or a function's call holds it.
+// A field in the form in which an array or a function's call holds it.
 ShellItem shell_item_of(ShellField field);
 
-// ${NAME:-text} where nothing sets NAME.
+// ${NAME:-text} whose NAME nothing sets.
 struct ShellDefault {
   std::string name;
   std::string text;
 };
 
-// What the words of a script become: variables, arithmetic and quotes, then fields. What is not
-// known stays in the text as a doubt. Throws ShellError where a text grows beyond all bounds, and
-// where IFS was changed and the words depend on it: fields are told apart by blanks alone.
+// Expands the words of a script: variables, arithmetic and quotes, then fields. Unknown text stays
+// in the result as a doubt. Throws ShellError if a text grows beyond all bounds, or IFS was changed
+// and the words depend on it: fields are separated by blanks only.
 class ShellExpansion {
  public:
   ShellExpansion(ShellVariables& variables, std::vector<ShellDoubt>& doubts)
@@ -44,7 +44,7 @@ class ShellExpansion {
   std::string pattern(const ShellWordSyntax& word, int32_t& doubt);  // for fnmatch
   int32_t add_doubt(std::string what, uint32_t at, bool unset = false);
 
-  // Arguments of the function that runs; without a value those of the script, which nobody knows.
+  // Arguments of the running function; without a value, the script's arguments, which are unknown.
   void set_arguments(std::optional<std::vector<ShellItem>> arguments) {
     arguments_ = std::move(arguments);
   }

@@ -381,7 +381,7 @@ void ShellLexer::braces(ShellPart& part) {
   --depth_;
 }
 
-// From an open parenthesis to behind its closing one.
+// Skips from an open parenthesis to behind its closing one.
 void ShellLexer::skip_parentheses() {
   const size_t begin = at_;
   int open = 0;

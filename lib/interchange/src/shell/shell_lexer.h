@@ -25,11 +25,11 @@ class ShellLexer {
   explicit ShellLexer(const ShellText& text) : text_(text) {}
 
   ShellToken next();
-  // Of `here_document`, once the newline behind it is read.
+  // Reads the body of `here_document`, after the newline behind it.
   const ShellText& here_document(int number) const {
     return here_documents_.at(static_cast<size_t>(number)).text;
   }
-  // The parts of a text in double quotes, as arithmetic and the words behind ${NAME:- are read.
+  // The parts of a text in double quotes, as in arithmetic and in the words behind ${NAME:-.
   static std::vector<ShellPart> parts_of(const ShellText& text, bool quoted, int depth);
 
  private:

@@ -8,7 +8,7 @@
 
 #include "shell/shell_syntax.h"
 
-// What the words of a script say before any of them is expanded: which names they set. Pure.
+// The names that the words of a script set, before any word is expanded. Pure.
 namespace smp::shell {
 
 // The name in NAME=, NAME+= and NAME[...]=, if a word begins so.
@@ -19,7 +19,7 @@ struct ShellAssignment {
   size_t length = 0;  // of its first part
 };
 
-// By name; null where two definitions stand in branches of a test that is not known.
+// By name; null if two definitions stand in branches of a test with an unknown result.
 using ShellFunctions = std::map<std::string, const ShellCommand*>;
 
 std::optional<ShellAssignment> assignment_of(const ShellWordSyntax& word);
@@ -29,10 +29,10 @@ std::string shown_words(const std::vector<ShellWordSyntax>& words);  // for mess
 // Names that a command, or a function that it calls, may set.
 void names_that_may_be_set(const ShellCommand& command, const ShellFunctions& functions,
                            std::set<std::string>& names, int calls = 0);
-// Those that arithmetic sets: i++, X = 2.
+// Names that arithmetic sets: i++, X = 2.
 void names_set_in(const std::string& text, std::set<std::string>& names);
 
-// while [ $# -gt 0 ], while getopts ...
+// Whether a loop reads the script's arguments: while [ $# -gt 0 ], while getopts ...
 bool reads_arguments(const ShellCommand& command);
 
 }  // namespace smp::shell

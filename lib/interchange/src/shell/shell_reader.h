@@ -19,9 +19,9 @@
 
 namespace smp::shell {
 
-// Follows a script's commands in their order, without running any. Of a test that is not known both
-// branches are followed, one after the other, and what they leave is joined. Control is in
-// shell_control.cpp, commands in shell_command.cpp, what comes out in shell_script.cpp.
+// Follows a script's commands in their order, without running any. After a test with an unknown
+// result both branches are followed, one after the other, and their values are joined. Control flow
+// is in shell_control.cpp, commands in shell_command.cpp, results in shell_script.cpp.
 class ShellReader {
  public:
   ShellReader(std::string_view text, int source);

@@ -5,7 +5,7 @@
 
 #include "shell/shell_reader.h"
 
-// What comes out of a script, and what sbatch puts in.
+// The commands that a script ends with, and the environment that sbatch gives it.
 namespace smp::shell {
 
 ShellReader::ShellReader(std::string_view text, int source) : text_(text), source_(source) {
@@ -42,10 +42,10 @@ text::Place ShellReader::place_of(uint32_t at) const {
   return {source_, line, static_cast<int>(at - *(next - 1)) + 1};
 }
 
-// As every shell begins, whatever is in the environment.
+// The variables that every shell starts with, whatever the environment.
 void ShellReader::set_ifs() { variables_["IFS"] = scalar_variable(shell_text(" \t\n")); }
 
-// What #SBATCH lines give a script, as sbatch would.
+// The variables that sbatch sets for #SBATCH lines.
 void ShellReader::set_slurm() {
   for (const uint32_t start : starts_) {
     std::string_view line = text_.substr(start, text_.substr(start).find('\n'));

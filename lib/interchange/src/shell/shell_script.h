@@ -7,13 +7,13 @@
 
 #include "smp/plan/text/diagnostics.h"
 
-// What the commands of a shell script would be called with. Nothing is run: variables, arrays,
-// quotes, arithmetic and tests of known values are followed as docs/interchange.md says; what needs
-// the environment, the script's arguments or another program stays a doubt of the words that it
-// reaches. What is outside the subset is an error with its line. Pure; safe from any thread.
+// The commands of a shell script with their arguments. Nothing is run. Variables, arrays, quotes,
+// arithmetic and tests of known values are followed as docs/interchange.md says. A value of the
+// environment, the script's arguments or another program is a doubt in the words that use it. A
+// construct outside the subset is an error with its line. Pure; safe from any thread.
 namespace smp::shell {
 
-// Why a word, or its text, is not certain.
+// Why a word, or its text, is uncertain.
 struct ShellReason {
   std::string what;     // "$LAYERS, which this text does not set"
   text::Place place;    // of the test, or of the word

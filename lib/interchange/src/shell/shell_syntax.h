@@ -7,11 +7,11 @@
 #include "shell/shell_text.h"
 #include "smp/plan/text/diagnostics.h"
 
-// The subset of the shell's language that scripts are read by, as a tree. docs/interchange.md says
-// what is in it. Pure; safe from any thread.
+// The subset of the shell's language that is read, as a tree. docs/interchange.md describes the
+// subset. Pure; safe from any thread.
 namespace smp::shell {
 
-// A mistake, or what is not read, with its byte of the script.
+// A mistake, or a construct that is not read, with its byte of the script.
 struct ShellError {
   uint32_t at = 0;
   std::string message;

@@ -7,7 +7,7 @@
 
 namespace smp::shell {
 
-// What a test says: true, false, or not known, and why.
+// The result of a test: true, false, or unknown, and why.
 struct ShellVerdict {
   enum class Is { kFalse, kTrue, kUnknown };
   Is is = Is::kTrue;
@@ -19,8 +19,8 @@ struct ShellVerdict {
 
 ShellVerdict negated(ShellVerdict verdict);
 
-// [ ... ] and test ..., by the fields between; [[ ... ]], by its words. `shown`: the test, for
-// messages.
+// [ ... ] and test ..., from the fields between; [[ ... ]], from its words. `shown` is the test's
+// text, for messages.
 ShellVerdict verdict_of_test(const std::vector<ShellField>& fields, const std::string& shown,
                              uint32_t at, ShellExpansion& expansion);
 ShellVerdict verdict_of_test(const std::vector<ShellWordSyntax>& words, const std::string& shown,

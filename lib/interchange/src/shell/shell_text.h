@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-// Text of a shell script, and of the values of its variables: each character knows where it stands
-// in the script and whether quotes keep it together. What a script does not say (a variable that it
-// does not set, what a command prints) is one character of its own, which points to its doubt.
+// Text of a shell script, and of the values of its variables. Each character has its place in the
+// script, and whether it is quoted. Unknown text (a variable that the script does not set, the
+// output of a command) is one character of its own, which points to its doubt.
 namespace smp::shell {
 
 struct ShellChar {
@@ -22,7 +22,7 @@ struct ShellChar {
 };
 using ShellText = std::vector<ShellChar>;
 
-// Why something is not known.
+// Why a text is unknown.
 struct ShellDoubt {
   std::string what;     // "$LAYERS, which this text does not set"
   uint32_t at = 0;      // where it is decided

@@ -7,7 +7,8 @@
 
 #include "shell/shell_text.h"
 
-// What a script's variables hold, and what they may hold behind a test that is not known. Pure.
+// The values of a script's variables, and their possible values after a test with an unknown
+// result. Pure.
 namespace smp::shell {
 
 struct ShellItem {
@@ -27,11 +28,11 @@ using ShellVariables = std::map<std::string, ShellVariable>;
 ShellVariable scalar_variable(ShellText text);
 ShellText unknown_text(int32_t doubt, uint32_t at);
 
-// A doubt with the reason of another, for what follows from it.
+// A doubt with the reason of another, for a value that depends on it.
 int32_t derived_doubt(std::vector<ShellDoubt>& doubts, int32_t from);
 
-// What holds behind both branches of a test, whose doubt is `test`: what is equal in them stays,
-// the rest is a choice or may be absent.
+// Joins both branches of a test, whose doubt is `test`. A value that is equal in both stays; any
+// other is a choice or may be absent.
 ShellVariables joined_variables(const ShellVariables& a, const ShellVariables& b, int32_t test,
                                 std::vector<ShellDoubt>& doubts);
 

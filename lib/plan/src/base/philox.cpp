@@ -1,5 +1,6 @@
 #include "smp/plan/base/philox.h"
 
+#include "smp/plan/base/fnv1a.h"
 #include "smp/plan/base/philox_rounds.h"
 
 namespace smp {
@@ -9,11 +10,7 @@ PhiloxBlock philox4x32_10(const PhiloxBlock& counter, const PhiloxKey& key) {
 }
 
 PhiloxKey stream_key(uint64_t seed, std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, 64 bits
-  for (const char c : name) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3u;
-  }
+  const uint64_t hash = fnv1a(name);
   const PhiloxBlock counter = {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32), 0,
                                0};
   const PhiloxKey key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};

@@ -14,7 +14,7 @@ bool is_unsaid(const JobSpec& job) {
 
 }  // namespace
 
-// Of one that reads bytes whatever its files say: other files tell when they are opened.
+// For a job that is sure to read bytes. Files of other formats tell only when they are opened.
 bool reads_bytes_unsaid(const JobSpec& job) {
   const TrainingSpec& training = job.training;
   const bool names_files = !training.data_path.empty() && training.data_path != kPythonStdlib;

@@ -28,7 +28,7 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, ignored);
 }
 
-// What lies beside tokens and holds none itself.
+// Files beside tokens that hold no tokens themselves.
 bool is_companion(const std::string& path) {
   for (const char* suffix : {".mask.bin", ".labels.npy", ".labels.bin", ".smp.json"}) {
     if (path.ends_with(suffix)) return true;

@@ -7,15 +7,15 @@
 
 namespace smp::data {
 
-// The files that a path of a job names, and what they are.
+// The files that a path of a job names, and their format.
 struct FoundData {
   std::string folder;  // that they lie below, or the file
   DataFormat format = DataFormat::kText;
   std::vector<std::string> files;  // sorted; of Megatron the .bin
 };
 
-// Throws ConfigError, with key and path, for what is missing, of several formats or of one that
-// cannot be told, and for folders whose training and validation files would be one stream.
+// Throws ConfigError, with key and path, if files are missing, have several formats or an unknown
+// one, or a folder's training and validation files would be one stream.
 FoundData find_data(const StreamRequest& request);
 
 }  // namespace smp::data

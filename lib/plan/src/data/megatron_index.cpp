@@ -34,7 +34,7 @@ std::vector<T> numbers_at(const OpenFiles& files, size_t file, int64_t offset, i
   return numbers;
 }
 
-// Of a sequence; the one behind the last begins where the tokens end.
+// First token of a sequence; that of the one behind the last is the number of tokens.
 int64_t begin_of_sequence(const MegatronIndex& index, int64_t sequence, int64_t pointer,
                           int64_t tokens, const OpenFiles& files) {
   const int64_t size = bytes_of(index.type);

@@ -13,17 +13,17 @@
 // asked for. Any thread.
 namespace smp::data {
 
-// Throws ConfigError for what is torn, of another kind, or does not fit the .bin `tokens`: sizes
-// exactly, pointers at places spread over the index.
+// Throws ConfigError if the index is torn, of another kind, or does not fit the .bin `tokens`:
+// sizes exactly, pointers at places spread over the index.
 MegatronIndex open_megatron_index(const std::string& path, size_t tokens, const std::string& key,
                                   OpenFiles& files);
 
 // First tokens of documents [first, first + count), count >= 1; that behind the last document is
-// the number of tokens. Throws std::runtime_error, with path and number, for what cannot be.
+// the number of tokens. Throws std::runtime_error, with path and number, for an impossible value.
 std::vector<int64_t> document_begins(const MegatronIndex& index, int64_t first, int64_t count,
                                      int64_t tokens, const OpenFiles& files);
 
-// The document that token `token` is of.
+// The document of token `token`.
 int64_t document_of_token(const MegatronIndex& index, int64_t token, int64_t tokens,
                           const OpenFiles& files);
 

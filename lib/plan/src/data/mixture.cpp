@@ -16,7 +16,7 @@ namespace smp::data {
 namespace {
 
 constexpr int64_t kKeptTurns = 8192;  // twice: what a step's microbatches go back to
-// Of all sources together, and their number: numerators of fractions fit 64 bits.
+// Limits of the sum of the weights and of the sources: numerators of fractions then fit 64 bits.
 constexpr int64_t kMostWeight = int64_t{1} << 48;
 constexpr size_t kMostSources = 4096;
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMagicBytes = 8;           // "\x93NUMPY", major, minor
 constexpr int64_t kMostHeaderBytes = 65536;  // of an array of whole numbers: about 100
 
-// What stands behind 'key': in a Python dictionary of one line, up to the next key.
+// The text behind 'key': in a Python dictionary of one line, up to the next key.
 std::optional<std::string_view> value_of(std::string_view dictionary, std::string_view name) {
   const std::string quoted = fmt::format("'{}':", name);
   const size_t at = dictionary.find(quoted);

@@ -13,8 +13,9 @@ struct NpyHeader {
   int64_t elements = 0;
 };
 
-// Of a NumPy file of one dimension of whole numbers, versions 1 to 3 (numpy/lib/format.py). Throws
-// ConfigError for other types, byte orders and shapes, and where the file's size does not fit.
+// The header of a NumPy file of one dimension of whole numbers, versions 1 to 3
+// (numpy/lib/format.py). Throws ConfigError for other types, byte orders and shapes, and if the
+// file's size does not fit.
 NpyHeader read_npy_header(size_t file, const std::string& key, const OpenFiles& files);
 
 }  // namespace smp::data

@@ -28,8 +28,8 @@ SampleForm form_of_job(const JobSpec& job) {
           .has_mask = job.training.data_loss_mask.value_or(false)};
 }
 
-// Where the first `parts` of a split end among `all`: to the nearest whole one, halves to the even
-// one, as Megatron rounds.
+// Index in `all` where the first `parts` of a split end, rounded as Megatron does: to the nearest
+// whole number, halves to the even one.
 int64_t end_of_parts(const std::vector<int64_t>& split, size_t parts, int64_t all) {
   text::Int128 sum = 0, before = 0;
   for (size_t i = 0; i < split.size(); ++i) {

@@ -6,11 +6,11 @@
 
 namespace smp::data {
 
-// Throws ConfigError, with path and key, for what is missing, of another type or version.
+// Throws ConfigError, with path and key, if a key is missing or has another type or version.
 TokenManifest read_token_manifest(const std::string& path, const std::string& key,
                                   OpenFiles& files);
 
-// Throws ConfigError where the manifest is of another corpus than the tokens and their index.
+// Throws ConfigError if the manifest does not belong to the tokens and their index.
 void check_manifest_fits(const TokenManifest& manifest, const TokenFile& tokens,
                          const std::string& key);
 

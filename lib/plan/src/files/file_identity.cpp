@@ -118,7 +118,7 @@ void check_unchanged(const KnownFile& before, const std::string& path, const Fil
   if (now == before.stamp) return;
   const FileIdentity there = look_at_file(path, before.blocks).identity;
   const FileIdentity& was = before.identity;
-  // Of a file whose content nobody has looked at, another time is all there is to tell.
+  // If the content was never sampled, only the time can tell a change.
   const bool same = there.bytes == was.bytes && there.sampled_hash == was.sampled_hash;
   if (same && before.blocks > 0) return;
   throw std::runtime_error(

@@ -5,8 +5,8 @@
 
 #include "jobfile/field_table.h"
 
-// The rows of the table of keys, section by section, and what they share. Only the table's own
-// sources include this. Immutable.
+// The rows of the table of keys, section by section, and the functions that they share. Only the
+// table's own sources include this. Immutable.
 namespace smp::jobfile {
 
 // Bounds that no real job reaches and whose products stay within 64 bits.
@@ -43,7 +43,7 @@ inline constexpr std::string_view kParallel = "parallel";
 inline constexpr std::string_view kTensorParallel = "parallel.tensor_parallel";
 inline constexpr std::string_view kCollectives = "parallel.collectives";
 
-// Of keys that mean nothing to, or nothing but, a model that is a list of layers.
+// Limits a key to transformers, or to models that are a list of layers.
 extern const Condition kTransformerModel, kLayerList;
 
 void add_model_fields(std::vector<Field>& out);

@@ -31,8 +31,8 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "sharded_data_parallel_degree",
        SMP_AT(parallel.sharded_data_parallel_degree),
-       "ranks over which one copy of the sharded state is spread (z); above 1 alone it means "
-       "sharding: parameters",
+       "ranks over which one copy of the sharded state is spread (z); a value above 1 without "
+       "sharding means sharding: parameters",
        {.min = 1, .max = kMostWidth, .also = {"hybrid_shard_degree", "sdp"}}},
       {kParallel,
        "context_parallel_degree",
@@ -58,19 +58,19 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "sequence_parallel",
        SMP_AT(parallel.sequence_parallel),
-       "tensor ranks split by tokens what they do not split by width",
+       "tensor ranks split by tokens the activations that they do not split by width",
        {.also = {"enable_sequence_parallel"}}},
       {kParallel, "shard_optimizer_state", SMP_AT(parallel.shard_optimizer_state),
        "true = sharding: optimizer_state over all data-parallel ranks"},
       {kParallel, "sharding", SMP_AT(parallel.sharding),
-       "what is spread over the shard axis: ZeRO stage 0, 1, 2, 3"},
+       "state that is spread over the shard axis: ZeRO stage 0, 1, 2, 3"},
       {kParallel, "pipeline", SMP_AT(parallel.pipeline),
        "simple = all forward, then all backward (GPipe); interleaved = 1F1B; virtual = Megatron's "
        "interleaving of several chunks a rank; zb_h1, zb_v = zero bubble"},
       {kParallel,
        "virtual_pipeline_degree",
        SMP_AT(parallel.virtual_pipeline_degree),
-       "chunks of layers that a rank holds (v); above 1 with pipeline: virtual, 2 with zb_v",
+       "chunks of layers that a rank holds (v): above 1 with pipeline: virtual, 2 with zb_v",
        {.min = 1,
         .max = kMostChunks,
         .also = {"virtual_pipeline_model_parallel_size", "vpp", "num_model_chunks",
@@ -89,45 +89,43 @@ void add_parallel_fields(std::vector<Field>& out) {
        "partition",
        SMP_AT(parallel.partition),
        "layers of each stage, e.g. [3, 3, 2], or of each chunk in the order of the model; the "
-       "first "
-       "may have none beside the embedding, the last none beside the head; auto = by "
-       "partition_method",
+       "first may hold only the embedding, the last only the head; auto = by partition_method",
        {.min = 0, .max = kMostLayers}},
       {kParallel, "partition_method", SMP_AT(parallel.partition_method),
-       "how layers are dealt to the stages, or to their chunks: uniform = as many each; parameters "
-       "= as many parameters each; type:REGEX = as many layers each whose kind or name matches; "
-       "auto = the slowest as fast as possible; if none is given even, or what the search finds "
-       "faster"},
+       "division of the layers among stages, or their chunks: uniform = as many layers each; "
+       "parameters = as many parameters each; type:REGEX = as many layers each whose kind or name "
+       "matches; auto = the slowest stage as fast as possible; without the key even, or a faster "
+       "division that the search finds"},
       {kParallel, "activation_checkpointing", SMP_AT(parallel.activation_checkpointing),
-       "keep the input of each layer alone and compute the rest again in the backward pass: true = "
+       "keep only the input of each layer and recompute the rest in the backward pass: true = "
        "recompute: full"},
       {kParallel,
        "recompute",
        SMP_AT(parallel.recompute),
-       "what the backward pass computes again: nothing, a part of each layer (see "
-       "docs/recompute.md; the core of attention elsewhere than in our engine), or whole layers",
+       "part of the forward that the backward pass recomputes: none, a part of each layer "
+       "(docs/recompute.md; in other frameworks the core of attention), or whole layers",
        {.also = {"recompute_granularity", "recompute_activations"}}},
       {kParallel,
        "recompute_layers",
        SMP_AT(parallel.recompute_layers),
-       "layers of each stage that are computed again with recompute: full; auto = all",
+       "layers of each stage that recompute: full recomputes; auto = all",
        {.min = 1, .max = kMostLayers, .also = {"recompute_num_layers"}}},
       {kParallel,
        "activation_checkpointing_strategy",
        SMP_AT(parallel.activation_checkpointing_strategy),
-       "consecutive layers that share a checkpoint with recompute: full: each = none; contiguous = "
-       "all of a stage's chunk; group_N = N of them, e.g. group_2",
+       "consecutive layers that share a checkpoint with recompute: full: each = one; contiguous = "
+       "all of a stage's chunk; group_N = N layers, e.g. group_2",
        {.also = {"checkpointing_strategy"}}},
       {kParallel,
        "offload_activations",
        SMP_AT(parallel.offload_activations),
-       "move what is kept to host memory",
+       "move the kept activations to host memory",
        {.also = {"sm_activation_offloading", "cpu_offloading"}}},
       {kParallel,
        "partition_activations",
        SMP_AT(parallel.partition_activations),
        "with recompute: full and without sequence_parallel, each rank of a tensor group keeps its "
-       "part of a layer's input, gathered again in the backward pass",
+       "part of a layer's input; the backward pass gathers the parts",
        {.also = {"distribute_saved_activations"}}},
       {kParallel,
        "activation_loading_horizon",
@@ -153,15 +151,15 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "max_live_parameters",
        SMP_AT(parallel.max_live_parameters),
-       "with sharding: parameters, elements that a rank has gathered at once; bounds how far "
-       "ahead and how many small layers share a bucket, while the running layer is always whole; "
-       "0 = no bound",
+       "with sharding: parameters, most elements that a rank has gathered at once; limits "
+       "gathering ahead and the small layers in a bucket; the running layer is always whole; 0 = "
+       "no bound",
        {.max = kMostElements, .also = {"sdp_max_live_parameters", "stage3_max_live_parameters"}}},
       {kParallel,
        "param_persistence_threshold",
        SMP_AT(parallel.param_persistence_threshold),
-       "with sharding: parameters, tensors of fewer elements (before tensor parallelism) stay "
-       "gathered from step to step; 0 = none",
+       "with sharding: parameters, tensors of fewer elements (before tensor parallelism) are "
+       "gathered once a step, at their first use, and stay gathered until the update; 0 = none",
        {.max = kMostElements,
         .also = {"sdp_param_persistence_threshold", "stage3_param_persistence_threshold"}}},
       {kParallel,
@@ -172,37 +170,36 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "profile",
        SMP_AT(parallel.profile),
-       "the framework whose habits are priced: the same layout occupies other bytes in each; auto "
-       "= "
-       "smp",
+       "framework whose memory and traffic are priced: one layout occupies other bytes in each; "
+       "auto = smp",
        {.also = {"framework"}}},
       {kParallel,
        "data_collectives",
        SMP_AT(parallel.data_collectives),
-       "what moves a GPU's memory in all groups that the section collectives leaves open: NCCL, or "
-       "hosts, whose CPUs sum as SMDDP's do",
+       "what moves GPU memory in all groups that the section collectives leaves open: NCCL, or the "
+       "hosts, whose CPUs sum; host with another profile than smp is SageMaker's SMDDP",
        {.also = {"ddp_dist_backend", "backend"}}},
       {kParallel, "delayed_parameter_initialization",
        SMP_AT(parallel.delayed_parameter_initialization),
-       "each rank draws only the weights it holds; the engine always does, and refuses false"},
+       "each rank draws only the weights that it holds; the engine always does this, and refuses "
+       "false"},
       {kParallel, "prescaled_batch", SMP_AT(parallel.prescaled_batch),
-       "all ranks of a tensor group read the same samples, and micro_batch counts those of the "
-       "group; false (SMP's default: of each rank) only where tensor_parallel_degree is 1, which "
-       "is "
-       "the same"},
+       "all ranks of a tensor group read the same samples, and micro_batch counts the samples of "
+       "the group; false (SMP's default: samples of each rank) is accepted only with "
+       "tensor_parallel_degree 1, where both are equal"},
       {kParallel,
        "bucket_bytes",
        SMP_AT(parallel.bucket_bytes),
-       "gradients that one reduction carries, in fp32 where weights have 16 bits; auto = 25MiB, "
-       "and on several hosts 128KiB for each "
-       "data-parallel rank, but no more than a quarter of a rank's gradients",
+       "bytes of gradients in one reduction, in fp32 if weights have 16 bits; auto = 25MiB, and on "
+       "several hosts 128KiB for each data-parallel rank, but at most a quarter of a rank's "
+       "gradients",
        {.unit = Unit::kBytes, .min = 1, .max = kMostBytes, .also = {"bucket_cap_mb"}}},
       {kParallel,
        "shard_bucket_bytes",
        SMP_AT(parallel.shard_bucket_bytes),
-       "with sharding: gradients and parameters, neighbouring layers smaller than this are reduced "
+       "with sharding: gradients or parameters, neighbouring layers smaller than this are reduced "
        "and gathered together; auto = 256KiB, and on several hosts 128KiB for each rank of the "
-       "shard group, but no more than the largest layer",
+       "shard group, but at most the largest layer",
        {.unit = Unit::kBytes, .min = 1, .max = kMostBytes}},
       {kTensorParallel, "attention", SMP_AT(parallel.tensor_parallel.attention),
        "projections of attention, by heads"},
@@ -222,7 +219,7 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kCollectives,
        "replica",
        SMP_AT(parallel.collectives.replica),
-       "gradients of those that hold the same shard",
+       "gradients of ranks that hold the same shard",
        {.condition = kByGroup}},
       {kCollectives,
        "data",

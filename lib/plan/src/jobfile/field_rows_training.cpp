@@ -57,37 +57,36 @@ void add_training_fields(std::vector<Field>& out) {
       {kTraining,
        "batch_ramp_start",
        SMP_AT(training.batch_ramp_start),
-       "the batch grows from here to global_batch; each size on the way must divide as it does; 0 "
-       "= "
-       "no ramp",
+       "first batch of a ramp to global_batch; each size on the way must be divisible as "
+       "global_batch is; 0 = no ramp",
        {.max = kMostSamples, .also = {"rampup_batch_size"}}},
       {kTraining,
        "batch_ramp_increment",
        SMP_AT(training.batch_ramp_increment),
-       "samples by which it grows",
+       "samples by which the batch grows",
        {.max = kMostSamples}},
       {kTraining, "precision", SMP_AT(training.precision),
-       "of activations and matmuls; bf16 and fp16 keep fp32 master weights; fp8 = fp8 matmuls, the "
-       "rest as bf16"},
+       "type of activations and matmuls; bf16 and fp16 keep fp32 master weights; fp8 = fp8 "
+       "matmuls, the rest as bf16"},
       {kTraining,
        "attention",
        SMP_AT(training.attention),
-       "flash keeps the statistics of the softmax, unfused its scores",
+       "flash keeps the statistics of the softmax for the backward pass, unfused its scores",
        {.also = {"attn_implementation", "attention_backend", "use_flash_attn"}}},
       {kTraining,
        "accumulate_gradients_in_fp32",
        SMP_AT(training.accumulate_gradients_in_fp32),
-       "sum gradients in fp32 beside 16-bit weights; auto = as the profile does",
+       "sum gradients in fp32 beside 16-bit weights; auto = as in the profile's framework",
        {.also = {"accumulate_allreduce_grads_in_fp32", "grad_reduce_in_fp32"}}},
       {kTraining,
        "fused_loss",
        SMP_AT(training.fused_loss),
-       "the cross-entropy is one function that keeps no copies of the logits",
+       "the cross-entropy is one function, which keeps no copies of the logits",
        {.also = {"cross_entropy_loss_fusion", "fused_cross_entropy"}}},
       {kTraining,
        "fp8_parameters",
        SMP_AT(training.fp8_parameters),
-       "with precision: fp8, weights are kept in 8 bits alone, not copied from 16",
+       "with precision: fp8, weights are kept only in 8 bits, not copied from 16",
        {.also = {"fp8_param_gather", "fp8_param"}}},
       {kTraining,
        "compiled",
@@ -97,75 +96,74 @@ void add_training_fields(std::vector<Field>& out) {
       {kTraining,
        "deterministic",
        SMP_AT(training.deterministic),
-       "the same bits for any pipeline degree (docs/determinism.md); on accelerators deterministic "
-       "kernels, which need larger workspaces",
+       "results have the same bits for any pipeline degree (docs/determinism.md); accelerators "
+       "then use deterministic kernels, which need larger workspaces",
        {.also = {"deterministic_mode"}}},
       {kTraining,
        "fused_optimizer",
        SMP_AT(training.fused_optimizer),
-       "the update is one kernel, without temporaries; auto = as the profile does",
+       "the update is one kernel, without temporaries; auto = as in the profile's framework",
        {.also = {"adamw_torch_fused", "fused_adam"}}},
       {kTraining,
        "steps",
        SMP_AT(training.steps),
        "optimizer steps; 0 = plan only",
        {.max = kMostSteps, .also = {"max_steps", "train_iters"}}},
-      {kTraining, "seed", SMP_AT(training.seed), "of weights and data order"},
+      {kTraining, "seed", SMP_AT(training.seed), "seed of the weights and of the data order"},
       {kTraining,
        "init_from",
        SMP_AT(training.init_from),
        "a folder of Hugging Face weights (config.json, safetensors) to start from; its tokenizer "
-       "is "
-       "kept with the saved weights, and data.tokens must be said",
+       "is kept with the saved weights; data.tokens is then required for text",
        {.condition = kTransformerModel}},
       {kTraining,
        "tokenizer",
        SMP_AT(training.tokenizer),
-       "a folder with the tokenizer of the data, Hugging Face's files; it is copied to the saved "
-       "weights, so that transformers load both from one folder; empty = that of init_from",
+       "a folder with the data's tokenizer in Hugging Face's files; it is copied to the saved "
+       "weights, so that transformers loads both from one folder; empty = that of init_from",
        {.condition = kTransformerModel}},
       {kTraining,
        "save_weights_as",
        SMP_AT(training.save_weights_as),
-       "type of the weights that are saved at the end: fp32, fp64, bf16 or fp16, rounded to "
-       "nearest, ties to even; auto = the type in which they are trained",
+       "type of the saved weights: fp32, fp64, bf16 or fp16, rounded to nearest, ties to even; "
+       "auto = the type of the trained weights",
        {.also = {"save_dtype", "weights_dtype", "torch_dtype"}}},
       {kTraining,
        "metrics",
        SMP_AT(training.metrics),
-       "where the numbers of each step go, in the run's folder: jsonl = metrics.jsonl, a line a "
-       "step; tensorboard = event files in tensorboard/; [] = nowhere",
+       "outputs of each step's numbers in the run's folder: jsonl = metrics.jsonl, a line a step; "
+       "tensorboard = event files in tensorboard/; [] = none",
        {.words = {"jsonl", "tensorboard"},
         .example = "[jsonl, tensorboard]",
         .also = {"report_to", "tensorboard_dir", "log_with"}}},
       {kData, "path", SMP_AT(training.data_path),
-       "what is trained on: a file of text or tokens, a folder of them, a glob, or the common "
+       "training data: a file of text or tokens, a folder of such files, a glob, or the common "
        "beginning of the names of Megatron's .bin and .idx; a file of images; python-stdlib = the "
        "source of the standard library of the python3 on PATH"},
       {kData,
        "format",
        SMP_AT(training.data_format),
-       "how tokens lie on disk: text = bytes; megatron = .bin beside .idx; nanogpt = 16 bits each, "
-       "nothing else; llmc = .bin with llm.c's header; npy = a NumPy array of whole numbers; auto "
-       "= what the files say (docs/data.md)",
+       "format of the tokens on disk: text = bytes; megatron = .bin beside .idx; nanogpt = 16 bits "
+       "each, nothing else; llmc = .bin with llm.c's header; npy = a NumPy array of whole numbers; "
+       "auto = told from the files (docs/data.md)",
        {.condition = kTransformerModel}},
       {kData,
        "sources",
        SMP_AT(training.data_sources),
-       "instead of path: data sets that are mixed, each with its share of all samples, as in "
+       "data sets that are mixed, in place of path, each with its share of all samples, as in "
        "[{path: wiki, weight: 0.3}, {path: code, weight: 0.7}]",
        {.condition = kTransformerModel, .also = {"data_paths", "blend", "datasets"}}},
       {kData,
        "split",
        SMP_AT(training.data_split),
-       "parts to train on, to evaluate on and to keep out, as in [98, 1, 1]: of the documents "
-       "where an index says where they end, else of the tokens; auto = all to train on, but for "
-       "what evaluation holds out at the end",
+       "parts for training, for evaluation and left out, as in [98, 1, 1]; they are parts of the "
+       "documents if an index gives these, else of the tokens; auto = all for training, except the "
+       "samples at the end that evaluation holds out",
        {.max = 1e9, .condition = kTransformerModel}},
       {kData,
        "end_of_document",
        SMP_AT(training.data_end_of_document),
-       "the token that ends a document in files without an index; auto = none",
+       "token that ends a document in files without an index; auto = none",
        {.max = kMostRows,
         .condition = kTransformerModel,
         .also = {"eod", "eot", "eos_token_id", "eod_token"}}},
@@ -177,34 +175,34 @@ void add_training_fields(std::vector<Field>& out) {
       {kData,
        "tokens",
        SMP_AT(training.data_tokens),
-       "bytes = each byte of the text is a token, of which there are 256: the engine has no "
-       "tokenizer; auto = bytes, where model.vocab_size is at most 512 and there is no init_from, "
-       "else it must be said",
+       "bytes = each byte of the text is one of 256 tokens (the engine has no tokenizer); auto = "
+       "bytes if model.vocab_size is at most 512 and there is no init_from; else the key is "
+       "required",
        {.condition = kTransformerModel}},
       {kData,
        "pack",
        SMP_AT(training.data_pack),
-       "how documents fill samples: concatenate = one long text, cut to length; documents = the "
-       "same, but attention stays within a document, positions restart there, and documents are "
-       "cut as seldom as can be; pad = one document a sample",
+       "packing of documents into samples: concatenate = one long text, cut to length; documents = "
+       "attention stays within a document, positions restart at each, and documents are cut as "
+       "seldom as possible; pad = one document a sample",
        {.condition = kTransformerModel, .also = {"packing", "sample_packing"}}},
       {kData,
        "longer",
        SMP_AT(training.data_longer),
-       "of a document longer than sequence_length with pack: pad: refuse = that is an error, "
+       "treatment of a document longer than sequence_length with pack: pad: refuse = an error, "
        "truncate = its end is left out",
        {.words = {"refuse", "truncate"}, .condition = kPadsDocuments}},
       {kData,
        "loss_mask",
        SMP_AT(training.data_loss_mask),
-       "a file beside each file of tokens says which of them count in the loss: FILE.mask.bin, a "
+       "a file beside each file of tokens says which tokens count in the loss: FILE.mask.bin, a "
        "byte 0 or 1 for each token; or FILE.labels.npy or .labels.bin, 32 bits each, the token or "
-       "-100; auto = all count, but where such a file is there it must be said",
+       "-100; auto = all count; if such a file exists, the key is required",
        {.condition = kTransformerModel}},
       {kImageFile,
        "channels",
        SMP_AT(training.images.channels),
-       "numbers of a pixel; 1 is copied to all channels of the model",
+       "numbers of a pixel; with 1, the number is copied to all channels of the model",
        {.min = 1, .max = kMostPixels, .computed = "model.input's", .condition = kLayerList}},
       {kImageFile,
        "height",
@@ -219,7 +217,7 @@ void add_training_fields(std::vector<Field>& out) {
       {kImageFile,
        "largest",
        SMP_AT(training.images.largest),
-       "number; 0 to this become -1 to 1",
+       "largest number in the file; 0 to largest become -1 to 1",
        {.max = kMostScale, .min_excluded = true, .condition = kLayerList}},
       {kCheckpoint,
        "every_steps",
@@ -234,7 +232,7 @@ void add_training_fields(std::vector<Field>& out) {
       {kCheckpoint,
        "keep",
        SMP_AT(training.checkpoint.keep),
-       "the newest so many stay, older ones are removed",
+       "number of the newest checkpoints that stay; older ones are removed",
        {.min = 1,
         .max = kMostCheckpoints,
         .also = {"save_total_limit", "keep_last_n", "num_kept_partial_checkpoints"}}},
@@ -246,8 +244,8 @@ void add_training_fields(std::vector<Field>& out) {
       {kEvaluation,
        "samples",
        SMP_AT(training.evaluation.samples),
-       "held-out samples of sequence_length, a multiple of global_batch or with pad_last_batch; "
-       "auto = global_batch",
+       "held-out samples of sequence_length: a multiple of global_batch, or any number with "
+       "pad_last_batch; auto = global_batch",
        {.min = 1,
         .max = kMostSamples,
         .condition = kEvaluates,
@@ -255,40 +253,41 @@ void add_training_fields(std::vector<Field>& out) {
       {kEvaluation,
        "pad_last_batch",
        SMP_AT(training.evaluation.pad_last_batch),
-       "samples may leave a last batch that they do not fill: what fills it has no part in the "
-       "mean; false = that is refused",
+       "the samples may leave a last batch partly empty; its filling does not count in the mean; "
+       "false = such a number of samples is refused",
        {.condition = kEvaluates, .also = {"drop_last", "dataloader_drop_last"}}},
       {kEvaluation,
        "sets",
        SMP_AT(training.evaluation.sets),
-       "data of their own to evaluate on, each by its name, as in [{name: code, path: code-val}]; "
-       "nothing of what is trained on is then held out, but for split",
+       "separate evaluation data, each with a name, as in [{name: code, path: code-val}]; no "
+       "training data are then held out, except by split",
        {.condition = kEvaluatesTokens, .also = {"valid_data_path", "eval_datasets"}}},
       {kEvaluation,
        "keep_best",
        SMP_AT(training.evaluation.keep_best),
-       "an evaluation whose loss is the lowest so far saves a checkpoint; `best` names the last of "
-       "them, which is not removed",
+       "an evaluation with the lowest loss so far saves a checkpoint; `best` names the last of "
+       "these, which is not removed",
        {.condition = kEvaluates, .also = {"load_best_model_at_end", "save_best", "save_top_k"}}},
       {kEvaluation,
        "patience",
        SMP_AT(training.evaluation.patience),
-       "the run ends after so many evaluations in a row without improvement; 0 = it does not",
+       "evaluations in a row without improvement after which the run ends; 0 = it does not end "
+       "early",
        {.max = kMostSteps,
         .condition = kEvaluates,
         .also = {"early_stopping_patience", "early_stopping"}}},
       {kEvaluation,
        "min_improvement",
        SMP_AT(training.evaluation.min_improvement),
-       "a loss that is lower by less is no improvement, of those that patience counts",
+       "least fall of the loss that patience counts as an improvement",
        {.max = kMostScale,
         .condition = kStopsEarly,
         .also = {"min_delta", "early_stopping_threshold"}}},
       {kTrace,
        "steps",
        SMP_AT(training.trace.steps),
-       "the first and the last step of which all ranks record a timeline, for trace.json in the "
-       "run's folder (docs/watching.md); steps count from 1; auto = none",
+       "first and last step of the timelines that all ranks record for trace.json in the run's "
+       "folder (docs/watching.md); steps count from 1; auto = none",
        {.min = 1, .max = kMostSteps, .example = "[10, 12]", .also = {"profile_steps"}}},
   };
   out.insert(out.end(), fields.begin(), fields.end());

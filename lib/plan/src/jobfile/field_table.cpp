@@ -35,7 +35,7 @@ const std::vector<Field>& job_fields() {
     std::vector<Field> out = {{"",
                                "name",
                                SMP_AT(name),
-                               "of the job; names its run folder",
+                               "name of the job and of its run folder",
                                {.computed = "the first file's name", .is_file_name = true}}};
     add_model_fields(out);
     add_cluster_fields(out);

@@ -34,7 +34,7 @@ using Target =
 
 enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 
-// When a key means something; where it does not, it may not be given and is not written.
+// When a key has a meaning. Otherwise the key may not be given and is not written.
 struct Condition {
   bool (*holds)(const JobSpec&) = nullptr;  // none = always
   std::string_view key = {};                // that decides it, as a path
@@ -78,7 +78,7 @@ const Field* find_field(std::string_view path);
 const Section* find_section(std::string_view path);
 std::string joined_path(std::string_view section, std::string_view key);
 
-// What kind of value the key takes, for schema and docs.
+// The kind of value of the key, for schema and docs.
 enum class Shape {
   kWhole,
   kUnsigned,
@@ -99,13 +99,13 @@ std::vector<std::string> choices_of(const Field& field);  // of a kChoice, or of
 // Whether `auto` may stand for the key: an open choice, or a default that follows from other keys.
 bool takes_auto(const Field& field);
 
-// Stores what `node` says. Returns what is wrong with it (words that follow the key), or ""; the
-// part of the node in question may be put in `where`. The word `auto` puts the default back.
+// Stores the value of `node`. Returns the problem (words that follow the key), or ""; `where` may
+// then be the part of the node in question. The word `auto` restores the default.
 std::string assign(const Field& field, JobSpec& spec, const text::YamlNode& node,
                    const text::YamlNode*& where);
 
-// The value as the writer shows it: YAML on one line, `auto` for an open choice; nothing for an
-// empty text, which a job file cannot write.
+// The value in the writer's form: YAML on one line, `auto` for an open choice; nothing for an empty
+// text, which a job file cannot write.
 std::optional<std::string> value_text(const Field& field, const JobSpec& spec);
 
 }  // namespace smp::jobfile

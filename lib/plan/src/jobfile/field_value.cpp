@@ -14,7 +14,7 @@
 #include "text/scalar.h"
 #include "text/yaml_writer.h"
 
-// What each kind of key takes and how it is written: the two visits of a field's target.
+// Reads and writes each kind of key: the two visits of a field's target.
 namespace smp::jobfile {
 
 namespace {

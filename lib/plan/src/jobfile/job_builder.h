@@ -12,8 +12,8 @@
 #include "smp/plan/text/yaml_tree.h"
 
 // Builds a JobSpec from trees and overrides, later ones over earlier ones, key by key. Mistakes go
-// to the Diagnostics; finish() fills the defaults that follow from other keys and checks what keys
-// say together. Not thread-safe; one per reading.
+// to the Diagnostics. finish() fills the defaults that follow from other keys and checks keys
+// against each other. Not thread-safe; one per reading.
 namespace smp::jobfile {
 
 class JobBuilder {
@@ -23,13 +23,13 @@ class JobBuilder {
   // `node` is the map that holds name, model, cluster, training, parallel.
   void add(const text::YamlNode& node, bool complete);
 
-  // What was read so far of "model" or "cluster" does not count.
+  // Drops the values of "model" or "cluster" read so far.
   void forget(std::string_view section);
 
   // "parallel.tensor_parallel_degree=2", from a command line.
   void add_override(const std::string& text);
 
-  // To be used only if the Diagnostics hold no error. `fallback_name` is the job's name if no key
+  // Call it only if the Diagnostics hold no error. `fallback_name` is the job's name if no key
   // gives one.
   JobSpec finish(const std::string& fallback_name);
 

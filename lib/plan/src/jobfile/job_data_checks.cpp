@@ -6,7 +6,7 @@
 #include "smp/plan/data/data_files.h"
 #include "spec/choices.h"
 
-// What the keys of training.data must say together. A check is silent when a key that it looks at
+// Checks of the keys of training.data against each other. A check is silent if a key that it reads
 // is wrong by itself.
 namespace smp::jobfile {
 namespace {

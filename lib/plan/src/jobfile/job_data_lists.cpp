@@ -41,7 +41,7 @@ std::string read_weight_into(const text::YamlNode& node, double& weight) {
   return read.problem;
 }
 
-// What is wrong follows "item 3".
+// A problem follows "item 3".
 std::string read_map(const text::YamlNode& node, std::string_view example,
                      const std::vector<DataKey>& keys) {
   if (node.kind != text::YamlNode::Kind::kMap)

@@ -10,7 +10,7 @@
 // The keys training.data.sources and training.evaluation.sets: lists of maps. Pure; any thread.
 namespace smp::jobfile {
 
-// Stores what `node` says. Returns what is wrong with it (words that follow the key), or "".
+// Stores the value of `node`. Returns the problem (words that follow the key), or "".
 std::string read_sources(const text::YamlNode& node, std::vector<MixtureSource>& sources);
 std::string read_sets(const text::YamlNode& node, std::vector<EvaluationSet>& sets);
 

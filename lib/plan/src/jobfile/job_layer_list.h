@@ -10,12 +10,12 @@
 // kernel: 11}). Pure; any thread.
 namespace smp::jobfile {
 
-// An entry that is wrong, and how (words that follow the key).
+// A wrong entry, and its problem (words that follow the key).
 struct LayerListProblem {
   const text::YamlNode* where = nullptr;
   std::string words;
 };
-// All of them, in the order of the list; of no list one.
+// All problems, in the order of the list; a value that is no list has one.
 std::vector<LayerListProblem> layer_list_problems(const text::YamlNode& node);
 
 // Returns the first problem, or ""; `where` is then the entry in question.

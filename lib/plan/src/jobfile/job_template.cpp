@@ -4,6 +4,7 @@
 
 #include "jobfile/field_table.h"
 #include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/text/comment_lines.h"
 #include "smp/plan/text/yaml_tree.h"
 #include "text/yaml_writer.h"
 
@@ -14,18 +15,7 @@ namespace {
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 std::string comment(std::string_view text, const std::string& margin) {
-  constexpr size_t kWidth = 96;
-  std::string out, line = fmt::format("{}#", margin);
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    if (line.size() + 1 + end > kWidth) {
-      out += fmt::format("{}\n", line);
-      line = fmt::format("{}#", margin);
-    }
-    line += fmt::format(" {}", text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return fmt::format("{}{}\n", out, line);
+  return text::comment_lines(text, margin + "#", margin + "#");
 }
 
 std::string written_default(const Field& field) {

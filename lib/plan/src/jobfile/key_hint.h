@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-// What the writer of an unknown key most likely meant: a key of the same section, a key or section
-// that stands elsewhere, or another program's word for one. Pure; safe from any thread.
+// The likely meaning of an unknown key: a key of the same section, a key or section elsewhere, or
+// another program's word for one. Pure; safe from any thread.
 namespace smp::jobfile {
 
 struct KeyHint {

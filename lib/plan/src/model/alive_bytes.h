@@ -5,10 +5,10 @@
 
 #include "smp/plan/base/dtype.h"
 
-// What the descriptions of layers count memory with. Only lib/plan's own sources include this.
+// The counters of memory for the descriptions of layers. Only lib/plan's own sources include this.
 namespace smp::model {
 
-// Bytes alive above those at the start, and the most there ever were.
+// Bytes alive above those at the start, and their maximum so far.
 class Alive {
  public:
   void add(int64_t bytes) {
@@ -31,11 +31,11 @@ class Alive {
   int64_t peak_ = 0;
 };
 
-// Of statistics, scratch buffers and the gradients of weights.
+// Bytes of statistics, scratch buffers and gradients of weights.
 inline int64_t wide_bytes(DType dtype) { return bytes_of(dtype) == 2 ? 4 : bytes_of(dtype); }
 
-// The product of [rows, depth] and the transpose of [cols, depth], which is kept. fp16 goes by way
-// of fp32 copies.
+// The product of [rows, depth] and the transpose of [cols, depth], which is kept. fp16 uses fp32
+// copies.
 inline void add_product(Alive& alive, DType dtype, int64_t rows, int64_t depth, int64_t cols) {
   const int64_t bytes = bytes_of(dtype) * rows * cols;
   if (dtype != DType::kF16) return alive.add(bytes);
@@ -48,17 +48,17 @@ inline void add_product(Alive& alive, DType dtype, int64_t rows, int64_t depth, 
   alive.drop(wide_result);
 }
 
-// Most bytes alive while it is made, its result included.
+// Most bytes alive while the product is computed, its result included.
 inline int64_t product_peak(DType dtype, int64_t rows, int64_t depth, int64_t cols) {
   Alive alive;
   add_product(alive, dtype, rows, depth, cols);
   return alive.peak();
 }
 
-// What lives while the gradient of a matrix [rows, cols] is made of `tokens` rows of both factors.
-// In fp32: the product, before it is added to the flat buffer, and a transposed copy of the
-// narrower factor, which has a row per token. In fp64 the product adds to the buffer itself. 16-bit
-// factors are both widened.
+// Bytes alive while the gradient of a matrix [rows, cols] is computed from `tokens` rows of both
+// factors. In fp32: the product, before it is added to the flat buffer, and a transposed copy of
+// the narrower factor, which has a row per token. In fp64 the product adds to the buffer itself.
+// Both 16-bit factors are widened.
 inline int64_t weight_gradient_bytes(DType dtype, int64_t tokens, int64_t rows, int64_t cols) {
   if (dtype == DType::kF64) return 0;
   const int64_t narrower = std::min(rows, cols);

@@ -90,7 +90,7 @@ void add_column_parallel(Alive& alive, const BlockTensors& t, const LayerCall& c
   alive.drop(t.hidden.all);
 }
 
-// What a branch adds to the residual stream.
+// The output that a branch adds to the residual stream.
 void add_row_parallel(Alive& alive, const BlockTensors& t, const LayerCall& call, int64_t width) {
   add_product(alive, call, t.tokens, width, t.h);
   t.hidden.start_sum(alive);
@@ -218,9 +218,9 @@ Alive block_backward(const BlockTensors& t, const LayerCall& call, bool makes_ta
   return alive;
 }
 
-// Of the factors of the weights' gradients each lives until its last product; the output's gradient
-// is one, and the caller's until then. With dropout each branch has its own. One factor of each is
-// gathered for it.
+// Each factor of the weights' gradients lives until its last product. The output's gradient is one
+// of them, and belongs to the caller until then. With dropout each branch has its own. One factor
+// of each product is gathered.
 void put_off_product(Alive& weights, const BlockTensors& t, int64_t bytes, int64_t factors) {
   weights.pass(t.hidden.gathered + bytes, 0);
   weights.drop(factors);

@@ -5,7 +5,7 @@
 
 namespace smp::model {
 
-// Of a transformer block; of a decoder's block that reads the encoder's output.
+// Memory of a transformer block; and of a decoder's block that reads the encoder's output.
 LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
                                const LayerCall& call);

@@ -6,7 +6,7 @@
 #include "smp/plan/model/layer_tensors.h"
 #include "smp/plan/model/layers.h"
 
-// What the memory of blocks, head and embedding is counted with.
+// Counts the memory of blocks, head and embedding.
 namespace smp::model {
 
 inline bool is_narrow(const LayerCall& call) { return bytes_of(call.dtype) == 2; }
@@ -21,8 +21,8 @@ inline int64_t weight_gradient_bytes(const LayerCall& call, int64_t rows, int64_
   return weight_gradient_bytes(call.dtype, call.tokens(), rows, cols);
 }
 
-// Of [tokens, hidden] outside the layers' matrices, the rank's own; where sequences are split, all
-// of them are gathered on the way to a matrix and scattered behind one.
+// Bytes of the rank's own [tokens, hidden] outside the layers' matrices. If sequences are split,
+// all tokens are gathered before a matrix and scattered after one.
 struct HiddenBytes {
   HiddenBytes(const ModelSpec& model, const LayerCall& call)
       : all(bytes_of(call.dtype) * call.tokens() * model.hidden_size),
@@ -33,12 +33,12 @@ struct HiddenBytes {
     norm_sums = call.sequence_parallel ? wide_bytes(call) * vectors * model.hidden_size : 0;
   }
 
-  // What is the rank's own, which is let go, becomes all.
+  // Gathers: the rank's own tokens, which are released, become all.
   void gather(Alive& alive) const {
     alive.add(gathered);
     if (gathered > 0) alive.drop(own);
   }
-  // All becomes what is the rank's own; both live until the sum is done.
+  // Scatters: all tokens become the rank's own; both live until the sum is done.
   void start_sum(Alive& alive) const {
     if (gathered > 0) alive.add(own);
   }

@@ -83,8 +83,6 @@ LayerMemory embedding_memory(const ModelSpec& model, const LayerSpec& layer,
 LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
   switch (layer.kind) {
     case LayerKind::kEmbedding: return embedding_memory(model, layer, call);
-    case LayerKind::kGpt2Block:
-    case LayerKind::kLlamaBlock:
     case LayerKind::kBlock: return block_memory(model, layer, call);
     case LayerKind::kCrossBlock: return cross_block_memory(model, layer, call);
     case LayerKind::kHead: return head_memory(model, call);

@@ -227,8 +227,6 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec
   ParameterList list(model, kinds, layer.name + ".");
   switch (layer.kind) {
     case LayerKind::kEmbedding: add_embedding(list, model); break;
-    case LayerKind::kGpt2Block:
-    case LayerKind::kLlamaBlock:
     case LayerKind::kBlock: add_block(list, model, false, false); break;
     case LayerKind::kMoeBlock: add_block(list, model, false, true); break;
     case LayerKind::kCrossBlock:

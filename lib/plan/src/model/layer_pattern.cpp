@@ -9,17 +9,22 @@
 #include <vector>
 
 #include "smp/plan/base/check.h"
+#include "smp/plan/model/model_family.h"
 #include "smp/plan/model/operators.h"
 
 namespace smp::model {
 namespace {
 
-std::string_view kind_name(LayerKind kind) {
+// A dense block is named after its family, if one has exactly these blocks.
+std::string_view block_name(const ModelSpec& model) {
+  if (has_blocks_of(model, ModelFamily::kGpt2)) return "gpt2_block";
+  return has_blocks_of(model, ModelFamily::kLlama) ? "llama_block" : "block";
+}
+
+std::string_view kind_name(const ModelSpec& model, LayerKind kind) {
   switch (kind) {
     case LayerKind::kEmbedding: return "embedding";
-    case LayerKind::kGpt2Block: return "gpt2_block";
-    case LayerKind::kLlamaBlock: return "llama_block";
-    case LayerKind::kBlock: return "block";
+    case LayerKind::kBlock: return block_name(model);
     case LayerKind::kHead: return "head";
     case LayerKind::kMoeBlock: return "moe_block";
     case LayerKind::kCrossBlock: return "cross_block";
@@ -30,7 +35,7 @@ std::string_view kind_name(LayerKind kind) {
   check_failed(__FILE__, __LINE__, "unknown layer kind");
 }
 
-// Of the operators of a layer of a list; else none.
+// Types of the operators of a layer of a list; none for a transformer.
 std::vector<std::string_view> types_of(const ModelSpec& model, const LayerSpec& layer) {
   std::vector<std::string_view> types;
   for (int64_t i = layer.first_operator; i < layer.end_operator; ++i) {
@@ -72,7 +77,7 @@ LayerPattern::~LayerPattern() {
 bool LayerPattern::matches(const ModelSpec& model, const LayerSpec& layer) const {
   SMP_CHECK(problem_.empty());
   const std::vector<std::string_view> types = types_of(model, layer);
-  return compiled_->found_in(kind_name(layer.kind)) || compiled_->found_in(layer.name) ||
+  return compiled_->found_in(kind_name(model, layer.kind)) || compiled_->found_in(layer.name) ||
          std::any_of(types.begin(), types.end(),
                      [this](std::string_view type) { return compiled_->found_in(type); });
 }
@@ -85,7 +90,7 @@ std::string kinds_in_words(const ModelSpec& model) {
   for (const LayerSpec& layer : layers_of(model)) {
     const std::vector<std::string_view> types = types_of(model, layer);
     for (const std::string_view type : types) add(type);
-    if (types.empty()) add(kind_name(layer.kind));
+    if (types.empty()) add(kind_name(model, layer.kind));
   }
   return fmt::format("{}", fmt::join(kinds, ", "));
 }

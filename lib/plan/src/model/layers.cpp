@@ -5,21 +5,12 @@
 
 #include "smp/plan/base/check.h"
 #include "smp/plan/mesh/collective.h"
-#include "smp/plan/model/model_family.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/seen_pairs.h"
 
 namespace smp::model {
-namespace {
-
-LayerKind dense_kind(const ModelSpec& model) {
-  if (has_blocks_of(model, ModelFamily::kGpt2)) return LayerKind::kGpt2Block;
-  if (has_blocks_of(model, ModelFamily::kLlama)) return LayerKind::kLlamaBlock;
-  return LayerKind::kBlock;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<LayerSpec> layers_of(const ModelSpec& model) {
   if (is_list(model)) return operator_layers(model);
@@ -29,9 +20,9 @@ std::vector<LayerSpec> layers_of(const ModelSpec& model) {
     layers.push_back({kind, static_cast<int64_t>(layers.size()), std::move(name), reads, 0, 0});
   };
   add(LayerKind::kEmbedding, "embedding", BatchField::kTokens);
-  const LayerKind dense = dense_kind(model);
   for (int64_t i = 0; i < model.num_layers; ++i) {
-    add(has_experts(model, i) ? LayerKind::kMoeBlock : dense, "layers." + std::to_string(i));
+    add(has_experts(model, i) ? LayerKind::kMoeBlock : LayerKind::kBlock,
+        "layers." + std::to_string(i));
   }
   for (int64_t i = 0; i < model.decoder_layers; ++i) {
     add(LayerKind::kCrossBlock, "decoder_layers." + std::to_string(i));

@@ -61,7 +61,7 @@ ParameterSum norms(const ModelSpec& model, double count) {
   return {.whole = count * norm_size(model, static_cast<double>(model.hidden_size))};
 }
 
-// Of a kind that tensor ranks share or do not.
+// The sum for a kind of matrix that tensor ranks share, or not.
 ParameterSum shared(const ParameterSum& sum, bool is_shared) {
   return is_shared ? sum : ParameterSum{.whole = sum.all()};
 }

@@ -6,9 +6,9 @@
 
 #include "smp/plan/spec/plan.h"
 
-// What the writer and the reader of plan files share. A file is a comment, three header lines
-// (version, bytes, hash) and the body; bytes and hash are of the body, so that a cut or edited file
-// is told from a whole one before anything in it is believed. Pure; safe from any thread.
+// The parts that the writer and the reader of plan files share. A file is a comment, three header
+// lines (version, bytes, hash) and the body. Bytes and hash are of the body, so a cut or edited
+// file is detected before its content is used. Pure; safe from any thread.
 namespace smp::planfile {
 
 inline constexpr std::string_view kVersionKey = "smp_plan";

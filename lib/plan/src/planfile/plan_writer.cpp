@@ -2,6 +2,7 @@
 
 #include "planfile/plan_format.h"
 #include "smp/plan/base/check.h"
+#include "smp/plan/base/fnv1a.h"
 #include "smp/plan/jobfile/job_format.h"
 #include "smp/plan/planfile/plan_file.h"
 #include "text/yaml_writer.h"
@@ -48,14 +49,7 @@ std::string body_of(const Plan& plan) {
 
 }  // namespace
 
-std::string plan_hash(std::string_view body) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : body) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3;
-  }
-  return fmt::format("fnv1a-{:016x}", hash);
-}
+std::string plan_hash(std::string_view body) { return fmt::format("fnv1a-{:016x}", fnv1a(body)); }
 
 std::vector<std::string> open_keys(const JobSpec& job) {
   std::vector<std::string> keys;

@@ -183,9 +183,9 @@ const EngineRule kRules[] = {
      "parallel.profile: another framework's (the engine runs smp)"},
     {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCpu &&
-              plan.job.parallel.data_collectives == CollectivesKind::kSmddp;
+              plan.job.parallel.data_collectives == CollectivesKind::kHost;
      },
-     "parallel.data_collectives: smddp (the engine has its own)"},
+     "parallel.data_collectives: host (the engine has its own)"},
     {[](const Plan& plan) { return plan.job.parallel.partition_activations; },
      "parallel.partition_activations: true (the engine runs without it)"},
     {[](const Plan& plan) {

@@ -23,41 +23,41 @@ constexpr const char* kSourceList = "training.data.sources";
 constexpr const char* kLossMask = "training.data.loss_mask";
 
 constexpr std::array kChangeable = {
-    ChangeableKey{"name", "for people"},
-    ChangeableKey{"model.name", "for people"},
-    ChangeableKey{"model.hf_config", "the sizes that it gave are compared"},
-    ChangeableKey{"cluster", "where it runs"},
-    ChangeableKey{"parallel", "how it is laid out"},
-    ChangeableKey{"training.micro_batch", "a part of the layout; global_batch stays"},
-    ChangeableKey{"training.microbatches", "a part of the layout; global_batch stays"},
-    ChangeableKey{"training.max_tokens_per_batch", "a limit"},
-    ChangeableKey{"training.attention", "how it is computed: equal to rounding"},
-    ChangeableKey{"training.fused_loss", "how it is computed: equal to rounding"},
-    ChangeableKey{"training.fused_optimizer", "how it is computed: equal to rounding"},
-    ChangeableKey{"training.compiled", "how it is computed: equal to rounding"},
-    ChangeableKey{"training.deterministic", "how it is computed: equal to rounding"},
-    ChangeableKey{"training.steps", "where it ends"},
-    ChangeableKey{"training.init_from", "read before the first step alone"},
-    ChangeableKey{"training.tokenizer", "copied at the end"},
-    ChangeableKey{"training.data.path", "the files themselves are compared"},
-    ChangeableKey{"training.data.suffixes", "the files themselves are compared"},
-    ChangeableKey{"training.data.tokens", "bytes are tokens, said or not"},
-    ChangeableKey{"training.save_weights_as", "what is saved at the end"},
-    ChangeableKey{"training.optimizer.schedule", "of the steps that come"},
-    ChangeableKey{"training.optimizer.learning_rate", "of the steps that come"},
-    ChangeableKey{"training.optimizer.min_learning_rate", "of the steps that come"},
-    ChangeableKey{"training.optimizer.warmup_steps", "of the steps that come"},
-    ChangeableKey{"training.optimizer.decay_steps", "of the steps that come"},
-    ChangeableKey{"training.checkpoint", "when it saves"},
-    ChangeableKey{"training.trace", "what is recorded of it"},
+    ChangeableKey{"name", "a name for people"},
+    ChangeableKey{"model.name", "a name for people"},
+    ChangeableKey{"model.hf_config", "the sizes that it gave are compared instead"},
+    ChangeableKey{"cluster", "the cluster does not change the training"},
+    ChangeableKey{"parallel", "the layout does not change the training"},
+    ChangeableKey{"training.micro_batch", "part of the layout; global_batch must stay"},
+    ChangeableKey{"training.microbatches", "part of the layout; global_batch must stay"},
+    ChangeableKey{"training.max_tokens_per_batch", "only a limit"},
+    ChangeableKey{"training.attention", "results are equal up to rounding"},
+    ChangeableKey{"training.fused_loss", "results are equal up to rounding"},
+    ChangeableKey{"training.fused_optimizer", "results are equal up to rounding"},
+    ChangeableKey{"training.compiled", "results are equal up to rounding"},
+    ChangeableKey{"training.deterministic", "results are equal up to rounding"},
+    ChangeableKey{"training.steps", "changes only when the run ends"},
+    ChangeableKey{"training.init_from", "read only before the first step"},
+    ChangeableKey{"training.tokenizer", "copied only at the end"},
+    ChangeableKey{"training.data.path", "the files themselves are compared instead"},
+    ChangeableKey{"training.data.suffixes", "the files themselves are compared instead"},
+    ChangeableKey{"training.data.tokens", "bytes are the tokens with the key and without it"},
+    ChangeableKey{"training.save_weights_as", "changes only the type of the saved weights"},
+    ChangeableKey{"training.optimizer.schedule", "applies to the steps to come"},
+    ChangeableKey{"training.optimizer.learning_rate", "applies to the steps to come"},
+    ChangeableKey{"training.optimizer.min_learning_rate", "applies to the steps to come"},
+    ChangeableKey{"training.optimizer.warmup_steps", "applies to the steps to come"},
+    ChangeableKey{"training.optimizer.decay_steps", "applies to the steps to come"},
+    ChangeableKey{"training.checkpoint", "changes only when the run saves"},
+    ChangeableKey{"training.trace", "changes only which steps are recorded"},
     ChangeableKey{"training.evaluation.every_steps",
-                  "when it evaluates; what is held out stays held out"},
-    ChangeableKey{"training.evaluation.pad_last_batch", "of evaluations alone"},
-    ChangeableKey{"training.evaluation.sets", "of evaluations alone"},
-    ChangeableKey{"training.evaluation.keep_best", "of evaluations to come"},
-    ChangeableKey{"training.evaluation.patience", "when it ends"},
-    ChangeableKey{"training.evaluation.min_improvement", "when it ends"},
-    ChangeableKey{"training.metrics", "where numbers go"},
+                  "changes only when the loss is evaluated; the held-out samples stay held out"},
+    ChangeableKey{"training.evaluation.pad_last_batch", "changes only the evaluation"},
+    ChangeableKey{"training.evaluation.sets", "changes only the evaluation"},
+    ChangeableKey{"training.evaluation.keep_best", "applies to the evaluations to come"},
+    ChangeableKey{"training.evaluation.patience", "changes only when the run ends"},
+    ChangeableKey{"training.evaluation.min_improvement", "changes only when the run ends"},
+    ChangeableKey{"training.metrics", "changes only where each step's numbers are written"},
 };
 
 bool may_change(std::string_view path) {
@@ -85,7 +85,7 @@ std::string value_in_words(const Settings& settings, std::string_view path) {
   return found == settings.end() ? "not" : std::string(found->second);
 }
 
-// In the order of the table, then what this version does not know.
+// Keys in the order of the table, then those that this version does not know.
 std::vector<std::string> paths_of(const Settings& checkpoint, const Settings& job) {
   std::vector<std::string> paths;
   const auto add = [&](const std::string& path) {
@@ -127,7 +127,7 @@ void add_data_changes(const std::vector<files::FileIdentity>& checkpoint,
   }
 }
 
-// Of a mixture, its shares: the files themselves are compared, wherever they lie.
+// The shares of a mixture. The files themselves are compared, wherever they lie.
 std::string shares_text(const std::vector<MixtureSource>& sources) {
   std::vector<std::string> weights;
   for (const MixtureSource& source : sources) weights.push_back(text::number_text(source.weight));

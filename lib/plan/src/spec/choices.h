@@ -98,7 +98,7 @@ struct Choices<LearningRateSchedule> {
 };
 template <>
 struct Choices<CollectivesKind> {
-  static constexpr std::array<std::string_view, 2> kNames = {"nccl", "smddp"};
+  static constexpr std::array<std::string_view, 2> kNames = {"nccl", "host"};
 };
 
 template <class E>

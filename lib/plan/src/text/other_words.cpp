@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+
+#include "smp/plan/text/lower_case.h"
 
 namespace smp::text {
 namespace {
@@ -11,7 +12,8 @@ namespace {
 struct OtherWord {
   std::string_view theirs;  // in small letters, with _
   std::string_view ours;
-  std::string_view name;  // as it is said
+  std::string_view name;            // as it is said
+  std::string_view where = "here";  // "now" for a word that this program used before
 };
 
 // A word stands for what is a choice of the key in question: `none` of sharding and of recompute
@@ -101,6 +103,8 @@ constexpr OtherWord kOtherWords[] = {
     {"gpt", "gpt2", "GPT"},
     {"llama2", "llama", "Llama 2"},
     {"llama3", "llama", "Llama 3"},
+    // parallel.collectives
+    {"smddp", "host", "smddp", "now"},
     // training.attention
     {"flash_attention", "flash", "flash attention"},
     {"flash_attention_2", "flash", "flash attention"},
@@ -115,8 +119,8 @@ constexpr OtherWord kOtherWords[] = {
 };
 
 std::string plain(std::string_view word) {
-  std::string text(word);
-  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(c & 0x7F));
+  std::string text = lower_case(word);
+  std::replace(text.begin(), text.end(), '-', '_');
   for (const std::string_view prefix : {"torch.", "shardingstrategy."}) {
     if (text.starts_with(prefix)) text.erase(0, prefix.size());
   }
@@ -131,7 +135,7 @@ std::optional<std::string> hint_of_other_word(std::string_view word,
   for (const OtherWord& row : kOtherWords) {
     if (row.theirs != text) continue;
     if (std::find(choices.begin(), choices.end(), row.ours) == choices.end()) continue;
-    return fmt::format("{} is called '{}' here", row.name, row.ours);
+    return fmt::format("{} is called '{}' {}", row.name, row.ours, row.where);
   }
   return std::nullopt;
 }

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
+#include "smp/plan/text/lower_case.h"
 #include "smp/plan/text/suggest.h"
 #include "text/other_words.h"
 
@@ -81,7 +81,7 @@ std::string number_problem(const YamlNode& node, Scale scale) {
   }
   std::string word = node.text;
   std::erase_if(word, [](char c) { return c == '+' || c == '-' || c == '.'; });
-  for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  word = lower_case(word);
   if (word == "inf" || word == "infinity" || word == "nan") {
     return "must be a finite number, not " + shortened(node.text);
   }
@@ -134,8 +134,7 @@ Read<bool> read_bool(const YamlNode& node, std::string_view alternative) {
   if (node.kind == YamlNode::Kind::kScalar) {
     if (!node.quoted && node.text == "true") return {true, ""};
     if (!node.quoted && node.text == "false") return {false, ""};
-    std::string word = node.text;
-    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const std::string word = lower_case(node.text);
     const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
       return std::find(words.begin(), words.end(), word) != words.end();
     };

@@ -10,12 +10,12 @@
 #include "smp/plan/text/number_text.h"
 #include "smp/plan/text/yaml_tree.h"
 
-// What a scalar of a strict YAML file means, once its key says what to expect. Nothing is guessed:
-// 010, 4e6 for a whole number, "12" in quotes, yes for true are refused, and the message says what
-// to write instead. Pure; safe from any thread.
+// The value of a scalar of a strict YAML file, for the type that its key expects. Nothing is
+// guessed: 010 or 4e6 for a whole number, "12" in quotes and yes for true are refused, and the
+// message says what to write instead. Pure; safe from any thread.
 namespace smp::text {
 
-// A value, or what is wrong with it: words that follow the key, as in "must be ..., not 'x'".
+// A value, or its problem: words that follow the key, as in "must be ..., not 'x'".
 template <class T>
 struct Read {
   std::optional<T> value;
@@ -27,7 +27,7 @@ struct WholeRange {
   int64_t min = std::numeric_limits<int64_t>::min();
   uint64_t max = std::numeric_limits<int64_t>::max();
 };
-// `alternative` (" or auto") is what the key takes besides, for the message.
+// `alternative` (" or auto") names the key's other value, for the message.
 Read<int64_t> read_whole(const YamlNode& node, Scale scale, WholeRange range,
                          std::string_view alternative = {});
 Read<uint64_t> read_unsigned(const YamlNode& node, uint64_t max);

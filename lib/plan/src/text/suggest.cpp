@@ -1,7 +1,8 @@
 #include "smp/plan/text/suggest.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "smp/plan/text/lower_case.h"
 
 namespace smp::text {
 
@@ -10,10 +11,8 @@ namespace {
 constexpr size_t kLongestWord = 64;  // longer ones are no typing mistakes
 
 std::string folded(std::string_view word) {
-  std::string out(word);
-  for (char& c : out) {
-    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
+  std::string out = lower_case(word);
+  std::replace(out.begin(), out.end(), '-', '_');
   return out;
 }
 

@@ -218,7 +218,7 @@ class TreeBuilder final : public YAML::EventHandler {
   std::optional<Place> run_on_;
 };
 
-// What yaml-cpp's messages mean for the writer of a file.
+// A message of yaml-cpp in words for the writer of a file.
 std::string explained(const std::string& message) {
   static const std::unordered_map<std::string, std::string> kPlain = {
       {YAML::ErrorMsg::MAP_VALUE,

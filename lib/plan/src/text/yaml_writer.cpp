@@ -6,6 +6,8 @@
 #include <array>
 #include <cctype>
 
+#include "smp/plan/text/lower_case.h"
+
 namespace smp::text {
 
 namespace {
@@ -13,8 +15,7 @@ namespace {
 bool is_plain(std::string_view text) {
   constexpr std::array<std::string_view, 9> kWords = {"true", "false", "yes",  "no", "on",
                                                       "off",  "null",  "auto", "nan"};
-  std::string folded(text);
-  for (char& c : folded) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string folded = lower_case(text);
   if (std::find(kWords.begin(), kWords.end(), folded) != kWords.end()) return false;
   const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
   const bool starts_well =

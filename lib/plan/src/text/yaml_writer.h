@@ -3,11 +3,11 @@
 #include <string>
 #include <string_view>
 
-// How smp writes YAML: text that parse_yaml reads back as it was, the same bytes for the same
-// input.
+// Smp's form of YAML: parse_yaml() reads the text back unchanged, and the same input gives the same
+// bytes.
 namespace smp::text {
 
-// A text as a scalar: plain where nobody could take it for something else, else in double quotes.
+// A text as a scalar: plain if no reader can mistake it for another type, else in double quotes.
 std::string yaml_text(std::string_view text);
 
 }  // namespace smp::text

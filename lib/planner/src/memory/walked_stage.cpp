@@ -32,8 +32,6 @@ const cost::CallBytes& call_of(const cost::LayerBytes& layers, const ModelSpec& 
     case model::LayerKind::kMoeBlock: return layers.moe_block;
     case model::LayerKind::kMtpBlock:
       return model::has_experts(model, model.num_layers - 1) ? layers.moe_block : layers.block;
-    case model::LayerKind::kGpt2Block:
-    case model::LayerKind::kLlamaBlock:
     case model::LayerKind::kBlock:
     case model::LayerKind::kOperators: return layers.block;
     case model::LayerKind::kCrossBlock: return layers.cross_block;

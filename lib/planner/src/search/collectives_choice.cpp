@@ -14,18 +14,18 @@ namespace smp::search {
 namespace {
 
 constexpr auto kNccl = CollectivesKind::kNccl;
-constexpr auto kSmddp = CollectivesKind::kSmddp;
+constexpr auto kHost = CollectivesKind::kHost;
 
 struct Prices {
-  double nccl_s = 0, smddp_s = 0;
+  double nccl_s = 0, host_s = 0;
 
-  bool differ() const { return nccl_s != smddp_s; }
-  CollectivesKind less() const { return smddp_s < nccl_s ? kSmddp : kNccl; }
+  bool differ() const { return nccl_s != host_s; }
+  CollectivesKind less() const { return host_s < nccl_s ? kHost : kNccl; }
   // Where the model cannot tell whether hosts save anything.
-  bool equal() const { return smddp_s < nccl_s && smddp_s * kNoise >= nccl_s; }
+  bool equal() const { return host_s < nccl_s && host_s * kNoise >= nccl_s; }
   std::string words() const {
-    return fmt::format("nccl takes {} a step, smddp {}", text::human_time(nccl_s),
-                       text::human_time(smddp_s));
+    return fmt::format("nccl takes {} a step, host {}", text::human_time(nccl_s),
+                       text::human_time(host_s));
   }
 };
 
@@ -46,8 +46,8 @@ CollectivesChoice choose_as_smp(JobSpec job, const choice::LayoutChoice& choice)
   Prices prices;
   job.parallel.data_collectives = kNccl;
   prices.nccl_s = step_s(job, choice);
-  job.parallel.data_collectives = kSmddp;
-  prices.smddp_s = step_s(job, choice);
+  job.parallel.data_collectives = kHost;
+  prices.host_s = step_s(job, choice);
   if (!prices.differ()) return {};
   const CollectivesKind kind = prices.less();
   return {{}, kind, {fmt::format("{} {}: {}", kGroups, name_of(kind), prices.words())}};
@@ -76,19 +76,19 @@ CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choic
     Prices prices;
     own = kNccl;
     prices.nccl_s = step_s(job, choice);
-    own = kSmddp;
+    own = kHost;
     const PricedLayout by_hosts = Pricer(job).detail(choice);
-    prices.smddp_s = by_hosts.time.step_s;
+    prices.host_s = by_hosts.time.step_s;
     // Copies to hosts at an unknown rate would cost nothing.
     const bool priced = prices.differ() && job.cluster.host_link_bytes_per_s > 0;
-    const bool taken = !pinned && priced && prices.less() == kSmddp && offloads(choice);
+    const bool taken = !pinned && priced && prices.less() == kHost && offloads(choice);
     const double needed = host_bytes_needed(job, by_hosts.memory);
     const auto has = static_cast<double>(job.cluster.host_memory_bytes);
-    const bool lacks = !pinned && priced && prices.less() == kSmddp && has > 0 && needed > has;
+    const bool lacks = !pinned && priced && prices.less() == kHost && has > 0 && needed > has;
     const bool equal = !pinned && priced && !taken && !lacks && prices.equal();
     own = pinned.value_or(priced && !equal && !taken && !lacks ? prices.less() : kNccl);
     chosen.groups.*layout::own_collectives(axis) = own;
-    all_by_hosts = all_by_hosts && own == kSmddp;
+    all_by_hosts = all_by_hosts && own == kHost;
     if (!pinned && !priced) continue;
     std::string reason = fmt::format("collectives of {} groups {}: {}", name_of(axis),
                                      name_of(*own), pinned ? "pinned" : prices.words());
@@ -97,14 +97,14 @@ CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choic
       reason += fmt::format("; times within {:.0f} % count as equal", 100 * (kNoise - 1));
     }
     if (lacks)
-      reason += fmt::format("; smddp needs {} of host memory, a host has {}",
+      reason += fmt::format("; host needs {} of host memory, a host has {}",
                             text::human_bytes(text::whole_bytes(needed)),
                             text::human_bytes(job.cluster.host_memory_bytes));
     if (taken) reason += "; the link to the host is for what is offloaded";
     chosen.reasons.push_back(std::move(reason));
   }
   const bool any = !axes_of(choice).empty();
-  chosen.others = job.parallel.data_collectives.value_or(any && all_by_hosts ? kSmddp : kNccl);
+  chosen.others = job.parallel.data_collectives.value_or(any && all_by_hosts ? kHost : kNccl);
   return chosen;
 }
 

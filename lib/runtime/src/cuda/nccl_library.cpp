@@ -28,7 +28,7 @@ class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
     void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // stays: its threads may
     if (library == nullptr)
       throw std::runtime_error(
-          std::string("NCCL cannot be loaded (parallel.data_collectives: smddp does without): ") +
+          std::string("NCCL cannot be loaded (parallel.data_collectives: host does without): ") +
           dlerror());
     find(library, "ncclGetUniqueId", functions_.get_unique_id);
     find(library, "ncclCommInitRankConfig", functions_.init_rank);

@@ -30,7 +30,7 @@ void check_own_gpus(const Plan& plan, int64_t rank, const std::vector<GpuLocatio
       const std::string key = layout::collectives_key(plan.job.parallel, group.axis);
       throw ConfigError(fmt::format(
           "{}: nccl needs a GPU for each rank, and ranks {} and {} of a {} group share GPU {}: use "
-          "fewer ranks, or {}: smddp",
+          "fewer ranks, or {}: host",
           key, std::min(peer, rank), std::max(peer, rank), name_of(group.axis), at(rank).index,
           key.substr(key.find('.') + 1)));
     }

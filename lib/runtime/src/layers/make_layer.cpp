@@ -19,8 +19,6 @@ std::unique_ptr<Layer> make_layer(const ModelSpec& model, const model::LayerSpec
   const ParameterViews views(model, layer, std::move(parameters));
   switch (layer.kind) {
     case model::LayerKind::kEmbedding: return make_embedding(model, views, group);
-    case model::LayerKind::kGpt2Block:
-    case model::LayerKind::kLlamaBlock:
     case model::LayerKind::kBlock: return make_block(model, layer, views, group);
     case model::LayerKind::kCrossBlock: return make_cross_block(model, layer, views, group);
     case model::LayerKind::kHead: return make_head(model, views, group);

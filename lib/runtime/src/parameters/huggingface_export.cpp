@@ -13,11 +13,11 @@
 #include "ledger/torch_dtype.h"
 #include "parameters/owned_part.h"
 #include "smp/comm/communicator.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/files/atomic_file.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/runtime/parameters/flat_parameters.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
 #include "smp/tensorfiles/safetensors/number_formats.h"
 #include "smp/tensorfiles/safetensors/safetensors.h"
 

@@ -18,7 +18,7 @@
 #include "smp/runtime/record/metrics.h"
 #include "smp/runtime/training/trainer.h"
 #include "smp/tensorfiles/checkpoint/checkpoint_reader.h"
-#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/pretrained/huggingface_weights.h"
 #include "training/rank_agreement.h"
 
 namespace smp::training {
@@ -76,7 +76,7 @@ int64_t Checkpoints::start() {
     return resume();
   }
   if (const std::string& folder = plan_.job.training.init_from; !folder.empty()) {
-    const huggingface::HuggingFaceWeights weights(folder, plan_.job.model);
+    const pretrained::HuggingFaceWeights weights(folder, plan_.job.model);
     std::vector<AgreedValue> held;
     add_files(held, "training.init_from", weights.files());
     check_ranks_agree(model_.groups->world(), options_.host, held, "setup.same");

@@ -41,8 +41,8 @@
 #include "smp/runtime/optim/learning_rate.h"
 #include "smp/runtime/parallel/parallelize.h"
 #include "smp/runtime/parameters/huggingface_export.h"
-#include "smp/tensorfiles/huggingface/kept_files.h"
-#include "smp/tensorfiles/huggingface/tokenizer_files.h"
+#include "smp/tensorfiles/pretrained/kept_files.h"
+#include "smp/tensorfiles/pretrained/tokenizer_files.h"
 #include "training/checkpoints.h"
 #include "training/evaluation.h"
 #include "training/rank_agreement.h"
@@ -339,7 +339,7 @@ void save(const Plan& plan, const TrainOptions& options, parallel::ParallelModel
   const std::string saved = save_weights(plan, *model.parameters, model.groups->world(), dir);
   if (ledger.rank() > 0) return;
   if (options.progress != nullptr) std::fputs(saved.c_str(), options.progress);
-  const std::string note = huggingface::keep_files(plan.job.training, dir);
+  const std::string note = pretrained::keep_files(plan.job.training, dir);
   if (options.progress != nullptr) std::fputs(note.c_str(), options.progress);
   const int64_t steps = result.first_step + static_cast<int64_t>(result.losses.size());
   files::write_file_atomically(state, fmt::format("{{\"global_step\": {}}}\n", steps));
@@ -415,7 +415,7 @@ RunResult train(const Plan& plan, comm::Communicator& world, const TrainOptions&
   try {
     const std::unique_ptr<feed::DataSource> data = feed::open_data(plan);
     if (world.rank() == 0 && data->tokens() != nullptr)  // rank 0 saves it
-      huggingface::check_tokenizer(plan.job, data->tokens()->manifests());
+      pretrained::check_tokenizer(plan.job, data->tokens()->manifests());
     check_same_job(plan, options, *data, world);
     model = parallel::apply_parallelism(plan, by_host, ledger, gpu, options.ranks_of_host,
                                         talking ? &*talking : nullptr);

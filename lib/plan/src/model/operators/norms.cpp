@@ -1,7 +1,7 @@
 #include "model/alive_bytes.h"
 #include "model/operators/operator_rules.h"
 
-// Of each sample's features.
+// Norms of each sample's features.
 namespace smp::model {
 namespace {
 

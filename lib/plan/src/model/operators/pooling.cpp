@@ -26,7 +26,7 @@ SampleShape adaptive_output(const OperatorSpec& spec, const SampleShape& in) {
   return {in[0], spec.out, spec.out};
 }
 
-// Of a channel of a sample: windows overlap, so that an element's gradient is a sum.
+// For a channel of a sample. Windows overlap, so an element's gradient is a sum.
 int64_t plane_sums(const OperatorCall& call) {
   return sums_bytes(call.dtype, call.in[1] * call.in[2]);
 }
@@ -40,7 +40,7 @@ OperatorMemory mean_memory(const OperatorCall& call) {
   return {.gradient_scratch_bytes = plane_sums(call)};
 }
 
-// As in torch, windows lie side by side where no stride is given: 0 stands for that.
+// As in torch, windows lie side by side if no stride is given (0).
 const OperatorKey kKernel = {"kernel", &OperatorSpec::kernel};
 const OperatorKey kStride = {"stride", &OperatorSpec::stride, 1, kMostKernel, 0};
 

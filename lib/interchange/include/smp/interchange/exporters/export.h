@@ -7,9 +7,9 @@
 
 #include "smp/plan/spec/plan.h"
 
-// Writes a plan as what other programs read. What a target cannot say is an error that names it and
-// the nearest that the target can say; what its file leaves to the script is a note. Pure
-// functions; safe from any thread.
+// Writes a plan in another program's format. A setting that the target cannot express is an error,
+// which names it and the nearest one that the target has. A setting that the file leaves to the
+// script is a note. Pure functions; safe from any thread.
 namespace smp::exporters {
 
 enum class ExportTarget {
@@ -32,7 +32,8 @@ struct Exported {
   std::vector<std::string> notes;
 };
 
-// `name` is how errors call the plan. Throws ConfigError with everything that cannot be said.
+// `name` is the plan's name in errors. Throws ConfigError with all settings that the target cannot
+// express.
 Exported export_plan(const Plan& plan, ExportTarget target, const std::string& name);
 
 }  // namespace smp::exporters

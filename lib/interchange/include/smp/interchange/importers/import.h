@@ -8,10 +8,11 @@
 
 #include "smp/plan/jobfile/job_reader.h"
 
-// Reads what users have - a Hugging Face config.json, SMP dictionaries and the scripts that hold
-// them, DeepSpeed JSON, a Megatron command line, accelerate YAML - into keys of a job file. Each
-// format is one table of its keys (what each becomes, or why it cannot), which drives the reader,
-// docs/interchange.md and the tests. Pure functions of (name, text); safe from any thread.
+// Reads other programs' configurations into keys of a job file: a Hugging Face config.json, SMP
+// dictionaries and the scripts that hold them, DeepSpeed JSON, a Megatron command line, accelerate
+// YAML. Each format is one table of its keys (the job's key for each, or the reason for refusing
+// it), which drives the reader, docs/interchange.md and the tests. Pure functions of (name, text);
+// safe from any thread.
 namespace smp::importers {
 
 enum class ForeignFormat {
@@ -36,8 +37,8 @@ struct ImportedKey {
   bool assumed = false;  // the program's own default: what another file says counts instead
 };
 
-// What a foreign file says. Warnings are what a user must look at: unknown keys, and known ones
-// that a job file cannot say. Notes say what follows from what is not there.
+// The content of a foreign file. Warnings need the user's attention: unknown keys, and known ones
+// that a job file cannot express. Notes tell which values follow from absent keys.
 struct Imported {
   ForeignFormat format = ForeignFormat::kHuggingFace;
   std::string file;
@@ -49,8 +50,7 @@ struct Imported {
   const ImportedKey* find(std::string_view path) const;
 };
 
-// What the reader of one file may know from elsewhere: other files of the same call, a command
-// line.
+// What the reader of one file may know from other files of the same call, or from a command line.
 struct ImportContext {
   std::optional<int64_t> num_layers;
   std::optional<int64_t> hidden_size;
@@ -60,31 +60,32 @@ struct ImportContext {
   std::optional<int64_t> world() const;
 };
 
-// Which format a text is in, by its content. Throws ConfigError where that is not clear.
+// The format of a text, by its content. Throws ConfigError if this is unclear.
 ForeignFormat recognise(const jobfile::JobSource& source);
 
 // Throws ConfigError with the text of all errors, with places.
 Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
                        const ImportContext& context = {});
 
-// Several files that describe one job (a model's config.json and its DeepSpeed JSON): recognised,
-// or all of the format that `forced` names. Keys that disagree between files are an error.
+// Reads several files that describe one job (a model's config.json and its DeepSpeed JSON). Their
+// formats are recognised, or `forced` names the format of all. Keys that disagree between files are
+// an error.
 std::vector<Imported> import_sources(const std::vector<jobfile::JobSource>& sources,
                                      std::optional<ForeignFormat> forced,
                                      const ImportContext& context = {});
 
-// The job file that says what `files` say, with a comment that names each key's origin. It is read
-// back by read_job before it is returned: what that refuses is a ConfigError. Without a model, the
+// The job file for `files`, with a comment that names each key's origin. It is read back by
+// read_job() before it is returned, whose errors are ConfigErrors. If the files have no model, the
 // text begins with a comment that says so.
 std::string imported_job_yaml(const std::vector<Imported>& files);
 
-// A job file as sources for read_job: the file itself, after the model that its `model.hf_config`
-// names (a config.json, relative to the job file), if it names one. One that `overrides` name
-// ("model.hf_config=...", relative to the working directory) stands for the whole model instead.
+// A job file as sources for read_job(): the file itself, after the model of its `model.hf_config`
+// (a config.json, relative to the job file), if it names one. A `model.hf_config` among
+// `overrides`, relative to the working directory, replaces the whole model instead.
 std::vector<jobfile::JobSource> with_hf_model(const jobfile::JobSource& job,
                                               const std::vector<std::string>& overrides = {});
 
-// The tables of docs/interchange.md that say what is read.
+// The tables of docs/interchange.md: every key that is read.
 std::string import_reference_markdown();
 
 }  // namespace smp::importers

@@ -4,8 +4,8 @@
 
 namespace smp {
 
-// What the linker wrote into this program to tell its builds apart, in hex: two hosts whose
-// programs have the same run the same code. Empty if the program was linked without it.
+// The build ID that the linker wrote into this program, in hex. Two hosts whose programs have the
+// same build ID run the same code. Empty if the program was linked without one.
 std::string own_build_id();
 
 }  // namespace smp

@@ -4,22 +4,22 @@
 #include <optional>
 #include <string>
 
-// Runs on text whose bytes are its tokens, though the job does not say that they are meant.
+// Checks of runs on text whose bytes are its tokens, where the job does not ask for bytes.
 namespace smp {
 struct JobSpec;
 }
 
 namespace smp::data {
 
-// Whether the job reads bytes whatever its files say, without saying so: other files tell when they
-// are opened.
+// Whether the job is sure to read bytes without asking for them. Files of other formats tell only
+// when they are opened.
 bool reads_bytes_unsaid(const JobSpec& job);
 
-// Why a run on text whose bytes are its tokens would mean nothing, where the job does not say that
-// they are meant: the vocabulary or the weights are a tokenizer's.
+// Why a run on bytes would mean nothing where the job does not ask for bytes: the vocabulary or the
+// weights belong to a tokenizer.
 std::optional<std::string> why_bytes_mean_nothing(const JobSpec& job);
 
-// Of a text read as bytes, with room for a few special tokens and padding.
+// Largest vocabulary of a text read as bytes, with room for a few special tokens and padding.
 inline constexpr int64_t kMostByteVocabulary = 512;
 
 inline constexpr const char* kManyTokens =

@@ -6,9 +6,9 @@
 
 #include "smp/plan/spec/job_spec.h"
 
-// Images to train on: a text file, a line for each, of channels x height x width numbers from 0 to
-// training.data.images.largest and the label, separated by commas. The dry run and the runtime read
-// it alike.
+// Images to train on, in a text file. A line holds channels x height x width numbers from 0 to
+// training.data.images.largest, then the label, separated by commas. The dry run and the runtime
+// read the file alike.
 namespace smp::data {
 
 struct ImageFile {
@@ -21,8 +21,8 @@ struct ImageFile {
   int64_t images() const { return static_cast<int64_t>(labels.size()); }
 };
 
-// Throws ConfigError, with path and line, for what is missing, torn, of another size, or no number
-// in the range; and where nothing is left to train on.
+// Throws ConfigError, with path and line, if the file is missing, a line is torn, has another size
+// or holds no number in the range, or no image is left to train on.
 ImageFile read_image_file(const JobSpec& job);
 
 }  // namespace smp::data

@@ -7,12 +7,12 @@
 
 namespace smp::data {
 
-// Which source each sample of a run comes from. Weights are whole numbers w, whose sum is W. Of any
-// first n samples a source gives n w / W, less than one more or less: Tijdeman's assignment (The
-// chairman assignment problem, Discrete Mathematics 32, 1980), which gives sample n to the source
-// whose next turn is due first among those whose turn has begun. It repeats itself after W samples.
-// Reading on costs O(log of the sources) a sample, a jump to n as much for each of (n mod W)
-// samples. Any thread; one reads on at a time.
+// Which source each sample of a run comes from. Weights are whole numbers w with sum W. Of any
+// first n samples a source gives n w / W, to less than one sample. The method is Tijdeman's
+// assignment (The chairman assignment problem, Discrete Mathematics 32, 1980): sample n goes to the
+// source whose next turn is due first among those whose turn has begun. The order repeats after W
+// samples. The next sample costs O(log of the sources); a jump to n costs as much for each of (n
+// mod W) samples. Any thread; one reads on at a time.
 class Mixture {
  public:
   struct Turn {
@@ -26,11 +26,11 @@ class Mixture {
 
   Turn at(int64_t sample) const;
 
-  // Of the first `samples`, those of each source.
+  // How many of the first `samples` come from each source.
   std::vector<int64_t> counts(int64_t samples) const;
 
   // Whole numbers in the proportion of decimal ones: {0.3, 0.7} gives {3, 7}. Each > 0. Throws
-  // ConfigError where they differ too much in size.
+  // ConfigError if they differ too much in size.
   static std::vector<int64_t> whole_weights(const std::vector<double>& weights);
 
  private:

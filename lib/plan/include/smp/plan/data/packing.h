@@ -15,7 +15,7 @@
 
 namespace smp::data {
 
-// Windows whose documents are dealt to each other's places.
+// Number of windows whose documents are packed together.
 inline constexpr int64_t kPackedTogether = 64;
 
 // Rows of pieces, one behind the other. Immutable.
@@ -40,14 +40,14 @@ class PackedRows {
   std::vector<size_t> ends_;
 };
 
-// Puts pieces into `rows` rows of `length` tokens, of which there are as many as the pieces have:
+// Puts pieces into `rows` rows of `length` tokens. The pieces have exactly that many tokens, so
 // nothing is left over and no place stays empty. Best-fit decreasing (Johnson 1974; for training:
-// Ding et al. 2024): the longest piece first, where the least room is left behind it; what fits
-// nowhere whole is cut to fill the room that is left. Each row is in the order of the stream. Pure;
-// O(pieces log pieces).
+// Ding et al. 2024): the longest piece goes first, into the row with the least room left behind it.
+// A piece that fits nowhere whole is cut to fill the room that is left. Each row is in the order of
+// the stream. Pure; O(pieces log pieces).
 PackedRows pack_best_fit(std::vector<DocumentPiece> pieces, int64_t rows, int64_t length);
 
-// A block of windows whose documents were dealt, and the files that said where these lie.
+// A packed block of windows, and the files that give the positions of its documents.
 struct PackedBlock {
   PackedRows rows;
   std::vector<size_t> files;  // of OpenFiles
@@ -58,14 +58,14 @@ struct PackedBlock {
   }
 };
 
-// The blocks of windows that were packed last, so that samples of one block pack it once. Of a
-// small corpus these are all blocks. Safe from any thread.
+// The blocks that were packed last, so that samples of one block pack it once. A small corpus has
+// all its blocks here. Safe from any thread.
 class PackedBlocks {
  public:
   static constexpr int64_t kMostBytes = int64_t{8} << 20;  // of all that are kept
 
-  // Block `block` of `owner`, whose address tells its blocks from those of others. make() packs it
-  // where it is not kept; what make() throws is thrown.
+  // Block `block` of `owner`; the owner's address tells its blocks from those of others. make()
+  // packs a block that is not kept. An exception of make() passes through.
   std::shared_ptr<const PackedBlock> get(const void* owner, int64_t block,
                                          const std::function<PackedBlock()>& make);
 

@@ -6,10 +6,10 @@
 
 namespace smp::data {
 
-// The order of one epoch of one source: a bijection of [0, size) that is computed, not stored. A
-// Feistel network over the next power of two, whose halves are changed in turn by Philox blocks of
-// (half, round, source, epoch); what falls outside [0, size) goes through it again (cycle walking:
-// Black and Rogaway 2002). Immutable; any thread.
+// The order of one epoch of one source: a bijection of [0, size) that is computed, not stored. It
+// is a Feistel network over the next power of two, whose halves are changed in turn by Philox
+// blocks of (half, round, source, epoch). A result outside [0, size) goes through the network again
+// (cycle walking: Black and Rogaway 2002). Immutable; any thread.
 class Permutation {
  public:
   // size >= 1.

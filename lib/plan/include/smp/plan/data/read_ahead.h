@@ -19,8 +19,8 @@ struct RankLayout;
 
 namespace smp::data {
 
-// What a rank reads of each step's global batch: `microbatches` times `micro_batch` samples from
-// `first_sample` on, and of each the fields that its layers want.
+// A rank's share of each step's global batch: `microbatches` times `micro_batch` samples from
+// `first_sample` on, and of each sample the fields that the rank's layers read.
 struct BatchShare {
   int64_t first_sample = 0;
   int64_t microbatches = 0;
@@ -31,21 +31,21 @@ struct BatchShare {
   int64_t readers = 0;  // chunks of layers that read: how often each microbatch is taken
 
   int64_t microbatch_values() const;  // int64, of all fields
-  // Its fields in memory of that many, one behind the other.
+  // Pointers to its fields in a buffer of microbatch_values(), one behind the other.
   TokenBuffers microbatch_in(int64_t* values) const;
-  // Of the batch that is read ahead.
+  // Bytes of the batch that is read ahead.
   int64_t bytes() const {
     return microbatches * microbatch_values() * static_cast<int64_t>(sizeof(int64_t));
   }
 };
 
-// Of a rank of a plan whose model reads tokens; readers 0 where the rank's layers read none.
+// The share of a rank whose model reads tokens. readers is 0 if the rank's layers read none.
 BatchShare batch_share(const Plan& plan, const layout::RankLayout& layout);
 
-// Reads a rank's samples one batch ahead, on a thread of its own: as soon as a microbatch was taken
-// the same one of the next step is read into its place. It keeps share.bytes(). What a read throws
-// is thrown by the read() that wants these samples, and nothing is read ahead from then on. Used by
-// one thread.
+// Reads a rank's samples one batch ahead, on a thread of its own. When a microbatch has been taken,
+// the same microbatch of the next step is read into its place. The buffers take share.bytes(). If a
+// read throws, the read() that wants these samples throws it, and nothing is read ahead from then
+// on. Used by one thread.
 class ReadAhead {
  public:
   // As TokenData::read(); called on the thread and on the user's at once.
@@ -59,8 +59,8 @@ class ReadAhead {
   // Begins to read steps [first_step, last_step). Once.
   void start(int64_t first_step, int64_t last_step);
 
-  // As TokenData::read(): a copy of what was read ahead, once it is there. What is not read ahead,
-  // samples of an earlier step say, is read on the spot.
+  // As TokenData::read(): copies the samples once they are read ahead. Samples that are not read
+  // ahead, such as those of an earlier step, are read at once.
   void read(int64_t step, int64_t first, int64_t count, const TokenBuffers& out);
 
  private:

@@ -15,10 +15,10 @@
 
 namespace smp::data {
 
-// Sample i of a step, from the seed alone: sample n = step x global_batch + i of the run is the
-// m-th of one of the sources (Mixture), the m-th of a source is in epoch m / N, and there the one
-// that the epoch's Permutation says. So each layout, any number of shards, and a run that goes on
-// from a checkpoint see the same.
+// The place of sample i of a step, a function of the seed alone. Sample n = step x global_batch + i
+// of the run is the m-th sample of one source (Mixture). The m-th sample of a source lies in epoch
+// m / N, where the epoch's Permutation gives its place. So every layout, any number of shards, and
+// a run that resumes from a checkpoint see the same samples.
 struct SamplePlace {
   size_t source = 0;
   int64_t epoch = 0;
@@ -26,46 +26,47 @@ struct SamplePlace {
   bool operator==(const SamplePlace&) const = default;
 };
 
-// What a job trains on and is evaluated on, where that is text or tokens; docs/data.md. Nothing
-// that grows with the corpus is kept. Immutable; safe from any thread.
+// The text or tokens that a job trains on and is evaluated on; docs/data.md. Memory does not grow
+// with the corpus. Immutable; safe from any thread.
 class TokenData {
  public:
-  // Opens and checks all. Throws ConfigError, with the key and the path, for what is missing, torn,
-  // does not fit together or the job, or is too little for it; std::runtime_error for a file that
-  // is being written.
+  // Opens and checks all files. Throws ConfigError, with the key and the path, if a file is
+  // missing, torn, inconsistent, unfit for the job or too small for it; std::runtime_error for a
+  // file that is being written.
   explicit TokenData(const JobSpec& job);
   TokenData(const TokenData&) = delete;
   TokenData& operator=(const TokenData&) = delete;
 
   // Samples [first, first + count) of a step's global batch. Throws std::runtime_error or
-  // std::system_error, with the path, for a file that cannot be read or has changed, and for a
-  // token that the model has no row for.
+  // std::system_error, with the path, if a file cannot be read or has changed, or a token is
+  // outside the model's vocabulary.
   void read(int64_t step, int64_t first, int64_t count, const TokenBuffers& out) const;
 
-  // The same of one evaluation; samples behind the last fill a batch: it again, with kNoTarget.
-  // `set`: of evaluation_sets().
+  // The same for one evaluation of a set of evaluation_sets(). Samples behind the last one fill a
+  // batch: they repeat it, with kNoTarget.
   void read_held_out(size_t set, int64_t first, int64_t count, const TokenBuffers& out) const;
 
-  // Names of what is evaluated on: "" alone is a part of what is trained on. Empty: nothing is.
+  // Names of the evaluation sets. "" alone is a part of the training data. Empty: there is no
+  // evaluation.
   std::vector<std::string> evaluation_sets() const;
 
   SamplePlace place(int64_t step, int64_t sample) const;
-  // What a sample is made of, each piece with the place of its first token in words.
+  // The pieces that a sample consists of, each with the place of its first token in words.
   struct Piece {
     DocumentPiece piece;
     std::string place;
   };
   std::vector<Piece> pieces(const SamplePlace& place) const;
   std::string source_name(size_t source) const;
-  // What smp-data says of the files that are trained on.
+  // What smp-data prints about the training files.
   std::vector<TokenManifest> manifests() const;
 
-  // How often each source, in the order of the job, was seen whole in the first `samples` of the
-  // run, by its weight: to less than one sample.
+  // How often each source was seen whole in the first `samples` samples of the run, by its weight,
+  // to less than one sample. In the order of the job.
   std::vector<double> epochs(int64_t samples) const;
 
   int64_t trained_tokens() const;  // of all sources, without what is held out
-  // What is trained on, and what the sets of the job hold, as they were when they were opened.
+  // The files of the training data and of the job's sets, as they were when they were opened.
   std::vector<files::FileIdentity> files() const { return files_.identities(); }
   std::vector<files::FileIdentity> evaluation_files() const { return set_files_.identities(); }
   // "12.3 MiB of text in 3 files under book; each byte is a token, of 256", a line for each source.

@@ -8,9 +8,8 @@
 #include "smp/plan/data/open_files.h"
 #include "smp/plan/spec/job_spec.h"
 
-// One file of tokens, and what lies beside it. What is read here is what its writer says of it;
-// each number is checked against the others and against the files' sizes. docs/data.md describes
-// the formats.
+// One file of tokens, and the files beside it. Their writer gives the sizes, and each number is
+// checked against the others and against the files' sizes. docs/data.md describes the formats.
 namespace smp::data {
 
 enum class TokenType { kU8, kI8, kU16, kI16, kU32, kI32, kU64, kI64 };
@@ -39,7 +38,8 @@ struct TokenManifest {
   int64_t longest_document = 0;
 };
 
-// Which tokens count in the loss: a byte 0 or 1 each, or the token itself or -100 (labels).
+// The loss mask of a file of tokens: one byte 0 or 1 for each token, or labels (the token itself,
+// or -100).
 struct TokenMask {
   size_t file = 0;    // of OpenFiles
   int64_t begin = 0;  // byte of the first one
@@ -58,21 +58,21 @@ struct TokenFile {
   std::optional<TokenMask> mask = {};
 };
 
-// Opens a file of `format` and what belongs to it: of megatron, `path` is the .bin. `key`: of the
-// job, for messages. Throws ConfigError, with key, path and numbers, for what is torn or does not
-// fit together, and as OpenFiles does.
+// Opens a file of `format` and the files that belong to it; of megatron, `path` is the .bin. `key`
+// is the job's key, for messages. Throws ConfigError, with key, path and numbers, if a file is torn
+// or the files are inconsistent, and as OpenFiles does.
 TokenFile open_token_file(DataFormat format, const std::string& path, const std::string& key,
                           OpenFiles& files);
 
-// What the name and the first bytes of a file say it is; nothing where they do not: a .bin without
-// index and header.
+// The format that the name and the first bytes of a file show. Nothing for a .bin without index and
+// header.
 std::optional<DataFormat> format_of_file(const std::string& path);
 
-// The files beside a file of tokens that say which of them count in the loss.
+// The loss mask files beside a file of tokens.
 std::vector<std::string> masks_beside(const std::string& path);
 
-// The file of which tokens of `tokens` count. Throws ConfigError where there is none, more than
-// one, or one of another length.
+// The loss mask of `tokens`. Throws ConfigError if there is none, more than one, or one of another
+// length.
 TokenMask open_token_mask(const TokenFile& tokens, const std::string& key, OpenFiles& files);
 
 // "corpus" of "corpus.bin" and "corpus.npy", else the path.

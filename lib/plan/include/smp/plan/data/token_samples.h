@@ -10,8 +10,9 @@
 
 namespace smp::data {
 
-// Where samples go; null: not wanted. Of a batch of `count` samples of L tokens: tokens [count, L],
-// or [2, count, L] where a sample has two sequences; targets and document_starts [count, L].
+// Where samples go; null = not wanted. For a batch of `count` samples of L tokens, tokens are
+// [count, L], or [2, count, L] where a sample has two sequences; targets and document_starts are
+// [count, L].
 struct TokenBuffers {
   int64_t* tokens = nullptr;
   int64_t* targets = nullptr;
@@ -29,11 +30,11 @@ struct SampleForm {
   int64_t sample_tokens() const { return sequences * length; }
 };
 
-// A part of a stream, from one document or token to another, as a list of samples. Immutable; safe
-// from any thread. `stream` and `packed`, which keeps what it packs, must outlive it.
+// A part of a stream, between two documents or tokens, as a list of samples. Immutable; safe from
+// any thread. `stream` and `packed`, which keeps the packed blocks, must outlive it.
 class TokenSamples {
  public:
-  // Tokens [begin, end) of the stream; with pack: pad the documents that begin there.
+  // Tokens [begin, end) of the stream; with pack: pad, the documents that begin there.
   TokenSamples(const TokenStream& stream, const SampleForm& form, int64_t begin, int64_t end,
                PackedBlocks& packed);
   // Documents [first, last), padded.
@@ -48,7 +49,8 @@ class TokenSamples {
   void read(int64_t sample, int64_t k, int64_t count, const TokenBuffers& out,
             ReadScratch& scratch) const;
 
-  // What a sample is made of, in its order; without numbers where documents are not known.
+  // The pieces that a sample consists of, in its order. They have no document numbers if documents
+  // are unknown.
   std::vector<DocumentPiece> pieces(int64_t sample, ReadScratch& scratch) const;
 
  private:

@@ -11,8 +11,8 @@
 
 namespace smp::data {
 
-// Tokens of one document that follow each other in the stream. `document`: its number, from 0, or
-// -1 where only the ends of documents are known.
+// Tokens of one document that follow each other in the stream. `document` is its number from 0, or
+// -1 if only the ends of documents are known.
 struct DocumentPiece {
   int64_t begin = 0;   // token of the stream
   int64_t length = 0;  // tokens
@@ -22,8 +22,8 @@ struct DocumentPiece {
   bool operator==(const DocumentPiece&) const = default;
 };
 
-// Memory of reads that follow each other, used again by each, and what they read: numbers of
-// OpenFiles, some more than once. Of one thread.
+// Buffers that consecutive reads reuse, and the numbers in OpenFiles of the files that they read,
+// some more than once. For one thread.
 struct ReadScratch {
   std::vector<size_t> touched;
   std::vector<char> bytes;
@@ -31,7 +31,7 @@ struct ReadScratch {
   std::vector<uint8_t> counts;
 };
 
-// What a stream is opened with, of a job or of an evaluation set.
+// How to open a stream, for a job or an evaluation set.
 struct StreamRequest {
   std::string path;  // as training.data.path
   std::optional<DataFormat> format;
@@ -42,47 +42,48 @@ struct StreamRequest {
   std::string key = "training.data.path";  // for messages
 };
 
-// The files of one data set, in the order of their paths, as one stream of tokens. Between two
-// files of text lies a token 0. Nothing of the files is kept. Immutable; safe from any thread.
+// The files of one data set, in the order of their paths, as one stream of tokens. A token 0 lies
+// between two files of text. No content is kept in memory. Immutable; safe from any thread.
 class TokenStream {
  public:
-  // Adds its files to `files`, which must outlive it. Throws ConfigError, with key and path, for
-  // what is missing, torn, does not fit the model, or holds no token.
+  // Adds its files to `files`, which must outlive it. Throws ConfigError, with key and path, if a
+  // file is missing, torn, unfit for the model, or holds no token.
   TokenStream(StreamRequest request, OpenFiles& files);
 
   const std::string& folder() const { return folder_; }  // that the files lie below
   DataFormat format() const { return format_; }
   int64_t tokens() const { return tokens_; }
   size_t shards() const { return shards_.size(); }
-  // Documents that have numbers; nothing where only their ends, or not even these, are known.
+  // Number of documents; nothing if documents have no numbers because only their ends are known, or
+  // not even these.
   std::optional<int64_t> documents() const;
-  // Those of its files that have one, in their order.
+  // The manifests of its files that have one, in the order of the files.
   std::vector<TokenManifest> manifests() const;
   bool needs_ends() const { return !documents(); }  // to know documents: an end_of_document
   bool knows_documents() const { return documents() || end_of_document_; }
   std::string unit() const { return format_ == DataFormat::kText ? "bytes" : "tokens"; }
 
-  // Tokens [begin, begin + count). Throws std::runtime_error, with file, document and offset, for
-  // one that the model has no row for, and as OpenFiles does. Uses scratch.bytes.
+  // Tokens [begin, begin + count). Throws std::runtime_error, with file, document and offset, for a
+  // token outside the model's vocabulary, and as OpenFiles does. Uses scratch.bytes.
   void read(int64_t begin, int64_t count, int64_t* out, ReadScratch& scratch) const;
 
-  // 1 where a token counts in the loss, else 0; of a stream with a mask. `tokens`: what read() gave
-  // for the same ones. Uses scratch.bytes.
+  // 1 for a token that counts in the loss, else 0; only for a stream with a mask. `tokens` is what
+  // read() gave for the same range. Uses scratch.bytes.
   void read_mask(int64_t begin, int64_t count, const int64_t* tokens, uint8_t* out,
                  ReadScratch& scratch) const;
 
-  // The documents' pieces in tokens [begin, end), in order; where documents are known.
+  // The documents' pieces in tokens [begin, end), in order; only where documents are known.
   std::vector<DocumentPiece> pieces(int64_t begin, int64_t end, ReadScratch& scratch) const;
 
-  // First token of document `document`, of a stream whose documents have numbers; that of the one
-  // behind the last is tokens().
+  // First token of document `document`, for a stream whose documents have numbers. For the number
+  // behind the last document it is tokens().
   int64_t document_begin(int64_t document) const;
 
   // Where a token lies, in words: "corpus.bin, document 3, token 17 of it".
   std::string place_of(int64_t token) const;
 
-  // Tokens of the longest document, of a stream whose documents have numbers. Looks at all of the
-  // index where no manifest says it.
+  // Tokens of the longest document, for a stream whose documents have numbers. Reads the whole
+  // index if no manifest gives the length.
   int64_t longest_document() const;
 
  private:

@@ -34,35 +34,35 @@ inline constexpr const char* kContextRank = "SMP_CONTEXT_RANK";
 inline constexpr const char* kShardRank = "SMP_SHARD_RANK";
 inline constexpr const char* kReplicaRank = "SMP_REPLICA_RANK";
 inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank leaves its last words
-// Between hosts: the libfabric provider to take, the first that works otherwise; and the network
-// whose address a host uses, "10.0.0.0/16", otherwise the one from which MASTER_ADDR is reached.
+// Between hosts: the libfabric provider to use, by default the first that works; and the network
+// whose address a host uses, "10.0.0.0/16", by default the one that reaches MASTER_ADDR.
 inline constexpr const char* kFabricProvider = "SMP_FABRIC_PROVIDER";
 inline constexpr const char* kFabricSubnet = "SMP_FABRIC_SUBNET";
-// Whether long messages between hosts are "tagged" or by "write", otherwise what is faster there.
+// How long messages between hosts travel, "tagged" or by "write"; by default the one that is faster
+// there.
 inline constexpr const char* kFabricProtocol = "SMP_FABRIC_PROTOCOL";
-// And how hosts exchange parts, "mesh", "ring" or "doubling", otherwise by what the network costs:
+// How hosts exchange parts, "mesh", "ring" or "doubling"; by default chosen by the network's costs:
 // seconds of a hop, a message, a byte and a byte to the next host, "6e-06,2e-06,8e-10,8e-10".
 inline constexpr const char* kFabricExchange = "SMP_FABRIC_EXCHANGE";
 inline constexpr const char* kFabricCost = "SMP_FABRIC_COST";
-// What makes two ranks share a host, for tests that make several hosts of one.
+// The host's name for ranks that share a host, for tests that make several hosts of one.
 inline constexpr const char* kHostIdentity = "SMP_HOST_IDENTITY";
 inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, of every collective
-// Threads of a rank that make long sums and copies of collectives; otherwise one, and on a GPU by
-// its share of the CPUs.
+// Threads of a rank that compute long sums and copies of collectives; by default one, and on a GPU
+// the rank's share of the CPUs.
 inline constexpr const char* kCommThreads = "SMP_COMM_THREADS";
-// Set for a rank whose lines go to a terminal of this width: it may rewrite its last line.
+// Set for a rank whose lines go to a terminal of this width: the rank may rewrite its last line.
 inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";
-// Go on from a checkpoint in SMP_RUN_DIR: "latest", or the number of a step.
+// Resume from a checkpoint in SMP_RUN_DIR: "latest", or the number of a step.
 inline constexpr const char* kResume = "SMP_RESUME";
-// Set: build the rank's share alone, say what it holds beside the plan, and end.
+// Set: build only the rank's share, print what it holds compared with the plan, and end.
 inline constexpr const char* kBuildOnly = "SMP_BUILD_ONLY";
 // The libsmp_cuda.so to load for cluster.device: cuda, instead of the one beside the program.
 inline constexpr const char* kCudaModule = "SMP_CUDA_MODULE";
-// Whether the smallest copies to and from a GPU go by GDRCopy: "auto" (as if not set), "off", "on".
+// Whether the smallest copies to and from a GPU use GDRCopy: "auto" (the default), "off", "on".
 inline constexpr const char* kGdrCopy = "SMP_GDRCOPY";
-// Where a rank posts how far it is (smp/plan/runinfo/progress_page.h): a file to map, and the place
-// in it,
-// "/proc/123/fd/9:4096".
+// Where a rank posts its progress (smp/plan/runinfo/progress_page.h): a file to map, and the offset
+// in it, "/proc/123/fd/9:4096".
 inline constexpr const char* kProgressPage = "SMP_PROGRESS_PAGE";
 inline constexpr const char* kFault = "SMP_FAULT";  // a failure on purpose, for tests of failures
 

@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-// A file that appears under its name complete or not at all: written beside it as <name>.tmp-<pid>,
-// synced, renamed, and the folder synced. Errors are std::runtime_error with path and reason; the
-// temporary file is gone then.
+// A file that appears under its name complete or not at all. The file is written as
+// <name>.tmp-<pid>, synced and renamed, and the folder is synced. Errors are std::runtime_error
+// with path and reason; the temporary file is removed then.
 namespace smp::files {
 
-// The door to the disk: what a file asks of the system. A test puts its own between, to end the
-// process or fill the disk in the middle of something. Results and errno are those of the calls.
+// The system calls that a file needs. A test replaces them to end the process or fill the disk in
+// the middle of a write. Results and errno are those of the calls.
 class FileCalls {
  public:
   virtual ~FileCalls() = default;

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-// Whether two machines, or the same one later, hold the same file: told without reading all of it.
-// Any thread.
+// Whether two machines, or one machine at two times, hold the same file, decided without reading
+// all of it. Any thread.
 namespace smp::files {
 
 struct FileIdentity {
@@ -18,8 +18,7 @@ struct FileIdentity {
 // "18000 bytes (sampled content 1f0c...)"
 std::string text_of(const FileIdentity& file);
 
-// What the file system says of a file on this machine: another one after each change of its
-// content.
+// The file system's record of a file on this machine. It changes with each change of the content.
 struct FileStamp {
   uint64_t device = 0, inode = 0;
   int64_t bytes = 0, written_ns = 0;
@@ -29,7 +28,7 @@ struct FileStamp {
 // Of an open file. Throws std::system_error.
 FileStamp stamp_of(int descriptor, const std::string& path);
 
-// A file as it was when somebody looked.
+// A file as it was at one moment.
 struct KnownFile {
   FileIdentity identity;
   FileStamp stamp;
@@ -39,19 +38,19 @@ struct KnownFile {
 inline constexpr int64_t kIdentityBlockBytes = 256 << 10;
 inline constexpr int64_t kIdentityBlocks = 64;
 
-// Reads the first block, the last, and others evenly between them; a file of no more than so many
-// blocks whole, and none of them: its size alone. Throws std::system_error: "cannot read
+// Hashes the first block, the last, and others evenly between them. A file of no more than `blocks`
+// blocks is read whole. With 0 blocks only the size counts. Throws std::system_error: "cannot read
 // '/data/a.txt': Input/output error".
 KnownFile look_at_file(const std::string& path, int64_t blocks = kIdentityBlocks);
 FileIdentity identify_file(const std::string& path);
 
-// Throws std::runtime_error where the file is another one than it was: "'/data/a.txt' has changed
-// since the run began: it had 18000 bytes (...), and has ...". `now`: its present stamp; where that
-// is the one that it had, nothing is read.
+// Throws std::runtime_error if the file has changed: "'/data/a.txt' has changed since the run
+// began: it had 18000 bytes (...), and has ...". `now` is its present stamp; if the stamp is the
+// old one, nothing is read.
 void check_unchanged(const KnownFile& before, const std::string& path, const FileStamp& now);
 
-// Many files, each by fewer blocks the more there are; of more than 256 the sizes, and the content
-// of 256 of them, evenly spread over the list. Their names are those below `folder`.
+// Identities of many files, with fewer blocks each the more there are. Of more than 256 files, all
+// sizes count and the content of 256, evenly spread over the list. Names are relative to `folder`.
 std::vector<KnownFile> look_at_files(const std::string& folder,
                                      const std::vector<std::string>& paths);
 

@@ -5,8 +5,8 @@
 
 namespace smp::files {
 
-// "this is a Git LFS pointer ...", where `head`, the first bytes of a file, say so: what a clone
-// holds in place of a large file until `git lfs pull`. Else "". Pure.
+// "this is a Git LFS pointer ..." if `head`, the first bytes of a file, are such a pointer: what a
+// clone holds in place of a large file until `git lfs pull`. Else "". Pure.
 std::string git_lfs_complaint(std::string_view head);
 
 // The same of a file; "" where it cannot be read.

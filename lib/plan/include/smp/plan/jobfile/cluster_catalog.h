@@ -6,8 +6,8 @@
 
 #include "smp/plan/jobfile/job_reader.h"
 
-// The cluster files of configs/clusters, which are part of the program: a job file says
-// `cluster: p5.48xlarge`, a command line --cluster p5.48xlarge, wherever it is run. Pure but for
+// The cluster files of configs/clusters, which are compiled into the program. A job file says
+// `cluster: p5.48xlarge` and a command line --cluster p5.48xlarge, in any folder. Pure except
 // cluster_source(); any thread.
 namespace smp::jobfile {
 
@@ -23,8 +23,8 @@ const NamedCluster* find_cluster(std::string_view name);
 // "unknown cluster 'p5', did you mean 'p5en.48xlarge'? There are a100-pcie-8x, ..."
 std::string unknown_cluster(std::string_view name);
 
-// What --cluster names: a file where there is one of that path, else a known cluster. Throws
-// ConfigError for neither.
+// The source that --cluster names: a file if there is one with that path, else a known cluster.
+// Throws ConfigError if it is neither.
 JobSource cluster_source(const std::string& name_or_path);
 
 }  // namespace smp::jobfile

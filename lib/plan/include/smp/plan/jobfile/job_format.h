@@ -7,11 +7,11 @@
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/spec/job_spec.h"
 
-// What a job file looks like, from the one table of its keys: a job written as YAML, the JSON
-// Schema for editors, and the reference page. Pure; safe from any thread.
+// The outputs of the one table of job keys: a job written as YAML, the JSON Schema for editors, and
+// the reference page. Pure; safe from any thread.
 namespace smp::jobfile {
 
-// Every key with its value, in the order of the table; what is open is written `auto`. read_job
+// Every key with its value, in the order of the table. An open key is written `auto`. read_job()
 // gives the same spec back. Each line is indented by `indent` blanks.
 std::string write_job_yaml(const JobSpec& spec, int indent = 0);
 
@@ -22,7 +22,7 @@ std::string job_template(const std::vector<std::pair<std::string, std::string>>&
                          const std::string& cluster);
 
 // The keys and values that a job file sets, in its order; values as YAML on one line. Throws
-// ConfigError for what is no YAML.
+// ConfigError for a text that is not YAML.
 std::vector<std::pair<std::string, std::string>> settings_of(const JobSource& source);
 
 // JSON Schema draft-07 (the newest that yaml-language-server takes).
@@ -31,7 +31,7 @@ std::string job_schema();
 // The text of docs/job-file.md.
 std::string job_reference_markdown();
 
-// As a job file writes them, on one line.
+// The list of layers as a job file writes it, on one line.
 std::string layer_list_text(const std::vector<OperatorSpec>& operators);
 
 }  // namespace smp::jobfile

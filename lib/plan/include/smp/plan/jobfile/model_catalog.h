@@ -3,8 +3,8 @@
 #include <span>
 #include <string_view>
 
-// The model files of configs/models, which are part of the program: smp-plan init --model NAME.
-// Pure; any thread.
+// The model files of configs/models, which are compiled into the program, for smp-plan init --model
+// NAME. Pure; any thread.
 namespace smp::jobfile {
 
 struct NamedModel {

@@ -8,7 +8,7 @@
 namespace smp::mesh {
 
 // Widths of the mesh axes. Data-parallel degree d = shard * replica; world = pipeline * tensor *
-// context * d. Experts are no axis of their own: they are spread over neighbours of one stage.
+// context * d. Experts are no axis: they are spread over neighbours of one stage.
 struct Degrees {
   int64_t pipeline = 1;
   int64_t tensor = 1;
@@ -54,14 +54,14 @@ std::string_view name_of(Axis axis);
 
 // A Mesh maps a global rank to its place on the (pipeline, tensor, context, shard, replica) axes.
 // Immutable; safe to read from any thread. The placement strategy is a permutation of the letters
-// D, P, T: the right-most letter varies fastest over ranks; "cluster" is "DPT", "spread" is "TPD"
+// D, P, T: the right-most letter varies fastest over ranks. "cluster" is "DPT", "spread" is "TPD"
 // (SMP v1). Within T the tensor axis varies faster than the context axis, within D the shard axis
-// faster than the replica axis: tensor, context, pipeline, shard, replica from fast to slow in
-// "DPT".
+// faster than the replica axis. From fast to slow, "DPT" is tensor, context, pipeline, shard,
+// replica.
 //
-// The ranks of a stage, counted tensor first, then context, then data, are cut into runs of
-// expert_tensor ranks, which share the matrices of the same experts; `expert` such runs in a row
-// hold all the experts of a layer once. An expert group has one rank of each of these runs.
+// Experts: the ranks of a stage, counted tensor first, then context, then data, are cut into runs
+// of expert_tensor ranks. The ranks of a run share the matrices of the same experts. `expert` runs
+// in a row hold all experts of a layer once. An expert group has one rank of each of these runs.
 class Mesh {
  public:
   // Throws ConfigError for a strategy that is no permutation of D, P, T.

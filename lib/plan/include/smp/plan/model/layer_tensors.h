@@ -6,8 +6,9 @@
 #include "smp/plan/base/dtype.h"
 #include "smp/plan/model/layers.h"
 
-// What flows between layers, and what they read of the batch, as shapes. Messages, receive buffers
-// and traffic are made of these: no other place knows what a layer hands on.
+// The tensors that flow between layers, and the fields of the batch that layers read, as shapes.
+// Messages, receive buffers and traffic use these functions: no other place knows a layer's
+// outputs.
 namespace smp {
 struct JobSpec;
 }
@@ -25,7 +26,7 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-// What a layer hands to the next one, in order; nothing where it makes the loss.
+// The outputs of a layer, in order; none for a layer that makes the loss.
 std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& layer,
                                    const LayerCall& call);
 
@@ -39,15 +40,15 @@ std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& laye
 //   decoder block    y | enc, table      -> y, and the others; the last one y alone
 int64_t shared_inputs_of(const ModelSpec& model, const LayerSpec& layer);
 
-// A field of the batch, as a layer that reads it gets it: behind what the layer before hands on.
+// A field of the batch, as a layer that reads it gets it, behind the outputs of the layer before.
 TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& call);
 
-// Whether a layer must know where documents begin in a sample (training.data.pack): its attention
-// stays within them, or its learned positions count from there.
+// Whether a layer must know where documents begin in a sample (training.data.pack). Its attention
+// stays within documents, or its learned positions restart at each.
 bool reads_document_starts(const JobSpec& job, const LayerSpec& layer);
 
 int64_t bytes_of(const std::vector<TensorSpec>& tensors);
-// Of their gradients: integers have none.
+// Those that have a gradient: integers have none.
 int64_t gradient_bytes_of(const std::vector<TensorSpec>& tensors);
 
 }  // namespace smp::model

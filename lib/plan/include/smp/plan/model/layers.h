@@ -10,20 +10,18 @@
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/spec/job_spec.h"
 
-// A model is a sequence of layers, and this is all that can be known of a layer without running it:
-// its parameters, how tensor parallelism cuts them, its work and its memory. The forward pass of
-// each kind is one file in lib/runtime, which must agree with this page to the byte (a test
+// A model is a sequence of layers. This header states all that is known of a layer without running
+// it: its parameters, how tensor parallelism cuts them, its work and its memory. The forward pass
+// of each kind is one file in lib/runtime, which must agree with this page to the byte (a test
 // compares them).
 namespace smp::model {
 
 enum class LayerKind {
-  kEmbedding,   // token (and learned position) embedding
-  kGpt2Block,   // LayerNorm, attention, LayerNorm, GELU MLP; biases everywhere
-  kLlamaBlock,  // RMSNorm, attention with RoPE and grouped KV heads, RMSNorm, SwiGLU MLP; no biases
-  kBlock,       // a dense block with any other attributes
-  kCrossBlock,  // a block of the decoder of an encoder_decoder: attends to the encoder as well
-  kHead,        // final norm, vocabulary projection, cross-entropy
-  kOperators,   // of a list (operators.h)
+  kEmbedding,      // token (and learned position) embedding
+  kBlock,          // norm, attention, norm, MLP, with the model's attributes
+  kCrossBlock,     // a block of the decoder of an encoder_decoder: attends to the encoder as well
+  kHead,           // final norm, vocabulary projection, cross-entropy
+  kOperators,      // of a list (operators.h)
   kLastOperators,  // the last of a list, and cross-entropy
   // Priced, and not run by the engine yet:
   kMoeBlock,  // a block whose MLP is a router and experts
@@ -34,13 +32,13 @@ constexpr bool makes_loss(LayerKind kind) {
   return kind == LayerKind::kHead || kind == LayerKind::kLastOperators;
 }
 
-// What may be computed again or offloaded, and is dealt to stages by count.
+// Layers that may be recomputed or offloaded, and are dealt to stages by count.
 constexpr bool is_transformer_block(LayerKind kind) {
   return kind != LayerKind::kEmbedding && !makes_loss(kind);
 }
 
-// What a data set gives of each sample.
-// kDocumentStarts: for each token the place in its sample, from 0, of its document's first token.
+// The fields of one sample. kDocumentStarts gives, for each token, the position in its sample, from
+// 0, of the first token of its document.
 enum class BatchField { kTokens, kTargets, kImages, kLabels, kDocumentStarts };
 inline constexpr int kBatchFields = 5;
 
@@ -52,8 +50,7 @@ struct LayerSpec {
   int64_t first_operator = 0, end_operator = 0;    // of model.operators
 };
 
-// The kind of a block follows from the model's attributes: kGpt2Block and kLlamaBlock where they
-// are that family's to the last bias (model_family.h).
+// The layers in the order of the forward pass: embedding, blocks, head; or the operators of a list.
 std::vector<LayerSpec> layers_of(const ModelSpec& model);
 
 enum class Init { kNormal, kZeros, kOnes };
@@ -82,13 +79,13 @@ struct ParameterSpec {
   int64_t size() const { return rows * cols; }
 };
 
-// In the order in which a flat buffer holds them: q, k and v weights are neighbours, and so are
-// their biases, and gate and up, so that one matmul can use each group as a single matrix. A tied
-// head has no weight of its own here. Those of kinds that tensor ranks do not share are replicated.
+// In the order of a flat buffer: q, k and v weights are neighbours, and so are their biases, and
+// gate and up, so that one matmul can use each group as a single matrix. A tied head has no weight
+// of its own here. Kinds that tensor ranks do not share are replicated.
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer,
                                          const TensorKinds& kinds = {});
 
-// Of the whole model; a tied weight counts once. By parts: parameter_counts.h.
+// Parameters of the whole model; a tied weight counts once. By parts: parameter_counts.h.
 int64_t parameter_count(const ModelSpec& model);
 
 // Half-open rectangle of a parameter.
@@ -102,27 +99,28 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// What tensor rank `tensor_rank` of `tensor_degree` holds of a parameter.
+// The rectangle of a parameter that tensor rank `tensor_rank` of `tensor_degree` holds.
 Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t tensor_degree,
                int64_t tensor_rank);
 
 // Ranks that hold the same KV head: max(1, t / num_kv_heads).
 int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree);
 
-// In an encoder_decoder: whether a block is one of the encoder's, the first or last of its stack.
+// In an encoder_decoder: whether the block belongs to the encoder; whether it is the first or last
+// of its stack.
 bool is_in_encoder(const ModelSpec& model, const LayerSpec& layer);
 bool opens_decoder(const ModelSpec& model, const LayerSpec& layer);
 bool closes_stack(const ModelSpec& model, const LayerSpec& layer);
 
-// What the hidden state is multiplied with before a head: hidden_size^-0.5 where an
-// encoder_decoder's is tied (Raffel et al. 2020: T5), 1 else.
+// The factor on the hidden state before a head: hidden_size^-0.5 if the head of an encoder_decoder
+// is tied (Raffel et al. 2020: T5), else 1.
 double head_scale(const ModelSpec& model);
 
-// What scores are multiplied with before their softmax: 1 / sqrt(head_dim), and 1 with relative
-// positions (Raffel et al. 2020: T5 has it in the initial weights instead).
+// The factor on scores before their softmax: 1 / sqrt(head_dim), and 1 with relative positions
+// (Raffel et al. 2020: T5 has the factor in the initial weights instead).
 double score_scale(const ModelSpec& model);
 
-// What one call of a layer works on.
+// The input of one call of a layer.
 struct LayerCall {
   int64_t micro_batch = 1;
   int64_t sequence_length = 0;
@@ -132,20 +130,20 @@ struct LayerCall {
   bool sequence_parallel = false;
   TensorKinds kinds = {};
 
-  // Ranks that share the matrices of a kind.
+  // Number of ranks that share the matrices of a kind.
   int64_t attention_degree() const { return kinds.attention ? tensor_degree : 1; }
   int64_t vocabulary_degree() const { return kinds.embedding ? tensor_degree : 1; }
-  // This rank's part of `count` rows of a kind that is shared or not.
+  // This rank's part of `count` rows of a kind, which is shared or not.
   int64_t part_of(int64_t count, bool is_shared) const {
     return is_shared ? mesh::part_size(count, tensor_degree, tensor_rank) : count;
   }
-  // Of the microbatch, and of those the ones that this rank has between the layers' matrices.
+  // Tokens of the microbatch, and those that this rank has between the layers' matrices.
   int64_t tokens() const { return micro_batch * sequence_length; }
   int64_t own_tokens() const { return sequence_parallel ? tokens() / tensor_degree : tokens(); }
 };
 
 // Matmul and attention flops of one call on one rank (a multiply-add is 2). Causal attention counts
-// the half of the square that is computed.
+// the computed half of the square.
 struct LayerFlops {
   double forward = 0;
   double backward = 0;
@@ -155,24 +153,24 @@ LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerC
 // Queries whose scores our attention's backward holds at once.
 inline constexpr int64_t kAttentionQueryBlock = 64;
 
-// Bytes of one call on one rank, as lib/runtime's implementation allocates them. The input lies
-// outside (it is the previous layer's output, or a receive buffer). Of the kinds that the engine
-// runs alone. Peaks of bf16 are without what oneDNN blocks a product in, which is below 130 KiB.
+// Bytes of one call on one rank, as lib/runtime's implementation allocates them. The input is not
+// included: it is the previous layer's output, or a receive buffer. Only for the kinds that the
+// engine runs. Peaks of bf16 leave out oneDNN's packed copy of a product, which is below 130 KiB.
 struct LayerMemory {
   int64_t output_bytes = 0;        // what goes to the next layer; part of saved_bytes
   int64_t saved_bytes = 0;         // alive from the end of forward to the backward, output included
   int64_t forward_peak_bytes = 0;  // most bytes alive during forward above those at its start
   int64_t input_gradient_bytes = 0;  // what backward hands to the previous layer
-  // Most bytes alive during backward above those at its start. At the start live the saved bytes
-  // and the gradient of the output; both are released as backward goes.
+  // Most bytes alive during backward above those at its start. At the start the saved bytes and the
+  // gradient of the output are alive; backward releases both.
   int64_t backward_peak_bytes = 0;
 
-  // Selective recompute: of saved_bytes, what is let go of and made again before the backward; and
-  // the most bytes alive while it is.
+  // Selective recompute: the part of saved_bytes that is released and computed again before the
+  // backward; and the most bytes alive during that.
   int64_t thinned_bytes = 0;
   int64_t complete_peak_bytes = 0;
 
-  // Where the weights' gradients are put off. An embedding and a head put nothing off.
+  // For deferred weight gradients. An embedding and a head defer nothing.
   int64_t put_off_bytes = 0;        // alive from the end of backward to the weights' gradients; the
                                     // gradient of the output is among them
   int64_t put_off_saved_bytes = 0;  // of those what the forward has kept

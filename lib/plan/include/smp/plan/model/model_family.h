@@ -9,18 +9,19 @@
 namespace smp::model {
 
 // Sets the family and all attributes that it stands for, back to the family's own; sizes stay.
-// `tied_embeddings` is a size here: a family only has a default for it (see job_reader.h).
+// `tied_embeddings` counts as a size: a family only has a default for it (see job_reader.h).
 void set_family(ModelSpec& model, ModelFamily family);
 
-// Whether the blocks are those of the family to the last bias: no experts, no latent attention, no
+// Whether the blocks equal the family's to the last bias: no experts, no latent attention, no
 // attribute that set_family() would change. Dropout and padding of the vocabulary do not count.
 bool has_blocks_of(const ModelSpec& model, ModelFamily family);
 
 // Whether the model is embedding, blocks and head as the engine runs them: a decoder of dense
-// blocks with plain attention and learned, rotary or no positions, whatever else its blocks are.
+// blocks with plain attention and learned, rotary or no positions. Other attributes of the blocks
+// do not count.
 bool is_dense_decoder(const ModelSpec& model);
 
-// Whether the model is an encoder and a decoder as the engine runs them: T5's, with whatever norms,
+// Whether the model is an encoder and a decoder as the engine runs them: T5's, with any norms,
 // biases and MLP.
 bool is_dense_encoder_decoder(const ModelSpec& model);
 

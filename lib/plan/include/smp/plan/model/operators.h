@@ -9,18 +9,18 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/spec/operator_spec.h"
 
-// What can be known of each kind of operator without running it: its keys, shapes, parameters, work
+// All that is known of each kind of operator without running it: its keys, shapes, parameters, work
 // and memory. A kind is one file in src/operators and one in lib/runtime/src/operators, which must
 // agree to the byte (a test compares them). See docs/adding-a-layer.md.
 //
-// A *layer*, the unit that is placed, sharded and computed again, is an operator with a matrix and
-// those without one that follow it; what leads the list belongs to the first layer, and the loss to
-// the last one.
+// A *layer* is the unit that is placed, sharded and recomputed: an operator with a matrix and the
+// operators without one that follow it. Operators before the first matrix belong to the first
+// layer, and the loss to the last one.
 //
-// Tensor ranks share the channels of an image, or flat features. A matrix that reads all of them is
-// cut by its outputs, and what it makes stays cut through operators that work on each channel by
-// itself; the next matrix is cut by its inputs, and its output is a sum over the ranks, whole on
-// each. What reads all channels and has no matrix gets them gathered. A loss reads them cut.
+// Tensor ranks share the channels of an image, or flat features. A matrix that reads whole channels
+// is cut by its outputs. Its output stays cut through operators that work on each channel alone.
+// The next matrix is cut by its inputs, and its output is a sum over the ranks, whole on each. An
+// operator without a matrix that reads all channels gets them gathered. A loss reads them cut.
 namespace smp::model {
 
 // One operator of one call.
@@ -119,7 +119,7 @@ std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec
 // Every matrix of the model, in order, as one rank has it.
 std::vector<PlacedOperator> matrices_of(const ModelSpec& model, const TensorPlace& place = {});
 
-// What one rank sends of a call, over its tensor group.
+// One message of a call that a rank sends over its tensor group.
 struct OperatorMessage {
   mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
   int64_t count = 0;  // elements, as TrafficList counts them
@@ -130,21 +130,21 @@ std::vector<OperatorMessage> operator_messages(const ModelSpec& model, const Lay
 // Whether the loss reads logits that are cut.
 bool shares_loss(const ModelSpec& model);
 
-// layers.h of a list.
+// The functions of layers.h for a list of operators.
 std::vector<LayerSpec> operator_layers(const ModelSpec& model);
 std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const LayerSpec& layer);
 double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer,
                               const LayerCall& call);
 LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
-// Sets what else a ModelSpec says of its size: num_layers (without the last one, which makes the
-// loss), vocab_size (the classes), hidden_size (the widest tensor between two layers).
+// Sets the sizes of a ModelSpec that follow from the list: num_layers (without the last one, which
+// makes the loss), vocab_size (the classes), hidden_size (the widest tensor between two layers).
 void set_list_sizes(ModelSpec& model);
 
 // Windows of a pooling or a convolution along one axis: (size + 2 padding - kernel) / stride + 1,
-// rounded down; throws ConfigError where none fits.
+// rounded down. Throws ConfigError if none fits.
 int64_t windows_along(const OperatorSpec& spec, int64_t size);
-// Samples whose patches a convolution multiplies at once: as many as fill a matrix product.
+// Samples whose patches a convolution multiplies at once: enough to fill a matrix product.
 int64_t samples_at_once(int64_t batch, int64_t windows);
 
 }  // namespace smp::model

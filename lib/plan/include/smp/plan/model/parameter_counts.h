@@ -4,9 +4,9 @@
 
 #include "smp/plan/spec/job_spec.h"
 
-// Parameters of each kind of layer by arithmetic alone, for those who count millions of times; they
-// equal the sums over parameters_of() (layers.h), which a test holds. As doubles: exact below 2^53,
-// and no product of a job file's sizes overflows. Pure; safe from any thread.
+// Parameters of each kind of layer by arithmetic alone, for a search that counts millions of times.
+// They equal the sums over parameters_of() (layers.h); a test compares them. They are doubles:
+// exact below 2^53, and no product of a job file's sizes overflows. Pure; safe from any thread.
 namespace smp::model {
 
 // Parameters of a layer by how tensor parallelism shares them.
@@ -47,17 +47,17 @@ struct ParameterCounts {
 };
 ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kinds = {});
 
-// Blocks in the sequence that a pipeline cuts: encoder's and decoder's; not the mtp layers, which
-// stay with the head.
+// Blocks in the sequence that a pipeline cuts: encoder's and decoder's. The mtp layers are not
+// counted: they stay with the head.
 int64_t block_count(const ModelSpec& model);
 
-// Whether block 0 <= block < num_layers has experts: the first `first_dense_layers` have none, of
-// the rest every `moe_layer_period`-th does, beginning with the first (Megatron's
+// Whether block 0 <= block < num_layers has experts. The first `first_dense_layers` have none. Of
+// the rest every `moe_layer_period`-th has them, beginning with the first (Megatron's
 // --moe-layer-freq).
 bool has_experts(const ModelSpec& model, int64_t block);
 
-// Rows of the vocabulary matrices: vocab_size, padded to vocab_multiple_of x tensor_degree
-// (Megatron's --make-vocab-size-divisible-by); as they are where vocab_multiple_of is 1.
+// Rows of the vocabulary matrices: vocab_size padded to a multiple of vocab_multiple_of x
+// tensor_degree (Megatron's --make-vocab-size-divisible-by). Not padded if vocab_multiple_of is 1.
 int64_t padded_vocab_rows(const ModelSpec& model, int64_t tensor_degree = 1);
 
 // Buckets of relative positions (T5), each with a bias for every head.
@@ -66,7 +66,7 @@ inline constexpr int64_t kRelativeDistance = 128;  // from which on all share a 
 // Kinds of token of an encoder: first and second sentence (BERT).
 inline constexpr int64_t kTokenTypes = 2;
 
-// Above this a job is refused: sizes are then a slip of the keyboard.
+// A job with more than this is refused: such sizes are typing errors.
 inline constexpr double kMostParameters = 1e15;
 
 }  // namespace smp::model

@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-// How far a rank is, in memory that it shares with smp-launch or the agent of its host: the rank
-// posts, they look when they like. Nobody waits for anybody.
+// A rank's progress in memory that it shares with smp-launch or the agent of its host. The rank
+// posts and the others read whenever they like. Nobody waits for anybody.
 namespace smp::runinfo {
 
 class StepRecorder;
 
-// What a rank has posted. Plain data.
+// The state that a rank has posted. Plain data.
 struct RankProgress {
   uint64_t posts = 0;  // grows with each
   int64_t step = 0;    // under way, from 1; 0 = none yet
@@ -23,7 +23,7 @@ struct RankProgress {
   int64_t collectives = 0;  // begun by this rank, those of all groups together
   std::string collective;   // the label of the last
   bool waiting = false;     // for its peers, in a collective
-  // Of the last step that was done.
+  // About the last step that was done.
   int64_t steps_done = 0;
   int64_t steps = 0;  // of the run
   double loss = 0;
@@ -33,8 +33,8 @@ struct RankProgress {
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };
 
-// The memory itself, all zero at first. Its layout is that of the same build on both sides. A
-// writer makes the version odd while it writes, so that a reader can tell torn words.
+// The memory itself, all zero at first. Both sides must be the same build. A writer makes the
+// version odd while it writes, so that a reader can detect torn words.
 struct ProgressPage {
   static constexpr int64_t kBytes = 4096;  // one page of memory for each rank
   static constexpr size_t kNameWords = 4;
@@ -50,15 +50,15 @@ struct ProgressPage {
 static_assert(sizeof(ProgressPage) <= ProgressPage::kBytes);
 static_assert(std::atomic<double>::is_always_lock_free);
 
-// Empty while nothing was posted. Any thread or process. A rank that was killed while it posted
-// leaves words of two posts.
+// Empty if nothing was posted. Any thread or process. If a rank was killed while it posted, the
+// words may be those of two posts.
 std::optional<RankProgress> read_progress(const ProgressPage& page);
 
 // A rank's side of its page. One thread.
 class ProgressPost {
  public:
   explicit ProgressPost(ProgressPage& page) : page_(page) {}
-  // Is told of the phases and waits, too; must outlive the last post.
+  // Also receives the phases and waits; must outlive the last post.
   void record(StepRecorder& recorder) { recorder_ = &recorder; }
 
   void enter(const char* phase, int64_t step, int64_t microbatch, int64_t layer);

@@ -8,7 +8,7 @@
 
 namespace smp::runinfo {
 
-// One stretch of a rank's step: what it was at, or waited for.
+// One stretch of a rank's step: a phase, or a wait for peers within it.
 struct TimelinePiece {
   std::string phase;  // "forward"
   int64_t microbatch = -1;
@@ -32,20 +32,20 @@ struct StepTimeline {
 };
 
 std::string timeline_json(const StepTimeline& timeline);
-// Throws ConfigError, "PATH: ...", for what is none.
+// Throws ConfigError, "PATH: ...", if the text is not a timeline.
 StepTimeline parse_timeline(const std::string& path, std::string_view text);
 
-// Records one step of a rank, its third: the first ones touch memory for the first time. Costs two
-// looks at the clock a phase in that step, and a comparison in all others. One thread.
+// Records the third step of a rank: the first ones touch memory for the first time. In that step a
+// phase costs two readings of the clock, in all others a comparison. One thread.
 class StepRecorder {
  public:
   static constexpr size_t kMostPieces = 1 << 14;
 
-  // `phase` must be a literal; "start" is that of a step's begin.
+  // `phase` must be a literal; "start" is the begin of a step.
   void enter(const char* phase, int64_t step, int64_t microbatch, int64_t layer);
   void wait(bool waiting);
   bool is_recording() const { return state_ == State::kRecording; }
-  // Ends the recording: what there is of the step.
+  // Ends the recording and returns the step as far as it was recorded.
   StepTimeline take(int64_t rank);
 
  private:

@@ -13,7 +13,7 @@
 
 namespace smp::runinfo {
 
-// What a slice of a rank's timeline is.
+// The kinds of slices of a rank's timeline.
 enum class SliceKind : uint8_t {
   kStep,    // all of a step's actions
   kAction,  // one of the schedule
@@ -22,7 +22,7 @@ enum class SliceKind : uint8_t {
   kOnGpu,   // what a GPU did for an action: from when its stream came to it until it was done
 };
 
-// One slice. Plain data of a fixed size, so that recording one is some stores.
+// One slice. Plain data of a fixed size, so that recording one takes only some stores.
 struct TraceSlice {
   static constexpr size_t kNameBytes = 32;
   static constexpr int64_t kOpen = -1;
@@ -42,13 +42,13 @@ struct TraceSlice {
   std::string_view label_text() const;
 };
 
-// Marks places in what a rank's GPU is asked to do, by which their times are known afterwards.
+// Marks in a rank's GPU work, whose times are known afterwards.
 class ActionMarks {
  public:
   virtual ~ActionMarks() = default;
-  // Place `mark` stands behind all that was asked for so far. Does not wait.
+  // Puts mark `mark` behind all GPU work so far. Does not wait.
   virtual void set(size_t mark) = 0;
-  // When the GPU came to it, in nanoseconds of the host's steady clock. Waits for it.
+  // When the GPU reached the mark, in nanoseconds of the host's steady clock. Waits for it.
   virtual int64_t ns_of(size_t mark) = 0;
 };
 
@@ -59,40 +59,39 @@ struct RankTrace {
   std::vector<TraceSlice> slices;
 };
 
-// Records slices of a rank's steps into memory that it has from the start: it allocates nothing and
-// takes no lock. Off, it costs its owner one comparison a call. One thread.
+// Records slices of a rank's steps into memory that is allocated once: recording allocates nothing
+// and takes no lock. Switched off, a call costs one comparison. One thread.
 class StepTracer {
  public:
   static constexpr size_t kNone = static_cast<size_t>(-1);  // no slice: nothing to end
   static constexpr size_t kMostSlices = size_t{1} << 18;    // of a rank, 26 MiB
 
-  // So many slices are kept; nothing is recorded yet.
+  // Room for `slices` slices; recording is off.
   void reserve(size_t slices);
 
   bool is_on() const { return on_; }
   void begin_step(int64_t step);  // from here on it is on
   void end_step();                // and off; calls under way are still ended
 
-  // Every action from here on has a mark at its begin and one at its end; nullptr: none any more.
+  // From here on every action has a mark at its begin and one at its end; nullptr ends this.
   void mark_actions(ActionMarks* marks);
-  // Behind the slices: one kOnGpu for each action that was marked since the last call. Waits for
-  // the GPU.
+  // Appends one kOnGpu for each action that was marked since the last call. Waits for the GPU.
   void add_gpu_slices();
 
-  // Each begins a slice and returns the place with which it is ended; kNone where none was begun.
+  // Each begins a slice and returns the index to end it with; kNone if none was begun.
   size_t begin_action(const schedule::Action& action);
   size_t begin_call(mesh::CollectiveOp op, mesh::Axis axis, std::string_view label, int64_t bytes,
                     int64_t members, int64_t peer);
   size_t begin_wait(size_t call);  // kNone: for one that began before this was on
-  // `bytes`: live memory, of an action. Ending again does nothing.
+  // `bytes` is the live memory, for an action. Ending a slice again does nothing.
   void end(size_t place) {
     if (place != kNone) end_now(place);
   }
   void end_action(size_t place, int64_t live_bytes);
 
-  // What was recorded; slices that have not ended stay open.
+  // The recorded slices; open slices stay open.
   const std::vector<TraceSlice>& slices() const { return slices_; }
-  // For who knows better when a call was done.
+  // Ends a call at a given time, for a caller that knows better when it was done.
   std::vector<TraceSlice>& slices() { return slices_; }
   bool cut() const { return cut_; }
   void clear();  // gives the memory back
@@ -111,8 +110,8 @@ class StepTracer {
   std::vector<size_t> marked_;  // places of actions, whose marks are 2 i and 2 i + 1
 };
 
-// Slices enough for one step of a rank with these actions: each action with the calls and waits
-// within it, those of tensor parallelism among them, and the step.
+// Slices that one step of a rank with these actions needs: each action with the calls and waits
+// within it, including those of tensor parallelism, and the step.
 size_t slices_of_step(const std::vector<schedule::Action>& actions, const mesh::Degrees& degrees);
 
 // Nanoseconds of this host's steady clock, as slices have them.

@@ -9,11 +9,11 @@
 
 #include "smp/plan/runinfo/step_trace.h"
 
-// Timelines as a file that trace viewers open (ui.perfetto.dev, chrome://tracing): Chrome's trace
-// event format, "JSON object format" of "Trace Event Format" (Google, 2016). A rank is a process:
-// thread 1 has its actions and waits, thread 2 what its GPU did for them, the others have the calls
-// of each of its groups, side by side where they are under way at once. Times are microseconds with
-// the nanoseconds behind the point. Pure; any thread.
+// Timelines as a file for trace viewers (ui.perfetto.dev, chrome://tracing): Chrome's trace event
+// format, "JSON object format" of "Trace Event Format" (Google, 2016). A rank is a process. Its
+// thread 1 has actions and waits, thread 2 the GPU's work for them. The other threads have the
+// calls of each of its groups, side by side if they overlap. Times are microseconds with three
+// decimals. Pure; any thread.
 namespace smp::runinfo {
 
 // A row of threads in the viewer.
@@ -27,10 +27,10 @@ struct TraceProcess {
 
 inline constexpr int64_t kComputeThread = 1;
 inline constexpr int64_t kGpuThread = 2;
-// What is planned has pids from here on, so that both files may be put together.
+// Planned processes have pids from here on, so that a planned and a measured file can be merged.
 inline constexpr int64_t kPlannedPids = 1 << 20;
 
-// Where a rank's times lie on those of the file.
+// How a rank's times map to those of the file.
 struct TraceClock {
   int64_t origin_ns = 0;  // what becomes 0
   int64_t offset_ns = 0;  // added to the rank's times before
@@ -41,12 +41,12 @@ struct TraceClock {
 class TraceWriter {
  public:
   using Out = std::function<void(std::string_view)>;
-  // `flows`: each message is in the file with both of its ends, so an arrow may join them. `world`:
-  // the ranks that there are.
+  // `flows`: each message is in the file with both of its ends, so that an arrow may join them.
+  // `world` is the number of ranks.
   TraceWriter(Out out, bool planned, bool flows, int64_t world);
 
   void add(const TraceProcess& process, const TraceClock& clock, const RankTrace& trace);
-  // `about`: what the file says of itself, as names and texts.
+  // `about`: metadata of the file, as names and texts.
   void finish(const std::vector<std::pair<std::string, std::string>>& about);
 
  private:
@@ -61,8 +61,8 @@ class TraceWriter {
 // "rank 3 (stage 1, tensor 0, data 1)".
 std::string trace_name(int64_t rank, const mesh::Coord& coord, const mesh::Degrees& degrees);
 
-// What viewers colour and select by: "compute", "pipeline", "offload", "reduce", "gather",
-// "update".
+// The category by which viewers colour and select: "compute", "pipeline", "offload", "reduce",
+// "gather", "update".
 std::string_view trace_category(schedule::ActionKind kind);
 
 // A slice of a file that was read.
@@ -80,8 +80,8 @@ struct ReadSlice {
   int64_t bucket = -1;
 };
 
-// The slices of a file that TraceWriter wrote, in its order. Throws ConfigError, "PATH: ...", for
-// what is none.
+// The slices of a file that TraceWriter wrote, in its order. Throws ConfigError, "PATH: ...", if it
+// is not such a file.
 std::vector<ReadSlice> parse_trace(const std::string& path, const std::string& text);
 
 }  // namespace smp::runinfo

@@ -7,8 +7,8 @@
 
 namespace smp::schedule {
 
-// In which order a stage runs its passes. A *pass* takes one microbatch through one chunk of the
-// stage's layers: forward, backward, or (where the schedule puts weight gradients off) weight.
+// The order in which a stage runs its passes. A *pass* takes one microbatch through one chunk of
+// the stage's layers: forward, backward, or (where the schedule defers weight gradients) weight.
 enum class PassKind : uint8_t { kForward, kBackward, kWeight };
 
 struct Pass {
@@ -18,11 +18,11 @@ struct Pass {
   bool operator==(const Pass&) const = default;
 };
 
-// The shape must not be one that schedule_refused().
+// The shape must be one that schedule_refused() accepts.
 std::vector<Pass> pass_order(const ScheduleShape& shape, int64_t stage);
 
-// Units that a stage holds at most: microbatches in one chunk, from their forward to their weight
-// gradient (to their backward where that computes both).
+// Units that a stage holds at most. A unit is a microbatch in one chunk, from its forward to its
+// weight gradient (to its backward where that computes both).
 int64_t held_units(const ScheduleShape& shape, int64_t stage);
 
 }  // namespace smp::schedule

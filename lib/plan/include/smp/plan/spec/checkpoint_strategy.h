@@ -6,9 +6,9 @@
 
 namespace smp {
 
-// How consecutive layers share a checkpoint, in the words of SMP's set_activation_checkpointing:
-// the most layers that do. "each" = 1; "contiguous" = all of a stage's chunk; "group_N" = N of
-// them. Nothing for other words.
+// The most consecutive layers that share a checkpoint, for the words of SMP's
+// set_activation_checkpointing: "each" = 1; "contiguous" = all of a stage's chunk; "group_N" = N
+// layers. Nothing for other words.
 std::optional<int64_t> layers_per_checkpoint(std::string_view strategy);
 
 }  // namespace smp

@@ -30,23 +30,25 @@ enum class Precision { kFp32, kFp64, kBf16, kFp16, kFp8 };  // fp8: matmuls; the
 enum class Sharding { kNone, kOptimizerState, kGradients, kParameters };  // ZeRO 0, 1, 2, 3
 // All forward then all backward; 1F1B; Megatron's virtual stages; zero-bubble H1 and V.
 enum class PipelineKind { kSimple, kInterleaved, kVirtual, kZbH1, kZbV };
-// What the backward pass computes again: nothing; the core of attention; whole layers.
+// The part of the forward that the backward computes again: none; the core of attention; all.
 enum class Recompute { kNone, kSelective, kFull };
 enum class AttentionKind { kFlash, kUnfused };
-// Whose habits are priced: the same layout occupies other bytes in each framework.
+// The framework whose memory and traffic are priced: one layout occupies other bytes in each.
 enum class Profile { kSmp, kMegatron, kDeepSpeed, kInternEvo, kFsdp, kSmpV1, kSmpV2 };
 enum class OptimizerKind { kAdamW, kSgd };
-// What a token of the text is: the engine has no tokenizer.
+// The unit that is a token of a text: the engine has no tokenizer.
 enum class TokenKind { kBytes };
-// How documents fill samples: as one long text cut to length; the same text, whose documents do not
-// see each other and are cut as seldom as can be; or one document a sample, padded.
+// How documents fill samples. kConcatenate: one long text, cut to length. kDocuments: attention
+// stays within each document, and documents are cut as seldom as possible. kPad: one a sample.
 enum class Packing { kConcatenate, kDocuments, kPad };
-// How tokens lie on disk: bytes of text; Megatron-LM's .bin beside .idx; nanoGPT's bare 16 bits;
-// llm.c's .bin with a header; NumPy's .npy.
+// The format of tokens on disk: bytes of text; Megatron-LM's .bin beside .idx; nanoGPT's bare 16
+// bits; llm.c's .bin with a header; NumPy's .npy.
 enum class DataFormat { kText, kMegatron, kNanogpt, kLlmc, kNpy };
-// After the warm-up; wsd = stable, then a decay.
+// The schedule after the warm-up; wsd is constant, then decays.
 enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
-enum class CollectivesKind { kNccl, kSmddp };  // among GPUs; by their hosts, as SMDDP does
+// What moves GPU memory within a group: NCCL, or our collectives on the hosts, whose CPUs sum.
+// With another profile than smp, kHost is priced as SageMaker's SMDDP.
+enum class CollectivesKind { kNccl, kHost };
 
 struct ModelSpec {
   std::string name;
@@ -105,8 +107,8 @@ struct ModelSpec {
   int64_t qk_rope_head_dim = 0;
   int64_t v_head_dim = 0;
 
-  // A model that is a list of operators instead; then what is above follows from it where it means
-  // anything (set_list_sizes() in operators.h). It reads images and ends with a cross-entropy.
+  // A list of operators in place of a transformer. The sizes above that it has then follow from it
+  // (set_list_sizes() in operators.h). It reads images and ends with a cross-entropy.
   std::vector<OperatorSpec> operators;
   std::string loss = "cross_entropy";
   int64_t input_channels = 0;
@@ -130,7 +132,7 @@ struct LinkPoint {
   double seconds = 0;
   mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
 };
-// What a point can be of: the calls that have a price of their own.
+// The calls that can be measured: those that have a price of their own.
 inline constexpr mesh::CollectiveOp kPointOps[] = {
     mesh::CollectiveOp::kAllReduce,     mesh::CollectiveOp::kAllGather,
     mesh::CollectiveOp::kReduceScatter, mesh::CollectiveOp::kBroadcast,
@@ -154,7 +156,7 @@ struct ClusterSpec {
   double half_flops_per_s = 0;     // bf16/fp16 dense matmul peak
   double fp8_flops_per_s = 0;      // 0 = none
   double matmul_efficiency = 0.5;  // share of the peak that large matmuls reach
-  int64_t multiprocessors = 0;     // that matmul tiles are dealt to in waves; 0 = not modelled
+  int64_t multiprocessors = 0;     // matmul tiles run on them in waves; 0 = not modelled
   double kernel_launch_s = 0;      // least time from one kernel's start to the next one's
   double memory_bytes_per_s = 0;
   double host_link_bytes_per_s = 0;   // accelerator <-> host memory (offload), switches shared out
@@ -162,14 +164,14 @@ struct ClusterSpec {
   double intra_host_latency_s = 0;
   double inter_host_bytes_per_s = 0;  // one process to other hosts, NICs shared out
   double inter_host_latency_s = 0;
-  double inter_host_message_s = 0;         // that each more of a rank's messages takes
+  double inter_host_message_s = 0;         // for each further message of a rank
   double inter_host_next_bytes_per_s = 0;  // ... to the next host alone
-  // Measured collectives, that replace latency + bytes / bandwidth where they reach.
+  // Measured collectives, which replace latency + bytes / bandwidth in the measured range.
   std::vector<LinkPoint> intra_host_points;
   std::vector<LinkPoint> inter_host_points;
-  double collective_multiprocessors = 0;  // that a running collective takes from matmuls (NCCL)
+  double collective_multiprocessors = 0;  // taken from matmuls by a running collective (NCCL)
   double price_per_host_hour = 0;         // 0 = unknown; in whatever currency
-  // How far predictions were off in measured runs of this cluster; 0 = what is shipped.
+  // Error of predictions in measured runs of this cluster; 0 = the shipped value.
   double memory_error = 0;  // e.g. 0.05: nine runs of ten lay within 5 %
   double time_error = 0;
 };
@@ -190,27 +192,26 @@ struct OptimizerSpec {
   double gradient_clipping = 1.0;  // global norm; 0 = off
 };
 
-// When a run saves its state; see docs/checkpoints.md. Whatever these say, it is saved when a
-// signal asks for it.
+// When a run saves its state; see docs/checkpoints.md. A signal that asks for it always saves.
 struct CheckpointSpec {
   int64_t every_steps = 0;   // 0 = not by steps; else after the last step too
   double every_minutes = 0;  // 0 = not by time
   int64_t keep = 2;          // the newest so many stay
 };
 
-// What the loss is multiplied with, that fp16 gradients do not vanish: SMP's and DeepSpeed's
+// The factor on the loss that keeps fp16 gradients from vanishing: SMP's and DeepSpeed's
 // parameters, under their names.
 struct LossScaleSpec {
   bool dynamic = true;
-  double init_scale = 65536;    // the scale itself where it is not dynamic
-  double scale_factor = 2;      // by which it falls and grows
-  int64_t scale_window = 1000;  // steps without overflow until it grows
+  double init_scale = 65536;    // the scale itself if it is not dynamic
+  double scale_factor = 2;      // factor of a fall or growth
+  int64_t scale_window = 1000;  // steps without overflow before it grows
   double min_scale = 1;
-  int64_t delayed_shift = 1;  // overflows until it falls
+  int64_t delayed_shift = 1;  // overflows before it falls
   bool raise_error_at_min_scale = true;
 };
 
-// One of several data sets that are mixed: of all samples it gives weight / (sum of the weights).
+// One of several data sets that are mixed: it gives weight / (sum of the weights) of all samples.
 struct MixtureSource {
   std::string name;  // "" = its path
   std::string path;
@@ -219,7 +220,7 @@ struct MixtureSource {
   bool operator==(const MixtureSource&) const = default;
 };
 
-// Data of their own that are evaluated on.
+// Data that are only evaluated on.
 struct EvaluationSet {
   std::string name;
   std::string path;
@@ -227,15 +228,15 @@ struct EvaluationSet {
   bool operator==(const EvaluationSet&) const = default;
 };
 
-// How often the loss of text that is never trained on is taken.
+// How often the loss is evaluated on text that is never trained on.
 struct EvaluationSpec {
-  int64_t every_steps = 0;         // 0 = never
-  std::optional<int64_t> samples;  // of one evaluation; auto: global_batch
-  bool pad_last_batch = false;     // samples that fill no whole batch: the rest counts for nothing
-  std::vector<EvaluationSet> sets = {};  // instead of a part of the data that are trained on
+  int64_t every_steps = 0;               // 0 = never
+  std::optional<int64_t> samples;        // of one evaluation; auto: global_batch
+  bool pad_last_batch = false;           // fill up the last batch with samples that do not count
+  std::vector<EvaluationSet> sets = {};  // instead of a part of the training data
   bool keep_best = false;                // save at the lowest loss so far; that checkpoint stays
   int64_t patience = 0;        // evaluations without improvement that end the run; 0 = never
-  double min_improvement = 0;  // of the loss, that counts as one
+  double min_improvement = 0;  // least fall of the loss that counts
 };
 
 // Which steps leave a timeline of every action, collective and wait; see docs/watching.md.
@@ -249,7 +250,7 @@ struct ImageFileSpec {
   int64_t channels = 0;
   int64_t height = 0;
   int64_t width = 0;
-  double largest = 255;  // of the numbers: they become -1 to 1
+  double largest = 255;  // largest number in the file: 0 to largest become -1 to 1
 };
 
 struct TrainingSpec {
@@ -258,18 +259,18 @@ struct TrainingSpec {
   std::optional<int64_t> microbatches;     // per step and data-parallel rank
   std::optional<int64_t> global_batch;     // samples of one step over all ranks
   int64_t max_tokens_per_batch = 4194304;  // 4Mi
-  // The batch grows from `batch_ramp_start` by `batch_ramp_increment` samples; each size on the way
-  // must divide as the last one does. 0 = no ramp.
+  // The batch grows from `batch_ramp_start` by `batch_ramp_increment` samples. Each size on the way
+  // must be divisible as the last one is. 0 = no ramp.
   int64_t batch_ramp_start = 0;
   int64_t batch_ramp_increment = 0;
   std::optional<Precision> precision;
   AttentionKind attention = AttentionKind::kFlash;
-  std::optional<bool> accumulate_gradients_in_fp32;  // auto: what the profile does
+  std::optional<bool> accumulate_gradients_in_fp32;  // auto: as in the profile's framework
   bool fused_loss = false;                           // cross-entropy as one compiled function
   bool fp8_parameters = false;          // with precision: fp8, no 16-bit weights beside them
   bool compiled = false;                // torch.compile: element-wise kernels and casts are fused
   bool deterministic = false;           // larger workspaces of the matmul library
-  std::optional<bool> fused_optimizer;  // the update is one kernel; auto: what the profile does
+  std::optional<bool> fused_optimizer;  // the update is one kernel; auto: as in the profile
   OptimizerSpec optimizer;
   LossScaleSpec loss_scale;  // fp16
   EvaluationSpec evaluation;
@@ -279,16 +280,16 @@ struct TrainingSpec {
   // A file, a folder, a glob, or a prefix of files: text or tokens; "python-stdlib" = the source of
   // the standard library of the python3 on PATH.
   std::string data_path;
-  std::optional<DataFormat> data_format;    // auto: what the files say
+  std::optional<DataFormat> data_format;    // auto: told from the files
   std::vector<MixtureSource> data_sources;  // instead of data_path
   std::vector<int64_t> data_split;          // train, evaluate, keep out: in such parts; empty = all
-  std::optional<int64_t> data_end_of_document;  // the token; auto: what a manifest says
+  std::optional<int64_t> data_end_of_document;  // the token; auto: the manifest's
   std::string data_longer = "refuse";           // of documents longer than a padded sample
   std::vector<std::string> data_suffixes;       // files of a folder that count, e.g. [".py"]
-  std::optional<TokenKind> data_tokens;  // auto: bytes, of a model whose vocabulary is theirs
+  std::optional<TokenKind> data_tokens;         // auto: bytes if the vocabulary is that of bytes
   Packing data_pack = Packing::kConcatenate;
-  // Files beside the tokens say which of them count in the loss; auto: all count, and a mask that
-  // lies there is asked about.
+  // Files beside the tokens say which tokens count in the loss. auto: all count, and a mask that
+  // exists is refused until the job says true or false.
   std::optional<bool> data_loss_mask;
   ImageFileSpec images;  // of a model that reads images
   CheckpointSpec checkpoint;
@@ -298,8 +299,8 @@ struct TrainingSpec {
   std::optional<Precision> save_weights_as;  // type of the saved weights; auto: the trained ones'
 };
 
-// Whose matrices the tensor ranks share. Those of the other kinds are whole on each of them, which
-// all compute the same.
+// The kinds of layers whose matrices the tensor ranks share. Matrices of the other kinds are whole
+// on each tensor rank, and all compute the same.
 struct TensorKinds {
   bool attention = true;
   bool mlp = true;
@@ -309,7 +310,7 @@ struct TensorKinds {
   bool operator==(const TensorKinds&) const = default;
 };
 
-// What moves a GPU's memory in the groups along these axes; auto: the planner picks by price.
+// What moves GPU memory in the groups along these axes; auto: the planner picks the cheaper one.
 struct GroupCollectives {
   std::optional<CollectivesKind> tensor, shard, replica, data;
 };
@@ -325,11 +326,12 @@ struct ParallelSpec {
   std::string placement_strategy = "cluster";
   std::optional<int64_t> active_microbatches;
   std::vector<int64_t> partition;                  // layers of each stage or chunk; empty = even
-  std::string partition_method;                    // how they are found (partition.h)
+  std::string partition_method;                    // how the partition is found (partition.h)
   std::optional<int64_t> context_parallel_degree;  // ranks that share a sequence
   std::optional<int64_t> expert_parallel_degree;   // ranks that share a layer's experts
   std::optional<int64_t> expert_tensor_degree;     // auto: as tensor_parallel_degree
-  std::optional<bool> sequence_parallel;           // split what tensor parallelism does not
+  std::optional<bool>
+      sequence_parallel;  // also split the activations between tensor-parallel matrices
   std::optional<int64_t> virtual_pipeline_degree;  // chunks of layers a rank holds
   std::optional<bool> activation_checkpointing;    // true = recompute: full
   std::optional<Recompute> recompute;
@@ -338,12 +340,13 @@ struct ParallelSpec {
   std::optional<bool> offload_activations;
   std::optional<bool> offload_optimizer;
   std::optional<bool> offload_parameters;
-  bool partition_activations = false;       // each tensor rank keeps its part of a checkpoint
-  int64_t activation_loading_horizon = 2;   // layers whose checkpoints are fetched ahead
-  int64_t prefetch_layers = 1;              // ZeRO-3: layers (buckets of small ones) gathered ahead
-  int64_t max_live_parameters = 0;          // ... as far as these elements allow; 0 = no bound
-  int64_t param_persistence_threshold = 0;  // ZeRO-3: tensors of fewer elements stay gathered
-  std::vector<std::string> forbid;          // e.g. "tensor_parallel_degree=8"
+  bool partition_activations = false;      // each tensor rank keeps its part of a checkpoint
+  int64_t activation_loading_horizon = 2;  // layers whose checkpoints are fetched ahead
+  int64_t prefetch_layers = 1;             // ZeRO-3: layers (buckets of small ones) gathered ahead
+  int64_t max_live_parameters = 0;         // most elements gathered at once; 0 = no bound
+  int64_t param_persistence_threshold =
+      0;                            // ZeRO-3: smaller tensors stay gathered until the update
+  std::vector<std::string> forbid;  // e.g. "tensor_parallel_degree=8"
   std::optional<Profile> profile;
   std::optional<CollectivesKind> data_collectives;  // of groups that `collectives` leaves open
   GroupCollectives collectives;

@@ -4,7 +4,7 @@
 #include <vector>
 
 // The entries of a model that a job file writes as a list (model.layers), like DeepSpeed's
-// PipelineModule(layers). What is known of each kind is in operators.h.
+// PipelineModule(layers). operators.h has the rules of each kind.
 namespace smp {
 
 enum class OperatorKind {

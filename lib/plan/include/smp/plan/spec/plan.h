@@ -11,7 +11,7 @@ namespace smp {
 
 inline constexpr int kPlanFormatVersion = 2;
 
-// What a rank's memory is spent on.
+// The categories of a rank's memory.
 enum class MemoryCategory {
   kWeights,
   kGradients,
@@ -51,8 +51,8 @@ struct Predictions {
   int64_t bubble_ppm = 0;  // idle share of the pipeline, parts per million
 };
 
-// A Plan is the fully resolved configuration: every optional of the job is set, and what is
-// predicted of it. smp-plan writes it, everything else reads it. Plain data.
+// A Plan is the fully resolved configuration, in which every optional of the job is set, with its
+// predictions. smp-plan writes it, everything else reads it. Plain data.
 struct Plan {
   JobSpec job;
   mesh::Degrees
@@ -64,9 +64,9 @@ struct Plan {
 // Degrees of a resolved job. Throws ConfigError when they do not fill the cluster.
 mesh::Degrees degrees_of(const JobSpec& job);
 
-// Sets what is still open and has a value that adds nothing to the layout: context, expert and
-// virtual degrees of 1 (of zb_v: 2), no sequence parallelism, no offload, recompute as
-// activation_checkpointing says, profile smp. For plans that are made without a planner.
+// Sets the open values that have a neutral choice: context, expert and virtual degrees of 1 (of
+// zb_v: 2), no sequence parallelism, no offload, recompute as activation_checkpointing says,
+// profile smp. For plans that are made without a planner.
 void close_plain_keys(JobSpec& job);
 
 // Element type of weights and activations.

@@ -27,7 +27,8 @@ class FileDescriptor {
   // Gives the open descriptor to the caller, who closes it.
   int release() { return std::exchange(number_, -1); }
   void reset() { close(); }
-  // False, with errno: the system could not, as where the last written bytes have no room.
+  // False, with errno, if the system could not, for example because the last written bytes have no
+  // room.
   bool close() { return number_ < 0 || ::close(std::exchange(number_, -1)) == 0; }
 
  private:

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-// What the ranks of one host used of it between two looks: a line of usage.jsonl in the run's
-// folder, which smp-launch writes and its report reads. Plain data and pure functions.
+// The resources that the ranks of one host used between two samples: a line of usage.jsonl in the
+// run's folder. smp-launch writes the file and its report reads it. Plain data and pure functions.
 namespace smp::system {
 
 struct RankUsage {
@@ -43,7 +43,7 @@ struct HostUsage {
   int start = 1;  // of the job, from 1
   std::string host;
   int64_t memory_bytes = 0, memory_total_bytes = 0;  // of the host; what could be had is not used
-  // Of the control group that the ranks run in, where memory is accounted for there; limit 0: none.
+  // About the control group that the ranks run in, if it accounts for memory; limit 0 = none.
   std::optional<int64_t> group_memory_bytes;
   int64_t group_limit_bytes = 0;
   double received_bytes_per_s = 0, sent_bytes_per_s = 0;  // all interfaces but loopback
@@ -55,7 +55,7 @@ struct HostUsage {
 
 // One line, without its end.
 std::string usage_json(const HostUsage& usage);
-// Throws ConfigError for a line that is none; the caller says which.
+// Throws ConfigError if the text is not such a line; the caller names the line.
 HostUsage parse_usage(std::string_view line);
 
 }  // namespace smp::system

@@ -9,14 +9,15 @@
 
 namespace smp::system {
 
-// Takes signals that this process is sent on a thread of its own, so that no handler runs on a
-// thread that computes: products of matrices that are generated at run time (oneDNN's) keep other
-// things than the stack in the stack pointer, and the kernel would write a handler's frame over
-// weights. The thread may call whatever it likes.
+// Handles signals on a thread of its own, so that no handler runs on a thread that computes. Matrix
+// products that are generated at run time (oneDNN's) do not always keep the stack in the stack
+// pointer. There the kernel would write a handler's frame over weights. The handling thread may
+// call any function.
 //
-// From its making on, the signals are blocked in the calling thread and in all that it starts, so
-// it is made before others are. One that has come before, while it was blocked, is taken too. They
-// stay blocked when it ends: nothing that comes late ends the process.
+// From construction on, the signals are blocked in the calling thread and in all threads that it
+// starts, so it must be constructed before others are started. A signal that came before, while it
+// was blocked, is handled too. The signals stay blocked after destruction: a late one does not end
+// the process.
 class SignalThread {
  public:
   SignalThread(std::vector<int> numbers, std::function<void(int number)> take);

@@ -8,9 +8,9 @@
 
 namespace smp::system {
 
-// While this lives, the calling thread takes no signals, and a thread that it starts then never
-// does: no handler runs there, whoever has installed it. Of what a thread does itself (SIGSEGV,
-// say) it is still told. In the thread that made it.
+// While this object lives, its thread takes no signals, and a thread that it starts never does: no
+// handler runs there, whoever installed it. Signals that the thread itself causes (SIGSEGV, for
+// example) still arrive. Use it in the thread that made it.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -27,8 +27,7 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// A thread that takes no signals: other threads wait for them, and what this one does is not
-// interrupted.
+// A thread that takes no signals: other threads wait for them, and this one is never interrupted.
 template <typename Work>
 std::thread start_without_signals(Work&& work) {
   const SignalsBlocked blocked;

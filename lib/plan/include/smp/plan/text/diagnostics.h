@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-// Diagnostics collects every mistake of one reading, whatever file it is in, and shows them sorted
-// by place: `file:line:column: message`, the line, a caret. Not thread-safe; one per reading.
+// Diagnostics collects every mistake of one reading, in any file, and shows them sorted by place:
+// `file:line:column: message`, the line, a caret. Not thread-safe; one per reading.
 namespace smp::text {
 
 // Where something stands in a source. Lines and columns (of bytes) count from 1.

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-// nlohmann's JSON. Its reader and its writer are compiled once, in json.cpp: they cost each file
-// that reads or writes several seconds.
+// nlohmann's JSON. Its reader and its writer are compiled once, in json.cpp: in each file that uses
+// them they would cost several seconds.
 namespace nlohmann {
 
 extern template class basic_json<>;

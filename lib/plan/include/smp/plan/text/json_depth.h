@@ -4,8 +4,8 @@
 
 namespace smp::text {
 
-// JSON files that others wrote are compared and printed by recursion, one call for each level: what
-// nests deeper than any of them is refused before it is parsed.
+// The depth limit for JSON of other writers. Comparing and printing recurse, one call for each
+// level. Text that nests deeper is refused before it is parsed.
 inline constexpr int kMostJsonLevels = 64;
 
 constexpr bool nests_too_deep(std::string_view text) {

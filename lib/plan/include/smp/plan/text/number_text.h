@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-// What a text says as a number under the strict rules of job files, and what its writer most likely
-// meant where it breaks them. Pure; safe from any thread.
+// The number that a text writes under the strict rules of job files, and the likely meaning of a
+// text that breaks them. Pure; safe from any thread.
 namespace smp::text {
 
 enum class Scale {
@@ -21,7 +21,7 @@ std::string wide_text(Int128 value);
 // The whole number that `text` writes, exactly as the rules want it; nothing otherwise.
 std::optional<Int128> strict_whole(std::string_view text, Scale scale);
 
-// What the writer may have meant by a text that is no whole number: the words after "write".
+// The likely meaning of a text that is no whole number: the words after "write".
 std::optional<std::string> meant_whole(const std::string& text, Scale scale);
 
 // The number that `text` writes: digits with an optional fraction and exponent or unit.

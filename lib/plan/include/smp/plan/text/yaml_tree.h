@@ -7,10 +7,10 @@
 
 #include "smp/plan/text/diagnostics.h"
 
-// The strict subset of YAML that job and plan files are written in: one document of maps, lists and
-// scalars in UTF-8. Duplicate keys, anchors, aliases, merge keys, tags, complex keys, tabs in the
-// indentation, unclosed quotes and values over several lines are errors with a place. Scalars stay
-// text: what they mean is for whoever knows the key (scalar.h). Not thread-safe per Diagnostics.
+// The strict subset of YAML of job and plan files: one document of maps, lists and scalars in
+// UTF-8. Duplicate keys, anchors, aliases, merge keys, tags, complex keys, tabs in the indentation,
+// unclosed quotes and values over several lines are errors with a place. Scalars stay text: the
+// reader of a key converts them (scalar.h). Not thread-safe per Diagnostics.
 namespace smp::text {
 
 struct YamlEntry;

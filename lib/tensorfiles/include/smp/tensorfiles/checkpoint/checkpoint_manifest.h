@@ -8,20 +8,20 @@
 #include "smp/plan/base/dtype.h"
 #include "smp/plan/runinfo/training_record.h"
 
-// manifest.json of a checkpoint: the training that it is a part of, which file holds which
-// rectangle of which tensor, and the hashes of their bytes. It is written last and atomically: a
-// folder that has one is a whole checkpoint. Plain data, no torch.
+// manifest.json of a checkpoint: the training that the checkpoint belongs to, the file of each
+// rectangle of each tensor, and the hashes of their bytes. It is written last and atomically, so a
+// folder that has a manifest is a whole checkpoint. Plain data, no torch.
 namespace smp::checkpoint {
 
-// A checkpoint that is damaged, or not one. what() names the file, and the tensor where there is
-// one.
+// A checkpoint that is damaged, or a file that is not a checkpoint. what() names the file, and the
+// tensor if there is one.
 class CheckpointError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Data are hashed in blocks of this many bytes, the last one shorter, so that who needs a part of a
-// tensor reads and checks the blocks of that part alone.
+// Data are hashed in blocks of this many bytes, the last one shorter. A reader of a part of a
+// tensor reads and checks only the blocks of that part.
 inline constexpr int64_t kHashBlockBytes = 1 << 20;
 
 // A rectangle of a tensor, stored as a tensor of its own.
@@ -51,12 +51,12 @@ struct Manifest {
 
 std::string to_json(const Manifest& manifest);  // with a hash of its own content
 
-// Throws CheckpointError, with the path, for text that is no manifest of this version, was changed
-// after it was written, or contradicts itself: rectangles outside their tensor, of other shapes or
-// types than their tensor's other ones, overlapping, or not the whole of it.
+// Throws CheckpointError, with the path, if the text is no manifest of this version, was changed
+// after it was written, or contradicts itself. Rectangles must lie within their tensor, agree in
+// its shape and type, not overlap, and cover all of it.
 Manifest parse_manifest(const std::string& path, const std::string& text);
 
-// Of one rank's own files: the same text, whose tensors need not be whole.
+// The manifest of one rank's own files: the same text, whose tensors need not be whole.
 Manifest parse_manifest_part(const std::string& path, const std::string& text);
 
 }  // namespace smp::checkpoint

@@ -12,8 +12,8 @@
 #include "smp/tensorfiles/safetensors/safetensors.h"
 #include "smp/tensorfiles/safetensors/tensor_piece.h"
 
-// Reads pieces out of a whole checkpoint, however its writers had cut it. Only the blocks that hold
-// wanted bytes are read, and each is checked against its hash. One thread at a time.
+// Reads pieces of a whole checkpoint, independent of its writers' layout. Only blocks with wanted
+// bytes are read, and each is checked against its hash. One thread at a time.
 namespace smp::checkpoint {
 
 class CheckpointReader {
@@ -31,7 +31,7 @@ class CheckpointReader {
   // One of the rectangles of a tensor, for its shape and type; null when there is no such tensor.
   const SavedTensor* find(std::string_view name) const;
 
-  // Throws CheckpointError when it holds a tensor that is none of these.
+  // Throws CheckpointError if the checkpoint holds a tensor that is none of these.
   void expect_only(const std::set<std::string>& names) const;
 
   // Fills the piece. Throws CheckpointError, naming file and tensor, for a missing tensor, another

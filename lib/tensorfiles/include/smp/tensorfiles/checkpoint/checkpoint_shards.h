@@ -11,17 +11,18 @@
 #include "smp/tensorfiles/safetensors/safetensors.h"
 #include "smp/tensorfiles/safetensors/tensor_piece.h"
 
-// One rank's part of a checkpoint: its pieces, the host memory they are copied to, and the files
-// they are written to. The files are safetensors with the offsets of each rectangle in
-// DCP_SHARDING_INFO, as torch.distributed.checkpoint.HuggingFaceStorageReader reads them. That form
-// has a name once a file, so the k-th rectangle of a tensor lies in the rank's k-th file. Not
-// thread-safe, but copy() and write() may be called from different threads one after the other.
+// One rank's part of a checkpoint: its pieces, the host memory that they are copied to, and the
+// files that they are written to. The files are safetensors with the offsets of each rectangle in
+// DCP_SHARDING_INFO, in the form that torch.distributed.checkpoint.HuggingFaceStorageReader reads.
+// In that form a file has a name once, so the k-th rectangle of a tensor lies in the rank's k-th
+// file. Not thread-safe, but copy() and write() may be called from different threads one after the
+// other.
 namespace smp::checkpoint {
 
 class RankShards {
  public:
-  // The pieces' memory must outlive this object. The host memory is taken and touched here, so that
-  // a copy later finds it ready.
+  // The pieces' memory must outlive this object. The host memory is allocated and touched here, so
+  // that a later copy finds it ready.
   RankShards(int64_t rank, const std::vector<safetensors::TensorPiece>& pieces);
   ~RankShards();
   RankShards(const RankShards&) = delete;
@@ -31,8 +32,8 @@ class RankShards {
 
   void copy();  // memory to host memory
 
-  // Writes the copies into `folder`, synced, and last part-<rank>.json, which says that they are
-  // all there.
+  // Writes the copies into `folder`, synced, and last part-<rank>.json, which marks them as
+  // complete.
   void write(const std::string& folder, int64_t step, files::FileCalls& calls) const;
 
  private:

@@ -18,46 +18,47 @@
 //   latest                     the name of the one to go on from
 //   best                       ... of the one with the lowest evaluation loss, if it is kept
 //
-// A save goes on in this order: every rank writes its shards and its part-<rank>.json into the
-// partial folder; when all have, one rank writes the manifest, renames the folder, moves `latest`
-// or `best`, and removes the oldest. Each of these is durable before the next begins, so that a
-// process or a machine that ends anywhere in between leaves `latest` on a whole checkpoint. What
-// such a one had written is in no later checkpoint: each start of a run has partial folders of its
-// own, and a folder with any other file in it is not made whole. Not thread-safe.
+// The order of a save: every rank writes its shards and its part-<rank>.json into the partial
+// folder. When all have, one rank writes the manifest, renames the folder, moves `latest` or
+// `best`, and removes the oldest checkpoints. Each action is durable before the next begins. So a
+// process or a machine that ends in between leaves `latest` on a whole checkpoint. Files of an
+// interrupted save never enter a later checkpoint: each start of a run has its own partial folders,
+// and a folder with any other file in it is not made whole. Not thread-safe.
 namespace smp::checkpoint {
 
 class CheckpointStore {
  public:
-  // `start` names this start of the run, the same on all its ranks and no other's; who only reads
-  // needs none.
+  // `start` names this start of the run: the same on all its ranks, and unique. A reader needs
+  // none.
   explicit CheckpointStore(std::string folder, std::string start = "",
                            files::FileCalls& calls = files::system_file_calls());
 
   const std::string& folder() const { return folder_; }
 
-  // Makes the folder and removes what an interrupted save has left. While no rank writes.
+  // Makes the folder and removes the rest of an interrupted save. No rank may be writing.
   void clean();
 
-  // Where the ranks of this start write; made if it is not there. Every rank calls it.
+  // The folder that the ranks of this start write to; it is made if necessary. Every rank calls it.
   std::string begin(int64_t step);
 
-  // All ranks 0 to ranks - 1 have written: makes the checkpoint whole, then `latest` and, where
-  // `is_best`, `best`, then removes all but the `keep` of the highest steps, itself and what `best`
-  // names. Throws CheckpointError when a part is missing, parts disagree, or a file is there that
-  // none of them names.
+  // Called when all ranks 0 to ranks - 1 have written. Makes the checkpoint whole and moves
+  // `latest` and, if `is_best`, `best`. Then removes all checkpoints except the `keep` of the
+  // highest steps, itself and the one that `best` names. Throws CheckpointError if a part is
+  // missing, parts disagree, or a file is present that none of them names.
   void commit(int64_t step, int64_t ranks, int64_t keep, const runinfo::TrainingRecord& training,
               bool is_best = false);
 
-  // `best` names this one, or with an empty name is not there. While nothing is committed.
+  // Lets `best` name this checkpoint; an empty name removes `best`. No commit may be running.
   void set_best(const std::string& name);
 
   // Names of whole checkpoints, by step.
   std::vector<std::string> list() const { return runinfo::whole_checkpoints(folder_); }
-  // The one to go on from: checkpoint_to_go_on_from(). Throws ConfigError when there is none.
+  // The checkpoint to resume from: checkpoint_to_go_on_from(). Throws ConfigError if there is none.
   std::string latest() const;
-  // The newest one of a step. Throws ConfigError, with the steps that there are.
+  // The newest checkpoint of a step. If there is none, throws ConfigError with the steps that
+  // exist.
   std::string of_step(int64_t step) const;
-  // The whole one before `name`, by step.
+  // The whole checkpoint before `name`, by step.
   std::optional<std::string> before(const std::string& name) const;
 
  private:

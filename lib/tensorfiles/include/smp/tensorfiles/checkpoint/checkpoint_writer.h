@@ -11,9 +11,9 @@
 #include "smp/tensorfiles/checkpoint/checkpoint_shards.h"
 #include "smp/tensorfiles/checkpoint/checkpoint_store.h"
 
-// Writes one rank's part of each checkpoint in the background: start() stops the caller for the
-// copy to host memory alone. At most one save is under way. A failure stays until done(), wait() or
-// the next start() throws it. Used by one thread; the work goes on in another one of its own.
+// Writes one rank's part of each checkpoint in the background: start() stops the caller only for
+// the copy to host memory. At most one save is under way. A failure stays until done(), wait() or
+// the next start() throws it. Used by one thread; the writing runs on another thread.
 namespace smp::checkpoint {
 
 class CheckpointWriter {
@@ -27,7 +27,7 @@ class CheckpointWriter {
 
   int64_t bytes() const { return shards_.bytes(); }
 
-  // Waits for what is under way, copies, and writes on in the background.
+  // Waits for the save that is under way, copies, and writes in the background.
   void start(int64_t step);
   // Work of another kind in the background, e.g. the commit: waits like start().
   void then(std::function<void()> work);

@@ -11,9 +11,9 @@
 
 #include "smp/plan/base/dtype.h"
 
-// Files of tensors in the safetensors format: u64 length N, N bytes of JSON, then the data.
-// The writer orders as the reference does (alignment descending, then name, header padded to 8), so
-// every tensor is aligned; the reader refuses all that the reference parser refuses.
+// Files of tensors in the safetensors format: u64 length N, N bytes of JSON, then the data. The
+// writer orders tensors as the reference does (alignment descending, then name, header padded to
+// 8), so every tensor is aligned. The reader refuses everything that the reference parser refuses.
 // Objects are used by one thread at a time.
 namespace smp::files {
 class AtomicFile;
@@ -37,11 +37,11 @@ struct SafetensorsHeader {
   int64_t data_offset = 0;                      // of the data in the file
 };
 
-// "F32" and the like; parse gives nothing for what cannot be read here.
+// "F32" and the like. The parser gives nothing for a type that is not read here.
 const char* safetensors_name_of(DType dtype);
 std::optional<DType> parse_safetensors_dtype(std::string_view name);
 
-// A broken file. what() names the path, what is wrong and where.
+// A broken file. what() names the path, the problem and its place.
 class SafetensorsError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

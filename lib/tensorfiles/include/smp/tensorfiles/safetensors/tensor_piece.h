@@ -8,8 +8,8 @@
 #include "smp/plan/base/dtype.h"
 #include "smp/plan/model/layers.h"
 
-// Where a rank's piece of a tensor lies: what the checkpoint's writer and reader know of a training
-// state. Plain data; no torch.
+// The position of a rank's piece in a tensor, for the writer and the reader of checkpoints. Plain
+// data; no torch.
 namespace smp::safetensors {
 
 // Elements [begin, end) of `box`, counted row by row, follow each other at `data`. The box is a
@@ -34,12 +34,12 @@ struct Rectangle {
   int64_t offset = 0;
 };
 
-// The rectangles that make up a piece, in its order: part of a row, whole rows, part of a row, as
-// far as they are there.
+// The rectangles that make up a piece, in its order: part of a row, whole rows, part of a row.
+// Empty ones are left out.
 std::vector<Rectangle> rectangles_of(const TensorPiece& piece);
 
-// What the `copy`-th of `copies` ranks that hold the same pieces takes of them: an equal part of
-// all their elements, so that they share the writing.
+// The share of the `copy`-th of `copies` ranks that hold the same pieces: an equal part of all
+// their elements, so that these ranks share the writing.
 std::vector<TensorPiece> share_of(const std::vector<TensorPiece>& pieces, int64_t copies,
                                   int64_t copy);
 

@@ -1,4 +1,4 @@
-#include "smp/tensorfiles/huggingface/tokenizer_files.h"
+#include "smp/tensorfiles/pretrained/tokenizer_files.h"
 
 #include <fmt/format.h>
 
@@ -9,16 +9,16 @@
 #include "smp/plan/files/text_file.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/json_depth.h"
-#include "smp/tensorfiles/huggingface/kept_files.h"
+#include "smp/tensorfiles/pretrained/kept_files.h"
 
-namespace smp::huggingface {
+namespace smp::pretrained {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr const char* kKey = "training.tokenizer";
 constexpr const char* kTokenizerJson = "tokenizer.json";
-// What makes text to tokens, one of them.
+// Files that turn text into tokens; a tokenizer has one of them.
 constexpr std::array kVocabularyFiles = {kTokenizerJson, "vocab.json",
                                          "vocab.txt",    "tokenizer.model",
                                          "spiece.model", "sentencepiece.bpe.model",
@@ -48,7 +48,7 @@ int64_t id_of(const text::Json& id, const std::string& path) {
   return id.get<int64_t>();
 }
 
-// Those of tokenizer.json, by their text.
+// Ids of the added tokens of tokenizer.json, by their text.
 std::map<std::string, int64_t> added_tokens(const text::Json& tokenizer, const std::string& path) {
   std::map<std::string, int64_t> ids;
   if (!tokenizer.contains("added_tokens") || !tokenizer.at("added_tokens").is_array()) return ids;
@@ -122,4 +122,4 @@ void check_tokenizer(const JobSpec& job, std::span<const data::TokenManifest> da
   }
 }
 
-}  // namespace smp::huggingface
+}  // namespace smp::pretrained

@@ -6,36 +6,36 @@
 #include <string>
 #include <vector>
 
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/files/file_identity.h"
 #include "smp/plan/spec/job_spec.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
 #include "smp/tensorfiles/safetensors/safetensors.h"
 #include "smp/tensorfiles/safetensors/tensor_piece.h"
 
-// A folder of Hugging Face weights (config.json and model.safetensors, or its shards with
-// model.safetensors.index.json) as our parameters: the names of huggingface_export.h, backwards.
-// Strict: the config must describe this very model, and the files hold its tensors, all of them, in
-// their shapes, and no others; but prefixes that wrappers of PyTorch leave are taken off, and a
-// tied head may be there again, equal. Only what is asked for is read, and such a head. No torch;
-// one thread at a time.
-namespace smp::huggingface {
+// A folder of Hugging Face weights as our parameters: config.json and model.safetensors, or its
+// shards with model.safetensors.index.json. The names are those of huggingface_model.h. The reader
+// is strict: the config must describe this model, and the files must hold exactly its tensors, in
+// their shapes. Two differences are accepted: prefixes that wrappers of PyTorch leave are taken
+// off, and a tied head may be stored again if it is equal. Only the pieces that are asked for are
+// read, and such a head. No torch; one thread at a time.
+namespace smp::pretrained {
 
 class HuggingFaceWeights {
  public:
-  // Reads the config and the headers of all files. Throws ConfigError, with the file, for what does
-  // not fit the model, SafetensorsError for a broken file.
+  // Reads the config and the headers of all files. Throws ConfigError, with the file, if it does
+  // not fit the model; SafetensorsError for a broken file.
   HuggingFaceWeights(std::string folder, const ModelSpec& model);
   ~HuggingFaceWeights();
   HuggingFaceWeights(const HuggingFaceWeights&) = delete;
   HuggingFaceWeights& operator=(const HuggingFaceWeights&) = delete;
 
-  // Fills a piece of one of our parameters, whose type may be fp32, fp64, bf16 or fp16; what is
-  // stored in another one of these is converted, rounded to nearest.
+  // Fills a piece of one of our parameters in fp32, fp64, bf16 or fp16. Weights stored in another
+  // one of these types are converted, rounded to nearest.
   void read(const safetensors::TensorPiece& piece) const;
 
-  // What they were read from, as it was when this object was made.
+  // The files, as they were when this object was made.
   std::vector<files::FileIdentity> files() const;
-  // Throws std::runtime_error, with the file, where one has changed since.
+  // Throws std::runtime_error, with the file, if one has changed since.
   void check_files_unchanged() const;
 
  private:
@@ -67,13 +67,9 @@ class HuggingFaceWeights {
   std::map<std::string, Source> sources_;       // by our name
 };
 
-// The file of each tensor, as model.safetensors.index.json says it. Throws ConfigError for what is
-// no index, or names files elsewhere.
+// The file of each tensor, from model.safetensors.index.json. Throws ConfigError if the text is no
+// index, or names files elsewhere.
 std::map<std::string, std::string> parse_weight_index(const std::string& path,
                                                       const std::string& text);
 
-// Throws ConfigError, naming the key, when a config.json does not describe this model.
-void check_huggingface_config(const std::string& path, const std::string& text,
-                              const ModelSpec& model);
-
-}  // namespace smp::huggingface
+}  // namespace smp::pretrained

@@ -1,4 +1,4 @@
-#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/pretrained/huggingface_weights.h"
 
 #include <doctest/doctest.h>
 
@@ -11,12 +11,12 @@
 
 #include "files_and_errors.h"
 #include "scratch_folder.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/model_family.h"
 #include "smp/plan/text/json.h"
 #include "smp/tensorfiles/checkpoint/checkpoint_manifest.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
 #include "smp/tensorfiles/safetensors/number_formats.h"
 
 namespace smp {
@@ -62,7 +62,7 @@ std::vector<model::ParameterSpec> parameters_of_model(const ModelSpec& model) {
 }
 
 template <typename T>
-std::vector<T> values_of(const huggingface::HuggingFaceWeights& weights,
+std::vector<T> values_of(const pretrained::HuggingFaceWeights& weights,
                          const model::ParameterSpec& parameter, DType dtype, model::Box box,
                          int64_t begin, int64_t end) {
   std::vector<T> values(static_cast<size_t>(end - begin));
@@ -79,7 +79,7 @@ std::vector<T> values_of(const huggingface::HuggingFaceWeights& weights,
 }
 
 template <typename T>
-std::vector<T> whole_of(const huggingface::HuggingFaceWeights& weights,
+std::vector<T> whole_of(const pretrained::HuggingFaceWeights& weights,
                         const model::ParameterSpec& parameter, DType dtype) {
   return values_of<T>(weights, parameter, dtype, {0, parameter.rows, 0, parameter.cols}, 0,
                       parameter.size());
@@ -130,7 +130,7 @@ struct Folder {
   }
   // Says whether it is read as the folder of its family.
   bool is_read(const ModelSpec& model, const std::string& family) const {
-    const huggingface::HuggingFaceWeights weights(folder.path(), model),
+    const pretrained::HuggingFaceWeights weights(folder.path(), model),
         whole(golden(family), model);
     for (const model::ParameterSpec& parameter : parameters_of_model(model)) {
       if (whole_of<float>(weights, parameter, DType::kF32) !=
@@ -165,7 +165,7 @@ struct Folder {
   }
 
   std::string error(const ModelSpec& model) const {
-    return error_of([&] { const huggingface::HuggingFaceWeights weights(folder.path(), model); });
+    return error_of([&] { const pretrained::HuggingFaceWeights weights(folder.path(), model); });
   }
 
   ScratchFolder folder;
@@ -179,7 +179,7 @@ TEST_CASE("Hugging Face weights are our parameters, in any cut") {
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     const ModelSpec model = model_of(family);
     const std::string dir = golden(family == ModelFamily::kGpt2 ? "gpt2" : "llama");
-    const huggingface::HuggingFaceWeights weights(dir, model);
+    const pretrained::HuggingFaceWeights weights(dir, model);
     const safetensors::SafetensorsReader reader(dir + "/model.safetensors");
     for (const huggingface::HuggingFaceTensor& tensor : huggingface::huggingface_tensors(model)) {
       const safetensors::SafetensorsEntry& entry = *reader.find(tensor.name);
@@ -248,12 +248,12 @@ TEST_CASE("every 16-bit number survives the way to fp32 and back, and rounding i
 
 TEST_CASE("bf16, fp16 and fp64 files become the run's type") {
   const ModelSpec model = model_of(ModelFamily::kLlama);
-  const huggingface::HuggingFaceWeights exact(golden("llama"), model);
+  const pretrained::HuggingFaceWeights exact(golden("llama"), model);
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF64}) {
     Folder folder("llama");
     folder.convert(dtype);
     folder.write("model.safetensors", folder.names());
-    const huggingface::HuggingFaceWeights weights(folder.folder.path(), model);
+    const pretrained::HuggingFaceWeights weights(folder.folder.path(), model);
     const double unit = dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 0;
     for (const model::ParameterSpec& parameter : parameters_of_model(model)) {
       const auto right = whole_of<float>(exact, parameter, DType::kF32);
@@ -282,7 +282,7 @@ TEST_CASE("sharded weights are read through their index") {
   const std::string path = folder.folder / "model.safetensors.index.json";
   const auto write_index = [&] { std::ofstream(path) << index.dump(); };
   write_index();
-  const huggingface::HuggingFaceWeights weights(folder.folder.path(), model),
+  const pretrained::HuggingFaceWeights weights(folder.folder.path(), model),
       whole(golden("gpt2"), model);
   for (const model::ParameterSpec& parameter : parameters_of_model(model)) {
     CHECK(whole_of<float>(weights, parameter, DType::kF32) ==
@@ -322,7 +322,7 @@ TEST_CASE("JSON that nests without end is refused, in a string it is text") {
   const std::string object = "{\"rope_scaling\": " + deep + "}";
   CHECK(error_of([&] { huggingface::check_huggingface_config("c", object, ModelSpec{}); }) ==
         "c: nests more than 64 levels deep");
-  CHECK(error_of([&] { huggingface::parse_weight_index("i", object); }) ==
+  CHECK(error_of([&] { pretrained::parse_weight_index("i", object); }) ==
         "i: nests more than 64 levels deep");
   CHECK(error_of([&] {
           checkpoint::parse_manifest("m", object);
@@ -353,7 +353,7 @@ TEST_CASE("GPT-2's own files have no name of the body in front, and masks among 
   folder.entries["h.0.attn.bias"] = {"h.0.attn.bias", DType::kF32, {1, 1, 2, 2}, 0, 16};
   folder.data["h.0.attn.bias"].resize(16);
   folder.write("model.safetensors", folder.names());
-  const huggingface::HuggingFaceWeights weights(folder.folder.path(), model),
+  const pretrained::HuggingFaceWeights weights(folder.folder.path(), model),
       whole(golden("gpt2"), model);
   const model::ParameterSpec parameter = parameters_of_model(model).front();
   CHECK(whole_of<float>(weights, parameter, DType::kF32) ==
@@ -562,82 +562,6 @@ TEST_CASE("weights of another model are refused by name") {
     fs::resize_file(folder.folder / "model.safetensors", 50000);
     CHECK(folder.error(model).find("model.safetensors: the tensors take ") != std::string::npos);
   }
-}
-
-TEST_CASE("a config of another model is refused by key") {
-  const auto error = [](ModelFamily family, const text::OrderedJson& changes) {
-    const ModelSpec model = model_of(family);
-    text::OrderedJson config =
-        text::OrderedJson::parse(huggingface::huggingface_config(model, DType::kF32));
-    config.update(changes);
-    return error_of(
-        [&] { huggingface::check_huggingface_config("config.json", config.dump(), model); });
-  };
-  const auto gpt2 = [&](const text::OrderedJson& changes) {
-    return error(ModelFamily::kGpt2, changes);
-  };
-  const auto llama = [&](const text::OrderedJson& changes) {
-    return error(ModelFamily::kLlama, changes);
-  };
-  CHECK(gpt2(text::OrderedJson::object()) == "no error");
-  CHECK(gpt2({{"n_inner", nullptr}, {"activation_function", nullptr}}) == "no error");
-  CHECK(gpt2({{"architectures", "X"}, {"bos_token_id", 5}, {"some_key", 1}}) == "no error");
-  CHECK(gpt2({{"n_head", 2}}) == "config.json: n_head is 2, this job's model has 4");
-  CHECK(gpt2({{"vocab_size", nullptr}}) == "config.json: it has no 'vocab_size'");
-  CHECK(gpt2({{"model_type", "llama"}}) ==
-        "config.json: model_type is \"llama\", this job's model has \"gpt2\"");
-  CHECK(gpt2({{"activation_function", "relu"}}) ==
-        "config.json: activation_function is \"relu\", this job's model has \"gelu_new\"");
-  CHECK(llama(text::OrderedJson::object()) == "no error");
-  CHECK(llama({{"rope_scaling", nullptr}, {"max_position_embeddings", 4096}}) == "no error");
-  CHECK(llama({{"max_position_embeddings", 8}})
-            .starts_with("config.json: max_position_embeddings is 8, this job's model has "));
-  CHECK(llama({{"rope_theta", 5e5}, {"rope_parameters", nullptr}}) ==
-        "config.json: rope_theta of the rotary embedding is 500000.0, this job's model has "
-        "10000.0");
-  CHECK(llama({{"rope_parameters", {{"rope_theta", 5e5}}}}) ==
-        "config.json: keys disagree: rope_parameters.rope_theta is 500000.0, but rope_theta is "
-        "10000.0");
-  CHECK(llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}) ==
-        "config.json: keys disagree: rope_scaling.type is \"linear\", but "
-        "rope_parameters.rope_type is \"default\"");
-  CHECK(llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
-               {"rope_parameters", nullptr}}) ==
-        "config.json: rope_type of the rotary embedding is \"linear\", this job's model has "
-        "\"default\"");
-  CHECK(
-      llama({{"partial_rotary_factor", 0.5}}) ==
-      "config.json: partial_rotary_factor is 0.5, this job's model turns 4 of a head's 4 elements "
-      "(model.rotary_dim)");
-  CHECK(gpt2({{"activation_function", "gelu_pytorch_tanh"}}) == "no error");
-  CHECK(gpt2({{"activation_function", "gelu"}}) ==
-        "config.json: activation_function is \"gelu\", this job's model has \"gelu_new\"");
-  CHECK(gpt2({{"model_type", nullptr}}) == "config.json: it has no 'model_type'");
-  // Mistral is Llama with a window.
-  CHECK(llama({{"model_type", "mistral"}, {"sliding_window", nullptr}}) == "no error");
-  CHECK(llama({{"model_type", "mistral"}}) == "no error");  // 4096 is longer than any sequence
-  CHECK(llama({{"model_type", "mistral"}, {"sliding_window", 8}}) ==
-        "config.json: sliding_window is 8, this job's model has 0 (0 = none; a window of "
-        "model.max_positions or more is none)");
-  CHECK(llama({{"use_sliding_window", true}, {"sliding_window", 8}}) ==
-        "config.json: sliding_window is 8, this job's model has 0 (0 = none; a window of "
-        "model.max_positions or more is none)");
-  // A stretched model: every number counts.
-  ModelSpec stretched = model_of(ModelFamily::kLlama);
-  stretched.rope_scaling = RopeScaling::kLlama3;
-  stretched.sliding_window = 16;
-  text::OrderedJson config =
-      text::OrderedJson::parse(huggingface::huggingface_config(stretched, DType::kF32));
-  const auto own = [&] {
-    return error_of([&] { huggingface::check_huggingface_config("c", config.dump(), stretched); });
-  };
-  CHECK(config.at("model_type") == "mistral");
-  CHECK(own() == "no error");
-  config["rope_scaling"]["high_freq_factor"] = 5;
-  config.erase("rope_parameters");
-  CHECK(own() == "c: high_freq_factor of the rotary embedding is 5, this job's model has 4.0");
-  CHECK(error_of([] { huggingface::check_huggingface_config("c", "7", ModelSpec{}); }) ==
-        "c: no JSON object");
 }
 
 }  // namespace smp

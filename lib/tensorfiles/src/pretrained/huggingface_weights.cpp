@@ -1,4 +1,4 @@
-#include "smp/tensorfiles/huggingface/huggingface_weights.h"
+#include "smp/tensorfiles/pretrained/huggingface_weights.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,24 +12,24 @@
 #include <set>
 #include <utility>
 
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/git_lfs.h"
 #include "smp/plan/files/unreadable.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/json_depth.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
-#include "smp/tensorfiles/huggingface/kept_files.h"
+#include "smp/tensorfiles/pretrained/kept_files.h"
 #include "smp/tensorfiles/safetensors/number_formats.h"
 
-namespace smp::huggingface {
+namespace smp::pretrained {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-// What torch.compile, FSDP and activation checkpointing put into names, anywhere.
+// Parts that torch.compile, FSDP and activation checkpointing insert anywhere in names.
 constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod.", "_fsdp_wrapped_module.",
                                                        "_checkpoint_wrapped_module."};
 constexpr int64_t kReadBytes = 1 << 20;
@@ -98,7 +98,7 @@ std::map<std::string, std::string> parse_weight_index(const std::string& path,
 HuggingFaceWeights::HuggingFaceWeights(std::string folder, const ModelSpec& model)
     : folder_(std::move(folder)) {
   const std::string config = folder_ + "/config.json";
-  check_huggingface_config(config, text_of(config), model);
+  huggingface::check_huggingface_config(config, text_of(config), model);
   files_to_keep(folder_, "training.init_from");
   open_files();
   name_as_models_do(model);
@@ -156,7 +156,7 @@ void HuggingFaceWeights::open_files() {
   }
 }
 
-// What is there instead of safetensors.
+// A hint: the kind of weights that the folder holds in place of safetensors.
 std::string HuggingFaceWeights::hint_of_no_weights() const {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
@@ -197,9 +197,10 @@ void HuggingFaceWeights::add_file(const std::string& name) {
 // Under the names that the model's class gives: without what wrappers of PyTorch put in front, and
 // with the name of the body where the file is that of a body alone, as GPT-2's own are.
 void HuggingFaceWeights::name_as_models_do(const ModelSpec& model) {
-  const std::vector<HuggingFaceTensor> tensors = huggingface_tensors(model);
+  const std::vector<huggingface::HuggingFaceTensor> tensors =
+      huggingface::huggingface_tensors(model);
   std::set<std::string> wanted;
-  for (const HuggingFaceTensor& tensor : tensors) wanted.insert(tensor.name);
+  for (const huggingface::HuggingFaceTensor& tensor : tensors) wanted.insert(tensor.name);
   std::vector<std::pair<std::string, Stored>> named;
   for (const auto& [name, stored] : stored_) named.emplace_back(without_wrappers(name), stored);
   const auto has = [&](const std::string& name) {
@@ -229,8 +230,8 @@ void HuggingFaceWeights::name_as_models_do(const ModelSpec& model) {
   }
 }
 
-// Where a model's head or its stacks have the token table too, files may hold it again: it must be
-// the same.
+// If a model's head or its stacks share the token table, files may hold it again. The copies must
+// be equal.
 void HuggingFaceWeights::take_copies_of_table(const std::string& table, const ModelSpec& model) {
   for (const char* copy :
        {"lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}) {
@@ -284,10 +285,11 @@ std::string HuggingFaceWeights::hint_of_missing(const std::string& name) const {
 }
 
 void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
-  const std::vector<HuggingFaceTensor> tensors = huggingface_tensors(model);
+  const std::vector<huggingface::HuggingFaceTensor> tensors =
+      huggingface::huggingface_tensors(model);
   take_copies_of_table(tensors.front().name, model);
   std::set<std::string> wanted;
-  for (const HuggingFaceTensor& tensor : tensors) {
+  for (const huggingface::HuggingFaceTensor& tensor : tensors) {
     const auto found = stored_.find(tensor.name);
     if (found == stored_.end()) {
       throw ConfigError(fmt::format("training.init_from: {} has no tensor '{}'{}", folder_,
@@ -354,4 +356,4 @@ void HuggingFaceWeights::read(const safetensors::TensorPiece& piece) const {
   }
 }
 
-}  // namespace smp::huggingface
+}  // namespace smp::pretrained

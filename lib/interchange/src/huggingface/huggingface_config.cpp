@@ -1,16 +1,16 @@
 #include <cmath>
+#include <string>
 
-#include "huggingface/huggingface_twin.h"
+#include "huggingface/huggingface_class.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/jobfile/job_format.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/plan/text/json.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
 
-// Keys of config.json: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/
-// configuration_*.py, in the spelling of transformers 4 and of 5.
+// The writer of config.json, in the spelling of transformers 4 and of 5.
 namespace smp::huggingface {
 namespace {
 
@@ -33,7 +33,7 @@ const char* activation_word(const ModelSpec& model) {
   check_failed(__FILE__, __LINE__, "unknown mlp");
 }
 
-// int(head_dim * factor), which they compute, must be what is turned.
+// A factor whose int(head_dim * factor), as transformers computes it, is rotary_dim.
 double rotary_factor(const ModelSpec& model) {
   const int64_t dim = rotary_dim_of(model);
   double factor = static_cast<double>(dim) / static_cast<double>(model.head_dim);
@@ -56,7 +56,7 @@ text::OrderedJson rope_of(const ModelSpec& model) {
   return rope;
 }
 
-// In the spelling of transformers 4, then of 5.
+// Adds the rotary positions in the spelling of transformers 4, then of 5.
 void add_rope(const ModelSpec& model, text::OrderedJson& config) {
   text::OrderedJson rope = rope_of(model);
   config["rope_theta"] = model.rope_theta;
@@ -84,19 +84,58 @@ void add_own_keys(const ModelSpec& model, text::OrderedJson& config) {
   config["sliding_window"] = model.sliding_window;
 }
 
-void add_keys_of(Twin twin, const ModelSpec& model, text::OrderedJson& config) {
-  config["hidden_act"] = activation_word(model);
-  if (twin == Twin::kPhi) {
-    config["layer_norm_eps"] = model.norm_epsilon;
-    config["resid_pdrop"] = model.hidden_dropout;
-    if (rotary_dim_of(model) == model.head_dim) config["partial_rotary_factor"] = 1.0;
-    return;
+const char* t5_activation_word(const ModelSpec& model) {
+  if (model.mlp == MlpKind::kRelu) return "relu";
+  return model.mlp == MlpKind::kGeglu ? "gated-gelu" : "gated-silu";
+}
+
+void add_t5(const ModelSpec& model, text::OrderedJson& config) {
+  config["is_encoder_decoder"] = true;
+  config["num_decoder_layers"] = model.decoder_layers;
+  config["relative_attention_num_buckets"] = model::kRelativeBuckets;
+  config["relative_attention_max_distance"] = model::kRelativeDistance;
+  config["decoder_start_token_id"] = 0;
+  config["pad_token_id"] = 0;
+}
+
+void add_sizes(const HuggingFaceType& type, const ModelSpec& model, text::OrderedJson& config) {
+  const auto add = [&](std::string_view key, int64_t value) {
+    if (!key.empty()) config[std::string(key)] = value;
+  };
+  add("vocab_size", model.vocab_size);
+  if (type.blocks != HuggingFaceBlocks::kT5) add(type.keys.positions, model.max_positions);
+  add(type.keys.hidden, model.hidden_size);
+  add(type.keys.ffn, model.ffn_hidden_size);
+  add(type.keys.layers, model.num_layers);
+  add(type.keys.heads, model.num_heads);
+  add(type.keys.kv_heads, model.num_kv_heads);
+  add(type.keys.head_dim, model.head_dim);
+}
+
+void add_attributes(const HuggingFaceType& type, const ModelSpec& model,
+                    text::OrderedJson& config) {
+  const auto add = [&](std::string_view key, const auto& value) {
+    if (!key.empty()) config[std::string(key)] = value;
+  };
+  const bool is_t5 = type.blocks == HuggingFaceBlocks::kT5;
+  add(type.keys.activation, is_t5 ? t5_activation_word(model) : activation_word(model));
+  add(type.keys.epsilon, model.norm_epsilon);
+  add(type.keys.hidden_dropout, model.hidden_dropout);
+  add(type.keys.qkv_bias, model.qkv_bias);
+  add(type.keys.mlp_bias, model.mlp_bias);
+  if (type.model_class == HuggingFaceClass::kGpt2) {
+    add("embd_pdrop", model.hidden_dropout);
+    add(type.keys.attention_dropout, model.attention_dropout);
   }
-  config["rms_norm_eps"] = model.norm_epsilon;
-  if (twin == Twin::kLlama || twin == Twin::kQwen3) config["attention_bias"] = model.qkv_bias;
-  if (twin == Twin::kLlama) config["mlp_bias"] = model.mlp_bias;
-  if (twin == Twin::kMistral) config["sliding_window"] = model.sliding_window;
-  if (twin == Twin::kQwen2 || twin == Twin::kQwen3) config["use_sliding_window"] = false;
+  // Phi turns a part of each head unless its config says otherwise.
+  if (type.defaults.rotary_share != 1 && rotary_dim_of(model) == model.head_dim) {
+    add(type.keys.rotary_share, 1.0);
+  }
+  if (type.model_class == HuggingFaceClass::kMistral) add("sliding_window", model.sliding_window);
+  if (type.model_class == HuggingFaceClass::kQwen2 ||
+      type.model_class == HuggingFaceClass::kQwen3) {
+    add("use_sliding_window", false);
+  }
 }
 
 }  // namespace
@@ -111,61 +150,28 @@ std::string huggingface_config(const ModelSpec& model, DType dtype) {
     config["dtype"] = torch_name_of(dtype);
     return config.dump(2) + "\n";
   }
-  const Twin twin = twin_of(model);
-  config["architectures"] = {names_of(twin).architecture};
-  config["model_type"] = names_of(twin).model_type;
-  config["vocab_size"] = model.vocab_size;
-  if (twin == Twin::kGpt2) {
-    config["n_positions"] = model.max_positions;
-    config["n_embd"] = model.hidden_size;
-    config["n_layer"] = model.num_layers;
-    config["n_head"] = model.num_heads;
-    config["n_inner"] = model.ffn_hidden_size;
-    config["activation_function"] = activation_word(model);
-    config["layer_norm_epsilon"] = model.norm_epsilon;
-    config["resid_pdrop"] = model.hidden_dropout;
-    config["embd_pdrop"] = model.hidden_dropout;
-    config["attn_pdrop"] = model.attention_dropout;
-  } else if (twin == Twin::kT5) {
-    config["is_encoder_decoder"] = true;
-    config["d_model"] = model.hidden_size;
-    config["d_ff"] = model.ffn_hidden_size;
-    config["d_kv"] = model.head_dim;
-    config["num_heads"] = model.num_heads;
-    config["num_layers"] = model.num_layers;
-    config["num_decoder_layers"] = model.decoder_layers;
-    config["feed_forward_proj"] = model.mlp == MlpKind::kRelu    ? "relu"
-                                  : model.mlp == MlpKind::kGeglu ? "gated-gelu"
-                                                                 : "gated-silu";
-    config["layer_norm_epsilon"] = model.norm_epsilon;
-    config["relative_attention_num_buckets"] = model::kRelativeBuckets;
-    config["relative_attention_max_distance"] = model::kRelativeDistance;
-    config["decoder_start_token_id"] = 0;
-    config["pad_token_id"] = 0;
-    config["dropout_rate"] = model.hidden_dropout;
+  const HuggingFaceType& type = type_of(class_of(model));
+  config["architectures"] = {std::string(type.architecture)};
+  config["model_type"] = type.name;
+  add_sizes(type, model, config);
+  if (type.model_class == HuggingFaceClass::kNone) {
+    add_own_keys(model, config);
   } else {
-    config["hidden_size"] = model.hidden_size;
-    config["intermediate_size"] = model.ffn_hidden_size;
-    config["num_hidden_layers"] = model.num_layers;
-    config["num_attention_heads"] = model.num_heads;
-    config["num_key_value_heads"] = model.num_kv_heads;
-    config["head_dim"] = model.head_dim;
-    config["max_position_embeddings"] = model.max_positions;
-    if (twin == Twin::kNone) {
-      add_own_keys(model, config);
-    } else {
-      add_keys_of(twin, model, config);
-    }
+    add_attributes(type, model, config);
+  }
+  if (type.blocks == HuggingFaceBlocks::kT5) {
+    add_t5(model, config);
+  } else if (type.blocks != HuggingFaceBlocks::kGpt2) {
     add_rope(model, config);
   }
   config["initializer_range"] = model.initializer_range;
   config["tie_word_embeddings"] = model.tied_embeddings;
-  // Bytes have no begin or end of text; the defaults would lie outside a small vocabulary.
+  // Bytes have no begin or end of text, and the defaults would lie outside a small vocabulary.
   config["bos_token_id"] = nullptr;
   config["eos_token_id"] = nullptr;
-  const char* type = torch_name_of(dtype);
-  config["torch_dtype"] = type;  // transformers 4
-  config["dtype"] = type;        // transformers 5
+  const char* stored = torch_name_of(dtype);
+  config["torch_dtype"] = stored;  // transformers 4
+  config["dtype"] = stored;        // transformers 5
   return config.dump(2) + "\n";
 }
 

@@ -2,16 +2,16 @@
 
 #include <utility>
 
-#include "huggingface/huggingface_twin.h"
+#include "huggingface/huggingface_class.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
 
 // Names and shapes: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/modeling_*.py.
 namespace smp::huggingface {
 namespace {
 
-// Ours -> theirs, within one layer.
+// Names of ours -> the name of theirs, within one layer.
 struct Name {
   std::vector<const char*> sources;
   std::string target;
@@ -90,7 +90,7 @@ const std::vector<Name>& phi_block_names() {
   return names;
 }
 
-// Of one attention or MLP and its norm; `part` is its place in the block.
+// Names of one attention and its norm; `part` is its place in the block.
 void add_t5_attention(std::vector<Name>& names, const char* const (&sources)[5],
                       const std::string& part, const char* attention) {
   const char* const targets[] = {".q.weight", ".k.weight", ".v.weight", ".o.weight"};
@@ -100,8 +100,8 @@ void add_t5_attention(std::vector<Name>& names, const char* const (&sources)[5],
   names.push_back({{sources[4]}, part + ".layer_norm.weight"});
 }
 
-// Of blocks of both stacks, with their whole names: the first of the decoder has the encoder's last
-// norm.
+// Names of a block of either stack, with their prefixes. The first block of the decoder has the
+// encoder's last norm.
 std::vector<Name> t5_block_names(const ModelSpec& model, const model::LayerSpec& layer) {
   const bool cross = layer.kind == model::LayerKind::kCrossBlock;
   const std::string block =
@@ -141,46 +141,47 @@ std::vector<Name> t5_embedding_names() {
           {{"decoder_relative.weight"}, "decoder" + table}};
 }
 
-std::vector<Name> head_names(const ModelSpec& model, Twin twin) {
+std::vector<Name> head_names(const ModelSpec& model, HuggingFaceClass model_class) {
   std::vector<Name> names;
-  switch (twin) {
-    case Twin::kGpt2:
+  switch (model_class) {
+    case HuggingFaceClass::kGpt2:
       names = {{{"norm.weight"}, "transformer.ln_f.weight"},
                {{"norm.bias"}, "transformer.ln_f.bias"}};
       break;
-    case Twin::kPhi:
+    case HuggingFaceClass::kPhi:
       names = {{{"norm.weight"}, "model.final_layernorm.weight"},
                {{"norm.bias"}, "model.final_layernorm.bias"},
                {{"bias"}, "lm_head.bias"}};
       break;
-    case Twin::kT5: names = {{{"norm.weight"}, "decoder.final_layer_norm.weight"}}; break;
+    case HuggingFaceClass::kT5:
+      names = {{{"norm.weight"}, "decoder.final_layer_norm.weight"}};
+      break;
     default: names = {{{"norm.weight"}, "model.norm.weight"}};
   }
   if (!model.tied_embeddings) names.push_back({{"weight"}, "lm_head.weight"});
   return names;
 }
 
-// Of a layer of a model that has a twin: the prefix of their names, and the names.
+// For a layer of a model that has a class: the prefix of its names, and the names.
 std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model,
-                                                   const model::LayerSpec& layer, Twin twin) {
-  const bool gpt2 = twin == Twin::kGpt2;
+                                                   const model::LayerSpec& layer,
+                                                   HuggingFaceClass model_class) {
+  const bool gpt2 = model_class == HuggingFaceClass::kGpt2;
   switch (layer.kind) {
     case model::LayerKind::kEmbedding:
-      if (twin == Twin::kT5) return {"", t5_embedding_names()};
+      if (model_class == HuggingFaceClass::kT5) return {"", t5_embedding_names()};
       if (gpt2) {
         return {"transformer.",
                 {{{"tokens.weight"}, "wte.weight"}, {{"positions.weight"}, "wpe.weight"}}};
       }
       return {"model.", {{{"tokens.weight"}, "embed_tokens.weight"}}};
-    case model::LayerKind::kGpt2Block:
-    case model::LayerKind::kLlamaBlock:
     case model::LayerKind::kBlock:
-      if (twin == Twin::kT5) return {"", t5_block_names(model, layer)};
+      if (model_class == HuggingFaceClass::kT5) return {"", t5_block_names(model, layer)};
       if (gpt2) return {fmt::format("transformer.h.{}.", layer.index - 1), gpt2_block_names()};
       return {fmt::format("model.layers.{}.", layer.index - 1),
-              twin == Twin::kPhi ? phi_block_names() : llama_block_names(model)};
+              model_class == HuggingFaceClass::kPhi ? phi_block_names() : llama_block_names(model)};
     case model::LayerKind::kCrossBlock: return {"", t5_block_names(model, layer)};
-    case model::LayerKind::kHead: return {"", head_names(model, twin)};
+    case model::LayerKind::kHead: return {"", head_names(model, model_class)};
     case model::LayerKind::kOperators:
     case model::LayerKind::kLastOperators:  // under their own names
     case model::LayerKind::kMoeBlock:
@@ -216,7 +217,7 @@ HuggingFaceTensor tensor_of(const Name& name, const std::string& prefix,
   return tensor;
 }
 
-// By its name here.
+// A tensor under our own name.
 HuggingFaceTensor own_tensor(const model::ParameterSpec& parameter) {
   HuggingFaceTensor tensor{
       .name = parameter.name, .shape = {parameter.rows}, .sources = {parameter}};
@@ -227,21 +228,21 @@ HuggingFaceTensor own_tensor(const model::ParameterSpec& parameter) {
 }  // namespace
 
 std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model) {
-  const Twin twin = twin_of(model);
+  const HuggingFaceClass model_class = class_of(model);
   std::vector<HuggingFaceTensor> tensors;
   size_t used = 0;
   size_t parameters_in_all = 0;
   for (const model::LayerSpec& layer : model::layers_of(model)) {
     const std::vector<model::ParameterSpec> parameters = model::parameters_of(model, layer);
     parameters_in_all += parameters.size();
-    if (twin == Twin::kNone) {
+    if (model_class == HuggingFaceClass::kNone) {
       for (const model::ParameterSpec& parameter : parameters) {
         tensors.push_back(own_tensor(parameter));
       }
       used += parameters.size();
       continue;
     }
-    const auto [prefix, names] = names_of(model, layer, twin);
+    const auto [prefix, names] = names_of(model, layer, model_class);
     for (const Name& name : names) {
       tensors.push_back(tensor_of(name, prefix, layer, parameters));
       used += name.sources.size();

@@ -1,4 +1,4 @@
-#include "smp/tensorfiles/huggingface/kept_files.h"
+#include "smp/tensorfiles/pretrained/kept_files.h"
 
 #include <fmt/format.h>
 
@@ -13,9 +13,9 @@
 #include "smp/plan/files/git_lfs.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/json_depth.h"
-#include "smp/tensorfiles/huggingface/tokenizer_files.h"
+#include "smp/tensorfiles/pretrained/tokenizer_files.h"
 
-namespace smp::huggingface {
+namespace smp::pretrained {
 namespace {
 
 namespace fs = std::filesystem;
@@ -110,4 +110,4 @@ std::string keep_files(const TrainingSpec& training, const std::string& dir) {
   }
 }
 
-}  // namespace smp::huggingface
+}  // namespace smp::pretrained

@@ -5,24 +5,23 @@
 #include <map>
 #include <string_view>
 
+#include "huggingface/huggingface_types.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/json_depth.h"
-#include "smp/tensorfiles/huggingface/huggingface_model.h"
-#include "smp/tensorfiles/huggingface/huggingface_weights.h"
 
-// A foreign config.json against the one that we would write of the model: every key that decides
-// what the model computes must say the same, or be absent where its default does.
+// Compares a foreign config.json with the one that we would write for the model. Every key that
+// decides what the model computes must have the same value, or be absent with the same default.
 namespace smp::huggingface {
 namespace {
 
-// Keys of ours that another file may set as it likes: they say how weights were drawn, stored,
-// trained or sampled from.
+// Keys that may differ: they say how weights were drawn, stored, trained or sampled from.
 constexpr std::array kCosmetic = {
     "architectures", "initializer_range", "resid_pdrop",  "embd_pdrop",
     "attn_pdrop",    "bos_token_id",      "eos_token_id", "dropout_rate",
     "pad_token_id",  "torch_dtype",       "dtype"};
-// Keys that are compared by what they mean together.
+// Keys that are compared together, by their joint meaning.
 constexpr std::array kTogether = {"model_type",
                                   "rope_theta",
                                   "rope_scaling",
@@ -36,75 +35,17 @@ bool is_among(const std::array<const char*, n>& keys, const std::string& key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
-// What transformers' configuration_*.py say where a key is absent.
-const text::OrderedJson& defaults_of(const std::string& type) {
-  static const text::OrderedJson kGpt2 = {{"activation_function", "gelu_new"},
-                                          {"layer_norm_epsilon", 1e-5},
-                                          {"n_positions", 1024},
-                                          {"tie_word_embeddings", true}};
-  static const text::OrderedJson kLlama = {
-      {"attention_bias", false},      {"mlp_bias", false},
-      {"hidden_act", "silu"},         {"rms_norm_eps", 1e-6},
-      {"tie_word_embeddings", false}, {"max_position_embeddings", 2048}};
-  static const text::OrderedJson kMistral = {{"attention_bias", false},
-                                             {"mlp_bias", false},
-                                             {"hidden_act", "silu"},
-                                             {"rms_norm_eps", 1e-6},
-                                             {"num_key_value_heads", 8},
-                                             {"tie_word_embeddings", false},
-                                             {"max_position_embeddings", 131072}};
-  static const text::OrderedJson kQwen2 = {{"hidden_act", "silu"},
-                                           {"rms_norm_eps", 1e-6},
-                                           {"num_key_value_heads", 32},
-                                           {"tie_word_embeddings", false},
-                                           {"max_position_embeddings", 32768}};
-  static const text::OrderedJson kQwen3 = {{"attention_bias", false},
-                                           {"head_dim", 128},
-                                           {"hidden_act", "silu"},
-                                           {"rms_norm_eps", 1e-6},
-                                           {"num_key_value_heads", 32},
-                                           {"tie_word_embeddings", false},
-                                           {"max_position_embeddings", 32768}};
-  static const text::OrderedJson kPhi = {{"hidden_act", "gelu_new"},
-                                         {"layer_norm_eps", 1e-5},
-                                         {"tie_word_embeddings", false},
-                                         {"max_position_embeddings", 2048}};
-  static const text::OrderedJson kT5 = {
-      {"feed_forward_proj", "relu"},          {"layer_norm_epsilon", 1e-6},
-      {"relative_attention_num_buckets", 32}, {"relative_attention_max_distance", 128},
-      {"is_encoder_decoder", true},           {"decoder_start_token_id", 0},
-      {"tie_word_embeddings", true}};
-  if (type == "gpt2") return kGpt2;
-  if (type == "t5") return kT5;
-  if (type == "mistral") return kMistral;
-  if (type == "qwen2") return kQwen2;
-  if (type == "qwen3") return kQwen3;
-  return type == "phi" ? kPhi : kLlama;
-}
-
-constexpr double kPhiRotaryFactor = 0.5;  // where configuration_phi.py finds none
-constexpr int64_t kMistralWindow = 4096;  // configuration_mistral.py
-constexpr double kRopeTheta = 10000.0;
-
-// Words for one activation (transformers' activations.py).
-std::string activation_of(const std::string& word) {
-  if (word == "gelu_pytorch_tanh" || word == "gelu_fast" || word == "gelu_accurate" ||
-      word == "gelu_python_tanh") {
-    return "gelu_new";
-  }
-  if (word == "gelu_python") return "gelu";
-  return word == "swish" ? "silu" : word;
-}
-
 class ConfigCheck {
  public:
   ConfigCheck(const std::string& path, const text::OrderedJson& theirs, const ModelSpec& model)
       : path_(path), theirs_(theirs), model_(model) {}
 
-  void run() const {
+  void run() {
     const text::OrderedJson ours =
         text::OrderedJson::parse(huggingface_config(model_, DType::kF32));
     check_type(ours.at("model_type").get<std::string>());
+    type_ = type_named(theirs_.at("model_type").get<std::string>());
+    defaults_ = defaults_of(*type_);
     for (const auto& [key, value] : ours.items()) {
       if (is_among(kCosmetic, key) || is_among(kTogether, key)) continue;
       const text::OrderedJson found = value_of(key);
@@ -132,46 +73,48 @@ class ConfigCheck {
     refuse(fmt::format("model_type is {}, this job's model has \"{}\"", found.dump(), ours));
   }
 
-  bool is_type(const char* type) const { return theirs_.at("model_type") == type; }
-
   static bool fits(const std::string& key, const text::OrderedJson& found,
                    const text::OrderedJson& value) {
-    // Without a table of positions, fewer are a choice.
+    // Rotary positions have no table, so the job may use fewer.
     if (key == "max_position_embeddings" && found.is_number()) return found >= value;
     if ((key == "hidden_act" || key == "activation_function") && found.is_string()) {
-      return activation_of(found.get<std::string>()) == value;
+      return activation_of(found.get<std::string>()) == value.get<std::string>();
     }
     return found == value;
   }
 
+  // Sizes that transformers reads as None where the file has null. KV heads, the width of a head
+  // and an MLP of 4 x hidden then follow from other sizes.
+  bool is_size(std::string_view key) const {
+    const HuggingFaceKeys& keys = type_->keys;
+    return key == keys.hidden || key == keys.layers || key == keys.heads || key == keys.ffn ||
+           key == keys.kv_heads || key == keys.head_dim || key == "vocab_size";
+  }
+
   text::OrderedJson value_of(const std::string& key) const {
     if (has(key.c_str())) return theirs_.at(key);
-    const text::OrderedJson& defaults = defaults_of(theirs_.at("model_type").get<std::string>());
-    // Of these a null says that they follow from other sizes.
-    const bool follows =
-        theirs_.contains(key) && (key == "num_key_value_heads" || key == "head_dim");
-    if (defaults.contains(key) && !follows) return defaults.at(key);
-    // Sizes that follow from others.
-    if (key == "n_inner" && has("n_embd")) return 4 * number("n_embd");
-    if (key == "num_key_value_heads" && has("num_attention_heads")) {
-      return number("num_attention_heads");
+    const bool is_null = theirs_.contains(key);
+    if (defaults_.contains(key) && !(is_null && is_size(key))) return defaults_.at(key);
+    const HuggingFaceKeys& keys = type_->keys;
+    if (key == keys.ffn && type_->sizes.ffn == 0) return 4 * size(keys.hidden);
+    if (key == keys.kv_heads) return size(keys.heads);
+    if (key == keys.head_dim && type_->blocks != HuggingFaceBlocks::kT5) {
+      return size(keys.hidden) / std::max<int64_t>(1, size(keys.heads));
     }
-    if (key == "head_dim" && has("hidden_size") && has("num_attention_heads")) {
-      return number("hidden_size") / std::max<int64_t>(1, number("num_attention_heads"));
-    }
-    if (key == "num_decoder_layers" && has("num_layers")) return number("num_layers");
+    if (key == "num_decoder_layers") return size(keys.layers);
     refuse(fmt::format("it has no '{}'", key));
   }
 
-  int64_t number(const char* key) const {
-    if (!theirs_.at(key).is_number_integer()) {
-      refuse(fmt::format("{} is {}, not a whole number", key, theirs_.at(key).dump()));
+  int64_t size(std::string_view key) const {
+    const text::OrderedJson found = value_of(std::string(key));
+    if (!found.is_number_integer()) {
+      refuse(fmt::format("{} is {}, not a whole number", key, found.dump()));
     }
-    return theirs_.at(key).get<int64_t>();
+    return found.get<int64_t>();
   }
 
-  // Their rotary embedding as one object, under the names of transformers 5. What is said in
-  // several places must be the same.
+  // Their rotary embedding as one object, under the names of transformers 5. A value
+  // that stands in several places must be the same in all.
   text::OrderedJson their_rope() const {
     text::OrderedJson rope = text::OrderedJson::object();
     std::map<std::string, std::string> places;
@@ -197,9 +140,9 @@ class ConfigCheck {
     for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
       if (has(key)) say(key, key, theirs_.at(key));
     }
-    if (!rope.contains("rope_theta")) rope["rope_theta"] = kRopeTheta;
+    if (!rope.contains("rope_theta")) rope["rope_theta"] = type_->defaults.rope_theta;
     if (!rope.contains("partial_rotary_factor")) {
-      rope["partial_rotary_factor"] = is_type("phi") ? kPhiRotaryFactor : 1.0;
+      rope["partial_rotary_factor"] = type_->defaults.rotary_share;
     }
     return rope;
   }
@@ -224,13 +167,15 @@ class ConfigCheck {
                     factor.dump(), rotary_dim_of(model_), model_.head_dim));
   }
 
-  // A window that no sequence is longer than is none.
+  // A window that no sequence exceeds equals no window.
   void check_window() const {
-    const bool used = is_type("mistral") || is_type("smp") ||
+    const bool used = type_->defaults.window_in_all_layers ||
                       (has("use_sliding_window") && theirs_.at("use_sliding_window") != false);
     text::OrderedJson window;
     if (used && has("sliding_window")) window = theirs_.at("sliding_window");
-    if (is_type("mistral") && !theirs_.contains("sliding_window")) window = kMistralWindow;
+    if (type_->defaults.window > 0 && !theirs_.contains("sliding_window")) {
+      window = type_->defaults.window;
+    }
     if (window == model_.sliding_window || (window.is_null() && model_.sliding_window == 0)) return;
     if (model_.sliding_window == 0 && window.is_number() && window >= model_.max_positions) return;
     refuse(
@@ -242,6 +187,8 @@ class ConfigCheck {
   const std::string& path_;
   const text::OrderedJson& theirs_;
   const ModelSpec& model_;
+  const HuggingFaceType* type_ = nullptr;  // the row of their model_type
+  text::OrderedJson defaults_;             // of that type
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "smp/tensorfiles/huggingface/tokenizer_files.h"
+#include "smp/tensorfiles/pretrained/tokenizer_files.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include "files_and_errors.h"
 #include "scratch_folder.h"
 #include "smp/plan/text/json.h"
-#include "smp/tensorfiles/huggingface/kept_files.h"
+#include "smp/tensorfiles/pretrained/kept_files.h"
 
 namespace smp {
 namespace {
@@ -32,10 +32,10 @@ TEST_CASE("a tokenizer that the weights cannot travel with is refused at the sta
   const ScratchFolder folder;
   const std::string path = folder.path();
   const auto error = [&](int64_t vocabulary) {
-    return error_of([&] { huggingface::check_tokenizer(job_with(path, vocabulary), {}); });
+    return error_of([&] { pretrained::check_tokenizer(job_with(path, vocabulary), {}); });
   };
-  CHECK_NOTHROW(huggingface::check_tokenizer(job_with("", 4), {}));
-  CHECK(error_of([&] { huggingface::check_tokenizer(job_with(folder / "none", 4), {}); }) ==
+  CHECK_NOTHROW(pretrained::check_tokenizer(job_with("", 4), {}));
+  CHECK(error_of([&] { pretrained::check_tokenizer(job_with(folder / "none", 4), {}); }) ==
         fmt::format("training.tokenizer: {} is no folder", folder / "none"));
   CHECK(error(4) == fmt::format("training.tokenizer: {} holds no tokenizer (tokenizer.json, "
                                 "tokenizer.model, vocab.json or vocab.txt)",
@@ -48,23 +48,23 @@ TEST_CASE("a tokenizer that the weights cannot travel with is refused at the sta
   CHECK(error(4) ==
         fmt::format("training.tokenizer: {}/tokenizer.json: \"b\" is no token's id", path));
   write(folder / "tokenizer.json", kBpe);
-  CHECK(huggingface::tokenizer_vocabulary(path) == 6);
+  CHECK(pretrained::tokenizer_vocabulary(path) == 6);
   CHECK(error(5) == fmt::format("training.tokenizer: {} has 6 tokens, and model.vocab_size is 5: "
                                 "give at least as many",
                                 path));
-  CHECK_NOTHROW(huggingface::check_tokenizer(job_with(path, 6), {}));
+  CHECK_NOTHROW(pretrained::check_tokenizer(job_with(path, 6), {}));
   std::vector<data::TokenManifest> data(2);
   data[0].vocab_size = 6;
   data[1].path = "b.smp.json";
   data[1].tokenizer = "bpe";
   data[1].vocab_size = 5;
-  CHECK_NOTHROW(huggingface::check_tokenizer(job_with(path, 6), std::span(data).first(1)));
-  CHECK(error_of([&] { huggingface::check_tokenizer(job_with(path, 6), data); }) ==
+  CHECK_NOTHROW(pretrained::check_tokenizer(job_with(path, 6), std::span(data).first(1)));
+  CHECK(error_of([&] { pretrained::check_tokenizer(job_with(path, 6), data); }) ==
         fmt::format("training.tokenizer: {} has 6 tokens, and the data are of bpe, which has 5 "
                     "(b.smp.json): give the tokenizer that made them",
                     path));
   write(folder / "tokenizer.json", R"({"model": {"vocab": [["<unk>", 0], ["a", -1.5]]}})");
-  CHECK(huggingface::tokenizer_vocabulary(path) == 2);  // of Unigram
+  CHECK(pretrained::tokenizer_vocabulary(path) == 2);  // of Unigram
   write(folder / "merges.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
   CHECK(error(6).starts_with(fmt::format("training.tokenizer: {}/merges.txt: ", path)));
 }
@@ -72,8 +72,8 @@ TEST_CASE("a tokenizer that the weights cannot travel with is refused at the sta
 TEST_CASE("a tokenizer of another kind has no vocabulary that is looked at") {
   const ScratchFolder folder;
   write(folder / "tokenizer.model", "sentencepiece");
-  CHECK(!huggingface::tokenizer_vocabulary(folder.path()));
-  CHECK_NOTHROW(huggingface::check_tokenizer(job_with(folder.path(), 1), {}));
+  CHECK(!pretrained::tokenizer_vocabulary(folder.path()));
+  CHECK_NOTHROW(pretrained::check_tokenizer(job_with(folder.path(), 1), {}));
 }
 
 TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in config.json") {
@@ -85,11 +85,11 @@ TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in
   write(tokenizer / "generation_config.json", "{\"of\": \"tokenizer\"}");
   write(weights / "config.json", "{\"model_type\": \"gpt2\"}");
   TrainingSpec training;
-  CHECK(huggingface::keep_files(training, weights.path()).empty());  // nothing is asked for
+  CHECK(pretrained::keep_files(training, weights.path()).empty());  // nothing is asked for
   CHECK(text_of(weights / "config.json") == "{\"model_type\": \"gpt2\"}");
 
   training.tokenizer = tokenizer.path();
-  CHECK(huggingface::keep_files(training, weights.path()).empty());
+  CHECK(pretrained::keep_files(training, weights.path()).empty());
   CHECK(
       text::OrderedJson::parse(text_of(weights / "config.json")) ==
       text::OrderedJson::parse(R"({"model_type": "gpt2", "bos_token_id": 2, "eos_token_id": 5})"));
@@ -101,7 +101,7 @@ TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in
     write(start / "tokenizer.json", "another");
     write(start / "generation_config.json", "{\"of\": \"start\"}");
     training.init_from = start.path();
-    CHECK(huggingface::keep_files(training, weights.path()).empty());
+    CHECK(pretrained::keep_files(training, weights.path()).empty());
     CHECK(text_of(weights / "tokenizer.json") == kBpe);
     CHECK(text_of(weights / "generation_config.json") == "{\"of\": \"start\"}");
     const text::OrderedJson config = text::OrderedJson::parse(text_of(weights / "config.json"));
@@ -112,7 +112,7 @@ TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in
   SUBCASE("what cannot be read any more is said") {
     write(tokenizer / "tokenizer.json",
           "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
-    CHECK(huggingface::keep_files(training, weights.path())
+    CHECK(pretrained::keep_files(training, weights.path())
               .starts_with(fmt::format("note: {} holds the weights, but not all of the tokenizer "
                                        "and the settings of {}: ",
                                        weights.path(), tokenizer.path())));

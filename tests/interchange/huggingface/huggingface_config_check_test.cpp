@@ -1,0 +1,130 @@
+#include <doctest/doctest.h>
+
+#include "files_and_errors.h"
+#include "huggingface/huggingface_types.h"
+#include "smp/interchange/huggingface/huggingface_model.h"
+#include "smp/plan/model/model_family.h"
+
+namespace smp {
+namespace {
+
+ModelSpec small_model_of(ModelFamily family) {
+  ModelSpec model;
+  model::set_family(model, family);
+  const bool gpt2 = family == ModelFamily::kGpt2;
+  model.num_layers = 2;
+  model.hidden_size = 16;
+  model.num_heads = 4;
+  model.num_kv_heads = gpt2 ? 4 : 2;
+  model.head_dim = 4;
+  model.ffn_hidden_size = gpt2 ? 64 : 48;
+  model.vocab_size = 259;
+  model.max_positions = 32;
+  model.tied_embeddings = gpt2;
+  return model;
+}
+
+TEST_CASE("a config of another model is refused by key") {
+  const auto error = [](ModelFamily family, const text::OrderedJson& changes) {
+    const ModelSpec model = small_model_of(family);
+    text::OrderedJson config =
+        text::OrderedJson::parse(huggingface::huggingface_config(model, DType::kF32));
+    config.update(changes);
+    return error_of(
+        [&] { huggingface::check_huggingface_config("config.json", config.dump(), model); });
+  };
+  const auto gpt2 = [&](const text::OrderedJson& changes) {
+    return error(ModelFamily::kGpt2, changes);
+  };
+  const auto llama = [&](const text::OrderedJson& changes) {
+    return error(ModelFamily::kLlama, changes);
+  };
+  CHECK(gpt2(text::OrderedJson::object()) == "no error");
+  CHECK(gpt2({{"n_inner", nullptr}, {"activation_function", nullptr}}) == "no error");
+  CHECK(gpt2({{"architectures", "X"}, {"bos_token_id", 5}, {"some_key", 1}}) == "no error");
+  CHECK(gpt2({{"n_head", 2}}) == "config.json: n_head is 2, this job's model has 4");
+  CHECK(gpt2({{"vocab_size", nullptr}}) == "config.json: it has no 'vocab_size'");
+  CHECK(gpt2({{"model_type", "llama"}}) ==
+        "config.json: model_type is \"llama\", this job's model has \"gpt2\"");
+  CHECK(gpt2({{"activation_function", "relu"}}) ==
+        "config.json: activation_function is \"relu\", this job's model has \"gelu_new\"");
+  CHECK(llama(text::OrderedJson::object()) == "no error");
+  CHECK(llama({{"rope_scaling", nullptr}, {"max_position_embeddings", 4096}}) == "no error");
+  CHECK(llama({{"max_position_embeddings", 8}})
+            .starts_with("config.json: max_position_embeddings is 8, this job's model has "));
+  CHECK(llama({{"rope_theta", 5e5}, {"rope_parameters", nullptr}}) ==
+        "config.json: rope_theta of the rotary embedding is 500000.0, this job's model has "
+        "10000.0");
+  CHECK(llama({{"rope_parameters", {{"rope_theta", 5e5}}}}) ==
+        "config.json: keys disagree: rope_parameters.rope_theta is 500000.0, but rope_theta is "
+        "10000.0");
+  CHECK(llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}) ==
+        "config.json: keys disagree: rope_scaling.type is \"linear\", but "
+        "rope_parameters.rope_type is \"default\"");
+  CHECK(llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
+               {"rope_parameters", nullptr}}) ==
+        "config.json: rope_type of the rotary embedding is \"linear\", this job's model has "
+        "\"default\"");
+  CHECK(
+      llama({{"partial_rotary_factor", 0.5}}) ==
+      "config.json: partial_rotary_factor is 0.5, this job's model turns 4 of a head's 4 elements "
+      "(model.rotary_dim)");
+  CHECK(gpt2({{"activation_function", "gelu_pytorch_tanh"}}) == "no error");
+  CHECK(gpt2({{"activation_function", "gelu"}}) ==
+        "config.json: activation_function is \"gelu\", this job's model has \"gelu_new\"");
+  CHECK(gpt2({{"model_type", nullptr}}) == "config.json: it has no 'model_type'");
+  // Mistral is Llama with a window.
+  CHECK(llama({{"model_type", "mistral"}, {"sliding_window", nullptr}}) == "no error");
+  CHECK(llama({{"model_type", "mistral"}}) == "no error");  // 4096 is longer than any sequence
+  CHECK(llama({{"model_type", "mistral"}, {"sliding_window", 8}}) ==
+        "config.json: sliding_window is 8, this job's model has 0 (0 = none; a window of "
+        "model.max_positions or more is none)");
+  CHECK(llama({{"use_sliding_window", true}, {"sliding_window", 8}}) ==
+        "config.json: sliding_window is 8, this job's model has 0 (0 = none; a window of "
+        "model.max_positions or more is none)");
+  // A stretched model: every number counts.
+  ModelSpec stretched = small_model_of(ModelFamily::kLlama);
+  stretched.rope_scaling = RopeScaling::kLlama3;
+  stretched.sliding_window = 16;
+  text::OrderedJson config =
+      text::OrderedJson::parse(huggingface::huggingface_config(stretched, DType::kF32));
+  const auto own = [&] {
+    return error_of([&] { huggingface::check_huggingface_config("c", config.dump(), stretched); });
+  };
+  CHECK(config.at("model_type") == "mistral");
+  CHECK(own() == "no error");
+  config["rope_scaling"]["high_freq_factor"] = 5;
+  config.erase("rope_parameters");
+  CHECK(own() == "c: high_freq_factor of the rotary embedding is 5, this job's model has 4.0");
+  CHECK(error_of([] { huggingface::check_huggingface_config("c", "7", ModelSpec{}); }) ==
+        "c: no JSON object");
+}
+
+// The row of the table, the writer and the check agree: what transformers would take for absent
+// keys is accepted when the model has it, and refused when it has not.
+TEST_CASE("an absent key has transformers' default, and a null size none") {
+  ModelSpec model = small_model_of(ModelFamily::kLlama);
+  const huggingface::HuggingFaceType& llama =
+      huggingface::type_of(huggingface::HuggingFaceClass::kLlama);
+  model.hidden_size = llama.sizes.hidden;
+  model.num_layers = llama.sizes.layers;
+  model.num_heads = model.num_kv_heads = llama.sizes.heads;
+  model.head_dim = model.hidden_size / model.num_heads;
+  model.ffn_hidden_size = llama.sizes.ffn;
+  model.vocab_size = llama.sizes.vocab;
+  model.max_positions = llama.sizes.positions;
+  model.norm_epsilon = llama.defaults.epsilon;
+  const auto error = [&](const std::string& text) {
+    return error_of([&] { huggingface::check_huggingface_config("c", text, model); });
+  };
+  CHECK(error(R"({"model_type": "llama"})") == "no error");
+  CHECK(error(R"({"model_type": "llama", "num_key_value_heads": null})") == "no error");
+  CHECK(error(R"({"model_type": "llama", "hidden_size": null})") == "c: it has no 'hidden_size'");
+  model.vocab_size = 259;
+  CHECK(error(R"({"model_type": "llama"})") == "c: vocab_size is 32000, this job's model has 259");
+  CHECK(error(R"({"model_type": "llama", "vocab_size": 259, "num_attention_heads": "32"})") ==
+        "c: num_attention_heads is \"32\", this job's model has 32");
+}
+
+}  // namespace
+}  // namespace smp
