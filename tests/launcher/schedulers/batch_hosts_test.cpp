@@ -41,8 +41,8 @@ struct NodeFile {
 };
 
 std::string text_of(const PodPlace& place) {
-  return fmt::format("{}: {} of {}, {} ranks, {}:{}", place.source, place.order, place.pods,
-                     place.ranks, place.first, place.port);
+  return fmt::format("{}: {} of {}, {} ranks, {}:{}", place.source, place.node_rank, place.pods,
+                     place.ranks, place.leader, place.port);
 }
 
 std::string pod(const std::vector<std::string>& environment, const std::string& name = "p") {

@@ -34,9 +34,9 @@ void limit(const system::FileDescriptor& socket, int option, milliseconds time) 
 }
 
 // Nobody listens there yet, or it cannot be reached: try again.
-system::FileDescriptor try_connect(const RendezvousEndpoint& place, milliseconds time,
+system::FileDescriptor try_connect(const RendezvousEndpoint& endpoint, milliseconds time,
                                    std::string& why) {
-  const AddressList list(place);
+  const AddressList list(endpoint);
   if (list.first() == nullptr) why = list.why_not();
   for (const addrinfo* one = list.first(); one != nullptr; one = one->ai_next) {
     system::FileDescriptor socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -102,24 +102,24 @@ bool shake_hands(const system::FileDescriptor& socket, const std::string& at,
 
 RendezvousEndpoint parse_rendezvous_endpoint(const std::string& option, const std::string& text) {
   const size_t colon = text.rfind(':');
-  RendezvousEndpoint place;
+  RendezvousEndpoint endpoint;
   bool good = colon != text.npos && colon > 0;
   if (good) {
-    place.host = text.substr(0, colon);
+    endpoint.host = text.substr(0, colon);
     const char* last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data() + colon + 1, last, place.port);
-    good = error == std::errc{} && end == last && place.port > 0 && place.port < 65536;
+    const auto [end, error] = std::from_chars(text.data() + colon + 1, last, endpoint.port);
+    good = error == std::errc{} && end == last && endpoint.port > 0 && endpoint.port < 65536;
   }
-  if (good && place.host.front() == '[') {
-    good = place.host.size() > 2 && place.host.back() == ']';
-    if (good) place.host = place.host.substr(1, place.host.size() - 2);
+  if (good && endpoint.host.front() == '[') {
+    good = endpoint.host.size() > 2 && endpoint.host.back() == ']';
+    if (good) endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
   } else if (good) {
-    good = place.host.find_first_of(":[] ") == place.host.npos;
+    good = endpoint.host.find_first_of(":[] ") == endpoint.host.npos;
   }
   if (!good)
     throw ConfigError(fmt::format(
         "{} '{}': it is an address and a port of host 0, as in 10.0.0.1:29400", option, text));
-  return place;
+  return endpoint;
 }
 
 std::string read_key_file(const std::string& path) {
@@ -142,14 +142,14 @@ std::string read_key_file(const std::string& path) {
   return key;
 }
 
-system::FileDescriptor join_rendezvous(const RendezvousEndpoint& place, const std::string& key,
+system::FileDescriptor join_rendezvous(const RendezvousEndpoint& endpoint, const std::string& key,
                                        const RendezvousNode& node, milliseconds time) {
-  const std::string at = fmt::format("{}:{}", place.host, place.port);
+  const std::string at = fmt::format("{}:{}", endpoint.host, endpoint.port);
   const auto deadline = std::chrono::steady_clock::now() + time;
   std::string why;
   milliseconds left = time;
   do {
-    system::FileDescriptor socket = try_connect(place, left, why);
+    system::FileDescriptor socket = try_connect(endpoint, left, why);
     if (socket.is_open()) {
       if (shake_hands(socket, at, key, node)) return socket;
       why = "the other side hung up";

@@ -47,11 +47,11 @@ struct Rendezvous::PendingPeer {
   Nonce nonce{};
 };
 
-Rendezvous::Rendezvous(const RendezvousEndpoint& place, std::string key) : key_(std::move(key)) {
-  const AddressList list(place);
+Rendezvous::Rendezvous(const RendezvousEndpoint& endpoint, std::string key) : key_(std::move(key)) {
+  const AddressList list(endpoint);
   const auto fail = [&](const char* why) {
-    throw ConfigError(
-        fmt::format("cannot wait for the other hosts at {}:{}: {}", place.host, place.port, why));
+    throw ConfigError(fmt::format("cannot wait for the other hosts at {}:{}: {}", endpoint.host,
+                                  endpoint.port, why));
   };
   if (list.first() == nullptr) fail(list.why_not());
   const addrinfo& one = *list.first();

@@ -19,10 +19,11 @@ Mac proof_of(const std::string& key, const char* side, const RendezvousHello& he
   return authenticate(key, message);
 }
 
-AddressList::AddressList(const RendezvousEndpoint& place) {
+AddressList::AddressList(const RendezvousEndpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  error_ = getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &list_);
+  error_ =
+      getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list_);
   if (error_ != 0) list_ = nullptr;
 }
 

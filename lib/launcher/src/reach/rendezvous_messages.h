@@ -38,7 +38,7 @@ Mac proof_of(const std::string& key, const char* side, const RendezvousHello& he
 // The addresses of a place; the list of getaddrinfo.
 class AddressList {
  public:
-  explicit AddressList(const RendezvousEndpoint& place);
+  explicit AddressList(const RendezvousEndpoint& endpoint);
   ~AddressList();
   AddressList(const AddressList&) = delete;
   AddressList& operator=(const AddressList&) = delete;

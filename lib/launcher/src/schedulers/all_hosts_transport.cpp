@@ -76,7 +76,7 @@ AllHostsTransport::AllHostsTransport(std::string program, std::vector<hosts::Hos
       events_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {}
 
 void AllHostsTransport::watch() {
-  for (const system::FileDescriptor* one : {&line_.in, &line_.errors, &line_.process}) {
+  for (const system::FileDescriptor* one : {&streams_.in, &streams_.errors, &streams_.process}) {
     fcntl(one->number(), F_SETFL, fcntl(one->number(), F_GETFL) | O_NONBLOCK);
     epoll_event event{};
     event.events = EPOLLIN;
@@ -87,15 +87,15 @@ void AllHostsTransport::watch() {
 // Whoever is done with is closed, and leaves the epoll so.
 void AllHostsTransport::dispatch() {
   siginfo_t info{};
-  if (line_.process.is_open() &&
-      waitid(P_PID, static_cast<id_t>(line_.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+  if (streams_.process.is_open() &&
+      waitid(P_PID, static_cast<id_t>(streams_.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
       info.si_pid != 0) {
     end_.emplace();
     (info.si_code == CLD_EXITED ? end_->exit_code : end_->signal) = info.si_status;
-    line_.process.reset();
+    streams_.process.reset();
   }
   std::array<char, 4096> bytes;
-  for (system::FileDescriptor* stream : {&line_.in, &line_.errors}) {
+  for (system::FileDescriptor* stream : {&streams_.in, &streams_.errors}) {
     ssize_t size = -1;
     while (stream->is_open() && (size = read(stream->number(), bytes.data(), bytes.size())) > 0)
       said_.append(bytes.data(), static_cast<size_t>(size));
@@ -158,18 +158,19 @@ bool AllHostsTransport::ends_in_time() {
 // still reaches hosts is asked; its ssh processes outlive it, each in a group of its own, but in
 // its session.
 AllHostsTransport::~AllHostsTransport() {
-  if (line_.pid < 0) return;
+  if (streams_.pid < 0) return;
   const bool had_come = !channels_.empty();
   channels_.clear();
   rendezvous_.close();
-  line_.out.reset();
+  streams_.out.reset();
   if (!had_come || !ends_in_time()) {
-    if (!end_) kill(line_.pid, SIGTERM);
-    if (!ends_in_time()) kill(line_.pid, SIGKILL);
+    if (!end_) kill(streams_.pid, SIGTERM);
+    if (!ends_in_time()) kill(streams_.pid, SIGKILL);
     while (!ends_in_time()) continue;
   }
-  process::end_session(line_.pid, kForEnd);
-  waitpid(line_.pid, nullptr, 0);  // not before: the session's number is nobody else's until then
+  process::end_session(streams_.pid, kForEnd);
+  waitpid(streams_.pid, nullptr,
+          0);  // not before: the session's number is nobody else's until then
 }
 
 std::string AllHostsTransport::lines_about(const std::string& host) const {
@@ -190,7 +191,7 @@ std::string AllHostsTransport::words(const std::string& host) const {
 }
 
 std::optional<int> AllHostsTransport::gather(int control_fd) {
-  line_ = reach::AgentTransport::open(hosts_.front());
+  streams_ = reach::AgentTransport::open(hosts_.front());
   watch();
   const reach::RendezvousNode self{-1, 0, static_cast<int>(hosts_.size())};
   bool is_over = false;

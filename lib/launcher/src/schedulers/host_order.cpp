@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "smp/launcher/hosts/network_topology.h"
+#include "smp/launcher/schedulers/network_topology.h"
 #include "smp/launcher/schedulers/scheduler.h"
 #include "smp/launcher/schedulers/slurm.h"
 #include "smp/plan/base/errors.h"
@@ -11,10 +11,9 @@ namespace {
 
 constexpr size_t kFewestOrdered = 3;  // two are neighbours in any order
 
-std::string ordered(std::vector<hosts::HostSpec>& hosts,
-                    const std::vector<hosts::TopologyText>& texts, const std::string& source) {
-  hosts::HostOrder order =
-      hosts::order_by_switches(hosts, hosts::parse_network_topology(texts), source);
+std::string ordered(std::vector<hosts::HostSpec>& hosts, const std::vector<TopologyText>& texts,
+                    const std::string& source) {
+  HostOrder order = order_by_switches(hosts, parse_network_topology(texts), source);
   if (hosts.size() < kFewestOrdered) return "";
   hosts = std::move(order.hosts);
   return order.text;
@@ -46,7 +45,7 @@ std::string order_hosts(std::vector<hosts::HostSpec>& hosts, const request::Host
           "--topology slurm: Slurm knows of no switches here (its TopologyPlugin): leave it out");
     return ordered(hosts, {{request::kSlurm, text}}, request::kSlurm);
   }
-  std::vector<hosts::TopologyText> texts;
+  std::vector<TopologyText> texts;
   for (const std::string& file : said)
     texts.push_back({file, files::read_text_file(file, "file of switches")});
   return ordered(hosts, texts, said.front());

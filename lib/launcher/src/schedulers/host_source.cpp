@@ -150,11 +150,11 @@ void read_pod(request::HostRequest& request) {
   rendezvous.starter = "this pod's job";
   rendezvous.pods = true;
   rendezvous.nnodes = place.pods;
-  rendezvous.node_rank = place.order;
+  rendezvous.node_rank = place.node_rank;
   rendezvous.slots = place.ranks;
-  if (rendezvous.endpoint.empty() && !place.first.empty())
+  if (rendezvous.endpoint.empty() && !place.leader.empty())
     rendezvous.endpoint =
-        fmt::format("{}:{}", place.first, place.port == 0 ? kPodPort : place.port);
+        fmt::format("{}:{}", place.leader, place.port == 0 ? kPodPort : place.port);
   request.connect_timeout = kForAllPods;
 }
 

@@ -136,16 +136,16 @@ void MpirunTransport::are_missing(const std::vector<std::string>& missing, bool 
       missing);
 }
 
-int run_agent_of_mpirun(const std::string& place, int64_t order) {
+int run_agent_of_mpirun(const std::string& place, int64_t node_rank) {
   const std::vector<std::string> environment = environment::own_environment();
   const std::optional<MpiRank> outer = rank_in_mpi(environment);
   const std::optional<std::string> key = take_rendezvous_key();
-  if (!outer || !key || order < 0 || order >= outer->size)
+  if (!outer || !key || node_rank < 0 || node_rank >= outer->size)
     throw ConfigError("--agent --meet is for mpirun, as smp-launch --via mpirun starts it");
   clear_mpi_environment();
-  return agent::run_agent(reach::join_rendezvous(reach::parse_rendezvous_endpoint("--meet", place),
-                                                 *key, {static_cast<int>(order), 0, outer->size},
-                                                 kForAgentToCome));
+  return agent::run_agent(
+      reach::join_rendezvous(reach::parse_rendezvous_endpoint("--meet", place), *key,
+                             {static_cast<int>(node_rank), 0, outer->size}, kForAgentToCome));
 }
 
 }  // namespace smp::schedulers

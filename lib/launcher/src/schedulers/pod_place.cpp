@@ -39,12 +39,12 @@ PodPlace place_in_trainjob(const Environment& environment) {
   PodPlace place;
   place.source = kNodes;
   place.pods = environment::number_in(environment, kNodes, 1, hosts::kMostHosts);
-  place.order = environment::number_in(environment, "PET_NODE_RANK", 0);
+  place.node_rank = environment::number_in(environment, "PET_NODE_RANK", 0);
   // Else "auto", "cpu" or "gpu", which torchrun counts.
   const std::string ranks = environment::value_in(environment, "PET_NPROC_PER_NODE").value_or("");
   if (!ranks.empty() && ranks.find_first_not_of("0123456789") == ranks.npos)
     place.ranks = environment::number_in(environment, "PET_NPROC_PER_NODE", 1, hosts::kMostSlots);
-  place.first = environment::value_in(environment, "PET_MASTER_ADDR").value_or("");
+  place.leader = environment::value_in(environment, "PET_MASTER_ADDR").value_or("");
   if (environment::value_in(environment, "PET_MASTER_PORT"))
     place.port = environment::number_in(environment, "PET_MASTER_PORT", 1, kMostPort);
   return place;
@@ -54,16 +54,16 @@ PodPlace place_in_group(const Environment& environment) {
   PodPlace place;
   place.source = kGroupSize;
   place.pods = environment::number_in(environment, kGroupSize, 1, hosts::kMostHosts);
-  place.order = environment::number_in(environment, "LWS_WORKER_INDEX", 0);
-  place.first = environment::value_in(environment, "LWS_LEADER_ADDRESS").value_or("");
+  place.node_rank = environment::number_in(environment, "LWS_WORKER_INDEX", 0);
+  place.leader = environment::value_in(environment, "LWS_LEADER_ADDRESS").value_or("");
   return place;
 }
 
 // "gpt-host-0-3.gpt" leads to "gpt-host-0-0.gpt".
-std::string first_of_indexed(const std::string& own_name, int order) {
+std::string leader_of_indexed(const std::string& own_name, int node_rank) {
   const size_t dot = own_name.find('.');
   const std::string name = own_name.substr(0, dot);
-  const std::string end = fmt::format("-{}", order);
+  const std::string end = fmt::format("-{}", node_rank);
   if (!name.ends_with(end) || dot == own_name.npos) return "";  // a pod without a subdomain
   return fmt::format("{}-0{}", name.substr(0, name.size() - end.size()), own_name.substr(dot));
 }
@@ -71,15 +71,15 @@ std::string first_of_indexed(const std::string& own_name, int order) {
 PodPlace place_in_indexed_job(const Environment& environment, const std::string& own_name) {
   PodPlace place;
   place.source = kIndex;
-  place.order = environment::number_in(environment, kIndex, 0);
-  place.first = first_of_indexed(own_name, place.order);
+  place.node_rank = environment::number_in(environment, kIndex, 0);
+  place.leader = leader_of_indexed(own_name, place.node_rank);
   return place;
 }
 
 void check_order(const PodPlace& place) {
-  if (place.order >= place.pods)
+  if (place.node_rank >= place.pods)
     throw ConfigError(fmt::format("{} is {}, but this pod is number {}: there is no such pod",
-                                  place.source, place.pods, place.order));
+                                  place.source, place.pods, place.node_rank));
 }
 
 // Of two operators one is inside the other, and they say the same.
@@ -106,14 +106,15 @@ PodPlace pod_place(const Environment& environment, const std::string& own_name,
     const PodPlace group = place_in_group(environment);
     if (place) {
       check_same("the number of pods", *place, place->pods, group, group.pods);
-      check_same("this pod's number", *place, place->order, group, group.order);
+      check_same("this pod's number", *place, place->node_rank, group, group.node_rank);
     }
     if (!place) place = group;
   }
   if (place) check_order(*place);
   if (environment::value_in(environment, kIndex)) {
     const PodPlace indexed = place_in_indexed_job(environment, own_name);
-    if (place) check_same("this pod's number", *place, place->order, indexed, indexed.order);
+    if (place)
+      check_same("this pod's number", *place, place->node_rank, indexed, indexed.node_rank);
     if (!place) place = indexed;
   }
   if (!place)

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kHostsVariable = "SMP_MEETING_HOSTS";  // names, in the job's order
+constexpr const char* kHostsVariable = "SMP_MEETING_HOSTS";  // names, in the job's node_rank
 constexpr std::string_view kMappedV4 = "::ffff:";
 constexpr int kTries = 64;                // of ports
 constexpr milliseconds kForWords{5'000};  // of an agent, to come here by srun
@@ -174,13 +174,13 @@ int run_agent_of_srun(const std::string& place, const std::string& time) {
   unsetenv(kHostsVariable);
   if (!key || names.empty() || own.empty())
     throw ConfigError("--agent --meet is for srun, as smp-launch --via srun starts it");
-  int order = -1, hosts = 0;
+  int node_rank = -1, hosts = 0;
   for (size_t at = 0; at < names.size(); ++hosts) {
     const size_t end = std::min(names.find(',', at), names.size());
-    if (names.substr(at, end - at) == own) order = hosts;
+    if (names.substr(at, end - at) == own) node_rank = hosts;
     at = end + 1;
   }
-  if (order < 0)
+  if (node_rank < 0)
     throw ConfigError(
         fmt::format("Slurm calls this node '{}', which is none of --hosts: give the names "
                     "that Slurm has for its nodes",
@@ -190,7 +190,7 @@ int run_agent_of_srun(const std::string& place, const std::string& time) {
     channel = reach::join_rendezvous(
         place_of_srun(place,
                       environment::value_in(environment, "SLURM_LAUNCH_NODE_IPADDR").value_or("")),
-        *key, {order, 0, hosts}, hosts::parse_duration(time));
+        *key, {node_rank, 0, hosts}, hosts::parse_duration(time));
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("{}: {}", own, error.what()));
   } catch (const std::runtime_error& error) {

@@ -58,7 +58,7 @@ class RendezvousTimeout : public std::runtime_error {
 class Rendezvous {
  public:
   // Listens at an address of this host; "::" stands for IPv4 too. Throws ConfigError.
-  Rendezvous(const RendezvousEndpoint& place, std::string key);
+  Rendezvous(const RendezvousEndpoint& endpoint, std::string key);
   ~Rendezvous();
   Rendezvous(Rendezvous&&) noexcept;
   Rendezvous(const Rendezvous&) = delete;
@@ -98,7 +98,7 @@ class Rendezvous {
 
 // A node's side: tries until the leader lets it in. Throws std::runtime_error after `time`, and
 // ConfigError when the leader refuses it.
-system::FileDescriptor join_rendezvous(const RendezvousEndpoint& place, const std::string& key,
+system::FileDescriptor join_rendezvous(const RendezvousEndpoint& endpoint, const std::string& key,
                                        const RendezvousNode& node, std::chrono::milliseconds time);
 
 }  // namespace smp::reach

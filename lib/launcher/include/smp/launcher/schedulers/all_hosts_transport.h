@@ -74,7 +74,7 @@ class AllHostsTransport : public reach::AgentTransport {
   const std::vector<hosts::HostSpec> hosts_;
   const AllHostsOptions options_;
   reach::Rendezvous rendezvous_;
-  reach::AgentStreams line_;
+  reach::AgentStreams streams_;
   system::FileDescriptor events_;  // epoll over its streams and its end
   // When those that have not come are given up, since it says of each that it has failed.
   std::optional<std::chrono::steady_clock::time_point> give_up_at_;

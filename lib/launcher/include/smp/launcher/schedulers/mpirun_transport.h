@@ -25,8 +25,8 @@ class MpirunTransport final : public AllHostsTransport {
   bool is_hydra_;
 };
 
-// smp-launch --agent --meet HOST:PORT --node-rank ORDER, as mpirun starts it on the host that is
-// number ORDER of the job. Returns the exit code.
-int run_agent_of_mpirun(const std::string& place, int64_t order);
+// smp-launch --agent --meet HOST:PORT --node-rank RANK, as mpirun starts it on the host that is
+// number RANK of the job. Returns the exit code.
+int run_agent_of_mpirun(const std::string& place, int64_t node_rank);
 
 }  // namespace smp::schedulers

@@ -12,9 +12,9 @@ struct PodPlace {
   std::string
       host_file;  // of an MPIJob's launcher, which reaches the others by ssh: no more is said
   int pods = 0;
-  int order = 0;
-  int ranks = 0;      // of each pod
-  std::string first;  // the name of the pod that leads
+  int node_rank = 0;
+  int ranks = 0;       // of each pod
+  std::string leader;  // the name of the pod that leads
   int port = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "smp/launcher/hosts/network_topology.h"
+#include "smp/launcher/schedulers/network_topology.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 
 using namespace smp;
 using namespace smp::hosts;
+using namespace smp::schedulers;
 
 namespace {
 

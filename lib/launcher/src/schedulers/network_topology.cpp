@@ -1,4 +1,4 @@
-#include "smp/launcher/hosts/network_topology.h"
+#include "smp/launcher/schedulers/network_topology.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/json.h"
 
-namespace smp::hosts {
+namespace smp::schedulers {
 namespace {
 
 // Switches of Slurm, before it is known what is above them.
@@ -24,7 +24,7 @@ std::vector<std::string> names_in(const std::string& place, const std::string& l
   std::vector<std::string> names;
   if (list.empty() || list == "(null)") return names;
   try {
-    for (HostSpec& host : parse_hosts(list)) names.push_back(std::move(host.name));
+    for (hosts::HostSpec& host : hosts::parse_hosts(list)) names.push_back(std::move(host.name));
   } catch (const ConfigError&) {
     throw ConfigError(fmt::format("{}: '{}' is no list of names like n[1-3,7],big", place, list));
   }
@@ -165,14 +165,16 @@ void add_ec2(const Ec2& ec2, NetworkTopology& topology) {
 }
 
 // Its switches, by its whole name or what stands before the first dot; null: not known.
-const std::vector<std::string>* switches_of(const HostSpec& host, const NetworkTopology& topology) {
+const std::vector<std::string>* switches_of(const hosts::HostSpec& host,
+                                            const NetworkTopology& topology) {
   auto found = topology.switches_of.find(host.name);
   if (found == topology.switches_of.end())
     found = topology.switches_of.find(first_label(host.name));
   return found == topology.switches_of.end() ? nullptr : &found->second;
 }
 
-int neighbours_at_one_switch(const std::vector<HostSpec>& hosts, const NetworkTopology& topology) {
+int neighbours_at_one_switch(const std::vector<hosts::HostSpec>& hosts,
+                             const NetworkTopology& topology) {
   int count = 0;
   for (size_t i = 1; i < hosts.size(); ++i) {
     const auto* one = switches_of(hosts[i - 1], topology);
@@ -198,7 +200,7 @@ NetworkTopology parse_network_topology(const std::vector<TopologyText>& texts) {
   return topology;
 }
 
-HostOrder order_by_switches(std::vector<HostSpec> hosts, const NetworkTopology& topology,
+HostOrder order_by_switches(std::vector<hosts::HostSpec> hosts, const NetworkTopology& topology,
                             const std::string& source) {
   // Of each host, for each of its switches from the top: the first host below that one.
   std::vector<std::vector<size_t>> keys;
@@ -235,4 +237,4 @@ HostOrder order_by_switches(std::vector<HostSpec> hosts, const NetworkTopology& 
   return ordered;
 }
 
-}  // namespace smp::hosts
+}  // namespace smp::schedulers

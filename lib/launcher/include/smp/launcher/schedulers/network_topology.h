@@ -9,7 +9,7 @@
 
 // Which switches join the hosts of a job, as others tell it, and the order of hosts that follows.
 // Pure functions; any thread. What is wrong is a ConfigError with its place.
-namespace smp::hosts {
+namespace smp::schedulers {
 
 struct NetworkTopology {
   // The switches above a host, from the top down, by every name that it goes by.
@@ -28,7 +28,7 @@ struct TopologyText {
 NetworkTopology parse_network_topology(const std::vector<TopologyText>& texts);
 
 struct HostOrder {
-  std::vector<HostSpec> hosts;
+  std::vector<hosts::HostSpec> hosts;
   std::string text;  // what became of it, in a line
 };
 
@@ -36,7 +36,7 @@ struct HostOrder {
 // job, made of neighbours, cross as few switches as they can. Where there is a choice the order
 // stays as it is, and so the first host stays the first. A host that is not known is at a switch of
 // its own. Throws ConfigError if none is known.
-HostOrder order_by_switches(std::vector<HostSpec> hosts, const NetworkTopology& topology,
+HostOrder order_by_switches(std::vector<hosts::HostSpec> hosts, const NetworkTopology& topology,
                             const std::string& source);
 
-}  // namespace smp::hosts
+}  // namespace smp::schedulers
