@@ -282,7 +282,7 @@ TEST_CASE("whoever is asked why a call is late and does not answer is named with
       "timeout 1: rank 0: barrier #2 'next' timed out after 0.005 s: rank 1 has not called it (it "
       "does not answer; its last call heard of: #1 barrier 'start')";
   // Who is kept from its CPU for long finds the silence first.
-  CHECK((by_time || error.find("nothing has come from rank 1 for 1.2 s") != std::string::npos));
+  CHECK((by_time || error.find("no message has come from rank 1 for 1.2 s") != std::string::npos));
 }
 
 TEST_CASE(
@@ -417,10 +417,10 @@ TEST_CASE("two hosts that do not reach each other are found by whoever waits, an
     CHECK(error.find("peer_lost ") == 0);
     CHECK(error.find(": rank " + std::to_string(rank) + ": barrier #") != std::string::npos);
     const bool by_one = error.find(
-                            "nothing has come from rank 2 for 1.2 s, though it lives: its "
+                            "no message has come from rank 2 for 1.2 s, although it is alive: its "
                             "host and that of rank 1 do not reach each other") != std::string::npos;
     const bool by_two = error.find(
-                            "nothing has come from rank 1 for 1.2 s, though it lives: its "
+                            "no message has come from rank 1 for 1.2 s, although it is alive: its "
                             "host and that of rank 2 do not reach each other") != std::string::npos;
     CHECK(by_one != by_two);
   }

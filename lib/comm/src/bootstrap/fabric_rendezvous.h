@@ -24,8 +24,8 @@ struct PeerAddress {
 // The result of the rendezvous of all hosts.
 struct FabricRendezvous {
   std::vector<PeerAddress> peers;  // by rank
-  std::vector<system::FileDescriptor>
-      sockets;                      // rank 0: to each other rank; others: to rank 0, at index 0
+  // Rank 0: to each other rank; others: to rank 0, at index 0.
+  std::vector<system::FileDescriptor> sockets;
   system::FileDescriptor listener;  // for shrink()
   net::OpenedTransport network;
   uint64_t secret = 0;  // that every message between hosts carries

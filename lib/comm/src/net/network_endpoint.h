@@ -66,7 +66,7 @@ class NetworkEndpoint final : public progress::NetworkProgress {
   using StatusProvider =
       std::function<std::optional<progress::PeerStatus>(std::optional<int> awaited)>;
   // To be called before anything else. `host_of`: the host of each rank.
-  void set_topology(std::vector<int> host_of, StatusProvider witness);
+  void set_topology(std::vector<int> host_of, StatusProvider status_provider);
   // Registers the group with this key, which reports on this rank's calls in it.
   void add(uint64_t key, const MessageListener& group) { groups_[key] = &group; }
   void remove(uint64_t key) { groups_.erase(key); }
@@ -121,8 +121,8 @@ class NetworkEndpoint final : public progress::NetworkProgress {
 
  private:
   friend class Channel;
-  static constexpr int kUnresponsivePart =
-      4;  // a rank that does not answer for 1/4 of the silence is unresponsive
+  // A rank that does not answer for this part of the silence is unresponsive.
+  static constexpr int kUnresponsivePart = 4;
   using Clock = std::chrono::steady_clock;
 
   void open(Channel& channel);
@@ -186,8 +186,8 @@ class NetworkEndpoint final : public progress::NetworkProgress {
   std::vector<FabricTransport::Transfer*> complete_;
   bool has_ended_ = false;
   std::unique_ptr<FabricTransport::Memory> discard_buffer_;  // for pieces that were revoked
-  std::vector<WireMessage*>
-      free_bounce_buffers_;  // for pieces, where callers' memory cannot be exposed
+  // For pieces, where callers' memory cannot be exposed.
+  std::vector<WireMessage*> free_bounce_buffers_;
   struct RegisteredRange {
     int64_t bytes;
     std::unique_ptr<FabricTransport::Memory> memory;
@@ -224,8 +224,8 @@ class NetworkEndpoint final : public progress::NetworkProgress {
     Clock::time_point open_since;  // the first of those asked without an answer
     std::optional<progress::PeerStatus> status;
   };
-  std::map<std::tuple<int, uint64_t, uint64_t>, StatusQuery>
-      status_queries_;  // by rank, group and call
+  // By rank, group and call.
+  std::map<std::tuple<int, uint64_t, uint64_t>, StatusQuery> status_queries_;
   uint64_t status_queries_sent_ = 0;
   Counts counts_;
 };

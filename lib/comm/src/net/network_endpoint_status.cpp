@@ -38,7 +38,8 @@ std::optional<std::string> NetworkEndpoint::unreachable(int rank) {
     asked.since += now - asked.last;
   if (now - asked.since >= silence_)
     return fmt::format(
-        "nothing has come from rank {} for {:g} s, though it lives: its host and that of rank {} "
+        "no message has come from rank {} for {:g} s, although it is alive: its host and that of "
+        "rank {} "
         "do not reach each other",
         rank, std::chrono::duration<double>(silence_).count(), rank_);
   asked.is_open = true;
@@ -49,9 +50,9 @@ std::optional<std::string> NetworkEndpoint::unreachable(int rank) {
   return std::nullopt;
 }
 
-void NetworkEndpoint::set_topology(std::vector<int> host_of, StatusProvider witness) {
+void NetworkEndpoint::set_topology(std::vector<int> host_of, StatusProvider status_provider) {
   host_of_ = std::move(host_of);
-  status_provider_ = std::move(witness);
+  status_provider_ = std::move(status_provider);
 }
 
 // One text has to do: that of whoever must be named.

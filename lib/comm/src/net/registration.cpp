@@ -8,7 +8,7 @@ namespace smp::net {
 std::string registration_refused(const std::string& provider, size_t bytes,
                                  const std::string& why) {
   rlimit limit{};
-  std::string limits = "there is no limit of what this process may lock";
+  std::string limits = "this process may lock any amount of memory";
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     limits = fmt::format(
         "this process may lock {} bytes in all (RLIMIT_MEMLOCK: ulimit -l, LimitMEMLOCK= of "

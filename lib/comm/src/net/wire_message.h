@@ -44,9 +44,9 @@ struct alignas(segment::kLineBytes) MessageHeader {
   uint64_t secret;   // of the job; a message without it is dropped
   uint64_t channel;  // which of the channels between these two ranks; of kStatusRequest the
                      // group's key
-  uint64_t
-      index;  // among the data messages of the channel in this direction, from 0; of kStatusRequest
-              // and kStatusReply the number of the question, 0 for a mere sign of life
+  // Among the data messages of the channel in this direction, from 0. Of kStatusRequest and
+  // kStatusReply the number of the question, 0 for a mere sign of life.
+  uint64_t index;
   uint64_t granted;  // credits: messages that its sender can take in the other direction, in all
   uint64_t fingerprint, number;  // of the call
   int64_t count;
@@ -58,7 +58,8 @@ struct alignas(segment::kLineBytes) MessageHeader {
   char label[segment::kLabelBytes];
   uint64_t advertised;       // of kClosed the pieces that its sender has written
   uint32_t coalesced_bytes;  // of kData: of the messages that came with it, behind it
-  uint32_t calls;  // of kExposed: so many, alike, from its own on; each has equally many pieces
+  uint32_t
+      calls;  // of kReceiveReady: so many, alike, from its own on; each has equally many pieces
 };
 static_assert(sizeof(MessageHeader) == mesh::kMessageHeaderBytes);
 

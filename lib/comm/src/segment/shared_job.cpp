@@ -55,7 +55,7 @@ class TableLock {
       if (free != 0 && std::chrono::steady_clock::now() > give_up)
         throw comm::CommError(
             comm::CommError::Kind::kTimeout, int(free) - 1,
-            fmt::format("rank {} did not go on for {} s while it opened or closed a "
+            fmt::format("rank {} made no progress for {} s while it opened or closed a "
                         "group of this job",
                         free - 1, double(limit.count()) / 1000));
       sched_yield();

@@ -14,7 +14,8 @@ void CreatorProcess::note_fork() { forks.fetch_add(1); }
 CreatorProcess::CreatorProcess() : forks_(forks.load()) {
   static const int error = pthread_atfork(nullptr, nullptr, note_fork);
   if (error != 0)
-    throw std::system_error(error, std::generic_category(), "cannot take note of forks");
+    throw std::system_error(error, std::generic_category(),
+                            "cannot install a fork handler (pthread_atfork)");
 }
 
 void CreatorProcess::refuse(int rank) {
