@@ -149,7 +149,7 @@ TEST_CASE("a GPU's cache flushes are counted by step, and the first ones told") 
   said.resize(std::fread(said.data(), 1, said.size(), out));
   std::fclose(out);
   CHECK(said.starts_with("rank 0 computes on cpu, host threads; no GDRCopy: SMP_GDRCOPY=off\n"));
-  const size_t first = said.find("warning: rank 0, step 2: the GPU had no more memory 2 times");
+  const size_t first = said.find("warning: rank 0, step 2: the GPU ran out of memory 2 times");
   CHECK(first != std::string::npos);
   CHECK(said.find("warning:", first + 1) == std::string::npos);
 }
