@@ -133,8 +133,6 @@ bool shares_loss(const ModelSpec& model);
 // layers.h of a list.
 std::vector<LayerSpec> operator_layers(const ModelSpec& model);
 std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const LayerSpec& layer);
-double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer,
-                              const LayerCall& call);
 LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
 // Sets what else a ModelSpec says of its size: num_layers (without the last one, which makes the
