@@ -16,7 +16,7 @@ SOURCES = [
     for name in (
         "spec/checkpoint_strategy data/data_paths data/megatron_index data/mixture data/npy_header "
         "data/open_files data/token_data data/token_file data/token_manifest data/token_stream "
-        "data/data_files data/image_file rules/engine_rules jobfile/field_value jobfile/forbid jobfile/job_builder "
+        "data/data_files data/image_file rules/degree_rules rules/engine_rules jobfile/field_value jobfile/forbid jobfile/job_builder "
         "jobfile/job_checks jobfile/job_data_checks jobfile/job_data_lists jobfile/job_layer_list "
         "jobfile/job_optimizer_checks jobfile/job_parallel_checks jobfile/job_reader layout/layout layout/partition "
         "text/number_text text/scalar text/strict_map planfile/plan_reader data/byte_tokens").split()

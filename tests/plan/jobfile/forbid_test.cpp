@@ -36,7 +36,7 @@ TEST_CASE("several comparisons are joined by and") {
       read_forbid("sharding=parameters and sharded_data_parallel_degree>64");
   CHECK(reading.problem == "");
   REQUIRE(reading.comparisons.size() == 2);
-  CHECK(reading.comparisons[0].key == "sharding");
+  CHECK(reading.comparisons[0].key == LayoutKey::kSharding);
   CHECK(reading.comparisons[0].values == std::vector<int64_t>{3});
   CHECK(reading.comparisons[1].relation == Relation::kAbove);
 }

@@ -33,10 +33,6 @@ TEST_CASE("AlexNet has torchvision's shapes and parameters, in eight layers") {
   }
   CHECK(handed == std::vector<std::string>{"64 x 27 x 27", "192 x 13 x 13", "384 x 13 x 13",
                                            "256 x 13 x 13", "9216", "4096", "4096"});
-  // 714 million multiply-adds a sample, as published for one crop of 224 x 224.
-  double flops = 0;
-  for (const LayerSpec& layer : layers) flops += flops_of(job.model, layer, {}).forward;
-  CHECK(flops == doctest::Approx(2 * 714.2e6).epsilon(0.001));
 }
 
 TEST_CASE("a list is written as it was read") {

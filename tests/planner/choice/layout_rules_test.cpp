@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include "smp/plan/jobfile/job_reader.h"
-#include "smp/planner/choice/legality.h"
 
 using namespace smp;
 using namespace smp::choice;
@@ -32,30 +31,6 @@ LayoutChoice sixteen() {
 
 }  // namespace
 
-TEST_CASE("context ranks take two slices of a causal sequence each") {
-  JobSpec job = mixture_job();
-  CHECK(context_problem(job, 1) == Problem());
-  CHECK(context_problem(job, 2) ==
-        "sequence_length (4098) is not divisible by 2 x 2: each context rank takes an early and a "
-        "late slice of causal attention");
-  job.model.stack = Stack::kEncoder;
-  CHECK(context_problem(job, 2) == Problem());
-  CHECK(context_problem(job, 4) == "sequence_length (4098) is not divisible by 4");
-  CHECK(context_problem(job, 3) == "the world size (16) is not divisible by 3");
-}
-
-TEST_CASE("experts are spread over ranks that divide them and a stage's ranks") {
-  JobSpec job = mixture_job();
-  CHECK(expert_problem(job, 4, 2, 16) == Problem());
-  CHECK(expert_problem(job, 3, 1, 16) == "num_experts (8) is not divisible by 3");
-  CHECK(expert_problem(job, 8, 4, 16) ==
-        "expert 8 x expert tensor 4 = 32 does not divide the 16 ranks of a stage");
-  CHECK(expert_problem(job, 1, 3, 16) ==
-        "expert_ffn_hidden_size (512) is not divisible by expert_tensor_degree 3");
-  job.model.num_experts = 0;
-  CHECK(expert_problem(job, 2, 1, 16) == "the model has no experts to spread over 2 ranks");
-}
-
 TEST_CASE("virtual stages divide the layers, and stages the microbatches") {
   const JobSpec job = mixture_job();
   LayoutChoice choice;
@@ -76,29 +51,6 @@ TEST_CASE("virtual stages divide the layers, and stages the microbatches") {
   choice.schedule = PipelineKind::kInterleaved;
   CHECK(virtual_stages_problem(job, choice) ==
         "pipeline interleaved holds one chunk on each rank, not 3");
-}
-
-TEST_CASE("sequence parallelism splits tokens over tensor ranks") {
-  const JobSpec job = mixture_job();
-  CHECK(sequence_parallel_problem(job, 2, 1) == Problem());
-  CHECK(sequence_parallel_problem(job, 1, 1) ==
-        "sequence parallelism splits what tensor parallelism leaves whole: tensor is 1");
-  CHECK(sequence_parallel_problem(job, 4, 1) ==
-        "sequence_length (4098) is not divisible by tensor 4");
-  CHECK(sequence_parallel_problem(job, 2, 2) ==
-        "sequence_length 4098 / context 2 = 2049 is not divisible by tensor 2");
-}
-
-TEST_CASE("every batch of a ramp is a multiple of what one microbatch of all ranks takes") {
-  TrainingSpec training;
-  CHECK(batch_ramp_problem(training, 3, 5) == Problem());
-  training.batch_ramp_start = 32;
-  training.batch_ramp_increment = 48;
-  CHECK(batch_ramp_problem(training, 2, 8) == Problem());
-  CHECK(batch_ramp_problem(training, 2, 32) ==
-        "batch_ramp_start (32) is not divisible by micro_batch 2 x data 32 = 64");
-  CHECK(batch_ramp_problem(training, 1, 32) ==
-        "batch_ramp_increment (48) is not divisible by micro_batch 1 x data 32 = 32");
 }
 
 TEST_CASE("a whole layout is legal, or the first broken rule is said") {
@@ -122,13 +74,4 @@ TEST_CASE("a whole layout is legal, or the first broken rule is said") {
   choice = sixteen();
   choice.tensor = 3;
   CHECK(layout_problem(job, choice) == "processes_per_host (8) is not divisible by 3");
-}
-
-TEST_CASE("latent attention has no KV heads that a tensor degree must divide") {
-  JobSpec job = mixture_job();
-  job.model.num_kv_heads = 5;
-  CHECK(tensor_problem(job, 2) ==
-        std::string("num_kv_heads (5) is neither a multiple nor a divisor of 2"));
-  job.model.kv_lora_rank = 64;
-  CHECK_FALSE(tensor_problem(job, 2));
 }

@@ -59,8 +59,9 @@ LayoutChoice some_choice(std::mt19937_64& engine, int64_t blocks) {
   if (choice.pipeline > 2 && coin()) choice.first_stage_layers = static_cast<int32_t>(blocks / 8);
   if (choice.pipeline > 2 && coin()) choice.last_stage_layers = 2;
   if (choice.pipeline == 4 && choice.has_even_stages() && coin()) {
-    choice.partition = BlockPartition(coin() ? std::vector<int64_t>{2, 5, 2, 4}
-                                             : std::vector<int64_t>{1, 2, 2, 1, 2, 2, 2, 1});
+    const bool by_chunk = choice.virtual_stages == 2 && coin();
+    choice.partition = BlockPartition(by_chunk ? std::vector<int64_t>{1, 2, 2, 1, 2, 2, 2, 1}
+                                               : std::vector<int64_t>{2, 5, 2, 4});
   }
   return choice;
 }

@@ -340,7 +340,7 @@ TEST_CASE("experts are sharded over their own replicas, and routed tokens cost t
   const MemoryEstimate spread = estimate_memory(job, choice, layers);
   // 6 bytes of all that a rank holds; 12 over 16 ranks, of experts over the two that hold each.
   const double experts = 32 * layers.expert_parameters;
-  const StageParameters held = stage_parameters(job, choice, layers, 0);
+  const StageParameters held = parameters_of(job, layers, stage_holds(job.model, choice, 0));
   CHECK(held.experts == doctest::Approx(experts));
   CHECK(states(spread) ==
         doctest::Approx(6 * (held.dense + experts) + 12 * held.dense / 16 + 12 * experts / 2));

@@ -13,6 +13,7 @@
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/planner/choice/choice_words.h"
+#include "smp/planner/search/search.h"
 
 // "Fastest" is the fastest: no key, pinned alone to any of its values, gives a plan that is faster
 // than what the planner takes when the key is open.

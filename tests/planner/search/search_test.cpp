@@ -8,6 +8,7 @@
 #include "planner/job_samples.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/rules/engine_rules.h"
 #include "smp/planner/choice/choice_words.h"
 #include "smp/planner/choice/legality.h"

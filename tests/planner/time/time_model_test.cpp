@@ -5,6 +5,7 @@
 #include "links/link_model.h"
 #include "plan/plan_samples.h"
 #include "smp/plan/model/layers.h"
+#include "smp/plan/spec/seen_pairs.h"
 #include "smp/planner/prediction/predict.h"
 #include "time/pipeline_time.h"
 
@@ -65,10 +66,20 @@ TEST_CASE("compute time is flops over the rate that matmuls reach") {
   Plan plan = timed_plan({.microbatches = 2});
   plan.job.cluster.memory_bytes_per_s = 0;  // unknown: no term
   plan.job.cluster.intra_host_bytes_per_s = 0;
-  double flops = 0;
-  for (const LayerSpec& layer : layers_of(plan.job.model)) {
-    const LayerFlops of = flops_of(plan.job.model, layer, {2, 16, 1, 0, DType::kF32});
-    flops += of.forward + of.backward;
+  // 6 flops for each token and matrix element (the tied table is the head's matrix), and 12 for
+  // each pair of a query and a key that it sees, and element of the model's width.
+  const ModelSpec& model = plan.job.model;
+  const double tokens = 2 * 16, pairs = 2 * seen_pairs(model, 16);
+  const auto width = static_cast<double>(model.hidden_size);
+  double flops = 6 * tokens * static_cast<double>(model.vocab_size) * width;
+  for (const LayerSpec& layer : layers_of(model)) {
+    if (!is_transformer_block(layer.kind)) continue;
+    flops += 12 * pairs * width;
+    for (const ParameterSpec& parameter : parameters_of(model, layer)) {
+      if (!parameter.is_vector) {
+        flops += 6 * tokens * static_cast<double>(parameter.rows * parameter.cols);
+      }
+    }
   }
   CHECK(static_cast<double>(predict_time(plan).step_ns) ==
         doctest::Approx(2 * flops / 0.5e9 * 1e9).epsilon(1e-6));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 
 #include "jobfile/field_table.h"
 #include "smp/plan/base/check.h"
@@ -12,7 +14,7 @@
 namespace smp::jobfile {
 namespace {
 
-// What a layout decides, so what can be forbidden.
+// In the order of LayoutKey.
 constexpr const char* kPaths[] = {
     "parallel.pipeline_parallel_degree",
     "parallel.tensor_parallel_degree",
@@ -53,11 +55,11 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-const Field* forbiddable(std::string_view key) {
-  for (const std::string_view path : kPaths) {
-    if (key == path || key == key_in(path)) return find_field(path);
+std::optional<LayoutKey> key_named(std::string_view name) {
+  for (size_t i = 0; i < std::size(kPaths); ++i) {
+    if (name == kPaths[i] || name == key_in(kPaths[i])) return static_cast<LayoutKey>(i);
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 std::string unknown_key(std::string_view key) {
@@ -113,14 +115,15 @@ std::string read_comparison(std::string_view text, std::vector<ForbiddenValue>& 
         "or several joined by ' and ', not {}",
         text::quoted_for_message(text));
   }
-  const std::string_view key = trimmed(text.substr(0, at));
-  const Field* field = forbiddable(key);
-  if (!field) return unknown_key(key);
+  const std::string_view name = trimmed(text.substr(0, at));
+  const std::optional<LayoutKey> key = key_named(name);
+  if (!key) return unknown_key(name);
+  const Field* field = find_field(kPaths[static_cast<size_t>(*key)]);
   const bool one_of = sign->relation == Relation::kEqual || sign->relation == Relation::kUnequal;
   if (!one_of && shape_of(*field) != Shape::kWhole) {
     return fmt::format("compares {}, which has no order: write {}=value", field->key, field->key);
   }
-  ForbiddenValue comparison{std::string(field->key), sign->relation, {}};
+  ForbiddenValue comparison{*key, sign->relation, {}};
   std::string_view rest = text.substr(at + sign->text.size());
   for (bool more = true; more;) {
     const size_t bar = one_of ? rest.find('|') : std::string_view::npos;

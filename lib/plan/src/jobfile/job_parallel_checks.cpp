@@ -9,6 +9,7 @@
 #include "smp/plan/layout/partition.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/spec/checkpoint_strategy.h"
 #include "spec/choices.h"
 
@@ -122,8 +123,9 @@ void JobBuilder::agree_on_recompute() {
                     parallel.activation_checkpointing_strategy, choice_name(*parallel.recompute)));
   }
   // Our engine moves what a block keeps, whatever that is.
-  const bool other = parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
-  if (parallel.offload_activations == true && flag == false && other) {
+  const Profile profile = parallel.profile.value_or(Profile::kSmp);
+  if (parallel.offload_activations == true && parallel.recompute &&
+      !rules::can_offload_activations(profile, *parallel.recompute)) {
     error({"parallel.offload_activations"},
           fmt::format("offload_activations of profile {} moves what recompute: full keeps, and "
                       "recompute is {}",
@@ -160,13 +162,15 @@ void JobBuilder::agree_on_pipeline() {
     if (*chunks > 1) return;
     error({kVirtual},
           "pipeline: virtual needs virtual_pipeline_degree above 1; of 1 it is interleaved");
-  } else if (kind == PipelineKind::kZbV) {
-    if (*chunks == 2) return;
+    return;
+  }
+  if (*chunks == rules::chunks_of_schedule(kind)) return;
+  if (kind == PipelineKind::kZbV) {
     error({kVirtual},
           fmt::format("pipeline: zb_v holds two chunks on each rank: virtual_pipeline_degree must "
                       "be 2, not {}",
                       *chunks));
-  } else if (*chunks > 1) {
+  } else {
     error({kVirtual}, fmt::format("keys disagree: virtual_pipeline_degree is {}, but pipeline: {} "
                                   "holds one chunk on each rank; write pipeline: virtual",
                                   *chunks, choice_name(kind)));
@@ -183,7 +187,7 @@ void JobBuilder::check_sequence_axes() {
       error({"parallel.sequence_parallel"},
             "sequence_parallel: true splits what tensor parallelism leaves whole, but "
             "tensor_parallel_degree is 1");
-    } else if (sequence_known && sequence % *tensor != 0) {
+    } else if (sequence_known && !rules::divides_tokens(sequence, *tensor)) {
       error({"parallel.sequence_parallel"},
             fmt::format("sequence_parallel: true needs a sequence_length ({}) that "
                         "tensor_parallel_degree ({}) divides",
@@ -192,9 +196,9 @@ void JobBuilder::check_sequence_axes() {
   }
   const int64_t context = parallel.context_parallel_degree.value_or(1);
   if (context == 1 || !sequence_known) return;
-  const bool causal = spec_.model.stack == Stack::kDecoder;
-  const int64_t slices = causal ? 2 * context : context;
+  const int64_t slices = rules::context_slices(spec_.model, context);
   if (sequence % slices == 0) return;
+  const bool causal = slices != context;
   error({"parallel.context_parallel_degree"},
         causal ? fmt::format("sequence_length ({}) is not divisible by 2 x "
                              "context_parallel_degree ({}): each rank takes an early and a late "
@@ -210,7 +214,7 @@ void JobBuilder::check_experts() {
   const int64_t experts = spec_.model.num_experts;
   if (experts == 0 || !usable({"model.num_experts", "parallel.expert_parallel_degree"})) return;
   const int64_t degree = parallel.expert_parallel_degree.value_or(1);
-  if (experts % degree == 0) return;
+  if (rules::divides_experts(spec_.model, degree)) return;
   error({"parallel.expert_parallel_degree"},
         fmt::format("num_experts ({}) is not divisible by expert_parallel_degree ({})", experts,
                     degree));
@@ -289,7 +293,7 @@ void JobBuilder::check_forbidden() {
 void JobBuilder::check_parallel() {
   const ParallelSpec& parallel = spec_.parallel;
   const int64_t tensor = parallel.tensor_parallel_degree.value_or(1);
-  if (!parallel.prescaled_batch && tensor > 1) {
+  if (!rules::counts_batch_of_group(parallel, tensor)) {
     const auto& micro = spec_.training.micro_batch;
     error({"parallel.prescaled_batch"},
           fmt::format(
@@ -307,7 +311,7 @@ void JobBuilder::check_parallel() {
                       tensor));
   }
   if (parallel.offload_parameters == true && usable({"parallel.sharding"}) && parallel.sharding &&
-      *parallel.sharding != Sharding::kParameters) {
+      !rules::can_offload_parameters(*parallel.sharding)) {
     error({"parallel.offload_parameters"},
           fmt::format("offload_parameters: true needs sharding: parameters, but sharding is {}",
                       choice_name(*parallel.sharding)));

@@ -7,7 +7,6 @@
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/plan/spec/seen_pairs.h"
 
 namespace smp::model {
 namespace {}  // namespace
@@ -92,52 +91,6 @@ Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t t
     }
   }
   return box;
-}
-
-LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
-  if (layer.kind == LayerKind::kEmbedding) return {};
-  if (is_list(model)) {
-    const double multiply_adds = operator_multiply_adds(model, layer, call);
-    // The batch itself needs no gradient.
-    return {.forward = 2 * multiply_adds, .backward = (layer.index == 0 ? 2 : 4) * multiply_adds};
-  }
-  const double b = static_cast<double>(call.micro_batch);
-  const double s = static_cast<double>(call.sequence_length);
-  const bool is_head = layer.kind == LayerKind::kHead;
-  double multiply_adds = 0;
-  for (const ParameterSpec& parameter : parameters_of(model, layer, call.kinds)) {
-    if (parameter.is_vector) continue;
-    const Box box = tensor_box(model, parameter, call.tensor_degree, call.tensor_rank);
-    // An encoder's pooler and classifier read the first token alone.
-    const bool first_token = is_head && (parameter.name == "head.pooler.weight" ||
-                                         parameter.name == "head.next_sentence.weight");
-    double tokens = first_token ? b : b * s;
-    if (parameter.is_expert) {
-      tokens *=
-          static_cast<double>(model.experts_per_token) / static_cast<double>(model.num_experts);
-    }
-    multiply_adds += tokens * static_cast<double>(box.size());
-  }
-  const int64_t vocabulary_rows = call.part_of(padded_vocab_rows(model), call.kinds.embedding);
-  const double projection = b * s * static_cast<double>(vocabulary_rows * model.hidden_size);
-  if (is_head) {
-    if (model.tied_embeddings) multiply_adds += projection;
-  } else {
-    // Scores and weighted values of each head: s x s pairs, fewer where attention is causal,
-    // of as many multiply-adds as queries and values are wide.
-    const bool latent = model.kv_lora_rank > 0;
-    const int64_t query = latent ? model.qk_head_dim + model.qk_rope_head_dim : model.head_dim;
-    const int64_t value = latent ? model.v_head_dim : model.head_dim;
-    const double width = static_cast<double>(model.num_heads * (query + value)) /
-                         static_cast<double>(call.attention_degree());
-    const bool in_encoder = model.stack != Stack::kDecoder && layer.kind != LayerKind::kCrossBlock;
-    double pairs = in_encoder ? s * s : seen_pairs(model, s);
-    if (layer.kind == LayerKind::kCrossBlock) pairs += s * s;
-    multiply_adds += b * pairs * width;
-    if (layer.kind == LayerKind::kMtpBlock) multiply_adds += projection;
-  }
-  // Backward multiplies each pair of operands twice: once for each operand's gradient.
-  return {.forward = 2 * multiply_adds, .backward = 4 * multiply_adds};
 }
 
 }  // namespace smp::model

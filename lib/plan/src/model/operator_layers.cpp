@@ -289,19 +289,6 @@ std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const Lay
   return parameters;
 }
 
-double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer,
-                              const LayerCall& call) {
-  double sum = 0;
-  for (const PlacedOperator& placed : operators_of(model, layer, place_of(call))) {
-    if (!has_matrix(placed.spec)) continue;
-    // As many columns as this rank reads, for each of its outputs.
-    const int64_t cols = rules_of(placed.spec.kind).parameters(placed.spec, placed.in)[0].cols;
-    sum +=
-        static_cast<double>(call.micro_batch * elements_of(placed.out)) * static_cast<double>(cols);
-  }
-  return sum;
-}
-
 LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
   return LayerWalk(model, layer, call).memory();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/choice/legality.h"
 
@@ -29,19 +30,13 @@ int64_t full_microbatch(const JobSpec& job) {
       std::max<int64_t>(1, kFullMicrobatchTokens / job.training.sequence_length));
 }
 
-// Every size on a ramp must be whole microbatches of all ranks, as the last one is.
-bool ramp_divides(const TrainingSpec& training, int64_t samples) {
-  if (training.batch_ramp_increment == 0) return true;
-  return training.batch_ramp_start % samples == 0 && training.batch_ramp_increment % samples == 0;
-}
-
 // Drops the shapes that the ramp does not divide by; says so when none is left.
 BatchChoices kept_by_ramp(const JobSpec& job, BatchChoices choices, int64_t data) {
   const TrainingSpec& training = job.training;
   if (choices.shapes.empty() || training.batch_ramp_increment == 0) return choices;
   const int64_t least = choices.shapes.back().micro_batch * data;
   std::erase_if(choices.shapes, [&](const BatchShape& batch) {
-    return !ramp_divides(training, batch.micro_batch * data);
+    return rules::batch_ramp_problem(training, batch.micro_batch, data).has_value();
   });
   if (!choices.shapes.empty()) return choices;
   return refused(

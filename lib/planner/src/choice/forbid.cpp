@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/errors.h"
@@ -11,41 +10,30 @@
 namespace smp::choice {
 namespace {
 
-using Value = int64_t (*)(const LayoutChoice&);
-
-struct Key {
-  std::string_view name;
-  Value value;
-};
-
-using C = const LayoutChoice&;
-constexpr Key kKeys[] = {
-    {"pipeline_parallel_degree", [](C c) { return int64_t{c.pipeline}; }},
-    {"tensor_parallel_degree", [](C c) { return int64_t{c.tensor}; }},
-    {"context_parallel_degree", [](C c) { return int64_t{c.context}; }},
-    {"expert_parallel_degree", [](C c) { return int64_t{c.expert}; }},
-    {"expert_tensor_degree", [](C c) { return int64_t{c.expert_tensor}; }},
-    {"sharded_data_parallel_degree", [](C c) { return int64_t{c.shard}; }},
-    {"virtual_pipeline_degree", [](C c) { return int64_t{c.virtual_stages}; }},
-    {"pipeline", [](C c) { return static_cast<int64_t>(c.schedule); }},
-    {"sharding", [](C c) { return static_cast<int64_t>(c.sharding); }},
-    {"sequence_parallel", [](C c) { return int64_t{c.sequence_parallel}; }},
-    {"placement_strategy", [](C c) { return int64_t{is_spread(c.placement)}; }},
-    {"recompute", [](C c) { return static_cast<int64_t>(c.recompute); }},
-    {"recompute_layers", [](C c) { return int64_t{c.recompute_layers}; }},
-    {"offload_activations", [](C c) { return int64_t{c.offload_activations}; }},
-    {"offload_optimizer", [](C c) { return int64_t{c.offload_optimizer}; }},
-    {"offload_parameters", [](C c) { return int64_t{c.offload_parameters}; }},
-    {"micro_batch", [](C c) { return int64_t{c.micro_batch}; }},
-    {"microbatches", [](C c) { return int64_t{c.microbatches}; }},
-    {"precision", [](C c) { return static_cast<int64_t>(c.precision); }},
-};
-
-Value value_of(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kKeys), std::end(kKeys),
-                                   [&](const Key& key) { return key.name == name; });
-  SMP_CHECK(found != std::end(kKeys));
-  return found->value;
+int64_t value_of(jobfile::LayoutKey key, const LayoutChoice& choice) {
+  using Key = jobfile::LayoutKey;
+  switch (key) {
+    case Key::kPipelineDegree: return choice.pipeline;
+    case Key::kTensorDegree: return choice.tensor;
+    case Key::kContextDegree: return choice.context;
+    case Key::kExpertDegree: return choice.expert;
+    case Key::kExpertTensorDegree: return choice.expert_tensor;
+    case Key::kShardDegree: return choice.shard;
+    case Key::kVirtualDegree: return choice.virtual_stages;
+    case Key::kPipeline: return static_cast<int64_t>(choice.schedule);
+    case Key::kSharding: return static_cast<int64_t>(choice.sharding);
+    case Key::kSequenceParallel: return int64_t{choice.sequence_parallel};
+    case Key::kPlacement: return int64_t{is_spread(choice.placement)};
+    case Key::kRecompute: return static_cast<int64_t>(choice.recompute);
+    case Key::kRecomputeLayers: return choice.recompute_layers;
+    case Key::kOffloadActivations: return int64_t{choice.offload_activations};
+    case Key::kOffloadOptimizer: return int64_t{choice.offload_optimizer};
+    case Key::kOffloadParameters: return int64_t{choice.offload_parameters};
+    case Key::kMicroBatch: return choice.micro_batch;
+    case Key::kMicrobatches: return choice.microbatches;
+    case Key::kPrecision: return static_cast<int64_t>(choice.precision);
+  }
+  check_failed(__FILE__, __LINE__, "unknown layout key");
 }
 
 }  // namespace
@@ -57,21 +45,16 @@ Forbidden::Forbidden(const std::vector<std::string>& entries) {
       throw ConfigError(
           fmt::format("parallel.forbid: item {} {}", entries_.size() + 1, reading.problem));
     }
-    std::vector<Condition> conditions;
-    for (jobfile::ForbiddenValue& comparison : reading.comparisons) {
-      const Value value = value_of(comparison.key);
-      conditions.push_back({value, std::move(comparison)});
-    }
-    entries_.push_back(std::move(conditions));
+    entries_.push_back(std::move(reading.comparisons));
   }
 }
 
 bool Forbidden::matches(const LayoutChoice& choice) const {
-  const auto meets = [&](const Condition& condition) {
-    return condition.comparison.holds(condition.value(choice));
+  const auto meets = [&](const jobfile::ForbiddenValue& comparison) {
+    return comparison.holds(value_of(comparison.key, choice));
   };
-  return std::any_of(entries_.begin(), entries_.end(), [&](const auto& conditions) {
-    return std::all_of(conditions.begin(), conditions.end(), meets);
+  return std::any_of(entries_.begin(), entries_.end(), [&](const auto& comparisons) {
+    return std::all_of(comparisons.begin(), comparisons.end(), meets);
   });
 }
 

@@ -18,11 +18,7 @@ class Forbidden {
   bool empty() const { return entries_.empty(); }
 
  private:
-  struct Condition {
-    int64_t (*value)(const LayoutChoice&) = nullptr;
-    jobfile::ForbiddenValue comparison;
-  };
-  std::vector<std::vector<Condition>> entries_;
+  std::vector<std::vector<jobfile::ForbiddenValue>> entries_;
 };
 
 }  // namespace smp::choice

@@ -6,6 +6,7 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/choice/legality.h"
@@ -101,10 +102,10 @@ void default_batch(JobWithDefaults& defaulted) {
                     training.batch_ramp_start > 0 || training.max_tokens_per_batch != usual;
   if (cluster.device != DeviceKind::kCpu || cluster.fp32_flops_per_s <= 0 || said) return;
   const double rate = cluster.fp32_flops_per_s * cluster.matmul_efficiency *
-                      static_cast<double>(world_size(cluster));
+                      static_cast<double>(rules::world_size(cluster));
   const double tokens = kStepS * rate / flops_of_token(defaulted.job);
   // A power of two, and a sample for each rank at least.
-  const int64_t least = world_size(cluster) * training.sequence_length;
+  const int64_t least = rules::world_size(cluster) * training.sequence_length;
   int64_t limit = 1;
   while (limit < usual && 2.0 * static_cast<double>(limit) <= tokens) limit *= 2;
   limit = std::max(limit, least);

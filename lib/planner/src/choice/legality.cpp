@@ -9,6 +9,7 @@
 #include "smp/plan/base/errors.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/planner/choice/layout_rules.h"
 
 namespace smp::choice {
@@ -36,7 +37,7 @@ std::vector<int64_t> tensor_degrees_in_play(const JobSpec& job) {
 void require_legal_tensor(const JobSpec& job) {
   const auto& pinned = job.parallel.tensor_parallel_degree;
   if (!pinned) return;
-  if (const auto problem = tensor_problem(job, *pinned)) {
+  if (const auto problem = rules::tensor_problem(job, *pinned)) {
     throw ConfigError(fmt::format("parallel.tensor_parallel_degree: {}: {}; {}", *pinned, *problem,
                                   nearest_legal(legal_tensor_degrees(job), *pinned)));
   }
@@ -48,7 +49,7 @@ void require_legal_pipeline(const JobSpec& job) {
   std::set<int64_t> legal;
   std::string problem;
   for (const int64_t t : tensor_degrees_in_play(job)) {
-    if (const auto found = pipeline_problem(job, t, *pinned)) {
+    if (const auto found = rules::pipeline_problem(job, t, *pinned)) {
       if (problem.empty()) problem = *found;
     } else {
       return;
@@ -67,7 +68,7 @@ std::set<int64_t> data_degrees_in_play(const JobSpec& job) {
     for (const int64_t p : legal_pipeline_degrees(job, t)) {
       const auto& pinned = job.parallel.pipeline_parallel_degree;
       if (pinned && *pinned != p) continue;
-      const int64_t peers = world_size(job.cluster) / (t * p);
+      const int64_t peers = rules::world_size(job.cluster) / (t * p);
       if (peers % context == 0) found.insert(peers / context);
     }
   }
@@ -77,11 +78,11 @@ std::set<int64_t> data_degrees_in_play(const JobSpec& job) {
 void require_legal_context(const JobSpec& job) {
   const auto& pinned = job.parallel.context_parallel_degree;
   if (!pinned) return;
-  const auto problem = context_problem(job, *pinned);
+  const auto problem = rules::context_problem(job, *pinned);
   if (!problem) return;
   std::vector<int64_t> legal;
-  for (const int64_t c : divisors(world_size(job.cluster))) {
-    if (!context_problem(job, c)) legal.push_back(c);
+  for (const int64_t c : divisors(rules::world_size(job.cluster))) {
+    if (!rules::context_problem(job, c)) legal.push_back(c);
   }
   throw ConfigError(fmt::format("parallel.context_parallel_degree: {}: {}; {}", *pinned, *problem,
                                 nearest_legal(legal, *pinned)));
@@ -90,12 +91,12 @@ void require_legal_context(const JobSpec& job) {
 void require_legal_expert(const JobSpec& job) {
   const auto& pinned = job.parallel.expert_parallel_degree;
   if (!pinned) return;
-  const int64_t world = world_size(job.cluster);
-  const auto problem = expert_problem(job, *pinned, 1, world);
+  const int64_t world = rules::world_size(job.cluster);
+  const auto problem = rules::expert_problem(job, *pinned, 1, world);
   if (!problem) return;
   std::vector<int64_t> legal;
   for (const int64_t e : divisors(std::max<int64_t>(1, job.model.num_experts))) {
-    if (!expert_problem(job, e, 1, world)) legal.push_back(e);
+    if (!rules::expert_problem(job, e, 1, world)) legal.push_back(e);
   }
   throw ConfigError(fmt::format("parallel.expert_parallel_degree: {}: {}; {}", *pinned, *problem,
                                 nearest_legal(legal, *pinned)));
@@ -115,97 +116,16 @@ void require_legal_shard(const JobSpec& job) {
   }
   std::set<int64_t> legal;
   for (const int64_t d : data) {
-    if (!shard_problem(d, z)) return;
+    if (!rules::shard_problem(d, z)) return;
     for (const int64_t divisor : divisors(d)) legal.insert(divisor);
   }
   const std::string problem =
-      data.empty() ? "no data-parallel degree is left" : *shard_problem(*data.rbegin(), z);
+      data.empty() ? "no data-parallel degree is left" : *rules::shard_problem(*data.rbegin(), z);
   throw ConfigError(fmt::format("parallel.sharded_data_parallel_degree: {}: {}; {}", z, problem,
                                 nearest_legal({legal.begin(), legal.end()}, z)));
 }
 
-// Whether parallel.partition has a number for each stage, or for each chunk of a schedule that
-// is open.
-bool names_stages_or_chunks(const JobSpec& job, int64_t pipeline) {
-  const ParallelSpec& parallel = job.parallel;
-  const auto entries = static_cast<int64_t>(parallel.partition.size());
-  if (entries == pipeline) return true;
-  if (entries % pipeline != 0) return false;
-  const int64_t chunks = entries / pipeline;
-  switch (parallel.pipeline.value_or(PipelineKind::kVirtual)) {
-    case PipelineKind::kVirtual: return parallel.virtual_pipeline_degree.value_or(chunks) == chunks;
-    case PipelineKind::kZbV: return chunks == 2;
-    default: return false;
-  }
-}
-
 }  // namespace
-
-int64_t world_size(const ClusterSpec& cluster) {
-  return cluster.hosts * cluster.processes_per_host;
-}
-
-std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
-  const int64_t processes = job.cluster.processes_per_host;
-  const ModelSpec& model = job.model;
-  if (tensor > 1 && !job.parallel.prescaled_batch) {
-    return fmt::format(
-        "prescaled_batch: false counts samples of each rank: write prescaled_batch: true and "
-        "training.micro_batch: that of a rank x {}",
-        tensor);
-  }
-  if (processes % tensor != 0) {
-    return fmt::format("processes_per_host ({}) is not divisible by {}", processes, tensor);
-  }
-  if (model::is_list(model)) {
-    for (const model::PlacedOperator& matrix : model::matrices_of(model)) {
-      if (matrix.matrix_cut == model::MatrixCut::kInputs || matrix.spec.out >= tensor) continue;
-      return fmt::format("the outputs of model.layers[{}] ({}: {}) are fewer than {}", matrix.index,
-                         model::rules_of(matrix.spec.kind).type, matrix.spec.out, tensor);
-    }
-    return std::nullopt;
-  }
-  if (!job.parallel.tensor_parallel.attention) return std::nullopt;
-  if (model.num_heads % tensor != 0) {
-    return fmt::format("num_heads ({}) is not divisible by {}", model.num_heads, tensor);
-  }
-  const bool has_kv_heads = model.kv_lora_rank == 0;
-  if (has_kv_heads && model.num_kv_heads % tensor != 0 && tensor % model.num_kv_heads != 0) {
-    return fmt::format("num_kv_heads ({}) is neither a multiple nor a divisor of {}",
-                       model.num_kv_heads, tensor);
-  }
-  return std::nullopt;
-}
-
-std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, int64_t pipeline) {
-  const int64_t processes = job.cluster.processes_per_host;
-  const int64_t product = pipeline * tensor;
-  if (pipeline > model::block_count(job.model)) {
-    return fmt::format("num_layers{} ({}) gives at most that many stages",
-                       job.model.decoder_layers > 0 ? " + decoder_layers" : "",
-                       model::block_count(job.model));
-  }
-  if (processes % product != 0 && product % processes != 0) {
-    return fmt::format(
-        "{} stages x tensor {} = {} neither divides processes_per_host ({}) nor is "
-        "a multiple of it",
-        pipeline, tensor, product, processes);
-  }
-  if (world_size(job.cluster) % product != 0) {
-    return fmt::format("{} stages x tensor {} = {} does not divide the world size ({})", pipeline,
-                       tensor, product, world_size(job.cluster));
-  }
-  const auto& partition = job.parallel.partition;
-  if (!partition.empty() && !names_stages_or_chunks(job, pipeline)) {
-    return fmt::format("parallel.partition names {} stages", partition.size());
-  }
-  return std::nullopt;
-}
-
-std::optional<std::string> shard_problem(int64_t data, int64_t shard) {
-  if (data % shard == 0) return std::nullopt;
-  return fmt::format("the data-parallel degree ({}) is not divisible by {}", data, shard);
-}
 
 std::vector<int64_t> divisors(int64_t number) {
   std::vector<int64_t> low, high;
@@ -221,17 +141,17 @@ std::vector<int64_t> divisors(int64_t number) {
 std::vector<int64_t> legal_tensor_degrees(const JobSpec& job) {
   std::vector<int64_t> legal;
   for (const int64_t t : divisors(job.cluster.processes_per_host)) {
-    if (!tensor_problem(job, t)) legal.push_back(t);
+    if (!rules::tensor_problem(job, t)) legal.push_back(t);
   }
   return legal;
 }
 
 std::vector<int64_t> legal_pipeline_degrees(const JobSpec& job, int64_t tensor) {
   std::vector<int64_t> legal;
-  if (tensor_problem(job, tensor)) return legal;
-  for (const int64_t p : divisors(world_size(job.cluster))) {
+  if (rules::tensor_problem(job, tensor)) return legal;
+  for (const int64_t p : divisors(rules::world_size(job.cluster))) {
     if (p > model::block_count(job.model)) break;
-    if (!pipeline_problem(job, tensor, p)) legal.push_back(p);
+    if (!rules::pipeline_problem(job, tensor, p)) legal.push_back(p);
   }
   return legal;
 }

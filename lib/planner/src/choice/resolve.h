@@ -10,8 +10,8 @@
 
 namespace smp::choice {
 
-// A job whose precision, initialisation and, for the best practices, checkpointing are decided, and
-// why.
+// A job with defaults for the keys that are decided before the search: precision, initialisation,
+// the batch limit on CPUs and, for the best practices, checkpointing. `reasons` says why.
 struct JobWithDefaults {
   JobSpec job;
   std::vector<std::string> reasons;

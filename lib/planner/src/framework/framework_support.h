@@ -6,7 +6,8 @@
 
 namespace smp::framework {
 
-// What a framework has, as a limit on what is chosen for it.
+// The schedules, sharding and settings that a framework offers. The search chooses no others for
+// it.
 //   Megatron-LM     arguments.py: virtual stages, sequence parallelism, distributed optimizer
 //                   (ZeRO-1); no ZeRO-2 or 3 with its own pipelines, no zero-bubble
 //   DeepSpeed       runtime/pipe: 1F1B; pipeline/engine.py: "ZeRO-2 and ZeRO-3 are

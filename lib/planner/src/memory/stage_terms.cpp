@@ -256,11 +256,6 @@ double block_parameters(const cost::LayerBytes& layers, const StageHolds& holds)
          holds.blocks.moe * (layers.moe_block_parameters + layers.expert_parameters);
 }
 
-cost::StageParameters stage_parameters(const JobSpec& job, const choice::LayoutChoice& choice,
-                                       const cost::LayerBytes& layers, int64_t stage) {
-  return parameters_of(job, layers, stage_holds(job.model, choice, stage));
-}
-
 StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
                        const cost::LayerBytes& layers, const StateRules& rules,
                        const StageHolds& holds, double message_bytes) {

@@ -33,6 +33,7 @@ StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choic
 // Where its blocks are known.
 StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
                        const cost::StageBlocks& blocks);
+// On one tensor rank, before sharding.
 cost::StageParameters parameters_of(const JobSpec& job, const cost::LayerBytes& layers,
                                     const StageHolds& holds);
 
@@ -104,9 +105,5 @@ double fragmentation_of(const JobSpec& job, PeakPhase phase);
 
 // Adds what the allocator takes from an accelerator and does not hand out: that share.
 void add_fragmentation(TermBytes& bytes, double share);
-
-// Of a stage with these layers, on one tensor rank, before sharding.
-cost::StageParameters stage_parameters(const JobSpec& job, const choice::LayoutChoice& choice,
-                                       const cost::LayerBytes& layers, int64_t stage);
 
 }  // namespace smp::memory

@@ -6,6 +6,7 @@
 #include "choice/resolve.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/rules/engine_rules.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/plan/spec/job_names.h"
@@ -21,13 +22,13 @@ using Problems = std::vector<std::string>;
 
 void check_degrees(const Plan& plan, Problems& problems) {
   const mesh::Degrees& degrees = plan.degrees;
-  if (const auto problem = choice::tensor_problem(plan.job, degrees.tensor)) {
+  if (const auto problem = rules::tensor_problem(plan.job, degrees.tensor)) {
     problems.push_back(fmt::format("tensor_parallel_degree {}: {}", degrees.tensor, *problem));
   }
-  if (const auto problem = choice::pipeline_problem(plan.job, degrees.tensor, degrees.pipeline)) {
+  if (const auto problem = rules::pipeline_problem(plan.job, degrees.tensor, degrees.pipeline)) {
     problems.push_back(fmt::format("pipeline_parallel_degree {}: {}", degrees.pipeline, *problem));
   }
-  const int64_t world = choice::world_size(plan.job.cluster);
+  const int64_t world = rules::world_size(plan.job.cluster);
   if (degrees.world() != world) {
     problems.push_back(
         fmt::format("degrees {} x {} x {}{} x {} = {} ranks, the cluster has {} hosts x {} = {}",

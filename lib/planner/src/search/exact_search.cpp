@@ -129,8 +129,8 @@ bool ExactSearch::is_refused(const Candidate& candidate) const {
 double ExactSearch::simulate(const Candidate& candidate) {
   const double by_collectives = collectives_ratio(candidate.choice);
   if (candidate.choice.pipeline == 1) return candidate.seconds_per_token * by_collectives;
-  ++simulated_;
   ++pricer_.statistics().simulated;
+  ++simulated_;
   const double step_s = simulated_step_s(defaulted_, candidate.choice);
   const double ratio = candidate.step_s > 0 ? step_s / candidate.step_s : 1;
   ratios_[form_of(candidate.choice)] = ratio;

@@ -12,21 +12,18 @@
 
 namespace smp::search {
 
-// The exact tier of the strategy fastest. Layouts that the closed form says are near the best are
-// simulated, the most promising first, until none of those left can be faster than the best by more
-// than kLeftOut. How far the simulation was above the closed form in one layout says what to expect
-// of others of its form, and so which comes next; it decides over none. What the choice of
-// collectives saves is in the exact prices alone, so it counts before a layout is left out. In the
-// place of one whose memory is too much by its exact price come those that recompute a little more.
-// One thread.
+// The exact tier of the strategy fastest: prices the layouts near the best by simulation. The most
+// promising layout comes first. The search ends when no layout left can be faster than the best by
+// more than kLeftOut. The ratio of simulation to closed form in one layout predicts the ratio in
+// others of its form: it orders them and excludes none. Exact prices alone contain what the choice
+// of collectives saves, so that is estimated before a layout is left out. A layout whose exact
+// memory is too much is replaced by those that recompute a little more. One thread.
 class ExactSearch {
  public:
   // `candidates`: all layouts that fit, by ascending time. All four must outlive it.
   ExactSearch(const choice::JobWithDefaults& defaulted, const SearchSpace& space, Pricer& pricer,
               const std::vector<Candidate>& candidates);
 
-  size_t simulations() const { return simulated_; }
-  size_t refusals() const { return refused_.size(); }
   // False when nothing fits by its exact price.
   bool run();
   // Seconds a token of the fastest that was priced; after run().

@@ -11,6 +11,7 @@
 
 #include "search/job_search.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/choice/choice_words.h"
@@ -133,7 +134,7 @@ void try_global_batch(Trials& trials) {
   std::set<int64_t> multiples;
   for (const int64_t t : choice::legal_tensor_degrees(job)) {
     for (const int64_t p : choice::legal_pipeline_degrees(job, t)) {
-      const int64_t data = choice::world_size(job.cluster) / (t * p);
+      const int64_t data = rules::world_size(job.cluster) / (t * p);
       multiples.insert({pinned / data * data, (pinned + data - 1) / data * data});
     }
   }

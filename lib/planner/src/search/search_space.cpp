@@ -9,6 +9,7 @@
 #include "smp/plan/layout/partition.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/rules/engine_rules.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/planner/choice/layout_rules.h"
@@ -41,7 +42,7 @@ std::vector<int64_t> context_degrees(const JobSpec& job, bool open) {
   std::vector<int64_t> degrees = {1};
   const int64_t sequence = job.training.sequence_length;
   for (int64_t c = 2; open && sequence / c >= kLeastContextTokens; c *= 2) {
-    if (!choice::context_problem(job, c)) degrees.push_back(c);
+    if (!rules::context_problem(job, c)) degrees.push_back(c);
   }
   return degrees;
 }
@@ -63,7 +64,7 @@ std::vector<ExpertDegrees> expert_degrees(const JobSpec& job, bool open, int64_t
     if (!open_to(parallel.expert_parallel_degree, e)) continue;
     for (const int64_t et : {int64_t{1}, tensor}) {
       if (et == 1 && tensor > 1 && e == 1 && !parallel.expert_tensor_degree) continue;
-      if (!open_to(parallel.expert_tensor_degree, et) || choice::expert_problem(job, e, et, ranks))
+      if (!open_to(parallel.expert_tensor_degree, et) || rules::expert_problem(job, e, et, ranks))
         continue;
       if (degrees.empty() || degrees.back().expert != e || degrees.back().tensor != et) {
         degrees.push_back({e, et});
@@ -188,7 +189,7 @@ SearchSpace::SearchSpace(const choice::JobWithDefaults& defaulted)
 void SearchSpace::open_splits() {
   const ParallelSpec& parallel = job_.parallel;
   const framework::FrameworkSupport support = framework::framework_support(profile_of(job_));
-  const int64_t world = choice::world_size(job_.cluster);
+  const int64_t world = rules::world_size(job_.cluster);
   const bool context_open =
       support.context && engine_runs([](ParallelSpec& p) { p.context_parallel_degree = 2; });
   const bool experts_open =
@@ -350,7 +351,7 @@ bool SearchSpace::offers_parameters() const {
 std::vector<bool> SearchSpace::sequence_parallel(const Split& split) const {
   if (split.tensor == 1) return {false};
   if (sequence_parallel_open_ &&
-      !choice::sequence_parallel_problem(job_, split.tensor, split.context)) {
+      !rules::sequence_parallel_problem(job_, split.tensor, split.context)) {
     return {false, true};
   }
   return {job_.parallel.sequence_parallel.value_or(false)};

@@ -79,15 +79,4 @@ const Candidate* SimplicityFront::choose(double noise) const {
   return &steps_.back().candidate;
 }
 
-std::vector<Candidate> SimplicityFront::in_order() const {
-  std::vector<Candidate> order;
-  const Candidate* chosen = choose();
-  if (chosen == nullptr) return order;
-  order.push_back(*chosen);
-  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-    if (&step->candidate != chosen) order.push_back(step->candidate);
-  }
-  return order;
-}
-
 }  // namespace smp::search

@@ -20,15 +20,14 @@ int complexity(const choice::LayoutChoice& choice);
 // Whether `a` is faster, or as fast and takes less: whole sequences, then memory.
 bool is_better(const Candidate& a, const Candidate& b);
 
-// What is faster than everything simpler: candidates by ascending complexity and descending time.
+// The Pareto front of complexity and time: candidates that no simpler one beats in time, by
+// ascending complexity.
 class SimplicityFront {
  public:
   void offer(const Candidate& candidate);
   // The simplest within `noise` of the fastest; null when nothing was offered.
   const Candidate* choose(double noise = kNoise) const;
   const Candidate* fastest() const { return steps_.empty() ? nullptr : &steps_.back().candidate; }
-  // All, the one that choose() takes first, then the fastest first.
-  std::vector<Candidate> in_order() const;
   bool empty() const { return steps_.empty(); }
 
  private:

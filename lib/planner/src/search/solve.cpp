@@ -13,6 +13,7 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/choice/legality.h"
@@ -102,7 +103,7 @@ Ladder layers_ladder(const JobSpec& job) {
 Ladder batch_ladder(const JobSpec& job) {
   const TrainingSpec& training = job.training;
   const int64_t most = training.max_tokens_per_batch / training.sequence_length;
-  int64_t unit = choice::world_size(job.cluster);  // any data-parallel degree divides it
+  int64_t unit = rules::world_size(job.cluster);  // any data-parallel degree divides it
   while (unit > most && unit % 2 == 0) unit /= 2;
   Ladder ladder;
   ladder.job = [&job, unit](int64_t step) {

@@ -11,10 +11,33 @@
 // an item hold is not chosen. Pure; safe from any thread.
 namespace smp::jobfile {
 
+// What a layout decides, so what an item can name.
+enum class LayoutKey {
+  kPipelineDegree,
+  kTensorDegree,
+  kContextDegree,
+  kExpertDegree,
+  kExpertTensorDegree,
+  kShardDegree,
+  kVirtualDegree,
+  kPipeline,
+  kSharding,
+  kSequenceParallel,
+  kPlacement,
+  kRecompute,
+  kRecomputeLayers,
+  kOffloadActivations,
+  kOffloadOptimizer,
+  kOffloadParameters,
+  kMicroBatch,
+  kMicrobatches,
+  kPrecision,
+};
+
 enum class Relation { kEqual, kUnequal, kBelow, kAtMost, kAbove, kAtLeast };
 
 struct ForbiddenValue {
-  std::string key;  // without its section, e.g. "tensor_parallel_degree"
+  LayoutKey key = LayoutKey::kPipelineDegree;
   Relation relation = Relation::kEqual;
   // Several for kEqual and kUnequal ("one of"). Choices count from 0 in the order of their
   // enumerators; true is 1; of placement_strategy cluster is 0 and spread 1.
@@ -30,7 +53,7 @@ struct ForbidReading {
 };
 ForbidReading read_forbid(std::string_view text);
 
-// Keys that an item can name.
+// Names of the keys, without their section, in the order of LayoutKey.
 const std::vector<std::string>& forbiddable_keys();
 
 }  // namespace smp::jobfile

@@ -142,14 +142,6 @@ struct LayerCall {
   int64_t own_tokens() const { return sequence_parallel ? tokens() / tensor_degree : tokens(); }
 };
 
-// Matmul and attention flops of one call on one rank (a multiply-add is 2). Causal attention counts
-// the computed half of the square.
-struct LayerFlops {
-  double forward = 0;
-  double backward = 0;
-};
-LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
-
 // Queries whose scores our attention's backward holds at once.
 inline constexpr int64_t kAttentionQueryBlock = 64;
 

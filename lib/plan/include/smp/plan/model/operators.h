@@ -133,8 +133,6 @@ bool shares_loss(const ModelSpec& model);
 // The functions of layers.h for a list of operators.
 std::vector<LayerSpec> operator_layers(const ModelSpec& model);
 std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const LayerSpec& layer);
-double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer,
-                              const LayerCall& call);
 LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
 // Sets the sizes of a ModelSpec that follow from the list: num_layers (without the last one, which

@@ -33,10 +33,11 @@ Schedule make_schedule(const ScheduleParameters& parameters);
 // microbatches in a chunk where it has several.
 int64_t max_live(const Schedule& schedule, int64_t stage);
 
-// Simulates all stages with sends that need their receiver (nothing is buffered) and channels that
-// keep their order, and proves: every send meets its receive, nobody waits for ever, a microbatch
-// passes each layer forward and backward once and in order, data are there before they are used,
-// the live bound is kept. Returns nothing when all hold, else the counter-example, for people.
+// Proves a schedule by simulating all stages. A send needs its receiver (nothing is buffered), and
+// a channel keeps its order. Proved: every send meets its receive; nobody waits for ever; a
+// microbatch passes each layer forward and backward once and in order; data are there before they
+// are used; the live bound is kept. Returns nothing when all hold, else the counter-example, for
+// people.
 std::optional<std::string> verify(const Schedule& schedule, const ScheduleParameters& parameters);
 
 }  // namespace smp::schedule

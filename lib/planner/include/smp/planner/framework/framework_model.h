@@ -13,9 +13,9 @@ struct LogitBytes {
   double backward = 0;
 };
 
-// What a framework does where others do otherwise, as switches: the same layout occupies other
-// bytes and takes other time in each. One row per Profile, each switch with its source in
-// framework_model.cpp.
+// How a framework differs from others in memory and time, as switches: the same layout takes other
+// bytes and seconds in each framework. One row per Profile; framework_model.cpp has the source of
+// each switch.
 struct FrameworkModel {
   bool fp32_gradients_with_bf16 = false;  // main gradients in fp32 beside bf16 weights
   bool fp32_gradients_with_fp16 = false;

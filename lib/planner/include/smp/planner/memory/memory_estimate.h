@@ -8,10 +8,10 @@
 #include "smp/planner/cost/layer_bytes.h"
 #include "smp/planner/memory/terms.h"
 
-// Memory of a layout in closed form: states by sharding, activations by what the schedule holds in
-// flight. About a microsecond a layout, for search, score and solve. The chosen plan is priced
-// again by walking its very schedule (memory_model.h); tests hold the two together. Pure; any
-// thread.
+// The memory of a layout in closed form: states by sharding, activations by the microbatches that
+// the schedule holds in flight. Takes about a microsecond; used by search, score and solve. The
+// chosen plan is priced again by walking its schedule (memory_model.h). Tests compare the two.
+// Pure; any thread.
 namespace smp::memory {
 
 enum class PeakPhase { kForward, kBackward, kStep, kCheckpoint };

@@ -5,8 +5,8 @@
 
 #include "smp/planner/search/search_result.h"
 
-// Several jobs planned one after the other and set side by side: the values of a key (--what-if),
-// or clusters. Pure; any thread.
+// Plans several jobs one after the other and compares them: the values of a key (--what-if), or
+// clusters. Pure; any thread.
 namespace smp::search {
 
 struct NamedJob {
@@ -14,7 +14,7 @@ struct NamedJob {
   JobSpec job;
 };
 
-// What became of one.
+// The result of one job.
 struct PlannedCase {
   std::string name;
   std::string problem;  // nothing fits, or a pin is illegal; the rest is then empty

@@ -7,10 +7,10 @@
 
 namespace smp::search {
 
-// Proves a plan without running it: legal degrees that fill the cluster, the batch equation and its
-// token limit, every rank's predicted peak against its memory (and the plan's own figures against
-// this version's), host memory, the schedule by verify(), and on device cpu that the engine runs
-// it. Returns what is wrong, one line each; nothing = proved. Pure; any thread.
+// Proves a plan without running it. Checked: the degrees are legal and fill the cluster; the batch
+// equation and its token limit; every rank's predicted peak against its memory, and the plan's own
+// figures against this version's; host memory; the schedule, by verify(). On device cpu the engine
+// must run it. Returns what is wrong, one line each; nothing = proved. Pure; any thread.
 std::vector<std::string> check(const Plan& plan);
 
 }  // namespace smp::search

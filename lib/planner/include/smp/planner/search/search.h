@@ -9,9 +9,9 @@
 //                  offloading instead of the next larger shard degree; a smaller batch; tensor
 //                  parallelism; pipeline parallelism. A later step is taken only when no earlier
 //                  one fits.
-// Layouts are priced in closed form; the best of them again by walking and simulating their very
-// schedules, and what does not fit then gives way to the next. Deterministic: the same job gives
-// the same plan, byte for byte. Pure; any thread.
+// All layouts are priced in closed form. The best are priced again by simulating their schedules,
+// and one that then does not fit gives way to the next. Deterministic: the same job gives the same
+// plan, byte for byte. Pure; any thread.
 namespace smp::search {
 
 // Throws ConfigError when a pinned key cannot be honoured by any layout of this cluster.

@@ -57,7 +57,7 @@ struct Infeasible {
   std::vector<std::string> changes;  // that would each make it fit, smallest first
 };
 
-// What the winner is held back by: its largest memory term and its largest part of time.
+// The largest memory term and the largest part of the step time of the chosen layout.
 struct Bottleneck {
   memory::Term memory_term = memory::Term::kWeights;
   double memory_term_bytes = 0;
@@ -68,7 +68,7 @@ struct Bottleneck {
   double step_s = 0;
 };
 
-// What a little more of something would buy: the step time of the best layout with it.
+// Sensitivity of the step time to a resource: the best layout's step with a little more of it.
 struct Sensitivity {
   std::string what;  // "1 GiB of memory a process", "1 GB/s between hosts"
   double step_s_before = 0;
@@ -76,7 +76,7 @@ struct Sensitivity {
   std::string layout;  // with it, where another layout is then the best; empty = the same
 };
 
-// Where the two strategies differ.
+// How the other strategy's plan differs from the chosen one.
 struct StrategyDifference {
   choice::Strategy other = choice::Strategy::kBestPractice;
   std::string layout;            // of the other strategy; empty = nothing fits there
@@ -86,7 +86,7 @@ struct StrategyDifference {
   std::vector<std::string> differences;  // "tensor 2 instead of 1", ...
 };
 
-// The best layout that was not taken.
+// The best layout beside the chosen one.
 struct RunnerUp {
   std::string layout;
   double seconds_per_token = 0;  // 0 = the cluster names no rates
@@ -95,7 +95,7 @@ struct RunnerUp {
 
 struct SearchStatistics {
   int64_t evaluations = 0;   // complete layouts whose memory and step time were both priced
-  int64_t bounds = 0;        // sets of layouts of which a bound was priced instead
+  int64_t bounds = 0;        // sets of layouts for which a lower bound was priced instead
   int64_t simulated = 0;     // schedules that were simulated, their memory not walked
   int64_t exact = 0;         // plans that were walked and simulated
   double seconds = 0;        // of the search in closed form

@@ -7,9 +7,9 @@
 #include "smp/plan/spec/plan.h"
 #include "smp/planner/choice/strategy.h"
 
-// The question turned round: the largest model, batch or sequence that fits and reaches a step
-// time, or the fewest hosts. By bisection over the search; the answer fits and the next value does
-// not, both searched. Pure; any thread.
+// The inverse of planning: the largest model, batch or sequence that fits and reaches a step time,
+// or the fewest hosts. Found by bisection over searches: the answer fits, and the next value does
+// not. Pure; any thread.
 namespace smp::search {
 
 // model: layers and width together, at the shape of the job's model (heads in eights, layers, FFN

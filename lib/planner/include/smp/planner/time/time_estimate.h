@@ -8,9 +8,9 @@
 #include "smp/planner/cost/layer_bytes.h"
 #include "smp/planner/cost/layer_seconds.h"
 
-// Time of a step of a layout in closed form, about a microsecond a layout, for search, score and
-// solve. The chosen plan is priced again by simulating its very schedule (time_model.h); tests hold
-// the two together. Pure; any thread.
+// The step time of a layout in closed form. Takes about a microsecond; used by search, score and
+// solve. The chosen plan is priced again by simulating its schedule (time_model.h). Tests compare
+// the two. Pure; any thread.
 namespace smp::time {
 
 // Where the time of a step goes, on the busiest stage; they sum to step_s.
