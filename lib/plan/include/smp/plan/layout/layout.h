@@ -54,11 +54,11 @@ struct RankLayout {
   int32_t persistent_bucket = -1;
   int64_t elements = 0;  // of the flat buffers, padding included
 
-  // Elements of the buffers that buckets share while they are whole: gradients from a microbatch's
-  // first product to the end of their reduction (sharding: gradients and parameters), weights from
-  // their gathering to their last use (parameters; at most max_live_parameters of them, or a block
-  // and the ends of the model). Neighbouring buckets have different ones. The flat buffers of what
-  // is sharded hold 1/z of `elements`.
+  // Elements of the buffers that buckets share while they are whole. Neighbouring buckets use
+  // different buffers. Gradients are whole from a microbatch's first product to the end of their
+  // reduction (sharding: gradients and parameters). Weights are whole from their gathering to their
+  // last use (parameters): at most max_live_parameters of them, or a block and the ends of the
+  // model. The flat buffers of sharded weights or gradients hold 1/z of `elements`.
   std::vector<int64_t> gradient_buffers;
   std::vector<int64_t> weight_buffers;
   bool shards_gradients() const { return !gradient_buffers.empty(); }

@@ -22,9 +22,10 @@ bool counts_vary(const TrainingSpec& training);
 // Why a bucket's update waits for the norm of all gradients; nothing where it need not.
 std::optional<std::string> why_updates_wait(const TrainingSpec& training);
 
-// What verify() takes for granted of the ranks of a stage, proved for all ranks: each has a place
-// of its own in the mesh, the groups of each axis cut the world, and the members of a group that
-// reduces or gathers are of one stage, so that they start the same collectives in the same order.
+// Proves for all ranks what verify() assumes of the ranks of a stage. Each rank has a place of its
+// own in the mesh. The groups of each axis cut the world. The members of a group that reduces or
+// gathers are of one stage, so they start the same collectives in the same order. Returns the first
+// violation, or nothing.
 std::optional<std::string> verify_groups(const Plan& plan);
 
 }  // namespace smp::layout
