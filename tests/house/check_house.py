@@ -212,8 +212,16 @@ def check_types(root):
         if name.startswith("lib/"):
             for found in types_of(path.read_text()):
                 places.setdefault(found, []).append(name)
-    return [f"{found} is defined in {' and in '.join(names)}"
-            for found, names in sorted(places.items()) if len(names) > 1]
+    problems = [f"{found} is defined in {' and in '.join(names)}"
+                for found, names in sorted(places.items()) if len(names) > 1]
+    # A name of an inner namespace hides the outer one's.
+    for found, names in sorted(places.items()):
+        space, _, name = found.rpartition("::")
+        while "::" in space:
+            space = space.rpartition("::")[0]
+            if f"{space}::{name}" in places:
+                problems.append(f"{found} of {names[0]} hides {space}::{name} of {places[f'{space}::{name}'][0]}")
+    return problems
 
 
 def check_format(root, formatter):
