@@ -122,8 +122,8 @@ class Values {
   std::byte* bytes_ = nullptr;
 };
 
-#if defined(__SANITIZE_THREAD__)  // slow, and a race depends on neither the type nor the number of
-                                  // ranks
+// Sanitizers are slow, and neither a race nor a bound depends on more than an element's size.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kU8};
 inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
 #else
