@@ -10,8 +10,9 @@
 #include "smp/plan/spec/operator_spec.h"
 
 // All that is known of each kind of operator without running it: its keys, shapes, parameters, work
-// and memory. A kind is one file in src/operators and one in lib/runtime/src/layers/operators,
-// which must agree to the byte (a test compares them). See docs/adding-a-layer.md.
+// and memory. A kind is one file in src/model/operators and one in
+// lib/runtime/src/layers/operators, which must agree to the byte (a test compares them). See
+// docs/adding-a-layer.md.
 //
 // A *layer* is the unit that is placed, sharded and recomputed: an operator with a matrix and the
 // operators without one that follow it. Operators before the first matrix belong to the first
