@@ -19,7 +19,6 @@
 #include "network_cost.h"
 #include "plot.h"
 #include "size_range.h"
-#include "smp/comm/bootstrap/host_identity.h"
 #include "smp/comm/jobs/fabric.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/env/environment.h"
@@ -29,6 +28,7 @@
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/text/printable.h"
 #include "smp/planner/calibration/nccl_tests.h"
+#include "smp/rendezvous/sockets/host_identity.h"
 #include "tables.h"
 
 namespace smp {
@@ -106,7 +106,7 @@ std::vector<BenchRank> places_of(comm::Communicator& comm) {
   own.process = getpid();
   gethostname(own.host, sizeof(own.host) - 1);
   std::string identity = env::optional(env::kHostIdentity);
-  if (identity.empty()) identity = bootstrap::own_host_identity();
+  if (identity.empty()) identity = sockets::own_host_identity();
   memcpy(own.identity, identity.data(), std::min(identity.size(), sizeof(own.identity) - 1));
   std::vector<Place> all(static_cast<size_t>(comm.size()));
   comm.all_gather(&own, all.data(), sizeof(Place), DType::kU8, "bench.places")->wait();

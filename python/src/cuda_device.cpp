@@ -1,14 +1,14 @@
 #include <ATen/Context.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dlfcn.h>
+
+#include <optional>
 
 #include "device.h"
+#include "smp/comm/device/cuda_copies.h"
 
-// A GPU by way of torch's interface of all devices, which needs no library of CUDA here; only what
-// pins memory is CUDA's own, and is found among the libraries that torch has loaded.
+// A GPU by torch's interface of all devices, which needs no library of CUDA here. Copies go through
+// the CUDA runtime that torch has loaded.
 namespace smp::pytorch {
 namespace {
 
@@ -24,42 +24,24 @@ class StreamPoint final : public Device::Point {
   void follow() const override {
     event_.block(VirtualGuardImpl(event_.device_type()).getStream(event_.device()));
   }
-  bool passed() const { return event_.query(); }
-  void wait() const { event_.synchronize(); }
 
  private:
   c10::Event event_;
 };
 
-class StreamCopy final : public device::Copy {
+// The copies of a device whose current stream torch knows.
+class CopiesOfDevice final : public device::CudaCopies {
  public:
-  explicit StreamCopy(const c10::Stream& stream) : end_(stream) {}
-  bool done() override { return end_.passed(); }
-  void wait() override { end_.wait(); }
-  void follow() override { end_.follow(); }
-
- private:
-  const StreamPoint end_;
+  using device::CudaCopies::CudaCopies;
+  bool holds(const void* /*data*/) const override { return true; }
 };
 
-// Functions of the library libcudart.
-template <class Function>
-Function cuda_function(const char* name) {
-  auto* const found = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  TORCH_CHECK(found != nullptr, "smp: torch has loaded no library with ", name,
-              ", which tensors on GPUs need");
-  return found;
-}
-
-class CudaDevice final : public Device, public device::DeviceMemory {
+class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const at::Device& device)
-      : device_(device),
-        guard_(device.type()),
-        to_host_(guard_.getNewStream(device, kHigh)),
-        to_device_(guard_.getNewStream(device, kHigh)),
-        register_(cuda_function<Register>("cudaHostRegister")),
-        unregister_(cuda_function<Unregister>("cudaHostUnregister")) {}
+      : device_(device), guard_(device.type()), runtime_(device::CudaRuntime::loaded([this] {
+          return guard_.getStreamNativeHandle(guard_.getStream(device_));
+        })) {}
 
   bool holds(const at::Tensor& tensor) const override {
     if (tensor.device().is_cpu()) return false;
@@ -77,51 +59,15 @@ class CudaDevice final : public Device, public device::DeviceMemory {
   void enter() override {
     guard_.setDevice(device_);
     guard_.exchangeStream(guard_.getNewStream(device_, kHigh));
+    copies_.emplace(runtime_);
   }
-  device::DeviceMemory& memory() override { return *this; }
-
-  bool holds(const void* /*data*/) const override { return true; }
-  void pin(void* memory, int64_t bytes) override {
-    const int error = register_(memory, size_t(bytes), 0);
-    TORCH_CHECK(error == 0, "smp: CUDA refuses to pin ", bytes, " bytes of the host: error ",
-                error);
-  }
-  void unpin(void* memory) override { unregister_(memory); }
-  device::CopyPtr until_now() override {
-    return std::make_unique<StreamCopy>(guard_.getStream(device_));
-  }
-  device::CopyPtr start_to_host(void* to, const void* from, int64_t bytes,
-                                device::Copy& behind) override {
-    return copy(on_host(to, bytes), on_device(const_cast<void*>(from), bytes), to_host_, behind);
-  }
-  device::CopyPtr start_to_device(void* to, const void* from, int64_t bytes,
-                                  device::Copy& behind) override {
-    return copy(on_device(to, bytes), on_host(const_cast<void*>(from), bytes), to_device_, behind);
-  }
+  device::DeviceMemory& memory() override { return *copies_; }
 
  private:
-  using Register = int (*)(void*, size_t, unsigned);
-  using Unregister = int (*)(void*);
-
-  static at::Tensor on_host(void* data, int64_t bytes) {
-    return at::from_blob(data, {bytes}, at::TensorOptions().dtype(at::kByte));
-  }
-  at::Tensor on_device(void* data, int64_t bytes) const {
-    return at::from_blob(data, {bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
-  }
-  device::CopyPtr copy(const at::Tensor& to, const at::Tensor& from, const c10::Stream& stream,
-                       device::Copy& behind) const {
-    const c10::StreamGuard there(stream);
-    behind.follow();
-    if (to.numel() > 0) to.copy_(from, /*non_blocking=*/true);
-    return std::make_unique<StreamCopy>(stream);
-  }
-
   const at::Device device_;
   const VirtualGuardImpl guard_;
-  const c10::Stream to_host_, to_device_;
-  const Register register_;
-  const Unregister unregister_;
+  const device::CudaRuntime runtime_;
+  std::optional<CopiesOfDevice> copies_;  // of the thread that copies
 };
 
 }  // namespace

@@ -10,13 +10,14 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "smp/comm/bootstrap/host_identity.h"
 #include "smp/comm/device/gdr_memory.h"
 #include "smp/comm/jobs/fabric.h"
 #include "smp/comm/jobs/job_environment.h"
 #include "smp/comm/jobs/shared_memory.h"
 #include "smp/plan/base/random_hex.h"
 #include "smp/plan/env/environment.h"
+#include "smp/rendezvous/sockets/host_identity.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
 #include "work.h"
 
 namespace smp::pytorch {
@@ -40,7 +41,7 @@ std::vector<uint8_t> bytes_of_text(const std::string& text) { return {text.begin
 std::string towards(const std::string& master_address) {
   constexpr int kAnyPort = 9;
   try {
-    return bootstrap::local_address_towards(master_address, kAnyPort);
+    return sockets::local_address_towards(master_address, kAnyPort);
   } catch (const std::exception& error) {
     fail(fmt::format("smp: MASTER_ADDR '{}': {}", master_address, error.what()));
   }
@@ -61,7 +62,7 @@ class StoreRendezvous {
     int64_t arrived = 0;
     ask("add", [&] { arrived = group_.store->add("smp/arrived", 1); });
     prefix_ = fmt::format("smp/{}/", (arrived - 1) / group_.group_size);
-    const std::string identity = environment_.host_identity.empty() ? bootstrap::own_host_identity()
+    const std::string identity = environment_.host_identity.empty() ? sockets::own_host_identity()
                                                                     : environment_.host_identity;
     set(host_key(group_.group_rank), identity);
     if (group_.group_rank == 0) {

@@ -43,7 +43,7 @@ def words_of_a_stranger():
     if kind == 1:
         return b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", True
     if kind == 2:
-        return b"smpmeet1" + random.randbytes(random.randrange(200)), True
+        return b"SMPHOST2" + random.randbytes(random.randrange(200)), True
     if kind == 3:
         return random.randbytes(random.randrange(1, 4096)), True
     if kind == 4:

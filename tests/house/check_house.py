@@ -17,12 +17,13 @@ import sys
 # library -> the libraries of ours that it may include, besides itself
 MAY_INCLUDE = {
     "plan": set(),
-    "comm": {"plan"},
+    "rendezvous": {"plan"},
+    "comm": {"plan", "rendezvous"},
     "planner": {"plan"},
     "interchange": {"plan"},
     "tensorfiles": {"plan", "interchange"},
-    "launcher": {"plan"},
-    "runtime": {"plan", "comm", "interchange", "tensorfiles"},
+    "launcher": {"plan", "rendezvous"},
+    "runtime": {"plan", "rendezvous", "comm", "interchange", "tensorfiles"},
 }
 # The folders of each library. A folder includes those that stand before it, and itself: there is no circle. A folder
 # is a namespace, smp::FOLDER; base and spec are the words of all and stand in smp itself, and what lies in no folder
@@ -31,6 +32,7 @@ FOLDERS = {
     "plan": "base mesh spec text env files system model schedule layout data rules jobfile planfile runinfo",
     "planner": "framework links choice cost memory time prediction search runs calibration page report runpage published",
     "interchange": "shell pyscript huggingface importers exporters",
+    "rendezvous": "sockets wire handshake",
     "comm": ". waiting segment progress reduce net bootstrap groups jobs device",
     "tensorfiles": "safetensors checkpoint pretrained",
     "launcher": "hosts environment process health job local output supervision run reach agent probe request schedulers launch",

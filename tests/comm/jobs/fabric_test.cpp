@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/tcp_socket.h"
 #include "comm/fabric_ranks.h"
 #include "comm/processes.h"
 #include "comm/times.h"
@@ -21,6 +20,7 @@
 #include "net/fabric_protocol.h"
 #include "smp/comm/jobs/job_environment.h"
 #include "smp/plan/base/errors.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
 
 // Of ranks of several hosts: how they find each other, by what they talk, and what they refuse.
 using namespace smp;

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/packed.h"
 #include "comm/times.h"
 #include "groups/rank_context.h"
 #include "segment/shared_job.h"
+#include "smp/rendezvous/wire/payload.h"
 
 // What the watch of one rank makes of the words of others, which the test says in their place, or
 // does not: so it is the same however long they take.
@@ -71,18 +71,16 @@ void say(const FileDescriptor& socket, Word word, const std::string& letter) {
 }
 
 std::string letter_of_leaving(int rank) {
-  bootstrap::Packer letter;
-  letter.add(uint64_t(rank));
-  return letter.bytes;
+  return wire::PayloadWriter().number(uint64_t(rank)).bytes();
 }
 
 std::string letter_of(const Failure& failure) {
-  bootstrap::Packer letter;
+  wire::PayloadWriter letter;
   for (const uint64_t number :
        {uint64_t{0}, uint64_t(failure.kind), uint64_t(failure.culprit), uint64_t(failure.finder)})
-    letter.add(number);
-  letter.add(failure.text);
-  return letter.bytes;
+    letter.number(number);
+  letter.text(failure.text);
+  return letter.bytes();
 }
 
 template <class Condition>

@@ -18,9 +18,9 @@
 #include <sstream>
 #include <thread>
 
-#include "bootstrap/handshake.h"
-#include "bootstrap/local_socket.h"
+#include "bootstrap/participant.h"
 #include "comm/times.h"
+#include "smp/rendezvous/sockets/unix_socket.h"
 
 using namespace smp;
 using namespace smp::comm;
@@ -155,11 +155,11 @@ TEST_CASE("processes: who knows the job's name alone takes none of its sockets f
   std::vector<system::FileDescriptor> taken;
   for (int rank = 0; rank < 2; ++rank)
     for (const char* door : {"", "/again"})
-      taken.push_back(bootstrap::listen_at(fmt::format("smp/{}/{}{}", job_id, rank, door)));
+      taken.push_back(sockets::listen_unix(fmt::format("smp/{}/{}{}", job_id, rank, door)));
   for (const char* what : {"meeting", "again"})
     for (int rank = 0; rank < 2; ++rank) {
-      const bootstrap::Participant guess{rank, 2, job_id, "a guess", kNever, ""};
-      taken.push_back(bootstrap::listen_at(guess.name_of_socket(what, rank)));
+      const bootstrap::Participant guess{{rank, 2, job_id, "a guess"}, kNever, ""};
+      taken.push_back(sockets::listen_unix(guess.name_of_socket(what, rank)));
     }
   ProcessOptions options;
   options.job_id = job_id;
@@ -331,22 +331,22 @@ TEST_CASE("processes: one that may open no more files says so, and blames no pee
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     const system::FileDescriptor here(ends[0]), there(ends[1]);
-    const system::FileDescriptor listener = bootstrap::listen_at("smp/" + fresh_job_id());
+    const system::FileDescriptor listener = sockets::listen_unix("smp/" + fresh_job_id());
     sockaddr_un address;
     socklen_t bytes = sizeof(address);
     REQUIRE(getsockname(listener.number(), reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
     const system::FileDescriptor guest(socket(AF_UNIX, SOCK_STREAM, 0));
     REQUIRE(connect(guest.number(), reinterpret_cast<sockaddr*>(&address), bytes) == 0);
     char byte = 0;
-    REQUIRE(bootstrap::send_all(there, &byte, 1, here.number()));
+    REQUIRE(sockets::send_all(there, &byte, 1, here.number()));
     const int next = dup(0);
     close(next);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     system::FileDescriptor side;
     return std::to_string(next) + "\n" +
-           text_of_failure(next, [&] { bootstrap::receive_all(here, &byte, 1, deadline, &side); }) +
-           "\n" + text_of_failure(next, [&] { bootstrap::accept_one(listener); }) + "\n" +
-           text_of_failure(next, [&] { bootstrap::process_of_peer(here); });
+           text_of_failure(next, [&] { sockets::receive_all(here, &byte, 1, deadline, &side); }) +
+           "\n" + text_of_failure(next, [&] { sockets::accept_one(listener); }) + "\n" +
+           text_of_failure(next, [&] { sockets::process_of_peer(here); });
   });
   const std::string said = child.join().said, limit = said.substr(0, said.find('\n'));
   CHECK(said == limit + "\nno room for a descriptor of a peer: this process may have " + limit +

@@ -35,7 +35,7 @@ bool take_all(ReceivedFolder& folder, const std::vector<std::string>& messages) 
 }
 
 std::string file_message(const std::string& name) {
-  return PayloadWriter()
+  return wire::PayloadWriter()
       .number(static_cast<uint64_t>(FileMessage::kFile))
       .text(name)
       .number(1)
@@ -80,20 +80,20 @@ TEST_CASE("a pushed file that arrives otherwise is refused") {
 
 TEST_CASE("nothing is written outside the folder, nor more than was announced") {
   const ScratchFolder scratch;
-  const std::string room = PayloadWriter().number(0).number(1).bytes();
+  const std::string room = wire::PayloadWriter().number(0).number(1).bytes();
   for (const char* name : {"../x", "/x", "a/../../x", "", "a/", "a/.."}) {
     ReceivedFolder folder(scratch / "there");
     folder.take(room);
     CHECK_THROWS_WITH_AS(folder.take(file_message(name)), "a file with a wrong name",
-                         ProtocolError);
+                         wire::ProtocolError);
   }
   ReceivedFolder folder(scratch / "there");
   CHECK_THROWS_WITH_AS(folder.take(file_message("x")), "a file before the room for it",
-                       ProtocolError);
+                       wire::ProtocolError);
   folder.take(room);
   folder.take(file_message("x"));
-  const std::string part = PayloadWriter().number(2).text("two").bytes();
-  CHECK_THROWS_WITH_AS(folder.take(part), "bytes of no file", ProtocolError);
+  const std::string part = wire::PayloadWriter().number(2).text("two").bytes();
+  CHECK_THROWS_WITH_AS(folder.take(part), "bytes of no file", wire::ProtocolError);
 }
 
 TEST_CASE("a pushed file that cannot be written whole, or has no folder, is refused") {
@@ -148,7 +148,7 @@ TEST_CASE("as many messages run ahead of the slowest host as 1 MiB holds, and 25
 TEST_CASE("files that do not fit are refused before the first") {
   const ScratchFolder scratch;
   ReceivedFolder folder(scratch / "there");
-  const std::string room = PayloadWriter().number(0).number(uint64_t{1} << 62).bytes();
+  const std::string room = wire::PayloadWriter().number(0).number(uint64_t{1} << 62).bytes();
   CHECK_THROWS_AS(folder.take(room), FilesRefused);
   CHECK_THROWS_WITH_AS(ReceivedFolder("").take(room), "it takes no files", FilesRefused);
 }

@@ -120,7 +120,7 @@ TEST_CASE("Xids of a rank on another host arrive") {
   end.exit_code = 3;
   end.gpu_errors = {"GPU 1: Xid a", "Xid b"};
   const std::string message = encode_end(5, end);
-  PayloadReader reader(message);
+  wire::PayloadReader reader(message);
   CHECK(reader.number() == 5);
   const ProcessEnd arrived = decode_end(reader);
   CHECK(arrived.exit_code == 3);

@@ -49,7 +49,7 @@ TEST_CASE("what a remote shell prints before the agent speaks is kept apart") {
   CHECK(reader.text_before() == "Welcome to h3\n");
   FrameReader noisy;
   noisy.feed(std::string(70'000, 'x'));
-  CHECK_THROWS_WITH_AS(noisy.next(frame), "no agent spoke within 65536 bytes", ProtocolError);
+  CHECK_THROWS_WITH_AS(noisy.next(frame), "no agent spoke within 65536 bytes", wire::ProtocolError);
 }
 
 TEST_CASE("a frame that is missing or too large is refused") {
@@ -58,10 +58,10 @@ TEST_CASE("a frame that is missing or too large is refused") {
   FrameReader reader;
   reader.feed(two.substr(0, mark) + two.substr(mark + first));
   Frame frame;
-  CHECK_THROWS_WITH_AS(reader.next(frame), "message 1 where 0 was due", ProtocolError);
+  CHECK_THROWS_WITH_AS(reader.next(frame), "message 1 where 0 was due", wire::ProtocolError);
   FrameReader large;
   large.feed(two.substr(0, mark) + std::string("\xff\xff\xff\x7f\x01\0\0\0\0", 9));
-  CHECK_THROWS_WITH_AS(large.next(frame), "a message of 2147483647 bytes", ProtocolError);
+  CHECK_THROWS_WITH_AS(large.next(frame), "a message of 2147483647 bytes", wire::ProtocolError);
 }
 
 TEST_CASE("which variables go to other hosts") {

@@ -54,7 +54,7 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
   std::vector<FileDescriptor> peers;
   for (int i = 0; i < 200; ++i) {
     peers.push_back(connected_to(rendezvous.port()));
-    const std::string text = i % 3 == 0 ? "" : i % 3 == 1 ? "GET / HTTP/1.0\r\n\r\n" : "smpmeet1";
+    const std::string text = i % 3 == 0 ? "" : i % 3 == 1 ? "GET / HTTP/1.0\r\n\r\n" : "SMPHOST2";
     CHECK(write(peers.back().number(), text.data(), text.size()) ==
           static_cast<ssize_t>(text.size()));
   }
@@ -63,7 +63,7 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
     CHECK(why_not_joined(place, "another key of 16", {1, 0, 4}) ==
           "host 0 at " + at + " has another key");
     CHECK(why_not_joined(place, kKey, {1, 0, 5}) ==
-          "host 0 at " + at + " was started with another number of hosts, 5 here");
+          "host 0 at " + at + " was started for 4 hosts, this one for 5");
     CHECK(why_not_joined(place, kKey, {1, 8, 4}) ==
           "host 0 at " + at +
               " was started with another number of ranks a host, 8 here: they have to be equal");
@@ -117,6 +117,22 @@ TEST_CASE("nobody is listened to any more when the time is over") {
   CHECK(why_not_joined(place, kKey, {1, 0, 2}, milliseconds(1)).ends_with(": Connection refused"));
 }
 
+TEST_CASE("hosts with another key are counted where they were waited for") {
+  Rendezvous rendezvous(kHere, kKey);
+  const RendezvousEndpoint place{"127.0.0.1", rendezvous.port()};
+  const std::string at = "127.0.0.1:" + std::to_string(rendezvous.port());
+  std::thread node([&] {
+    CHECK(why_not_joined(place, "another key of 16", {1, 0, 2}) ==
+          "host 0 at " + at + " has another key");
+  });
+  CHECK_THROWS_WITH_AS(rendezvous.gather(1, {0, 0, 2}, milliseconds(1'000), -1),
+                       ("0 of 1 other hosts came to " + at +
+                        " within 1.0 s; 1 connection was rejected (1 from 127.0.0.1)")
+                           .c_str(),
+                       RendezvousTimeout);
+  node.join();
+}
+
 TEST_CASE("a place that does not answer is tried no longer than was said") {
   const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -150,7 +166,7 @@ TEST_CASE("a meeting that nobody comes to, and one that nobody waits at, say so"
             " within 500 ms: Connection refused");
   CHECK_THROWS_WITH_AS(
       Rendezvous({"192.0.2.1", 29400}, kKey),
-      "cannot wait for the other hosts at 192.0.2.1:29400: that is no address of this host",
+      "cannot wait for the other hosts at 192.0.2.1:29400: this host does not have that address",
       ConfigError);
   int ends[2];
   REQUIRE(pipe(ends) == 0);

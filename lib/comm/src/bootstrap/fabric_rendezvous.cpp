@@ -10,15 +10,15 @@
 #include <stdexcept>
 #include <thread>
 
-#include "bootstrap/acceptor.h"
 #include "bootstrap/interfaces.h"
-#include "bootstrap/packed.h"
-#include "bootstrap/signed_message.h"
-#include "bootstrap/tcp_socket.h"
 #include "net/nearest_nic.h"
-#include "smp/comm/bootstrap/host_identity.h"
 #include "smp/plan/env/environment.h"
 #include "smp/plan/mesh/collective.h"
+#include "smp/rendezvous/handshake/acceptor.h"
+#include "smp/rendezvous/handshake/signed_message.h"
+#include "smp/rendezvous/sockets/host_identity.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
+#include "smp/rendezvous/wire/payload.h"
 
 namespace smp::bootstrap {
 namespace {
@@ -26,7 +26,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kProtocol = 0x3754454e45484d53;  // "SMHENET7"
+constexpr uint64_t kProtocol = 0x3854454e45484d53;  // "SMHENET8"
+constexpr milliseconds kConnectLimit{1000};         // of one try
+
 std::string own_host_name() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -34,31 +36,39 @@ std::string own_host_name() {
 }
 
 std::string pack(const PeerAddress& peer_address) {
-  Packer packer;
-  packer.add(uint64_t(peer_address.rank));
-  packer.add(uint64_t(peer_address.listener_port));
+  wire::PayloadWriter payload;
+  payload.number(uint64_t(peer_address.rank)).number(uint64_t(peer_address.listener_port));
   for (const std::string* text :
        {&peer_address.host_identity, &peer_address.host_name, &peer_address.address,
         &peer_address.settings, &peer_address.endpoint})
-    packer.add(*text);
-  return packer.bytes;
+    payload.text(*text);
+  return payload.bytes();
 }
 
 PeerAddress unpack_address(const std::string& bytes) {
-  Unpacker unpacker(bytes);
+  wire::PayloadReader reader(bytes);
   PeerAddress peer_address;
-  peer_address.rank = int(unpacker.number());
-  peer_address.listener_port = int(unpacker.number());
+  peer_address.rank = int(reader.number());
+  peer_address.listener_port = int(reader.number());
   for (std::string* text : {&peer_address.host_identity, &peer_address.host_name,
                             &peer_address.address, &peer_address.settings, &peer_address.endpoint})
-    *text = unpacker.text();
+    *text = reader.text();
   return peer_address;
+}
+
+std::string refusal(comm::CommError::Kind kind, int culprit, const std::string& why) {
+  return wire::PayloadWriter()
+      .text("no")
+      .number(uint64_t(kind))
+      .number(uint64_t(uint32_t(culprit)))
+      .text(why)
+      .bytes();
 }
 
 class FabricRendezvousRun {
  public:
   FabricRendezvousRun(const Participant& self, const net::FabricOptions& options)
-      : self_(self), options_(options), acceptor_(self, kProtocol, "card") {}
+      : self_(self), options_(options), acceptor_(self, kProtocol, "address", self.deadline) {}
 
   FabricRendezvous run() {
     if (self_.rank == 0) {
@@ -80,10 +90,10 @@ class FabricRendezvousRun {
     const Interface& rail = own_rail(rails, net::own_numa_node(), options_.local_rank);
     peer_address.address = rail.address;
     peer_address.host_name = own_host_name();
-    rendezvous_.listener = listen_tcp(peer_address.address, 0);
-    peer_address.listener_port = local_port_of(rendezvous_.listener);
+    rendezvous_.listener = sockets::listen_tcp(peer_address.address, 0);
+    peer_address.listener_port = sockets::local_port_of(rendezvous_.listener);
     peer_address.host_identity =
-        options_.host_identity.empty() ? own_host_identity() : options_.host_identity;
+        options_.host_identity.empty() ? sockets::own_host_identity() : options_.host_identity;
     rendezvous_.network = net::open_ofi_transport(peer_address.address, options_.provider,
                                                   options_.protocol, options_.local_rank);
     const net::OpenedTransport& network = rendezvous_.network;
@@ -141,32 +151,25 @@ class FabricRendezvousRun {
   // Rank 0.
   void receive_all_ranks() {
     const system::FileDescriptor listener =
-        listen_tcp(options_.master_address, options_.master_port);
-    if (options_.listening) options_.listening(local_port_of(listener));
+        sockets::listen_tcp(options_.master_address, options_.master_port);
+    if (options_.listening) options_.listening(sockets::local_port_of(listener));
     for (int rank = 0; rank < self_.size; ++rank)
-      accepted_.push_back({{}, Handshake(self_, kProtocol), "", ""});
+      accepted_.push_back({{}, handshake::Handshake(self_, kProtocol), "", ""});
     addresses_.resize(size_t(self_.size));
-    addresses_[0] = pack(own_address(local_address_of(listener)));
+    addresses_[0] = pack(own_address(sockets::local_address_of(listener)));
     try {
       while (!missing().empty()) accept_from(listener);
       compare_settings();
     } catch (const comm::CommError& error) {
-      Packer message;
-      message.add(std::string("no"));
-      message.add(uint64_t(error.kind));
-      message.add(uint64_t(uint32_t(error.culprit)));
-      message.add(std::string(error.what()));
-      tell_all(message.bytes);
+      tell_all(refusal(error.kind, error.culprit, error.what()));
       throw;
     }
     const Nonce nonce = make_nonce();
     const std::string session(nonce.begin(), nonce.end());
-    Packer message;
-    message.add(std::string("yes"));
-    message.add(session);
-    for (const std::string& peer_address : addresses_) message.add(peer_address);
-    if (const int deaf = tell_all(message.bytes); deaf >= 0) self_.lost(deaf);
-    for (Acceptor::AcceptedPeer& peer : accepted_)
+    wire::PayloadWriter message;
+    message.text("yes").text(session).list(addresses_);
+    if (const int deaf = tell_all(message.bytes()); deaf >= 0) self_.lost(deaf);
+    for (handshake::Acceptor::AcceptedPeer& peer : accepted_)
       rendezvous_.sockets.push_back(std::move(peer.socket));
     finish(addresses_, session);
   }
@@ -174,8 +177,8 @@ class FabricRendezvousRun {
   // The last rank that could not be told; -1.
   int tell_all(const std::string& message) const {
     int deaf = -1;
-    for (const Acceptor::AcceptedPeer& peer : accepted_)
-      if (peer.socket && !send_signed(peer.socket, "table", peer.handshake, message))
+    for (const handshake::Acceptor::AcceptedPeer& peer : accepted_)
+      if (peer.socket && !handshake::send_signed(peer.socket, "table", peer.handshake, message))
         deaf = peer.handshake.peer_rank();
     return deaf;
   }
@@ -187,7 +190,7 @@ class FabricRendezvousRun {
     if (!peer) {
       for (int rank = 1; rank < self_.size; ++rank) {
         const system::FileDescriptor& socket = accepted_[size_t(rank)].socket;
-        if (socket && closed_by_peer(socket)) self_.lost(rank);
+        if (socket && sockets::closed_by_peer(socket)) self_.lost(rank);
       }
       if (self_.is_late()) self_.timed_out(missing(), acceptor_.rejected());
       return;
@@ -196,14 +199,12 @@ class FabricRendezvousRun {
     if (rank < 1 || rank >= self_.size || peer->handshake.peer_size() != self_.size)
       return acceptor_.reject(peer->origin);
     if (accepted_[size_t(rank)].socket) {
-      Packer message;
-      message.add(std::string("no"));
-      message.add(uint64_t(comm::CommError::Kind::kMismatch));
-      message.add(uint64_t(rank));
-      message.add(
-          fmt::format("rank 0 of job '{}' has refused this process: rank {} is here already",
-                      self_.job_id, rank));
-      send_signed(peer->socket, "table", peer->handshake, message.bytes);
+      handshake::send_signed(
+          peer->socket, "table", peer->handshake,
+          refusal(
+              comm::CommError::Kind::kMismatch, rank,
+              fmt::format("rank 0 of job '{}' has refused this process: rank {} is here already",
+                          self_.job_id, rank)));
       return;
     }
     addresses_[size_t(rank)] = std::move(peer->message);
@@ -235,18 +236,20 @@ class FabricRendezvousRun {
   std::string exchange_addresses(const std::string& peer_address,
                                  system::FileDescriptor& socket) const {
     for (bool has_come = false;; std::this_thread::sleep_for(milliseconds(20))) {
-      bool is_refused = false;
-      socket = try_connect_tcp(options_.master_address, options_.master_port, self_.deadline,
-                               &is_refused);
+      int error = 0;
+      socket = sockets::try_connect_tcp(
+          options_.master_address, options_.master_port,
+          std::min(self_.deadline, steady_clock::now() + kConnectLimit), &error);
       if (self_.is_late()) self_.timed_out({0});
-      if (has_come && is_refused) self_.lost(0);
+      if (has_come && error == ECONNREFUSED) self_.lost(0);
       if (!socket) continue;
       has_come = true;
-      prepare(socket, self_.deadline);
-      Handshake handshake(self_, kProtocol);
-      if (!handshake.initiate(socket, 0) || !send_signed(socket, "card", handshake, peer_address))
+      sockets::prepare(socket, self_.deadline);
+      handshake::Handshake handshake(self_, kProtocol);
+      if (!self_.initiate(handshake, socket, 0) ||
+          !handshake::send_signed(socket, "address", handshake, peer_address))
         continue;
-      if (auto message = receive_signed(socket, "table", handshake, self_.deadline))
+      if (auto message = handshake::receive_signed(socket, "table", handshake, self_.deadline))
         return std::move(*message);
     }
   }
@@ -254,27 +257,26 @@ class FabricRendezvousRun {
   // The other ranks. Opening the network takes a moment, in which rank 0 shall not wait for one of
   // them alone.
   void join() {
-    const std::string peer_address =
-        pack(own_address(local_address_towards(options_.master_address, options_.master_port)));
+    const std::string peer_address = pack(
+        own_address(sockets::local_address_towards(options_.master_address, options_.master_port)));
     system::FileDescriptor socket;
     const std::string message = exchange_addresses(peer_address, socket);
-    Unpacker unpacker(message);
-    if (unpacker.text() == "no") {
-      const auto kind = comm::CommError::Kind(unpacker.number());
-      const auto culprit = int(uint32_t(unpacker.number()));
-      throw comm::CommError(kind, culprit, fmt::format("rank {}: {}", self_.rank, unpacker.text()));
+    wire::PayloadReader reader(message);
+    if (reader.text() == "no") {
+      const auto kind = comm::CommError::Kind(reader.number());
+      const auto culprit = reader.small_number();
+      throw comm::CommError(kind, culprit, fmt::format("rank {}: {}", self_.rank, reader.text()));
     }
-    const std::string session = unpacker.text();
-    std::vector<std::string> peers;
-    for (int rank = 0; rank < self_.size; ++rank) peers.push_back(unpacker.text());
+    const std::string session(reader.text());
+    const std::vector<std::string> peers = reader.list();
     rendezvous_.sockets.push_back(std::move(socket));
     finish(peers, session);
   }
 
   const Participant& self_;
   const net::FabricOptions& options_;
-  std::vector<Acceptor::AcceptedPeer> accepted_;
-  Acceptor acceptor_;
+  std::vector<handshake::Acceptor::AcceptedPeer> accepted_;
+  handshake::Acceptor acceptor_;
   std::vector<std::string> addresses_;
   FabricRendezvous rendezvous_;
 };

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/handshake.h"
+#include "bootstrap/participant.h"
 #include "net/ofi_transport.h"
 #include "smp/comm/net/fabric_options.h"
 #include "smp/plan/system/file_descriptor.h"

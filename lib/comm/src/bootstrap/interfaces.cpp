@@ -16,9 +16,9 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "bootstrap/tcp_socket.h"
 #include "net/nearest_nic.h"
 #include "smp/plan/env/environment.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
 
 namespace smp::bootstrap {
 namespace {
@@ -87,7 +87,7 @@ std::vector<Interface> own_interfaces() {
     const int family = i->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const std::string device = std::string("/sys/class/net/") + i->ifa_name + "/device";
-    all.push_back({i->ifa_name, text_of_address(i->ifa_addr),
+    all.push_back({i->ifa_name, sockets::text_of_address(i->ifa_addr),
                    net::numa_node_in(device + "/numa_node"), kind_of_interface(i->ifa_name)});
   }
   return all;

@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "bootstrap/packed.h"
-#include "bootstrap/signed_message.h"
+#include "smp/rendezvous/handshake/signed_message.h"
+#include "smp/rendezvous/wire/payload.h"
 
 namespace smp::bootstrap {
 namespace {
@@ -39,38 +39,40 @@ std::string id_of(const Participant& old, const std::vector<int>& members) {
 comm::Survivors Regroup::run(milliseconds limit) {
   self_.timeout = limit;
   const auto begin = steady_clock::now();
-  const Deadline end = begin + limit;
+  const sockets::Deadline end = begin + limit;
   gone_.clear();
   for (int rank = 0; rank < self_.rank; ++rank) {
     const auto message = ask(rank, std::min(steady_clock::now() + limit / kParts, end), end);
     if (!message) continue;
-    Unpacker unpacker(*message);
-    if (unpacker.text() == "no")
+    wire::PayloadReader reader(*message);
+    if (reader.text() == "no")
       throw comm::CommError(comm::CommError::Kind::kTimeout, -1,
-                            fmt::format("rank {}: {}", self_.rank, unpacker.text()));
+                            fmt::format("rank {}: {}", self_.rank, reader.text()));
     RendezvousAddress address;
-    address.address = unpacker.text();
-    address.port = int(unpacker.number());
-    std::vector<int> members(unpacker.number());
-    for (int& member : members) member = int(unpacker.number());
+    address.address = reader.text();
+    address.port = int(reader.number());
+    std::vector<int> members(reader.number());
+    for (int& member : members) member = int(reader.number());
     return start_next_job(members, address);
   }
   return gather_ranks(end);
 }
 
 // The answer of `rank`, if it is the one that accepts the others.
-std::optional<std::string> Regroup::ask(int rank, Deadline answer_by, Deadline end) {
+std::optional<std::string> Regroup::ask(int rank, sockets::Deadline answer_by,
+                                        sockets::Deadline end) {
   Participant self = self_;
   self.deadline = answer_by;
   for (;;) {
     ConnectAttempt attempt = attempt_connect(rank, answer_by);
     if (attempt.is_gone) gone_.insert(rank);
     if (!attempt.socket) return std::nullopt;
-    Handshake handshake(self, kProtocol);
-    if (handshake.initiate(attempt.socket, rank) &&
-        send_signed(attempt.socket, "here", handshake, ""))
+    handshake::Handshake handshake(self, kProtocol);
+    if (self.initiate(handshake, attempt.socket, rank) &&
+        handshake::send_signed(attempt.socket, "here", handshake, ""))
       // It may wait for others to the end.
-      if (auto said = receive_signed(attempt.socket, "who goes on", handshake, end + self_.timeout))
+      if (auto said = handshake::receive_signed(attempt.socket, "who goes on", handshake,
+                                                end + self_.timeout))
         return said;
     // It closed the connection: as the oldest of too many, or because it has ended.
     if (steady_clock::now() >= answer_by) return std::nullopt;
@@ -79,21 +81,22 @@ std::optional<std::string> Regroup::ask(int rank, Deadline answer_by, Deadline e
 }
 
 // For the lowest rank. It does not wait for lower ranks that it has asked in vain.
-comm::Survivors Regroup::gather_ranks(Deadline end) {
-  Acceptor acceptor(self_, kProtocol, "here");
-  std::vector<Acceptor::AcceptedPeer> accepted;
+comm::Survivors Regroup::gather_ranks(sockets::Deadline end) {
+  handshake::Acceptor acceptor(self_, kProtocol, "here", end);
+  std::vector<handshake::Acceptor::AcceptedPeer> accepted;
   std::set<int> missing, absent;
   for (int rank = self_.rank + 1; rank < self_.size; ++rank) missing.insert(rank);
   while (!missing.empty() && steady_clock::now() < end)
     accept_next(acceptor, accepted, missing, end);
   std::vector<int> members = {self_.rank};
-  for (const Acceptor::AcceptedPeer& peer : accepted) members.push_back(peer.handshake.peer_rank());
+  for (const handshake::Acceptor::AcceptedPeer& peer : accepted)
+    members.push_back(peer.handshake.peer_rank());
   std::sort(members.begin(), members.end());
   for (int rank = 0; rank < self_.size; ++rank)
     if (gone_.count(rank) == 0 && !std::binary_search(members.begin(), members.end(), rank))
       absent.insert(rank);
   remove_dead(absent);  // one may have died while it was asked
-  Packer message;
+  wire::PayloadWriter message;
   std::string refusal;
   if (!absent.empty() && 2 * int(members.size()) <= self_.size) {
     refusal = fmt::format(
@@ -102,25 +105,23 @@ comm::Survivors Regroup::gather_ranks(Deadline end) {
         self_.job_id, members.size() == 1 ? "rank" : "ranks", fmt::join(members, ", "),
         std::chrono::duration<double>(self_.timeout).count(), absent.size() == 1 ? "rank" : "ranks",
         fmt::join(absent, ", "));
-    message.add(std::string("no"));
-    message.add(refusal);
+    message.text("no").text(refusal);
   } else {
-    message.add(std::string("yes"));
-    message.add(rendezvous_address().address);
-    message.add(uint64_t(rendezvous_address().port));
-    message.add(uint64_t(members.size()));
-    for (const int member : members) message.add(uint64_t(member));
+    const RendezvousAddress here = rendezvous_address();
+    message.text("yes").text(here.address).number(uint64_t(here.port)).number(members.size());
+    for (const int member : members) message.number(uint64_t(member));
   }
   // The new rank 0 listens at the same address: no rank may connect to the old listener there.
   if (refusal.empty()) listener_ = system::FileDescriptor();
-  for (const Acceptor::AcceptedPeer& peer : accepted)
-    send_signed(peer.socket, "who goes on", peer.handshake, message.bytes);
+  for (const handshake::Acceptor::AcceptedPeer& peer : accepted)
+    handshake::send_signed(peer.socket, "who goes on", peer.handshake, message.bytes());
   if (!refusal.empty()) self_.fail(comm::CommError::Kind::kTimeout, *absent.begin(), refusal);
   return start_next_job(members, rendezvous_address());
 }
 
-void Regroup::accept_next(Acceptor& acceptor, std::vector<Acceptor::AcceptedPeer>& accepted,
-                          std::set<int>& missing, Deadline end) {
+void Regroup::accept_next(handshake::Acceptor& acceptor,
+                          std::vector<handshake::Acceptor::AcceptedPeer>& accepted,
+                          std::set<int>& missing, sockets::Deadline end) {
   auto peer = acceptor.next(listener_, std::min(end, steady_clock::now() + kLookEvery));
   if (!peer) return remove_dead(missing);
   if (missing.erase(peer->handshake.peer_rank()) == 1) accepted.push_back(std::move(*peer));

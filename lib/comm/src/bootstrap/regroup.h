@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/acceptor.h"
-#include "bootstrap/handshake.h"
+#include "bootstrap/participant.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/system/file_descriptor.h"
+#include "smp/rendezvous/handshake/acceptor.h"
 
 namespace smp::bootstrap {
 
@@ -43,17 +43,18 @@ class Regroup {
       : self_(self), listener_(std::move(listener)) {}
   const Participant& self() const { return self_; }
 
-  virtual ConnectAttempt attempt_connect(int rank, Deadline deadline) = 0;
+  virtual ConnectAttempt attempt_connect(int rank, sockets::Deadline deadline) = 0;
   virtual RendezvousAddress rendezvous_address() = 0;  // of this rank's listener, closed before
   virtual std::unique_ptr<comm::Communicator> start_job(const NextJob& next) = 0;
 
  private:
   using milliseconds = std::chrono::milliseconds;
 
-  std::optional<std::string> ask(int rank, Deadline answer_by, Deadline end);
-  comm::Survivors gather_ranks(Deadline end);
-  void accept_next(Acceptor& acceptor, std::vector<Acceptor::AcceptedPeer>& accepted,
-                   std::set<int>& missing, Deadline end);
+  std::optional<std::string> ask(int rank, sockets::Deadline answer_by, sockets::Deadline end);
+  comm::Survivors gather_ranks(sockets::Deadline end);
+  void accept_next(handshake::Acceptor& acceptor,
+                   std::vector<handshake::Acceptor::AcceptedPeer>& accepted, std::set<int>& missing,
+                   sockets::Deadline end);
   void remove_dead(std::set<int>& missing);
   comm::Survivors start_next_job(const std::vector<int>& members, const RendezvousAddress& address);
 

@@ -9,10 +9,10 @@
 #include <system_error>
 #include <thread>
 
-#include "bootstrap/acceptor.h"
-#include "bootstrap/local_socket.h"
-#include "bootstrap/signed_message.h"
 #include "segment/shared_job.h"
+#include "smp/rendezvous/handshake/acceptor.h"
+#include "smp/rendezvous/handshake/signed_message.h"
+#include "smp/rendezvous/sockets/unix_socket.h"
 
 namespace smp::bootstrap {
 namespace {
@@ -29,7 +29,7 @@ struct Verdict {
 class ShmRendezvousRun {
  public:
   ShmRendezvousRun(const Participant& self, const std::vector<int>& here, bool with_doorbells)
-      : self_(self), here_(here), acceptor_(self, kProtocol, "hello") {
+      : self_(self), here_(here), acceptor_(self, kProtocol, "hello", self.deadline) {
     if (!with_doorbells) return;
     doorbells_.resize(size_t(self.size));
     own_bell() = waiting::Doorbell::make();
@@ -56,7 +56,7 @@ class ShmRendezvousRun {
  private:
   system::FileDescriptor listen() const {
     try {
-      return listen_at(self_.name_of_socket("meeting", self_.rank));
+      return sockets::listen_unix(self_.name_of_socket("meeting", self_.rank));
     } catch (const std::system_error& e) {
       if (e.code() != std::errc::address_in_use) throw;
       self_.is_taken();
@@ -64,12 +64,12 @@ class ShmRendezvousRun {
   }
 
   bool same_user(const system::FileDescriptor& socket) const {
-    return user_of_peer(socket) == geteuid();
+    return sockets::user_of_peer(socket) == geteuid();
   }
 
   void connect_to(int rank) {
     system::FileDescriptor socket;
-    while (!(socket = try_connect(self_.name_of_socket("meeting", rank)))) {
+    while (!(socket = sockets::try_connect_unix(self_.name_of_socket("meeting", rank)))) {
       check_connected();
       if (self_.is_late()) self_.timed_out({rank});
       std::this_thread::sleep_for(milliseconds(2));
@@ -77,11 +77,11 @@ class ShmRendezvousRun {
     if (!same_user(socket))
       self_.fail(comm::CommError::Kind::kMismatch, rank,
                  fmt::format("rank {} of job '{}' belongs to another user", rank, self_.job_id));
-    Handshake handshake(self_, kProtocol);
-    if (!handshake.initiate(socket, rank)) self_.lost(rank);
+    handshake::Handshake handshake(self_, kProtocol);
+    if (!self_.initiate(handshake, socket, rank)) self_.lost(rank);
     Verdict verdict;
-    if (!send_signed(socket, "hello", handshake, "") ||
-        !receive_all(socket, &verdict, sizeof(verdict), self_.deadline, &received_))
+    if (!handshake::send_signed(socket, "hello", handshake, "") ||
+        !sockets::receive_all(socket, &verdict, sizeof(verdict), self_.deadline, &received_))
       self_.lost(rank);
     if (!verdict.accepted || (rank == here_.front() && !received_))
       self_.fail(
@@ -94,12 +94,12 @@ class ShmRendezvousRun {
 
   waiting::Doorbell& own_bell() { return doorbells_[size_t(self_.rank)]; }
 
-  bool swap_doorbells(const system::FileDescriptor& socket, int other, Deadline deadline) {
+  bool swap_doorbells(const system::FileDescriptor& socket, int other, sockets::Deadline deadline) {
     if (doorbells_.empty()) return true;
     char byte = 0;
     system::FileDescriptor bell;
-    if (!send_all(socket, &byte, 1, own_bell().descriptor()) ||
-        !receive_all(socket, &byte, 1, deadline, &bell) || !bell)
+    if (!sockets::send_all(socket, &byte, 1, own_bell().descriptor()) ||
+        !sockets::receive_all(socket, &byte, 1, deadline, &bell) || !bell)
       return false;
     doorbells_[size_t(other)] = waiting::Doorbell(std::move(bell));
     return true;
@@ -120,8 +120,9 @@ class ShmRendezvousRun {
                        std::binary_search(here_.begin(), here_.end(), peer) &&
                        !peers_[size_t(peer)];
     const int memfd = verdict.accepted ? memfd_ : -1;
-    if (!send_all(accepted->socket, &verdict, sizeof(verdict), memfd) || !verdict.accepted) return;
-    const auto limit = std::min(self_.deadline, steady_clock::now() + kHandshakeLimit);
+    if (!sockets::send_all(accepted->socket, &verdict, sizeof(verdict), memfd) || !verdict.accepted)
+      return;
+    const auto limit = std::min(self_.deadline, steady_clock::now() + handshake::kHandshakeLimit);
     if (swap_doorbells(accepted->socket, peer, limit))
       peers_[size_t(peer)] = std::move(accepted->socket);
   }
@@ -136,12 +137,12 @@ class ShmRendezvousRun {
 
   void check_connected() const {
     for (int rank = 0; rank < self_.size; ++rank)
-      if (peers_[size_t(rank)] && closed_by_peer(peers_[size_t(rank)])) self_.lost(rank);
+      if (peers_[size_t(rank)] && sockets::closed_by_peer(peers_[size_t(rank)])) self_.lost(rank);
   }
 
   const Participant& self_;
   const std::vector<int>& here_;
-  Acceptor acceptor_;
+  handshake::Acceptor acceptor_;
   std::vector<system::FileDescriptor> peers_;
   std::vector<waiting::Doorbell> doorbells_;
   int memfd_ = -1;
@@ -159,7 +160,7 @@ std::vector<int> processes_of(const std::vector<system::FileDescriptor>& peers) 
   std::vector<int> processes;
   for (const system::FileDescriptor& peer : peers) {
     if (!peer) continue;
-    if (const auto pid = pid_of_peer(peer)) processes.push_back(*pid);
+    if (const auto pid = sockets::pid_of_peer(peer)) processes.push_back(*pid);
   }
   return processes;
 }

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "bootstrap/handshake.h"
+#include "bootstrap/participant.h"
 #include "segment/mapping.h"
 #include "smp/plan/system/file_descriptor.h"
 #include "waiting/doorbell.h"

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "bootstrap/fabric_rendezvous.h"
-#include "bootstrap/handshake.h"
+#include "bootstrap/participant.h"
 #include "bootstrap/regroup.h"
 #include "bootstrap/shm_rendezvous.h"
-#include "bootstrap/tcp_socket.h"
 #include "groups/rank_context.h"
 #include "jobs/host_watch.h"
 #include "jobs/socket_watch.h"
 #include "net/network_endpoint.h"
 #include "segment/shared_job.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
 
 namespace smp::jobs {
 namespace {
@@ -43,11 +43,13 @@ class RegroupHosts final : public bootstrap::Regroup {
         addresses_(std::move(peers)) {}
 
  private:
-  ConnectAttempt attempt_connect(int rank, bootstrap::Deadline deadline) override {
+  ConnectAttempt attempt_connect(int rank, sockets::Deadline deadline) override {
     const bootstrap::PeerAddress& peer_address = addresses_[size_t(rank)];
     ConnectAttempt attempt;
-    attempt.socket = bootstrap::try_connect_tcp(peer_address.address, peer_address.listener_port,
-                                                deadline, &attempt.is_gone);
+    int error = 0;
+    attempt.socket = sockets::try_connect_tcp(peer_address.address, peer_address.listener_port,
+                                              deadline, &error);
+    attempt.is_gone = error == ECONNREFUSED;
     return attempt;
   }
   RendezvousAddress rendezvous_address() override {
@@ -74,10 +76,7 @@ class RegroupHosts final : public bootstrap::Regroup {
 
 std::unique_ptr<comm::Communicator> connect_fabric(const net::FabricOptions& options) {
   const bootstrap::Participant self{
-      options.rank,
-      options.size,
-      options.job_id,
-      options.job_key,
+      {options.rank, options.size, options.job_id, options.job_key},
       options.rendezvous_timeout.value_or(options.timeout),
       fmt::format(" to {} port {}", options.master_address, options.master_port)};
   self.check(mesh::kMaxRanksOfHosts, "");

@@ -9,8 +9,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "bootstrap/packed.h"
 #include "smp/plan/system/signals_blocked.h"
+#include "smp/rendezvous/wire/payload.h"
 
 namespace smp::jobs {
 namespace {
@@ -22,13 +22,13 @@ constexpr milliseconds kLinger{1000};  // rank 0, for the others to say that the
 constexpr uint32_t kMostPayloadBytes = 64 << 10;  // far more than any error's text
 
 std::string payload_of(uint64_t key, const segment::Failure& failure) {
-  bootstrap::Packer payload;
-  payload.add(key);
-  payload.add(uint64_t(failure.kind));
-  payload.add(uint64_t(uint32_t(failure.culprit)));
-  payload.add(uint64_t(uint32_t(failure.finder)));
-  payload.add(failure.text.substr(0, kMostPayloadBytes / 2));
-  return payload.bytes;
+  return wire::PayloadWriter()
+      .number(key)
+      .number(uint64_t(failure.kind))
+      .number(uint64_t(uint32_t(failure.culprit)))
+      .number(uint64_t(uint32_t(failure.finder)))
+      .text(failure.text.substr(0, kMostPayloadBytes / 2))
+      .bytes();
 }
 
 }  // namespace
@@ -116,9 +116,7 @@ void HostWatch::run() {
     forward_local_failure();
     if (leaving) lingering_.observe(Clock::now());
     if (leaving && !std::exchange(told, true)) {
-      bootstrap::Packer payload;
-      payload.add(uint64_t(rank_));
-      tell_others(MessageKind::kLeft, payload.bytes);
+      tell_others(MessageKind::kLeft, wire::PayloadWriter().number(uint64_t(rank_)).bytes());
     }
     if (leaving && may_leave()) return;
     if (const auto now = Clock::now(); now >= beat) {
@@ -179,8 +177,8 @@ void HostWatch::on_message(PeerConnection& peer, MessageKind kind, const std::st
       if (!payload.empty()) progress::store(job_->board(peer.rank).last_call, payload);
       return;
     case MessageKind::kLeft: {
-      bootstrap::Unpacker unpacker(payload);
-      const uint64_t rank = unpacker.number();
+      wire::PayloadReader reader(payload);
+      const uint64_t rank = reader.number();
       if (rank >= addresses_.size()) throw std::runtime_error("no such rank");
       job_->board(int(rank)).gone.store(1);
       // Rank 0 itself may still have something to hand on.
@@ -189,13 +187,13 @@ void HostWatch::on_message(PeerConnection& peer, MessageKind kind, const std::st
       return;
     }
     case MessageKind::kFailure: {
-      bootstrap::Unpacker unpacker(payload);
-      const uint64_t key = unpacker.number();
+      wire::PayloadReader reader(payload);
+      const uint64_t key = reader.number();
       segment::Failure failure;
-      failure.kind = comm::CommError::Kind(unpacker.number());
-      failure.culprit = int(uint32_t(unpacker.number()));
-      failure.finder = int(uint32_t(unpacker.number()));
-      failure.text = unpacker.text();
+      failure.kind = comm::CommError::Kind(reader.number());
+      failure.culprit = reader.small_number();
+      failure.finder = reader.small_number();
+      failure.text = reader.text();
       if (is_hub()) tell_others(MessageKind::kFailure, payload, peer.rank);
       has_forwarded_ |= key == 0;
       if (key == 0)

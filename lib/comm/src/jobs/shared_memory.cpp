@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/local_socket.h"
 #include "bootstrap/regroup.h"
 #include "bootstrap/shm_rendezvous.h"
 #include "groups/rank_context.h"
 #include "jobs/socket_watch.h"
 #include "segment/shared_job.h"
+#include "smp/rendezvous/sockets/unix_socket.h"
 
 namespace smp::jobs {
 namespace {
@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kRetryEvery{2};
 
 system::FileDescriptor make_listener(const bootstrap::Participant& self) {
   try {
-    return bootstrap::listen_at(self.name_of_socket(kListenerName, self.rank));
+    return sockets::listen_unix(self.name_of_socket(kListenerName, self.rank));
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::address_in_use) throw;
     self.is_taken();
@@ -36,8 +36,8 @@ system::FileDescriptor make_listener(const bootstrap::Participant& self) {
 
 // A child that the process has forked may hold its listener open.
 bool has_ended(const system::FileDescriptor& to_its_listener) {
-  const system::FileDescriptor process = bootstrap::process_of_peer(to_its_listener);
-  return process ? bootstrap::wait_readable(process, std::chrono::steady_clock::now())
+  const system::FileDescriptor process = sockets::process_of_peer(to_its_listener);
+  return process ? sockets::wait_readable(process, std::chrono::steady_clock::now())
                  : errno == ESRCH;
 }
 
@@ -47,15 +47,15 @@ class RegroupHere final : public bootstrap::Regroup {
       : bootstrap::Regroup(self, make_listener(self)), options_(options) {}
 
  private:
-  ConnectAttempt attempt_connect(int rank, bootstrap::Deadline deadline) override {
+  ConnectAttempt attempt_connect(int rank, sockets::Deadline deadline) override {
     ConnectAttempt attempt;
     const std::string name = self().name_of_socket(kListenerName, rank);
     bool is_full = false;  // of others who have connected there
-    while (!(attempt.socket = bootstrap::try_connect(name, &is_full)) && is_full &&
+    while (!(attempt.socket = sockets::try_connect_unix(name, &is_full)) && is_full &&
            std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kRetryEvery);
     if (is_full && !attempt.socket) return {};
-    if (attempt.socket && bootstrap::user_of_peer(attempt.socket) != geteuid()) return {};
+    if (attempt.socket && sockets::user_of_peer(attempt.socket) != geteuid()) return {};
     attempt.is_gone = !attempt.socket || has_ended(attempt.socket);
     if (attempt.is_gone) attempt.socket = system::FileDescriptor();
     return attempt;
@@ -76,10 +76,7 @@ class RegroupHere final : public bootstrap::Regroup {
 }  // namespace
 
 std::unique_ptr<comm::Communicator> connect_shared_memory(const SharedMemoryOptions& options) {
-  const bootstrap::Participant self{options.rank,
-                                    options.size,
-                                    options.job_id,
-                                    options.job_key,
+  const bootstrap::Participant self{{options.rank, options.size, options.job_id, options.job_key},
                                     options.rendezvous_timeout.value_or(options.timeout),
                                     ""};
   self.check(mesh::kMaxRanks, " on one host");

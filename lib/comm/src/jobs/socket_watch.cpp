@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "bootstrap/local_socket.h"
 #include "smp/plan/system/signals_blocked.h"
+#include "smp/rendezvous/sockets/unix_socket.h"
 
 namespace smp::jobs {
 
@@ -19,7 +19,7 @@ SocketWatch::SocketWatch(std::shared_ptr<segment::SharedJob> job, int rank,
       peers_(std::move(peers)),
       stop_(waiting::Doorbell::make()) {
   for (const system::FileDescriptor& peer : peers_)
-    processes_.push_back(peer ? bootstrap::process_of_peer(peer) : system::FileDescriptor());
+    processes_.push_back(peer ? sockets::process_of_peer(peer) : system::FileDescriptor());
   thread_ = system::start_without_signals([this] { run(); });
 }
 

@@ -119,7 +119,7 @@ bool AgentLink::runs_below(int process) const {
 
 void AgentLink::signal(int process, int number, job::SignalScope scope) {
   if (state_ != State::kReady || running_.count(process) == 0) return;
-  channel_->send(reach::FrameType::kSignal, PayloadWriter()
+  channel_->send(reach::FrameType::kSignal, wire::PayloadWriter()
                                                 .number(static_cast<uint64_t>(process))
                                                 .number(static_cast<uint64_t>(number))
                                                 .number(scope == job::SignalScope::kGroup ? 1 : 0)
@@ -129,7 +129,7 @@ void AgentLink::signal(int process, int number, job::SignalScope scope) {
 void AgentLink::show_stacks(int process, job::Debugger debugger) {
   if (state_ != State::kReady || running_.count(process) == 0) return;
   channel_->send(reach::FrameType::kShowStacks,
-                 PayloadWriter()
+                 wire::PayloadWriter()
                      .number(static_cast<uint64_t>(process))
                      .number(debugger == job::Debugger::kPySpy ? 1 : 0)
                      .bytes());
@@ -137,8 +137,9 @@ void AgentLink::show_stacks(int process, job::Debugger debugger) {
 
 void AgentLink::give_input(int process, std::string_view bytes) {
   if (state_ == State::kReady && running_.count(process) != 0)
-    channel_->send(reach::FrameType::kInput,
-                   PayloadWriter().number(static_cast<uint64_t>(process)).text(bytes).bytes());
+    channel_->send(
+        reach::FrameType::kInput,
+        wire::PayloadWriter().number(static_cast<uint64_t>(process)).text(bytes).bytes());
 }
 
 uint64_t AgentLink::input_taken(int process) const {
@@ -149,7 +150,7 @@ uint64_t AgentLink::input_taken(int process) const {
 
 void AgentLink::hold_output(bool hold) {
   if (state_ == State::kReady)
-    channel_->send(reach::FrameType::kHold, PayloadWriter().number(hold ? 1 : 0).bytes());
+    channel_->send(reach::FrameType::kHold, wire::PayloadWriter().number(hold ? 1 : 0).bytes());
 }
 
 void AgentLink::forward_files(std::string_view message) {
@@ -173,7 +174,7 @@ void AgentLink::dispatch(job::HostEvents& events) {
         on_frame(frame, events);
       });
       if (!open) closed_at_ = std::chrono::steady_clock::now();
-    } catch (const reach::ProtocolError& error) {
+    } catch (const wire::ProtocolError& error) {
       fail(fmt::format("its agent breaks the protocol: {}", error.what()));
     }
   }

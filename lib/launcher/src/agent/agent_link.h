@@ -92,7 +92,8 @@ class AgentLink {
  private:
   bool is_over() const { return state_ == State::kFinished || state_ == State::kLost; }
   void on_frame(const reach::Frame& frame, job::HostEvents& events);
-  void on_process_frame(reach::FrameType type, PayloadReader& reader, job::HostEvents& events);
+  void on_process_frame(reach::FrameType type, wire::PayloadReader& reader,
+                        job::HostEvents& events);
   void on_usage(std::string_view sample);
   void open();
   void try_later(const std::string& why);
@@ -100,13 +101,13 @@ class AgentLink {
   void on_hello(const HelloMessage& message);
   void on_ready(size_t place, ReadyMessage message);
   void on_unreached(size_t place, job::Loss loss);
-  size_t place_of(PayloadReader& reader) const;
+  size_t place_of(wire::PayloadReader& reader) const;
   void read_errors();
   void see_process_end();
   void check_clock(job::HostEvents& events);
   void fail(const std::string& why);
   job::Loss lose(const job::Loss& own);
-  int running_process(PayloadReader& reader) const;
+  int running_process(wire::PayloadReader& reader) const;
 
   hosts::HostSpec host_;
   reach::AgentTransport& transport_;

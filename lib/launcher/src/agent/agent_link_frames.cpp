@@ -15,10 +15,10 @@ std::string short_build(const std::string& build) {
 
 }  // namespace
 
-size_t AgentLink::place_of(PayloadReader& reader) const {
+size_t AgentLink::place_of(wire::PayloadReader& reader) const {
   const uint64_t place = reader.number();
   if (place == 0 || place >= places_.size())
-    throw reach::ProtocolError("a message of a host that is not its own");
+    throw wire::ProtocolError("a message of a host that is not its own");
   return static_cast<size_t>(place);
 }
 
@@ -32,15 +32,15 @@ void AgentLink::on_hello(const HelloMessage& message) {
   channel_->send(reach::FrameType::kWelcome, encode(welcome_));
 }
 
-int AgentLink::running_process(PayloadReader& reader) const {
+int AgentLink::running_process(wire::PayloadReader& reader) const {
   const int process = reader.small_number();
   if (running_.count(process) == 0)
-    throw reach::ProtocolError("a message of a rank that does not run there");
+    throw wire::ProtocolError("a message of a rank that does not run there");
   return process;
 }
 
 void AgentLink::on_frame(const reach::Frame& frame, job::HostEvents& events) {
-  PayloadReader reader(frame.payload);
+  wire::PayloadReader reader(frame.payload);
   switch (frame.type) {
     case reach::FrameType::kHeartbeat: return;
     case reach::FrameType::kHello: return on_hello(decode_hello(frame.payload));
@@ -71,14 +71,14 @@ void AgentLink::on_frame(const reach::Frame& frame, job::HostEvents& events) {
   }
 }
 
-void AgentLink::on_process_frame(reach::FrameType type, PayloadReader& reader,
+void AgentLink::on_process_frame(reach::FrameType type, wire::PayloadReader& reader,
                                  job::HostEvents& events) {
   switch (type) {
     // What they have written, and shown to a debugger, may come after their end.
     case reach::FrameType::kOutput: {
       const int process = reader.small_number();
       if (started_.count(process) == 0)
-        throw reach::ProtocolError("output of a rank that is not its own");
+        throw wire::ProtocolError("output of a rank that is not its own");
       const job::Stream stream = reader.number() != 0 ? job::Stream::kErr : job::Stream::kOut;
       const std::chrono::system_clock::time_point time(
           std::chrono::milliseconds(static_cast<int64_t>(reader.number())));
@@ -116,7 +116,7 @@ void AgentLink::on_process_frame(reach::FrameType type, PayloadReader& reader,
       input_taken_[process] = reader.number();
       return;
     }
-    default: throw reach::ProtocolError("a message that is not for the launcher");
+    default: throw wire::ProtocolError("a message that is not for the launcher");
   }
 }
 
@@ -126,7 +126,7 @@ void AgentLink::on_usage(std::string_view sample) {
     usage_.push_back(system::parse_usage(sample));
     if (usage_.back().host.empty()) usage_.back().host = host_.name;
   } catch (const ConfigError& error) {
-    throw reach::ProtocolError(error.what());
+    throw wire::ProtocolError(error.what());
   }
 }
 

@@ -8,55 +8,7 @@
 namespace smp::agent {
 namespace {
 
-constexpr int kNumberBytes = 8;
 constexpr uint64_t kMostTexts = 1 << 20;  // of one list
-
-}  // namespace
-
-PayloadWriter& PayloadWriter::number(uint64_t value) {
-  for (int shift = 0; shift < 8 * kNumberBytes; shift += 8)
-    bytes_.push_back(static_cast<char>(value >> shift));
-  return *this;
-}
-
-PayloadWriter& PayloadWriter::text(std::string_view value) {
-  number(value.size());
-  bytes_.append(value);
-  return *this;
-}
-
-PayloadWriter& PayloadWriter::list(const std::vector<std::string>& values) {
-  number(values.size());
-  for (const std::string& value : values) text(value);
-  return *this;
-}
-
-uint64_t PayloadReader::number() {
-  if (bytes_.size() < kNumberBytes) throw reach::ProtocolError("a message that is cut short");
-  uint64_t value = 0;
-  for (int i = kNumberBytes - 1; i >= 0; --i)
-    value = value << 8 | static_cast<unsigned char>(bytes_[static_cast<size_t>(i)]);
-  bytes_.remove_prefix(kNumberBytes);
-  return value;
-}
-
-std::string_view PayloadReader::text() {
-  const uint64_t size = number();
-  if (bytes_.size() < size) throw reach::ProtocolError("a message that is cut short");
-  const std::string_view value = bytes_.substr(0, size);
-  bytes_.remove_prefix(size);
-  return value;
-}
-
-std::vector<std::string> PayloadReader::list() {
-  const uint64_t count = number();
-  if (count > kMostTexts) throw reach::ProtocolError("a message with too long a list");
-  std::vector<std::string> values;
-  for (uint64_t i = 0; i < count; ++i) values.emplace_back(text());
-  return values;
-}
-
-namespace {
 
 // The numbers of a HostHealth, in an order that both sides know.
 template <typename Health>
@@ -66,15 +18,15 @@ auto numbers_of(Health& health) {
                     &health.open_files,        &health.processes, &health.locked_bytes};
 }
 
-void write_notes(const std::vector<health::GpuNote>& notes, PayloadWriter& writer) {
+void write_notes(const std::vector<health::GpuNote>& notes, wire::PayloadWriter& writer) {
   writer.number(notes.size());
   for (const health::GpuNote& note : notes)
     writer.number(static_cast<uint64_t>(note.gpu)).text(note.text);
 }
 
-std::vector<health::GpuNote> read_notes(PayloadReader& reader) {
+std::vector<health::GpuNote> read_notes(wire::PayloadReader& reader) {
   const uint64_t count = reader.number();
-  if (count > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (count > kMostTexts) throw wire::ProtocolError("a message with too long a list");
   std::vector<health::GpuNote> notes;
   for (uint64_t i = 0; i < count; ++i) {
     const int gpu = reader.small_number();
@@ -83,14 +35,14 @@ std::vector<health::GpuNote> read_notes(PayloadReader& reader) {
   return notes;
 }
 
-void write_health(const health::HostHealth& health, PayloadWriter& writer) {
+void write_health(const health::HostHealth& health, wire::PayloadWriter& writer) {
   writer.text(health.name).text(health.kernel).text(health.driver).list(health.gpus);
   const health::GpuHealth& gpus = health.gpu_health;
   for (const auto* notes : {&gpus.errors, &gpus.logged, &gpus.held_by}) write_notes(*notes, writer);
   for (const int64_t* number : numbers_of(health)) writer.number(static_cast<uint64_t>(*number));
 }
 
-health::HostHealth read_health(PayloadReader& reader) {
+health::HostHealth read_health(wire::PayloadReader& reader) {
   health::HostHealth health;
   health.name = reader.text();
   health.kernel = reader.text();
@@ -105,11 +57,11 @@ health::HostHealth read_health(PayloadReader& reader) {
 }  // namespace
 
 std::string encode(const HelloMessage& message) {
-  return PayloadWriter().number(message.protocol).text(message.build).bytes();
+  return wire::PayloadWriter().number(message.protocol).text(message.build).bytes();
 }
 
 HelloMessage decode_hello(std::string_view bytes) {
-  PayloadReader reader(bytes);
+  wire::PayloadReader reader(bytes);
   HelloMessage message;
   message.protocol = static_cast<uint32_t>(reader.number());
   message.build = reader.text();
@@ -117,7 +69,7 @@ HelloMessage decode_hello(std::string_view bytes) {
 }
 
 std::string encode(const WelcomeMessage& message) {
-  PayloadWriter writer;
+  wire::PayloadWriter writer;
   writer.number(message.protocol)
       .text(message.build)
       .text(message.folder)
@@ -141,7 +93,7 @@ std::string encode(const WelcomeMessage& message) {
 }
 
 WelcomeMessage decode_welcome(std::string_view bytes) {
-  PayloadReader reader(bytes);
+  wire::PayloadReader reader(bytes);
   WelcomeMessage message;
   message.protocol = static_cast<uint32_t>(reader.number());
   message.build = reader.text();
@@ -156,7 +108,7 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
   message.transport.ssh_arguments = reader.text();
   message.transport.agent = reader.text();
   const uint64_t below = reader.number();
-  if (below > hosts::kMostHosts) throw reach::ProtocolError("a message with too long a list");
+  if (below > hosts::kMostHosts) throw wire::ProtocolError("a message with too long a list");
   for (uint64_t i = 0; i < below; ++i) {
     hosts::HostSpec host;
     host.name = reader.text();
@@ -165,19 +117,19 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
     message.below.push_back(std::move(host));
   }
   const uint64_t shared = reader.number();
-  if (shared > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (shared > kMostTexts) throw wire::ProtocolError("a message with too long a list");
   for (uint64_t i = 0; i < shared; ++i) {
     const std::string_view path = reader.text();
     message.shared.push_back({std::string(path), reader.number()});
   }
   const uint64_t signals = reader.number();
-  if (signals > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (signals > kMostTexts) throw wire::ProtocolError("a message with too long a list");
   for (uint64_t i = 0; i < signals; ++i) message.told_signals.insert(reader.small_number());
   return message;
 }
 
 std::string encode(const ReadyMessage& message) {
-  PayloadWriter writer;
+  wire::PayloadWriter writer;
   writer.text(message.name)
       .number(static_cast<uint64_t>(message.cpus))
       .number(static_cast<uint64_t>(message.port))
@@ -191,7 +143,7 @@ std::string encode(const ReadyMessage& message) {
 }
 
 ReadyMessage decode_ready(std::string_view bytes) {
-  PayloadReader reader(bytes);
+  wire::PayloadReader reader(bytes);
   ReadyMessage message;
   message.name = reader.text();
   message.cpus = reader.small_number();
@@ -205,7 +157,7 @@ ReadyMessage decode_ready(std::string_view bytes) {
 }
 
 std::string encode(const StartMessage& message, const job::Command& before) {
-  PayloadWriter writer;
+  wire::PayloadWriter writer;
   writer.number(static_cast<uint64_t>(message.process))
       .number(static_cast<uint64_t>(message.place))
       .list(message.command.arguments);
@@ -225,34 +177,34 @@ std::string encode(const StartMessage& message, const job::Command& before) {
 }
 
 StartMessage decode_start(std::string_view bytes, const job::Command& before) {
-  PayloadReader reader(bytes);
+  wire::PayloadReader reader(bytes);
   StartMessage message;
   message.process = reader.small_number();
   message.place = reader.small_number();
   message.command.arguments = reader.list();
-  if (message.command.arguments.empty()) throw reach::ProtocolError("a rank without a program");
+  if (message.command.arguments.empty()) throw wire::ProtocolError("a rank without a program");
   const uint64_t count = reader.number();
-  if (count > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (count > kMostTexts) throw wire::ProtocolError("a message with too long a list");
   for (uint64_t i = 0; i < count; ++i) {
     const bool same = reader.number() != 0;
     if (same && i >= before.environment.size())
-      throw reach::ProtocolError("a variable of no command");
+      throw wire::ProtocolError("a variable of no command");
     message.command.environment.push_back(same ? before.environment[i]
                                                : std::string(reader.text()));
   }
   message.command.error_file = reader.text();
   const uint64_t cpus = reader.number();
-  if (cpus > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (cpus > kMostTexts) throw wire::ProtocolError("a message with too long a list");
   for (uint64_t i = 0; i < cpus; ++i) message.command.cpus.push_back(reader.small_number());
   message.command.reads_input = reader.number() != 0;
   const uint64_t held = reader.number();
-  if (held > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (held > kMostTexts) throw wire::ProtocolError("a message with too long a list");
   for (uint64_t i = 0; i < held; ++i) message.command.held_signals.push_back(reader.small_number());
   return message;
 }
 
 std::string encode_end(int process, const process::ProcessEnd& end) {
-  return PayloadWriter()
+  return wire::PayloadWriter()
       .number(static_cast<uint64_t>(process))
       .number(static_cast<uint64_t>(end.exit_code))
       .number(static_cast<uint64_t>(end.signal))
@@ -269,7 +221,7 @@ std::string encode_end(int process, const process::ProcessEnd& end) {
 
 std::string encode_progress(int process, const runinfo::RankProgress& progress) {
   const auto of = [](int64_t value) { return static_cast<uint64_t>(value); };
-  return PayloadWriter()
+  return wire::PayloadWriter()
       .number(static_cast<uint64_t>(process))
       .number(progress.posts)
       .number(of(progress.step))
@@ -287,7 +239,7 @@ std::string encode_progress(int process, const runinfo::RankProgress& progress) 
       .bytes();
 }
 
-runinfo::RankProgress decode_progress(PayloadReader& reader) {
+runinfo::RankProgress decode_progress(wire::PayloadReader& reader) {
   const auto number = [&] { return static_cast<int64_t>(reader.number()); };
   runinfo::RankProgress progress;
   progress.posts = reader.number();
@@ -306,7 +258,7 @@ runinfo::RankProgress decode_progress(PayloadReader& reader) {
   return progress;
 }
 
-process::ProcessEnd decode_end(PayloadReader& reader) {
+process::ProcessEnd decode_end(wire::PayloadReader& reader) {
   process::ProcessEnd end;
   end.exit_code = reader.small_number();
   end.signal = reader.small_number();

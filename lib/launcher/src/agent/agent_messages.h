@@ -12,36 +12,12 @@
 #include "smp/launcher/hosts/host_list.h"
 #include "smp/launcher/job/host.h"
 #include "smp/launcher/reach/agent_transport.h"
+#include "smp/rendezvous/wire/payload.h"
 
-// The payloads of the frames between smp-launch and an agent. Decoding throws ProtocolError.
+// The payloads of the frames between smp-launch and an agent. Decoding throws wire::ProtocolError.
 namespace smp::agent {
 
 constexpr uint32_t kProtocolVersion = 3;
-
-// Puts numbers, texts and lists of texts behind each other.
-class PayloadWriter {
- public:
-  PayloadWriter& number(uint64_t value);
-  PayloadWriter& text(std::string_view value);
-  PayloadWriter& list(const std::vector<std::string>& values);
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
-
-class PayloadReader {
- public:
-  explicit PayloadReader(std::string_view bytes) : bytes_(bytes) {}
-  uint64_t number();
-  int small_number() { return static_cast<int>(static_cast<int32_t>(number())); }
-  std::string_view text();
-  std::vector<std::string> list();
-  bool done() const { return bytes_.empty(); }
-
- private:
-  std::string_view bytes_;
-};
 
 struct HelloMessage {
   uint32_t protocol = kProtocolVersion;
@@ -95,7 +71,7 @@ HelloMessage decode_hello(std::string_view bytes);
 WelcomeMessage decode_welcome(std::string_view bytes);
 ReadyMessage decode_ready(std::string_view bytes);
 StartMessage decode_start(std::string_view bytes, const job::Command& before);
-process::ProcessEnd decode_end(PayloadReader& reader);
-runinfo::RankProgress decode_progress(PayloadReader& reader);
+process::ProcessEnd decode_end(wire::PayloadReader& reader);
+runinfo::RankProgress decode_progress(wire::PayloadReader& reader);
 
 }  // namespace smp::agent

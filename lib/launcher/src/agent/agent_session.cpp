@@ -18,6 +18,7 @@
 #include "smp/plan/base/build_id.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/exit_code.h"
+#include "smp/rendezvous/sockets/host_identity.h"
 
 namespace smp::agent {
 namespace {
@@ -63,7 +64,7 @@ int AgentSession::run() {
   tell_watchdog();
   try {
     while (!over_ && !finish_asked_) poll_once();
-  } catch (const reach::ProtocolError& error) {
+  } catch (const wire::ProtocolError& error) {
     fmt::print(stderr, "smp-launch --agent: the other side breaks the protocol: {}\n",
                error.what());
     over_ = true;
@@ -77,7 +78,7 @@ int AgentSession::run() {
   if (!beside_) received_files_->remove();
   if (over_) return static_cast<int>(ExitCode::kLauncherError);
   channel_.send(reach::FrameType::kFinished,
-                PayloadWriter().number(static_cast<uint64_t>(left_behind)).bytes());
+                wire::PayloadWriter().number(static_cast<uint64_t>(left_behind)).bytes());
   say_last_words();
   return static_cast<int>(ExitCode::kOk);
 }
@@ -151,7 +152,7 @@ bool AgentSession::told_to_end() {
 
 void AgentSession::on_signalled(int number, const std::string& host) {
   channel_.send(reach::FrameType::kSignalled,
-                PayloadWriter().number(static_cast<uint64_t>(number)).text(host).bytes());
+                wire::PayloadWriter().number(static_cast<uint64_t>(number)).text(host).bytes());
 }
 
 void AgentSession::on_frame(const reach::Frame& frame) {
@@ -169,7 +170,7 @@ bool AgentSession::has_to_wait(const reach::Frame& frame) const {
     case reach::FrameType::kShowStacks:
     case reach::FrameType::kInput:
       return beside_ != nullptr &&
-             told_posts_.count(PayloadReader(frame.payload).small_number()) == 0;
+             told_posts_.count(wire::PayloadReader(frame.payload).small_number()) == 0;
     default: return beside_ != nullptr;
   }
 }
@@ -204,7 +205,7 @@ void AgentSession::go_on() {
 }
 
 void AgentSession::act_on(const reach::Frame& frame) {
-  PayloadReader reader(frame.payload);
+  wire::PayloadReader reader(frame.payload);
   switch (frame.type) {
     case reach::FrameType::kHeartbeat: return;
     case reach::FrameType::kWelcome: return welcome(decode_welcome(frame.payload));
@@ -225,16 +226,16 @@ void AgentSession::act_on(const reach::Frame& frame) {
     case reach::FrameType::kInput: return take_input(reader);
     case reach::FrameType::kHold: hold_asked_ = reader.number() != 0; return;
     case reach::FrameType::kFinish: finish_asked_ = true; return;
-    default: throw reach::ProtocolError("a message that is not for an agent");
+    default: throw wire::ProtocolError("a message that is not for an agent");
   }
 }
 
 void AgentSession::welcome(const WelcomeMessage& message) {
   const auto refuse = [this](const std::string& why) {
-    channel_.send(reach::FrameType::kRefused, PayloadWriter().text(why).bytes());
+    channel_.send(reach::FrameType::kRefused, wire::PayloadWriter().text(why).bytes());
   };
   if (message.protocol != kProtocolVersion || message.build != own_build_id())
-    throw reach::ProtocolError("a launcher of another build");
+    throw wire::ProtocolError("a launcher of another build");
   if (!message.folder.empty() && chdir(message.folder.c_str()) != 0)
     return refuse(fmt::format("cannot work in folder '{}': {} (ranks run where smp-launch does)",
                               message.folder, strerror(errno)));
@@ -246,7 +247,7 @@ void AgentSession::welcome(const WelcomeMessage& message) {
   ReadyMessage ready;
   try {
     if (message.reserves_port) ready.port = port_.emplace().number();
-    ready.network = reach::own_network();
+    ready.network = sockets::own_host_identity();
   } catch (const std::runtime_error& error) {
     return refuse(error.what());
   }
@@ -297,7 +298,7 @@ void AgentSession::take_push(std::string_view message) {
       ++taken_;
     } catch (const FilesRefused& refused) {
       files_refused_ = true;
-      channel_.send(reach::FrameType::kRefused, PayloadWriter().text(refused.what()).bytes());
+      channel_.send(reach::FrameType::kRefused, wire::PayloadWriter().text(refused.what()).bytes());
     }
   });
 }
@@ -306,10 +307,10 @@ void AgentSession::tell_pushed() {
   const uint64_t by_all = below_ ? std::min(taken_, below_->files_taken()) : taken_;
   if (by_all == told_taken_) return;
   told_taken_ = by_all;
-  channel_.send(reach::FrameType::kFilesTaken, PayloadWriter().number(by_all).bytes());
+  channel_.send(reach::FrameType::kFilesTaken, wire::PayloadWriter().number(by_all).bytes());
 }
 
-void AgentSession::take_input(PayloadReader& reader) {
+void AgentSession::take_input(wire::PayloadReader& reader) {
   const int process = reader.small_number();
   if (told_posts_.count(process) == 0) return;  // it has ended
   job::Host& host = host_of(process);
@@ -324,8 +325,9 @@ void AgentSession::tell_input_taken() {
     const uint64_t taken = host_of(process).input_taken(process);
     if (taken == told || told_posts_.count(process) == 0) continue;
     told = taken;
-    channel_.send(reach::FrameType::kInputTaken,
-                  PayloadWriter().number(static_cast<uint64_t>(process)).number(taken).bytes());
+    channel_.send(
+        reach::FrameType::kInputTaken,
+        wire::PayloadWriter().number(static_cast<uint64_t>(process)).number(taken).bytes());
   }
 }
 
@@ -338,7 +340,7 @@ void AgentSession::end_below() {
 void AgentSession::tell_of_hosts() {
   for (const int host : below_->take_news()) {
     const job::Loss loss = below_->why_not_reached(host);
-    PayloadWriter writer;
+    wire::PayloadWriter writer;
     writer.number(static_cast<uint64_t>(host) + 1);
     if (loss.why.empty())
       channel_.send(reach::FrameType::kBelow, writer.text(below_->ready_bytes(host)).bytes());
@@ -384,7 +386,7 @@ void AgentSession::start_here(int process) {
 
 void AgentSession::start_below(int process, int place) {
   if (!below_ || place < 0 || static_cast<size_t>(place) > below_->hosts())
-    throw reach::ProtocolError("a rank of a host that is not reached from here");
+    throw wire::ProtocolError("a rank of a host that is not reached from here");
   below_->place(process, place - 1);
   try {
     below_->start(process, before_);
@@ -398,14 +400,14 @@ void AgentSession::start_below(int process, int place) {
 void AgentSession::on_start_failed(int process, const std::string& why) {
   told_posts_.erase(process);
   channel_.send(reach::FrameType::kStartFailed,
-                PayloadWriter().number(static_cast<uint64_t>(process)).text(why).bytes());
+                wire::PayloadWriter().number(static_cast<uint64_t>(process)).text(why).bytes());
 }
 
 void AgentSession::on_lost(int process, const job::Loss& loss) {
   if (over_) return;
   tell_progress_of(process);
   told_posts_.erase(process);
-  channel_.send(reach::FrameType::kLost, PayloadWriter()
+  channel_.send(reach::FrameType::kLost, wire::PayloadWriter()
                                              .number(static_cast<uint64_t>(process))
                                              .number(loss.through_other ? 1 : 0)
                                              .text(loss.why)
@@ -440,7 +442,7 @@ void AgentSession::tell_progress_of(int process) {
 void AgentSession::on_output(int process, job::Stream stream, std::string_view bytes,
                              std::chrono::system_clock::time_point time) {
   const auto ms = std::chrono::duration_cast<milliseconds>(time.time_since_epoch());
-  channel_.send(reach::FrameType::kOutput, PayloadWriter()
+  channel_.send(reach::FrameType::kOutput, wire::PayloadWriter()
                                                .number(static_cast<uint64_t>(process))
                                                .number(stream == job::Stream::kErr ? 1 : 0)
                                                .number(static_cast<uint64_t>(ms.count()))
@@ -457,18 +459,18 @@ void AgentSession::on_ended(int process, const process::ProcessEnd& end) {
 
 void AgentSession::on_stacks_shown(int process) {
   channel_.send(reach::FrameType::kStacksShown,
-                PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
+                wire::PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
 }
 
 void AgentSession::on_not_permitted(int process) {
   channel_.send(reach::FrameType::kNotPermitted,
-                PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
+                wire::PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
 }
 
 void AgentSession::on_stopped(int process, bool stopped) {
   channel_.send(
       reach::FrameType::kStopped,
-      PayloadWriter().number(static_cast<uint64_t>(process)).number(stopped ? 1 : 0).bytes());
+      wire::PayloadWriter().number(static_cast<uint64_t>(process)).number(stopped ? 1 : 0).bytes());
 }
 
 void AgentSession::say_last_words() {

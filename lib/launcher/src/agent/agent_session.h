@@ -73,7 +73,7 @@ class AgentSession : public job::HostEvents {
   void tell_usage();
   void take_push(std::string_view message);
   void tell_pushed();
-  void take_input(PayloadReader& reader);
+  void take_input(wire::PayloadReader& reader);
   void tell_input_taken();
   bool told_to_end();
   void tell_watchdog();

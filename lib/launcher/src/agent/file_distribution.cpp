@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kPartBytes = 256 << 10;
 
 std::string begin(FileMessage kind) {
-  return PayloadWriter().number(static_cast<uint64_t>(kind)).bytes();
+  return wire::PayloadWriter().number(static_cast<uint64_t>(kind)).bytes();
 }
 
 ConfigError cannot_push(const std::string& path, const std::string& why) {
@@ -106,7 +106,7 @@ std::optional<std::string> FileSource::next() {
       step_ = files_.empty() ? Step::kAll : Step::kFile;
       uint64_t all = 0;
       for (const int64_t bytes : bytes_) all += static_cast<uint64_t>(bytes);
-      return begin(FileMessage::kRoom) + PayloadWriter().number(all).bytes();
+      return begin(FileMessage::kRoom) + wire::PayloadWriter().number(all).bytes();
     }
     case Step::kFile: return open_file();
     case Step::kPart: return read_part();
@@ -125,7 +125,7 @@ std::string FileSource::open_file() {
   left_ = bytes_[file_];
   sum_ = 0;
   step_ = Step::kPart;
-  return begin(FileMessage::kFile) + PayloadWriter()
+  return begin(FileMessage::kFile) + wire::PayloadWriter()
                                          .text(file.name)
                                          .number(static_cast<uint64_t>(left_))
                                          .number((status.st_mode & S_IXUSR) != 0 ? 1 : 0)
@@ -141,12 +141,12 @@ std::string FileSource::read_part() {
   if (size == 0) {
     open_.reset();
     step_ = ++file_ < files_.size() ? Step::kFile : Step::kAll;
-    return begin(FileMessage::kEnd) + PayloadWriter().number(sum_).bytes();
+    return begin(FileMessage::kEnd) + wire::PayloadWriter().number(sum_).bytes();
   }
   part.resize(static_cast<size_t>(size));
   left_ -= size;
   sum_ = sum_with(sum_, part);
-  return begin(FileMessage::kPart) + PayloadWriter().text(part).bytes();
+  return begin(FileMessage::kPart) + wire::PayloadWriter().text(part).bytes();
 }
 
 }  // namespace smp::agent

@@ -48,10 +48,10 @@ void ReceivedFolder::remove() {
 }
 
 bool ReceivedFolder::take(std::string_view message) {
-  PayloadReader reader(message);
+  wire::PayloadReader reader(message);
   const auto kind = static_cast<FileMessage>(reader.number());
   if (!made_ && kind != FileMessage::kRoom)
-    throw reach::ProtocolError("a file before the room for it");
+    throw wire::ProtocolError("a file before the room for it");
   switch (kind) {
     case FileMessage::kRoom: make(reader.number()); return false;
     case FileMessage::kFile: {
@@ -62,7 +62,7 @@ bool ReceivedFolder::take(std::string_view message) {
     }
     case FileMessage::kPart: {
       const std::string part(reader.text());
-      if (!file_.is_open() || part.size() > left_) throw reach::ProtocolError("bytes of no file");
+      if (!file_.is_open() || part.size() > left_) throw wire::ProtocolError("bytes of no file");
       for (size_t done = 0; done < part.size();) {
         const ssize_t size = write(file_.number(), part.data() + done, part.size() - done);
         if (size < 0 && errno == EINTR) continue;
@@ -76,7 +76,7 @@ bool ReceivedFolder::take(std::string_view message) {
     case FileMessage::kEnd: end_file(reader.number()); return false;
     case FileMessage::kAll: return true;
   }
-  throw reach::ProtocolError("an unknown message about files");
+  throw wire::ProtocolError("an unknown message about files");
 }
 
 void ReceivedFolder::make(uint64_t bytes) {
@@ -95,7 +95,7 @@ void ReceivedFolder::make(uint64_t bytes) {
 }
 
 void ReceivedFolder::begin_file(std::string_view name, uint64_t bytes, bool executable) {
-  if (file_.is_open() || !stays_below(name)) throw reach::ProtocolError("a file with a wrong name");
+  if (file_.is_open() || !stays_below(name)) throw wire::ProtocolError("a file with a wrong name");
   name_ = name;
   left_ = bytes;
   sum_ = 0;
@@ -112,7 +112,7 @@ void ReceivedFolder::begin_file(std::string_view name, uint64_t bytes, bool exec
 }
 
 void ReceivedFolder::end_file(uint64_t sum) {
-  if (!file_.is_open()) throw reach::ProtocolError("the end of no file");
+  if (!file_.is_open()) throw wire::ProtocolError("the end of no file");
   if (left_ != 0 || sum != sum_)
     throw FilesRefused(fmt::format("'{}' did not arrive as it was sent", name_));
   if (executable_ && fchmod(file_.number(), 0700) != 0) throw cannot_write(being_written());

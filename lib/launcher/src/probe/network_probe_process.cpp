@@ -22,6 +22,7 @@
 #include "smp/launcher/probe/network_probe.h"
 #include "smp/plan/base/exit_code.h"
 #include "smp/plan/system/file_descriptor.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
 
 namespace smp::probe {
 namespace {
@@ -29,7 +30,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kAtOnce = 128;  // connections that are being made
-constexpr int kBacklog = 4096;
 
 struct Address {
   sockaddr_storage bytes{};
@@ -127,20 +127,8 @@ void Probe::take_line(const std::string& line) {
 }
 
 void Probe::listen_at(const std::string& text) {
-  const Address address = address_of(text, 0);
-  listener_ = system::FileDescriptor(
-      socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  if (!listener_.is_open() ||
-      bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) !=
-          0 ||
-      listen(listener_.number(), kBacklog) != 0 ||
-      getsockname(listener_.number(), reinterpret_cast<sockaddr*>(&own), &size) != 0)
-    throw std::runtime_error(fmt::format("cannot listen at {}: {}", text, strerror(errno)));
-  const int port = own.ss_family == AF_INET6
-                       ? ntohs(reinterpret_cast<const sockaddr_in6*>(&own)->sin6_port)
-                       : ntohs(reinterpret_cast<const sockaddr_in*>(&own)->sin_port);
+  listener_ = sockets::listen_tcp(text, 0);
+  const int port = sockets::local_port_of(listener_);
   const LinkFacts link = link_of_address(text);
   say(fmt::format("here {} {} {} {}", port, link.speed_mbps, link.state.empty() ? "-" : link.state,
                   link.name.empty() ? "-" : link.name));

@@ -33,7 +33,7 @@ bool FrameReader::find_mark() {
   const size_t at = waiting_.find(kMark);
   if (at == waiting_.npos) {
     if (waiting_.size() > kMostTextBefore)
-      throw ProtocolError(fmt::format("no agent spoke within {} bytes", kMostTextBefore));
+      throw wire::ProtocolError(fmt::format("no agent spoke within {} bytes", kMostTextBefore));
     text_before_ = waiting_;
     return false;
   }
@@ -50,11 +50,11 @@ bool FrameReader::next(Frame& frame) {
     const char* header = waiting_.data() + read_;
     const size_t length = get_u32(header);
     if (length > kMostPayloadBytes)
-      throw ProtocolError(fmt::format("a message of {} bytes", length));
+      throw wire::ProtocolError(fmt::format("a message of {} bytes", length));
     if (left >= kHeaderBytes + length) {
       const uint32_t sequence = get_u32(header + 5);
       if (sequence != sequence_)
-        throw ProtocolError(fmt::format("message {} where {} was due", sequence, sequence_));
+        throw wire::ProtocolError(fmt::format("message {} where {} was due", sequence, sequence_));
       ++sequence_;
       frame.type = static_cast<FrameType>(header[4]);
       frame.payload = std::string_view(header + kHeaderBytes, length);

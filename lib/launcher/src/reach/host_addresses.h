@@ -12,14 +12,6 @@ std::vector<std::string> own_addresses();
 // "127.0.0.1", "::1": of a host alone.
 bool is_loopback(const std::string& address);
 
-// The address of this host from which `host`, a name or an address, is reached; empty where the
-// name is not known here.
-std::string own_address_towards(const std::string& host);
-
-// Names the network stack of this process: equal for two processes that can reach each other over
-// the loopback interface.
-std::string own_network();
-
 // The address under which the ssh client reached this host; empty without ssh.
 std::string address_reached_by_ssh();
 

@@ -1,99 +1,90 @@
 #include <errno.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 
 #include <algorithm>
 #include <charconv>
 #include <stdexcept>
 #include <thread>
 
-#include "reach/rendezvous_messages.h"
+#include "reach/join_protocol.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/reach/rendezvous.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/text_file.h"
+#include "smp/rendezvous/handshake/signed_message.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
+#include "smp/rendezvous/wire/payload.h"
 
 namespace smp::reach {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBetweenTries{50};
-constexpr milliseconds kForEachWord{5'000};
-constexpr milliseconds kLeastForConnect{200};
+constexpr milliseconds kMessageLimit{5'000};
+constexpr milliseconds kShortestConnect{200};
 constexpr size_t kShortestKey = 16;
 
-void limit(const system::FileDescriptor& socket, int option, milliseconds time) {
-  const timeval value{time.count() / 1000, time.count() % 1000 * 1000};
-  setsockopt(socket.number(), SOL_SOCKET, option, &value, sizeof value);
-}
-
-// Nobody listens there yet, or it cannot be reached: try again.
+// An empty descriptor, and why, if nobody listens there yet or it cannot be reached: try again.
 system::FileDescriptor try_connect(const RendezvousEndpoint& endpoint, milliseconds time,
                                    std::string& why) {
-  const AddressList list(endpoint);
-  if (list.first() == nullptr) why = list.why_not();
-  for (const addrinfo* one = list.first(); one != nullptr; one = one->ai_next) {
-    system::FileDescriptor socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int on = 1;
-    setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    limit(socket, SO_SNDTIMEO, std::clamp(time, kLeastForConnect, kForEachWord));  // connect's too
-    limit(socket, SO_RCVTIMEO, kForEachWord);
-    if (connect(socket.number(), one->ai_addr, one->ai_addrlen) == 0) {
-      limit(socket, SO_SNDTIMEO, kForEachWord);
-      return socket;
-    }
-    why = errno == EINPROGRESS ? "no answer" : strerror(errno);
+  const auto deadline = Clock::now() + std::clamp(time, kShortestConnect, kMessageLimit);
+  int error = 0;
+  try {
+    system::FileDescriptor socket =
+        sockets::try_connect_tcp(endpoint.host, endpoint.port, deadline, &error);
+    if (socket.is_open()) sockets::prepare(socket, Clock::now() + kMessageLimit);
+    why = error == ETIMEDOUT ? "no answer" : strerror(error);
+    return socket;
+  } catch (const std::runtime_error& failure) {  // a name that DNS does not know yet
+    why = failure.what();
+    return {};
   }
-  return system::FileDescriptor();
 }
 
-template <typename Word>
-bool send_word(const system::FileDescriptor& socket, const Word& word) {
-  return send(socket.number(), &word, sizeof word, MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(sizeof word);
+// The leader's verdict; nothing if it hung up. Throws HandshakeError, ProtocolError.
+std::optional<JoinVerdict> join_by(const system::FileDescriptor& socket, const std::string& key,
+                                   const RendezvousNode& node) {
+  const handshake::Member self = member_of(node.node_rank, node.hosts, key);
+  const auto deadline = Clock::now() + kMessageLimit;
+  handshake::Handshake handshake(self, kJoinProtocol);
+  const std::string slots = wire::PayloadWriter().number(uint64_t(node.slots)).bytes();
+  if (!handshake.initiate(socket, kLeader, deadline) ||
+      !handshake::send_signed(socket, kSlotsMessage, handshake, slots))
+    return std::nullopt;
+  const auto said = handshake::receive_signed(socket, kVerdictMessage, handshake, deadline);
+  if (!said) return std::nullopt;
+  return JoinVerdict(wire::PayloadReader(*said).number());
 }
 
-template <typename Word>
-bool receive_word(const system::FileDescriptor& socket, Word& word) {
-  return recv(socket.number(), &word, sizeof word, MSG_WAITALL) ==
-         static_cast<ssize_t>(sizeof word);
-}
-
-// True: let in. False: the other side hung up. Throws ConfigError.
-bool shake_hands(const system::FileDescriptor& socket, const std::string& at,
+// True: admitted. False: the other side hung up. Throws ConfigError.
+bool is_admitted(const system::FileDescriptor& socket, const std::string& at,
                  const std::string& key, const RendezvousNode& node) {
-  RendezvousHello hello;
-  hello.node_rank = static_cast<uint32_t>(node.node_rank);
-  hello.slots = static_cast<uint32_t>(node.slots);
-  hello.hosts = static_cast<uint32_t>(node.hosts);
-  hello.nonce = make_nonce();
-  RendezvousChallenge answer;
-  if (!send_word(socket, hello) || !receive_word(socket, answer)) return false;
-  if (!equal(answer.proof, proof_of(key, "answer", hello, answer.nonce)))
-    throw ConfigError(fmt::format("host 0 at {} has another key", at));
-  auto verdict = RendezvousVerdict::kTaken;
-  if (!send_word(socket, proof_of(key, "hello", hello, answer.nonce)) ||
-      !receive_word(socket, verdict))
-    return false;
-  switch (verdict) {
-    case RendezvousVerdict::kWelcome: return true;
-    case RendezvousVerdict::kTaken:
-      throw ConfigError(
-          fmt::format("host 0 at {} has another host of node rank {} already", at, node.node_rank));
-    case RendezvousVerdict::kOtherHosts:
-      throw ConfigError(fmt::format(
-          "host 0 at {} was started with another number of hosts, {} here", at, node.hosts));
-    case RendezvousVerdict::kOtherSlots:
-      throw ConfigError(fmt::format(
-          "host 0 at {} was started with another number of ranks a host, {} here: they have to "
-          "be equal",
-          at, node.slots));
+  using Reason = handshake::HandshakeError::Reason;
+  try {
+    const auto verdict = join_by(socket, key, node);
+    if (!verdict) return false;
+    switch (*verdict) {
+      case JoinVerdict::kWelcome: return true;
+      case JoinVerdict::kTaken:
+        throw ConfigError(fmt::format("host 0 at {} has another host of node rank {} already", at,
+                                      node.node_rank));
+      case JoinVerdict::kOtherSlots:
+        throw ConfigError(fmt::format(
+            "host 0 at {} was started with another number of ranks a host, {} here: they have to "
+            "be equal",
+            at, node.slots));
+    }
+  } catch (const handshake::HandshakeError& error) {
+    if (error.reason == Reason::kKey)
+      throw ConfigError(fmt::format("host 0 at {} has another key", at));
+    if (error.reason == Reason::kSize)
+      throw ConfigError(fmt::format("host 0 at {} was started for {} hosts, this one for {}", at,
+                                    error.peer_size, node.hosts));
+  } catch (const wire::ProtocolError&) {
   }
   throw ConfigError(fmt::format("host 0 at {} runs another version of smp-launch", at));
 }
@@ -151,7 +142,7 @@ system::FileDescriptor join_rendezvous(const RendezvousEndpoint& endpoint, const
   do {
     system::FileDescriptor socket = try_connect(endpoint, left, why);
     if (socket.is_open()) {
-      if (shake_hands(socket, at, key, node)) return socket;
+      if (is_admitted(socket, at, key, node)) return socket;
       why = "the other side hung up";
     }
     std::this_thread::sleep_for(kBetweenTries);

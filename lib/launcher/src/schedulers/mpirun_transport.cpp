@@ -27,6 +27,7 @@
 #include "smp/launcher/schedulers/mpi_rank.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/random_hex.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
 
 namespace smp::schedulers {
 namespace {
@@ -34,13 +35,23 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kForAgentToCome{30'000};
+constexpr int kAnyPort = 9;
+
+// The address from which this host reaches `host`; "" if it does not know the name.
+std::string own_address_towards(const std::string& host) {
+  try {
+    return sockets::local_address_towards(host, kAnyPort);
+  } catch (const std::runtime_error&) {
+    return "";
+  }
+}
 
 reach::RendezvousEndpoint place_for(const std::vector<hosts::HostSpec>& hosts,
                                     const std::string& at) {
   if (!at.empty()) return reach::parse_rendezvous_endpoint("--rendezvous", at);
   std::string unknown, own;  // the first of each
   for (const hosts::HostSpec& host : hosts) {
-    const std::string address = reach::own_address_towards(host.name);
+    const std::string address = own_address_towards(host.name);
     // Many a host has its own name at 127.0.1.1, where no other one would find it.
     if (!address.empty() && (hosts.size() == 1 || !reach::is_loopback(address)))
       return {address, 0};

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "cuda/device_copies.h"
+#include "cuda/cuda_runtime.h"
 #include "smp/plan/runinfo/step_trace.h"
 
 namespace smp::cuda {

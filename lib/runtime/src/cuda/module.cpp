@@ -7,7 +7,7 @@
 #include <atomic>
 #include <optional>
 
-#include "cuda/device_copies.h"
+#include "cuda/cuda_runtime.h"
 #include "cuda/device_marks.h"
 #include "cuda/device_runner.h"
 #include "cuda/gpu_functions.h"

@@ -87,35 +87,35 @@ bool NcclCollectives::is_ready() {
   return now == ncclSuccess;
 }
 
-device::CopyPtr NcclCollectives::until_now() { return copy_until_now(stream_.get()); }
+device::CopyPtr NcclCollectives::until_now() { return stream_.until_now(); }
 
 void NcclCollectives::all_reduce(const void* in, void* out, int64_t count, DType dtype,
                                  comm::ReduceOp op) {
-  follow_current(stream_.get());
+  stream_.follow_current();
   check(functions_.all_reduce(in, out, static_cast<size_t>(count), type_of(dtype), reduction_of(op),
-                              comm_, stream_.get()),
+                              comm_, nccl_stream()),
         "an all_reduce");
 }
 
 void NcclCollectives::all_gather(const void* in, void* out, int64_t count, DType dtype) {
-  follow_current(stream_.get());
+  stream_.follow_current();
   check(functions_.all_gather(in, out, static_cast<size_t>(count), type_of(dtype), comm_,
-                              stream_.get()),
+                              nccl_stream()),
         "an all_gather");
 }
 
 void NcclCollectives::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
                                      comm::ReduceOp op) {
-  follow_current(stream_.get());
+  stream_.follow_current();
   check(functions_.reduce_scatter(in, out, static_cast<size_t>(count / size_), type_of(dtype),
-                                  reduction_of(op), comm_, stream_.get()),
+                                  reduction_of(op), comm_, nccl_stream()),
         "a reduce_scatter");
 }
 
 void NcclCollectives::broadcast(void* buffer, int64_t count, DType dtype, int root) {
-  follow_current(stream_.get());
+  stream_.follow_current();
   check(functions_.broadcast(buffer, buffer, static_cast<size_t>(count), type_of(dtype), root,
-                             comm_, stream_.get()),
+                             comm_, nccl_stream()),
         "a broadcast");
 }
 

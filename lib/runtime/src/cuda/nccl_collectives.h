@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cuda/device_copies.h"
+#include "cuda/cuda_runtime.h"
 #include "cuda/nccl_functions.h"
 #include "gpu/device_collectives.h"
 
@@ -30,10 +30,11 @@ class NcclCollectives final : public gpu::DeviceCollectives {
   // What `what` came to so far.
   void check(ncclResult_t result, const char* what);
   std::string text_of(ncclResult_t result);
+  cudaStream_t nccl_stream() const { return static_cast<cudaStream_t>(stream_.get()); }
 
   const NcclFunctions& functions_;
   const int size_;
-  const Stream stream_;
+  const device::CudaStream stream_{cuda_runtime()};
   ncclComm_t comm_ = nullptr;   // null: aborted
   const char* asked_for_ = "";  // last
 };

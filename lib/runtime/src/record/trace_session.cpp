@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "gpu/gpu.h"
-#include "smp/comm/bootstrap/host_identity.h"
 #include "smp/comm/call_log.h"
 #include "smp/comm/communicator.h"
 #include "smp/comm/jobs/fabric.h"
 #include "smp/plan/base/xxh64.h"
 #include "smp/plan/runinfo/run_files.h"
 #include "smp/plan/runinfo/trace_file.h"
+#include "smp/rendezvous/sockets/host_identity.h"
 
 namespace smp::record {
 namespace {
@@ -193,7 +193,7 @@ void TraceSession::begin_step(int64_t step) {
   if (clocks_.empty()) {
     if (marks_ != nullptr) marks_->align();
     tracer_.mark_actions(marks_);
-    clocks_ = align_clocks(world_, bootstrap::own_host_identity());
+    clocks_ = align_clocks(world_, sockets::own_host_identity());
   }
   slices_before_ = tracer_.slices().size();
   tracer_.begin_step(step);

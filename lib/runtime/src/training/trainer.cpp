@@ -23,7 +23,6 @@
 #include "kernels/cpu_functions.h"
 #include "record/cache_flushes.h"
 #include "record/trace_session.h"
-#include "smp/comm/bootstrap/host_identity.h"
 #include "smp/comm/device/staged_communicator.h"
 #include "smp/comm/jobs/fabric.h"
 #include "smp/plan/base/build_id.h"
@@ -36,6 +35,7 @@
 #include "smp/plan/planfile/plan_file.h"
 #include "smp/plan/rules/engine_rules.h"
 #include "smp/plan/runinfo/run_files.h"
+#include "smp/rendezvous/sockets/host_identity.h"
 #include "smp/runtime/engine/engine.h"
 #include "smp/runtime/ledger/memory_ledger.h"
 #include "smp/runtime/optim/learning_rate.h"
@@ -348,7 +348,7 @@ void save(const Plan& plan, const TrainOptions& options, parallel::ParallelModel
 // Throws if ranks of an NCCL group share a GPU.
 void check_own_gpus(const Plan& plan, const gpu::Gpu& gpu, comm::Communicator& world) {
   if (!gpu.device().is_cuda()) return;  // the tests' GPUs have no index
-  const gpu::GpuLocation own{std::hash<std::string>()(bootstrap::own_host_identity()),
+  const gpu::GpuLocation own{std::hash<std::string>()(sockets::own_host_identity()),
                              gpu.device().index()};
   std::vector<gpu::GpuLocation> all(static_cast<size_t>(world.size()));
   world.all_gather(&own, all.data(), sizeof(gpu::GpuLocation), DType::kU8, "setup.gpu")->wait();

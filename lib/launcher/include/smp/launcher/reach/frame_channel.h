@@ -4,11 +4,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "smp/plan/system/file_descriptor.h"
+#include "smp/rendezvous/wire/payload.h"
 
 // What smp-launch and an agent say to each other over a stream of bytes: a mark, then frames of
 //   length (4 bytes, of the payload), type (1), sequence number (4), payload
@@ -43,12 +43,6 @@ enum class FrameType : uint8_t {
   kInputTaken = 25,    // agent: so many bytes of it have been
   kSignalled = 26,     // agent: its host has been told that ranks shall save a checkpoint
   kNotPermitted = 27,  // agent: a rank may not be signalled
-};
-
-// The other side does not keep to the above.
-class ProtocolError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
 };
 
 constexpr size_t kMostPayloadBytes = 64 << 20;

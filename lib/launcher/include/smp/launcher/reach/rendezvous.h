@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -10,18 +9,15 @@
 #include <vector>
 
 #include "smp/plan/system/file_descriptor.h"
+#include "smp/rendezvous/handshake/acceptor.h"
 
 // A rendezvous brings agents to a smp-launch that cannot start them. A person, Kubernetes or mpirun
 // starts smp-launch on every host. The one of node rank 0 leads: it listens at an endpoint that all
-// of them know, and the others connect to it. Both sides prove that they know the same key without
-// showing it. From then on the connection is the channel of an agent.
+// of them know, and the others connect to it. The handshake of smp/rendezvous proves that both
+// sides know the same key; the node's signed message says how many ranks it takes, and the leader's
+// says whether the node is admitted. From then on the connection is the channel of an agent.
 //
-//   node    greeting, node rank, slots, hosts, nonce
-//   leader  nonce, proof of both nonces           the node leaves when the proof is wrong
-//   node    proof of both nonces                  the leader hangs up when the proof is wrong
-//   leader  verdict
-//
-// The messages that follow are not encrypted.
+// The messages are not encrypted.
 namespace smp::reach {
 
 struct RendezvousEndpoint {
@@ -59,17 +55,13 @@ class Rendezvous {
  public:
   // Listens at an address of this host; "::" stands for IPv4 too. Throws ConfigError.
   Rendezvous(const RendezvousEndpoint& endpoint, std::string key);
-  ~Rendezvous();
-  Rendezvous(Rendezvous&&) noexcept;
-  Rendezvous(const Rendezvous&) = delete;
-  Rendezvous& operator=(const Rendezvous&) = delete;
 
   const std::string& key() const { return key_; }
   const std::string& address() const { return address_; }  // as digits
   int port() const { return port_; }
 
   // Waits until `count` nodes have come that say what `self` says, and sorts them by node rank.
-  // Connections that prove nothing are dropped, and delay nobody. Returns a number if `control_fd`
+  // Connections that prove nothing are rejected, and delay nobody. Returns a number if `control_fd`
   // (-1: none) asked to end before that (asked_to_end). `goes_on()` is asked after each node, when
   // `events_fd` (-1: none) is readable, and every 100 ms; false ends the wait with fewer nodes.
   // Throws RendezvousTimeout. Stops listening before it returns.
@@ -82,17 +74,11 @@ class Rendezvous {
   void close();  // all connections, those of nodes that were not taken too
 
  private:
-  struct PendingPeer;
-
-  void accept_some();
-  bool hear(PendingPeer& peer, const RendezvousNode& self);
-  void close_old();
-  void stop_listening();
+  void admit(handshake::Acceptor::AcceptedPeer peer, const RendezvousNode& self);
 
   std::string key_, address_;
   int port_ = 0;
   system::FileDescriptor listener_;
-  std::vector<std::unique_ptr<PendingPeer>> pending_;
   std::vector<JoinedNode> arrived_;
 };
 

@@ -1,9 +1,9 @@
-#include "bootstrap/signed_message.h"
+#include "smp/rendezvous/handshake/signed_message.h"
 
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-namespace smp::bootstrap {
+namespace smp::handshake {
 namespace {
 
 constexpr uint32_t kMostBytes = 16 << 20;
@@ -22,7 +22,7 @@ bool send_signed(const system::FileDescriptor& socket, const char* what, const H
   head.proof = handshake.proof(what, bytes);
   std::string all(reinterpret_cast<const char*>(&head), sizeof(head));
   all += bytes;
-  return send_all(socket, all.data(), all.size());
+  return sockets::send_all(socket, all.data(), all.size());
 }
 
 bool signed_message_is_ready(const system::FileDescriptor& socket) {
@@ -34,15 +34,15 @@ bool signed_message_is_ready(const system::FileDescriptor& socket) {
 }
 
 std::optional<std::string> receive_signed(const system::FileDescriptor& socket, const char* what,
-                                          const Handshake& handshake, Deadline deadline) {
+                                          const Handshake& handshake, sockets::Deadline deadline) {
   MessageHead head;
-  if (!receive_all(socket, &head, sizeof(head), deadline) || head.bytes > kMostBytes)
+  if (!sockets::receive_all(socket, &head, sizeof(head), deadline) || head.bytes > kMostBytes)
     return std::nullopt;
   std::string bytes(head.bytes, '\0');
-  if (!receive_all(socket, bytes.data(), bytes.size(), deadline) ||
+  if (!sockets::receive_all(socket, bytes.data(), bytes.size(), deadline) ||
       !equal(head.proof, handshake.proof(what, bytes)))
     return std::nullopt;
   return bytes;
 }
 
-}  // namespace smp::bootstrap
+}  // namespace smp::handshake

@@ -1,11 +1,11 @@
-#include "smp/comm/bootstrap/host_identity.h"
+#include "smp/rendezvous/sockets/host_identity.h"
 
 #include <unistd.h>
 
 #include <fstream>
 #include <stdexcept>
 
-namespace smp::bootstrap {
+namespace smp::sockets {
 
 // In a network namespace the abstract names of sockets are valid.
 std::string own_host_identity() {
@@ -17,4 +17,4 @@ std::string own_host_identity() {
   return boot + " " + space;
 }
 
-}  // namespace smp::bootstrap
+}  // namespace smp::sockets

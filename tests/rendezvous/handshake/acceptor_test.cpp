@@ -1,34 +1,37 @@
-#include "bootstrap/acceptor.h"
+#include "smp/rendezvous/handshake/acceptor.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "bootstrap/signed_message.h"
-#include "bootstrap/tcp_socket.h"
-#include "comm/fabric_ranks.h"
-#include "comm/processes.h"
+#include "smp/plan/base/random_hex.h"
+#include "smp/rendezvous/handshake/signed_message.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
+#include "smp/rendezvous/sockets/unix_socket.h"
 
 using namespace smp;
-using namespace smp::bootstrap;
-using namespace smp::jobs;
-using system::FileDescriptor;
-using namespace smp::testing;
+using namespace smp::handshake;
+using namespace smp::sockets;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using system::FileDescriptor;
 
 namespace {
 
 constexpr uint64_t kProtocol = 7;
-constexpr size_t kMany = 3 * Acceptor::kMostPending;
+constexpr milliseconds kNever{60'000};
 constexpr milliseconds kInTime{5000};  // six strangers one after the other take 12 s
 
-Participant participant(int rank) { return {rank, 8, "job", "key", kNever, ""}; }
+Member member(int rank) { return {rank, 8, "job", "key"}; }
 
 // One that listens at this port or Unix socket, and how to reach it.
 struct Endpoint {
@@ -37,8 +40,8 @@ struct Endpoint {
 };
 
 Endpoint unix_endpoint() {
-  const std::string name = "smp-test/" + fresh_job_id();
-  return {listen_at(name), [name] { return try_connect(name); }};
+  const std::string name = "smp-test/" + random_hex(8);
+  return {listen_unix(name), [name] { return try_connect_unix(name); }};
 }
 
 Endpoint tcp_endpoint() {
@@ -49,21 +52,21 @@ Endpoint tcp_endpoint() {
 }
 
 void come_in(const Endpoint& endpoint, int rank) {
-  const Participant self = participant(rank);
+  const Member self = member(rank);
   const FileDescriptor socket = endpoint.connect();
   Handshake handshake(self, kProtocol);
-  REQUIRE(handshake.initiate(socket, 0));
+  REQUIRE(handshake.initiate(socket, 0, steady_clock::now() + kNever));
   send_signed(socket, "card", handshake, fmt::format("of rank {}", rank));
 }
 
 }  // namespace
 
-TEST_CASE("strangers who say nothing, or half of it, hold up no rank that comes") {
+TEST_CASE("strangers who say nothing, or half of it, hold up no member that comes") {
   for (const bool is_tcp : {false, true}) {
     CAPTURE(is_tcp);
     const Endpoint endpoint = is_tcp ? tcp_endpoint() : unix_endpoint();
-    const Participant self = participant(0);
-    Acceptor acceptor(self, kProtocol, "card");
+    const Member self = member(0);
+    Acceptor acceptor(self, kProtocol, "card", steady_clock::now() + kNever);
     std::vector<FileDescriptor> strangers;
     for (int i = 0; i < 6; ++i) strangers.push_back(endpoint.connect());
     const std::string half(Handshake::kHelloBytes / 2, 'x');
@@ -89,12 +92,12 @@ TEST_CASE("strangers who say nothing, or half of it, hold up no rank that comes"
   }
 }
 
-TEST_CASE("the oldest of many strangers who say nothing makes room for a rank") {
+TEST_CASE("the oldest of many strangers who say nothing makes room for a member") {
   for (const bool is_tcp : {false, true}) {
     CAPTURE(is_tcp);
     const Endpoint endpoint = is_tcp ? tcp_endpoint() : unix_endpoint();
-    const Participant self = participant(0);
-    Acceptor acceptor(self, kProtocol, "card");
+    const Member self = member(0);
+    Acceptor acceptor(self, kProtocol, "card", steady_clock::now() + kNever);
     std::vector<FileDescriptor> strangers;
     const auto begin = steady_clock::now();
     while (strangers.size() < 4 * Acceptor::kMostPending) {
@@ -112,30 +115,35 @@ TEST_CASE("the oldest of many strangers who say nothing makes room for a rank") 
   }
 }
 
-TEST_CASE("over libfabric: ranks meet though many strangers connect to rank 0 and say nothing") {
-  const HeldPort port;
-  const std::string job_id = fresh_job_id();
-  const auto begin_rank = [&](int rank) {
-    return Child([=, options = options_of(rank, 2, 1, job_id, port.number())] {
-      const auto world = connect_fabric(options);
-      world->barrier("here")->wait();
-      return std::string("good");
-    });
-  };
-  Child first = begin_rank(0);
-  std::vector<FileDescriptor> strangers;
-  const auto limit = steady_clock::now() + milliseconds(20000);
-  while (strangers.size() < kMany && steady_clock::now() < limit) {
-    if (FileDescriptor socket = try_connect_tcp("127.0.0.1", port.number(), limit))
-      strangers.push_back(std::move(socket));
-    else
-      std::this_thread::sleep_for(milliseconds(5));
-  }
-  REQUIRE(strangers.size() == kMany);
+TEST_CASE(
+    "a full table of open files costs the oldest stranger its connection, not the member its") {
+  const Endpoint endpoint = tcp_endpoint();
+  const Member self = member(0);
+  Acceptor acceptor(self, kProtocol, "card", steady_clock::now() + kNever);
+  const FileDescriptor stranger = endpoint.connect();
+  CHECK_FALSE(acceptor.next(endpoint.listener, steady_clock::now()));
+  std::thread rank([&] { come_in(endpoint, 3); });
+  CHECK(wait_readable(endpoint.listener, steady_clock::now() + kNever));  // it has its socket
+  rlimit usual{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &usual) == 0);
+  const int next = dup(0);
+  close(next);
+  const rlimit full{rlim_t(next), usual.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &full) == 0);
+  const auto guest = acceptor.next(endpoint.listener, steady_clock::now() + kNever);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+  REQUIRE(guest);
+  CHECK(guest->message == "of rank 3");
+  rank.join();
+  CHECK(closed_by_peer(stranger));
+}
+
+TEST_CASE("waiting for members ends when a descriptor that was named becomes readable") {
+  const Endpoint endpoint = unix_endpoint();
+  const Member self = member(0);
+  Acceptor acceptor(self, kProtocol, "card", steady_clock::now() + kNever);
+  const FileDescriptor event(eventfd(1, EFD_CLOEXEC));
   const auto begin = steady_clock::now();
-  Child second = begin_rank(1);
-  CHECK(second.join().said == "good");
-  CHECK(first.join().said == "good");
-  CHECK(steady_clock::now() - begin <
-        milliseconds(4000));  // one after the other they would take minutes
+  CHECK_FALSE(acceptor.next(endpoint.listener, begin + kNever, {event.number()}));
+  CHECK(steady_clock::now() - begin < kNever);
 }

@@ -1,4 +1,4 @@
-#include "bootstrap/acceptor.h"
+#include "smp/rendezvous/handshake/acceptor.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -12,10 +12,11 @@
 #include <system_error>
 #include <utility>
 
-#include "bootstrap/signed_message.h"
-#include "bootstrap/tcp_socket.h"
+#include "smp/rendezvous/handshake/signed_message.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
+#include "smp/rendezvous/sockets/unix_socket.h"
 
-namespace smp::bootstrap {
+namespace smp::handshake {
 namespace {
 
 using std::chrono::milliseconds;
@@ -34,38 +35,61 @@ bool is_local(const system::FileDescriptor& socket) {
 
 }  // namespace
 
-Acceptor::Acceptor(const Participant& self, uint64_t protocol, const char* what)
-    : self_(self), protocol_(protocol), what_(what), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+Acceptor::Acceptor(const Member& self, uint64_t protocol, const char* what,
+                   sockets::Deadline deadline)
+    : self_(self),
+      protocol_(protocol),
+      what_(what),
+      deadline_(deadline),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw_errno("cannot watch incoming connections");
 }
 
 std::optional<Acceptor::AcceptedPeer> Acceptor::next(const system::FileDescriptor& listener,
-                                                     Deadline until) {
+                                                     sockets::Deadline until,
+                                                     const std::vector<int>& wake) {
+  std::vector<pollfd> events = {{listener.number(), POLLIN, 0}, {epoll_.number(), POLLIN, 0}};
+  for (const int descriptor : wake) events.push_back({descriptor, POLLIN, 0});
   for (;;) {
     if (auto peer = read_next()) return peer;
     drop_late();
-    Deadline wake = until;
-    for (const auto& [descriptor, pending] : pending_) wake = std::min(wake, pending.limit);
-    const auto left = std::chrono::ceil<milliseconds>(wake - steady_clock::now());
-    pollfd events[] = {{listener.number(), POLLIN, 0}, {epoll_.number(), POLLIN, 0}};
-    const int ready = poll(events, 2, int(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
+    sockets::Deadline next_limit = until;
+    for (const auto& [descriptor, pending] : pending_)
+      next_limit = std::min(next_limit, pending.limit);
+    const auto left = std::chrono::ceil<milliseconds>(next_limit - steady_clock::now());
+    const int ready =
+        poll(events.data(), events.size(), int(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
     if (ready < 0 && errno != EINTR) throw_errno("cannot wait for incoming connections");
     if (ready > 0 && events[0].revents != 0) accept_pending(listener);
-    if (steady_clock::now() >= until) return std::nullopt;  // however many connections come
+    const bool is_woken =
+        ready > 0 && std::any_of(events.begin() + 2, events.end(),
+                                 [](const pollfd& one) { return one.revents != 0; });
+    // However many connections come.
+    if (is_woken || steady_clock::now() >= until) return std::nullopt;
+  }
+}
+
+system::FileDescriptor Acceptor::accept_or_make_room(const system::FileDescriptor& listener) {
+  try {
+    return sockets::accept_one(listener);
+  } catch (const std::system_error&) {
+    if (pending_.empty()) throw;
+    drop_oldest();
+    return {};
   }
 }
 
 void Acceptor::accept_pending(const system::FileDescriptor& listener) {
-  PendingPeer pending{accept_one(listener), Handshake(self_, protocol_), "",
+  PendingPeer pending{accept_or_make_room(listener), Handshake(self_, protocol_), "",
                       steady_clock::now() + kHandshakeLimit};
   if (!pending.socket) return;
   if (is_local(pending.socket)) {
-    const auto user = user_of_peer(pending.socket);
+    const auto user = sockets::user_of_peer(pending.socket);
     pending.origin = user ? fmt::format("user {}", *user) : "nobody known";
     if (user != geteuid()) return rejected_.reject(pending.origin);
   } else {
-    prepare(pending.socket, self_.deadline);
-    pending.origin = remote_address_of(pending.socket);
+    sockets::prepare(pending.socket, deadline_);
+    pending.origin = sockets::remote_address_of(pending.socket);
   }
   if (pending_.size() >= kMostPending) drop_oldest();
   const int descriptor = pending.socket.number();
@@ -80,16 +104,16 @@ void Acceptor::accept_pending(const system::FileDescriptor& listener) {
 // Reads only whole messages, so it never waits.
 Acceptor::ReadResult Acceptor::read_from(PendingPeer& pending, std::string& message) {
   const system::FileDescriptor& socket = pending.socket;
-  const Deadline now = steady_clock::now();
+  const sockets::Deadline now = steady_clock::now();
   if (!pending.is_answered) {
     int bytes = 0;
     if (ioctl(socket.number(), FIONREAD, &bytes) != 0 || size_t(bytes) < Handshake::kHelloBytes)
-      return closed_by_peer(socket) ? ReadResult::kRejected : ReadResult::kIncomplete;
+      return sockets::closed_by_peer(socket) ? ReadResult::kRejected : ReadResult::kIncomplete;
     if (!pending.handshake.respond(socket, now)) return ReadResult::kRejected;
     pending.is_answered = true;
   }
   if (!signed_message_is_ready(socket))
-    return closed_by_peer(socket) ? ReadResult::kRejected : ReadResult::kIncomplete;
+    return sockets::closed_by_peer(socket) ? ReadResult::kRejected : ReadResult::kIncomplete;
   auto said = receive_signed(socket, what_, pending.handshake, now);
   if (!said) return ReadResult::kRejected;
   message = std::move(*said);
@@ -126,7 +150,7 @@ void Acceptor::drop_oldest() {
 }
 
 void Acceptor::drop_late() {
-  const Deadline now = steady_clock::now();
+  const sockets::Deadline now = steady_clock::now();
   for (auto pending = pending_.begin(); pending != pending_.end();) {
     if (pending->second.limit > now) {
       ++pending;
@@ -137,4 +161,4 @@ void Acceptor::drop_late() {
   }
 }
 
-}  // namespace smp::bootstrap
+}  // namespace smp::handshake

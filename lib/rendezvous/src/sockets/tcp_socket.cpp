@@ -1,4 +1,4 @@
-#include "bootstrap/tcp_socket.h"
+#include "smp/rendezvous/sockets/tcp_socket.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -17,9 +17,7 @@
 #include <system_error>
 #include <vector>
 
-#include "smp/comm/bootstrap/host_identity.h"
-
-namespace smp::bootstrap {
+namespace smp::sockets {
 namespace {
 
 using std::chrono::milliseconds;
@@ -52,39 +50,54 @@ std::string text_of_address(const sockaddr* address) {
 
 system::FileDescriptor listen_tcp(const std::string& address, int port) {
   const Addresses found = resolve(address, port);
-  system::FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
+  system::FileDescriptor socket(
+      ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1, off = 0;
+  if (found->ai_family == AF_INET6)
+    setsockopt(socket.number(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   if (!socket || setsockopt(socket.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
       bind(socket.number(), found->ai_addr, found->ai_addrlen) != 0 ||
-      listen(socket.number(), 1024) != 0)
+      listen(socket.number(), SOMAXCONN) != 0)
     throw std::system_error(errno, std::generic_category(),
                             fmt::format("cannot listen at {} port {}", address, port));
   return socket;
 }
 
+namespace {
+
+// 0: connected. The socket does not block.
+int connect_before(const system::FileDescriptor& socket, const addrinfo& to, Deadline deadline) {
+  if (connect(socket.number(), to.ai_addr, to.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd event{socket.number(), POLLOUT, 0};
+  const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+  if (poll(&event, 1, int(std::clamp<int64_t>(left.count(), 0, 1 << 30))) <= 0) return ETIMEDOUT;
+  int error = 0;
+  socklen_t bytes = sizeof(error);
+  return getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+}  // namespace
+
 system::FileDescriptor try_connect_tcp(const std::string& address, int port, Deadline deadline,
-                                       bool* refused) {
+                                       int* error) {
   const Addresses found = resolve(address, port);
-  system::FileDescriptor socket(
-      ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) throw std::system_error(errno, std::generic_category(), "cannot make a TCP socket");
-  if (connect(socket.number(), found->ai_addr, found->ai_addrlen) != 0) {
-    int error = errno;
-    if (error == EINPROGRESS) {
-      pollfd event{socket.number(), POLLOUT, 0};
-      const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
-      socklen_t bytes = sizeof(error);
-      if (poll(&event, 1, int(std::clamp<int64_t>(left.count(), 0, 1000))) <= 0)
-        error = ETIMEDOUT;
-      else if (getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
-        error = errno;
-    }
-    if (refused != nullptr) *refused = error == ECONNREFUSED;
-    if (error != 0) return {};
+  int last = 0, left = 0;
+  for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) ++left;
+  for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next, --left) {
+    // An address that does not answer leaves time for the next ones.
+    const Deadline now = steady_clock::now(), limit = now + (deadline - now) / left;
+    system::FileDescriptor socket(
+        ::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket && (errno == EMFILE || errno == ENFILE))
+      throw std::system_error(errno, std::generic_category(), "cannot make a TCP socket");
+    last = socket ? connect_before(socket, *to, limit) : errno;
+    if (last != 0) continue;
+    fcntl(socket.number(), F_SETFL, fcntl(socket.number(), F_GETFL) & ~O_NONBLOCK);
+    return socket;
   }
-  const int flags = fcntl(socket.number(), F_GETFL);
-  fcntl(socket.number(), F_SETFL, flags & ~O_NONBLOCK);
-  return socket;
+  if (error != nullptr) *error = last;
+  return {};
 }
 
 void prepare(const system::FileDescriptor& socket, Deadline deadline) {
@@ -128,10 +141,6 @@ std::string remote_address_of(const system::FileDescriptor& socket) {
   return text_of_address(reinterpret_cast<const sockaddr*>(&address));
 }
 
-}  // namespace smp::bootstrap
-
-namespace smp::bootstrap {
-
 std::string local_address_towards(const std::string& address, int port) {
   const Addresses found = resolve(address, port);
   int error = 0;
@@ -147,4 +156,4 @@ std::string local_address_towards(const std::string& address, int port) {
                           fmt::format("no way to {} port {}", address, port));
 }
 
-}  // namespace smp::bootstrap
+}  // namespace smp::sockets
