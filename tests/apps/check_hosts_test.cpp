@@ -67,7 +67,7 @@ TEST_CASE("the probe of a host says whom it reaches, and why not") {
   const ProgramEnd nowhere = run_program(
       {"/bin/sh", "-c", fmt::format("echo listen 01 nowhere 200 | {} --probe", SMP_LAUNCH)});
   CHECK(nowhere.code == 1);
-  CHECK(nowhere.out == "'nowhere': Name or service not known\n");
+  CHECK(nowhere.out == "cannot find the address of 'nowhere': Name or service not known\n");
 }
 
 TEST_CASE("GPUs that somebody holds, or that have failed, are told by a check and at the start") {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "smp/launcher/reach/rendezvous.h"
 #include "smp/rendezvous/handshake/handshake.h"
 
 // What a node and the leader of a rendezvous say to each other after their handshake.
