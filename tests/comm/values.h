@@ -126,10 +126,14 @@ class Values {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kU8};
 inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
+inline constexpr comm::ReduceOp kReduceOps[] = {comm::ReduceOp::kSum, comm::ReduceOp::kAverage};
 #else
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
                                     DType::kI32, DType::kI64, DType::kU8};
 inline constexpr int kSizes[] = {1, 2, 3, 4, 5, 6, 7, 8};
+inline constexpr comm::ReduceOp kReduceOps[] = {comm::ReduceOp::kSum, comm::ReduceOp::kMax,
+                                                comm::ReduceOp::kMin, comm::ReduceOp::kProduct,
+                                                comm::ReduceOp::kAverage};
 #endif
 
 // Counts that are small, odd, divide nothing, are beside the ranks' number, and one of more than
@@ -146,10 +150,6 @@ inline std::vector<int64_t> counts_for(DType dtype, int size, int64_t most_bytes
 // What rank `rank` puts at element i of a test, with a period of 13; sums over 8 ranks stay below
 // 128.
 inline int value_of(int rank, int64_t i) { return int((i * 7 + rank * 3) % 13); }
-
-inline constexpr comm::ReduceOp kReduceOps[] = {comm::ReduceOp::kSum, comm::ReduceOp::kMax,
-                                                comm::ReduceOp::kMin, comm::ReduceOp::kProduct,
-                                                comm::ReduceOp::kAverage};
 
 // The same of a reduction, with a period of 39: products over 8 ranks stay below 257.
 inline int value_of(comm::ReduceOp op, int rank, int64_t i) {
