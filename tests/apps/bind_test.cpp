@@ -65,11 +65,10 @@ TEST_CASE("a plan whose tensor groups cross hosts is refused unless it is allowe
                        "parallel.context_parallel_degree=1", "-o", plan})
               .code == 0);
   const std::vector<std::string> dry = {SMP_LAUNCH, "--dry-run", "--hosts", "a,b"};
-  CHECK(
-      contains(run_program(joined(dry, {plan})).err,
-               "NO  placement    ranks 0 and 8 share every layer (tensor), but are on hosts 0 and "
-               "1: plan with placement_strategy: cluster, or allow it with "
-               "--tensor-across-hosts\n"));
+  CHECK(contains(
+      run_program(joined(dry, {plan})).err,
+      "NO  placement    ranks 0 and 8 of one tensor group are on different hosts (0 and 1): plan "
+      "with placement_strategy: cluster, or allow such groups with --tensor-across-hosts\n"));
   CHECK(contains(run_program(joined(dry, {"--tensor-across-hosts", plan})).err,
                  "ok  placement    tensor groups have ranks on several hosts\n"));
 }
@@ -93,8 +92,8 @@ TEST_CASE("a plan on hosts with unequal slots: its ranks fill them in order") {
   CHECK(contains(uneven.out, "rank 3 on host big: "));
   CHECK(contains(uneven.out, "rank 4 on host a: "));
   CHECK(contains(on("big:5,small:3").err,
-                 "NO  placement    ranks 4 and 5 share every layer (tensor), but are on hosts 0 "
-                 "and 1: "));
+                 "NO  placement    ranks 4 and 5 of one tensor group are on different hosts (0 "
+                 "and 1): "));
   CHECK(on("big:4,a:2,b:1").err ==
         "smp-launch: the plan has 8 ranks, but the hosts have 7 slots: make them agree, or plan "
         "again\n");

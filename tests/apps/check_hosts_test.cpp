@@ -116,9 +116,11 @@ TEST_CASE("--check takes no start by hand, and no dry run") {
     return end.err.substr(0, end.err.find('\n'));
   };
   CHECK(error_of({"--dry-run", "--hosts", "a"}) ==
-        "smp-launch: --check reaches the hosts, a dry run reaches none: choose one");
+        "smp-launch: --check and --dry-run exclude each other: --check reaches the hosts, a dry "
+        "run does not");
   CHECK(error_of({"--nnodes", "2", "--node-rank", "0", "--rendezvous", "h:1", "--key-file", "k"}) ==
-        "smp-launch: --check reaches the hosts itself: name them with --hosts");
+        "smp-launch: --check needs hosts that smp-launch reaches itself: name the hosts with "
+        "--hosts");
 }
 
 TEST_CASE("doctor reports this host, as text and as JSON") {
@@ -143,6 +145,7 @@ TEST_CASE("doctor reports this host, as text and as JSON") {
                  "                   install it for --hosts\n"));
   const ProgramEnd wrong = run_program({SMP_LAUNCH, "doctor", "--yaml"});
   CHECK(wrong.code == 2);
-  CHECK(wrong.err.starts_with("smp-launch: doctor: '--yaml' is not understood: it takes --json\n"));
+  CHECK(wrong.err.starts_with(
+      "smp-launch: doctor: unknown argument '--yaml': the only option is --json\n"));
   CHECK(run_program({SMP_LAUNCH, "doctor", "--help"}).out.starts_with("Usage: smp-launch doctor"));
 }

@@ -135,10 +135,10 @@ TEST_CASE("what does not go with an order of hosts is refused") {
     return run_program(joined(joined({SMP_LAUNCH}, options), {"--", "true"})).err;
   };
   CHECK(contains(error_of({"-n", "2", "--topology", "f"}),
-                 "smp-launch: --topology is for other hosts: name them with --hosts or "
-                 "--hostfile"));
+                 "smp-launch: --topology is for jobs on other hosts: name the hosts with --hosts "
+                 "or --hostfile"));
   CHECK(contains(error_of({"--hosts", "a,b", "--topology", "off", "--topology", "f"}),
-                 "smp-launch: --topology off: alone, or files without it"));
+                 "smp-launch: --topology off: this value excludes other values of --topology"));
   CHECK(contains(error_of({"--hosts", "a,b", "--topology", "/no/such"}),
                  "smp-launch: /no/such: No such file or directory"));
 }

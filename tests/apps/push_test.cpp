@@ -124,7 +124,8 @@ TEST_CASE("what cannot be pushed is said before anything starts") {
   refused("--push hollow", "'hollow': there is no file in it");
   const ProgramEnd local = run_program({SMP_LAUNCH, "-n", "1", "--push", "x", "--", "true"});
   CHECK(local.code == 2);
-  CHECK(contains(local.err, "--push is for other hosts: name them with --hosts or --hostfile"));
+  CHECK(contains(local.err,
+                 "--push is for jobs on other hosts: name the hosts with --hosts or --hostfile"));
 }
 
 TEST_CASE("a host that cannot take what is pushed is named") {

@@ -198,8 +198,8 @@ TEST_CASE("steps whose samples cannot be shown are refused") {
   for (const char* steps :
        {"5-3", "0", "0-3", "x", "3-", "-3", "3-3-3", "3.5", " 3", "9999999999999999999999"}) {
     CHECK(refused({fmt::format("--show-samples={}", steps), plan}, 2) ==
-          fmt::format("smp-launch: --show-samples '{}': steps from 1, as in --show-samples 3-5 or "
-                      "3\nSee smp-launch --help.\n",
+          fmt::format("smp-launch: --show-samples '{}': expected steps from 1, as in "
+                      "--show-samples 3-5 or --show-samples 3\nSee smp-launch --help.\n",
                       steps));
   }
   CHECK(refused({"--show-samples", "7-9", plan}, 3) ==

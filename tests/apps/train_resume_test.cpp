@@ -143,8 +143,8 @@ TEST_CASE("a resume that is refused changes nothing: one that is complete says s
 
   const std::string fewer = runs.plan("fewer.yaml", {"training.steps=15"});
   CHECK(runs.launch({"--resume", "--run-dir", "run", fewer}).err ==
-        "smp-launch: run/checkpoints/step-00000020: it is of step 20, and training.steps is 15: "
-        "plan with as many or more\n");
+        "smp-launch: run/checkpoints/step-00000020: the checkpoint is of step 20, but "
+        "training.steps is 15: plan with at least as many steps\n");
   CHECK(runs.contents("run") == before);
 
   // Refused by a rank, after it was started: the run itself is as it was.

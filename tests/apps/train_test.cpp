@@ -329,7 +329,7 @@ TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in anothe
       run_program({SMP_LAUNCH, "--dry-run", "--resume", "--run-dir", run, second});
   INFO(proved.err);
   CHECK(proved.code == 0);
-  CHECK(proved.err.find(run + ": go on behind step " + std::to_string(done)) != std::string::npos);
+  CHECK(proved.err.find(run + ": resume after step " + std::to_string(done)) != std::string::npos);
   Program resumed({SMP_LAUNCH, "--resume", "--run-dir", run, second});
   const ProgramEnd trained = resumed.wait(std::chrono::seconds(240));
   INFO(trained.err);
