@@ -73,12 +73,12 @@ TEST_CASE("what is opened for others is a plain file, and is not waited for") {
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
   const auto refused = [](const std::string& path, int flags) {
     errno = 0;
-    return !open_plain_file(path, flags).is_open() && errno == ENXIO;
+    return !open_plain_file(path, flags) && errno == ENXIO;
   };
   CHECK(refused(fifo, O_RDONLY));
   CHECK(refused(fifo, O_WRONLY));
   CHECK(refused("/dev/zero", O_RDONLY));
-  CHECK(open_plain_file("/dev/null", O_WRONLY).is_open());
+  CHECK(bool(open_plain_file("/dev/null", O_WRONLY)));
   CHECK(read_plain_file(fifo, 10) == "");
   CHECK(!write_plain_file(fifo, "x"));
   {

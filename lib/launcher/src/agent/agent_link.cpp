@@ -187,9 +187,9 @@ void AgentLink::dispatch(job::HostEvents& events) {
 void AgentLink::read_errors() {
   std::array<char, 4096> bytes;
   ssize_t size = 0;
-  while (errors_.is_open() && (size = read(errors_.number(), bytes.data(), bytes.size())) > 0)
+  while (errors_ && (size = read(errors_.number(), bytes.data(), bytes.size())) > 0)
     error_text_.append(bytes.data(), static_cast<size_t>(size));
-  if (errors_.is_open() && size == 0) errors_.reset();
+  if (errors_ && size == 0) errors_.reset();
   if (error_text_.size() > 2 * kMostErrorText)
     error_text_.erase(0, error_text_.size() - kMostErrorText);
 }

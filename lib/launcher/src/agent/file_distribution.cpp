@@ -120,8 +120,7 @@ std::string FileSource::open_file() {
   const FileToSend& file = files_[file_];
   open_ = process::open_plain_file(file.from, O_RDONLY);
   struct stat status {};
-  if (!open_.is_open() || fstat(open_.number(), &status) != 0)
-    throw cannot_push(file.from, strerror(errno));
+  if (!open_ || fstat(open_.number(), &status) != 0) throw cannot_push(file.from, strerror(errno));
   left_ = bytes_[file_];
   sum_ = 0;
   step_ = Step::kPart;

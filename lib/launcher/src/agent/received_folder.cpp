@@ -62,7 +62,7 @@ bool ReceivedFolder::take(std::string_view message) {
     }
     case FileMessage::kPart: {
       const std::string part(reader.text());
-      if (!file_.is_open() || part.size() > left_) throw reach::ProtocolError("bytes of no file");
+      if (!file_ || part.size() > left_) throw reach::ProtocolError("bytes of no file");
       for (size_t done = 0; done < part.size();) {
         const ssize_t size = write(file_.number(), part.data() + done, part.size() - done);
         if (size < 0 && errno == EINTR) continue;
@@ -95,7 +95,7 @@ void ReceivedFolder::make(uint64_t bytes) {
 }
 
 void ReceivedFolder::begin_file(std::string_view name, uint64_t bytes, bool executable) {
-  if (file_.is_open() || !stays_below(name)) throw reach::ProtocolError("a file with a wrong name");
+  if (file_ || !stays_below(name)) throw reach::ProtocolError("a file with a wrong name");
   name_ = name;
   left_ = bytes;
   sum_ = 0;
@@ -108,11 +108,11 @@ void ReceivedFolder::begin_file(std::string_view name, uint64_t bytes, bool exec
         fmt::format("cannot make folder '{}': {}", folder.string(), error.message()));
   file_ = system::FileDescriptor(
       open(being_written().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file_.is_open()) throw cannot_write(being_written());
+  if (!file_) throw cannot_write(being_written());
 }
 
 void ReceivedFolder::end_file(uint64_t sum) {
-  if (!file_.is_open()) throw reach::ProtocolError("the end of no file");
+  if (!file_) throw reach::ProtocolError("the end of no file");
   if (left_ != 0 || sum != sum_)
     throw FilesRefused(fmt::format("'{}' did not arrive as it was sent", name_));
   if (executable_ && fchmod(file_.number(), 0700) != 0) throw cannot_write(being_written());

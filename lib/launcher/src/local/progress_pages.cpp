@@ -16,7 +16,7 @@ constexpr size_t kPageBytes = runinfo::ProgressPage::kBytes;
 
 // Pages that nobody has touched cost nothing.
 ProgressPages::ProgressPages() : memory_(memfd_create("smp-progress", MFD_CLOEXEC)) {
-  if (!memory_.is_open() || ftruncate(memory_.number(), kMostPages * kPageBytes) != 0) return;
+  if (!memory_ || ftruncate(memory_.number(), kMostPages * kPageBytes) != 0) return;
   void* pages = mmap(nullptr, kMostPages * kPageBytes, PROT_READ, MAP_SHARED, memory_.number(), 0);
   if (pages != MAP_FAILED) pages_ = static_cast<const std::byte*>(pages);
 }

@@ -33,7 +33,7 @@ std::string_view text_of(const std::string& path, Buffer& buffer) {
   buffer[0] = '\0';
   const system::FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   size_t size = 0;
-  for (ssize_t got = 1; file.is_open() && got > 0 && size < buffer.size() - 1;) {
+  for (ssize_t got = 1; file && got > 0 && size < buffer.size() - 1;) {
     got = read(file.number(), buffer.data() + size, buffer.size() - 1 - size);
     if (got > 0) size += static_cast<size_t>(got);
   }

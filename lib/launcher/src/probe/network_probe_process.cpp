@@ -132,7 +132,7 @@ void Probe::listen_at(const std::string& text) {
       socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_storage own{};
   socklen_t size = sizeof own;
-  if (!listener_.is_open() ||
+  if (!listener_ ||
       bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) !=
           0 ||
       listen(listener_.number(), kBacklog) != 0 ||
@@ -150,7 +150,7 @@ void Probe::listen_at(const std::string& text) {
 void Probe::greet_guests() {
   while (true) {
     const system::FileDescriptor peer(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer.is_open()) return;
+    if (!peer) return;
     (void)send(peer.number(), token_.data(), token_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
@@ -213,7 +213,7 @@ int Probe::run() {
       say("done");
     }
     std::vector<pollfd> ready = {{STDIN_FILENO, POLLIN, 0},
-                                 {listener_.is_open() ? listener_.number() : -1, POLLIN, 0}};
+                                 {listener_ ? listener_.number() : -1, POLLIN, 0}};
     for (const StartAttempt& attempt : attempts_)
       ready.push_back({attempt.socket.number(),
                        static_cast<short>(attempt.connected_us < 0 ? POLLOUT : POLLIN), 0});

@@ -22,7 +22,7 @@ namespace smp::process {
 // fields start behind the last parenthesis.
 Kin kin_of(const std::string& folder) {
   system::FileDescriptor file(open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return {};
+  if (!file) return {};
   char text[512];
   const ssize_t size = read(file.number(), text, sizeof text - 1);
   if (size <= 0) return {};

@@ -27,7 +27,7 @@ void LogFile::open() {
   // A FIFO that nobody reads is refused (ENXIO), not waited for.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   file_ = system::FileDescriptor(::open(path_.c_str(), kFlags, 0666));
-  if (!file_.is_open()) fail("open", path_);
+  if (!file_) fail("open", path_);
   fcntl(file_.number(), F_SETFL, fcntl(file_.number(), F_GETFL) & ~O_NONBLOCK);
   struct stat now {};
   if (fstat(file_.number(), &now) != 0 || !S_ISREG(now.st_mode)) return;
@@ -35,8 +35,7 @@ void LogFile::open() {
   // It is open for writing alone.
   const system::FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   char last = '\n';
-  if (size_ > 0 && file.is_open() && pread(file.number(), &last, 1, size_ - 1) == 1)
-    is_cut_ = last != '\n';
+  if (size_ > 0 && file && pread(file.number(), &last, 1, size_ - 1) == 1) is_cut_ = last != '\n';
 }
 
 void LogFile::write(std::string_view bytes) {

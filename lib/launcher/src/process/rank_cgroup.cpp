@@ -75,13 +75,13 @@ RankCgroup RankCgroup::of(pid_t owner) {
 
 // One who has just ended, and was waited for, may be in it for a moment yet.
 RankCgroup::~RankCgroup() {
-  if (!folder_.is_open()) return;
+  if (!folder_) return;
   for (int tries = 0; rmdir(path_.c_str()) != 0 && errno == EBUSY && tries < kMostTries; ++tries)
     usleep(1000);
 }
 
 int RankCgroup::kill() const {
-  if (!folder_.is_open()) return 0;
+  if (!folder_) return 0;
   std::ifstream processes(path_ + "/cgroup.procs");
   int count = 0;
   for (pid_t pid = 0; processes >> pid;) ++count;

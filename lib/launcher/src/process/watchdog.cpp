@@ -87,7 +87,7 @@ struct Second {
 int pass_signals_on(Second second, int control, sigset_t signals, int watched) {
   sigaddset(&signals, SIGCHLD);
   const system::FileDescriptor arrived(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (!arrived.is_open()) throw std::system_error(errno, std::generic_category(), "signalfd");
+  if (!arrived) throw std::system_error(errno, std::generic_category(), "signalfd");
   bool hung_up = false, is_heard = true;
   while (!second.has_ended()) {
     pollfd ready[3] = {{arrived.number(), POLLIN, 0},

@@ -152,7 +152,7 @@ struct HeldLock {
 
 HeldLock look_at_lock(const std::string& folder) {
   const system::FileDescriptor file = open_lock(folder);
-  if (!file.is_open()) return {};
+  if (!file) return {};
   struct flock whole = whole_file();
   if (fcntl(file.number(), F_OFD_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return {};
   return {true, holder_in(file.number())};
@@ -204,7 +204,7 @@ std::string RunLock::why_not(const std::string& folder) {
 bool RunLock::is_left(const std::string& folder) {
   if (look_at_lock(folder).is_held) return false;
   const system::FileDescriptor file = open_lock(folder);
-  const auto holder = file.is_open() ? holder_in(file.number()) : std::nullopt;
+  const auto holder = file ? holder_in(file.number()) : std::nullopt;
   // A container of this host has processes of its own, and a name.
   if (!holder || holder->host != host_of_lock() || ticks_at_start_of(getpid()) == 0) return false;
   return holder->boot != boot_of_lock() ||
