@@ -258,12 +258,10 @@ TEST_CASE("a training job of SageMaker") {
     };
     const ProgramEnd said = start({});
     CHECK(said.out == "[0] 2 this\n");
-    CHECK(
-        said.err ==
-        "smp-launch: sagemaker_mpi_custom_mpi_options: -x NOT_SET_HERE: it is not set here, so the "
-        "ranks do not get it\n"
-        "smp-launch: sagemaker_mpi_custom_mpi_options: '-verbose' says nothing to the ranks, "
-        "which do not talk through MPI\n");
+    CHECK(said.err ==
+          "smp-launch: sagemaker_mpi_custom_mpi_options: -x NOT_SET_HERE: this variable is not "
+          "set, so the ranks do not get it\nsmp-launch: sagemaker_mpi_custom_mpi_options: "
+          "'-verbose' has no effect, because the ranks do not use MPI\n");
     CHECK(start({"--env", "WHAT=that"}).out == "[0] 2 that\n");  // what the user types counts
     CHECK(contains(
         start({"-n", "8"}).err,
@@ -299,12 +297,12 @@ TEST_CASE("a training job of SageMaker") {
         run_program(joined({SMP_LAUNCH, "--hosts", "sagemaker"}, shell("true")), on_host(1));
     CHECK(refused.code == 2);
     CHECK(contains(refused.err,
-                   "--hosts sagemaker on several hosts needs --key-file: a secret that all of them "
-                   "have, in the image or in an input channel\n"));
+                   "--hosts sagemaker on several hosts needs --key-file: a file with the same "
+                   "secret on all hosts, in the image or in an input channel\n"));
     const ProgramEnd nowhere =
         run_program(joined({SMP_LAUNCH, "--hosts", "sagemaker"}, shell("true")),
                     {"SMP_SAGEMAKER_FOLDER=/nowhere"});
-    CHECK(contains(nowhere.err, "--hosts sagemaker: this is no training job of SageMaker"));
+    CHECK(contains(nowhere.err, "--hosts sagemaker: this is not a training job of SageMaker"));
   }
 }
 
@@ -360,7 +358,7 @@ TEST_CASE("the pods of a job on Kubernetes") {
       CHECK(end.code == 2);
       return end.err.substr(0, end.err.find('\n'));
     };
-    CHECK(contains(error_of({}, {}), "smp-launch: --hosts k8s: this is no pod of a TrainJob"));
+    CHECK(contains(error_of({}, {}), "smp-launch: --hosts k8s: this is not a pod of a TrainJob"));
     CHECK(error_of({"JOB_COMPLETION_INDEX=1"}, {}) ==
           "smp-launch: --hosts k8s: the environment of a pod of an indexed job does not have the "
           "number of pods: give --nnodes");
@@ -386,9 +384,9 @@ TEST_CASE("the pods of a job on Kubernetes") {
     CHECK(error_of(of_trainjob(1, 0), {"-n", "3"}) ==
           "smp-launch: -n gives 3 ranks, but this pod's job has started 2: leave -n out");
     CHECK(error_of({"PET_NNODES=131073", "PET_NODE_RANK=0"}, {}) ==
-          "smp-launch: --hosts k8s: PET_NNODES='131073' is more than 131072, the most here");
+          "smp-launch: --hosts k8s: PET_NNODES='131073': expected at most 131072");
     CHECK(error_of({"HYDRA_HOST_FILE=/etc/mpi/hostfile"}, {"--hostfile", "h"}) ==
-          "smp-launch: both --hosts and --hostfile: the hosts come from one of them");
+          "smp-launch: --hosts and --hostfile exclude each other: leave one of the two out");
   }
 }
 
@@ -419,13 +417,13 @@ TEST_CASE("the hosts of the scheduler that has started this") {
         "smp-launch: --hosts auto: the hosts of Slurm's allocation (SLURM_JOB_NODELIST)\n" + ranks);
   const ProgramEnd here = start({}, {"--hosts", "auto", "-n", "1"});
   CHECK(here.err ==
-        "smp-launch: --hosts auto: this host alone, for no scheduler has started this\n");
+        "smp-launch: --hosts auto: this host alone, because no scheduler has started smp-launch\n");
   CHECK(here.out == "[0] 0 0/1\n");
   CHECK(start({"LSB_MCPU_HOSTS=a 2"}, {"--hosts", "local", "-n", "1"}).out == "[0] 0 0/1\n");
   for (const char* word : {"local", "auto"}) {
     const ProgramEnd two = start({}, {"--hosts", word, "--hostfile", nodes});
     CHECK(two.code == 2);
-    CHECK(contains(two.err, "smp-launch: both --hosts and --hostfile: the hosts come from one"));
+    CHECK(contains(two.err, "smp-launch: --hosts and --hostfile exclude each other"));
   }
   const ProgramEnd away = start({"LSB_MCPU_HOSTS=a 1"}, {"--hosts", "auto", "--via", "exec:false"});
   CHECK(
@@ -440,8 +438,8 @@ TEST_CASE("the hosts of the scheduler that has started this") {
       start({"LSB_MCPU_HOSTS=a 2", "PBS_NODEFILE=" + nodes}, {"--hosts", "auto"});
   CHECK(both.code == 2);
   CHECK(contains(both.err,
-                 "smp-launch: --hosts auto: both LSB_MCPU_HOSTS and PBS_NODEFILE are set: say "
-                 "which, as in --hosts lsf\n"));
+                 "smp-launch: --hosts auto: both LSB_MCPU_HOSTS and PBS_NODEFILE are set: choose "
+                 "one, as in --hosts lsf\n"));
   const ProgramEnd dry = start({"LSB_MCPU_HOSTS=a 2 b 2"}, {"--hosts", "auto", "--dry-run"});
   CHECK(contains(dry.err, "ok  hosts        --hosts auto: the hosts of LSF's job "));
 }

@@ -111,8 +111,8 @@ TEST_CASE("a dry run shows what --env gives the ranks, and no secret") {
   CHECK(end.out.find("hush") == std::string::npos);
   for (const char* form : {"--dry-run", "--grace=3s"})
     CHECK(error_of({form, "-n", "2", "--env", "NOT_SET_ANYWHERE", "--", "/bin/true"}, 3) ==
-          "smp-launch: --env NOT_SET_ANYWHERE: smp-launch has no such variable to pass on; to "
-          "set it, write --env NOT_SET_ANYWHERE=value");
+          "smp-launch: --env NOT_SET_ANYWHERE: smp-launch's environment does not have this "
+          "variable; to set a value, write --env NOT_SET_ANYWHERE=value");
 }
 
 TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
@@ -121,8 +121,8 @@ TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
   const std::vector<std::string> saving = {"--dry-run=jobset",    "--image",   "i",
                                            "--checkpoint-signal", "USR1,TERM", plan};
   CHECK(error_of(saving, 3) ==
-        "smp-launch: --checkpoint-signal TERM: Kubernetes kills a pod some time after SIGTERM: say "
-        "with --checkpoint-grace how long a checkpoint may take");
+        "smp-launch: --checkpoint-signal TERM: Kubernetes kills a pod some time after SIGTERM: "
+        "give the time limit of a checkpoint with --checkpoint-grace");
   const ProgramEnd saved = run_program(joined({SMP_LAUNCH, "--checkpoint-grace", "5m"}, saving));
   CHECK(contains(saved.out, "\n              terminationGracePeriodSeconds: 320\n"));
   for (const std::string form : {"jobset", "mpijob", "trainjob"})
@@ -194,7 +194,7 @@ TEST_CASE("scripts for the shell are whole, and run") {
           std::vector<std::string>{"0 0 0/2 1234 x  y", "1 1 0/2 1234 x  y"});
     CHECK(run_program({"/bin/bash", folder / "job.sh", "1"}, meeting).out == "2 0 1/2 1234 x  y\n");
     CHECK(run_program({"/bin/bash", folder / "job.sh", "2"}, meeting).err ==
-          "there is no host 2: 0 to 1\n");
+          "host 2: expected 0 to 1\n");
     CHECK(contains(run_program({"/bin/bash", folder / "job.sh", "1"}).err, "an address of host 0"));
   }
   SUBCASE("a rank that fails ends the others, and its code is the script's") {
@@ -283,12 +283,12 @@ TEST_CASE("a dry run of a plan without a limit of memory says so") {
 TEST_CASE("what cannot be written as a script or a manifest is refused") {
   const ScratchFolder folder;
   CHECK(error_of({"--dry-run=sbatch", "--hosts", "a:2,b:3", "--", "/bin/true"}, 3) ==
-        "smp-launch: a scheduler's hosts are equal, but host 'a' has 2 ranks and host 'b' has 3: "
-        "take equal ones");
+        "smp-launch: a scheduler gives every host the same number of ranks, but host 'a' has 2 and "
+        "host 'b' has 3: give equal numbers");
   CHECK(error_of({"--dry-run=sbatch", "--hosts", "a@gpu=0", "--", "/bin/true"}, 3) ==
-        "smp-launch: host 'a' names its GPUs, which is the scheduler's choice: leave gpu= out");
+        "smp-launch: host 'a' has gpu=, but the scheduler chooses the GPUs: leave gpu= out");
   CHECK(error_of({"--dry-run=sbatch", "-n", "2", "--job-name", "a b", "--", "/bin/true"}, 3) ==
-        "smp-launch: 'a b' is no name for a job: give one with --job-name");
+        "smp-launch: 'a b' is not a valid job name: give another with --job-name");
   CHECK(error_of({"--dry-run=sbatch", "-n", "2", "--", "no-such-program"}, 3) ==
         "smp-launch: 'no-such-program' was not found in PATH");
   CHECK(error_of({"--dry-run=mpijob", "-n", "2", "--", "true"}, 2) ==
@@ -298,16 +298,18 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
         "smp-launch: a manifest cannot name its hosts, whose pods do not exist yet: leave --hosts "
         "out, and give --nnodes for a program");
   CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--", "2fast"}, 3) ==
-        "smp-launch: '2fast' is no name for Kubernetes: small letters, digits and '-', a letter "
-        "first (--job-name)");
+        "smp-launch: '2fast' is not a valid name for Kubernetes: expected small letters, digits "
+        "and '-', beginning with a letter (--job-name)");
   const std::string name(60, 'a');
   CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--job-name", name, "--", "true"},
-                 3) == "smp-launch: '" + name + "' is too long a name: its last pod would be '" +
-                           name + "-worker-0', 69 characters of 63 at most (--job-name)");
+                 3) == "smp-launch: name '" + name +
+                           "' is too long: the name of the last pod would be '" + name +
+                           "-worker-0', 69 characters of at most 63 (--job-name)");
   CHECK(error_of(
             {"--dry-run=lws", "-n", "1", "--image", "i", "--job-name", name + "aa", "--", "true"},
-            3) == "smp-launch: '" + name + "aa' is too long a name: its last pod would be '" +
-                      name + "aa-0-0', 66 characters of 63 at most (--job-name)");
+            3) == "smp-launch: name '" + name +
+                      "aa' is too long: the name of the last pod would be '" + name +
+                      "aa-0-0', 66 characters of at most 63 (--job-name)");
   CHECK(error_of({"--dry-run=sh", "-n", "1", "--bind", "core", "--", "true"}, 2) ==
         "smp-launch: --dry-run=sh cannot bind ranks, because it does not look up the CPUs of the "
         "hosts: leave --bind out");
@@ -326,15 +328,16 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
   CHECK(
       error_of({"--dry-run", "--hosts", "a@gpu=0", "--env", "CUDA_VISIBLE_DEVICES=1", "--", "true"},
                3) ==
-      "smp-launch: both --env CUDA_VISIBLE_DEVICES and gpu= of host 'a' say which GPUs: leave "
-      "one out");
+      "smp-launch: both --env CUDA_VISIBLE_DEVICES and gpu= of host 'a' choose the GPUs: leave one "
+      "of the two out");
   CHECK(error_of({"--dry-run", "-n", "1", "--visible-gpus", "one", "--env",
                   "CUDA_VISIBLE_DEVICES=1", "--", "true"},
                  3) ==
-        "smp-launch: both --env CUDA_VISIBLE_DEVICES and --visible-gpus say which GPUs: leave one "
-        "out");
-  CHECK(error_of({"--dry-run", "--hosts", "a@gpu=0", "--visible-gpus", "none", "--", "true"}, 3) ==
-        "smp-launch: --visible-gpus none, but gpu= of host 'a' names some: leave one out");
+        "smp-launch: both --env CUDA_VISIBLE_DEVICES and --visible-gpus choose the GPUs: leave one "
+        "of the two out");
+  CHECK(
+      error_of({"--dry-run", "--hosts", "a@gpu=0", "--visible-gpus", "none", "--", "true"}, 3) ==
+      "smp-launch: --visible-gpus none, but gpu= of host 'a' gives GPUs: leave one of the two out");
   CHECK(error_of({"--dry-run", "-n", "1", "--visible-gpus", "two", "--", "true"}, 2) ==
         "smp-launch: --visible-gpus 'two': expected none, all-local or one");
   const std::string coming = run_program({SMP_LAUNCH, "--dry-run=ranks", "--nnodes", "2", "-n", "2",

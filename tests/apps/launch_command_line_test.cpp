@@ -76,7 +76,7 @@ TEST_CASE("broken command lines are answered with what to type instead") {
       {{"-n", "1", "--comm-timeout", "1s", "--", "true"},
        "--comm-timeout is for plans: a program has time-outs of its own"},
       {{"-n", "1", "--prefix", "{rank", "--", "true"},
-       "--prefix '{rank': a '{' alone: write {{ for a brace"},
+       "--prefix '{rank': unmatched '{': write {{ for a brace"},
       {{"-n", "1", "--prefix", "a\n", "--", "true"},
        "--prefix: the text has a line end: remove it"},
       {{"-n", "1", "--logs", "node", "--", "true"}, "--logs node: expected rank, host or both"},
@@ -135,7 +135,7 @@ TEST_CASE("broken command lines are answered with what to type instead") {
       {{"-n", "2", "--env-all", "--", "true"},
        "--env-all is for jobs on other hosts: name the hosts with --hosts or --hostfile"},
       {{"--hosts", "a", "--hostfile", "h", "--", "true"},
-       "both --hosts and --hostfile: the hosts come from one of them"},
+       "--hosts and --hostfile exclude each other: leave one of the two out"},
       {{"--hosts", "local", "--exclude", "a", "-n", "1", "--", "true"},
        "--exclude is for jobs on other hosts: name the hosts with --hosts or --hostfile"},
       {{"--hosts", "a", "--via", "rsh", "--", "true"},
@@ -162,7 +162,7 @@ TEST_CASE("broken command lines are answered with what to type instead") {
       {{"-n", "2", "--fan-out", "8", "--", "true"},
        "--fan-out is for jobs on other hosts: name the hosts with --hosts or --hostfile"},
       {{"-n", "1", "--env", "=x", "--", "true"},
-       "--env '=x': it is NAME=value, or NAME to pass on smp-launch's own"},
+       "--env '=x': expected NAME=value, or NAME to pass on smp-launch's value"},
       {{"--hosts", "a", "--build-only", "plan.yaml"},
        "--build-only builds one rank on this host: leave --hosts out"},
       {{"--status", "r", "--timeout", "1s"}, "--status starts nothing: leave --timeout out"},
@@ -269,8 +269,8 @@ TEST_CASE("--help starts with what it does and examples: --version is one line")
   const ProgramEnd help = run_program({SMP_LAUNCH, "--help"});
   CHECK(help.code == 0);
   CHECK(
-      help.out.starts_with("Starts the ranks of a job, on this host or on many, and watches them "
-                           "until all have ended.\n\n"
+      help.out.starts_with("Starts the ranks of a job on this host or on many hosts, watches them "
+                           "until all have ended, and reports\nthe cause of a failure.\n\n"
                            "Examples:\n  smp-launch plan.yaml "));
   const ProgramEnd version = run_program({SMP_LAUNCH, "--version"});
   CHECK(version.out == "smp-launch 0.1.0\n");
@@ -376,6 +376,6 @@ TEST_CASE("what smp-launch is started with and cannot work with is said by name"
       {"/usr/bin/unshare", "-m", "/bin/sh", "-c", "mount -t tmpfs none /proc && exec " + launch});
   CHECK(bare.code == 125);
   CHECK(bare.err ==
-        "smp-launch: /proc/self/exe: No such file or directory: smp-launch finds itself and the "
-        "processes of its ranks in /proc: mount it, as in mount -t proc proc /proc\n");
+        "smp-launch: /proc/self/exe: No such file or directory: smp-launch finds its program file "
+        "and the processes of its ranks in /proc: mount /proc, as in mount -t proc proc /proc\n");
 }

@@ -196,14 +196,14 @@ TEST_CASE("a template that is broken says where") {
     return std::string("no error");
   };
   CHECK(why("{rang}") ==
-        "--prefix '{rang}': there is no 'rang'; there are {rank}, {local_rank}, {host}, {stream}, "
-        "{time}");
-  CHECK(why("a {rank") == "--prefix 'a {rank': a '{' alone: write {{ for a brace");
-  CHECK(why("a}") == "--prefix 'a}': a '}' alone: write }} for a brace");
+        "--prefix '{rang}': unknown field 'rang'; the fields are {rank}, {local_rank}, {host}, "
+        "{stream}, {time}");
+  CHECK(why("a {rank") == "--prefix 'a {rank': unmatched '{': write {{ for a brace");
+  CHECK(why("a}") == "--prefix 'a}': unmatched '}': write }} for a brace");
   CHECK(why("{host:04}") ==
-        "--prefix '{host:04}': 'host:04': a width is for numbers, as in {rank:04}");
+        "--prefix '{host:04}': 'host:04': only numbers can have a width, as in {rank:04}");
   CHECK(why("{rank:4}") ==
-        "--prefix '{rank:4}': 'rank:4': a width is for numbers, as in {rank:04}");
+        "--prefix '{rank:4}': 'rank:4': only numbers can have a width, as in {rank:04}");
 }
 
 TEST_CASE("lists of ranks with steps, and the last one") {

@@ -174,7 +174,7 @@ void AgentLink::dispatch(job::HostEvents& events) {
       });
       if (!open) closed_at_ = std::chrono::steady_clock::now();
     } catch (const reach::ProtocolError& error) {
-      fail(fmt::format("its agent breaks the protocol: {}", error.what()));
+      fail(fmt::format("its agent broke the protocol: {}", error.what()));
     }
   }
   see_process_end();
@@ -241,9 +241,8 @@ void AgentLink::check_clock(job::HostEvents& events) {
   }
   if (!heartbeat_.tick() || state_ != State::kReady) return;
   if (heartbeat_.is_over())
-    return give_up(
-        fmt::format("no heartbeat from it for {}", hosts::duration_text(heartbeat_.limit())),
-        events);
+    return give_up(fmt::format("no heartbeat for {}", hosts::duration_text(heartbeat_.limit())),
+                   events);
   if (!channel_->wants_to_write()) channel_->send(reach::FrameType::kHeartbeat);
 }
 
@@ -261,9 +260,10 @@ void AgentLink::give_up(const std::string& why, job::HostEvents& events, bool of
 
 // Of its own host, and of those below, whose loss it returns.
 job::Loss AgentLink::lose(const job::Loss& own) {
-  const job::Loss below{fmt::format("it is reached through host {}, which was {}: {}", host_.name,
-                                    state_ == State::kConnecting ? "not" : "lost", own.why),
-                        true};
+  const job::Loss below{
+      fmt::format("its connection runs through host {}, which was {}: {}", host_.name,
+                  state_ == State::kConnecting ? "not reached" : "lost", own.why),
+      true};
   state_ = State::kLost;
   why_ = own.why;
   channel_->close();

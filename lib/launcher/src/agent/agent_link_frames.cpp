@@ -18,15 +18,15 @@ std::string short_build(const std::string& build) {
 size_t AgentLink::place_of(PayloadReader& reader) const {
   const uint64_t place = reader.number();
   if (place == 0 || place >= places_.size())
-    throw reach::ProtocolError("a message of a host that is not its own");
+    throw reach::ProtocolError("a message in the name of a host that it does not relay");
   return static_cast<size_t>(place);
 }
 
 void AgentLink::on_hello(const HelloMessage& message) {
   if (message.protocol != kProtocolVersion || message.build != welcome_.build)
     return fail(
-        fmt::format("another build of smp-launch is there (protocol {}, build {}; here {}, {}): "
-                    "install the same on every host",
+        fmt::format("its smp-launch is another build (protocol {}, build {}; the launcher has {}, "
+                    "{}): install the same build on every host",
                     message.protocol, short_build(message.build), kProtocolVersion,
                     short_build(welcome_.build)));
   channel_->send(reach::FrameType::kWelcome, encode(welcome_));
@@ -35,7 +35,7 @@ void AgentLink::on_hello(const HelloMessage& message) {
 int AgentLink::running_process(PayloadReader& reader) const {
   const int process = reader.small_number();
   if (running_.count(process) == 0)
-    throw reach::ProtocolError("a message of a rank that does not run there");
+    throw reach::ProtocolError("a message in the name of a rank of another host");
   return process;
 }
 
@@ -78,7 +78,7 @@ void AgentLink::on_process_frame(reach::FrameType type, PayloadReader& reader,
     case reach::FrameType::kOutput: {
       const int process = reader.small_number();
       if (started_.count(process) == 0)
-        throw reach::ProtocolError("output of a rank that is not its own");
+        throw reach::ProtocolError("output in the name of a rank of another host");
       const job::Stream stream = reader.number() != 0 ? job::Stream::kErr : job::Stream::kOut;
       const std::chrono::system_clock::time_point time(
           std::chrono::milliseconds(static_cast<int64_t>(reader.number())));

@@ -64,8 +64,7 @@ int AgentSession::run() {
   try {
     while (!over_ && !finish_asked_) poll_once();
   } catch (const reach::ProtocolError& error) {
-    fmt::print(stderr, "smp-launch --agent: the other side breaks the protocol: {}\n",
-               error.what());
+    fmt::print(stderr, "smp-launch --agent: the launcher broke the protocol: {}\n", error.what());
     over_ = true;
   }
   int left_behind = 0;
@@ -236,8 +235,9 @@ void AgentSession::welcome(const WelcomeMessage& message) {
   if (message.protocol != kProtocolVersion || message.build != own_build_id())
     throw reach::ProtocolError("a launcher of another build");
   if (!message.folder.empty() && chdir(message.folder.c_str()) != 0)
-    return refuse(fmt::format("cannot work in folder '{}': {} (ranks run where smp-launch does)",
-                              message.folder, strerror(errno)));
+    return refuse(fmt::format(
+        "cannot change to folder '{}': {} (ranks run in the working folder of smp-launch)",
+        message.folder, strerror(errno)));
   if (const std::string why = why_not_shared(message.shared); !why.empty()) return refuse(why);
   heartbeat_ = reach::HeartbeatMonitor(milliseconds(message.heartbeat_timeout_ms));
   tell_watchdog();
@@ -289,7 +289,7 @@ void AgentSession::take_push(std::string_view message) {
     const bool all = files->take(bytes);
     if (all && chdir(files->path().c_str()) != 0)  // of all threads
       throw FilesRefused(
-          fmt::format("cannot work in folder '{}': {}", files->path(), strerror(errno)));
+          fmt::format("cannot change to folder '{}': {}", files->path(), strerror(errno)));
   };
   beside(message.size(), work, [this](std::exception_ptr error) {
     try {

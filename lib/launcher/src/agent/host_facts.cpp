@@ -19,7 +19,8 @@ std::string address_of(const hosts::HostSpec& host, const HostFacts& facts,
       if (address.substr(0, equals) == interface) return address.substr(equals + 1);
     }
     throw ConfigError(fmt::format(
-        "--interface '{}': host {} has no address there; it has {}", interface, host.name,
+        "--interface '{}': host {} has no address on this interface; its addresses: {}", interface,
+        host.name,
         facts.addresses.empty() ? "none" : fmt::format("{}", fmt::join(facts.addresses, ", "))));
   }
   std::array<unsigned char, sizeof(in6_addr)> bytes;

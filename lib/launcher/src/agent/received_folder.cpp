@@ -80,7 +80,7 @@ bool ReceivedFolder::take(std::string_view message) {
 }
 
 void ReceivedFolder::make(uint64_t bytes) {
-  if (path_.empty()) throw FilesRefused("it takes no files");
+  if (path_.empty()) throw FilesRefused("this host takes no files");
   if (mkdir(path_.c_str(), 0700) != 0)
     throw FilesRefused(fmt::format("cannot make folder '{}': {}", path_, strerror(errno)));
   made_ = true;
@@ -89,7 +89,8 @@ void ReceivedFolder::make(uint64_t bytes) {
   const uint64_t free = static_cast<uint64_t>(room.f_bavail) * room.f_frsize;
   if (free < bytes)
     throw FilesRefused(fmt::format(
-        "no room for the pushed files in {}: {} wanted, {} free (TMPDIR names another place)",
+        "not enough space for the pushed files in {}: {} needed, {} free (set TMPDIR to another "
+        "folder)",
         fs::path(path_).parent_path().string(), health::text_of_bytes(static_cast<int64_t>(bytes)),
         health::text_of_bytes(static_cast<int64_t>(free))));
 }
@@ -114,7 +115,7 @@ void ReceivedFolder::begin_file(std::string_view name, uint64_t bytes, bool exec
 void ReceivedFolder::end_file(uint64_t sum) {
   if (!file_) throw reach::ProtocolError("the end of no file");
   if (left_ != 0 || sum != sum_)
-    throw FilesRefused(fmt::format("'{}' did not arrive as it was sent", name_));
+    throw FilesRefused(fmt::format("'{}' arrived with other bytes than were sent", name_));
   if (executable_ && fchmod(file_.number(), 0700) != 0) throw cannot_write(being_written());
   // Some file systems say only now that there is no room, or no quota.
   if (!file_.close()) throw cannot_write(being_written());

@@ -23,8 +23,8 @@ class Hwloc {
   Hwloc() : library_(dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL), &close_library) {
     if (!library_)
       throw ConfigError(
-          "ranks are bound by hwloc, and libhwloc.so.15 is not there: install libhwloc15, or "
-          "leave --bind out");
+          "--bind needs hwloc, but libhwloc.so.15 is not installed: install libhwloc15, or leave "
+          "--bind out");
     find(init, "hwloc_topology_init");
     find(load, "hwloc_topology_load");
     find(destroy, "hwloc_topology_destroy");
@@ -54,7 +54,7 @@ class Hwloc {
   void find(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(library_.get(), name));
     if (function == nullptr)
-      throw ConfigError("libhwloc.so.15 is not the library that its name says");
+      throw ConfigError("libhwloc.so.15 lacks a function of hwloc 2: install libhwloc15 again");
   }
 
   std::unique_ptr<void, void (*)(void*)> library_;
@@ -133,9 +133,9 @@ std::vector<CpuTopology::Card> cards_of(const std::string& root) {
 CpuTopology own_topology(const std::string& root) {
   const Hwloc hwloc;
   hwloc_topology_t topology = nullptr;
-  if (hwloc.init(&topology) != 0) throw ConfigError("hwloc does not find this host's CPUs");
+  if (hwloc.init(&topology) != 0) throw ConfigError("hwloc cannot read the CPUs of this host");
   const std::unique_ptr<hwloc_topology, decltype(hwloc.destroy)> owner(topology, hwloc.destroy);
-  if (hwloc.load(topology) != 0) throw ConfigError("hwloc does not find this host's CPUs");
+  if (hwloc.load(topology) != 0) throw ConfigError("hwloc cannot read the CPUs of this host");
   cpu_set_t mine;
   CPU_ZERO(&mine);
   sched_getaffinity(0, sizeof mine, &mine);
@@ -148,7 +148,7 @@ CpuTopology own_topology(const std::string& root) {
     node.cores = cores_of(hwloc, topology, object->cpuset, mine);
     if (!node.cores.empty()) found.nodes.push_back(std::move(node));
   }
-  if (found.nodes.empty()) throw ConfigError("hwloc does not find this host's CPUs");
+  if (found.nodes.empty()) throw ConfigError("hwloc cannot read the CPUs of this host");
   found.gpu_nodes = nodes_of_gpus(root);
   found.cards = cards_of(root);
   return found;

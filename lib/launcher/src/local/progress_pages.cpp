@@ -30,7 +30,7 @@ std::string ProgressPages::add(int process) {
   const size_t page = page_of_.size();
   if (page == kMostPages)
     throw job::StartError(
-        fmt::format("{} processes on one host: {} at most", page + 1, kMostPages));
+        fmt::format("{} processes on one host: at most {} are possible", page + 1, kMostPages));
   page_of_[process] = page;
   return fmt::format("{}=/proc/{}/fd/{}:{}", env::kProgressPage, getpid(), memory_.number(),
                      page * kPageBytes);

@@ -194,7 +194,7 @@ void Probe::advance(StartAttempt& attempt) {
   if (size > 0) attempt.heard.append(bytes.data(), static_cast<size_t>(size));
   if (attempt.heard == token_) return tell(attempt, "");
   if (size <= 0 || !token_.starts_with(attempt.heard))
-    tell(attempt, "something else answers there");
+    tell(attempt, "another program answers at this address");
 }
 
 // An empty `why`: it was reached.

@@ -20,7 +20,7 @@ class InputPipe {
 
   // -1: closed, also by a process that reads no more.
   int number() const { return write_end_.number(); }
-  bool wants_to_write() const { return write_end_.is_open() && !waiting_.empty(); }
+  bool wants_to_write() const { return write_end_ && !waiting_.empty(); }
   uint64_t taken() const { return taken_; }  // bytes, and those that nobody will read
 
  private:

@@ -55,8 +55,8 @@ void HangDetector::look(const std::vector<job::RankState>& ranks, Clock::time_po
   // Nor is it one that a rank ends of what was asked of it.
   if (!stood || (hang_ && hang_->by_output)) return;
   hang_.reset();
-  console_.say(
-      fmt::format("smp-launch: the ranks go on, after {}\n", hosts::duration_text(*stood)));
+  console_.say(fmt::format("smp-launch: the ranks make progress again, after {}\n",
+                           hosts::duration_text(*stood)));
 }
 
 std::optional<job::Hang> HangDetector::ends_job(Clock::time_point now) {

@@ -25,7 +25,7 @@ std::optional<int64_t> step_of(const job::JobResult& result) {
 }
 
 std::string at_step(int64_t step) {
-  return step == 0 ? std::string("before its first step") : fmt::format("at step {}", step);
+  return step == 0 ? std::string("before the first step") : fmt::format("at step {}", step);
 }
 
 }  // namespace
@@ -58,11 +58,11 @@ RestartDecision decide_restart(const RestartRules& rules, const std::vector<Star
   });
   if (is_plan && last.end == job::JobEnd::kRankFailed && !has_trained &&
       last.exit_code == static_cast<int>(ExitCode::kBadConfig))
-    return no("what is wrong with the job would be wrong again");
+    return no("the error is in the job's configuration, so a restart would fail too");
   const Start* before = starts.size() > 1 ? &starts[starts.size() - 2] : nullptr;
   if (before != nullptr && !last.lost_host && !before->lost_host && last.failed_step &&
       last.failed_step == before->failed_step)
-    return no(fmt::format("it failed {} twice", at_step(*last.failed_step)));
+    return no(fmt::format("two starts in a row failed {}", at_step(*last.failed_step)));
   const int made = static_cast<int>(starts.size()) - 1;
   if (made >= rules.most)
     return no(

@@ -151,7 +151,7 @@ void Supervisor::finish_output() {
   while (!output_->wait_for_logs(kWhileUnheard)) {
     pollfd control{control_fd_, POLLIN, 0};
     if (poll(&control, 1, 0) > 0 && process::asked_to_end(control_fd_, {})) {
-      launcher_failed("the logs are not whole: their file system does not answer");
+      launcher_failed("the logs are incomplete: their file system does not answer");
       break;
     }
   }
@@ -237,7 +237,7 @@ void Supervisor::look_at_console() {
     return launcher_failed(fmt::format("{}, and {}", loss->text(), job::kNoLogHoldsIt));
   console_.say(fmt::format(
       "smp-launch: {}; {}\n", loss->text(),
-      job::logs_hold_output(job_) ? "the logs hold what ranks write" : job::kNoLogHoldsIt));
+      job::logs_hold_output(job_) ? "the logs hold the output of the ranks" : job::kNoLogHoldsIt));
 }
 
 void Supervisor::on_start_failed(int rank, const std::string& why) {
@@ -327,7 +327,7 @@ void Supervisor::on_signal(int number) {
 }
 
 void Supervisor::on_signalled(int number, const std::string& host) {
-  tell({"signal", {}, fmt::format("{} at host {}", process::signal_name(number), host)});
+  tell({"signal", {}, fmt::format("{} on host {}", process::signal_name(number), host)});
   if (save_request_.is_made_by(number) && phase_ == Phase::kRunning) save(number, true);
 }
 
