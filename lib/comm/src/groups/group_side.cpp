@@ -171,7 +171,7 @@ std::shared_ptr<std::byte[]> GroupSide::allocate_symmetric(int64_t bytes) {
 bool GroupSide::close(std::vector<progress::Lane*> lanes) {
   lanes.push_back(&collectives_);
   context_->engine.close(std::move(lanes),
-                         "its communicator was destroyed before the call was complete");
+                         "the communicator was destroyed before the call was complete");
   const bool abandoned = unwinding_.now();
   if (size_ > 1 && abandoned && key_ == net::kWorldKey && !failure()) {
     const int self = global(rank_);

@@ -167,10 +167,10 @@ void HostWatch::read(PeerConnection& peer) {
 
 void HostWatch::fail_malformed(PeerConnection& peer) {
   peer.open = false;
-  job_->fail(
-      job_->failure(),
-      {comm::CommError::Kind::kMismatch, peer.rank, rank_,
-       fmt::format("rank {} sent a message that this version of smp does not know", peer.rank)});
+  job_->fail(job_->failure(), {comm::CommError::Kind::kMismatch, peer.rank, rank_,
+                               fmt::format("rank {} sent a message of an unknown kind: install the "
+                                           "same version of smp on all hosts",
+                                           peer.rank)});
 }
 
 void HostWatch::on_message(PeerConnection& peer, MessageKind kind, const std::string& payload) {
@@ -236,16 +236,16 @@ void HostWatch::check_silent() {
     std::string text;
     if (!is_hub()) {
       text = fmt::format(
-          "rank 0 has not been heard of for {:g} s: it is stopped, its host is "
-          "down, or this host is cut off",
+          "rank 0 has sent nothing for {:g} s: rank 0 is stopped, its host is down, or the network "
+          "to this host is cut",
           seconds);
     } else if (ranks.empty()) {
-      text = fmt::format("rank {} has not been heard of for {:g} s: it is stopped", peer.rank,
+      text = fmt::format("rank {} has sent nothing for {:g} s: the rank is stopped", peer.rank,
                          seconds);
     } else {
       text = fmt::format(
-          "host {} ({}) with {} {} has not been heard of for {:g} s: it is down, "
-          "stopped or cut off",
+          "host {} ({}) with {} {} has sent nothing for {:g} s: the host is down, stopped or cut "
+          "off",
           peer_address.host_name, peer_address.address, ranks.size() == 1 ? "rank" : "ranks",
           fmt::join(ranks, ", "), seconds);
     }

@@ -63,10 +63,10 @@ NetworkCost network_cost_of(const std::string& text) {
     const bool is_last = i + 1 == seconds.size();
     if (error != std::errc() || !(seconds[i] >= 0) || !std::isfinite(seconds[i]) ||
         (is_last ? after != end : after == end || *after != ','))
-      throw std::invalid_argument(fmt::format(
-          "'{}' is not four times in seconds, of a hop, a message, a byte and a byte to the next "
-          "host, such as 6e-06,2e-06,8e-10,8e-10",
-          text));
+      throw std::invalid_argument(
+          fmt::format("'{}': expected four times in seconds, for a hop, a message, a byte and a "
+                      "byte to the next host, such as 6e-06,2e-06,8e-10,8e-10",
+                      text));
     at = after + 1;
   }
   return {seconds[0], seconds[1], seconds[2], seconds[3]};

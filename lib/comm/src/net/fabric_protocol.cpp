@@ -24,7 +24,7 @@ bool is_faster_by_writes(const std::string& provider) {
 void check_provider(const std::string& name) {
   const auto* const end = std::end(kProviders);
   if (std::find(std::begin(kProviders), end, name) == end && name != kInsideHost)
-    throw ConfigError(fmt::format("{}={}: smp knows {}, {}", env::kFabricProvider, name,
+    throw ConfigError(fmt::format("{}={}: expected one of {}, {}", env::kFabricProvider, name,
                                   fmt::join(kProviders, ", "), kInsideHost));
 }
 
@@ -35,15 +35,15 @@ std::optional<std::string> open_by_protocol(
   const auto why_not = open(writes);
   if (!why_not) {
     if (wanted) return fmt::format("as {} says", env::kFabricProtocol);
-    return fmt::format("the {} one of {}", writes ? "faster" : "usual", provider);
+    return fmt::format("the {} protocol of {}", writes ? "faster" : "usual", provider);
   }
   if (!writes || open(false)) return std::nullopt;
   if (wanted)
-    throw ConfigError(fmt::format(
-        "{}=write: provider {} has no writes to a peer's memory that tell it of their arrival "
-        "(FI_RMA, FI_REMOTE_CQ_DATA): {}",
-        env::kFabricProtocol, provider, *why_not));
-  return fmt::format("{} has no writes: {}", provider, *why_not);
+    throw ConfigError(
+        fmt::format("{}=write: provider {} does not support writes with a completion at the peer "
+                    "(FI_RMA, FI_REMOTE_CQ_DATA): {}",
+                    env::kFabricProtocol, provider, *why_not));
+  return fmt::format("{} does not support writes: {}", provider, *why_not);
 }
 
 }  // namespace smp::net

@@ -190,10 +190,10 @@ void NetworkEndpoint::completed(WireMessage& message) {
   if (message.peer >= 0) {
     --in_flight_;
     if (!message.error.empty())
-      send_errors_.emplace(message.peer,
-                           SendError{fmt::format("no message reaches rank {} any more: {}",
-                                                 message.peer, message.error),
-                                     Clock::now()});
+      send_errors_.emplace(
+          message.peer, SendError{fmt::format("messages no longer reach rank {}: {}", message.peer,
+                                              message.error),
+                                  Clock::now()});
     if (message.message_class == FabricTransport::MessageClass::kControl)
       free_controls_.push_back(&message);
     else
@@ -329,8 +329,8 @@ WireMessage* NetworkEndpoint::spare_control_for(int peer) {
   try {
     return spare_control();
   } catch (const std::exception& error) {
-    const std::string text = fmt::format("rank {} has no memory for a message to rank {}: {}",
-                                         rank_, peer, error.what());
+    const std::string text = fmt::format(
+        "rank {} cannot allocate memory for a message to rank {}: {}", rank_, peer, error.what());
     send_errors_.emplace(peer, SendError{text, Clock::now()});
     return nullptr;
   }

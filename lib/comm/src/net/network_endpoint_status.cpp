@@ -21,8 +21,7 @@ constexpr milliseconds kAskEvery{500};
 std::optional<std::string> NetworkEndpoint::unreachable(int rank) {
   if (has_ended_)
     return fmt::format(
-        "rank {} has closed its network, since a failed call's transfers between hosts could not "
-        "be "
+        "rank {} has closed its network, because the transfers of a failed call could not be "
         "cancelled",
         rank_);
   const auto now = Clock::now();
@@ -38,9 +37,8 @@ std::optional<std::string> NetworkEndpoint::unreachable(int rank) {
     asked.since += now - asked.last;
   if (now - asked.since >= silence_)
     return fmt::format(
-        "no message has come from rank {} for {:g} s, although it is alive: its host and that of "
-        "rank {} "
-        "do not reach each other",
+        "no message has come from rank {} for {:g} s, although that rank is alive: its host and "
+        "the host of rank {} do not reach each other",
         rank, std::chrono::duration<double>(silence_).count(), rank_);
   asked.is_open = true;
   asked.last = now;

@@ -8,7 +8,7 @@ namespace smp::net {
 OpenedTransport open_ofi_transport(const std::string&, const std::string&,
                                    std::optional<FabricProtocol>, int, bool) {
   throw std::runtime_error(
-      "this smp was built without libfabric, which a job on several hosts needs: install "
+      "a job on several hosts needs libfabric, but this smp was built without it: install "
       "libfabric-dev and build again");
 }
 

@@ -77,7 +77,8 @@ class OfiTransport final : public FabricTransport {
     for (size_t rank = 0; rank < addresses.size(); ++rank) {
       if (addresses[rank].empty()) continue;
       if (fi_av_insert(addresses_.get(), addresses[rank].data(), 1, &peers_[rank], 0, nullptr) != 1)
-        throw std::runtime_error(fmt::format("libfabric refuses the address of rank {}", rank));
+        throw std::runtime_error(
+            fmt::format("libfabric does not accept the address of rank {}", rank));
     }
   }
 

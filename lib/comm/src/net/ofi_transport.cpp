@@ -24,8 +24,8 @@ namespace {
 // Before a message is left to a rank its lock is taken, and by the rank too while it copies
 // messages.
 constexpr const char* kLocksOfShm =
-    "shm is for trying: a rank that dies or is stopped may hold a lock of libfabric's that the "
-    "others then wait for without end";
+    "provider shm is for tests only: a rank that dies or stops can hold a lock of libfabric, and "
+    "the other ranks then wait forever";
 
 // What comes with a write and says to which memory.
 constexpr size_t kTicketBytes = 4;
@@ -83,7 +83,7 @@ fi_info* find(const LibFabric& library, const char* provider, const std::string&
     if (std::string(info->fabric_attr->prov_name) == provider && is_new(nics, info))
       nics.push_back(info);
   if (nics.empty()) {
-    why_not = "not as reliable datagrams";
+    why_not = "no endpoint for reliable datagrams";
     return nullptr;
   }
   if (ip || nics.size() == 1) return library.copy(nics.front());  // the address says which
@@ -165,7 +165,7 @@ OpenedTransport open_ofi_transport(const std::string& local_address, const std::
     }
     refusals.push_back(fmt::format("{}: {}", name, provider.why_not()));
   }
-  throw std::runtime_error(fmt::format("libfabric {} reaches no network at {} ({})",
+  throw std::runtime_error(fmt::format("libfabric {} found no usable network at {} ({})",
                                        library->version_text(), local_address,
                                        fmt::join(refusals, "; ")));
 }

@@ -339,7 +339,7 @@ void ProgressEngine::exclusively(const std::function<void()>& run) {
 }
 
 void ProgressEngine::give_up() {
-  const std::string reason = fmt::format("rank {} failed while a call was under way", rank_);
+  const std::string reason = fmt::format("rank {} failed during a call", rank_);
   job_.fail(job_.failure(), {comm::CommError::Kind::kAborted, rank_, rank_, reason});
   // On all lanes, since a call between hosts has steps on another lane.
   exclusively([this] { fail_affected(); });

@@ -38,7 +38,7 @@ std::string ProgressEngine::name(const Operation& op) const {
 
 std::string ProgressEngine::last_call(int rank) const {
   const std::string text = load(job_.board(rank).last_call);
-  return text.empty() ? "it has made no call yet" : "its last call: " + text;
+  return text.empty() ? "no call yet" : "its last call: " + text;
 }
 
 void ProgressEngine::record(const segment::Failure& failure) {
@@ -100,8 +100,8 @@ void ProgressEngine::check_peer(Operation& op) {
   if (member.has_left(late) && !op.ready()) {
     report(
         comm::CommError::Kind::kPeerLost, peer,
-        fmt::format("{}: rank {} has left the group without {} it ({})", name(op), peer,
-                    member.has_called(late, op.call) ? "completing" : "calling", last_call(peer)));
+        fmt::format("{}: rank {} has left the group without {} the call ({})", name(op), peer,
+                    member.has_called(late, op.call) ? "completing" : "making", last_call(peer)));
   } else if (const auto why = member.unreachable(late)) {
     report(comm::CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
   } else if (Clock::now() - op.start_ > op.timeout && !op.ready()) {
@@ -206,19 +206,19 @@ std::optional<ProgressEngine::Verdict> ProgressEngine::verdict(const Operation& 
     if (!said[i].last_call.empty()) return "its last call: " + said[i].last_call;
     if (i > 0 && !said[i - 1].last_call_of_awaited.empty())
       return "its last call: " + said[i - 1].last_call_of_awaited;
-    if (!said[i].is_unresponsive) return std::string("it has made no call yet");
+    if (!said[i].is_unresponsive) return std::string("no call yet");
     const std::string heard = load(job_.board(chain[i]).last_call);
-    return "it does not answer" + (heard.empty() ? "" : "; its last call heard of: " + heard);
+    return "no answer" + (heard.empty() ? "" : "; last known call: " + heard);
   };
   std::string text = fmt::format("{} timed out after {:g} s: rank {} ", name(op),
                                  std::chrono::duration<double>(op.timeout).count(), chain[0]);
   const bool has_called = said[0].has_called || member.has_called(late, op.call);
   if (has_called && chain.size() > 1) {
-    text += "is in it too";
+    text += "is in the same call";
   } else {
     const char* did = member.has_abandoned(late) ? "left the group with an exception"
                       : has_called               ? "stopped in it"
-                                                 : "has not called it";
+                                                 : "has not made this call";
     text += fmt::format("{} ({})", did, last_call(0));
   }
   for (size_t i = 1; i < chain.size(); ++i)

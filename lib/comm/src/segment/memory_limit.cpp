@@ -64,7 +64,7 @@ std::optional<std::string> no_room_for(int64_t bytes, const std::string& root) {
     const auto most = number_in(folder + names.most), used = number_in(folder + names.used);
     if (most && used &&
         *used - reclaimable(folder, names) - free_swap_of(folder, names, root) > *most - bytes)
-      return fmt::format("{} are wanted, and of the {} that {}{} may have {} are used",
+      return fmt::format("{} are needed, but of the limit of {} of control group {}{}, {} are used",
                          mebibytes(bytes), mebibytes(*most), group.mount, group.path,
                          mebibytes(*used));
   }

@@ -55,9 +55,9 @@ class TableLock {
       if (free != 0 && std::chrono::steady_clock::now() > give_up)
         throw comm::CommError(
             comm::CommError::Kind::kTimeout, int(free) - 1,
-            fmt::format("rank {} made no progress for {} s while it opened or closed a "
-                        "group of this job",
-                        free - 1, double(limit.count()) / 1000));
+            fmt::format(
+                "rank {} made no progress for {} s while opening or closing a group of this job",
+                free - 1, double(limit.count()) / 1000));
       sched_yield();
     }
   }
@@ -137,10 +137,10 @@ int SharedJob::open_group(uint64_t key, int group_size, int rank, std::chrono::m
   if (spare == nullptr) {
     if (header().entries == mesh::kMaxGroups ||
         header().next_offset + bytes > blocks_end(size_, header().ranks_here))
-      throw std::runtime_error(
-          fmt::format("no room for another group of {} ranks: this job keeps {} groups, {} of them "
-                      "open (or others that were split off them); close some of {} ranks first",
-                      group_size, header().entries, open_groups(), group_size));
+      throw std::runtime_error(fmt::format(
+          "too many groups to make another of {} ranks: the job has memory for {} groups, and {} "
+          "are open (or groups split from them are): close groups of {} ranks first",
+          group_size, header().entries, open_groups(), group_size));
     spare = &header().groups[header().entries++];
     spare->size = group_size;
     spare->offset = header().next_offset;
@@ -218,9 +218,8 @@ std::optional<Failure> SharedJob::read(const FailureRecord& record) const {
                      record.text};
     if (steady_clock::now() > give_up) {
       const int writer = FailureRecord::writer_of(state);
-      return Failure{
-          comm::CommError::Kind::kAborted, writer, writer,
-          fmt::format("rank {} ended or was stopped while it reported a failure", writer)};
+      return Failure{comm::CommError::Kind::kAborted, writer, writer,
+                     fmt::format("rank {} ended or was stopped while reporting a failure", writer)};
     }
     std::this_thread::yield();
   }

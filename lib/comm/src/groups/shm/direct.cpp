@@ -88,8 +88,8 @@ bool Group::was_whole(const progress::Operation& op, int peer) const {
   if (closed == segment::RankControl::kLeft)
     throw comm::CommError(
         comm::CommError::Kind::kPeerLost, global(peer),
-        fmt::format("rank {}: {}: rank {} has left the group without completing it", global(rank_),
-                    progress::describe(op.call, op.call.peer), global(peer)));
+        fmt::format("rank {}: {}: rank {} has left the group without completing the call",
+                    global(rank_), progress::describe(op.call, op.call.peer), global(peer)));
   return closed == segment::RankControl::kOpen;
 }
 

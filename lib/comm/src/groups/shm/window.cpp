@@ -43,7 +43,7 @@ GroupWindow::GroupWindow(Group& group, DType dtype, uint64_t opened_by)
 }
 
 GroupWindow::~GroupWindow() {
-  group_.context_->engine.close({&lane_}, "its window was destroyed before the call was complete");
+  group_.context_->engine.close({&lane_}, "the window was destroyed before the call was complete");
 }
 
 void GroupWindow::show() {
