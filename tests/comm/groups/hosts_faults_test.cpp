@@ -391,8 +391,7 @@ TEST_CASE("a rank that leaves and one that cannot be reached are told from each 
     ended.fetch_add(1);
     while (ended.load() < comm.size()) std::this_thread::yield();
   });
-  for (const std::string& error : cut)
-    CHECK(error.find(": the wire is cut") != std::string::npos);
+  for (const std::string& error : cut) CHECK(error.find(": the wire is cut") != std::string::npos);
 }
 
 TEST_CASE("two hosts that do not reach each other are found by whoever waits, and all hear of it") {

@@ -34,8 +34,7 @@ TEST_CASE("a time-out that is none is refused, with what is allowed") {
     CHECK(read_with("SMP_COMM_TIMEOUT_S", good) == "good");
   for (const char* bad : {"0", "-1", "nan", "inf", "0.0009", "31536001", "1e300"})
     CHECK(read_with("SMP_COMM_TIMEOUT_S", bad) == std::string("exception: SMP_COMM_TIMEOUT_S=") +
-                                                      bad +
-                                                      ": expected 0.001 to 31536000 seconds");
+                                                      bad + ": expected 0.001 to 31536000 seconds");
   CHECK(read_with("SMP_COMM_TIMEOUT_S", "5m") ==
         "exception: SMP_COMM_TIMEOUT_S='5m' is not a number");
 }
