@@ -27,7 +27,7 @@ int64_t message_bytes(int64_t all, bool takes_any_memory) {
   return all > kMostPieceBytes ? kPieceBytes : kMostPieceBytes;
 }
 
-// The first message of a hop takes hop_s; those that follow it need not wait for it.
+// The first message of a hop takes hop_s; later messages of the hop do not wait for it.
 double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost,
                   bool takes_any_memory) {
   const ExchangeSchedule all(exchange, 0, int(hosts), bytes,
@@ -49,7 +49,7 @@ Exchange ExchangeRule::choice(int64_t hosts, int64_t bytes) const {
   return best;
 }
 
-// With all digits: ranks whose texts are alike choose alike.
+// With all digits: ranks with equal texts choose the same exchange.
 std::string text_of(const NetworkCost& cost) {
   return fmt::format("{},{},{},{}", cost.hop_s, cost.message_s, cost.byte_s, cost.next_byte_s);
 }

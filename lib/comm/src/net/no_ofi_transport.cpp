@@ -2,7 +2,7 @@
 
 #include "net/ofi_transport.h"
 
-// Where libfabric's headers are not installed.
+// For builds without the headers of libfabric.
 namespace smp::net {
 
 OpenedTransport open_ofi_transport(const std::string&, const std::string&,

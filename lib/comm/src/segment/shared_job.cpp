@@ -17,7 +17,7 @@
 namespace smp::segment {
 namespace {
 
-// Address space of a process: the least that kernels of x86-64 and of aarch64 give.
+// Address space of a process: the smallest of x86-64 and aarch64 kernels.
 constexpr size_t kUserAddresses = size_t(1) << 47;
 
 size_t round_up(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
@@ -170,7 +170,7 @@ void SharedJob::close_group(int place, int rank, std::chrono::milliseconds limit
   try {
     TableLock lock(header(), rank, limit);
     entry.state = GroupEntry::kSpare;
-  } catch (const comm::CommError&) {  // the job has failed, or will: nobody takes the place
+  } catch (const comm::CommError&) {  // the job has failed or will fail, so the place stays unused
   }
 }
 
@@ -184,10 +184,10 @@ void SharedJob::fail(FailureRecord& record, const Failure& failure) {
   if (remote_hosts_ == nullptr) return write(record, failure, failure.finder);
   Failure placed = failure;
   placed.text += remote_hosts_->place_of(failure.culprit);
-  // Other hosts are told first: a rank that reads the failure here may end the group, and then
-  // nobody could be told of it. What is found later may only be a consequence of the first failure.
-  // A record that is not completely written does not count: its writer may have died and told
-  // nobody.
+  // Other hosts are told first. A rank that reads the failure here may end the group, and after
+  // that the failure could not be sent. Later failures may only be consequences of the first one. A
+  // record that is not completely written does not count, because its writer may have died before
+  // it told other hosts.
   if (record.state.load() != FailureRecord::kWritten) remote_hosts_->failed(record, placed);
   write(record, placed, failure.finder);
 }

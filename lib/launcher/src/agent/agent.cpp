@@ -14,8 +14,8 @@
 namespace smp::agent {
 namespace {
 
-// Standard input and output become the channel, out of reach of the ranks, and of anything of ours
-// that prints.
+// Turns standard input and output into the channel. Ranks, and code that prints, cannot reach the
+// channel after that.
 reach::FrameChannel take_standard_streams() {
   system::FileDescriptor in(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   system::FileDescriptor out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -29,7 +29,7 @@ reach::FrameChannel take_standard_streams() {
 
 int run_over(reach::FrameChannel channel) {
   const int in = channel.in();
-  // Removed by whichever of the two processes lives longer.
+  // The process that lives longer removes the folder.
   const ReceivedFolder pushed(ReceivedFolder::new_path());
   return process::run_with_watchdog(
       [&](int control_fd) {

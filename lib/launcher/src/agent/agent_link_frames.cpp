@@ -3,11 +3,11 @@
 #include "agent/agent_link.h"
 #include "smp/plan/base/errors.h"
 
-// What an agent says of its host, and of those below it.
+// Frames from an agent about its own host and the hosts below it.
 namespace smp::agent {
 namespace {
 
-constexpr size_t kMostUsage = 16;  // samples of a host that nobody has taken yet
+constexpr size_t kMostUsage = 16;  // samples of a host that were not taken yet
 
 std::string short_build(const std::string& build) {
   return build.empty() ? "unknown" : build.substr(0, 12);
@@ -74,7 +74,7 @@ void AgentLink::on_frame(const reach::Frame& frame, job::HostEvents& events) {
 void AgentLink::on_process_frame(reach::FrameType type, PayloadReader& reader,
                                  job::HostEvents& events) {
   switch (type) {
-    // What they have written, and shown to a debugger, may come after their end.
+    // Output and stacks of a process can arrive after its end.
     case reach::FrameType::kOutput: {
       const int process = reader.small_number();
       if (started_.count(process) == 0)

@@ -34,8 +34,8 @@ ConfigError cannot_push(const std::string& path, const std::string& why) {
 
 bool is_outside(const std::string& name) { return name == ".." || name.starts_with("../"); }
 
-// Where it lies below this process's folder. What it is named by may lead there through links, as
-// where /home is one; a link that is itself to be sent keeps its own name.
+// The path relative to the working folder. The given path may reach the working folder through
+// symbolic links, for example if /home is a link. A link that is itself sent keeps its own name.
 std::string name_of(const fs::path& path) {
   const fs::path here = fs::current_path(), there = fs::absolute(path).lexically_normal();
   std::string name = there.lexically_relative(here).string();

@@ -27,7 +27,7 @@ std::string address_of(const hosts::HostSpec& host, const HostFacts& facts,
   for (const int family : {AF_INET, AF_INET6}) {
     if (inet_pton(family, host.name.c_str(), bytes.data()) == 1) return host.name;
   }
-  // An agent that a command of ours started sees the variables of our own login, not of its host.
+  // An agent started by --via exec: inherits the variables of this login, not those of its host.
   const bool is_its_own =
       std::any_of(facts.addresses.begin(), facts.addresses.end(), [&](const std::string& address) {
         return address.substr(address.find('=') + 1) == facts.reached_at;

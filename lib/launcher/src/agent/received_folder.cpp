@@ -26,7 +26,7 @@ FilesRefused cannot_write(const std::string& path) {
   return FilesRefused(fmt::format("cannot write '{}': {}", path, strerror(errno)));
 }
 
-// Whatever the other side says, nothing is written elsewhere.
+// Names from the other side must not lead out of the folder.
 bool stays_below(const fs::path& name) {
   if (name.empty() || name.is_absolute() || !name.has_filename()) return false;
   for (const fs::path& part : name) {
@@ -117,7 +117,7 @@ void ReceivedFolder::end_file(uint64_t sum) {
   if (left_ != 0 || sum != sum_)
     throw FilesRefused(fmt::format("'{}' arrived with other bytes than were sent", name_));
   if (executable_ && fchmod(file_.number(), 0700) != 0) throw cannot_write(being_written());
-  // Some file systems say only now that there is no room, or no quota.
+  // Some file systems report missing space or quota only on close.
   if (!file_.close()) throw cannot_write(being_written());
   if (rename(being_written().c_str(), (path_ + "/" + name_).c_str()) != 0)
     throw cannot_write(path_ + "/" + name_);

@@ -28,7 +28,7 @@ const CpuTopology::Node* node_numbered(const CpuTopology& topology, int number) 
   return nullptr;
 }
 
-// The GPU of a local rank, by its place among all; nothing where the node next to it is not known.
+// The GPU of a local rank, as an index into gpu_nodes; nothing if its memory node is unknown.
 std::optional<int> known_gpu_of(const CpuTopology& topology, int local_rank,
                                 const std::vector<int>& gpus) {
   const auto place = static_cast<size_t>(local_rank);
@@ -51,7 +51,7 @@ std::vector<CpuTopology::Card> known_cards(const CpuTopology& topology) {
   return cards;
 }
 
-// The share of `count` things that falls to `part` of `parts`; at least one.
+// The range [first, end) of `count` items that belongs to `part` of `parts`; at least one item.
 std::pair<size_t, size_t> share(size_t count, size_t part, size_t parts) {
   const size_t first = part * count / parts;
   return {first, std::max(first + 1, (part + 1) * count / parts)};

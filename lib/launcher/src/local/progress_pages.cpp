@@ -14,7 +14,7 @@ constexpr size_t kPageBytes = runinfo::ProgressPage::kBytes;
 
 }  // namespace
 
-// Pages that nobody has touched cost nothing.
+// Untouched pages use no memory.
 ProgressPages::ProgressPages() : memory_(memfd_create("smp-progress", MFD_CLOEXEC)) {
   if (!memory_ || ftruncate(memory_.number(), kMostPages * kPageBytes) != 0) return;
   void* pages = mmap(nullptr, kMostPages * kPageBytes, PROT_READ, MAP_SHARED, memory_.number(), 0);

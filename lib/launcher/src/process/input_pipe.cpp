@@ -21,7 +21,7 @@ void InputPipe::pass_on() {
     const ssize_t size = write(write_end_.number(), waiting_.data() + done, waiting_.size() - done);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) break;
-    if (size < 0) write_end_.reset();  // it has closed its end
+    if (size < 0) write_end_.reset();  // the process has closed its end
     if (size > 0) done += static_cast<size_t>(size);
   }
   if (!write_end_) done = waiting_.size();

@@ -57,7 +57,7 @@ bool lost_together(const job::LaunchJob& job, const job::JobResult& result, int 
   return a.transport_lost || job.host_of_rank[one] == job.host_of_rank[other];
 }
 
-// Ranks that were lost with `rank`, and itself.
+// All ranks that were lost together with `rank`, with `rank` itself.
 std::vector<int> lost_beside(const job::LaunchJob& job, const job::JobResult& result, int rank) {
   std::vector<int> ranks;
   for (int other = 0; other < static_cast<int>(result.ranks.size()); ++other) {
@@ -247,7 +247,7 @@ std::string report_text(const job::LaunchJob& job, const job::JobResult& result)
                   ? ""
                   : fmt::format("smp-launch: to start the job again: {}\n", job.requeue));
   }
-  // After a failure that is a matter of course.
+  // Not after a failure, which usually leaves processes behind.
   if (result.end == job::JobEnd::kSuccess && result.left_behind > 0)
     text += fmt::format("smp-launch: killed {} process{} that the ranks had left behind\n",
                         result.left_behind, result.left_behind == 1 ? "" : "es");
@@ -256,7 +256,7 @@ std::string report_text(const job::LaunchJob& job, const job::JobResult& result)
         "smp-launch: could not end {} process{} of the ranks: hung inside the kernel, or changed "
         "to another user\n",
         result.not_ended, result.not_ended == 1 ? "" : "es");
-  // Where one could not be started, others may never have been either.
+  // If one rank could not be started, other ranks may not have been started either.
   const bool all_ran = result.end != job::JobEnd::kLauncherError;
   const auto ended =
       static_cast<size_t>(std::count_if(result.ranks.begin(), result.ranks.end(),

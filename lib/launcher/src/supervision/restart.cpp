@@ -51,8 +51,8 @@ RestartDecision decide_restart(const RestartRules& rules, const std::vector<Star
                       (last.end == job::JobEnd::kHostsUnreachable && starts.size() > 1);
   if (!failed || rules.most == 0) return {};
   const auto no = [](std::string why) { return RestartDecision{false, std::move(why), {}}; };
-  // Where an earlier start has trained, the job was right: what a rank lacks now (a file that a
-  // network does not bring) may be there again.
+  // If an earlier start has trained, the configuration was right. A missing file, for example on a
+  // network file system, may be available again.
   const bool has_trained = std::any_of(starts.begin(), starts.end(), [](const Start& start) {
     return start.failed_step.value_or(0) > 0;
   });
