@@ -63,6 +63,10 @@ Exit code:
   130, 143   stopped by Ctrl-C (a second Ctrl-C kills at once) or SIGTERM
 )";
 
+// Flags with an optional value, and that value as --help shows it.
+constexpr std::array<std::pair<const char*, const char*>, 3> kOptionalValues = {
+    {{"--resume", "[=STEP|if-any]"}, {"--dry-run", "[=FORM]"}, {"--build-only", "[=RANK]"}}};
+
 class Help : public CLI::Formatter {
  public:
   Help() { column_width(24); }
@@ -72,6 +76,14 @@ class Help : public CLI::Formatter {
            "       smp-launch [options] --hosts LIST -- program arguments\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }
+  // CLI11 shows a flag with an optional value as --resume{latest}.
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    for (const auto& [flag, value] : kOptionalValues) {
+      if (name.starts_with(flag)) name = std::string(flag) + value;
+    }
+    return name;
+  }
 };
 
 std::vector<std::string> option_names(const CLI::App& app) {

@@ -272,6 +272,8 @@ TEST_CASE("--help starts with what it does and examples: --version is one line")
       help.out.starts_with("Starts the ranks of a job on this host or on many hosts, watches them "
                            "until all have ended, and reports\nthe cause of a failure.\n\n"
                            "Examples:\n  smp-launch plan.yaml "));
+  CHECK(contains(help.out, "  --resume[=STEP|if-any]"));
+  CHECK(contains(help.out, "  --dry-run[=FORM]"));
   const ProgramEnd version = run_program({SMP_LAUNCH, "--version"});
   CHECK(version.out == "smp-launch 0.1.0\n");
   CHECK(version.code == 0);

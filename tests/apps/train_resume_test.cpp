@@ -237,7 +237,7 @@ TEST_CASE("one smp-launch at a time: Ctrl-C ends it with the command that goes o
   CHECK(again.wait().code == 143);
 }
 
-TEST_CASE("a job that has saved nothing says that there is nothing to go on from") {
+TEST_CASE("a job that has saved nothing says that it cannot be resumed") {
   const Runs runs;
   const std::string plan = runs.plan("plan.yaml", {});
   const ProgramEnd end =
@@ -250,7 +250,7 @@ TEST_CASE("a job that has saved nothing says that there is nothing to go on from
   const ProgramEnd later =
       runs.launch({"--run-dir", "later", often}, {"SMP_FAULT=rank=0,step=12,kind=segv"});
   const auto goes_on_from = [&](const std::string& step) {
-    return later.err.ends_with("smp-launch: to go on from " + step +
+    return later.err.ends_with("smp-launch: to resume from " + step +
                                ": smp-launch --resume --run-dir later " + often + "\n");
   };
   CHECK_MESSAGE((goes_on_from("step-00000005") || goes_on_from("step-00000010")), later.err);
