@@ -50,19 +50,21 @@ void check_written_job(const request::LaunchRequest& request) {
         "a manifest needs --image, the container image that holds smp-launch and the job");
   if (manifest && request.hosts.several() && !request.hosts.rendezvous.wanted())
     throw request::UsageError(
-        "the hosts of a manifest are pods that have no names yet: leave --hosts out, and say "
-        "--nnodes for a program");
+        "a manifest cannot name its hosts, whose pods do not exist yet: leave --hosts out, and "
+        "give --nnodes for a program");
   if (request.dry_run == request::DryRun::kSh && request.binding != local::Binding::kNone)
     throw request::UsageError(
-        "--dry-run=sh asks no host for its CPUs, and so binds no rank: leave --bind out");
+        "--dry-run=sh cannot bind ranks, because it does not look up the CPUs of the hosts: leave "
+        "--bind out");
   if (request.dry_run == request::DryRun::kSh)
     refuse_others(request, kOfShell, "--dry-run=sh writes a script that runs without smp-launch");
   if (request.dry_run == request::DryRun::kSh && !request.plan.empty() && request.run_dir.empty())
     throw request::UsageError(
-        "--dry-run=sh of a plan needs --run-dir: the script says the same every time");
+        "--dry-run=sh of a plan needs --run-dir: the default folder's name has the time of the "
+        "start");
   if (request.dry_run == request::DryRun::kSh && request.resume == request::kResumeIfAny)
     throw request::UsageError(
-        "--dry-run=sh looks for no checkpoint when its script starts: say --resume, or leave "
+        "--dry-run=sh cannot look for a checkpoint when its script starts: give --resume, or leave "
         "--resume=if-any out");
 }
 
@@ -72,22 +74,21 @@ void check_restarts(const request::LaunchRequest& request) {
   if (request.watch.restarts.most == 0) return;
   if (request.hosts.rendezvous.wanted() && !is_manifest(request.dry_run))
     throw request::UsageError(
-        "--max-restarts reaches the hosts again, and these come by themselves: name them with "
-        "--hosts");
+        "--max-restarts needs hosts that smp-launch reaches itself: name the hosts with --hosts");
   if (request.dry_run == request::DryRun::kLws)
     throw request::UsageError(
-        "--max-restarts: a LeaderWorkerSet makes its pods again whenever they end: leave it out, "
-        "or take --dry-run=jobset");
+        "--max-restarts: a LeaderWorkerSet always restarts its pods: leave --max-restarts out, or "
+        "use --dry-run=jobset");
   if (!cluster_restarts(request)) return;
   if (!request.plan.empty() && request.resume != request::kResumeIfAny)
     throw request::UsageError(
-        "--max-restarts: the cluster makes the pods again, with the same words: give "
-        "--resume=if-any too, so that they go on from the last checkpoint");
+        "--max-restarts: the cluster restarts the pods with the same command: add --resume=if-any, "
+        "so that the ranks resume from the last checkpoint");
   for (const request::SaidOption& option : request.said) {
     if (option.name == "--restart-pause" || option.name == "--spares")
       throw request::UsageError(
-          fmt::format("{} is for restarts by smp-launch, and the cluster makes these pods again: "
-                      "leave it out",
+          fmt::format("{} is for restarts by smp-launch, but the cluster restarts these pods: "
+                      "leave the option out",
                       option.name));
   }
 }
@@ -99,15 +100,15 @@ void take_outer_ranks(request::LaunchRequest& request) {
   const request::RendezvousRequest& rendezvous = request.hosts.rendezvous;
   if (rendezvous.pods && rendezvous.slots == 0 && request.plan.empty() && request.ranks == 0)
     throw request::UsageError(
-        "--hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
+        "--hosts k8s: the number of ranks is missing: give the total over all pods, as in -n 32");
   const int outer = request.hosts.rendezvous.ranks;
   if (request.hosts.sagemaker && outer == 0 && request.plan.empty() && request.ranks == 0)
     throw request::UsageError(
-        "SageMaker's hosts have no GPUs: how many ranks? Give -n, as in -n 4");
+        "SageMaker's hosts have no GPUs, so the number of ranks is unknown: give -n, as in -n 4");
   if (outer == 0 || !request.plan.empty()) return;
   if (request.ranks == 0) request.ranks = outer;
   if (request.ranks != outer && (!request.hosts.sagemaker || rendezvous.slots != 0))
-    throw request::UsageError(fmt::format("-n says {} ranks, but {} has started {}: leave -n out",
+    throw request::UsageError(fmt::format("-n gives {} ranks, but {} has started {}: leave -n out",
                                           request.ranks, request.hosts.rendezvous.starter, outer));
 }
 
@@ -116,11 +117,13 @@ void check_forms(const request::LaunchRequest& request, bool has_program_mark,
   if (has_program_mark && request.program.empty())
     throw request::UsageError("no program behind '--'");
   if (request.check && request.hosts.rendezvous.wanted())
-    throw request::UsageError("--check reaches the hosts itself: name them with --hosts");
+    throw request::UsageError(
+        "--check needs hosts that smp-launch reaches itself: name the hosts with --hosts");
   if (request.check && request.hosts.transport.via == request::kMpirun)
-    throw request::UsageError("--check reaches the hosts itself: leave --via mpirun out");
+    throw request::UsageError("--check cannot reach hosts through mpirun: leave --via mpirun out");
   if (request.check && request.dry_run != request::DryRun::kNo)
-    throw request::UsageError("--check reaches the hosts, a dry run reaches none: choose one");
+    throw request::UsageError(
+        "--check and --dry-run exclude each other: --check reaches the hosts, a dry run does not");
   if (!request.status_of.empty()) return check_status(request);
   if (request.plan.empty() && request.program.empty() && !request.check)
     throw request::UsageError(
@@ -128,17 +131,16 @@ void check_forms(const request::LaunchRequest& request, bool has_program_mark,
         "program arguments)");
   if (!request.plan.empty() && !request.program.empty())
     throw request::UsageError(
-        fmt::format("both a plan ('{}') and a program ('{}'): launch one of them", request.plan,
-                    request.program.front()));
+        fmt::format("both a plan ('{}') and a program ('{}') are given: give only one",
+                    request.plan, request.program.front()));
   if (!request.program.empty() && ranks.empty() && !request.hosts.several() &&
       request.hosts.rendezvous.ranks == 0)
-    throw request::UsageError("how many ranks? Give -n, as in smp-launch -n 4 -- " +
+    throw request::UsageError("the number of ranks is missing: give -n, as in smp-launch -n 4 -- " +
                               words_text(request.program));
   if (!request.plan.empty() && !ranks.empty())
     throw request::UsageError(
-        fmt::format("-n is for programs, a plan knows its own number of ranks: leave -n out, or "
-                    "put '--' before "
-                    "a program, as in smp-launch -n {} -- {}",
+        fmt::format("-n is for programs, and a plan sets its own number of ranks: leave -n out, or "
+                    "put '--' before a program, as in smp-launch -n {} -- {}",
                     ranks, request.plan));
   if (!request.program.empty() && request.program.front().empty())
     throw request::UsageError("the program behind '--' has an empty name");
@@ -148,11 +150,11 @@ void check_forms(const request::LaunchRequest& request, bool has_program_mark,
     throw request::UsageError(
         "logs of a program need a folder: give --run-dir, as in --run-dir runs/a");
   if (!request.program.empty() && !request.resume.empty())
-    throw request::UsageError("--resume is for plans: a program goes on by its own means");
+    throw request::UsageError("--resume is for plans: a program loads its own checkpoints");
   if (!request.program.empty() && request.build_only)
-    throw request::UsageError(
-        "--build-only is for plans: a program has no memory that was planned");
-  if (request.build_only) refuse_others(request, kOfBuildOnly, "--build-only builds one rank here");
+    throw request::UsageError("--build-only is for plans: a program has no predicted memory");
+  if (request.build_only)
+    refuse_others(request, kOfBuildOnly, "--build-only builds one rank on this host");
   if (!request.show_samples.empty())
     refuse_others(request, kOfSamples, "--show-samples starts nothing");
   if (!request.program.empty() && request.comm_timeout)
@@ -160,7 +162,9 @@ void check_forms(const request::LaunchRequest& request, bool has_program_mark,
   if (request.input_ranks != "none" && request.program.empty())
     throw request::UsageError("--stdin is for programs: a plan's ranks read their data from files");
   if (request.input_ranks != "none" && request.watch.restarts.most > 0)
-    throw request::UsageError("--stdin cannot be read again, and --max-restarts would: choose one");
+    throw request::UsageError(
+        "--stdin and --max-restarts exclude each other: restarted ranks cannot read standard input "
+        "again");
   check_written_job(request);
   check_restarts(request);
 }

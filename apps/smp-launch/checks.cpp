@@ -40,9 +40,8 @@ std::string check_hosts_of_plan(const request::PreparedJob& job) {
       form == request::DryRun::kSbatch || is_manifest(form);  // the scheduler does
   if (cluster.hosts != 1 && job.hosts.empty() && !gives_hosts)
     throw ConfigError(
-        fmt::format("the plan is for {} hosts: name them, as in smp-launch --hosts node[1-{}] {}, "
-                    "or plan again "
-                    "with cluster.hosts: 1, as in smp-plan JOB --hosts 1",
+        fmt::format("the plan is for {} hosts: name the hosts, as in smp-launch --hosts node[1-{}] "
+                    "{}, or plan again with cluster.hosts: 1, as in smp-plan JOB --hosts 1",
                     cluster.hosts, cluster.hosts, job.request.plan));
   const bool as_planned =
       job.hosts.empty() || (static_cast<int64_t>(job.hosts.size()) == cluster.hosts &&
@@ -83,8 +82,8 @@ std::string check_placement(const request::PreparedJob& job) {
       if (host_of[static_cast<size_t>(peer)] == host_of[static_cast<size_t>(rank)]) continue;
       if (job.request.tensor_across_hosts) return "tensor groups have ranks on several hosts";
       throw ConfigError(fmt::format(
-          "ranks {} and {} share every layer (tensor), but are on hosts {} and {}: plan "
-          "with placement_strategy: cluster, or allow it with --tensor-across-hosts",
+          "ranks {} and {} of one tensor group are on different hosts ({} and {}): plan with "
+          "placement_strategy: cluster, or allow such groups with --tensor-across-hosts",
           rank, peer, host_of[static_cast<size_t>(rank)], host_of[static_cast<size_t>(peer)]));
     }
   }
@@ -103,7 +102,7 @@ std::string check_engine(const Plan& plan) {
 std::string check_steps(const Plan& plan) {
   if (plan.job.training.steps == 0)
     throw ConfigError(
-        "training.steps is 0, which is for planning only: set it, as in smp-plan JOB "
+        "training.steps is 0, which is for planning only: set training.steps, as in smp-plan JOB "
         "--set training.steps=1000");
   return fmt::format("{}", plan.job.training.steps);
 }
@@ -116,7 +115,8 @@ std::string check_proof(const Plan& plan) {
   size_t actions = 0;
   for (const auto& stage : schedule.actions) actions += stage.size();
   return fmt::format(
-      "degrees, batch, memory; {} actions on {} stage{}: every send met, no deadlock, bounds kept",
+      "degrees, batch, memory; {} actions on {} stage{}: all sends matched, no deadlock, memory "
+      "bounds kept",
       actions, schedule.stages, schedule.stages == 1 ? "" : "s");
 }
 
@@ -141,7 +141,7 @@ std::string memory_text(const Plan& plan) {
   const auto most = std::max_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) {
     return a.peak_bytes < b.peak_bytes;
   });
-  if (most == ranks.end()) return "the plan predicts none";
+  if (most == ranks.end()) return "the plan has no prediction";
   const std::string predicted =
       fmt::format("at most {:.1f} MiB (stage {}, tensor {})",
                   static_cast<double>(most->peak_bytes) / kMiB, most->stage, most->tensor);
@@ -153,7 +153,7 @@ std::string memory_text(const Plan& plan) {
 std::string check_data(const Plan& plan) {
   if (model::is_list(plan.job.model)) {
     const data::ImageFile file = data::read_image_file(plan.job);
-    return fmt::format("{} images in {}, {} of them held out", file.images(), file.path,
+    return fmt::format("{} images in {}, {} held out", file.images(), file.path,
                        file.images() - file.trained);
   }
   return data::TokenData(plan.job).description();
@@ -197,7 +197,7 @@ std::string check_resume(const request::PreparedJob& job) {
     throw ConfigError(why);
   const ResumePoint point = resume_point(job);
   return point.is_complete ? launch::complete_text(job)
-                           : fmt::format("{}: go on behind step {}", path, point.step);
+                           : fmt::format("{}: resume after step {}", path, point.step);
 }
 
 std::string check_push(const std::vector<std::string>& paths) {
@@ -206,10 +206,10 @@ std::string check_push(const std::vector<std::string>& paths) {
 }
 
 std::string binding_text(local::Binding binding) {
-  return fmt::format("each rank on {}, of the CPUs that its host has at the start",
-                     binding == local::Binding::kNuma  ? "those of a memory node"
-                     : binding == local::Binding::kNic ? "those next to its network card"
-                                                       : "cores of its own");
+  return fmt::format("each rank on {}, which its host chooses at the start",
+                     binding == local::Binding::kNuma  ? "the CPUs of one memory node"
+                     : binding == local::Binding::kNic ? "the CPUs next to its network card"
+                                                       : "its own cores");
 }
 
 }  // namespace

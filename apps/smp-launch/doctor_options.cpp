@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* kDoctorHelp =
     "Usage: smp-launch doctor [--json]\n\n"
-    "Says what this host has and lacks for running jobs, and what to do about it.\n"
-    "Exit code: 0; 1 when something that every job needs is missing.\n";
+    "Prints what this host has and what it lacks for running jobs, and how to fix each problem.\n"
+    "Exit code: 0, or 1 if something that every job needs is missing.\n";
 
 }  // namespace
 
@@ -22,7 +22,7 @@ launch::Report doctor(const std::vector<std::string>& words) {
     if (word == "--help" || word == "-h") throw Information{kDoctorHelp};
     if (word != "--json")
       throw request::UsageError(
-          fmt::format("doctor: '{}' is not understood: it takes --json", word));
+          fmt::format("doctor: unknown argument '{}': the only option is --json", word));
     json = true;
   }
   return launch::doctor(json);

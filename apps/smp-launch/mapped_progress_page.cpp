@@ -24,7 +24,7 @@ MappedProgressPage::MappedProgressPage(const std::string& place) {
   const char* end = place.data() + place.size();
   if (colon == place.npos || std::from_chars(place.data() + colon + 1, end, offset).ptr != end ||
       offset < 0 || offset % runinfo::ProgressPage::kBytes != 0)
-    refuse("not a file and a place in it");
+    refuse("expected FILE:OFFSET of a progress page");
   const int file = open(place.substr(0, colon).c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) refuse(strerror(errno));
   void* page = mmap(nullptr, runinfo::ProgressPage::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED,

@@ -22,7 +22,7 @@ int64_t log_size_of(const std::string& text) {
   const auto bytes = text::strict_whole(text, text::Scale::kBytes);
   if (!bytes || *bytes < kLeastLogBytes || *bytes > kMostLogBytes)
     throw request::UsageError(
-        fmt::format("--log-size '{}': a size of 64KiB or more, as in 100MiB", text));
+        fmt::format("--log-size '{}': expected a size of at least 64KiB, as in 100MiB", text));
   return static_cast<int64_t>(*bytes);
 }
 
@@ -31,7 +31,7 @@ int log_keep_of(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), kept);
   if (error != std::errc{} || end != text.data() + text.size() || kept < 0 || kept > kMostKept)
     throw request::UsageError(
-        fmt::format("--log-keep '{}': a whole number from 0 to {}", text, kMostKept));
+        fmt::format("--log-keep '{}': expected a whole number from 0 to {}", text, kMostKept));
   return kept;
 }
 
@@ -40,11 +40,14 @@ void check_log_name(const std::string& text) {
   using Field = output::RankTemplate::Field;
   const output::RankTemplate name("--log-name", text);
   if (!name.has(Field::kRank) || !name.has(Field::kStream))
-    throw request::UsageError(fmt::format(
-        "--log-name '{}': it needs {{rank}} and {{stream}}, or logs would share a file", text));
+    throw request::UsageError(
+        fmt::format("--log-name '{}': expected a name with {{rank}} and {{stream}}, so that each "
+                    "log has its own file",
+                    text));
   if (name.has(Field::kTime) || text.find('/') != text.npos)
     throw request::UsageError(fmt::format(
-        "--log-name '{}': the name of a file in the run's logs/, without '/' and {{time}}", text));
+        "--log-name '{}': expected the name of a file in the run's logs/, without '/' and {{time}}",
+        text));
 }
 
 }  // namespace
@@ -52,28 +55,27 @@ void check_log_name(const std::string& text) {
 OutputOptions::OutputOptions(CLI::App& app, request::OutputRequest& request)
     : app_(app), request_(request) {
   app.add_option("--show-ranks", request.shown_ranks,
-                 "the ranks whose output is shown: all, none, or a list such as 0,2-3,last or "
-                 "0-62:8, every "
-                 "eighth (default: 0)")
+                 "ranks whose output is shown: all, none, or a list such as 0,2-3,last or 0-62:8, "
+                 "which is every eighth (default: 0)")
       ->type_name("RANKS");
   app.add_option("--prefix", request.prefix,
-                 "the prefix of a line, as in '{host} {rank:04} {stream} {time} '; also "
-                 "{local_rank} (default: '[{rank}] ')")
+                 "prefix of each line, as in '{host} {rank:04} {stream} {time} '; it may have "
+                 "{local_rank} too (default: '[{rank}] ')")
       ->type_name("TEXT");
   app.add_flag("--fold", request.fold,
-               "show a line that several ranks write once, with their numbers")
+               "show a line only once if several ranks write it, with the numbers of these ranks")
       ->disable_flag_override();
   app.add_option("--logs", logs_,
-                 "a log for each rank (rank, the default), for each host (host: algo-1.log, "
-                 "algo-2.log, ...; whole lines behind the prefix), or both")
+                 "write a log for each rank (rank, the default), for each host (host: algo-1.log, "
+                 "algo-2.log, ... with whole lines, each after its prefix), or both")
       ->type_name("rank|host|both");
   app.add_option("--log-name", request.log_name,
                  "names of the ranks' logs (default: rank-{rank}.{stream})")
       ->type_name("TEXT");
   app.add_option("--log-size", log_size_,
-                 "a log of this size is renamed to NAME.1 and begun anew (default: no limit)")
+                 "rename a log of this size to NAME.1 and start a new one (default: no limit)")
       ->type_name("SIZE");
-  app.add_option("--log-keep", log_keep_, "how many such old logs to keep (default: 3)")
+  app.add_option("--log-keep", log_keep_, "number of renamed logs to keep (default: 3)")
       ->type_name("N");
 }
 
@@ -85,10 +87,10 @@ void OutputOptions::finish() {
     throw request::UsageError(error.what());
   }
   if (request_.prefix.find('\n') != std::string::npos)
-    throw request::UsageError("--prefix: a line end in it would tear lines");
+    throw request::UsageError("--prefix: the text has a line end: remove it");
   if (!logs_.empty()) {
     if (logs_ != "rank" && logs_ != "host" && logs_ != "both")
-      throw request::UsageError(fmt::format("--logs {}: it is rank, host or both", logs_));
+      throw request::UsageError(fmt::format("--logs {}: expected rank, host or both", logs_));
     request_.rank_logs = logs_ != "host";
     request_.host_logs = logs_ != "rank";
   }
@@ -98,7 +100,9 @@ void OutputOptions::finish() {
     request_.log_limit.kept = log_keep_of(log_keep_);
   }
   if (!request_.rank_logs && app_.count("--log-name") > 0)
-    throw request::UsageError("--log-name is for the ranks' logs, and --logs host keeps none");
+    throw request::UsageError(
+        "--log-name is for logs of ranks, which --logs host does not write: leave one of the two "
+        "out");
 }
 
 }  // namespace smp

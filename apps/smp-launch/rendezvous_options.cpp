@@ -20,20 +20,21 @@ namespace smp {
 RendezvousOptions::RendezvousOptions(CLI::App& app, request::RendezvousRequest& request)
     : request_(request) {
   app.add_option("--nnodes", nnodes_,
-                 "smp-launch is started on each of N hosts, by hand or by a scheduler, with the "
-                 "same options but --node-rank; host 0 leads")
+                 "number of hosts of a job whose hosts each start smp-launch, by hand or by a "
+                 "scheduler, with the same options except --node-rank; host 0 leads")
       ->type_name("N");
-  app.add_option("--node-rank", node_rank_, "... which of them this is, from 0")->type_name("K");
+  app.add_option("--node-rank", node_rank_, "number of this host, from 0 (with --nnodes)")
+      ->type_name("K");
   app.add_option("--rendezvous", request.endpoint,
-                 "... an address of host 0 and a port that is free there, as in 10.0.0.1:29400; "
-                 "with --via srun or mpirun: of this host, for the agents to connect to")
+                 "address and free port of host 0, as in 10.0.0.1:29400 (with --nnodes); with "
+                 "--via srun or mpirun: of this host, for the agents to connect to")
       ->type_name("HOST:PORT");
   app.add_option("--key-file", request.key_file,
-                 "... a file that holds the same secret on all of them")
+                 "file that holds the same secret on all hosts (with --nnodes)")
       ->type_name("FILE");
   app.add_option("--inside", inside_,
-                 "mpirun has started one smp-launch for each rank: make one job of all of them "
-                 "(several hosts need --rendezvous and --key-file)")
+                 "join the smp-launch processes that mpirun has started, one for each rank, into "
+                 "one job (several hosts need --rendezvous and --key-file)")
       ->type_name("mpirun");
 }
 
@@ -42,14 +43,15 @@ void RendezvousOptions::read_numbers() {
     const std::optional<int64_t> nnodes = whole_number(nnodes_);
     if (!nnodes || *nnodes < 1 || *nnodes > hosts::kMostHosts)
       throw request::UsageError(
-          fmt::format("--nnodes '{}': it is a number of hosts, as in --nnodes 4", nnodes_));
+          fmt::format("--nnodes '{}': expected a number of hosts, as in --nnodes 4", nnodes_));
     request_.nnodes = static_cast<int>(*nnodes);
   }
   if (!node_rank_.empty() && request_.wanted()) {
     const std::optional<int64_t> rank = whole_number(node_rank_);
     if (!rank || *rank < 0 || *rank >= request_.nnodes)
-      throw request::UsageError(fmt::format("--node-rank '{}': the {} hosts are numbers 0 to {}",
-                                            node_rank_, request_.nnodes, request_.nnodes - 1));
+      throw request::UsageError(
+          fmt::format("--node-rank '{}': the {} hosts have numbers from 0 to {}", node_rank_,
+                      request_.nnodes, request_.nnodes - 1));
     request_.node_rank = static_cast<int>(*rank);
   }
 }
@@ -64,28 +66,28 @@ void RendezvousOptions::read_mpi(bool prints) {
   if (inside_.empty()) {
     if (outer && outer->size > 1 && !prints && !request_.wanted())
       throw request::UsageError(
-          fmt::format("mpirun has started {} of these: say --inside mpirun for one job over all of "
-                      "them",
+          fmt::format("mpirun has started {} smp-launch processes: give --inside mpirun to join "
+                      "them into one job",
                       outer->size));
     return;
   }
   if (inside_ != request::kMpirun)
-    throw request::UsageError(fmt::format("--inside '{}': it is mpirun", inside_));
+    throw request::UsageError(fmt::format("--inside '{}': expected mpirun", inside_));
   if (!nnodes_.empty() || !node_rank_.empty())
     throw request::UsageError(
-        "--inside mpirun knows its hosts: leave --nnodes and --node-rank out");
+        "--inside mpirun gets the hosts from mpirun: leave --nnodes and --node-rank out");
   if (!outer)
     throw request::UsageError(
-        "--inside mpirun: mpirun has not started this: neither OMPI_COMM_WORLD_RANK nor PMI_RANK "
-        "is set");
+        "--inside mpirun: mpirun has not started this process: neither OMPI_COMM_WORLD_RANK nor "
+        "PMI_RANK is set");
   if (outer->local_rank != 0) throw Information{""};  // the first one of a host stands for all
   schedulers::clear_mpi_environment();
   request_.ranks = outer->size;
   if (outer->local_size == outer->size) return;
   if (outer->size % outer->local_size != 0)
     throw request::UsageError(
-        fmt::format("--inside mpirun: {} ranks, {} of them on this host: the hosts have to have "
-                    "equal numbers",
+        fmt::format("--inside mpirun: {} ranks in all, {} on this host: start the same number of "
+                    "ranks on every host",
                     outer->size, outer->local_size));
   request_.nnodes = outer->size / outer->local_size;
   request_.node_rank = outer->rank;
@@ -97,18 +99,21 @@ void RendezvousOptions::read_mpi(bool prints) {
 void RendezvousOptions::read_pod_numbers() {
   const int pods = request_.nnodes, order = request_.node_rank;
   if (!node_rank_.empty())
-    throw request::UsageError("--hosts k8s knows which pod this is: leave --node-rank out");
+    throw request::UsageError(
+        "--hosts k8s gets the number of this pod from the cluster: leave --node-rank out");
   if (pods == 0 && nnodes_.empty())
     throw request::UsageError(
-        "--hosts k8s: the number of pods is said nowhere in one of an indexed job: give --nnodes");
+        "--hosts k8s: the environment of a pod of an indexed job does not have the number of pods: "
+        "give --nnodes");
   read_numbers();
   if (pods != 0 && request_.nnodes != pods)
     throw request::UsageError(
-        fmt::format("--nnodes says {} pods, but {} has {}: leave --nnodes out", request_.nnodes,
+        fmt::format("--nnodes gives {} pods, but {} has {}: leave --nnodes out", request_.nnodes,
                     request_.starter, pods));
   if (order >= request_.nnodes)
     throw request::UsageError(fmt::format(
-        "--nnodes says {} pods, but this is number {}: there is no such", request_.nnodes, order));
+        "--nnodes gives {} pods, but this pod has number {} (from 0): give the number of all pods",
+        request_.nnodes, order));
   if (request_.nnodes > 1) return;
   request_.nnodes = 0;  // one pod is this host, where nobody is to be met
   request_.ranks = request_.slots;
@@ -131,7 +136,7 @@ void RendezvousOptions::finish(bool prints, bool agents_come) {
     for (const auto& [option, given] : for_hosts) {
       if (given)
         throw request::UsageError(
-            fmt::format("{} is for a start by hand on each host: add --nnodes", option));
+            fmt::format("{} is for jobs whose hosts each start smp-launch: add --nnodes", option));
     }
     return;
   }
@@ -142,8 +147,9 @@ void RendezvousOptions::finish(bool prints, bool agents_come) {
         "10.0.0.1:29400 --key-file key");
   if (request_.pods && request_.endpoint.empty())
     throw request::UsageError(
-        "--hosts k8s: this pod's name does not lead to the first one's: its job needs a subdomain "
-        "(a headless service), or give --rendezvous, as in --rendezvous gpt-host-0-0.gpt:29400");
+        "--hosts k8s: the address of the first pod does not follow from the name of this pod: give "
+        "the job a subdomain (a headless service), or give --rendezvous, as in --rendezvous "
+        "gpt-host-0-0.gpt:29400");
   if (request_.pods && request_.key_file.empty())
     throw request::UsageError(
         "--hosts k8s needs --key-file: a secret that all pods mount, as in --key-file "

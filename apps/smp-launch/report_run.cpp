@@ -13,11 +13,11 @@ namespace {
 
 constexpr const char* kReportHelp =
     "Usage: smp-launch report RUN [--html FILE]\n\n"
-    "Sets what a run measured beside what its plan predicted: memory of each rank, time of a "
-    "step,\n"
-    "traffic, CPUs. RUN is the run's folder; the run may still go on.\n"
-    "  --html FILE   write it as one page with pictures: memory by category, losses, step times,\n"
-    "                a step of each rank, CPUs, memory, GPUs and network over time\n";
+    "Prints the measurements of a run beside the predictions of its plan: memory of each rank, "
+    "time\n"
+    "of a step, traffic, CPUs. RUN is the run's folder; the run may be running still.\n"
+    "  --html FILE   write the report as one page with charts: memory by category, losses, step\n"
+    "                times, one step of each rank, and CPUs, memory, GPUs and network over time\n";
 
 }  // namespace
 
@@ -34,16 +34,17 @@ std::string report_run(const std::vector<std::string>& words) {
       page = words[i];
     } else if (word.starts_with("-")) {
       throw request::UsageError(
-          fmt::format("report: unknown option '{}': it takes --html FILE", word));
+          fmt::format("report: unknown option '{}': the only option is --html FILE", word));
     } else if (!folder.empty()) {
       throw request::UsageError(
-          fmt::format("report: '{}' and '{}': one run at a time", folder, word));
+          fmt::format("report: two run folders are given, '{}' and '{}': give one", folder, word));
     } else {
       folder = word;
     }
   }
   if (folder.empty())
-    throw request::UsageError("report: which run? Its folder, as in smp-launch report runs/a");
+    throw request::UsageError(
+        "report: the run folder is missing: give it, as in smp-launch report runs/a");
   files::refuse_output(page, files::FileKind::kPage);
   const runs::RunRecord run = runs::read_run_record(folder);
   if (page.empty()) return runs::run_text(run);

@@ -38,7 +38,8 @@ ResumePoint resume_point(const request::PreparedJob& job) {
                                  runinfo::record_training(spec, runinfo::identify_data(spec)));
     if (reader.step() > spec.training.steps)
       throw ConfigError(
-          fmt::format("{}: it is of step {}, and training.steps is {}: plan with as many or more",
+          fmt::format("{}: the checkpoint is of step {}, but training.steps is {}: plan with at "
+                      "least as many steps",
                       path, reader.step(), spec.training.steps));
     return {reader.step(),
             reader.step() == spec.training.steps && step_of_weights(job.run_dir) == reader.step()};

@@ -17,15 +17,16 @@ StepRange step_range_of(const std::string& text) {
   const std::optional<int64_t> last =
       dash == std::string::npos ? first : whole_number(text.substr(dash + 1));
   if (first && last && *first >= 1 && *last >= *first) return {*first, *last};
-  throw request::UsageError(
-      fmt::format("--show-samples '{}': steps from 1, as in --show-samples 3-5 or 3", text));
+  throw request::UsageError(fmt::format(
+      "--show-samples '{}': expected steps from 1, as in --show-samples 3-5 or --show-samples 3",
+      text));
 }
 
 void show_samples(const Plan& plan, const StepRange& steps,
                   const std::function<bool(const std::string&)>& print) {
   if (model::is_list(plan.job.model)) {
     throw ConfigError(
-        "--show-samples: the model reads images, and samples are shown of text and tokens");
+        "--show-samples: the model reads images, and only samples of text and tokens can be shown");
   }
   const int64_t last = plan.job.training.steps;
   if (last > 0 && steps.last > last) {

@@ -91,7 +91,7 @@ int64_t number_of(const char* name, const std::string& text, int64_t least) {
   const std::optional<int64_t> number = whole_number(text);
   if (!number || *number < least)
     throw request::UsageError(
-        fmt::format("--{} '{}': it is a whole number from {}", name, text, least));
+        fmt::format("--{} '{}': expected a whole number of at least {}", name, text, least));
   return *number;
 }
 
@@ -117,7 +117,7 @@ int64_t fixed_hosts(const std::string& text) {
   const int64_t least = number_of("nnodes", text.substr(0, colon), 1);
   if (colon != text.npos && number_of("nnodes", text.substr(colon + 1), 1) != least)
     throw request::UsageError(
-        fmt::format("--nnodes {}: the number of hosts does not change here: name one", text));
+        fmt::format("--nnodes {}: smp-launch has a fixed number of hosts: give one number", text));
   return least;
 }
 
@@ -151,8 +151,8 @@ size_t Torchrun::read(const std::vector<std::string>& words, size_t at) {
   }
   const Known* option = known(name);
   if (option == nullptr)
-    throw request::UsageError(
-        fmt::format("--torchrun-compat: '{}' is no option of torchrun", word.substr(0, equals)));
+    throw request::UsageError(fmt::format("--torchrun-compat: '{}' is not an option of torchrun",
+                                          word.substr(0, equals)));
   if (!option->takes_value) {
     options_.insert_or_assign(name, std::string(1, '1'));
     return at + 1;
@@ -174,14 +174,16 @@ std::string Torchrun::said(const char* name, const std::string& otherwise) const
 void Torchrun::refuse() const {
   for (const char* name : kNotHere) {
     if (has(name))
-      throw request::UsageError(fmt::format("--torchrun-compat: there is no --{} here", name));
+      throw request::UsageError(
+          fmt::format("--torchrun-compat: smp-launch does not support --{}", name));
   }
   if (said("role", "default") != "default")
-    throw request::UsageError("--torchrun-compat: every rank has the role 'default' here");
+    throw request::UsageError("--torchrun-compat: smp-launch supports only the role 'default'");
   const std::string backend = said("rdzv-backend", "static");
   if (backend != "static" && backend != "c10d")
-    throw request::UsageError(
-        fmt::format("--torchrun-compat: hosts meet at host 0 here, not over '{}'", backend));
+    throw request::UsageError(fmt::format(
+        "--torchrun-compat: smp-launch supports only the backends static and c10d, not '{}'",
+        backend));
 }
 
 std::string Torchrun::rendezvous() const {
@@ -222,8 +224,8 @@ std::vector<std::string> Torchrun::own_words() const {
       throw request::UsageError("--torchrun-compat of several hosts needs --node-rank");
     if (!has("key-file"))
       throw request::UsageError(
-          "--torchrun-compat of several hosts needs --key-file FILE (or PET_KEY_FILE), a secret "
-          "that all of them have: torchrun lets in whoever connects");
+          "--torchrun-compat of several hosts needs --key-file FILE (or PET_KEY_FILE), a file with "
+          "the same secret on all hosts (torchrun has no such check)");
     add("--nnodes", std::to_string(hosts));
     add("--node-rank", said("node-rank", ""));
     add("--rendezvous", rendezvous());

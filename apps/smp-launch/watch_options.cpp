@@ -28,7 +28,7 @@ int number_of(const char* option, const std::string& text, int most) {
   const auto number = whole_number(text);
   if (!number || *number < 0 || *number > most)
     throw request::UsageError(
-        fmt::format("{} '{}': a whole number from 0 to {}", option, text, most));
+        fmt::format("{} '{}': expected a whole number from 0 to {}", option, text, most));
   return static_cast<int>(*number);
 }
 
@@ -42,9 +42,10 @@ std::set<int> signals_in(std::string_view text) {
     const auto* known = std::find_if(kSignals.begin(), kSignals.end(),
                                      [&](const auto& one) { return one.first == name; });
     if (known == kSignals.end())
-      throw request::UsageError(fmt::format(
-          "--checkpoint-signal '{}': signals of USR1, USR2, TERM, INT, HUP, QUIT, as in USR1,TERM",
-          text));
+      throw request::UsageError(
+          fmt::format("--checkpoint-signal '{}': expected a list of USR1, USR2, TERM, INT, HUP and "
+                      "QUIT, as in USR1,TERM",
+                      text));
     signals.insert(known->second);
     if (last) return signals;
   }
@@ -55,46 +56,48 @@ std::set<int> signals_in(std::string_view text) {
 WatchOptions::WatchOptions(CLI::App& app, request::WatchRequest& request)
     : app_(app), request_(request) {
   app.add_option("--hang-timeout", hang_timeout_,
-                 "time without progress of any rank, after which the place of each is printed: a "
-                 "time, off, or auto: ten steps, at least 1m (default: auto). For plans")
+                 "time without progress of any rank, after which the last known call of each rank "
+                 "is printed: a time, off, or auto (default: ten steps, at least 1m); plans only")
       ->type_name("TIME|auto|off");
   app.add_option("--silence-timeout", silence_timeout_,
-                 "time without output of any rank, after which the same is done (programs only; "
-                 "default: off)")
+                 "time without output of any rank, after which the job is reported as hung "
+                 "(programs only; default: off)")
       ->type_name("TIME");
   app.add_option("--on-hang", on_hang_,
-                 "what to do then: print (default), or end the job with exit code 124")
+                 "action on a hang: print (default), or end: also stop the job with exit code 124")
       ->type_name("print|end");
   app.add_option("--hang-dump", hang_dump_,
-                 "what hung ranks have to show: none (default); calls: a "
-                 "plan's last calls and memory; quit: what a program does on SIGQUIT; gdb: the "
-                 "stacks of all threads; py-spy: those of Python")
+                 "what is printed of hung ranks: none (default); calls: the last calls and memory "
+                 "of a plan's ranks; quit: what a program prints on SIGQUIT; gdb: the stacks of "
+                 "all threads; py-spy: the stacks of Python")
       ->type_name("none|calls|quit|gdb|py-spy");
   app.add_option("--max-restarts", most_,
-                 "start the ranks again after a failure, at most N times: a plan from its last "
-                 "checkpoint, but not after two failures at the same step (default: 0); in a "
-                 "manifest: the cluster makes all pods again")
+                 "restart the ranks after a failure, at most N times (default: 0). A plan restarts "
+                 "from its last checkpoint, but not after two failures at the same step. In a "
+                 "manifest: the cluster restarts all pods")
       ->type_name("N");
-  app.add_option("--restart-pause", pause_,
-                 "time before the first restart, doubled for each after it up to 1m (default: 1s)")
+  app.add_option(
+         "--restart-pause", pause_,
+         "time before the first restart, doubled for each further restart up to 1m (default: 1s)")
       ->type_name("TIME");
   app.add_option("--spares", spares_,
                  "keep the last N hosts as spares, which replace lost hosts (default: 0)")
       ->type_name("N");
   app.add_option(
          "--prometheus", request.metrics_file,
-         "keep ranks, step, loss and speed in this file, for Prometheus's textfile collector")
+         "write ranks, step, loss and speed to this file, for Prometheus's textfile collector")
       ->type_name("FILE");
   app.add_option("--usage-every", usage_,
                  "time between samples of CPU, memory, network and GPUs in the run folder's "
                  "usage.jsonl, at least 500ms, or off (default: 1s; more with more than 64 ranks)")
       ->type_name("TIME|off");
   app.add_option("--checkpoint-signal", signals_,
-                 "signals to smp-launch that ask a plan's ranks for a checkpoint and an end, with "
-                 "exit code 75, as in USR1,TERM (default: USR1)")
+                 "signals to smp-launch on which the ranks of a plan save a checkpoint and end, "
+                 "with exit code 75, as in USR1,TERM (default: USR1)")
       ->type_name("SIGNALS");
   app.add_option("--checkpoint-grace", grace_,
-                 "time for that; then the job is ended as by any other signal (default: no limit)")
+                 "time limit for that checkpoint, after which the job is stopped as by any other "
+                 "signal (default: no limit)")
       ->type_name("TIME");
 }
 
@@ -105,34 +108,37 @@ void WatchOptions::finish(const request::HostRequest& hosts, bool is_plan) {
   finish_checkpoints();
   finish_usage();
   if (request_.spares > 0 && !hosts.several())
-    throw request::UsageError("--spares is for other hosts: name them with --hosts or --hostfile");
+    throw request::UsageError(
+        "--spares is for jobs on other hosts: name the hosts with --hosts or --hostfile");
   for (const char* option : {"--checkpoint-signal", "--checkpoint-grace"}) {
     if (!is_plan && app_.count(option) > 0)
       throw request::UsageError(
-          fmt::format("{} is for plans: a program gets the signals themselves", option));
+          fmt::format("{} is for plans: a program gets the signals itself", option));
   }
 }
 
 void WatchOptions::finish_hang(bool is_plan) {
   if (is_plan && !silence_timeout_.empty())
     throw request::UsageError(
-        "--silence-timeout is for programs: a plan's ranks post how far they are");
+        "--silence-timeout is for programs: the ranks of a plan report their progress");
   if (!silence_timeout_.empty()) {
     request_.rules.hang_limit.output_timeout = duration_of("--silence-timeout", silence_timeout_);
     if (request_.rules.hang_limit.output_timeout->count() == 0)
-      throw request::UsageError("--silence-timeout 0: leave it out, or give a time");
+      throw request::UsageError(
+          "--silence-timeout 0: expected a time above 0; leave the option out for no time-out");
   }
   if (hang_timeout_ == "off")
     request_.rules.hang_limit.off = true;
   else if (!hang_timeout_.empty() && hang_timeout_ != "auto")
     request_.rules.hang_limit.time = duration_of("--hang-timeout", hang_timeout_);
   if (request_.rules.hang_limit.time && request_.rules.hang_limit.time->count() == 0)
-    throw request::UsageError("--hang-timeout 0: to turn it off, write off");
+    throw request::UsageError("--hang-timeout 0: expected a time above 0, auto or off");
   if (!on_hang_.empty() && on_hang_ != "print" && on_hang_ != "end")
-    throw request::UsageError(fmt::format("--on-hang {}: it is print or end", on_hang_));
+    throw request::UsageError(fmt::format("--on-hang {}: expected print or end", on_hang_));
   request_.rules.ends_on_hang = on_hang_ == "end";
   if (request_.rules.ends_on_hang && request_.rules.hang_limit.off && silence_timeout_.empty())
-    throw request::UsageError("--on-hang end needs a --hang-timeout: it is off");
+    throw request::UsageError(
+        "--on-hang end needs a time-out, but --hang-timeout is off: give a time");
 }
 
 void WatchOptions::finish_hang_dump(bool is_plan) {
@@ -147,18 +153,19 @@ void WatchOptions::finish_hang_dump(bool is_plan) {
                                    [&](const auto& one) { return one.first == hang_dump_; });
   if (known == kDumps.end())
     throw request::UsageError(
-        fmt::format("--hang-dump {}: it is none, calls, quit, gdb or py-spy", hang_dump_));
+        fmt::format("--hang-dump {}: expected none, calls, quit, gdb or py-spy", hang_dump_));
   request_.rules.hang_dump = known->second;
   if (request_.rules.hang_dump != job::HangDump::kNone && request_.rules.hang_limit.off &&
       silence_timeout_.empty())
-    throw request::UsageError("--hang-dump needs a --hang-timeout: it is off");
+    throw request::UsageError(
+        "--hang-dump needs a time-out, but --hang-timeout is off: give a time");
   if (request_.rules.hang_dump == job::HangDump::kCalls && !is_plan)
     throw request::UsageError(
-        "--hang-dump calls is for plans: of a program take gdb, py-spy or quit");
+        "--hang-dump calls is for plans: for a program use gdb, py-spy or quit");
   if (request_.rules.hang_dump == job::HangDump::kQuit && (is_plan || !request_.rules.ends_on_hang))
     throw request::UsageError(
-        "--hang-dump quit is for programs and needs --on-hang end: SIGQUIT ends a program that "
-        "does not expect it");
+        "--hang-dump quit is for programs and needs --on-hang end: SIGQUIT ends a program that has "
+        "no handler for it");
 }
 
 void WatchOptions::finish_restarts() {
@@ -177,7 +184,7 @@ void WatchOptions::finish_usage() {
   request_.usage_interval = duration_of("--usage-every", usage_);
   if (*request_.usage_interval < kShortestUsageInterval)
     throw request::UsageError(
-        fmt::format("--usage-every {}: a time of at least 500ms, or off", usage_));
+        fmt::format("--usage-every {}: expected a time of at least 500ms, or off", usage_));
 }
 
 void WatchOptions::finish_checkpoints() {

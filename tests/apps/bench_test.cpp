@@ -238,7 +238,7 @@ TEST_CASE("smp-bench exchanges says which way hosts would take, without a networ
         std::string::npos);
   const ProgramEnd star = run("SMP_FABRIC_EXCHANGE=star", "--hosts 8");
   CHECK(star.code == 3);
-  CHECK(star.err == "smp-bench: SMP_FABRIC_EXCHANGE=star is not mesh, ring or doubling\n");
+  CHECK(star.err == "smp-bench: SMP_FABRIC_EXCHANGE=star: expected mesh, ring or doubling\n");
   CHECK(run("SMP_FABRIC_COST=1", "--hosts 8")
             .err.starts_with("smp-bench: SMP_FABRIC_COST: '1' is not"));
   CHECK(run_program({SMP_BENCH, "collectives", "-n", "2", "--network-cost"})

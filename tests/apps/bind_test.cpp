@@ -48,7 +48,7 @@ TEST_CASE("--bind and what belongs to it are read strictly") {
     return end.err.substr(0, end.err.find('\n'));
   };
   CHECK(error_of({"--bind", "socket"}) ==
-        "smp-launch: --bind 'socket': it is numa, core, nic or none");
+        "smp-launch: --bind 'socket': expected numa, core, nic or none");
   CHECK(error_of({"--report-bindings"}) ==
         "smp-launch: --report-bindings needs --bind numa, nic or core");
   CHECK(error_of({"--tensor-across-hosts"}) == "smp-launch: --tensor-across-hosts is for plans");
@@ -65,11 +65,10 @@ TEST_CASE("a plan whose tensor groups cross hosts is refused unless it is allowe
                        "parallel.context_parallel_degree=1", "-o", plan})
               .code == 0);
   const std::vector<std::string> dry = {SMP_LAUNCH, "--dry-run", "--hosts", "a,b"};
-  CHECK(
-      contains(run_program(joined(dry, {plan})).err,
-               "NO  placement    ranks 0 and 8 share every layer (tensor), but are on hosts 0 and "
-               "1: plan with placement_strategy: cluster, or allow it with "
-               "--tensor-across-hosts\n"));
+  CHECK(contains(
+      run_program(joined(dry, {plan})).err,
+      "NO  placement    ranks 0 and 8 of one tensor group are on different hosts (0 and 1): plan "
+      "with placement_strategy: cluster, or allow such groups with --tensor-across-hosts\n"));
   CHECK(contains(run_program(joined(dry, {"--tensor-across-hosts", plan})).err,
                  "ok  placement    tensor groups have ranks on several hosts\n"));
 }
@@ -93,11 +92,11 @@ TEST_CASE("a plan on hosts with unequal slots: its ranks fill them in order") {
   CHECK(contains(uneven.out, "rank 3 on host big: "));
   CHECK(contains(uneven.out, "rank 4 on host a: "));
   CHECK(contains(on("big:5,small:3").err,
-                 "NO  placement    ranks 4 and 5 share every layer (tensor), but are on hosts 0 "
-                 "and 1: "));
+                 "NO  placement    ranks 4 and 5 of one tensor group are on different hosts (0 "
+                 "and 1): "));
   CHECK(on("big:4,a:2,b:1").err ==
-        "smp-launch: the plan has 8 ranks, but the hosts have 7 slots: make them agree, or plan "
-        "again\n");
+        "smp-launch: the plan has 8 ranks, but the hosts have 7 slots: give as many slots as "
+        "ranks, or plan again\n");
 }
 
 TEST_CASE("the GPUs that a rank sees, and what SageMaker says of its host") {
@@ -121,16 +120,16 @@ TEST_CASE("the GPUs that a rank sees, and what SageMaker says of its host") {
   CHECK(seen({"-n", "1", "--visible-gpus", "none"}, own) == "[0] ; ");
   CHECK(seen({"-n", "3", "--visible-gpus", "one"}, own) ==
         "smp-launch: --visible-gpus one: this host has 3 ranks, but "
-        "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b names 2: fewer ranks, or unset it\n");
+        "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b has 2: start fewer ranks, or unset the variable\n");
   const ScratchFolder folder;
   const std::string unused = folder / "run";
-  CHECK(contains(seen({"-n", "3", "--visible-gpus", "one", "--run-dir", unused}, own), "names 2"));
+  CHECK(contains(seen({"-n", "3", "--visible-gpus", "one", "--run-dir", unused}, own), "has 2:"));
   CHECK(!std::filesystem::exists(unused));
   CHECK(seen({"--hosts", "a@gpu=0,1,2,b@gpu=0,1,2,c", "--spares", "1", "--max-restarts", "1",
               "--via", "local", "--visible-gpus", "one"},
              own) ==
         "smp-launch: --visible-gpus one: host 'c' has 3 ranks, but "
-        "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b names 2: fewer ranks, or unset it\n");
+        "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b has 2: start fewer ranks, or unset the variable\n");
   CHECK(!contains(seen({"--hosts", "a@gpu=0,1,2,c:2", "--spares", "1", "--max-restarts", "1",
                         "--via", "local", "--visible-gpus", "one"},
                        own),

@@ -141,22 +141,23 @@ TEST_CASE("a start by hand that is not whole is refused") {
   CHECK(error_of({"--nnodes", "2", "--", "true"}, 2) == all);
   CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--", "true"}, 2) == all);
   CHECK(error_of({"--nnodes", "0", "--", "true"}, 2) ==
-        "smp-launch: --nnodes '0': it is a number of hosts, as in --nnodes 4");
+        "smp-launch: --nnodes '0': expected a number of hosts, as in --nnodes 4");
   CHECK(error_of({"--nnodes", "2", "--node-rank", "2", "--", "true"}, 2) ==
-        "smp-launch: --node-rank '2': the 2 hosts are numbers 0 to 1");
+        "smp-launch: --node-rank '2': the 2 hosts have numbers from 0 to 1");
   CHECK(error_of({"-n", "2", "--node-rank", "1", "--", "true"}, 2) ==
-        "smp-launch: --node-rank is for a start by hand on each host: add --nnodes");
+        "smp-launch: --node-rank is for jobs whose hosts each start smp-launch: add --nnodes");
   const std::vector<std::string> second = {"--nnodes",     "2",   "--node-rank", "1",
                                            "--rendezvous", "h:1", "--key-file",  "k"};
   for (const std::vector<std::string>& hosts : std::vector<std::vector<std::string>>{
            {"--hosts", "a"}, {"--hosts", "local"}, {"--hosts", "auto"}, {"--hostfile", "h"}})
     CHECK(error_of(joined(joined(second, hosts), {"--", "true"}), 2) ==
-          "smp-launch: --nnodes, --node-rank and --inside are for hosts that come by themselves: "
-          "leave them out, or --hosts and --hostfile");
+          "smp-launch: --nnodes, --node-rank and --inside are for jobs whose hosts each start "
+          "smp-launch: leave these three options out, or leave --hosts and --hostfile out");
   CHECK(error_of({"--nnodes", "2", "--via", "ssh", "--node-rank", "0", "--rendezvous", "h:1",
                   "--key-file", "k", "--", "true"},
                  2) ==
-        "smp-launch: --via is for hosts that smp-launch reaches, these come by themselves");
+        "smp-launch: --via is for hosts that smp-launch reaches itself: leave the option out, "
+        "because each host of this job starts smp-launch");
   CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--rendezvous", "h", "--key-file", "k", "--",
                   "true"},
                  2) ==
@@ -199,25 +200,26 @@ TEST_CASE("one job over all that mpirun has started") {
       return end.err.substr(0, end.err.find('\n'));
     };
     CHECK(error_of({"-n", "2"}, of_mpi(1, 4, 4)) ==
-          "smp-launch: mpirun has started 4 of these: say --inside mpirun for one job over all of "
-          "them");
+          "smp-launch: mpirun has started 4 smp-launch processes: give --inside mpirun to join "
+          "them into one job");
     CHECK(error_of({"-n", "2", "--inside", "mpirun"}, of_mpi(0, 4, 4)) ==
-          "smp-launch: -n says 2 ranks, but mpirun has started 4: leave -n out");
+          "smp-launch: -n gives 2 ranks, but mpirun has started 4: leave -n out");
     CHECK(error_of({"--inside", "mpirun"}, {}) ==
-          "smp-launch: --inside mpirun: mpirun has not started this: neither OMPI_COMM_WORLD_RANK "
-          "nor PMI_RANK is set");
-    CHECK(error_of({"--inside", "srun"}, {}) == "smp-launch: --inside 'srun': it is mpirun");
+          "smp-launch: --inside mpirun: mpirun has not started this process: neither "
+          "OMPI_COMM_WORLD_RANK nor PMI_RANK is set");
+    CHECK(error_of({"--inside", "srun"}, {}) == "smp-launch: --inside 'srun': expected mpirun");
     CHECK(error_of({"--inside", "mpirun"}, of_mpi(0, 5, 2)) ==
-          "smp-launch: --inside mpirun: 5 ranks, 2 of them on this host: the hosts have to have "
-          "equal numbers");
+          "smp-launch: --inside mpirun: 5 ranks in all, 2 on this host: start the same number of "
+          "ranks on every host");
     CHECK(error_of({"--inside", "mpirun"}, of_mpi(0, 4, 2)) ==
           "smp-launch: --inside mpirun on several hosts needs --rendezvous and --key-file, as in "
           "--rendezvous 10.0.0.1:29400 --key-file key");
     CHECK(error_of({"--inside", "mpirun", "--nnodes", "2"}, of_mpi(0, 4, 2)) ==
-          "smp-launch: --inside mpirun knows its hosts: leave --nnodes and --node-rank out");
+          "smp-launch: --inside mpirun gets the hosts from mpirun: leave --nnodes and --node-rank "
+          "out");
     CHECK(error_of({"--inside", "mpirun", "--hosts", "local"}, of_mpi(0, 4, 4)) ==
-          "smp-launch: --nnodes, --node-rank and --inside are for hosts that come by themselves: "
-          "leave them out, or --hosts and --hostfile");
+          "smp-launch: --nnodes, --node-rank and --inside are for jobs whose hosts each start "
+          "smp-launch: leave these three options out, or leave --hosts and --hostfile out");
   }
 }
 
@@ -256,21 +258,19 @@ TEST_CASE("a training job of SageMaker") {
     };
     const ProgramEnd said = start({});
     CHECK(said.out == "[0] 2 this\n");
-    CHECK(
-        said.err ==
-        "smp-launch: sagemaker_mpi_custom_mpi_options: -x NOT_SET_HERE: it is not set here, so the "
-        "ranks do not get it\n"
-        "smp-launch: sagemaker_mpi_custom_mpi_options: '-verbose' says nothing to the ranks, "
-        "which do not talk through MPI\n");
+    CHECK(said.err ==
+          "smp-launch: sagemaker_mpi_custom_mpi_options: -x NOT_SET_HERE: this variable is not "
+          "set, so the ranks do not get it\nsmp-launch: sagemaker_mpi_custom_mpi_options: "
+          "'-verbose' has no effect, because the ranks do not use MPI\n");
     CHECK(start({"--env", "WHAT=that"}).out == "[0] 2 that\n");  // what the user types counts
-    CHECK(contains(start({"-n", "8"}).err,
-                   "smp-launch: -n says 8 ranks, but SageMaker's mpi has started 2: leave -n "
-                   "out\n"));
+    CHECK(contains(
+        start({"-n", "8"}).err,
+        "smp-launch: -n gives 8 ranks, but SageMaker's mpi has started 2: leave -n out\n"));
     std::ofstream(root + "/input/config/hyperparameters.json")
         << R"({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": "-x RANK=1"})";
     CHECK(contains(start({}).err,
-                   "smp-launch: sagemaker_mpi_custom_mpi_options: -x RANK: smp-launch sets it "
-                   "itself: leave it out\n"));
+                   "smp-launch: sagemaker_mpi_custom_mpi_options: -x RANK: smp-launch sets this "
+                   "variable itself: leave it out\n"));
   }
   SUBCASE("one host needs no rendezvous") {
     const ProgramEnd alone = run_program(
@@ -281,7 +281,7 @@ TEST_CASE("a training job of SageMaker") {
         joined({SMP_LAUNCH, "--hosts", "sagemaker", "--key-file", rendezvous.key, "--nnodes", "2"},
                shell("true")),
         on_host(1));
-    CHECK(contains(more.err, "smp-launch: --nnodes, --node-rank and --inside are for hosts that "));
+    CHECK(contains(more.err, "smp-launch: --nnodes, --node-rank and --inside are for jobs whose "));
   }
   SUBCASE("hosts without GPUs say nothing about ranks") {
     const ProgramEnd refused = run_program(
@@ -289,20 +289,20 @@ TEST_CASE("a training job of SageMaker") {
         {"SM_HOSTS=[\"algo-1\",\"algo-2\"]", "SM_CURRENT_HOST=algo-1", "SM_NUM_GPUS=0"});
     CHECK(refused.code == 2);
     CHECK(contains(refused.err,
-                   "smp-launch: SageMaker's hosts have no GPUs: how many ranks? Give -n, as in -n "
-                   "4\n"));
+                   "smp-launch: SageMaker's hosts have no GPUs, so the number of ranks is unknown: "
+                   "give -n, as in -n 4\n"));
   }
   SUBCASE("several need a key") {
     const ProgramEnd refused =
         run_program(joined({SMP_LAUNCH, "--hosts", "sagemaker"}, shell("true")), on_host(1));
     CHECK(refused.code == 2);
     CHECK(contains(refused.err,
-                   "--hosts sagemaker on several hosts needs --key-file: a secret that all of them "
-                   "have, in the image or in an input channel\n"));
+                   "--hosts sagemaker on several hosts needs --key-file: a file with the same "
+                   "secret on all hosts, in the image or in an input channel\n"));
     const ProgramEnd nowhere =
         run_program(joined({SMP_LAUNCH, "--hosts", "sagemaker"}, shell("true")),
                     {"SMP_SAGEMAKER_FOLDER=/nowhere"});
-    CHECK(contains(nowhere.err, "--hosts sagemaker: this is no training job of SageMaker"));
+    CHECK(contains(nowhere.err, "--hosts sagemaker: this is not a training job of SageMaker"));
   }
 }
 
@@ -358,32 +358,35 @@ TEST_CASE("the pods of a job on Kubernetes") {
       CHECK(end.code == 2);
       return end.err.substr(0, end.err.find('\n'));
     };
-    CHECK(contains(error_of({}, {}), "smp-launch: --hosts k8s: this is no pod of a TrainJob"));
+    CHECK(contains(error_of({}, {}), "smp-launch: --hosts k8s: this is not a pod of a TrainJob"));
     CHECK(error_of({"JOB_COMPLETION_INDEX=1"}, {}) ==
-          "smp-launch: --hosts k8s: the number of pods is said nowhere in one of an indexed job: "
-          "give --nnodes");
+          "smp-launch: --hosts k8s: the environment of a pod of an indexed job does not have the "
+          "number of pods: give --nnodes");
     CHECK(error_of({"JOB_COMPLETION_INDEX=2"}, {"--nnodes", "2"}) ==
-          "smp-launch: --nnodes says 2 pods, but this is number 2: there is no such");
+          "smp-launch: --nnodes gives 2 pods, but this pod has number 2 (from 0): give the number "
+          "of all pods");
     CHECK(error_of(of_trainjob(2, 0), {"--nnodes", "3"}) ==
-          "smp-launch: --nnodes says 3 pods, but this pod's job has 2: leave --nnodes out");
+          "smp-launch: --nnodes gives 3 pods, but this pod's job has 2: leave --nnodes out");
     CHECK(error_of(of_trainjob(2, 0), {"--node-rank", "0"}) ==
-          "smp-launch: --hosts k8s knows which pod this is: leave --node-rank out");
+          "smp-launch: --hosts k8s gets the number of this pod from the cluster: leave --node-rank "
+          "out");
     CHECK(error_of(of_trainjob(2, 0), {}) ==
-          "smp-launch: --hosts k8s: this pod's name does not lead to the first one's: its job "
-          "needs a subdomain (a headless service), or give --rendezvous, as in --rendezvous "
-          "gpt-host-0-0.gpt:29400");
+          "smp-launch: --hosts k8s: the address of the first pod does not follow from the name of "
+          "this pod: give the job a subdomain (a headless service), or give --rendezvous, as in "
+          "--rendezvous gpt-host-0-0.gpt:29400");
     CHECK(error_of(joined(of_trainjob(2, 0), {"PET_MASTER_ADDR=t-0.t"}), {}) ==
           "smp-launch: --hosts k8s needs --key-file: a secret that all pods mount, as in "
           "--key-file /etc/smp-launch/key");
     CHECK(error_of({"LWS_GROUP_SIZE=2", "LWS_WORKER_INDEX=0", "LWS_LEADER_ADDRESS=g-0.g"},
                    {"--key-file", rendezvous.key}) ==
-          "smp-launch: --hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
+          "smp-launch: --hosts k8s: the number of ranks is missing: give the total over all pods, "
+          "as in -n 32");
     CHECK(error_of(of_trainjob(1, 0), {"-n", "3"}) ==
-          "smp-launch: -n says 3 ranks, but this pod's job has started 2: leave -n out");
+          "smp-launch: -n gives 3 ranks, but this pod's job has started 2: leave -n out");
     CHECK(error_of({"PET_NNODES=131073", "PET_NODE_RANK=0"}, {}) ==
-          "smp-launch: --hosts k8s: PET_NNODES='131073' is more than 131072, the most here");
+          "smp-launch: --hosts k8s: PET_NNODES='131073': expected at most 131072");
     CHECK(error_of({"HYDRA_HOST_FILE=/etc/mpi/hostfile"}, {"--hostfile", "h"}) ==
-          "smp-launch: both --hosts and --hostfile: the hosts come from one of them");
+          "smp-launch: --hosts and --hostfile exclude each other: leave one of the two out");
   }
 }
 
@@ -414,13 +417,13 @@ TEST_CASE("the hosts of the scheduler that has started this") {
         "smp-launch: --hosts auto: the hosts of Slurm's allocation (SLURM_JOB_NODELIST)\n" + ranks);
   const ProgramEnd here = start({}, {"--hosts", "auto", "-n", "1"});
   CHECK(here.err ==
-        "smp-launch: --hosts auto: this host alone, for no scheduler has started this\n");
+        "smp-launch: --hosts auto: this host alone, because no scheduler has started smp-launch\n");
   CHECK(here.out == "[0] 0 0/1\n");
   CHECK(start({"LSB_MCPU_HOSTS=a 2"}, {"--hosts", "local", "-n", "1"}).out == "[0] 0 0/1\n");
   for (const char* word : {"local", "auto"}) {
     const ProgramEnd two = start({}, {"--hosts", word, "--hostfile", nodes});
     CHECK(two.code == 2);
-    CHECK(contains(two.err, "smp-launch: both --hosts and --hostfile: the hosts come from one"));
+    CHECK(contains(two.err, "smp-launch: --hosts and --hostfile exclude each other"));
   }
   const ProgramEnd away = start({"LSB_MCPU_HOSTS=a 1"}, {"--hosts", "auto", "--via", "exec:false"});
   CHECK(
@@ -435,8 +438,8 @@ TEST_CASE("the hosts of the scheduler that has started this") {
       start({"LSB_MCPU_HOSTS=a 2", "PBS_NODEFILE=" + nodes}, {"--hosts", "auto"});
   CHECK(both.code == 2);
   CHECK(contains(both.err,
-                 "smp-launch: --hosts auto: both LSB_MCPU_HOSTS and PBS_NODEFILE are set: say "
-                 "which, as in --hosts lsf\n"));
+                 "smp-launch: --hosts auto: both LSB_MCPU_HOSTS and PBS_NODEFILE are set: choose "
+                 "one, as in --hosts lsf\n"));
   const ProgramEnd dry = start({"LSB_MCPU_HOSTS=a 2 b 2"}, {"--hosts", "auto", "--dry-run"});
   CHECK(contains(dry.err, "ok  hosts        --hosts auto: the hosts of LSF's job "));
 }

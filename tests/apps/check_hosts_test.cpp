@@ -23,7 +23,7 @@ TEST_CASE("--check shows every host in one table, and says which was not reached
   CHECK(contains(good.out, "\nranks of 2 hosts meet over lo"));
   CHECK(contains(good.out, "\n2 connections between hosts: 0."));
   CHECK(contains(good.out, "\nb     yes      "));
-  CHECK(good.code == (contains(good.out, "2 hosts: nothing is wrong\n") ? 0 : 1));
+  CHECK(good.code == (contains(good.out, "2 hosts: no problem found\n") ? 0 : 1));
   const ProgramEnd bad = run_program(
       joined(check, {"--via",
                      "exec:test $SMP_HOST = b && { echo no >&2; exit 3; }; exec $SMP_AGENT "
@@ -85,7 +85,7 @@ TEST_CASE("GPUs that somebody holds, or that have failed, are told by a check an
   CHECK(check.code == 1);
   CHECK(contains(check.out, "host a: " + errors + ": reset the GPU"));
   CHECK(contains(check.out, "host a: " + held));
-  CHECK(contains(check.out, ", 55 GiB: wait until they have ended"));
+  CHECK(contains(check.out, ", 55 GiB: wait until these processes end"));
   const ProgramEnd doctor = run_program({SMP_LAUNCH, "doctor"}, gpus);
   CHECK(doctor.code == 1);
   CHECK(contains(doctor.out, "NO  GPUs in use    GPU 0: process "));
@@ -116,9 +116,11 @@ TEST_CASE("--check takes no start by hand, and no dry run") {
     return end.err.substr(0, end.err.find('\n'));
   };
   CHECK(error_of({"--dry-run", "--hosts", "a"}) ==
-        "smp-launch: --check reaches the hosts, a dry run reaches none: choose one");
+        "smp-launch: --check and --dry-run exclude each other: --check reaches the hosts, a dry "
+        "run does not");
   CHECK(error_of({"--nnodes", "2", "--node-rank", "0", "--rendezvous", "h:1", "--key-file", "k"}) ==
-        "smp-launch: --check reaches the hosts itself: name them with --hosts");
+        "smp-launch: --check needs hosts that smp-launch reaches itself: name the hosts with "
+        "--hosts");
 }
 
 TEST_CASE("doctor reports this host, as text and as JSON") {
@@ -139,10 +141,11 @@ TEST_CASE("doctor reports this host, as text and as JSON") {
                  "                   raise the hard limit to 320 (ulimit -Hn, "
                  "limits.conf)\n"));
   CHECK(contains(poor.out,
-                 "--  ssh            not in PATH\n"
-                 "                   install it for --hosts\n"));
+                 "--  ssh            not in PATH\n                   needed for --hosts: install "
+                 "this program\n"));
   const ProgramEnd wrong = run_program({SMP_LAUNCH, "doctor", "--yaml"});
   CHECK(wrong.code == 2);
-  CHECK(wrong.err.starts_with("smp-launch: doctor: '--yaml' is not understood: it takes --json\n"));
+  CHECK(wrong.err.starts_with(
+      "smp-launch: doctor: unknown argument '--yaml': the only option is --json\n"));
   CHECK(run_program({SMP_LAUNCH, "doctor", "--help"}).out.starts_with("Usage: smp-launch doctor"));
 }

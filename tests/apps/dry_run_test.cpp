@@ -111,8 +111,8 @@ TEST_CASE("a dry run shows what --env gives the ranks, and no secret") {
   CHECK(end.out.find("hush") == std::string::npos);
   for (const char* form : {"--dry-run", "--grace=3s"})
     CHECK(error_of({form, "-n", "2", "--env", "NOT_SET_ANYWHERE", "--", "/bin/true"}, 3) ==
-          "smp-launch: --env NOT_SET_ANYWHERE: smp-launch has no such variable to pass on; to "
-          "set it, write --env NOT_SET_ANYWHERE=value");
+          "smp-launch: --env NOT_SET_ANYWHERE: smp-launch's environment does not have this "
+          "variable; to set a value, write --env NOT_SET_ANYWHERE=value");
 }
 
 TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
@@ -121,8 +121,8 @@ TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
   const std::vector<std::string> saving = {"--dry-run=jobset",    "--image",   "i",
                                            "--checkpoint-signal", "USR1,TERM", plan};
   CHECK(error_of(saving, 3) ==
-        "smp-launch: --checkpoint-signal TERM: Kubernetes kills a pod some time after SIGTERM: say "
-        "with --checkpoint-grace how long a checkpoint may take");
+        "smp-launch: --checkpoint-signal TERM: Kubernetes kills a pod some time after SIGTERM: "
+        "give the time limit of a checkpoint with --checkpoint-grace");
   const ProgramEnd saved = run_program(joined({SMP_LAUNCH, "--checkpoint-grace", "5m"}, saving));
   CHECK(contains(saved.out, "\n              terminationGracePeriodSeconds: 320\n"));
   for (const std::string form : {"jobset", "mpijob", "trainjob"})
@@ -154,17 +154,17 @@ TEST_CASE("who makes the pods of a manifest again") {
     CHECK(contains(text, " maxRestarts: 3\n"));
     CHECK(!contains(text, "--max-restarts"));
     CHECK(error_of(words(form, {plan}), 2) ==
-          "smp-launch: --max-restarts: the cluster makes the pods again, with the same words: give "
-          "--resume=if-any too, so that they go on from the last checkpoint");
+          "smp-launch: --max-restarts: the cluster restarts the pods with the same command: add "
+          "--resume=if-any, so that the ranks resume from the last checkpoint");
     CHECK(error_of(words(form, {"--restart-pause", "1s", "-n", "2", "--", "true"}), 2) ==
-          "smp-launch: --restart-pause is for restarts by smp-launch, and the cluster makes these "
-          "pods again: leave it out");
+          "smp-launch: --restart-pause is for restarts by smp-launch, but the cluster restarts "
+          "these pods: leave the option out");
   }
   CHECK(error_of({"--nnodes", "2", "--node-rank", "0", "--rendezvous", "127.0.0.1:29400",
                   "--key-file", "k", "--max-restarts", "1", "-n", "2", "--", "true"},
                  2) ==
-        "smp-launch: --max-restarts reaches the hosts again, and these come by themselves: name "
-        "them with --hosts");
+        "smp-launch: --max-restarts needs hosts that smp-launch reaches itself: name the hosts "
+        "with --hosts");
 }
 
 TEST_CASE("scripts for the shell are whole, and run") {
@@ -194,7 +194,7 @@ TEST_CASE("scripts for the shell are whole, and run") {
           std::vector<std::string>{"0 0 0/2 1234 x  y", "1 1 0/2 1234 x  y"});
     CHECK(run_program({"/bin/bash", folder / "job.sh", "1"}, meeting).out == "2 0 1/2 1234 x  y\n");
     CHECK(run_program({"/bin/bash", folder / "job.sh", "2"}, meeting).err ==
-          "there is no host 2: 0 to 1\n");
+          "host 2: expected 0 to 1\n");
     CHECK(contains(run_program({"/bin/bash", folder / "job.sh", "1"}).err, "an address of host 0"));
   }
   SUBCASE("a rank that fails ends the others, and its code is the script's") {
@@ -231,9 +231,9 @@ TEST_CASE("the smp-launch of a script for Slurm orders its hosts as was said") {
 TEST_CASE("a dry run says that ranks are bound") {
   const ProgramEnd end =
       run_program({SMP_LAUNCH, "--dry-run", "-n", "2", "--bind", "core", "--", "/bin/true"});
-  CHECK(contains(end.err,
-                 "ok  binding      each rank on cores of its own, of the CPUs that its host has at "
-                 "the start\n"));
+  CHECK(contains(
+      end.err,
+      "ok  binding      each rank on its own cores, which its host chooses at the start\n"));
 }
 
 TEST_CASE("a dry run leaves out the checks that --skip names, and knows them all") {
@@ -253,12 +253,11 @@ TEST_CASE("a dry run leaves out the checks that --skip names, and knows them all
   CHECK(run_program({SMP_LAUNCH, "--dry-run=sbatch", "--skip", "data", "--skip", "worker", plan})
             .code == 0);
   CHECK(error_of({"--dry-run", "--skip", "dta", plan}, 2) ==
-        "smp-launch: --skip 'dta': there is no such check; there are plan, hosts, placement, "
-        "degrees, batch, memory, engine, steps, proof, data, start, tokenizer, worker, order, "
-        "pushed, "
+        "smp-launch: --skip 'dta': unknown check; the checks are plan, hosts, placement, degrees, "
+        "batch, memory, engine, steps, proof, data, start, tokenizer, worker, order, pushed, "
         "program, run folder");
   CHECK(error_of({"--skip", "data", plan}, 2) ==
-        "smp-launch: --skip is for --dry-run: a launch needs what it checks");
+        "smp-launch: --skip is for --dry-run: a launch makes every check");
 }
 
 TEST_CASE("a dry run looks at the tokenizer that is to travel with the weights") {
@@ -284,34 +283,36 @@ TEST_CASE("a dry run of a plan without a limit of memory says so") {
 TEST_CASE("what cannot be written as a script or a manifest is refused") {
   const ScratchFolder folder;
   CHECK(error_of({"--dry-run=sbatch", "--hosts", "a:2,b:3", "--", "/bin/true"}, 3) ==
-        "smp-launch: a scheduler's hosts are equal, but host 'a' has 2 ranks and host 'b' has 3: "
-        "take equal ones");
+        "smp-launch: a scheduler gives every host the same number of ranks, but host 'a' has 2 and "
+        "host 'b' has 3: give equal numbers");
   CHECK(error_of({"--dry-run=sbatch", "--hosts", "a@gpu=0", "--", "/bin/true"}, 3) ==
-        "smp-launch: host 'a' names its GPUs, which is the scheduler's choice: leave gpu= out");
+        "smp-launch: host 'a' has gpu=, but the scheduler chooses the GPUs: leave gpu= out");
   CHECK(error_of({"--dry-run=sbatch", "-n", "2", "--job-name", "a b", "--", "/bin/true"}, 3) ==
-        "smp-launch: 'a b' is no name for a job: give one with --job-name");
+        "smp-launch: 'a b' is not a valid job name: give another with --job-name");
   CHECK(error_of({"--dry-run=sbatch", "-n", "2", "--", "no-such-program"}, 3) ==
         "smp-launch: 'no-such-program' was not found in PATH");
   CHECK(error_of({"--dry-run=mpijob", "-n", "2", "--", "true"}, 2) ==
         "smp-launch: a manifest needs --image, the container image that holds smp-launch and the "
         "job");
   CHECK(error_of({"--dry-run=mpijob", "--hosts", "a", "--image", "i", "--", "true"}, 2) ==
-        "smp-launch: the hosts of a manifest are pods that have no names yet: leave --hosts out, "
-        "and say --nnodes for a program");
+        "smp-launch: a manifest cannot name its hosts, whose pods do not exist yet: leave --hosts "
+        "out, and give --nnodes for a program");
   CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--", "2fast"}, 3) ==
-        "smp-launch: '2fast' is no name for Kubernetes: small letters, digits and '-', a letter "
-        "first (--job-name)");
+        "smp-launch: '2fast' is not a valid name for Kubernetes: expected small letters, digits "
+        "and '-', beginning with a letter (--job-name)");
   const std::string name(60, 'a');
   CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--job-name", name, "--", "true"},
-                 3) == "smp-launch: '" + name + "' is too long a name: its last pod would be '" +
-                           name + "-worker-0', 69 characters of 63 at most (--job-name)");
+                 3) == "smp-launch: name '" + name +
+                           "' is too long: the name of the last pod would be '" + name +
+                           "-worker-0', 69 characters of at most 63 (--job-name)");
   CHECK(error_of(
             {"--dry-run=lws", "-n", "1", "--image", "i", "--job-name", name + "aa", "--", "true"},
-            3) == "smp-launch: '" + name + "aa' is too long a name: its last pod would be '" +
-                      name + "aa-0-0', 66 characters of 63 at most (--job-name)");
+            3) == "smp-launch: name '" + name +
+                      "aa' is too long: the name of the last pod would be '" + name +
+                      "aa-0-0', 66 characters of at most 63 (--job-name)");
   CHECK(error_of({"--dry-run=sh", "-n", "1", "--bind", "core", "--", "true"}, 2) ==
-        "smp-launch: --dry-run=sh asks no host for its CPUs, and so binds no rank: leave --bind "
-        "out");
+        "smp-launch: --dry-run=sh cannot bind ranks, because it does not look up the CPUs of the "
+        "hosts: leave --bind out");
   for (const char* option : {"--timeout", "--grace", "--restart-pause"})
     CHECK(
         error_of({"--dry-run=sh", "-n", "1", "--max-restarts", "1", option, "1s", "--", "true"}, 2)
@@ -320,35 +321,38 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
   CHECK(error_of({"--dry-run=sh", "-n", "1", "--report", "r", "--", "true"}, 2) ==
         "smp-launch: --dry-run=sh writes a script that runs without smp-launch: leave "
         "--report out");
-  CHECK(
-      error_of({"--dry-run=lws", "-n", "1", "--image", "i", "--max-restarts", "1", "--", "true"},
-               2) ==
-      "smp-launch: --max-restarts: a LeaderWorkerSet makes its pods again whenever they end: leave "
-      "it out, or take --dry-run=jobset");
+  CHECK(error_of({"--dry-run=lws", "-n", "1", "--image", "i", "--max-restarts", "1", "--", "true"},
+                 2) ==
+        "smp-launch: --max-restarts: a LeaderWorkerSet always restarts its pods: leave "
+        "--max-restarts out, or use --dry-run=jobset");
   CHECK(
       error_of({"--dry-run", "--hosts", "a@gpu=0", "--env", "CUDA_VISIBLE_DEVICES=1", "--", "true"},
                3) ==
-      "smp-launch: both --env CUDA_VISIBLE_DEVICES and gpu= of host 'a' say which GPUs: leave "
-      "one out");
+      "smp-launch: both --env CUDA_VISIBLE_DEVICES and gpu= of host 'a' choose the GPUs: leave one "
+      "of the two out");
   CHECK(error_of({"--dry-run", "-n", "1", "--visible-gpus", "one", "--env",
                   "CUDA_VISIBLE_DEVICES=1", "--", "true"},
                  3) ==
-        "smp-launch: both --env CUDA_VISIBLE_DEVICES and --visible-gpus say which GPUs: leave one "
-        "out");
-  CHECK(error_of({"--dry-run", "--hosts", "a@gpu=0", "--visible-gpus", "none", "--", "true"}, 3) ==
-        "smp-launch: --visible-gpus none, but gpu= of host 'a' names some: leave one out");
+        "smp-launch: both --env CUDA_VISIBLE_DEVICES and --visible-gpus choose the GPUs: leave one "
+        "of the two out");
+  CHECK(
+      error_of({"--dry-run", "--hosts", "a@gpu=0", "--visible-gpus", "none", "--", "true"}, 3) ==
+      "smp-launch: --visible-gpus none, but gpu= of host 'a' gives GPUs: leave one of the two out");
   CHECK(error_of({"--dry-run", "-n", "1", "--visible-gpus", "two", "--", "true"}, 2) ==
-        "smp-launch: --visible-gpus 'two': it is none, all-local or one");
+        "smp-launch: --visible-gpus 'two': expected none, all-local or one");
   const std::string coming = run_program({SMP_LAUNCH, "--dry-run=ranks", "--nnodes", "2", "-n", "2",
                                           "--sagemaker-env", "--", "true"})
                                  .out;
   CHECK(contains(coming, "SM_HOSTS='<drawn at the start>'"));
   CHECK(contains(coming, "SM_CURRENT_HOST='<drawn at the start>'"));
   CHECK(error_of({"--dry-run", "-n", "1", "--sagemaker-env", "--env", "SM_HOSTS=[]", "--", "true"},
-                 2) == "smp-launch: both --env SM_HOSTS and --sagemaker-env: leave one out");
+                 2) ==
+        "smp-launch: --env SM_HOSTS and --sagemaker-env set the same variable: leave one of the "
+        "two out");
   CHECK(error_of({"--dry-run=sh", plan_in(folder)}, 2) ==
-        "smp-launch: --dry-run=sh of a plan needs --run-dir: the script says the same every time");
+        "smp-launch: --dry-run=sh of a plan needs --run-dir: the default folder's name has the "
+        "time of the start");
   CHECK(error_of({"--dry-run=sh", "--run-dir", "r", "--resume=if-any", plan_in(folder)}, 2) ==
-        "smp-launch: --dry-run=sh looks for no checkpoint when its script starts: say --resume, or "
-        "leave --resume=if-any out");
+        "smp-launch: --dry-run=sh cannot look for a checkpoint when its script starts: give "
+        "--resume, or leave --resume=if-any out");
 }

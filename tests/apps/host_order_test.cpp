@@ -63,12 +63,12 @@ TEST_CASE("hosts of Slurm are ordered by its switches") {
   const auto environment =
       in_allocation(folder, fmt::format("[ \"$*\" = 'show topology' ] && printf '{}'", kTree));
   CHECK(hosts_of(dry_run({"--hosts", "slurm", "--topology", "slurm"}, environment)) ==
-        "n1 n3 n2 n4: hosts in the order of their switches, of slurm: 2 of 3 neighbours share one "
-        "(0 as listed)");
+        "n1 n3 n2 n4: hosts in the order of their switches, from slurm: 2 of 3 neighbours share a "
+        "switch (0 in the listed order)");
   CHECK(hosts_of(dry_run({"--hosts", "slurm", "--topology", "off"}, environment)) == "n1 n2 n3 n4");
   CHECK(hosts_of(dry_run({"--hosts", "n[2-4],x", "--topology", "slurm"}, environment)) ==
-        "n2 n4 n3 x: hosts in the order of their switches, of slurm: 1 of 3 neighbours share one "
-        "(0 as listed); it does not tell of 1");
+        "n2 n4 n3 x: hosts in the order of their switches, from slurm: 1 of 3 neighbours share a "
+        "switch (0 in the listed order); hosts with an unknown switch: 1");
   CHECK(hosts_of(dry_run({"--hosts", "n[1-4]"}, environment)) == "n1 n2 n3 n4");
 }
 
@@ -77,13 +77,13 @@ TEST_CASE("a dry run does not ask Slurm by itself, the run does") {
   const auto environment =
       in_allocation(folder, fmt::format("echo asked >> {}; printf '{}'", folder / "asked", kTree));
   CHECK(hosts_of(dry_run({"--hosts", "slurm"}, environment)) ==
-        "n1 n2 n3 n4: hosts as Slurm lists them: it is asked for their switches when they are "
-        "reached, or with --topology slurm");
+        "n1 n2 n3 n4: hosts in Slurm's order: a launch, or --topology slurm, asks Slurm for their "
+        "switches");
   CHECK(!std::filesystem::exists(folder / "asked"));
   const ProgramEnd end = run_in(environment);
   CHECK(end.err ==
-        "smp-launch: hosts in the order of their switches, of slurm: 2 of 3 neighbours share one "
-        "(0 as listed)\n");
+        "smp-launch: hosts in the order of their switches, from slurm: 2 of 3 neighbours share a "
+        "switch (0 in the listed order)\n");
   CHECK(end.out == "0 n1\n1 n3\n2 n2\n3 n4\n");
 }
 
@@ -96,12 +96,12 @@ TEST_CASE("a Slurm without switches, or that does not answer, leaves the hosts a
   CHECK(quiet.err == "");
   CHECK(quiet.out == as_listed);
   CHECK(dry_run({"--hosts", "slurm", "--topology", "slurm"}, without).err ==
-        "smp-launch: --topology slurm: Slurm knows of no switches here (its TopologyPlugin): leave "
-        "it out\n");
+        "smp-launch: --topology slurm: Slurm has no topology of switches (TopologyPlugin): leave "
+        "--topology out\n");
   const auto broken = in_allocation(folder, "echo 'scontrol: error: no controller' >&2; exit 1");
   const ProgramEnd told = run_in(broken);
   CHECK(told.err ==
-        "smp-launch: hosts as Slurm lists them, whose switches are not known: scontrol show "
+        "smp-launch: hosts in Slurm's order, because their switches are unknown: scontrol show "
         "topology: scontrol: error: no controller\n");
   CHECK(told.out == as_listed);
   CHECK(dry_run({"--hosts", "slurm", "--topology", "slurm"}, broken).err ==
@@ -123,8 +123,8 @@ TEST_CASE("ranks run where the order of switches has put them, and a line says s
        folder / "i.json", "--via", "exec:SMP_TEST_HOST=$SMP_HOST exec $SMP_AGENT --agent",
        "--env-all", "--show-ranks", "all", "--", "/bin/sh", "-c", "echo $RANK $SMP_TEST_HOST"});
   CHECK(end.code == 0);
-  CHECK(end.err == fmt::format("smp-launch: hosts in the order of their switches, of {}: 1 of 2 "
-                               "neighbours share one (0 as listed)\n",
+  CHECK(end.err == fmt::format("smp-launch: hosts in the order of their switches, from {}: 1 of 2 "
+                               "neighbours share a switch (0 in the listed order)\n",
                                folder / "t.json"));
   CHECK(sorted_lines(end.out) ==
         std::vector<std::string>{"[0] 0 10.0.0.1", "[1] 1 10.0.0.3", "[2] 2 10.0.0.2"});
@@ -135,10 +135,10 @@ TEST_CASE("what does not go with an order of hosts is refused") {
     return run_program(joined(joined({SMP_LAUNCH}, options), {"--", "true"})).err;
   };
   CHECK(contains(error_of({"-n", "2", "--topology", "f"}),
-                 "smp-launch: --topology is for other hosts: name them with --hosts or "
-                 "--hostfile"));
+                 "smp-launch: --topology is for jobs on other hosts: name the hosts with --hosts "
+                 "or --hostfile"));
   CHECK(contains(error_of({"--hosts", "a,b", "--topology", "off", "--topology", "f"}),
-                 "smp-launch: --topology off: alone, or files without it"));
+                 "smp-launch: --topology off: this value excludes other values of --topology"));
   CHECK(contains(error_of({"--hosts", "a,b", "--topology", "/no/such"}),
                  "smp-launch: /no/such: No such file or directory"));
 }

@@ -85,15 +85,15 @@ TEST_CASE("an agent that dies takes the hosts that it reaches with it, and is th
   }
   SUBCASE("stopped") {
     kill(agent, SIGSTOP);
-    why = "no heartbeat from it for 1.0 s";
+    why = "no heartbeat for 1.0 s";
   }
   const ProgramEnd end = program.wait();
   CHECK(end.code == 125);
   CHECK(contains(end.err, "smp-launch: host h4 was lost with ranks 8, 9, "));
   CHECK(contains(end.err, "  consequence: ranks 0-7 ended by smp-launch\n"));
   CHECK(contains(end.err,
-                 "  consequence: ranks 10-13 lost with its host: it is reached through host h4, "
-                 "which was lost: " +
+                 "  consequence: ranks 10-13 lost with its host: its connection runs through host "
+                 "h4, which was lost: " +
                      why));
   CHECK(all_gone(wait_for_lines(pids, 28)));
 }
@@ -143,12 +143,11 @@ TEST_CASE("hosts that agents cannot reach are told with their reasons") {
         "smp-launch: 1 of 7 hosts could not be used:\n"
         "  host h3: no agent: the command ended with exit code 3 (key)\n");
   CHECK(error("test $SMP_HOST = h4 && { echo key >&2; exit 3; }; exec $SMP_AGENT --agent") ==
-        "smp-launch: 3 of 7 hosts could not be used:\n"
-        "  host h4: no agent: the command ended with exit code 3 (key)\n"
-        "  host h5: it is reached through host h4, which was not: no agent: the command ended with "
-        "exit code 3 (key)\n"
-        "  host h6: it is reached through host h4, which was not: no agent: the command ended with "
-        "exit code 3 (key)\n");
+        "smp-launch: 3 of 7 hosts could not be used:\n  host h4: no agent: the command ended with "
+        "exit code 3 (key)\n  host h5: its connection runs through host h4, which was not reached: "
+        "no "
+        "agent: the command ended with exit code 3 (key)\n  host h6: its connection runs through "
+        "host h4, which was not reached: no agent: the command ended with exit code 3 (key)\n");
 }
 
 TEST_CASE("signals reach the ranks of a tree, and --check all of its hosts") {

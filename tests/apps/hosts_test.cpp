@@ -181,7 +181,7 @@ TEST_CASE("what keeps a host from being used is told for each") {
   CHECK(contains(
       error("printf '\\036smp-agent\\036\\020\\0\\0\\0\\002\\0\\0\\0\\0"
             "\\001\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0'; sleep 5"),
-      "host a: another build of smp-launch is there (protocol 1, build unknown; here 3, "));
+      "host a: its smp-launch is another build (protocol 1, build unknown; the launcher has 3, "));
   const ProgramEnd noisy = run_program(launch_on(
       {"--hosts", "a"}, {"--via", "exec:echo hello; exec $SMP_AGENT --agent"}, "echo ran"));
   CHECK(noisy.out == "[0] ran\n");
@@ -280,7 +280,7 @@ TEST_CASE("nothing is left of ranks on other hosts") {
     kill(std::stoi(wait_for_lines(folder / "agent", 1).front()), SIGSTOP);
     const ProgramEnd end = program.wait();
     CHECK(end.code == 125);
-    CHECK(contains(end.err, "no heartbeat from it for 500 ms\n"));
+    CHECK(contains(end.err, "no heartbeat for 500 ms\n"));
   }
   CHECK(all_gone(wait_for_lines(pids, 8)));
 }
@@ -317,7 +317,7 @@ TEST_CASE("a stopped agent is killed where nobody tells of the end of its channe
   SUBCASE("some time after it was to be heard") {
     const auto program = start("1200ms");
     kill(std::stoi(wait_for_lines(pids, 3).back()), SIGSTOP);
-    CHECK(contains(program->wait().err, "no heartbeat from it for 1.2 s\n"));
+    CHECK(contains(program->wait().err, "no heartbeat for 1.2 s\n"));
     const ProgramEnd end = guard.wait();
     CHECK(end.code == 125);
     CHECK(contains(end.err, "smp-launch: its supervising process was killed by signal 9; "));
@@ -401,6 +401,6 @@ TEST_CASE("what stands in a line of hosts is refused before anything starts") {
   const ProgramEnd end = run_program({SMP_LAUNCH, "--hosts", "a:2,b:2", "-n", "3", "--", "true"});
   CHECK(end.code == 3);
   CHECK(end.err ==
-        "smp-launch: -n says 3 ranks, but the hosts have 4 slots: leave -n out, or make them "
-        "agree\n");
+        "smp-launch: -n gives 3 ranks, but the hosts have 4 slots: leave -n out, or give as many "
+        "slots as ranks\n");
 }

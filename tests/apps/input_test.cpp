@@ -59,7 +59,8 @@ TEST_CASE("what --stdin is not for") {
   CHECK(error_of({"0", "plan.yaml"}) ==
         "smp-launch: --stdin is for programs: a plan's ranks read their data from files");
   CHECK(error_of({"0", "-n", "1", "--max-restarts", "1", "--", "true"}) ==
-        "smp-launch: --stdin cannot be read again, and --max-restarts would: choose one");
+        "smp-launch: --stdin and --max-restarts exclude each other: restarted ranks cannot read "
+        "standard input again");
   CHECK(error_of({"3", "-n", "2", "--", "true"}).find("names rank 3, but the job has 2 ranks") !=
         std::string::npos);
 }

@@ -14,31 +14,29 @@ TEST_CASE("broken command lines are answered with what to type instead") {
     std::vector<std::string> arguments;
     std::string text;
   };
-  const std::string forms = "both a plan ('plan.yaml') and a program ('true'): launch one of them";
+  const std::string forms =
+      "both a plan ('plan.yaml') and a program ('true') are given: give only one";
   const std::vector<Case> cases = {
       {{},
        "nothing to launch: give a plan (smp-launch plan.yaml) or a program (smp-launch -n 4 -- "
        "program arguments)"},
       {{"--"}, "no program behind '--'"},
       {{"-n", "4", "--"}, "no program behind '--'"},
-      {{"--", "true", "-x"}, "how many ranks? Give -n, as in smp-launch -n 4 -- true -x"},
+      {{"--", "true", "-x"},
+       "the number of ranks is missing: give -n, as in smp-launch -n 4 -- true -x"},
       {{"-n", "2", "true"},
-       "-n is for programs, a plan knows its own number of ranks: leave -n out, or put '--' before "
-       "a "
-       "program, as in smp-launch -n 2 -- true"},
+       "-n is for programs, and a plan sets its own number of ranks: leave -n out, or put '--' "
+       "before a program, as in smp-launch -n 2 -- true"},
       {{"-n", "2", "python3", "train.py"},
-       "'train.py' is one word too many behind 'python3': one plan, or a program behind '--', as "
-       "in "
-       "smp-launch -n 4 -- python3 train.py"},
+       "unexpected argument 'train.py' after 'python3': give one plan, or a program after '--', as "
+       "in smp-launch -n 4 -- python3 train.py"},
       {{"-n", "2", "plan.yaml", "--", "true"}, forms},
-      {{"-n", "0", "--", "true"}, "-n '0': the number of ranks is a whole number from 1 to 4096"},
-      {{"-n", "-1", "--", "true"}, "-n '-1': the number of ranks is a whole number from 1 to 4096"},
-      {{"-n", "four", "--", "true"},
-       "-n 'four': the number of ranks is a whole number from 1 to 4096"},
-      {{"-n", "4.5", "--", "true"},
-       "-n '4.5': the number of ranks is a whole number from 1 to 4096"},
+      {{"-n", "0", "--", "true"}, "-n '0': expected a number of ranks from 1 to 4096"},
+      {{"-n", "-1", "--", "true"}, "-n '-1': expected a number of ranks from 1 to 4096"},
+      {{"-n", "four", "--", "true"}, "-n 'four': expected a number of ranks from 1 to 4096"},
+      {{"-n", "4.5", "--", "true"}, "-n '4.5': expected a number of ranks from 1 to 4096"},
       {{"-n", "99999999999", "--", "true"},
-       "-n '99999999999': the number of ranks is a whole number from 1 to 4096"},
+       "-n '99999999999': expected a number of ranks from 1 to 4096"},
       {{"-n", "1", "--gace", "5s", "--", "true"},
        "unknown option '--gace', did you mean '--grace'?"},
       {{"--dryrun", "plan.yaml"}, "unknown option '--dryrun', did you mean '--dry-run'?"},
@@ -46,7 +44,7 @@ TEST_CASE("broken command lines are answered with what to type instead") {
       {{"--nproc-per-node", "4", "plan.yaml"}, "unknown option '--nproc-per-node'"},
       {{"-x", "plan.yaml"}, "unknown option '-x'"},
       {{"--dry-run=yaml", "plan.yaml"},
-       "--dry-run=yaml: it is --dry-run, or one of "
+       "--dry-run=yaml: expected --dry-run or "
        "--dry-run=text|ranks|json|sh|sbatch|jobset|mpijob|trainjob|lws"},
       {{"-n", "1", "--grace", "soon", "--", "true"},
        "--grace 'soon' is not a duration: write it like 250ms, 5s, 2m or 1h"},
@@ -58,114 +56,120 @@ TEST_CASE("broken command lines are answered with what to type instead") {
        "--timeout '1d' is not a duration: write it like 250ms, 5s, 2m or 1h"},
       {{"--comm-timeout", "1e99s", "plan.yaml"},
        "--comm-timeout '1e99s' is not a duration: write it like 250ms, 5s, 2m or 1h"},
-      {{"--comm-timeout", "0", "plan.yaml"}, "--comm-timeout 0: a time of at least 1ms"},
+      {{"--comm-timeout", "0", "plan.yaml"}, "--comm-timeout 0: expected a time of at least 1ms"},
       {{"--build-only=-1", "plan.yaml"},
-       "--build-only=-1: it is --build-only, or --build-only=RANK as in --build-only=7"},
+       "--build-only=-1: expected --build-only or --build-only=RANK, as in --build-only=7"},
       {{"--build-only", "--dry-run", "plan.yaml"},
-       "--build-only builds one rank here: leave --dry-run out"},
+       "--build-only builds one rank on this host: leave --dry-run out"},
       {{"--build-only", "--comm-timeout", "1s", "plan.yaml"},
-       "--build-only builds one rank here: leave --comm-timeout out"},
+       "--build-only builds one rank on this host: leave --comm-timeout out"},
       {{"--build-only", "--run-dir", "r", "plan.yaml"},
-       "--build-only builds one rank here: leave --run-dir out"},
+       "--build-only builds one rank on this host: leave --run-dir out"},
       {{"--build-only", "-n", "2", "--", "true"},
-       "--build-only is for plans: a program has no memory that was planned"},
+       "--build-only is for plans: a program has no predicted memory"},
       {{"--resume", "plan.yaml"},
        "--resume needs the run's folder, as in --resume --run-dir runs/a"},
       {{"--resume=soon", "--run-dir", "r", "plan.yaml"},
-       "--resume=soon: it is --resume, --resume=if-any, or --resume=STEP as in --resume=100"},
+       "--resume=soon: expected --resume, --resume=if-any or --resume=STEP, as in --resume=100"},
       {{"-n", "1", "--resume", "--run-dir", "r", "--", "true"},
-       "--resume is for plans: a program goes on by its own means"},
+       "--resume is for plans: a program loads its own checkpoints"},
       {{"-n", "1", "--comm-timeout", "1s", "--", "true"},
        "--comm-timeout is for plans: a program has time-outs of its own"},
       {{"-n", "1", "--prefix", "{rank", "--", "true"},
-       "--prefix '{rank': a '{' alone: write {{ for a brace"},
-      {{"-n", "1", "--prefix", "a\n", "--", "true"}, "--prefix: a line end in it would tear lines"},
-      {{"-n", "1", "--logs", "node", "--", "true"}, "--logs node: it is rank, host or both"},
+       "--prefix '{rank': unmatched '{': write {{ for a brace"},
+      {{"-n", "1", "--prefix", "a\n", "--", "true"},
+       "--prefix: the text has a line end: remove it"},
+      {{"-n", "1", "--logs", "node", "--", "true"}, "--logs node: expected rank, host or both"},
       {{"-n", "1", "--logs", "host", "--", "true"},
        "logs of a program need a folder: give --run-dir, as in --run-dir runs/a"},
       {{"--logs", "host", "--log-name", "{rank}.{stream}", "plan.yaml"},
-       "--log-name is for the ranks' logs, and --logs host keeps none"},
+       "--log-name is for logs of ranks, which --logs host does not write: leave one of the two "
+       "out"},
       {{"--log-name", "{rank}.log", "plan.yaml"},
-       "--log-name '{rank}.log': it needs {rank} and {stream}, or logs would share a file"},
+       "--log-name '{rank}.log': expected a name with {rank} and {stream}, so that each log has "
+       "its own file"},
       {{"--log-name", "a/{rank}.{stream}", "plan.yaml"},
-       "--log-name 'a/{rank}.{stream}': the name of a file in the run's logs/, without '/' and "
-       "{time}"},
-      {{"--log-size", "1", "plan.yaml"}, "--log-size '1': a size of 64KiB or more, as in 100MiB"},
+       "--log-name 'a/{rank}.{stream}': expected the name of a file in the run's logs/, without "
+       "'/' and {time}"},
+      {{"--log-size", "1", "plan.yaml"},
+       "--log-size '1': expected a size of at least 64KiB, as in 100MiB"},
       {{"--log-keep", "3", "plan.yaml"}, "--log-keep is for --log-size: give both"},
       {{"--log-size", "1MiB", "--log-keep", "-1", "plan.yaml"},
-       "--log-keep '-1': a whole number from 0 to 1000"},
-      {{"--hang-timeout", "0", "plan.yaml"}, "--hang-timeout 0: to turn it off, write off"},
+       "--log-keep '-1': expected a whole number from 0 to 1000"},
+      {{"--hang-timeout", "0", "plan.yaml"},
+       "--hang-timeout 0: expected a time above 0, auto or off"},
       {{"--hang-timeout", "long", "plan.yaml"},
        "--hang-timeout 'long' is not a duration: write it like 250ms, 5s, 2m or 1h"},
       {{"--max-restarts", "-1", "plan.yaml"},
-       "--max-restarts '-1': a whole number from 0 to 1000000"},
+       "--max-restarts '-1': expected a whole number from 0 to 1000000"},
       {{"--restart-pause", "1s", "plan.yaml"}, "--restart-pause is for --max-restarts: give both"},
       {{"--spares", "1", "--max-restarts", "1", "plan.yaml"},
-       "--spares is for other hosts: name them with --hosts or --hostfile"},
+       "--spares is for jobs on other hosts: name the hosts with --hosts or --hostfile"},
       {{"--checkpoint-signal", "KILL", "plan.yaml"},
-       "--checkpoint-signal 'KILL': signals of USR1, USR2, TERM, INT, HUP, QUIT, as in USR1,TERM"},
+       "--checkpoint-signal 'KILL': expected a list of USR1, USR2, TERM, INT, HUP and QUIT, as in "
+       "USR1,TERM"},
       {{"-n", "1", "--checkpoint-grace", "1s", "--", "true"},
-       "--checkpoint-grace is for plans: a program gets the signals themselves"},
+       "--checkpoint-grace is for plans: a program gets the signals itself"},
       {{"--silence-timeout", "1m", "plan.yaml"},
-       "--silence-timeout is for programs: a plan's ranks post how far they are"},
+       "--silence-timeout is for programs: the ranks of a plan report their progress"},
       {{"--silence-timeout", "0", "-n", "1", "--", "true"},
-       "--silence-timeout 0: leave it out, or give a time"},
-      {{"--on-hang", "wait", "plan.yaml"}, "--on-hang wait: it is print or end"},
+       "--silence-timeout 0: expected a time above 0; leave the option out for no time-out"},
+      {{"--on-hang", "wait", "plan.yaml"}, "--on-hang wait: expected print or end"},
       {{"--hang-dump", "all", "plan.yaml"},
-       "--hang-dump all: it is none, calls, quit, gdb or py-spy"},
+       "--hang-dump all: expected none, calls, quit, gdb or py-spy"},
       {{"--hang-dump", "gdb", "--hang-timeout", "off", "plan.yaml"},
-       "--hang-dump needs a --hang-timeout: it is off"},
+       "--hang-dump needs a time-out, but --hang-timeout is off: give a time"},
       {{"--hang-dump", "calls", "-n", "1", "--", "true"},
-       "--hang-dump calls is for plans: of a program take gdb, py-spy or quit"},
+       "--hang-dump calls is for plans: for a program use gdb, py-spy or quit"},
       {{"--hang-dump", "quit", "-n", "1", "--", "true"},
-       "--hang-dump quit is for programs and needs --on-hang end: SIGQUIT ends a program that "
-       "does not expect it"},
+       "--hang-dump quit is for programs and needs --on-hang end: SIGQUIT ends a program that has "
+       "no handler for it"},
       {{"--on-hang", "end", "--hang-timeout", "off", "plan.yaml"},
-       "--on-hang end needs a --hang-timeout: it is off"},
-      {{"--run-dir", "", "plan.yaml"}, "--run-dir: the value is an empty text"},
-      {{"--report", "", "plan.yaml"}, "--report: the value is an empty text"},
-      {{"--prometheus", "", "plan.yaml"}, "--prometheus: the value is an empty text"},
+       "--on-hang end needs a time-out, but --hang-timeout is off: give a time"},
+      {{"--run-dir", "", "plan.yaml"}, "--run-dir: the value is empty"},
+      {{"--report", "", "plan.yaml"}, "--report: the value is empty"},
+      {{"--prometheus", "", "plan.yaml"}, "--prometheus: the value is empty"},
       {{"--completion", "tcsh"}, "completion is for bash, zsh or fish, not 'tcsh'"},
       {{"-n", "2", "--via", "local", "--", "true"},
-       "--via is for other hosts: name them with --hosts or --hostfile"},
+       "--via is for jobs on other hosts: name the hosts with --hosts or --hostfile"},
       {{"-n", "2", "--env-all", "--", "true"},
-       "--env-all is for other hosts: name them with --hosts or --hostfile"},
+       "--env-all is for jobs on other hosts: name the hosts with --hosts or --hostfile"},
       {{"--hosts", "a", "--hostfile", "h", "--", "true"},
-       "both --hosts and --hostfile: the hosts come from one of them"},
+       "--hosts and --hostfile exclude each other: leave one of the two out"},
       {{"--hosts", "local", "--exclude", "a", "-n", "1", "--", "true"},
-       "--exclude is for other hosts: name them with --hosts or --hostfile"},
+       "--exclude is for jobs on other hosts: name the hosts with --hosts or --hostfile"},
       {{"--hosts", "a", "--via", "rsh", "--", "true"},
        "--via 'rsh': it is ssh, srun, mpirun, local, or exec:COMMAND"},
       {{"--hosts", "a", "--via", "local", "--ssh-args", "-v", "--", "true"},
        "--ssh-args is for --via ssh, not for --via local"},
       {{"--hosts", "a", "--mpirun-args", "-v", "--", "true"}, "--mpirun-args is for --via mpirun"},
       {{"--hosts", "a", "--via", "mpirun", "--ssh-args", "-v", "--", "true"},
-       "--ssh-args is for --via ssh: mpirun takes --mpirun-args"},
+       "--ssh-args is for --via ssh: give arguments of mpirun with --mpirun-args"},
       {{"--hosts", "a", "--via", "mpirun", "--fan-out", "4", "--", "true"},
-       "--fan-out: mpirun reaches all hosts by itself: leave it out"},
+       "--fan-out: mpirun itself reaches all hosts: leave --fan-out out"},
       {{"--hosts", "a", "--via", "srun", "--fan-out", "4", "--", "true"},
-       "--fan-out: srun reaches all hosts by itself: leave it out"},
+       "--fan-out: srun itself reaches all hosts: leave --fan-out out"},
       {{"--hosts", "slurm", "--fan-out", "4", "--", "true"},
-       "--fan-out: srun reaches all hosts by itself: leave it out"},
+       "--fan-out: srun itself reaches all hosts: leave --fan-out out"},
       {{"--check", "--hosts", "a", "--via", "mpirun"},
-       "--check reaches the hosts itself: leave --via mpirun out"},
+       "--check cannot reach hosts through mpirun: leave --via mpirun out"},
       {{"--hosts", "a", "--ssh-args", "-o 'x", "--", "true"},
        "--ssh-args '-o 'x': a quote is not closed"},
       {{"--hosts", "a", "--host-timeout", "100ms", "--", "true"},
-       "--host-timeout '100ms': at least 500 ms"},
+       "--host-timeout '100ms': expected at least 500 ms"},
       {{"--hosts", "a", "--fan-out", "1", "--", "true"},
-       "--fan-out '1': a whole number from 2 to 1024"},
+       "--fan-out '1': expected a whole number from 2 to 1024"},
       {{"-n", "2", "--fan-out", "8", "--", "true"},
-       "--fan-out is for other hosts: name them with --hosts or --hostfile"},
+       "--fan-out is for jobs on other hosts: name the hosts with --hosts or --hostfile"},
       {{"-n", "1", "--env", "=x", "--", "true"},
-       "--env '=x': it is NAME=value, or NAME to pass on smp-launch's own"},
+       "--env '=x': expected NAME=value, or NAME to pass on smp-launch's value"},
       {{"--hosts", "a", "--build-only", "plan.yaml"},
-       "--build-only builds one rank here: leave --hosts out"},
+       "--build-only builds one rank on this host: leave --hosts out"},
       {{"--status", "r", "--timeout", "1s"}, "--status starts nothing: leave --timeout out"},
       {{"--status", "r", "plan.yaml"},
        "--status starts nothing: leave the plan or the program out"},
       {{"-n", "1", "--env", "WORLD_SIZE=99", "--", "true"},
-       "--env WORLD_SIZE: smp-launch sets it itself: leave it out"},
+       "--env WORLD_SIZE: smp-launch sets this variable itself: leave it out"},
       {{"-n", "1", "--", ""}, "the program behind '--' has an empty name"},
       {{"plan.yaml", "--run-dir"}, "--run-dir needs a value"},
       {{"-n"}, "-n needs a value"},
@@ -227,7 +231,7 @@ TEST_CASE("plans that cannot be launched") {
                        folder / "two.yaml"})
               .code == 0);
   CHECK(refusal(folder / "two.yaml") ==
-        "smp-launch: the plan is for 2 hosts: name them, as in smp-launch --hosts node[1-2] " +
+        "smp-launch: the plan is for 2 hosts: name the hosts, as in smp-launch --hosts node[1-2] " +
             (folder / "two.yaml") +
             ", or plan again with cluster.hosts: 1, as in smp-plan JOB --hosts 1\n");
 }
@@ -249,7 +253,7 @@ TEST_CASE("a dry run of a plan proves it, and prints each rank's place where ask
   CHECK(
       says("ok  batch        micro batch 1 x microbatches 2 x data 1 = 2 samples x sequence 32 = "
            "64 tokens\n"));
-  CHECK(says("every send met, no deadlock, bounds kept\n"));
+  CHECK(says("all sends matched, no deadlock, memory bounds kept\n"));
   CHECK(says("ok  run folder   " + (folder / "run") + "\n"));
   CHECK(says("rank 3: pipeline 1, tensor 1, shard 0, replica 0\n  RANK=3 LOCAL_RANK=3 "));
   CHECK(says("SMP_JOB_KEY='<secret>'"));
@@ -265,9 +269,11 @@ TEST_CASE("--help starts with what it does and examples: --version is one line")
   const ProgramEnd help = run_program({SMP_LAUNCH, "--help"});
   CHECK(help.code == 0);
   CHECK(
-      help.out.starts_with("Starts the ranks of a job, on this host or on many, and watches them "
-                           "until all have ended.\n\n"
+      help.out.starts_with("Starts the ranks of a job on this host or on many hosts, watches them "
+                           "until all have ended, and reports\nthe cause of a failure.\n\n"
                            "Examples:\n  smp-launch plan.yaml "));
+  CHECK(contains(help.out, "  --resume[=STEP|if-any]"));
+  CHECK(contains(help.out, "  --dry-run[=FORM]"));
   const ProgramEnd version = run_program({SMP_LAUNCH, "--version"});
   CHECK(version.out == "smp-launch 0.1.0\n");
   CHECK(version.code == 0);
@@ -325,8 +331,8 @@ TEST_CASE("a plan without steps is for planning only") {
               .code == 0);
   const ProgramEnd end = run_program({SMP_LAUNCH, "--run-dir", folder / "run", plan});
   CHECK(end.code == 3);
-  CHECK(end.err.find("training.steps is 0, which is for planning only: set it, as in smp-plan JOB "
-                     "--set training.steps=1000") != std::string::npos);
+  CHECK(end.err.find("training.steps is 0, which is for planning only: set training.steps, as in "
+                     "smp-plan JOB --set training.steps=1000") != std::string::npos);
 }
 
 TEST_CASE("output that nobody could write is a failure") {
@@ -372,6 +378,6 @@ TEST_CASE("what smp-launch is started with and cannot work with is said by name"
       {"/usr/bin/unshare", "-m", "/bin/sh", "-c", "mount -t tmpfs none /proc && exec " + launch});
   CHECK(bare.code == 125);
   CHECK(bare.err ==
-        "smp-launch: /proc/self/exe: No such file or directory: smp-launch finds itself and the "
-        "processes of its ranks in /proc: mount it, as in mount -t proc proc /proc\n");
+        "smp-launch: /proc/self/exe: No such file or directory: smp-launch finds its program file "
+        "and the processes of its ranks in /proc: mount /proc, as in mount -t proc proc /proc\n");
 }

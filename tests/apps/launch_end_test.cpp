@@ -27,7 +27,7 @@ TEST_CASE("ranks that ignore SIGTERM are killed after --grace") {
   CHECK(end.seconds > 0.3);
   CHECK(end.seconds < kSoonS);
   CHECK(contains(end.err,
-                 "consequence: ranks 0, 2 killed by smp-launch, 300 ms after being asked to end"));
+                 "consequence: ranks 0, 2 killed by smp-launch, 300 ms after the request to end"));
 }
 
 TEST_CASE("a stopped rank is ended too") {
@@ -179,13 +179,13 @@ TEST_CASE("ranks that run as another user by now are said to, and are not waited
   }
   CHECK(rank.code == 124);
   CHECK(contains(rank.err,
-                 "  consequence: rank 0 did not end: running as another user by now "
-                 "(setuid, sudo), whom smp-launch may not signal\n"));
+                 "  consequence: rank 0 did not end: its process has changed its user (setuid, "
+                 "sudo), so smp-launch has no permission to signal it\n"));
   CHECK(contains(rank.err, "smp-launch: 0 of 1 rank ended in "));
   CHECK(rank.seconds < 12);  // for one that hangs in the kernel it waits 20 s
   CHECK(contains(child.err,
-                 "smp-launch: 1 process of the ranks could not be ended: hung inside the "
-                 "kernel, or running as another user by now\n"));
+                 "smp-launch: could not end 1 process of the ranks: hung inside the kernel, or "
+                 "changed to another user\n"));
 }
 
 TEST_CASE("SIGUSR1, SIGUSR2 and SIGCONT are passed on to the ranks") {

@@ -111,16 +111,16 @@ TEST_CASE("where the reader of the console has gone, a job goes on only if logs 
     CHECK(wait_for_lines(folder / "done", 1).front() == "done");
     CHECK(read_file(folder / "run/logs/rank-0.out").ends_with("line 19999\n"));
     CHECK(end.err ==
-          "smp-launch: whoever read standard output has gone; the logs hold what ranks write\n");
+          "smp-launch: the reader of standard output has closed it; the logs hold the output of "
+          "the ranks\n");
   }
   SUBCASE("no logs") {
     const ProgramEnd end = piped("", "sleep 300");
     CHECK(end.out == "[0] line 0\n");
     CHECK(wait_for_lines(folder / "code", 1).front() == "125");
     CHECK(without_times(end.err) ==
-          "smp-launch: whoever read standard output has gone, and no log holds what ranks write "
-          "(see --run-dir)\n"
-          "smp-launch: 1 rank ended in T; exit code 125\n");
+          "smp-launch: the reader of standard output has closed it, and no log holds the output of "
+          "the ranks (see --run-dir)\nsmp-launch: 1 rank ended in T; exit code 125\n");
   }
 }
 
@@ -135,12 +135,12 @@ TEST_CASE("output that a full disk did not take is told, and no success without 
   CHECK(lost.code == 125);
   CHECK(
       contains(lost.err, "smp-launch: standard output cannot be written: No space left on device"));
-  CHECK(contains(lost.err, "no log holds what ranks write"));
+  CHECK(contains(lost.err, "no log holds the output of the ranks"));
   const ProgramEnd kept = full("--run-dir " + (folder / "run"), "> /dev/full");
   CHECK(kept.code == 0);
   CHECK(kept.err ==
-        "smp-launch: standard output cannot be written: No space left on device; the logs hold "
-        "what ranks write\n");
+        "smp-launch: standard output cannot be written: No space left on device; the logs hold the "
+        "output of the ranks\n");
   CHECK(read_file(folder / "run/logs/rank-0.out") == "one\ntwo\n");
   CHECK(full("", "> /dev/full 2>&1").code == 125);  // nobody can be told
 }

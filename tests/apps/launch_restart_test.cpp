@@ -60,7 +60,7 @@ TEST_CASE("restarts end: the code is that of the last failure") {
       run_program(launch({"-n", "1", "--max-restarts", "1", "--restart-pause", "0"}, {},
                          shell("exit $((7 + TORCHELASTIC_RESTART_COUNT))")));
   CHECK(end.code == 8);
-  CHECK(contains(end.err, "smp-launch: not started again: 1 restart was made (--max-restarts)\n"));
+  CHECK(contains(end.err, "smp-launch: no restart: 1 restart was made (--max-restarts)\n"));
 }
 
 TEST_CASE("Ctrl-C during the pause before a restart ends the job") {
@@ -117,11 +117,9 @@ TEST_CASE("ranks that post how far they are, on other hosts: who is behind is to
       {"/usr/bin/env", "python3", "-c", post}));
   CHECK(end.code == 124);
   CHECK(contains(end.err,
-                 "; the others wait for rank 1\n"
-                 "  rank 1 is at step 3: forward, microbatch 1; does not wait, after collective 41 "
-                 "(data.gradients)\n"
-                 "  rank 0 is at step 3: forward, microbatch 1; waits in collective 42 "
-                 "(data.gradients)\n"));
+                 "; the others wait for rank 1\n  rank 1 is at step 3: forward, microbatch 1; not "
+                 "waiting, last collective 41 (data.gradients)\n  rank 0 is at step 3: forward, "
+                 "microbatch 1; waits in collective 42 (data.gradients)\n"));
   // The stacks, where gdb is; else why there are none.
   const bool with_gdb = run_program({"/bin/sh", "-c", "command -v gdb"}).code == 0;
   for (const char* rank : {"[0] ", "[1] "})
@@ -172,7 +170,7 @@ TEST_CASE("a program that hangs shows where it is on SIGQUIT, before it is ended
              {"/usr/bin/env", "python3", "-c", hang}));
   CHECK(end.code == 124);
   CHECK(contains(end.err, "[0]   File \"<string>\", line 6 in <module>\n"));
-  CHECK(contains(end.err, "smp-launch: no rank has gone on for "));
+  CHECK(contains(end.err, "smp-launch: no rank has made progress for "));
 }
 
 TEST_CASE("another terminal, a log of events and Prometheus's collector see how a run stands") {
@@ -221,7 +219,7 @@ TEST_CASE("the status of a run that is none, or whose smp-launch is gone") {
   const auto is_gone = [&] {
     const ProgramEnd end = run_program({SMP_LAUNCH, "--status", folder / "run"});
     CHECK(end.code == 0);
-    return contains(end.out, " is gone; last heard of ") &&
+    return contains(end.out, " has ended without a report; last status ") &&
            contains(end.out, "  ranks     1 of 1 were running\n");
   };
   for (int i = 0; i < 400 && !is_gone(); ++i) usleep(50'000);

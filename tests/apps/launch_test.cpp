@@ -101,8 +101,8 @@ TEST_CASE("what cannot be started or written is said with its reason") {
               last);
   failure({"-n", "2", "--run-dir", folder.path(), "--", "/bin/true"}, 3,
           "smp-launch: run folder '" + folder.path() +
-              "' is not empty: name another one with --run-dir, remove it, or go on from its "
-              "checkpoint with --resume\n");
+              "' is not empty: give another folder with --run-dir, remove this folder, or resume "
+              "from its checkpoint with --resume\n");
   failure({"-n", "2", "--run-dir", folder / "text", "--", "/bin/true"}, 3,
           "smp-launch: cannot create run folder '" + (folder / "text") + "': it is a file\n");
   failure({"-n", "2", "--run-dir", folder / "text/run", "--", "/bin/true"}, 3,
@@ -123,7 +123,7 @@ TEST_CASE("what cannot be started or written is said with its reason") {
   REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
   failure({"-n", "2", "--prometheus", folder / "fifo", "--", "/bin/true"}, 3,
           "smp-launch: --prometheus: '" + (folder / "fifo") +
-              "' is no plain file: name one, or one that is not there yet\n");
+              "' is not a regular file: give a regular file or a new name\n");
   CHECK(std::filesystem::is_fifo(folder / "fifo"));
   failure({"-n", "2", "--report", folder / "none/r.json", "--", "/bin/true"}, 3,
           "smp-launch: " + (folder / "none/r.json") +

@@ -230,9 +230,8 @@ TEST_CASE("options that would not be heard are refused") {
       {{kJob, "--solve", "batch", "-o", "-"},
        "--solve prints its answer: write the plan to a file with -o FILE"},
       {{kJob, "--solve", "batch", "--step-time", "nan"}, "--step-time: 'nan' is no number above 0"},
-      {{kJob, "-o", ""}, "--output: the value is an empty text"},
-      {{"compare", kJob, kJob, "--max-time-error", ""},
-       "--max-time-error: the value is an empty text"},
+      {{kJob, "-o", ""}, "--output: the value is empty"},
+      {{"compare", kJob, kJob, "--max-time-error", ""}, "--max-time-error: the value is empty"},
   };
   for (const auto& refused : cases) {
     CAPTURE(refused.text);

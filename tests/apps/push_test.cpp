@@ -89,7 +89,7 @@ TEST_CASE("files are pushed by any path that leads to this folder") {
   CHECK(list("--push " + linked + "/here") == list("--push ."));
   CHECK(list("--push " + (pushing.folder / "direct")) == list("--push ."));
   const ProgramEnd outside = pushing.run("a", "--push " + linked + "/there", "true");
-  CHECK(contains(outside.err, "only what lies in this folder can be sent"));
+  CHECK(contains(outside.err, "only files below the working folder can be sent"));
 }
 
 // Many of them take longer than agents wait for a word.
@@ -115,16 +115,19 @@ TEST_CASE("what cannot be pushed is said before anything starts") {
   };
   refused("--push none", "'none': there is no such file");
   refused("--push ../x",
-          "'../x': only what lies in this folder can be sent: it keeps its place there");
+          "'../x': only files below the working folder can be sent, because each keeps its "
+          "relative path");
   refused("--push /etc/passwd",
-          "'/etc/passwd': only what lies in this folder can be sent: it keeps its place there");
+          "'/etc/passwd': only files below the working folder can be sent, because each keeps its "
+          "relative path");
   fs::create_symlink("/nowhere", pushing.here + "/sub/link");
-  refused("--push sub", "'sub': 'sub/link' is a link to no file");
+  refused("--push sub", "'sub': 'sub/link' is a link whose target does not exist");
   fs::create_directories(pushing.here + "/hollow");
-  refused("--push hollow", "'hollow': there is no file in it");
+  refused("--push hollow", "'hollow': the folder has no files");
   const ProgramEnd local = run_program({SMP_LAUNCH, "-n", "1", "--push", "x", "--", "true"});
   CHECK(local.code == 2);
-  CHECK(contains(local.err, "--push is for other hosts: name them with --hosts or --hostfile"));
+  CHECK(contains(local.err,
+                 "--push is for jobs on other hosts: name the hosts with --hosts or --hostfile"));
 }
 
 TEST_CASE("a host that cannot take what is pushed is named") {

@@ -89,33 +89,33 @@ TEST_CASE("a node whose agent srun cannot start is named with srun's words about
     const ProgramEnd end = slurm.run({"--hosts", "a,b,c"});
     CHECK(end.code == 125);
     CHECK(end.err ==
-          "smp-launch: 1 of 3 hosts could not be used:\n  host b: no agent came after srun told of "
-          "a failure: srun: error: b: task 1: Exited with exit code 2\n");
-    CHECK(
-        contains(slurm.run({"--hosts", "a,b,c", "--check"}).out, "no agent came after srun told"));
+          "smp-launch: 1 of 3 hosts could not be used:\n  host b: no agent connected after srun "
+          "reported a failure: srun: error: b: task 1: Exited with exit code 2\n");
+    CHECK(contains(slurm.run({"--hosts", "a,b,c", "--check"}).out,
+                   "no agent connected after srun reported"));
   }
   SUBCASE("and when srun ends") {
     std::ofstream(slurm.folder / "fails") << "srun: error: Unable to create step\n";
     const ProgramEnd end = slurm.run({"--hosts", "a,b"});
     CHECK(end.code == 125);
     CHECK(end.err ==
-          "smp-launch: 2 of 2 hosts could not be used:\n"
-          "  host a: no agent came before srun ended: srun: error: Unable to create step\n"
-          "  host b: no agent came before srun ended: srun: error: Unable to create step\n");
+          "smp-launch: 2 of 2 hosts could not be used:\n  host a: no agent connected before srun "
+          "ended: srun: error: Unable to create step\n  host b: no agent connected before srun "
+          "ended: srun: error: Unable to create step\n");
   }
   SUBCASE("or says nothing") {
     slurm.script("srun", "#!/bin/sh\nexec sleep 100\n");
     const ProgramEnd end = slurm.run({"--hosts", "a", "--connect-timeout", "200ms"});
     CHECK(end.code == 125);
     CHECK(end.err.starts_with(
-        "smp-launch: 1 of 1 host could not be used:\n  host a: no agent came within 200 ms to "
+        "smp-launch: 1 of 1 host could not be used:\n  host a: no agent connected within 200 ms to "
         "port "));
     CHECK(end.err.ends_with(
         " of this host, which Slurm's SrunPortRange or --rendezvous sets: it said nothing\n"));
     const std::string place = fmt::format("127.0.0.1:{}", HeldPort().number());
     CHECK(contains(
         slurm.run({"--hosts", "a", "--connect-timeout", "200ms", "--rendezvous", place}).err,
-        fmt::format(" no agent came within 200 ms to {}: it said nothing\n", place)));
+        fmt::format(" no agent connected within 200 ms to {}: it said nothing\n", place)));
   }
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("--check shows the others where srun ends since one node fails") {
   const ProgramEnd end = slurm.run({"--hosts", "a,b,c", "--check"});
   CHECK(end.code == 1);
   CHECK(contains(end.out,
-                 "host b: no agent came before srun ended: srun: error: Task launch for "
+                 "host b: no agent connected before srun ended: srun: error: Task launch for "
                  "StepId=1.0 failed on node b: no such slurmd\n"));
   CHECK(!contains(end.out, "host a: no"));
   CHECK(contains(wait_for_lines(slurm.folder / "calls", 2)[1], " --nodelist=a,c "));
@@ -161,9 +161,10 @@ TEST_CASE("an agent goes to where Slurm says that the step was made, or says why
   }
   SUBCASE("no address") {
     std::ofstream(slurm.folder / "address") << "";
-    CHECK(contains(slurm.run({"--hosts", "a"}).err,
-                   "host a: no agent came before srun ended: smp-launch: a: Slurm has not said "
-                   "where the step was made (SLURM_LAUNCH_NODE_IPADDR): give --rendezvous\n"));
+    CHECK(contains(
+        slurm.run({"--hosts", "a"}).err,
+        "host a: no agent connected before srun ended: smp-launch: a: Slurm has not set the "
+        "address of the launching node (SLURM_LAUNCH_NODE_IPADDR): give --rendezvous\n"));
   }
   SUBCASE("an address where nobody waits: it says so before smp-launch gives up") {
     const HeldPort held;
@@ -171,10 +172,11 @@ TEST_CASE("an agent goes to where Slurm says that the step was made, or says why
                                      "SLURMD_NODENAME=a exec $1 --agent --meet 127.0.0.1:{} "
                                      "--connect-timeout 100ms\n",
                                      held.number()));
-    CHECK(contains(slurm.run({"--hosts", "a"}).err,
-                   fmt::format("host a: no agent came before srun ended: smp-launch: a: host 0 was "
-                               "not reached at 127.0.0.1:{} within 100 ms: Connection refused\n",
-                               held.number())));
+    CHECK(
+        contains(slurm.run({"--hosts", "a"}).err,
+                 fmt::format("host a: no agent connected before srun ended: smp-launch: a: host 0 "
+                             "was not reached at 127.0.0.1:{} within 100 ms: Connection refused\n",
+                             held.number())));
   }
   SUBCASE("a node of another name") {
     const ProgramEnd end = run_program(
@@ -182,8 +184,8 @@ TEST_CASE("an agent goes to where Slurm says that the step was made, or says why
         {"SMP_MEETING_KEY=0123456789abcdef", "SMP_MEETING_HOSTS=a,b", "SLURMD_NODENAME=a1"});
     CHECK(end.code == 3);
     CHECK(end.err ==
-          "smp-launch: Slurm calls this node 'a1', which is none of --hosts: give the names that "
-          "Slurm has for its nodes\n");
+          "smp-launch: Slurm calls this node 'a1', which is not in --hosts: give Slurm's names of "
+          "the nodes\n");
   }
 }
 
@@ -199,7 +201,7 @@ TEST_CASE("where srun ends since one node fails, a spare is for that one alone")
   CHECK(end.code == 0);
   CHECK(sorted_lines(end.out) == std::vector<std::string>{"[0] a", "[1] c"});
   CHECK(contains(end.err, "smp-launch: host c takes the place of host b\n"));
-  CHECK(!contains(end.err, "for a: it is tried again"));
+  CHECK(!contains(end.err, "is left for host a: the next start tries this host again"));
 }
 
 // srun has no step any more when the last agent ends, and ends too.
@@ -258,13 +260,13 @@ TEST_CASE("srun is for nodes of an allocation, by their names") {
   const ProgramEnd refused = run_program(joined(outside, {"--", "true"}));
   CHECK(refused.code == 125);
   CHECK(refused.err.starts_with(
-      "smp-launch: --via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run "
+      "smp-launch: --via srun: this is not an allocation of Slurm (SLURM_JOB_ID is not set): run "
       "smp-launch under salloc or in a script of sbatch\n"));
   CHECK(run_program(joined(outside, {"--dry-run", "--", "true"})).code == 0);
   Allocation slurm;
   CHECK(slurm.run({"--hosts", "ann@a"})
-            .err.starts_with("smp-launch: --via srun takes names of nodes alone: leave user and "
-                             "port of host 'a' out\n"));
+            .err.starts_with("smp-launch: --via srun takes node names only: leave user and port of "
+                             "host 'a' out\n"));
   const ProgramEnd by_hand =
       run_program({SMP_LAUNCH, "--agent", "--meet", ":1", "--connect-timeout", "1s"});
   CHECK(by_hand.code == 3);

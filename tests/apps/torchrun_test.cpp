@@ -48,24 +48,25 @@ TEST_CASE("what torchrun can and smp-launch cannot is refused") {
   };
   CHECK(error_of({}) == "--torchrun-compat: no script to start");
   CHECK(error_of({"--nproc", "2", "x.py"}) ==
-        "--torchrun-compat: '--nproc' is no option of torchrun");
+        "--torchrun-compat: '--nproc' is not an option of torchrun");
   CHECK(error_of({"--nnodes"}) == "--nnodes needs a value");
   CHECK(error_of({"--nnodes", "2:4", "x.py"}) ==
-        "--nnodes 2:4: the number of hosts does not change here: name one");
+        "--nnodes 2:4: smp-launch has a fixed number of hosts: give one number");
   CHECK(error_of({"--nproc-per-node", "two", "x.py"}) ==
-        "--nproc-per-node 'two': it is a whole number from 1");
+        "--nproc-per-node 'two': expected a whole number of at least 1");
   CHECK(error_of({"--max-restarts", "three", "x.py"}) ==
-        "--max-restarts 'three': a whole number from 0 to 1000000");
+        "--max-restarts 'three': expected a whole number from 0 to 1000000");
   CHECK(error_of({"--role", "trainer", "x.py"}) ==
-        "--torchrun-compat: every rank has the role 'default' here");
+        "--torchrun-compat: smp-launch supports only the role 'default'");
   CHECK(error_of({"--rdzv-backend", "etcd", "x.py"}) ==
-        "--torchrun-compat: hosts meet at host 0 here, not over 'etcd'");
-  CHECK(error_of({"--run-path", "x.py"}) == "--torchrun-compat: there is no --run-path here");
+        "--torchrun-compat: smp-launch supports only the backends static and c10d, not 'etcd'");
+  CHECK(error_of({"--run-path", "x.py"}) ==
+        "--torchrun-compat: smp-launch does not support --run-path");
   CHECK(error_of({"--nnodes", "2", "x.py"}) ==
         "--torchrun-compat of several hosts needs --node-rank");
   CHECK(error_of({"--nnodes", "2", "--node-rank", "0", "x.py"}) ==
-        "--torchrun-compat of several hosts needs --key-file FILE (or PET_KEY_FILE), a secret that "
-        "all of them have: torchrun lets in whoever connects");
+        "--torchrun-compat of several hosts needs --key-file FILE (or PET_KEY_FILE), a file with "
+        "the same secret on all hosts (torchrun has no such check)");
   CHECK(error_of({"--nnodes", "2", "--node-rank", "0", "--key-file", "k", "x.py"}) ==
         "--torchrun-compat of several hosts needs --master-addr or --rdzv-endpoint");
 }

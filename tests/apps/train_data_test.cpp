@@ -198,8 +198,8 @@ TEST_CASE("steps whose samples cannot be shown are refused") {
   for (const char* steps :
        {"5-3", "0", "0-3", "x", "3-", "-3", "3-3-3", "3.5", " 3", "9999999999999999999999"}) {
     CHECK(refused({fmt::format("--show-samples={}", steps), plan}, 2) ==
-          fmt::format("smp-launch: --show-samples '{}': steps from 1, as in --show-samples 3-5 or "
-                      "3\nSee smp-launch --help.\n",
+          fmt::format("smp-launch: --show-samples '{}': expected steps from 1, as in "
+                      "--show-samples 3-5 or --show-samples 3\nSee smp-launch --help.\n",
                       steps));
   }
   CHECK(refused({"--show-samples", "7-9", plan}, 3) ==
@@ -438,8 +438,8 @@ TEST_CASE("hosts that lack a part of named data do not train, and are named") {
     CAPTURE(pin);
     const ProgramEnd end = train("no-y", {pin});
     CHECK(end.code == 125);
-    CHECK(
-        contains(end.err, "  host b: it lacks '" + (runs / "data/y.bin") + "' of this host (No "));
+    CHECK(contains(end.err, "  host b: it cannot read '" + (runs / "data/y.bin") +
+                                "' of the launching host (No "));
   }
   const ProgramEnd fewer = train("no-y", {glob});
   CHECK(fewer.code == 3);
@@ -451,8 +451,8 @@ TEST_CASE("hosts that lack a part of named data do not train, and are named") {
     CAPTURE(pin);
     const ProgramEnd end = train("no-index", {pin});
     CHECK(end.code == 125);
-    CHECK(
-        contains(end.err, "  host b: it lacks '" + (runs / "data/y.idx") + "' of this host (No "));
+    CHECK(contains(end.err, "  host b: it cannot read '" + (runs / "data/y.idx") +
+                                "' of the launching host (No "));
   }
   const ProgramEnd unknown = train("no-index", {glob});
   CHECK(unknown.code == 3);
@@ -491,6 +491,7 @@ TEST_CASE("hosts that lack a part of named data do not train, and are named") {
   CHECK(contains(masked.err, "  ranks 2 to 3 on b: training.data.path, "));
   CHECK(contains(masked.err, "y.mask.bin: 860 bytes (sampled content "));
   corpus::write_bytes(runs / "no-index/y.idx", read_file(runs / "data/y.idx"));
-  CHECK(contains(train("no-index", {prefix, "training.data.loss_mask=true"}).err,
-                 "  host b: it lacks '" + (runs / "data/y.mask.bin") + "' of this host (No "));
+  CHECK(contains(
+      train("no-index", {prefix, "training.data.loss_mask=true"}).err,
+      "  host b: it cannot read '" + (runs / "data/y.mask.bin") + "' of the launching host (No "));
 }

@@ -136,15 +136,15 @@ TEST_CASE("a resume that is refused changes nothing: one that is complete says s
     CHECK(complete.code == 0);
     CHECK(complete.out == "");
     CHECK(complete.err ==
-          "smp-launch: the run in 'run' is complete: 20 of 20 steps are done and its weights are "
-          "saved; to train it further, plan with a larger training.steps\n");
+          "smp-launch: the run in 'run' is complete: 20 of 20 steps are done and the weights are "
+          "saved; to train further, plan with a larger training.steps\n");
     CHECK(runs.contents("run") == before);
   }
 
   const std::string fewer = runs.plan("fewer.yaml", {"training.steps=15"});
   CHECK(runs.launch({"--resume", "--run-dir", "run", fewer}).err ==
-        "smp-launch: run/checkpoints/step-00000020: it is of step 20, and training.steps is 15: "
-        "plan with as many or more\n");
+        "smp-launch: run/checkpoints/step-00000020: the checkpoint is of step 20, but "
+        "training.steps is 15: plan with at least as many steps\n");
   CHECK(runs.contents("run") == before);
 
   // Refused by a rank, after it was started: the run itself is as it was.
@@ -221,7 +221,7 @@ TEST_CASE("one smp-launch at a time: Ctrl-C ends it with the command that goes o
   const ProgramEnd end = first.wait();
   CHECK(end.code == 130);
   CHECK(!fs::exists(run + "/lock"));
-  const size_t last = end.err.rfind("smp-launch: to go on from step-");
+  const size_t last = end.err.rfind("smp-launch: to resume from step-");
   REQUIRE(last != end.err.npos);
   const std::string line = end.err.substr(last);
   const std::string command = line.substr(line.find(": smp-launch ") + 2);
@@ -237,20 +237,20 @@ TEST_CASE("one smp-launch at a time: Ctrl-C ends it with the command that goes o
   CHECK(again.wait().code == 143);
 }
 
-TEST_CASE("a job that has saved nothing says that there is nothing to go on from") {
+TEST_CASE("a job that has saved nothing says that it cannot be resumed") {
   const Runs runs;
   const std::string plan = runs.plan("plan.yaml", {});
   const ProgramEnd end =
       runs.launch({"--run-dir", "run", plan}, {"SMP_FAULT=rank=0,step=5,kind=exit3"});
   CHECK(end.code == 3);
   CHECK(end.err.ends_with(
-      "smp-launch: no checkpoint was saved in run: there is nothing to go on from\n"));
+      "smp-launch: no checkpoint was saved in run, so the job cannot be resumed\n"));
   // The save of step 10 waits for that of step 5, which is whole then.
   const std::string often = runs.plan("often.yaml", {"training.checkpoint.every_steps=5"});
   const ProgramEnd later =
       runs.launch({"--run-dir", "later", often}, {"SMP_FAULT=rank=0,step=12,kind=segv"});
   const auto goes_on_from = [&](const std::string& step) {
-    return later.err.ends_with("smp-launch: to go on from " + step +
+    return later.err.ends_with("smp-launch: to resume from " + step +
                                ": smp-launch --resume --run-dir later " + often + "\n");
   };
   CHECK_MESSAGE((goes_on_from("step-00000005") || goes_on_from("step-00000010")), later.err);
@@ -265,9 +265,9 @@ TEST_CASE("a job whose run folder was moved says where to, not that nothing was 
   while (!fs::exists(run + "/metrics.jsonl") || steps_in(run) == 0) usleep(10'000);
   fs::rename(run, other);
   program.signal(SIGTERM);
-  CHECK(contains(program.wait().err, "smp-launch: run folder '" + run + "' was moved to '" + other +
-                                         "' while it was in use: its checkpoints, if any, went "
-                                         "with it\n"));
+  CHECK(contains(program.wait().err,
+                 "smp-launch: run folder '" + run + "' was moved to '" + other +
+                     "' while it was in use: its checkpoints are no longer there\n"));
 }
 
 TEST_CASE("a start in which no rank started leaves the folder as it was") {
@@ -285,7 +285,7 @@ TEST_CASE("a start in which no rank started leaves the folder as it was") {
   const ProgramEnd end = runs.launch(joined(unreachable, {"--resume", "--run-dir", "run", more}));
   CHECK(end.code == 125);
   CHECK(
-      end.err.ends_with("smp-launch: to go on from step-00000020: smp-launch --hosts far --via "
+      end.err.ends_with("smp-launch: to resume from step-00000020: smp-launch --hosts far --via "
                         "'exec:exit 1' --resume --run-dir run " +
                         more + "\n"));
   CHECK(runs.contents("run") == before);
@@ -341,7 +341,8 @@ TEST_CASE("a number of threads that no machine has is refused by name") {
     const ProgramEnd end = runs.launch({"--run-dir", "run", "--timeout", "100s", plan},
                                        {"OMP_NUM_THREADS=" + threads});
     CHECK(end.code == 3);
-    CHECK(contains(end.err, "start: OMP_NUM_THREADS=" + threads + " is not from 1 to 1024\n"));
+    CHECK(contains(end.err, "start: OMP_NUM_THREADS=" + threads +
+                                ": expected a whole number from 1 to 1024\n"));
     fs::remove_all(runs / "run");
   }
 }
@@ -368,7 +369,7 @@ TEST_CASE("a supervising process that is killed leaves the command that goes on,
        runs / ""});
   CHECK(end.code == 125);
   const std::string latest = read_file(runs / "run/checkpoints/latest");
-  CHECK(contains(end.err, fmt::format("smp-launch: to go on from {}: smp-launch --show-ranks none "
+  CHECK(contains(end.err, fmt::format("smp-launch: to resume from {}: smp-launch --show-ranks none "
                                       "--resume --run-dir run plan.yaml\n",
                                       latest.substr(0, latest.find('\n')))));
 }

@@ -195,7 +195,9 @@ TEST_CASE("hosts whose data differ do not train, and are named with what they ho
   CHECK(contains(
       end.err, "  ranks 2 to 3 on b: training.data.path, text.py: 18003 bytes (sampled content "));
   CHECK(contains(end.err, "; rank 0 on a: 18000 bytes (sampled content "));
-  CHECK(contains(end.err, "not started again: what is wrong with the job would be wrong again\n"));
+  CHECK(contains(
+      end.err,
+      "no restart: the error is in the job's configuration, so a restart would fail too\n"));
 }
 
 TEST_CASE("data that are gone for a moment while a job trains cost it a restart") {
@@ -233,11 +235,10 @@ TEST_CASE("a host that does not share the run folder is named before any rank st
        "exec:mv " + run + "/plan.yaml.new " + run + "/gone; exec $SMP_AGENT --agent", plan});
   CHECK(end.code == 125);
   CHECK(end.err ==
-        "smp-launch: 1 of 1 host could not be used:\n  host far: it lacks '" + run +
-            "/plan.yaml.new' of this host (No such file or directory): the ranks of a plan share "
-            "its run "
-            "folder: name one (--run-dir) in a file system that all hosts have; data and weights "
-            "may lie there too, or be sent (--push)\n");
+        "smp-launch: 1 of 1 host could not be used:\n  host far: it cannot read '" + run +
+            "/plan.yaml.new' of the launching host (No such file or directory): the ranks of a "
+            "plan share the run folder: give a --run-dir in a file system that all hosts mount; "
+            "data and weights can be there too, or be sent with --push\n");
 }
 
 TEST_CASE("a run that a rank does not survive keeps what it had and says whose fault it was") {
@@ -289,7 +290,7 @@ TEST_CASE("SIGUSR2 prints the memory and the last calls of every rank, and train
     CHECK(log.starts_with(fmt::format("memory of rank {} in step ", rank)));
     CHECK(log.find("\n  largest live items\n") != std::string::npos);
     CHECK(log.find("  optimizer     momentum\n") != std::string::npos);
-    CHECK(log.find(fmt::format(" calls of rank {}, the latest last; times ago\n", rank)) !=
+    CHECK(log.find(fmt::format(" calls of rank {}, oldest first; times are ages\n", rank)) !=
           std::string::npos);
     CHECK(log.find("  data.gradients\n") != std::string::npos);
   }
@@ -313,9 +314,8 @@ TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in anothe
   const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   INFO(end.err);
   CHECK(end.code == 75);
-  CHECK(
-      end.err.find("smp-launch: saved a checkpoint and ended, as asked; go on with --resume; exit "
-                   "code 75\n") != std::string::npos);
+  CHECK(end.err.find("smp-launch: saved a checkpoint and ended on request; resume with --resume; "
+                     "exit code 75\n") != std::string::npos);
   const size_t done = lines_of(run + "/metrics.jsonl").size();
   REQUIRE(done >= 3);
   CHECK(!std::filesystem::exists(run + "/weights"));
@@ -329,7 +329,7 @@ TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in anothe
       run_program({SMP_LAUNCH, "--dry-run", "--resume", "--run-dir", run, second});
   INFO(proved.err);
   CHECK(proved.code == 0);
-  CHECK(proved.err.find(run + ": go on behind step " + std::to_string(done)) != std::string::npos);
+  CHECK(proved.err.find(run + ": resume after step " + std::to_string(done)) != std::string::npos);
   Program resumed({SMP_LAUNCH, "--resume", "--run-dir", run, second});
   const ProgramEnd trained = resumed.wait(std::chrono::seconds(240));
   INFO(trained.err);

@@ -139,8 +139,8 @@ TEST_CASE("a signal for a checkpoint during the pause before a restart: what is 
     const ProgramEnd end = launch("50");  // the save of step 40 waits for that of step 20
     CHECK(end.code == 75);
     CHECK(contains(end.err,
-                   "smp-launch: no rank ran, so the last checkpoint stays; ended, as asked; go on "
-                   "with --resume; exit code 75\n"));
+                   "smp-launch: no rank was running, so the last checkpoint is complete; ended on "
+                   "request; resume with --resume; exit code 75\n"));
   }
   SUBCASE("none is") {
     const ProgramEnd end = launch("3");
@@ -192,9 +192,9 @@ TEST_CASE("a signal for a checkpoint before a rank has started: nothing is lost"
   launched.signal(SIGUSR1);
   const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   CHECK(end.code == 75);
-  CHECK(contains(end.err,
-                 "smp-launch: no rank had started, so nothing is lost; ended, as asked; start it "
-                 "again; exit code 75\n"));
+  CHECK(contains(
+      end.err,
+      "smp-launch: no rank had started; ended on request; start the job again; exit code 75\n"));
 }
 
 TEST_CASE("10,000 signals to ranks that train: the losses are the same") {
@@ -229,7 +229,7 @@ TEST_CASE("a failure that repeats at the same step is not tried a third time") {
   INFO(end.err);
   CHECK(end.code == 1);
   CHECK(end.err.find("smp-launch: restart 1 of 9, from step-") != end.err.npos);
-  CHECK(end.err.find("smp-launch: not started again: it failed at step 30 twice\n") !=
+  CHECK(end.err.find("smp-launch: no restart: two starts in a row failed at step 30\n") !=
         end.err.npos);
   CHECK(end.err.find("restart 2") == end.err.npos);
 }

@@ -108,11 +108,12 @@ TEST_CASE("no samples on request, and none without a folder for them") {
   const ProgramEnd without =
       run_program({SMP_LAUNCH, "-n", "1", "--usage-every", "1s", "--", "true"});
   CHECK(without.code == 2);
-  CHECK(contains(without.err, "--usage-every needs --run-dir: the samples are kept there"));
+  CHECK(contains(without.err,
+                 "--usage-every needs --run-dir: the samples are written to the run folder"));
   const ProgramEnd often =
       run_program({SMP_LAUNCH, "-n", "1", "--usage-every", "499ms", "--", "true"});
   CHECK(often.code == 2);
-  CHECK(contains(often.err, "--usage-every 499ms: a time of at least 500ms, or off"));
+  CHECK(contains(often.err, "--usage-every 499ms: expected a time of at least 500ms, or off"));
 }
 
 TEST_CASE("the report says what each rank has used in all") {
@@ -139,11 +140,12 @@ TEST_CASE("report: what it takes") {
     return fmt::format("{} {}", end.code, end.err.substr(0, end.err.find('\n')));
   };
   CHECK(refused({}) ==
-        "2 smp-launch: report: which run? Its folder, as in smp-launch report runs/a");
-  CHECK(refused({"a", "b"}) == "2 smp-launch: report: 'a' and 'b': one run at a time");
+        "2 smp-launch: report: the run folder is missing: give it, as in smp-launch report runs/a");
+  CHECK(refused({"a", "b"}) ==
+        "2 smp-launch: report: two run folders are given, 'a' and 'b': give one");
   CHECK(refused({"a", "--html"}) ==
         "2 smp-launch: report: --html needs a file, as in --html a.html");
   CHECK(refused({"a", "--json"}) ==
-        "2 smp-launch: report: unknown option '--json': it takes --html FILE");
+        "2 smp-launch: report: unknown option '--json': the only option is --html FILE");
   CHECK(refused({"/nowhere"}) == "3 smp-launch: '/nowhere' is no folder of a run");
 }

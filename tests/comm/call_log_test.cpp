@@ -98,7 +98,7 @@ TEST_CASE("the call log shows a call that failed, and may be read when the group
   REQUIRE(log->calls().size() == 1);
   CHECK(log->calls()[0].state == State::kFailed);
   const std::string text = log->text();
-  CHECK(text.starts_with("the last 1 calls of rank 0, the latest last; times ago\n"));
+  CHECK(text.starts_with("the last 1 calls of rank 0, oldest first; times are ages\n"));
   CHECK(text.find("0-1        1 barrier") != std::string::npos);
   CHECK(text.find(" failed ") != std::string::npos);
 }

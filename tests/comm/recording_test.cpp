@@ -50,7 +50,7 @@ TEST_CASE("a recording communicator refuses what the real ones refuse, and can b
   CHECK_THROWS_AS(make_recording_communicator(3, 3, std::make_shared<Recording>()),
                   std::invalid_argument);
   CHECK_THROWS_WITH_AS(world->gather(nullptr, nullptr, 4, DType::kF32, 3, "x"),
-                       "gather 'x': no root 3 in a group of 3", std::invalid_argument);
+                       "gather 'x': root 3 is not in the group of 3 ranks", std::invalid_argument);
   world->abort("enough");
   CHECK_THROWS_WITH_AS(world->barrier("b")->wait(), "aborted: enough", CommError);
 }

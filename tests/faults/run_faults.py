@@ -125,7 +125,7 @@ def resume(launcher, plan, run_dir, step):
     ended = subprocess.run([launcher, "--resume", "--run-dir", run_dir, "--show-ranks", "none", plan],
                            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_S, check=False)
     if latest is None:
-        refused = ended.returncode == 3 and "it has no checkpoint" in ended.stderr
+        refused = ended.returncode == 3 and "the folder has no checkpoint" in ended.stderr
         return [] if refused else [f"resumed from nothing: exit code {ended.returncode}\n{ended.stderr}"]
     wrong = []
     if ended.returncode != 0:

@@ -189,7 +189,7 @@ class Run:
         self.go("kill -STOP $$;", f"if [ $RANK = {other} ]; then until [ -s {number} ]; do sleep 0.01; done; "
                 f"until [ $(cut -d' ' -f3 /proc/$(cat {number})/stat) = T ]; do sleep 0.01; done; {blame} fi;",
                 before=self.own_number)
-        return self.problem(124, f"rank {self.rank} on host {self.host} stopped responding: it was stopped")
+        return self.problem(124, f"rank {self.rank} on host {self.host} stopped responding: a signal such as SIGSTOP has stopped its process")
 
     def agent_killed(self):
         program = self.start(":;")
@@ -202,7 +202,7 @@ class Run:
         program = self.start(":;")
         os.kill(self.agent(), signal.SIGSTOP)
         self.end(program)
-        return self.problem(125, "no heartbeat from it for 1.0 s", host_is_cause=True)
+        return self.problem(125, "no heartbeat for 1.0 s", host_is_cause=True)
 
     def host_missing(self):
         self.via = f"exec:[ $SMP_HOST = {self.host} ] && {{ echo gone >&2; exit 255; }}; exec $SMP_AGENT --agent"

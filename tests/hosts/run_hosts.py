@@ -138,7 +138,7 @@ class Test(Checks):
         gone, _ = self.gone_after()
         self.check("kill -9 of an agent that reaches h4: both are lost, it is the cause", gone
                    and program.returncode == 125 and "smp-launch: host h3 was lost with ranks " in errors
-                   and "it is reached through host h3, which was lost" in errors, errors)
+                   and "its connection runs through host h3, which was lost" in errors, errors)
 
     def lost(self, what, break_it, mend=None, options=()):
         program = self.started(["--grace", "1s", *options])

@@ -62,14 +62,14 @@ def via_mpirun(hosts):
           and "smp-launch: rank 2 on host h2 was killed by SIGSEGV" in done.stderr, done.stderr)
     done = via(["--hosts", "h1,h2", "--mpirun-args", config], "true")
     check("--via mpirun: names that are not known here need an address to come to", done.returncode == 125
-          and "--via mpirun: 'h1' is no name that is known here" in done.stderr, done.stderr)
+          and "--via mpirun: no address for the agents to connect to, because 'h1' is a name that this host cannot resolve" in done.stderr, done.stderr)
     done = via(["--hosts", "localhost,h1", "--mpirun-args", config], "true")
     check("--via mpirun: others would not find this host at a loopback address", done.returncode == 125
-          and "--via mpirun: 'h1' is no name that is known here" in done.stderr, done.stderr)
+          and "--via mpirun: no address for the agents to connect to, because 'h1' is a name that this host cannot resolve" in done.stderr, done.stderr)
     done = via(["--hosts", "localhost,127.0.0.1", "--mpirun-args", config], "true")
     check("... where there is no other they are told no place", done.returncode == 125
-          and "--via mpirun: 'localhost' is known here by a loopback address alone, so the agents do not know where to "
-          "come: give an address of this host, as in --rendezvous 10.0.0.1:29400" in done.stderr, done.stderr)
+          and "--via mpirun: no address for the agents to connect to, because 'localhost' is known on this host only by a "
+          "loopback address: give an address of this host, as in --rendezvous 10.0.0.1:29400" in done.stderr, done.stderr)
     done = via(["--hosts", f"localhost,{launcher}", "--mpirun-args", config + " --oversubscribe"],
                "tr '\\0' ' ' </proc/$PPID/cmdline; echo")
     check("... and where there is one they come there", done.returncode == 0
@@ -108,11 +108,11 @@ def way_ends(hosts, options, place):
                                if command_line(pid)[0] == "mpirun"])
     # mpirun's daemons end the agents, which may still tell of a rank that they ended.
     check("--via mpirun: mpirun is killed: it is the cause, and no host",
-          "smp-launch: the way to all hosts was lost with rank" in text
+          "smp-launch: the connection to all hosts was lost with rank" in text
           and "after the start: mpirun was killed by SIGKILL (Killed): it said nothing" in text, text)
     text = cause_when(lambda: [os.kill(pid, signal.SIGKILL) for pid, name in hosts.pids("h2") if name == "orted"])
     check("--via mpirun: a daemon is killed: mpirun's own words name it",
-          "smp-launch: the way to all hosts was lost with rank" in text and "mpirun ended with exit code" in text
+          "smp-launch: the connection to all hosts was lost with rank" in text and "mpirun ended with exit code" in text
           and "on node h2" in text and " was lost with its host" not in text, text)
     folder = pathlib.Path(hosts.folder, "noisy")
     folder.mkdir()
@@ -145,7 +145,7 @@ def not_reached(options, place):
 
     done = via([*options, "--connect-timeout", "2s"], "true")
     check("--via mpirun: a host that does not answer is named in time", done.returncode == 125
-          and re.search(rf"smp-launch: (1|2) of 2 hosts: no agent came to {place} within 2.0 s: (h1, )?h2; mpirun: ",
+          and re.search(rf"smp-launch: (1|2) of 2 hosts: no agent connected to {place} within 2.0 s: (h1, )?h2; mpirun: ",
                         done.stderr), done.stderr)
     check("... and nothing is left", not left(), str(left()))
     program = subprocess.Popen(via_command(options, "true"), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)

@@ -226,7 +226,7 @@ class Test(Checks):
         self.trace()
         self.restart_sharded_pipeline()
         self.fault("a killed rank", self.kill_a_rank, "SIGKILL")
-        lost = r"host h2 was lost|host h2 \(.*has not been heard of"
+        lost = r"host h2 was lost|host h2 \(.*has sent nothing for"
         self.fault("a cut network", lambda: self.hosts.tell("cut", "h2"), lost)
         self.hosts.tell("join", "h2")
         self.fault("a stopped host", lambda: self.signal_host("h2", signal.SIGSTOP), lost)

@@ -134,7 +134,7 @@ class Said:
 
 
 row = r"all_reduce +1 fp32 +- done "
-table = r"process group 0: the last \d+ calls of rank %d, the latest last; times ago\n(.*\n)*.*" % rank + row
+table = r"process group 0: the last \d+ calls of rank %d, oldest first; times are ages\n(.*\n)*.*" % rank + row
 assert re.search(table, smp_torch.last_calls()), smp_torch.last_calls()
 assert len(smp_torch.last_calls(1).splitlines()) == 3, smp_torch.last_calls(1)
 refused(lambda: smp_torch.print_calls_on(99), "smp: there is no signal 99 to print calls on", ValueError)
@@ -179,10 +179,10 @@ if rank == 0:
     said.__enter__()
     refused(lambda: dist.all_reduce(torch.ones(1), group=late),
             r"smp: timeout in process group \w+ \(its ranks 0, 1 are 0, 2 of the job\): rank 0: "
-            r"all_reduce #1 'pytorch' of 1 fp32 timed out after 0.5 s: rank 1 has not called it",
+            r"all_reduce #1 'pytorch' of 1 fp32 timed out after 0.5 s: rank 1 has not made this call",
             dist.DistBackendError)
     assert 0.4 < time.monotonic() - began < 10
-    refused(lambda: dist.all_reduce(torch.ones(1), group=late), "rank 1 has not called it", dist.DistBackendError)
+    refused(lambda: dist.all_reduce(torch.ones(1), group=late), "rank 1 has not made this call", dist.DistBackendError)
     assert smp_torch.get_error(late) == ErrorType.TIMEOUT
     said.__exit__()
     failed = re.findall(r"smp: process group \w+ \(its ranks 0, 1 are 0, 2 of the job\): the last 1 calls? of "

@@ -146,7 +146,7 @@ std::string CallLog::text(size_t most) const {
   std::vector<LoggedCall> all = calls();
   const size_t shown = std::min(most, all.size());
   std::string text =
-      fmt::format("the last {} calls of rank {}, the latest last; times ago\n", shown, rank_);
+      fmt::format("the last {} calls of rank {}, oldest first; times are ages\n", shown, rank_);
   text += fmt::format("{:>12} {:>8} {:<15} {:>12} {:<6} {:>5} {:<9} {:>12} {:>12} {:>12}  {}\n",
                       "ranks", "#", "call", "count", "dtype", "peer", "state", "enqueued",
                       "started", "ended", "label");

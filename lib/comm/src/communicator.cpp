@@ -23,7 +23,7 @@ std::unique_ptr<PeerWindow> Communicator::open_window(const void*, int64_t, DTyp
 }
 
 Survivors Communicator::shrink(std::chrono::milliseconds) {
-  throw std::logic_error("shrink needs ranks that are processes: these are not");
+  throw std::logic_error("shrink needs ranks that are processes: these ranks are threads");
 }
 
 }  // namespace smp::comm

@@ -253,10 +253,12 @@ TEST_CASE(
     Fixture f(GdrUse::kOn);
     f.use(memory);
     CHECK(refusal_of([&] { f.use(memory); }) ==
-          "SMP_GDRCOPY=on, and memory of the GPU cannot be mapped: " + why);
+          "SMP_GDRCOPY=on, but memory of the GPU cannot be mapped: " + why);
   };
-  check(pooled, "it is not of cudaMalloc (but of cudaMallocAsync, or of expandable segments)");
-  check(apart, "its page of 64 KiB is not in one allocation");
+  check(
+      pooled,
+      "the memory is not from cudaMalloc (but from cudaMallocAsync, or from expandable segments)");
+  check(apart, "the page of 64 KiB around the memory is not in one allocation");
   fake_gpu::let_pin_fail(ENOMEM);
   check(plain, "gdr_pin_buffer refuses: Cannot allocate memory");
   fake_gpu::let_pin_fail(0);
@@ -268,8 +270,7 @@ TEST_CASE(
   fake_gpu::let_info_fail(0);
   fake_gpu::let_info_be_elsewhere(true);
   const auto page = reinterpret_cast<uintptr_t>(plain);
-  check(plain, fmt::format("gdr_map has mapped 65536 bytes from {:#x} where 65536 from {:#x} were "
-                           "wanted",
+  check(plain, fmt::format("gdr_map mapped 65536 bytes from {:#x} instead of 65536 from {:#x}",
                            page + (64 << 10), page));
   fake_gpu::let_info_be_elsewhere(false);
   for (std::byte* const memory : {pooled, apart, plain}) fake_gpu::free(memory);
@@ -302,7 +303,7 @@ TEST_CASE("GDRCopy: why there is none is said, and with SMP_GDRCOPY=on ends the 
     const GdrMemory without(gpu, GdrUse::kAuto, libraries);
     CHECK(without.text() == "no GDRCopy: " + why);
     CHECK(refusal_of([&] { GdrMemory(gpu, GdrUse::kOn, libraries); }) ==
-          "SMP_GDRCOPY=on, and there is no GDRCopy: " + why + " (auto does without)");
+          "SMP_GDRCOPY=on, but GDRCopy is not available: " + why + " (auto runs without GDRCopy)");
   };
   const std::string none = "libsmp_test_none.so";
   check({none, SMP_TEST_GDRAPI},
@@ -313,8 +314,8 @@ TEST_CASE("GDRCopy: why there is none is said, and with SMP_GDRCOPY=on ends the 
   check({SMP_TEST_GDRAPI, "libm.so.6"}, "libm.so.6 has no function cuPointerGetAttributes");
   fake_gpu::let_open_fail(true);
   check(kLibraries,
-        "gdr_open refuses: its kernel module gdrdrv is not loaded, or /dev/gdrdrv may not be "
-        "opened (GDRCOPY_ENABLE_LOGGING=1 says more)");
+        "gdr_open failed: the kernel module gdrdrv is not loaded, or this process has no "
+        "permission to open /dev/gdrdrv (GDRCOPY_ENABLE_LOGGING=1 prints details)");
   fake_gpu::let_open_fail(false);
   std::array<std::byte, 8> from{}, to{};
   fill(from.data(), 8, 1);
@@ -336,7 +337,7 @@ TEST_CASE("GDRCopy: SMP_GDRCOPY is auto, off or on") {
   ::setenv("SMP_GDRCOPY", "on", 1);
   CHECK(read_gdr_use() == GdrUse::kOn);
   ::setenv("SMP_GDRCOPY", "yes", 1);
-  CHECK(refusal_of([] { read_gdr_use(); }) == "SMP_GDRCOPY=yes is not auto, off or on");
+  CHECK(refusal_of([] { read_gdr_use(); }) == "SMP_GDRCOPY=yes: expected auto, off or on");
 }
 
 TEST_CASE("GDRCopy: staged messages by it give what they give without, short and long mixed") {

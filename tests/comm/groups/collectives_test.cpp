@@ -296,7 +296,8 @@ TEST_CASE("arguments that cannot be right are refused") {
   run_ranks(2, [](Communicator& comm) {
     float x[4] = {};
     CHECK_THROWS_WITH_AS(comm.all_reduce(x, x, -1, DType::kF32, ReduceOp::kSum, "x"),
-                         "all_reduce 'x': the count is -1", std::invalid_argument);
+                         "all_reduce 'x': expected a count of at least 0, not -1",
+                         std::invalid_argument);
     CHECK_THROWS_WITH_AS(
         comm.reduce_scatter(x, x, 3, DType::kF32, ReduceOp::kSum, "x"),
         "reduce_scatter 'x': the count 3 is not divisible by the 2 ranks of the group",
@@ -304,28 +305,31 @@ TEST_CASE("arguments that cannot be right are refused") {
     const char* const bytes = reinterpret_cast<const char*>(x);
     CHECK_THROWS_WITH_AS(
         comm.all_reduce(bytes + 1, x, 1, DType::kF32, ReduceOp::kSum, "x"),
-        "all_reduce 'x': the address of the input is no multiple of the 4 bytes of fp32",
+        "all_reduce 'x': the address of the input is not a multiple of the 4 bytes of fp32",
         std::invalid_argument);
     CHECK_THROWS_WITH_AS(
         comm.reduce_scatter(x, const_cast<char*>(bytes) + 2, 2, DType::kF32, ReduceOp::kSum, "x"),
-        "reduce_scatter 'x': the address of the output is no multiple of the 4 bytes of fp32",
+        "reduce_scatter 'x': the address of the output is not a multiple of the 4 bytes of fp32",
         std::invalid_argument);
     CHECK_THROWS_WITH_AS(
         comm.reduce(bytes + 1, nullptr, 1, DType::kBF16, ReduceOp::kSum, 1 - comm.rank(), "x"),
-        "reduce 'x': the address of the input is no multiple of the 2 bytes of bf16",
+        "reduce 'x': the address of the input is not a multiple of the 2 bytes of bf16",
         std::invalid_argument);
     CHECK_THROWS_WITH_AS(comm.broadcast(x, 4, DType::kF32, 2, "x"),
-                         "broadcast 'x': no root 2 in a group of 2", std::invalid_argument);
+                         "broadcast 'x': root 2 is not in the group of 2 ranks",
+                         std::invalid_argument);
     if (comm.rank() == 0) {
       CHECK_THROWS_WITH_AS(comm.send(x, 4, DType::kF32, 0, "x"),
                            "send 'x': rank 0 is the caller itself", std::invalid_argument);
       CHECK_THROWS_WITH_AS(comm.recv(x, 4, DType::kF32, 7, "x"),
-                           "recv 'x': no rank 7 in a group of 2", std::invalid_argument);
-      CHECK_THROWS_WITH_AS(comm.split({1}), "split: rank 0 calls it but is not one of the members",
+                           "recv 'x': rank 7 is not in the group of 2 ranks",
                            std::invalid_argument);
-      CHECK_THROWS_WITH_AS(comm.split({0, 1, 0}), "split: rank 0 is named twice",
+      CHECK_THROWS_WITH_AS(comm.split({1}), "split: the calling rank 0 is not one of the members",
                            std::invalid_argument);
-      CHECK_THROWS_WITH_AS(comm.global_rank(2), "no rank 2 in a group of 2", std::invalid_argument);
+      CHECK_THROWS_WITH_AS(comm.split({0, 1, 0}), "split: rank 0 is given twice",
+                           std::invalid_argument);
+      CHECK_THROWS_WITH_AS(comm.global_rank(2), "rank 2 is not in the group of 2 ranks",
+                           std::invalid_argument);
     }
   });
 }

@@ -27,7 +27,7 @@ TEST_CASE("a call that one rank does not make times out and names that rank and 
                 milliseconds(400));
   CHECK(errors[0] ==
         "timeout 1: rank 0: all_reduce #1 'data.gradients' of 4096 fp32 timed out after 0.4 s: "
-        "rank 1 has not called it (it has made no call yet)");
+        "rank 1 has not made this call (no call yet)");
   CHECK(errors[1] == "");
 }
 
@@ -97,8 +97,8 @@ TEST_CASE("a group and those split off it may have a time-out of their own") {
                                  [](Communicator&) {}},
                                 kNever);
   CHECK(errors[0] ==
-        "timeout 1: rank 0: barrier #1 'b' timed out after 0.2 s: rank 1 has not called it (it has "
-        "made no call yet)");
+        "timeout 1: rank 0: barrier #1 'b' timed out after 0.2 s: rank 1 has not made this call "
+        "(no call yet)");
 }
 
 TEST_CASE("a timeout ends the calls of all other ranks, and follows who waits for whom") {
@@ -120,8 +120,8 @@ TEST_CASE("a timeout ends the calls of all other ranks, and follows who waits fo
                                  [](Communicator& comm) { comm.barrier("start")->wait(); }},
                                 kNever);
   const std::string cause =
-      "rank 0: all_reduce #2 'x' of 8 fp32 timed out after 0.5 s: rank 1 has not called it (its "
-      "last call: #1 recv 'm'); rank 1 waits for rank 2 (its last call: #1 barrier 'start')";
+      "rank 0: all_reduce #2 'x' of 8 fp32 timed out after 0.5 s: rank 1 has not made this call "
+      "(its last call: #1 recv 'm'); rank 1 waits for rank 2 (its last call: #1 barrier 'start')";
   CHECK(errors[0] == "timeout 2: " + cause);
   CHECK(errors[1] == "timeout 2: rank 1: recv #1 'm' of 3 fp32 from rank 2: " + cause);
 }
@@ -138,7 +138,7 @@ TEST_CASE("a rank that leaves while it is waited for is named") {
     }
   });
   CHECK(error ==
-        "peer_lost 1: rank 0: barrier #2 'c': rank 1 has left the group without calling it "
+        "peer_lost 1: rank 0: barrier #2 'c': rank 1 has left the group without making the call "
         "(its last call: #1 barrier 'b')");
 }
 
@@ -207,9 +207,9 @@ TEST_CASE("a rank that survives its exception is named when the time is over, or
               },
               {kNever});
     CHECK(error == (ends ? "peer_lost 1: rank 0: barrier #1 'p': rank 1 has left the group without "
-                           "calling it (it has made no call yet)"
+                           "making the call (no call yet)"
                          : "timeout 1: rank 0: barrier #1 'p' timed out after 0.3 s: rank 1 left "
-                           "the group with an exception (it has made no call yet)"));
+                           "the group with an exception (no call yet)"));
   }
 }
 
@@ -270,8 +270,7 @@ TEST_CASE("an exception gives up the calls that are under way before it frees th
                                  }),
                        "out of luck", std::logic_error);
   CHECK(error ==
-        "aborted 1: rank 0: recv #1 'm' of 10 fp32 from rank 1: rank 1 failed while a call "
-        "was under way");
+        "aborted 1: rank 0: recv #1 'm' of 10 fp32 from rank 1: rank 1 failed during a call");
 }
 
 TEST_CASE("abort ends a group and those split off it, and no other") {
@@ -313,7 +312,7 @@ TEST_CASE("a communicator that is destroyed with a call under way ends it") {
     group.reset();
     if (work)
       CHECK_THROWS_WITH_AS(work->wait(),
-                           "rank 0: recv #1 'm' of 4 fp32 from rank 1: its communicator was "
+                           "rank 0: recv #1 'm' of 4 fp32 from rank 1: the communicator was "
                            "destroyed before the call was complete",
                            CommError);
     world.barrier("b")->wait();

@@ -82,7 +82,7 @@ int by_exception(Hand& hand) {
 int after_calls(Hand& hand) {
   const std::string refusal = "aborted -1: this process was forked from rank " +
                               std::to_string(hand.world->rank()) +
-                              "'s: it has no part in its groups";
+                              ": a child process cannot use the rank's groups";
   int accepted = 0;
   const auto refused = [&](const std::function<void()>& call) {
     try {

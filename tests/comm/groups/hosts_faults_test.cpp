@@ -144,8 +144,8 @@ TEST_CASE("a rank of another host that does not call is named when the time is o
     comm.all_reduce(&x, &x, 1, DType::kF32, ReduceOp::kSum, "x")->wait();
   });
   CHECK(errors[0] ==
-        "timeout 1: rank 0: all_reduce #2 'x' of 1 fp32 timed out after 0.3 s: rank 1 has not "
-        "called it (its last call: #1 barrier 'start')");
+        "timeout 1: rank 0: all_reduce #2 'x' of 1 fp32 timed out after 0.3 s: rank 1 has not made "
+        "this call (its last call: #1 barrier 'start')");
 }
 
 TEST_CASE(
@@ -170,8 +170,9 @@ TEST_CASE(
     } catch (const CommError& e) {
       said = text_of(e);
     }
-    CHECK(said.find("rank 0: barrier #1 'x' timed out after 0.3 s: rank 1 has not called it") !=
-          std::string::npos);
+    CHECK(
+        said.find("rank 0: barrier #1 'x' timed out after 0.3 s: rank 1 has not made this call") !=
+        std::string::npos);
   });
 }
 
@@ -233,8 +234,8 @@ TEST_CASE("of several ranks on a host the one that does not call is named on all
     if (error.rfind(fmt::format("timeout 3: rank {}: {}", rank, c.description), 0) != 0)
       return false;
     return (!c.is_asked_for &&
-            says(" s: rank 3 has not called it (its last call: #1 barrier 'start')")) ||
-           (says(" s: rank 2 is in it too; rank 2 waits for rank 3") &&
+            says(" s: rank 3 has not made this call (its last call: #1 barrier 'start')")) ||
+           (says(" s: rank 2 is in the same call; rank 2 waits for rank 3") &&
             says("(its last call: #1 barrier 'start')"));
   };
   for (const Case& c : cases)
@@ -277,10 +278,9 @@ TEST_CASE("whoever is asked why a call is late and does not answer is named with
       },
       options);
   CAPTURE(error);
-  const bool by_time =
-      error ==
-      "timeout 1: rank 0: barrier #2 'next' timed out after 0.005 s: rank 1 has not called it (it "
-      "does not answer; its last call heard of: #1 barrier 'start')";
+  const bool by_time = error ==
+                       "timeout 1: rank 0: barrier #2 'next' timed out after 0.005 s: rank 1 has "
+                       "not made this call (no answer; last known call: #1 barrier 'start')";
   // Who is kept from its CPU for long finds the silence first.
   CHECK((by_time || error.find("no message has come from rank 1 for 1.2 s") != std::string::npos));
 }
@@ -310,7 +310,7 @@ TEST_CASE(
       options);
   CHECK(errors[2] ==
         "timeout 1: rank 2: all_gather #2 'x' of 10 fp32 timed out after 0.3 s: rank 1 stopped in "
-        "it (it does not answer; its last call heard of: #2 all_gather 'x')");
+        "it (no answer; last known call: #2 all_gather 'x')");
 }
 
 TEST_CASE("the failure of one rank ends the calls of all hosts: abort ends one group's alone") {
@@ -374,8 +374,8 @@ TEST_CASE("a rank that leaves and one that cannot be reached are told from each 
     }
   });
   CHECK(left ==
-        "peer_lost 1: rank 0: barrier #2 'c': rank 1 has left the group without calling it (its "
-        "last call: #1 barrier 'b')");
+        "peer_lost 1: rank 0: barrier #2 'c': rank 1 has left the group without making the call "
+        "(its last call: #1 barrier 'b')");
 
   std::vector<std::string> cut(2);
   std::atomic<int> ended{0};
@@ -391,8 +391,7 @@ TEST_CASE("a rank that leaves and one that cannot be reached are told from each 
     ended.fetch_add(1);
     while (ended.load() < comm.size()) std::this_thread::yield();
   });
-  for (const std::string& error : cut)
-    CHECK(error.find("any more: the wire is cut") != std::string::npos);
+  for (const std::string& error : cut) CHECK(error.find(": the wire is cut") != std::string::npos);
 }
 
 TEST_CASE("two hosts that do not reach each other are found by whoever waits, and all hear of it") {
@@ -416,12 +415,14 @@ TEST_CASE("two hosts that do not reach each other are found by whoever waits, an
     CAPTURE(error);
     CHECK(error.find("peer_lost ") == 0);
     CHECK(error.find(": rank " + std::to_string(rank) + ": barrier #") != std::string::npos);
-    const bool by_one = error.find(
-                            "no message has come from rank 2 for 1.2 s, although it is alive: its "
-                            "host and that of rank 1 do not reach each other") != std::string::npos;
-    const bool by_two = error.find(
-                            "no message has come from rank 1 for 1.2 s, although it is alive: its "
-                            "host and that of rank 2 do not reach each other") != std::string::npos;
+    const bool by_one =
+        error.find(
+            "no message has come from rank 2 for 1.2 s, although that rank is alive: its host and "
+            "the host of rank 1 do not reach each other") != std::string::npos;
+    const bool by_two =
+        error.find(
+            "no message has come from rank 1 for 1.2 s, although that rank is alive: its host and "
+            "the host of rank 2 do not reach each other") != std::string::npos;
     CHECK(by_one != by_two);
   }
 

@@ -87,8 +87,8 @@ TEST_CASE("where what was sent from a caller's memory cannot be called back, its
     CAPTURE(rank);
     CHECK(errors[size_t(rank)].find("rank 0 aborted: enough") != std::string::npos);
     CHECK(later[size_t(rank)] ==
-          fmt::format("peer_lost 0: rank {}: barrier #1 'b': rank 0 has closed its network, since "
-                      "a failed call's transfers between hosts could not be cancelled",
+          fmt::format("peer_lost 0: rank {}: barrier #1 'b': rank 0 has closed its network, "
+                      "because the transfers of a failed call could not be cancelled",
                       rank));
   }
 }

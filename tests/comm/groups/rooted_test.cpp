@@ -51,13 +51,17 @@ TEST_CASE("calls with a root refuse one that is not there, and are numbered on")
   run_ranks(2, [](Communicator& comm) {
     float x[4] = {};
     CHECK_THROWS_WITH_AS(comm.reduce(x, x, 4, DType::kF32, ReduceOp::kSum, 2, "x"),
-                         "reduce 'x': no root 2 in a group of 2", std::invalid_argument);
+                         "reduce 'x': root 2 is not in the group of 2 ranks",
+                         std::invalid_argument);
     CHECK_THROWS_WITH_AS(comm.gather(x, x, 2, DType::kF32, -1, "x"),
-                         "gather 'x': no root -1 in a group of 2", std::invalid_argument);
+                         "gather 'x': root -1 is not in the group of 2 ranks",
+                         std::invalid_argument);
     CHECK_THROWS_WITH_AS(comm.scatter(x, x, 2, DType::kF32, 5, "x"),
-                         "scatter 'x': no root 5 in a group of 2", std::invalid_argument);
+                         "scatter 'x': root 5 is not in the group of 2 ranks",
+                         std::invalid_argument);
     CHECK_THROWS_WITH_AS(comm.all_to_all(x, x, -2, DType::kF32, "x"),
-                         "all_to_all 'x': the count is -2", std::invalid_argument);
+                         "all_to_all 'x': expected a count of at least 0, not -2",
+                         std::invalid_argument);
     comm.barrier("b")->wait();
   });
 }

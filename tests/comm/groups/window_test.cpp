@@ -158,8 +158,8 @@ TEST_CASE("a rank that does not show its memory in time is named") {
             },
             {kNever});
   const std::string text =
-      "all_gather #1 'g' of 100 fp32 timed out after 0.3 s: rank 1 has not called it (its last "
-      "call: #1 barrier 'w')";
+      "all_gather #1 'g' of 100 fp32 timed out after 0.3 s: rank 1 has not made this call (its "
+      "last call: #1 barrier 'w')";
   CHECK(errors[0].find(text) != std::string::npos);
   CHECK(errors[2].find(text) != std::string::npos);
 }
@@ -184,7 +184,7 @@ TEST_CASE("a rank that leaves without showing its memory is named") {
   });
   CHECK(error ==
         "peer_lost 1: rank 0: all_gather #1 'g' of 100 fp32: rank 1 has left the group without "
-        "calling it (its last call: #1 barrier 'gone')");
+        "making the call (its last call: #1 barrier 'gone')");
 }
 
 TEST_CASE("processes: death of a rank whose window others read") {

@@ -165,8 +165,8 @@ TEST_CASE("the network is named in one line, with what it was preferred to") {
                         "protocol "
                       : " at 127.0.0.1 (in 127.0.0.0/8); protocol ") != std::string::npos);
   CHECK(said.find("; exchange by smp's own costs (5.4e-06,3.8e-06,0,0)") != std::string::npos);
-  CHECK(said.ends_with("; shm is for trying: a rank that dies or is stopped may hold a lock of "
-                       "libfabric's that the others then wait for without end") ==
+  CHECK(said.ends_with("; provider shm is for tests only: a rank that dies or stops can hold a "
+                       "lock of libfabric, and the other ranks then wait forever") ==
         (network_provider() == "shm"));
 }
 
@@ -190,9 +190,9 @@ TEST_CASE("the protocol is as SMP_FABRIC_PROTOCOL says, or the provider's faster
     const char *provider, *said, *says;
   };
   for (const Case& c :
-       {Case{"net", "", "; protocol write (the faster one of net)"},
+       {Case{"net", "", "; protocol write (the faster protocol of net)"},
         {"net", "tagged", "; protocol tagged (as SMP_FABRIC_PROTOCOL says)"},
-        {"tcp;ofi_rxm", "", "; protocol write (the faster one of tcp;ofi_rxm)"},
+        {"tcp;ofi_rxm", "", "; protocol write (the faster protocol of tcp;ofi_rxm)"},
         {"net", "write", "; protocol write (as SMP_FABRIC_PROTOCOL says)"},
         {"tcp;ofi_rxm", "tagged", "; protocol tagged (as SMP_FABRIC_PROTOCOL says)"}}) {
     Child child([&c] {
@@ -215,7 +215,7 @@ TEST_CASE("the protocol is as SMP_FABRIC_PROTOCOL says, or the provider's faster
     read_fabric_protocol();
     return std::string();
   });
-  CHECK(child.join().said == "exception: SMP_FABRIC_PROTOCOL=rma is not tagged or write");
+  CHECK(child.join().said == "exception: SMP_FABRIC_PROTOCOL=rma: expected tagged or write");
 }
 
 TEST_CASE("a provider that cannot write is taken without, unless writes are what is wanted") {
@@ -225,14 +225,14 @@ TEST_CASE("a provider that cannot write is taken without, unless writes are what
                                  [&](bool writes) { return writes ? no_writes : no_messages; });
   };
   const std::string none = "No data available";
-  CHECK(open("tcp;ofi_rxm", {}, none, {}) == "tcp;ofi_rxm has no writes: No data available");
-  CHECK(open("udp", {}, none, {}) == "the usual one of udp");
+  CHECK(open("tcp;ofi_rxm", {}, none, {}) ==
+        "tcp;ofi_rxm does not support writes: No data available");
+  CHECK(open("udp", {}, none, {}) == "the usual protocol of udp");
   CHECK(open("udp", FabricProtocol::kTagged, none, {}) == "as SMP_FABRIC_PROTOCOL says");
-  CHECK_THROWS_WITH_AS(
-      open("udp", FabricProtocol::kWrite, none, {}),
-      "SMP_FABRIC_PROTOCOL=write: provider udp has no writes to a peer's memory that tell it of "
-      "their arrival (FI_RMA, FI_REMOTE_CQ_DATA): No data available",
-      ConfigError);
+  CHECK_THROWS_WITH_AS(open("udp", FabricProtocol::kWrite, none, {}),
+                       "SMP_FABRIC_PROTOCOL=write: provider udp does not support writes with a "
+                       "completion at the peer (FI_RMA, FI_REMOTE_CQ_DATA): No data available",
+                       ConfigError);
   for (const std::optional<FabricProtocol> wanted :
        {std::optional<FabricProtocol>(), std::optional(FabricProtocol::kWrite),
         std::optional(FabricProtocol::kTagged)})
@@ -246,10 +246,10 @@ TEST_CASE("a provider that smp does not know, or that is not here, is an error t
     const std::string said = join(children)[0];
     if (std::string(provider) == "sockets")
       CHECK(said ==
-            "exception: SMP_FABRIC_PROVIDER=sockets: smp knows efa, verbs;ofi_rxm, tcp, net, "
+            "exception: SMP_FABRIC_PROVIDER=sockets: expected one of efa, verbs;ofi_rxm, tcp, net, "
             "tcp;ofi_rxm, shm");
     else if (said != "good")  // there are machines with EFA
-      CHECK(said.find("reaches no network at 127.0.0.1 (efa: ") != std::string::npos);
+      CHECK(said.find("found no usable network at 127.0.0.1 (efa: ") != std::string::npos);
   }
 }
 

@@ -120,7 +120,7 @@ TEST_CASE("of two failures that ranks of a host have found other hosts hear of t
   const auto job = Rank::new_job();
   job->set_remote_hosts(&listener);
   job->fail(job->failure(), kFound);
-  job->fail(job->failure(), {CommError::Kind::kTimeout, 1, 0, "rank 1 has not called it"});
+  job->fail(job->failure(), {CommError::Kind::kTimeout, 1, 0, "rank 1 has not made this call"});
   CHECK(listener.heard == std::vector{kFound.text});
   CHECK(job->read(job->failure())->text == kFound.text);
 }
@@ -141,7 +141,7 @@ TEST_CASE("rank 0, gone for what a rank of its host has found, has told it to ot
   };
   for (const Case& c :
        {Case{}, Case{true},
-        Case{false, true, "rank 1 ended or was stopped while it reported a failure"}}) {
+        Case{false, true, "rank 1 ended or was stopped while reporting a failure"}}) {
     CAPTURE(c.told);
     CAPTURE(c.another_group_has_failed);
     Rank hub(0), last(2);

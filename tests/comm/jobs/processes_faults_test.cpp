@@ -277,7 +277,7 @@ TEST_CASE("processes: a stopped rank is named when the time is over") {
   kill(children[1].pid(), SIGKILL);
   children[1].join();
   const std::string cause =
-      "barrier #2 'next' timed out after 0.6 s: rank 1 has not called it (its last call: #1 "
+      "barrier #2 'next' timed out after 0.6 s: rank 1 has not made this call (its last call: #1 "
       "barrier 'start')";
   for (const std::string& s : said) {
     CHECK(s.rfind("timeout 1: rank ", 0) == 0);

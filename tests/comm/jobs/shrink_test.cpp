@@ -100,6 +100,7 @@ TEST_CASE("processes: who does not come is left out, but half of a job does not 
 TEST_CASE("ranks that are threads of one process cannot outlive each other") {
   run_ranks(2, [](Communicator& comm) {
     CHECK_THROWS_WITH_AS(comm.shrink(milliseconds(100)),
-                         "shrink needs ranks that are processes: these are not", std::logic_error);
+                         "shrink needs ranks that are processes: these ranks are threads",
+                         std::logic_error);
   });
 }

@@ -128,7 +128,7 @@ void check_absent_is_named(int hosts, int per_host, Exchange exchange,
     CAPTURE(name_of(exchange));
     CAPTURE(errors[size_t(rank)]);
     CHECK(errors[size_t(rank)].find(
-              " timed out after 1 s: rank 2 has not called it (its last call: ") !=
+              " timed out after 1 s: rank 2 has not made this call (its last call: ") !=
           std::string::npos);
   }
 }
@@ -218,13 +218,13 @@ TEST_CASE("the cost of a network is written and read alike: what is none is said
   for (const char* text :
        {"", "1,2,3", "1,2,3,4,5", "1,2,3,x", "1,2,3,-4", "1;2;3;4", "1,2,nan,4", "1,2,inf,4"}) {
     CAPTURE(text);
-    CHECK_THROWS_WITH_AS(
-        network_cost_of(text),
-        (std::string("'") + text +
-         "' is not four times in seconds, of a hop, a message, a byte and a byte to the next host, "
-         "such as 6e-06,2e-06,8e-10,8e-10")
-            .c_str(),
-        std::invalid_argument);
+    CHECK_THROWS_WITH_AS(network_cost_of(text),
+                         (std::string("'") + text +
+                          "': expected four times in seconds, for a hop, a message, a byte and a "
+                          "byte to the next host, "
+                          "such as 6e-06,2e-06,8e-10,8e-10")
+                             .c_str(),
+                         std::invalid_argument);
   }
 }
 

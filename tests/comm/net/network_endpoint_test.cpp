@@ -128,7 +128,7 @@ TEST_CASE("without memory for a message to a rank whoever waits for that rank is
     why = here->unreachable(1);
     here->poll();
   }
-  CHECK(why == "rank 0 has no memory for a message to rank 1: std::bad_alloc");
+  CHECK(why == "rank 0 cannot allocate memory for a message to rank 1: std::bad_alloc");
 }
 
 // Where the news of it has not come to yet it would look as if that rank held up whoever asks.

@@ -184,14 +184,14 @@ TEST_CASE("who may not register memory hears how much, and what limits it") {
     return child.join().said;
   };
   CHECK(said_with(65536) ==
-        "provider verbs;ofi_rxm refuses to register 4194304 bytes of memory (fi_mr_reg: Cannot "
-        "allocate memory); this process may lock 65536 bytes in all (RLIMIT_MEMLOCK: ulimit -l, "
-        "LimitMEMLOCK= of systemd, --ulimit memlock=-1 of docker)");
+        "provider verbs;ofi_rxm cannot register 4194304 bytes of memory (fi_mr_reg: Cannot "
+        "allocate memory); the process can lock at most 65536 bytes in all: raise RLIMIT_MEMLOCK "
+        "(ulimit -l, LimitMEMLOCK= of systemd, --ulimit memlock=-1 of docker)");
   const std::string unlimited = said_with(RLIM_INFINITY);
   if (unlimited == "no such limit") return;  // of who may not raise it
   CHECK(unlimited ==
-        "provider verbs;ofi_rxm refuses to register 4194304 bytes of memory (fi_mr_reg: Cannot "
-        "allocate memory); this process may lock any amount of memory");
+        "provider verbs;ofi_rxm cannot register 4194304 bytes of memory (fi_mr_reg: Cannot "
+        "allocate memory); the process has no limit of locked memory");
 }
 
 // Not tcp;ofi_rxm: where TCP carries it, it takes messages from the beginning of what is

@@ -176,10 +176,11 @@ TEST_CASE("processes: memory beyond the control group's limit is an exception, n
       return "there is more memory than is allowed";
     } catch (const std::exception& error) {
       const std::string said = error.what();
-      const bool names_it = said.find(
-                                "no memory for the shared segment of a group: 2048 MiB are "
-                                "wanted, and of the 1024 MiB that /sys/fs/cgroup") == 0 &&
-                            said.find(group) != said.npos;
+      const bool names_it =
+          said.find(
+              "no memory for the shared segment of a group: 2048 MiB are "
+              "needed, but of the limit of 1024 MiB of control group /sys/fs/cgroup") == 0 &&
+          said.find(group) != said.npos;
       return names_it ? work_of(comm) : said;
     }
   });
@@ -204,7 +205,8 @@ TEST_CASE("the room in control groups of memory: their own and those above, of b
   write("/sys/fs/cgroup/job/memory.current", std::to_string(95 * kMiB));
   CHECK(segment::no_room_for(5 * kMiB, root) == std::nullopt);
   CHECK(segment::no_room_for(6 * kMiB, root) ==
-        "6 MiB are wanted, and of the 100 MiB that /sys/fs/cgroup/job may have 95 MiB are used");
+        "6 MiB are needed, but of the limit of 100 MiB of control group /sys/fs/cgroup/job, 95 MiB "
+        "are used");
   write("/sys/fs/cgroup/job/memory.stat",
         "anon 5\nactive_file 1048576\ninactive_file 1048576\nother 9999999999");
   CHECK(segment::no_room_for(7 * kMiB, root) == std::nullopt);
@@ -226,7 +228,8 @@ TEST_CASE("the room in control groups of memory: their own and those above, of b
   write("/sys/fs/cgroup/memory/x/memory.stat", "inactive_file 0\ntotal_inactive_file 1048576");
   CHECK(segment::no_room_for(7 * kMiB, root) == std::nullopt);
   CHECK(segment::no_room_for(8 * kMiB, root) ==
-        "8 MiB are wanted, and of the 10 MiB that /sys/fs/cgroup/memory/x may have 4 MiB are used");
+        "8 MiB are needed, but of the limit of 10 MiB of control group /sys/fs/cgroup/memory/x, 4 "
+        "MiB are used");
 }
 
 TEST_CASE("processes: memory that is not there is an exception, and the group lives") {

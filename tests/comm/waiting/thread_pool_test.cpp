@@ -56,7 +56,9 @@ TEST_CASE("helpers: SMP_COMM_THREADS is a number from 1 to 64, or not set") {
     ::setenv("SMP_COMM_THREADS", wrong, 1);
     CHECK_THROWS_WITH_AS(
         read_comm_threads(),
-        (std::string("SMP_COMM_THREADS=") + wrong + " is not from 1 to 64").c_str(), ConfigError);
+        (std::string("SMP_COMM_THREADS=") + wrong + ": expected a whole number from 1 to 64")
+            .c_str(),
+        ConfigError);
   }
   ::setenv("SMP_COMM_THREADS", "many", 1);
   CHECK_THROWS_AS(read_comm_threads(), ConfigError);

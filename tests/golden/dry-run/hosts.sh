@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Written by smp-launch --dry-run=sh: 3 ranks by hand, without smp-launch.
+# Written by smp-launch --dry-run=sh: starts 3 ranks without smp-launch.
 # On each host:  bash job.sh HOST   (0 = a, 1 = b)
-# with the same MASTER_ADDR (an address of host 0), MASTER_PORT (free there) and
-# SMP_JOB_KEY (64 hex digits, secret) on all of them. When a rank fails, those of its
-# host are ended.
+# with the same MASTER_ADDR (an address of host 0), MASTER_PORT (a free port of host 0)
+# and SMP_JOB_KEY (64 hex digits, secret) on all hosts. If a rank fails, the script
+# ends the ranks of its host.
 set -uo pipefail
-host=${1:?which host is this? 0 to 1}
+host=${1:?the number of this host, 0 to 1}
 : "${MASTER_ADDR:?an address of host 0}" "${MASTER_PORT:?a free port of host 0}"
 : "${SMP_JOB_KEY:?64 hex digits, the same on all hosts}"
 SMP_JOB_ID=$(printf %s "$SMP_JOB_KEY" | sha256sum | cut -c1-16)
@@ -31,6 +31,6 @@ case $host in
   rank RANK=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=1 NODE_RANK=1 ROLE_RANK=2 CUDA_VISIBLE_DEVICES=1
   ranks=1;;
 *)
-  echo "there is no host $host: 0 to 1" >&2; exit 2;;
+  echo "host $host: expected 0 to 1" >&2; exit 2;;
 esac
 while ((ranks-- > 0)); do wait -n || exit; done

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Written by smp-launch --dry-run=sh: 2 ranks by hand, without smp-launch.
+# Written by smp-launch --dry-run=sh: starts 2 ranks without smp-launch.
 #   bash job.sh
-# MASTER_ADDR, MASTER_PORT and SMP_JOB_KEY may be set; when a rank fails, all are ended.
+# MASTER_ADDR, MASTER_PORT and SMP_JOB_KEY can be set. If a rank fails, the script ends
+# all ranks.
 set -uo pipefail
 host=${1:-0}
 : "${MASTER_ADDR:=127.0.0.1}" "${MASTER_PORT:=29500}"
@@ -25,6 +26,6 @@ case $host in
   rank RANK=1 LOCAL_RANK=1 ROLE_RANK=1 TORCHELASTIC_ERROR_FILE=/FOLDER/run/errors/rank-1.json SMP_ERROR_FILE=/FOLDER/run/errors/rank-1.json
   ranks=2;;
 *)
-  echo "there is no host $host: 0 to 0" >&2; exit 2;;
+  echo "host $host: expected 0 to 0" >&2; exit 2;;
 esac
 while ((ranks-- > 0)); do wait -n || exit; done

@@ -70,11 +70,12 @@ TEST_CASE("a pushed file that arrives otherwise is refused") {
   std::vector<std::string> messages = messages_of({{scratch / "a", "a"}});
   messages[2].back() = 'x';
   ReceivedFolder changed(scratch / "changed");
-  CHECK_THROWS_WITH_AS(take_all(changed, messages), "'a' did not arrive as it was sent",
+  CHECK_THROWS_WITH_AS(take_all(changed, messages), "'a' arrived with other bytes than were sent",
                        FilesRefused);
   messages.erase(messages.begin() + 2);
   ReceivedFolder cut(scratch / "cut");
-  CHECK_THROWS_WITH_AS(take_all(cut, messages), "'a' did not arrive as it was sent", FilesRefused);
+  CHECK_THROWS_WITH_AS(take_all(cut, messages), "'a' arrived with other bytes than were sent",
+                       FilesRefused);
   CHECK(!fs::exists(scratch / "cut/a"));
 }
 
@@ -150,7 +151,7 @@ TEST_CASE("files that do not fit are refused before the first") {
   ReceivedFolder folder(scratch / "there");
   const std::string room = wire::PayloadWriter().number(0).number(uint64_t{1} << 62).bytes();
   CHECK_THROWS_AS(folder.take(room), FilesRefused);
-  CHECK_THROWS_WITH_AS(ReceivedFolder("").take(room), "it takes no files", FilesRefused);
+  CHECK_THROWS_WITH_AS(ReceivedFolder("").take(room), "this host takes no files", FilesRefused);
 }
 
 TEST_CASE("a file that a host lacks, or has otherwise, is named") {
@@ -162,10 +163,10 @@ TEST_CASE("a file that a host lacks, or has otherwise, is named") {
   std::ofstream(path) << "two";
   CHECK(why_not_shared({file}) ==
         "'" + path +
-            "' is another file there: the ranks of a plan share its run folder: name one "
-            "(--run-dir) in a file system that all hosts have; data and weights may lie there too, "
-            "or be sent (--push)");
+            "' differs on this host: the ranks of a plan share the run folder: give a --run-dir in "
+            "a file system that all hosts mount; data and weights can be there too, or be sent "
+            "with --push");
   fs::remove(path);
-  CHECK(why_not_shared({file}).starts_with("it lacks '" + path +
-                                           "' of this host (No such file or directory): "));
+  CHECK(why_not_shared({file}).starts_with(
+      "it cannot read '" + path + "' of the launching host (No such file or directory): "));
 }

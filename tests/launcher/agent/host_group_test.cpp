@@ -142,11 +142,10 @@ TEST_CASE("an agent that cannot be started is a reason of its host, not the end 
   CHECK(!group.why_not_reached(2).through_other);
   CHECK_THROWS_WITH_AS(
       group.connect(-1),
-      "3 of 3 hosts could not be used:\n"
-      "  host a: cannot start 'ssh': No such file or directory\n"
-      "  host b: it is reached through host a, which was not: cannot start 'ssh': No such file or "
-      "directory\n"
-      "  host c: cannot start an agent: pipe: Too many open files",
+      "3 of 3 hosts could not be used:\n  host a: cannot start 'ssh': No such file or directory\n  "
+      "host b: its connection runs through host a, which was not reached: cannot start 'ssh': No "
+      "such file "
+      "or directory\n  host c: cannot start an agent: pipe: Too many open files",
       HostsUnreachable);
   CHECK_THROWS_WITH_AS(
       [&] {

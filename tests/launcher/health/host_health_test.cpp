@@ -130,10 +130,9 @@ TEST_CASE("what is told of GPUs: of those of the job, and what may be over is no
   health.gpu_health.held_by.clear();
   const HostTable table = table_of({{"a", {}, health, {}, 0}});
   CHECK(table.ok);
-  CHECK(
-      table.text.substr(table.text.find("\n\n") + 2) ==
-      "note: host a: GPU log: Xid; GPU 2: z: where it was not reset since: nvidia-smi --gpu-reset, "
-      "or leave the host out (--exclude)\n1 host: nothing is wrong\n");
+  CHECK(table.text.substr(table.text.find("\n\n") + 2) ==
+        "note: host a: GPU log: Xid; GPU 2: z: if the GPU was not reset since then: nvidia-smi "
+        "--gpu-reset, or leave the host out (--exclude)\n1 host: no problem found\n");
 }
 
 TEST_CASE("what a host lacks is said with what to do about it") {
@@ -147,17 +146,17 @@ TEST_CASE("what a host lacks is said with what to do about it") {
   CHECK(wrong(good(), {8, 0, 60 * kGiB}) == "");
   CHECK(wrong(good(), {9, 0, 0}) == "cpus: 8 for 9 ranks: ranks that share a core wait f\n");
   CHECK(wrong(good(), {8, 0, 61 * kGiB}) ==
-        "memory: 60 GiB free of 64 GiB, 61 GiB planned: end what else runs there, or r\n");
-  CHECK(wrong(good(), {8, 2, 0}) == "GPUs: none: 2 are wanted: is the driver lo\n");
+        "memory: 60 GiB free of 64 GiB, 61 GiB planned: end other programs on this hos\n");
+  CHECK(wrong(good(), {8, 2, 0}) == "GPUs: none: 2 are needed: check that the d\n");
   HostHealth container = good();
   container.shm_bytes = container.shm_free_bytes = 64 << 20;
   container.open_files = 256;
   container.processes = 10;
   container.locked_bytes = 65536;
   CHECK(wrong(container, {1, 0, 0}) ==
-        "/dev/shm: 64 MiB free of 64 MiB: ranks talk through it: remove \n"
-        "open files: 256 at most: raise the hard limit to 320 (u\n"
-        "processes: 10 at most, threads too: raise the limit to 64 (ulimit \n");
+        "/dev/shm: 64 MiB free of 64 MiB: ranks exchange data through /d\nopen files: 256 at most: "
+        "raise the hard limit to 320 (u\nprocesses: 10 at most, threads included: raise the limit "
+        "to 64 (ulimit \n");
   container = good();
   container.locked_bytes = 65536;
   container.gpus.emplace_back("X");
@@ -169,20 +168,18 @@ TEST_CASE("the hosts of a check stand beside each other, and differences are fou
   const HostTable fine = table_of({host("a"), host("b", {}, {}, 20)});
   CHECK(fine.ok);
   CHECK(fine.text ==
-        "host  reached  clock   cpus  memory free  /dev/shm  files  processes  GPUs  driver\n"
-        "a     yes      +0.0 s  8     60 GiB       8.0 GiB   4096   unlimited  0     -\n"
-        "b     yes      +0.0 s  8     60 GiB       8.0 GiB   4096   unlimited  0     -\n"
-        "\n"
-        "2 hosts: nothing is wrong\n");
+        "host  reached  clock   cpus  memory free  /dev/shm  files  processes  GPUs  driver\na     "
+        "yes      +0.0 s  8     60 GiB       8.0 GiB   4096   unlimited  0     -\nb     yes      "
+        "+0.0 s  8     60 GiB       8.0 GiB   4096   unlimited  0     -\n\n2 hosts: no problem "
+        "found\n");
   const CheckedHost lost{"d", "connection refused: no sshd there", {}, {}, 0};
   const HostTable table = table_of({host("a", "H100", "550.1"), host("b", "H100", "560.2", -4200),
                                     host("c", "H100", "550.1"), lost});
   CHECK(!table.ok);
   CHECK(table.text.substr(table.text.find("\n\n") + 2) ==
-        "host b: its clock is -4.2 s off: run chrony or ntpd\n"
-        "host d: connection refused: no sshd there\n"
-        "host b: driver '560.2', but '550.1' on 2 others: install the same\n"
-        "3 things are wrong\n");
+        "host b: its clock is -4.2 s off: run chrony or ntpd\nhost d: connection refused: no sshd "
+        "there\nhost b: driver '560.2', but '550.1' on 2 others: install the same on all hosts\n3 "
+        "things are wrong\n");
   CHECK(table_of({host("a", "H100"), host("b", "A100"), host("c", "H100")})
             .text.find("host b: GPUs 'A100', but 'H100' on 2 others") != std::string::npos);
 }
@@ -200,15 +197,12 @@ TEST_CASE("a check tells which links are slower, and which hosts do not reach ea
   const HostTable table = table_of({a, b, c});
   CHECK(!table.ok);
   CHECK(table.text.substr(table.text.find("\n\n") + 2) ==
-        "ranks of 1 host meet over eth0\n"
-        "ranks of 1 host meet over eth0, up, 1 Gb/s\n"
-        "ranks of 1 host meet over eth0, up, 25 Gb/s\n"
-        "3 connections between hosts: 0.08 ms to 0.21 ms, half of them below 0.12 ms\n"
-        "host b: eth0, up, 1 Gb/s, but host a has eth0, up, 25 Gb/s: look at its cable and switch, "
-        "or leave it out (--exclude)\n"
-        "host b: does not reach host c at 10.0.0.3: no answer in 5 s: is a firewall between them, "
-        "or is it another network (--interface)?\n"
-        "2 things are wrong\n");
+        "ranks of 1 host meet over eth0\nranks of 1 host meet over eth0, up, 1 Gb/s\nranks of 1 "
+        "host meet over eth0, up, 25 Gb/s\n3 connections between hosts: 0.08 ms to 0.21 ms, half "
+        "of them below 0.12 ms\nhost b: eth0, up, 1 Gb/s, but host a has eth0, up, 25 Gb/s: check "
+        "the cable and switch of the slower host, or leave that host out (--exclude)\nhost b: does "
+        "not reach host c at 10.0.0.3: no answer in 5 s: check for a firewall between the hosts, "
+        "or for another network (--interface)\n2 things are wrong\n");
 }
 
 TEST_CASE("the link of an address is what the kernel tells of its interface") {

@@ -92,13 +92,12 @@ TEST_CASE("--hosts: what is wrong is shown with its place") {
   CHECK(hosts_error("h[0-999999]") == "--hosts: more than 131072 hosts\n  h[0-999999]\n    ^");
   CHECK(hosts_error("-oProxyCommand=x") ==
         "--hosts: a host's name does not begin with '-'\n  -oProxyCommand=x\n  ^");
-  CHECK(hosts_error("a b") == "--hosts: ' b' is not understood here\n  a b\n   ^");
+  CHECK(hosts_error("a b") == "--hosts: unexpected ' b'\n  a b\n   ^");
   CHECK(hosts_error("@h") == "--hosts: a user's name is missing before '@'\n  @h\n  ^");
   CHECK(hosts_error("a:3@gpu=0,1") ==
-        "--hosts: 3 slots, but 2 GPUs: one of the two is wrong\n  a:3@gpu=0,1\n  ^");
+        "--hosts: 3 slots, but 2 GPUs: give as many slots as GPUs\n  a:3@gpu=0,1\n  ^");
   CHECK(hosts_error("a@gpu=0,0-1") == "--hosts: GPU 0 is named twice\n  a@gpu=0,0-1\n          ^");
-  CHECK(hosts_error("[fe80::x y]") ==
-        "--hosts: this is no IPv6 address\n  [fe80::x y]\n          ^");
+  CHECK(hosts_error("[fe80::x y]") == "--hosts: not an IPv6 address\n  [fe80::x y]\n          ^");
 }
 
 TEST_CASE("a host is the same in capitals and with the dot of a whole name: names have an end") {
@@ -109,8 +108,8 @@ TEST_CASE("a host is the same in capitals and with the dot of a whole name: name
         "hosts:2:1: host 'N1' is named twice\n  N1 slots=2\n  ^");
   CHECK(parsed("N1:2,n2.") == "N1 x 2, n2.");
   CHECK(text_of(without_hosts(parse_hosts("N1,n2."), "n2")) == "N1");
-  CHECK(hosts_error("a,..") == "--hosts: '..' is no host's name\n  a,..\n    ^");
-  CHECK(hosts_error("a..b") == "--hosts: 'a..b' is no host's name\n  a..b\n  ^");
+  CHECK(hosts_error("a,..") == "--hosts: '..' is not a host name\n  a,..\n    ^");
+  CHECK(hosts_error("a..b") == "--hosts: 'a..b' is not a host name\n  a..b\n  ^");
   const std::string longest(253, 'n');
   CHECK(parsed(longest) == longest);
   const std::string most = "'s name has at most 253 characters, and this has ";
@@ -155,17 +154,17 @@ TEST_CASE("all that is wrong in a host file is told, each with line and column")
   CHECK(error_of([] {
           parse_host_file("hosts", "a slots=2\nb slots=two\nc cores=3\na\nd slots=4 max_slots=2\n");
         }) ==
-        "hosts:2:9: slots 'two' is not a whole number from 1 to 4096\n  b slots=two\n          ^\n"
-        "hosts:3:3: 'cores=3' is not understood: behind a host stand slots=, max_slots= or gpu=\n"
-        "  c cores=3\n    ^\n"
-        "hosts:4:1: host 'a' is named twice\n  a\n  ^\n"
-        "hosts:5:11: 4 slots are more than max_slots=2\n  d slots=4 max_slots=2\n            ^");
-  CHECK(
-      error_of([] { parse_host_file("hosts", "a gpu=4 max_slots=8\n"); }) ==
-      "hosts:1:9: 8 slots, but 1 GPU: one of the two is wrong\n  a gpu=4 max_slots=8\n          ^");
+        "hosts:2:9: slots 'two' is not a whole number from 1 to 4096\n  b slots=two\n   "
+        "       ^\nhosts:3:3: unexpected 'cores=3': expected slots=, max_slots= or gpu= after a "
+        "host\n  c "
+        "cores=3\n    ^\nhosts:4:1: host 'a' is named twice\n  a\n  ^\nhosts:5:11: 4 slots are "
+        "more than max_slots=2\n  d slots=4 max_slots=2\n            ^");
+  CHECK(error_of([] { parse_host_file("hosts", "a gpu=4 max_slots=8\n"); }) ==
+        "hosts:1:9: 8 slots, but 1 GPU: give as many slots as GPUs\n  a gpu=4 max_slots=8\n        "
+        "  ^");
   CHECK(error_of([] { parse_host_file("hosts", "# none\n"); }) == "hosts: names no host");
   CHECK(error_of([] { parse_host_file("hosts", "a slots=1 slots=1\n"); }) ==
-        "hosts:1:11: slots are said twice\n  a slots=1 slots=1\n            ^");
+        "hosts:1:11: slots are given twice\n  a slots=1 slots=1\n            ^");
 }
 
 TEST_CASE("--exclude takes hosts out, and only such that are in") {
@@ -173,10 +172,10 @@ TEST_CASE("--exclude takes hosts out, and only such that are in") {
   const auto error = [](const std::string& excluded) {
     return error_of([&] { without_hosts(parse_hosts("node1,node2"), excluded); });
   };
-  CHECK(error("nod2") == "--exclude: host 'nod2' is none of the 2 hosts, did you mean 'node2'?");
+  CHECK(error("nod2") == "--exclude: host 'nod2' is not one of the 2 hosts, did you mean 'node2'?");
   CHECK(error("node[1-2]") == "--exclude: no host is left");
-  CHECK(error("node1:4") == "--exclude: ':4' is not understood here\n  node1:4\n       ^");
-  CHECK(error("u@node1") == "--exclude: 'u@node1': a name alone, without a user");
+  CHECK(error("node1:4") == "--exclude: unexpected ':4'\n  node1:4\n       ^");
+  CHECK(error("u@node1") == "--exclude: 'u@node1': expected a host name without a user");
 }
 
 TEST_CASE("every host has its slots, and all numbers agree") {
@@ -193,14 +192,17 @@ TEST_CASE("every host has its slots, and all numbers agree") {
     return error_of([&] { settled(text, wanted); });
   };
   CHECK(error("a:4,b:2,c:1", {0, 3, 2}) ==
-        "the plan has 6 ranks, but the hosts have 7 slots: make them agree, or plan again");
+        "the plan has 6 ranks, but the hosts have 7 slots: give as many slots as ranks, or plan "
+        "again");
+  CHECK(error("a,b", {5, 0, 0}) ==
+        "-n 5 ranks do not divide evenly over 2 hosts: give the ranks of each host, as in --hosts "
+        "a:3,b:2");
   CHECK(
-      error("a,b", {5, 0, 0}) ==
-      "-n 5 ranks do not spread evenly over 2 hosts: say how many go where, as in --hosts a:3,b:2");
-  CHECK(error("a:2,b:2", {5, 0, 0}) ==
-        "-n says 5 ranks, but the hosts have 4 slots: leave -n out, or make them agree");
+      error("a:2,b:2", {5, 0, 0}) ==
+      "-n gives 5 ranks, but the hosts have 4 slots: leave -n out, or give as many slots as ranks");
   CHECK(error("a", {0, 8, 2}) ==
-        "the plan is for 2 hosts, but 1 host is named: name as many, or plan again with --hosts 1");
+        "the plan is for 2 hosts, but 1 host is given: give as many hosts as planned, or plan "
+        "again with --hosts 1");
   CHECK(
       error("a:8,b:4", {0, 8, 2}) ==
       "the plan has 8 processes per host, but host 'b' has 4 slots: write b:8, or plan again with "
@@ -216,13 +218,14 @@ TEST_CASE("the hosts of a Slurm allocation") {
     return error_of([&] { hosts_of_slurm({"n[1-2]", tasks}); });
   };
   for (const char* tasks : {"x", "2(x", "2(x0)", "0", "2,", "2(x2", "99999999999", "2x2"})
-    CHECK(error(tasks) == fmt::format("SLURM_TASKS_PER_NODE='{}' is not like 5,1(x3)", tasks));
+    CHECK(error(tasks) ==
+          fmt::format("SLURM_TASKS_PER_NODE='{}': expected a list such as 5,1(x3)", tasks));
   CHECK(error("3(x3)") ==
-        "SLURM_TASKS_PER_NODE='3(x3)' speaks of 3 nodes, SLURM_JOB_NODELIST='n[1-2]' of 2");
+        "SLURM_TASKS_PER_NODE='3(x3)' has 3 nodes, but SLURM_JOB_NODELIST='n[1-2]' has 2");
   CHECK(error_of([] { hosts_of_slurm({"n[", ""}); }).starts_with("SLURM_JOB_NODELIST: --hosts: "));
   CHECK(slurm_allocation({"A=1", "SLURM_JOB_NODELIST=n1"}).nodes == "n1");
   CHECK(error_of([] { slurm_allocation({"SLURM_JOB_NODELISTS=n1"}); }) ==
-        "--hosts slurm: this is no allocation of Slurm (SLURM_JOB_NODELIST is not set): run "
+        "--hosts slurm: this is not an allocation of Slurm (SLURM_JOB_NODELIST is not set): run "
         "smp-launch under salloc or in a script of sbatch");
 }
 

@@ -186,7 +186,7 @@ TEST_CASE("the summary of a run puts what was measured beside what was predicted
   plan.reasons = {"tensor 2: pinned"};
   plan.job.cluster.memory_per_process_bytes = 4 << 20;
   CHECK_THROWS_WITH_AS(run_summary(plan, folder.path()),
-                       ((folder / "report.json") + ": the run left no report").c_str(),
+                       ((folder / "report.json") + ": the run wrote no report").c_str(),
                        ConfigError);
   std::ofstream(folder / "report.json")
       << R"({"steps":30,"loss":{"first":5.5,"last":2.25},"tokens_per_s":1234.4,"predicted_step_s":0.02,)"

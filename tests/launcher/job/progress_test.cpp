@@ -91,10 +91,9 @@ TEST_CASE("ranks that stand still are told once, with the one that the others wa
   REQUIRE(hang);
   CHECK(hang->behind == std::vector<int>{1});
   CHECK(text_of(*hang) ==
-        "no rank has gone on for 10.0 s; the others wait for rank 1\n"
-        "  rank 1 is at step 3: forward; does not wait, after collective 40 (x); stopped by a "
-        "signal\n"
-        "  ranks 0, 2 are at step 3: forward; waits in collective 41 (x)");
+        "no rank has made progress for 10.0 s; the others wait for rank 1\n  rank 1 is at step 3: "
+        "forward; not waiting, last collective 40 (x); stopped by a signal\n  ranks 0, 2 are at "
+        "step 3: forward; waits in collective 41 (x)");
   CHECK(!watch.hang(kStart + seconds(99)));
   CHECK(!watch.recovery());
   watch.see(1, at(4, false, 41, 2), false, kStart + seconds(100));

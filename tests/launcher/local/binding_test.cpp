@@ -52,7 +52,7 @@ TEST_CASE("ranks are bound to nodes and cores of made-up machines") {
   CHECK(bound(two, Binding::kCore, 3) == "0-3 | 4-9 | 10-15");
   CHECK(bound(two, Binding::kCore, 8) == "0-1 | 2-3 | 4-5 | 6-7 | 8-9 | 10-11 | 12-13 | 14-15");
   CHECK_THROWS_WITH_AS(bound(two, Binding::kCore, 9),
-                       "--bind core: 9 ranks, but 8 cores: fewer ranks, or --bind numa",
+                       "--bind core: 9 ranks, but 8 cores: start fewer ranks, or use --bind numa",
                        ConfigError);
   for (const BoundRank& rank : bindings_of(two, Binding::kNone, 2, {})) CHECK(rank.cpus.empty());
   CHECK(cores_among(two, {0, 1, 2}) == 2);
@@ -112,8 +112,8 @@ TEST_CASE("a rank is bound to the node of its network card") {
   CHECK(rdma.cards == std::vector<CpuTopology::Card>{{"mlx5_1", 1}, {"mlx5_0", 0}});
   CHECK(bound(rdma, Binding::kNic, 3) == "2-3 card mlx5_1 | 0-1 card mlx5_0 | 2-3 card mlx5_1");
   CHECK_THROWS_WITH_AS(bound(parse_topology("0:0;1 cards eth0=-1"), Binding::kNic, 1),
-                       "--bind nic: the kernel knows no network card of this host that is next to "
-                       "one of its memory nodes: --bind numa",
+                       "--bind nic: the kernel knows the memory node of no network card of this "
+                       "host: use --bind numa",
                        ConfigError);
 }
 
@@ -123,7 +123,8 @@ TEST_CASE("a topology comes out of its text as it went in") {
     CHECK(text_of_topology(parse_topology(text)) == text);
   for (const char* text : {"", "0", "0:", "0:1;", "0:1|", "0:1x", "0:1 gpus x", "0:1 cards x",
                            "0:1 cards eth0=", "0:1 cards eth0=1x"})
-    CHECK_THROWS_WITH_AS(parse_topology(text), "a topology that is not understood", ConfigError);
-  CHECK_THROWS_WITH_AS(parse_binding("socket"), "--bind 'socket': it is numa, core, nic or none",
+    CHECK_THROWS_WITH_AS(parse_topology(text), "the agent sent an unreadable CPU topology",
+                         ConfigError);
+  CHECK_THROWS_WITH_AS(parse_binding("socket"), "--bind 'socket': expected numa, core, nic or none",
                        ConfigError);
 }

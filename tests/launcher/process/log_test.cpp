@@ -73,12 +73,12 @@ TEST_CASE("what is opened for others is a plain file, and is not waited for") {
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
   const auto refused = [](const std::string& path, int flags) {
     errno = 0;
-    return !open_plain_file(path, flags).is_open() && errno == ENXIO;
+    return !open_plain_file(path, flags) && errno == ENXIO;
   };
   CHECK(refused(fifo, O_RDONLY));
   CHECK(refused(fifo, O_WRONLY));
   CHECK(refused("/dev/zero", O_RDONLY));
-  CHECK(open_plain_file("/dev/null", O_WRONLY).is_open());
+  CHECK(bool(open_plain_file("/dev/null", O_WRONLY)));
   CHECK(read_plain_file(fifo, 10) == "");
   CHECK(!write_plain_file(fifo, "x"));
   {
@@ -196,14 +196,14 @@ TEST_CASE("a template that is broken says where") {
     return std::string("no error");
   };
   CHECK(why("{rang}") ==
-        "--prefix '{rang}': there is no 'rang'; there are {rank}, {local_rank}, {host}, {stream}, "
-        "{time}");
-  CHECK(why("a {rank") == "--prefix 'a {rank': a '{' alone: write {{ for a brace");
-  CHECK(why("a}") == "--prefix 'a}': a '}' alone: write }} for a brace");
+        "--prefix '{rang}': unknown field 'rang'; the fields are {rank}, {local_rank}, {host}, "
+        "{stream}, {time}");
+  CHECK(why("a {rank") == "--prefix 'a {rank': unmatched '{': write {{ for a brace");
+  CHECK(why("a}") == "--prefix 'a}': unmatched '}': write }} for a brace");
   CHECK(why("{host:04}") ==
-        "--prefix '{host:04}': 'host:04': a width is for numbers, as in {rank:04}");
+        "--prefix '{host:04}': 'host:04': only numbers can have a width, as in {rank:04}");
   CHECK(why("{rank:4}") ==
-        "--prefix '{rank:4}': 'rank:4': a width is for numbers, as in {rank:04}");
+        "--prefix '{rank:4}': 'rank:4': only numbers can have a width, as in {rank:04}");
 }
 
 TEST_CASE("lists of ranks with steps, and the last one") {

@@ -75,10 +75,11 @@ TEST_CASE("which variables go to other hosts") {
         Variables{"PATH=/bin", "HOME=/root", "NCCL_DEBUG=INFO", "OMP_NUM_THREADS=2", "DATA=a b=c"});
   CHECK(forwarded_variables(own, {false, {"MY_SECRET", "PATH=/opt", "NEW="}}) ==
         Variables{"NCCL_DEBUG=INFO", "OMP_NUM_THREADS=2", "MY_SECRET=1", "PATH=/opt", "NEW="});
-  CHECK_THROWS_WITH_AS(forwarded_variables(own, {false, {"NO"}}),
-                       "--env NO: smp-launch has no such variable to pass on; to set it, write "
-                       "--env NO=value",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      forwarded_variables(own, {false, {"NO"}}),
+      "--env NO: smp-launch's environment does not have this variable; to set a value, "
+      "write --env NO=value",
+      ConfigError);
   CHECK(matches_glob("HF_TOKEN_2", "*TOKEN*"));
   CHECK(!matches_glob("MYPATH", "PATH"));
   CHECK(matches_glob("", "*"));
@@ -89,7 +90,7 @@ TEST_CASE("files of variables") {
         std::vector<std::string>{"A=1", "B=x # y", "C"});
   CHECK_THROWS_WITH_AS(
       parse_env_file("e", "A=1\n=2\n"),
-      "e:2:1: a line is NAME=value, or NAME to pass on smp-launch's own\n  =2\n  ^", ConfigError);
+      "e:2:1: expected NAME=value, or NAME to pass on smp-launch's value\n  =2\n  ^", ConfigError);
 }
 
 TEST_CASE("how ssh is called, and what its failures mean") {

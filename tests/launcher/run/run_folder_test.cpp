@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 
 std::string not_empty(const std::string& path) {
   return "run folder '" + path +
-         "' is not empty: name another one with --run-dir, remove it, or go on from its checkpoint "
-         "with --resume";
+         "' is not empty: give another folder with --run-dir, remove this folder, or resume from "
+         "its checkpoint with --resume";
 }
 
 void put(const std::string& path, const std::string& text) {
@@ -120,11 +120,11 @@ TEST_CASE("a run folder is reopened for its checkpoint alone") {
   ScratchFolder folder;
   const std::string path = folder / "run";
   CHECK(error_of([&] { run::RunFolder::reopen(folder / "none"); }) ==
-        "cannot resume in run folder '" + (folder / "none") + "': there is no such folder");
+        "cannot resume in run folder '" + (folder / "none") + "': the folder does not exist");
   put(path + "/logs/rank-0.out", "");
   CHECK(run::RunFolder::why_not_reopen(path) ==
         "cannot resume in run folder '" + path +
-            "': it has no checkpoint; start anew in another folder without --resume");
+            "': the folder has no checkpoint; start in another folder without --resume");
   leave_run(path);
   put(path + "/errors/rank-0.json", "{}");
   put(path + "/timeline/rank-0.json", "{}");
@@ -176,7 +176,8 @@ TEST_CASE("a second one in a run's folder is refused by host, process and time")
   const std::string refusal =
       fmt::format("run folder '{}' is in use by smp-launch, process {} on host {}, since ", path,
                   getpid(), holder.at("host").get<std::string>());
-  const std::string help = " UTC: wait for its end, end it, or name another folder with --run-dir";
+  const std::string help =
+      " UTC: wait until this job has ended, stop this job, or give another folder with --run-dir";
   for (const std::string& why :
        {error_of([&] { run::RunFolder::reopen(path); }),
         error_of([&] { run::RunFolder::go_on(path); }),
@@ -252,7 +253,8 @@ TEST_CASE("the lock that a process of another host has left: its status tells wh
     CHECK(run::RunFolder::reopen(path).note() ==
           "run folder '" + path +
               "' was in use by smp-launch, process 7 on host elsewhere, since 2023-11-14 22:13:20 "
-              "UTC, which has written nothing there for 5 s: taken over");
+              "UTC, which has written nothing there for 5 s: this smp-launch has taken the folder "
+              "over");
   }
 }
 
@@ -266,7 +268,7 @@ TEST_CASE(
   fs::rename(path, other);
   const std::string moved =
       "run folder '" + path + "' was moved to '" + other + "' while it was in use";
-  const std::string gone = ": its checkpoints, if any, went with it";
+  const std::string gone = ": its checkpoints are no longer there";
   CHECK(error_of([&] { run.checkpoint(); }) == moved + gone);
   CHECK(error_of([&] { run.begin_start(); }) == moved);
   CHECK(!fs::exists(path));
@@ -309,7 +311,7 @@ TEST_CASE("a run folder that is a link to nothing is said to be one") {
   fs::create_symlink("nowhere", link);
   for (const std::string& path : {link, link + "/run"}) {
     const std::string why = "cannot create run folder '" + path + "': '" + link +
-                            "' is a link to 'nowhere', which is not there";
+                            "' is a link to 'nowhere', which does not exist";
     CHECK(run::RunFolder::why_not(path) == why);
     CHECK(error_of([&] { run::RunFolder::create(path); }) == why);
     CHECK(error_of([&] { run::RunFolder::go_on(path); }) == why);
@@ -324,7 +326,8 @@ TEST_CASE("a lock that nobody can read is no lock, and a folder that nobody can 
   CHECK(run::RunFolder::reopen(path).path() == path);
   fs::create_symlink("/etc/passwd", path + "/lock");
   CHECK(error_of([&] { run::RunFolder::reopen(path); }) ==
-        "cannot lock run folder '" + path + "': its 'lock' is a link: remove that");
+        "cannot lock run folder '" + path +
+            "': its file 'lock' is a symbolic link: remove the link");
 }
 
 }  // namespace smp

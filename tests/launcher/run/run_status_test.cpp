@@ -80,20 +80,19 @@ TEST_CASE("a run's status goes through its file, and is told in words") {
         "  training  step 20/200, loss 2.7312, 12345 tokens/s, 1 min 30 s left\n"
         "  restarts  1 of 3\n"
         "  last      rank 3 was stopped\n");
-  CHECK(
-      status_text(status, Watcher::kGone, now)
-          .starts_with("job 0123abcd: its smp-launch (process 77 on node1) is gone; last heard of "
-                       "10.0 s ago\n  ranks     8 of 8 were running\n"));
+  CHECK(status_text(status, Watcher::kGone, now)
+            .starts_with("job 0123abcd: its smp-launch (process 77 on node1) has ended without a "
+                         "report; last status 10.0 s ago\n  ranks     8 of 8 were running\n"));
   CHECK(status_text(status, Watcher::kSilent, now)
-            .starts_with("job 0123abcd: running when last heard of, 10.0 s ago: its smp-launch "
-                         "(process 77 on node1) is stopped or gone, or cannot write here\n"));
+            .starts_with("job 0123abcd: running at its last status, 10.0 s ago: its smp-launch "
+                         "(process 77 on node1) is stopped, has ended, or cannot write here\n"));
   RunStatus hung = training();
   hung.view.silent = std::chrono::seconds(70);
   hung.view.progress->loss = std::numeric_limits<double>::quiet_NaN();
   const RunStatus again = parse_status("x", status_json(hung));
   CHECK(std::isnan(again.view.progress->loss));
-  CHECK(status_text(again, Watcher::kRuns, now).find("  no rank has gone on for 1 min 10 s\n") !=
-        std::string::npos);
+  CHECK(status_text(again, Watcher::kRuns, now)
+            .find("  no rank has made progress for 1 min 10 s\n") != std::string::npos);
   hung.state = "ended";
   hung.exit_code = 3;
   CHECK(status_text(hung, Watcher::kGone, now)
@@ -110,10 +109,10 @@ TEST_CASE("a status that somebody else has written is refused by its key, not by
     json[key] = OrderedJson::parse(value);
     CHECK_THROWS_WITH_AS(
         parse_status("s", json.dump()),
-        doctest::Contains(fmt::format("'s' is no status of a run: '{}' is no whole number from 0 "
-                                      "to ",
-                                      key)
-                              .c_str()),
+        doctest::Contains(
+            fmt::format("'s' is not the status of a run: '{}' is not a whole number from 0 to ",
+                        key)
+                .c_str()),
         ConfigError);
   };
   refused("process", "-1");

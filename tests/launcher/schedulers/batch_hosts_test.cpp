@@ -67,19 +67,19 @@ TEST_CASE("the hosts of a job of LSF") {
     return error_of([&] { hosts_of_lsf(environment); });
   };
   CHECK(error({"LSB_JOBID=1"}) ==
-        "--hosts lsf: this is no job of LSF (neither LSB_MCPU_HOSTS nor LSB_DJOB_HOSTFILE is set): "
-        "run smp-launch in a script of bsub");
+        "--hosts lsf: this is not a job of LSF (neither LSB_MCPU_HOSTS nor LSB_DJOB_HOSTFILE is "
+        "set): run smp-launch in a script of bsub");
   CHECK(error({hostfile, "LSB_MCPU_HOSTS=a 4"}) ==
-        fmt::format("LSB_MCPU_HOSTS='a 4', but LSB_DJOB_HOSTFILE='{}' says 'a 3 b 1': unset the "
-                    "one that is not of this job",
+        fmt::format("LSB_MCPU_HOSTS='a 4', but LSB_DJOB_HOSTFILE='{}' has 'a 3 b 1': unset the "
+                    "variable that is not of this job",
                     file.path));
   for (const char* slots : {"", " 0", " x", " 4x", " 99999"})
     CHECK(error({fmt::format("LSB_MCPU_HOSTS=a 1 b{}", slots)}) ==
-          fmt::format("LSB_MCPU_HOSTS='a 1 b{}' is not like 'a 4 b 4': behind host 'b' stands no "
-                      "number of slots",
+          fmt::format("LSB_MCPU_HOSTS='a 1 b{}': expected a list such as 'a 4 b 4': host 'b' has "
+                      "no number of slots",
                       slots));
   CHECK(error({"LSB_MCPU_HOSTS="}) == "LSB_MCPU_HOSTS: names no host");
-  CHECK(error({"LSB_MCPU_HOSTS=-o 1"}) == "LSB_MCPU_HOSTS: '-o' is no host's name");
+  CHECK(error({"LSB_MCPU_HOSTS=-o 1"}) == "LSB_MCPU_HOSTS: '-o' is not a host name");
   CHECK(error({"LSB_MCPU_HOSTS=a 4096 a 1"}) ==
         "LSB_MCPU_HOSTS: host 'a' has more than 4096 slots");
 }
@@ -95,17 +95,18 @@ TEST_CASE("the hosts of a job of PBS") {
     return error_of([&] { hosts_of_pbs(environment); });
   };
   CHECK(error({}) ==
-        "--hosts pbs: this is no job of PBS (PBS_NODEFILE is not set): run smp-launch in a script "
-        "of qsub");
-  CHECK(error({variable, "PBS_NP=8"}) ==
-        fmt::format("PBS_NP=8, but PBS_NODEFILE='{}' has 3 slots: unset the one that is not of "
-                    "this job",
-                    file.path));
+        "--hosts pbs: this is not a job of PBS (PBS_NODEFILE is not set): run smp-launch in a "
+        "script of qsub");
+  CHECK(
+      error({variable, "PBS_NP=8"}) ==
+      fmt::format(
+          "PBS_NP=8, but PBS_NODEFILE='{}' has 3 slots: unset the variable that is not of this job",
+          file.path));
   const NodeFile empty("\n"), words("n1 slots=4\n");
   CHECK(error({"PBS_NODEFILE=" + empty.path}) ==
         fmt::format("PBS_NODEFILE='{}': names no host", empty.path));
   CHECK(error({"PBS_NODEFILE=" + words.path}) ==
-        fmt::format("PBS_NODEFILE='{}': 'n1 slots=4' is no host's name", words.path));
+        fmt::format("PBS_NODEFILE='{}': 'n1 slots=4' is not a host name", words.path));
   CHECK(error({"PBS_NODEFILE=/no/file"}).find("/no/file") != std::string::npos);
   std::string many;
   for (int i = 0; i <= kMostHosts; ++i) many += fmt::format("n{}\n", i);
@@ -140,29 +141,28 @@ TEST_CASE("a pod's place among those of its job") {
     return more;
   };
   CHECK(pod(with({"JOB_COMPLETION_INDEX=2"})) == "PET_NNODES: 2 of 4, 8 ranks, t-0.t:29500");
-  CHECK(
-      pod_error(with({"JOB_COMPLETION_INDEX=1"})) ==
-      "PET_NNODES says this pod's number is 2, but JOB_COMPLETION_INDEX says 1: unset the one that "
-      "is not of this job");
+  CHECK(pod_error(with({"JOB_COMPLETION_INDEX=1"})) ==
+        "PET_NNODES gives this pod's number as 2, but JOB_COMPLETION_INDEX gives 1: unset the "
+        "variable that is not of this job");
   CHECK(pod_error(with({"LWS_GROUP_SIZE=3", "LWS_WORKER_INDEX=2"})) ==
-        "PET_NNODES says the number of pods is 4, but LWS_GROUP_SIZE says 3: unset the one that is "
-        "not of this job");
+        "PET_NNODES gives the number of pods as 4, but LWS_GROUP_SIZE gives 3: unset the variable "
+        "that is not of this job");
   CHECK(pod_error({"LWS_GROUP_SIZE=3", "LWS_WORKER_INDEX=3"}) ==
-        "LWS_GROUP_SIZE is 3, but this pod is number 3: there is no such pod");
-  CHECK(pod_error({"PET_NNODES=2:4"}) == "PET_NNODES='2:4' has to be a whole number");
-  const std::string most = fmt::format("is more than {}, the most here", kMostHosts);
-  CHECK(pod_error({"PET_NNODES=131073"}) == "PET_NNODES='131073' " + most);
-  CHECK(pod_error({"LWS_GROUP_SIZE=2147483647"}) == "LWS_GROUP_SIZE='2147483647' " + most);
+        "LWS_GROUP_SIZE is 3, but this pod has number 3, from 0");
+  CHECK(pod_error({"PET_NNODES=2:4"}) == "PET_NNODES='2:4': expected a whole number");
+  const std::string most = fmt::format(": expected at most {}", kMostHosts);
+  CHECK(pod_error({"PET_NNODES=131073"}) == "PET_NNODES='131073'" + most);
+  CHECK(pod_error({"LWS_GROUP_SIZE=2147483647"}) == "LWS_GROUP_SIZE='2147483647'" + most);
   CHECK(pod_error({"PET_NNODES=2", "PET_NODE_RANK=0", "PET_NPROC_PER_NODE=4097"}) ==
-        "PET_NPROC_PER_NODE='4097' is more than 4096, the most here");
+        "PET_NPROC_PER_NODE='4097': expected at most 4096");
   CHECK(pod_error({"PET_NNODES=2", "PET_NODE_RANK=0", "PET_MASTER_PORT=65536"}) ==
-        "PET_MASTER_PORT='65536' is more than 65535, the most here");
+        "PET_MASTER_PORT='65536': expected at most 65535");
   CHECK(pod_error({"PET_NNODES=2"}) ==
         "PET_NODE_RANK is not set, but other variables of the same launcher are");
   CHECK(pod_error({}) ==
-        "this is no pod of a TrainJob (PET_NNODES), LeaderWorkerSet (LWS_GROUP_SIZE), JobSet or "
-        "indexed job (JOB_COMPLETION_INDEX) or MPIJob's launcher ('/no/hostfile'): none of these "
-        "is there");
+        "this is not a pod of a TrainJob (PET_NNODES), LeaderWorkerSet (LWS_GROUP_SIZE), JobSet or "
+        "indexed job (JOB_COMPLETION_INDEX) or MPIJob's launcher ('/no/hostfile'): neither the "
+        "variables are set nor the file exists");
   CHECK(!own_full_name().empty());
 }
 
@@ -197,22 +197,22 @@ TEST_CASE("what SageMaker's SDK says of mpirun is taken in our own terms, or ref
   };
   const std::string option = "h.json: sagemaker_mpi_custom_mpi_options: ";
   CHECK(error("1", R"("--bind-to core")") ==
-        option + "'--bind-to' is for mpirun, which does not run here: it is --bind");
+        option + "'--bind-to' is for mpirun, which smp-launch does not use: use --bind");
   CHECK(error("1", R"("--bind-to=core")") ==
-        option + "'--bind-to=core' is for mpirun, which does not run here: it is --bind");
+        option + "'--bind-to=core' is for mpirun, which smp-launch does not use: use --bind");
   CHECK(error("1", R"("-timeout=60")") ==
-        option + "'-timeout=60' is for mpirun, which does not run here: it is --timeout");
+        option + "'-timeout=60' is for mpirun, which smp-launch does not use: use --timeout");
   for (const char* word : {"-rf", "--NCCL_DEBUG_SUBSYS=ALL", "-x=A", "--mca=a"})
     CHECK(error("1", fmt::format(R"("{} ranks")", word)) ==
-          fmt::format("{}'{}' is for mpirun, which does not run here: leave it out", option, word));
-  CHECK(error("1", R"("core")") == option + "'core' is no option of mpirun");
-  CHECK(error("1", R"("-mca a")") == option + "a value is missing behind '-mca'");
-  CHECK(error("1", "7") == option + "it is a text");
+          fmt::format("{}'{}' is for mpirun, which smp-launch does not use: leave this option out",
+                      option, word));
+  CHECK(error("1", R"("core")") == option + "'core' is not an option of mpirun");
+  CHECK(error("1", R"("-mca a")") == option + "a value is missing after '-mca'");
+  CHECK(error("1", "7") == option + "expected a string");
   CHECK(error(R"("x")", "null") ==
         "h.json: sagemaker_mpi_num_of_processes_per_host: 'x' is not a whole number from 1 to "
         "4096");
-  CHECK(error_of([] { parse_sagemaker_mpi("h.json", "["); }) ==
-        "h.json: this is no object of JSON");
+  CHECK(error_of([] { parse_sagemaker_mpi("h.json", "["); }) == "h.json: expected a JSON object");
   CHECK(error_of([] { parse_sagemaker_mpi("h.json", R"({"sagemaker_mpi_enabled": "yes"})"); }) ==
         "h.json: sagemaker_mpi_enabled: 'yes' is neither true nor false");
 }

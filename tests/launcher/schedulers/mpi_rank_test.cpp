@@ -24,9 +24,9 @@ TEST_CASE("what mpirun says to a process is understood, Open MPI's and MPICH's")
   CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=0"}),
                        "PMI_SIZE is not set, but other variables of the same launcher are",
                        ConfigError);
-  CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=x"}), "PMI_RANK='x' has to be a whole number",
+  CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=x"}), "PMI_RANK='x': expected a whole number",
                        ConfigError);
   CHECK_THROWS_WITH_AS(
       rank_in_mpi({"PMI_RANK=2", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"}),
-      "PMI_RANK=2 of 2, MPI_LOCALRANKID=0 of 2: there is no such rank", ConfigError);
+      "PMI_RANK=2 of 2, MPI_LOCALRANKID=0 of 2: not a valid rank", ConfigError);
 }

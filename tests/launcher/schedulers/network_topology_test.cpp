@@ -68,8 +68,8 @@ TEST_CASE("hosts at one switch of Slurm follow each other, the first stays the f
   CHECK(names_of(ordered.hosts) == "n1 n3 n2 x");
   CHECK(ordered.hosts[1].slots == 5);  // each keeps what is said of it
   CHECK(ordered.text ==
-        "hosts in the order of their switches, of slurm: 1 of 3 neighbours share one (0 as "
-        "listed); it does not tell of 1");
+        "hosts in the order of their switches, from slurm: 1 of 3 neighbours share a switch (0 in "
+        "the listed order); hosts with an unknown switch: 1");
 }
 
 TEST_CASE("a topology.conf: three levels, comments, keys in any case, blocks") {
@@ -118,16 +118,17 @@ TEST_CASE("an order of hosts has each of them once, and none crosses a switch tw
     }
     CHECK(seen.size() == hosts.size());
     CHECK(ordered.hosts.front().name == hosts.front());
-    CHECK(ordered.text.find("f: 56 of 62 neighbours share one") != std::string::npos);
+    CHECK(ordered.text.find("f: 56 of 62 neighbours share a switch") != std::string::npos);
   }
 }
 
 TEST_CASE("what is wrong with a file of switches is said with its place") {
   CHECK(error_in("SwitchName=a Nodes=n1\nNodes=n2\n") ==
-        "f:2: it names no switch: SwitchName= or BlockName=");
+        "f:2: the line has no name of a switch: expected SwitchName= or BlockName=");
   CHECK(error_in("hello world") ==
-        "f:1: 'hello' is not understood: a line is like SwitchName=s0 Nodes=n[1-4]");
-  CHECK(error_in("SwitchName=a Nodes=n[1\n") == "f:1: 'n[1' is no list of names like n[1-3,7],big");
+        "f:1: unexpected 'hello': expected a line such as SwitchName=s0 Nodes=n[1-4]");
+  CHECK(error_in("SwitchName=a Nodes=n[1\n") ==
+        "f:1: 'n[1' is not a list of names like n[1-3,7],big");
   CHECK(error_in("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n") ==
         "f:2: switch 'a' is described twice");
   CHECK(error_in("SwitchName=a Switches=b\n") ==
@@ -138,11 +139,11 @@ TEST_CASE("what is wrong with a file of switches is said with its place") {
       "f: neither the JSON of aws ec2 describe-instance-topology nor that of describe-instances";
   CHECK(error_in("{}") == not_ec2);
   CHECK(error_in(R"({"Instances": [)") == not_ec2);
-  CHECK(error_in(R"({"Instances": 3})") == "f: 'Instances' is no list");
+  CHECK(error_in(R"({"Instances": 3})") == "f: 'Instances' is not a list");
   CHECK(error_in(R"({"Instances": [{}]})") == "f: an instance without InstanceId");
   CHECK(error_in(R"({"Instances": [{"InstanceId": "i-1", "NetworkNodes": [1]}]})") ==
-        "f: i-1: a network node that is no text");
+        "f: i-1: a network node that is not a string");
   CHECK(error_of([] {
           order_by_switches(parse_hosts("x,y"), parse_network_topology({{"f", kSlurmTree}}), "f");
-        }) == "f: it tells of none of the hosts, as 'x'");
+        }) == "f: the topology has none of the hosts, such as 'x'");
 }

@@ -46,9 +46,9 @@ TEST_CASE("a failed job is started again, after longer and longer pauses, as oft
 
 TEST_CASE("what would fail again is not started again") {
   CHECK(decide_restart(rules(9), {failed_at(7), failed_at(7)}, true).why_not ==
-        "it failed at step 7 twice");
+        "two starts in a row failed at step 7");
   CHECK(decide_restart(rules(9), {failed_at(0), failed_at(0)}, true).why_not ==
-        "it failed before its first step twice");
+        "two starts in a row failed before the first step");
   CHECK(decide_restart(rules(9), {failed_at(7), failed_at(8)}, true).again);
   CHECK(decide_restart(rules(9), {failed_at(7), failed_at(8), failed_at(7)}, true).again);
   std::vector<Start> lost = {failed_at(7), failed_at(7)};
@@ -60,14 +60,14 @@ TEST_CASE("what would fail again is not started again") {
   Start config = failed_at(0);
   config.exit_code = 3;
   CHECK(decide_restart(rules(9), {config}, true).why_not ==
-        "what is wrong with the job would be wrong again");
+        "the error is in the job's configuration, so a restart would fail too");
   CHECK(decide_restart(rules(9), {config}, false).again);
   // A network's file that is gone for a second: the job was right when it trained.
   CHECK(decide_restart(rules(9), {failed_at(7), config}, true).again);
   CHECK(decide_restart(rules(9), {failed_at(7), config, config}, true).why_not ==
-        "it failed before its first step twice");
+        "two starts in a row failed before the first step");
   CHECK(decide_restart(rules(9), {failed_at(0), config}, true).why_not ==
-        "what is wrong with the job would be wrong again");
+        "the error is in the job's configuration, so a restart would fail too");
 }
 
 TEST_CASE("an end that is no failure of ranks or hosts starts nothing again, without a word") {

@@ -32,9 +32,9 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that end after a checkpoint on request h
     const JobResult result = supervise(two, host, console, -1);
     CHECK(result.end == JobEnd::kCheckpointed);
     CHECK(result.exit_code == 75);
-    CHECK(
-        report_text(two, result) ==
-        "smp-launch: saved a checkpoint and ended, as asked; go on with --resume; exit code 75\n");
+    CHECK(report_text(two, result) ==
+          "smp-launch: saved a checkpoint and ended on request; resume with --resume; exit code "
+          "75\n");
     CHECK(report_json(two, result).find("\"end\": \"checkpointed\"") != std::string::npos);
     two.requeue = "scontrol requeue 7";
     CHECK(report_text(two, result)
@@ -113,7 +113,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that stand still are told, and ended whe
     REQUIRE(result.hang);
     CHECK(result.hang->behind == std::vector<int>{1});
     CHECK(result.ranks[1].progress->step == 4);
-    CHECK(one_line_cause(two, result).starts_with("no rank has gone on for "));
+    CHECK(one_line_cause(two, result).starts_with("no rank has made progress for "));
     CHECK(report_text(two, result).find("; the others wait for rank 1\n  rank 1 is at step 4") !=
           std::string::npos);
     CHECK(report_json(two, result).find("\"behind\": [\n      1\n    ]") != std::string::npos);
@@ -200,8 +200,8 @@ TEST_CASE_FIXTURE(SupervisedJob, "a signal that asks for a checkpoint, and the t
     CHECK(result.end == JobEnd::kRankFailed);
     CHECK(result.end_signal == SIGTERM);
     CHECK(report_text(one, result)
-              .find("  SIGTERM asked for a checkpoint, which may not be saved\n") !=
-          std::string::npos);
+              .find("  SIGTERM asked for a checkpoint, but the job failed: the checkpoint is "
+                    "possibly not saved\n") != std::string::npos);
   }
   SUBCASE("a second one ends the job") {
     one.rules.checkpoint_grace.reset();

@@ -75,7 +75,7 @@ TEST_CASE_FIXTURE(SupervisedJob, "a second signal kills, and the report says aft
   CHECK(*result.killed_after > milliseconds(0));  // a busy machine hears the first signal late
   CHECK(*result.killed_after < milliseconds(30'000));
   CHECK(report_text(two, result)
-            .find(fmt::format("ranks 0, 1 killed by smp-launch, {} after being asked to end\n",
+            .find(fmt::format("ranks 0, 1 killed by smp-launch, {} after the request to end\n",
                               duration_text(*result.killed_after))) != std::string::npos);
 }
 
@@ -96,9 +96,9 @@ TEST_CASE_FIXTURE(SupervisedJob, "a rank that may not be signalled does not hang
   result.ranks.resize(2);
   result.ranks[0].not_permitted = true;
   const std::string text = report_text(job(2), result);
-  CHECK(text.find("rank 0 did not end: running as another user by now (setuid, sudo), whom "
-                  "smp-launch may not signal\n") != std::string::npos);
-  CHECK(text.find("rank 1 did not end even on SIGKILL: hung inside the kernel\n") !=
+  CHECK(text.find("rank 0 did not end: its process has changed its user (setuid, sudo), so "
+                  "smp-launch has no permission to signal it\n") != std::string::npos);
+  CHECK(text.find("rank 1 did not end after SIGKILL: hung inside the kernel\n") !=
         std::string::npos);
   CHECK(text.find("smp-launch: 0 of 2 ranks ended in ") != std::string::npos);
 }
@@ -160,19 +160,18 @@ TEST_CASE_FIXTURE(SupervisedJob, "a lost host is a cause that explains itself") 
   four.host_of_rank = {0, 0, 1, 1};
   host.then([](HostEvents& events) {
     events.on_ended(0, code(1));
-    for (int rank : {2, 3}) events.on_lost(rank, {"no heartbeat from it for 3.0 s"});
+    for (int rank : {2, 3}) events.on_lost(rank, {"no heartbeat for 3.0 s"});
   });
   const JobResult result = supervise(four, host, console, -1);
   CHECK(result.end == JobEnd::kRankFailed);
   CHECK(result.exit_code == 125);
   const std::string text = report_text(four, result);
   CHECK(text.starts_with("smp-launch: host b was lost with ranks 2, 3, "));
-  CHECK(text.find(" after the start: no heartbeat from it for 3.0 s\n"
-                  "  consequence: rank 0 ended with exit code 1\n"
-                  "  consequence: rank 1 ended by smp-launch\n") != text.npos);
+  CHECK(text.find(" after the start: no heartbeat for 3.0 s\n  consequence: rank 0 ended with exit "
+                  "code 1\n  consequence: rank 1 ended by smp-launch\n") != text.npos);
   const std::string json = report_json(four, result);
   CHECK(json.find("\"host\": \"b\"") != json.npos);
-  CHECK(json.find("\"lost\": \"no heartbeat from it for 3.0 s\"") != json.npos);
+  CHECK(json.find("\"lost\": \"no heartbeat for 3.0 s\"") != json.npos);
 }
 
 // As a program does that leaves no error file and tidies up before it ends: the others, whose
@@ -215,10 +214,9 @@ TEST_CASE_FIXTURE(SupervisedJob,
   });
   const JobResult result = supervise(two, host, console, -1);
   CHECK(result.cause->rank == 1);
-  CHECK(
-      report_text(two, result)
-          .find("  it tells of a lost connection to another rank; none is known to have failed by "
-                "itself\n") != std::string::npos);
+  CHECK(report_text(two, result)
+            .find("  these lines report a lost connection to another rank, but no other rank is "
+                  "known to have failed\n") != std::string::npos);
 }
 
 // Its error is kOwn to torch, whatever it says.
@@ -262,9 +260,9 @@ TEST_CASE_FIXTURE(SupervisedJob,
   const JobResult result = supervise(two, host, console, -1);
   const bool limited = end.memory_limit_bytes != 0;
   CHECK(report_text(two, result)
-            .find(limited ? "  the memory of its control group (256 MiB), or of the machine, ran "
-                            "out: smaller batches, or more of it (see dmesg)\n"
-                          : "  the memory of its control group, or of the machine, ran out: ") !=
+            .find(limited ? "  its control group (256 MiB) or its host ran out of memory (see "
+                            "dmesg): use smaller batches, or allow more memory\n"
+                          : "  its control group or its host ran out of memory (see ") !=
         std::string::npos);
   CHECK((report_json(two, result).find("\"memory_limit_bytes\": 268435456") != std::string::npos) ==
         limited);
@@ -279,9 +277,8 @@ TEST_CASE_FIXTURE(SupervisedJob, "errors of GPUs that were logged stand under th
   });
   const JobResult result = supervise(two, host, console, -1);
   CHECK(report_text(two, result)
-            .find("  meanwhile the kernel of its host has logged:\n"
-                  "    GPU 3: Xid (PCI:0000:3b:00): 79, pid=9, GPU has fallen "
-                  "off the bus.\n") != std::string::npos);
+            .find("  GPU errors in the kernel log of its host:\n    GPU 3: Xid (PCI:0000:3b:00): "
+                  "79, pid=9, GPU has fallen off the bus.\n") != std::string::npos);
   CHECK(report_json(two, result).find("\"gpu_errors\": [\n      \"GPU 3: Xid (PCI:0000:3b:00)") !=
         std::string::npos);
 }
@@ -429,6 +426,6 @@ TEST_CASE_FIXTURE(SupervisedJob,
   };
   const JobResult result = supervise(one, host, console, read_end.number());
   CHECK(result.exit_code == 125);
-  CHECK(result.launcher_error == "the logs are not whole: their file system does not answer");
+  CHECK(result.launcher_error == "the logs are incomplete: their file system does not answer");
   log.go_on();
 }

@@ -52,7 +52,7 @@ TEST_CASE("compare: a step time that was not predicted is unknown, and no error 
   const Comparison comparison = compare(plan, report(measured), {{}, 0.2});
   REQUIRE(comparison.problems.size() == 1);
   CHECK(comparison.problems[0] ==
-        "step time cannot be compared: the plan predicts none, as its cluster names no rates");
+        "step time cannot be compared: the plan has no prediction, as its cluster names no rates");
   const std::string text = comparison_text(comparison);
   CHECK(text.find("step time                               unknown ") != text.npos);
   CHECK(text.find("-0.0 %") == text.npos);

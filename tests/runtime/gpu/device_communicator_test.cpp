@@ -233,7 +233,8 @@ TEST_CASE("calls between GPUs: a rank that does not call, or leaves, is named") 
             if (steady_clock::now() - begin > kAllTime) break;
           } catch (const CommError& error) {
             CHECK(error.kind == CommError::Kind::kTimeout);
-            CHECK(std::string(error.what()).find("rank 1 has not called it") != std::string::npos);
+            CHECK(std::string(error.what()).find("rank 1 has not made this call") !=
+                  std::string::npos);
             break;
           }
         }

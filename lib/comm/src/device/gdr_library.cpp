@@ -46,8 +46,8 @@ GdrMemory::Library::Library(const std::string& name) {
   driver_ = open_();
   if (driver_ == nullptr)
     throw std::runtime_error(
-        "gdr_open refuses: its kernel module gdrdrv is not loaded, or /dev/gdrdrv may not be "
-        "opened (GDRCOPY_ENABLE_LOGGING=1 says more)");
+        "gdr_open failed: the kernel module gdrdrv is not loaded, or this process has no "
+        "permission to open /dev/gdrdrv (GDRCOPY_ENABLE_LOGGING=1 prints details)");
 }
 
 GdrMemory::Library::~Library() { close_(driver_); }
@@ -98,8 +98,8 @@ GdrMemory::Pages::Pages(const Library& library, uintptr_t begin, uintptr_t end)
   library.unpin_buffer(library.driver(), handle_);
   if (error != 0) refuse("gdr_get_info_v2", error);
   throw std::runtime_error(
-      fmt::format("gdr_map has mapped {} bytes from {:#x} where {} from {:#x} were wanted",
-                  info.mapped_size, info.va, bytes, begin));
+      fmt::format("gdr_map mapped {} bytes from {:#x} instead of {} from {:#x}", info.mapped_size,
+                  info.va, bytes, begin));
 }
 
 GdrMemory::Pages::~Pages() {

@@ -43,7 +43,7 @@ GdrUse read_gdr_use() {
   if (text.empty() || text == "auto") return GdrUse::kAuto;
   if (text == "off") return GdrUse::kOff;
   if (text == "on") return GdrUse::kOn;
-  throw ConfigError(fmt::format("{}={} is not auto, off or on", env::kGdrCopy, text));
+  throw ConfigError(fmt::format("{}={}: expected auto, off or on", env::kGdrCopy, text));
 }
 
 // Read by whoever finds that the GPU has come to it.
@@ -102,8 +102,9 @@ GdrMemory::GdrMemory(DeviceMemory& memory, GdrUse use, const GdrLibraries& libra
     library_ = std::move(library);
   } catch (const std::runtime_error& error) {
     if (use == GdrUse::kOn)
-      throw ConfigError(fmt::format("{}=on, and there is no GDRCopy: {} (auto does without)",
-                                    env::kGdrCopy, error.what()));
+      throw ConfigError(
+          fmt::format("{}=on, but GDRCopy is not available: {} (auto runs without GDRCopy)",
+                      env::kGdrCopy, error.what()));
     text_ = fmt::format("no GDRCopy: {}", error.what());
   }
 }
@@ -155,7 +156,7 @@ std::shared_ptr<GdrMemory::Pages> GdrMemory::pages_of(const void* data, int64_t 
   if (used.pages == nullptr && used.refusal.empty())
     map(used, allocation.begin, allocation.begin + allocation.bytes, allocation.is_plain);
   if (used.pages == nullptr && use_ == GdrUse::kOn)
-    throw ConfigError(fmt::format("{}=on, and memory of the GPU cannot be mapped: {}",
+    throw ConfigError(fmt::format("{}=on, but memory of the GPU cannot be mapped: {}",
                                   env::kGdrCopy, used.refusal));
   return used.pages;
 }
@@ -164,9 +165,10 @@ void GdrMemory::map(Used& used, uintptr_t allocation_begin, uintptr_t allocation
                     bool is_plain) {
   forget_freed();
   if (!is_plain) {
-    used.refusal = "it is not of cudaMalloc (but of cudaMallocAsync, or of expandable segments)";
+    used.refusal =
+        "the memory is not from cudaMalloc (but from cudaMallocAsync, or from expandable segments)";
   } else if (used.begin < allocation_begin || used.end > allocation_end) {
-    used.refusal = "its page of 64 KiB is not in one allocation";
+    used.refusal = "the page of 64 KiB around the memory is not in one allocation";
   } else {
     try {
       used.pages = std::make_shared<Pages>(*library_, used.begin, used.end);

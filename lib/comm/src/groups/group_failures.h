@@ -15,8 +15,8 @@ namespace smp::groups {
 using RecordPtr = std::shared_ptr<segment::FailureRecord>;
 
 // The failures of groups between hosts, by the groups' keys, as one rank knows them. All ranks of a
-// group learn of its failure, also ranks that open the group later or have ended it; for the latter
-// 1 KiB stays for each failure. Any thread.
+// group learn of its failure, also ranks that open the group later or have ended it. For ranks that
+// have ended the group, each failure keeps 1 KiB. Any thread.
 class GroupFailures {
  public:
   // Once for each key. The record must be dropped before this object.
@@ -26,12 +26,12 @@ class GroupFailures {
               records_.erase(key);
             }};
   }
-  // Records a failure of which another rank has told.
+  // Records a failure that another rank has reported.
   void write(segment::SharedJob& job, uint64_t key, const segment::Failure& failure) {
     std::lock_guard guard(mutex_);
     job.write(records_[key], failure, failure.finder);
   }
-  // Nothing if the record is not one of these.
+  // Nothing if the record does not belong to a group between hosts.
   std::optional<uint64_t> key_of(const segment::FailureRecord& record) {
     std::lock_guard guard(mutex_);
     for (const auto& [key, known] : records_)

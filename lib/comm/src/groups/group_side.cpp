@@ -45,8 +45,8 @@ std::optional<segment::Failure> GroupSide::failure() const {
   return std::nullopt;
 }
 
-// A step counts with the call that it belongs to. It gets no row of its own: its label has the
-// number of that call, so there would be as many rows as calls.
+// The traffic of a step is counted for the call that the step belongs to. A step has no row of its
+// own: its label has the number of the call, so there would be as many rows as calls.
 void GroupSide::finished(const progress::Operation& op) {
   if (progress::is_step(op.call.label)) return;
   traffic_.add(op.call.label, op.call.op, op.wire_bytes);
@@ -145,9 +145,9 @@ comm::WorkPtr GroupSide::all_to_all(const void* in, void* out, int64_t count, DT
   return start(collective(mesh::CollectiveOp::kAllToAll, count, dtype, label), in, out);
 }
 
-// A network that takes only registered memory knows this block until the block ends, unless the
-// network ends first. The block is registered in parts: each takes up to tenths of a second, in
-// which nobody here answers ranks that ask whether this one is there.
+// Registers the block with a network that takes only registered memory, until the block or the
+// network ends. The block is registered in parts, because a part takes up to tenths of a second, in
+// which this rank answers no status requests.
 std::shared_ptr<std::byte[]> GroupSide::allocate_symmetric(int64_t bytes) {
   auto block = context_->arena->allocate(bytes);
   if (block == nullptr || context_->endpoint == nullptr || context_->endpoint->takes_any_memory())
@@ -171,7 +171,7 @@ std::shared_ptr<std::byte[]> GroupSide::allocate_symmetric(int64_t bytes) {
 bool GroupSide::close(std::vector<progress::Lane*> lanes) {
   lanes.push_back(&collectives_);
   context_->engine.close(std::move(lanes),
-                         "its communicator was destroyed before the call was complete");
+                         "the communicator was destroyed before the call was complete");
   const bool abandoned = unwinding_.now();
   if (size_ > 1 && abandoned && key_ == net::kWorldKey && !failure()) {
     const int self = global(rank_);
@@ -193,7 +193,7 @@ std::unique_ptr<comm::Communicator> GroupSide::split(const std::vector<int>& mem
 }
 
 void GroupSide::abort(const std::string& reason) {
-  if (failure()) return;  // what came first is the cause
+  if (failure()) return;  // the first failure is the cause
   const int self = global(rank_);
   context_->job->fail(*records_.front(), {comm::CommError::Kind::kAborted, self, self,
                                           fmt::format("rank {} aborted: {}", self, reason)});

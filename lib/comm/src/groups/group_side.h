@@ -79,7 +79,7 @@ class GroupSide : public comm::Communicator, protected progress::Member {
   static progress::Call message(mesh::CollectiveOp op, int64_t count, DType dtype, int peer,
                                 std::string_view label, uint64_t& number);
   std::shared_ptr<progress::Operation> operation(progress::Lane& lane, progress::Call&& call);
-  // `program` may be made with the operation: `op` is moved from only when both arguments are made.
+  // `program` may be built from `op` in the same call: `op` is moved after both arguments exist.
   comm::WorkPtr start(std::shared_ptr<progress::Operation>&& op, progress::Program program);
   comm::WorkPtr start(progress::Call call, const void* in, void* out);  // with program_of
   // Ends the calls under way. Call it before any member of the group is destroyed. Returns whether
@@ -100,7 +100,7 @@ class GroupSide : public comm::Communicator, protected progress::Member {
   void log(progress::Operation& op) const;
 
   net::GroupKeys keys_;
-  comm::LoggedCall logged_;  // what all its calls have in common in the log
+  comm::LoggedCall logged_;  // the fields that all its calls share in the log
   uint64_t calls_ = 0;
   const waiting::Unwinding unwinding_;
 };

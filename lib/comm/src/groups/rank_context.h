@@ -30,14 +30,14 @@ class PeerWatch {
 
 // The hosts of a job's ranks. The default: all on this host.
 struct HostTopology {
-  std::vector<int> host_of;        // each rank's host; empty when there is one
+  std::vector<int> host_of;        // each rank's host; empty: all on one host
   std::vector<std::string> hosts;  // their names in errors
   int ranks_here = 0;
   std::vector<int> processes_here;  // process ids of the other ranks on this host, if known
   net::ExchangeRule exchange;       // between hosts
   int threads = 0;                  // of a rank in long calls; 0: one, and more after lend_cpus()
-  int cpus = 0;                     // of the ranks here together; 0: what they have
-  int64_t cache_bytes = 0;          // of these CPUs' last caches; 0: what they have
+  int cpus = 0;                     // of all ranks here; 0: as found
+  int64_t cache_bytes = 0;          // of these CPUs' last-level caches; 0: as found
 
   bool spans_hosts() const { return hosts.size() > 1; }
   // A rank's index among the ranks of its host.
@@ -84,8 +84,8 @@ struct RankContext {
       std::unique_ptr<net::NetworkEndpoint> its_endpoint, int rank) const {
     if (its_endpoint == nullptr) return its_endpoint;
     its_endpoint->set_topology(topology.host_of, [job = job, rank](std::optional<int> awaited) {
-      // The failure has ended this rank's calls, whatever they waited for. The asking rank will
-      // learn of it too.
+      // The failure has ended all calls of this rank. The asking rank will learn of the failure
+      // too.
       if (job->failure().state.load() != segment::FailureRecord::kNone)
         return std::optional<progress::PeerStatus>();
       progress::PeerStatus own;

@@ -8,8 +8,8 @@
 namespace smp::groups {
 
 // The work memory of a group between hosts. It comes from the rank's symmetric part, so the ranks
-// of the host read and write it in place. If messages are sent from it, it is registered with a
-// network that requires that. Use it under the engine's lock.
+// of the host read and write it in place. Memory that messages are sent from is registered with
+// a network that requires registered memory. Use it under the engine's lock.
 class Scratch {
  public:
   Scratch(RankContext& context, bool is_sent_from)

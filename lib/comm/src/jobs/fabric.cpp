@@ -64,7 +64,7 @@ class RegroupHosts final : public bootstrap::Regroup {
     options.master_address = next.address.address;
     options.master_port = next.address.port;
     options.rendezvous_timeout = next.limit;
-    options.listening = nullptr;  // whom it told may be gone
+    options.listening = nullptr;  // the process that was told this port may be gone
     return connect_fabric(options);
   }
 
@@ -97,7 +97,7 @@ std::unique_ptr<comm::Communicator> connect_fabric(const net::FabricOptions& opt
   topology.processes_here = bootstrap::processes_of(rendezvous.peers);
   auto job = std::make_shared<segment::SharedJob>(std::move(rendezvous.mapping), options.size);
   job->set_doorbells(std::move(rendezvous.doorbells));
-  // Later than those who watch over processes and hosts, who know better why one is silent.
+  // Later than the watches of processes and hosts, which know a better reason for the silence.
   const auto silence = options.silence + std::chrono::milliseconds(500);
   auto endpoint = topology.spans_hosts()
                       ? std::make_unique<net::NetworkEndpoint>(std::move(hosts.network.transport),

@@ -18,8 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHeartbeatEvery{500};
-constexpr milliseconds kLinger{1000};  // rank 0, for the others to say that they leave, or why
-constexpr uint32_t kMostPayloadBytes = 64 << 10;  // far more than any error's text
+constexpr milliseconds kLinger{1000};  // for rank 0, while the other ranks report that they leave
+constexpr uint32_t kMostPayloadBytes = 64 << 10;  // more than any text of an error
 
 std::string payload_of(uint64_t key, const segment::Failure& failure) {
   return wire::PayloadWriter()
@@ -58,7 +58,7 @@ HostWatch::~HostWatch() {
   leaving_.store(true);
   bell_.ring();
   thread_.join();
-  // Not only closed: a child that somebody forked may hold copies.
+  // shutdown(), because a forked child may hold copies of the sockets.
   for (const PeerConnection& peer : connections_) shutdown(peer.socket.number(), SHUT_RDWR);
 }
 
@@ -69,7 +69,7 @@ std::string HostWatch::place_of(int rank) const {
 }
 
 void HostWatch::failed(const segment::FailureRecord& record, const segment::Failure& failure) {
-  uint64_t key = 0;  // of the whole job
+  uint64_t key = 0;  // 0: the whole job
   if (&record != &job_->failure()) {
     const auto known = context_.group_failures.key_of(record);
     if (!known) return;  // a group inside this host
@@ -88,8 +88,8 @@ bool HostWatch::may_leave() const {
   return !is_hub() || alone || has_forwarded_ || lingering_.observed_for() >= kLinger;
 }
 
-// What another rank of its host has found rank 0 knows from their memory, by which it may leave
-// before that rank's word has come.
+// Rank 0 reads failures found by other ranks of its host from shared memory. So it may leave before
+// the message of such a rank has arrived.
 void HostWatch::forward_local_failure() {
   if (!is_hub() || has_forwarded_ || job_->failure().state.load() == segment::FailureRecord::kNone)
     return;
@@ -100,9 +100,9 @@ void HostWatch::forward_local_failure() {
 
 void HostWatch::run() {
   auto beat = Clock::now();
-  bool told = false;  // that this rank leaves
+  bool told = false;  // told rank 0 that this rank leaves
   for (;;) {
-    // Before the news are taken: none comes after it, so whoever leaves has told all.
+    // Read before the notices are taken, so that a rank that leaves has sent all its notices.
     const bool leaving = leaving_.load();
     std::deque<FailureNotice> notices;
     {
@@ -130,7 +130,7 @@ void HostWatch::run() {
     const auto left = leaving_.load() ? milliseconds(10) : kHeartbeatEvery / 2;
     const auto asleep = Clock::now();
     if (poll(events.data(), nfds_t(events.size()), int(left.count())) < 0 && errno != EINTR) return;
-    // Time in which this rank was itself stopped, most likely there, does not count.
+    // A stop of this rank, most likely in poll(), does not count as silence.
     if (const auto slept = Clock::now() - asleep; slept > 2 * kHeartbeatEvery)
       for (PeerConnection& peer : connections_) peer.last_heard += slept;
     if (events.back().revents != 0) bell_.answer();
@@ -165,15 +165,15 @@ void HostWatch::read(PeerConnection& peer) {
 
 void HostWatch::fail_malformed(PeerConnection& peer) {
   peer.open = false;
-  job_->fail(
-      job_->failure(),
-      {comm::CommError::Kind::kMismatch, peer.rank, rank_,
-       fmt::format("rank {} sent a message that this version of smp does not know", peer.rank)});
+  job_->fail(job_->failure(), {comm::CommError::Kind::kMismatch, peer.rank, rank_,
+                               fmt::format("rank {} sent a message of an unknown kind: install the "
+                                           "same version of smp on all hosts",
+                                           peer.rank)});
 }
 
 void HostWatch::on_message(PeerConnection& peer, MessageKind kind, const std::string& payload) {
   switch (kind) {
-    case MessageKind::kHeartbeat:  // said before its first call it may come after that
+    case MessageKind::kHeartbeat:  // an early one may arrive after the first call
       if (!payload.empty()) progress::store(job_->board(peer.rank).last_call, payload);
       return;
     case MessageKind::kLeft: {
@@ -181,7 +181,7 @@ void HostWatch::on_message(PeerConnection& peer, MessageKind kind, const std::st
       const uint64_t rank = reader.number();
       if (rank >= addresses_.size()) throw std::runtime_error("no such rank");
       job_->board(int(rank)).gone.store(1);
-      // Rank 0 itself may still have something to hand on.
+      // Rank 0 itself may still have notices to forward.
       if (int(rank) == peer.rank && is_hub()) peer.open = false;
       if (is_hub()) tell_others(MessageKind::kLeft, payload, peer.rank);
       return;
@@ -222,7 +222,7 @@ void HostWatch::check_silent() {
     if (!silent(peer, silence_)) continue;
     const bootstrap::PeerAddress& peer_address = addresses_[size_t(peer.rank)];
     const double seconds = std::chrono::duration<double>(silence_).count();
-    std::vector<int> ranks;  // of its host, all as silent
+    std::vector<int> ranks;  // all silent ranks of its host
     for (const PeerConnection& other : connections_) {
       if (addresses_[size_t(other.rank)].host_identity != peer_address.host_identity) continue;
       if (!silent(other, silence_ - 2 * kHeartbeatEvery)) {
@@ -234,16 +234,16 @@ void HostWatch::check_silent() {
     std::string text;
     if (!is_hub()) {
       text = fmt::format(
-          "rank 0 has not been heard of for {:g} s: it is stopped, its host is "
-          "down, or this host is cut off",
+          "rank 0 has sent nothing for {:g} s: rank 0 is stopped, its host is down, or the network "
+          "to this host is cut",
           seconds);
     } else if (ranks.empty()) {
-      text = fmt::format("rank {} has not been heard of for {:g} s: it is stopped", peer.rank,
+      text = fmt::format("rank {} has sent nothing for {:g} s: the rank is stopped", peer.rank,
                          seconds);
     } else {
       text = fmt::format(
-          "host {} ({}) with {} {} has not been heard of for {:g} s: it is down, "
-          "stopped or cut off",
+          "host {} ({}) with {} {} has sent nothing for {:g} s: the host is down, stopped or cut "
+          "off",
           peer_address.host_name, peer_address.address, ranks.size() == 1 ? "rank" : "ranks",
           fmt::join(ranks, ", "), seconds);
     }
@@ -252,18 +252,19 @@ void HostWatch::check_silent() {
   }
 }
 
-// Never waits: a line that takes no more words is one of a rank that will be found silent.
+// Never waits: a full socket belongs to a rank that will be found silent.
 void HostWatch::tell(PeerConnection& peer, MessageKind kind, const std::string& payload) {
   const uint32_t head[2] = {uint32_t(kind), uint32_t(payload.size())};
   std::string bytes(reinterpret_cast<const char*>(head), sizeof(head));
   bytes += payload;
   const ssize_t n =
       ::send(peer.socket.number(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (n > 0 && size_t(n) < bytes.size()) shutdown(peer.socket.number(), SHUT_WR);  // no half words
+  if (n > 0 && size_t(n) < bytes.size())
+    shutdown(peer.socket.number(), SHUT_WR);  // no part of a message
 }
 
-// Whoever has said that it leaves may still listen: rank 0 does, and must not take the end of a
-// line for a death because the other rank heard of its leaving first.
+// A rank that has reported that it leaves may still listen, as rank 0 does. It must not take the
+// end of a connection for a death, because the other rank may have learnt of its leaving first.
 void HostWatch::tell_others(MessageKind kind, const std::string& payload, int except) {
   for (PeerConnection& peer : connections_)
     if (peer.rank != except && (peer.open || kind != MessageKind::kHeartbeat))

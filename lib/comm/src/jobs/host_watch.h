@@ -42,7 +42,7 @@ class HostWatch final : public groups::PeerWatch, public segment::RemoteHosts {
     int rank = 0;
     std::string received;
     Clock::time_point last_heard;
-    bool open = true;  // messages may still come
+    bool open = true;  // messages may still arrive
   };
 
   bool is_hub() const { return rank_ == 0; }
@@ -68,7 +68,7 @@ class HostWatch final : public groups::PeerWatch, public segment::RemoteHosts {
   std::deque<FailureNotice> notices_;  // failures found here, to be sent
   bool has_forwarded_ = false;         // the job's failure, sent or received by this rank
   std::atomic<bool> leaving_{false};
-  waiting::Observation lingering_;  // of rank 0, for messages that come while it leaves
+  waiting::Observation lingering_;  // of rank 0, for messages that arrive while it leaves
   std::thread thread_;
 };
 

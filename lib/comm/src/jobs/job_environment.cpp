@@ -19,7 +19,8 @@ std::optional<net::Exchange> exchange_named(const std::string& text) {
   if (text.empty()) return std::nullopt;
   for (const net::Exchange exchange : net::kExchanges)
     if (name_of(exchange) == text) return exchange;
-  throw ConfigError(fmt::format("{}={} is not mesh, ring or doubling", env::kFabricExchange, text));
+  throw ConfigError(
+      fmt::format("{}={}: expected mesh, ring or doubling", env::kFabricExchange, text));
 }
 
 // A time-out in seconds; a call counts milliseconds.
@@ -27,7 +28,7 @@ std::chrono::milliseconds timeout_of(const std::string& text) {
   constexpr double kLeast = 0.001, kMost = 31536000;  // a year
   const auto seconds = env::number<double>(env::kCommTimeout, text);
   if (!(seconds >= kLeast && seconds <= kMost))
-    throw ConfigError(fmt::format("{}={} is not from {} to {:.0f} seconds", env::kCommTimeout, text,
+    throw ConfigError(fmt::format("{}={}: expected {} to {:.0f} seconds", env::kCommTimeout, text,
                                   kLeast, kMost));
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
@@ -56,7 +57,7 @@ std::optional<net::FabricProtocol> read_fabric_protocol() {
   for (const net::FabricProtocol protocol :
        {net::FabricProtocol::kTagged, net::FabricProtocol::kWrite})
     if (name_of(protocol) == text) return protocol;
-  throw ConfigError(fmt::format("{}={} is not tagged or write", env::kFabricProtocol, text));
+  throw ConfigError(fmt::format("{}={}: expected tagged or write", env::kFabricProtocol, text));
 }
 
 net::ExchangeRule read_exchange_rule() {
@@ -79,7 +80,8 @@ int read_comm_threads() {
   if (text.empty()) return 0;
   const int threads = env::number<int>(env::kCommThreads, text);
   if (threads < 1 || threads > kMost)
-    throw ConfigError(fmt::format("{}={} is not from 1 to {}", env::kCommThreads, text, kMost));
+    throw ConfigError(
+        fmt::format("{}={}: expected a whole number from 1 to {}", env::kCommThreads, text, kMost));
   return threads;
 }
 

@@ -34,7 +34,7 @@ system::FileDescriptor make_listener(const bootstrap::Participant& self) {
   }
 }
 
-// A child that the process has forked may hold its listener open.
+// A forked child may hold the listener open.
 bool has_ended(const system::FileDescriptor& to_its_listener) {
   const system::FileDescriptor process = sockets::process_of_peer(to_its_listener);
   return process ? sockets::wait_readable(process, std::chrono::steady_clock::now())
@@ -50,7 +50,7 @@ class RegroupHere final : public bootstrap::Regroup {
   ConnectAttempt attempt_connect(int rank, sockets::Deadline deadline) override {
     ConnectAttempt attempt;
     const std::string name = self().name_of_socket(kListenerName, rank);
-    bool is_full = false;  // of others who have connected there
+    bool is_full = false;  // of other connections
     while (!(attempt.socket = sockets::try_connect_unix(name, &is_full)) && is_full &&
            std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kRetryEvery);
@@ -82,7 +82,7 @@ std::unique_ptr<comm::Communicator> connect_shared_memory(const SharedMemoryOpti
   self.check(mesh::kMaxRanks, " on one host");
   std::vector<int> all(static_cast<size_t>(options.size));
   std::iota(all.begin(), all.end(), 0);
-  // Before anybody can be missed.
+  // Before the first check for missing ranks.
   auto regroup = std::make_unique<RegroupHere>(self, options);
   bootstrap::ShmRendezvous rendezvous = bootstrap::shm_rendezvous(self, all, false);
   auto job = std::make_shared<segment::SharedJob>(std::move(rendezvous.mapping), options.size);

@@ -26,7 +26,7 @@ SocketWatch::SocketWatch(std::shared_ptr<segment::SharedJob> job, int rank,
 SocketWatch::~SocketWatch() {
   stop_.ring();
   thread_.join();
-  // Closing is not enough: a child that somebody forked may hold copies.
+  // shutdown(), because a forked child may hold copies of the sockets.
   for (const system::FileDescriptor& peer : peers_)
     if (peer) shutdown(peer.number(), SHUT_RDWR);
 }

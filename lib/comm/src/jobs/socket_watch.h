@@ -16,7 +16,7 @@ namespace smp::jobs {
 // board before its sockets close.
 class SocketWatch final : public groups::PeerWatch {
  public:
-  // `peers`: a socket to each rank, by rank; none where there is no such rank here.
+  // `peers`: a socket to each rank, by rank; closed for ranks that are not on this host.
   SocketWatch(std::shared_ptr<segment::SharedJob> job, int rank,
               std::vector<system::FileDescriptor> peers);
   ~SocketWatch() override;
@@ -27,8 +27,8 @@ class SocketWatch final : public groups::PeerWatch {
   std::shared_ptr<segment::SharedJob> job_;
   const int rank_;
   std::vector<system::FileDescriptor> peers_;
-  // Descriptors of the processes (pidfd), since a child that a rank forked holds copies of its
-  // sockets: they may stay open when the rank dies.
+  // Descriptors of the processes (pidfd). A child that a rank forked holds copies of the rank's
+  // sockets, so these may stay open after the rank has died.
   std::vector<system::FileDescriptor> processes_;
   waiting::Doorbell stop_;
   std::thread thread_;

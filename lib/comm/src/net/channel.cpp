@@ -16,7 +16,7 @@ Channel::Channel(NetworkEndpoint& endpoint, uint64_t id, int peer, MessageListen
 
 Channel::~Channel() { endpoint_.close(*this); }
 
-// In what has come as one: each begins at a line, with its header.
+// In a coalesced message, each message begins at a cache line, with its header.
 const MessageHeader& Channel::message_at(const WireMessage& whole, size_t at) {
   return *reinterpret_cast<const MessageHeader*>(whole.data() + at);
 }
@@ -25,7 +25,7 @@ size_t Channel::behind(const WireMessage& whole, size_t at) {
   return segment::end_of_line(at + sizeof(MessageHeader) + message_at(whole, at).bytes);
 }
 
-// Messages may overtake each other: what counts as arrived has no gap.
+// Messages may overtake each other. A message counts as arrived if all earlier ones are there.
 void Channel::arrive(WireMessage* message) {
   const MessageHeader& header = message->header();
   on_credits(header.granted);
@@ -67,7 +67,7 @@ void Channel::take() {
   came_ == granted_ ? grant() : hold_back();
 }
 
-// Messages in the other direction carry the rest.
+// Messages in the other direction carry the remaining credits.
 bool Channel::owes_credits() const {
   return !closed_ && !is_released_ &&
          emptied_ + uint64_t(mesh::kCredits) >= granted_ + uint64_t(mesh::kCredits) / 2;
@@ -78,7 +78,7 @@ void Channel::grant() {
   endpoint_.send_control(*this, MessageHeader::kCreditGrant);
 }
 
-// What has joined goes before any program sends something else.
+// Coalesced messages are sent before any program sends another message.
 void Channel::on_credits(uint64_t granted) {
   if (granted <= credits_.load()) return;
   credits_.store(granted);
@@ -89,7 +89,7 @@ void Channel::send_coalesced() {
   if (coalesced_ != nullptr && credits_.load() >= sent_) endpoint_.send_coalesced(*this);
 }
 
-// Whatever it is, but no data. Notes may overtake each other.
+// A message of any kind without data. Such messages may overtake each other.
 void Channel::on_control(const ControlMessage& whole) {
   const MessageHeader& control = whole.header;
   on_credits(control.granted);
@@ -107,14 +107,14 @@ void Channel::on_control(const ControlMessage& whole) {
       return;
     case MessageHeader::kStopped: return on_stopped(control.advertised);
     case MessageHeader::kSenderWaiting:
-      if (control.number > waiting_.number) waiting_ = control;  // they may overtake each other
+      if (control.number > waiting_.number) waiting_ = control;  // messages may overtake each other
       break;
     default: return;
   }
   if (listener_ != nullptr) listener_->on_message(control);
 }
 
-// Said by who has been asked to stop, and by who has closed it.
+// Sent by a rank that was asked to stop, and by a rank that has closed the channel.
 void Channel::on_stopped(uint64_t pieces) {
   if (!stopped_at_) stopped_at_ = pieces;
   if (is_released_ && has_all_written()) endpoint_.cancel_receives(*this);
@@ -132,7 +132,7 @@ void Channel::on_advertisement(const ControlMessage& control) {
   advertised_.store(advertised);
 }
 
-// The first invitation's number is that of the call whose piece is the next.
+// The first advertisement has the number of the call with the next piece.
 FabricTransport::RemoteBuffer Channel::take_remote_buffer() {
   ControlMessage& control = advertisements_.front();
   const uint64_t each = (control.header.advertised - control.header.index) / control.header.calls;
@@ -176,7 +176,7 @@ void Channel::send_held() {
   if (owes_credits()) grant();
 }
 
-// Calls of the same kind that follow each other are told as one.
+// Consecutive calls of the same kind are advertised together.
 void Channel::advertise() {
   while (posted_.size() < kPiecesAhead && !expected_.empty()) {
     ControlMessage control;
@@ -195,8 +195,8 @@ void Channel::advertise() {
   }
 }
 
-// As many pieces of the first call as there is room for. False where there is no memory: then all
-// of the job will end.
+// Advertises as many pieces of the first call as there is room for. False without memory; the job
+// will then fail.
 bool Channel::advertise_first(ControlMessage& control, size_t& buffers) {
   const progress::Call* const call = expected_.front().call;
   while (posted_.size() < kPiecesAhead && !expected_.empty() && expected_.front().call == call) {
@@ -216,8 +216,7 @@ bool Channel::advertise_first(ControlMessage& control, size_t& buffers) {
   return true;
 }
 
-// Whether all of `calls` is there, and the next that is expected is another like them, which there
-// is room for.
+// Whether all of `calls` are expected, and the next expected call is of the same kind and has room.
 bool Channel::is_followed_by_alike(const MessageHeader& calls, size_t pieces_of_each) const {
   if (expected_.empty() || posted_.size() + pieces_of_each > kPiecesAhead) return false;
   const progress::Call& next = *expected_.front().call;

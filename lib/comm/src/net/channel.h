@@ -83,8 +83,8 @@ class Channel {
   const std::atomic<uint64_t>& advertised() const { return advertised_; }
   uint64_t pieces_sent() const { return pieces_sent_; }
   const MessageHeader& advertisement() const { return advertisements_.front().header; }
-  // Tells the peer that this rank waits for an advertisement. It is sent before a thread sleeps,
-  // unless the advertisement has come by then.
+  // Tells the peer that this rank waits for an advertisement. The message is sent before a thread
+  // sleeps, unless the advertisement has arrived by then.
   void report_waiting(const progress::Call& call);
   // The number of sends from a caller's memory, and of those whose memory the network has released.
   uint64_t zero_copy_sent() const { return zero_copy_sent_; }
@@ -101,10 +101,10 @@ class Channel {
   const std::atomic<uint64_t>& pieces_received() const { return pieces_received_.end(); }
   uint64_t pieces_consumed() const { return pieces_consumed_; }
   void consume_piece() { ++pieces_consumed_; }
-  // The call for which the peer has said that it waits; number 0: none.
+  // The call in which the peer has reported a wait; number 0: none.
   const MessageHeader& waiting() const { return waiting_; }
 
-  // True once the peer has closed the channel and everything that it sent has come.
+  // True once the peer has closed the channel and all its messages have arrived.
   bool closed_by_peer() const {
     return closed_ && came_ >= closed_at_ && pieces_received_.end().load() >= closed_at_piece_;
   }
@@ -130,7 +130,7 @@ class Channel {
   bool owes_credits() const;
   void grant();
   void on_credits(uint64_t granted);
-  // Whether everything has come that the peer has written.
+  // Whether all pieces that the peer has written have arrived.
   bool has_all_written() const { return stopped_at_ && written_here_ >= *stopped_at_; }
   bool has_sent() const { return zero_copy_done_.end().load() == zero_copy_sent_; }
   bool is_idle() const { return posted_.empty() && has_sent(); }
@@ -158,7 +158,7 @@ class Channel {
   bool is_revoked_ = false;          // the peer wants no more pieces
   MessageHeader pending_waiting_{};  // the call that this rank waits in, to be sent
   uint64_t zero_copy_sent_ = 0;
-  int64_t zero_copy_bytes_in_flight_ = 0;  // that the network has not released
+  int64_t zero_copy_bytes_in_flight_ = 0;  // not released by the network yet
   ContiguousPrefix zero_copy_done_;
 
   struct Expected {
@@ -171,8 +171,8 @@ class Channel {
   uint64_t pieces_posted_ = 0, pieces_consumed_ = 0;
   bool is_released_ = false;
   ContiguousPrefix pieces_received_;
-  uint64_t written_here_ = 0;           // pieces that have come
-  std::optional<uint64_t> stopped_at_;  // how many will
+  uint64_t written_here_ = 0;           // pieces that have arrived
+  std::optional<uint64_t> stopped_at_;  // the final number of pieces
   MessageHeader waiting_{};
 };
 

@@ -8,8 +8,8 @@
 
 namespace smp::net {
 
-// The channels that were closed here last, with the number of pieces that each has written. Control
-// messages about a closed channel come soon or never, and no channel is opened again.
+// The latest channels that were closed here, with the number of pieces that each has written.
+// Control messages about a closed channel arrive soon or never. Channels are not opened again.
 class ClosedChannels {
  public:
   static constexpr size_t kMost = 1024;
@@ -21,7 +21,7 @@ class ClosedChannels {
     written_.erase(order_.front());
     order_.pop_front();
   }
-  // Nothing if it was not closed here, or long ago.
+  // Nothing if the channel was not closed here, or was closed long ago.
   std::optional<uint64_t> written_by(uint64_t channel) const {
     const auto found = written_.find(channel);
     return found == written_.end() ? std::nullopt : std::optional(found->second);

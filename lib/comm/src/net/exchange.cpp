@@ -27,7 +27,7 @@ int64_t message_bytes(int64_t all, bool takes_any_memory) {
   return all > kMostPieceBytes ? kPieceBytes : kMostPieceBytes;
 }
 
-// The first message of a hop takes hop_s; those that follow it need not wait for it.
+// The first message of a hop takes hop_s; later messages of the hop do not wait for it.
 double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost,
                   bool takes_any_memory) {
   const ExchangeSchedule all(exchange, 0, int(hosts), bytes,
@@ -49,7 +49,7 @@ Exchange ExchangeRule::choice(int64_t hosts, int64_t bytes) const {
   return best;
 }
 
-// With all digits: ranks whose texts are alike choose alike.
+// With all digits: ranks with equal texts choose the same exchange.
 std::string text_of(const NetworkCost& cost) {
   return fmt::format("{},{},{},{}", cost.hop_s, cost.message_s, cost.byte_s, cost.next_byte_s);
 }
@@ -63,10 +63,10 @@ NetworkCost network_cost_of(const std::string& text) {
     const bool is_last = i + 1 == seconds.size();
     if (error != std::errc() || !(seconds[i] >= 0) || !std::isfinite(seconds[i]) ||
         (is_last ? after != end : after == end || *after != ','))
-      throw std::invalid_argument(fmt::format(
-          "'{}' is not four times in seconds, of a hop, a message, a byte and a byte to the next "
-          "host, such as 6e-06,2e-06,8e-10,8e-10",
-          text));
+      throw std::invalid_argument(
+          fmt::format("'{}': expected four times in seconds, for a hop, a message, a byte and a "
+                      "byte to the next host, such as 6e-06,2e-06,8e-10,8e-10",
+                      text));
     at = after + 1;
   }
   return {seconds[0], seconds[1], seconds[2], seconds[3]};

@@ -26,7 +26,7 @@ struct ExchangeStep {
   int to = 0, from = 0;
   int sent = 0, taken = 0;
   int64_t at = 0, bytes = 0;
-  bool is_forwarded = false;  // its sender may have had to receive something before
+  bool is_forwarded = false;  // its sender may have had to receive another message first
 };
 
 // The steps of a host, in the order in which it sends. It receives in the same order.
@@ -46,12 +46,12 @@ class ExchangeSchedule {
 
   // How often a part is forwarded, plus one: the sends until the last host has it.
   int64_t depth() const { return exchange_ == Exchange::kMesh ? std::min(steps_, 1) : steps_; }
-  // Whether a host sends parts that others have sent to it.
+  // Whether a host forwards parts of other hosts.
   bool forwards() const { return depth() > 1; }
 
-  // How many messages a host sends before it must receive the first. In a mesh that is one to each
-  // host. In a ring or by doubling a host sends what it has received, so it is at most the second
-  // piece of its own part. A rail has room for two.
+  // The number of messages that a host sends before it must receive one. In a mesh that is one to
+  // each host. In a ring or by doubling a host forwards received parts, so it sends at most two
+  // pieces of its own part before. A rail has room for two.
   int64_t lead() const {
     if (exchange_ == Exchange::kMesh) return hosts_ - 1;
     return pieces_of(bytes_) > 1 ? 1 : 0;

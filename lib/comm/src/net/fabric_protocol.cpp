@@ -12,9 +12,9 @@
 namespace smp::net {
 namespace {
 
-// As measured (docs/lab/figures-collectives.md). Tagged messages of tcp;ofi_rxm are asked for by
-// their receiver first; calls of net take as long by both, what it streams by tagged messages up to
-// a tenth longer. tcp, which net became, was not measured.
+// As measured (docs/lab/figures-collectives.md). The receiver of tagged messages of tcp;ofi_rxm
+// requests them first. Calls of net take equally long by both protocols, but streams by tagged
+// messages take up to a tenth longer. tcp, the later name of net, was not measured.
 bool is_faster_by_writes(const std::string& provider) {
   return provider == "tcp;ofi_rxm" || provider == "net";
 }
@@ -24,7 +24,7 @@ bool is_faster_by_writes(const std::string& provider) {
 void check_provider(const std::string& name) {
   const auto* const end = std::end(kProviders);
   if (std::find(std::begin(kProviders), end, name) == end && name != kInsideHost)
-    throw ConfigError(fmt::format("{}={}: smp knows {}, {}", env::kFabricProvider, name,
+    throw ConfigError(fmt::format("{}={}: expected one of {}, {}", env::kFabricProvider, name,
                                   fmt::join(kProviders, ", "), kInsideHost));
 }
 
@@ -35,15 +35,15 @@ std::optional<std::string> open_by_protocol(
   const auto why_not = open(writes);
   if (!why_not) {
     if (wanted) return fmt::format("as {} says", env::kFabricProtocol);
-    return fmt::format("the {} one of {}", writes ? "faster" : "usual", provider);
+    return fmt::format("the {} protocol of {}", writes ? "faster" : "usual", provider);
   }
   if (!writes || open(false)) return std::nullopt;
   if (wanted)
-    throw ConfigError(fmt::format(
-        "{}=write: provider {} has no writes to a peer's memory that tell it of their arrival "
-        "(FI_RMA, FI_REMOTE_CQ_DATA): {}",
-        env::kFabricProtocol, provider, *why_not));
-  return fmt::format("{} has no writes: {}", provider, *why_not);
+    throw ConfigError(
+        fmt::format("{}=write: provider {} does not support writes with a completion at the peer "
+                    "(FI_RMA, FI_REMOTE_CQ_DATA): {}",
+                    env::kFabricProtocol, provider, *why_not));
+  return fmt::format("{} does not support writes: {}", provider, *why_not);
 }
 
 }  // namespace smp::net

@@ -14,7 +14,7 @@ inline constexpr const char* kProviders[] = {"efa", "verbs;ofi_rxm", "tcp", "net
 // A provider that joins processes of one host. Shared memory is faster, so it is used only by name,
 // to test the protocol between hosts on one machine.
 inline constexpr const char* kInsideHost = "shm";
-// Throws ConfigError: "SMP_FABRIC_PROVIDER=x: smp knows efa, ...".
+// Throws ConfigError: "SMP_FABRIC_PROVIDER=x: expected one of efa, ...".
 void check_provider(const std::string& name);
 
 // Opens a provider's network by the wanted protocol, or else by the faster one on it. `open` is

@@ -38,7 +38,7 @@ class FabricTransport {
   struct Transfer {
     void* reserved[8] = {};  // the provider's
     Memory* memory = nullptr;
-    size_t at = 0, bytes = 0;  // of memory; after a receive: all bytes that came
+    size_t at = 0, bytes = 0;  // of memory; after a receive: all received bytes
     // Memory in which the message continues. It may be unregistered only if takes_any_memory().
     std::byte* rest = nullptr;
     size_t rest_bytes = 0;
@@ -53,13 +53,13 @@ class FabricTransport {
 
   virtual ~FabricTransport() = default;
 
-  virtual std::string address() const = 0;  // bytes that tell peers where to send
+  virtual std::string address() const = 0;  // the address for peers, as bytes
   // Sets the addresses of all ranks. Nothing is sent to a rank with an empty address.
   virtual void set_peers(const std::vector<std::string>& addresses) = 0;
-  // Throws std::bad_alloc, or std::runtime_error where the network refuses so much.
+  // Throws std::bad_alloc, or std::runtime_error if the network cannot register this many bytes.
   virtual std::unique_ptr<Memory> allocate(size_t bytes) = 0;
   // Registers memory of another owner. Messages may continue there while the result lives. Null if
-  // the network cannot use such memory. Throws std::runtime_error where the network refuses.
+  // the network cannot use such memory. Throws std::runtime_error if the registration fails.
   virtual std::unique_ptr<Memory> adopt(std::byte* begin, size_t bytes) = 0;
 
   // Makes the remote buffer of a zero-copy receive, whose memory is `rest`; call it before
@@ -78,8 +78,8 @@ class FabricTransport {
   // Whether zero-copy messages are RMA writes, for which no receive is posted.
   virtual bool writes() const = 0;
   // Ends a receive that no message has begun to fill, with an error. A receive that is being filled
-  // goes on. For a receive that is written to nobody knows whether it has begun: its remote buffer
-  // is invalid from now on, and it has ended.
+  // continues. For a receive by RMA writes this is unknown: its remote buffer becomes invalid, and
+  // the receive ends.
   virtual void cancel(Transfer& receive) = 0;
   // Closes this rank's network. Transfers under way never complete, and touch no memory after the
   // return. Later sends and receives end with an error.

@@ -21,7 +21,8 @@ void find(void* library, const char* name, Function& function) {
 
 LibFabric::LibFabric() {
   prepare_providers();
-  void* library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);  // stays: its threads may too
+  void* library = dlopen("libfabric.so.1",
+                         RTLD_NOW | RTLD_LOCAL);  // never closed, because its threads may still run
   if (library == nullptr)
     throw std::runtime_error(
         fmt::format("a job on several hosts needs libfabric (Debian: libfabric1): {}", dlerror()));

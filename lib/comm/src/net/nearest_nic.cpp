@@ -9,7 +9,7 @@
 namespace smp::net {
 namespace {
 
-// "0-3,8" holds 0 to 3 and 8.
+// "0-3,8" means 0 to 3, and 8.
 bool holds_cpu(const std::string& list, int cpu) {
   std::istringstream parts(list);
   for (std::string part; std::getline(parts, part, ',');) {

@@ -7,10 +7,10 @@
 
 namespace smp::net {
 
-// The NUMA node that a file of sysfs names ("numa_node" of a device); none if it names none.
+// The NUMA node in a file of sysfs ("numa_node" of a device); none if the file has no node.
 std::optional<int> numa_node_in(const std::string& file);
 
-// The NUMA node of a PCI device ("0000:10:1b.0"), from sysfs below `root`; none if it is not known.
+// The NUMA node of a PCI device ("0000:10:1b.0"), from sysfs below `root`; none if unknown.
 std::optional<int> numa_node_of_device(const std::string& pci_address,
                                        const std::string& root = "");
 

@@ -36,7 +36,7 @@ NetworkEndpoint::NetworkEndpoint(std::unique_ptr<FabricTransport> transport, int
       make_block(kControlReceives, sizeof(ControlMessage), FabricTransport::MessageClass::kControl);
   for (const auto& message : controls.messages) recycle(*message);
   blocks_.push_back(std::move(controls));
-  // It may be refused; later nobody could be told.
+  // The network may refuse the registration, and a later refusal could not be reported.
   if (!takes_any_memory()) discard_buffer_ = transport_->allocate(size_t(kMostPieceBytes));
 }
 
@@ -47,7 +47,7 @@ void NetworkEndpoint::register_memory(std::byte* begin, int64_t bytes) {
 
 void NetworkEndpoint::deregister_memory(const std::byte* begin) { registered_.erase(begin); }
 
-// In which all of it lies; null: in none.
+// The registered memory that has the whole range; null: none.
 FabricTransport::Memory* NetworkEndpoint::registered_memory(const std::byte* begin,
                                                             int64_t bytes) const {
   auto after = registered_.upper_bound(begin);
@@ -58,7 +58,7 @@ FabricTransport::Memory* NetworkEndpoint::registered_memory(const std::byte* beg
 
 NetworkEndpoint::~NetworkEndpoint() {
   transport_.reset();
-}  // before the memory that it may write to
+}  // before the memory that the network may write to
 
 NetworkEndpoint::Block NetworkEndpoint::make_block(int64_t messages, size_t bytes,
                                                    FabricTransport::MessageClass message_class) {
@@ -94,7 +94,7 @@ void NetworkEndpoint::close(Channel& channel) {
     if (!channel.closed_) send_control(channel, MessageHeader::kClosed);
   } else if (transport_->writes() && !channel.closed_) {
     send_control(channel,
-                 MessageHeader::kStopped);  // nobody may be here any more when its peer asks
+                 MessageHeader::kStopped);  // this rank may have ended when its peer asks
   }
   for (WireMessage* message : channel.slots_)
     if (message != nullptr) recycle(*message);
@@ -137,7 +137,7 @@ void NetworkEndpoint::submit(WireMessage& message) {
     return;
   }
   if (message.peer >= 0) ++in_flight_;
-  // What waits already goes first.
+  // Earlier messages go first.
   const bool there_is_room = retries_.empty() && (message.peer < 0 ? transport_->receive(message)
                                                                    : transport_->send(message));
   if (!there_is_room) retries_.push_back(&message);
@@ -150,7 +150,7 @@ bool NetworkEndpoint::retry() {
     retries_.pop_front();
     const bool done =
         message->peer < 0 ? transport_->receive(*message) : transport_->send(*message);
-    if (!done) retries_.push_back(message);  // another peer's may have room
+    if (!done) retries_.push_back(message);  // there may be room for a message to another peer
     moved |= done;
   }
   return moved;
@@ -162,7 +162,7 @@ bool NetworkEndpoint::poll() {
     return false;
   }
   bool moved = !retries_.empty() && retry();
-  // Programs have had a turn since it was asked, so that they have begun what was called before.
+  // Programs have run since the question arrived, so they have begun all calls made before it.
   for (const MessageHeader& query : std::exchange(queries_, {})) reply_status(query);
   complete_.clear();
   transport_->poll(complete_);
@@ -190,10 +190,10 @@ void NetworkEndpoint::completed(WireMessage& message) {
   if (message.peer >= 0) {
     --in_flight_;
     if (!message.error.empty())
-      send_errors_.emplace(message.peer,
-                           SendError{fmt::format("no message reaches rank {} any more: {}",
-                                                 message.peer, message.error),
-                                     Clock::now()});
+      send_errors_.emplace(
+          message.peer, SendError{fmt::format("messages no longer reach rank {}: {}", message.peer,
+                                              message.error),
+                                  Clock::now()});
     if (message.message_class == FabricTransport::MessageClass::kControl)
       free_controls_.push_back(&message);
     else
@@ -246,7 +246,7 @@ std::byte* NetworkEndpoint::payload() const {
   return free_buffers_.back()->data() + sizeof(MessageHeader);
 }
 
-// At first what is in a payload, then whatever goes on in a caller's memory.
+// First the bytes in the payload, then the bytes in the caller's memory.
 void NetworkEndpoint::send(Channel& channel, const progress::Call& call, int64_t bytes) {
   channel.send_coalesced();
   SMP_CHECK(channel.sent_ < channel.credits_.load() && bytes <= mesh::kMessageBytes);
@@ -258,7 +258,7 @@ void NetworkEndpoint::send(Channel& channel, const progress::Call& call, int64_t
   begin(message, channel, header, bytes);
 }
 
-// Messages in the other direction are told how many of theirs there is room for.
+// Each message grants credits for messages in the other direction.
 MessageHeader NetworkEndpoint::header_of(const Channel& channel, const progress::Call& call) const {
   MessageHeader header{};
   header.channel = channel.id_;
@@ -290,7 +290,7 @@ void NetworkEndpoint::count_in_flight(int64_t bytes) {
 
 void NetworkEndpoint::submit_data(WireMessage& message, Channel& channel) {
   MessageHeader& header = message.header();
-  // Its peer reads the header, unless the message is zero-copy.
+  // The peer reads the header, unless the message is zero-copy.
   if (message.message_class == FabricTransport::MessageClass::kData)
     header.granted = channel.granted_ = channel.emptied_ + uint64_t(mesh::kCredits);
   header.secret = secret_;
@@ -329,8 +329,8 @@ WireMessage* NetworkEndpoint::spare_control_for(int peer) {
   try {
     return spare_control();
   } catch (const std::exception& error) {
-    const std::string text = fmt::format("rank {} has no memory for a message to rank {}: {}",
-                                         rank_, peer, error.what());
+    const std::string text = fmt::format(
+        "rank {} cannot allocate memory for a message to rank {}: {}", rank_, peer, error.what());
     send_errors_.emplace(peer, SendError{text, Clock::now()});
     return nullptr;
   }

@@ -35,7 +35,7 @@ class NetworkEndpoint final : public progress::NetworkProgress {
     int64_t most_in_flight = 0;   // ever; at most kWindowBytes
     int64_t unexpected = 0;       // data messages for which no credit had been given
     int64_t unauthenticated = 0;  // messages without the job's secret, dropped
-    int64_t early = 0;            // channels that peers have opened and this rank has not, now
+    int64_t early = 0;            // channels that peers have opened, but not this rank yet
   };
 
   // `silence`: how long a rank may leave a question unanswered before it counts as lost.
@@ -85,15 +85,15 @@ class NetworkEndpoint final : public progress::NetworkProgress {
   // Bytes of a piece of a zero-copy transfer of `all` bytes.
   int64_t piece_bytes(int64_t all) const { return message_bytes(all, takes_any_memory()); }
 
-  // For programs: while there is no room for so many bytes, await a change of freed().
+  // For programs: while there is no room for `bytes`, await a change of freed().
   const std::atomic<uint64_t>& freed() const { return freed_; }
   bool has_room(const Channel& channel, int64_t bytes) const;
-  // The buffer of the next message, unless that is sent from a caller's memory.
+  // The buffer of the next message, unless the message is sent from a caller's memory.
   std::byte* payload() const;
   void send(Channel& channel, const progress::Call& call, int64_t bytes);
   // Adds a message to the buffer of a channel that coalesces(). False if it must go by itself.
   bool coalesce(Channel& channel, const progress::Call& call, const std::byte* from, int64_t bytes);
-  // Sends from a caller's memory. It must not change until channel.zero_copy_done() has reached
+  // Sends from a caller's memory, which must not change until channel.zero_copy_done() has reached
   // channel.zero_copy_sent(). The first `head` bytes of the message come from payload().
   void send_from(Channel& channel, const progress::Call& call, const std::byte* from, int64_t bytes,
                  int64_t head = 0);
@@ -129,7 +129,7 @@ class NetworkEndpoint final : public progress::NetworkProgress {
   void close(Channel& channel);
   void add_receives(int64_t channels);
   void recycle(WireMessage& receive);
-  // Throws if the network has no memory for more.
+  // Throws if the network has no memory for more messages.
   WireMessage* spare_control();
   // Null if there is no memory; ranks that wait for `peer` are told, since no caller would catch an
   // exception here.
@@ -186,7 +186,7 @@ class NetworkEndpoint final : public progress::NetworkProgress {
   std::vector<FabricTransport::Transfer*> complete_;
   bool has_ended_ = false;
   std::unique_ptr<FabricTransport::Memory> discard_buffer_;  // for pieces that were revoked
-  // For pieces, where callers' memory cannot be exposed.
+  // For pieces, if callers' memory cannot be exposed.
   std::vector<WireMessage*> free_bounce_buffers_;
   struct RegisteredRange {
     int64_t bytes;
@@ -195,12 +195,12 @@ class NetworkEndpoint final : public progress::NetworkProgress {
   std::map<const std::byte*, RegisteredRange> registered_;  // by its begin
   ClosedChannels closed_;
   std::map<uint64_t, Channel*> channels_;
-  std::vector<Channel*> held_, waiting_;  // with something to send later
+  std::vector<Channel*> held_, waiting_;  // channels with something to send later
   struct EarlyControl {
     uint64_t granted = 0;
     std::vector<ControlMessage> controls;
   };
-  std::map<uint64_t, EarlyControl> early_;  // about channels that are not open here yet
+  std::map<uint64_t, EarlyControl> early_;  // messages about channels that are not open here yet
   int64_t spare_receives_ = 0;              // of closed channels
   int64_t in_flight_ = 0;                   // sends of any kind
   int coalescing_ = 0;                      // buffers with messages that wait for a credit

@@ -9,11 +9,11 @@
 // stream of them costs the network, and the ranks that return credits, less. They are sent when
 // there is a credit for them and one of these happens: their buffer is full, another credit comes,
 // another message follows on their channel, or their rank waits or is idle. A peer that has taken
-// the earlier messages has given a credit for them, so none waits for ever.
+// the earlier messages has given a credit for them, so no message waits for ever.
 namespace smp::net {
 namespace {
 
-// The other buffers are for channels whose receivers take what is sent.
+// The other buffers are for channels whose receivers keep up.
 constexpr int kMostCoalescing = int(mesh::kWindowBytes / mesh::kMessageBytes / 4);
 
 }  // namespace
@@ -62,7 +62,7 @@ void NetworkEndpoint::send_coalesced(Channel& channel) {
   submit_data(*std::exchange(channel.coalesced_, nullptr), channel);
 }
 
-// Those who sent it have failed, or are told that it was not complete.
+// Their senders have failed, or learn that the messages were not sent completely.
 void NetworkEndpoint::drop_coalesced(Channel& channel) {
   if (channel.coalesced_ == nullptr) return;
   --channel.sent_;

@@ -6,14 +6,14 @@
 
 #include "net/network_endpoint.h"
 
-// Whether ranks of other hosts are alive, and what they do. A rank that waits for another one asks
+// The status of ranks on other hosts. A rank that waits for another one asks
 // its endpoint; the progress engine there answers, whatever the rank does.
 namespace smp::net {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGrace{300};  // for a better reason than an error of the network
+constexpr milliseconds kGrace{300};  // time for a better reason than an error of the network
 constexpr milliseconds kAskEvery{500};
 
 }  // namespace
@@ -21,8 +21,7 @@ constexpr milliseconds kAskEvery{500};
 std::optional<std::string> NetworkEndpoint::unreachable(int rank) {
   if (has_ended_)
     return fmt::format(
-        "rank {} has closed its network, since a failed call's transfers between hosts could not "
-        "be "
+        "rank {} has closed its network, because the transfers of a failed call could not be "
         "cancelled",
         rank_);
   const auto now = Clock::now();
@@ -31,16 +30,15 @@ std::optional<std::string> NetworkEndpoint::unreachable(int rank) {
     return found->second.text;
   OpenQuery& asked = liveness_[rank];
   if (now - asked.last < kAskEvery) return std::nullopt;
-  // Time in which this rank did not ask, for it did not wait or was itself stopped, does not count.
+  // Time without questions does not count: this rank did not wait, or was itself stopped.
   if (!asked.is_open)
     asked.since = now;
   else if (now - asked.last > 2 * kAskEvery)
     asked.since += now - asked.last;
   if (now - asked.since >= silence_)
     return fmt::format(
-        "no message has come from rank {} for {:g} s, although it is alive: its host and that of "
-        "rank {} "
-        "do not reach each other",
+        "no message has come from rank {} for {:g} s, although that rank is alive: its host and "
+        "the host of rank {} do not reach each other",
         rank, std::chrono::duration<double>(silence_).count(), rank_);
   asked.is_open = true;
   asked.last = now;
@@ -55,7 +53,7 @@ void NetworkEndpoint::set_topology(std::vector<int> host_of, StatusProvider stat
   status_provider_ = std::move(status_provider);
 }
 
-// One text has to do: that of whoever must be named.
+// A status has one text: the call of the rank that an error must name.
 void NetworkEndpoint::reply_status(const MessageHeader& query) {
   MessageHeader reply{};
   reply.kind = MessageHeader::kStatusReply;

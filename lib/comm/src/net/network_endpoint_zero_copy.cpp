@@ -13,7 +13,7 @@
 #include "waiting/observation.h"
 
 // Zero-copy transfers: messages that are sent from and received into the memory of callers. A call
-// ends only when the network touches its memory no more.
+// ends only when the network does not touch its memory any more.
 namespace smp::net {
 
 using MessageClass = FabricTransport::MessageClass;
@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Who is asked to stop writing answers within this, or its job is over, or it does not live.
+// A rank that is asked to stop writing answers within this time, unless it or its job has ended.
 constexpr milliseconds kLastWord{100}, kLastWordOfTheLiving{3000};
 
 }  // namespace
@@ -117,7 +117,7 @@ WireMessage* NetworkEndpoint::spare_bounce_buffer() {
   return message;
 }
 
-// Nothing if the network refuses the memory; whoever waits for it is told why.
+// Nothing if the network refuses the memory; waiting ranks then get the reason.
 std::optional<FabricTransport::RemoteBuffer> NetworkEndpoint::receive_piece(Channel& channel,
                                                                             uint64_t number,
                                                                             std::byte* to,
@@ -133,7 +133,7 @@ std::optional<FabricTransport::RemoteBuffer> NetworkEndpoint::receive_piece(Chan
       takes_any_memory() ? nullptr : registered_memory(to, bytes);
   const bool is_bounced = !takes_any_memory() && memory == nullptr;
   WireMessage* spare = nullptr;
-  try {  // in a call that is being made, or on the engine's thread: nobody there would catch it
+  try {  // no caller would catch an exception here, on the engine's thread too
     spare = is_bounced ? spare_bounce_buffer() : spare_control();
   } catch (const std::exception& error) {
     return refuse(error.what());
@@ -163,7 +163,7 @@ std::optional<FabricTransport::RemoteBuffer> NetworkEndpoint::receive_piece(Chan
   return message.remote_buffer;
 }
 
-// One without a channel was for memory that its caller has taken back.
+// A piece without a channel was for memory that was revoked.
 void NetworkEndpoint::received_piece(WireMessage& message) {
   Channel* const channel = message.channel;
   if (channel != nullptr && !channel->is_released_) {
@@ -197,9 +197,9 @@ void NetworkEndpoint::recycle_receive(WireMessage& piece) {
   free_controls_.push_back(&piece);
 }
 
-// With writes the peer is asked to stop, and answers how many pieces it has written. The memory is
-// its caller's again once these have come, since closing a remote buffer does not end a write that
-// has begun.
+// With RMA writes the peer is asked to stop, and answers with the number of pieces that it has
+// written. The memory belongs to its caller again once these pieces have arrived, because closing a
+// remote buffer does not end a running write.
 void NetworkEndpoint::revoke(Channel& channel) {
   channel.is_released_ = true;
   drop_coalesced(channel);
@@ -209,12 +209,12 @@ void NetworkEndpoint::revoke(Channel& channel) {
   withdraw(channel, false);
   if (!transport_->writes()) return cancel_receives(channel);
   if (channel.has_all_written()) return cancel_receives(channel);
-  // Who has closed the channel has said it already, and may be gone.
+  // A peer that has closed the channel has sent that number already, and may have ended.
   if (!channel.posted_.empty() && !channel.closed_) send_control(channel, MessageHeader::kRevoked);
 }
 
-// What its peer may still send shall find a receive, or it would be in the way of other channels'
-// messages.
+// Keeps receives for the messages that the peer may still send. Without a receive they would block
+// the messages of other channels.
 void NetworkEndpoint::receive_and_discard(const WireMessage& piece) {
   WireMessage* const instead = spare_control_for(piece.channel->peer_);
   if (instead == nullptr) return;
@@ -230,7 +230,7 @@ void NetworkEndpoint::receive_and_discard(const WireMessage& piece) {
   submit(*instead);
 }
 
-// What the network had no room for yet.
+// Retries transfers for which the network had no room.
 void NetworkEndpoint::withdraw(Channel& channel, bool only_pieces) {
   std::vector<WireMessage*> kept_back;
   std::erase_if(retries_, [&](WireMessage* message) {
@@ -250,7 +250,7 @@ void NetworkEndpoint::withdraw(Channel& channel, bool only_pieces) {
   }
 }
 
-// Also for a channel that has been closed here, or is not open yet.
+// The channel may be closed here already, or not be open yet.
 void NetworkEndpoint::stop_writing(uint64_t channel, int to, uint64_t written) {
   MessageHeader header{};
   header.channel = channel;
@@ -264,7 +264,7 @@ void NetworkEndpoint::cancel_receives(Channel& channel) {
     transport_->cancel(*piece);
 }
 
-// What a rank sent before it left may arrive after the notice that it has left.
+// Messages that a rank sent before it left may arrive after the notice that it has left.
 void NetworkEndpoint::cancel_unopened(const std::vector<Channel*>& channels,
                                       const std::function<bool(int)>& has_gone) {
   for (Channel* const channel : channels)

@@ -2,13 +2,13 @@
 
 #include "net/ofi_transport.h"
 
-// Where libfabric's headers are not installed.
+// For builds without the headers of libfabric.
 namespace smp::net {
 
 OpenedTransport open_ofi_transport(const std::string&, const std::string&,
                                    std::optional<FabricProtocol>, int, bool) {
   throw std::runtime_error(
-      "this smp was built without libfabric, which a job on several hosts needs: install "
+      "a job on several hosts needs libfabric, but this smp was built without it: install "
       "libfabric-dev and build again");
 }
 

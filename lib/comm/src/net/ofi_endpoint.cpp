@@ -45,7 +45,7 @@ class OfiTransport final : public FabricTransport {
     queue.wait_obj = FI_WAIT_FD;
     const int error = fi_cq_open(domain_.get(), &queue, queue_.slot(), nullptr);
     if (error == -FI_ENOSYS || error == -FI_EOPNOTSUPP || error == -FI_EINVAL) {
-      queue.wait_obj = FI_WAIT_NONE;  // it can only be polled, as EFA
+      queue.wait_obj = FI_WAIT_NONE;  // the queue can only be polled, as with EFA
       check(fi_cq_open(domain_.get(), &queue, queue_.slot(), nullptr), "fi_cq_open");
     } else {
       check(error, "fi_cq_open");
@@ -60,7 +60,7 @@ class OfiTransport final : public FabricTransport {
   }
 
   ~OfiTransport() override {
-    close();  // nothing is written to anybody's memory from here on
+    close();  // peers cannot write to this rank's memory after this
     for (Registered* const memory : registered_) memory->forget();
   }
 
@@ -77,7 +77,8 @@ class OfiTransport final : public FabricTransport {
     for (size_t rank = 0; rank < addresses.size(); ++rank) {
       if (addresses[rank].empty()) continue;
       if (fi_av_insert(addresses_.get(), addresses[rank].data(), 1, &peers_[rank], 0, nullptr) != 1)
-        throw std::runtime_error(fmt::format("libfabric refuses the address of rank {}", rank));
+        throw std::runtime_error(
+            fmt::format("libfabric does not accept the address of rank {}", rank));
     }
   }
 
@@ -87,7 +88,7 @@ class OfiTransport final : public FabricTransport {
     while (epoll_wait(news_.number(), &old, 1, 0) > 0) {
     }
     fid* queue = &queue_->fid;
-    // Of a closed one tcp;ofi_rxm would still ask what it has freed, and nothing comes to it.
+    // tcp;ofi_rxm would use freed memory of a closed endpoint, which receives nothing anyway.
     if (endpoint_.get() != nullptr && fi_trywait(fabric_.get(), &queue, 1) != FI_SUCCESS)
       return waiting::kPollAgain;
     read_queue(early_);
@@ -145,7 +146,7 @@ class OfiTransport final : public FabricTransport {
                             FI_ADDR_UNSPEC, tag_of(transfer), 0, transfer.reserved));
   }
 
-  // What was complete already stays so; a provider that cannot cancel lets it go on.
+  // A complete transfer stays complete; a provider that cannot cancel lets the transfer continue.
   void cancel(Transfer& receive) override {
     if (endpoint_.get() == nullptr) return;
     if (!writes_ || receive.message_class != MessageClass::kZeroCopy) {
@@ -157,7 +158,7 @@ class OfiTransport final : public FabricTransport {
 
   void close() override {
     if (is_rxm() && endpoint_.get() != nullptr) settle();
-    places_.close_all();  // they may be bound to it
+    places_.close_all();  // the regions may be bound to the endpoint
     for (Registered* const memory : registered_) memory->end();
     endpoint_.close();
   }
@@ -170,19 +171,19 @@ class OfiTransport final : public FabricTransport {
 
  private:
   static constexpr size_t kRxmBufferBytes = 16 << 10;  // FI_OFI_RXM_BUFFER_SIZE of all versions
-  static constexpr size_t kQueue = 8192;               // completions that may wait to be read
+  static constexpr size_t kQueue = 8192;               // most unread completions
   static constexpr int kQuietReads = 4, kLastReads = 1000;
 
   bool is_rxm() const {
     return std::string_view(info_->fabric_attr->prov_name).find("ofi_rxm") != std::string::npos;
   }
   bool wants_registered() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
-  // Messages of two places.
+  // Messages with memory in two places.
   bool goes_on_elsewhere() const {
     return info_->tx_attr->iov_limit >= 2 && info_->rx_attr->iov_limit >= 2;
   }
 
-  // Only what is new counts: TCP before libfabric 1.20 signals a completion and never takes the
+  // Only new events count: TCP before libfabric 1.20 signals a completion and never takes the
   // signal back.
   void watch_queue() {
     int descriptor = -1;
@@ -194,9 +195,9 @@ class OfiTransport final : public FabricTransport {
       throw std::system_error(errno, std::generic_category(), "epoll");
   }
 
-  // Reads what has come, for nobody: of what is unread when a connection is closed ofi_rxm answers
-  // some through what it has just freed (1.17; of 2.4 ofiwg/libfabric issue 11828). Not all that it
-  // reads is seen here.
+  // Reads and discards received messages. When a connection is closed, ofi_rxm answers some unread
+  // messages through memory that it has just freed (1.17; for 2.4 ofiwg/libfabric issue 11828).
+  // Some messages are read by the provider and are not seen here.
   void settle() {
     std::vector<Transfer*> came;
     int quiet = 0;
@@ -207,7 +208,7 @@ class OfiTransport final : public FabricTransport {
     }
   }
 
-  // All that is there: of what is left nothing would tell who sleeps at the descriptor.
+  // Reads all completions: remaining ones would not wake a thread that sleeps at the descriptor.
   void read_queue(std::vector<Transfer*>& complete) {
     std::array<fi_cq_data_entry, 32> entries;
     for (;;) {
@@ -269,7 +270,7 @@ class OfiTransport final : public FabricTransport {
 
     std::vector<std::byte> own_;
     std::byte* const begin_;
-    OfiTransport* transport_ = nullptr;  // that has it among its registered ones
+    OfiTransport* transport_ = nullptr;  // the transport that lists this memory
     OfiMemoryRegion region_;
   };
 
@@ -305,7 +306,7 @@ class OfiTransport final : public FabricTransport {
     if (error != 0) throw std::runtime_error(fmt::format("{}: {}", what, library_->text_of(error)));
   }
 
-  // An error is reported as a completion, like those that come later.
+  // An error is reported as a completion, like later errors.
   bool posted(Transfer& transfer, ssize_t done) {
     if (done == -FI_EAGAIN) return false;
     if (done != 0) {
@@ -315,7 +316,7 @@ class OfiTransport final : public FabricTransport {
     return true;
   }
 
-  // Whether there was one: of no transfer of ours, where it has no context.
+  // Whether there was an error. An error without a context belongs to none of our transfers.
   bool take_error(std::vector<Transfer*>& complete) {
     fi_cq_err_entry entry{};
     if (fi_cq_readerr(queue_.get(), &entry, 0) != 1) return false;
@@ -334,13 +335,13 @@ class OfiTransport final : public FabricTransport {
   FidHandle<fid_av> addresses_;
   FidHandle<fid_ep> endpoint_;
   std::vector<fi_addr_t> peers_;
-  std::vector<Transfer*> early_;  // complete, to be said at the next poll
+  std::vector<Transfer*> early_;  // complete transfers to report at the next poll
   system::FileDescriptor
       news_;  // can be read when there may be something new in the queue, if it can tell
   const bool writes_;
   OfiRemoteBuffers places_;
   std::random_device random_;
-  std::set<Registered*> registered_;  // memory that is here still
+  std::set<Registered*> registered_;  // registered memory
 };
 
 }  // namespace

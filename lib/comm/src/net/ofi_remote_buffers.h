@@ -29,7 +29,7 @@ class OfiMemoryRegion {
  private:
   FidHandle<fid_mr> region_;
   std::byte* begin_ = nullptr;
-  bool has_addresses_ = false;  // those of memory; offsets otherwise
+  bool has_addresses_ = false;  // remote addresses are addresses of memory, else offsets
 };
 
 // The receives to which peers write, each once. A write carries 32 bits of immediate data, its
@@ -42,7 +42,7 @@ class OfiRemoteBuffers {
            fid_ep* endpoint, const fi_info& info, uint64_t key);
   // Ends the receive to which a peer has written and returns it; null if it had been closed before.
   FabricTransport::Transfer* arrived(uint64_t ticket);
-  // False if it is not open.
+  // False if the receive is not open.
   bool close(const FabricTransport::Transfer& receive);
   void close_all();
 
@@ -57,7 +57,7 @@ class OfiRemoteBuffers {
   void end(Opened& opened);
 
   std::deque<Opened> opened_;
-  std::deque<uint32_t> free_;  // indices; the one that has been free for longest comes first
+  std::deque<uint32_t> free_;  // indices, the longest free first
 };
 
 }  // namespace smp::net

@@ -21,13 +21,13 @@
 namespace smp::net {
 namespace {
 
-// Before a message is left to a rank its lock is taken, and by the rank too while it copies
-// messages.
+// A sender takes the receiver's lock to leave a message, and the receiver takes its lock while it
+// copies messages.
 constexpr const char* kLocksOfShm =
-    "shm is for trying: a rank that dies or is stopped may hold a lock of libfabric's that the "
-    "others then wait for without end";
+    "provider shm is for tests only: a rank that dies or stops can hold a lock of libfabric, and "
+    "the other ranks then wait forever";
 
-// What comes with a write and says to which memory.
+// Bytes that come with a write and name its memory.
 constexpr size_t kTicketBytes = 4;
 
 fi_info* hints_of(const LibFabric& library, const char* provider, bool writes) {
@@ -47,7 +47,7 @@ fi_info* hints_of(const LibFabric& library, const char* provider, bool writes) {
   return hints;
 }
 
-// Others have addresses of their own: they are no part of an IP network.
+// Other providers have their own addresses and do not use an IP network.
 bool is_of_ip(const std::string& provider) { return provider != "efa" && provider != kInsideHost; }
 
 // A network card may be listed several times, the best entry first.
@@ -65,7 +65,7 @@ std::optional<int> node_of(const fi_info& info) {
                                          pci.device_id, pci.function_id));
 }
 
-// Names a provider's endpoint at this address, or says why there is none.
+// A provider's endpoint at this address, or the reason why there is none.
 fi_info* find(const LibFabric& library, const char* provider, const std::string& address,
               int local_rank, bool writes, std::string& nic, std::string& why_not) {
   const FabricInfo hints(library, hints_of(library, provider, writes));
@@ -83,10 +83,10 @@ fi_info* find(const LibFabric& library, const char* provider, const std::string&
     if (std::string(info->fabric_attr->prov_name) == provider && is_new(nics, info))
       nics.push_back(info);
   if (nics.empty()) {
-    why_not = "not as reliable datagrams";
+    why_not = "no endpoint for reliable datagrams";
     return nullptr;
   }
-  if (ip || nics.size() == 1) return library.copy(nics.front());  // the address says which
+  if (ip || nics.size() == 1) return library.copy(nics.front());  // the address selects the card
   std::vector<std::optional<int>> nodes;
   for (const fi_info* info : nics) nodes.push_back(node_of(*info));
   fi_info* const nearest = nics[nearest_nic(nodes, own_numa_node(), local_rank)];
@@ -94,7 +94,7 @@ fi_info* find(const LibFabric& library, const char* provider, const std::string&
   return library.copy(nearest);
 }
 
-// One provider's network by the protocol that is wanted, if one is.
+// One provider's network, by the wanted protocol if there is one.
 class Provider {
  public:
   Provider(std::shared_ptr<LibFabric> library, std::string name, const std::string& address,
@@ -105,7 +105,7 @@ class Provider {
         local_rank_(local_rank),
         wants_registered_(wants_registered) {}
 
-  // Nothing if it is not here; then why_not() says why.
+  // Nothing if the provider is not available; why_not() then has the reason.
   std::optional<OpenedTransport> open(std::optional<FabricProtocol> wanted) {
     const auto why = open_by_protocol(name_, wanted, [this](bool writes) {
       return open(writes) ? std::nullopt : std::optional(why_not_);
@@ -165,7 +165,7 @@ OpenedTransport open_ofi_transport(const std::string& local_address, const std::
     }
     refusals.push_back(fmt::format("{}: {}", name, provider.why_not()));
   }
-  throw std::runtime_error(fmt::format("libfabric {} reaches no network at {} ({})",
+  throw std::runtime_error(fmt::format("libfabric {} found no usable network at {} ({})",
                                        library->version_text(), local_address,
                                        fmt::join(refusals, "; ")));
 }

@@ -16,8 +16,8 @@ struct OpenedTransport {
   std::string version;   // of libfabric
   bool is_of_ip = true;  // it uses the interface's address; other cards have their own
   std::string nic;       // the network card, where it was chosen among several
-  std::string why;       // in words: the better providers, and why they do not work here
-  std::string caution;   // in words: what it lacks
+  std::string why;       // in words: the better providers, and why they are not available
+  std::string caution;   // in words: a weakness of the provider
   FabricProtocol protocol = FabricProtocol::kTagged;
   std::string why_protocol;  // in words
 };
@@ -29,7 +29,7 @@ struct OpenedTransport {
 // std::runtime_error with the reason for each provider, and ConfigError if a provider works, but
 // not by the protocol.
 //
-// `wants_registered`: it takes registered memory alone, even if its provider does not require that.
+// `wants_registered`: it takes registered memory only, even if its provider does not require that.
 // So every machine can test the code for providers that do.
 OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
                                    std::optional<FabricProtocol> protocol, int local_rank,

@@ -41,7 +41,7 @@ struct alignas(segment::kLineBytes) MessageHeader {
     kRevoked,
     kStopped
   };
-  uint64_t secret;   // of the job; a message without it is dropped
+  uint64_t secret;   // of the job; messages with another secret are dropped
   uint64_t channel;  // which of the channels between these two ranks; of kStatusRequest the
                      // group's key
   // Among the data messages of the channel in this direction, from 0. Of kStatusRequest and
@@ -52,8 +52,8 @@ struct alignas(segment::kLineBytes) MessageHeader {
   int64_t count;
   uint32_t kind;
   int32_t from;    // global rank
-  int32_t root;    // of kStatusReply the rank that is waited for
-  uint32_t bytes;  // that follow
+  int32_t root;    // of kStatusReply the awaited rank
+  uint32_t bytes;  // bytes after the header
   uint8_t op, dtype, reduce_op;
   char label[segment::kLabelBytes];
   uint64_t advertised;       // of kClosed the pieces that its sender has written

@@ -12,7 +12,7 @@ namespace smp::progress {
 // The number of pieces of at most b that a is cut into.
 inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// One call of one rank: what peers compare with their own calls and errors name.
+// One call of one rank. Peers compare it with their own calls, and errors name it.
 struct Call {
   mesh::CollectiveOp op = mesh::CollectiveOp::kBarrier;
   DType dtype = DType::kU8;
@@ -21,8 +21,8 @@ struct Call {
   int peer = -1;  // rank of the group: the root, or the other side of a send or recv; -1: none
   std::string label;
   uint64_t number = 0;  // among the collectives of the group, or the messages of a directed pair
-  // Offsets of the buffers in the job's memory if peers can use them in place, else -1. Both or
-  // none; an all_gather may have the input alone.
+  // Offsets of the buffers in the job's memory if peers can use the buffers in place, else -1.
+  // Either both are set or none; an all_gather may have only the input set.
   int64_t in_at = -1, out_at = -1;
 
   int64_t bytes() const { return count * bytes_of(dtype); }

@@ -10,15 +10,15 @@ namespace smp::progress {
 // several calls are waited for one after the other, all are wanted. Each thread has one `waited`,
 // its total time in waits for long calls, and passes it to leave() and wait().
 //
-// Thread rule: leave() and was_left_alone() are the caller's, before and after other threads may
-// wait.
+// Thread rule: only the caller calls leave() and was_left_alone(), before and after other threads
+// may wait.
 class LongCall {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Span = std::chrono::nanoseconds;
   static constexpr std::chrono::microseconds kAtOnce{200};
 
-  // The caller goes on. Much of the call may be done by now.
+  // The caller continues without waiting. Much of the call may be done by now.
   void leave(Time now, const Span& waited) {
     left_ = now;
     waited_ = &waited;

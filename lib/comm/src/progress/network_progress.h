@@ -7,27 +7,27 @@
 
 namespace smp::progress {
 
-// The status of a rank, as it tells it to a rank whose call it delays.
+// The status of a rank, as an answer to a rank whose call it delays.
 struct PeerStatus {
-  bool is_unresponsive = false;  // it does not answer
-  bool is_stopped = false;       // as the kernel says, of a rank of this host
-  bool has_called = false;       // it has made the same call
-  bool is_behind = false;        // it had no CPU lately: `waits_for` may be stale
-  int waits_for = -1;            // in this call if it has made it, else in any call
-  std::string last_call;         // empty: none, or not told
+  bool is_unresponsive = false;  // the rank does not answer
+  bool is_stopped = false;       // as reported by the kernel, for a rank of this host
+  bool has_called = false;       // the rank has made the same call
+  bool is_behind = false;        // the rank had no CPU lately: `waits_for` may be stale
+  int waits_for = -1;            // in this call if the rank has made it, else in any call
+  std::string last_call;         // empty: none, or unknown
   std::string last_call_of_awaited;
 };
 
-// The network as the progress engine sees it: besides the ranks of this host it is what raises
+// The network as the progress engine sees it. Like the ranks of this host, the network raises
 // counters that programs await. It has no thread; the engine polls it often, under its lock.
 class NetworkProgress {
  public:
   virtual ~NetworkProgress() = default;
   virtual bool poll() = 0;  // whether anything moved
-  // A thread now waits for calls that were made: sends what was held back to be sent with later
-  // calls.
+  // Called when a thread waits for its calls: sends messages that were held back to be combined
+  // with later ones.
   virtual void send_held() = 0;
-  // The same, before a thread sleeps. Also sends notices that peers need only in such long waits.
+  // As above, before a thread sleeps. Also sends notices that peers need only in such long waits.
   virtual void send_waiting() = 0;
   // A descriptor that becomes readable when poll() has work. Or kPollAgain, if it may have work
   // already, or kNoDescriptor. Ask each time before a thread sleeps there.

@@ -11,7 +11,7 @@ namespace smp::progress {
 // Memory for the coroutine frame of one program, so that a short call allocates nothing.
 class FrameRoom {
  public:
-  // Returns so many bytes: in the room, or on the heap if the room is taken or too small.
+  // Returns `bytes` of memory: in the room, or on the heap if the room is taken or too small.
   void* allocate(size_t bytes) {
     const bool fits = !std::exchange(is_taken_, true) && bytes + kHead <= sizeof(bytes_);
     auto* at = fits ? bytes_ : static_cast<std::byte*>(::operator new(bytes + kHead));
@@ -24,7 +24,7 @@ class FrameRoom {
   }
 
  private:
-  // Says whether the frame lies in the room.
+  // Whether the frame lies in the room.
   static constexpr size_t kHead = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   bool is_taken_ = false;
   alignas(kHead) std::byte bytes_[512];

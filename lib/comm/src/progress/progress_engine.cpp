@@ -18,18 +18,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kLongBytes = 256 << 10;  // takes longer than to wake a thread
+constexpr int64_t kLongBytes = 256 << 10;  // a longer call takes longer than waking a thread
 constexpr int64_t kHabitBytes = 4 << 20;   // longer calls gain nothing from a habit
-// For so many more long calls a rank that left one alone is expected to do so again. The last call
-// of a training step, which is waited for at once, says nothing about the first ones of the next
-// step.
+// A rank that left a long call alone is expected to leave this many further long calls alone. The
+// last call of a training step, which is waited for at once, does not predict the first calls of
+// the next step.
 constexpr int kRemembered = 8;
 // A thread computes if it took more than this part of the time on a CPU.
 constexpr int kLeastComputing = 8;
 
 using Clock = std::chrono::steady_clock;
 
-// How long this thread has waited for long calls in all.
+// The total time for which this thread has waited for long calls.
 thread_local LongCall::Span waited_here{0};
 
 std::chrono::nanoseconds own_cpu_time() {
@@ -38,8 +38,8 @@ std::chrono::nanoseconds own_cpu_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Whether the calling thread has computed since it made its last long call. What it ran of the call
-// while it made it does not count, or a caller that once did so would go on to.
+// Whether the calling thread has computed since it made its last long call. Time that the thread
+// spent on the call itself does not count, or the result would confirm itself.
 bool computes(const Lane& lane, Clock::time_point now) {
   return own_cpu_time() - lane.cpu_time > (now - lane.cpu_time_at) / kLeastComputing;
 }
@@ -99,8 +99,8 @@ void ProgressEngine::wake_thread() {
 }
 
 // A caller that left its last long calls alone has something else to do, so the engine's thread
-// runs those that it makes now. A caller that waits for its calls runs them itself. So does one
-// that computes where ranks have no CPU to spare: a thread would take that CPU from another rank.
+// runs its next calls. A caller that waits for its calls runs them itself. So does a caller that
+// computes on a host without spare CPUs, where the thread would take a CPU from another rank.
 bool ProgressEngine::is_for_thread(const std::shared_ptr<Operation>& op) const {
   Lane& lane = op->lane;
   const auto before = std::exchange(lane.last_long, op);
@@ -120,14 +120,14 @@ void ProgressEngine::submit(std::shared_ptr<Operation> op) {
   if (!is_long) return;
   const auto now = Clock::now();
   lane.last_long->long_.leave(now, waited_here);
-  if (lane.left_lately == 0 || has_spare_cpus_) return;  // the kernel takes 0.13 us to tell
+  if (lane.left_lately == 0 || has_spare_cpus_) return;  // the system call takes 0.13 us
   lane.cpu_time = own_cpu_time();
   lane.cpu_time_at = now;
 }
 
 void ProgressEngine::put(std::shared_ptr<Operation> op, bool leaves) {
   if (!leaves && try_lock()) {
-    take_inbox();  // what was submitted earlier comes first
+    take_inbox();  // earlier submissions come first
     Lane& lane = op->lane;
     const bool may_rest = op->call.bytes() <= kHabitBytes;
     enqueue(std::move(op));
@@ -135,7 +135,7 @@ void ProgressEngine::put(std::shared_ptr<Operation> op, bool leaves) {
     // An operation whose program has ended needs no look at the network here.
     if (more_ || !lane.operations.empty()) pass();
     leave(nullptr, may_rest && is_watched_.load() && waited_at_once_.load() >= kHabit);
-    // The thread may be in the long sleep that it chose when there was nothing to do.
+    // The thread may be in the long sleep that it began when it had nothing to do.
     if (network_ != nullptr && doorbell_ == nullptr) wake_thread();
     return;
   }
@@ -271,7 +271,7 @@ bool ProgressEngine::advance(Lane& lane, int budget) {
       complete_those_that_left(lane);
       continue;
     }
-    // Recorded first, since finish() takes back memory that is under way, which may fail in turn.
+    // Recorded first, because finish() takes back memory that messages use, which may fail too.
     if (error) record(failure_of(*ended, error));
     finish(*ended, error);
     if (!error) continue;
@@ -339,7 +339,7 @@ void ProgressEngine::exclusively(const std::function<void()>& run) {
 }
 
 void ProgressEngine::give_up() {
-  const std::string reason = fmt::format("rank {} failed while a call was under way", rank_);
+  const std::string reason = fmt::format("rank {} failed during a call", rank_);
   job_.fail(job_.failure(), {comm::CommError::Kind::kAborted, rank_, rank_, reason});
   // On all lanes, since a call between hosts has steps on another lane.
   exclusively([this] { fail_affected(); });

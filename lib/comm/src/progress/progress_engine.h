@@ -38,10 +38,10 @@ class Member {
  public:
   virtual ~Member() = default;
   virtual int global(int rank) const = 0;
-  // That of the group, its parents or the job, if any.
+  // The failure of the group, of its parents or of the job, if any.
   virtual std::optional<segment::Failure> failure() const = 0;
-  virtual bool has_left(int rank) const = 0;  // it ended its side in good order
-  // An exception has destroyed its side of the group; it may still report why.
+  virtual bool has_left(int rank) const = 0;  // the rank ended its side in good order
+  // An exception has destroyed that rank's side of the group. The rank may still report the reason.
   virtual bool has_abandoned(int rank) const = 0;
   virtual bool has_called(int rank, const Call& call) const = 0;
   // Throws CommError if a peer has made another call in the place of `op`.
@@ -72,13 +72,13 @@ struct Lane {
   std::deque<std::shared_ptr<Operation>> operations;
   // Earlier operations whose programs have ended, but whose messages have not left yet.
   std::deque<std::shared_ptr<Operation>> leaving;
-  uint64_t last_number = 0;  // of the last call put here: calls keep their order
+  uint64_t last_number = 0;  // of the last call in this lane: calls keep their order
   bool active = false;
   // The last long call made here.
   std::shared_ptr<Operation> last_long;
-  // CPU time of the thread that makes the calls, when it had made that one.
+  // CPU time of the calling thread after it had made that call.
   std::chrono::nanoseconds cpu_time{0};
-  // When that was.
+  // The time of that call.
   std::chrono::steady_clock::time_point cpu_time_at;
   // How many more long calls are expected to be left alone, since the caller did so lately.
   int left_lately = 0;
@@ -103,7 +103,7 @@ class Operation {
   bool started() const { return started_; }
   bool finished() const { return finished_.load(); }
   bool failed() const { return error_ != nullptr; }  // read by Member::finished()
-  // The engine's thread runs it, since its caller does something else.
+  // The engine's thread runs this operation, because its caller does something else.
   bool is_for_thread() const { return is_for_thread_; }
   // The rank of the group whose counter its program waits for; -1: none. Under the lock.
   int awaited() { return started_ && !ready() ? peer_ : -1; }
@@ -125,7 +125,7 @@ class Operation {
     return Awaitable{*this, counter, target, peer};
   }
 
-  // The same for the counters of all ranks, which lie `stride` bytes apart, rank 0's first. The
+  // As above, for the counters of all ranks, which lie `stride` bytes apart, rank 0's first. The
   // rank that raises the last one wakes this rank. `or_wanted`: continues as well when this
   // operation is wanted (see wanted_).
   auto all_reach(const std::atomic<uint64_t>& first, size_t stride, int size, uint64_t target,
@@ -161,8 +161,8 @@ class Operation {
   bool is_given = false;  // peers have all their data: it may rest until a wait
   int64_t wire_bytes = 0;
   bool is_indirect = false;  // the awaited peer may itself wait for other ranks
-  // Raised when the operation is complete, not if it has failed: what waits for it then fails as
-  // well.
+  // Raised when the operation is complete. Not raised after a failure, because operations that wait
+  // for this one then fail too.
   std::atomic<uint64_t>* tally = nullptr;
 
  private:
@@ -198,7 +198,7 @@ class Operation {
   uint64_t target_ = 0;
   int peer_ = -1;
   bool or_wanted_ = false;
-  // Somebody waits for it or for a later one, or half of its time-out is over.
+  // A thread waits for this operation or a later one, or half of its time-out is over.
   bool wanted_ = false;
   int budget_ = 0;  // chunks that it may move before other lanes get their turn
   bool started_ = false;
@@ -259,7 +259,7 @@ class ProgressEngine {
   void submit(std::shared_ptr<Operation> op);  // by the thread that makes the call
   void wait(Operation& op);
   void poll(const Operation& op);  // makes progress once and does not wait
-  // Ends what is under way on these lanes of one member; afterwards the engine does not know them.
+  // Ends the operations on these lanes of one member, and removes the lanes from the engine.
   void close(std::vector<Lane*> lanes, const std::string& reason);
   void give_up();  // fails the whole job and blames this rank
   // Runs `task` under the lock, between the steps of programs, and returns when it is done.

@@ -7,24 +7,25 @@
 #include "progress/progress_engine.h"
 #include "waiting/process_state.h"
 
-// The part of the engine that finds out what went wrong and reports it.
+// The part of the engine that detects and reports failures.
 namespace smp::progress {
 namespace {
 
 using std::chrono::milliseconds;
 
-// A peer that passes on what others send may itself wait for one of them and is then not to blame.
-// So an operation that waits at second hand gives a rank that waits for the culprit directly so
-// much time to report it first. If the culprit is stopped it gives less: there may be no such rank,
-// where the culprit has already done all that others wait for.
+// A peer that relays data of other ranks may itself wait for one of them. The peer is then not to
+// blame. So an operation that waits indirectly gives the rank that waits for the culprit directly
+// this much time to report first. If the culprit is stopped the time is shorter: perhaps no rank
+// waits directly, because the culprit has already done its part.
 constexpr milliseconds kPatience{10000}, kPatienceWithStopped{100};
 // A waiting rank looks again within this time, unless it is stopped. Long time-outs leave room for
-// a rank that others keep from its CPU, which must not be taken for stopped.
+// a rank that gets no CPU because of others: such a rank does not count as stopped.
 milliseconds look_within(const Operation& op) {
   return std::clamp<milliseconds>(op.timeout / 20, milliseconds(150), milliseconds(2000));
 }
-// Ranks of other hosts are asked before the time is over: earlier by this and by mute_after(), so
-// that a rank that cannot answer is known as mute by then; but not before this part of the time.
+// Ranks of other hosts are asked before the time-out: kAskAhead and mute_after() before it, so that
+// a rank that cannot answer is known to be mute at the time-out. They are not asked before the time
+// divided by kAskAfter.
 constexpr milliseconds kAskAhead{200};
 constexpr int kAskAfter = 8;
 constexpr milliseconds kAskEvery{20};
@@ -38,7 +39,7 @@ std::string ProgressEngine::name(const Operation& op) const {
 
 std::string ProgressEngine::last_call(int rank) const {
   const std::string text = load(job_.board(rank).last_call);
-  return text.empty() ? "it has made no call yet" : "its last call: " + text;
+  return text.empty() ? "no call yet" : "its last call: " + text;
 }
 
 void ProgressEngine::record(const segment::Failure& failure) {
@@ -70,7 +71,7 @@ void ProgressEngine::fail_lane(Lane& lane, const segment::Failure& failure) {
   }
 }
 
-// Cheap enough to be called whenever a thread is about to sleep.
+// Cheap enough to be called before every sleep of a thread.
 void ProgressEngine::check_health() {
   if (job_.failures() != failures_seen_) {
     failures_seen_ = job_.failures();
@@ -86,7 +87,7 @@ void ProgressEngine::check_health() {
 void ProgressEngine::check_peer(Operation& op) {
   if (op.counter_ == nullptr || op.peer_ < 0) return;
   const Member& member = *op.lane.member;
-  // Before it blames anybody, this rank makes what nobody has begun to make.
+  // Before it blames a peer, this rank makes pieces that no rank has begun.
   if (op.start_ != Clock::time_point() && Clock::now() - op.start_ > op.timeout / 2)
     op.wanted_ = true;
   if (op.ready()) return;
@@ -100,8 +101,8 @@ void ProgressEngine::check_peer(Operation& op) {
   if (member.has_left(late) && !op.ready()) {
     report(
         comm::CommError::Kind::kPeerLost, peer,
-        fmt::format("{}: rank {} has left the group without {} it ({})", name(op), peer,
-                    member.has_called(late, op.call) ? "completing" : "calling", last_call(peer)));
+        fmt::format("{}: rank {} has left the group without {} the call ({})", name(op), peer,
+                    member.has_called(late, op.call) ? "completing" : "making", last_call(peer)));
   } else if (const auto why = member.unreachable(late)) {
     report(comm::CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
   } else if (Clock::now() - op.start_ > op.timeout && !op.ready()) {
@@ -111,7 +112,7 @@ void ProgressEngine::check_peer(Operation& op) {
   }
 }
 
-// The time of `op` is over.
+// Called when the time-out of `op` is over.
 void ProgressEngine::blame(Operation& op, int late) {
   const auto now = Clock::now();
   op.overdue_.observe(now);
@@ -121,13 +122,14 @@ void ProgressEngine::blame(Operation& op, int late) {
   const auto limit = op.start_ + op.timeout + (op.is_indirect ? patience : milliseconds(0));
   if (now <= limit) return;
   if (!found->is_stopped && op.overdue_.since() < limit)
-    op.overdue_ = waiting::Observation();  // they may have gone on since: look again from now on
+    op.overdue_ =
+        waiting::Observation();  // the peers may have continued: observe again from now on
   else
     report(comm::CommError::Kind::kTimeout, found->culprit, found->text);
 }
 
-// Follows the chain of waits as far as answers have come, and asks the next rank. Ranks that have
-// answered are asked again when the time is over.
+// Follows the chain of waits as far as answers have arrived, and asks the next rank. Ranks that
+// have answered are asked again at the time-out.
 void ProgressEngine::ask_early(Operation& op, int late) {
   const auto now = Clock::now();
   const auto ahead = network_->unresponsive_after() + kAskAhead;
@@ -148,8 +150,8 @@ waiting::ProcessState ProgressEngine::state(int rank) const {
   return is_known ? waiting::state_of(board.process.load()) : waiting::ProcessState::kUnknown;
 }
 
-// Whether a rank of this host that said that it waits is stopped, and so has not seen what came
-// since; nothing as long as that is open.
+// Whether a rank of this host that reported a wait is stopped, and so has not seen later counters.
+// Nothing while the answer is not known.
 std::optional<bool> ProgressEngine::is_stopped(int rank, const Operation& op) const {
   return waiting::is_stopped_by(state(rank), has_heartbeat(rank, op), op.overdue_.observed_for(),
                                 look_within(op));
@@ -162,7 +164,7 @@ std::optional<PeerStatus> ProgressEngine::status_of(int rank, const Operation& o
   PeerStatus here;
   const segment::RankBoard& board = job_.board(rank);
   here.waits_for = board.blocked_on.load() - 1;
-  // A rank that was stopped while it waited counts as waiting for nobody: it is to blame.
+  // A rank that was stopped during a wait counts as not waiting, so it is to blame.
   if (here.waits_for >= 0) {
     const auto stopped = is_stopped(rank, op);
     if (!stopped) return std::nullopt;
@@ -192,8 +194,8 @@ std::optional<ProgressEngine::Verdict> ProgressEngine::verdict(const Operation& 
     chain.push_back(rank);
     said.push_back(*its);
   }
-  if (chain.empty()) return std::nullopt;  // it waits for this rank: what it waited for has come
-  // In a circle of waits, a rank that had no CPU lately is what holds up the others.
+  if (chain.empty()) return std::nullopt;  // the peer waits for this rank, whose counter has moved
+  // In a circle of waits, a rank that had no CPU lately delays the others.
   const auto behind =
       std::find_if(said.begin(), said.end(), [](const PeerStatus& its) { return its.is_behind; });
   if (behind != said.end() && said.back().waits_for >= 0) {
@@ -206,19 +208,19 @@ std::optional<ProgressEngine::Verdict> ProgressEngine::verdict(const Operation& 
     if (!said[i].last_call.empty()) return "its last call: " + said[i].last_call;
     if (i > 0 && !said[i - 1].last_call_of_awaited.empty())
       return "its last call: " + said[i - 1].last_call_of_awaited;
-    if (!said[i].is_unresponsive) return std::string("it has made no call yet");
+    if (!said[i].is_unresponsive) return std::string("no call yet");
     const std::string heard = load(job_.board(chain[i]).last_call);
-    return "it does not answer" + (heard.empty() ? "" : "; its last call heard of: " + heard);
+    return "no answer" + (heard.empty() ? "" : "; last known call: " + heard);
   };
   std::string text = fmt::format("{} timed out after {:g} s: rank {} ", name(op),
                                  std::chrono::duration<double>(op.timeout).count(), chain[0]);
   const bool has_called = said[0].has_called || member.has_called(late, op.call);
   if (has_called && chain.size() > 1) {
-    text += "is in it too";
+    text += "is in the same call";
   } else {
     const char* did = member.has_abandoned(late) ? "left the group with an exception"
                       : has_called               ? "stopped in it"
-                                                 : "has not called it";
+                                                 : "has not made this call";
     text += fmt::format("{} ({})", did, last_call(0));
   }
   for (size_t i = 1; i < chain.size(); ++i)

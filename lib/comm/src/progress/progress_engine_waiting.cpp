@@ -9,7 +9,7 @@
 
 // Which thread runs a rank's programs, and how threads wait. A thread that waits for its call
 // *leads*: it runs the programs of all calls. Other waiting threads *follow* it. While no thread
-// waits, the engine's own thread goes on.
+// waits, the engine's own thread runs them.
 namespace smp::progress {
 namespace {
 
@@ -19,12 +19,12 @@ using std::chrono::milliseconds;
 // Looks of the busy-wait if every rank has a CPU: about a microsecond. It is short because two
 // ranks may be on one CPU until the kernel has moved one of them.
 constexpr int kSpins = 60;
-constexpr microseconds kYieldFor{60};  // then sched_yield for so long, then a futex
-// With more ranks to a CPU a yield hands the CPU to another thread that waits, or takes it from one
-// that computes. A waiting thread then sleeps at once, unless its last kShortWaits waits were all
-// short: ranks that compute between calls rarely wait for so short a time.
+constexpr microseconds kYieldFor{60};  // then sched_yield for this time, then a futex
+// With more ranks than CPUs, a yield gives the CPU to another waiting thread, or takes CPU time
+// from a thread that computes. A waiting thread then sleeps at once, unless its last kShortWaits
+// waits were all short. Ranks that compute between calls rarely have such short waits.
 constexpr int kRanksPerCpuThatYield = 2;
-constexpr microseconds kShortWait{200};  // about what it takes to wake a thread
+constexpr microseconds kShortWait{200};  // about the time to wake a thread
 constexpr int kShortWaits = 64;
 // A longer yield means that others want the CPU. Threads then sleep without yielding for
 // kCrowdedFor, since a sleeper gets its turn back sooner. With more than kRanksPerCpuThatYield the
@@ -33,10 +33,10 @@ constexpr int kShortWaits = 64;
 constexpr milliseconds kSlowYield{1};
 constexpr milliseconds kCrowdedFor{5};
 constexpr int kThreadBudget = 8;             // chunks, about 0.1 ms, after which it yields
-constexpr microseconds kThreadYieldFor{20};  // how long it yields, idle, before it sleeps
+constexpr microseconds kThreadYieldFor{20};  // time of yields without work before it sleeps
 constexpr milliseconds kWaiterNap{20};       // how often a sleeping waiter looks at clocks
 constexpr milliseconds kThreadNap{100};
-// How often the network is polled where no descriptor tells of its messages.
+// How often a network without a descriptor is polled.
 constexpr microseconds kNetworkNap{100};
 // The sleep of the engine's thread while another thread waits at the doorbell.
 constexpr milliseconds kBesideWaiter{1};
@@ -84,13 +84,13 @@ void ProgressEngine::wait(Operation& op) {
     }
   }
   if (doorbell_ == nullptr) {
-    // The engine's thread keeps away while somebody waits, so it has not been woken yet.
+    // The engine's thread sleeps while another thread waits, so it has not been woken yet.
     if (waiters_.fetch_sub(1) == 1 && try_lock()) leave();
     return;
   }
   waited_until_.store(Clock::now());
-  // The engine's thread keeps away from the network while somebody waits. It would only be in the
-  // way of a caller that comes back at once; if that one stays away, the thread looks by itself.
+  // The engine's thread does not poll the network while another thread waits. It would only disturb
+  // a caller that comes back at once. If that caller stays away, the thread polls by itself.
   if (waiters_.fetch_sub(1) == 1 && !is_soon_back &&
       job_.board(rank_).sleeper.load() == segment::RankBoard::kThread)
     wake_thread();
@@ -111,8 +111,7 @@ void ProgressEngine::lead(const Operation& op) {
     if (pass()) {
       if (spins > spins_) note_end(idle_since);
       spins = 0;
-      // Other lanes may move for long: those who follow a chain must not take this rank for
-      // stopped.
+      // Other lanes may run for a long time, in which peers must not take this rank for stopped.
       if (slept) board.heartbeat_ns.store(Clock::now().time_since_epoch().count());
       continue;
     }
@@ -147,7 +146,7 @@ void ProgressEngine::lead(const Operation& op) {
     show(board.sleeper, segment::RankBoard::kNobody);
   }
   if (slept) board.blocked_on.store(0);
-  if (followers_.load() > 0) next_turn();  // before leave() runs what else can move
+  if (followers_.load() > 0) next_turn();  // before leave() runs other lanes
 }
 
 bool ProgressEngine::yields() const { return has_room_ || short_waits_ >= kShortWaits; }
@@ -180,9 +179,9 @@ uint64_t ProgressEngine::awaited_ranks() const {
   return all;
 }
 
-// Whether something under way must go on even if nobody waits for it. A call whose data all peers
-// have can be completed later: its maker is likely to wait for it now, and the thread would be
-// woken for nothing.
+// Whether an unfinished operation must continue even if no thread waits for it. A call whose data
+// all peers have can be completed later: its caller is likely to wait for it now, and then the
+// engine's thread would be woken for nothing.
 bool ProgressEngine::needs_thread() const {
   return std::any_of(active_.begin(), active_.end(), [this](const Lane* lane) {
     return network_ != nullptr || lane->operations.size() != 1 ||
@@ -190,7 +189,7 @@ bool ProgressEngine::needs_thread() const {
   });
 }
 
-// Notes when operations began to wait. Most calls end before anybody would look at a clock.
+// Notes when operations began to wait. Most calls end before a clock is read.
 void ProgressEngine::note_start(Clock::time_point now) {
   auto note = [now](const auto& operations) {
     if (!operations.empty() && operations.front()->start_ == Clock::time_point())
@@ -202,8 +201,8 @@ void ProgressEngine::note_start(Clock::time_point now) {
   }
 }
 
-// Counts the calls whose maker waits at once. It does not need the engine's thread in between:
-// waking it costs as much as a call of some 100 KiB.
+// Counts the calls whose caller waits at once. Such a caller does not need the engine's thread in
+// between; waking that thread costs as much as a call of some 100 KiB.
 void ProgressEngine::note_wait(const Operation& op) {
   if (op.start_ == Clock::time_point()) return;
   const uint64_t calls = waited_at_once_.load();
@@ -226,7 +225,7 @@ void ProgressEngine::unlock() {
   if (followers_.load() > 0) next_turn();
 }
 
-// Tells followers, while the lock is kept, that something has finished. A follower counts itself
+// Tells followers, while the lock is held, that an operation has finished. A follower counts itself
 // and then looks at its operation; so the count is read after the operation was marked as finished.
 void ProgressEngine::tell_followers() {
   if (std::exchange(has_news_, false) && followers_.fetch_add(0) > 0) next_turn();
@@ -267,7 +266,7 @@ void ProgressEngine::leave(Rest* rest, bool is_soon_back, int budget) {
     } else if (!active_.empty()) {
       wake = std::exchange(thread_is_deaf_, false);
     } else if (thread_is_deaf_) {
-      network_->send_held();  // credits for what was just received
+      network_->send_held();  // credits for the messages just received
     }
     unlock();
     // A thread that a peer has woken meanwhile could not get the lock and sleeps again.
@@ -319,7 +318,7 @@ void ProgressEngine::run_thread() {
     }
     if (stop_.load()) return;
     if (doorbell_ == nullptr) {
-      // Woken for calls that their maker already runs, the thread finds the lock taken every time.
+      // The thread was woken for calls that their caller already runs, so the lock is taken.
       if (!has_heartbeat && has_habit()) is_watched_.store(true);
       const auto now = Clock::now();
       if (!was_watched) habit_since = now;

@@ -80,7 +80,7 @@ constexpr bool kByLines = false;  // ThreadSanitizer sees no vectors above 16 by
 constexpr bool kByLines = true;
 #  endif
 
-// Copies whole lines of `to` by `copy_lines`, and what lies before and behind them by memcpy.
+// Copies whole lines of `to` by `copy_lines`, and the bytes before and after them by memcpy.
 void copy_by_lines(std::byte* to, const std::byte* from, int64_t bytes, LineCopy copy_lines) {
   const int64_t head = int64_t(-reinterpret_cast<uintptr_t>(to) & uintptr_t(kLine - 1));
   if (head >= bytes) return void(memcpy(to, from, size_t(bytes)));
@@ -104,7 +104,7 @@ std::vector<LineCopies> line_copies_here() {
 }
 
 void prefetch_for_write(std::byte* to, int64_t bytes) {
-  constexpr int64_t kMany = 4 << 10;  // for more this takes longer than it saves
+  constexpr int64_t kMany = 4 << 10;  // above this a prefetch takes longer than it saves
   if (bytes >= kMany) return;
 #if defined(__x86_64__)
   for (int64_t at = 0; at < bytes; at += kLine) asm volatile("prefetchw %0" : : "m"(to[at]));

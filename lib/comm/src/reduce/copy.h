@@ -14,8 +14,8 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes, bool non_te
 // caller waits for something else.
 void prefetch_for_write(std::byte* to, int64_t bytes);
 
-// Copies whole lines to an address at a multiple of 64. Returns how many bytes that were; fewer
-// than four lines are left.
+// Copies whole lines to an address that is a multiple of 64. Returns the number of bytes copied;
+// fewer than four lines are left.
 using LineCopy = int64_t (*)(std::byte* to, const std::byte* from, int64_t bytes);
 struct LineCopies {
   const char* name;

@@ -22,7 +22,7 @@ bool has_f16c() {
 const std::vector<ReduceKernels>& reduce_kernels_here() {
   static const std::vector<ReduceKernels> kernels = [] {
     std::vector<ReduceKernels> found;
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // it sees no vectors above 16 bytes
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which sees vectors up to 16 bytes
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && has_f16c())
       found.push_back({"avx512", avx512_kernel});
@@ -36,8 +36,8 @@ const std::vector<ReduceKernels>& reduce_kernels_here() {
 
 namespace {
 
-// The widest. But a Zen 4 makes one cached result of fp16 in less time by narrower vectors (see
-// docs/lab/collective-tuning.md).
+// The widest kernels. Exception: a Zen 4 computes one cached result of fp16 faster with narrower
+// vectors (see docs/lab/collective-tuning.md).
 ReduceKernel quickest_kernel(const Reduction& reduction, DType dtype, comm::ReduceOp op) {
   const std::vector<ReduceKernels>& kernels = reduce_kernels_here();
 #if defined(__x86_64__)

@@ -20,12 +20,12 @@ struct Reduction {
   int inputs;
   int ranks;
   bool non_temporal = false;  // by non-temporal stores, as in copy_bytes()
-  int cached = 0;  // the first so many results are written through the cache all the same
-  int far = -1;    // an input in memory or another CPU's cache: it is prefetched
+  int cached = 0;             // number of results, from the first, written through the cache
+  int far = -1;               // index of an input to prefetch, in memory or another CPU's cache
 };
 void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, comm::ReduceOp op);
 
-// The same with one result.
+// As above, with one result.
 void reduce_inputs(std::byte* out, const std::byte* const* from, int inputs, int64_t count,
                    DType dtype, comm::ReduceOp op, int ranks, bool non_temporal = false);
 
@@ -40,7 +40,7 @@ ReduceKernel generic_kernel(DType dtype, comm::ReduceOp op);
 ReduceKernel avx2_kernel(DType dtype, comm::ReduceOp op);
 ReduceKernel avx512_kernel(DType dtype, comm::ReduceOp op);
 
-// Those that this CPU can run, the widest vectors first.
+// The kernels that this CPU can run, the widest vectors first.
 struct ReduceKernels {
   const char* name;
   ReduceKernel (*of)(DType, comm::ReduceOp);

@@ -1,6 +1,6 @@
 // The reduction kernels. A file that is compiled for an instruction set includes them once. They
-// use only what is in this anonymous namespace: of a shared inline function that is compiled with
-// AVX-512 too, the linker could keep that copy for everybody.
+// call only functions of this anonymous namespace. A shared inline function would also be compiled
+// with AVX-512, and the linker could keep that copy for all callers.
 namespace {
 
 using Bits16 = unsigned short;
@@ -58,8 +58,8 @@ constexpr int kWidth = 32;
 constexpr int kWidth = 16;
 #endif
 
-// Vectors of types that are reduced as they are. An average is that of `Divided`: integers are
-// added as unsigned ones, whose sums wrap around, and divided as signed ones.
+// Vectors of types that are reduced without conversion. An average divides as `Divided`: integers
+// are added as unsigned numbers, whose sums wrap around, and divided as signed numbers.
 template <class T, class Divided = T>
 struct Lanes {
   typedef T Vector __attribute__((vector_size(kWidth)));
@@ -103,12 +103,12 @@ struct Lanes<BF16> : HalfLanes {
     const Words both = Lanes<Bits32>::load(from);
     return {Floats(both << 16), Floats(both & 0xffff0000u)};
   }
-  // Rounded to nearest even. A NaN stays one: what bf16 NaNs, or infinities, become has no bits
-  // below the last place that is kept.
+  // Rounded to nearest even. A NaN stays a NaN: sums of bf16 NaNs or infinities have no bits below
+  // the last kept place.
   static Words packed(Sums v) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
-    // All upper halves at once, and all that is cut off: that rounds up where it is above half of
-    // the last place, or is half of an odd one.
+    // All upper halves at once, and all cut-off bits. The value rounds up if the cut-off bits are
+    // above half of the last place, or exactly half with an odd last place.
     const __m256i a = __m256i(v.a), b = __m256i(v.b);
     const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
     const __m256i low = _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa);
@@ -134,7 +134,7 @@ struct Lanes<BF16> : HalfLanes {
 };
 
 #if defined(__AVX512F__)
-// Written one by one: to join them to one vector takes longer (see docs/lab/collective-tuning.md).
+// Written one by one: joining them to one vector takes longer (see docs/lab/collective-tuning.md).
 struct TwoHalves {
   __m256i a, b;
 };
@@ -190,7 +190,7 @@ struct Lanes<F16> : HalfLanes {
 #endif
 };
 
-// What is done with each further input, of scalars or vectors.
+// The operation with each further input, for scalars or vectors.
 struct Sum {
   template <class V>
   static V apply(V a, V b) {
@@ -256,18 +256,19 @@ constexpr int kUnrolled = 2;
 #endif
 constexpr int64_t kTile = kUnrolled * kWidth;
 
-// So many inputs are read by load instructions of their own. A CPU predicts by instruction what is
-// read next, and is misled by one that reads all inputs (see docs/lab/collective-tuning.md).
+// The number of inputs that have their own load instructions. A CPU predicts the next address by
+// the instruction, and one instruction that reads all inputs misleads it (see
+// docs/lab/collective-tuning.md).
 constexpr int kApart = 8;
 
 using smp::reduce::Reduction;
 
-// How far ahead of its use an input that is far is prefetched. The CPU looks ahead itself, but not
-// far enough beside inputs from its own cache and the work on 16 bits.
+// How far ahead of its use a far input is prefetched. The CPU's own prefetcher does not look far
+// enough ahead beside inputs from its cache and the work on 16-bit floats.
 constexpr int64_t kAhead = 4096;
 constexpr int64_t kLine = 64;
 
-// Reduces the bytes [at, at + kTile) of kInputs inputs; if that is 0, of as many as there are.
+// Reduces the bytes [at, at + kTile) of kInputs inputs; 0 means all inputs.
 template <class L, class Op, bool kStream, int kInputs = 0>
 [[gnu::always_inline]] inline void reduce_tile(const Reduction& r, const std::byte* const* inputs,
                                                int64_t at) {

@@ -12,11 +12,11 @@ namespace {
 class PartIsFull final : public std::bad_alloc {
  public:
   PartIsFull(size_t wanted, size_t part)
-      : text_(std::make_shared<std::string>(fmt::format(
-            "no room for {} bytes more of symmetric memory in the {} that a rank has here: "
-            "addresses "
-            "for twice its share of the host's memory, fewer with `ulimit -v` or many jobs",
-            wanted, part))) {}
+      : text_(std::make_shared<std::string>(
+            fmt::format("no addresses for {} more bytes of symmetric memory: the rank has "
+                        "addresses for {} bytes, which is twice its share of the host's memory, or "
+                        "less with `ulimit -v` or many jobs",
+                        wanted, part))) {}
   const char* what() const noexcept override { return text_->c_str(); }
 
  private:

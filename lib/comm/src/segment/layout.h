@@ -22,7 +22,8 @@ inline constexpr size_t end_of_line(size_t bytes) {
 }
 inline constexpr uint64_t kCallsKept = 4;
 // How far ahead of its last completed collective a rank may show a call. All peers have made the
-// completed call, so they had completed the one kCallsAhead before it: nobody needs an older entry.
+// completed call, so they had completed the call kCallsAhead before it. Older entries are not
+// needed.
 inline constexpr uint64_t kCallsAhead = kCallsKept / 2;
 inline constexpr size_t kLabelBytes = 80;
 
@@ -68,7 +69,7 @@ struct RankControl {
   enum Closed : uint64_t { kOpen, kLeft, kAbandoned };
   Published published;
   alignas(kLineBytes) std::atomic<uint64_t> closed;
-  std::atomic<uint64_t> gave_up;  // not 0: nobody may write to this rank's memory any more
+  std::atomic<uint64_t> gave_up;  // not 0: peers must not write to this rank's memory any more
   Counter shown;                  // how often this rank has shown its windows
   alignas(kLineBytes) Piece pieces[kPieces];
   CallEntry calls[kCallsKept];
@@ -189,7 +190,7 @@ struct LastCall {
 
 // What a rank shows to all others.
 struct alignas(kLineBytes) RankBoard {
-  // Whom a peer that has raised a counter must wake.
+  // The threads that a peer wakes after it has raised a counter.
   enum Sleeper : uint32_t { kNobody, kThread, kWaiter };
   std::atomic<uint32_t> sleeper;
   std::atomic<uint32_t> thread_bell;  // futex words
@@ -197,11 +198,12 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint64_t> waits_for;  // bits of the ranks whose counters may wake the sleeper
   // 1 + the global rank that a waiting thread waits for.
   alignas(kLineBytes) std::atomic<int32_t> blocked_on;
-  std::atomic<int64_t> heartbeat_ns;  // when a waiting thread last checked: a stopped one does not
-  std::atomic<uint32_t> gone;         // ended in good order
-  std::atomic<uint32_t> died;         // died, as a peer of its host saw
-  std::atomic<int32_t> process;       // process id; 0: of another host
-  std::atomic<int32_t> cpus;          // CPUs that the ranks of its host may use, as it sees it
+  std::atomic<int64_t>
+      heartbeat_ns;  // when a waiting thread last checked; a stopped thread does not check
+  std::atomic<uint32_t> gone;    // ended in good order
+  std::atomic<uint32_t> died;    // died, as a peer of its host saw
+  std::atomic<int32_t> process;  // process id; 0: of another host
+  std::atomic<int32_t> cpus;     // CPUs that the ranks of its host may use, as it sees it
   std::atomic<uint64_t> pid_namespace;
   LastCall last_call;
 };

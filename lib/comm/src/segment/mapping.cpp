@@ -72,7 +72,7 @@ void Mapping::close_fd() {
 }
 
 void populate(std::byte* data, size_t bytes) {
-  // Beyond a control group's limit the kernel would kill the process and not refuse.
+  // Beyond the limit of a control group the kernel would kill the process instead of an error.
   if (const auto why = no_room_for(int64_t(bytes)))
     throw std::system_error(ENOMEM, std::generic_category(),
                             "no memory for the shared segment of a group: " + *why);
@@ -83,7 +83,7 @@ void populate(std::byte* data, size_t bytes) {
 void map_pages(std::byte* data, size_t bytes) { madvise(data, bytes, kPopulateWrite); }
 
 void leave_out_of_dumps(std::byte* data, size_t bytes) {
-  madvise(data, bytes, MADV_DONTDUMP);  // nothing is wrong if the kernel cannot
+  madvise(data, bytes, MADV_DONTDUMP);  // a failure is harmless
 }
 
 void release(std::byte* data, size_t bytes) {

@@ -10,7 +10,7 @@
 namespace smp::segment {
 namespace {
 
-// What the files of a hierarchy are called: that of cgroup v2, and v1's of memory.
+// The file names of a hierarchy: cgroup v2, and the memory hierarchy of v1.
 struct Names {
   const char *most, *used, *most_swap, *used_swap, *inactive_files, *active_files;
 };
@@ -23,10 +23,10 @@ constexpr Names kV1 = {"/memory.limit_in_bytes",       "/memory.usage_in_bytes",
 std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   int64_t number = 0;
-  return file >> number ? std::optional(number) : std::nullopt;  // "max" is none
+  return file >> number ? std::optional(number) : std::nullopt;  // "max" is not a number
 }
 
-// What the kernel takes back before it kills: cached files, and of its own what it can do without.
+// Memory that the kernel reclaims before it kills: cached files, and reclaimable memory of its own.
 int64_t reclaimable(const std::string& group, const Names& names) {
   std::ifstream file(group + "/memory.stat");
   int64_t bytes = 0, value = 0;
@@ -44,7 +44,7 @@ int64_t free_swap(const std::string& root) {
   return 0;
 }
 
-// Of the machine's, as much as the group may have.
+// The free swap of the machine, up to the limit of the group.
 int64_t free_swap_of(const std::string& group, const Names& names, const std::string& root) {
   const auto most = number_in(group + names.most_swap), used = number_in(group + names.used_swap);
   const int64_t free = free_swap(root);
@@ -64,7 +64,7 @@ std::optional<std::string> no_room_for(int64_t bytes, const std::string& root) {
     const auto most = number_in(folder + names.most), used = number_in(folder + names.used);
     if (most && used &&
         *used - reclaimable(folder, names) - free_swap_of(folder, names, root) > *most - bytes)
-      return fmt::format("{} are wanted, and of the {} that {}{} may have {} are used",
+      return fmt::format("{} are needed, but of the limit of {} of control group {}{}, {} are used",
                          mebibytes(bytes), mebibytes(*most), group.mount, group.path,
                          mebibytes(*used));
   }

@@ -17,7 +17,7 @@
 namespace smp::segment {
 namespace {
 
-// Address space of a process: the least that kernels of x86-64 and of aarch64 give.
+// Address space of a process: the smallest of x86-64 and aarch64 kernels.
 constexpr size_t kUserAddresses = size_t(1) << 47;
 
 size_t round_up(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
@@ -55,9 +55,9 @@ class TableLock {
       if (free != 0 && std::chrono::steady_clock::now() > give_up)
         throw comm::CommError(
             comm::CommError::Kind::kTimeout, int(free) - 1,
-            fmt::format("rank {} made no progress for {} s while it opened or closed a "
-                        "group of this job",
-                        free - 1, double(limit.count()) / 1000));
+            fmt::format(
+                "rank {} made no progress for {} s while opening or closing a group of this job",
+                free - 1, double(limit.count()) / 1000));
       sched_yield();
     }
   }
@@ -137,10 +137,10 @@ int SharedJob::open_group(uint64_t key, int group_size, int rank, std::chrono::m
   if (spare == nullptr) {
     if (header().entries == mesh::kMaxGroups ||
         header().next_offset + bytes > blocks_end(size_, header().ranks_here))
-      throw std::runtime_error(
-          fmt::format("no room for another group of {} ranks: this job keeps {} groups, {} of them "
-                      "open (or others that were split off them); close some of {} ranks first",
-                      group_size, header().entries, open_groups(), group_size));
+      throw std::runtime_error(fmt::format(
+          "too many groups to make another of {} ranks: the job has memory for {} groups, and {} "
+          "are open (or groups split from them are): close groups of {} ranks first",
+          group_size, header().entries, open_groups(), group_size));
     spare = &header().groups[header().entries++];
     spare->size = group_size;
     spare->offset = header().next_offset;
@@ -170,7 +170,7 @@ void SharedJob::close_group(int place, int rank, std::chrono::milliseconds limit
   try {
     TableLock lock(header(), rank, limit);
     entry.state = GroupEntry::kSpare;
-  } catch (const comm::CommError&) {  // the job has failed, or will: nobody takes the place
+  } catch (const comm::CommError&) {  // the job has failed or will fail, so the place stays unused
   }
 }
 
@@ -184,10 +184,10 @@ void SharedJob::fail(FailureRecord& record, const Failure& failure) {
   if (remote_hosts_ == nullptr) return write(record, failure, failure.finder);
   Failure placed = failure;
   placed.text += remote_hosts_->place_of(failure.culprit);
-  // Other hosts are told first: a rank that reads the failure here may end the group, and then
-  // nobody could be told of it. What is found later may only be a consequence of the first failure.
-  // A record that is not completely written does not count: its writer may have died and told
-  // nobody.
+  // Other hosts are told first. A rank that reads the failure here may end the group, and after
+  // that the failure could not be sent. Later failures may only be consequences of the first one. A
+  // record that is not completely written does not count, because its writer may have died before
+  // it told other hosts.
   if (record.state.load() != FailureRecord::kWritten) remote_hosts_->failed(record, placed);
   write(record, placed, failure.finder);
 }
@@ -218,9 +218,8 @@ std::optional<Failure> SharedJob::read(const FailureRecord& record) const {
                      record.text};
     if (steady_clock::now() > give_up) {
       const int writer = FailureRecord::writer_of(state);
-      return Failure{
-          comm::CommError::Kind::kAborted, writer, writer,
-          fmt::format("rank {} ended or was stopped while it reported a failure", writer)};
+      return Failure{comm::CommError::Kind::kAborted, writer, writer,
+                     fmt::format("rank {} ended or was stopped while reporting a failure", writer)};
     }
     std::this_thread::yield();
   }

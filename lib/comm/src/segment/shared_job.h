@@ -55,18 +55,19 @@ class SharedJob {
   int size() const { return size_; }
   RankBoard& board(int rank) const { return boards_[rank]; }
 
-  // Wakes the thread that sleeps in `rank`, if one does.
+  // Wakes the sleeping thread of `rank`, if there is one.
   void ring(int rank) const {
     if (board(rank).sleeper.load() != RankBoard::kNobody) wake(rank);
   }
-  // The same, if it waits for a counter of rank `writer`. Call it after the counter has moved.
+  // As above, if that thread waits for a counter of rank `writer`. Call it after the counter has
+  // moved.
   void ring(int rank, int writer) const {
     const RankBoard& b = board(rank);
     if (b.sleeper.load() != RankBoard::kNobody && (b.waits_for.load() & bit_of(writer)) != 0) {
       wake(rank);
     }
   }
-  // The same for waiting threads alone, not for engine threads of ranks that compute.
+  // As above, but wakes only waiting threads, and no engine threads of ranks that compute.
   void ring_waiter(int rank, int writer) const {
     if (board(rank).sleeper.load() == RankBoard::kWaiter) ring(rank, writer);
   }
@@ -88,7 +89,7 @@ class SharedJob {
 
   // Writes the failure, unless the record has one, and tells other hosts. Wakes all ranks.
   void fail(FailureRecord& record, const Failure& failure);
-  // The same for a failure of which another host has told rank `writer`.
+  // As above, for a failure that another host has reported to rank `writer`.
   void write(FailureRecord& record, const Failure& failure, int writer);
   void set_remote_hosts(RemoteHosts* remote_hosts);
   std::optional<Failure> read(const FailureRecord& record) const;

@@ -21,7 +21,9 @@ CreatorProcess::CreatorProcess() : forks_(forks.load()) {
 void CreatorProcess::refuse(int rank) {
   throw comm::CommError(
       comm::CommError::Kind::kAborted, -1,
-      fmt::format("this process was forked from rank {}'s: it has no part in its groups", rank));
+      fmt::format(
+          "this process was forked from rank {}: a child process cannot use the rank's groups",
+          rank));
 }
 
 }  // namespace smp::waiting

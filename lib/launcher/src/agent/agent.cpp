@@ -14,13 +14,13 @@
 namespace smp::agent {
 namespace {
 
-// Standard input and output become the channel, out of reach of the ranks, and of anything of ours
-// that prints.
+// Turns standard input and output into the channel. Ranks, and code that prints, cannot reach the
+// channel after that.
 reach::FrameChannel take_standard_streams() {
   system::FileDescriptor in(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   system::FileDescriptor out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   const system::FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!in.is_open() || !out.is_open() || !null.is_open())
+  if (!in || !out || !null)
     throw std::system_error(errno, std::generic_category(), "smp-launch --agent");
   dup2(null.number(), STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
@@ -29,7 +29,7 @@ reach::FrameChannel take_standard_streams() {
 
 int run_over(reach::FrameChannel channel) {
   const int in = channel.in();
-  // Removed by whichever of the two processes lives longer.
+  // The process that lives longer removes the folder.
   const ReceivedFolder pushed(ReceivedFolder::new_path());
   return process::run_with_watchdog(
       [&](int control_fd) {
@@ -47,7 +47,7 @@ int run_agent() { return run_over(take_standard_streams()); }
 
 int run_agent(system::FileDescriptor connection) {
   system::FileDescriptor out(fcntl(connection.number(), F_DUPFD_CLOEXEC, 0));
-  if (!out.is_open()) throw std::system_error(errno, std::generic_category(), "smp-launch");
+  if (!out) throw std::system_error(errno, std::generic_category(), "smp-launch");
   return run_over(reach::FrameChannel(std::move(connection), std::move(out)));
 }
 

@@ -22,7 +22,8 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostErrorText = 8 << 10;
 constexpr milliseconds kLongestPause{4'000};
-constexpr milliseconds kForReason{500};  // from the end of the channel to that of its process
+constexpr milliseconds kForReason{
+    500};  // between the end of the channel and the end of its process
 
 int64_t now_ms() {
   return std::chrono::duration_cast<milliseconds>(
@@ -30,8 +31,9 @@ int64_t now_ms() {
       .count();
 }
 
-// From half a second to some, twice as long each time; each link's own, so that those that were
-// dropped together do not come together again.
+// The pause before the next try: half a second at first, doubled with each drop up to
+// kLongestPause. The pause is random, so that links that were dropped together do not retry
+// together.
 milliseconds pause_after(int drops) {
   thread_local std::minstd_rand random(std::random_device{}());
   const int64_t whole = std::min<int64_t>(500 << std::min(drops - 1, 4), kLongestPause.count());
@@ -89,10 +91,10 @@ bool AgentLink::is_to_wait() {
 }
 
 AgentLink::~AgentLink() {
-  // The agent sees the end of its input, whatever becomes of the process that leads to it.
+  // The agent sees the end of its input, even if the process that connects it does not end.
   channel_->close();
   if (pid_ < 0) return;
-  kill(-pid_, SIGKILL);  // and what a command of several processes has started
+  kill(-pid_, SIGKILL);  // all processes of the command
   waitpid(pid_, nullptr, 0);
 }
 
@@ -175,7 +177,7 @@ void AgentLink::dispatch(job::HostEvents& events) {
       });
       if (!open) closed_at_ = std::chrono::steady_clock::now();
     } catch (const wire::ProtocolError& error) {
-      fail(fmt::format("its agent breaks the protocol: {}", error.what()));
+      fail(fmt::format("its agent broke the protocol: {}", error.what()));
     }
   }
   see_process_end();
@@ -188,9 +190,9 @@ void AgentLink::dispatch(job::HostEvents& events) {
 void AgentLink::read_errors() {
   std::array<char, 4096> bytes;
   ssize_t size = 0;
-  while (errors_.is_open() && (size = read(errors_.number(), bytes.data(), bytes.size())) > 0)
+  while (errors_ && (size = read(errors_.number(), bytes.data(), bytes.size())) > 0)
     error_text_.append(bytes.data(), static_cast<size_t>(size));
-  if (errors_.is_open() && size == 0) errors_.reset();
+  if (errors_ && size == 0) errors_.reset();
   if (error_text_.size() > 2 * kMostErrorText)
     error_text_.erase(0, error_text_.size() - kMostErrorText);
 }
@@ -215,9 +217,9 @@ void AgentLink::on_process_end(const process::ProcessEnd& end) {
   read_errors();
 }
 
-// What ends a link comes in two pieces, in any order: the end of the channel and that of the
-// process that leads to the agent, or to all, or what that says. Both are waited for, briefly,
-// since the reason lies in the second.
+// A lost link is reported in two pieces, in any order: the end of the channel, and the end or the
+// output of the process that connects the agent. check_clock() waits for both for a short time,
+// because the second piece has the reason.
 void AgentLink::check_clock(job::HostEvents& events) {
   const auto now = std::chrono::steady_clock::now();
   if (const std::string why = closed_at_ ? transport_.why_command_ended() : ""; !why.empty())
@@ -242,9 +244,8 @@ void AgentLink::check_clock(job::HostEvents& events) {
   }
   if (!heartbeat_.tick() || state_ != State::kReady) return;
   if (heartbeat_.is_over())
-    return give_up(
-        fmt::format("no heartbeat from it for {}", hosts::duration_text(heartbeat_.limit())),
-        events);
+    return give_up(fmt::format("no heartbeat for {}", hosts::duration_text(heartbeat_.limit())),
+                   events);
   if (!channel_->wants_to_write()) channel_->send(reach::FrameType::kHeartbeat);
 }
 
@@ -260,16 +261,17 @@ void AgentLink::give_up(const std::string& why, job::HostEvents& events, bool of
     events.on_lost(process, place == 0 ? own : below);
 }
 
-// Of its own host, and of those below, whose loss it returns.
+// Marks the agent's own host and the hosts below it as lost. Returns the loss of the hosts below.
 job::Loss AgentLink::lose(const job::Loss& own) {
-  const job::Loss below{fmt::format("it is reached through host {}, which was {}: {}", host_.name,
-                                    state_ == State::kConnecting ? "not" : "lost", own.why),
-                        true};
+  const job::Loss below{
+      fmt::format("its connection runs through host {}, which was {}: {}", host_.name,
+                  state_ == State::kConnecting ? "not reached" : "lost", own.why),
+      true};
   state_ = State::kLost;
   why_ = own.why;
   channel_->close();
   if (pid_ > 0) kill(-pid_, SIGKILL);
-  // Nobody reads them any more, and they would wake whoever waits for something to read.
+  // These descriptors are not read any more, so they must not wake the poll loop.
   process_.reset();
   errors_.reset();
   for (size_t place = 0; place < places_.size(); ++place) {

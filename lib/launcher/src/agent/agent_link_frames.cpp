@@ -3,11 +3,11 @@
 #include "agent/agent_link.h"
 #include "smp/plan/base/errors.h"
 
-// What an agent says of its host, and of those below it.
+// Frames from an agent about its own host and the hosts below it.
 namespace smp::agent {
 namespace {
 
-constexpr size_t kMostUsage = 16;  // samples of a host that nobody has taken yet
+constexpr size_t kMostUsage = 16;  // samples of a host that were not taken yet
 
 std::string short_build(const std::string& build) {
   return build.empty() ? "unknown" : build.substr(0, 12);
@@ -18,15 +18,15 @@ std::string short_build(const std::string& build) {
 size_t AgentLink::place_of(wire::PayloadReader& reader) const {
   const uint64_t place = reader.number();
   if (place == 0 || place >= places_.size())
-    throw wire::ProtocolError("a message of a host that is not its own");
+    throw wire::ProtocolError("a message in the name of a host that it does not relay");
   return static_cast<size_t>(place);
 }
 
 void AgentLink::on_hello(const HelloMessage& message) {
   if (message.protocol != kProtocolVersion || message.build != welcome_.build)
     return fail(
-        fmt::format("another build of smp-launch is there (protocol {}, build {}; here {}, {}): "
-                    "install the same on every host",
+        fmt::format("its smp-launch is another build (protocol {}, build {}; the launcher has {}, "
+                    "{}): install the same build on every host",
                     message.protocol, short_build(message.build), kProtocolVersion,
                     short_build(welcome_.build)));
   channel_->send(reach::FrameType::kWelcome, encode(welcome_));
@@ -35,7 +35,7 @@ void AgentLink::on_hello(const HelloMessage& message) {
 int AgentLink::running_process(wire::PayloadReader& reader) const {
   const int process = reader.small_number();
   if (running_.count(process) == 0)
-    throw wire::ProtocolError("a message of a rank that does not run there");
+    throw wire::ProtocolError("a message in the name of a rank of another host");
   return process;
 }
 
@@ -74,11 +74,11 @@ void AgentLink::on_frame(const reach::Frame& frame, job::HostEvents& events) {
 void AgentLink::on_process_frame(reach::FrameType type, wire::PayloadReader& reader,
                                  job::HostEvents& events) {
   switch (type) {
-    // What they have written, and shown to a debugger, may come after their end.
+    // Output and stacks of a process can arrive after its end.
     case reach::FrameType::kOutput: {
       const int process = reader.small_number();
       if (started_.count(process) == 0)
-        throw wire::ProtocolError("output of a rank that is not its own");
+        throw wire::ProtocolError("output in the name of a rank of another host");
       const job::Stream stream = reader.number() != 0 ? job::Stream::kErr : job::Stream::kOut;
       const std::chrono::system_clock::time_point time(
           std::chrono::milliseconds(static_cast<int64_t>(reader.number())));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kMostTexts = 1 << 20;  // of one list
 
-// The numbers of a HostHealth, in an order that both sides know.
+// The numbers of a HostHealth, in the order of the protocol.
 template <typename Health>
 auto numbers_of(Health& health) {
   return std::array{&health.clock_ms,          &health.cpus,      &health.memory_bytes,

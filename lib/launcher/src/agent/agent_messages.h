@@ -27,42 +27,42 @@ struct HelloMessage {
 struct WelcomeMessage {
   uint32_t protocol = kProtocolVersion;
   std::string build;
-  std::string folder;  // where the ranks run; empty: among the files that will be pushed
-  uint32_t heartbeat_timeout_ms = 0;  // after which the other side counts as lost
+  std::string folder;  // working folder of the ranks; empty: the folder of the pushed files
+  uint32_t heartbeat_timeout_ms = 0;  // a peer that is silent for this time is lost
   bool reserves_port = false;
   bool asks_health = false;
   bool asks_topology = false;
-  uint32_t usage_ms = 0;  // how often to tell what the ranks use; 0: never
-  // Hosts that this agent reaches, by the same means: its subtree, places 1, 2, ... of it.
+  uint32_t usage_ms = 0;  // interval of usage samples; 0: none
+  // Hosts that this agent reaches in the same way: places 1, 2, ... of its subtree.
   std::vector<hosts::HostSpec> below;
   int fan_out = 0;
   reach::AgentTransportOptions transport;
-  std::vector<SharedFile> shared;  // that it must have
-  std::set<int> told_signals;      // that do not end it while ranks run: it tells them
+  std::vector<SharedFile> shared;  // files that the host must have
+  std::set<int> told_signals;      // signals that the agent reports instead of ending its ranks
 };
 
 struct ReadyMessage {
-  std::string name;  // what the host calls itself
+  std::string name;  // the host's own name
   int cpus = 1;
   int port = 0;
   std::vector<std::string> addresses;        // "eth0=10.0.0.1"
-  std::string network;                       // equal where the loopback interface is the same one
-  std::string reached_at;                    // the address under which ssh reached it; may be empty
-  std::optional<health::HostHealth> health;  // where it was asked for
-  std::string topology;  // of its CPUs (text_of_topology), where it was asked for
+  std::string network;                       // equal for hosts that share one loopback interface
+  std::string reached_at;                    // address at which ssh reached the host; may be empty
+  std::optional<health::HostHealth> health;  // if WelcomeMessage::asks_health
+  std::string topology;  // CPUs (text_of_topology), if WelcomeMessage::asks_topology
 };
 
 struct StartMessage {
   int process = 0;
-  int place = 0;  // of the host in the agent's subtree; 0: its own
+  int place = 0;  // of the host in the agent's subtree; 0: the agent's own host
   job::Command command;
 };
 
 std::string encode(const HelloMessage& message);
 std::string encode(const WelcomeMessage& message);
 std::string encode(const ReadyMessage& message);
-// Ranks differ in few variables: those that stand where the command before had the same are not
-// sent.
+// Sends only the environment variables that differ from those of `before` at the same index,
+// because ranks differ in few variables.
 std::string encode(const StartMessage& message, const job::Command& before);
 std::string encode_progress(int process, const runinfo::RankProgress& progress);
 std::string encode_end(int process, const process::ProcessEnd& end);

@@ -26,12 +26,12 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kForWelcome{30'000};
-constexpr milliseconds kForLastWords{2'000};   // to bring the last frames to the launcher
+constexpr milliseconds kForLastWords{2'000};   // for sending the last frames to the launcher
 constexpr milliseconds kBetweenProgress{900};  // of the same rank
-constexpr milliseconds kForDisk{20};           // usual; what takes longer is not waited for
-constexpr size_t kMostWaitingBytes = 4 << 20;  // on their way to the launcher, before ranks wait
+constexpr milliseconds kForDisk{20};           // the usual time; the session does not wait longer
+constexpr size_t kMostWaitingBytes = 4 << 20;  // unsent; above that the ranks wait
 
-// An earlier run of the same folder may have left one.
+// Removes the error file of an earlier run in the same folder.
 void make_room_for(const std::string& error_file) {
   std::error_code error;
   const auto folder = std::filesystem::path(error_file).parent_path();
@@ -65,8 +65,7 @@ int AgentSession::run() {
   try {
     while (!over_ && !finish_asked_) poll_once();
   } catch (const wire::ProtocolError& error) {
-    fmt::print(stderr, "smp-launch --agent: the other side breaks the protocol: {}\n",
-               error.what());
+    fmt::print(stderr, "smp-launch --agent: the launcher broke the protocol: {}\n", error.what());
     over_ = true;
   }
   int left_behind = 0;
@@ -118,12 +117,12 @@ void AgentSession::poll_once() {
   }
 }
 
-// Who waits at the other side shall find the silence first, and say so.
+// Twice the heartbeat limit, so that the launcher reports the silence first.
 void AgentSession::tell_watchdog() {
   if (control_fd_ >= 0) process::may_be_stopped_for(2 * heartbeat_.limit(), control_fd_);
 }
 
-// The other side takes an agent that is silent for lost.
+// The launcher treats a silent agent as lost.
 void AgentSession::send_heartbeat() {
   if (!channel_.wants_to_write()) channel_.send(reach::FrameType::kHeartbeat);
   channel_.flush();
@@ -135,8 +134,8 @@ void AgentSession::on_still_finishing() {
   if (heartbeat_.tick()) send_heartbeat();
 }
 
-// A signal to end, or the death of the process that guards this one. One that asks for a checkpoint
-// is for whoever can have all ranks save one; the next one ends.
+// True for a signal to end, and for the death of the watchdog. The first signal that asks for a
+// checkpoint is reported to the launcher, which can make all ranks save; the second one ends.
 bool AgentSession::told_to_end() {
   unsigned char number = 0;
   const ssize_t size = read(control_fd_, &number, 1);
@@ -160,7 +159,8 @@ void AgentSession::on_frame(const reach::Frame& frame) {
   frames_behind_.emplace_back(frame.type, std::string(frame.payload));
 }
 
-// What is for a rank that runs, or ends everything, does not wait for the start of another.
+// Frames for a running rank, and frames that end the job, do not wait for the start of another
+// rank.
 bool AgentSession::has_to_wait(const reach::Frame& frame) const {
   switch (frame.type) {
     case reach::FrameType::kHeartbeat:
@@ -237,8 +237,9 @@ void AgentSession::welcome(const WelcomeMessage& message) {
   if (message.protocol != kProtocolVersion || message.build != own_build_id())
     throw wire::ProtocolError("a launcher of another build");
   if (!message.folder.empty() && chdir(message.folder.c_str()) != 0)
-    return refuse(fmt::format("cannot work in folder '{}': {} (ranks run where smp-launch does)",
-                              message.folder, strerror(errno)));
+    return refuse(fmt::format(
+        "cannot change to folder '{}': {} (ranks run in the working folder of smp-launch)",
+        message.folder, strerror(errno)));
   if (const std::string why = why_not_shared(message.shared); !why.empty()) return refuse(why);
   heartbeat_ = reach::HeartbeatMonitor(milliseconds(message.heartbeat_timeout_ms));
   tell_watchdog();
@@ -288,9 +289,9 @@ void AgentSession::take_push(std::string_view message) {
   if (below_) below_->forward_files(message);
   const auto work = [files = received_files_, bytes = std::string(message)] {
     const bool all = files->take(bytes);
-    if (all && chdir(files->path().c_str()) != 0)  // of all threads
+    if (all && chdir(files->path().c_str()) != 0)  // for all threads
       throw FilesRefused(
-          fmt::format("cannot work in folder '{}': {}", files->path(), strerror(errno)));
+          fmt::format("cannot change to folder '{}': {}", files->path(), strerror(errno)));
   };
   beside(message.size(), work, [this](std::exception_ptr error) {
     try {
@@ -312,7 +313,7 @@ void AgentSession::tell_pushed() {
 
 void AgentSession::take_input(wire::PayloadReader& reader) {
   const int process = reader.small_number();
-  if (told_posts_.count(process) == 0) return;  // it has ended
+  if (told_posts_.count(process) == 0) return;  // the process has ended
   job::Host& host = host_of(process);
   const std::string_view bytes = reader.text();
   if (bytes.empty()) return host.end_input(process);
@@ -331,7 +332,7 @@ void AgentSession::tell_input_taken() {
   }
 }
 
-// Their agents see the end of their channels, and end by themselves.
+// The agents below see the end of their channels and end themselves.
 void AgentSession::end_below() {
   host_.set_neighbour(nullptr);
   below_.reset();
@@ -424,7 +425,7 @@ void AgentSession::tell_progress() {
 void AgentSession::tell_usage() {
   if (channel_.wants_to_write()) return;
   for (system::HostUsage& usage : host_.take_usage()) {
-    usage.host.clear();  // the other side knows it by the name that the user gave it
+    usage.host.clear();  // the launcher uses the name that the user gave
     channel_.send(reach::FrameType::kUsage, system::usage_json(usage));
   }
   if (!below_) return;
@@ -451,7 +452,7 @@ void AgentSession::on_output(int process, job::Stream stream, std::string_view b
 }
 
 void AgentSession::on_ended(int process, const process::ProcessEnd& end) {
-  if (over_) return;  // it is this agent that ends them: the end of the channel tells
+  if (over_) return;  // this agent ends its ranks; the end of the channel reports that
   tell_progress_of(process);
   told_posts_.erase(process);
   channel_.send(reach::FrameType::kEnded, encode_end(process, end));

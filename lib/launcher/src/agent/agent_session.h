@@ -24,20 +24,20 @@
 
 namespace smp::agent {
 
-// What an agent does: starts the ranks of its host, tells the other side of its channel what
-// becomes of them, and ends them. Where it is told of further hosts, it reaches their agents, and
-// passes on what both sides say. One thread.
+// An agent at work: starts and ends the ranks of its host, and reports their state to the launcher
+// over its channel. If the launcher assigns further hosts to the agent, the session reaches the
+// agents of these hosts and relays the messages of both sides. One thread.
 class AgentSession : public job::HostEvents {
  public:
   using MakeTransport =
       std::function<std::unique_ptr<reach::AgentTransport>(const reach::AgentTransportOptions&)>;
 
-  // `control_fd` as for run_with_watchdog(), -1: none. `host` is where the ranks run,
-  // `files_folder` where files that are pushed go; empty: it takes none.
+  // `control_fd` as for run_with_watchdog(), or -1. `host` runs the ranks. `files_folder` is the
+  // folder for pushed files; empty: the session refuses pushed files.
   AgentSession(reach::FrameChannel channel, int control_fd, local::ProcessHost& host,
                MakeTransport make_agent_transport, std::string files_folder = {});
 
-  // Until nothing is left. Returns the exit code.
+  // Returns the exit code when the job is over on this host.
   int run();
 
   void on_output(int process, job::Stream stream, std::string_view bytes,
@@ -91,22 +91,22 @@ class AgentSession : public job::HostEvents {
   const std::shared_ptr<ReceivedFolder> received_files_;
   uint64_t taken_ = 0, told_taken_ = 0;  // messages about files
   bool files_refused_ = false;
-  // What waits for a file system is done beside this thread, which meanwhile talks on. What the
-  // other side asks for behind it keeps its place.
+  // Work that waits for a file system runs on another thread, so that this thread can still send
+  // heartbeats. Frames that arrive meanwhile are handled afterwards, in their order.
   struct Beside;
   process::DiskThread disk_;
-  std::shared_ptr<Beside> beside_;  // under way; null: nothing
+  std::shared_ptr<Beside> beside_;  // running work, or null
   std::deque<std::pair<reach::FrameType, std::string>> frames_behind_;
   std::optional<environment::ReservedPort> port_;
   std::vector<std::string> inherited_ = environment::own_environment();
   job::Command before_;                 // the command of the rank that was started last
   std::map<int, uint64_t> told_posts_;  // of the running ranks
-  std::map<int, uint64_t> told_input_;  // of those that were given input
+  std::map<int, uint64_t> told_input_;  // of the ranks that were given input
   std::chrono::steady_clock::time_point told_at_{};
-  std::set<int> told_signals_;  // that it still tells instead of ending
+  std::set<int> told_signals_;  // signals that are reported instead of ending the ranks
   bool hold_asked_ = false;
   bool finish_asked_ = false;
-  bool over_ = false;  // the other side has gone, or breaks the protocol
+  bool over_ = false;  // the launcher has gone, or has broken the protocol
 };
 
 }  // namespace smp::agent

@@ -34,8 +34,8 @@ ConfigError cannot_push(const std::string& path, const std::string& why) {
 
 bool is_outside(const std::string& name) { return name == ".." || name.starts_with("../"); }
 
-// Where it lies below this process's folder. What it is named by may lead there through links, as
-// where /home is one; a link that is itself to be sent keeps its own name.
+// The path relative to the working folder. The given path may reach the working folder through
+// symbolic links, for example if /home is a link. A link that is itself sent keeps its own name.
 std::string name_of(const fs::path& path) {
   const fs::path here = fs::current_path(), there = fs::absolute(path).lexically_normal();
   std::string name = there.lexically_relative(here).string();
@@ -56,13 +56,14 @@ void add_folder(const std::string& said, const fs::path& folder,
       const std::string path = entry.path().string();
       if (!entry.is_regular_file())
         throw cannot_push(said, fmt::format("'{}' is {}", path,
-                                            is_link ? "a link to no file" : "no ordinary file"));
+                                            is_link ? "a link whose target does not exist"
+                                                    : "not a regular file"));
       files[name_of(entry.path())] = {path, name_of(entry.path())};
     }
   } catch (const fs::filesystem_error& error) {
     throw cannot_push(said, error.code().message());
   }
-  if (files.size() == before) throw cannot_push(said, "there is no file in it");
+  if (files.size() == before) throw cannot_push(said, "the folder has no files");
 }
 
 }  // namespace
@@ -76,15 +77,16 @@ std::vector<FileToSend> files_to_send(const std::vector<std::string>& paths) {
     const fs::file_status status = fs::status(path, error);
     const std::string name = path.empty() ? ".." : name_of(path);
     if (is_outside(name))
-      throw cannot_push(path,
-                        "only what lies in this folder can be sent: it keeps its place there");
+      throw cannot_push(
+          path,
+          "only files below the working folder can be sent, because each keeps its relative path");
     if (!fs::exists(status)) throw cannot_push(path, "there is no such file");
     if (fs::is_directory(status))
       add_folder(path, path, files);
     else if (fs::is_regular_file(status))
       files[name] = {path, name};
     else
-      throw cannot_push(path, "it is no ordinary file");
+      throw cannot_push(path, "not a regular file");
   }
   std::vector<FileToSend> sorted;
   for (auto& [name, file] : files) sorted.push_back(std::move(file));
@@ -120,8 +122,7 @@ std::string FileSource::open_file() {
   const FileToSend& file = files_[file_];
   open_ = process::open_plain_file(file.from, O_RDONLY);
   struct stat status {};
-  if (!open_.is_open() || fstat(open_.number(), &status) != 0)
-    throw cannot_push(file.from, strerror(errno));
+  if (!open_ || fstat(open_.number(), &status) != 0) throw cannot_push(file.from, strerror(errno));
   left_ = bytes_[file_];
   sum_ = 0;
   step_ = Step::kPart;
@@ -137,7 +138,8 @@ std::string FileSource::read_part() {
   std::string part(static_cast<size_t>(std::min(left_, kPartBytes)), '\0');
   const ssize_t size = part.empty() ? 0 : read(open_.number(), part.data(), part.size());
   if (size < 0) throw cannot_push(file.from, strerror(errno));
-  if (size == 0 && left_ > 0) throw cannot_push(file.from, "it has changed while it was sent");
+  if (size == 0 && left_ > 0)
+    throw cannot_push(file.from, "the file changed while it was being sent");
   if (size == 0) {
     open_.reset();
     step_ = ++file_ < files_.size() ? Step::kFile : Step::kAll;

@@ -19,14 +19,15 @@ std::string address_of(const hosts::HostSpec& host, const HostFacts& facts,
       if (address.substr(0, equals) == interface) return address.substr(equals + 1);
     }
     throw ConfigError(fmt::format(
-        "--interface '{}': host {} has no address there; it has {}", interface, host.name,
+        "--interface '{}': host {} has no address on this interface; its addresses: {}", interface,
+        host.name,
         facts.addresses.empty() ? "none" : fmt::format("{}", fmt::join(facts.addresses, ", "))));
   }
   std::array<unsigned char, sizeof(in6_addr)> bytes;
   for (const int family : {AF_INET, AF_INET6}) {
     if (inet_pton(family, host.name.c_str(), bytes.data()) == 1) return host.name;
   }
-  // An agent that a command of ours started sees the variables of our own login, not of its host.
+  // An agent started by --via exec: inherits the variables of this login, not those of its host.
   const bool is_its_own =
       std::any_of(facts.addresses.begin(), facts.addresses.end(), [&](const std::string& address) {
         return address.substr(address.find('=') + 1) == facts.reached_at;

@@ -30,10 +30,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr uint64_t kClock = ~uint64_t{0};         // marks the timer among the links
-constexpr uint64_t kWay = kClock - 1;             // and what leads to all hosts
-constexpr milliseconds kForOtherFailures{3'000};  // behind the first host that cannot be reached
-// Longer than an agent waits for hung processes, before it waits for those that it reaches itself.
+constexpr uint64_t kClock = ~uint64_t{0};         // marks the timer among the epoll events
+constexpr uint64_t kWay = kClock - 1;             // marks the transport to all hosts
+constexpr milliseconds kForOtherFailures{3'000};  // after the first host that cannot be reached
+// For each level of agents. An agent waits less for hung processes before it waits for the agents
+// below.
 constexpr milliseconds kForFinishOfLevel{15'000};
 constexpr size_t kListedFailures = 20;
 
@@ -78,7 +79,7 @@ HostGroup::HostGroup(std::vector<hosts::HostSpec> hosts, reach::AgentTransport& 
   welcome.asks_health = options_.asks_health;
   welcome.asks_topology = options_.asks_topology;
   welcome.usage_ms = static_cast<uint32_t>(options_.usage_interval.count());
-  welcome.reserves_port = options_.reserves_port;  // on the first host alone
+  welcome.reserves_port = options_.reserves_port;  // on the first host only
   welcome.fan_out = options_.fan_out;
   welcome.told_signals = options_.ending_signals;
   welcome.transport = options_.transport;
@@ -98,7 +99,7 @@ HostGroup::~HostGroup() = default;
 
 void HostGroup::watch_one(int& known, int wanted, uint32_t events, size_t link) {
   if (known == wanted) return;
-  // A descriptor that was closed has left the epoll by itself, and its number may be another's now.
+  // A closed descriptor has left the epoll set by itself, and its number may be in use again.
   if (known >= 0 && wanted < 0) epoll_ctl(events_.number(), EPOLL_CTL_DEL, known, nullptr);
   if (wanted >= 0) {
     epoll_event event{};
@@ -157,7 +158,7 @@ std::optional<int> HostGroup::connect(int control_fd) {
     dispatch(none);
   }
   std::vector<size_t> failed = failed_hosts();
-  if (failed.empty() && unknown_hosts() > 0) {  // else those that have not answered are not judged
+  if (failed.empty() && unknown_hosts() > 0) {  // with failures, silent hosts are not judged
     for (const auto& link : links_)
       link->stop_waiting(
           fmt::format("no answer in {}", hosts::duration_text(options_.connect_timeout)), none);
@@ -390,7 +391,7 @@ int HostGroup::finish(job::HostEvents& events) {
 
 bool HostGroup::heard_since(int process, Clock::time_point time) const {
   const AgentLink& link = link_of(process);
-  // What is known of a host behind another one is as old as that one's patience with it.
+  // A relaying agent notices the loss of a host below only after the heartbeat time-out.
   if (link.runs_below(process)) time += options_.heartbeat_timeout;
   return link.state() != AgentLink::State::kReady || link.heard_at() > time;
 }

@@ -26,7 +26,7 @@ FilesRefused cannot_write(const std::string& path) {
   return FilesRefused(fmt::format("cannot write '{}': {}", path, strerror(errno)));
 }
 
-// Whatever the other side says, nothing is written elsewhere.
+// Names from the other side must not lead out of the folder.
 bool stays_below(const fs::path& name) {
   if (name.empty() || name.is_absolute() || !name.has_filename()) return false;
   for (const fs::path& part : name) {
@@ -62,7 +62,7 @@ bool ReceivedFolder::take(std::string_view message) {
     }
     case FileMessage::kPart: {
       const std::string part(reader.text());
-      if (!file_.is_open() || part.size() > left_) throw wire::ProtocolError("bytes of no file");
+      if (!file_ || part.size() > left_) throw wire::ProtocolError("bytes of no file");
       for (size_t done = 0; done < part.size();) {
         const ssize_t size = write(file_.number(), part.data() + done, part.size() - done);
         if (size < 0 && errno == EINTR) continue;
@@ -80,7 +80,7 @@ bool ReceivedFolder::take(std::string_view message) {
 }
 
 void ReceivedFolder::make(uint64_t bytes) {
-  if (path_.empty()) throw FilesRefused("it takes no files");
+  if (path_.empty()) throw FilesRefused("this host takes no files");
   if (mkdir(path_.c_str(), 0700) != 0)
     throw FilesRefused(fmt::format("cannot make folder '{}': {}", path_, strerror(errno)));
   made_ = true;
@@ -89,13 +89,14 @@ void ReceivedFolder::make(uint64_t bytes) {
   const uint64_t free = static_cast<uint64_t>(room.f_bavail) * room.f_frsize;
   if (free < bytes)
     throw FilesRefused(fmt::format(
-        "no room for the pushed files in {}: {} wanted, {} free (TMPDIR names another place)",
+        "not enough space for the pushed files in {}: {} needed, {} free (set TMPDIR to another "
+        "folder)",
         fs::path(path_).parent_path().string(), health::text_of_bytes(static_cast<int64_t>(bytes)),
         health::text_of_bytes(static_cast<int64_t>(free))));
 }
 
 void ReceivedFolder::begin_file(std::string_view name, uint64_t bytes, bool executable) {
-  if (file_.is_open() || !stays_below(name)) throw wire::ProtocolError("a file with a wrong name");
+  if (file_ || !stays_below(name)) throw wire::ProtocolError("a file with a wrong name");
   name_ = name;
   left_ = bytes;
   sum_ = 0;
@@ -108,15 +109,15 @@ void ReceivedFolder::begin_file(std::string_view name, uint64_t bytes, bool exec
         fmt::format("cannot make folder '{}': {}", folder.string(), error.message()));
   file_ = system::FileDescriptor(
       open(being_written().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file_.is_open()) throw cannot_write(being_written());
+  if (!file_) throw cannot_write(being_written());
 }
 
 void ReceivedFolder::end_file(uint64_t sum) {
-  if (!file_.is_open()) throw wire::ProtocolError("the end of no file");
+  if (!file_) throw wire::ProtocolError("the end of no file");
   if (left_ != 0 || sum != sum_)
-    throw FilesRefused(fmt::format("'{}' did not arrive as it was sent", name_));
+    throw FilesRefused(fmt::format("'{}' arrived with other bytes than were sent", name_));
   if (executable_ && fchmod(file_.number(), 0700) != 0) throw cannot_write(being_written());
-  // Some file systems say only now that there is no room, or no quota.
+  // Some file systems report missing space or quota only on close.
   if (!file_.close()) throw cannot_write(being_written());
   if (rename(being_written().c_str(), (path_ + "/" + name_).c_str()) != 0)
     throw cannot_write(path_ + "/" + name_);

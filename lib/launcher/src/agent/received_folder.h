@@ -9,18 +9,18 @@
 
 namespace smp::agent {
 
-// A host cannot take the files; what() says why, for the user.
+// A host cannot take the pushed files; what() is the reason, for the user.
 class FilesRefused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The folder in which an agent keeps the files that it receives. Only its owner may read it. The
-// first message makes the folder, and this object removes it. A file gets its name only when it is
-// whole and its checksum fits. One thread.
+// The folder for the files that an agent receives, readable only by its owner. The first message
+// makes the folder; the destructor removes it. A file gets its final name only after all its bytes
+// have arrived with the right checksum. One thread.
 class ReceivedFolder {
  public:
-  // A name that is not taken, below TMPDIR, or /tmp.
+  // An unused path below TMPDIR or /tmp.
   static std::string new_path();
 
   explicit ReceivedFolder(std::string path) : path_(std::move(path)) {}
@@ -29,7 +29,7 @@ class ReceivedFolder {
   ReceivedFolder& operator=(const ReceivedFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // True with the last message. Throws FilesRefused, ProtocolError.
+  // Returns true for the last message. Throws FilesRefused and ProtocolError.
   bool take(std::string_view message);
   void remove();
 

@@ -6,9 +6,9 @@
 
 namespace smp::agent {
 
-// A send window: how far the messages of files run ahead of the slowest host. Bytes are bounded,
-// since they wait in memory for every host. Messages are bounded too, since a host with a slow file
-// system acknowledges nothing while it writes. One thread.
+// A send window: the messages about files that the slowest host has not acknowledged. Its bytes are
+// bounded, because they wait in memory for every host. Its messages are bounded too, because a host
+// with a slow file system sends no acknowledgement while it writes. One thread.
 class SendWindow {
  public:
   static constexpr size_t kBytes = 1 << 20;
@@ -20,7 +20,7 @@ class SendWindow {
     ahead_.push_back(bytes);
     bytes_ += bytes;
   }
-  // `messages`: since the beginning, by every host.
+  // `messages`: acknowledged by every host since the beginning.
   void taken(uint64_t messages) {
     for (; taken_ < messages && !ahead_.empty(); ++taken_) {
       bytes_ -= ahead_.front();
@@ -29,8 +29,8 @@ class SendWindow {
   }
 
  private:
-  std::deque<size_t> ahead_;  // bytes of each
-  size_t bytes_ = 0;          // of all of these
+  std::deque<size_t> ahead_;  // bytes of each message in the window
+  size_t bytes_ = 0;          // their sum
   uint64_t taken_ = 0;
 };
 

@@ -15,9 +15,8 @@ namespace smp::agent {
 namespace {
 
 constexpr const char* kAdvice =
-    "the ranks of a plan share its run folder: name one (--run-dir) in a file system that all "
-    "hosts "
-    "have; data and weights may lie there too, or be sent (--push)";
+    "the ranks of a plan share the run folder: give a --run-dir in a file system that all hosts "
+    "mount; data and weights can be there too, or be sent with --push";
 
 }  // namespace
 
@@ -28,14 +27,14 @@ SharedFile shared_with_content(const std::string& path) {
 std::string why_not_shared(const std::vector<SharedFile>& files) {
   for (const SharedFile& file : files) {
     if (access(file.path.c_str(), R_OK) != 0)
-      return fmt::format("it lacks '{}' of this host ({}): {}", file.path, strerror(errno),
-                         kAdvice);
+      return fmt::format("it cannot read '{}' of the launching host ({}): {}", file.path,
+                         strerror(errno), kAdvice);
     try {
       std::error_code error;
       if (file.sum != 0 && !std::filesystem::is_regular_file(file.path, error))
-        return fmt::format("'{}' is no plain file there: {}", file.path, kAdvice);
+        return fmt::format("'{}' is not a regular file on this host: {}", file.path, kAdvice);
       if (file.sum != 0 && shared_with_content(file.path).sum != file.sum)
-        return fmt::format("'{}' is another file there: {}", file.path, kAdvice);
+        return fmt::format("'{}' differs on this host: {}", file.path, kAdvice);
     } catch (const ConfigError& error) {
       return error.what();
     }

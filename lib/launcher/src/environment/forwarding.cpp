@@ -56,8 +56,8 @@ std::vector<std::string> named_variables(const std::vector<std::string>& own,
     });
     if (found == own.end())
       throw ConfigError(
-          fmt::format("--env {}: smp-launch has no such variable to pass on; to set it, "
-                      "write --env {}=value",
+          fmt::format("--env {}: smp-launch's environment does not have this variable; to set a "
+                      "value, write --env {}=value",
                       one, one));
     variables.push_back(*found);
   }
@@ -81,8 +81,8 @@ std::vector<std::string> forwarded_variables(const std::vector<std::string>& own
 
 void check_variable(const std::string& option, const std::string& text) {
   if (!is_name(name_in(text)))
-    throw ConfigError(fmt::format("{} '{}': it is NAME=value, or NAME to pass on smp-launch's own",
-                                  option, text));
+    throw ConfigError(fmt::format(
+        "{} '{}': expected NAME=value, or NAME to pass on smp-launch's value", option, text));
 }
 
 std::vector<std::string> parse_env_file(const std::string& name, std::string_view text) {
@@ -97,7 +97,7 @@ std::vector<std::string> parse_env_file(const std::string& name, std::string_vie
     if (line.empty() || line.front() == '#') continue;
     if (!is_name(name_in(line)))
       diagnostics.error({source, number, 1},
-                        "a line is NAME=value, or NAME to pass on smp-launch's own");
+                        "expected NAME=value, or NAME to pass on smp-launch's value");
     variables.emplace_back(line);
   }
   diagnostics.raise_if_any();

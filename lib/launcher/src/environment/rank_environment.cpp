@@ -41,7 +41,7 @@ std::system_error no_port() {
 }  // namespace
 
 ReservedPort::ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  if (!socket_.is_open()) throw no_port();
+  if (!socket_) throw no_port();
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);

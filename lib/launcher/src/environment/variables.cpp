@@ -30,9 +30,9 @@ int number_in(const std::vector<std::string>& environment, const char* name, int
   const char* last = text->data() + text->size();
   const auto [end, error] = std::from_chars(text->data(), last, number);
   if (error != std::errc{} || end != last || number < least)
-    throw ConfigError(fmt::format("{}='{}' has to be a whole number", name, *text));
+    throw ConfigError(fmt::format("{}='{}': expected a whole number", name, *text));
   if (number > most)
-    throw ConfigError(fmt::format("{}='{}' is more than {}, the most here", name, *text, most));
+    throw ConfigError(fmt::format("{}='{}': expected at most {}", name, *text, most));
   return number;
 }
 

@@ -59,9 +59,8 @@ std::vector<GpuNote> logged_xids(const std::string& root) {
   const system::FileDescriptor log(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::map<std::string, std::pair<Xid, double>> last;  // when each was logged
   std::array<char, 8192> bytes;
-  for (ssize_t size = 0;
-       log.is_open() && ((size = read(log.number(), bytes.data(), bytes.size())) > 0 ||
-                         (size < 0 && errno == EPIPE));) {
+  for (ssize_t size = 0; log && ((size = read(log.number(), bytes.data(), bytes.size())) > 0 ||
+                                 (size < 0 && errno == EPIPE));) {
     if (size < 0) continue;
     const std::string line(bytes.data(), static_cast<size_t>(size));
     const std::optional<Xid> xid = xid_in(line);

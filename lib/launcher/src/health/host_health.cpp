@@ -137,20 +137,20 @@ std::vector<HealthFinding> findings_of(const HostHealth& health,
   found.push_back(finding("cpus", health.cpus >= requirements.ranks,
                           fmt::format("{} for {} rank{}", health.cpus, requirements.ranks,
                                       requirements.ranks == 1 ? "" : "s"),
-                          "ranks that share a core wait for each other: fewer ranks, or a larger "
-                          "CPU set (taskset, cpuset of the container)"));
+                          "ranks that share a core wait for each other: start fewer ranks, or "
+                          "enlarge the CPU set (taskset, cpuset of the container)"));
   const int64_t memory = requirements.memory_bytes;
   found.push_back(
       finding("memory", health.memory_free_bytes >= memory,
               fmt::format("{} free of {}{}", text_of_bytes(health.memory_free_bytes),
                           text_of_bytes(health.memory_bytes),
                           memory == 0 ? "" : fmt::format(", {} planned", text_of_bytes(memory))),
-              "end what else runs there, or raise the limit of the control group"));
+              "end other programs on this host, or raise the limit of the control group"));
   found.push_back(finding("/dev/shm", health.shm_free_bytes >= kLeastShmBytes,
                           fmt::format("{} free of {}", text_of_bytes(health.shm_free_bytes),
                                       text_of_bytes(health.shm_bytes)),
-                          "ranks talk through it: remove old files there, or mount -o "
-                          "remount,size=8G /dev/shm (docker: --shm-size 8g)"));
+                          "ranks exchange data through /dev/shm: remove old files there, or mount "
+                          "-o remount,size=8G /dev/shm (docker: --shm-size 8g)"));
   const int64_t files = kFilesOfLauncher + kFilesOfRank * requirements.ranks;
   found.push_back(
       finding("open files", !is_below(health.open_files, files),
@@ -159,7 +159,7 @@ std::vector<HealthFinding> findings_of(const HostHealth& health,
   const int64_t processes = kProcessesOfRank * requirements.ranks;
   found.push_back(
       finding("processes", !is_below(health.processes, processes),
-              fmt::format("{} at most, threads too", limit_text(health.processes)),
+              fmt::format("{} at most, threads included", limit_text(health.processes)),
               fmt::format("raise the limit to {} (ulimit -u, limits.conf)", processes)));
   // 64 MiB: what libfabric and NCCL pin for their first buffers.
   const bool pins = requirements.gpus > 0;
@@ -167,18 +167,18 @@ std::vector<HealthFinding> findings_of(const HostHealth& health,
                           health.locked_bytes == kUnlimited
                               ? "unlimited"
                               : text_of_bytes(health.locked_bytes) + " at most",
-                          "network cards read from locked memory: ulimit -l unlimited "
+                          "network cards read from locked memory: set ulimit -l unlimited "
                           "(limits.conf; docker: --ulimit memlock=-1)"));
   const auto gpus = static_cast<int64_t>(health.gpus.size());
   if (gpus > 0 || requirements.gpus > 0)
-    found.push_back(finding(
-        "GPUs", gpus >= requirements.gpus,
-        gpus == 0 ? "none"
-                  : fmt::format("{} x {}, driver {}", gpus, health.gpus.front(),
-                                health.driver.empty() ? "unknown" : health.driver),
-        fmt::format("{} are wanted: is the driver loaded (nvidia-smi), are they given to the "
-                    "container?",
-                    requirements.gpus)));
+    found.push_back(finding("GPUs", gpus >= requirements.gpus,
+                            gpus == 0
+                                ? "none"
+                                : fmt::format("{} x {}, driver {}", gpus, health.gpus.front(),
+                                              health.driver.empty() ? "unknown" : health.driver),
+                            fmt::format("{} are needed: check that the driver is loaded "
+                                        "(nvidia-smi), and that the container has the GPUs",
+                                        requirements.gpus)));
   for (HealthFinding& one : gpu_findings_of(health.gpu_health, requirements.these_gpus))
     found.push_back(std::move(one));
   return found;
@@ -200,15 +200,15 @@ std::vector<HealthFinding> gpu_findings_of(const GpuHealth& health, const std::v
       found.push_back({name, false, fmt::format("{}", fmt::join(texts, "; ")), fix, optional});
   };
   tell("GPU errors", health.errors,
-       "reset the GPU (nvidia-smi --gpu-reset) or the host, or leave it out (--exclude); if it "
-       "comes "
-       "again, have it replaced",
+       "reset the GPU (nvidia-smi --gpu-reset) or the host, or leave the host out (--exclude); if "
+       "the error comes again, replace the GPU",
        false);
   tell("GPU log", health.logged,
-       "where it was not reset since: nvidia-smi --gpu-reset, or leave the host out (--exclude)",
+       "if the GPU was not reset since then: nvidia-smi --gpu-reset, or leave the host out "
+       "(--exclude)",
        true);
   tell("GPUs in use", health.held_by,
-       "wait until they have ended, or end what a job has left behind", false);
+       "wait until these processes end, or kill those that an earlier job left behind", false);
   return found;
 }
 

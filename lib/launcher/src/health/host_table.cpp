@@ -54,9 +54,9 @@ void find_differing(const std::vector<CheckedHost>& hosts, const char* what,
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   for (const CheckedHost& host : hosts) {
     if (host.why_not.empty() && value_of(host.health) != usual->first)
-      wrong.push_back(fmt::format("host {}: {} '{}', but '{}' on {} other{}: install the same",
-                                  host.name, what, value_of(host.health), usual->first,
-                                  usual->second, usual->second == 1 ? "" : "s"));
+      wrong.push_back(fmt::format(
+          "host {}: {} '{}', but '{}' on {} other{}: install the same on all hosts", host.name,
+          what, value_of(host.health), usual->first, usual->second, usual->second == 1 ? "" : "s"));
   }
 }
 
@@ -68,8 +68,8 @@ void find_slower_links(const std::vector<CheckedHost>& hosts, std::vector<std::s
   for (const CheckedHost& host : hosts) {
     if (host.link_mbps != 0 && host.link_mbps < fastest->link_mbps)
       wrong.push_back(
-          fmt::format("host {}: {}, but host {} has {}: look at its cable and switch, or "
-                      "leave it out (--exclude)",
+          fmt::format("host {}: {}, but host {} has {}: check the cable and switch of the slower "
+                      "host, or leave that host out (--exclude)",
                       host.name, host.link, fastest->name, fastest->link));
   }
 }
@@ -125,8 +125,8 @@ HostTable table_of(const std::vector<CheckedHost>& hosts) {
   for (const CheckedHost& host : hosts) {
     for (const std::string& other : host.unreached)
       wrong.push_back(
-          fmt::format("host {}: does not reach {}: is a firewall between them, or is it "
-                      "another network (--interface)?",
+          fmt::format("host {}: does not reach {}: check for a firewall between the hosts, or for "
+                      "another network (--interface)",
                       host.name, other));
   }
   HostTable table;
@@ -137,7 +137,7 @@ HostTable table_of(const std::vector<CheckedHost>& hosts) {
   for (const std::string& line : notes) table.text += "note: " + line + "\n";
   table.text +=
       wrong.empty()
-          ? fmt::format("{} host{}: nothing is wrong\n", hosts.size(), hosts.size() == 1 ? "" : "s")
+          ? fmt::format("{} host{}: no problem found\n", hosts.size(), hosts.size() == 1 ? "" : "s")
           : fmt::format("{} thing{} wrong\n", wrong.size(), wrong.size() == 1 ? " is" : "s are");
   return table;
 }

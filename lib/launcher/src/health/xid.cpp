@@ -69,13 +69,13 @@ XidWatch::XidWatch(std::string root)
     : root_(std::move(root)),
       log_(open((root_ + "/dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)),
       knows_processes_(has_machines_pids(root_)) {
-  if (log_.is_open()) lseek(log_.number(), 0, SEEK_END);
+  if (log_) lseek(log_.number(), 0, SEEK_END);
 }
 
 // Each read of /dev/kmsg gives one message; EPIPE is one that was overwritten.
 void XidWatch::read_on() {
   std::array<char, 8192> bytes;
-  while (log_.is_open()) {
+  while (log_) {
     const ssize_t size = read(log_.number(), bytes.data(), bytes.size());
     if (size < 0 && errno == EPIPE) continue;
     if (size <= 0) return;

@@ -110,7 +110,7 @@ std::string read_v6(HostCursor& cursor) {
   if (inside.find(':') == inside.npos) return "";
   for (size_t i = 0; i < inside.size(); ++i) {
     if (!is_name(inside[i]) && inside[i] != ':' && inside[i] != '%')
-      throw HostSyntaxError{cursor.at() + 1 + i, "this is no IPv6 address"};
+      throw HostSyntaxError{cursor.at() + 1 + i, "not an IPv6 address"};
   }
   cursor.skip(close + 1);
   return std::string(inside);
@@ -136,7 +136,7 @@ std::string read_user(HostCursor& cursor) {
   if (user.empty()) throw HostSyntaxError{cursor.at(), "a user's name is missing before '@'"};
   check_length("user", user, cursor.at());
   if (user.front() == '-' || !std::all_of(user.begin(), user.end(), is_name))
-    throw HostSyntaxError{cursor.at(), fmt::format("'{}' is no user's name", user)};
+    throw HostSyntaxError{cursor.at(), fmt::format("'{}' is not a user name", user)};
   cursor.skip(end + 1);
   return std::string(user);
 }
@@ -216,7 +216,7 @@ std::vector<HostSpec> read_host_names(HostCursor& cursor) {
   for (std::string& name : names) {
     check_length("host", name, start);
     if (name.find_first_not_of('.') == name.npos || name.find("..") != name.npos)
-      throw HostSyntaxError{start, fmt::format("'{}' is no host's name", name)};
+      throw HostSyntaxError{start, fmt::format("'{}' is not a host name", name)};
     hosts.push_back(pattern);
     hosts.back().name = std::move(name);
   }
@@ -226,7 +226,7 @@ std::vector<HostSpec> read_host_names(HostCursor& cursor) {
 void check_gpus(const HostSpec& host, size_t at) {
   const int gpus = static_cast<int>(host.gpus.size());
   if (gpus != 0 && host.slots != 0 && gpus != host.slots)
-    throw HostSyntaxError{at, fmt::format("{} slots, but {} GPU{}: one of the two is wrong",
+    throw HostSyntaxError{at, fmt::format("{} slots, but {} GPU{}: give as many slots as GPUs",
                                           host.slots, gpus, gpus == 1 ? "" : "s")};
 }
 

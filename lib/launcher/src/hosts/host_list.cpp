@@ -58,8 +58,7 @@ void read_list(HostCursor& cursor, Collector& collector, Read read) {
     const size_t at = cursor.at();
     collector.add(read(cursor), at);
     if (!cursor.done() && cursor.next() != ',')
-      throw HostSyntaxError{cursor.at(),
-                            fmt::format("'{}' is not understood here", cursor.word(","))};
+      throw HostSyntaxError{cursor.at(), fmt::format("unexpected '{}'", cursor.word(","))};
   } while (cursor.take(','));
 }
 
@@ -91,7 +90,7 @@ void read_words(HostCursor& cursor, HostSpec& said) {
   for (skip_blanks(cursor); !cursor.done(); skip_blanks(cursor)) {
     const size_t at = cursor.at();
     if (cursor.take("slots=")) {
-      if (said.slots != 0) throw HostSyntaxError{at, "slots are said twice"};
+      if (said.slots != 0) throw HostSyntaxError{at, "slots are given twice"};
       said.slots = cursor.number("slots", 1, kMostSlots);
     } else if (cursor.take("max_slots=") || cursor.take("max-slots=")) {
       most = cursor.number("max_slots", 1, kMostSlots);
@@ -100,12 +99,11 @@ void read_words(HostCursor& cursor, HostSpec& said) {
       said.gpus = cursor.gpu_list();
     } else {
       throw HostSyntaxError{
-          at, fmt::format("'{}' is not understood: behind a host stand slots=, max_slots= or gpu=",
+          at, fmt::format("unexpected '{}': expected slots=, max_slots= or gpu= after a host",
                           cursor.word(" \t\r"))};
     }
     if (!cursor.done() && cursor.next() != ' ' && cursor.next() != '\t' && cursor.next() != '\r')
-      throw HostSyntaxError{cursor.at(),
-                            fmt::format("'{}' is not understood here", cursor.word(" \t\r"))};
+      throw HostSyntaxError{cursor.at(), fmt::format("unexpected '{}'", cursor.word(" \t\r"))};
     check_gpus(said, at);
   }
   if (most != 0 && said.slots == 0) said.slots = most;
@@ -123,8 +121,7 @@ void read_line(std::string_view line, Collector& collector) {
   std::vector<HostSpec> hosts = read_host_entry(cursor);
   HostSpec said = hosts.front();
   if (!cursor.done() && cursor.next() != ' ' && cursor.next() != '\t' && cursor.next() != '\r')
-    throw HostSyntaxError{cursor.at(),
-                          fmt::format("'{}' is not understood here", cursor.word(" \t\r"))};
+    throw HostSyntaxError{cursor.at(), fmt::format("unexpected '{}'", cursor.word(" \t\r"))};
   read_words(cursor, said);
   for (HostSpec& host : hosts) {
     host.slots = said.slots;
@@ -187,14 +184,14 @@ std::vector<HostSpec> without_hosts(std::vector<HostSpec> hosts, std::string_vie
   for (const HostSpec& host : hosts) known.insert(same_host(host.name));
   for (const HostSpec& host : gone) {
     if (!host.user.empty())
-      throw ConfigError(
-          fmt::format("--exclude: '{}@{}': a name alone, without a user", host.user, host.name));
+      throw ConfigError(fmt::format("--exclude: '{}@{}': expected a host name without a user",
+                                    host.user, host.name));
     if (known.count(same_host(host.name)) == 0) {
       std::vector<std::string> names;
       for (size_t i = 0; i < hosts.size() && i < kMostSuggested; ++i)
         names.push_back(hosts[i].name);
       const auto near = text::nearest(host.name, names);
-      throw ConfigError(fmt::format("--exclude: host '{}' is none of the {}{}", host.name,
+      throw ConfigError(fmt::format("--exclude: host '{}' is not one of the {}{}", host.name,
                                     hosts_text(hosts.size()),
                                     near ? fmt::format(", did you mean '{}'?", *near) : ""));
     }
@@ -224,12 +221,13 @@ void settle_slots(std::vector<HostSpec>& hosts, const WantedRanks& wanted) {
   const bool placed_anew = planned != 0 && all_said == planned;
   if (!placed_anew && wanted.hosts != 0 && wanted.hosts != count) {
     if (all_said)
-      throw ConfigError(fmt::format(
-          "the plan has {} ranks, but the hosts have {} slots: make them agree, or plan again",
-          planned, *all_said));
+      throw ConfigError(
+          fmt::format("the plan has {} ranks, but the hosts have {} slots: give as many slots as "
+                      "ranks, or plan again",
+                      planned, *all_said));
     throw ConfigError(
-        fmt::format("the plan is for {}, but {} {} named: name as many, or plan again "
-                    "with --hosts {}",
+        fmt::format("the plan is for {}, but {} {} given: give as many hosts as planned, or plan "
+                    "again with --hosts {}",
                     hosts_text(static_cast<size_t>(wanted.hosts)), hosts_text(hosts.size()),
                     count == 1 ? "is" : "are", count));
   }
@@ -239,13 +237,13 @@ void settle_slots(std::vector<HostSpec>& hosts, const WantedRanks& wanted) {
   } else if (!said && wanted.world_size != 0) {
     if (wanted.world_size % count != 0)
       throw ConfigError(
-          fmt::format("-n {} ranks do not spread evenly over {} hosts: say how many go "
-                      "where, as in --hosts a:3,b:2",
+          fmt::format("-n {} ranks do not divide evenly over {} hosts: give the ranks of each "
+                      "host, as in --hosts a:3,b:2",
                       wanted.world_size, count));
     unsaid = wanted.world_size / count;
     if (unsaid > kMostSlots)
       throw ConfigError(
-          fmt::format("{} ranks a host are more than the {} that one takes", unsaid, kMostSlots));
+          fmt::format("{} ranks per host are more than the maximum of {}", unsaid, kMostSlots));
   }
   for (HostSpec& host : hosts) {
     if (host.slots == 0)
@@ -259,8 +257,8 @@ void settle_slots(std::vector<HostSpec>& hosts, const WantedRanks& wanted) {
   }
   if (wanted.world_size != 0 && wanted.world_size != slots_of(hosts))
     throw ConfigError(
-        fmt::format("-n says {} ranks, but the hosts have {} slots: leave -n out, or make "
-                    "them agree",
+        fmt::format("-n gives {} ranks, but the hosts have {} slots: leave -n out, or give as many "
+                    "slots as ranks",
                     wanted.world_size, slots_of(hosts)));
 }
 

@@ -31,7 +31,7 @@ std::string text_of(const runinfo::RankProgress& at, bool stopped) {
   if (at.microbatch >= 0) text += fmt::format(", microbatch {}", at.microbatch);
   if (at.layer >= 0) text += fmt::format(", layer {}", at.layer);
   if (at.collectives > 0)
-    text += fmt::format("; {} collective {} ({})", at.waiting ? "waits in" : "does not wait, after",
+    text += fmt::format("; {} collective {} ({})", at.waiting ? "waits in" : "not waiting, last",
                         at.collectives, at.collective);
   if (stopped) text += "; stopped by a signal";
   return text;
@@ -39,7 +39,7 @@ std::string text_of(const runinfo::RankProgress& at, bool stopped) {
 
 std::string text_of(const Hang& hang) {
   std::string text =
-      fmt::format("no rank has {} for {}", hang.by_output ? "written anything" : "gone on",
+      fmt::format("no rank has {} for {}", hang.by_output ? "written anything" : "made progress",
                   hosts::duration_text(hang.silent));
   if (!hang.behind.empty())
     text += fmt::format("; the others wait for {}", hosts::text_of_ranks(hang.behind));

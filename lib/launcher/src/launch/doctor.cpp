@@ -15,14 +15,16 @@ namespace {
 health::HealthFinding optional_program(const char* program, const char* needed_for) {
   const std::string file = found_in_path(program);
   return {program, !file.empty(), file.empty() ? "not in PATH" : file,
-          file.empty() ? fmt::format("install it for {}", needed_for) : "", true};
+          file.empty() ? fmt::format("needed for {}: install this program", needed_for) : "", true};
 }
 
 health::HealthFinding worker() {
   const std::string file = own_folder() + "/smp-worker";
   const bool there = access(file.c_str(), X_OK) == 0;
   return {"smp-worker", there, there ? file : "not beside smp-launch",
-          there ? "" : "build it with -DSMP_RUNTIME=ON (scripts/build); programs run without it",
+          there ? ""
+                : "needed for plans, not for programs: build smp-worker with -DSMP_RUNTIME=ON "
+                  "(scripts/build)",
           true};
 }
 
@@ -30,16 +32,17 @@ health::HealthFinding fabric() {
   // The library stays loaded, as in lib/comm: unloading would leak what it allocates.
   const void* const library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
   return {"libfabric", library != nullptr, library != nullptr ? "libfabric.so.1" : "not there",
-          library != nullptr ? "" : "install libfabric1 for plans of several hosts", true};
+          library != nullptr ? "" : "needed for plans on several hosts: install libfabric1", true};
 }
 
 // The interfaces whose addresses others can reach, with the state of their links.
 health::HealthFinding network() {
   const std::vector<std::string> links = probe::own_links();
   return {"network", !links.empty(),
-          links.empty() ? "no address that others can reach"
+          links.empty() ? "no address that other hosts can reach"
                         : fmt::format("{}", fmt::join(links, "; ")),
-          links.empty() ? "jobs of several hosts need one" : "", true};
+          links.empty() ? "needed for jobs on several hosts: connect this host to a network" : "",
+          true};
 }
 
 std::vector<health::HealthFinding> all_findings(const health::HostHealth& health) {

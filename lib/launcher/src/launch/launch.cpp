@@ -30,7 +30,8 @@ run::RunFolder folder_for(const request::PreparedJob& job) {
   run::RunFolder folder = run::RunFolder::go_on(job.run_dir);
   if (folder.checkpoint().empty() != job.request.resume.empty())
     throw ConfigError(fmt::format(
-        "run folder '{}': another smp-launch has been in it meanwhile: start again", job.run_dir));
+        "run folder '{}': another smp-launch has used this folder in the meantime: start again",
+        job.run_dir));
   return folder;
 }
 
@@ -41,7 +42,7 @@ void check_metrics_file(const std::string& path) {
   const auto status = std::filesystem::status(path, none);
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
   throw ConfigError(fmt::format(
-      "--prometheus: '{}' is no plain file: name one, or one that is not there yet", path));
+      "--prometheus: '{}' is not a regular file: give a regular file or a new name", path));
 }
 
 }  // namespace

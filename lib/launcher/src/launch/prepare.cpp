@@ -61,12 +61,12 @@ std::vector<hosts::HostSpec> hosts_of(const request::LaunchRequest& request,
   hosts::settle_slots(hosts, wanted);
   if ((said.rendezvous.wanted() || said.transport.via == request::kMpirun) &&
       hosts.size() > kMostJoinedNodes)
-    throw ConfigError(
-        fmt::format("{} hosts: {} at most may come by themselves; name them with --hosts",
-                    hosts.size(), kMostJoinedNodes));
+    throw ConfigError(fmt::format(
+        "{} hosts: at most {} hosts can each start smp-launch: name the hosts with --hosts",
+        hosts.size(), kMostJoinedNodes));
   if (hosts::slots_of(hosts) > request::kMostRanks)
     throw ConfigError(
-        fmt::format("{} ranks: a job has {} at most", hosts::slots_of(hosts), request::kMostRanks));
+        fmt::format("{} ranks: a job has at most {}", hosts::slots_of(hosts), request::kMostRanks));
   return hosts;
 }
 
@@ -99,8 +99,9 @@ request::PreparedJob prepare(const request::LaunchRequest& request) {
   if (const int outer = request.hosts.rendezvous.ranks;
       outer != 0 && outer != job.world_size &&
       (!request.hosts.sagemaker || request.hosts.rendezvous.slots != 0))
-    throw ConfigError(fmt::format("the plan has {} ranks, but {} has started {}: start as many",
-                                  job.world_size, request.hosts.rendezvous.starter, outer));
+    throw ConfigError(fmt::format(
+        "the plan has {} ranks, but {} has started {}: start as many ranks as the plan has",
+        job.world_size, request.hosts.rendezvous.starter, outer));
   job.command = {own_folder() + "/" + kWorker};
   // The printed text has no time of the day, so that it is the same every time.
   const bool prints = request.dry_run == request::DryRun::kText ||

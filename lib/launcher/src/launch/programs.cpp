@@ -28,8 +28,8 @@ std::string own_program() {
   std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error)
     throw std::runtime_error(
-        fmt::format("/proc/self/exe: {}: smp-launch finds itself and the processes of its ranks in "
-                    "/proc: mount it, as in mount -t proc proc /proc",
+        fmt::format("/proc/self/exe: {}: smp-launch finds its program file and the processes of "
+                    "its ranks in /proc: mount /proc, as in mount -t proc proc /proc",
                     error.message()));
   return program.string();
 }
@@ -60,10 +60,10 @@ std::string find_program(const std::string& program) {
 
 std::string find_worker(const std::string& worker) {
   if (!is_executable(worker))
-    throw ConfigError(fmt::format(
-        "'{}' is not there: smp-launch looks for smp-worker beside itself; build it with "
-        "-DSMP_RUNTIME=ON (scripts/build)",
-        worker));
+    throw ConfigError(
+        fmt::format("'{}' does not exist: smp-launch needs smp-worker in its own folder; build "
+                    "smp-worker with -DSMP_RUNTIME=ON (scripts/build)",
+                    worker));
   return worker;
 }
 

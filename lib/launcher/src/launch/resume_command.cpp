@@ -12,7 +12,7 @@ namespace smp::launch {
 std::string complete_text(const request::PreparedJob& job) {
   const int64_t steps = job.plan->job.training.steps;
   return fmt::format(
-      "the run in '{}' is complete: {} of {} steps are done and its weights are saved; to train it "
+      "the run in '{}' is complete: {} of {} steps are done and the weights are saved; to train "
       "further, plan with a larger training.steps",
       job.run_dir, steps, steps);
 }
@@ -40,10 +40,10 @@ std::string go_on_text(const request::PreparedJob& job, const run::RunFolder& fo
   try {
     const std::string name = folder.checkpoint();
     if (!name.empty())
-      return fmt::format("smp-launch: to go on from {}: {}\n", name, resume_command(job));
+      return fmt::format("smp-launch: to resume from {}: {}\n", name, resume_command(job));
     if (!has_started) return "";
-    return fmt::format(
-        "smp-launch: no checkpoint was saved in {}: there is nothing to go on from\n", job.run_dir);
+    return fmt::format("smp-launch: no checkpoint was saved in {}, so the job cannot be resumed\n",
+                       job.run_dir);
   } catch (const ConfigError& error) {
     return fmt::format("smp-launch: {}\n", error.what());
   }

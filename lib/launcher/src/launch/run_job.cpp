@@ -142,11 +142,11 @@ int Run::run() {
     if (decision.again && result_.end_signal != 0) {
       decision.again = false;
       decision.why_not =
-          fmt::format("{} asked it to end", process::signal_name(result_.end_signal));
+          fmt::format("{} asked the job to end", process::signal_name(result_.end_signal));
     }
     if (!decision.again) {
       if (!decision.why_not.empty())
-        console_.say(fmt::format("smp-launch: not started again: {}\n", decision.why_not));
+        console_.say(fmt::format("smp-launch: no restart: {}\n", decision.why_not));
       return report();
     }
     console_.say(supervision::report_text(job_, result_));
@@ -157,7 +157,7 @@ int Run::run() {
     try {
       attempt = next_attempt();
     } catch (const ConfigError& error) {  // what ended the last start stays the cause
-      console_.say(fmt::format("smp-launch: not started again: {}\n", error.what()));
+      console_.say(fmt::format("smp-launch: no restart: {}\n", error.what()));
       return report();
     }
     console_.say(fmt::format("smp-launch: restart {} of {}, from {}\n", attempt.restarts,

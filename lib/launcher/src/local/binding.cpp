@@ -28,7 +28,7 @@ const CpuTopology::Node* node_numbered(const CpuTopology& topology, int number) 
   return nullptr;
 }
 
-// The GPU of a local rank, by its place among all; nothing where the node next to it is not known.
+// The GPU of a local rank, as an index into gpu_nodes; nothing if its memory node is unknown.
 std::optional<int> known_gpu_of(const CpuTopology& topology, int local_rank,
                                 const std::vector<int>& gpus) {
   const auto place = static_cast<size_t>(local_rank);
@@ -46,12 +46,12 @@ std::vector<CpuTopology::Card> known_cards(const CpuTopology& topology) {
   }
   if (cards.empty())
     throw ConfigError(
-        "--bind nic: the kernel knows no network card of this host that is next to one of its "
-        "memory nodes: --bind numa");
+        "--bind nic: the kernel knows the memory node of no network card of this host: use --bind "
+        "numa");
   return cards;
 }
 
-// The share of `count` things that falls to `part` of `parts`; at least one.
+// The range [first, end) of `count` items that belongs to `part` of `parts`; at least one item.
 std::pair<size_t, size_t> share(size_t count, size_t part, size_t parts) {
   const size_t first = part * count / parts;
   return {first, std::max(first + 1, (part + 1) * count / parts)};
@@ -60,7 +60,7 @@ std::pair<size_t, size_t> share(size_t count, size_t part, size_t parts) {
 int take_number(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{}) throw ConfigError("a topology that is not understood");
+  if (error != std::errc{}) throw ConfigError("the agent sent an unreadable CPU topology");
   text.remove_prefix(static_cast<size_t>(end - text.data()));
   return number;
 }
@@ -78,7 +78,7 @@ Binding parse_binding(std::string_view text) {
   if (text == "numa") return Binding::kNuma;
   if (text == "core") return Binding::kCore;
   if (text == "nic") return Binding::kNic;
-  throw ConfigError(fmt::format("--bind '{}': it is numa, core, nic or none", text));
+  throw ConfigError(fmt::format("--bind '{}': expected numa, core, nic or none", text));
 }
 
 std::vector<BoundRank> bindings_of(const CpuTopology& topology, Binding binding, int ranks,
@@ -90,8 +90,8 @@ std::vector<BoundRank> bindings_of(const CpuTopology& topology, Binding binding,
     cores.insert(cores.end(), node.cores.begin(), node.cores.end());
   if (binding == Binding::kCore && cores.size() < bound.size())
     throw ConfigError(
-        fmt::format("--bind core: {} ranks, but {} core{}: fewer ranks, or --bind numa", ranks,
-                    cores.size(), cores.size() == 1 ? "" : "s"));
+        fmt::format("--bind core: {} ranks, but {} core{}: start fewer ranks, or use --bind numa",
+                    ranks, cores.size(), cores.size() == 1 ? "" : "s"));
   std::vector<CpuTopology::Card> cards;
   if (binding == Binding::kNic) cards = known_cards(topology);
   for (size_t rank = 0; rank < bound.size(); ++rank) {
@@ -164,12 +164,12 @@ CpuTopology parse_topology(std::string_view text) {
     while (take(rest, ' ')) {
       const size_t equals = rest.substr(0, rest.find(' ')).rfind('=');
       if (equals == rest.npos || equals == 0)
-        throw ConfigError("a topology that is not understood");
+        throw ConfigError("the agent sent an unreadable CPU topology");
       const std::string name(rest.substr(0, equals));
       rest.remove_prefix(equals + 1);
       topology.cards.push_back({name, take_number(rest)});
     }
-    if (!rest.empty()) throw ConfigError("a topology that is not understood");
+    if (!rest.empty()) throw ConfigError("the agent sent an unreadable CPU topology");
   }
   constexpr std::string_view kGpus = " gpus";
   const size_t gpus = text.find(kGpus);
@@ -177,7 +177,7 @@ CpuTopology parse_topology(std::string_view text) {
   do {
     CpuTopology::Node node;
     node.number = take_number(rest);
-    if (!take(rest, ':')) throw ConfigError("a topology that is not understood");
+    if (!take(rest, ':')) throw ConfigError("the agent sent an unreadable CPU topology");
     do {
       Cpus core;
       do {
@@ -187,7 +187,7 @@ CpuTopology parse_topology(std::string_view text) {
     } while (take(rest, ';'));
     topology.nodes.push_back(std::move(node));
   } while (take(rest, '|'));
-  if (!rest.empty()) throw ConfigError("a topology that is not understood");
+  if (!rest.empty()) throw ConfigError("the agent sent an unreadable CPU topology");
   if (gpus == text.npos) return topology;
   rest = text.substr(gpus + kGpus.size());
   while (take(rest, ' ')) topology.gpu_nodes.push_back(take_number(rest));

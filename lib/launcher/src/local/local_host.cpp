@@ -36,8 +36,9 @@
 namespace smp::local {
 namespace {
 
-constexpr size_t kReadBytes = 64 << 10;                        // a pipe holds as much
-constexpr auto kForWords = std::chrono::milliseconds(10'000);  // of a process that has ended
+constexpr size_t kReadBytes = 64 << 10;  // the capacity of a pipe
+constexpr auto kForWords =
+    std::chrono::milliseconds(10'000);  // for the error file of an ended process
 constexpr auto kPatience = std::chrono::milliseconds(10'000);  // for processes that do not die
 
 system::FileDescriptor checked(int number, const char* what) {
@@ -70,7 +71,7 @@ std::vector<std::string> words_of(job::Debugger debugger, pid_t pid) {
           "-ex",  "thread apply all bt"};
 }
 
-// With the PATH of the process: its debugger may stand where its program does.
+// Uses the PATH of the process, because its debugger may be in the same folder as its program.
 std::vector<std::string> variables_for_debugger(pid_t pid) {
   std::vector<std::string> path;
   std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
@@ -165,7 +166,8 @@ void LocalHost::start(int process, const job::Command& command) {
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &cpus);
   }
   if (!command.cpus.empty()) setup.cpus = &cpus;
-  // The first process of a program is waited for: where it cannot be executed, one has tried.
+  // spawn() waits for the first process of a program, so that a program that cannot be executed
+  // is started only once.
   const pid_t pid = program == proven_program_ ? spawner_->begin(setup) : spawner_->spawn(setup);
   if (pid < 0) throw job::StartError(cannot_start(program, errno));
   proven_program_ = program;
@@ -211,7 +213,7 @@ pid_t LocalHost::pid_of(int process) const {
 }
 
 void LocalHost::signal(int process, int signal, job::SignalScope scope) {
-  // Not yet waited for, so neither the number nor its group can be anybody else's.
+  // The process was not waited for, so the kernel has not reused its number or its group's number.
   const pid_t pid = pid_of(process);
   if (pid <= 0) return;
   const bool is_permitted = scope == job::SignalScope::kGroup
@@ -235,7 +237,7 @@ uint64_t LocalHost::input_taken(int process) const {
   return found == inputs_.end() ? ~uint64_t{0} : found->second->taken();
 }
 
-// Wakes whoever waits when a full pipe has room again.
+// Adds a full pipe to the epoll set, which then reports that the pipe has room again.
 void LocalHost::watch_input(int process) {
   const auto found = inputs_.find(process);
   if (found == inputs_.end()) return;
@@ -256,7 +258,7 @@ void LocalHost::close_input(int process) {
   inputs_.erase(found);
 }
 
-// The debugger's output comes as the process's own.
+// Reports the debugger's output as output of the process.
 void LocalHost::show_stacks(int process, job::Debugger debugger) {
   const pid_t pid = pid_of(process);
   int ends[2];
@@ -297,7 +299,7 @@ void LocalHost::dispatch(job::HostEvents& events) {
     inputs_.at(process)->pass_on();
     watch_input(process);
   }
-  xid_watch_->read_on();  // while those whom it names are there
+  xid_watch_->read_on();  // while the processes that the log names still exist
   signalfd_siginfo info;
   bool child_changed = false;
   while (read(child_signals_.number(), &info, sizeof info) > 0) child_changed = true;
@@ -306,8 +308,8 @@ void LocalHost::dispatch(job::HostEvents& events) {
   tell_ends(events, kForWords);
 }
 
-// The file system that holds its last words may stand still: they are read by another thread, and
-// ends are told in their order.
+// Another thread reads the error file, because its file system may hang. Ends are still reported in
+// their order.
 void LocalHost::take_end(int process, process::ProcessEnd end, const std::string& error_file,
                          job::HostEvents& events) {
   std::shared_ptr<ReadWords> words;
@@ -342,7 +344,7 @@ void LocalHost::read_ready_pipes(job::HostEvents& events) {
   for (int i = 0; i < count; ++i) read_pipe(ready[i].data.fd, events);
 }
 
-// True if there may be more. A closed pipe is forgotten.
+// Returns true if the pipe may have more bytes. Forgets a closed pipe.
 bool LocalHost::read_pipe(int number, job::HostEvents& events) {
   std::array<char, kReadBytes> bytes;
   const Pipe& pipe = pipes_.at(number);
@@ -353,7 +355,8 @@ bool LocalHost::read_pipe(int number, job::HostEvents& events) {
     return true;
   }
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  // Explicitly: a child between fork and exec may still hold a copy, which keeps it in the set.
+  // A child between fork and exec may hold a copy of the descriptor, which would keep it in the
+  // set.
   epoll_ctl(output_.number(), EPOLL_CTL_DEL, number, nullptr);
   const int process = pipe.process;
   const bool shown = pipe.of_debugger;
@@ -365,7 +368,7 @@ bool LocalHost::read_pipe(int number, job::HostEvents& events) {
 void LocalHost::reap(job::HostEvents& events) {
   siginfo_t info{};
   rusage usage{};
-  // The library's waitid() does not hand on what the process has used.
+  // The C library's waitid() does not return the resource usage.
   while (syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG, &usage) ==
              0 &&
          info.si_pid != 0) {
@@ -374,7 +377,7 @@ void LocalHost::reap(job::HostEvents& events) {
     info = {};
     const bool ended = code != CLD_STOPPED && code != CLD_TRAPPED && code != CLD_CONTINUED;
     const auto found = process_of_pid_.find(pid);
-    if (found == process_of_pid_.end()) {  // an orphan that a rank had left, or the neighbour's
+    if (found == process_of_pid_.end()) {  // an orphan of a rank, or a child of neighbour_
       if (ended && neighbour_ != nullptr)
         neighbour_->on_child_end(
             pid, code == CLD_EXITED ? process::ProcessEnd{status} : process::ProcessEnd{0, status});
@@ -417,7 +420,7 @@ void LocalHost::reap(job::HostEvents& events) {
 int LocalHost::finish(job::HostEvents& events) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + kPatience;
-  size_t others = 0;  // that belong to another user by now
+  size_t others = 0;  // processes that belong to another user now
   for (const auto& [process, pid] : pid_of_process_)
     others += process::signal_group(pid, SIGKILL) ? 0 : 1;
   reap(events);
@@ -448,7 +451,7 @@ int LocalHost::finish(job::HostEvents& events) {
     }
   }
   pipes_.clear();
-  // Those of the group may have died before the sweep saw them; others may have left the group.
+  // Processes of the group may have died before the sweep, and others may have left the group.
   return std::max(sweep.ended, in_group);
 }
 

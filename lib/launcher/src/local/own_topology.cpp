@@ -12,8 +12,8 @@
 #include "smp/launcher/local/binding.h"
 #include "smp/plan/base/errors.h"
 
-// libhwloc is opened when ranks are to be bound, so that hosts without it can run those that are
-// not. It takes HWLOC_SYNTHETIC and HWLOC_XMLFILE instead of this machine.
+// libhwloc is loaded only if ranks are bound, so that hosts without it can run unbound ranks.
+// libhwloc reads HWLOC_SYNTHETIC and HWLOC_XMLFILE, if set, instead of this machine.
 
 namespace smp::local {
 namespace {
@@ -23,8 +23,8 @@ class Hwloc {
   Hwloc() : library_(dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL), &close_library) {
     if (!library_)
       throw ConfigError(
-          "ranks are bound by hwloc, and libhwloc.so.15 is not there: install libhwloc15, or "
-          "leave --bind out");
+          "--bind needs hwloc, but libhwloc.so.15 is not installed: install libhwloc15, or leave "
+          "--bind out");
     find(init, "hwloc_topology_init");
     find(load, "hwloc_topology_load");
     find(destroy, "hwloc_topology_destroy");
@@ -54,13 +54,13 @@ class Hwloc {
   void find(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(library_.get(), name));
     if (function == nullptr)
-      throw ConfigError("libhwloc.so.15 is not the library that its name says");
+      throw ConfigError("libhwloc.so.15 lacks a function of hwloc 2: install libhwloc15 again");
   }
 
   std::unique_ptr<void, void (*)(void*)> library_;
 };
 
-// Of this process, as the kernel has it; a topology that is made up has all of its CPUs.
+// The CPUs that the kernel allows to this process. A synthetic topology has all its CPUs.
 bool may_run_on(bool this_system, const cpu_set_t& mine, int cpu) {
   return !this_system || (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &mine));
 }
@@ -100,8 +100,8 @@ std::vector<int> nodes_of_gpus(const std::string& root) {
   return nodes;
 }
 
-// Cards of RDMA; where there are none, those of plain networks that are not switched off. A card
-// that is no device of a bus is none.
+// RDMA cards, or without those the network cards that are up. Interfaces without a device on a bus
+// are left out.
 std::vector<CpuTopology::Card> cards_of(const std::string& root) {
   namespace fs = std::filesystem;
   std::map<std::pair<std::string, std::string>, CpuTopology::Card> by_address;
@@ -111,7 +111,7 @@ std::vector<CpuTopology::Card> cards_of(const std::string& root) {
     for (const auto& entry : fs::directory_iterator(root + "/sys/class/" + kind, error)) {
       fs::path device = fs::canonical(entry.path() / "device", error);
       if (error) continue;
-      // A virtual card (virtio) lies below its place on the bus.
+      // The device of a virtual card (virtio) is a child of its bus device.
       if (!fs::exists(device / "numa_node", error) &&
           fs::exists(device.parent_path() / "numa_node", error))
         device = device.parent_path();
@@ -133,9 +133,9 @@ std::vector<CpuTopology::Card> cards_of(const std::string& root) {
 CpuTopology own_topology(const std::string& root) {
   const Hwloc hwloc;
   hwloc_topology_t topology = nullptr;
-  if (hwloc.init(&topology) != 0) throw ConfigError("hwloc does not find this host's CPUs");
+  if (hwloc.init(&topology) != 0) throw ConfigError("hwloc cannot read the CPUs of this host");
   const std::unique_ptr<hwloc_topology, decltype(hwloc.destroy)> owner(topology, hwloc.destroy);
-  if (hwloc.load(topology) != 0) throw ConfigError("hwloc does not find this host's CPUs");
+  if (hwloc.load(topology) != 0) throw ConfigError("hwloc cannot read the CPUs of this host");
   cpu_set_t mine;
   CPU_ZERO(&mine);
   sched_getaffinity(0, sizeof mine, &mine);
@@ -148,7 +148,7 @@ CpuTopology own_topology(const std::string& root) {
     node.cores = cores_of(hwloc, topology, object->cpuset, mine);
     if (!node.cores.empty()) found.nodes.push_back(std::move(node));
   }
-  if (found.nodes.empty()) throw ConfigError("hwloc does not find this host's CPUs");
+  if (found.nodes.empty()) throw ConfigError("hwloc cannot read the CPUs of this host");
   found.gpu_nodes = nodes_of_gpus(root);
   found.cards = cards_of(root);
   return found;

@@ -14,9 +14,9 @@ constexpr size_t kPageBytes = runinfo::ProgressPage::kBytes;
 
 }  // namespace
 
-// Pages that nobody has touched cost nothing.
+// Untouched pages use no memory.
 ProgressPages::ProgressPages() : memory_(memfd_create("smp-progress", MFD_CLOEXEC)) {
-  if (!memory_.is_open() || ftruncate(memory_.number(), kMostPages * kPageBytes) != 0) return;
+  if (!memory_ || ftruncate(memory_.number(), kMostPages * kPageBytes) != 0) return;
   void* pages = mmap(nullptr, kMostPages * kPageBytes, PROT_READ, MAP_SHARED, memory_.number(), 0);
   if (pages != MAP_FAILED) pages_ = static_cast<const std::byte*>(pages);
 }
@@ -30,7 +30,7 @@ std::string ProgressPages::add(int process) {
   const size_t page = page_of_.size();
   if (page == kMostPages)
     throw job::StartError(
-        fmt::format("{} processes on one host: {} at most", page + 1, kMostPages));
+        fmt::format("{} processes on one host: at most {} are possible", page + 1, kMostPages));
   page_of_[process] = page;
   return fmt::format("{}=/proc/{}/fd/{}:{}", env::kProgressPage, getpid(), memory_.number(),
                      page * kPageBytes);

@@ -10,9 +10,10 @@
 
 namespace smp::local {
 
-// The progress pages of a host's processes, in memory that has no name: a process opens it by way
-// of this one (/proc/<pid>/fd), and nothing is left whoever is killed. Where a limit forbids the
-// memory (ulimit -f counts it as a file), processes have no page, and so post nothing. One thread.
+// The progress pages of a host's processes, in a memory file without a name. A process opens the
+// file through this process (/proc/<pid>/fd), so that no file is left behind after a kill. If a
+// limit forbids the memory (ulimit -f counts it as a file), processes have no page and report no
+// progress. One thread.
 class ProgressPages {
  public:
   ProgressPages();
@@ -20,7 +21,8 @@ class ProgressPages {
   ProgressPages(const ProgressPages&) = delete;
   ProgressPages& operator=(const ProgressPages&) = delete;
 
-  // A page for the process, empty, and the variable that tells it of that; "" without memory.
+  // Clears a page for the process. Returns the environment variable with the page's place, or ""
+  // if there is no memory.
   std::string add(int process);
   std::optional<runinfo::RankProgress> read(int process) const;
 

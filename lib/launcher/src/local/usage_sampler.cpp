@@ -22,18 +22,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kRestFor = 2000;                    // times what a look has taken
-constexpr std::chrono::seconds kBetweenTrees{3};  // looks for processes that ranks have started
-constexpr size_t kMostProcesses = 1000;           // of a rank that are looked for
+constexpr int kRestFor = 2000;  // pause after a sample, in durations of the sample
+constexpr std::chrono::seconds kBetweenTrees{3};  // between searches for processes of the ranks
+constexpr size_t kMostProcesses = 1000;           // searched per rank
 
 using Buffer = std::array<char, 32 << 10>;
 
-// A small file of /proc, as far as the buffer goes, with a zero behind it; empty if it has gone.
+// The text of a small file of /proc, up to the size of the buffer and zero-terminated; empty if the
+// file does not exist any more.
 std::string_view text_of(const std::string& path, Buffer& buffer) {
   buffer[0] = '\0';
   const system::FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   size_t size = 0;
-  for (ssize_t got = 1; file.is_open() && got > 0 && size < buffer.size() - 1;) {
+  for (ssize_t got = 1; file && got > 0 && size < buffer.size() - 1;) {
     got = read(file.number(), buffer.data() + size, buffer.size() - 1 - size);
     if (got > 0) size += static_cast<size_t>(got);
   }
@@ -54,13 +55,13 @@ double seconds_since_boot() {
 
 struct ProcessUsage {
   double began_s = 0;  // since boot
-  double cpu_s = 0;    // with that of its children that it has waited for
+  double cpu_s = 0;    // includes children that the process has waited for
   int64_t memory_bytes = 0;
 };
 
-// /proc/<pid>/stat: "pid (name) state ppid ...". The name may hold anything, so the fields start
-// behind the last parenthesis; utime, stime, cutime and cstime are fields 14 to 17, starttime is
-// the 22nd, rss the 24th (proc(5)).
+// /proc/<pid>/stat: "pid (name) state ppid ...". The name may have any characters, so the fields
+// start after the last parenthesis; utime, stime, cutime and cstime are fields 14 to 17, starttime
+// is the 22nd, rss the 24th (proc(5)).
 std::optional<ProcessUsage> usage_of(pid_t pid) {
   static const int64_t kPage = sysconf(_SC_PAGESIZE);
   Buffer buffer;
@@ -78,8 +79,8 @@ std::optional<ProcessUsage> usage_of(pid_t pid) {
   return ProcessUsage{tick_s() * static_cast<double>(began), cpu_s, pages * kPage};
 }
 
-// The processes that any thread of one has started. A kernel without that file
-// (CONFIG_PROC_CHILDREN) tells of none.
+// Adds the children of all threads of a process. Adds none if the kernel has no such file
+// (CONFIG_PROC_CHILDREN).
 void add_children(pid_t pid, std::vector<pid_t>& tree) {
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(tasks.c_str()), closedir);
@@ -101,7 +102,7 @@ int64_t number_behind(std::string_view text, std::string_view name) {
   return at == text.npos ? 0 : std::strtoll(text.data() + at + name.size(), nullptr, 10);
 }
 
-// CPU time of this thread: how much a look has cost.
+// CPU time of this thread, to measure the cost of a sample.
 Clock::duration own_time() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -143,9 +144,9 @@ void UsageSampler::find_processes(Clock::time_point now) {
   trees_due_ = now + std::max<Clock::duration>(kBetweenTrees, kRestFor * (own_time() - before));
 }
 
-// CPU time is summed over the processes, and compared with the last sum, because that of one which
-// has ended goes on in the one that waited for it. Of a process that is seen for the first time,
-// but is older than the last look, what it has used until now is no part of this sample.
+// CPU time is summed over all processes and compared with the last sum, because the CPU time of an
+// ended process is added to the process that waited for it. A process that is seen for the first
+// time but is older than the last sample does not count in this sample.
 system::RankUsage UsageSampler::look_at(int number, Rank& rank, double seconds) {
   if (rank.tree.empty()) rank.tree.push_back(rank.pid);
   system::RankUsage usage;
@@ -166,7 +167,7 @@ system::RankUsage UsageSampler::look_at(int number, Rank& rank, double seconds) 
     seen[pid] = process->began_s;
   }
   rank.seen = std::move(seen);
-  // A child that nobody waited for takes its time with it.
+  // The sum can decrease: the CPU time of a child that was not waited for is lost.
   if (seconds > 0) usage.cpus = std::max(used_s, 0.0) / seconds;
   return usage;
 }
@@ -182,7 +183,7 @@ system::HostUsage UsageSampler::look(double seconds) {
     const std::string_view held = text_of(group_files_[0], buffer);
     if (!held.empty()) usage.group_memory_bytes = std::strtoll(held.data(), nullptr, 10);
     const std::string_view limit = text_of(group_files_[1], buffer);
-    // "max"; v1 says a number that no memory has.
+    // No limit is "max" in v2, and a number above any memory size in v1.
     const int64_t most = limit.empty() ? 0 : std::strtoll(limit.data(), nullptr, 10);
     if (most <= usage.memory_total_bytes) usage.group_limit_bytes = most;
   }

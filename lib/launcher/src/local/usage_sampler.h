@@ -13,9 +13,9 @@
 
 namespace smp::local {
 
-// Looks at what the ranks of this host use, from /proc, the control group and the GPUs. Its own
-// cost is bounded: after a look it waits 2000 times as long as the look took, so that it takes at
-// most 0.05 % of one CPU, whatever the ranks start. One thread.
+// Samples the resource usage of this host's ranks from /proc, the control group and the GPUs. After
+// a sample it waits 2000 times as long as the sample took. So it uses at most 0.05 % of one CPU,
+// for any number of processes. One thread.
 class UsageSampler {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,15 +25,15 @@ class UsageSampler {
   void add(int rank, pid_t pid) { ranks_[rank].pid = pid; }
   void remove(int rank) { ranks_.erase(rank); }
 
-  // A sample, if it is time for one. The first look has nothing to compare with, and gives none.
+  // Returns a sample if one is due. The first call returns none, because rates need two readings.
   std::optional<system::HostUsage> take(Clock::time_point now);
 
  private:
   struct Rank {
     pid_t pid = 0;
-    std::vector<pid_t> tree;       // its processes, as they were found last
-    std::map<pid_t, double> seen;  // at the last look, and when they began
-    double cpu_s = 0;              // of those
+    std::vector<pid_t> tree;       // the rank's processes at the last search
+    std::map<pid_t, double> seen;  // processes at the last reading, with their start times
+    double cpu_s = 0;              // CPU time of these processes
   };
   struct Traffic {
     int64_t received = 0, sent = 0;  // bytes
@@ -49,7 +49,7 @@ class UsageSampler {
   std::vector<std::string> group_files_;  // memory of the control group, and its limit
   std::map<int, Rank> ranks_;
   std::optional<Clock::time_point> looked_at_;
-  double looked_boot_s_ = 0;  // the same, since boot
+  double looked_boot_s_ = 0;  // looked_at_ in seconds since boot
   Clock::time_point due_{}, trees_due_{};
   Traffic traffic_;
 };

@@ -104,8 +104,9 @@ class Console::Queue : public std::enable_shared_from_this<Queue> {
 
   void admit_drops(int file) {
     if (dropped_ == 0) return;
-    append(file, fmt::format("smp-launch: {} lines are missing here: nobody read them for {} s\n",
-                             dropped_, kPatience.count()));
+    append(file,
+           fmt::format("smp-launch: {} lines are missing here: the output was not read for {} s\n",
+                       dropped_, kPatience.count()));
     dropped_ = 0;
   }
 
@@ -202,9 +203,9 @@ bool Console::Loss::reader_has_gone() const { return error == EPIPE; }
 std::string Console::Loss::text() const {
   const char* const name = stream == job::Stream::kOut ? "standard output" : "standard error";
   if (error == 0)
-    return fmt::format("lines of {} were dropped, for nobody read them for {} s", name,
+    return fmt::format("lines of {} were dropped, because it was not read for {} s", name,
                        kPatience.count());
-  if (reader_has_gone()) return fmt::format("whoever read {} has gone", name);
+  if (reader_has_gone()) return fmt::format("the reader of {} has closed it", name);
   return fmt::format("{} cannot be written: {}", name, strerror(error));
 }
 

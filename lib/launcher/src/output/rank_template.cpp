@@ -54,7 +54,7 @@ RankTemplate::RankTemplate(const std::string& option, std::string_view text) {
     }
     const size_t close = text.find('}');
     if (first == '}' || close == text.npos)
-      refuse(fmt::format("a '{0}' alone: write {0}{0} for a brace", first));
+      refuse(fmt::format("unmatched '{0}': write {0}{0} for a brace", first));
     std::string_view name = text.substr(1, close - 1);
     text.remove_prefix(close + 1);
     std::string_view width = name;
@@ -63,14 +63,15 @@ RankTemplate::RankTemplate(const std::string& option, std::string_view text) {
     const auto* field = std::find_if(kFields.begin(), kFields.end(),
                                      [&](const auto& known) { return known.first == name; });
     if (field == kFields.end())
-      refuse(fmt::format(
-          "there is no '{}'; there are {{rank}}, {{local_rank}}, {{host}}, {{stream}}, {{time}}",
-          name));
+      refuse(
+          fmt::format("unknown field '{}'; the fields are {{rank}}, {{local_rank}}, {{host}}, "
+                      "{{stream}}, {{time}}",
+                      name));
     const bool is_number = field->second == Field::kRank || field->second == Field::kLocalRank;
     const bool is_width =
         width.size() == 3 && width[1] == '0' && width[2] >= '1' && width[2] <= '9';
     if (!width.empty() && (!is_number || !is_width))
-      refuse(fmt::format("'{}{}': a width is for numbers, as in {{rank:04}}", name, width));
+      refuse(fmt::format("'{}{}': only numbers can have a width, as in {{rank:04}}", name, width));
     end_literal();
     parts_.push_back({field->second, {}, width.empty() ? 0 : width[2] - '0'});
   }

@@ -41,7 +41,7 @@ class ProbeLines : public job::IgnoredEvents {
     }
   }
   void on_ended(int process, const process::ProcessEnd&) override {
-    end(process, "its smp-launch --probe ended");
+    end(process, "smp-launch --probe ended on this host");
   }
   void on_start_failed(int process, const std::string& why) override { end(process, why); }
   void on_lost(int process, const job::Loss& loss) override { end(process, loss.why); }
@@ -144,7 +144,7 @@ std::vector<ProbedHost> probe_network(agent::HostGroup& group,
                                           addresses[static_cast<size_t>(to)], why));
     if (!said.done)
       one.unreached.push_back(
-          fmt::format("the others: {}", said.ended.empty() ? "it did not answer" : said.ended));
+          fmt::format("the others: {}", said.ended.empty() ? "no answer" : said.ended));
   }
   for (const size_t host : asked) {
     if (lines.said[host].ended.empty()) group.end_input(static_cast<int>(host));

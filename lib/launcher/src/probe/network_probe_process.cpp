@@ -138,7 +138,7 @@ void Probe::listen_at(const std::string& text) {
 void Probe::greet_guests() {
   while (true) {
     const system::FileDescriptor peer(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer.is_open()) return;
+    if (!peer) return;
     (void)send(peer.number(), token_.data(), token_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
@@ -182,7 +182,7 @@ void Probe::advance(StartAttempt& attempt) {
   if (size > 0) attempt.heard.append(bytes.data(), static_cast<size_t>(size));
   if (attempt.heard == token_) return tell(attempt, "");
   if (size <= 0 || !token_.starts_with(attempt.heard))
-    tell(attempt, "something else answers there");
+    tell(attempt, "another program answers at this address");
 }
 
 // An empty `why`: it was reached.
@@ -201,7 +201,7 @@ int Probe::run() {
       say("done");
     }
     std::vector<pollfd> ready = {{STDIN_FILENO, POLLIN, 0},
-                                 {listener_.is_open() ? listener_.number() : -1, POLLIN, 0}};
+                                 {listener_ ? listener_.number() : -1, POLLIN, 0}};
     for (const StartAttempt& attempt : attempts_)
       ready.push_back({attempt.socket.number(),
                        static_cast<short>(attempt.connected_us < 0 ? POLLOUT : POLLIN), 0});

@@ -10,15 +10,16 @@ namespace smp::process {
 namespace {
 
 constexpr int kExecFailed = 127;
-constexpr long kSignalSetBytes = 8;  // of the kernel; the library's is larger
-// The launcher ignores these; exec would hand that down.
+constexpr long kSignalSetBytes = 8;  // the kernel's size; the C library's is larger
+// The launcher ignores these signals, and exec would pass that on to the program.
 constexpr int kIgnoredByLauncher[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
                                       SIGCONT, SIGPIPE, SIGTTOU, SIGTTIN, SIGTSTP, SIGXFSZ};
 
 long word(const void* address) { return reinterpret_cast<long>(address); }
 long word(long number) { return number; }
 
-// The library's syscall() would write into the parent's errno. An error is a negative result.
+// A system call. The C library's syscall() would change the parent's errno. A negative result is an
+// error.
 template <typename... Words>
 long ask_kernel(long number, Words... words) {
   const long all[5] = {word(words)...};
@@ -57,7 +58,7 @@ int execute(const ChildProgram& program, char* path) {
                                       program.shell_arguments, program.environment));
 }
 
-// As execvpe() does. Returns why it cannot be.
+// Executes the program as execvpe() does. Returns the errno of a failure.
 int execute_where_it_is(const ChildProgram& program) {
   int error = ENOENT;
   bool was_forbidden = false;
@@ -74,7 +75,7 @@ int execute_where_it_is(const ChildProgram& program) {
 int try_to_become(const ChildProgram& program) {
   ask_kernel(SYS_setsid);
   ask_kernel(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
-  if (ask_kernel(SYS_getppid) != program.parent) return ECHILD;  // it died before the line above
+  if (ask_kernel(SYS_getppid) != program.parent) return ECHILD;  // the parent died before the prctl
   ask_kernel(SYS_dup3, program.in, STDIN_FILENO, 0);
   ask_kernel(SYS_dup3, program.out, STDOUT_FILENO, 0);
   ask_kernel(SYS_dup3, program.err, STDERR_FILENO, 0);
@@ -84,7 +85,7 @@ int try_to_become(const ChildProgram& program) {
   for (const int number : kIgnoredByLauncher)
     ask_kernel(SYS_rt_sigaction, number, by_default, nullptr, kSignalSetBytes);
   ask_kernel(SYS_rt_sigprocmask, SIG_SETMASK, &program.signal_mask, nullptr, kSignalSetBytes);
-  // Before exec, so that all memory of the program lies next to its CPUs.
+  // Before exec, so that the memory of the program is allocated near its CPUs.
   if (program.cpus != nullptr) {
     const long result = ask_kernel(SYS_sched_setaffinity, 0, sizeof *program.cpus, program.cpus);
     if (result < 0) return -static_cast<int>(result);
@@ -100,7 +101,7 @@ int become_program(void* program) {
   while (true) ask_kernel(SYS_exit_group, kExecFailed);
 }
 
-// A system call that makes a child with a stack of its own, which begins behind it.
+// A system call that makes a child with its own stack; the child calls become_program().
 long make_child(long number, const long (&words)[5], ChildProgram* program) {
 #if defined(__x86_64__)
   long result = number;
@@ -148,7 +149,7 @@ long clone_to_become(unsigned long flags, void* stack_end, void* child_tid, Chil
   const long begin = static_cast<long>(flags), stack = word(stack_end), tid = word(child_tid);
 #if defined(__x86_64__)
   return make_child(SYS_clone, {begin, stack, 0, tid, 0}, program);
-#else  // the last two the other way round
+#else  // the last two arguments are swapped
   return make_child(SYS_clone, {begin, stack, 0, 0, tid}, program);
 #endif
 }

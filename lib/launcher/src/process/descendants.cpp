@@ -18,11 +18,11 @@
 
 namespace smp::process {
 
-// From its file stat: "pid (name) state ppid pgrp session ...". The name may hold anything, so the
-// fields start behind the last parenthesis.
+// Reads /proc/<pid>/stat: "pid (name) state ppid pgrp session ...". The name may have any
+// characters, so the fields start after the last parenthesis.
 Kin kin_of(const std::string& folder) {
   system::FileDescriptor file(open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return {};
+  if (!file) return {};
   char text[512];
   const ssize_t size = read(file.number(), text, sizeof text - 1);
   if (size <= 0) return {};
@@ -60,7 +60,7 @@ void pause_for(std::chrono::milliseconds time) {
 }  // namespace
 
 std::vector<pid_t> children_of_this_process() {
-  // Most have none, and machines with many processes are slow to list them all.
+  // Most processes have no children, and listing all processes is slow on large machines.
   siginfo_t info{};
   if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL) != 0 &&
       errno == ECHILD)
@@ -94,10 +94,11 @@ Sweep end_descendants(const std::set<pid_t>& spared, std::chrono::milliseconds p
     bool found = false;
     for (pid_t pid : children_of_this_process()) {
       if (spared.count(pid) != 0) continue;
-      // A child stays ours until we wait for it, so its number cannot belong to anybody else.
+      // The kernel does not reuse the number of a child before waitpid().
       const bool has_ended = waitpid(pid, nullptr, WNOHANG) != 0;
       if (!has_ended) sweep.left.push_back(pid);
-      if (!has_ended && kill(pid, SIGKILL) != 0 && errno == EPERM) continue;  // another user's now
+      if (!has_ended && kill(pid, SIGKILL) != 0 && errno == EPERM)
+        continue;  // belongs to another user now
       found = true;
       if (!has_ended) killed.insert(pid);
     }

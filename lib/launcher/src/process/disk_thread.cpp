@@ -92,7 +92,7 @@ class DiskThread::Queue : public std::enable_shared_from_this<Queue> {
   mutable std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::deque<Piece> waiting_;
-  size_t bytes_ = 0;  // of what waits or is being done
+  size_t bytes_ = 0;  // of waiting and running pieces
   std::exception_ptr error_;
   bool started_ = false;
   bool busy_ = false;

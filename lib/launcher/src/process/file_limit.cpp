@@ -10,10 +10,10 @@
 namespace smp::process {
 namespace {
 
-constexpr rlim_t kReservedFiles = 4096;  // of 2,000 ranks; the table takes 32 KiB
+constexpr rlim_t kReservedFiles = 4096;  // enough for 2,000 ranks; the table takes 32 KiB
 
 std::mutex mutex;
-int raised = 0;  // so many live
+int raised = 0;  // number of living objects
 rlimit limit_before;
 
 }  // namespace

@@ -8,20 +8,20 @@
 
 namespace smp::process {
 
-// The near end of a process's standard input: keeps what the process has not read yet, and never
-// blocks. One thread.
+// The write end of a process's standard input. Buffers the bytes that do not fit into the pipe, and
+// never blocks. One thread.
 class InputPipe {
  public:
   explicit InputPipe(system::FileDescriptor write_end) : write_end_(std::move(write_end)) {}
 
   void give(std::string_view bytes);
-  void end();      // closed when the process has been given all
-  void pass_on();  // what the pipe takes now
+  void end();      // closes the pipe after the buffered bytes
+  void pass_on();  // writes as many buffered bytes as the pipe takes now
 
-  // -1: closed, also by a process that reads no more.
+  // -1: closed, by end() or by the process.
   int number() const { return write_end_.number(); }
-  bool wants_to_write() const { return write_end_.is_open() && !waiting_.empty(); }
-  uint64_t taken() const { return taken_; }  // bytes, and those that nobody will read
+  bool wants_to_write() const { return write_end_ && !waiting_.empty(); }
+  uint64_t taken() const { return taken_; }  // bytes written, or dropped because of a closed pipe
 
  private:
   system::FileDescriptor write_end_;

@@ -24,19 +24,18 @@ namespace {
 LogFile::LogFile(const std::string& path, LogLimit limit) : path_(path), limit_(limit) { open(); }
 
 void LogFile::open() {
-  // A FIFO that nobody reads is refused (ENXIO), not waited for.
+  // O_NONBLOCK: a FIFO without a reader is an error (ENXIO) instead of a wait.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   file_ = system::FileDescriptor(::open(path_.c_str(), kFlags, 0666));
-  if (!file_.is_open()) fail("open", path_);
+  if (!file_) fail("open", path_);
   fcntl(file_.number(), F_SETFL, fcntl(file_.number(), F_GETFL) & ~O_NONBLOCK);
   struct stat now {};
   if (fstat(file_.number(), &now) != 0 || !S_ISREG(now.st_mode)) return;
   size_ = now.st_size;
-  // It is open for writing alone.
+  // file_ is open for writing only.
   const system::FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   char last = '\n';
-  if (size_ > 0 && file.is_open() && pread(file.number(), &last, 1, size_ - 1) == 1)
-    is_cut_ = last != '\n';
+  if (size_ > 0 && file && pread(file.number(), &last, 1, size_ - 1) == 1) is_cut_ = last != '\n';
 }
 
 void LogFile::write(std::string_view bytes) {
@@ -50,8 +49,8 @@ void LogFile::write(std::string_view bytes) {
   append(bytes);
 }
 
-// How many of the bytes go into the full log yet; npos: all, and it is not to be rotated, for its
-// last line has no end.
+// The number of bytes that still go into the full log, up to a line end. npos: all bytes, without a
+// rotation, because the last line is not complete.
 size_t LogFile::bytes_before_rotation(std::string_view bytes) const {
   const auto room = static_cast<size_t>(std::max<int64_t>(limit_.bytes - size_, 0));
   const size_t fits = room == 0 ? bytes.npos : bytes.rfind('\n', room - 1);

@@ -10,7 +10,7 @@ namespace smp::process {
 
 namespace {
 
-constexpr int64_t kNoLimit = int64_t{1} << 60;  // of version 1: all that a number holds, in pages
+constexpr int64_t kNoLimit = int64_t{1} << 60;  // v1 without a limit: the largest number of pages
 
 }  // namespace
 
@@ -42,7 +42,7 @@ bool OomWatch::take_kill() {
 int64_t OomWatch::limit_bytes() const {
   int64_t least = kNoLimit;
   for (const std::string& file : limits_) {
-    int64_t bytes = 0;  // "max" is no number
+    int64_t bytes = 0;  // "max" is not a number
     if (std::ifstream(file) >> bytes && bytes > 0) least = std::min(least, bytes);
   }
   return least == kNoLimit ? 0 : least;

@@ -6,17 +6,17 @@
 
 namespace smp::process {
 
-// Whether the kernel has killed a process of this control group because memory ran out: the group's
-// own limit, or the machine's. Counts through memory.events (cgroup v2) or memory.oom_control (v1).
+// Detects that the kernel killed a process of this control group because the memory of the group or
+// of the machine ran out. Reads memory.events (cgroup v2) or memory.oom_control (v1).
 class OomWatch {
  public:
-  OomWatch();  // of this process's group
+  OomWatch();  // watches the control group of this process
   OomWatch(std::vector<std::string> counters, std::vector<std::string> limits);
 
-  // True if there was one since the last call that said so; each is told once.
+  // True if a process was killed since the last call that returned true.
   bool take_kill();
 
-  // What the group may have; 0: as much as there is.
+  // The memory limit of the group; 0: none.
   int64_t limit_bytes() const;
 
  private:

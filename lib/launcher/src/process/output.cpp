@@ -8,11 +8,11 @@ namespace {
 constexpr auto kProgressEvery = std::chrono::seconds(1);
 constexpr auto kLiveEvery = std::chrono::milliseconds(100);
 constexpr size_t kTailBytes = 64 << 10;
-constexpr size_t kLongestQuote = 1000;  // bytes of a line in a report
+constexpr size_t kLongestQuote = 1000;  // bytes of a line that a report quotes
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-// Largest cut <= limit that does not part a UTF-8 character.
+// The largest cut <= limit that does not split a UTF-8 character.
 size_t cut_at(std::string_view text, size_t limit) {
   if (text.size() <= limit) return text.size();
   size_t cut = limit;
@@ -40,7 +40,7 @@ void LineSplitter::feed(std::string_view bytes, Clock::time_point now, std::stri
   }
 }
 
-// Most lines come whole and without '\r': one copy of these.
+// Most lines arrive complete and without '\r'; these are copied once.
 bool LineSplitter::feed_plain_line(std::string_view& bytes, std::string& lines) const {
   if (after_return_ || open_ || !line_.empty()) return false;
   const size_t end = bytes.find('\n');

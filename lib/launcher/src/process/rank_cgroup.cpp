@@ -16,10 +16,10 @@
 namespace smp::process {
 namespace {
 
-constexpr int kMostTries = 100;  // a millisecond apart
+constexpr int kMostTries = 100;  // one per millisecond
 
-// Empty: this process may not make groups. The root of all groups has no such files, and there
-// nobody has delegated anything.
+// Empty if this process has no permission to make groups. The root group has no such files, and it
+// is never delegated.
 std::string delegated_folder() {
   const std::vector<std::string> files = system::own_group_files("cgroup.events", "cgroup.events");
   if (files.empty()) return "";
@@ -30,7 +30,7 @@ std::string delegated_folder() {
   return folder;
 }
 
-// Process numbers are those of a namespace; several may share the group.
+// Process numbers belong to a PID namespace, and several namespaces can share the group.
 std::string name_for(pid_t owner) {
   struct stat numbers {};
   stat("/proc/self/ns/pid", &numbers);
@@ -42,7 +42,7 @@ bool can_be_born_in_one() {
   return syscall(SYS_clone3, nullptr, 0) < 0 && errno != ENOSYS && errno != EPERM;
 }
 
-// Below a group of threads there are only such.
+// A group below a threaded group can only have threads.
 bool is_for_processes(const std::string& path) {
   std::string type;
   std::ifstream(path + "/cgroup.type") >> type;
@@ -59,7 +59,7 @@ RankCgroup RankCgroup::make() {
   const std::string parent = delegated_folder();
   if (parent.empty() || !can_be_born_in_one()) return RankCgroup("");
   std::string path = parent + "/" + name_for(getpid());
-  rmdir(path.c_str());  // of a process that had our number
+  rmdir(path.c_str());  // left by an earlier process with our number
   if (mkdir(path.c_str(), 0755) != 0) return RankCgroup("");
   if (!is_for_processes(path)) {
     rmdir(path.c_str());
@@ -73,15 +73,15 @@ RankCgroup RankCgroup::of(pid_t owner) {
   return RankCgroup(parent.empty() ? "" : parent + "/" + name_for(owner));
 }
 
-// One who has just ended, and was waited for, may be in it for a moment yet.
+// A process that was waited for can stay in the group for a moment.
 RankCgroup::~RankCgroup() {
-  if (!folder_.is_open()) return;
+  if (!folder_) return;
   for (int tries = 0; rmdir(path_.c_str()) != 0 && errno == EBUSY && tries < kMostTries; ++tries)
     usleep(1000);
 }
 
 int RankCgroup::kill() const {
-  if (!folder_.is_open()) return 0;
+  if (!folder_) return 0;
   std::ifstream processes(path_ + "/cgroup.procs");
   int count = 0;
   for (pid_t pid = 0; processes >> pid;) ++count;

@@ -8,23 +8,23 @@
 
 namespace smp::process {
 
-// The control group (cgroup v2) of a host's ranks, so that the kernel ends with one word all that
-// they have started, whatever session it is in and however fast it forks (cgroup.kill, Linux 5.14).
-// It lies below the group of this process, where that is delegated to it: a unit of systemd with
-// Delegate=yes, a user's own session, a container with groups of its own. Ranks are born in it
-// (CLONE_INTO_CGROUP), as to move a process takes some 10 ms.
+// The control group (cgroup v2) of a host's ranks. Through the group the kernel kills all processes
+// that the ranks have started, in any session and however fast they fork (cgroup.kill, Linux 5.14).
+// The group lies below the group of this process, which must be delegated: a unit of systemd with
+// Delegate=yes, a user's own session, or a container with its own groups. Ranks start inside the
+// group (CLONE_INTO_CGROUP), because moving a process takes some 10 ms.
 class RankCgroup {
  public:
-  // A new one. Not open where none can be made.
+  // Makes a group. The result is not open if none can be made.
   static RankCgroup make();
-  // What the process `owner`, a child that shares our group, had made. Not open: it had none.
+  // The group that the process `owner`, a child in our group, has made. Not open: none.
   static RankCgroup of(pid_t owner);
 
   RankCgroup(RankCgroup&&) = default;
-  ~RankCgroup();  // removes it, which the kernel does not allow while processes live in it
+  ~RankCgroup();  // removes the group; the kernel refuses that while the group has processes
 
   int folder() const { return folder_.number(); }  // -1: not open
-  // Returns how many processes it had, but for those in groups that they have made below it.
+  // Kills all processes. Returns their number, without those in further groups below this group.
   int kill() const;
 
  private:

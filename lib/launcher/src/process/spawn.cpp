@@ -23,8 +23,8 @@ namespace {
 
 constexpr size_t kStackBytes = 16 << 10;  // the child needs less than a page
 
-// As execvpe() looks for it, but in the PATH that the program is given: that of this process may be
-// another, as where ssh has started an agent.
+// The candidates that execvpe() would try, but with the PATH of the program's environment. The PATH
+// of this process can differ, for example in an agent that ssh has started.
 std::vector<std::string> paths_of(const std::string& program,
                                   const std::vector<std::string>& environment) {
   if (program.empty()) return {};
@@ -47,8 +47,8 @@ size_t bytes_of(const std::vector<std::string>& texts) {
   return bytes;
 }
 
-// A group that no longer takes processes (it was removed, or has been given controllers) is no
-// reason not to start one.
+// A group may take no more processes, because it was removed or has controllers now. The process
+// then starts outside the group.
 bool is_refused_by_group(long error) {
   return error == EBADF || error == EBUSY || error == ENODEV || error == ENOENT ||
          error == EOPNOTSUPP;
@@ -56,7 +56,7 @@ bool is_refused_by_group(long error) {
 
 }  // namespace
 
-// All that a child reads, and its stack.
+// The memory that a child reads, and its stack.
 struct Spawner::Child {
   void load(const ChildSetup& setup);
   void add(std::string_view text);
@@ -66,14 +66,14 @@ struct Spawner::Child {
 
   alignas(16) std::byte stack[kStackBytes];
   ChildProgram program;
-  std::atomic<int> shares_memory{0};  // the kernel sets it to 0 and wakes who waits
+  std::atomic<int> shares_memory{0};  // the kernel sets it to 0 and wakes waiters
   pid_t pid = 0;
   cpu_set_t cpus;
-  std::string text;          // of all words, each with a null behind it
-  std::vector<char*> words;  // the lists, one behind the other, each with a null pointer
+  std::string text;          // all words, each zero-terminated
+  std::vector<char*> words;  // the lists, each with a null pointer at its end
 };
 
-// Within what was reserved: what points there stays.
+// The text must not grow beyond its reserved size, or the pointers into it become invalid.
 void Spawner::Child::add(std::string_view word) {
   words.push_back(text.data() + text.size());
   text.append(word).push_back('\0');
@@ -118,7 +118,7 @@ void Spawner::Child::load(const ChildSetup& setup) {
   program.cpus = setup.cpus != nullptr ? &cpus : nullptr;
 }
 
-// clone, which every container allows, cannot put it into a group.
+// clone() works in every container, but cannot start the child in a group. clone3() can.
 long Spawner::Child::clone_into(int group) {
   constexpr uint64_t kShares = CLONE_VM | CLONE_CHILD_CLEARTID;
   if (group < 0)
@@ -141,7 +141,7 @@ Spawner::~Spawner() {
   }
 }
 
-// The oldest has most likely executed its program.
+// Tries the oldest child first, because it has most likely executed its program.
 Spawner::Child& Spawner::vacant_child() {
   if (!children_.empty() && children_.front()->is_vacant()) {
     children_.push_back(std::move(children_.front()));
@@ -192,7 +192,7 @@ std::optional<int> Spawner::take_error(pid_t pid) {
   return std::nullopt;
 }
 
-// Before its first step the child leads no group, so there is nobody else to tell either.
+// A new child leads no process group before its setsid(), so ESRCH means to signal it alone.
 bool signal_group(pid_t pid, int signal) {
   if (kill(-pid, signal) == 0) return true;
   return (errno == ESRCH && kill(pid, signal) == 0) || errno != EPERM;

@@ -29,9 +29,9 @@ namespace {
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT};
 constexpr auto kPatience = std::chrono::milliseconds(10'000);
 constexpr int kAfterHangUpMs = 300;
-constexpr int kLookMs = 100;  // at one that somebody has stopped
+constexpr int kLookMs = 100;  // interval while the second process is stopped
 
-// Those that a parent had us ignore (nohup; a background job of a script) stay ignored.
+// Signals that the parent made us ignore stay ignored (nohup; a background job of a script).
 sigset_t passed_on_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -47,12 +47,12 @@ sigset_t passed_on_signals() {
                             system::FileDescriptor control, sigset_t mask, bool reads_terminal) {
   prctl(PR_SET_NAME, "smp-supervise");
   if (!reads_terminal) setpgid(0, 0);
-  // Where both share a group: Ctrl-Z, and a terminal that belongs to another job.
+  // For a shared process group: Ctrl-Z, and reading from the terminal of another job.
   signal(SIGTSTP, SIG_IGN);
   signal(SIGTTIN, SIG_IGN);
   for (int number : kPassedOn) {
     signal(number, SIG_IGN);
-    sigdelset(&mask, number);  // what was held for the first is nothing to hand down to ranks
+    sigdelset(&mask, number);  // ranks must not inherit the first process's mask
   }
   signal(SIGTTOU, SIG_IGN);  // a background group may still write to the terminal
   signal(SIGPIPE, SIG_IGN);
@@ -64,12 +64,12 @@ sigset_t passed_on_signals() {
   _exit(code);
 }
 
-// What the first process knows of the second.
+// The state of the second process, as the first one knows it.
 struct Second {
   const pid_t pid;
   int status = 0;           // its wait status, once it has ended
-  int limit_ms = 0;         // how long it may be stopped, once it has said so
-  bool is_stopped = false;  // for stopped_ms, in which the first was not stopped itself
+  int limit_ms = 0;         // longest allowed stop; 0: not set by the second process
+  bool is_stopped = false;  // for stopped_ms, without stops of the first process
   int stopped_ms = 0;
 
   bool has_ended() {
@@ -83,11 +83,11 @@ struct Second {
   bool is_looked_at() const { return is_stopped && limit_ms > 0; }
 };
 
-// Passes signals on until the second process has ended; its wait status.
+// Passes signals on until the second process has ended. Returns its wait status.
 int pass_signals_on(Second second, int control, sigset_t signals, int watched) {
   sigaddset(&signals, SIGCHLD);
   const system::FileDescriptor arrived(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (!arrived.is_open()) throw std::system_error(errno, std::generic_category(), "signalfd");
+  if (!arrived) throw std::system_error(errno, std::generic_category(), "signalfd");
   bool hung_up = false, is_heard = true;
   while (!second.has_ended()) {
     pollfd ready[3] = {{arrived.number(), POLLIN, 0},
@@ -104,7 +104,7 @@ int pass_signals_on(Second second, int control, sigset_t signals, int watched) {
     signalfd_siginfo info{};
     while (read(arrived.number(), &info, sizeof info) > 0) {
       const auto byte = static_cast<unsigned char>(info.ssi_signo);
-      // A full buffer means that signals enough are waiting there.
+      // If the buffer is full, enough signals are waiting.
       if (info.ssi_signo != SIGCHLD) (void)!write(control, &byte, 1);
     }
   }
@@ -123,7 +123,7 @@ std::optional<int> asked_to_end(int control_fd, const std::set<int>& also) {
 
 void may_be_stopped_for(std::chrono::milliseconds limit, int control_fd) {
   const int limit_ms = static_cast<int>(std::min<int64_t>(limit.count(), INT_MAX));
-  (void)!write(control_fd, &limit_ms, sizeof limit_ms);  // the first may have died
+  (void)!write(control_fd, &limit_ms, sizeof limit_ms);  // the first process may have died
 }
 
 void hold_signals(const std::set<int>& numbers) {
@@ -141,7 +141,7 @@ int run_with_watchdog(const std::function<int(int)>& supervise, int watched, boo
   system::FileDescriptor seconds_end(ends[0]), own_end(ends[1]);
   fcntl(own_end.number(), F_SETFL, O_NONBLOCK);
 
-  // Whatever this process had before (a shell may exec us with children) is not ours to end.
+  // Children from before stay alive: a shell may exec smp-launch with children.
   const std::vector<pid_t> others = children_of_this_process();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   sigset_t blocked = passed_on_signals(), mask;
@@ -149,7 +149,7 @@ int run_with_watchdog(const std::function<int(int)>& supervise, int watched, boo
   sigaddset(&blocked, SIGCHLD);
   sigprocmask(SIG_BLOCK, &blocked, &mask);
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGCHLD, SIG_DFL);  // ignored, it would have the kernel throw the ends of children away
+  signal(SIGCHLD, SIG_DFL);  // if ignored, the kernel would discard the ends of children
   std::fflush(nullptr);
   const pid_t second = fork();
   if (second < 0)

@@ -54,13 +54,12 @@ JobShape shape_of(const PreparedJob& job) {
     for (const hosts::HostSpec& host : job.hosts) {
       if (host.slots != shape.ranks_per_host)
         throw ConfigError(
-            fmt::format("a scheduler's hosts are equal, but host '{}' has {} ranks and host '{}' "
-                        "has {}: take equal ones",
+            fmt::format("a scheduler gives every host the same number of ranks, but host '{}' has "
+                        "{} and host '{}' has {}: give equal numbers",
                         job.hosts.front().name, shape.ranks_per_host, host.name, host.slots));
       if (!host.gpus.empty())
-        throw ConfigError(
-            fmt::format("host '{}' names its GPUs, which is the scheduler's choice: leave gpu= out",
-                        host.name));
+        throw ConfigError(fmt::format(
+            "host '{}' has gpu=, but the scheduler chooses the GPUs: leave gpu= out", host.name));
     }
   } else if (job.plan) {
     shape.hosts = static_cast<int>(job.plan->job.cluster.hosts);

@@ -41,11 +41,11 @@ std::string only_gpu(const PreparedJob& job, const environment::RankPlace& place
   if (!place.gpus.empty()) return std::to_string(place.gpus[number]);
   if (!own) return std::to_string(place.local_rank);
   if (own->size() < static_cast<size_t>(place.local_world_size))
-    throw ConfigError(fmt::format(
-        "--visible-gpus one: {} has {} ranks, but {}={} names {}: fewer ranks, or unset "
-        "it",
-        host_of(job, place), place.local_world_size, environment::kVisibleGpus,
-        fmt::join(*own, ","), own->size()));
+    throw ConfigError(
+        fmt::format("--visible-gpus one: {} has {} ranks, but {}={} has {}: start fewer ranks, or "
+                    "unset the variable",
+                    host_of(job, place), place.local_world_size, environment::kVisibleGpus,
+                    fmt::join(*own, ","), own->size()));
   return (*own)[number];
 }
 
@@ -134,19 +134,22 @@ void check_gpus(const PreparedJob& job) {
   const bool in_env = std::any_of(named.begin(), named.end(), says_gpus);
   const VisibleGpus policy = job.request.hosts.visible_gpus;
   if (in_env && policy != VisibleGpus::kAllLocal)
-    throw ConfigError(fmt::format("both {} {} and --visible-gpus say which GPUs: leave one out",
-                                  option, environment::kVisibleGpus));
+    throw ConfigError(
+        fmt::format("both {} {} and --visible-gpus choose the GPUs: leave one of the two out",
+                    option, environment::kVisibleGpus));
   if (policy == VisibleGpus::kNone && job.plan && job.plan->job.cluster.device == DeviceKind::kCuda)
     throw ConfigError(
-        "--visible-gpus none: the plan's ranks run on GPUs (cluster.device: cuda): leave it out");
+        "--visible-gpus none: the plan's ranks run on GPUs (cluster.device: cuda): leave "
+        "--visible-gpus out");
   for (const hosts::HostSpec& host : job.hosts) {
     if (!host.gpus.empty() && in_env)
       throw ConfigError(
-          fmt::format("both {} {} and gpu= of host '{}' say which GPUs: leave one out", option,
-                      environment::kVisibleGpus, host.name));
+          fmt::format("both {} {} and gpu= of host '{}' choose the GPUs: leave one of the two out",
+                      option, environment::kVisibleGpus, host.name));
     if (!host.gpus.empty() && policy == VisibleGpus::kNone)
       throw ConfigError(fmt::format(
-          "--visible-gpus none, but gpu= of host '{}' names some: leave one out", host.name));
+          "--visible-gpus none, but gpu= of host '{}' gives GPUs: leave one of the two out",
+          host.name));
   }
   // Checked before there is a run folder. A dry run skips it: the job may run on another machine.
   if (policy == VisibleGpus::kOne && job.request.dry_run == DryRun::kNo) {

@@ -29,7 +29,8 @@ bool has_room(const hosts::HostSpec& spare, int slots) {
 std::vector<hosts::HostSpec> take_spares(std::vector<hosts::HostSpec>& hosts, int count) {
   if (count >= static_cast<int>(hosts.size()))
     throw ConfigError(fmt::format(
-        "--spares {}: there are {} hosts, and one at least has to run ranks", count, hosts.size()));
+        "--spares {}: the job has {} hosts, and at least one must run ranks: give fewer spares",
+        count, hosts.size()));
   const auto first = hosts.end() - count;
   std::vector<hosts::HostSpec> spares(first, hosts.end());
   hosts.erase(first, hosts.end());
@@ -46,7 +47,8 @@ std::vector<std::string> replace_lost_hosts(PreparedJob& prepared, const job::La
         std::find_if(prepared.spares.begin(), prepared.spares.end(),
                      [&](const hosts::HostSpec& one) { return has_room(one, host.slots); });
     if (spare == prepared.spares.end()) {
-      lines.push_back(fmt::format("no spare host for {}: it is tried again", host.name));
+      lines.push_back(fmt::format(
+          "no spare host is left for host {}: the next start tries this host again", host.name));
       continue;
     }
     lines.push_back(fmt::format("host {} takes the place of host {}", spare->name, host.name));

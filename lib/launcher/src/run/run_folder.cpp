@@ -45,7 +45,7 @@ bool is_dangling(const fs::path& path) {
 
 std::string dangling(const fs::path& link) {
   std::error_code error;
-  return fmt::format("'{}' is a link to '{}', which is not there", link.string(),
+  return fmt::format("'{}' is a link to '{}', which does not exist", link.string(),
                      fs::read_symlink(link, error).string());
 }
 
@@ -80,7 +80,7 @@ bool has_run(const fs::path& folder) {
 // Without a look at the lock.
 std::string why_not_new(const std::string& path) {
   std::error_code error;
-  if (path.empty()) return cannot_create(path, "it has no name");
+  if (path.empty()) return cannot_create(path, "the name is empty");
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_directory(status)) return cannot_create(path, "it is a file");
   if (fs::is_directory(status)) {
@@ -88,8 +88,8 @@ std::string why_not_new(const std::string& path) {
     if (error) return cannot_create(path, error.message());
     if (!is_unused(path))
       return fmt::format(
-          "run folder '{}' is not empty: name another one with --run-dir, remove it, or go on from "
-          "its checkpoint with --resume",
+          "run folder '{}' is not empty: give another folder with --run-dir, remove this folder, "
+          "or resume from its checkpoint with --resume",
           path);
     if (access(path.c_str(), W_OK | X_OK) != 0) return cannot_create(path, strerror(errno));
     return "";
@@ -108,11 +108,11 @@ std::string why_not_new(const std::string& path) {
 
 std::string why_not_old(const std::string& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return cannot_resume(path, "there is no such folder");
+  if (!fs::is_directory(path, error)) return cannot_resume(path, "the folder does not exist");
   try {
     if (RunFolder(path).checkpoint().empty())
-      return cannot_resume(path,
-                           "it has no checkpoint; start anew in another folder without --resume");
+      return cannot_resume(
+          path, "the folder has no checkpoint; start in another folder without --resume");
   } catch (const ConfigError& why) {
     return cannot_resume(path, why.what());
   }
@@ -274,7 +274,7 @@ std::string RunFolder::checkpoint() const {
   const auto name = runinfo::checkpoint_to_go_on_from(path_ + "/" + runinfo::kCheckpointsFolder);
   if (name && !name->empty()) return *name;
   if (const std::string why = why_lost(); !why.empty())
-    throw ConfigError(why + ": its checkpoints, if any, went with it");
+    throw ConfigError(why + ": its checkpoints are no longer there");
   return "";
 }
 

@@ -95,8 +95,8 @@ std::string words_for(const std::optional<LockHolder>& holder) {
 
 std::string in_use(const std::string& folder, const std::optional<LockHolder>& holder) {
   return fmt::format(
-      "run folder '{}' is in use by {}: wait for its end, end it, or name another folder with "
-      "--run-dir",
+      "run folder '{}' is in use by {}: wait until this job has ended, stop this job, or give "
+      "another folder with --run-dir",
       folder, words_for(holder));
 }
 
@@ -152,7 +152,7 @@ struct HeldLock {
 
 HeldLock look_at_lock(const std::string& folder) {
   const system::FileDescriptor file = open_lock(folder);
-  if (!file.is_open()) return {};
+  if (!file) return {};
   struct flock whole = whole_file();
   if (fcntl(file.number(), F_OFD_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return {};
   return {true, holder_in(file.number())};
@@ -164,11 +164,11 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/" + kFile), owner
   while (true) {
     file_ = system::FileDescriptor(
         open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0644));
-    if (!file_.is_open())
-      throw ConfigError(fmt::format("cannot lock run folder '{}': {}", folder,
-                                    errno == ELOOP
-                                        ? fmt::format("its '{}' is a link: remove that", kFile)
-                                        : strerror(errno)));
+    if (!file_)
+      throw ConfigError(fmt::format(
+          "cannot lock run folder '{}': {}", folder,
+          errno == ELOOP ? fmt::format("its file '{}' is a symbolic link: remove the link", kFile)
+                         : strerror(errno)));
     struct flock whole = whole_file();
     const bool has_locks = fcntl(file_.number(), F_OFD_SETLK, &whole) == 0;
     const bool held = !has_locks && (errno == EAGAIN || errno == EACCES);
@@ -178,7 +178,8 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/" + kFile), owner
     if (holder && may_hold(*holder, has_locks, folder)) throw ConfigError(in_use(folder, holder));
     if (holder && holder->host != host_of_lock())
       note_ = fmt::format(
-          "run folder '{}' was in use by {}, which has written nothing there for {} s: taken over",
+          "run folder '{}' was in use by {}, which has written nothing there for {} s: this "
+          "smp-launch has taken the folder over",
           folder, words_for(holder), kStatusIsWrittenWithin.count());
     break;
   }
@@ -204,7 +205,7 @@ std::string RunLock::why_not(const std::string& folder) {
 bool RunLock::is_left(const std::string& folder) {
   if (look_at_lock(folder).is_held) return false;
   const system::FileDescriptor file = open_lock(folder);
-  const auto holder = file.is_open() ? holder_in(file.number()) : std::nullopt;
+  const auto holder = file ? holder_in(file.number()) : std::nullopt;
   // A container of this host has processes of its own, and a name.
   if (!holder || holder->host != host_of_lock() || ticks_at_start_of(getpid()) == 0) return false;
   return holder->boot != boot_of_lock() ||

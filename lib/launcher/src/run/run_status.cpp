@@ -29,7 +29,7 @@ int64_t count_of(const text::OrderedJson& json, const char* key, int64_t most) {
   const text::OrderedJson& value = json.at(key);
   if (!value.is_number_integer() || value.get<double>() < 0 ||
       value.get<double>() > static_cast<double>(most))
-    throw ConfigError(fmt::format("'{}' is no whole number from 0 to {}", key, most));
+    throw ConfigError(fmt::format("'{}' is not a whole number from 0 to {}", key, most));
   return value.get<int64_t>();
 }
 
@@ -127,7 +127,7 @@ RunStatus parse_status(const std::string& path, std::string_view text) {
     }
     return status;
   } catch (const std::exception& error) {
-    throw ConfigError(fmt::format("'{}' is no status of a run: {}", path, error.what()));
+    throw ConfigError(fmt::format("'{}' is not the status of a run: {}", path, error.what()));
   }
 }
 
@@ -148,14 +148,14 @@ std::string status_text(const RunStatus& status, Watcher watcher, SystemTime now
                         hosts::duration_text(between(status.updated, now)), status.exit_code);
   else if (watcher == Watcher::kSilent)
     text += fmt::format(
-        "{} when last heard of, {} ago: its smp-launch (process {} on {}) is stopped or gone, or "
-        "cannot write here\n",
+        "{} at its last status, {} ago: its smp-launch (process {} on {}) is stopped, has ended, "
+        "or cannot write here\n",
         status.state, hosts::duration_text(between(status.updated, now)), status.process,
         status.host);
   else if (watcher == Watcher::kGone)
-    text += fmt::format("its smp-launch (process {} on {}) is gone; last heard of {} ago\n",
-                        status.process, status.host,
-                        hosts::duration_text(between(status.updated, now)));
+    text += fmt::format(
+        "its smp-launch (process {} on {}) has ended without a report; last status {} ago\n",
+        status.process, status.host, hosts::duration_text(between(status.updated, now)));
   else
     text +=
         fmt::format("{} for {} (process {} on {})\n", status.state,
@@ -165,7 +165,8 @@ std::string status_text(const RunStatus& status, Watcher watcher, SystemTime now
   if (status.view.progress)
     text += fmt::format("  training  {}\n", fmt::join(training_words(*status.view.progress), ", "));
   if (status.view.silent > std::chrono::seconds(10))
-    text += fmt::format("  no rank has gone on for {}\n", hosts::duration_text(status.view.silent));
+    text += fmt::format("  no rank has made progress for {}\n",
+                        hosts::duration_text(status.view.silent));
   text += fmt::format("  restarts  {} of {}\n", status.restarts(), status.max_restarts);
   if (!status.last_event.empty()) text += fmt::format("  last      {}\n", status.last_event);
   return text;
@@ -178,20 +179,20 @@ std::string prometheus_text(const RunStatus& status) {
                         name, help, status.job_id, value);
   };
   gauge("ranks", "Ranks of the job.", status.view.ranks);
-  gauge("ranks_running", "Ranks that run now.", status.view.running);
-  gauge("restarts", "Restarts made so far.", status.restarts());
-  gauge("began_seconds", "When smp-launch began, since 1970.",
+  gauge("ranks_running", "Ranks that are running.", status.view.running);
+  gauge("restarts", "Restarts until now.", status.restarts());
+  gauge("began_seconds", "Start of smp-launch, in seconds since 1970.",
         static_cast<double>(ms_of(status.began)) / 1000);
-  gauge("updated_seconds", "When this was written, since 1970.",
+  gauge("updated_seconds", "Time of this file, in seconds since 1970.",
         static_cast<double>(ms_of(status.updated)) / 1000);
-  gauge("progress_age_seconds", "Time since a rank has gone on.",
+  gauge("progress_age_seconds", "Time since the last progress of a rank.",
         static_cast<double>(status.view.silent.count()) / 1000);
   if (!status.view.progress) return text;
   const runinfo::RankProgress& progress = *status.view.progress;
   gauge("steps_done", "Training steps done.", static_cast<double>(progress.steps_done));
   gauge("steps", "Training steps of the run.", static_cast<double>(progress.steps));
   gauge("loss", "Loss of the last step.", progress.loss);
-  gauge("tokens_per_second", "Tokens trained in the last step, a second.", progress.tokens_per_s);
+  gauge("tokens_per_second", "Tokens per second of the last step.", progress.tokens_per_s);
   gauge("step_seconds", "Time of the last step.", progress.step_s);
   return text;
 }

@@ -73,7 +73,7 @@ std::string summary_of(const Plan& plan, const text::Json& report, const std::st
 std::string run_summary(const Plan& plan, const std::string& run_dir) {
   const std::string path = run_dir + "/report.json";
   const std::string text = process::read_plain_file(path, kMostBytes);
-  if (text.empty()) throw ConfigError(fmt::format("{}: the run left no report", path));
+  if (text.empty()) throw ConfigError(fmt::format("{}: the run wrote no report", path));
   try {
     return summary_of(plan, text::Json::parse(text), run_dir);
   } catch (const text::Json::exception& error) {

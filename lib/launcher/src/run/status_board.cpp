@@ -99,7 +99,7 @@ void StatusBoard::append(const std::string& path, std::string line) {
   if (path.empty()) return;
   if (disk_.full())
     return files_->tell(
-        fmt::format("lines of '{}' are left out: its file system does not answer", path));
+        fmt::format("lines of '{}' were dropped: its file system does not answer", path));
   const size_t bytes = line.size();
   disk_.add(bytes, [files = files_, path, text = std::move(line)] { files->append(path, text); });
 }
@@ -136,10 +136,9 @@ void StatusBoard::end(int exit_code) {
   status_.state = "ended";
   on_event({"end", {}, fmt::format("exit code {}", exit_code)});
   if (!disk_.wait(kForLastWrites))
-    files_->tell(
-        fmt::format("what shows how the run stands is not written: its file system has not "
-                    "answered for {} s",
-                    kForLastWrites.count() / 1000));
+    files_->tell(fmt::format(
+        "the status files of the run are not written: their file system has not answered for {} s",
+        kForLastWrites.count() / 1000));
 }
 
 void StatusBoard::on_look(const job::JobView& view) {

@@ -87,7 +87,7 @@ void AllHostsTransport::watch() {
 // Whoever is done with is closed, and leaves the epoll so.
 void AllHostsTransport::dispatch() {
   siginfo_t info{};
-  if (streams_.process.is_open() &&
+  if (streams_.process &&
       waitid(P_PID, static_cast<id_t>(streams_.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
       info.si_pid != 0) {
     end_.emplace();
@@ -97,7 +97,7 @@ void AllHostsTransport::dispatch() {
   std::array<char, 4096> bytes;
   for (system::FileDescriptor* stream : {&streams_.in, &streams_.errors}) {
     ssize_t size = -1;
-    while (stream->is_open() && (size = read(stream->number(), bytes.data(), bytes.size())) > 0)
+    while (*stream && (size = read(stream->number(), bytes.data(), bytes.size())) > 0)
       said_.append(bytes.data(), static_cast<size_t>(size));
     if (size == 0) stream->reset();
   }

@@ -25,7 +25,7 @@ class SlotCount {
       return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':';
     };
     if (host.front() == '-' || !std::all_of(host.begin(), host.end(), is_name))
-      throw ConfigError(fmt::format("{}: '{}' is no host's name", name_, host));
+      throw ConfigError(fmt::format("{}: '{}' is not a host name", name_, host));
     const auto [found, fresh] = places_.try_emplace(host, hosts_.size());
     if (fresh) {
       if (hosts_.size() == hosts::kMostHosts)
@@ -99,10 +99,9 @@ std::vector<hosts::HostSpec> parse_slot_pairs(const std::string& name, std::stri
   for (std::string host, slots; words >> host;) {
     const auto number = words >> slots ? slots_in(slots) : std::nullopt;
     if (!number)
-      throw ConfigError(
-          fmt::format("{}='{}' is not like 'a 4 b 4': behind host '{}' stands no "
-                      "number of slots",
-                      name, text, host));
+      throw ConfigError(fmt::format(
+          "{}='{}': expected a list such as 'a 4 b 4': host '{}' has no number of slots", name,
+          text, host));
     count.add(host, *number);
   }
   return count.take();
@@ -113,16 +112,16 @@ std::vector<hosts::HostSpec> hosts_of_lsf(const std::vector<std::string>& enviro
   const auto file = environment::value_in(environment, "LSB_DJOB_HOSTFILE");
   if (!pairs && !file)
     throw ConfigError(
-        "--hosts lsf: this is no job of LSF (neither LSB_MCPU_HOSTS nor LSB_DJOB_HOSTFILE is set): "
-        "run smp-launch in a script of bsub");
+        "--hosts lsf: this is not a job of LSF (neither LSB_MCPU_HOSTS nor LSB_DJOB_HOSTFILE is "
+        "set): run smp-launch in a script of bsub");
   std::vector<hosts::HostSpec> hosts = pairs ? parse_slot_pairs("LSB_MCPU_HOSTS", *pairs)
                                              : read_slot_lines("LSB_DJOB_HOSTFILE", *file);
   if (pairs && file) {
     const std::string listed = text_of_slots(read_slot_lines("LSB_DJOB_HOSTFILE", *file));
     if (listed != text_of_slots(hosts))
       throw ConfigError(
-          fmt::format("LSB_MCPU_HOSTS='{}', but LSB_DJOB_HOSTFILE='{}' says '{}': unset the one "
-                      "that is not of this job",
+          fmt::format("LSB_MCPU_HOSTS='{}', but LSB_DJOB_HOSTFILE='{}' has '{}': unset the "
+                      "variable that is not of this job",
                       *pairs, *file, listed));
   }
   return without_single_slots(std::move(hosts));
@@ -132,15 +131,14 @@ std::vector<hosts::HostSpec> hosts_of_pbs(const std::vector<std::string>& enviro
   const auto file = environment::value_in(environment, "PBS_NODEFILE");
   if (!file)
     throw ConfigError(
-        "--hosts pbs: this is no job of PBS (PBS_NODEFILE is not set): run smp-launch in a script "
-        "of qsub");
+        "--hosts pbs: this is not a job of PBS (PBS_NODEFILE is not set): run smp-launch in a "
+        "script of qsub");
   std::vector<hosts::HostSpec> hosts = read_slot_lines("PBS_NODEFILE", *file);
   const auto all = environment::value_in(environment, "PBS_NP");
   if (all && *all != std::to_string(hosts::slots_of(hosts)))
-    throw ConfigError(
-        fmt::format("PBS_NP={}, but PBS_NODEFILE='{}' has {} slots: unset the one that is not of "
-                    "this job",
-                    *all, *file, hosts::slots_of(hosts)));
+    throw ConfigError(fmt::format(
+        "PBS_NP={}, but PBS_NODEFILE='{}' has {} slots: unset the variable that is not of this job",
+        *all, *file, hosts::slots_of(hosts)));
   return without_single_slots(std::move(hosts));
 }
 

@@ -27,13 +27,12 @@ std::string order_hosts(std::vector<hosts::HostSpec>& hosts, const request::Host
   if (said.empty()) {
     if (request.hosts != request::kSlurm || hosts.size() < kFewestOrdered) return "";
     if (!asks)
-      return "hosts as Slurm lists them: it is asked for their switches when they are reached, or "
-             "with --topology slurm";
+      return "hosts in Slurm's order: a launch, or --topology slurm, asks Slurm for their switches";
     try {
       const std::string text = schedulers::ask_slurm_for_switches();
       return text.empty() ? "" : ordered(hosts, {{request::kSlurm, text}}, request::kSlurm);
     } catch (const ConfigError& error) {  // nobody has asked for it
-      return fmt::format("hosts as Slurm lists them, whose switches are not known: {}",
+      return fmt::format("hosts in Slurm's order, because their switches are unknown: {}",
                          error.what());
     }
   }
@@ -42,7 +41,8 @@ std::string order_hosts(std::vector<hosts::HostSpec>& hosts, const request::Host
     const std::string text = schedulers::ask_slurm_for_switches();
     if (text.empty())
       throw ConfigError(
-          "--topology slurm: Slurm knows of no switches here (its TopologyPlugin): leave it out");
+          "--topology slurm: Slurm has no topology of switches (TopologyPlugin): leave --topology "
+          "out");
     return ordered(hosts, {{request::kSlurm, text}}, request::kSlurm);
   }
   std::vector<TopologyText> texts;

@@ -45,8 +45,7 @@ Mark mark_here(const std::vector<std::string>& environment) {
     if (of_pod && !environment::value_in(environment, "KUBERNETES_SERVICE_HOST")) continue;
     if (found.variable != nullptr && found.word != std::string_view(mark.word))
       throw request::UsageError(
-          fmt::format("--hosts auto: both {} and {} are set: say which, as in --hosts "
-                      "{}",
+          fmt::format("--hosts auto: both {} and {} are set: choose one, as in --hosts {}",
                       found.variable, mark.variable, found.word));
     if (found.variable == nullptr) found = mark;
   }
@@ -60,7 +59,7 @@ void find_hosts(request::HostRequest& request) {
   std::string found =
       mark.variable != nullptr
           ? fmt::format("--hosts auto: the hosts of {} ({})", mark.hosts, mark.variable)
-          : "--hosts auto: this host alone, for no scheduler has started this";
+          : "--hosts auto: this host alone, because no scheduler has started smp-launch";
   std::error_code error;
   const std::string sagemaker = sagemaker_folder(environment) + "/input/config/resourceconfig.json";
   if (mark.variable == nullptr && std::filesystem::exists(sagemaker, error)) {
@@ -90,8 +89,9 @@ void read_mpi_of_sagemaker(request::HostRequest& request, request::RendezvousReq
     environment::check_variable(request::kMpiVariable, variable);
     if (variable.find('=') == variable.npos &&
         !environment::value_in(environment::own_environment(), variable)) {
-      request.notes.push_back(fmt::format("{} {}: it is not set here, so the ranks do not get it",
-                                          request::kMpiVariable, variable));
+      request.notes.push_back(
+          fmt::format("{} {}: this variable is not set, so the ranks do not get it",
+                      request::kMpiVariable, variable));
       continue;
     }
     request.mpi_variables.insert(variable.substr(0, variable.find('=')));
@@ -100,10 +100,9 @@ void read_mpi_of_sagemaker(request::HostRequest& request, request::RendezvousReq
   // The last value counts, so the command line goes behind.
   request.forward.named.insert(request.forward.named.begin(), variables.begin(), variables.end());
   if (!mpi.dropped.empty())
-    request.notes.push_back(
-        fmt::format("sagemaker_mpi_custom_mpi_options: '{}' says nothing to the "
-                    "ranks, which do not talk through MPI",
-                    fmt::join(mpi.dropped, "', '")));
+    request.notes.push_back(fmt::format(
+        "sagemaker_mpi_custom_mpi_options: '{}' has no effect, because the ranks do not use MPI",
+        fmt::join(mpi.dropped, "', '")));
 }
 
 void read_sagemaker(request::HostRequest& request) {
@@ -127,8 +126,8 @@ void read_sagemaker(request::HostRequest& request) {
     rendezvous.endpoint = fmt::format("{}:{}", job.hosts.front(), kSageMakerPort);
   if (rendezvous.key_file.empty())
     throw request::UsageError(
-        "--hosts sagemaker on several hosts needs --key-file: a secret that all of them have, in "
-        "the image or in an input channel");
+        "--hosts sagemaker on several hosts needs --key-file: a file with the same secret on all "
+        "hosts, in the image or in an input channel");
   if (request.interface.empty()) request.interface = job.interface;
   rendezvous.names = job.hosts;
 }
@@ -162,7 +161,8 @@ void read_pod(request::HostRequest& request) {
 
 void resolve_hosts(request::HostRequest& request) {
   if (!request.hosts.empty() && !request.hostfile.empty())
-    throw request::UsageError("both --hosts and --hostfile: the hosts come from one of them");
+    throw request::UsageError(
+        "--hosts and --hostfile exclude each other: leave one of the two out");
   if (request.hosts == request::kAuto) find_hosts(request);
   if (request.hosts == request::kLocal) {
     request.hosts.clear();

@@ -43,7 +43,7 @@ std::string named_text(const request::PreparedJob& job) {
     const bool is_word = std::all_of(
         name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
     if (!is_word || std::isdigit(static_cast<unsigned char>(name.front())) != 0)
-      throw ConfigError(fmt::format("{} {}: the shell has no variables of such names",
+      throw ConfigError(fmt::format("{} {}: not a valid name for a variable of the shell",
                                     job.request.hosts.option_of(name), name));
     text += equals == variable.npos || environment::looks_secret(name)
                 ? fmt::format(": \"${{{0}?export {0}}}\"; export {0}\n", name)
@@ -59,13 +59,14 @@ std::string head_of_script(const request::PreparedJob& job, size_t hosts) {
     names += fmt::format("{}{} = {}", host == 0 ? "" : ", ", host, job.hosts[host].name);
   std::string text = fmt::format(
       "#!/usr/bin/env bash\n"
-      "# Written by smp-launch --dry-run=sh: {} rank{} by hand, without smp-launch.\n",
+      "# Written by smp-launch --dry-run=sh: starts {} rank{} without smp-launch.\n",
       job.world_size, job.world_size == 1 ? "" : "s");
   if (hosts == 1)
     return text +
            "#   bash job.sh\n"
-           "# MASTER_ADDR, MASTER_PORT and SMP_JOB_KEY may be set; when a rank fails, all are "
-           "ended.\n"
+           "# MASTER_ADDR, MASTER_PORT and SMP_JOB_KEY can be set. If a rank fails, the script "
+           "ends\n"
+           "# all ranks.\n"
            "set -uo pipefail\n"
            "host=${1:-0}\n"
            ": \"${MASTER_ADDR:=127.0.0.1}\" \"${MASTER_PORT:=29500}\"\n"
@@ -73,12 +74,12 @@ std::string head_of_script(const request::PreparedJob& job, size_t hosts) {
   return text +
          fmt::format(
              "# On each host:  bash job.sh HOST   ({})\n"
-             "# with the same MASTER_ADDR (an address of host 0), MASTER_PORT (free there) and\n"
-             "# SMP_JOB_KEY (64 hex digits, secret) on all of them. When a rank fails, those of "
-             "its\n"
-             "# host are ended.\n"
+             "# with the same MASTER_ADDR (an address of host 0), MASTER_PORT (a free port of host "
+             "0)\n"
+             "# and SMP_JOB_KEY (64 hex digits, secret) on all hosts. If a rank fails, the script\n"
+             "# ends the ranks of its host.\n"
              "set -uo pipefail\n"
-             "host=${{1:?which host is this? 0 to {}}}\n"
+             "host=${{1:?the number of this host, 0 to {}}}\n"
              ": \"${{MASTER_ADDR:?an address of host 0}}\" \"${{MASTER_PORT:?a free port of host "
              "0}}\"\n"
              ": \"${{SMP_JOB_KEY:?64 hex digits, the same on all hosts}}\"\n",
@@ -88,7 +89,8 @@ std::string head_of_script(const request::PreparedJob& job, size_t hosts) {
 // Throws ConfigError for a name that a #SBATCH line cannot hold.
 void check_name_for_slurm(const std::string& name) {
   if (name.find_first_of(" \t\n'\"\\") != name.npos || name.empty())
-    throw ConfigError(fmt::format("'{}' is no name for a job: give one with --job-name", name));
+    throw ConfigError(
+        fmt::format("'{}' is not a valid job name: give another with --job-name", name));
 }
 
 }  // namespace
@@ -137,7 +139,7 @@ std::string shell_script(const request::PreparedJob& job) {
   }
   return text + fmt::format(
                     "*)\n"
-                    "  echo \"there is no host $host: 0 to {}\" >&2; exit 2;;\n"
+                    "  echo \"host $host: expected 0 to {}\" >&2; exit 2;;\n"
                     "esac\n"
                     "while ((ranks-- > 0)); do wait -n || exit; done\n",
                     hosts - 1);

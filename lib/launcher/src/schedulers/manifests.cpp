@@ -67,13 +67,13 @@ void check_label(const std::string& name, const std::string& longest) {
                                  [&](char c) { return is_letter(c) || is_digit(c) || c == '-'; });
   if (!plain)
     throw ConfigError(
-        fmt::format("'{}' is no name for Kubernetes: small letters, digits and '-', a letter first "
-                    "(--job-name)",
+        fmt::format("'{}' is not a valid name for Kubernetes: expected small letters, digits and "
+                    "'-', beginning with a letter (--job-name)",
                     name));
   if (longest.size() > kLongestLabel)
     throw ConfigError(
-        fmt::format("'{}' is too long a name: its last pod would be '{}', {} characters of {} at "
-                    "most (--job-name)",
+        fmt::format("name '{}' is too long: the name of the last pod would be '{}', {} characters "
+                    "of at most {} (--job-name)",
                     name, longest, longest.size(), kLongestLabel));
 }
 
@@ -91,8 +91,8 @@ std::string grace_of_pod(const request::PreparedJob& job, int indent) {
   if (job.plan && rules.checkpoint_signals.count(SIGTERM) != 0) {
     if (!rules.checkpoint_grace)
       throw ConfigError(
-          "--checkpoint-signal TERM: Kubernetes kills a pod some time after SIGTERM: say with "
-          "--checkpoint-grace how long a checkpoint may take");
+          "--checkpoint-signal TERM: Kubernetes kills a pod some time after SIGTERM: give the time "
+          "limit of a checkpoint with --checkpoint-grace");
     time += *rules.checkpoint_grace;
   }
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(time) + kForLastWords;
@@ -220,9 +220,10 @@ std::string trainjob_manifest(const request::PreparedJob& job) {
   check_label(name, fmt::format("{}-node-0-{}-abcde", name, shape.hosts - 1));
   std::string resources = gpu_limits(shape, 4);
   if (!resources.empty()) resources.replace(4, 10, "resourcesPerNode:");
-  return head("trainjob", name,
-              "# kubectl delete -f takes both away, the runtime too, which would be found "
-              "again.\n") +
+  return head(
+             "trainjob", name,
+             "# kubectl delete -f deletes both objects, so that a later job does not find the old\n"
+             "# runtime.\n") +
          fmt::format(
              "apiVersion: trainer.kubeflow.org/v1alpha1\n"
              "kind: TrainingRuntime\n"
@@ -283,8 +284,8 @@ std::string lws_manifest(const request::PreparedJob& job) {
   check_label(name, fmt::format("{}-0-{}", name, shape.hosts - 1));
   return head("lws", name) +
          fmt::format(
-             "# Its pods are started again whenever they end, well or not: delete it when the job\n"
-             "# is done.\n"
+             "# Its pods restart whenever they end, after success too: delete the LeaderWorkerSet\n"
+             "# when the job is done.\n"
              "apiVersion: leaderworkerset.x-k8s.io/v1\n"
              "kind: LeaderWorkerSet\n"
              "metadata:\n"
@@ -314,7 +315,7 @@ std::string mpijob_manifest(const request::PreparedJob& job) {
   check_label(name, fmt::format("{}-worker-{}", name, shape.hosts - 1));
   return fmt::format(
       "# Written by smp-launch --dry-run=mpijob; start it with kubectl create -f. The image needs\n"
-      "# sshd, and the same smp-launch, at the same path, in launcher and workers.\n"
+      "# sshd, and the same smp-launch at the same path in launcher and workers.\n"
       "apiVersion: kubeflow.org/v2beta1\n"
       "kind: MPIJob\n"
       "metadata:\n"

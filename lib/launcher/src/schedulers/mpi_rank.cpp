@@ -33,7 +33,7 @@ std::optional<MpiRank> rank_in_mpi(const std::vector<std::string>& environment) 
                         environment::number_in(environment, names.local_rank, 0),
                         environment::number_in(environment, names.local_size, 1)};
     if (outer.rank >= outer.size || outer.local_rank >= outer.local_size)
-      throw ConfigError(fmt::format("{}={} of {}, {}={} of {}: there is no such rank", names.rank,
+      throw ConfigError(fmt::format("{}={} of {}, {}={} of {}: not a valid rank", names.rank,
                                     outer.rank, outer.size, names.local_rank, outer.local_rank,
                                     outer.local_size));
     return outer;

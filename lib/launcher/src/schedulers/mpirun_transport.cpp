@@ -58,11 +58,12 @@ reach::RendezvousEndpoint place_for(const std::vector<hosts::HostSpec>& hosts,
     std::string& first = address.empty() ? unknown : own;
     if (first.empty()) first = host.name;
   }
-  throw ConfigError(fmt::format(
-      "--via mpirun: '{}' is {}, so the agents do not know where to come: give an address of this "
-      "host, as in --rendezvous 10.0.0.1:29400",
-      unknown.empty() ? own : unknown,
-      unknown.empty() ? "known here by a loopback address alone" : "no name that is known here"));
+  throw ConfigError(
+      fmt::format("--via mpirun: no address for the agents to connect to, because '{}' is {}: give "
+                  "an address of this host, as in --rendezvous 10.0.0.1:29400",
+                  unknown.empty() ? own : unknown,
+                  unknown.empty() ? "known on this host only by a loopback address"
+                                  : "a name that this host cannot resolve"));
 }
 
 // MPICH's mpirun, and Intel's, are Hydra, which has words of its own. One that cannot be asked is
@@ -82,8 +83,8 @@ const std::vector<hosts::HostSpec>& with_names_alone(const std::vector<hosts::Ho
   for (const hosts::HostSpec& host : hosts) {
     if (!host.user.empty() || host.port != 0)
       throw ConfigError(
-          fmt::format("--via mpirun takes names alone: the user and the port of host '{}' belong "
-                      "into ssh's configuration",
+          fmt::format("--via mpirun takes host names only: set the user and the port of host '{}' "
+                      "in ssh's configuration",
                       host.name));
   }
   return hosts;
@@ -136,12 +137,12 @@ job::Command MpirunTransport::command_for(const hosts::HostSpec&) const {
 
 void MpirunTransport::are_missing(const std::vector<std::string>& missing, bool is_over) {
   if (!is_over)
-    throw std::runtime_error(fmt::format("mpirun ended before {} of {} agents had come: {}",
+    throw std::runtime_error(fmt::format("mpirun ended before {} of {} agents had connected: {}",
                                          missing.size(), hosts().size(), words()));
   const size_t shown = std::min(missing.size(), kListedHosts);
   throw agent::HostsUnreachable(
-      fmt::format("{} of {} hosts: no agent came to {} within {}: {}{}; mpirun: {}", missing.size(),
-                  hosts().size(), place(), hosts::duration_text(options().time),
+      fmt::format("{} of {} hosts: no agent connected to {} within {}: {}{}; mpirun: {}",
+                  missing.size(), hosts().size(), place(), hosts::duration_text(options().time),
                   fmt::join(missing.begin(), missing.begin() + static_cast<long>(shown), ", "),
                   missing.size() > shown ? ", ..." : "", words()),
       missing);

@@ -26,7 +26,8 @@ std::vector<std::string> names_in(const std::string& place, const std::string& l
   try {
     for (hosts::HostSpec& host : hosts::parse_hosts(list)) names.push_back(std::move(host.name));
   } catch (const ConfigError&) {
-    throw ConfigError(fmt::format("{}: '{}' is no list of names like n[1-3,7],big", place, list));
+    throw ConfigError(
+        fmt::format("{}: '{}' is not a list of names like n[1-3,7],big", place, list));
   }
   return names;
 }
@@ -43,7 +44,7 @@ std::map<std::string, std::string> words_of(const std::string& place, std::strin
     const size_t equals = word.find('=');
     if (equals == word.npos || equals == 0)
       throw ConfigError(fmt::format(
-          "{}: '{}' is not understood: a line is like SwitchName=s0 Nodes=n[1-4]", place, word));
+          "{}: unexpected '{}': expected a line such as SwitchName=s0 Nodes=n[1-4]", place, word));
     std::string key(word.substr(0, equals));
     for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     words[key] = word.substr(equals + 1);
@@ -65,7 +66,8 @@ void read_slurm(const TopologyText& source, NetworkTopology& topology) {
     const std::string name =
         words.contains("switchname") ? words["switchname"] : words["blockname"];
     if (name.empty())
-      throw ConfigError(fmt::format("{}: it names no switch: SwitchName= or BlockName=", place));
+      throw ConfigError(fmt::format(
+          "{}: the line has no name of a switch: expected SwitchName= or BlockName=", place));
     const auto [at, is_first] = switches.try_emplace(name);
     if (!is_first)
       throw ConfigError(fmt::format("{}: switch '{}' is described twice", place, name));
@@ -102,10 +104,10 @@ std::string text_at(const text::Json& json, const char* key) {
 
 const text::Json& array_at(const std::string& name, const text::Json& json, const char* key) {
   static const text::Json none = text::Json::array();
-  if (!json.is_object()) throw ConfigError(fmt::format("{}: not what EC2 prints", name));
+  if (!json.is_object()) throw ConfigError(fmt::format("{}: not the JSON that EC2 prints", name));
   const auto found = json.find(key);
   if (found == json.end()) return none;
-  if (!found->is_array()) throw ConfigError(fmt::format("{}: '{}' is no list", name, key));
+  if (!found->is_array()) throw ConfigError(fmt::format("{}: '{}' is not a list", name, key));
   return *found;
 }
 
@@ -129,7 +131,8 @@ void read_ec2(const TopologyText& source, Ec2& ec2) {
     std::vector<std::string> path;
     for (const text::Json& node : array_at(source.name, instance, "NetworkNodes")) {
       if (!node.is_string())
-        throw ConfigError(fmt::format("{}: {}: a network node that is no text", source.name, id));
+        throw ConfigError(
+            fmt::format("{}: {}: a network node that is not a string", source.name, id));
       path.push_back(node.get<std::string>());
     }
     ec2.switches_of[id] = std::move(path);
@@ -221,7 +224,7 @@ HostOrder order_by_switches(std::vector<hosts::HostSpec> hosts, const NetworkTop
     keys.push_back(std::move(key));
   }
   if (unknown == hosts.size())
-    throw ConfigError(fmt::format("{}: it tells of none of the hosts, as '{}'", source,
+    throw ConfigError(fmt::format("{}: the topology has none of the hosts, such as '{}'", source,
                                   hosts.empty() ? "" : hosts.front().name));
   std::vector<size_t> order(hosts.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -231,9 +234,10 @@ HostOrder order_by_switches(std::vector<hosts::HostSpec> hosts, const NetworkTop
   for (const size_t i : order) ordered.hosts.push_back(hosts[i]);
   const int after = neighbours_at_one_switch(ordered.hosts, topology);
   ordered.text = fmt::format(
-      "hosts in the order of their switches, of {}: {} of {} neighbours share one ({} as listed)",
+      "hosts in the order of their switches, from {}: {} of {} neighbours share a switch ({} in "
+      "the listed order)",
       source, after, hosts.size() - 1, neighbours_at_one_switch(hosts, topology));
-  if (unknown > 0) ordered.text += fmt::format("; it does not tell of {}", unknown);
+  if (unknown > 0) ordered.text += fmt::format("; hosts with an unknown switch: {}", unknown);
   return ordered;
 }
 

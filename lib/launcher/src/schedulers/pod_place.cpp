@@ -78,17 +78,16 @@ PodPlace place_in_indexed_job(const Environment& environment, const std::string&
 
 void check_order(const PodPlace& place) {
   if (place.node_rank >= place.pods)
-    throw ConfigError(fmt::format("{} is {}, but this pod is number {}: there is no such pod",
-                                  place.source, place.pods, place.node_rank));
+    throw ConfigError(fmt::format("{} is {}, but this pod has number {}, from 0", place.source,
+                                  place.pods, place.node_rank));
 }
 
 // Of two operators one is inside the other, and they say the same.
 void check_same(const char* what, const PodPlace& a, int number, const PodPlace& b, int other) {
   if (number != other)
-    throw ConfigError(
-        fmt::format("{} says {} is {}, but {} says {}: unset the one that is not of "
-                    "this job",
-                    a.source, what, number, b.source, other));
+    throw ConfigError(fmt::format(
+        "{} gives {} as {}, but {} gives {}: unset the variable that is not of this job", a.source,
+        what, number, b.source, other));
 }
 
 }  // namespace
@@ -118,10 +117,10 @@ PodPlace pod_place(const Environment& environment, const std::string& own_name,
     if (!place) place = indexed;
   }
   if (!place)
-    throw ConfigError(
-        fmt::format("this is no pod of a TrainJob ({}), LeaderWorkerSet ({}), JobSet or indexed "
-                    "job ({}) or MPIJob's launcher ('{}'): none of these is there",
-                    kNodes, kGroupSize, kIndex, mpi_host_file));
+    throw ConfigError(fmt::format(
+        "this is not a pod of a TrainJob ({}), LeaderWorkerSet ({}), JobSet or indexed job ({}) or "
+        "MPIJob's launcher ('{}'): neither the variables are set nor the file exists",
+        kNodes, kGroupSize, kIndex, mpi_host_file));
   return *place;
 }
 

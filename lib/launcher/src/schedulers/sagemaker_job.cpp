@@ -50,7 +50,7 @@ SageMakerJob sagemaker_job(const std::vector<std::string>& environment) {
       where = sagemaker_folder(environment) + "/input/config/resourceconfig.json";
       if (!std::filesystem::exists(where))
         throw ConfigError(fmt::format(
-            "this is no training job of SageMaker: SM_HOSTS is not set, and '{}' is not there",
+            "this is not a training job of SageMaker: SM_HOSTS is not set, and '{}' does not exist",
             where));
       const auto config = text::Json::parse(files::read_text_file(where, "resource configuration"));
       if (!config.is_object() || !config.contains("hosts"))
@@ -60,7 +60,7 @@ SageMakerJob sagemaker_job(const std::vector<std::string>& environment) {
       job.interface = text_in(config, "network_interface_name");
     }
   } catch (const text::Json::exception&) {
-    throw ConfigError(fmt::format("{}: this is no JSON", where));
+    throw ConfigError(fmt::format("{}: not JSON", where));
   }
   if (environment::value_in(environment, "SM_NUM_GPUS"))
     job.gpus = environment::number_in(environment, "SM_NUM_GPUS", 0, hosts::kMostSlots);
@@ -69,7 +69,7 @@ SageMakerJob sagemaker_job(const std::vector<std::string>& environment) {
   });
   const auto found = std::find(job.hosts.begin(), job.hosts.end(), current);
   if (found == job.hosts.end())
-    throw ConfigError(fmt::format("{}: the current host '{}' is none of {}", where, current,
+    throw ConfigError(fmt::format("{}: the current host '{}' is not one of {}", where, current,
                                   fmt::join(job.hosts, ", ")));
   job.current = static_cast<int>(found - job.hosts.begin());
   return job;

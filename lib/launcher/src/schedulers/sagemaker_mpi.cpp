@@ -95,14 +95,14 @@ class OptionReader {
   }
 
   std::string take_value(const std::string& option) {
-    if (at_ == words_.size()) refuse(fmt::format("a value is missing behind '{}'", option));
+    if (at_ == words_.size()) refuse(fmt::format("a value is missing after '{}'", option));
     return words_[at_++];
   }
 
   void read_one() {
     const std::string word = words_[at_++];
     if (word.size() < 2 || word.front() != '-')
-      refuse(fmt::format("'{}' is no option of mpirun", word));
+      refuse(fmt::format("'{}' is not an option of mpirun", word));
     const size_t equals = word.find('=');
     const std::string option = word.substr(0, equals);  // as in --bind-to=core
     const std::string name = option.substr(std::min(option.find_first_not_of('-'), option.size()));
@@ -119,13 +119,14 @@ class OptionReader {
   void drop(const std::string& word, const std::string& name) {
     for (const Renamed& one : kRenamed) {
       if (name == one.name)
-        refuse(
-            fmt::format("'{}' is for mpirun, which does not run here: it is {}", word, one.ours));
+        refuse(fmt::format("'{}' is for mpirun, which smp-launch does not use: use {}", word,
+                           one.ours));
     }
     const auto known = std::find_if(kForMpiAlone.begin(), kForMpiAlone.end(),
                                     [&](const MpiOption& one) { return name == one.name; });
     if (known == kForMpiAlone.end() || (known->values > 0 && word.find('=') != word.npos))
-      refuse(fmt::format("'{}' is for mpirun, which does not run here: leave it out", word));
+      refuse(fmt::format("'{}' is for mpirun, which smp-launch does not use: leave this option out",
+                         word));
     std::vector<std::string> said = {word};
     for (int i = 0; i < known->values; ++i) said.push_back(take_value(word));
     mpi_.dropped.push_back(fmt::format("{}", fmt::join(said, " ")));
@@ -141,13 +142,14 @@ class OptionReader {
 
 SageMakerMpi parse_sagemaker_mpi(const std::string& file, const std::string& text) {
   const text::Json all = text::Json::parse(text, nullptr, false);
-  if (!all.is_object()) throw ConfigError(fmt::format("{}: this is no object of JSON", file));
+  if (!all.is_object()) throw ConfigError(fmt::format("{}: expected a JSON object", file));
   SageMakerMpi mpi;
   if (!is_enabled(file, value_of(all, kEnabled))) return mpi;
   mpi.processes_per_host = processes_of(file, value_of(all, kProcesses));
   const text::Json options = value_of(all, kOptions);
   if (options.is_null()) return mpi;
-  if (!options.is_string()) throw ConfigError(fmt::format("{}: {}: it is a text", file, kOptions));
+  if (!options.is_string())
+    throw ConfigError(fmt::format("{}: {}: expected a string", file, kOptions));
   OptionReader(
       file,
       hosts::words_of_command(fmt::format("{}: {}", file, kOptions), options.get<std::string>()),

@@ -17,7 +17,7 @@ void require_allocation(const request::HostRequest& request) {
   if (request.transport.via == request::kSrun &&
       !environment::value_in(environment::own_environment(), "SLURM_JOB_ID"))
     throw ConfigError(
-        "--via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run smp-launch "
+        "--via srun: this is not an allocation of Slurm (SLURM_JOB_ID is not set): run smp-launch "
         "under salloc or in a script of sbatch");
 }
 

@@ -30,7 +30,8 @@ int take_number(std::string_view& text, int most) {
 // "5,1(x3)" is 5, 1, 1, 1.
 std::vector<int> parse_tasks(const std::string& whole) {
   const auto broken = [&] {
-    return ConfigError(fmt::format("SLURM_TASKS_PER_NODE='{}' is not like 5,1(x3)", whole));
+    return ConfigError(
+        fmt::format("SLURM_TASKS_PER_NODE='{}': expected a list such as 5,1(x3)", whole));
   };
   std::vector<int> tasks;
   std::string_view text = whole;
@@ -60,7 +61,7 @@ SlurmAllocation slurm_allocation(const std::vector<std::string>& environment) {
       environment::value_in(environment, "SLURM_TASKS_PER_NODE").value_or("")};
   if (allocation.nodes.empty())
     throw ConfigError(
-        "--hosts slurm: this is no allocation of Slurm (SLURM_JOB_NODELIST is not set): run "
+        "--hosts slurm: this is not an allocation of Slurm (SLURM_JOB_NODELIST is not set): run "
         "smp-launch under salloc or in a script of sbatch");
   return allocation;
 }
@@ -76,7 +77,7 @@ std::vector<hosts::HostSpec> hosts_of_slurm(const SlurmAllocation& allocation) {
   const std::vector<int> tasks = parse_tasks(allocation.tasks_per_node);
   if (tasks.size() != hosts.size())
     throw ConfigError(
-        fmt::format("SLURM_TASKS_PER_NODE='{}' speaks of {} nodes, SLURM_JOB_NODELIST='{}' of {}",
+        fmt::format("SLURM_TASKS_PER_NODE='{}' has {} nodes, but SLURM_JOB_NODELIST='{}' has {}",
                     allocation.tasks_per_node, tasks.size(), allocation.nodes, hosts.size()));
   if (std::all_of(tasks.begin(), tasks.end(), [](int count) { return count == 1; })) return hosts;
   for (size_t i = 0; i < hosts.size(); ++i) hosts[i].slots = tasks[i];
@@ -89,7 +90,7 @@ namespace {
 std::pair<std::string, int> output_of(const char* command) {
   FILE* const pipe = popen(fmt::format("{} 2>&1", command).c_str(), "re");
   if (pipe == nullptr)
-    throw ConfigError(fmt::format("{}: it cannot be started: {}", command, strerror(errno)));
+    throw ConfigError(fmt::format("{}: cannot start this command: {}", command, strerror(errno)));
   std::string text;
   std::array<char, 4096> bytes{};
   while (const size_t count = fread(bytes.data(), 1, bytes.size(), pipe))
@@ -105,8 +106,8 @@ std::string ask_slurm_for_switches() {
   if (text.find("No topology information") != text.npos) return "";
   if (status != 0) {
     text = text.substr(0, text.find('\n'));
-    throw ConfigError(
-        fmt::format("{}: {}", kShowTopology, text.empty() ? "it failed without a word" : text));
+    throw ConfigError(fmt::format("{}: {}", kShowTopology,
+                                  text.empty() ? "the command failed without output" : text));
   }
   return text;
 }

@@ -64,9 +64,8 @@ milliseconds time_of_agent(milliseconds time) { return time - std::min(kForWords
 const std::vector<hosts::HostSpec>& names_of_nodes(const std::vector<hosts::HostSpec>& hosts) {
   for (const hosts::HostSpec& host : hosts) {
     if (!host.user.empty() || host.port != 0)
-      throw ConfigError(
-          fmt::format("--via srun takes names of nodes alone: leave user and port of host '{}' out",
-                      host.name));
+      throw ConfigError(fmt::format(
+          "--via srun takes node names only: leave user and port of host '{}' out", host.name));
   }
   return hosts;
 }
@@ -130,13 +129,13 @@ void SrunTransport::are_missing(const std::vector<std::string>& missing, bool is
   const std::string when =
       is_over       ? fmt::format("within {} to {}", hosts::duration_text(options().time), place)
       : has_ended() ? "before srun ended"
-                    : "after srun told of a failure";
+                    : "after srun reported a failure";
   const std::set<std::string> failed = failed_hosts();
   std::vector<std::string> named;
   std::string lines;
   for (size_t i = 0; i < missing.size(); ++i) {
     std::string& why = why_missing_[missing[i]];
-    why = fmt::format("no agent came {}: {}", when, words(missing[i]));
+    why = fmt::format("no agent connected {}: {}", when, words(missing[i]));
     if (failed.count(missing[i]) != 0) named.push_back(missing[i]);
     if (i < kListedHosts) lines += fmt::format("\n  host {}: {}", missing[i], why);
   }
@@ -158,7 +157,8 @@ reach::RendezvousEndpoint place_of_srun(const std::string& place, std::string ad
   if (!place.starts_with(':')) return reach::parse_rendezvous_endpoint("--meet", place);
   if (address.empty())
     throw ConfigError(
-        "Slurm has not said where the step was made (SLURM_LAUNCH_NODE_IPADDR): give --rendezvous");
+        "Slurm has not set the address of the launching node (SLURM_LAUNCH_NODE_IPADDR): give "
+        "--rendezvous");
   if (address.starts_with(kMappedV4) && address.find('.') != address.npos)
     address = address.substr(kMappedV4.size());
   const bool is_v6 = address.find(':') != address.npos;
@@ -181,10 +181,9 @@ int run_agent_of_srun(const std::string& place, const std::string& time) {
     at = end + 1;
   }
   if (node_rank < 0)
-    throw ConfigError(
-        fmt::format("Slurm calls this node '{}', which is none of --hosts: give the names "
-                    "that Slurm has for its nodes",
-                    own));
+    throw ConfigError(fmt::format(
+        "Slurm calls this node '{}', which is not in --hosts: give Slurm's names of the nodes",
+        own));
   system::FileDescriptor channel;
   try {  // smp-launch finds the words about a node by its name
     channel = reach::join_rendezvous(

@@ -19,14 +19,14 @@ class CheckpointRequest {
   bool is_made_by(int number) const {
     return job_.saves_on_request && job_.rules.checkpoint_signals.count(number) != 0;
   }
-  int number() const { return number_; }  // of the signal that has made it; 0: none has
+  int number() const { return number_; }  // the signal that made the request; 0: no request
   void make(int number, bool elsewhere) {
     number_ = number;
     since_ = Clock::now();
     is_elsewhere_ = elsewhere;
   }
-  // Whether a signal that comes here, after the request was made, says more than the request.
-  // Whoever signals one host may signal all: what another one has told first is the same.
+  // Whether a signal on this host, after the request was made, is a second request. It is not if
+  // the first one was reported by another host: a user may signal all hosts at once.
   bool is_followed_by(int number) {
     return number_ != 0 && !(is_made_by(number) && std::exchange(is_elsewhere_, false));
   }
@@ -38,7 +38,7 @@ class CheckpointRequest {
  private:
   const job::LaunchJob& job_;
   int number_ = 0;
-  bool is_elsewhere_ = false;  // it was made at another host, and has not come here
+  bool is_elsewhere_ = false;  // made on another host, with no signal on this host yet
   Clock::time_point since_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBetweenLooks{500};
-constexpr milliseconds kOverlooked = 3 * kBetweenLooks;  // smp-launch itself did not run
+constexpr milliseconds kOverlooked = 3 * kBetweenLooks;  // smp-launch itself was stopped
 
 }  // namespace
 
@@ -28,7 +28,7 @@ HangDetector::HangDetector(const job::LaunchJob& job, job::Host& host, output::C
 
 void HangDetector::wrote(int rank, Clock::time_point now) {
   if (hang_) dump_.saw_output(now);
-  // What ranks show because they stand still is no sign of life.
+  // The output of a stack dump is no progress.
   if (job_.rules.hang_limit.output_timeout && dump_.is_over(now)) output_watch_.wrote(rank, now);
 }
 
@@ -52,11 +52,11 @@ void HangDetector::look(const std::vector<job::RankState>& ranks, Clock::time_po
   }
   auto stood = progress_.recovery();
   if (const auto was_silent = output_watch_.recovery()) stood = was_silent;
-  // Nor is it one that a rank ends of what was asked of it.
+  // The end of a rank that was asked for its stacks does not end the hang.
   if (!stood || (hang_ && hang_->by_output)) return;
   hang_.reset();
-  console_.say(
-      fmt::format("smp-launch: the ranks go on, after {}\n", hosts::duration_text(*stood)));
+  console_.say(fmt::format("smp-launch: the ranks make progress again, after {}\n",
+                           hosts::duration_text(*stood)));
 }
 
 std::optional<job::Hang> HangDetector::ends_job(Clock::time_point now) {

@@ -29,15 +29,15 @@ class HangDetector {
   void has_shown(int rank) { dump_.forget(rank); }  // its stacks
 
   Clock::time_point next_look() const { return next_look_; }
-  // Reads the ranks' progress, and reports when a hang is over. `held`: their output waits for the
-  // disk of the logs, which counts against no rank.
+  // Reads the ranks' progress, and reports the end of a hang. `held`: the ranks' output waits for
+  // the disk of the logs; this time does not count as a hang.
   void look(const std::vector<job::RankState>& ranks, Clock::time_point now, bool held);
   job::JobView view(Clock::time_point now) const { return progress_.view(now); }
 
   // Called after look(), while the job runs. The hang that ends the job, once the ranks have shown
   // where they are.
   std::optional<job::Hang> ends_job(Clock::time_point now);
-  // A hang that has just been found; the ranks are asked to show where they are.
+  // A hang that was found now. Asks the ranks to show where they are.
   std::optional<job::Hang> found(const std::vector<job::RankState>& ranks, Clock::time_point now);
 
  private:

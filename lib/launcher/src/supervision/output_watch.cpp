@@ -41,7 +41,7 @@ std::optional<job::Hang> OutputWatch::hang(Clock::time_point now) {
   job::Hang hang;
   hang.by_output = true;
   hang.silent = std::chrono::duration_cast<milliseconds>(now - moved_at_);
-  // In whole seconds, those that have been silent longest first: they may be what others wait for.
+  // Ranks by their silence in whole seconds, the longest first: others may wait for these ranks.
   std::map<int64_t, std::vector<int>, std::greater<>> silent_for;
   for (size_t rank = 0; rank < running_.size(); ++rank) {
     if (running_[rank])

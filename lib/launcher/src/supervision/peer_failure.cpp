@@ -9,7 +9,7 @@
 namespace smp::supervision {
 namespace {
 
-// Parts of what they say, in no version alone.
+// Parts of the messages of several versions of these libraries.
 constexpr std::array<std::string_view, 14> kWords = {
     "Connection closed by",                     // gloo: by peer; NCCL: by remote peer, by localRank
     "Connection reset by",                      // gloo, NCCL, Python
@@ -31,8 +31,8 @@ constexpr int kFinalLines = 10;
 
 bool has(const std::string& line, std::string_view words) { return line.find(words) != line.npos; }
 
-// The part that says why the program ended: what it logs before may tell of a connection that it
-// made again. Of exceptions that followed from each other it is the first one.
+// The range of lines that says why the program ended. Earlier lines may report a connection that
+// was made again. Of several chained exceptions it is the first one.
 std::pair<size_t, size_t> final_words(const std::vector<std::string>& lines) {
   std::optional<size_t> begin;
   size_t end = lines.size();

@@ -41,12 +41,12 @@ std::string cause_text(const job::JobResult& result) {
     return fmt::format("{}, {} after the start", text_of(state.end),
                        hosts::duration_text(state.after));
   if (!cause.alive) return text_of(state.end) + " while other ranks still needed it";
-  if (cause.stopped) return "stopped responding: it was stopped by a signal (SIGSTOP or the like)";
+  if (cause.stopped) return "stopped responding: a signal such as SIGSTOP has stopped its process";
   const auto& error = result.ranks[cause.witness].error;
   if (error && error->kind == process::RankErrorKind::kPeerLost)
-    return "was lost to the others, but is still running";
+    return "lost its connections to other ranks, but is still running";
   if (error && error->kind == process::RankErrorKind::kMismatch)
-    return "does not do what the others do";
+    return "made another collective call than the other ranks";
   if (error && error->kind == process::RankErrorKind::kAborted) return "ended the job";
   return "stopped responding";
 }
@@ -57,7 +57,7 @@ bool lost_together(const job::LaunchJob& job, const job::JobResult& result, int 
   return a.transport_lost || job.host_of_rank[one] == job.host_of_rank[other];
 }
 
-// Ranks that were lost with `rank`, and itself.
+// All ranks that were lost together with `rank`, with `rank` itself.
 std::vector<int> lost_beside(const job::LaunchJob& job, const job::JobResult& result, int rank) {
   std::vector<int> ranks;
   for (int other = 0; other < static_cast<int>(result.ranks.size()); ++other) {
@@ -73,7 +73,7 @@ std::string cause_line(const job::LaunchJob& job, const job::JobResult& result) 
   const job::RankState& state = result.ranks[rank];
   if (state.lost.empty()) return fmt::format("{} {}", text_of_rank(job, rank), cause_text(result));
   const std::string what = state.transport_lost
-                               ? "the way to all hosts"
+                               ? "the connection to all hosts"
                                : fmt::format("host {}", job.hosts[job.host_of_rank[rank]]);
   return fmt::format("{} was lost with {}, {} after the start: {}", what,
                      hosts::text_of_ranks(lost_beside(job, result, rank)),
@@ -113,43 +113,45 @@ std::string evidence_text(const job::LaunchJob& job, const job::JobResult& resul
   }
   if (job::failed_because_of_peer(state))
     text +=
-        "  it tells of a lost connection to another rank; none is known to have failed by itself\n";
+        "  these lines report a lost connection to another rank, but no other rank is known to "
+        "have failed\n";
   if (state.failed_by_itself() && !state.end.gpu_errors.empty()) {
-    text += "  meanwhile the kernel of its host has logged:\n";
+    text += "  GPU errors in the kernel log of its host:\n";
     for (const std::string& error : state.end.gpu_errors) text += "    " + error + "\n";
   }
   if (state.failed_by_itself() && state.end.out_of_memory)
     text += fmt::format(
-        "  the memory of its control group{}, or of the machine, ran out: smaller batches, or more "
-        "of it (see dmesg)\n",
+        "  its control group{} or its host ran out of memory (see dmesg): use smaller batches, or "
+        "allow more memory\n",
         state.end.memory_limit_bytes == 0
             ? ""
             : fmt::format(" ({})", health::text_of_bytes(state.end.memory_limit_bytes)));
   else if (state.failed_by_itself() && state.end.signal == SIGKILL)
     text +=
-        "  SIGKILL comes from a person, a batch system, or the kernel when memory runs out (see "
-        "dmesg)\n";
+        "  SIGKILL came from a user, from a batch system, or from the kernel because memory ran "
+        "out (see dmesg)\n";
   return text;
 }
 
 std::string consequence_of(const job::JobResult& result, const job::RankState& state) {
   if (!state.ended && state.not_permitted)
-    return "did not end: running as another user by now (setuid, sudo), whom smp-launch may not "
-           "signal";
-  if (!state.ended) return "did not end even on SIGKILL: hung inside the kernel";
+    return "did not end: its process has changed its user (setuid, sudo), so smp-launch has no "
+           "permission to signal it";
+  if (!state.ended) return "did not end after SIGKILL: hung inside the kernel";
   if (!state.lost.empty()) return text_of_loss(state);
   if (state.ended_by_launcher && state.end.signal == SIGKILL && result.killed_after)
-    return fmt::format("killed by smp-launch, {} after being asked to end",
+    return fmt::format("killed by smp-launch, {} after the request to end",
                        hosts::duration_text(*result.killed_after));
   if (state.ended_by_launcher && state.end.signal == SIGKILL)
     return text_of(state.end) + " while smp-launch ended the job";
   if (state.ended_by_launcher) return "ended by smp-launch";
-  if (!state.end.failed()) return "had ended well";
+  if (!state.end.failed()) return "had ended with exit code 0";
   if (!state.error)
     return text_of(state.end) +
            (job::failed_because_of_peer(state) ? ": connection to another rank lost" : "");
   if (state.error->kind == process::RankErrorKind::kAborted)
-    return fmt::format("{}, told to by rank {}", text_of(state.end), state.error->culprit);
+    return fmt::format("{} because rank {} aborted the job", text_of(state.end),
+                       state.error->culprit);
   const std::string words = words_of(*state.error);
   return fmt::format("{}: {}", text_of(state.end), first_line(words));
 }
@@ -176,7 +178,7 @@ std::string consequences_text(const job::LaunchJob& job, const job::JobResult& r
 }  // namespace
 
 std::string text_of_loss(const job::RankState& state) {
-  return fmt::format("lost with {}its host: {}", state.transport_lost ? "the way to " : "",
+  return fmt::format("lost with {}its host: {}", state.transport_lost ? "the connection to " : "",
                      state.lost);
 }
 
@@ -210,8 +212,10 @@ std::string report_text(const job::LaunchJob& job, const job::JobResult& result)
       text = fmt::format("smp-launch: {}\n", cause_line(job, result)) + evidence_text(job, result) +
              consequences_text(job, result);
       if (result.unsaved_for != 0)
-        text += fmt::format("  {} asked for a checkpoint, which may not be saved\n",
-                            process::signal_name(result.unsaved_for));
+        text += fmt::format(
+            "  {} asked for a checkpoint, but the job failed: the checkpoint is possibly not "
+            "saved\n",
+            process::signal_name(result.unsaved_for));
       break;
     case job::JobEnd::kTimeout:
       text = fmt::format("smp-launch: the job had not ended after {} (--timeout)\n",
@@ -232,26 +236,27 @@ std::string report_text(const job::LaunchJob& job, const job::JobResult& result)
       text = fmt::format("smp-launch: {}\n", result.launcher_error);
       break;
     case job::JobEnd::kCheckpointed:
-      return fmt::format("smp-launch: {} ended, as asked; {}; exit code {}\n",
+      return fmt::format("smp-launch: {} ended on request; {}; exit code {}\n",
                          !result.ranks.empty() ? "saved a checkpoint and"
-                         : result.goes_on      ? "no rank ran, so the last checkpoint stays;"
-                                               : "no rank had started, so nothing is lost;",
-                         result.goes_on ? "go on with --resume" : "start it again",
+                         : result.goes_on
+                             ? "no rank was running, so the last checkpoint is complete;"
+                             : "no rank had started;",
+                         result.goes_on ? "resume with --resume" : "start the job again",
                          result.exit_code) +
              (job.requeue.empty()
                   ? ""
                   : fmt::format("smp-launch: to start the job again: {}\n", job.requeue));
   }
-  // After a failure that is a matter of course.
+  // Not after a failure, which usually leaves processes behind.
   if (result.end == job::JobEnd::kSuccess && result.left_behind > 0)
     text += fmt::format("smp-launch: killed {} process{} that the ranks had left behind\n",
                         result.left_behind, result.left_behind == 1 ? "" : "es");
   if (result.not_ended > 0)
     text += fmt::format(
-        "smp-launch: {} process{} of the ranks could not be ended: hung inside the kernel, or "
-        "running as another user by now\n",
+        "smp-launch: could not end {} process{} of the ranks: hung inside the kernel, or changed "
+        "to another user\n",
         result.not_ended, result.not_ended == 1 ? "" : "es");
-  // Where one could not be started, others may never have been either.
+  // If one rank could not be started, other ranks may not have been started either.
   const bool all_ran = result.end != job::JobEnd::kLauncherError;
   const auto ended =
       static_cast<size_t>(std::count_if(result.ranks.begin(), result.ranks.end(),

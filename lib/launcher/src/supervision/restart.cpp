@@ -25,7 +25,7 @@ std::optional<int64_t> step_of(const job::JobResult& result) {
 }
 
 std::string at_step(int64_t step) {
-  return step == 0 ? std::string("before its first step") : fmt::format("at step {}", step);
+  return step == 0 ? std::string("before the first step") : fmt::format("at step {}", step);
 }
 
 }  // namespace
@@ -51,18 +51,18 @@ RestartDecision decide_restart(const RestartRules& rules, const std::vector<Star
                       (last.end == job::JobEnd::kHostsUnreachable && starts.size() > 1);
   if (!failed || rules.most == 0) return {};
   const auto no = [](std::string why) { return RestartDecision{false, std::move(why), {}}; };
-  // Where an earlier start has trained, the job was right: what a rank lacks now (a file that a
-  // network does not bring) may be there again.
+  // If an earlier start has trained, the configuration was right. A missing file, for example on a
+  // network file system, may be available again.
   const bool has_trained = std::any_of(starts.begin(), starts.end(), [](const Start& start) {
     return start.failed_step.value_or(0) > 0;
   });
   if (is_plan && last.end == job::JobEnd::kRankFailed && !has_trained &&
       last.exit_code == static_cast<int>(ExitCode::kBadConfig))
-    return no("what is wrong with the job would be wrong again");
+    return no("the error is in the job's configuration, so a restart would fail too");
   const Start* before = starts.size() > 1 ? &starts[starts.size() - 2] : nullptr;
   if (before != nullptr && !last.lost_host && !before->lost_host && last.failed_step &&
       last.failed_step == before->failed_step)
-    return no(fmt::format("it failed {} twice", at_step(*last.failed_step)));
+    return no(fmt::format("two starts in a row failed {}", at_step(*last.failed_step)));
   const int made = static_cast<int>(starts.size()) - 1;
   if (made >= rules.most)
     return no(

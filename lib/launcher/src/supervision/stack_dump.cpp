@@ -7,7 +7,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kQuietOfRanks{1'000};  // after which they have shown all
+constexpr milliseconds kQuietOfRanks{
+    1'000};  // of silence, after which the ranks have shown their stacks
 constexpr milliseconds kLongest{60'000};
 
 }  // namespace
@@ -31,7 +32,7 @@ void StackDump::begin(const std::vector<job::RankState>& ranks, Clock::time_poin
   }
 }
 
-// That ranks have said all shows in that they say nothing more for a while.
+// The dump is over if the ranks have written nothing for kQuietOfRanks.
 bool StackDump::is_over(Clock::time_point now) const {
   if (kind_ == job::HangDump::kNone || now - began_ > kLongest) return true;
   if (kind_ == job::HangDump::kGdb || kind_ == job::HangDump::kPySpy) return showing_.empty();

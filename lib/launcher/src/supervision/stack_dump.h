@@ -10,7 +10,7 @@
 
 namespace smp::supervision {
 
-// Asks hung ranks for their stacks, and knows when all of them have come.
+// Asks hung ranks for their stacks, and knows when all stacks have arrived.
 class StackDump {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,14 +19,14 @@ class StackDump {
 
   void begin(const std::vector<job::RankState>& ranks, Clock::time_point now);
   void saw_output(Clock::time_point now) { output_at_ = now; }
-  void forget(int rank) { showing_.erase(rank); }  // it has shown all, or has ended
+  void forget(int rank) { showing_.erase(rank); }  // the rank has shown its stacks or has ended
   bool is_over(Clock::time_point now) const;
 
  private:
   const job::HangDump kind_;
   job::Host& host_;
   Clock::time_point began_, output_at_;
-  std::set<int> showing_;  // ranks whose stacks have not all come
+  std::set<int> showing_;  // ranks whose stacks have not all arrived
 };
 
 }  // namespace smp::supervision

@@ -32,10 +32,10 @@ using std::chrono::milliseconds;
 
 constexpr size_t kQuotedLines = 40;
 constexpr milliseconds kUnkillable{10'000};  // SIGKILL has no effect inside a hung system call
-constexpr milliseconds kWhileHeld{5};        // how often to look whether the console has room
-constexpr milliseconds kWhileUnheard{50};    // ... whether a host has spoken again
+constexpr milliseconds kWhileHeld{5};        // interval of checks for room on the console
+constexpr milliseconds kWhileUnheard{50};    // ... for a message from a host
 
-// Of two times to wait; negative: for ever.
+// The shorter of two waiting times; negative means without limit.
 milliseconds sooner(milliseconds a, milliseconds b) { return a.count() < 0 ? b : std::min(a, b); }
 
 milliseconds time_until(Clock::time_point time) {
@@ -112,7 +112,7 @@ class Supervisor : public job::HostEvents {
   bool saved_on_request_ = false;
   bool told_of_loss_ = false;
   CheckpointRequest save_request_;
-  bool finished_ = false;  // give up waiting for those that are still alive
+  bool finished_ = false;  // stop waiting for ranks that are still alive
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
 };
 
@@ -130,7 +130,7 @@ job::JobResult Supervisor::run() {
   if (ending()) result_.ending = since(ending_since_);
   result_.elapsed = since(started_);
   finish_output();
-  // The last lines of ranks that have all ended at once may have been read just now.
+  // finish_output() may have read the last lines of ranks that ended at the same time.
   if (result_.cause && job::failed_because_of_peer(result_.ranks[result_.cause->rank]))
     result_.cause = job::find_cause(result_.ranks);
   if (result_.cause && output_)
@@ -143,15 +143,14 @@ job::JobResult Supervisor::run() {
   return std::move(result_);
 }
 
-// Also the logs are whole then, however long their file system takes, unless somebody has had
-// enough.
+// Waits until the logs are complete, however slow their file system is, or until a signal.
 void Supervisor::finish_output() {
   if (!output_) return;
   output_->flush();
   while (!output_->wait_for_logs(kWhileUnheard)) {
     pollfd control{control_fd_, POLLIN, 0};
     if (poll(&control, 1, 0) > 0 && process::asked_to_end(control_fd_, {})) {
-      launcher_failed("the logs are not whole: their file system does not answer");
+      launcher_failed("the logs are incomplete: their file system does not answer");
       break;
     }
   }
@@ -183,8 +182,8 @@ void Supervisor::loop() {
                        {control_fd_, POLLIN, 0},
                        {ending() ? -1 : input_.wanted(), POLLIN, 0}};
     poll(ready, 3, static_cast<int>(std::min<int64_t>(wait.count(), 1'000'000)));
-    // What has happened until now is known before the clock decides, also where this process was
-    // stopped meanwhile.
+    // Events up to now are handled before the time limits are checked, so that a stop of this
+    // process does not count against the ranks.
     const Clock::time_point now = Clock::now();
     if (ready[1].revents != 0) read_control();
     host_.dispatch(*this);
@@ -207,7 +206,7 @@ void Supervisor::on_output(int rank, job::Stream stream, std::string_view bytes,
   if (stream == job::Stream::kErr && result_.ranks[rank].ended) hear_last_words(rank);
 }
 
-// They may come after its end.
+// The last lines of a rank may arrive after its end.
 void Supervisor::hear_last_words(int rank) {
   job::RankState& state = result_.ranks[rank];
   if (!state.failed_by_itself() || !output_) return;
@@ -226,8 +225,8 @@ void Supervisor::with_output(const std::function<void()>& act) {
   }
 }
 
-// What ranks write without any log is of no use to anybody once its reader has gone. A full disk
-// is told as well; the ranks may still do what they are for.
+// Ends a job whose output has neither a log nor a reader. A full disk is only reported, because the
+// ranks can still do their work.
 void Supervisor::look_at_console() {
   if (told_of_loss_) return;
   const auto loss = console_.loss();
@@ -237,7 +236,7 @@ void Supervisor::look_at_console() {
     return launcher_failed(fmt::format("{}, and {}", loss->text(), job::kNoLogHoldsIt));
   console_.say(fmt::format(
       "smp-launch: {}; {}\n", loss->text(),
-      job::logs_hold_output(job_) ? "the logs hold what ranks write" : job::kNoLogHoldsIt));
+      job::logs_hold_output(job_) ? "the logs hold the output of the ranks" : job::kNoLogHoldsIt));
 }
 
 void Supervisor::on_start_failed(int rank, const std::string& why) {
@@ -279,7 +278,7 @@ void Supervisor::on_ended(int rank, const process::ProcessEnd& end) {
   state.error =
       process::parse_last_words(end.last_words, rank, static_cast<int>(result_.ranks.size()));
   hear_last_words(rank);
-  // The one to blame has said itself why it ended, though later than was waited for it.
+  // The rank to blame has reported its own reason after the waiting time.
   if (ending() && result_.cause && result_.cause->rank == rank && end.exit_code != 0 &&
       state.error && !state.error->blames_another()) {
     state.ended_by_launcher = false;
@@ -327,7 +326,7 @@ void Supervisor::on_signal(int number) {
 }
 
 void Supervisor::on_signalled(int number, const std::string& host) {
-  tell({"signal", {}, fmt::format("{} at host {}", process::signal_name(number), host)});
+  tell({"signal", {}, fmt::format("{} on host {}", process::signal_name(number), host)});
   if (save_request_.is_made_by(number) && phase_ == Phase::kRunning) save(number, true);
 }
 
@@ -350,8 +349,8 @@ milliseconds Supervisor::time_to_next(Clock::time_point now) const {
   return std::max(std::chrono::ceil<milliseconds>(*next - now), milliseconds(0));
 }
 
-// The host of a rank that is blamed, and has not ended, may have gone with it: to hear from the
-// host after the failure, or of its loss, tells.
+// A rank that is blamed and has not ended may be lost with its host. The supervisor therefore waits
+// for a message from that host, or for its loss.
 Clock::time_point Supervisor::settled_at(Clock::time_point now) const {
   const job::Cause cause = *job::find_cause(result_.ranks);
   const auto settled = first_failure_ + cause.worth_waiting;
@@ -380,7 +379,7 @@ void Supervisor::check_clock(Clock::time_point now) {
   }
 }
 
-// Ranks that belong to another user by now: nothing that is sent reaches them.
+// True if all living ranks belong to another user now, so that no signal reaches them.
 bool Supervisor::only_others_are_left() const {
   return std::all_of(result_.ranks.begin(), result_.ranks.end(), [](const job::RankState& state) {
     return state.ended || state.not_permitted;

@@ -27,7 +27,7 @@ PayloadWriter& PayloadWriter::list(const std::vector<std::string>& values) {
 }
 
 uint64_t PayloadReader::number() {
-  if (bytes_.size() < kNumberBytes) throw ProtocolError("a message that is cut short");
+  if (bytes_.size() < kNumberBytes) throw ProtocolError("a truncated message");
   uint64_t value = 0;
   for (int i = kNumberBytes - 1; i >= 0; --i)
     value = value << 8 | static_cast<unsigned char>(bytes_[static_cast<size_t>(i)]);
@@ -37,7 +37,7 @@ uint64_t PayloadReader::number() {
 
 std::string_view PayloadReader::text() {
   const uint64_t size = number();
-  if (bytes_.size() < size) throw ProtocolError("a message that is cut short");
+  if (bytes_.size() < size) throw ProtocolError("a truncated message");
   const std::string_view value = bytes_.substr(0, size);
   bytes_.remove_prefix(size);
   return value;

@@ -5,12 +5,12 @@
 #include "reduce/copy.h"
 #include "reduce/reduce.h"
 
-// A long all_reduce between hosts, in the words of interhost_collectives.cpp. In rounds of one
-// message's worth of elements for each rank: the members of a host sum, the owners exchange
-// partials on the rails and sum those, the sums go back the same way. While a sum is on its way the
-// next round's partials are made: the messages on a rail are partial 0, partial 1, sum 0, partial
-// 2, sum 1, ... The rest are the last elements, less than one for each rank: everybody's go to
-// every host, with partial 0, before it.
+// A long all_reduce between hosts, in the words of interhost_collectives.cpp. A round has one
+// message of elements for each rank. In a round the members of a host sum, the owners exchange
+// partials on the rails and sum these, and the sums return on the rails. While a sum travels, the
+// host makes the partials of the next round: the messages on a rail are partial 0, partial 1, sum
+// 0, partial 2, sum 1, ... The rest are the last elements, fewer than one for each rank. Every
+// rank's rest goes to every host, in the message of partial 0, before the partial.
 namespace smp::groups {
 
 struct InterhostGroup::AllReduce {
@@ -30,7 +30,7 @@ struct InterhostGroup::AllReduce {
         from(size_t(hosts)),
         zero_copy_sent(size_t(2 * hosts)) {}
 
-  // In elements, of each rank in a round; and where a rank's begin in the buffer.
+  // In elements: the part of each rank in a round, and its begin in the buffer.
   int64_t length(int64_t round) const { return std::min(most, own - round * most); }
   int64_t at(int64_t round, int rank) const { return round * most * size + rank * length(round); }
   Bytes out_at(int64_t round, int rank) const { return out + at(round, rank) * narrow_element; }
@@ -50,7 +50,7 @@ struct InterhostGroup::AllReduce {
 
   MessagePath path;                      // of sums
   Bytes sum = nullptr;                   // a wide one
-  Bytes rests = nullptr;                 // of each host, from the rank at this one's place
+  Bytes rests = nullptr;                 // of each host, from the rank at the same place
   std::vector<ConstBytes> from;          // inputs of a sum
   std::vector<uint64_t> zero_copy_sent;  // of the partials of two rounds, by host
   std::string label;
@@ -61,7 +61,7 @@ progress::Program InterhostGroup::run_all_reduce(progress::Operation& op, ConstB
   all_reduce_ = std::make_shared<AllReduce>(op.call, size_, hosts_, per_host_, in, out);
   AllReduce& all = *all_reduce_;
   all.label = step_label(op);
-  // Partials of two rounds, a sum and everybody's rest; and of two rounds the wide input.
+  // Partials of two rounds, a sum, the rests of all ranks, and the wide input of two rounds.
   const int64_t partials = local_ ? 2 * hosts_ * mesh::kMessageBytes : 0;
   scratch_.resize(size_t(partials + mesh::kMessageBytes + hosts_ * all.rest_bytes()));
   if (all.wide) more_scratch_.resize(size_t(2 * size_ * mesh::kMessageBytes));
@@ -80,7 +80,7 @@ progress::Program InterhostGroup::run_all_reduce(progress::Operation& op, ConstB
   co_return;
 }
 
-// Of the ranks at a host's places. Those of the next round but one lie in the same place.
+// The partials of a host's members. Partials of round i + 2 reuse the memory of round i.
 InterhostGroup::ConstBytes InterhostGroup::partial(const AllReduce& all, int64_t round,
                                                    int host) const {
   if (!local_) return all.in + all.at(round, host) * all.element;
@@ -110,7 +110,7 @@ progress::Program InterhostGroup::run_partials(progress::Operation& op, AllReduc
   const int64_t room = round == 0 ? all.rest_room() : 0;
   uint64_t* const zero_copy_sent = all.zero_copy_sent.data() + round % 2 * hosts_;
   if (local_) {
-    // The partials of two rounds before lie where these will.
+    // These partials overwrite the partials of two rounds before.
     for (int host = 0; host < hosts_ && round > 1; ++host)
       if (host != host_)
         co_await op.reaches(rail(host).zero_copy_done(), zero_copy_sent[host],
@@ -132,7 +132,7 @@ progress::Program InterhostGroup::run_partials(progress::Operation& op, AllReduc
   op.rest = round > 0 ? run_own_sum(op, all, round - 1) : turn(op, all, 0);
 }
 
-// The sum of this rank's piece, and to every other host.
+// Sums this rank's piece and sends the sum to every other host.
 progress::Program InterhostGroup::run_own_sum(progress::Operation& op, AllReduce& all,
                                               int64_t round) {
   const int64_t room = round == 0 ? all.rest_room() : 0;
@@ -183,7 +183,7 @@ progress::Program InterhostGroup::run_others_sums(progress::Operation& op, AllRe
   if (all.rest > 0) op.rest = run_sum_of_all(op, all.rests, all.out + all.rest_at(), all.rest);
 }
 
-// Partials of a round, the own sum of the round before, the others' sums of that before it.
+// Partials of a round, the own sum of the previous round, the others' sums of the round before.
 progress::Program InterhostGroup::turn(progress::Operation& op, AllReduce& all, int64_t k) {
   if (k + 1 < all.rounds) return run_partials(op, all, k + 1);
   return k < all.rounds ? run_own_sum(op, all, k) : run_others_sums(op, all, k - 1);

@@ -9,18 +9,18 @@
 #include "reduce/reduce.h"
 
 // The collectives of a group between hosts. Words: the *rail* of host h carries messages between
-// this rank and the member of host h that has the same place there; a *block* is what the members
-// of one host own of a buffer, a *piece* what one of them owns of it; a *partial* is the sum of a
-// piece over the members of one host. Sums run in rank order inside a host, then in the order of
-// the hosts.
+// this rank and the member of host h with the same place there; a *block* is the part of a buffer
+// that the members of one host own, a *piece* the part of a block that one member owns; a *partial*
+// is the sum of a piece over the members of one host. Sums run in rank order inside a host, then in
+// the order of the hosts.
 //
 // All ranks send and take in the same order on each rail, and have room for two messages more than
-// they have taken, so nobody waits in a circle.
+// they have taken. So ranks cannot wait in a circle.
 namespace smp::groups {
 namespace {
 
-// Of what a host's rail hands on while more of it comes: so much that it is worth waking the
-// others.
+// The smallest part that a member passes on while more of the data arrives: enough to be worth
+// waking the other members.
 constexpr int64_t kHandOnBytes = 4 << 20;
 
 }  // namespace
@@ -34,19 +34,19 @@ void InterhostGroup::started(progress::Operation& op, const comm::WorkPtr& step,
   progress::Operation& inner = *static_cast<progress::WorkHandle&>(*step).operation();
   inner.tally = &steps_done_;
   inner.timeout = op.timeout;
-  inner.is_indirect = is_indirect || op.call.peer >= 0;  // they have greeted the root's host
+  inner.is_indirect = is_indirect || op.call.peer >= 0;  // the members have greeted the root's host
   ++steps_started_;
   const progress::Call& call = inner.call;
   op.wire_bytes += mesh::wire_bytes(call.op, per_host_, place_, call.count, bytes_of(call.dtype),
                                     call.peer < 0 ? 0 : call.peer);
 }
 
-// By the way that takes the least time (exchange.h). Members of the host get a part by a step there
-// as soon as its last message is here.
+// Uses the fastest exchange (exchange.h). Members of the host get a part by a step inside the host
+// as soon as its last message has arrived.
 progress::Program InterhostGroup::run_exchange(progress::Operation& op, Parts parts,
                                                progress::Program then) {
   const net::Exchange exchange = context_->topology.exchange.choice(hosts_, parts.bytes);
-  // Messages of several parts are put together.
+  // A message of several parts is assembled in memory of the endpoint.
   const MessagePath path =
       exchange == net::Exchange::kDoubling ? MessagePath() : path_of(parts.bytes);
   const net::ExchangeSchedule steps(exchange, host_, hosts_, parts.bytes, path.most);
@@ -109,7 +109,7 @@ progress::Program InterhostGroup::run_exchange(progress::Operation& op, Parts pa
   for (int step = 1; step < hosts_; ++step)
     co_await zero_copies_done(op, net::send_to(host_, step, hosts_));
   co_await all_steps_done(op);
-  op.is_indirect = true;  // other members of the host may not be through
+  op.is_indirect = true;  // other members of the host may not have finished
   op.rest = std::move(then);
 }
 
@@ -121,7 +121,7 @@ progress::Program InterhostGroup::run_barrier(progress::Operation& op) {
   op.rest = run_exchange(op, Parts(), progress::Program());
 }
 
-// Every rank gets what every rank has and sums it itself, in rank order.
+// Every rank gets the inputs of all ranks and sums them itself, in rank order.
 progress::Program InterhostGroup::run_one_shot(progress::Operation& op, ConstBytes in, Bytes out,
                                                int64_t count) {
   const int64_t bytes = count * bytes_of(op.call.dtype);
@@ -131,7 +131,7 @@ progress::Program InterhostGroup::run_one_shot(progress::Operation& op, ConstByt
   co_return;
 }
 
-// What the ranks at this one's place have is in `all`, by host.
+// `all` has the inputs of the ranks at this rank's place, by host.
 progress::Program InterhostGroup::run_sum_of_all(progress::Operation& op, ConstBytes all, Bytes out,
                                                  int64_t count) {
   const int64_t bytes = count * bytes_of(op.call.dtype);
@@ -150,9 +150,9 @@ progress::Program InterhostGroup::run_sum_of_all(progress::Operation& op, ConstB
   reduce::reduce_inputs(out, from.data(), size_, count, op.call.dtype, op.call.reduce_op, size_);
 }
 
-// The members of a host sum the blocks of the other hosts first, in the order in which they are
-// sent to: of what is longer than a message the first block is on its rail while the next ones and
-// the own one are summed. Of what is not, more waking costs more than it hides.
+// The members of a host sum the blocks of the other hosts first, in the order of sending. If blocks
+// are longer than a message, the first block is on its rail while the next blocks and the own block
+// are summed. For shorter blocks the extra wake-ups cost more than the overlap saves.
 progress::Program InterhostGroup::run_reduce_scatter(progress::Operation& op, ConstBytes in,
                                                      Bytes out) {
   const progress::Call& call = op.call;
@@ -166,7 +166,7 @@ progress::Program InterhostGroup::run_reduce_scatter(progress::Operation& op, Co
     scratch_.resize(size_t(hosts_ * part * element));
     const std::string label = step_label(op);
     const int64_t block = per_host_ * part;
-    for (int step = 1; step <= hosts_; ++step) {  // the last is of this host
+    for (int step = 1; step <= hosts_; ++step) {  // the last step is this host's
       const int host = net::send_to(host_, step, hosts_);
       ConstBytes source = in + host * block * bytes_of(call.dtype);
       if (wide) {
@@ -216,8 +216,8 @@ progress::Program InterhostGroup::run_reduce_scatter(progress::Operation& op, Co
     co_await zero_copies_done(op, net::send_to(host_, step, hosts_));
 }
 
-// Each rank's part goes once to every other host; its members hand on what their rails have
-// brought.
+// Each rank's part goes once to every other host, whose members then share the parts from their
+// rails.
 progress::Program InterhostGroup::run_all_gather(progress::Operation& op, ConstBytes in,
                                                  Bytes out) {
   const int64_t bytes = op.call.bytes();
@@ -225,8 +225,8 @@ progress::Program InterhostGroup::run_all_gather(progress::Operation& op, ConstB
                       progress::Program());
 }
 
-// The root's rails bring it to the hosts, where the member of the root's place hands it on, of what
-// is long a part while the next ones come.
+// The root's rails carry the data to the hosts, where the member at the root's place passes it on.
+// Long data is passed on in parts, while the next parts arrive.
 progress::Program InterhostGroup::run_broadcast(progress::Operation& op, Bytes buffer) {
   const int64_t bytes = op.call.bytes(), part = kHandOnBytes;
   const int64_t parts = std::max<int64_t>(1, progress::div_up(bytes, part));

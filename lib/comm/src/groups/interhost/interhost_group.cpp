@@ -14,7 +14,8 @@ namespace smp::groups {
 namespace {
 
 constexpr std::chrono::milliseconds kLastMessages{1000};
-constexpr std::chrono::milliseconds kLastPieces{500};  // after a failure, half sent or received
+constexpr std::chrono::milliseconds kLastPieces{
+    500};  // after a failure, for half-sent or half-received pieces
 
 enum class Purpose : uint64_t { kCollectives = 1, kMessages = 2 };
 
@@ -71,11 +72,11 @@ InterhostGroup::~InterhostGroup() {
     lanes.push_back(&pair->recvs);
   }
   const bool abandoned = close(std::move(lanes));
-  // Peers that have not heard of a failure yet shall not take this for the cause.
+  // Peers that have not learnt of the failure yet must not take this end for the cause.
   const bool quiet = abandoned || failure();
   if (quiet && local_) local_->close_silently();
   context_->engine.exclusively([&] { context_->endpoint->remove(key_); });
-  local_.reset();  // steps in the host use what follows
+  local_.reset();  // steps in the host use the members below
   context_->engine.exclusively([&] {
     for (auto& [peer, pair] : pairs_) {
       if (quiet) pair->channel->close_silently();
@@ -89,7 +90,7 @@ InterhostGroup::~InterhostGroup() {
   });
 }
 
-// What a rank has sent may arrive after the notice that it has left.
+// Messages of a rank may arrive after the notice that the rank has left.
 bool InterhostGroup::has_left(int rank) const {
   if (context_->job->board(global(rank)).gone.load() != 0) {
     const auto now = std::chrono::steady_clock::now();
@@ -110,8 +111,8 @@ bool InterhostGroup::has_called(int rank, const progress::Call& call) const {
   return !message && heard_[size_t(rank / per_host_)] >= call.number;
 }
 
-// A member of this host that has not begun its step is waited for first; but one that takes part in
-// what others have sent may wait for them itself.
+// A member of this host that has not begun its step is awaited first. A member that relays data of
+// other hosts may itself wait for them.
 int InterhostGroup::awaited(progress::Operation& op) const {
   const int peer = GroupSide::awaited(op);
   progress::Operation* const step =
@@ -131,7 +132,7 @@ std::optional<std::string> InterhostGroup::unreachable(int rank) const {
   return context_->endpoint->unreachable(global(rank));
 }
 
-// Messages that the others still send go nowhere.
+// Messages that peers still send are discarded.
 void InterhostGroup::release_buffers() {
   std::vector<net::Channel*> channels;
   for (const auto& rail : rails_)
@@ -212,7 +213,7 @@ comm::WorkPtr InterhostGroup::barrier(std::string_view label) {
   return begin(std::move(work), run_barrier(*work));
 }
 
-// The map belongs to the programs, its entries to the caller as well.
+// Only the programs use the map; the caller also uses its entries.
 InterhostGroup::Pair& InterhostGroup::pair(int peer) {
   if (const auto known = pairs_.find(peer); known != pairs_.end()) return *known->second;
   Pair* made = nullptr;

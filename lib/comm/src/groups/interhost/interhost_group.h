@@ -16,8 +16,8 @@
 
 namespace smp::groups {
 
-// The path of a call's bytes to or from one other rank: in messages, or zero-copy, which the
-// receiver must expect and advertise.
+// The path of a call's bytes to or from one other rank: in messages, or zero-copy. The receiver
+// must expect and advertise zero-copy pieces.
 struct MessagePath {
   bool is_zero_copy = false;
   int64_t most = mesh::kMessageBytes;  // bytes of a piece
@@ -64,10 +64,9 @@ class InterhostGroup final : public GroupSide, public net::MessageListener {
   };
 
   bool has_left(int rank) const override;
-  bool has_abandoned(int) const override { return false; }  // not known between hosts
+  bool has_abandoned(int) const override { return false; }  // unknown between hosts
   bool has_called(int rank, const progress::Call& call) const override;
-  void check_calls(const progress::Operation&) const override {
-  }  // each message says what was called
+  void check_calls(const progress::Operation&) const override {}  // each message has the call
   std::optional<std::string> unreachable(int rank) const override;
   void on_message(const net::MessageHeader& header) override;
   void sent_by(const Pair& pair, const net::MessageHeader& header);
@@ -99,7 +98,7 @@ class InterhostGroup final : public GroupSide, public net::MessageListener {
   progress::Program run_one_shot(progress::Operation& op, ConstBytes in, Bytes out, int64_t count);
   progress::Program run_sum_of_all(progress::Operation& op, ConstBytes all, Bytes out,
                                    int64_t count);
-  // A long one, in rounds; each of its programs goes on with the next.
+  // A long all_reduce, in rounds; each of its programs continues with the next round.
   struct AllReduce;
   progress::Program run_all_reduce(progress::Operation& op, ConstBytes in, Bytes out);
   progress::Program run_partials(progress::Operation& op, AllReduce& all, int64_t round);
@@ -134,7 +133,7 @@ class InterhostGroup final : public GroupSide, public net::MessageListener {
   // Sends from memory that does not change until the send has completed.
   void send_message(progress::Operation& op, net::Channel& channel, int peer, ConstBytes from,
                     int64_t bytes, MessagePath path = {});
-  // The same, behind something short that is copied and has some room.
+  // As above, after a short part that is copied.
   struct Head {
     ConstBytes from;
     int64_t bytes, room;
@@ -142,7 +141,7 @@ class InterhostGroup final : public GroupSide, public net::MessageListener {
   void send_behind(progress::Operation& op, net::Channel& channel, Head head, ConstBytes from,
                    int64_t bytes);
   void send_written(progress::Operation& op, net::Channel& channel,
-                    int64_t bytes);  // what is in the payload
+                    int64_t bytes);  // the bytes in the payload
   auto message_of(progress::Operation& op, net::Channel& channel, int peer, MessagePath path = {});
   // Copies a message to its destination; a zero-copy message is there already.
   void take_message(progress::Operation& op, net::Channel& channel, int peer, Bytes to,
@@ -161,18 +160,17 @@ class InterhostGroup final : public GroupSide, public net::MessageListener {
   int hosts_ = 1, per_host_ = 1;  // the grid
   int host_ = 0, place_ = 0;      // this rank's
 
-  std::unique_ptr<Group> local_;  // of the members on this host, if it counts several
+  std::unique_ptr<Group> local_;  // of the members on this host, if there are several
   std::vector<std::unique_ptr<net::Channel>> rails_;  // by host; none to its own
-  std::vector<uint64_t> heard_;  // number of the last call that each host's rail told
+  std::vector<uint64_t> heard_;  // number of the last call heard on each host's rail
   std::map<int, std::unique_ptr<Pair>> pairs_;
   mutable std::map<int, std::chrono::steady_clock::time_point> gone_since_;  // of members
 
   std::atomic<uint64_t> steps_done_{0};
   uint64_t steps_started_ = 0;
-  progress::Call current_, previous_;  // the collectives that were begun last
-  Scratch scratch_{*context_, true},
-      more_scratch_{*context_, false};     // of the collective under way
-  std::shared_ptr<AllReduce> all_reduce_;  // the same; only its own file knows what it is
+  progress::Call current_, previous_;                                  // the two latest collectives
+  Scratch scratch_{*context_, true}, more_scratch_{*context_, false};  // of the running collective
+  std::shared_ptr<AllReduce> all_reduce_;  // the running one; defined in its own file
 };
 
 }  // namespace smp::groups

@@ -12,7 +12,7 @@ constexpr int64_t kCopied = 16 << 10;
 
 }  // namespace
 
-// Copies of a few bytes cost less than to wait until they have left.
+// Copying a few bytes costs less than waiting until they are sent.
 void InterhostGroup::send_message(progress::Operation& op, net::Channel& channel, int peer,
                                   ConstBytes from, int64_t bytes, MessagePath path) {
   if (path.is_zero_copy) {
@@ -60,7 +60,7 @@ progress::Program InterhostGroup::run_send(progress::Operation& op, net::Channel
   const int to = op.call.peer;
   const int64_t bytes = op.call.bytes();
   const MessagePath path = path_of(bytes);
-  // Else a receiver who calls something else would not hear of it.
+  // Otherwise a receiver that makes another call would not learn of this one.
   if (path.is_zero_copy && channel.advertised().load() == channel.pieces_sent())
     channel.report_waiting(op.call);
   if (bytes <= kCopied && channel.coalesces() &&

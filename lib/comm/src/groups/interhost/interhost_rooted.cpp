@@ -5,13 +5,15 @@
 #include "reduce/reduce.h"
 
 // The collectives between hosts in which ranks give different ranks different things. Words as in
-// interhost_collectives.cpp. On the rail of the root's place a message holds what a whole host has.
+// interhost_collectives.cpp. A message on the rail of the root's place has the data of a whole
+// host.
 namespace smp::groups {
 namespace {
 
-// How a rail carries what a host gathers or hands out: as it lies, or, where the part of each
-// member is longer than a piece, in rounds of a piece of each, so that a round is gathered or
-// handed out while another is on its way. Pieces are numbered in the order in which they go.
+// The order in which a rail carries the data that a host gathers or distributes: in the order of
+// memory or, if the part of each member is longer than a piece, in rounds of one piece of each
+// member. A round is then gathered or distributed while another round travels. Pieces are numbered
+// in the order of sending.
 struct Rounds {
   Rounds(int64_t part, int per_host, int64_t piece)
       : rows(part > piece ? per_host : 1),
@@ -31,7 +33,7 @@ struct Rounds {
 
 }  // namespace
 
-// In rounds of a message: the members of a host sum the next one while this one is on its way.
+// In rounds of a message: the members of a host sum the next round while this round travels.
 progress::Program InterhostGroup::run_reduce(progress::Operation& op, ConstBytes in, Bytes out) {
   const progress::Call& call = op.call;
   const bool wide = widens(call, per_host_);
@@ -51,7 +53,7 @@ progress::Program InterhostGroup::run_reduce(progress::Operation& op, ConstBytes
   auto partial = [&](int64_t k) { return scratch_.data() + k % 2 * mesh::kMessageBytes; };
   for (int64_t k = -1; k < rounds; ++k) {
     if (local_ && k + 1 < rounds) {
-      // The partial of two rounds before lies where this will.
+      // This partial overwrites the partial of two rounds before.
       if (sends)
         co_await op.reaches(rail(root_host).zero_copy_done(), zero_copy_sent[(k + 1) % 2], root);
       ConstBytes input = source(k + 1);
@@ -175,9 +177,9 @@ progress::Program InterhostGroup::run_scatter(progress::Operation& op, ConstByte
   co_await all_steps_done(op);
 }
 
-// Inside a host each member collects what all of them have for the ranks at its place, then the
-// rails carry it. What is longer than a message is collected host by host, the own one last, so
-// that the first is on its rail while the next are collected.
+// Inside a host each member collects the data of all members for the ranks at its place, and then
+// sends that data on the rails. Data longer than a message is collected host by host, the own host
+// last, so that the data for the first host travels while the next is collected.
 progress::Program InterhostGroup::run_all_to_all(progress::Operation& op, ConstBytes in,
                                                  Bytes out) {
   const int64_t bytes = op.call.bytes(), block = bytes * per_host_;
@@ -205,7 +207,7 @@ progress::Program InterhostGroup::run_all_to_all(progress::Operation& op, ConstB
       reduce::copy_bytes(scratch_.data() + r * bytes,
                          by_place(more_scratch_.data(), r % per_host_, r / per_host_), bytes);
   }
-  // By host, then by the member here that it comes from.
+  // By host, then by the member here that the data comes from.
   const ConstBytes blocks = local_ ? scratch_.data() : in;
   if (!by_host) reduce::copy_bytes(out + host_ * block, blocks + host_ * block, block);
   const MessagePath path = path_of(block);

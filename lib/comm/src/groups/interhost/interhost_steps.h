@@ -16,7 +16,7 @@ inline int64_t round_bytes(int64_t all) {
   return all > mesh::kMessageBytes ? net::kRoundBytes : mesh::kMessageBytes;
 }
 
-// The reduction of partial sums: only the last sum is divided.
+// The reduction of partial sums: only the last sum divides for an average.
 inline comm::ReduceOp partial_op(const progress::Call& call) {
   return call.reduce_op == comm::ReduceOp::kAverage ? comm::ReduceOp::kSum : call.reduce_op;
 }
@@ -48,7 +48,7 @@ inline auto InterhostGroup::all_steps_done(progress::Operation& op) {
   return op.reaches(steps_done_, steps_started_, -1);
 }
 
-// Until all steps are done but the last `later` that were started: steps inside the host end in
+// Until all steps are done except the last `later` started ones. Steps inside the host end in
 // order.
 inline auto InterhostGroup::steps_done_but(progress::Operation& op, int later) {
   return op.reaches(steps_done_, steps_started_ - uint64_t(later), -1);

@@ -4,8 +4,8 @@
 #include "groups/interhost/interhost_steps.h"
 
 // Checks that the hosts of a group make the same calls. Each message says which call it belongs to,
-// and before a call with a root the root's host and all others greet each other. The rank that
-// hears of another call names both.
+// and before a call with a root the root's host and all other hosts greet each other. The rank that
+// learns of a different call names both calls.
 namespace smp::groups {
 
 void InterhostGroup::check_message(const progress::Operation& op, const net::Channel& channel,
@@ -29,7 +29,7 @@ void InterhostGroup::check(const progress::Operation& op, const net::MessageHead
 }
 
 // The call of this rank that differs from what a peer has called in its place; null if none is
-// known. A rank may end a call before it hears of one that has called something else.
+// known. A rank may end a call before it learns that a peer has made another call.
 const progress::Call* InterhostGroup::contradicted_by(const net::MessageHeader& header) const {
   for (const progress::Call* own : {&current_, &previous_})
     if (header.number == own->number && header.fingerprint != progress::fingerprint(*own))
@@ -47,8 +47,8 @@ comm::CommError InterhostGroup::mismatch_with(const progress::Call& own,
                             text(progress::call_in(header, header.number)));
 }
 
-// The message may be of another call, or of another root: the rank that this one waits for in its
-// own call may never hear of that.
+// The message may belong to another call or another root. The rank that this rank waits for may
+// never learn of that.
 void InterhostGroup::on_message(const net::MessageHeader& header) {
   for (size_t host = 0; host < rails_.size() && header.kind == net::MessageHeader::kReceiveReady;
        ++host) {
@@ -65,8 +65,7 @@ void InterhostGroup::on_message(const net::MessageHeader& header) {
                       {error.kind, error.culprit, global(rank_), error.what()});
 }
 
-// A message of send that does not match the recv at its turn. What is exposed is checked by its
-// sender.
+// A message of send that does not match the recv at its turn. The sender checks exposed memory.
 void InterhostGroup::sent_by(const Pair& pair, const net::MessageHeader& header) {
   if (header.kind == net::MessageHeader::kReceiveReady || pair.recvs.operations.empty() ||
       failure())
@@ -78,9 +77,10 @@ void InterhostGroup::sent_by(const Pair& pair, const net::MessageHeader& header)
                       {error.kind, error.culprit, global(rank_), error.what()});
 }
 
-// Before a call: what has come for it already must belong to it. In a call with a root, the root's
-// host and every other host tell each other what they call, on all rails. So if two hosts name
-// different roots one hears of it: a root's own host if it names itself, or else one taken for it.
+// Before a call: messages that have arrived for the call must belong to it. In a call with a root,
+// the root's host and every other host tell each other their call, on all rails. So if two hosts
+// name different roots, one host learns of it: the host of a root, or a host that a peer takes for
+// the root's host.
 progress::Program InterhostGroup::run_greeting(progress::Operation& op) {
   previous_ = std::exchange(current_, op.call);
   for (int host = 0; host < hosts_; ++host) {

@@ -4,12 +4,13 @@
 #include "reduce/copy.h"
 #include "reduce/reduce.h"
 
-// The two ways of an all_reduce of private memory. One-shot: every rank sums everything. Long
-// calls: a reduce_scatter of the ranks' parts, then a gather of them. Words as in collectives.cpp.
+// The two algorithms of an all_reduce of private memory. One-shot: every rank sums all elements.
+// Long calls: a reduce_scatter of the ranks' parts, then a gather of the sums. Words as in
+// collectives.cpp.
 namespace smp::groups {
 namespace {
 
-// Half a slot: it, the rank's own input and the output then stay in a CPU's own cache.
+// Half a slot, so that the slot, the rank's input and the output stay in a CPU's own cache.
 constexpr int64_t kOneShotStep = 128 << 10;
 static_assert(kOneShotStep <= mesh::kSlotBytes);
 

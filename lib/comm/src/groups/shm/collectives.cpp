@@ -9,24 +9,25 @@
 #include "reduce/reduce.h"
 
 // The collectives of a group inside a host. Words: a *step* moves one chunk of each rank's data; a
-// *part* is what a rank owns of a reduced buffer; a *piece* is what a slot of a reduction, or two
-// at once, holds for one reader.
+// *part* is a rank's share of a reduced buffer; a *piece* is the data for one reader in a slot of a
+// reduction, or in two slots that are written at once.
 //
-// A sum of several steps prefetches the farthest of its inputs: in a call that fills the cache the
-// rank's own part, unless the rank has just copied it to a slot; else a peer's slot.
+// A sum of several steps prefetches its farthest input. In a call that fills the cache, that is the
+// rank's own part, unless the rank has just copied the part to a slot. Otherwise it is a peer's
+// slot.
 //
 // No program completes before it has seen the same call at every peer. A rank can therefore be at
 // most one call ahead of another, which bounds the number of call entries that are kept.
 namespace smp::groups {
 namespace {
 
-// A reduce_scatter writes two slots at once where one has no room for each rank's part or for so
-// much of it. A turn of ranks that share a CPU costs 2 us, and larger pieces need fewer turns (see
-// docs/lab/collective-tuning.md).
+// A reduce_scatter writes two slots at once if one slot has too little room for the parts of all
+// ranks, or for this many bytes of each. A turn of ranks that share a CPU costs 2 us, and larger
+// pieces need fewer turns (see docs/lab/collective-tuning.md).
 constexpr int64_t kLargePiece = 128 << 10;
 
-// The length of chunks, in whole lines and at most `most`, that cut `bytes` in as few and as equal
-// parts as possible.
+// The length of chunks, in whole lines and at most `most`, that divides `bytes` into as few and as
+// equal chunks as possible.
 int64_t even_chunk(int64_t bytes, int64_t most) {
   constexpr int64_t line = int64_t(segment::kLineBytes);
   const int64_t chunks = std::max<int64_t>(1, progress::div_up(bytes, most));
@@ -43,9 +44,9 @@ void Group::show_call(progress::Operation& op) {
   entry.number.store(op.call.number, std::memory_order_release);
 }
 
-// Begins a program that publishes slots. It wakes nobody: what peers wait for is the first slot.
-// The line of the counter of slots is in the cache of a peer, which read it last; it is fetched
-// while the slot is written.
+// Begins a program that publishes slots. Wakes no peer, because peers wait for the first slot. The
+// cache line of the slot counter is in the cache of the peer that read it last. It is fetched while
+// the slot is written.
 void Group::begin(progress::Operation& op, int slots_at_once) {
   show_call(op);
   before_ = published_;
@@ -54,14 +55,14 @@ void Group::begin(progress::Operation& op, int slots_at_once) {
                              segment::kLineBytes);
 }
 
-// Shows the call and wakes peers. A rank that waits for a call waits for it at all ranks, so only
-// the last one wakes others; but in a broadcast ranks wait for the root alone. What else peers wait
-// for wakes them when it is there.
+// Shows the call and wakes peers. A rank that waits for a call waits for all ranks, so only the
+// last rank wakes others. In a broadcast ranks wait for the root only. Other counters wake the
+// peers that wait for them.
 void Group::post(progress::Operation& op) {
   if (op.posted) return;
   show_call(op);
   std::atomic<uint64_t>& number = block_.call(rank_, op.call.number).number;
-  number.fetch_add(0);  // ordered before the looks at who sleeps
+  number.fetch_add(0);  // ordered before the loads of `sleeper`
   if (op.call.op == mesh::CollectiveOp::kBroadcast) {
     ring_peers();
   } else if (all_have_called(op)) {
@@ -80,8 +81,8 @@ bool Group::all_have_called(const progress::Operation& op) const {
   return true;
 }
 
-// Of two ranks whose calls differ, the one that fewer ranks agree with is to blame; of two alone
-// the higher rank. Gives the others a moment to make their calls.
+// If the calls of two ranks differ, the rank that fewer ranks agree with is to blame. In a group of
+// two it is the higher rank. Gives the other ranks a moment to make their calls.
 int Group::odd_one_out(const progress::Operation& op, int peer) const {
   using std::chrono::steady_clock;
   const uint64_t number = op.call.number, mine = op.print;
@@ -110,8 +111,8 @@ void Group::check_call(const progress::Operation& op, int peer) const {
                            text(theirs));
 }
 
-// Checks that the next slot of `peer` belongs to the same call as this rank's. A peer that has come
-// to this call has taken all slots of earlier ones.
+// Checks that the next slot of `peer` belongs to the same call as this rank's. A peer that has
+// begun this call has taken all slots of earlier calls.
 void Group::check_slot(const progress::Operation& op, int peer) {
   const auto& print =
       block_.control(peer).published.prints[consumed_[size_t(peer)] % mesh::kRingSlots];
@@ -120,9 +121,9 @@ void Group::check_slot(const progress::Operation& op, int peer) {
   known = std::max(known, before_);
 }
 
-// Whether a rank that has written and taken so many steps writes another. It is one step ahead at
-// most, and only if it need not wait for that: what more steps touch does not stay in a CPU's own
-// cache.
+// Whether a rank that has written and taken these numbers of steps writes another step. It is at
+// most one step ahead, and only if it need not wait for that. The memory of more steps would not
+// stay in a CPU's own cache.
 bool Group::writes_next(int64_t written, int64_t taken) {
   if (written != taken + 1) return written == taken;
   for (int step = 1; step < size_; ++step)
@@ -130,8 +131,8 @@ bool Group::writes_next(int64_t written, int64_t taken) {
   return true;
 }
 
-// How many slots a reader must have taken before the next one is written. A slot that a call has
-// skipped, to begin with an even one, is counted as taken with the first of that call.
+// The number of slots that a reader must have taken before the next one is written. A slot that a
+// call skips, to begin with an even number, counts as taken with the first slot of that call.
 uint64_t Group::slots_needed() const {
   const uint64_t then = place_of(published_) + at_once_;
   if (then <= uint64_t(mesh::kRingSlots)) return 0;
@@ -170,9 +171,9 @@ void Group::take(int peer) {
   context_->job->ring(global(peer), global(rank_));
 }
 
-// Takes the only slot of a call. Its writer needs the place again only some calls later, so a
-// release store is enough: a writer that falls asleep at this very moment may be missed, but this
-// rank's next call wakes it as well.
+// Takes the only slot of a call. The writer reuses the slot only some calls later, so a release
+// store is enough. The store may miss a writer that falls asleep at this moment, but this rank's
+// next call wakes that writer too.
 void Group::take_only(int peer) {
   block_.taken(peer, rank_).value.store(count_taken(peer), std::memory_order_release);
   context_->job->ring(global(peer), global(rank_));
@@ -194,8 +195,8 @@ progress::Program Group::run_all_gather(progress::Operation& op, ConstBytes in, 
                 steps = std::max<int64_t>(1, progress::div_up(bytes, most));
   const ResultWrites::StorePolicy results = result_writes(op.call, staged_gathers_);
   const Bytes own = out + bytes * rank_;
-  // A rank that has a CPU to itself and also copies its own part does not go ahead: what two such
-  // steps read and write does not stay in the CPU's own cache until the peers read the slots.
+  // A rank that has a CPU to itself and also copies its own part does not write ahead. The memory
+  // of two such steps does not stay in the CPU's own cache until the peers read the slots.
   const bool is_ahead = own == in || !context_->engine.has_spare_cpus();
   begin(op);
   int64_t made = 0;
@@ -207,7 +208,7 @@ progress::Program Group::run_all_gather(progress::Operation& op, ConstBytes in, 
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
       if (steps == 1)
-        reduce::prefetch_for_write(my_slot(n), n);  // the next call is likely to be like it
+        reduce::prefetch_for_write(my_slot(n), n);  // the next call is likely to be alike
       reduce::copy_bytes(own + at, in + at, n, results.non_temporal);
     }
     const int64_t at = taken * most, n = std::min(most, bytes - at);
@@ -269,7 +270,7 @@ void Group::publish_pieces(progress::Operation& op, ConstBytes in, int64_t count
   publish(op, wire);
 }
 
-// This rank's piece in the slot of `peer` that comes next.
+// This rank's piece in the next slot of `peer`.
 Group::ConstBytes Group::piece_from(int peer, int64_t bytes) const {
   const int distance = (rank_ - peer + size_) % size_;
   return place_in(peer, consumed_[size_t(peer)], bytes, piece_bytes()) +

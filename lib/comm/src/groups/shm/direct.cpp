@@ -11,21 +11,22 @@
 
 // Direct calls: all ranks can read the buffers in place, and mostly write them, so nothing is
 // staged. A rank's call entry says where its buffers lie. Most of these calls are made of parts,
-// see run_direct_parts(). In the others each rank makes its own output. What peers read of a rank
-// in one go then counts as a slot of its ring, though none is written, so that the counters of
-// slots go on as usual. Words as in collectives.cpp.
+// see run_direct_parts(). In the other calls each rank makes its own output. A read of a peer's
+// memory then counts as a slot of that peer's ring, although no slot is written, so that the slot
+// counters continue. Words as in collectives.cpp.
 //
-// A rank returns when its peers need its buffers no more. A rank that fails returns early and may
-// then free them: a peer that has read them therefore looks once more whether all is well.
+// A rank returns when its peers do not need its buffers any more. A rank that fails returns early
+// and may then free its buffers. So a peer that has read buffers checks afterwards for a failure.
 namespace smp::groups {
 namespace {
 
 constexpr int64_t kChunkBytes = 128 << 10;  // fits in a CPU's own cache
-// Parts of an all_gather of up to so many bytes are copied in chunks that stay in the CPU's nearest
+// Parts of an all_gather up to this size are copied in chunks that stay in the CPU's nearest
 // cache.
 constexpr int64_t kShortPartBytes = 256 << 10;
 constexpr int64_t kShortChunkBytes = 32 << 10;
-// An all_gather to private outputs is large if all ranks touch so much: they must agree on chunks.
+// An all_gather to private outputs is large if all ranks together touch this many bytes. All ranks
+// must agree on the size of chunks.
 constexpr int64_t kLargeBytes = 32 << 20;
 constexpr int64_t kLargeChunkBytes = 512 << 10;  // ranks that share CPUs stay within a few of them
 
@@ -50,9 +51,10 @@ progress::Program Group::run_direct_or_staged(progress::Operation& op, ConstByte
 }
 
 // An all_reduce of private memory among ranks that share CPUs. Each rank copies its input to its
-// ring, where the call is a direct one in place, and its result from there. Whoever has a CPU makes
-// all sums, so ranks take turns less often than over slots; and since sums overwrite all their
-// inputs, no line stays in the caches of several CPUs, which would make it slow to write.
+// ring, where the call runs as a direct call in place, and then copies its result from the ring.
+// The ranks that have a CPU compute all sums, so ranks take turns less often than with slots. Sums
+// overwrite all their inputs, so no cache line stays in the caches of several CPUs, where it would
+// be slow to write.
 progress::Program Group::run_through_ring(progress::Operation& op, ConstBytes in, Bytes out) {
   for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
   for (int64_t at = 0; at < op.call.bytes(); at += kChunkBytes) {
@@ -80,21 +82,22 @@ bool Group::are_apart(const progress::Operation& op) const {
   return true;
 }
 
-// Whether what was read of `peer` is what it had there; if not, the engine's next look at the
-// group's failures ends the call.
+// Whether the bytes read from `peer` were valid. If not, the engine's next check for failures of
+// the group ends the call.
 bool Group::was_whole(const progress::Operation& op, int peer) const {
   const uint64_t closed = block_.control(peer).closed.load();
-  if (context_->job->failures() != 0 && failure()) return false;  // which may be why it has left
+  if (context_->job->failures() != 0 && failure())
+    return false;  // which may be the reason why the peer has left
   if (closed == segment::RankControl::kLeft)
     throw comm::CommError(
         comm::CommError::Kind::kPeerLost, global(peer),
-        fmt::format("rank {}: {}: rank {} has left the group without completing it", global(rank_),
-                    progress::describe(op.call, op.call.peer), global(peer)));
+        fmt::format("rank {}: {}: rank {} has left the group without completing the call",
+                    global(rank_), progress::describe(op.call, op.call.peer), global(peer)));
   return closed == segment::RankControl::kOpen;
 }
 
-// An all_gather to private outputs. It copies a chunk of each rank after the other, since one that
-// another rank has read lately may still be in the cache. In a large call each chunk counts as a
+// An all_gather to private outputs. It copies a chunk of each rank in turn, because a chunk that
+// another rank has just read may still be in the cache. In a large call each chunk counts as a
 // slot of its own, so that ranks which share CPUs stay together and read memory once.
 progress::Program Group::run_direct_all_gather(progress::Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
@@ -127,19 +130,19 @@ progress::Program Group::run_direct_all_gather(progress::Operation& op, ConstByt
   for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
 }
 
-// Elements of a rank's part of a direct call: in a reduction its share of the sums, in an
-// all_gather what it contributes.
+// Elements of a rank's part of a direct call: its share of the sums in a reduction, its input in an
+// all_gather.
 int64_t Group::part_of(const progress::Call& call, int owner) const {
   return call.op == mesh::CollectiveOp::kAllGather ? call.count
                                                    : mesh::part_size(call.count, size_, owner);
 }
 
-// For how many CPUs parts are cut: as the group's first rank sees it, since all must agree.
+// The number of CPUs for which parts are cut, as the first rank sees it, because all must agree.
 int Group::cpus_of_parts() const { return context_->job->board(global(0)).cpus.load(); }
 
-// How all ranks cut the parts into pieces. One piece each is the least work, but where ranks share
-// CPUs some would then make more than others: with three parts on two CPUs, one CPU would be idle
-// for half of the time.
+// The cut of all parts into pieces. One piece for each part is the least work. But if ranks share
+// CPUs, some CPUs would then do more than others: with three parts on two CPUs, one CPU would be
+// idle for half of the time.
 Group::Pieces Group::pieces_of(const progress::Call& call) const {
   const int cpus = cpus_of_parts();
   const int64_t element = bytes_of(call.dtype), bytes = part_of(call, 0) * element;
@@ -156,31 +159,32 @@ ResultWrites::StorePolicy Group::result_writes_of_parts(const progress::Operatio
   const bool is_part = op.call.op == mesh::CollectiveOp::kReduceScatter;
   const int64_t begin =
       is_part ? mesh::part_begin(op.call.count, size_, rank_) * bytes_of(op.call.dtype) : 0;
-  // In place there is nothing to choose or to learn.
+  // A call in place has no choice of stores, so nothing is timed.
   if (out_of(op, rank_) == in_of(op, rank_) + begin) return {fills_cache(op.call)};
   return result_writes(op.call, is_part ? scatters_of_parts_ : sums_of_parts_);
 }
 
-// The piece, of those of all parts, that this rank makes first; the others follow in a circle.
-// Where ranks share CPUs each CPU begins at a place of its own: it makes the same pieces as the
-// last time, which are still in its cache.
+// The piece that this rank makes first; the other pieces of all parts follow in a circle. If ranks
+// share CPUs, each CPU begins at its own place. So it makes the same pieces as in the last call,
+// which are still in its cache.
 int Group::first_piece(const Pieces& pieces) const {
   const int cpus = cpus_of_parts();
   if (size_ <= cpus) return rank_ * pieces.count;
   return int(int64_t{size_} * pieces.count * (context_->cpus.place_here() % cpus) / cpus);
 }
 
-// Each piece is made by whichever rank comes first, so nobody waits for a rank that has called but
+// The first rank that claims a piece makes it, so ranks do not wait for a rank that has called but
 // has no CPU. A rank makes as many pieces as its own part has, and more if it waits for the call or
-// half of its time-out is over. It claims the piece, reads all inputs of it, in rank order, and
-// writes the result to each rank that needs it: to the part's owner or, in an all_reduce and an
-// all_gather, to all ranks. An input may lie there, but no other rank touches this piece of it.
+// half of its time-out is over. It claims the piece, reads all its inputs in rank order, and writes
+// the result to each rank that needs it: to the part's owner or, in an all_reduce and an
+// all_gather, to all ranks. The result may overwrite inputs, but no other rank touches this piece
+// of them.
 progress::Program Group::run_direct_parts(progress::Operation& op, Bytes out) {
   op.wire_bytes +=
       mesh::wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);
   const ResultWrites::StorePolicy results = result_writes_of_parts(op);
-  // Who makes which piece changes from call to call: sooner or later this rank writes everywhere.
+  // The claims change from call to call: in time this rank writes to all of the memory.
   for (int step = 1; step < size_ && pieces.count > 1; ++step)
     for (int64_t at = 0; at < output_bytes(op.call); at += segment::Prefaulter::kAtOnce)
       if (map_ahead(op, next(step), at, 1)) co_await called_by(op, next(1));  // as below
@@ -190,7 +194,7 @@ progress::Program Group::run_direct_parts(progress::Operation& op, Bytes out) {
     const int n = (first + at) % all;
     return std::pair(n / pieces.count, n % pieces.count);
   };
-  // Goes to the next piece that nobody has claimed, if there is one.
+  // Goes to the next unclaimed piece, if there is one.
   const auto find_piece = [&] {
     for (; at < all; ++at)
       if (const auto [owner, piece] = place(); is_to_be_made(op, owner, piece)) return true;
@@ -232,7 +236,7 @@ progress::Program Group::run_direct_parts(progress::Operation& op, Bytes out) {
 
 bool Group::has_given_up(int peer) const { return block_.control(peer).gave_up.load() != 0; }
 
-// The part of a rank that has given up is not made: the call fails for all.
+// The part of a rank that has given up is not made, because the call fails for all ranks.
 bool Group::is_to_be_made(const progress::Operation& op, int owner, int piece) const {
   return segment::number_of_claim(block_.control(owner).pieces[piece].claimed.load()) <
              op.call.number &&
@@ -254,8 +258,7 @@ int64_t Group::output_bytes(const progress::Call& call) const {
   }
 }
 
-// Maps these bytes of the output of `peer`, and what lies near them; false if all was mapped
-// before.
+// Maps these bytes of the output of `peer`, and memory near them. False if all was mapped before.
 bool Group::map_ahead(const progress::Operation& op, int peer, int64_t at, int64_t bytes) {
   if (peer == rank_) return false;
   const int64_t begin = block_.call(peer, op.call.number).out_at;
@@ -298,8 +301,8 @@ void Group::map_chunks(const progress::Operation& op, int owner, int64_t begin, 
       map_ahead(op, p, place * element, (end - begin) * element);
 }
 
-// Copies a chunk from one rank to all. What is read again and again stays in a CPU's own cache; if
-// each rank made its own output, each would read the inputs of all.
+// Copies a chunk from one rank to all ranks. The chunk, which is read repeatedly, stays in a CPU's
+// own cache. If each rank made its own output, each rank would read the inputs of all ranks.
 void Group::spread_chunk(const progress::Operation& op, Part part, int64_t at, int64_t count) {
   const int64_t element = bytes_of(op.call.dtype);
   ConstBytes from = in_of(op, part.owner) + at * element;
@@ -339,22 +342,22 @@ bool Group::all_are_done(const progress::Operation& op, const Pieces& pieces) co
   return true;
 }
 
-// Wakes peers after the last piece. In an all_gather also those that compute: they may have made
-// their next call already, of which nobody hears before this one has ended.
+// Wakes peers after the last piece. In an all_gather also wakes peers that compute: they may have
+// made their next call, which other ranks see only after this one has ended.
 void Group::ring_of_parts(const progress::Operation& op) {
   if (op.is_for_thread() || op.call.op == mesh::CollectiveOp::kAllGather) return ring_peers();
   ring_waiting_peers();
 }
 
-// This rank gives up, and its caller may then free its buffers: nobody may write to them any more.
-// It waits a moment for peers that are making a piece, unless they have died or are stopped.
+// This rank gives up, and its caller may then free its buffers, so peers must not write to them any
+// more. It waits a moment for peers that are making a piece, unless they have died or are stopped.
 void Group::close_parts(const progress::Operation& op) {
   using std::chrono::steady_clock;
   auto claimed = [this](int owner, int piece) -> std::atomic<uint64_t>& {
     return block_.control(owner).pieces[piece].claimed;
   };
-  // Whether a rank is still making this piece. A piece that a rank had claimed which has given up
-  // stays claimed: it may be half made, over its own inputs.
+  // Whether a rank is still making this piece. A rank that has given up keeps its claims: the piece
+  // may be half made, over its own inputs.
   auto is_held = [&](int owner, int piece) {
     const uint64_t claim = claimed(owner, piece).load();
     const int holder = segment::holder_of_claim(claim);
@@ -362,7 +365,7 @@ void Group::close_parts(const progress::Operation& op) {
            block_.control(owner).pieces[piece].done.load() < op.call.number &&
            !has_given_up(holder) && context_->job->board(global(holder)).died.load() == 0;
   };
-  block_.control(rank_).gave_up.store(1);  // a rank that claims a piece from now on sees it
+  block_.control(rank_).gave_up.store(1);  // ranks that claim a piece from now on see it
   const bool to_all = op.call.op != mesh::CollectiveOp::kReduceScatter;
   constexpr std::chrono::seconds kMoment{1};
   waiting::Observation observation;
@@ -379,7 +382,7 @@ void Group::close_parts(const progress::Operation& op) {
       while ((to_all || p == rank_) && is_held(p, piece) && may_go_on(p, piece)) sched_yield();
 }
 
-// Each rank sums everything that all ranks have.
+// Each rank sums the inputs of all ranks.
 progress::Program Group::run_direct_one_shot(progress::Operation& op, ConstBytes in, Bytes out) {
   const int64_t element = bytes_of(op.call.dtype), chunk = kChunkBytes / element;
   std::vector<ConstBytes>& from = sources_;

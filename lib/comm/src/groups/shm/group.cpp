@@ -10,12 +10,12 @@
 namespace smp::groups {
 namespace {
 
-// Up to here two ranks each sum everything rather than wait for the other's half: in, out and the
-// peer's in stay in a CPU's own cache.
+// Up to this size, two ranks each sum all elements instead of waiting for the other's half: the
+// inputs and the output stay in a CPU's own cache.
 constexpr int64_t kDirectOneShotBytes = 512 << 10;
-// The same for private memory, where the slots lie in that cache too.
+// As above for private memory, with the slots in that cache too.
 constexpr int64_t kOneShotOfTwoBytes = 256 << 10;
-// All_reduces of private memory of up to so many bytes go through the ring: see
+// All_reduces of private memory up to this size go through the ring: see
 // run_through_ring().
 constexpr int64_t kThroughRingBytes = 1 << 20;
 static_assert(kThroughRingBytes <= mesh::kRingBytes);
@@ -62,7 +62,7 @@ Group::~Group() {
   ring_peers();
 }
 
-// A rank that an exception threw out of the group, but that then ended in good order, has left it.
+// A rank whose exception ended the group, but that then ended in good order, has left the group.
 bool Group::has_left(int rank) const {
   return block_.control(rank).closed.load() == segment::RankControl::kLeft ||
          (has_abandoned(rank) && context_->job->board(global(rank)).gone.load() != 0);
@@ -113,7 +113,7 @@ void Group::finished(const progress::Operation& op) {
   GroupSide::finished(op);
 }
 
-// To post a call only tells peers that this rank's buffers are ready: it need not wait for its
+// Posting a call only tells peers that this rank's buffers are ready, so it need not wait for its
 // turn.
 bool Group::may_post_early(const progress::Call& call) const {
   return call.number <= completed_.load() + segment::kCallsAhead;
@@ -288,8 +288,8 @@ void Group::ring_peers() const {
   for (int step = 1; step < size_; ++step) context_->job->ring(global(next(step)), global(rank_));
 }
 
-// Ranks that compute look for themselves between layers. Where there is no CPU to spare, waking
-// their threads would only take the CPU from a rank that computes.
+// Ranks that compute check for new calls between layers. Without spare CPUs, waking their threads
+// would only take the CPU from a rank that computes.
 void Group::ring_waiting_peers() const {
   if (context_->engine.has_spare_cpus()) return ring_peers();
   for (int step = 1; step < size_; ++step)

@@ -30,8 +30,7 @@ class Group final : public GroupSide {
   }
   using GroupSide::awaited;
 
-  // When this side ends, peers are told no more than if an exception had ended it. They learn the
-  // reason elsewhere.
+  // When this side ends, peers see the same as after an exception. They learn the reason otherwise.
   void close_silently() { is_silent_ = true; }
 
   comm::WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, comm::ReduceOp op,
@@ -78,7 +77,8 @@ class Group final : public GroupSide {
   bool may_be_direct(progress::Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out,
                      int64_t out_bytes) const;
   bool is_one_shot(const progress::Call& call) const;
-  // Whether private buffers of an all_reduce go by way of this rank's ring, which is then noted.
+  // Whether private buffers of an all_reduce go through this rank's ring. If so, notes the ring's
+  // place.
   bool may_go_through_ring(progress::Call& call) const;
 
   // Programs. Sizes are in bytes unless they say elements.
@@ -108,7 +108,7 @@ class Group final : public GroupSide {
   int64_t touched_bytes(const progress::Call& call, bool is_in_place = false) const;
   bool fills_cache(const progress::Call& call, bool is_in_place = false) const;
   bool about_fills_cache(const progress::Call& call) const;  // others may use the cache as well
-  // How a call of this kind that begins now writes its results, if it is not in place.
+  // How a new call of this kind writes its results, if it is not in place.
   ResultWrites::StorePolicy result_writes(const progress::Call& call, ResultWrites& kind) const;
   ResultWrites::StorePolicy result_writes_of_parts(const progress::Operation& op);
   void write_slot(const progress::Operation& op, SlotWrites& writes, Bytes to, ConstBytes from,
@@ -128,10 +128,10 @@ class Group final : public GroupSide {
   bool writes_next(int64_t written, int64_t taken);
   uint64_t slots_needed() const;
   bool has_taken(int reader, uint64_t slots);
-  // Where slots are written two at once, the first has an even number.
+  // If two slots are written at once, the first one has an even number.
   uint64_t place_of(uint64_t slot) const { return slot + (slot & (at_once_ - 1)); }
-  // Where the `bytes` in a slot, or in the first of its pieces, lie; `room` is what they may move
-  // in. Slots that are written two at once do not move.
+  // The address of the `bytes` in a slot, or in its first piece. The bytes may rotate within
+  // `room`, unless two slots are written at once.
   Bytes place_in(int rank, uint64_t slot, int64_t bytes, int64_t room) const {
     return block_.slot(rank, place_of(slot), bytes, at_once_ == 1 ? room : 0);
   }
@@ -148,7 +148,7 @@ class Group final : public GroupSide {
   void take_only(int peer);
   void take_all(bool is_only = false);
   void take_unread(int peer, int64_t slots);
-  // Distance between the pieces of a slot, or of two that are written at once.
+  // Distance between the pieces of a slot, or of two slots that are written at once.
   int64_t piece_bytes() const { return int64_t(at_once_) * piece_bytes_; }
   void publish_pieces(progress::Operation& op, ConstBytes in, int64_t count, int64_t chunk,
                       int64_t step);
@@ -168,7 +168,7 @@ class Group final : public GroupSide {
   struct Pieces {
     int count;         // in each part
     int64_t elements;  // in each piece; the last ones may have fewer, or none
-    int64_t chunk;     // elements that are made in one go
+    int64_t chunk;     // elements that are computed at once
   };
   int64_t part_of(const progress::Call& call, int owner) const;
   int cpus_of_parts() const;

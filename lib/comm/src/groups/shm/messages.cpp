@@ -3,7 +3,7 @@
 #include "groups/shm/steps.h"
 #include "reduce/copy.h"
 
-// send and recv. Each directed pair has a place of its own in the sender's mailbox, so that no pair
+// send and recv. Each directed pair has its own place in the sender's mailbox, so that no pair
 // waits for another. A message that fits there is sent before its receiver asks for it.
 namespace smp::groups {
 
@@ -11,8 +11,8 @@ progress::Program Group::run_send(progress::Operation& op, ConstBytes in) {
   const int to = op.call.peer;
   segment::Mail& mail = block_.mail(rank_, to);
   Peer& peer = peers_[size_t(to)];
-  // This entry may be overwritten: the receiver is done with all but the last two messages, since
-  // each took at least one chunk.
+  // This entry may be overwritten: the receiver has read all messages except the last two, because
+  // each message took at least one chunk.
   static_assert(segment::kCallsKept > segment::GroupBlock::kMailChunks + 1);
   segment::CallEntry& entry = mail.calls[op.call.number % segment::kCallsKept];
   progress::write(entry, op.call, op.print);

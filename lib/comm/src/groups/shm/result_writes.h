@@ -19,7 +19,7 @@ class ResultWrites {
     bool non_temporal = false;
     ResultWrites* timed = nullptr;  // null: the call is not timed
 
-    // Calls `write`, which makes results of so many bytes.
+    // Calls `write`, which writes results of `bytes` bytes.
     template <class Write>
     void make(int64_t bytes, Write&& write) const {
       if (timed == nullptr) return write();

@@ -7,7 +7,7 @@
 // reduce, gather, scatter and all_to_all in a group inside a host. Words as in collectives.cpp.
 namespace smp::groups {
 
-// What `peer` publishes in this call is for other ranks: it need not wait for this rank to read it.
+// The slots of `peer` in this call are for other ranks, so `peer` need not wait for this rank.
 void Group::take_unread(int peer, int64_t slots) {
   consumed_[size_t(peer)] += uint64_t(slots);
   block_.taken(peer, rank_).value.store(consumed_[size_t(peer)]);

@@ -67,14 +67,14 @@ class SlotWrites {
   static constexpr double kSlow = 1 / 6.5e9;          // seconds per byte of a slow copy, at least
   static constexpr double kSlowOfMemory = 1 / 3.2e9;  // where the call fills the cache
   static constexpr double kStoodStill = 1 / 0.5e9;    // and at most: another process had the CPU
-  // A slow copy loses what so many quick ones gain over non-temporal stores. Not all copies need be
-  // slow: those for a peer on the same CPU are slow only where the other half of an all_reduce has
-  // shown the lines to all.
+  // The number of quick copies that gain, over non-temporal stores, what one slow copy loses. Not
+  // all copies need be slow: those for a peer on the same CPU are slow only where the other half of
+  // an all_reduce has shown the lines to all.
   static constexpr int kSlowWeighs = 24, kTooSlow = 3 * kSlowWeighs;
   static constexpr int kTries = 3;      // tries of non-temporal stores; the fastest counts
   static constexpr double kGain = 0.5;  // they are kept if they take at most this part of the time
-  static constexpr int kKept = 1024;    // copies made so, before the cache is timed again
-  // Copies that are not timed after a quick one: to read the clock takes as long as to copy 3 KiB.
+  static constexpr int kKept = 1024;    // copies of this kind before the cache is timed again
+  // Copies without timing after a quick one: reading the clock takes as long as copying 3 KiB.
   static constexpr int kUntimed = 10;
 
   void tried(double took) {

@@ -5,9 +5,9 @@
 #include "groups/shm/group.h"
 
 // Steps that the programs of a group are made of. A rank publishes slots of its ring, which all
-// peers read: `published_` counts its own, `consumed_[p]` those of peer p that it is done with.
-// Every rank knows how many slots each peer publishes for an operation, so these counts need no
-// message.
+// peers read: `published_` counts its own slots, `consumed_[p]` the slots of peer p that it has
+// read. Every rank knows how many slots each peer publishes for an operation, so these counts need
+// no message.
 namespace smp::groups {
 
 inline auto Group::called_by(progress::Operation& op, int peer) {
@@ -28,12 +28,12 @@ inline auto Group::all_done(progress::Operation& op, int piece, bool or_wanted) 
 
 inline auto Group::slot_free(progress::Operation& op, int reader) {
   const uint64_t needed = slots_needed();
-  // Ready at once, and looks at no counter of slots: the lines of those are in the caches of peers.
+  // Ready at once. Reads no counter of slots, because their cache lines are in the caches of peers.
   if (has_taken(reader, needed)) return op.reaches(completed_, 0, rank_);
   return op.reaches(block_.taken(rank_, reader).value, needed, reader);
 }
 
-// Until `reader` is done with all that this rank has published.
+// Until `reader` has read all slots that this rank has published.
 inline auto Group::all_taken(progress::Operation& op, int reader) {
   return op.reaches(block_.taken(rank_, reader).value, published_, reader);
 }

@@ -12,7 +12,7 @@ constexpr int64_t kChunkBytes = 128 << 10;
 
 }  // namespace
 
-// A call of all ranks. Its entries say where the memory lies, and stay until the next call but one.
+// A call of all ranks. Its entries have the place of the memory, and stay for one more call.
 std::unique_ptr<comm::PeerWindow> Group::open_window(const void* memory, int64_t count, DType dtype,
                                                      std::string_view label) {
   progress::Call call = collective(mesh::CollectiveOp::kBarrier, count, dtype, label);
@@ -43,7 +43,7 @@ GroupWindow::GroupWindow(Group& group, DType dtype, uint64_t opened_by)
 }
 
 GroupWindow::~GroupWindow() {
-  group_.context_->engine.close({&lane_}, "its window was destroyed before the call was complete");
+  group_.context_->engine.close({&lane_}, "the window was destroyed before the call was complete");
 }
 
 void GroupWindow::show() {

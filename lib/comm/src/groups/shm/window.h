@@ -7,9 +7,10 @@
 
 namespace smp::groups {
 
-// One rank's side of a window. Its gathers have a lane of their own, since they need no turn among
-// the group's collectives. A gather waits for one peer after the other until it has shown its
-// memory often enough, then reads it in place. A window must end before its group.
+// One rank's side of a window. Its gathers have their own lane, because they need no turn among the
+// group's collectives. A gather waits for one peer after the other: until the peer has shown its
+// memory often enough. Then the gather reads that memory in place. A window must end before its
+// group.
 class GroupWindow final : public comm::PeerWindow, private progress::Member {
  public:
   // `opened_by`: the number of the call that opened it. The entries of that call say where each
@@ -28,10 +29,10 @@ class GroupWindow final : public comm::PeerWindow, private progress::Member {
   bool has_abandoned(int rank) const override { return member().has_abandoned(rank); }
   bool has_called(int, const progress::Call&) const override {
     return false;
-  }  // it has not shown enough
+  }  // the peer has not shown its memory often enough
   void check_calls(const progress::Operation&) const override {}
   int awaited(progress::Operation& op) const override {
-    const int peer = op.awaited();  // it may have come meanwhile
+    const int peer = op.awaited();  // the peer may have acted meanwhile
     return peer < 0 ? -1 : global(peer);
   }
   void note(progress::Operation& op) override { group_.note(op); }

@@ -72,7 +72,7 @@ struct LaunchJob {
 
 // Whether a log has all that the ranks write to the console.
 bool logs_hold_output(const LaunchJob& job);
-inline constexpr const char* kNoLogHoldsIt = "no log holds what ranks write (see --run-dir)";
+inline constexpr const char* kNoLogHoldsIt = "no log holds the output of the ranks (see --run-dir)";
 
 // By rank: which of its host's it is, from 0.
 std::vector<int> local_ranks_of(const LaunchJob& job);

@@ -15,7 +15,7 @@ struct JobView {
   int running = 0;
   std::optional<runinfo::RankProgress> progress;  // of the first rank that posts any
   int64_t slowest_step = 0;                       // that a running rank is in; 0: unknown
-  std::chrono::milliseconds silent{0};            // since a rank has gone on, where ranks post that
+  std::chrono::milliseconds silent{0};            // since a rank made progress, if ranks report it
 };
 
 // One thing that happened to a job.

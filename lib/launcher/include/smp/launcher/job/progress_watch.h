@@ -22,7 +22,7 @@ struct Hang {
   std::vector<Place> places;  // those behind first
 };
 
-// "no rank has gone on for 60.0 s; the others wait for rank 1", and a line for each place.
+// "no rank has made progress for 60.0 s; the others wait for rank 1", and a line for each place.
 std::string text_of(const Hang& hang);
 
 // "step 312: forward, microbatch 1, layer 7; waits in collective 9121 (tensor.forward)"
@@ -58,7 +58,7 @@ class ProgressWatch {
   std::optional<std::chrono::milliseconds> recovery();
 
   std::chrono::milliseconds limit() const;
-  // Since a rank has gone on.
+  // Time since a rank made progress.
   std::chrono::milliseconds silent(Clock::time_point now) const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - moved_at_);
   }
