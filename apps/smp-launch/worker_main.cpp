@@ -80,7 +80,7 @@ int threads_of(const std::string& omp_num_threads, int local_world_size) {
     const auto threads = env::number<int>("OMP_NUM_THREADS", omp_num_threads);
     if (threads >= 1 && threads <= kMostThreads) return threads;
     throw ConfigError(
-        fmt::format("OMP_NUM_THREADS={} is not from 1 to {}", omp_num_threads, kMostThreads));
+        fmt::format("OMP_NUM_THREADS={}: expected 1 to {}", omp_num_threads, kMostThreads));
   }
   const auto processors = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, processors / local_world_size);

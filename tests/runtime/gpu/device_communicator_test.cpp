@@ -267,8 +267,8 @@ TEST_CASE(
             gpus.all_reduce(value.data(), value.data(), 1, DType::kI64, ReduceOp::kSum, "stuck");
         work->wait();  // ends when the watch has aborted it
         fails_soon(gpus, CommError::Kind::kTimeout,
-                   "all_reduce 'stuck' of 1 int64 on GPUs timed out after 1.5 s: all ranks have "
-                   "called it");
+                   "all_reduce 'stuck' of 1 int64 on GPUs timed out after 1.5 s, although all "
+                   "ranks called it");
       },
       milliseconds(1500));
 }

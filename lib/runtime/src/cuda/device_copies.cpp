@@ -8,7 +8,7 @@ namespace smp::cuda {
 namespace {
 
 void wait_on(cudaStream_t stream, const Event& event) {
-  check(cudaStreamWaitEvent(stream, event.get(), 0), "to wait for an event");
+  check(cudaStreamWaitEvent(stream, event.get(), 0), "waiting for an event");
 }
 
 class DeviceCopy final : public device::Copy {
@@ -21,10 +21,10 @@ class DeviceCopy final : public device::Copy {
       cudaGetLastError();  // or torch's next kernel takes it for its own
       return false;
     }
-    check(error, "a copy");
+    check(error, "copying");
     return true;
   }
-  void wait() override { check(cudaEventSynchronize(end_.get()), "a copy"); }
+  void wait() override { check(cudaEventSynchronize(end_.get()), "copying"); }
   void follow() override { hold(c10::cuda::getCurrentCUDAStream().stream()); }
   void hold(cudaStream_t stream) { wait_on(stream, end_); }
 
@@ -49,16 +49,16 @@ device::CopyPtr copy_until_now(cudaStream_t stream) { return std::make_unique<De
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("CUDA refuses ") + what + ": " +
-                             cudaGetErrorString(error));
+    throw std::runtime_error(std::string("CUDA: ") + what +
+                             " failed: " + cudaGetErrorString(error));
   }
 }
 
 Event::Event(cudaStream_t stream) {
-  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event");
+  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event");
   const cudaError_t error = cudaEventRecord(event_, stream);
   if (error != cudaSuccess) cudaEventDestroy(event_);
-  check(error, "an event");
+  check(error, "recording an event");
 }
 
 Event::~Event() {
@@ -67,19 +67,19 @@ Event::~Event() {
 
 Stream::Stream() {
   int least = 0, most = 0;
-  check(cudaDeviceGetStreamPriorityRange(&least, &most), "the priorities of streams");
-  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, most), "a stream");
+  check(cudaDeviceGetStreamPriorityRange(&least, &most), "reading stream priorities");
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, most), "creating a stream");
 }
 
 bool DeviceCopies::holds(const void* data) const {
   cudaPointerAttributes attributes{};
-  check(cudaPointerGetAttributes(&attributes, data), "a look at a pointer");
+  check(cudaPointerGetAttributes(&attributes, data), "reading pointer attributes");
   return attributes.type == cudaMemoryTypeDevice;
 }
 
 void DeviceCopies::pin(void* memory, int64_t bytes) {
   check(cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterDefault),
-        "to pin memory of the host");
+        "pinning host memory");
 }
 
 void DeviceCopies::unpin(void* memory) {
@@ -92,12 +92,13 @@ device::CopyPtr DeviceCopies::until_now() {
 
 device::CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes,
                                             device::Copy& behind) {
-  return start(to_host_, to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host", behind);
+  return start(to_host_, to, from, bytes, cudaMemcpyDeviceToHost, "copying to the host", behind);
 }
 
 device::CopyPtr DeviceCopies::start_to_device(void* to, const void* from, int64_t bytes,
                                               device::Copy& behind) {
-  return start(to_device_, to, from, bytes, cudaMemcpyHostToDevice, "a copy to the device", behind);
+  return start(to_device_, to, from, bytes, cudaMemcpyHostToDevice, "copying to the device",
+               behind);
 }
 
 }  // namespace smp::cuda

@@ -32,7 +32,7 @@ void launch(int64_t blocks, const Body& body) {
       <<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kThreads, 0, stream>>>(body);
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("CUDA refuses a launch: ") + cudaGetErrorString(error));
+    throw std::runtime_error(std::string("CUDA: launching a kernel failed: ") + cudaGetErrorString(error));
   }
 }
 

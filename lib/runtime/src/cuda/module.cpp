@@ -40,7 +40,7 @@ class CudaGpu final : public gpu::Gpu {
     c10::cuda::set_device(index);
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
     at::globalContext().setDeterministicAlgorithms(request.deterministic, /*warn_only=*/false);
-    check(cudaGetDeviceProperties(&properties_, index), "its properties");
+    check(cudaGetDeviceProperties(&properties_, index), "reading the GPU's properties");
     if (request.memory_limit_bytes > 0) {
       const double share = static_cast<double>(request.memory_limit_bytes) /
                            static_cast<double>(properties_.totalGlobalMem);
@@ -81,7 +81,7 @@ std::string why_no_gpu(int& count) {
   }
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  return count == 0 ? "the driver shows none (see CUDA_VISIBLE_DEVICES)" : "";
+  return count == 0 ? "the driver lists no GPU (see CUDA_VISIBLE_DEVICES)" : "";
 }
 
 }  // namespace

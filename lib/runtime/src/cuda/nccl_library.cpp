@@ -28,7 +28,8 @@ class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
     void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // stays: its threads may
     if (library == nullptr)
       throw std::runtime_error(
-          std::string("NCCL cannot be loaded (parallel.data_collectives: host does without): ") +
+          std::string(
+              "libnccl.so.2 cannot be loaded (parallel.data_collectives: host needs no NCCL): ") +
           dlerror());
     find(library, "ncclGetUniqueId", functions_.get_unique_id);
     find(library, "ncclCommInitRankConfig", functions_.init_rank);
@@ -48,7 +49,7 @@ class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
     ncclUniqueId drawn;
     const ncclResult_t result = functions_.get_unique_id(&drawn);
     if (result != ncclSuccess)
-      throw std::runtime_error(std::string("NCCL cannot begin a group: ") +
+      throw std::runtime_error(std::string("NCCL: creating a group failed: ") +
                                functions_.error_text(result));
     gpu::DeviceGroupId id;
     std::memcpy(id.data(), drawn.internal, id.size());
