@@ -46,8 +46,8 @@ class StreamCopy final : public device::Copy {
 template <class Function>
 Function cuda_function(const char* name) {
   auto* const found = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  TORCH_CHECK(found != nullptr, "smp: torch has loaded no library with ", name,
-              ", which tensors on GPUs need");
+  TORCH_CHECK(found != nullptr, "smp: tensors on GPUs need the function ", name,
+              ", which no library loaded by torch has");
   return found;
 }
 
@@ -64,8 +64,8 @@ class CudaDevice final : public Device, public device::DeviceMemory {
   bool holds(const at::Tensor& tensor) const override {
     if (tensor.device().is_cpu()) return false;
     TORCH_CHECK(tensor.device() == device_, "smp: a tensor on ", tensor.device(),
-                " in a process group whose tensors were on ", device_,
-                ": a rank has one device in a group");
+                " in a process group whose first tensors were on ", device_,
+                ": a rank uses one device per process group");
     return true;
   }
   std::unique_ptr<Point> now() const override {
@@ -83,7 +83,7 @@ class CudaDevice final : public Device, public device::DeviceMemory {
   bool holds(const void* /*data*/) const override { return true; }
   void pin(void* memory, int64_t bytes) override {
     const int error = register_(memory, size_t(bytes), 0);
-    TORCH_CHECK(error == 0, "smp: CUDA refuses to pin ", bytes, " bytes of the host: error ",
+    TORCH_CHECK(error == 0, "smp: CUDA failed to pin ", bytes, " bytes of host memory: error ",
                 error);
   }
   void unpin(void* memory) override { unregister_(memory); }

@@ -67,11 +67,11 @@ class Corpus:
     def _open(self, overwrite):
         there = [path for path in self.paths.values() if os.path.exists(path)]
         if there and not overwrite:
-            raise Usage(f"{there[0]} is there already; --overwrite replaces it when the new one is whole")
+            raise Usage(f"{there[0]} exists; --overwrite replaces it once the new corpus is complete")
         for kind, path in self.partial.items():
             self.files[kind] = open(path, "r+b" if os.path.exists(path) else "w+b")
             if os.path.getsize(path) < self.state[kind]:
-                raise BadInput(path, f"shorter than {self.state_path} says; remove that one to start anew")
+                raise BadInput(path, f"shorter than recorded in {self.state_path}; remove {self.state_path} to start again")
             self.files[kind].truncate(self.state[kind])
             self.files[kind].seek(0, os.SEEK_END)
 
@@ -85,7 +85,7 @@ class Corpus:
             mine = False
         if not mine:  # another one has it, or has just removed it
             os.close(self.lock)
-            raise Failure(f"{self.prefix} is being written by another smp-data")
+            raise Failure(f"{self.prefix} is being written by another smp-data process")
 
     def __enter__(self):
         return self
@@ -115,7 +115,7 @@ class Corpus:
                 state = json.load(file)
             known = state["version"] == 1 and state.keys() == fresh.keys()
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput(self.state_path, "no state of smp-data; remove it to start anew") from None
+            raise BadInput(self.state_path, "not a state file of smp-data: remove it to start again") from None
         if known and state["options"] == self.options:
             return state
         if overwrite:
@@ -151,7 +151,7 @@ class Corpus:
         if len(written):
             longest = int(written.max())
             if longest > LONGEST:
-                raise Failure(f"a document has {longest:,} tokens; an index holds {LONGEST:,} of one: cut it")
+                raise Failure(f"a document has {longest:,} tokens; an index allows {LONGEST:,} per document: split the document")
             self.now["longest_document"] = max(self.now["longest_document"], longest)
         self.files["lengths"].write(written.astype("<i4"))
 
@@ -177,7 +177,7 @@ class Corpus:
         state = self.state
         if not state["finishing"]:
             if state["documents"] == 0:
-                raise BadInput(state["shards"][0]["path"], "no document with a token in all inputs")
+                raise BadInput(state["shards"][0]["path"], "no input has a document with at least one token")
             state["finishing"] = True
             self._save()
         if os.path.exists(self.paths["smp.json"]):

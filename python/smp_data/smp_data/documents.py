@@ -50,12 +50,12 @@ def objects(piece):
         except UnicodeDecodeError as error:
             raise bad_line(piece, offset, f"not UTF-8: byte {error.start + 1} of the line") from None
         except RecursionError:
-            raise bad_line(piece, offset, "not JSON that can be read: too many brackets inside each other") from None
+            raise bad_line(piece, offset, "the JSON nests too deeply") from None
         except ValueError as error:
             what = f"{error.msg} at column {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
             raise bad_line(piece, offset, f"not valid JSON: {what}") from None
         if not isinstance(found, dict):
-            raise bad_line(piece, offset, "not a JSON object: the file is to hold one object a line")
+            raise bad_line(piece, offset, "not a JSON object: expected one object a line")
         yield offset, found
 
 
@@ -67,13 +67,13 @@ def _json_documents(piece, key):
     texts = []
     for offset, found in objects(piece):
         if key not in found:
-            raise bad_line(piece, offset, f"no key '{key}'; it has {', '.join(found) or 'none'} (--json-key)")
+            raise bad_line(piece, offset, f"no key '{key}'; the keys are {', '.join(found) or 'none'} (--json-key)")
         if not isinstance(found[key], str):
-            raise bad_line(piece, offset, f"'{key}' is not a text but {json.dumps(found[key])[:40]}")
+            raise bad_line(piece, offset, f"'{key}' is not a string but {json.dumps(found[key])[:40]}")
         try:
             texts.append(found[key].encode())
         except UnicodeEncodeError:
-            raise bad_line(piece, offset, f"'{key}' holds half of a surrogate pair, which is no character") from None
+            raise bad_line(piece, offset, f"'{key}' has an unpaired surrogate, which UTF-8 cannot encode") from None
     return _joined(texts)
 
 

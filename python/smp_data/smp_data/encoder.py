@@ -72,8 +72,8 @@ class Encoder:
     def _encode(self, texts):
         longest = max(map(len, texts), default=0)
         if longest > LONGEST:
-            raise DocumentTooLong(f"a document of {longest / 1e6:,.0f} M characters, which this tokenizer must take at "
-                                  f"once; {LONGEST / 1e6:,.0f} M is the limit: cut it into several")
+            raise DocumentTooLong(f"a document of {longest / 1e6:,.0f} M characters, which this tokenizer encodes "
+                                  f"as a whole; {LONGEST / 1e6:,.0f} M is the limit: cut it into several")
         found, batch, characters = [], [], 0
         for text in texts:
             batch.append(text)

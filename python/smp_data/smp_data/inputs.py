@@ -65,7 +65,7 @@ def files_of(arguments):
             found = sorted(str(path) for path in pathlib.Path(argument).rglob("*")
                            if path.suffix in IN_FOLDERS and path.is_file())
             if not found:
-                raise BadInput(argument, f"no {', '.join(IN_FOLDERS)} file in this folder; name other files by a pattern")
+                raise BadInput(argument, f"no {', '.join(IN_FOLDERS)} file in this folder; give a pattern for other files")
         elif os.path.exists(argument):
             found = [argument]
         else:
@@ -86,14 +86,14 @@ def shards_of(paths, documents="file", skip_empty=False):
         suffix = os.path.splitext(path)[1].lower()
         if suffix in NO_TEXT:
             tool = NO_TEXT[suffix]
-            raise BadInput(path, f"compressed: {tool} it first" if tool else f"a {suffix} file is no text")
+            raise BadInput(path, f"compressed: {tool} it first" if tool else f"{suffix} files are not text")
         if not os.path.isfile(path):
-            raise BadInput(path, "not a plain file")
+            raise BadInput(path, "expected a regular file")
         status = os.stat(path)
         if status.st_size == 0:
             if skip_empty:
                 continue
-            raise BadInput(path, "the file is empty (--skip-empty leaves such files out)")
+            raise BadInput(path, "the file is empty (--skip-empty skips empty files)")
         kind = "json" if suffix in (".jsonl", ".json") else "parquet" if suffix == ".parquet" else \
             "lines" if documents == "line" else "text"
         shards.append(Shard(path, kind, status.st_size, status.st_mtime_ns))
@@ -110,7 +110,7 @@ def open_parquet(path, column):
         raise BadInput(path, f"not a Parquet file: {str(error).splitlines()[0]}") from None
     schema = file.schema_arrow
     if column not in schema.names:
-        raise BadInput(path, f"no column '{column}'; it has {', '.join(schema.names)} (--json-key)")
+        raise BadInput(path, f"no column '{column}'; the columns are {', '.join(schema.names)} (--json-key)")
     kind = schema.field(column).type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         raise BadInput(path, f"column '{column}' holds {kind}, not text")

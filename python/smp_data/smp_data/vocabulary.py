@@ -50,14 +50,14 @@ def _texts(shards, key, cutter):
 def run(options):
     smallest = 257 if options.kind == "bpe" else 3
     if options.size is None and options.kind == "bpe":
-        raise Usage("--size: how many tokens is the vocabulary to have?")
+        raise Usage("--size is required: the number of tokens of the vocabulary")
     if options.size is not None and options.size < smallest:
         raise Usage(f"--size {options.size}: a vocabulary of kind {options.kind} has at least {smallest} tokens")
     if options.min_count > 1 and options.kind == "bpe":
-        raise Usage("--min-count is for --kind words")
+        raise Usage("--min-count needs --kind words")
     path = os.path.join(options.out, "tokenizer.json")
     if os.path.exists(path) and not options.overwrite:
-        raise Usage(f"{path} is there already; --overwrite replaces it")
+        raise Usage(f"{path} exists; --overwrite replaces it")
     shards = inputs.shards_of(inputs.files_of(options.inputs), "file", options.skip_empty)
     inputs.check_columns(shards, options.json_key)
     if options.kind == "bpe":
@@ -72,9 +72,9 @@ def run(options):
     found = tokenizer.get_vocab_size()
     if options.size is not None and found < options.size:
         raise BadInput(shards[0].path if len(shards) == 1 else f"{len(shards)} files",
-                       f"the text gives {found:,} tokens, not {options.size:,}: more text, or a smaller --size")
+                       f"the text gives {found:,} tokens, not {options.size:,}: give more text, or lower --size")
     if found == 2 and options.kind == "words":
-        raise BadInput(shards[0].path, "no word in it")
+        raise BadInput(shards[0].path, "the file has no word")
     _save(tokenizer, options)
     print(f"{path}: {found:,} tokens from {sum(shard.bytes for shard in shards) / 1e6:,.1f} MB")
 

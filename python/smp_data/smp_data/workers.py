@@ -59,8 +59,8 @@ class Workers:
                 piece, future = waiting.popleft()
                 yield piece, future.result()
         except concurrent.futures.process.BrokenProcessPool:
-            raise Failure("a worker process was killed (out of memory? fewer --workers take less); "
-                          "the same command goes on from the last whole file") from None
+            raise Failure("a worker process was killed; if memory ran out, lower --workers; "
+                          "the same command continues after the last complete file") from None
 
 
 def cores():
