@@ -18,7 +18,7 @@ class DeviceCopy final : public device::Copy {
   bool done() override {
     const cudaError_t error = cudaEventQuery(end_.get());
     if (error == cudaErrorNotReady) {
-      cudaGetLastError();  // or torch's next kernel takes it for its own
+      cudaGetLastError();  // clears the error, which torch's next kernel would report as its own
       return false;
     }
     check(error, "copying");
@@ -83,7 +83,7 @@ void DeviceCopies::pin(void* memory, int64_t bytes) {
 }
 
 void DeviceCopies::unpin(void* memory) {
-  cudaHostUnregister(memory);  // a rank that fails may have no GPU any more
+  cudaHostUnregister(memory);  // no check: a failed rank may have lost its GPU
 }
 
 device::CopyPtr DeviceCopies::until_now() {

@@ -9,7 +9,8 @@
 
 namespace smp::cuda {
 
-// Throws std::runtime_error that names `what` if `error` is one.
+// Throws std::runtime_error "CUDA: <what> failed: ..." unless `error` is cudaSuccess. `what`: the
+// failed operation, as in "creating an event".
 void check(cudaError_t error, const char* what);
 
 // A point on a stream.

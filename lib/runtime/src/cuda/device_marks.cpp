@@ -12,7 +12,7 @@
 namespace smp::cuda {
 namespace {
 
-constexpr int kRounds = 16;  // of which the quickest counts, as between hosts (Cristian 1989)
+constexpr int kRounds = 16;  // the quickest one counts, as between hosts (Cristian 1989)
 
 void record(cudaEvent_t event) {
   check(cudaEventRecord(event, c10::cuda::getCurrentCUDAStream().stream()), "recording an event");

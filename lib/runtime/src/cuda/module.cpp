@@ -14,11 +14,11 @@
 #include "cuda/nccl_library.h"
 #include "gpu/gpu.h"
 
-// What libsmp_cuda.so gives: the GPU of a rank (gpu.h).
+// The entry points of libsmp_cuda.so: the GPU of a rank (gpu.h).
 namespace smp::cuda {
 namespace {
 
-// Who hears of blocks. The allocator keeps its trackers for good, so there is one for the process.
+// The listener for allocations. The allocator never removes its trackers, so the process has one.
 std::atomic<gpu::AllocationListener*>& listener() {
   static std::atomic<gpu::AllocationListener*> one{nullptr};
   return one;
@@ -68,12 +68,12 @@ class CudaGpu final : public gpu::Gpu {
   const c10::DeviceIndex index_;
   cudaDeviceProp properties_{};
   GpuFunctions<DeviceRunner> functions_;
-  std::optional<DeviceCopies> copies_;  // once the GPU is current
+  std::optional<DeviceCopies> copies_;  // set once the GPU is current
   std::unique_ptr<gpu::DeviceCollectivesLibrary> nccl_;
   DeviceMarks marks_;
 };
 
-// "" or why there is none.
+// "", or the reason why the process has no GPU. Sets `count` to the number of GPUs.
 std::string why_no_gpu(int& count) {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {

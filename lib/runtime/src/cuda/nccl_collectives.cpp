@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLeaving{10};  // in good order; then it is aborted
+constexpr std::chrono::seconds kLeaving{10};  // limit for a regular end, then it is aborted
 constexpr std::chrono::microseconds kNap{20};
 
 ncclDataType_t type_of(DType dtype) {

@@ -25,7 +25,8 @@ void find(void* library, const char* name, Function& function) {
 class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
  public:
   explicit NcclLibrary(c10::DeviceIndex gpu) : gpu_(gpu) {
-    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // stays: its threads may
+    void* const library =
+        dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // never closed: its threads may still run
     if (library == nullptr)
       throw std::runtime_error(
           std::string(
@@ -63,7 +64,7 @@ class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
     return std::make_unique<NcclCollectives>(functions_, drawn, rank, size);
   }
 
-  // A thread begins with the first GPU, and would take memory there.
+  // A new thread starts with GPU 0 as its current GPU, and would allocate memory there.
   void use_on_this_thread() override { c10::cuda::set_device(gpu_); }
 
  private:
