@@ -238,7 +238,7 @@ TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {
   other.job.model.num_layers = 4;
   const ScratchFolder none;
   CHECK(bench.error(other, options_of(none.path(), 1)) ==
-        first / "weights/config.json: n_layer is 5, this job's model has 4");
+        first / "weights/config.json: n_layer is 5, but this job's model has 4");
 }
 
 TEST_CASE("a run that is asked to end saves, ends, and goes on later") {
