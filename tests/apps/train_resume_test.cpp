@@ -341,7 +341,7 @@ TEST_CASE("a number of threads that no machine has is refused by name") {
     const ProgramEnd end = runs.launch({"--run-dir", "run", "--timeout", "100s", plan},
                                        {"OMP_NUM_THREADS=" + threads});
     CHECK(end.code == 3);
-    CHECK(contains(end.err, "start: OMP_NUM_THREADS=" + threads + " is not from 1 to 1024\n"));
+    CHECK(contains(end.err, "start: OMP_NUM_THREADS=" + threads + ": expected 1 to 1024\n"));
     fs::remove_all(runs / "run");
   }
 }

@@ -304,8 +304,9 @@ TEST_CASE("calls between GPUs: a group whose GPUs do not come together ends, and
         network.board(DeviceGroupId{'1'})->joined = -9;
         gpus.barrier("a")->wait();
         fails_with([&] { (void)sum(gpus); }, CommError::Kind::kTimeout,
-                   "the meeting of 2 ranks' GPUs timed out after 1.5 s");
-        fails_with([&] { (void)sum(gpus); }, CommError::Kind::kTimeout, "the meeting of 2 ranks'");
+                   "connecting the GPUs of 2 ranks timed out after 1.5 s");
+        fails_with([&] { (void)sum(gpus); }, CommError::Kind::kTimeout,
+                   "connecting the GPUs of 2 ranks");
       },
       milliseconds(1500));
 }

@@ -364,7 +364,8 @@ TEST_CASE("a refused run changes nothing, one that is over keeps its report and 
   training::TrainOptions options = resumed(folder.path(), kSteps);
   options.resume_step = 5;
   CHECK(bench.error(plan, options) ==
-        folder / "checkpoints: no checkpoint in this folder of step 5; there are those of [3, 6]");
+        folder /
+            "checkpoints: no checkpoint of step 5; the folder has checkpoints of steps [3, 6]");
   CHECK(fs::exists(folder / "checkpoints/step-00000009.old.partial"));
 
   int ready = 0;

@@ -241,7 +241,7 @@ TEST_CASE("the quickstart's limit refuses plain data parallelism") {
   CHECK(text.starts_with("step 1: "));
   CHECK(text.find("rank " + std::to_string(culprit) + ": out of memory in step 1: ") !=
         std::string::npos);
-  CHECK(text.find(" of 65011712 are live (weights 1") != std::string::npos);
+  CHECK(text.find(" of 65011712 in use (weights 1") != std::string::npos);
   for (const char* part :
        {": requested ", ", gradients 1", ", optimizer 2", ", activations ",
         "; to reduce optimizer, the largest category: set parallel.shard_optimizer_state: true"}) {

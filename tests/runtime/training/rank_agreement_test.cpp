@@ -79,7 +79,7 @@ TEST_CASE("ranks that hold the same go on: others are named with their hosts, an
   const std::string head =
       "the ranks differ in what they would train with, so the result would be wrong:\n";
   const std::string end =
-      "\n  give every host the same, or name files in a file system that all hosts share";
+      "\n  copy the same files to every host, or name files in a file system that all hosts share";
   CHECK(
       said_by_all(6, [&](int rank) {
         return std::vector{plan, rank >= 4 ? training::AgreedValue{"a.txt", "18003 bytes"} : file};
