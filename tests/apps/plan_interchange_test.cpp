@@ -106,7 +106,8 @@ TEST_CASE("a config.json is imported, planned and exported") {
   const ProgramEnd refused = plan({"export", export_job, "--to", "torchtitan"});
   CHECK(refused.code == 3);
   CHECK(refused.out.empty());
-  CHECK(refused.err.starts_with(export_job + ": torchtitan does not support a model with 48 layers"));
+  CHECK(
+      refused.err.starts_with(export_job + ": torchtitan does not support a model with 48 layers"));
 }
 
 TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
