@@ -1,9 +1,9 @@
-"""smp-data chat: conversations through the tokenizer's chat template to tokens and masks.
+"""smp-data chat: encodes conversations to tokens and masks with the tokenizer's chat template.
 
-A mask is 1 where a token is an assistant's answer, its end-of-turn token included: what the model is to learn to write.
-A template that marks answers with {% generation %} says so itself. With others, what stands before answer i is the
-template's text of messages 0 .. i-1 with the generation prompt, as at inference; the answer is what the text of
-messages 0 .. i adds to it. Both must be how the whole conversation begins."""
+A mask is 1 for the tokens of an assistant's answer, including its end-of-turn token: the tokens that the model learns to
+write. Some templates mark answers with {% generation %}. With other templates, the text before answer i is the template's
+text of messages 0 .. i-1 with the generation prompt, as at inference; the answer is the text that messages 0 .. i add to
+it. The whole conversation must begin with both texts."""
 import os
 import re
 
@@ -69,7 +69,7 @@ class ChatEncoder:
 
     @staticmethod
     def _answers(messages):
-        """Places of the assistant's messages, all messages checked."""
+        """Checks all messages. Returns the indices of the assistant's messages."""
         if not isinstance(messages, list) or not messages:
             raise Refused("expected 'messages' to be a list of {\"role\", \"content\"}")
         for i, message in enumerate(messages, 1):
@@ -111,7 +111,7 @@ class ChatEncoder:
         return tokens, mask
 
     def _with_end_of_turn(self, inside, tokens, offsets, text):
-        """Without white space behind the last special token: the template writes it, not the model."""
+        """Drops white space after the last special token, which the template writes, not the model."""
         last = max((k for k in range(len(inside)) if int(tokens[inside[k]]) in self.special), default=None)
         if last is not None and last + 1 < len(inside) and \
                 text[offsets[inside[last], 1]:offsets[inside[-1], 1]].isspace():

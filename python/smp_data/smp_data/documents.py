@@ -11,7 +11,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def lines(piece):
-    """(offset, bytes without their end) of the lines that begin in a piece and hold more than white space."""
+    """(offset, bytes without the line end) of each line that begins in a piece and is not blank."""
     with open(piece.path, "rb") as file:
         begin = piece.begin
         if begin > 0:
@@ -43,7 +43,7 @@ def bad_line(piece, offset, text):
 
 
 def objects(piece):
-    """(offset, object) of the lines of JSON of a piece."""
+    """(offset, object) of each line of JSON in a piece."""
     for offset, line in lines(piece):
         try:
             found = json.loads(line)
@@ -126,7 +126,7 @@ def _row_documents(piece, column):
 
 
 def read(piece, key):
-    """The documents of a piece: bytes of UTF-8, and int64 [documents + 1] where they begin, and the end."""
+    """The documents of a piece: UTF-8 bytes, and their starts int64 [documents + 1], the last one being the end."""
     if piece.kind == "json":
         return _json_documents(piece, key)
     if piece.kind == "lines":

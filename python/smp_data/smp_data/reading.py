@@ -1,4 +1,4 @@
-"""smp-data show and smp-data check: a corpus that is there."""
+"""smp-data show and smp-data check: reading a corpus."""
 import json
 import os
 import sys
@@ -108,7 +108,7 @@ def _tokenizer(written, name):
 
 
 def _runs(mask):
-    """(begin, end, 0 or 1) of stretches of equal masks."""
+    """(begin, end, 0 or 1) of each run of equal masks."""
     places = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist(), len(mask)]
     return [(a, b, int(mask[a])) for a, b in zip(places[:-1], places[1:])]
 

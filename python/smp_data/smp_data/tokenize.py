@@ -12,8 +12,8 @@ from smp_data.workers import Workers
 
 
 def write(corpus, shards, workers, pieces_of):
-    """Brings what workers make of the pieces of shards into a corpus, in order. pieces_of(number, shard) yields pieces;
-    a worker returns what Corpus.add takes. Returns the progress at the end."""
+    """Adds the workers' results to a corpus, in the order of the pieces. pieces_of(number, shard) yields pieces; a worker
+    returns the arguments of Corpus.add. Returns the progress at the end."""
     done = corpus.resume(shards)
     if done:
         print(f"{corpus.state_path}; continuing after {done:,} of {len(shards):,} input files")
@@ -40,7 +40,7 @@ def write(corpus, shards, workers, pieces_of):
 
 
 def told(corpus, progress):
-    """What the command says at its end."""
+    """The last line of the command's output."""
     state = corpus.state
     text = (f"{corpus.paths['bin']}: {state['tokens']:,} tokens of {state['documents']:,} documents, {corpus.dtype.name}; "
             f"{(progress.done - progress.first) / 1e6:,.1f} MB in {progress.seconds():.1f} s, {progress.speed():.1f} MB/s")

@@ -1,4 +1,4 @@
-"""A tokenizer by the name that the command line gives it: FOLDER, tokenizer.json, gpt2-bytes or words:FILE."""
+"""The tokenizer that the command line names: FOLDER, tokenizer.json, gpt2-bytes or words:FILE."""
 import hashlib
 import json
 import os
@@ -16,8 +16,8 @@ UINT16_BELOW = 65500  # as Megatron's DType.optimal_dtype
 
 
 def word_tokenizer(words):
-    """Words between white space, by their place in a list; the end of a line is <eos>, if that is a word of it, except
-    at the end of a document, so that a document and its end-of-document token are as many lines."""
+    """Words between white space; a word's id is its index in a list. The end of a line is <eos>, if the list has it,
+    except at the end of a document, where the end-of-document token takes its place."""
     tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, UNKNOWN_WORD))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     if END_OF_LINE in words:
@@ -27,7 +27,7 @@ def word_tokenizer(words):
 
 
 def byte_tokenizer():
-    """The first 256 tokens of GPT-2, the bytes in its order, and <|endoftext|> = 256."""
+    """The first 256 tokens of GPT-2, which are the bytes in GPT-2's order, and <|endoftext|> = 256."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = tokenizers.Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -63,8 +63,8 @@ def _words(path):
 
 
 class Named:
-    """tokenizer: of `tokenizers`, without truncation and padding. name, sha256: as the manifest says them.
-    vocab_size: the largest id + 1. prefix, suffix: ids that its template puts around a document."""
+    """tokenizer: an object of `tokenizers`, without truncation and padding. name, sha256: as in the manifest.
+    vocab_size: the largest id + 1. prefix, suffix: ids that the tokenizer's template adds to a document."""
 
     def __init__(self, name):
         self.name, self.eos = name, None
@@ -106,7 +106,7 @@ class Named:
         return tokenizer, content
 
     def _template(self):
-        """What the post-processor puts before and behind every text: the same around two texts."""
+        """The ids that the post-processor adds before and after a text. They must be equal for two different texts."""
         found = set()
         for text in ("a", "b c"):
             bare = self.tokenizer.encode(text, add_special_tokens=False).ids
@@ -149,10 +149,10 @@ class Named:
         return np.dtype(wanted)
 
     def text(self, token):
-        """One token as text; None for an id that the vocabulary lacks."""
+        """One token as text; None for an id that is not in the vocabulary."""
         return self.tokenizer.id_to_token(int(token))
 
     def manifest(self, dtype, end):
-        """What PREFIX.smp.json says of the tokenizer."""
+        """The tokenizer's keys of PREFIX.smp.json."""
         return {"format": "smp-data", "version": 1, "tokenizer": {"name": self.name, "sha256": self.sha256},
                 "vocab_size": self.vocab_size, "end_of_document": end, "dtype": dtype.name}

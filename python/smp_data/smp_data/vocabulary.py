@@ -1,4 +1,4 @@
-"""smp-data vocabulary: a tokenizer made from texts, by the trainers of `tokenizers`."""
+"""smp-data vocabulary: trains a tokenizer on texts, with the trainers of `tokenizers`."""
 import json
 import os
 
@@ -24,7 +24,7 @@ def _bpe(size):
 
 
 def _words(size, min_count):
-    """Counts words. <unk> and <eos> are counted like others, and get their places afterwards."""
+    """Counts words. <unk> and <eos> are counted like other words, and get their ids afterwards."""
     return word_tokenizer([UNKNOWN_WORD, END_OF_LINE]), trainers.WordLevelTrainer(
         vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=[])
 
@@ -80,7 +80,7 @@ def run(options):
 
 
 def _save(tokenizer, options):
-    """The files that AutoTokenizer of transformers reads; for words also a list of them, in the order of their ids."""
+    """Writes the files that AutoTokenizer of transformers reads; for words also their list in the order of their ids."""
     os.makedirs(options.out, exist_ok=True)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
               "model_max_length": int(1e30)}

@@ -59,11 +59,11 @@ class Resume(Case):
 
     def test_other_inputs_and_options_are_refused(self):
         self.stopped_in_the_third()
-        begun = "smp-data: c was begun with another {}, and not finished; give the same, or --overwrite to start anew"
+        begun = "smp-data: c was started with another {0} and is not finished: give the same {0}, or --overwrite to start again"
         self.refused(2, begun.format("end-of-document"), *self.arguments, "--end-of-document", "none")
         self.refused(2, begun.format("dtype"), *self.arguments, "--dtype", "int32")
-        other = "smp-data: 1.jsonl was input 2 of this corpus when it was begun, and is not the same file now; " \
-                "give the same, or --overwrite to start anew"
+        other = "smp-data: 1.jsonl was input 2 when this corpus was started, but the file or the order has changed: " \
+                "give the same inputs, or --overwrite to start again"
         self.refused(2, other, *[argument for argument in self.arguments if argument != "1.jsonl"])
         self.refused(2, other, *self.arguments[:5], "0.jsonl")
         status = os.stat("1.jsonl")
