@@ -1,5 +1,5 @@
-"""Tells torch.distributed of the backend "smp"; the package itself is loaded with the first group on it. `import torch`
-calls this where the wheel is installed (torch's entry points "torch.backends"), and so does `import smp_torch`."""
+"""Registers the backend "smp" with torch.distributed. The package itself is loaded with the first process group.
+`import torch` calls this if the wheel is installed (entry points "torch.backends"); so does `import smp_torch`."""
 
 
 def register():

@@ -36,20 +36,20 @@ namespace {
 
 constexpr const char* kCollectivesExamples =
     R"(Examples:
-  smp-bench collectives -n 4                                four ranks of this host
+  smp-bench collectives -n 4                                four ranks on this host
   smp-launch --hosts a,b -- smp-bench collectives           the ranks of a job, on any hosts
   smp-bench collectives -n 2 --ops all_gather,all_to_all --dtypes bf16 -b 4Ki -e 64Mi --dirty
   smp-bench collectives -n 4 --calibrate --cluster cpu-4 -o mine.yaml
                                                             a cluster file with these links, for smp-plan
   smp-launch --hosts a,b,c -- smp-bench collectives --calibrate --cluster mine.yaml -o mine.yaml
-                                                            between hosts, for their exchanges too
+                                                            links between hosts and the network cost
   smp-bench collectives -n 4 --ops all_reduce,all_gather -b 8Ki --predict mine.yaml
-                                                            how well it predicts other sizes
+                                                            error of the cluster file's predictions
   smp-bench collectives -n 4 --rounds 5 --calibrate --check --cluster cpu-4 -o mine.yaml
-                                                            ... at once, while the machine is as it is
+                                                            calibrate and predict in the same rounds
 
-Sizes are of a rank's full buffer. algbw is that over the time; busbw what the slowest link carries of it.
-A time is that of the slowest rank, the median of the samples.
+A size is that of a rank's full buffer. algbw is size over time; busbw is the bandwidth of the slowest link.
+A time is the slowest rank's median over the samples.
 )";
 
 struct CollectivesRequest {
@@ -131,7 +131,7 @@ void check_can_be_written(const std::string& path) {
   if (!is_new && !std::filesystem::is_regular_file(path)) return;  // a pipe has one reader
   const bool opens = std::ofstream(path, std::ios::app).is_open();
   if (opens && is_new) std::filesystem::remove(path);
-  if (!opens) throw ConfigError(fmt::format("{} could not be written", path));
+  if (!opens) throw ConfigError(fmt::format("{} cannot be written", path));
 }
 
 // Sizes just beyond which a call goes another way (kOneShotBytes; of an all_gather each rank's
@@ -208,7 +208,7 @@ void compare(const std::vector<LinkRound>& rounds, const std::vector<BenchRank>&
   std::fflush(stdout);
   if (comparison.worst_error > kMostLinkError)
     throw std::runtime_error(fmt::format(
-        "{} is predicted {:.0f} % wrong in the median, more than {:.0f} %",
+        "the predictions for {} have a median error of {:.0f} %, above the limit of {:.0f} %",
         call_name(comparison.worst_op), comparison.worst_error * 100, kMostLinkError * 100));
 }
 
@@ -252,7 +252,8 @@ void calibrate(const CollectivesRequest& request, std::vector<std::vector<BenchR
 
 int run_rank(const CollectivesRequest& request, const jobs::JobEnvironment& job) {
   if (request.measures_network && job.hosts == 1)
-    throw std::runtime_error("--network-cost: all ranks are on one host");
+    throw std::runtime_error(
+        "--network-cost needs ranks on at least two hosts; all ranks are on one host");
   const auto comm = jobs::connect(job, [](const std::string& line) { fmt::print("# {}\n", line); });
   const std::vector<BenchRank> ranks = places_of(*comm);
   const std::vector<std::vector<BenchResult>> rounds = measure_rounds(*comm, request, ranks);
@@ -267,7 +268,7 @@ int run_rank(const CollectivesRequest& request, const jobs::JobEnvironment& job)
   if (!request.plot.empty()) write_or_print(request.plot, as_plot(results, comm->size()));
   for (const BenchResult& result : results)
     if (result.wrong() > 0)
-      throw std::runtime_error(fmt::format("{} of {}: {} elements were wrong",
+      throw std::runtime_error(fmt::format("{} of {}: {} elements have wrong values",
                                            call_name(result.measured.op),
                                            name_of(result.measured.dtype), result.wrong()));
   if (request.calibrates) calibrate(request, rounds, ranks, network);
@@ -311,15 +312,15 @@ int run_collectives(CollectivesRequest request) {
 using RequestPtr = std::shared_ptr<CollectivesRequest>;
 
 void add_call_options(CLI::App& command, const RequestPtr& request) {
-  command.add_option("--ops", request->ops, "the calls; default all_reduce")
+  command.add_option("--ops", request->ops, "collectives to time; default all_reduce")
       ->type_name("OP,...")
       ->delimiter(',')
       ->transform(named_values(op_names()));
-  command.add_option("--dtypes", request->dtypes, "the types; default fp32")
+  command.add_option("--dtypes", request->dtypes, "data types; default fp32")
       ->type_name("DTYPE,...")
       ->delimiter(',')
       ->transform(named_values(dtype_names()));
-  command.add_option("--reduction", request->reduction, "default sum")
+  command.add_option("--reduction", request->reduction, "reduction; default sum")
       ->type_name("sum|max|min|product|average")
       ->transform(named_values(reduction_names()));
 }
@@ -327,30 +328,32 @@ void add_call_options(CLI::App& command, const RequestPtr& request) {
 // Sizes, how often, and where the times go.
 void add_time_options(CLI::App& command, const RequestPtr& request) {
   add_size_options(command, request->sizes);
-  command.add_option("--samples", request->options.samples, "of each time; default 7")
+  command.add_option("--samples", request->options.samples, "samples per time; default 7")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   command
       .add_option_function<int>(
           "--sample-ms",
           [request](int milliseconds) { request->options.sample_s = milliseconds * 1e-3; },
-          "about so long is a sample; default 20")
+          "duration of a sample, about; default 20")
       ->type_name("N")
       ->check(CLI::Range(1, 10000));
   command
       .add_option("--rounds", request->rounds,
-                  "through all calls and sizes; a time is the median of them; default 1")
+                  "passes over all calls and sizes; a time is the median of the passes; default 1")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   command.add_flag("--dirty", request->options.is_dirty, "rewrite the inputs before every call");
   command.add_flag("--out-of-place-alone", request->options.is_out_of_place_alone,
-                   "no calls in place, where there are others, and no check of what calls leave");
+                   "skip in-place calls of collectives that have out-of-place calls, and skip the "
+                   "check of results");
   command.add_flag("--private", request->is_private,
-                   "buffers in private memory, not in memory that peers read in place");
+                   "allocate buffers in private memory instead of symmetric memory");
   command
-      .add_option("--json", request->json, "write the results there as well; - is standard output")
+      .add_option("--json", request->json,
+                  "also write the results as JSON to FILE; - is standard output")
       ->type_name("FILE");
-  command.add_option("--plot", request->plot, "draw bandwidths over sizes there, as SVG")
+  command.add_option("--plot", request->plot, "draw bus bandwidth over size as SVG in FILE")
       ->type_name("FILE");
 }
 
@@ -358,27 +361,29 @@ void add_time_options(CLI::App& command, const RequestPtr& request) {
 void add_model_options(CLI::App& command, const RequestPtr& request) {
   CLI::Option* calibrate =
       command.add_flag("--calibrate", request->calibrates,
-                       "write a cluster file with the calls of fp32 measured here as its links");
+                       "write a cluster file whose links are the fp32 calls measured here");
   CLI::Option* cluster =
       command
-          .add_option("--cluster", request->cluster, "what else is known of it: a name or a file")
+          .add_option("--cluster", request->cluster,
+                      "cluster whose other constants --calibrate copies: a name or a file")
           ->type_name("NAME|FILE");
   calibrate->needs(cluster)
       ->excludes(command.get_option("--ops"))
       ->excludes(command.get_option("--dtypes"));
   command
       .add_flag("--check", request->checks,
-                "of the cluster file that is made: measure sizes between as well, in the same "
-                "rounds, and set what it says of them beside it; fails as --predict does")
+                "with --calibrate: also measure sizes in between, in the same rounds, and compare "
+                "them with the new cluster file's predictions; fails as --predict does")
       ->needs(calibrate);
   command
-      .add_option("-o,--output", request->output, "where the cluster file goes; default: printed")
+      .add_option("-o,--output", request->output,
+                  "file for the cluster file; default standard output")
       ->type_name("FILE")
       ->needs(calibrate);
   command
       .add_option("--predict", request->predictions,
-                  "set what the time model says of this cluster beside each time; fails where a "
-                  "call's median error is above 15 %")
+                  "print the time model's prediction for this cluster beside each time; fails if "
+                  "the median error of a call is above 15 %")
       ->type_name("NAME|FILE")
       ->excludes(calibrate);
 }
@@ -387,22 +392,24 @@ void add_model_options(CLI::App& command, const RequestPtr& request) {
 
 void add_collectives_command(CLI::App& app, BenchRun& run) {
   const auto request = std::make_shared<CollectivesRequest>();
-  CLI::App* command =
-      app.add_subcommand("collectives", "time collectives between ranks; prints as nccl-tests do");
+  CLI::App* command = app.add_subcommand(
+      "collectives", "time collectives between ranks; prints the table of nccl-tests");
   command->footer(kCollectivesExamples);
-  command->add_option("-n", request->ranks, "start so many ranks on this host")
+  command->add_option("-n", request->ranks, "number of ranks to start on this host")
       ->type_name("N")
       ->check(CLI::Range(2, mesh::kMaxRanks));
   add_call_options(*command, request);
   add_time_options(*command, request);
   add_model_options(*command, request);
-  command->add_flag("--network-cost", request->measures_network,
-                    "of ranks on several hosts: measure what `smp-bench exchanges` reckons with");
+  command->add_flag(
+      "--network-cost", request->measures_network,
+      "between hosts: measure the network cost that `smp-bench exchanges` computes with");
   command->callback([request, command, &run] {
     if (request->calibrates && command->count("--factor") == 0) request->sizes.factor = 2;
     check(request->sizes);
     if (request->checks && sizes_between(request->sizes).empty())
-      throw CLI::ValidationError("--check", "there is no size between those from -b to -e");
+      throw CLI::ValidationError(
+          "--check", "no size lies between the sizes from -b to -e: raise -f or the range");
     run = [request] { return run_collectives(*request); };
   });
 }

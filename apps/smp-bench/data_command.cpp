@@ -16,8 +16,8 @@ constexpr const char* kDataExamples =
   smp-bench data plan.yaml
   smp-bench data plan.yaml --rank 3 --repeats 9 --json
 
-Reads the batches of a rank of the plan, ahead on a thread as in training, and computes nothing. The same steps are
-read again for each repeat: the first time files may come from the disk, then from memory.
+Reads the batches of one rank of the plan, ahead on a thread as in training, without computing. Each repeat reads the
+same steps: the first pass may read files from disk, repeats read them from memory.
 )";
 
 }  // namespace
@@ -32,19 +32,23 @@ void add_data_command(CLI::App& app, BenchRun& run) {
   CLI::App* command =
       app.add_subcommand("data", "tokens per second of a rank's batches, without a model");
   command->footer(kDataExamples);
-  command->add_option("plan", request->plan, "a plan of smp-plan")->type_name("FILE")->required();
+  command->add_option("plan", request->plan, "plan file, as smp-plan writes it")
+      ->type_name("FILE")
+      ->required();
   command
       ->add_option("--rank", request->speed.rank,
-                   "of the plan; default the first one whose stage reads")
+                   "rank of the plan; default the first rank whose stage reads data")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--repeats", request->speed.repeats, "of which the median counts (5)")
+  command
+      ->add_option("--repeats", request->speed.repeats,
+                   "repeats, whose median is printed; default 5")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--seconds", request->speed.seconds, "about how long a repeat takes (1)")
+  command->add_option("--seconds", request->speed.seconds, "duration of a repeat, about; default 1")
       ->type_name("S")
       ->check(CLI::Range(0.001, 3600.0));
-  command->add_flag("--json", request->json, "all repeats as JSON");
+  command->add_flag("--json", request->json, "print print all repeats as JSON");
   command->callback([request, &run] {
     run = [request] {
       const DataSpeed speed = measure_data(planfile::read_plan(request->plan), request->speed);

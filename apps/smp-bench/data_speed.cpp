@@ -59,7 +59,7 @@ class Taker {
 data::BatchShare share_of(const Plan& plan, int64_t& rank) {
   const int64_t ranks = plan.degrees.world();
   if (rank >= ranks) {
-    throw ConfigError(fmt::format("--rank {}: the plan is for ranks 0 to {}", rank, ranks - 1));
+    throw ConfigError(fmt::format("--rank {}: the plan has ranks 0 to {}", rank, ranks - 1));
   }
   const bool is_open = rank < 0;
   for (rank = std::max<int64_t>(rank, 0); rank < ranks; ++rank) {
@@ -68,7 +68,7 @@ data::BatchShare share_of(const Plan& plan, int64_t& rank) {
     if (!is_open) break;
   }
   throw ConfigError(fmt::format(
-      "--rank {}: its stage reads nothing of the data: name one of the first or last stage", rank));
+      "--rank {}: the rank's stage reads no data: give a rank of the first or last stage", rank));
 }
 
 std::string words_of(const data::BatchShare& share) {
@@ -104,7 +104,8 @@ double DataSpeed::median_tokens_per_s() const {
 
 DataSpeed measure_data(const Plan& plan, const DataSpeedRequest& request) {
   if (model::is_list(plan.job.model)) {
-    throw ConfigError("the plan's model reads images, and `smp-bench data` reads text and tokens");
+    throw ConfigError(
+        "the plan's model reads images; `smp-bench data` supports text and tokens only");
   }
   DataSpeed speed;
   speed.rank = request.rank;
@@ -139,9 +140,9 @@ std::string to_text(const DataSpeed& speed) {
     line.clear();
   }
   text += fmt::format("pack: {}\n", speed.pack);
-  text += fmt::format("first time: {}, of {} step{}\n", millions(speed.first_tokens_per_s),
+  text += fmt::format("first pass: {}, over {} step{}\n", millions(speed.first_tokens_per_s),
                       speed.steps, speed.steps == 1 ? "" : "s");
-  text += fmt::format("again: {}, the median of {} (from {:.1f} to {:.1f}); {:.3f} ms a step\n",
+  text += fmt::format("repeats: {}, the median of {} (from {:.1f} to {:.1f}); {:.3f} ms a step\n",
                       millions(median), speed.tokens_per_s.size(), *least / 1e6, *most / 1e6,
                       1e3 * static_cast<double>(speed.batch_tokens) / median);
   return text;

@@ -18,10 +18,10 @@ namespace {
 constexpr const char* kExchangesExamples =
     R"(Examples:
   smp-bench exchanges --hosts 16
-  smp-bench exchanges --hosts 16 --cluster mine.yaml          as `smp-bench collectives --calibrate` wrote it
+  smp-bench exchanges --hosts 16 --cluster mine.yaml          a file of `smp-bench collectives --calibrate`
   SMP_FABRIC_COST=1.5e-05,1e-06,1e-10,8e-11 smp-bench exchanges --hosts 64 --ranks-per-host 8
 
-Needs no network. Sizes are of a rank's full buffer; times are of the network alone. What a network costs says
+Needs no network. A size is that of a rank's full buffer; times are of the network alone. To measure the network cost:
 `smp-launch --hosts a,b,c -- smp-bench collectives --network-cost`.
 )";
 
@@ -35,20 +35,21 @@ void add_exchanges_command(CLI::App& app, BenchRun& run) {
   };
   auto request = std::make_shared<Request>();
   CLI::App* command = app.add_subcommand(
-      "exchanges", "how hosts would exchange parts, and how long each way would take");
+      "exchanges",
+      "predicted time of each exchange algorithm between hosts, and the algorithm chosen");
   command->footer(kExchangesExamples);
-  command->add_option("--hosts", request->hosts, "so many")
+  command->add_option("--hosts", request->hosts, "number of hosts")
       ->type_name("N")
       ->required()
       ->check(CLI::Range(2, mesh::kMaxRanksOfHosts));
-  command->add_option("--ranks-per-host", request->ranks_per_host, "default 1")
+  command->add_option("--ranks-per-host", request->ranks_per_host, "ranks per host; default 1")
       ->type_name("N")
       ->check(CLI::Range(1, mesh::kMaxRanks));
   add_size_options(*command, request->sizes);
   command
       ->add_option("--cluster", request->cluster,
-                   "what its network costs, as a run of a plan for it reckons; SMP_FABRIC_COST "
-                   "comes before it")
+                   "cluster whose network cost to use, as a run of a plan for it does; "
+                   "SMP_FABRIC_COST takes precedence")
       ->type_name("NAME|FILE");
   command->callback([request, &run] {
     check(request->sizes);

@@ -74,8 +74,10 @@ int run_forked_ranks(int size, const std::function<int(const jobs::JobEnvironmen
   for (int rank = 0; rank < size; ++rank) {
     const pid_t child = fork();
     if (child < 0) {
+      const int error = errno;
       for (const pid_t started : ranks) kill(started, SIGKILL);
-      throw std::runtime_error(fmt::format("rank {} could not be started", rank));
+      throw std::runtime_error(
+          fmt::format("rank {} could not be started: {}", rank, strerror(error)));
     }
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -25,7 +25,8 @@ double seconds_of(const BenchResult& result) {
 // A call of less than an element for each rank moves nothing, and tells nothing of a link.
 std::vector<BenchResult> moving(std::vector<BenchResult> results) {
   std::erase_if(results, [](const BenchResult& result) { return result.count == 0; });
-  if (results.empty()) throw std::runtime_error("no size holds an element for each rank");
+  if (results.empty())
+    throw std::runtime_error("every size is smaller than one element per rank: raise --to");
   return results;
 }
 

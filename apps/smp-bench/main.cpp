@@ -21,7 +21,7 @@ namespace {
 using smp::ExitCode;
 
 constexpr const char* kDescription =
-    R"(Measures what smp runs on.
+    R"(Measures collectives, networks and data input on the machines that smp trains on.
 
 Examples:
   smp-bench collectives -n 4
@@ -61,8 +61,8 @@ int run(int argc, char** argv) {
   smp::add_exchanges_command(app, run);
   smp::add_data_command(app, run);
   std::string shell;
-  CLI::App* completion = app.add_subcommand("completion", "a completion script for a shell");
-  completion->add_option("shell", shell, "bash, zsh or fish")->required();
+  CLI::App* completion = app.add_subcommand("completion", "print a completion script for a shell");
+  completion->add_option("shell", shell, "shell: bash, zsh or fish")->required();
   try {
     smp::system::check_limits({.stack_bytes = smp::system::kLeastStackBytes, .open_files = 0});
     app.parse(argc, argv);

@@ -24,7 +24,7 @@ CLI::Validator named_values(std::map<std::string, T> values) {
         for (const auto& [name, value] : values) names.push_back(name);
         const auto near = text::nearest(word, names);
         return near ? fmt::format("unknown '{}', did you mean '{}'?", word, *near)
-                    : fmt::format("unknown '{}'; there are {}", word, fmt::join(names, ", "));
+                    : fmt::format("unknown '{}'; expected one of {}", word, fmt::join(names, ", "));
       },
       "");
 }

@@ -42,15 +42,17 @@ void add_size_options(CLI::App& command, SizeRange& range) {
   command.add_option("-e,--to", range.to, "largest size; default 64Mi")
       ->type_name("BYTES")
       ->transform(size);
-  command.add_option("-f,--factor", range.factor, "from size to size; default 4, to calibrate 2")
+  command
+      .add_option("-f,--factor", range.factor,
+                  "factor between sizes; default 4, with --calibrate 2")
       ->type_name("N")
       ->check(CLI::Range(2, 1 << 20));
 }
 
 void check(const SizeRange& range) {
   if (range.from < 1 || range.from > range.to)
-    throw CLI::ValidationError("--from", "is at least 1 and at most --to");
-  if (range.to > kMostBytes) throw CLI::ValidationError("--to", "is at most 1Ti");
+    throw CLI::ValidationError("--from", "expected at least 1 and at most --to");
+  if (range.to > kMostBytes) throw CLI::ValidationError("--to", "expected at most 1Ti");
 }
 
 }  // namespace smp

@@ -13,29 +13,29 @@ import smp_torch_autoload
 
 _TORCH = "2.11"
 if torch.__version__.split("+")[0].rsplit(".", 1)[0] != _TORCH:
-    raise ImportError(f"smp_torch is built for torch {_TORCH}, this is {torch.__version__}")
+    raise ImportError(f"smp_torch was built for torch {_TORCH}, but torch is {torch.__version__}")
 
 from . import _backend  # noqa: E402  (after torch, whose libraries it needs)
 
 
 def _create(group, options):
     if options is not None:
-        raise ValueError("the backend smp takes no pg_options")
+        raise ValueError("the backend smp takes no pg_options: pass None")
     return _backend.create(group)
 
 
 def _leave():
-    """Leaves the groups that the program has not destroyed: peers take a silent end for a death."""
+    """Leaves the groups that the program has not destroyed. Without this, peers would report a death."""
     for group in list(dist.distributed_c10d._world.pg_map):
         for device in group._device_types:
             _backend.leave(group._get_backend(device))
 
 
 def shrink(limit=datetime.timedelta(seconds=30), timeout=None):
-    """After a rank has died, or a failure of the default process group: that group is made anew, in
-    the same processes, of the ranks that are left, who all call this. They keep their order. One
-    that does not come within `limit` is left out, as long as more than half come. All other groups
-    are gone. `timeout` is that of the group. Returns which ranks they were, by their ranks of now."""
+    """Creates the default process group again without the ranks that died. All remaining ranks call it,
+    in the same processes, after a rank died or the group failed. Ranks keep their order. A rank that
+    does not call within `limit` is left out, as long as more than half of the ranks call. All other
+    groups are destroyed. `timeout` is the new group's. Returns the former rank of each new rank."""
     group = dist.distributed_c10d._get_default_group()
     config = dist.get_backend_config(group)
     backend = group._get_backend(torch.device("cpu"))
@@ -56,25 +56,25 @@ def shrink(limit=datetime.timedelta(seconds=30), timeout=None):
 
 
 def get_error(group=None):
-    """What has ended a process group on smp, the default one if none is named, without a call: torch's
-    ErrorType.SUCCESS while it works, TIMEOUT, or COMM_ERROR for everything else. Any thread."""
+    """The error that ended a process group of smp (default: the default group), without a collective call:
+    torch's ErrorType.SUCCESS while the group works, TIMEOUT, or COMM_ERROR for all other errors. Any thread."""
     group = dist.distributed_c10d._get_default_group() if group is None else group
     for device in group._device_types:
         backend = group._get_backend(device)
         if backend.name() == "smp":
             return _backend.get_error(backend)
-    raise ValueError("smp_torch.get_error: no backend of this process group is smp")
+    raise ValueError("smp_torch.get_error: the process group has no backend smp")
 
 
 def last_calls(most=32):
-    """The last `most` calls (up to 1024) of each process group of this process, as a table for people:
-    what this rank was at. Any thread, at any time."""
+    """The last `most` calls (up to 1024) of each process group of this process, as a table for people.
+    Any thread, at any time."""
     return _backend.last_calls(most)
 
 
 def print_calls_on(signal):
-    """From now on the signal (SIGUSR2, say) has this process print its last_calls() to standard error,
-    also while all of its threads wait."""
+    """Makes this process print its last_calls() to standard error on a signal, such as SIGUSR2, even while
+    all of its threads wait."""
     _backend.print_calls_on(int(signal))
 
 

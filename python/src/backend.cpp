@@ -144,8 +144,8 @@ void SmpBackend::setTimeout(milliseconds timeout) {
 
 at::Tensor SmpBackend::allocateTensor(long size, at::TensorOptions options) {
   check_home();
-  TORCH_CHECK(options.device().is_cpu(), "smp: allocate_tensor makes tensors on the CPU, not on ",
-              options.device());
+  TORCH_CHECK(options.device().is_cpu(),
+              "smp: allocate_tensor makes tensors on the CPU only; requested: ", options.device());
   std::lock_guard guard(mutex_);
   TORCH_CHECK(connection_, kShutDown);
   const int64_t bytes = size * int64_t(options.dtype().itemsize());
@@ -230,7 +230,7 @@ void SmpBackend::leave() {
     calls = connection->under_way.size();
   }
   if (is_busy(*connection, int(calls)))
-    connection->communicator->abort("the program ended with calls under way");
+    connection->communicator->abort("the program ended while calls were in progress");
   connection.reset();
   shutdown();
 }

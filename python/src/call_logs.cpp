@@ -68,13 +68,14 @@ void print_calls_on(int signal) {
   const std::lock_guard guard(mutex);
   if (chosen != 0 && chosen != signal)
     throw std::invalid_argument(
-        fmt::format("smp: calls are printed on signal {} already, not on {}", chosen, signal));
+        fmt::format("smp: print_calls_on({}): calls are already printed on signal {}; only one "
+                    "signal is supported",
+                    signal, chosen));
   struct sigaction action {};
   action.sa_sigaction = block_here;
   action.sa_flags = SA_RESTART | SA_SIGINFO | SA_ONSTACK;
   if (sigaction(signal, &action, nullptr) != 0)
-    throw std::invalid_argument(
-        fmt::format("smp: there is no signal {} to print calls on", signal));
+    throw std::invalid_argument(fmt::format("smp: print_calls_on({}): no such signal", signal));
   chosen = signal;
   static pid_t owner = 0;
   if (owner == getpid()) return;  // else the first time, or a child, which has no such thread

@@ -46,8 +46,8 @@ class CudaDevice final : public Device {
   bool holds(const at::Tensor& tensor) const override {
     if (tensor.device().is_cpu()) return false;
     TORCH_CHECK(tensor.device() == device_, "smp: a tensor on ", tensor.device(),
-                " in a process group whose tensors were on ", device_,
-                ": a rank has one device in a group");
+                " in a process group whose first tensors were on ", device_,
+                ": a rank uses one device per process group");
     return true;
   }
   std::unique_ptr<Point> now() const override {

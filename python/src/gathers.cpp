@@ -17,7 +17,7 @@ void all_gather(const char* call, comm::Communicator& communicator, Steps& steps
 void check_list(const char* call, const std::vector<at::Tensor>& list, const at::Tensor& like,
                 int size) {
   TORCH_CHECK(int(list.size()) == size, "smp: ", call, " takes a list of ", size,
-              " tensors, one of each rank, not of ", list.size());
+              " tensors, one per rank; got ", list.size());
   check_alike(call, list, like);
 }
 
@@ -55,7 +55,7 @@ SmpBackend::TorchWorkPtr SmpBackend::allgather_coalesced(std::vector<Tensors>& o
       if (!by_rank) {
         lists[i] = list;
       } else {
-        TORCH_CHECK(list.size() == inputs.size(), "smp: ", kCall, ": a list of ", list.size(),
+        TORCH_CHECK(list.size() == inputs.size(), "smp: ", kCall, ": got a list of ", list.size(),
                     " outputs for ", inputs.size(), " inputs");
         lists[i].push_back(list[i]);
       }
@@ -105,7 +105,7 @@ SmpBackend::TorchWorkPtr SmpBackend::gather(std::vector<Tensors>& outputs, Tenso
   const at::Tensor& input = only("gather", inputs);
   const int root = int(options.rootRank);
   const bool mine = getRank() == root;
-  TORCH_CHECK(outputs.size() == (mine ? 1u : 0u), "smp: gather: the root alone has outputs");
+  TORCH_CHECK(outputs.size() == (mine ? 1u : 0u), "smp: gather: only the root rank gives outputs");
   if (mine) check_list("gather", outputs[0], input, getSize());
   return start(c10d::OpType::GATHER, "smp:gather", options.timeout, mine ? outputs[0] : Tensors(),
                input, [&](comm::Communicator& communicator, Steps& steps) {
@@ -123,7 +123,7 @@ SmpBackend::TorchWorkPtr SmpBackend::scatter(Tensors& outputs, std::vector<Tenso
   const at::Tensor& output = only("scatter", outputs);
   const int root = int(options.rootRank);
   const bool mine = getRank() == root;
-  TORCH_CHECK(inputs.size() == (mine ? 1u : 0u), "smp: scatter: the root alone has inputs");
+  TORCH_CHECK(inputs.size() == (mine ? 1u : 0u), "smp: scatter: only the root rank gives inputs");
   if (mine) check_list("scatter", inputs[0], output, getSize());
   return start(c10d::OpType::SCATTER, "smp:scatter", options.timeout, outputs, output,
                [&](comm::Communicator& communicator, Steps& steps) {

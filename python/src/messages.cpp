@@ -21,7 +21,7 @@ std::vector<int64_t> counts_of(const char* what, const at::Tensor& tensor,
   const int64_t all = tensor.dim() == 0 ? 1 : tensor.size(0);
   if (rows.empty()) {
     TORCH_CHECK(all % size == 0, "smp: all_to_all: the ", what, " has ", all,
-                " rows, which are no multiple of ", size);
+                " rows, which is not a multiple of the number of ranks, ", size);
     return std::vector<int64_t>(size_t(size), tensor.numel() / size);
   }
   TORCH_CHECK(int(rows.size()) == size, "smp: all_to_all: ", rows.size(), " ", what, " splits for ",
@@ -46,7 +46,7 @@ void exchange(comm::Communicator& communicator, Steps& steps, const std::vector<
     if (step == 0) {
       TORCH_CHECK(to[peer].count == from[peer].count && to[peer].dtype == from[peer].dtype,
                   "smp: all_to_all: this rank's own part has ", from[peer].count,
-                  " elements, but room for ", to[peer].count);
+                  " elements, but the output has room for ", to[peer].count);
       to[peer].flat.view({-1}).copy_(from[peer].flat.view({-1}));
       continue;
     }
@@ -74,7 +74,7 @@ std::vector<Elements> cut(const char* call, const at::Tensor& flat,
 SmpBackend::TorchWorkPtr SmpBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                               const c10d::AllToAllOptions& options) {
   TORCH_CHECK(int(outputs.size()) == getSize() && int(inputs.size()) == getSize(),
-              "smp: all_to_all takes lists of ", getSize(), " tensors, one for each rank");
+              "smp: all_to_all takes lists of ", getSize(), " tensors, one per rank");
   for (size_t i = 0; i < outputs.size(); ++i) {
     check_alike("all_to_all", {outputs[i]}, outputs[i]);
     check_alike("all_to_all", {inputs[i]}, inputs[i]);
@@ -99,8 +99,8 @@ SmpBackend::TorchWorkPtr SmpBackend::alltoall_base(at::Tensor& output, at::Tenso
   constexpr const char* kCall = "all_to_all_single";
   check_alike(kCall, {output}, output);
   check_alike(kCall, {input}, input);
-  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "smp: ", kCall, ": a tensor of ",
-              output.scalar_type(), " beside one of ", input.scalar_type());
+  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "smp: ", kCall, ": the output is ",
+              output.scalar_type(), ", but the input is ", input.scalar_type());
   check_place(kCall, output, input);
   const std::vector<int64_t> to_counts = counts_of("output", output, output_sizes, getSize());
   const std::vector<int64_t> from_counts = counts_of("input", input, input_sizes, getSize());

@@ -33,7 +33,8 @@ class Left {
   // What the first of them says.
   std::string from_first(const std::string& text) {
     std::array<char, 256> bytes{};
-    TORCH_CHECK(text.size() < bytes.size(), "smp: a text of ", text.size(), " bytes");
+    TORCH_CHECK(text.size() < bytes.size(), "smp: shrink: the first rank's address has ",
+                text.size(), " bytes; at most ", bytes.size() - 1, " are supported");
     std::copy(text.begin(), text.end(), bytes.begin());
     survivors_.world
         ->broadcast(bytes.data(), int64_t(bytes.size()), DType::kU8, 0, "pytorch shrink")
@@ -47,7 +48,7 @@ class Left {
 
 Left shrink(const c10::intrusive_ptr<c10d::Backend>& backend, int64_t limit_ms) {
   auto* const ours = dynamic_cast<SmpBackend*>(backend.get());
-  TORCH_CHECK(ours != nullptr, "smp: shrink: the default process group is not on smp");
+  TORCH_CHECK(ours != nullptr, "smp: shrink: the backend of the default process group is not smp");
   return Left(ours->shrink(std::chrono::milliseconds(limit_ms)));
 }
 

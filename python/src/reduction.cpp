@@ -19,11 +19,11 @@ comm::ReduceOp reduction_of(const char* call, const c10d::ReduceOp& op, at::Scal
     case at::kBool:
       if (op.op_ == Torch::SUM || op.op_ == Torch::MAX) return comm::ReduceOp::kMax;
       if (op.op_ == Torch::PRODUCT || op.op_ == Torch::MIN) return comm::ReduceOp::kMin;
-      TORCH_CHECK(false, "smp: ", call, " of Bool: sum, max, product and min are possible");
+      TORCH_CHECK(false, "smp: ", call, " of Bool supports sum, max, product and min only");
     case at::kComplexFloat:
     case at::kComplexDouble:
       TORCH_CHECK(op.op_ == Torch::SUM || op.op_ == Torch::AVG, "smp: ", call, " of ", type,
-                  ": sum and average are possible");
+                  " supports sum and average only");
       break;
     default: TORCH_CHECK(false, "smp: ", call, " does not reduce tensors of ", type);
   }
@@ -34,8 +34,8 @@ comm::ReduceOp reduction_of(const char* call, const c10d::ReduceOp& op, at::Scal
     case Torch::MIN: return comm::ReduceOp::kMin;
     case Torch::MAX: return comm::ReduceOp::kMax;
     default:
-      TORCH_CHECK(false, "smp: ", call, ": sum, average, product, min and max are possible; ",
-                  "bitwise reductions and scaled sums are not");
+      TORCH_CHECK(false, "smp: ", call, " supports sum, average, product, min and max, ",
+                  "but not bitwise reductions and scaled sums");
   }
 }
 

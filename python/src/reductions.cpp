@@ -71,7 +71,7 @@ SmpBackend::TorchWorkPtr SmpBackend::reduce_scatter(Tensors& outputs, std::vecto
   constexpr const char* kCall = "reduce_scatter";
   const at::Tensor& output = only(kCall, outputs);
   TORCH_CHECK(inputs.size() == 1 && int(inputs[0].size()) == getSize(), "smp: ", kCall,
-              " takes a list of ", getSize(), " tensors, one for each rank");
+              " takes a list of ", getSize(), " tensors, one per rank");
   check_alike(kCall, inputs[0], output);
   return start(c10d::OpType::REDUCE_SCATTER, "smp:reduce_scatter", options.timeout, outputs, output,
                [&](comm::Communicator& communicator, Steps& steps) {

@@ -117,7 +117,9 @@ class StoreRendezvous {
     };
     try {
       if (environment_.master_address.empty())
-        fail("smp: a group between hosts needs MASTER_ADDR, to tell which network joins them");
+        fail(
+            "smp: a process group on several hosts needs MASTER_ADDR, which chooses the network "
+            "between them");
       options.master_address = towards(environment_.master_address);
       return jobs::connect_fabric(options);
     } catch (const c10::Error& error) {
@@ -159,7 +161,7 @@ class StoreRendezvous {
             group_.global_ranks_in_group.empty() ? of : group_.global_ranks_in_group[size_t(of)];
         throw comm::CommError(
             comm::CommError::Kind::kTimeout, int(rank),
-            fmt::format("rank {} did not come within {} s", rank, double(timeout_.count()) / 1000));
+            fmt::format("rank {} did not join within {} s", rank, double(timeout_.count()) / 1000));
       }
     });
     std::string value;

@@ -10,10 +10,10 @@ namespace {
 
 void check(const char* call, const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined(), "smp: ", call, ": a tensor is missing");
-  TORCH_CHECK(tensor.layout() == at::kStrided, "smp: ", call, " takes dense tensors, not ",
-              tensor.layout(), " ones");
+  TORCH_CHECK(tensor.layout() == at::kStrided, "smp: ", call, " takes dense tensors only; got ",
+              tensor.layout());
   TORCH_CHECK(is_taken(tensor.device()), "smp: ", call,
-              " takes tensors on the CPU and on CUDA's GPUs, not on ", tensor.device());
+              " takes tensors on the CPU or on CUDA GPUs only; got ", tensor.device());
 }
 
 Elements elements_of(at::Tensor flat) {
@@ -86,10 +86,12 @@ Elements row(const char* call, const std::vector<at::Tensor>& tensors, bool read
 void check_alike(const char* call, const std::vector<at::Tensor>& tensors, const at::Tensor& like) {
   for (const at::Tensor& tensor : tensors) {
     check(call, tensor);
-    TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "smp: ", call, ": a tensor of ",
-                tensor.scalar_type(), " beside one of ", like.scalar_type());
-    TORCH_CHECK(tensor.numel() == like.numel(), "smp: ", call, ": a tensor of ", tensor.numel(),
-                " elements beside one of ", like.numel());
+    TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "smp: ", call,
+                ": tensors of different types: ", tensor.scalar_type(), " and ",
+                like.scalar_type());
+    TORCH_CHECK(tensor.numel() == like.numel(), "smp: ", call,
+                ": tensors of different sizes: ", tensor.numel(), " and ", like.numel(),
+                " elements");
     check_place(call, tensor, like);
   }
 }
@@ -98,20 +100,20 @@ void check_whole(const char* call, const char* what, const at::Tensor& whole,
                  const at::Tensor& part, int size) {
   check(call, whole);
   check(call, part);
-  TORCH_CHECK(whole.scalar_type() == part.scalar_type(), "smp: ", call, ": a tensor of ",
-              whole.scalar_type(), " beside one of ", part.scalar_type());
+  TORCH_CHECK(whole.scalar_type() == part.scalar_type(), "smp: ", call,
+              ": tensors of different types: ", whole.scalar_type(), " and ", part.scalar_type());
   check_place(call, whole, part);
   TORCH_CHECK(whole.numel() == part.numel() * size, "smp: ", call, ": the ", what, " has ",
               whole.numel(), " elements, not ", size, " x ", part.numel());
 }
 
 void check_place(const char* call, const at::Tensor& tensor, const at::Tensor& like) {
-  TORCH_CHECK(tensor.device() == like.device(), "smp: ", call, ": a tensor on ", tensor.device(),
-              " beside one on ", like.device());
+  TORCH_CHECK(tensor.device() == like.device(), "smp: ", call,
+              ": tensors on different devices: ", tensor.device(), " and ", like.device());
 }
 
 const at::Tensor& only(const char* call, const std::vector<at::Tensor>& tensors) {
-  TORCH_CHECK(tensors.size() == 1, "smp: ", call, " takes one tensor of each rank, not ",
+  TORCH_CHECK(tensors.size() == 1, "smp: ", call, " takes one tensor per rank; got ",
               tensors.size());
   check(call, tensors.front());
   return tensors.front();

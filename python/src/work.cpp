@@ -195,7 +195,7 @@ bool TorchWork::wait(std::chrono::milliseconds timeout) {
       throw_torch_error(
           comm::CommError::Kind::kTimeout, place_,
           c10::str(c10d::opTypeToString(opType_), " #", number_, " is not complete after ",
-                   timeout.count(), " ms of waiting; it goes on"));
+                   timeout.count(), " ms of waiting; the call continues"));
     }
   } else {
     settle();

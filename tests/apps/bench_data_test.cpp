@@ -48,7 +48,7 @@ TEST_CASE("smp-bench data: what a rank of a plan reads, from which source, packe
   CHECK(first.out.starts_with(
       "rank 0 of 6: 2 x 2 samples of 16 tokens: tokens, document starts\nsource: " +
       std::to_string(tokens) + " tokens (megatron) in 1 file under " + (folder / "a")));
-  CHECK(contains(first.out, "\npack: documents\nfirst time: "));
+  CHECK(contains(first.out, "\npack: documents\nfirst pass: "));
   CHECK(contains(first.out, " M tokens/s, the median of 3 (from "));
   const ProgramEnd last = measured(plan, {"--rank", "5", "--json"});
   REQUIRE(last.code == 0);
@@ -73,10 +73,9 @@ TEST_CASE("smp-bench data says what it cannot measure") {
     CHECK(end.out.empty());
     return end.err;
   };
-  CHECK(error_of(plan, {"--rank", "6"}, 3) ==
-        "smp-bench: --rank 6: the plan is for ranks 0 to 5\n");
+  CHECK(error_of(plan, {"--rank", "6"}, 3) == "smp-bench: --rank 6: the plan has ranks 0 to 5\n");
   CHECK(error_of(plan, {"--rank", "1"}, 3) ==
-        "smp-bench: --rank 1: its stage reads nothing of the data: name one of the first or last "
+        "smp-bench: --rank 1: the rank's stage reads no data: give a rank of the first or last "
         "stage\n");
   CHECK(error_of(folder / "nothing.yaml", {}, 3) ==
         "smp-bench: " + (folder / "nothing.yaml") + ": No such file or directory\n");
@@ -98,8 +97,9 @@ TEST_CASE("smp-bench data is for text and tokens") {
   REQUIRE(planned.code == 0);
   const ProgramEnd end = measured(plan, {});
   CHECK(end.code == 3);
-  CHECK(end.err ==
-        "smp-bench: the plan's model reads images, and `smp-bench data` reads text and tokens\n");
+  CHECK(
+      end.err ==
+      "smp-bench: the plan's model reads images; `smp-bench data` supports text and tokens only\n");
 }
 
 }  // namespace smp

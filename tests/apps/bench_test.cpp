@@ -127,7 +127,8 @@ TEST_CASE("smp-bench collectives --calibrate refuses sizes of which no call move
   const ProgramEnd end = run_program({SMP_BENCH, "collectives", "-n", "2", "-b", "1", "-e", "1",
                                       "--samples", "1", "--calibrate", "--cluster", "cpu-4"});
   CHECK(end.code == 1);
-  CHECK(end.err == "smp-bench: rank 0: no size holds an element for each rank\n");
+  CHECK(end.err ==
+        "smp-bench: rank 0: every size is smaller than one element per rank: raise --to\n");
 }
 
 TEST_CASE("smp-bench collectives --check predicts sizes that --calibrate keeps out of the file") {
@@ -160,7 +161,8 @@ TEST_CASE("smp-bench collectives --check predicts sizes that --calibrate keeps o
   const ProgramEnd none = run_program({SMP_BENCH, "collectives", "-n", "2", "-b", "1Ki", "-e",
                                        "1Ki", "--calibrate", "--check", "--cluster", "cpu-4"});
   CHECK(none.code == 2);
-  CHECK(none.err.find("--check: there is no size between those from -b to -e") !=
+  CHECK(none.err.find(
+            "--check: no size lies between the sizes from -b to -e: raise -f or the range") !=
         std::string::npos);
 }
 
@@ -177,8 +179,9 @@ TEST_CASE("smp-bench collectives --predict sets the time model beside what was m
   CHECK(end.out.find("# Predicted from slow\n") != std::string::npos);
   CHECK(end.out.find("all_gather         1024     1000000.00 ") != std::string::npos);
   CHECK(end.out.find("# all_gather: median error ") != std::string::npos);
-  CHECK(end.err.starts_with("smp-bench: rank 0: all_gather is predicted "));
-  CHECK(end.err.ends_with(" % wrong in the median, more than 15 %\n"));
+  CHECK(end.err.starts_with(
+      "smp-bench: rank 0: the predictions for all_gather have a median error of "));
+  CHECK(end.err.ends_with(" %, above the limit of 15 %\n"));
 }
 
 TEST_CASE("smp-bench counts hosts, not their names: links between hosts are no links inside one") {
@@ -242,7 +245,9 @@ TEST_CASE("smp-bench exchanges says which way hosts would take, without a networ
   CHECK(run("SMP_FABRIC_COST=1", "--hosts 8")
             .err.starts_with("smp-bench: SMP_FABRIC_COST: '1' is not"));
   CHECK(run_program({SMP_BENCH, "collectives", "-n", "2", "--network-cost"})
-            .err.find("--network-cost: all ranks are on one host\n") != std::string::npos);
+            .err.find(
+                "--network-cost needs ranks on at least two hosts; all ranks are on one host\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("busy time counts what runs at once only once, and what two kinds share") {
@@ -297,20 +302,20 @@ TEST_CASE("smp-bench says what it cannot do") {
   CHECK(error_of({"collectives", "-n", "2", "--ops", "all_reduce,allgather"}, 2) ==
         "smp-bench: --ops: unknown 'allgather', did you mean 'all_gather'?\n" + hint);
   CHECK(error_of({"collectives", "-n", "2", "--dtypes", "fp8"}, 2) ==
-        "smp-bench: --dtypes: unknown 'fp8'; there are bf16, fp16, fp32, fp64, int32, int64, "
+        "smp-bench: --dtypes: unknown 'fp8'; expected one of bf16, fp16, fp32, fp64, int32, int64, "
         "uint8\n" +
             hint);
   CHECK(error_of({"collectives", "-n", "2", "--reduction", "xor"}, 2) ==
-        "smp-bench: --reduction: unknown 'xor'; there are average, avg, max, min, prod, product, "
-        "sum\n" +
+        "smp-bench: --reduction: unknown 'xor'; expected one of average, avg, max, min, prod, "
+        "product, sum\n" +
             hint);
   for (const char* option : {"--json", "--plot"})
     CHECK(error_of({"collectives", "-n", "2", option, "/nowhere/out"}, 3) ==
-          "smp-bench: /nowhere/out could not be written\n");
+          "smp-bench: /nowhere/out cannot be written\n");
   CHECK(error_of({"collectives", "-n", "2", "-b", "8", "-e", "4"}, 2) ==
-        "smp-bench: --from: is at least 1 and at most --to\n" + hint);
+        "smp-bench: --from: expected at least 1 and at most --to\n" + hint);
   CHECK(error_of({"exchanges", "--hosts", "4", "-e", "18446744073709551615"}, 2) ==
-        "smp-bench: --to: is at most 1Ti\n" + hint);
+        "smp-bench: --to: expected at most 1Ti\n" + hint);
   CHECK(error_of({"collectives", "-n", "2", "--calibrate"}, 2) ==
         "smp-bench: --calibrate requires --cluster\n" + hint);
   CHECK(error_of(

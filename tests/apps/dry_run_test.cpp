@@ -265,7 +265,7 @@ TEST_CASE("a dry run looks at the tokenizer that is to travel with the weights")
   const std::string path = folder / "tokenizer";
   const std::string plan = plan_in(folder, {"--set", "training.tokenizer=" + path});
   CHECK(contains(run_program({SMP_LAUNCH, "--dry-run", plan}).err,
-                 "\nNO  tokenizer    training.tokenizer: " + path + " is no folder\n"));
+                 "\nNO  tokenizer    training.tokenizer: " + path + " is not a folder\n"));
   std::filesystem::create_directory(path);
   std::ofstream(path + "/tokenizer.json") << R"({"model": {"vocab": {"a": 7}}})";
   CHECK(contains(run_program({SMP_LAUNCH, "--dry-run", plan}).err,

@@ -102,11 +102,12 @@ TEST_CASE("a config.json is imported, planned and exported") {
   CHECK(line.code == 0);
   CHECK(line.out == "torchrun --nnodes 1 --nproc-per-node 8 --standalone train.py\n");
   CHECK(line.err ==
-        "note: train.py stands for your program; the layout itself is not in this line\n");
+        "note: replace train.py by your program; this line does not contain the layout\n");
   const ProgramEnd refused = plan({"export", export_job, "--to", "torchtitan"});
   CHECK(refused.code == 3);
   CHECK(refused.out.empty());
-  CHECK(refused.err.starts_with(export_job + ": torchtitan cannot say a model of 48 layers"));
+  CHECK(
+      refused.err.starts_with(export_job + ": torchtitan does not support a model with 48 layers"));
 }
 
 TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
@@ -166,8 +167,8 @@ TEST_CASE(
                                      "this text does not set"));
   const ProgramEnd open = plan({"import", kGolden + "import/deepspeed-auto-precision.json"});
   CHECK(open.code == 0);
-  CHECK(open.err.find("\"auto\" is filled in by a script; where no other file says it, the planner "
-                      "chooses: training.precision (bf16.enabled)") != std::string::npos);
+  CHECK(open.err.find("\"auto\" values are left to a script; unless another file gives them, the "
+                      "planner chooses: training.precision (bf16.enabled)") != std::string::npos);
 }
 
 TEST_CASE("a job file may name a config.json, relative to itself") {

@@ -324,13 +324,13 @@ TEST_CASE("a FIFO in place of a file of the run is refused, and never waited for
     fs::rename(runs / "aside", path);
     return end.err;
   };
-  CHECK(
-      error_with(saved + "/manifest.json") ==
-      fmt::format("smp-launch: run/{}/manifest.json: cannot be read: this is no whole checkpoint\n",
-                  saved));
+  CHECK(error_with(saved + "/manifest.json") ==
+        fmt::format(
+            "smp-launch: run/{}/manifest.json: cannot be read: the checkpoint is not complete\n",
+            saved));
   const std::string shard = "/shard-00001-model-00001-of-00001.safetensors";
-  CHECK(
-      contains(error_with(saved + shard), shard + ": cannot read: it is no plain file; it holds"));
+  CHECK(contains(error_with(saved + shard),
+                 shard + ": cannot read: expected a regular file; it holds"));
   CHECK(contains(error_with("metrics.jsonl"), "metrics.jsonl: No such device or address\n"));
 }
 

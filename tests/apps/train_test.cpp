@@ -190,8 +190,8 @@ TEST_CASE("hosts whose data differ do not train, and are named with what they ho
                                      {"PATH=" + folder.path() + ":/usr/bin:/bin"});
   CHECK(end.code == 3);
   INFO(end.err);
-  CHECK(contains(end.err,
-                 "the ranks do not hold the same, so training would give a wrong result:\n"));
+  CHECK(contains(
+      end.err, "the ranks differ in what they would train with, so the result would be wrong:\n"));
   CHECK(contains(
       end.err, "  ranks 2 to 3 on b: training.data.path, text.py: 18003 bytes (sampled content "));
   CHECK(contains(end.err, "; rank 0 on a: 18000 bytes (sampled content "));
@@ -288,7 +288,7 @@ TEST_CASE("SIGUSR2 prints the memory and the last calls of every rank, and train
     const std::string log = read_file(fmt::format("{}/logs/rank-{}.err", run, rank));
     CAPTURE(log);
     CHECK(log.starts_with(fmt::format("memory of rank {} in step ", rank)));
-    CHECK(log.find("\n  largest live items\n") != std::string::npos);
+    CHECK(log.find("\n  largest items in use now\n") != std::string::npos);
     CHECK(log.find("  optimizer     momentum\n") != std::string::npos);
     CHECK(log.find(fmt::format(" calls of rank {}, oldest first; times are ages\n", rank)) !=
           std::string::npos);
@@ -353,7 +353,7 @@ TEST_CASE("a plan for GPUs ends before training where there are none, with rank 
   CHECK(ended.code == 3);
   CHECK(ended.err.find("rank 0") != std::string::npos);
   CHECK(
-      ended.err.find("cluster.device is cuda, and there is no /nowhere/libsmp_cuda.so: build it") !=
+      ended.err.find("cluster.device is cuda, but /nowhere/libsmp_cuda.so does not exist: build") !=
       std::string::npos);
   CHECK(!std::filesystem::exists(run + "/metrics.jsonl"));
 }

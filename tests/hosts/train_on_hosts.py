@@ -130,7 +130,7 @@ class Test(Checks):
                    f"{wrong}\n{said}")
         labels = {event["pid"]: event["args"]["labels"] for event in events if event["name"] == "process_labels"}
         clocks = {rank: [float(number) for number in re.fullmatch(
-            r"clock ([-+][0-9.]+) us, known to ([0-9.]+) us", label).groups()] for rank, label in labels.items()}
+            r"clock offset ([-+][0-9.]+) us, uncertainty ([0-9.]+) us", label).groups()] for rank, label in labels.items()}
         self.check(f"... with the other host's clock: {labels.get(2, 'none')}",
                    sorted(clocks) == [2, 3] and clocks[2] == clocks[3] and
                    all(abs(offset) <= uncertainty + 0.1 for offset, uncertainty in clocks.values()), str(labels))

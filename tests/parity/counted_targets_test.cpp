@@ -211,8 +211,9 @@ TEST_CASE("a global batch in which nothing counts stops all ranks, by the step")
       FAIL("no error");
     } catch (const optim::TrainingError& error) {
       CHECK(std::string(error.what()) ==
-            "step 3: none of the 384 targets of the global batch counts in the loss: the data's "
-            "mask, or the ends of documents and the padding, leave nothing to learn");
+            "step 3: none of the 384 targets of the global batch counts in the loss: the loss "
+            "mask, document ends and padding exclude every target; correct the mask or the data, "
+            "or raise training.global_batch");
     }
   }
 }
@@ -224,9 +225,9 @@ TEST_CASE("a target that is missing where all count is refused, by step and samp
     FAIL("no error");
   } catch (const ConfigError& error) {
     CHECK(std::string(error.what()) ==
-          "step 1: sample 1 of the global batch has a token without a target, and the job says "
-          "that all count in the loss: set training.data.loss_mask: true, or training.data.pack "
-          "to documents or pad");
+          "step 1: sample 1 of the global batch has a token without a target, but all targets "
+          "count in the loss of this job: set training.data.loss_mask: true, or set "
+          "training.data.pack to documents or pad");
   }
 }
 

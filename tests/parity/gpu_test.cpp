@@ -36,7 +36,7 @@ void check_buffers(const Plan& plan, int64_t most_pinned) {
     for (const layout::RankGroup& group : layout::rank_groups(plan, rank))
       planned -= layout::communication_bytes(plan, group);
   }
-  INFO("buffers of messages: planned " << planned << " bytes, pinned " << most_pinned);
+  INFO("message buffers: planned " << planned << " bytes, pinned " << most_pinned);
   const double share = static_cast<double>(most_pinned) / static_cast<double>(planned);
   CHECK(share <= 1.25);
   CHECK(share >= 0.6);

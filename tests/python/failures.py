@@ -46,17 +46,17 @@ def store_failures():
     with tempfile.TemporaryDirectory() as folder:
         for store, limit, text in (
                 (Store(), 0.2, r"smp: the store of process group \w+ failed in wait: .*the server is gone"),
-                (dist.HashStore(), 0.2, r"smp: timeout in process group \w+: rank 1 did not come within 0.2 s"),
+                (dist.HashStore(), 0.2, r"smp: timeout in process group \w+: rank 1 did not join within 0.2 s"),
                 # This one counts whole seconds.
                 (dist.FileStore(os.path.join(folder, "store"), 2), 1,
-                 r"smp: timeout in process group \w+: rank 1 did not come within 1 s")):
+                 r"smp: timeout in process group \w+: rank 1 did not join within 1 s")):
             refused(lambda: dist.init_process_group("smp", store=store, rank=0, world_size=2,
                                                     timeout=seconds(limit)), text, dist.DistBackendError)
 
 
 # What keeps rank 0 of two hosts from letting the other in is told to both, who do not wait.
 def no_door():
-    text = r"smp: .*a group between hosts needs MASTER_ADDR"
+    text = r"smp: .*a process group on several hosts needs MASTER_ADDR"
     with tempfile.TemporaryDirectory() as folder:
         init = f"file://{folder}/store"
         code = (f"import sys, torch.distributed as dist\nimport smp_torch\n"
@@ -84,18 +84,18 @@ assert size == 3
 
 # Arguments that cannot be: nothing is sent, the group lives.
 refused(lambda: dist.all_reduce(torch.ones(2).to_sparse()),
-        "smp: all_reduce takes dense tensors, not Sparse ones")
+        "smp: all_reduce takes dense tensors only; got Sparse")
 refused(lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BXOR),
-        "smp: all_reduce: sum, average, product, min and max are possible; bitwise reductions and "
-        "scaled sums are not")
+        "smp: all_reduce supports sum, average, product, min and max, but not bitwise reductions and "
+        "scaled sums")
 refused(lambda: dist.all_reduce(torch.tensor([True]), dist.ReduceOp.AVG),
-        "smp: all_reduce of Bool: sum, max, product and min are possible")
+        "smp: all_reduce of Bool supports sum, max, product and min only")
 refused(lambda: dist.all_gather_into_tensor(torch.zeros(5), torch.zeros(2)),
         "smp: all_gather_into_tensor: the output has 5 elements, not 3 x 2")
 refused(lambda: dist.reduce_scatter_tensor(torch.zeros(2), torch.zeros(5)),
         "smp: reduce_scatter_tensor: the input has 5 elements, not 3 x 2")
 refused(lambda: dist.all_to_all_single(torch.zeros(3), torch.zeros(4)),
-        "smp: all_to_all: the input has 4 rows, which are no multiple of 3")
+        "smp: all_to_all: the input has 4 rows, which is not a multiple of the number of ranks, 3")
 refused(lambda: dist.recv(torch.zeros(1)), "does not support recvAnysource")
 total = torch.ones(1)
 dist.all_reduce(total)
@@ -105,7 +105,7 @@ assert total.item() == 3
 if rank == 0:
     work = dist.all_reduce(total, async_op=True)
     refused(lambda: work.wait(seconds(0.1)), r"smp: timeout in process group \w+: ALLREDUCE #\d+ is "
-            "not complete after 100 ms of waiting; it goes on", dist.DistBackendError)
+            "not complete after 100 ms of waiting; the call continues", dist.DistBackendError)
     dist.send(torch.ones(1), 1)
     work.wait()
 elif rank == 1:
@@ -137,7 +137,7 @@ row = r"all_reduce +1 fp32 +- done "
 table = r"process group 0: the last \d+ calls of rank %d, oldest first; times are ages\n(.*\n)*.*" % rank + row
 assert re.search(table, smp_torch.last_calls()), smp_torch.last_calls()
 assert len(smp_torch.last_calls(1).splitlines()) == 3, smp_torch.last_calls(1)
-refused(lambda: smp_torch.print_calls_on(99), "smp: there is no signal 99 to print calls on", ValueError)
+refused(lambda: smp_torch.print_calls_on(99), r"smp: print_calls_on\(99\): no such signal", ValueError)
 def waits_for(number):
     """The threads of this process that may take the signal."""
     threads = []
@@ -159,7 +159,7 @@ while len(waits_for(signal.SIGUSR2)) != 1:  # no handler runs on a thread that c
     time.sleep(0.01)
 assert signal.SIGUSR2 in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 refused(lambda: smp_torch.print_calls_on(signal.SIGUSR1),
-        "smp: calls are printed on signal 12 already, not on 10", ValueError)
+        r"smp: print_calls_on\(10\): calls are already printed on signal 12; only one signal is supported", ValueError)
 with Said() as said:
     for _ in range(50):
         os.kill(os.getpid(), signal.SIGUSR2)

@@ -1,9 +1,9 @@
-"""smp-data chat: conversations through the tokenizer's chat template to tokens and masks.
+"""smp-data chat: encodes conversations to tokens and masks with the tokenizer's chat template.
 
-A mask is 1 where a token is an assistant's answer, its end-of-turn token included: what the model is to learn to write.
-A template that marks answers with {% generation %} says so itself. With others, what stands before answer i is the
-template's text of messages 0 .. i-1 with the generation prompt, as at inference; the answer is what the text of
-messages 0 .. i adds to it. Both must be how the whole conversation begins."""
+A mask is 1 for the tokens of an assistant's answer, including its end-of-turn token: the tokens that the model learns to
+write. Some templates mark answers with {% generation %}. With other templates, the text before answer i is the template's
+text of messages 0 .. i-1 with the generation prompt, as at inference; the answer is the text that messages 0 .. i add to
+it. The whole conversation must begin with both texts."""
 import os
 import re
 
@@ -27,7 +27,7 @@ class Refused(Exception):
 class ChatEncoder:
     def __init__(self, folder):
         if not os.path.isdir(folder):
-            raise BadInput(folder, "a chat template lies beside tokenizer.json: name the folder")
+            raise BadInput(folder, "a chat template is in the same folder: give the folder instead of tokenizer.json")
         os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
         import jinja2
         import transformers
@@ -37,7 +37,7 @@ class ChatEncoder:
         except Exception as error:  # of many kinds
             raise BadInput(folder, f"transformers cannot load its tokenizer: {str(error).splitlines()[0]}") from None
         if not self.auto.is_fast:
-            raise BadInput(folder, "not a tokenizer of `tokenizers`")
+            raise BadInput(folder, "not a fast tokenizer (of the library tokenizers)")
         try:
             template = self.auto.get_chat_template()
         except ValueError:
@@ -62,25 +62,25 @@ class ChatEncoder:
             else:
                 tokens, mask = self._by_prefixes(messages, answers, tools)
         except self.errors as error:
-            raise Refused(f"the chat template refuses it: {error}") from None
+            raise Refused(f"the chat template rejects the conversation: {error}") from None
         if not mask.any():
-            raise Refused("the chat template marks no token of its answers: nothing would count in the loss")
+            raise Refused("the chat template marks no token of the answers, so no token would count in the loss")
         return tokens, mask
 
     @staticmethod
     def _answers(messages):
-        """Places of the assistant's messages, all messages checked."""
+        """Checks all messages. Returns the indices of the assistant's messages."""
         if not isinstance(messages, list) or not messages:
-            raise Refused("'messages' is to be a list of {\"role\", \"content\"}")
+            raise Refused("expected 'messages' to be a list of {\"role\", \"content\"}")
         for i, message in enumerate(messages, 1):
             if not isinstance(message, dict) or not isinstance(message.get("role"), str):
                 raise Refused(f"message {i} has no \"role\"")
             calls = message["role"] == "assistant" and message.get("tool_calls") and message.get("content") is None
             if not isinstance(message.get("content"), str) and not calls:
-                raise Refused(f"message {i} has no text as its \"content\"")
+                raise Refused(f"message {i} has no string \"content\"")
         answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if not answers:
-            raise Refused("no message of the role \"assistant\": nothing would count in the loss")
+            raise Refused("no message has the role \"assistant\", so no token would count in the loss")
         return answers
 
     def _text(self, messages, tools, prompt):
@@ -94,24 +94,24 @@ class ChatEncoder:
         for i in answers:
             before = self._text(messages[:i], tools, True) if i > 0 else ""
             behind = self._text(messages[:i + 1], tools, False)
-            for text, what in ((before, "what stands before it"), (behind, "the conversation up to it")):
+            for text, what in ((before, "the text before the answer"), (behind, "the text up to the answer's end")):
                 if not whole.startswith(text):
-                    raise Refused(f"message {i + 1}: {what} is written otherwise when more follows, so its tokens cannot "
-                                  "be told; a template with {% generation %} marks them itself")
+                    raise Refused(f"message {i + 1}: {what} changes when messages follow, so the answer's tokens "
+                                  "are unknown: use a template that marks them with {% generation %}")
             begin, end = len(before), len(behind)
             if end <= begin:
-                raise Refused(f"message {i + 1}: the template adds nothing to what stands before the answer")
+                raise Refused(f"message {i + 1}: the chat template adds no text for the answer")
             inside = np.flatnonzero((offsets[:, 1] > begin) & (offsets[:, 0] < end))
             for k in (inside[0], inside[-1]) if len(inside) else ():
                 if offsets[k, 0] < begin or offsets[k, 1] > end:
                     token = self.fast.id_to_token(int(tokens[k]))
-                    raise Refused(f"message {i + 1}: token {tokens[k]} ({token!r}) is partly of the answer and partly of "
-                                  "what stands beside it")
+                    raise Refused(f"message {i + 1}: token {tokens[k]} ({token!r}) lies partly in the answer and "
+                                  "partly in the text beside it")
             mask[self._with_end_of_turn(inside, tokens, offsets, whole)] = 1
         return tokens, mask
 
     def _with_end_of_turn(self, inside, tokens, offsets, text):
-        """Without white space behind the last special token: the template writes it, not the model."""
+        """Drops white space after the last special token, which the template writes, not the model."""
         last = max((k for k in range(len(inside)) if int(tokens[inside[k]]) in self.special), default=None)
         if last is not None and last + 1 < len(inside) and \
                 text[offsets[inside[last], 1]:offsets[inside[-1], 1]].isspace():
@@ -127,19 +127,19 @@ def run(options):
     shards = inputs.shards_of(inputs.files_of(options.inputs), "file", options.skip_empty)
     for shard in shards:
         if shard.kind != "json":
-            raise Usage(f"{shard.path}: conversations are read from .jsonl")
+            raise Usage(f"{shard.path}: smp-data chat reads .jsonl only")
 
     def encode(piece):
         tokens, masks = [], []
         for offset, found in objects(piece):
             try:
                 if options.json_key not in found:
-                    raise Refused(f"no key '{options.json_key}'; it has {', '.join(found) or 'none'} (--json-key)")
+                    raise Refused(f"no key '{options.json_key}'; the keys are {', '.join(found) or 'none'} (--json-key)")
                 some, mask = chat.encode(found[options.json_key], found.get("tools"))
             except Refused as error:
                 raise bad_line(piece, offset, str(error)) from None
             except UnicodeEncodeError:
-                raise bad_line(piece, offset, "half of a surrogate pair, which is no character") from None
+                raise bad_line(piece, offset, "unpaired surrogate, which UTF-8 cannot encode") from None
             tokens.append(np.array(some, dtype))
             masks.append(mask)
         lengths = np.array([len(some) for some in tokens], np.int64)
@@ -149,8 +149,8 @@ def run(options):
                "template": chat.auto.get_chat_template()}
     with Corpus(options.out, content, dtype, masks=True, overwrite=options.overwrite) as corpus, \
             Workers(options.workers, encode) as workers:
-        print(f"{options.tokenizer}: {named.vocab_size:,} tokens; answers are marked by " +
-              ("the template's {% generation %}" if chat.marked else "what the template adds for them") +
+        print(f"{options.tokenizer}: {named.vocab_size:,} tokens; the answers' tokens are " +
+              ("those of the template's {% generation %}" if chat.marked else "those that the template adds for each answer") +
               ("; the template may write today's date" if chat.dated else ""), flush=True)
         progress = write(corpus, shards, workers, lambda number, shard: inputs.pieces_of(number, shard, None))
         corpus.finish(named.manifest(dtype, None))

@@ -1,9 +1,9 @@
-"""Writes a corpus: PREFIX.bin, PREFIX.idx, PREFIX.mask.bin where there are masks, and last PREFIX.smp.json, which says
-that they are whole.
+"""Writes a corpus: PREFIX.bin, PREFIX.idx, PREFIX.mask.bin if there are masks, and last the manifest PREFIX.smp.json. A
+corpus with a manifest is complete.
 
-While it is written, tokens, masks and lengths grow in files named .partial, and PREFIX.state.json says how far they are
-good: to the end of which input file. It is written after the files that it speaks of are on disk (fsync). A command that
-was killed goes on from there."""
+Until then tokens, masks and lengths are in files named .partial. PREFIX.state.json records the input file up to which
+they are complete. It is written after the .partial files are on disk (fsync). A command that was killed continues from
+the state."""
 import fcntl
 import json
 import os
@@ -23,7 +23,7 @@ def paths_of(prefix):
 
 
 def write_json(path, value):
-    """Whole or not at all."""
+    """Writes a JSON file atomically."""
     with open(f"{path}.partial", "w") as file:
         json.dump(value, file, indent=1)
         file.write("\n")
@@ -41,8 +41,8 @@ def _sync_folder(path):
 
 
 class Corpus:
-    """A corpus that is being written. options: all that its content depends on but the inputs; a state of other options
-    is refused. shards: identities (Shard.identity) of inputs, in order, made when they are needed."""
+    """A corpus that is being written. options: everything except the inputs that determines its content; a state with
+    other options is refused. shards: identities (Shard.identity) of inputs, in order, computed when they are needed."""
 
     def __init__(self, prefix, options, dtype, masks=False, overwrite=False):
         self.paths, self.prefix, self.options, self.dtype = paths_of(prefix), prefix, options, dtype
@@ -53,7 +53,7 @@ class Corpus:
             raise BadInput(folder, "no such folder")
         self.files = {}
         self.saved_at, self.save_s, self.unsaved = time.monotonic(), 0.0, False
-        self.open_tokens = 0  # of a document that is written in parts
+        self.open_tokens = 0  # tokens of a document that is written in parts
         self._lock()
         try:
             self.state = self._state(overwrite)
@@ -67,11 +67,11 @@ class Corpus:
     def _open(self, overwrite):
         there = [path for path in self.paths.values() if os.path.exists(path)]
         if there and not overwrite:
-            raise Usage(f"{there[0]} is there already; --overwrite replaces it when the new one is whole")
+            raise Usage(f"{there[0]} exists; --overwrite replaces it once the new corpus is complete")
         for kind, path in self.partial.items():
             self.files[kind] = open(path, "r+b" if os.path.exists(path) else "w+b")
             if os.path.getsize(path) < self.state[kind]:
-                raise BadInput(path, f"shorter than {self.state_path} says; remove that one to start anew")
+                raise BadInput(path, f"shorter than recorded in {self.state_path}; remove {self.state_path} to start again")
             self.files[kind].truncate(self.state[kind])
             self.files[kind].seek(0, os.SEEK_END)
 
@@ -83,9 +83,9 @@ class Corpus:
             mine = os.path.samestat(os.fstat(self.lock), os.stat(self.lock_path))
         except (BlockingIOError, FileNotFoundError):
             mine = False
-        if not mine:  # another one has it, or has just removed it
+        if not mine:  # another process has the lock, or has just removed it
             os.close(self.lock)
-            raise Failure(f"{self.prefix} is being written by another smp-data")
+            raise Failure(f"{self.prefix} is being written by another smp-data process")
 
     def __enter__(self):
         return self
@@ -94,7 +94,7 @@ class Corpus:
         try:
             if kind is not None and self.unsaved:
                 self._save()
-        except OSError:  # a disk that is full; the last state that was saved stands
+        except OSError:  # the disk is full; the last saved state remains valid
             pass
         for file in self.files.values():
             try:
@@ -115,29 +115,30 @@ class Corpus:
                 state = json.load(file)
             known = state["version"] == 1 and state.keys() == fresh.keys()
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput(self.state_path, "no state of smp-data; remove it to start anew") from None
+            raise BadInput(self.state_path, "not a state file of smp-data: remove it to start again") from None
         if known and state["options"] == self.options:
             return state
         if overwrite:
             os.remove(self.state_path)
             return fresh
         differing = [key for key in self.options if not known or state["options"].get(key) != self.options[key]]
-        raise Usage(f"{self.prefix} was begun with another {differing[0] if differing else 'version'}, and not finished; "
-                    "give the same, or --overwrite to start anew")
+        what = differing[0] if differing else "version"
+        raise Usage(f"{self.prefix} was started with another {what} and is not finished: give the same {what}, or "
+                    "--overwrite to start again")
 
     def resume(self, shards):
-        """How many shards are written already. They must be the same files, in the same order."""
+        """The number of shards that are written already. They must be the same files, in the same order."""
         done = self.state["shards"]
         for i, identity in enumerate(done):
             now = shards[i].identity() if i < len(shards) else None
             if now != {key: identity[key] for key in ("path", "bytes", "mtime_ns", "sha256")}:
-                raise Usage(f"{identity['path']} was input {i + 1} of this corpus when it was begun, and is not the same "
-                            "file now; give the same, or --overwrite to start anew")
+                raise Usage(f"{identity['path']} was input {i + 1} when this corpus was started, but the file or the order "
+                            "has changed: give the same inputs, or --overwrite to start again")
         return len(done)
 
     def add(self, tokens, lengths, masks=None, opens=True, closes=True):
-        """Documents: tokens, already of the corpus' dtype, lengths int64 [documents]. opens, closes: whether a document
-        that comes in parts begins and ends here. Documents without a token are left out."""
+        """Adds documents: tokens of the corpus' dtype, lengths int64 [documents]. opens, closes: whether a document in
+        parts begins and ends here. Documents without a token are skipped."""
         self.files["bin"].write(tokens)
         if masks is not None:
             self.files["mask.bin"].write(masks)
@@ -151,12 +152,12 @@ class Corpus:
         if len(written):
             longest = int(written.max())
             if longest > LONGEST:
-                raise Failure(f"a document has {longest:,} tokens; an index holds {LONGEST:,} of one: cut it")
+                raise Failure(f"a document has {longest:,} tokens; an index allows {LONGEST:,} per document: split the document")
             self.now["longest_document"] = max(self.now["longest_document"], longest)
         self.files["lengths"].write(written.astype("<i4"))
 
     def shard_done(self, identity):
-        """All documents of a shard are in. Saves the state where that takes little beside the work."""
+        """Ends a shard, whose documents are all added. Saves the state if that is cheap compared with the work."""
         self.state["shards"].append(identity)
         self.state.update(self.now, **{kind: file.tell() for kind, file in self.files.items()})
         self.unsaved = True
@@ -173,15 +174,15 @@ class Corpus:
         self.save_s = self.saved_at - started
 
     def finish(self, manifest):
-        """Writes the index, gives all files their names, the manifest last. manifest: without what is counted here."""
+        """Writes the index and gives all files their names, the manifest last. manifest: its keys except the counts."""
         state = self.state
         if not state["finishing"]:
             if state["documents"] == 0:
-                raise BadInput(state["shards"][0]["path"], "no document with a token in all inputs")
+                raise BadInput(state["shards"][0]["path"], "no input has a document with at least one token")
             state["finishing"] = True
             self._save()
         if os.path.exists(self.paths["smp.json"]):
-            os.remove(self.paths["smp.json"])  # what is between old and new must not pass for whole
+            os.remove(self.paths["smp.json"])  # without a manifest, a mixture of old and new files is not complete
         if os.path.exists(self.partial["lengths"]):
             lengths = np.memmap(self.partial["lengths"], "<i4", "r")
             with open(f"{self.paths['idx']}.partial", "wb") as file:
@@ -194,7 +195,7 @@ class Corpus:
                 if os.path.exists(self.partial[kind]):
                     os.replace(self.partial[kind], self.paths[kind])
             elif os.path.exists(self.paths[kind]):
-                os.remove(self.paths[kind])  # of the corpus that is replaced
+                os.remove(self.paths[kind])  # a file of the replaced corpus
         _sync_folder(self.prefix)
         manifest |= {"tokens": state["tokens"], "documents": state["documents"],
                      "has_mask": "mask.bin" in self.partial,

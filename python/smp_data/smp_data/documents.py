@@ -11,7 +11,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def lines(piece):
-    """(offset, bytes without their end) of the lines that begin in a piece and hold more than white space."""
+    """(offset, bytes without the line end) of each line that begins in a piece and is not blank."""
     with open(piece.path, "rb") as file:
         begin = piece.begin
         if begin > 0:
@@ -43,19 +43,19 @@ def bad_line(piece, offset, text):
 
 
 def objects(piece):
-    """(offset, object) of the lines of JSON of a piece."""
+    """(offset, object) of each line of JSON in a piece."""
     for offset, line in lines(piece):
         try:
             found = json.loads(line)
         except UnicodeDecodeError as error:
             raise bad_line(piece, offset, f"not UTF-8: byte {error.start + 1} of the line") from None
         except RecursionError:
-            raise bad_line(piece, offset, "not JSON that can be read: too many brackets inside each other") from None
+            raise bad_line(piece, offset, "the JSON nests too deeply") from None
         except ValueError as error:
             what = f"{error.msg} at column {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
             raise bad_line(piece, offset, f"not valid JSON: {what}") from None
         if not isinstance(found, dict):
-            raise bad_line(piece, offset, "not a JSON object: the file is to hold one object a line")
+            raise bad_line(piece, offset, "not a JSON object: expected one object a line")
         yield offset, found
 
 
@@ -67,13 +67,13 @@ def _json_documents(piece, key):
     texts = []
     for offset, found in objects(piece):
         if key not in found:
-            raise bad_line(piece, offset, f"no key '{key}'; it has {', '.join(found) or 'none'} (--json-key)")
+            raise bad_line(piece, offset, f"no key '{key}'; the keys are {', '.join(found) or 'none'} (--json-key)")
         if not isinstance(found[key], str):
-            raise bad_line(piece, offset, f"'{key}' is not a text but {json.dumps(found[key])[:40]}")
+            raise bad_line(piece, offset, f"'{key}' is not a string but {json.dumps(found[key])[:40]}")
         try:
             texts.append(found[key].encode())
         except UnicodeEncodeError:
-            raise bad_line(piece, offset, f"'{key}' holds half of a surrogate pair, which is no character") from None
+            raise bad_line(piece, offset, f"'{key}' has an unpaired surrogate, which UTF-8 cannot encode") from None
     return _joined(texts)
 
 
@@ -126,7 +126,7 @@ def _row_documents(piece, column):
 
 
 def read(piece, key):
-    """The documents of a piece: bytes of UTF-8, and int64 [documents + 1] where they begin, and the end."""
+    """The documents of a piece: UTF-8 bytes, and their starts int64 [documents + 1], the last one being the end."""
     if piece.kind == "json":
         return _json_documents(piece, key)
     if piece.kind == "lines":

@@ -1,19 +1,19 @@
-"""Tokens of documents, by `tokenizers`. Where the tokenizer allows, each different fragment of the text is encoded once
-(fragments.py) and its tokens are remembered; what remains is done by numpy and pyarrow, some fifty times faster."""
+"""Encodes documents with `tokenizers`. If the tokenizer allows it, each distinct fragment of the text is encoded once
+(fragments.py) and its tokens are cached. The rest of the work is done by numpy and pyarrow, about fifty times faster."""
 import numpy as np
 import pyarrow
 
 from smp_data.fragments import Cutter
 
-BATCH_BYTES = 4 << 20  # of text that is encoded at once
-REMEMBERED_BYTES = 48  # longer fragments are hardly met again
+BATCH_BYTES = 4 << 20  # text that is encoded at once
+REMEMBERED_BYTES = 48  # longer fragments rarely occur again
 REMEMBERED = 500_000  # fragments; about 100 MB
-AT_ONCE = 1 << 20  # characters that `tokenizers` is given at once: it takes about a hundred times as much memory
-LONGEST = 64 << 20  # characters of one text that it is given
+AT_ONCE = 1 << 20  # characters passed to `tokenizers` at once; it needs about a hundred times as much memory
+LONGEST = 64 << 20  # the most characters of one text that are passed to it
 
 
 class DocumentTooLong(Exception):
-    """A document that the tokenizer must take at once, and that would take too much memory."""
+    """A document that the tokenizer cannot encode in parts, and that would take too much memory."""
 
 
 class Encoder:
@@ -30,8 +30,8 @@ class Encoder:
         self.first, self.count = np.zeros(1, np.int64), np.zeros(0, np.int64)
 
     def encode(self, data, starts):
-        """Tokens of documents. data: bytes of UTF-8; starts: int64 [documents + 1], where they begin, and the end.
-        Returns (int32 [tokens], int64 [documents], tokens of each)."""
+        """Tokens of documents. data: bytes of UTF-8; starts: int64 [documents + 1], the documents' starts and the end.
+        Returns (int32 [tokens], int64 [documents]: the number of tokens of each document)."""
         tokens, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         begin, documents = 0, len(starts) - 1
         while begin < documents:
@@ -72,8 +72,8 @@ class Encoder:
     def _encode(self, texts):
         longest = max(map(len, texts), default=0)
         if longest > LONGEST:
-            raise DocumentTooLong(f"a document of {longest / 1e6:,.0f} M characters, which this tokenizer must take at "
-                                  f"once; {LONGEST / 1e6:,.0f} M is the limit: cut it into several")
+            raise DocumentTooLong(f"a document of {longest / 1e6:,.0f} M characters, which this tokenizer encodes "
+                                  f"as a whole; {LONGEST / 1e6:,.0f} M is the limit: cut it into several")
         found, batch, characters = [], [], 0
         for text in texts:
             batch.append(text)
@@ -112,7 +112,7 @@ class Encoder:
         return tokens, lengths
 
     def _numbers(self, fragments):
-        """Places of fragments in first and count, int64, and how many are remembered; the others stand behind."""
+        """Indices of fragments in first and count, int64, and the number of cached ones; the others follow them."""
         if len(self.number) > REMEMBERED:
             self._forget()
         get = self.number.get
@@ -141,7 +141,7 @@ class Encoder:
 
 
 def surround(tokens, lengths, before, behind, even_empty=False):
-    """Puts the ids `before` and `behind` each document that has tokens. Returns tokens and lengths as encode does."""
+    """Adds the ids `before` and `behind` to each document with tokens. Returns tokens and lengths as encode does."""
     if not before and not behind:
         return tokens, lengths
     filled = (lengths > 0) | even_empty

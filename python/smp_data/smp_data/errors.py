@@ -1,4 +1,4 @@
-"""What ends a command with one line, and its exit code (those of all smp programs)."""
+"""Errors that end a command with one line, and the exit codes, which are those of all smp programs."""
 
 USAGE, BAD_INPUT, FAILURE, INTERRUPTED = 2, 3, 1, 130
 

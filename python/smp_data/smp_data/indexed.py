@@ -45,12 +45,12 @@ class Index:
         with open(path, "rb") as file:
             header = file.read(HEADER.size)
         if len(header) < HEADER.size or header[:9] != MAGIC:
-            raise BadInput(path, "not an index of Megatron: it does not begin with MMIDIDX")
+            raise BadInput(path, "not a Megatron index: the file does not begin with MMIDIDX")
         _, version, code, sequences, entries = HEADER.unpack(header)
         if version != 1:
-            raise BadInput(path, f"version {version} of the index; only 1 is known")
+            raise BadInput(path, f"version {version} of the index is not supported; expected 1")
         if code not in CODES:
-            raise BadInput(path, f"{code} is no code of a token type (1 to 8)")
+            raise BadInput(path, f"{code} is not the code of a token type; expected 1 to 8")
         expected = HEADER.size + 12 * sequences + 8 * entries
         if size != expected:
             raise BadInput(path, f"{size:,} bytes; {sequences:,} sequences and {entries:,} entries of the document index "
@@ -77,12 +77,12 @@ class Index:
             if len(wrong):
                 i = wrong[0]
                 raise BadInput(self.path, f"sequence {begin + i:,}: {lengths[i]:,} tokens from byte "
-                                          f"{self.pointers[begin + i]:,}; the one before ends at byte {expected[i]:,}")
+                                          f"{self.pointers[begin + i]:,}; the previous sequence ends at byte {expected[i]:,}")
             end = int(ends[-1])
         if len(self.documents) != len(self.lengths) + 1 or any(
                 not np.array_equal(self.documents[begin:begin + BLOCK],
                                    np.arange(begin, min(begin + BLOCK, len(self.documents))))
                 for begin in range(0, len(self.documents), BLOCK)):
-            raise BadInput(self.path, "its document index does not make each sequence a document, as smp-data does")
+            raise BadInput(self.path, "the document index does not map each sequence to one document, as smp-data requires")
         if os.path.getsize(bin_path) != end:
             raise BadInput(bin_path, f"{os.path.getsize(bin_path):,} bytes; the index says {end:,}")

@@ -1,6 +1,6 @@
-"""What a command reads: files (shards), each cut into pieces that workers read and encode by themselves.
+"""The inputs of a command: files (shards), cut into pieces that workers read and encode independently.
 
-A file is read by its suffix: .jsonl and .json hold one object a line, .parquet rows, everything else text."""
+The suffix of a file gives its kind: .jsonl and .json hold one object a line, .parquet holds rows, all others hold text."""
 import collections
 import dataclasses
 import glob
@@ -30,7 +30,7 @@ class Shard:
     mtime_ns: int
 
     def identity(self):
-        """What tells this content from another: all of a small file, samples of a large one."""
+        """Identifies the content: a hash of a whole small file, or of samples of a large one."""
         found = hashlib.sha256()
         with open(self.path, "rb") as file:
             if self.bytes <= WHOLE_HASH_BYTES:
@@ -44,8 +44,8 @@ class Shard:
 
 @dataclasses.dataclass
 class Piece:
-    """Bytes [begin, end) of a shard: the lines that begin there, or that text; for parquet row groups. A text file is
-    one document, whose pieces are parts: opens and closes say which is the first and the last."""
+    """Bytes [begin, end) of a shard: the lines that begin there, or a part of a text; row groups of a parquet file. A
+    text file is one document in parts: `opens` and `closes` mark its first and last piece."""
     shard: int
     path: str
     kind: str
@@ -58,14 +58,14 @@ class Piece:
 
 
 def files_of(arguments):
-    """Paths of the files that arguments name: files, folders (all of known suffixes in them), patterns."""
+    """Paths of the files that arguments name. Arguments are files, folders (their files with known suffixes), patterns."""
     paths = []
     for argument in arguments:
         if os.path.isdir(argument):
             found = sorted(str(path) for path in pathlib.Path(argument).rglob("*")
                            if path.suffix in IN_FOLDERS and path.is_file())
             if not found:
-                raise BadInput(argument, f"no {', '.join(IN_FOLDERS)} file in this folder; name other files by a pattern")
+                raise BadInput(argument, f"no {', '.join(IN_FOLDERS)} file in this folder; give a pattern for other files")
         elif os.path.exists(argument):
             found = [argument]
         else:
@@ -80,20 +80,20 @@ def files_of(arguments):
 
 
 def shards_of(paths, documents="file", skip_empty=False):
-    """Shards of files. documents: what a document of text files is, "file" or "line"."""
+    """Shards of files. documents: whether a document of a text file is the "file" or a "line"."""
     shards = []
     for path in paths:
         suffix = os.path.splitext(path)[1].lower()
         if suffix in NO_TEXT:
             tool = NO_TEXT[suffix]
-            raise BadInput(path, f"compressed: {tool} it first" if tool else f"a {suffix} file is no text")
+            raise BadInput(path, f"compressed: {tool} it first" if tool else f"{suffix} files are not text")
         if not os.path.isfile(path):
-            raise BadInput(path, "not a plain file")
+            raise BadInput(path, "expected a regular file")
         status = os.stat(path)
         if status.st_size == 0:
             if skip_empty:
                 continue
-            raise BadInput(path, "the file is empty (--skip-empty leaves such files out)")
+            raise BadInput(path, "the file is empty (--skip-empty skips empty files)")
         kind = "json" if suffix in (".jsonl", ".json") else "parquet" if suffix == ".parquet" else \
             "lines" if documents == "line" else "text"
         shards.append(Shard(path, kind, status.st_size, status.st_mtime_ns))
@@ -103,14 +103,14 @@ def shards_of(paths, documents="file", skip_empty=False):
 
 
 def open_parquet(path, column):
-    """The file, whose column is checked to hold text."""
+    """Opens a file and checks that its column holds text."""
     try:
         file = pyarrow.parquet.ParquetFile(path, memory_map=True)
     except pyarrow.ArrowInvalid as error:
         raise BadInput(path, f"not a Parquet file: {str(error).splitlines()[0]}") from None
     schema = file.schema_arrow
     if column not in schema.names:
-        raise BadInput(path, f"no column '{column}'; it has {', '.join(schema.names)} (--json-key)")
+        raise BadInput(path, f"no column '{column}'; the columns are {', '.join(schema.names)} (--json-key)")
     kind = schema.field(column).type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         raise BadInput(path, f"column '{column}' holds {kind}, not text")
@@ -120,15 +120,14 @@ def open_parquet(path, column):
 
 
 def check_columns(shards, column):
-    """Finds a file without the column before the work begins, not hours later."""
+    """Checks all files for the column before the work begins."""
     for shard in shards:
         if shard.kind == "parquet":
             open_parquet(shard.path, column)
 
 
 def pieces_of(number, shard, column, cutter=None):
-    """Pieces of shard `number`, in order. cutter: where a text may be cut; None, or one that cuts nowhere, keeps it
-    whole."""
+    """Pieces of shard `number`, in order. cutter: finds where a text can be cut; with None the text stays whole."""
     if shard.kind == "parquet":
         groups = open_parquet(shard.path, column).metadata.num_row_groups
         cuts = list(range(groups + 1))

@@ -1,4 +1,4 @@
-"""How far a command is, on standard error: one line that is written over on a terminal, else a line every 10 s."""
+"""Progress of a command on standard error: one line that is rewritten on a terminal, else a line every 10 s."""
 import sys
 import time
 

@@ -1,4 +1,4 @@
-"""smp-data show and smp-data check: a corpus that is there."""
+"""smp-data show and smp-data check: reading a corpus."""
 import json
 import os
 import sys
@@ -26,7 +26,7 @@ class Written:
             if not os.path.exists(self.paths[kind]):
                 unfinished = os.path.exists(f"{prefix}.state.json")
                 raise BadInput(self.paths[kind], "no such file" + (
-                    "; the corpus is not finished: the command that began it goes on" if unfinished else ""))
+                    "; the corpus is not finished: run the command that started it again" if unfinished else ""))
         self.manifest = self._manifest(self.paths["smp.json"])
         self.index = Index(self.paths["idx"])
         self.tokens = self._mapped("bin", self.index.dtype)
@@ -40,21 +40,21 @@ class Written:
             if manifest["format"] != "smp-data":
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            raise BadInput(path, "no manifest of smp-data") from None
+            raise BadInput(path, "not a manifest of smp-data") from None
         if manifest["version"] != 1:
-            raise BadInput(path, f"version {manifest['version']} of the manifest; only 1 is known")
+            raise BadInput(path, f"version {manifest['version']} of the manifest is not supported; expected 1")
         for key, kind in KEYS.items():
             if not isinstance(manifest.get(key), kind):
-                raise BadInput(path, f"'{key}' is missing, or is not what it should be")
+                raise BadInput(path, f"'{key}' is missing or invalid")
         return manifest
 
     def _mapped(self, kind, dtype):
         path = self.paths[kind]
         if not os.path.exists(path):
-            raise BadInput(path, "no such file, but the manifest says that there are masks")
+            raise BadInput(path, "no such file, although the manifest lists masks")
         size = os.path.getsize(path)
         if size % np.dtype(dtype).itemsize:
-            raise BadInput(path, f"{size:,} bytes are no whole number of {np.dtype(dtype).name}")
+            raise BadInput(path, f"{size:,} bytes is not a multiple of the size of {np.dtype(dtype).name}")
         return np.memmap(path, dtype, "r") if size else np.zeros(0, dtype)
 
 
@@ -76,8 +76,8 @@ def check(options):
         if len(wrong):
             place = begin + int(wrong[0])
             document = int(np.searchsorted(index.pointers, place * index.dtype.itemsize, "right")) - 1
-            raise BadInput(paths["bin"], f"token {block[wrong[0]]} at {place:,}, in document {document:,}; the vocabulary "
-                                         f"ends with {manifest['vocab_size'] - 1:,}")
+            raise BadInput(paths["bin"], f"token {block[wrong[0]]} at {place:,}, in document {document:,}; the last id "
+                                         f"of the vocabulary is {manifest['vocab_size'] - 1:,}")
         if written.masks is not None:
             mask = written.masks[begin:begin + BLOCK]
             if (mask > 1).any():
@@ -90,7 +90,7 @@ def check(options):
         if (last != end).any():
             raise BadInput(paths["bin"], f"document {begin + int(np.argmax(last != end)):,} does not end with token {end}")
     masks = f", {counted:,} counted" if written.masks is not None else ""
-    print(f"{paths['bin']}: whole: {found['tokens']:,} tokens{masks} of {found['documents']:,} documents, "
+    print(f"{paths['bin']}: complete: {found['tokens']:,} tokens{masks} of {found['documents']:,} documents, "
           f"{found['dtype']}, all below {manifest['vocab_size']:,}")
 
 
@@ -100,15 +100,15 @@ def _tokenizer(written, name):
     try:
         named = Named(name or wanted["name"])
     except BadInput as error:
-        raise Usage(f"the tokenizer of this corpus: {error}; say where it is: --tokenizer") from None
+        raise Usage(f"the tokenizer of this corpus: {error}; give its path with --tokenizer") from None
     if named.sha256 != wanted["sha256"]:
-        raise Usage(f"--tokenizer {name or wanted['name']}: not the one that made this corpus ({wanted['name']}, sha256 "
+        raise Usage(f"--tokenizer {name or wanted['name']}: another tokenizer made this corpus ({wanted['name']}, sha256 "
                     f"{wanted['sha256'][:12]}...)")
     return named
 
 
 def _runs(mask):
-    """(begin, end, 0 or 1) of stretches of equal masks."""
+    """(begin, end, 0 or 1) of each run of equal masks."""
     places = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist(), len(mask)]
     return [(a, b, int(mask[a])) for a, b in zip(places[:-1], places[1:])]
 
@@ -117,13 +117,13 @@ def show(options):
     written = Written(options.prefix)
     documents = len(written.index.lengths)
     if not 0 <= options.document < documents:
-        raise Usage(f"--document {options.document}: there are documents 0 to {documents - 1:,}")
+        raise Usage(f"--document {options.document}: the corpus has documents 0 to {documents - 1:,}")
     named = _tokenizer(written, options.tokenizer)
     length = int(written.index.lengths[options.document])
     begin = int(written.index.pointers[options.document]) // written.index.dtype.itemsize
     tokens = written.tokens[begin:begin + length].tolist()
     decode = lambda ids: named.tokenizer.decode(ids, skip_special_tokens=False)
-    print(f"document {options.document:,} of {documents:,}: {length:,} tokens, the first is number {begin:,} of the corpus")
+    print(f"document {options.document:,} of {documents:,}: {length:,} tokens, the first at position {begin:,} of the corpus")
     print("ids   " + " ".join(map(str, tokens)))
     if written.masks is None:
         print("text  " + decode(tokens))

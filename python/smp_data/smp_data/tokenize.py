@@ -1,4 +1,4 @@
-"""smp-data tokenize: files of text to one corpus of tokens."""
+"""smp-data tokenize: tokenize files of text into one corpus."""
 import os
 
 from smp_data import inputs
@@ -12,11 +12,11 @@ from smp_data.workers import Workers
 
 
 def write(corpus, shards, workers, pieces_of):
-    """Brings what workers make of the pieces of shards into a corpus, in order. pieces_of(number, shard) yields pieces;
-    a worker returns what Corpus.add takes. Returns the progress at the end."""
+    """Adds the workers' results to a corpus, in the order of the pieces. pieces_of(number, shard) yields pieces; a worker
+    returns the arguments of Corpus.add. Returns the progress at the end."""
     done = corpus.resume(shards)
     if done:
-        print(f"{corpus.state_path}: going on after {done:,} of {len(shards):,} input files")
+        print(f"{corpus.state_path}; continuing after {done:,} of {len(shards):,} input files")
     identities = {}
 
     def pieces():
@@ -32,7 +32,7 @@ def write(corpus, shards, workers, pieces_of):
             if piece.last:
                 status, identity = os.stat(piece.path), identities.pop(piece.shard)
                 if (status.st_size, status.st_mtime_ns) != (identity["bytes"], identity["mtime_ns"]):
-                    raise BadInput(piece.path, "it was changed while it was read; start again when it is whole")
+                    raise BadInput(piece.path, "the file changed while it was read: start again when it is complete")
                 corpus.shard_done(identity)
     finally:
         progress.clear()
@@ -40,12 +40,12 @@ def write(corpus, shards, workers, pieces_of):
 
 
 def told(corpus, progress):
-    """What the command says at its end."""
+    """The last line of the command's output."""
     state = corpus.state
     text = (f"{corpus.paths['bin']}: {state['tokens']:,} tokens of {state['documents']:,} documents, {corpus.dtype.name}; "
             f"{(progress.done - progress.first) / 1e6:,.1f} MB in {progress.seconds():.1f} s, {progress.speed():.1f} MB/s")
     if state["left_out"]:
-        text += f"; {state['left_out']:,} documents without a token were left out"
+        text += f"; {state['left_out']:,} documents without a token were skipped"
     return text
 
 
@@ -74,8 +74,8 @@ def run(options):
     with Corpus(options.out, content, dtype, overwrite=options.overwrite) as corpus, \
             Workers(options.workers, encode) as workers:
         ends = "nothing" if end is None else f"{named.text(end)} ({end})"
-        print(f"{options.tokenizer}: {named.vocab_size:,} tokens; {ends} ends a document" + (
-            "" if encoder.cutter.possible else "; slow, as this kind of tokenizer must take each document whole"), flush=True)
+        print(f"{options.tokenizer}: {named.vocab_size:,} tokens; {ends} ends each document" + (
+            "" if encoder.cutter.possible else "; slow, because this kind of tokenizer encodes each document whole"), flush=True)
         progress = write(corpus, shards, workers, lambda number, shard: inputs.pieces_of(
             number, shard, options.json_key, encoder.cutter))
         corpus.finish(named.manifest(dtype, end))

@@ -1,4 +1,4 @@
-"""A tokenizer by the name that the command line gives it: FOLDER, tokenizer.json, gpt2-bytes or words:FILE."""
+"""The tokenizer that the command line names: FOLDER, tokenizer.json, gpt2-bytes or words:FILE."""
 import hashlib
 import json
 import os
@@ -16,8 +16,8 @@ UINT16_BELOW = 65500  # as Megatron's DType.optimal_dtype
 
 
 def word_tokenizer(words):
-    """Words between white space, by their place in a list; the end of a line is <eos>, if that is a word of it, except
-    at the end of a document, so that a document and its end-of-document token are as many lines."""
+    """Words between white space; a word's id is its index in a list. The end of a line is <eos>, if the list has it,
+    except at the end of a document, where the end-of-document token takes its place."""
     tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, UNKNOWN_WORD))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     if END_OF_LINE in words:
@@ -27,7 +27,7 @@ def word_tokenizer(words):
 
 
 def byte_tokenizer():
-    """The first 256 tokens of GPT-2, the bytes in its order, and <|endoftext|> = 256."""
+    """The first 256 tokens of GPT-2, which are the bytes in GPT-2's order, and <|endoftext|> = 256."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = tokenizers.Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -53,18 +53,18 @@ def _words(path):
     seen = {}
     for line, word in enumerate(words, 1):
         if not word or word.split() != [word]:
-            raise BadInput(f"{path}:{line}", "a line is to hold one word")
+            raise BadInput(f"{path}:{line}", "expected one word")
         if word in seen:
-            raise BadInput(f"{path}:{line}", f"'{word}' stands in line {seen[word]} already")
+            raise BadInput(f"{path}:{line}", f"'{word}' is already in line {seen[word]}")
         seen[word] = line
     if UNKNOWN_WORD not in seen:
-        raise BadInput(path, f"no {UNKNOWN_WORD} in it: words that it lacks would have no token")
+        raise BadInput(path, f"{UNKNOWN_WORD} is missing: words outside the list would have no token")
     return word_tokenizer(words), text
 
 
 class Named:
-    """tokenizer: of `tokenizers`, without truncation and padding. name, sha256: as the manifest says them.
-    vocab_size: the largest id + 1. prefix, suffix: ids that its template puts around a document."""
+    """tokenizer: an object of `tokenizers`, without truncation and padding. name, sha256: as in the manifest.
+    vocab_size: the largest id + 1. prefix, suffix: ids that the tokenizer's template adds to a document."""
 
     def __init__(self, name):
         self.name, self.eos = name, None
@@ -79,7 +79,8 @@ class Named:
         self.tokenizer.no_truncation()  # a saved tokenizer may have them on
         self.tokenizer.no_padding()
         if getattr(self.tokenizer.model, "dropout", None):
-            raise BadInput(name, "its BPE has a dropout: the same text would give other tokens each time")
+            raise BadInput(name, "the tokenizer's BPE uses dropout, so equal text would give different tokens: set its "
+                                 "dropout to null")
         self.vocabulary = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self.vocabulary.values()) + 1
         self.prefix, self.suffix = self._template()
@@ -87,13 +88,13 @@ class Named:
     def _files(self, name):
         path = os.path.join(name, "tokenizer.json") if os.path.isdir(name) else name
         if os.path.isdir(name) and not os.path.exists(path):
-            raise BadInput(name, "no tokenizer.json in it; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) "
-                                 "of transformers writes one")
+            raise BadInput(name, "tokenizer.json is missing; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) "
+                                 "of transformers writes it")
         content = _read(path)
         try:
             tokenizer = tokenizers.Tokenizer.from_str(content.decode())
         except Exception as error:  # `tokenizers` raises Exception itself
-            raise BadInput(path, f"not a tokenizer of Hugging Face: {error}") from None
+            raise BadInput(path, f"not a Hugging Face tokenizer: {error}") from None
         if os.path.isdir(name):
             config = os.path.join(name, "tokenizer_config.json")
             if os.path.exists(config):
@@ -105,18 +106,18 @@ class Named:
         return tokenizer, content
 
     def _template(self):
-        """What the post-processor puts before and behind every text: the same around two texts."""
+        """The ids that the post-processor adds before and after a text. They must be equal for two different texts."""
         found = set()
         for text in ("a", "b c"):
             bare = self.tokenizer.encode(text, add_special_tokens=False).ids
             whole = self.tokenizer.encode(text).ids
             starts = [i for i in range(len(whole) - len(bare) + 1) if whole[i:i + len(bare)] == bare]
             if not starts:
-                raise BadInput(self.name, "its post-processor does more than to add tokens around a text: "
+                raise BadInput(self.name, "the post-processor does more than add tokens before and after a text: "
                                           "give --no-special-tokens")
             found.add((tuple(whole[:starts[0]]), tuple(whole[starts[0] + len(bare):])))
         if len(found) > 1:
-            raise BadInput(self.name, "its post-processor adds other tokens to other texts: give --no-special-tokens")
+            raise BadInput(self.name, "the post-processor adds different tokens to different texts: give --no-special-tokens")
         prefix, suffix = found.pop()
         return list(prefix), list(suffix)
 
@@ -127,31 +128,31 @@ class Named:
         if wanted is None:
             known = [self.eos] if self.eos else [token for token in KNOWN_ENDS if token in self.vocabulary]
             if len(known) != 1 or known[0] not in self.vocabulary:
-                raise Usage(f"--end-of-document: {self.name} does not say what ends a document; "
+                raise Usage(f"--end-of-document: {self.name} has no end-of-sequence token: "
                             "give a token, an id or none")
             return self.vocabulary[known[0]]
         if wanted.isdecimal():  # an id, although digits are tokens too
             if int(wanted) < self.vocab_size:
                 return int(wanted)
-            raise Usage(f"--end-of-document {wanted}: the vocabulary of {self.name} ends with {self.vocab_size - 1}")
+            raise Usage(f"--end-of-document {wanted}: the last id of {self.name} is {self.vocab_size - 1}")
         if wanted in self.vocabulary:
             return self.vocabulary[wanted]
-        raise Usage(f"--end-of-document {wanted}: no token of {self.name}")
+        raise Usage(f"--end-of-document {wanted}: not a token of {self.name}")
 
     def dtype(self, wanted):
         """The type of tokens on disk: uint16 or int32."""
         if wanted == "uint16" and self.vocab_size > 1 << 16:
-            raise Usage(f"--dtype uint16: {self.name} has tokens up to {self.vocab_size - 1:,}, uint16 holds 65,535; "
+            raise Usage(f"--dtype uint16: {self.name} has tokens up to {self.vocab_size - 1:,}, uint16 holds at most 65,535: "
                         "give int32 or auto")
         if wanted == "auto":
             wanted = "uint16" if self.vocab_size < UINT16_BELOW else "int32"
         return np.dtype(wanted)
 
     def text(self, token):
-        """One token as text; None for an id that the vocabulary lacks."""
+        """One token as text; None for an id that is not in the vocabulary."""
         return self.tokenizer.id_to_token(int(token))
 
     def manifest(self, dtype, end):
-        """What PREFIX.smp.json says of the tokenizer."""
+        """The tokenizer's keys of PREFIX.smp.json."""
         return {"format": "smp-data", "version": 1, "tokenizer": {"name": self.name, "sha256": self.sha256},
                 "vocab_size": self.vocab_size, "end_of_document": end, "dtype": dtype.name}

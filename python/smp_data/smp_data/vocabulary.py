@@ -1,4 +1,4 @@
-"""smp-data vocabulary: a tokenizer made from texts, by the trainers of `tokenizers`."""
+"""smp-data vocabulary: trains a tokenizer on texts, with the trainers of `tokenizers`."""
 import json
 import os
 
@@ -24,7 +24,7 @@ def _bpe(size):
 
 
 def _words(size, min_count):
-    """Counts words. <unk> and <eos> are counted like others, and get their places afterwards."""
+    """Counts words. <unk> and <eos> are counted like other words, and get their ids afterwards."""
     return word_tokenizer([UNKNOWN_WORD, END_OF_LINE]), trainers.WordLevelTrainer(
         vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=[])
 
@@ -50,14 +50,14 @@ def _texts(shards, key, cutter):
 def run(options):
     smallest = 257 if options.kind == "bpe" else 3
     if options.size is None and options.kind == "bpe":
-        raise Usage("--size: how many tokens is the vocabulary to have?")
+        raise Usage("--size is required: the number of tokens of the vocabulary")
     if options.size is not None and options.size < smallest:
         raise Usage(f"--size {options.size}: a vocabulary of kind {options.kind} has at least {smallest} tokens")
     if options.min_count > 1 and options.kind == "bpe":
-        raise Usage("--min-count is for --kind words")
+        raise Usage("--min-count needs --kind words")
     path = os.path.join(options.out, "tokenizer.json")
     if os.path.exists(path) and not options.overwrite:
-        raise Usage(f"{path} is there already; --overwrite replaces it")
+        raise Usage(f"{path} exists; --overwrite replaces it")
     shards = inputs.shards_of(inputs.files_of(options.inputs), "file", options.skip_empty)
     inputs.check_columns(shards, options.json_key)
     if options.kind == "bpe":
@@ -72,15 +72,15 @@ def run(options):
     found = tokenizer.get_vocab_size()
     if options.size is not None and found < options.size:
         raise BadInput(shards[0].path if len(shards) == 1 else f"{len(shards)} files",
-                       f"the text gives {found:,} tokens, not {options.size:,}: more text, or a smaller --size")
+                       f"the text gives {found:,} tokens, not {options.size:,}: give more text, or lower --size")
     if found == 2 and options.kind == "words":
-        raise BadInput(shards[0].path, "no word in it")
+        raise BadInput(shards[0].path, "the file has no word")
     _save(tokenizer, options)
     print(f"{path}: {found:,} tokens from {sum(shard.bytes for shard in shards) / 1e6:,.1f} MB")
 
 
 def _save(tokenizer, options):
-    """The files that AutoTokenizer of transformers reads; for words also a list of them, in the order of their ids."""
+    """Writes the files that AutoTokenizer of transformers reads; for words also their list in the order of their ids."""
     os.makedirs(options.out, exist_ok=True)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
               "model_max_length": int(1e30)}

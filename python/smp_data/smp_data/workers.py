@@ -1,5 +1,5 @@
-"""Pieces of work on all cores: processes, since turning tokens of `tokenizers` into numbers holds Python's lock.
-Results come in the order of the pieces, and few are under way at once, so memory does not grow with the corpus."""
+"""Runs work on all cores in processes, because converting tokens of `tokenizers` to numbers holds Python's lock.
+Results come in the order of the pieces. Few pieces are in progress at once, so memory does not grow with the corpus."""
 import collections
 import concurrent.futures
 import ctypes
@@ -14,9 +14,9 @@ _work = None
 
 def _begin(parent, work):
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind when the parent is killed
-    if os.getppid() != parent:  # it was killed before that
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a worker ends when its parent is killed
+    if os.getppid() != parent:  # the parent was killed before prctl
         os._exit(1)
     _work = work
 
@@ -30,7 +30,7 @@ def _nothing():
 
 
 class Workers:
-    """`count` processes that call work(piece). Started at once, before this process has threads of its own."""
+    """`count` processes that call work(piece). They are started at once, before this process has threads."""
 
     def __init__(self, count, work):
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each process
@@ -47,7 +47,7 @@ class Workers:
         self.pool.shutdown(wait=True, cancel_futures=True)
 
     def results(self, pieces):
-        """(piece, work(piece)) of each piece, in order. What a piece raises is raised when it is its turn."""
+        """Yields (piece, work(piece)) in the order of the pieces. An exception of a piece is raised at its turn."""
         waiting = collections.deque()
         try:
             for piece in pieces:
@@ -59,8 +59,8 @@ class Workers:
                 piece, future = waiting.popleft()
                 yield piece, future.result()
         except concurrent.futures.process.BrokenProcessPool:
-            raise Failure("a worker process was killed (out of memory? fewer --workers take less); "
-                          "the same command goes on from the last whole file") from None
+            raise Failure("a worker process was killed; if memory ran out, lower --workers; "
+                          "the same command continues after the last complete file") from None
 
 
 def cores():

@@ -189,12 +189,12 @@ TEST_CASE_FIXTURE(Fixture, "what CUDA refuses is told with its words, and nothin
     CHECK(gpu.pinned.empty());
     gpu.next_error = 2;
     CHECK_THROWS_WITH_AS(copies.pin(memory.data(), 6),
-                         "CUDA refuses to pin 6 bytes of the host: out of memory",
+                         "CUDA: pinning 6 bytes of host memory failed: out of memory",
                          std::runtime_error);
     const CopyPtr now = copies.until_now();
     gpu.next_error = 2;
     CHECK_THROWS_WITH_AS(copies.start_to_device(memory.data(), memory.data(), 1, *now),
-                         "CUDA refuses a copy to the device: out of memory", std::runtime_error);
+                         "CUDA: copying to the device failed: out of memory", std::runtime_error);
   }
   CHECK(gpu.destroyed_streams == 2);
   CHECK(gpu.destroyed_events == int(gpu.events.size()));
@@ -212,7 +212,7 @@ TEST_CASE_FIXTURE(Fixture, "a stream of its own follows the current one") {
 
 TEST_CASE("a process without the CUDA runtime is told which function is missing") {
   CHECK_THROWS_WITH_AS(CudaRuntime::loaded([]() -> void* { return nullptr; }),
-                       "no library of this process has cudaDeviceGetStreamPriorityRange, which "
-                       "tensors on GPUs need: install torch with CUDA",
+                       "tensors on GPUs need the function cudaDeviceGetStreamPriorityRange, which no "
+                       "library loaded by torch has: install torch with CUDA",
                        std::runtime_error);
 }

@@ -42,18 +42,18 @@ TEST_CASE("a config of another model is refused by key") {
   CHECK(gpt2(text::OrderedJson::object()) == "no error");
   CHECK(gpt2({{"n_inner", nullptr}, {"activation_function", nullptr}}) == "no error");
   CHECK(gpt2({{"architectures", "X"}, {"bos_token_id", 5}, {"some_key", 1}}) == "no error");
-  CHECK(gpt2({{"n_head", 2}}) == "config.json: n_head is 2, this job's model has 4");
-  CHECK(gpt2({{"vocab_size", nullptr}}) == "config.json: it has no 'vocab_size'");
+  CHECK(gpt2({{"n_head", 2}}) == "config.json: n_head is 2, but this job's model has 4");
+  CHECK(gpt2({{"vocab_size", nullptr}}) == "config.json: 'vocab_size' is missing");
   CHECK(gpt2({{"model_type", "llama"}}) ==
-        "config.json: model_type is \"llama\", this job's model has \"gpt2\"");
+        "config.json: model_type is \"llama\", but this job's model has \"gpt2\"");
   CHECK(gpt2({{"activation_function", "relu"}}) ==
-        "config.json: activation_function is \"relu\", this job's model has \"gelu_new\"");
+        "config.json: activation_function is \"relu\", but this job's model has \"gelu_new\"");
   CHECK(llama(text::OrderedJson::object()) == "no error");
   CHECK(llama({{"rope_scaling", nullptr}, {"max_position_embeddings", 4096}}) == "no error");
   CHECK(llama({{"max_position_embeddings", 8}})
-            .starts_with("config.json: max_position_embeddings is 8, this job's model has "));
+            .starts_with("config.json: max_position_embeddings is 8, but this job's model has "));
   CHECK(llama({{"rope_theta", 5e5}, {"rope_parameters", nullptr}}) ==
-        "config.json: rope_theta of the rotary embedding is 500000.0, this job's model has "
+        "config.json: rope_theta of the rotary embedding is 500000.0, but this job's model has "
         "10000.0");
   CHECK(llama({{"rope_parameters", {{"rope_theta", 5e5}}}}) ==
         "config.json: keys disagree: rope_parameters.rope_theta is 500000.0, but rope_theta is "
@@ -63,25 +63,24 @@ TEST_CASE("a config of another model is refused by key") {
         "rope_parameters.rope_type is \"default\"");
   CHECK(llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
                {"rope_parameters", nullptr}}) ==
-        "config.json: rope_type of the rotary embedding is \"linear\", this job's model has "
+        "config.json: rope_type of the rotary embedding is \"linear\", but this job's model has "
         "\"default\"");
-  CHECK(
-      llama({{"partial_rotary_factor", 0.5}}) ==
-      "config.json: partial_rotary_factor is 0.5, this job's model turns 4 of a head's 4 elements "
-      "(model.rotary_dim)");
+  CHECK(llama({{"partial_rotary_factor", 0.5}}) ==
+        "config.json: partial_rotary_factor is 0.5, but this job's model rotates 4 of a head's 4 "
+        "elements (model.rotary_dim)");
   CHECK(gpt2({{"activation_function", "gelu_pytorch_tanh"}}) == "no error");
   CHECK(gpt2({{"activation_function", "gelu"}}) ==
-        "config.json: activation_function is \"gelu\", this job's model has \"gelu_new\"");
-  CHECK(gpt2({{"model_type", nullptr}}) == "config.json: it has no 'model_type'");
+        "config.json: activation_function is \"gelu\", but this job's model has \"gelu_new\"");
+  CHECK(gpt2({{"model_type", nullptr}}) == "config.json: 'model_type' is missing");
   // Mistral is Llama with a window.
   CHECK(llama({{"model_type", "mistral"}, {"sliding_window", nullptr}}) == "no error");
   CHECK(llama({{"model_type", "mistral"}}) == "no error");  // 4096 is longer than any sequence
   CHECK(llama({{"model_type", "mistral"}, {"sliding_window", 8}}) ==
-        "config.json: sliding_window is 8, this job's model has 0 (0 = none; a window of "
-        "model.max_positions or more is none)");
+        "config.json: sliding_window is 8, but this job's model has 0 (0 = none; a window of at "
+        "least model.max_positions = none)");
   CHECK(llama({{"use_sliding_window", true}, {"sliding_window", 8}}) ==
-        "config.json: sliding_window is 8, this job's model has 0 (0 = none; a window of "
-        "model.max_positions or more is none)");
+        "config.json: sliding_window is 8, but this job's model has 0 (0 = none; a window of at "
+        "least model.max_positions = none)");
   // A stretched model: every number counts.
   ModelSpec stretched = small_model_of(ModelFamily::kLlama);
   stretched.rope_scaling = RopeScaling::kLlama3;
@@ -95,9 +94,9 @@ TEST_CASE("a config of another model is refused by key") {
   CHECK(own() == "no error");
   config["rope_scaling"]["high_freq_factor"] = 5;
   config.erase("rope_parameters");
-  CHECK(own() == "c: high_freq_factor of the rotary embedding is 5, this job's model has 4.0");
+  CHECK(own() == "c: high_freq_factor of the rotary embedding is 5, but this job's model has 4.0");
   CHECK(error_of([] { huggingface::check_huggingface_config("c", "7", ModelSpec{}); }) ==
-        "c: no JSON object");
+        "c: expected a JSON object");
 }
 
 // The row of the table, the writer and the check agree: what transformers would take for absent
@@ -119,11 +118,12 @@ TEST_CASE("an absent key has transformers' default, and a null size none") {
   };
   CHECK(error(R"({"model_type": "llama"})") == "no error");
   CHECK(error(R"({"model_type": "llama", "num_key_value_heads": null})") == "no error");
-  CHECK(error(R"({"model_type": "llama", "hidden_size": null})") == "c: it has no 'hidden_size'");
+  CHECK(error(R"({"model_type": "llama", "hidden_size": null})") == "c: 'hidden_size' is missing");
   model.vocab_size = 259;
-  CHECK(error(R"({"model_type": "llama"})") == "c: vocab_size is 32000, this job's model has 259");
+  CHECK(error(R"({"model_type": "llama"})") ==
+        "c: vocab_size is 32000, but this job's model has 259");
   CHECK(error(R"({"model_type": "llama", "vocab_size": 259, "num_attention_heads": "32"})") ==
-        "c: num_attention_heads is \"32\", this job's model has 32");
+        "c: num_attention_heads is \"32\", but this job's model has 32");
 }
 
 }  // namespace

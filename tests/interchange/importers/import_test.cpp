@@ -159,14 +159,14 @@ TEST_CASE("what a file is, is seen by its content") {
     return error_of([&] { recognise({"x", text}); });
   };
   CHECK(refused(R"({"tensor_parallel_degree": 2})") ==
-        "x: an SMP dictionary whose keys are in both versions: say --from smp-v1 or --from smp-v2");
+        "x: an SMP dictionary whose keys exist in both versions: give --from smp-v1 or --from "
+        "smp-v2");
   CHECK(refused(R"({"partitions": 2, "hybrid_shard_degree": 2})") ==
-        "x: an SMP dictionary with keys of both versions: say --from smp-v1 or --from smp-v2");
+        "x: an SMP dictionary with keys of both versions: give --from smp-v1 or --from smp-v2");
   CHECK(refused("{}") ==
-        "x: what this JSON is cannot be told by its keys: say --from hf, smp-v1, smp-v2 or "
+        "x: the format of this JSON is not clear from its keys: give --from hf, smp-v1, smp-v2 or "
         "deepspeed");
-  CHECK(refused("model: {}\n") ==
-        "x: this is a job file of smp already; there is nothing to import");
+  CHECK(refused("model: {}\n") == "x: this is a job file of smp, which needs no import");
   const auto says = [&](const std::string& text, const std::string& head) {
     const std::string message = refused(text);
     INFO(message);
@@ -189,10 +189,10 @@ TEST_CASE("what a file is, is seen by its content") {
       refused("per_device_train_batch_size: 1\ndeepspeed: ds/z3.json\n").find("with ds/z3.json;") !=
       std::string::npos);
   CHECK(format("// x\n# y\n{ # z\n \"zero_optimization\": {},}") == ForeignFormat::kDeepSpeed);
-  CHECK(refused("smp_plan: 2\n") == "x: this is a plan of smp already; there is nothing to import");
+  CHECK(refused("smp_plan: 2\n") == "x: this is a plan of smp, which needs no import");
   CHECK(refused("hello\n") ==
-        "x: neither JSON, nor a Megatron command line, nor accelerate's YAML; --from says what it "
-        "is");
+        "x: not recognized as JSON, a Megatron command line or accelerate's YAML: give the format "
+        "with --from");
 }
 
 TEST_CASE("several files are one job: where they disagree, both are named") {
@@ -211,12 +211,11 @@ TEST_CASE("several files are one job: where they disagree, both are named") {
   CHECK(error_of([&] {
           import_sources({model, megatron}, std::nullopt);
         }) ==
-        "run.sh: --num-layers says model.num_layers: 24, but num_hidden_layers of config.json says "
-        "32");
-  CHECK(
-      error_of([&] { imported_job_yaml(import_sources({megatron}, std::nullopt)); }) ==
-      "run.sh: the model lacks num_heads, vocab_size: add it, or import the model's config.json in "
-      "the same call");
+        "run.sh: --num-layers gives model.num_layers: 24, but num_hidden_layers of config.json "
+        "gives 32");
+  CHECK(error_of([&] { imported_job_yaml(import_sources({megatron}, std::nullopt)); }) ==
+        "run.sh: the model has no num_heads, vocab_size: add it, or import the model's config.json "
+        "in the same call");
 }
 
 TEST_CASE("hosts and processes turn 'over all ranks' into a degree") {
@@ -288,28 +287,33 @@ TEST_CASE("hf_config of a job file gives its model: keys beside it replace what 
 TEST_CASE("flags that a script sets in a way that is not read are refused, not dropped") {
   const std::string flags = " --num-layers 2 --hidden-size 8 \"${ARGS[@]}\"\n";
   for (const auto& [set, what] :
-       {std::pair{"ARGS=(--bf16 --lr 3e-4)\nARGS[2]=1e-4\n", "ARGS[...]=, which is not read"},
-        std::pair{"mapfile -t ARGS < flags.txt\n", "mapfile -t ARGS, which is not run"},
-        std::pair{"read -ra ARGS <<< \"$ALL\"\n", "read -ra ARGS, which is not run"},
-        std::pair{"ARGS=($(cat flags.txt))\n", "$(cat flags.txt), which is not run"},
-        std::pair{"A=(--bf16)\nARGS=(\"${A[@]/bf/fp}\")\n", "${A[@]/bf/fp}, which is not read"},
-        std::pair{"mapfile A < x\nARGS=(\"${A[@]}\")\n", "mapfile A, which is not run"}}) {
+       {std::pair{"ARGS=(--bf16 --lr 3e-4)\nARGS[2]=1e-4\n",
+                  "ARGS[...]=, which smp does not evaluate"},
+        std::pair{"mapfile -t ARGS < flags.txt\n", "mapfile -t ARGS, which smp does not run"},
+        std::pair{"read -ra ARGS <<< \"$ALL\"\n", "read -ra ARGS, which smp does not run"},
+        std::pair{"ARGS=($(cat flags.txt))\n", "$(cat flags.txt), which smp does not run"},
+        std::pair{"A=(--bf16)\nARGS=(\"${A[@]/bf/fp}\")\n",
+                  "${A[@]/bf/fp}, which smp does not evaluate"},
+        std::pair{"mapfile A < x\nARGS=(\"${A[@]}\")\n", "mapfile A, which smp does not run"}}) {
     const std::string script = set + ("torchrun pretrain_gpt.py" + flags);
     CAPTURE(script);
     const std::string error = error_of([&] { import_sources({{"x.sh", script}}, std::nullopt); });
-    CHECK(error.find(std::string("flags may come from ") + what + ": write them there") !=
-          std::string::npos);
+    CHECK(error.find(std::string("this word may hold flags, but its value is ") + what +
+                     ": write the flags instead") != std::string::npos);
   }
   const std::string call =
       "train() { torchrun pretrain_gpt.py --num-layers 2 --hidden-size 8 \"$@\"; }\n"
       "train $(cat flags.txt)\n";
   const std::string of_call = error_of([&] { import_sources({{"x.sh", call}}, std::nullopt); });
-  CHECK(of_call.starts_with("x.sh:2:7: flags may come from $(cat flags.txt), which is not run"));
+  CHECK(
+      of_call.starts_with("x.sh:2:7: this word may hold flags, but its value is $(cat flags.txt), "
+                          "which smp does not run"));
   const std::string other =
       "A=(--bf16)\ndeclare -n B=A\nB+=(--lr 1e-4)\ntorchrun pretrain_gpt.py "
       "--num-layers 2 \"${A[@]}\"\n";
   const std::string of_name = error_of([&] { import_sources({{"x.sh", other}}, std::nullopt); });
-  CHECK(of_name.starts_with("x.sh:2:9: -n makes a name stand for another, which is not read"));
+  CHECK(of_name.starts_with(
+      "x.sh:2:9: -n makes a name refer to another name, which smp does not support"));
 }
 
 TEST_CASE("Megatron's programs of other models are refused by name") {
@@ -319,16 +323,16 @@ TEST_CASE("Megatron's programs of other models are refused by name") {
     return text.substr(0, text.find('\n'));
   };
   CHECK(error("pretrain_bert.py", "") ==
-        "x.sh:1:10: pretrain_bert.py trains no decoder of text, and its flags mean another model: "
-        "only pretrain_gpt.py and programs like it are read");
+        "x.sh:1:10: pretrain_bert.py does not train a text decoder, so its flags describe another "
+        "model: only pretrain_gpt.py and similar programs are supported");
   CHECK(error("m/pretrain_t5.py", "") ==
-        "x.sh:1:10: pretrain_t5.py trains no decoder of text, and its flags mean another model: "
-        "import a T5's config.json, and write the rest into the job file");
-  CHECK(error("pretrain_vision_classify.py", "").find("trains no decoder of text") !=
+        "x.sh:1:10: pretrain_t5.py does not train a text decoder, so its flags describe another "
+        "model: import the T5's config.json, and write the other settings into the job file");
+  CHECK(error("pretrain_vision_classify.py", "").find("does not train a text decoder") !=
         std::string::npos);
   CHECK(error("pretrain_gpt.py", " --encoder-num-layers 12") ==
-        "x.sh:1:57: encoder-num-layers: of a model with an encoder: of a decoder alone write "
-        "num-layers");
+        "x.sh:1:57: encoder-num-layers: only for models with an encoder: write num-layers for a "
+        "decoder");
   CHECK_NOTHROW(import_sources(
       {{"x.sh", "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 8\n"}}, std::nullopt));
 }
@@ -340,7 +344,7 @@ TEST_CASE("mistral has a window where its file says none, and none where it says
     const ImportedKey* key = read.find("model.sliding_window");
     return key != nullptr ? key->value + " # " + key->origin : "";
   };
-  CHECK(window("") == "4096 # sliding_window, by default of mistral");
+  CHECK(window("") == "4096 # sliding_window, default of mistral");
   CHECK(window(R"(, "sliding_window": null)").empty());
   CHECK(window(R"(, "sliding_window": 128)") == "128 # sliding_window");
   CHECK(window(R"(, "max_position_embeddings": 4096)").empty());  // it would hold all of them
@@ -353,10 +357,10 @@ TEST_CASE("a T5 of transformers 5 that is tied and does not scale is refused") {
   };
   const std::string error =
       error_of([&] { read(R"("scale_decoder_outputs": false, "tie_word_embeddings": true)"); });
-  CHECK(error.starts_with(
-      "config.json:1:22: scale_decoder_outputs is false and tie_word_embeddings true, which are "
-      "the same here: transformers 5 writes tie_word_embeddings: true for every T5; of a T5 1.1 "
-      "set it to false"));
+  CHECK(
+      error.starts_with("config.json:1:22: scale_decoder_outputs is false, but tie_word_embeddings "
+                        "is true; smp requires them to be equal. transformers 5 writes "
+                        "tie_word_embeddings: true for every T5; set it to false for a T5 1.1"));
   const Imported own = read(R"("scale_decoder_outputs": false, "tie_word_embeddings": false)");
   CHECK(own.find("model.tied_embeddings")->value == "false");
   CHECK(own.warnings.empty());
@@ -371,7 +375,8 @@ TEST_CASE("config.json of transformers 5: local experts of qwen3_moe, and 0 for 
   CHECK(local.find("model.num_experts")->origin == "num_local_experts");
   const std::string both = error_of(
       [&] { read(R"("model_type": "qwen3_moe", "num_local_experts": 64, "num_experts": 8)"); });
-  CHECK(both.find("keys disagree: num_experts is not num_local_experts") != std::string::npos);
+  CHECK(both.find("keys disagree: num_experts differs from num_local_experts") !=
+        std::string::npos);
   const std::string none = R"("sliding_window": 0, "use_sliding_window": false)";
   CHECK(read(R"("model_type": "qwen2_moe", )" + none).find("model.sliding_window") == nullptr);
   const std::string zero =
@@ -379,8 +384,8 @@ TEST_CASE("config.json of transformers 5: local experts of qwen3_moe, and 0 for 
   CHECK(zero.find("sliding_window must be a whole number of at least 1, not '0'") !=
         std::string::npos);
   CHECK(read(R"("model_type": "llama", "num_local_experts": 8)").warnings ==
-        std::vector<std::string>{"config.json:1:25: num_local_experts does nothing: model_type "
-                                 "llama has no experts"});
+        std::vector<std::string>{
+            "config.json:1:25: num_local_experts has no effect: model_type llama has no experts"});
 }
 
 TEST_CASE("what a DeepSpeed file leaves out is DeepSpeed's default, unless another file says it") {
@@ -419,7 +424,7 @@ TEST_CASE("a file without text, or in UTF-16, is said to be that") {
   CHECK(error_of([] {
           recognise({"x", std::string("\xFF\xFE{\0\"\0", 6)});
         }) ==
-        "x: the file holds zero bytes, as UTF-16 and binary files do; save the text as UTF-8");
+        "x: the file contains NUL bytes, as in UTF-16 and binary files: save the text as UTF-8");
 }
 
 TEST_CASE("degrees that no mesh of the given ranks has are refused with both numbers") {
@@ -432,7 +437,7 @@ TEST_CASE("degrees that no mesh of the given ranks has are refused with both num
   };
   const std::string one = "the world size 8 (cluster.hosts 1 x cluster.processes_per_host 8)";
   CHECK(of("v2.json", R"({"tensor_parallel_degree": 4, "hybrid_shard_degree": 8})", 1, 8) ==
-        "v2.json: hybrid_shard_degree says a shard degree of 8, which does not divide the 2 "
+        "v2.json: hybrid_shard_degree gives a shard degree of 8, which does not divide the 2 "
         "data-parallel ranks of " +
             one);
   CHECK(of("v2.json", R"({"tensor_parallel_degree": 4, "hybrid_shard_degree": 2})", 1, 8) ==
@@ -441,7 +446,7 @@ TEST_CASE("degrees that no mesh of the given ranks has are refused with both num
            R"({"train_micro_batch_size_per_gpu": 1,
                "zero_optimization": {"stage": 3, "mics_shard_size": 16}})",
            1, 8) ==
-        "mics.json: zero_optimization.mics_shard_size says a shard degree of 16, which does not "
+        "mics.json: zero_optimization.mics_shard_size gives a shard degree of 16, which does not "
         "divide the 8 data-parallel ranks of " +
             one);
   const std::string accelerate =
@@ -462,8 +467,9 @@ TEST_CASE("a name that := sets inside a line of Python is not known") {
       "{\"modelparallel\": {\"enabled\": True, \"parameters\": {\"microbatches\": 1}}}})\n";
   const std::string error = error_of([&] { import_sources({{"x.py", script}}, std::nullopt); });
   CHECK(error.substr(0, error.find('\n')) ==
-        "x.py:2:7: instance_count: ':=' on line 2 sets it, which is not read: write the value "
-        "itself in its place");
+        "x.py:2:7: instance_count: ':=' on line 2 sets the value, which smp does not evaluate: "
+        "write the "
+        "value instead");
 }
 
 TEST_CASE("docs/interchange.md ends with the tables that the readers use") {

@@ -126,16 +126,29 @@ TEST_CASE(
     "word") {
   CHECK(
       words_of("run --a $X --b \"$1\" --c $(ls -l) --d `ls` --e ${X%y} --f $((X + 1)) --g $?\n") ==
-      "--a\n<$X, which this text does not set>\n--b\n<$1, an argument of the script>\n--c\n"
-      "<$(ls -l), which is not run>\n--d\n<`ls`, which is not run>\n--e\n<${X%y}, which is not "
-      "read>\n"
-      "--f\n<$X, which this text does not set>\n--g\n<$?, which only a run would say>\n");
+      "--a\n"
+      "<$X, which this text does not set>\n"
+      "--b\n"
+      "<$1, an argument of the script>\n"
+      "--c\n"
+      "<$(ls -l), which smp does not run>\n"
+      "--d\n"
+      "<`ls`, which smp does not run>\n"
+      "--e\n"
+      "<${X%y}, which smp does not evaluate>\n"
+      "--f\n"
+      "<$X, which this text does not set>\n"
+      "--g\n"
+      "<$?, known only when the script runs>\n");
   CHECK(words_of("if [ -f x ]; then A=1; B=2; C=(--c 1); else A=1; B=3; fi\nrun --a $A --b $B "
                  "${C[@]}\n") ==
-        "--a\n1\n--b\n2 if 1:[ -f x ], and files are not looked at\n"
-        "3 if 1:[ -f x ], and files are not looked at\n--c if 1:[ -f x ], and files are not looked "
-        "at\n"
-        "1 if 1:[ -f x ], and files are not looked at\n");
+        "--a\n"
+        "1\n"
+        "--b\n"
+        "2 if 1:[ -f x ], a test of files, which smp does not read\n"
+        "3 if 1:[ -f x ], a test of files, which smp does not read\n"
+        "--c if 1:[ -f x ], a test of files, which smp does not read\n"
+        "1 if 1:[ -f x ], a test of files, which smp does not read\n");
   CHECK(words_of("if [ $X = 1 ]; then A=1; fi\nB=x$A\nrun --b $B\n") ==
         "--b\nx<$X, which this text does not set>\n");
   CHECK(
@@ -146,9 +159,9 @@ TEST_CASE(
       "--a\n1\n--b if 2:$X, which this text does not set\n2 if 2:$X, which this text does not set\n"
       "--c\n3\n");
   CHECK(words_of("A=1\nwhile true; do A=2; break; done\nrun --a $A\n") ==
-        "--a\n<what the loop on line 2 leaves, which is not run>\n");
+        "--a\n<a result of the loop on line 2, which smp does not run>\n");
   CHECK(words_of("i=1\n((i++))\nread -r j\nrun --i $i --j $j\n") ==
-        "--i\n<((i++)), which is not read>\n--j\n<read -r j, which is not run>\n");
+        "--i\n<((i++)), which smp does not evaluate>\n--j\n<read -r j, which smp does not run>\n");
   CHECK(words_of("A=$A\nrun --a \"$A\" \"${B[@]}\" \"$@\"\n") ==
         "--a\n<$A, which this text does not set>\n<$B, which this text does not set>\n"
         "<$@, the script's arguments>\n");
@@ -159,51 +172,54 @@ TEST_CASE(
   CHECK(words_of("if [ \"$A\" = x ]; then A=4; fi\nrun --a \"$A\"\n") ==
         "--a\n<$A, which this text does not set>\n");
   CHECK(words_of("A=1\nbash -c 'run --a $A'\n") ==
-        "--a\n<$A, which this text sets and does not export>\n");
+        "--a\n<$A, which this text sets but does not export>\n");
   CHECK(words_of("case $X in 1) A=1;; *) A=2;; esac\nrun --a \"$A\"\n") ==
         "--a\n<$X, which this text does not set>\n");
   CHECK(words_of("run --a $((1 / 0)) --b $((9223372036854775807 + 1))\n") ==
-        "--a\n<$((1 / 0)), which is not read>\n--b\n<$((9223372036854775807 + 1)), which is not "
-        "read>\n");
+        "--a\n<$((1 / 0)), which smp does not evaluate>\n--b\n<$((9223372036854775807 + 1)), which "
+        "smp does not evaluate>\n");
   CHECK(words_of("A=<path of the data>/x\nrun --a \"$A\" --b ${10}\n") ==
         "--a\n/x<<path of the data>, which is to be filled in>\n--b\n<${10}, an argument of the "
         "script>\n");
   CHECK(words_of("A=(1 2)\nunset 'A[0]'\nrun --a ${A[@]}\n") ==
-        "--a\n<unset A[0], which is not read>\n");
+        "--a\n<unset A[0], which smp does not evaluate>\n");
   CHECK(words_of("A=1\nssh host 'cd x && run --a $A'\n") ==
-        "--a\n<$A, which this text sets and does not export>\n");
+        "--a\n<$A, which this text sets but does not export>\n");
   CHECK(words_of("if [ -n \"$X\" ]; then set -- 2; fi\nrun --a \"$1\"\n") ==
         "--a\n<$1, an argument of the script>\n");
   CHECK(words_of("declare -A M=([a]=1)\nrun --a ${M[a]} --b ${M[@]}\n") ==
-        "--a\n<${M[a]}, which is not read>\n--b\n<declare -A M=, which is not read>\n");
+        "--a\n<${M[a]}, which smp does not evaluate>\n--b\n<declare -A M=, which smp does not "
+        "evaluate>\n");
 }
 
 TEST_CASE("what is outside the subset is an error with its line") {
   CHECK(words_of("A=1\nA=\"x\nB=2\n").starts_with("x.sh:2:3: this \" is not closed"));
   CHECK(words_of("A=(1\n").starts_with("x.sh:1:3: this ( is not closed"));
-  CHECK(words_of("if true; then\n echo\n").starts_with("x.sh:3:1: this if has no 'fi'"));
-  CHECK(words_of("echo )\n").starts_with("x.sh:1:6: ')' is not expected here"));
+  CHECK(words_of("if true; then\n echo\n")
+            .starts_with("x.sh:3:1: expected 'fi' of this if, found the end"));
+  CHECK(words_of("echo )\n").starts_with("x.sh:1:6: unexpected ')'"));
   CHECK(words_of("A=${X\n").starts_with("x.sh:1:3: this ${ is not closed"));
-  CHECK(words_of("[ 1 = 1\n").starts_with("x.sh:1:1: this [ has no ]"));
-  CHECK(words_of("[[ 1 = 1\n").starts_with("x.sh:1:1: this [[ has no ]]"));
-  CHECK(words_of("case x in a) echo;& b) echo;; esac\n").starts_with("x.sh:1:18: ;& is not read"));
+  CHECK(words_of("[ 1 = 1\n").starts_with("x.sh:1:1: ] is missing for this ["));
+  CHECK(words_of("[[ 1 = 1\n").starts_with("x.sh:1:1: ]] is missing for this [["));
+  CHECK(words_of("case x in a) echo;& b) echo;; esac\n")
+            .starts_with("x.sh:1:18: ;& is not supported"));
   CHECK(words_of("run x \\\n # no \\\n --b\n")
-            .starts_with("x.sh:3:2: a comment in a continued line"));
-  CHECK(words_of("f() { f; }\nf\n").starts_with("x.sh:1:7: functions call each other too deep"));
+            .starts_with("x.sh:3:2: a comment ended the continued command above"));
+  CHECK(words_of("f() { f; }\nf\n").starts_with("x.sh:1:7: function calls nest too deeply"));
   CHECK(words_of("f() { A=1; }\nif [ -n \"$X\" ]; then\nf() { A=2; }\nfi\nf\n")
-            .starts_with("x.sh:5:1: which f this calls depends on a test that is not known"));
+            .starts_with("x.sh:5:1: which function f this line calls depends on an unknown test"));
   std::string arms = "case $1 in\n";
   for (int i = 0; i < 100; ++i) arms += fmt::format("--o{0}) A=1; B{0}=2 ;;\n", i);
   CHECK(words_of(arms + "*) A=1 ;;\nesac\nrun --a $A --b \"$B7\"\n") ==
         "--a\n1\n--b\n<$1, an argument of the script>\n");
   std::string doubles = "A=xxxxxxxxxxxxxxxx\n";
   for (int i = 0; i < 30; ++i) doubles += "A=$A$A\n";
-  CHECK(words_of(doubles).find("grows too long to be read") != std::string::npos);
+  CHECK(words_of(doubles).find("too long to import") != std::string::npos);
 }
 
 TEST_CASE("a value whose words depend on an IFS that is not blanks is an error with its line") {
   const std::string why =
-      "is split at an IFS that is not blanks, which is not read: write its words";
+      "is split at an IFS other than blanks, which smp does not support: write the words";
   CHECK(words_of("IFS=,\nA=1,2\ntorchrun --a $A\n").starts_with("x.sh:3:14: $A " + why));
   CHECK(words_of("IFS=\nA='1 2'\ntorchrun --a $A\n").starts_with("x.sh:3:14: $A " + why));
   CHECK(words_of("IFS=$'\\n\\t'\nA='1 2'\ntorchrun --a ${A:-x}\n")
@@ -214,8 +230,8 @@ TEST_CASE("a value whose words depend on an IFS that is not blanks is an error w
   CHECK(words_of("f() { local IFS=,; torchrun --a $A; }\nA=1,2\nf\n")
             .starts_with("x.sh:1:33: $A " + why));
   CHECK(words_of("IFS=,\nA=(1 2)\ntorchrun --a \"${A[*]}\"\n")
-            .starts_with("x.sh:3:15: ${A[*]} is joined by an IFS that is not blanks, which is not "
-                         "read: write its words"));
+            .starts_with("x.sh:3:15: ${A[*]} is joined by an IFS other than blanks, which smp "
+                         "does not support: write the joined word"));
 }
 
 TEST_CASE("sbatch's own lines set Slurm's variables") {

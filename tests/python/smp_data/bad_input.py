@@ -30,13 +30,13 @@ class BadInput(Case):
                 ('{"text": "a" "b"}', "not valid JSON: Expecting ',' delimiter at column 14"),
                 ('{"text": "a"', "not valid JSON: Expecting ',' delimiter at column 13"),
                 (b'{"text": "a\xff"}', "not UTF-8: byte 12 of the line"),
-                ("[1]", "not a JSON object: the file is to hold one object a line"),
-                ('{"txt": "a", "b": 1}', "no key 'text'; it has txt, b" + KEYS),
-                ("{}", "no key 'text'; it has none" + KEYS),
-                ('{"text": ["a"]}', """'text' is not a text but ["a"]"""),
-                ('{"text": null}', "'text' is not a text but null"),
-                (r'{"text": "\ud800"}', "'text' holds half of a surrogate pair, which is no character"),
-                (deep, "not JSON that can be read: too many brackets inside each other")):
+                ("[1]", "not a JSON object: expected one object a line"),
+                ('{"txt": "a", "b": 1}', "no key 'text'; the keys are txt, b" + KEYS),
+                ("{}", "no key 'text'; the keys are none" + KEYS),
+                ('{"text": ["a"]}', """'text' is not a string but ["a"]"""),
+                ('{"text": null}', "'text' is not a string but null"),
+                (r'{"text": "\ud800"}', "'text' has an unpaired surrogate, which UTF-8 cannot encode"),
+                (deep, "the JSON nests too deeply")):
             line = line if isinstance(line, bytes) else line.encode()
             before = inputs.PIECE_BYTES
             try:
@@ -60,17 +60,17 @@ class BadInput(Case):
         self.tokenize(3, "a.txt:2: not UTF-8: byte 8 of the file", "a.txt")
         self.tokenize(3, "a.txt:2: not UTF-8: byte 5 of the line", "a.txt", "--documents", "line", "--overwrite")
         self.write("empty.txt", "")
-        self.tokenize(3, "empty.txt: the file is empty (--skip-empty leaves such files out)", "empty.txt", "--overwrite")
+        self.tokenize(3, "empty.txt: the file is empty (--skip-empty skips empty files)", "empty.txt", "--overwrite")
         self.tokenize(3, "empty.txt: every file is empty", "empty.txt", "--skip-empty", "--overwrite")
         self.write("blank.jsonl", "\n \n")
-        self.tokenize(3, "blank.jsonl: no document with a token in all inputs", "blank.jsonl", "--overwrite")
+        self.tokenize(3, "blank.jsonl: no input has a document with at least one token", "blank.jsonl", "--overwrite")
 
     def test_parquet(self):
         self.write("a.parquet", "no parquet")
         self.tokenize(3, "a.parquet: not a Parquet file: Parquet magic bytes not found in footer. Either the file is corrupted "
                          "or this is not a parquet file.", "a.parquet")
         pyarrow.parquet.write_table(pyarrow.table({"n": [1, 2], "txt": ["a", None]}), "b.parquet")
-        self.tokenize(3, "b.parquet: no column 'text'; it has n, txt" + KEYS, "b.parquet", "--overwrite")
+        self.tokenize(3, "b.parquet: no column 'text'; the columns are n, txt" + KEYS, "b.parquet", "--overwrite")
         self.tokenize(3, "b.parquet: column 'n' holds int64, not text", "b.parquet", "--json-key", "n", "--overwrite")
         self.tokenize(3, "b.parquet: row 1 of row group 0: 'txt' is null", "b.parquet", "--json-key", "txt", "--overwrite")
         pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([], "string")}), "c.parquet")
@@ -85,39 +85,39 @@ class BadInput(Case):
         self.tokenize(3, "*.jsonl: no such file", "*.jsonl")
         self.tokenize(2, "smp-data: a.txt is named twice", "a.txt", "a*.txt")
         os.makedirs("folder")
-        self.tokenize(3, "folder: no .jsonl, .json, .txt, .tokens, .parquet file in this folder; name other files by a pattern",
+        self.tokenize(3, "folder: no .jsonl, .json, .txt, .tokens, .parquet file in this folder; give a pattern for other files",
                       "folder")
-        for name, text in (("a.jsonl.gz", "compressed: gunzip it first"), ("a.bin", "a .bin file is no text")):
+        for name, text in (("a.jsonl.gz", "compressed: gunzip it first"), ("a.bin", ".bin files are not text")):
             self.write(name, "x")
             self.tokenize(3, f"{name}: {text}", name)
         self.refused(3, "no/folder: no such folder", "tokenize", "--tokenizer", "gpt2-bytes", "--out", "no/folder/c", "a.txt")
         os.mkfifo("pipe")
-        self.tokenize(3, "pipe: not a plain file", "pipe")
+        self.tokenize(3, "pipe: expected a regular file", "pipe")
 
     def test_tokenizers(self):
         self.write("a.txt", "a")
         self.tokenize(3, "none: no such file", "a.txt", tokenizer="none")
         os.makedirs("folder")
-        self.tokenize(3, "folder: no tokenizer.json in it; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of "
-                         "transformers writes one", "a.txt", tokenizer="folder")
+        self.tokenize(3, "folder: tokenizer.json is missing; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of "
+                         "transformers writes it", "a.txt", tokenizer="folder")
         self.write("t.json", "{}")
         code, _, error = self.run_command("tokenize", "--tokenizer", "t.json", "--out", "c", "a.txt")
-        self.assertEqual((code, error[:45]), (3, "t.json: not a tokenizer of Hugging Face: Mode"))
-        for words, text in (("<unk>\na b\n", ":2: a line is to hold one word"), ("<unk>\n\na\n", ":2: a line is to hold one word"),
-                            ("<unk>\na\na\n", ":3: 'a' stands in line 2 already"),
-                            ("a\n", ": no <unk> in it: words that it lacks would have no token"),
+        self.assertEqual((code, error[:42]), (3, "t.json: not a Hugging Face tokenizer: Mode"))
+        for words, text in (("<unk>\na b\n", ":2: expected one word"), ("<unk>\n\na\n", ":2: expected one word"),
+                            ("<unk>\na\na\n", ":3: 'a' is already in line 2"),
+                            ("a\n", ": <unk> is missing: words outside the list would have no token"),
                             (b"\xff", ": not UTF-8: byte 0")):
             self.write("w.txt", words)
             self.tokenize(3, f"w.txt{text}", "a.txt", tokenizer="words:w.txt")
         self.write("w.txt", "<unk>\na\n")
-        self.tokenize(2, "smp-data: --end-of-document: words:w.txt does not say what ends a document; give a token, an id or none",
+        self.tokenize(2, "smp-data: --end-of-document: words:w.txt has no end-of-sequence token: give a token, an id or none",
                       "a.txt", tokenizer="words:w.txt")
-        self.tokenize(2, "smp-data: --end-of-document 2: the vocabulary of words:w.txt ends with 1", "a.txt",
+        self.tokenize(2, "smp-data: --end-of-document 2: the last id of words:w.txt is 1", "a.txt",
                       "--end-of-document", "2", tokenizer="words:w.txt")
-        self.tokenize(2, "smp-data: --end-of-document b: no token of words:w.txt", "a.txt", "--end-of-document", "b",
+        self.tokenize(2, "smp-data: --end-of-document b: not a token of words:w.txt", "a.txt", "--end-of-document", "b",
                       tokenizer="words:w.txt")
         Tokenizer(models.BPE({"a": 0}, [], dropout=0.5)).save("d.json")
-        self.tokenize(3, "d.json: its BPE has a dropout: the same text would give other tokens each time", "a.txt",
+        self.tokenize(3, "d.json: the tokenizer's BPE uses dropout, so equal text would give different tokens: set its dropout to null", "a.txt",
                       tokenizer="d.json")
         self.tokenizer_folder(bpe(), "bad")
         self.write("bad/tokenizer_config.json", "[")
@@ -129,7 +129,7 @@ class BadInput(Case):
         self.write("a.txt", "世" * 3_000_000)
         try:
             encoder.LONGEST = 1 << 20
-            self.tokenize(3, "a.txt: a document of 3 M characters, which this tokenizer must take at once; 1 M is the limit: "
+            self.tokenize(3, "a.txt: a document of 3 M characters, which this tokenizer encodes as a whole; 1 M is the limit: "
                              "cut it into several", "a.txt")
         finally:
             encoder.LONGEST = before
@@ -140,7 +140,7 @@ class BadInput(Case):
                 (["tokenise"], "smp-data: argument COMMAND: invalid choice: 'tokenise' (choose from 'tokenize', 'vocabulary', "
                                "'chat', 'show', 'check')\nsmp-data --help shows examples"),
                 (["tokenize", "--tokenizer", "x", "--out", "c", "a", "--workers", "0"],
-                 "smp-data tokenize: argument --workers: 0 is not at least 1\nsmp-data tokenize --help shows examples")):
+                 "smp-data tokenize: argument --workers: 0 is below 1\nsmp-data tokenize --help shows examples")):
             code, _, error = self.run_command(*arguments)
             self.assertEqual((code, error), (2, text + "\n"))
         for command in ([], ["tokenize"], ["vocabulary"], ["chat"], ["show"], ["check"]):

@@ -54,7 +54,7 @@ class Chat(Case):
             name = self.folder(template, f"tok{len(os.listdir())}", where)
             self.conversations(TALK, TALK[:3])
             out = self.good("chat", "--tokenizer", name, "--out", "c", "a.jsonl", "--overwrite", "--workers", 2)
-            self.assertIn("the template's {% generation %}" if template == MARKED else "what the template adds for them", out)
+            self.assertIn("those of the template's {% generation %}" if template == MARKED else "those that the template adds for each answer", out)
             (whole, counted), (_, first) = self.texts()
             self.assertEqual((counted, first), (expected, expected[:1]))
             self.assertEqual(whole, "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in TALK))
@@ -77,8 +77,8 @@ class Chat(Case):
         self.good("chat", "--tokenizer", "tok", "--out", "c", "a.jsonl")
         thinks = [*TALK[:2], {"role": "assistant", "content": "<think>hm</think>red"}, *TALK[3:]]
         self.conversations(TALK, thinks)
-        self.refused(3, "a.jsonl:2: message 3: the conversation up to it is written otherwise when more follows, so its tokens "
-                        "cannot be told; a template with {% generation %} marks them itself",
+        self.refused(3, "a.jsonl:2: message 3: the text up to the answer's end changes when messages follow, so the answer's tokens "
+                        "are unknown: use a template that marks them with {% generation %}",
                      "chat", "--tokenizer", "tok", "--out", "c", "a.jsonl", "--overwrite")
 
     def test_a_token_across_the_begin_of_an_answer(self):
@@ -86,26 +86,26 @@ class Chat(Case):
         merges = {"role": "assistant", "content": "\n  return"}
         self.conversations([TALK[1], merges])
         token = self.tokenizer.token_to_id("ĊĊĠ")
-        self.refused(3, f"a.jsonl:1: message 2: token {token} ('ĊĊĠ') is partly of the answer and partly of what stands "
+        self.refused(3, f"a.jsonl:1: message 2: token {token} ('ĊĊĠ') lies partly in the answer and partly in the text "
                         "beside it", "chat", "--tokenizer", "tok", "--out", "c", "a.jsonl")
 
     def test_conversations_that_are_refused(self):
         self.folder(INST)
         for talk, text in (
-                ("hello", "'messages' is to be a list of {\"role\", \"content\"}"), ([], "'messages' is to be a list of "
+                ("hello", "expected 'messages' to be a list of {\"role\", \"content\"}"), ([], "expected 'messages' to be a list of "
                                                                                         "{\"role\", \"content\"}"),
                 ([TALK[1], {"content": "x"}], 'message 2 has no "role"'), ([["user", "x"]], 'message 1 has no "role"'),
-                ([{"role": "user", "content": None}], 'message 1 has no text as its "content"'),
-                ([{"role": "user", "content": [{"type": "text"}]}], 'message 1 has no text as its "content"'),
-                ([TALK[1]], 'no message of the role "assistant": nothing would count in the loss'),
-                (TALK, "the chat template refuses it: only users and assistants here")):
+                ([{"role": "user", "content": None}], 'message 1 has no string "content"'),
+                ([{"role": "user", "content": [{"type": "text"}]}], 'message 1 has no string "content"'),
+                ([TALK[1]], 'no message has the role "assistant", so no token would count in the loss'),
+                (TALK, "the chat template rejects the conversation: only users and assistants here")):
             self.conversations(TALK[1:], talk)
             self.refused(3, f"a.jsonl:2: {text}", "chat", "--tokenizer", "tok", "--out", "c", "a.jsonl", "--overwrite")
         self.write("a.jsonl", '{"conversations": []}\n')
-        self.refused(3, "a.jsonl:1: no key 'messages'; it has conversations (--json-key)",
+        self.refused(3, "a.jsonl:1: no key 'messages'; the keys are conversations (--json-key)",
                      "chat", "--tokenizer", "tok", "--out", "c", "a.jsonl", "--overwrite")
         self.write("a.txt", "x")
-        self.refused(2, "smp-data: a.txt: conversations are read from .jsonl",
+        self.refused(2, "smp-data: a.txt: smp-data chat reads .jsonl only",
                      "chat", "--tokenizer", "tok", "--out", "c", "a.txt", "--overwrite")
 
     def test_templates_that_are_missing_or_mark_nothing(self):
@@ -114,14 +114,14 @@ class Chat(Case):
         self.tokenizer_folder(name="bare")
         self.refused(3, "bare: the tokenizer has no chat template: chat_template.jinja, or chat_template in "
                         "tokenizer_config.json", "chat", "--tokenizer", "bare", "--out", "c", "a.jsonl")
-        self.refused(3, "bare/tokenizer.json: a chat template lies beside tokenizer.json: name the folder",
+        self.refused(3, "bare/tokenizer.json: a chat template is in the same folder: give the folder instead of tokenizer.json",
                      "chat", "--tokenizer", "bare/tokenizer.json", "--out", "c", "a.jsonl")
         self.folder("{% for m in messages %}{{ m['content'] }}{% if false %}{% generation %}x{% endgeneration %}{% endif %}"
                     "{% endfor %}", "empty")
-        self.refused(3, "a.jsonl:1: the chat template marks no token of its answers: nothing would count in the loss",
+        self.refused(3, "a.jsonl:1: the chat template marks no token of the answers, so no token would count in the loss",
                      "chat", "--tokenizer", "empty", "--out", "c", "a.jsonl")
         self.folder("{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}{% endfor %}", "mute")
-        self.refused(3, "a.jsonl:1: message 3: the template adds nothing to what stands before the answer",
+        self.refused(3, "a.jsonl:1: message 3: the chat template adds no text for the answer",
                      "chat", "--tokenizer", "mute", "--out", "c", "a.jsonl", "--overwrite")
 
     def test_tools(self):

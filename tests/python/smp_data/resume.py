@@ -45,7 +45,7 @@ class Resume(Case):
     def test_goes_on_after_the_last_whole_file(self):
         self.stopped_in_the_third()
         out = self.good(*self.arguments)
-        self.assertIn("c.state.json: going on after 2 of 3 input files\n", out)
+        self.assertIn("c.state.json; continuing after 2 of 3 input files\n", out)
         self.assertEqual(contents(), self.undisturbed())
         self.assertEqual([name for name in sorted(os.listdir()) if name.startswith("c.")], list(FILES))
 
@@ -59,11 +59,11 @@ class Resume(Case):
 
     def test_other_inputs_and_options_are_refused(self):
         self.stopped_in_the_third()
-        begun = "smp-data: c was begun with another {}, and not finished; give the same, or --overwrite to start anew"
+        begun = "smp-data: c was started with another {0} and is not finished: give the same {0}, or --overwrite to start again"
         self.refused(2, begun.format("end-of-document"), *self.arguments, "--end-of-document", "none")
         self.refused(2, begun.format("dtype"), *self.arguments, "--dtype", "int32")
-        other = "smp-data: 1.jsonl was input 2 of this corpus when it was begun, and is not the same file now; " \
-                "give the same, or --overwrite to start anew"
+        other = "smp-data: 1.jsonl was input 2 when this corpus was started, but the file or the order has changed: " \
+                "give the same inputs, or --overwrite to start again"
         self.refused(2, other, *[argument for argument in self.arguments if argument != "1.jsonl"])
         self.refused(2, other, *self.arguments[:5], "0.jsonl")
         status = os.stat("1.jsonl")
@@ -79,10 +79,10 @@ class Resume(Case):
         state = pathlib.Path("c.state.json").read_text()
         for broken in ("", "{", "[]", "{}"):
             self.write("c.state.json", broken)
-            self.refused(3, "c.state.json: no state of smp-data; remove it to start anew", *self.arguments)
+            self.refused(3, "c.state.json: not a state file of smp-data: remove it to start again", *self.arguments)
         self.write("c.state.json", state)
         os.truncate("c.bin.partial", 5)
-        self.refused(3, "c.bin.partial: shorter than c.state.json says; remove that one to start anew", *self.arguments)
+        self.refused(3, "c.bin.partial: shorter than recorded in c.state.json; remove c.state.json to start again", *self.arguments)
 
     def test_ended_while_files_got_their_names(self):
         """Whatever of the last renames was done."""
@@ -131,14 +131,14 @@ class Resume(Case):
 
         tokenize.os.stat = stat
         try:
-            self.refused(3, "1.jsonl: it was changed while it was read; start again when it is whole", *self.arguments)
+            self.refused(3, "1.jsonl: the file changed while it was read: start again when it is complete", *self.arguments)
         finally:
             tokenize.os.stat = real
 
     def test_two_at_once(self):
         with open("c.lock", "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self.refused(1, "smp-data: c is being written by another smp-data", *self.arguments)
+            self.refused(1, "smp-data: c is being written by another smp-data process", *self.arguments)
         self.good(*self.arguments)
 
     def test_a_limit_of_file_sizes_as_a_full_disk(self):
@@ -147,7 +147,7 @@ class Resume(Case):
             self.write_jsonl(f"{i}.jsonl", sentences(400, seed=i))
         done = subprocess.run(command, capture_output=True, text=True,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)))
-        self.assertEqual((done.returncode, done.stderr), (1, "c: File too large; the same command goes on when there is room\n"))
+        self.assertEqual((done.returncode, done.stderr), (1, "c: File too large; free space, then run the same command to continue\n"))
         self.assertFalse(any(map(os.path.exists, FILES)))
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -184,7 +184,7 @@ class Resume(Case):
                 time.sleep(0.01)
             self.assertLess(time.monotonic(), until, "workers are left")
             self.assertFalse(any(map(os.path.exists, FILES)))
-            self.assertIn("going on after", self.good(*arguments))
+            self.assertIn("continuing after", self.good(*arguments))
             whole = contents()
             self.good(*arguments, "--overwrite")
             self.assertEqual(whole, contents())
@@ -196,15 +196,15 @@ class Resume(Case):
 
     def test_interrupted(self):
         error = self.ended_by(lambda process: os.killpg(process.pid, signal.SIGINT), 130)
-        self.assertEqual(error, "smp-data: interrupted; the same command goes on after the last whole input file\n")
+        self.assertEqual(error, "smp-data: interrupted; the same command continues after the last complete input file\n")
 
     def test_a_worker_is_killed(self):
         def kill_worker(process):
             children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             os.kill(int(children[0]), signal.SIGKILL)
         error = self.ended_by(kill_worker, 1)
-        self.assertEqual(error, "smp-data: a worker process was killed (out of memory? fewer --workers take less); the same "
-                                "command goes on from the last whole file\n")
+        self.assertEqual(error, "smp-data: a worker process was killed; if memory ran out, lower --workers; the same "
+                                "command continues after the last complete file\n")
 
 
 if __name__ == "__main__":

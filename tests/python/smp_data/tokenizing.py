@@ -60,9 +60,9 @@ class Tokenize(Case):
         self.write("words.txt", "<unk>\n<eos>\nto\nbe\n")
         self.write_jsonl("in.jsonl", ["to be", "", "or to"])
         out = self.good("tokenize", "--tokenizer", "words:words.txt", "--out", "c", "in.jsonl")
-        self.assertIn("words:words.txt: 4 tokens; <eos> (1) ends a document\n", out)
+        self.assertIn("words:words.txt: 4 tokens; <eos> (1) ends each document\n", out)
         self.assertIn("c.bin: 6 tokens of 2 documents, uint16;", out)
-        self.assertIn("; 1 documents without a token were left out\n", out)
+        self.assertIn("; 1 documents without a token were skipped\n", out)
         self.assertEqual(pathlib.Path("c.bin").read_bytes(), struct.pack("<6H", 2, 3, 1, 0, 2, 1))
         self.assertEqual(pathlib.Path("c.idx").read_bytes(), b"MMIDIDX\0\0" + struct.pack(
             "<QBQQ2i2q3q", 1, 8, 2, 3, 3, 3, 0, 6, 0, 1, 2))
@@ -148,7 +148,7 @@ class Tokenize(Case):
             self.assertEqual(np.fromfile("c.bin", expected).tolist(), [2, 3, 1])
             self.assertEqual(megatron("c"), [[2, 3, 1]])
         self.write("w.txt", "<unk>\n<eos>\n" + "".join(f"w{i}\n" for i in range(65535)))
-        self.refused(2, "smp-data: --dtype uint16: words:w.txt has tokens up to 65,536, uint16 holds 65,535; give int32 or auto",
+        self.refused(2, "smp-data: --dtype uint16: words:w.txt has tokens up to 65,536, uint16 holds at most 65,535: give int32 or auto",
                      "tokenize", "--tokenizer", "words:w.txt", "--out", "c", "a.jsonl", "--dtype", "uint16", "--overwrite")
 
     def test_gpt2_bytes(self):
@@ -160,11 +160,11 @@ class Tokenize(Case):
     def test_a_replaced_corpus_keeps_no_mask(self):
         self.write("c.mask.bin", b"old")
         self.write("a.txt", "fox")
-        self.refused(2, "smp-data: c.mask.bin is there already; --overwrite replaces it when the new one is whole",
+        self.refused(2, "smp-data: c.mask.bin exists; --overwrite replaces it once the new corpus is complete",
                      "tokenize", "--tokenizer", "gpt2-bytes", "--out", "c", "a.txt")
         self.good("tokenize", "--tokenizer", "gpt2-bytes", "--out", "c", "a.txt", "--overwrite")
         self.assertFalse(os.path.exists("c.mask.bin"))
-        self.refused(2, "smp-data: c.bin is there already; --overwrite replaces it when the new one is whole",
+        self.refused(2, "smp-data: c.bin exists; --overwrite replaces it once the new corpus is complete",
                      "tokenize", "--tokenizer", "gpt2-bytes", "--out", "c", "a.txt")
 
 

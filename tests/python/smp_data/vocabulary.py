@@ -58,18 +58,18 @@ class Vocabulary(Case):
     def test_refusals(self):
         self.write("a.txt", "a b a\n")
         for code, text, arguments in (
-                (2, "smp-data: --size: how many tokens is the vocabulary to have?", ["--kind", "bpe"]),
+                (2, "smp-data: --size is required: the number of tokens of the vocabulary", ["--kind", "bpe"]),
                 (2, "smp-data: --size 256: a vocabulary of kind bpe has at least 257 tokens", ["--kind", "bpe", "--size", 256]),
                 (2, "smp-data: --size 2: a vocabulary of kind words has at least 3 tokens", ["--kind", "words", "--size", 2]),
-                (2, "smp-data: --min-count is for --kind words", ["--kind", "bpe", "--size", 300, "--min-count", 2]),
-                (3, "a.txt: the text gives 259 tokens, not 8,192: more text, or a smaller --size",
+                (2, "smp-data: --min-count needs --kind words", ["--kind", "bpe", "--size", 300, "--min-count", 2]),
+                (3, "a.txt: the text gives 259 tokens, not 8,192: give more text, or lower --size",
                  ["--kind", "bpe", "--size", 8192]),
-                (3, "a.txt: the text gives 4 tokens, not 9: more text, or a smaller --size", ["--kind", "words", "--size", 9]),
-                (3, "a.txt: no word in it", ["--kind", "words", "--min-count", 3])):
+                (3, "a.txt: the text gives 4 tokens, not 9: give more text, or lower --size", ["--kind", "words", "--size", 9]),
+                (3, "a.txt: the file has no word", ["--kind", "words", "--min-count", 3])):
             self.refused(code, text, "vocabulary", *arguments, "--out", "v", "a.txt")
             self.assertFalse(os.path.exists("v/tokenizer.json"))
         self.write("v/tokenizer.json", "{}")
-        self.refused(2, "smp-data: v/tokenizer.json is there already; --overwrite replaces it",
+        self.refused(2, "smp-data: v/tokenizer.json exists; --overwrite replaces it",
                      "vocabulary", "--kind", "words", "--out", "v", "a.txt")
 
 

@@ -70,8 +70,8 @@ TEST_CASE("a fault is read from its text") {
   for (const char* text : {"", "rank=1", "rank=1,step=2", "rank=1,step=x,kind=kill",
                            "rank=1,step=2,kind=nap", "rank 1", "rank=1,step=2kind=kill"}) {
     CHECK_THROWS_WITH_AS(training::parse_fault(text),
-                         ("SMP_FAULT: '" + std::string(text) +
-                          "' is not rank=R,step=S,kind=exit3|exception|segv|kill|stop")
+                         ("SMP_FAULT='" + std::string(text) +
+                          "': expected rank=R,step=S,kind=exit3|exception|segv|kill|stop")
                              .c_str(),
                          ConfigError);
   }
@@ -83,8 +83,8 @@ TEST_CASE("a fault that would never come about is refused") {
   for (const training::InjectedFault& fault : {training::InjectedFault{.rank = 3, .step = 0},
                                                training::InjectedFault{.rank = 3, .step = 11}}) {
     CHECK_THROWS_WITH_AS(training::check_fault(fault, 4, 10),
-                         ("SMP_FAULT: there is no step " + std::to_string(fault.step) +
-                          " of rank 3: this job has the steps 1 to 10 and the ranks 0 to 3")
+                         ("SMP_FAULT: step " + std::to_string(fault.step) +
+                          " of rank 3 does not exist: this job has steps 1 to 10 and ranks 0 to 3")
                              .c_str(),
                          ConfigError);
   }

@@ -208,8 +208,8 @@ TEST_CASE("training that is not finite names what had it first, on all ranks ali
     });
     CHECK(texts[0] == texts[1]);
     CHECK(texts[0].starts_with("step 2: the loss is "));
-    const size_t begin = texts[0].find("first not finite");
-    const size_t end = texts[0].find(". Try a lower training.optimizer.learning_rate (here 0.001)");
+    const size_t begin = texts[0].find("first non-finite value");
+    const size_t end = texts[0].find(". Lower training.optimizer.learning_rate (now 0.001)");
     if (begin == std::string::npos || end == std::string::npos) return texts[0];
     return texts[0].substr(begin, end - begin);
   };
@@ -227,7 +227,7 @@ TEST_CASE("training that is not finite names what had it first, on all ranks ali
     model.parameters->weight(2).fill_(std::numeric_limits<float>::quiet_NaN());
   });
   CHECK(weights ==
-        "first not finite: the weights of layers.3.attention.q.weight on rank 1, from before this "
+        "first non-finite value: the weights of layers.3.attention.q.weight on rank 1, before this "
         "step");
   // Weights that are finite, and products that are not.
   const std::string forward = stopped([&](parallel::ParallelModel& model) {
@@ -239,7 +239,7 @@ TEST_CASE("training that is not finite names what had it first, on all ranks ali
     }
   });
   CHECK(forward ==
-        "first not finite: the forward output of layer 5 (layers.4) on rank 1, microbatch 0");
+        "first non-finite value: the forward output of layer 5 (layers.4) on rank 1, microbatch 0");
 }
 
 TEST_CASE("the first finding of all ranks is told: forward before backward, early layers first") {
@@ -252,19 +252,22 @@ TEST_CASE("the first finding of all ranks is told: forward before backward, earl
     const auto rank = static_cast<size_t>(world.rank());
     engine::FiniteCheck finite(plan, model);
     finite.forward(0, 0, good);
-    CHECK(finite.first_of_all() == "the same step was finite on all ranks when it was run again");
+    CHECK(finite.first_of_all() ==
+          "all values were finite on all ranks when the step was repeated");
     engine::FiniteCheck backward(plan, model);
     if (rank == 0) backward.backward(1, 2, bad);
     if (rank == 1) backward.backward(1, 4, bad);
     CHECK(backward.first_of_all() ==
-          "first not finite: the backward output of layer 4 (layers.3) on rank 1, microbatch 1");
+          "first non-finite value: the backward output of layer 4 (layers.3) on rank 1, microbatch "
+          "1");
     if (rank == 0) backward.forward(2, 1, bad);
-    CHECK(backward.first_of_all() ==
-          "first not finite: the forward output of layer 1 (layers.0) on rank 0, microbatch 2");
+    CHECK(
+        backward.first_of_all() ==
+        "first non-finite value: the forward output of layer 1 (layers.0) on rank 0, microbatch 2");
     engine::FiniteCheck gradients(plan, model);
     if (rank == 0) model.parameters->gradient(0).fill_(std::nan(""));
     gradients.gradients();
-    CHECK(gradients.first_of_all() == "first not finite: the gradient of " +
+    CHECK(gradients.first_of_all() == "first non-finite value: the gradient of " +
                                           layout::rank_layout(plan, 0).parameters[0].spec.name +
                                           " on rank 0");
   });

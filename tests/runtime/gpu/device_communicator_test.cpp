@@ -268,8 +268,8 @@ TEST_CASE(
             gpus.all_reduce(value.data(), value.data(), 1, DType::kI64, ReduceOp::kSum, "stuck");
         work->wait();  // ends when the watch has aborted it
         fails_soon(gpus, CommError::Kind::kTimeout,
-                   "all_reduce 'stuck' of 1 int64 on GPUs timed out after 1.5 s: all ranks have "
-                   "called it");
+                   "all_reduce 'stuck' of 1 int64 on GPUs timed out after 1.5 s, although all "
+                   "ranks called it");
       },
       milliseconds(1500));
 }
@@ -305,8 +305,9 @@ TEST_CASE("calls between GPUs: a group whose GPUs do not come together ends, and
         network.board(DeviceGroupId{'1'})->joined = -9;
         gpus.barrier("a")->wait();
         fails_with([&] { (void)sum(gpus); }, CommError::Kind::kTimeout,
-                   "the meeting of 2 ranks' GPUs timed out after 1.5 s");
-        fails_with([&] { (void)sum(gpus); }, CommError::Kind::kTimeout, "the meeting of 2 ranks'");
+                   "connecting the GPUs of 2 ranks timed out after 1.5 s");
+        fails_with([&] { (void)sum(gpus); }, CommError::Kind::kTimeout,
+                   "connecting the GPUs of 2 ranks");
       },
       milliseconds(1500));
 }

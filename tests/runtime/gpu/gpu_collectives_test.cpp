@@ -44,14 +44,13 @@ TEST_CASE("ranks that share a GPU are refused where they meet in a group by NCCL
   const std::vector<GpuLocation> by_copy = {{7, 0}, {7, 1}, {7, 0}, {7, 1}};
   for (int64_t rank = 0; rank < 4; ++rank) CHECK(refused(plan, rank, by_copy) == "");
   const std::vector<GpuLocation> by_tensor = {{7, 0}, {7, 0}, {7, 1}, {7, 1}};
-  CHECK(
-      refused(plan, 1, by_tensor) ==
-      "parallel.collectives.tensor: nccl needs a GPU for each rank, and ranks 0 and 1 of a tensor "
-      "group share GPU 0: use fewer ranks, or collectives.tensor: host");
+  CHECK(refused(plan, 1, by_tensor) ==
+        "parallel.collectives.tensor: nccl needs one GPU per rank, but ranks 0 and 1 of a tensor "
+        "group share GPU 0: use fewer ranks, or set collectives.tensor: host");
   const std::vector<GpuLocation> two_hosts = {{7, 0}, {8, 0}, {7, 1}, {8, 1}};
   CHECK(refused(plan, 3, two_hosts) == "");
   plan.job.parallel.data_collectives = CollectivesKind::kNccl;
   CHECK(refused(plan, 2, by_copy) ==
-        "parallel.data_collectives: nccl needs a GPU for each rank, and ranks 0 and 2 of a world "
-        "group share GPU 0: use fewer ranks, or data_collectives: host");
+        "parallel.data_collectives: nccl needs one GPU per rank, but ranks 0 and 2 of a world "
+        "group share GPU 0: use fewer ranks, or set data_collectives: host");
 }

@@ -44,25 +44,26 @@ std::string refusal_of(const std::string& path) {
 
 TEST_CASE("libsmp_cuda.so: each way in which it cannot be used has its own words") {
   CHECK(refusal_of("/nowhere/libsmp_cuda.so") ==
-        "cluster.device is cuda, and there is no /nowhere/libsmp_cuda.so: build it where nvcc and "
-        "libtorch_cuda.so are (scripts/setup --cuda, then cmake -DSMP_CUDA=ON), or name it in "
-        "SMP_CUDA_MODULE");
+        "cluster.device is cuda, but /nowhere/libsmp_cuda.so does not exist: build libsmp_cuda.so "
+        "where nvcc and libtorch_cuda.so are (scripts/setup --cuda, then cmake -DSMP_CUDA=ON), or "
+        "set SMP_CUDA_MODULE to its path");
   const std::string needs = kFolder + "/libsmp_test_needs_missing.so";
   CHECK(refusal_of(needs) ==
-        fmt::format("cluster.device is cuda, and {} cannot be loaded: libsmp_test_missing.so: "
+        fmt::format("cluster.device is cuda, but {} cannot be loaded: libsmp_test_missing.so: "
                     "cannot open shared object file: No such file or directory (scripts/setup "
-                    "--cuda brings torch with all of NVIDIA's libraries)",
+                    "--cuda installs torch with all of NVIDIA's libraries)",
                     needs));
   const std::string none = kFolder + "/missing/libsmp_test_missing.so";
   CHECK(refusal_of(none) ==
-        fmt::format("{} is no libsmp_cuda.so: it has no smp_cuda_interface", none));
+        fmt::format("{}: expected libsmp_cuda.so, but the function smp_cuda_interface is missing",
+                    none));
   const std::string old = kFolder + "/libsmp_test_old_module.so";
   CHECK(refusal_of(old) ==
-        fmt::format("{} is of another build than this program: its interface is old, and {} is "
-                    "wanted; build both together",
-                    old, SMP_TEST_INTERFACE));
+        fmt::format(
+            "{} has interface old, but this program expects {}: build both from the same source",
+            old, SMP_TEST_INTERFACE));
   CHECK(refusal_of(kFolder + "/libsmp_test_no_gpu.so") ==
-        "cluster.device is cuda, and no GPU can be used: no NVIDIA driver is loaded");
+        "cluster.device is cuda, but no GPU can be used: no NVIDIA driver is loaded");
 }
 
 TEST_CASE("without a GPU a run ends before it trains, and all ranks blame rank 0") {
@@ -92,7 +93,7 @@ TEST_CASE("without a GPU a run ends before it trains, and all ranks blame rank 0
     }
   });
   CHECK(own == std::vector<std::string>{
-                   "cluster.device is cuda, and no GPU can be used: no NVIDIA driver is loaded"});
+                   "cluster.device is cuda, but no GPU can be used: no NVIDIA driver is loaded"});
   CHECK(others == 3);
   CHECK(steps == 0);
 }
@@ -132,10 +133,10 @@ TEST_CASE("a GPU's blocks are in the ledger by category until they are freed, on
         gpu_out_of_memory(ledger, "CUDA out of memory. Tried to allocate 2.00 GiB.\nException");
     CHECK(refused.phase == "step 2: forward, microbatch 1, layer 0");
     CHECK(std::string(refused.what()) ==
-          "rank 3: out of GPU memory in step 2: forward, microbatch 1, layer 0 with 32 bytes live: "
-          "CUDA out of memory. Tried to allocate 2.00 GiB.; largest: 24 bytes of activations (step "
-          "2: forward, microbatch 1, layer 0), 8 bytes of workspace (step 2: forward, microbatch "
-          "1, layer 0)");
+          "rank 3: out of GPU memory in step 2: forward, microbatch 1, layer 0 with 32 bytes in "
+          "use: CUDA out of memory. Tried to allocate 2.00 GiB.; largest: 24 bytes of activations "
+          "(step 2: forward, microbatch 1, layer 0), 8 bytes of workspace (step 2: forward, "
+          "microbatch 1, layer 0)");
   }
   CHECK(gpu.listener == nullptr);
   CHECK(ledger.live().bytes == 0);

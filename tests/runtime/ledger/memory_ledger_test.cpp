@@ -136,13 +136,13 @@ TEST_CASE("an allocation beyond the limit is refused with rank, phase, bytes and
     const at::Tensor saved = floats(250);
     CHECK_THROWS_WITH_AS(
         floats(251),
-        "rank 2: out of memory in step 0: forward, microbatch 1, layer 4: asked for 1004 bytes "
-        "(activations) while 9000 of 10000 are live (optimizer 8000, activations 1000); for less "
-        "activations: lower training.micro_batch, or raise parallel.tensor_parallel_degree; most "
-        "is optimizer: set parallel.shard_optimizer_state: true unless it is set, or raise "
-        "parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree; largest: 8000 bytes "
-        "of optimizer (momentum), 1000 bytes of activations (step 0: forward, microbatch 1, layer "
-        "4)",
+        "rank 2: out of memory in step 0: forward, microbatch 1, layer 4: requested 1004 bytes "
+        "(activations) with 9000 of 10000 in use (optimizer 8000, activations 1000); to reduce "
+        "activations: lower training.micro_batch, or raise parallel.tensor_parallel_degree; to "
+        "reduce optimizer, the largest category: set parallel.shard_optimizer_state: true, or, if "
+        "it is true already, raise parallel.tensor_parallel_degree or "
+        "parallel.pipeline_parallel_degree; largest: 8000 bytes of optimizer (momentum), 1000 "
+        "bytes of activations (step 0: forward, microbatch 1, layer 4)",
         OutOfMemory);
     CHECK(ledger.live().bytes == 9000);
     const at::Tensor fits = floats(250);
@@ -155,8 +155,8 @@ TEST_CASE("a request that is too large by itself is what the advice is about") {
   MemoryLedger ledger(0, 100);
   CHECK_THROWS_WITH_AS(
       ledger.charge(MemoryCategory::kCommunication, 101),
-      "rank 0: out of memory in setup: asked for 101 bytes (communication) while 0 of 100 are live "
-      "(nothing); for less communication: lower training.micro_batch for smaller messages, or set "
+      "rank 0: out of memory in setup: requested 101 bytes (communication) with 0 of 100 in use "
+      "(nothing); to reduce communication: lower training.micro_batch for smaller messages, or set "
       "unused parallel degrees to 1 for fewer groups of ranks",
       OutOfMemory);
 }
@@ -167,9 +167,8 @@ TEST_CASE("an error of the host's pool is about the host") {
   const MemoryCharge state(ledger, MemoryCategory::kOptimizer, 60);
   CHECK_THROWS_WITH_AS(
       MemoryCharge(ledger, MemoryCategory::kOptimizer, 60),
-      "rank 1: out of host memory in setup: asked for 60 bytes (optimizer) while 60 of 100 are "
-      "live "
-      "(optimizer 60); raise cluster.host_memory, of which each process has its share, or offload "
+      "rank 1: out of host memory in setup: requested 60 bytes (optimizer) with 60 of 100 in use "
+      "(optimizer 60); raise cluster.host_memory, which the processes of a host share, or offload "
       "less; largest: 60 bytes of optimizer (momentum)",
       OutOfMemory);
 }
@@ -177,11 +176,10 @@ TEST_CASE("an error of the host's pool is about the host") {
 TEST_CASE("after the last step no degree or batch helps any more") {
   MemoryLedger ledger(1, 100);
   ledger.set_phase({kSavePhase.data()});
-  CHECK_THROWS_WITH_AS(
-      ledger.charge(MemoryCategory::kWorkspace, 101),
-      "rank 1: out of memory in save: asked for 101 bytes (workspace) while 0 of 100 are live "
-      "(nothing); raise cluster.memory_per_process",
-      OutOfMemory);
+  CHECK_THROWS_WITH_AS(ledger.charge(MemoryCategory::kWorkspace, 101),
+                       "rank 1: out of memory in save: requested 101 bytes (workspace) with 0 of "
+                       "100 in use (nothing); raise cluster.memory_per_process",
+                       OutOfMemory);
 }
 
 TEST_CASE("a charge counts what no allocator sees, once, wherever it moves") {
@@ -233,20 +231,21 @@ TEST_CASE("a memory report has both pools, live and peak by category, and the la
   device.set_phase({"offload", 1, 0, 2});
   const std::string without_host =
       "memory of rank 2 in step 1: offload, microbatch 0, layer 2\n"
-      "device memory of 6000: bytes live, at the peak (step 1: forward, microbatch 0, layer 2)\n"
+      "device memory of 6000: bytes in use now, at the peak (step 1: forward, microbatch 0, layer "
+      "2)\n"
       "  weights                     4000              4000\n"
       "  workspace                      0              1000\n"
       "  all                         4000              5000\n"
-      "  largest live items\n"
+      "  largest items in use now\n"
       "              4000  weights       step 1: forward, microbatch 0, layer 2\n";
   CHECK(memory_report(device, host) == without_host);
   const ItemScope item("momentum");
   const MemoryCharge state(host, MemoryCategory::kOptimizer, 70);
   const std::string all = without_host +
-                          "host memory: bytes live, at the peak (setup)\n"
+                          "host memory: bytes in use now, at the peak (setup)\n"
                           "  optimizer                     70                70\n"
                           "  all                           70                70\n"
-                          "  largest live items\n"
+                          "  largest items in use now\n"
                           "                70  optimizer     momentum\n";
   CHECK(memory_report(device, host) == all);
   MemoryWatch watch;

@@ -67,9 +67,8 @@ TEST_CASE("an overflow at the lowest scale is an error, or a step skipped") {
   CHECK(scale.value() == 1);
   CHECK_THROWS_WITH_AS(
       scale.step_done(true),
-      "gradients overflow although the loss scale is already training.loss_scale.min_scale (1), "
-      "after 2 skipped steps: fp16 cannot hold them. Lower training.optimizer.learning_rate, or "
-      "train in bf16",
+      "gradients overflow fp16 at the lowest loss scale, training.loss_scale.min_scale (1), after "
+      "2 skipped steps: lower training.optimizer.learning_rate, or set training.precision: bf16",
       TrainingError);
   spec.raise_error_at_min_scale = false;
   LossScale patient(spec);

@@ -81,12 +81,14 @@ TEST_CASE("every kind of rank has the states that its plan says") {
 
 TEST_CASE("what cannot be built is refused") {
   const Plan plan = planned({.shard = 2}, Sharding::kParameters, Precision::kFp32);
-  CHECK_THROWS_WITH_AS(build_rank(plan, 2), "the plan has ranks 0 to 1, not 2", ConfigError);
+  CHECK_THROWS_WITH_AS(build_rank(plan, 2), "rank 2 does not exist: the plan has ranks 0 to 1",
+                       ConfigError);
   Plan fp8 = plan;
   fp8.job.training.precision = Precision::kFp8;
   CHECK_THROWS_WITH_AS(build_rank(fp8, 0),
-                       "the engine cannot build this plan yet:\n"
-                       "  training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)",
+                       "the engine cannot build this plan:\n"
+                       "  training.precision: fp8 (the engine "
+                       "runs fp64, fp32, bf16 and fp16)",
                        ConfigError);
   Plan small = plan;
   small.job.cluster.memory_per_process_bytes = 100000;

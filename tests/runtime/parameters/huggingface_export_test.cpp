@@ -167,11 +167,11 @@ TEST_CASE("weights beyond fp16's range are saved as they were trained, and that 
         parameters.weight(0).mutable_data_ptr<double>()[0] = largest;
       }
       const std::string note = save_weights(plan, parameters, world, folder.path());
-      CHECK(note == (world.rank() == 0 && largest > 65504
-                         ? "warning: training.save_weights_as: fp16 holds numbers up to 65504, and "
-                           "'transformer.wte.weight' has larger ones: the weights are saved as "
-                           "F64\n"
-                         : ""));
+      CHECK(note ==
+            (world.rank() == 0 && largest > 65504
+                 ? "warning: training.save_weights_as: parameter 'transformer.wte.weight' has "
+                   "values above 65504, the largest of fp16; the weights are saved as F64\n"
+                 : ""));
     });
     const SafetensorsReader reader(folder / "model.safetensors");
     const DType dtype = largest > 65504 ? DType::kF64 : DType::kF16;

@@ -79,8 +79,8 @@ TEST_CASE("a run cannot be compared with a plan that predicts nothing for one of
   plan.predictions.ranks.resize(1);
   CHECK(&prediction_for(plan, {}) == plan.predictions.ranks.data());
   CHECK_THROWS_WITH_AS(report_json(plan, {}, {facts_of(0), facts_of(1)}),
-                       "the plan predicts nothing for stage 0, tensor rank 1, and a run is "
-                       "compared with its plan: make the plan again with smp-plan",
+                       "the plan has no prediction for stage 0, tensor rank 1, which the run "
+                       "report needs: make the plan again with smp-plan",
                        ConfigError);
 }
 

@@ -148,9 +148,8 @@ TEST_CASE("a run that goes on behind the traced steps says that nothing is trace
   training::TrainOptions options = test::resumed(folder / "run", 6);
   options.progress = heard.file();
   ShortRuns::run(plan, options);
-  CHECK(
-      heard.text().find("note: no step is traced: training.trace.steps ends with 2, and this start "
-                        "goes on with step 5\n") != std::string::npos);
+  CHECK(heard.text().find("note: no step is traced: the last step of training.trace.steps is 2, "
+                          "and this run starts with step 5\n") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(folder / "run/trace.json"));
   plan.job.training.trace.steps = {3, 7};  // from where this start begins
   options = test::resumed(folder / "run", 8);
@@ -181,8 +180,8 @@ TEST_CASE("of a run that fails in a traced step each rank that is left writes it
   CHECK(ShortRuns::error(plan, options).find("injected exception on rank 3 at step 3") !=
         std::string::npos);
   CHECK_FALSE(std::filesystem::exists(folder / "run/trace.json"));
-  CHECK(heard.text().find("what each rank did until the failure is in " + (folder / "run/trace") +
-                          "\n") != std::string::npos);
+  CHECK(heard.text().find("timelines of the ranks until the failure are in " +
+                          (folder / "run/trace") + "\n") != std::string::npos);
   int64_t open = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const std::string text = text_of(folder / fmt::format("run/trace/rank-{}.json", rank));
@@ -220,7 +219,7 @@ TEST_CASE("a disk that is full costs the timeline, not the run, and is told") {
     world.barrier("after")->wait();
   });
   CHECK(heard.text() ==
-        "note: the timeline is lost: cannot write " + (folder / "run/trace.json") +
+        "note: the timeline could not be written: cannot write " + (folder / "run/trace.json") +
             ": No space left on device; free some space there or give another folder with "
             "--run-dir\n");
   CHECK(std::filesystem::is_empty(folder / "run"));

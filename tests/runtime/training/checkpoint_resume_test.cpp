@@ -238,7 +238,7 @@ TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {
   other.job.model.num_layers = 4;
   const ScratchFolder none;
   CHECK(bench.error(other, options_of(none.path(), 1)) ==
-        first / "weights/config.json: n_layer is 5, this job's model has 4");
+        first / "weights/config.json: n_layer is 5, but this job's model has 4");
 }
 
 TEST_CASE("a run that is asked to end saves, ends, and goes on later") {
@@ -345,7 +345,8 @@ TEST_CASE("a checkpoint of another training is refused, with all that differs") 
   }
   SUBCASE("fewer steps than are done") {
     CHECK(bench.error(plan, resumed(folder.path(), kSaved - 1)) ==
-          "the checkpoint is of step 3, and training.steps is 2: set training.steps to 3 or more");
+          "the checkpoint was saved after step 3, but training.steps is 2: set training.steps to "
+          "at least 3");
   }
   CHECK(text_of(folder / "metrics.jsonl") == metrics);
 }
@@ -363,7 +364,8 @@ TEST_CASE("a refused run changes nothing, one that is over keeps its report and 
   training::TrainOptions options = resumed(folder.path(), kSteps);
   options.resume_step = 5;
   CHECK(bench.error(plan, options) ==
-        folder / "checkpoints: there is no checkpoint of step 5; there are those of [3, 6]");
+        folder /
+            "checkpoints: no checkpoint of step 5; the folder has checkpoints of steps [3, 6]");
   CHECK(fs::exists(folder / "checkpoints/step-00000009.old.partial"));
 
   int ready = 0;
@@ -393,8 +395,8 @@ TEST_CASE("a damaged checkpoint stops the run with the step to resume from inste
   training::TrainOptions options = resumed(folder.path(), kSteps);
   const std::string error = bench.error(plan, options);
   INFO(error);
-  CHECK(error.starts_with(shard + ": wrong hash of "));
-  CHECK(error.ends_with("; the checkpoint before it is that of step 3: --resume=3"));
+  CHECK(error.starts_with(shard + ": '"));
+  CHECK(error.ends_with("; to resume from the previous checkpoint, of step 3, give --resume=3"));
   options.resume_step = 3;
   CHECK(bench.run(plan, options).first_step == 3);
 }

@@ -175,7 +175,7 @@ TEST_CASE("a plan that the engine cannot run is refused by the names of its sett
   plan.job.training.fused_loss = true;
   jobs::run_ranks(2, [&](comm::Communicator& world) {
     CHECK_THROWS_WITH_AS(training::train(plan, world, {}),
-                         "the engine cannot run this plan yet:\n"
+                         "the engine cannot run this plan:\n"
                          "  training.fused_loss: true (the engine has a loss of its own)\n"
                          "  training.compiled: true (the engine is compiled ahead)",
                          ConfigError);
@@ -215,7 +215,8 @@ TEST_CASE("a plan without steps is for planning only") {
   plan.job.training.steps = 0;
   jobs::run_ranks(1, [&](comm::Communicator& world) {
     CHECK_THROWS_WITH_AS(training::train(plan, world, {}),
-                         "training.steps is 0, which is for planning only: set training.steps",
+                         "training.steps is 0, so the job can be planned but not trained: set "
+                         "training.steps to at least 1",
                          ConfigError);
   });
 }
@@ -240,9 +241,10 @@ TEST_CASE("the quickstart's limit refuses plain data parallelism") {
   CHECK(text.starts_with("step 1: "));
   CHECK(text.find("rank " + std::to_string(culprit) + ": out of memory in step 1: ") !=
         std::string::npos);
-  CHECK(text.find(" of 65011712 are live (weights 1") != std::string::npos);
-  for (const char* part : {": asked for ", ", gradients 1", ", optimizer 2", ", activations ",
-                           "; most is optimizer: set parallel.shard_optimizer_state: true"}) {
+  CHECK(text.find(" of 65011712 in use (weights 1") != std::string::npos);
+  for (const char* part :
+       {": requested ", ", gradients 1", ", optimizer 2", ", activations ",
+        "; to reduce optimizer, the largest category: set parallel.shard_optimizer_state: true"}) {
     CHECK(text.find(part) != std::string::npos);
   }
 }
@@ -251,7 +253,7 @@ TEST_CASE("a plan for another number of ranks is refused") {
   const Bench bench;
   jobs::run_ranks(3, [&](comm::Communicator& world) {
     CHECK_THROWS_WITH_AS(training::train(bench.plan({.tensor = 2}), world, {}),
-                         "the plan is for 2 ranks, and 3 were started", ConfigError);
+                         "the plan has 2 ranks, but 3 were started", ConfigError);
   });
 }
 
@@ -303,9 +305,9 @@ TEST_CASE("a loss that is no number stops all ranks alike, with the step") {
   CHECK(texts[0] == texts[1]);
   CHECK(texts[0].starts_with("step 2: step: step 2: the loss is "));
   CHECK(
-      texts[0].ends_with(", microbatch 0. Try a lower training.optimizer.learning_rate "
-                         "(here 1e+30) or more warmup_steps"));
-  CHECK(texts[0].find("; training cannot go on; first not finite: the forward output of layer ") !=
+      texts[0].ends_with(", microbatch 0. Lower training.optimizer.learning_rate "
+                         "(now 1e+30) or raise training.optimizer.warmup_steps"));
+  CHECK(texts[0].find("; training stopped; first non-finite value: the forward output of layer ") !=
         std::string::npos);
 }
 

@@ -130,8 +130,8 @@ TEST_CASE("an evaluation's loss is the mean over the targets that count in all i
     FAIL("no error");
   } catch (const optim::TrainingError& error) {
     CHECK(std::string(error.what()) ==
-          "none of the targets of the data held out for evaluation (set first) counts in the loss: "
-          "hold out more (training.evaluation.samples), or look at the data's mask");
+          "no target of the evaluation data (set first) counts in the loss: raise "
+          "training.evaluation.samples, or correct the data's loss mask");
   }
 }
 

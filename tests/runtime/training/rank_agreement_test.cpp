@@ -77,9 +77,9 @@ TEST_CASE("ranks that hold the same go on: others are named with their hosts, an
   const training::AgreedValue plan{"the plan", "1f"}, file{"a.txt", "18000 bytes"};
   CHECK(said_by_all(4, [&](int) { return std::vector{plan, file}; }) == "no error");
   const std::string head =
-      "the ranks do not hold the same, so training would give a wrong result:\n";
+      "the ranks differ in what they would train with, so the result would be wrong:\n";
   const std::string end =
-      "\n  give every host the same, or name files in a file system that all hosts share";
+      "\n  copy the same files to every host, or name files in a file system that all hosts share";
   CHECK(
       said_by_all(6, [&](int rank) {
         return std::vector{plan, rank >= 4 ? training::AgreedValue{"a.txt", "18003 bytes"} : file};

@@ -153,7 +153,8 @@ TEST_CASE("the newest n stay, and latest names the last") {
   CHECK(saved.store.before("step-00000003") == "step-00000002");
   CHECK(saved.store.of_step(2) == "step-00000002");
   CHECK(error_of([&] { saved.store.of_step(7); }) ==
-        saved.store.folder() + ": there is no checkpoint of step 7; there are those of [2, 3]");
+        saved.store.folder() +
+            ": no checkpoint of step 7; the folder has checkpoints of steps [2, 3]");
   CHECK(!fs::exists(saved.path("step-00000001")));
 }
 
@@ -168,7 +169,7 @@ TEST_CASE("a step that is saved again gets a folder of its own") {
 TEST_CASE("without a checkpoint there is nothing to go on from") {
   const ScratchFolder folder;
   const checkpoint::CheckpointStore store(folder / "none");
-  CHECK(error_of([&] { store.latest(); }) == folder / "none: there is no checkpoint");
+  CHECK(error_of([&] { store.latest(); }) == folder / "none: no checkpoint in this folder");
 }
 
 TEST_CASE("latest that names no whole checkpoint is refused, with the one of the highest step") {
@@ -263,7 +264,8 @@ TEST_CASE("a file that no rank of the save has written keeps a checkpoint from b
   const std::string stranger =
       saved.store.begin(1) + "/shard-00009-model-00001-of-00001.safetensors";
   std::ofstream(stranger) << "x";
-  CHECK(error_of([&] { saved.save(1); }) == stranger + ": no rank of this save has written it");
+  CHECK(error_of([&] { saved.save(1); }) ==
+        stranger + ": unexpected file: no rank wrote it in this save");
   CHECK(saved.store.list().empty());
 }
 
@@ -276,7 +278,8 @@ TEST_CASE("a shard of another run that was copied into a checkpoint is named") {
   std::ofstream(saved.path("step-00000001/notes.txt")) << "no reader of tensors takes this";
   CHECK(error_of([&] { checkpoint::CheckpointReader(saved.path("step-00000001")); }) ==
         stranger +
-            ": the manifest names no such file: it is of another save; take it out of the folder");
+            ": the file is not in the checkpoint's manifest, so another save wrote it: remove it "
+            "from the folder");
 }
 
 TEST_CASE("a checkpoint that does not say its job is refused") {
@@ -288,9 +291,9 @@ TEST_CASE("a checkpoint that does not say its job is refused") {
   std::ofstream(path) << text;
   CHECK(error_of([&] { checkpoint::CheckpointReader(saved.path("step-00000001")); }) ==
         path +
-            ": format 1, of an earlier version, does not say which job it is of, so nobody can "
-            "tell whether the training would be the same: end that run with the version that began "
-            "it; this one reads format 2");
+            ": format 1 does not record its job, so this version, which reads format 2, cannot "
+            "check that training would continue unchanged: finish the run with the version of smp "
+            "that started it");
 }
 
 TEST_CASE("damage is named with file and tensor, and the one before loads") {
@@ -312,13 +315,13 @@ TEST_CASE("damage is named with file and tensor, and the one before loads") {
     write(bytes);
     CHECK(error_of([&] { load(2); }) ==
           shard +
-              ": wrong hash of 'layers.0.weight' [0:7, 3:5], bytes 0 to 56 of its data: the "
-              "file was changed or damaged after it was written");
+              ": 'layers.0.weight' [0:7, 3:5], bytes 0 to 56 of its data do not match their hash: "
+              "the file was changed or damaged after it was written");
   }
   SUBCASE("a torn file") {
     write(text.substr(0, text.size() - 7));
     CHECK(error_of([&] { load(2); }) ==
-          fmt::format("{}: the tensors take 840056 bytes, the file holds 840049; it holds "
+          fmt::format("{}: the tensors take 840056 bytes, but the file holds 840049; it holds "
                       "'layers.0.weight' [0:7, 3:5]",
                       shard));
   }
@@ -332,8 +335,9 @@ TEST_CASE("damage is named with file and tensor, and the one before loads") {
     std::string manifest = text_of(path);
     manifest.replace(manifest.find("\"step\":2"), 8, "\"step\":3");
     std::ofstream(path) << manifest;
-    CHECK(error_of([&] { load(2); }) ==
-          path + ": wrong hash: the manifest was changed after it was written");
+    CHECK(error_of([&] { load(2); }) == path +
+                                            ": the manifest does not match its own hash: the file "
+                                            "was changed after it was written");
   }
   load(1);
   CHECK(saved.store.before("step-00000002") == "step-00000001");
@@ -346,11 +350,13 @@ TEST_CASE("another model's checkpoint is refused with both shapes") {
   float value = 0;
   safetensors::TensorPiece piece{
       "norm", {14}, DType::kF32, {0, 1, 0, 1}, 0, 1, reinterpret_cast<std::byte*>(&value)};
-  CHECK(error_of([&] { reader.read(piece); }) ==
-        saved.path("step-00000001: tensor 'norm' is F32 [13] there, and F32 [14] in this job"));
+  CHECK(
+      error_of([&] { reader.read(piece); }) ==
+      saved.path(
+          "step-00000001: tensor 'norm' is F32 [13] in the checkpoint, but F32 [14] in this job"));
   piece.name = "other";
   CHECK(error_of([&] { reader.read(piece); }) ==
-        saved.path("step-00000001: it has no tensor 'other'"));
+        saved.path("step-00000001: the checkpoint has no tensor 'other'"));
 }
 
 TEST_CASE("a full disk is an error, and what was whole stays whole") {
@@ -380,10 +386,9 @@ TEST_CASE("a checkpoint that lacks a rank's part is not made whole") {
   shards.write(saved.store.begin(1), 1, files::system_file_calls());
   CHECK(error_of([&] { saved.store.commit(1, 2, 1, {}); }) ==
         saved.path("step-00000001.partial/part-00001.json: cannot be read"));
-  CHECK(
-      error_of([&] { saved.store.commit(1, 1, 1, {}); }) ==
-      saved.path("step-00000001.partial/manifest.json: tensor 'head.weight': 210700 of its 420700 "
-                 "elements are there"));
+  CHECK(error_of([&] { saved.store.commit(1, 1, 1, {}); }) ==
+        saved.path("step-00000001.partial/manifest.json: tensor 'head.weight': the parts cover "
+                   "210700 of 420700 elements"));
 }
 
 TEST_CASE("saving in the background: the memory may change as soon as start() returns") {

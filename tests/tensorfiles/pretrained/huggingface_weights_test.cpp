@@ -293,8 +293,8 @@ TEST_CASE("sharded weights are read through their index") {
     write_index();
     CHECK(folder.error(model) ==
           path +
-              ": tensor 'transformer.h.0.attn.c_attn.bias' lies in \"../model.safetensors\", "
-              "which is no name of a shard beside it");
+              ": tensor 'transformer.h.0.attn.c_attn.bias' is listed in \"../model.safetensors\", "
+              "which is not the name of a .safetensors file in the same folder");
   }
   SUBCASE("a missing shard") {
     fs::remove(folder.folder / "model-00002-of-00002.safetensors");
@@ -306,12 +306,12 @@ TEST_CASE("sharded weights are read through their index") {
     write_index();
     CHECK(folder.error(model) ==
           folder.folder.path() +
-              ": the index does not list tensor 'transformer.h.0.attn.c_attn.bias' of "
+              ": the index does not list tensor 'transformer.h.0.attn.c_attn.bias' for "
               "model-00001-of-00002.safetensors");
   }
   SUBCASE("an index that is none") {
     std::ofstream(path) << "[1]";
-    CHECK(folder.error(model) == path + ": no JSON object with a 'weight_map'");
+    CHECK(folder.error(model) == path + ": expected a JSON object with 'weight_map'");
   }
 }
 
@@ -373,9 +373,9 @@ TEST_CASE("a tied head that is in the file again is read where it is equal") {
     folder.write("model.safetensors", folder.names());
     CHECK(folder.error(model) ==
           "training.init_from: " + folder.folder.path() +
-              ": tensors 'lm_head.weight' and 'transformer.wte.weight' differ, but the model is "
-              "tied, which makes one of them: where its head is another matrix, set "
-              "tie_word_embeddings in config.json and model.tied_embeddings to false");
+              ": tensors 'lm_head.weight' and 'transformer.wte.weight' differ, but a tied model "
+              "uses one matrix for both: if the head has its own matrix, set tie_word_embeddings "
+              "in config.json and model.tied_embeddings to false");
   }
   SUBCASE("under the head's name alone, as some writers leave it") {
     folder.remove("transformer.wte.weight");
@@ -389,11 +389,10 @@ TEST_CASE("a head that config.json makes its own must be in the file") {
   Folder folder("llama");
   folder.remove("lm_head.weight");
   folder.write("model.safetensors", folder.names());
-  CHECK(folder.error(model) ==
-        "training.init_from: " + folder.folder.path() +
-            " has no tensor 'lm_head.weight': tie_word_embeddings in config.json and "
-            "model.tied_embeddings are false; where the head is the embedding's own matrix, set "
-            "both to true");
+  CHECK(folder.error(model) == "training.init_from: " + folder.folder.path() +
+                                   " has no tensor 'lm_head.weight': tie_word_embeddings in "
+                                   "config.json and model.tied_embeddings are false; if the head "
+                                   "uses the embedding's matrix, set both to true");
 }
 
 TEST_CASE("prefixes of PyTorch's wrappers are taken off") {
@@ -431,16 +430,16 @@ TEST_CASE("prefixes of PyTorch's wrappers are taken off") {
     folder.write("model.safetensors", folder.names());
     CHECK(folder.error(model) ==
           "training.init_from: " + folder.folder.path() +
-              " has no tensor 'model.norm.weight', but 'module.model.norm.weight': of the prefixes "
-              "module., model. and transformer. those are taken off that all tensors have");
+              " has no tensor 'model.norm.weight', only 'module.model.norm.weight': a prefix "
+              "module., model. or transformer. is removed only if all tensors have it");
   }
   SUBCASE("two of one name are refused") {
     folder.copy_as("model.norm.weight", "_orig_mod.model.norm.weight");
     folder.write("model.safetensors", folder.names());
     CHECK(folder.error(model) ==
           "training.init_from: " + folder.folder.path() +
-              ": tensors '_orig_mod.model.norm.weight' and 'model.norm.weight' are both "
-              "'model.norm.weight' of the model");
+              ": tensors '_orig_mod.model.norm.weight' and 'model.norm.weight' both have the "
+              "model's name 'model.norm.weight'");
   }
 }
 
@@ -476,26 +475,25 @@ TEST_CASE(
     std::ofstream(folder.folder / "model.safetensors.index.json") << "{}";
     CHECK(folder.error(model) ==
           start +
-              " holds both model.safetensors and model.safetensors.index.json, which may be other "
-              "weights: keep the one that is meant");
+              " holds both model.safetensors and model.safetensors.index.json, whose weights may "
+              "differ: remove one");
   }
   SUBCASE("pickled") {
     std::ofstream(folder.folder / "pytorch_model.bin") << "x";
     CHECK(folder.error(model) ==
           neither +
-              ", but pytorch_model.bin, which is pickled and not read: load it with "
-              "transformers, and save_pretrained() writes safetensors");
+              ", only pytorch_model.bin, a pickle, which smp does not read: load it with "
+              "transformers and write safetensors with save_pretrained()");
   }
   SUBCASE("shards") {
     folder.write("model-00001-of-00001.safetensors", folder.names());
     CHECK(folder.error(model) == neither +
-                                     ", but model-00001-of-00001.safetensors: download "
+                                     ", only model-00001-of-00001.safetensors: download "
                                      "model.safetensors.index.json too, which lists the shards");
   }
   SUBCASE("a link of a cache whose file is gone") {
     fs::create_symlink("../blobs/none", folder.folder / "model.safetensors");
-    CHECK(folder.error(model) ==
-          neither + ": model.safetensors is a link to a file that is not there");
+    CHECK(folder.error(model) == neither + ": model.safetensors is a link to a missing file");
   }
 }
 
@@ -511,7 +509,7 @@ TEST_CASE("weights that are not finite are refused before anything is trained fr
     folder.write("model.safetensors", folder.names());
     CHECK(error_of([&] { folder.is_read(model, "gpt2"); }) ==
           "training.init_from: " + folder.folder.path() + ": tensor '" + name +
-              "' holds infinity or what is no number (nan): take weights from before that");
+              "' holds inf or nan: use weights saved before they became non-finite");
   }
 }
 
@@ -538,8 +536,7 @@ TEST_CASE("weights of another model are refused by name") {
   SUBCASE("a tensor too many") {
     folder.copy_as("transformer.ln_f.bias", "score.bias");
     folder.write("model.safetensors", folder.names());
-    CHECK(folder.error(model) ==
-          start + " has a tensor 'score.bias', and this model has none of that name");
+    CHECK(folder.error(model) == start + ": tensor 'score.bias' is not in this model");
   }
   SUBCASE("another shape") {
     folder.entries["transformer.ln_f.bias"].shape = {8};
@@ -547,15 +544,15 @@ TEST_CASE("weights of another model are refused by name") {
     folder.data["transformer.ln_f.bias"].resize(32);
     folder.write("model.safetensors", folder.names());
     CHECK(folder.error(model) == start +
-                                     ": tensor 'transformer.ln_f.bias' is F32 [8], the model needs "
-                                     "floating-point [16]");
+                                     ": tensor 'transformer.ln_f.bias' is F32 [8]; the model needs "
+                                     "a floating-point type and [16]");
   }
   SUBCASE("whole numbers") {
     folder.entries["transformer.ln_f.bias"].dtype = DType::kI32;
     folder.write("model.safetensors", folder.names());
     CHECK(folder.error(model) == start +
-                                     ": tensor 'transformer.ln_f.bias' is I32 [16], the model "
-                                     "needs floating-point [16]");
+                                     ": tensor 'transformer.ln_f.bias' is I32 [16]; the model "
+                                     "needs a floating-point type and [16]");
   }
   SUBCASE("a torn file") {
     folder.write("model.safetensors", folder.names());

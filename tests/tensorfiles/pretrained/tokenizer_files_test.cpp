@@ -36,21 +36,21 @@ TEST_CASE("a tokenizer that the weights cannot travel with is refused at the sta
   };
   CHECK_NOTHROW(pretrained::check_tokenizer(job_with("", 4), {}));
   CHECK(error_of([&] { pretrained::check_tokenizer(job_with(folder / "none", 4), {}); }) ==
-        fmt::format("training.tokenizer: {} is no folder", folder / "none"));
-  CHECK(error(4) == fmt::format("training.tokenizer: {} holds no tokenizer (tokenizer.json, "
-                                "tokenizer.model, vocab.json or vocab.txt)",
+        fmt::format("training.tokenizer: {} is not a folder", folder / "none"));
+  CHECK(error(4) == fmt::format("training.tokenizer: {} has no tokenizer; expected tokenizer.json, "
+                                "tokenizer.model, vocab.json or vocab.txt",
                                 path));
   write(folder / "tokenizer.json", "{\"version\": \"1.0\"}");
-  CHECK(error(4) == fmt::format("training.tokenizer: {}/tokenizer.json: it is no tokenizer of "
-                                "Hugging Face: it has no model.vocab",
+  CHECK(error(4) == fmt::format("training.tokenizer: {}/tokenizer.json: not a Hugging Face "
+                                "tokenizer: model.vocab is missing",
                                 path));
   write(folder / "tokenizer.json", R"({"model": {"vocab": {"a": "b"}}})");
   CHECK(error(4) ==
-        fmt::format("training.tokenizer: {}/tokenizer.json: \"b\" is no token's id", path));
+        fmt::format("training.tokenizer: {}/tokenizer.json: \"b\" is not a token id", path));
   write(folder / "tokenizer.json", kBpe);
   CHECK(pretrained::tokenizer_vocabulary(path) == 6);
-  CHECK(error(5) == fmt::format("training.tokenizer: {} has 6 tokens, and model.vocab_size is 5: "
-                                "give at least as many",
+  CHECK(error(5) == fmt::format("training.tokenizer: {} has 6 tokens, but model.vocab_size is 5: "
+                                "set model.vocab_size to at least the tokenizer's number",
                                 path));
   CHECK_NOTHROW(pretrained::check_tokenizer(job_with(path, 6), {}));
   std::vector<data::TokenManifest> data(2);
@@ -60,8 +60,8 @@ TEST_CASE("a tokenizer that the weights cannot travel with is refused at the sta
   data[1].vocab_size = 5;
   CHECK_NOTHROW(pretrained::check_tokenizer(job_with(path, 6), std::span(data).first(1)));
   CHECK(error_of([&] { pretrained::check_tokenizer(job_with(path, 6), data); }) ==
-        fmt::format("training.tokenizer: {} has 6 tokens, and the data are of bpe, which has 5 "
-                    "(b.smp.json): give the tokenizer that made them",
+        fmt::format("training.tokenizer: {} has 6 tokens, but the data were made with bpe, which "
+                    "has 5 (b.smp.json): name the tokenizer that made the data",
                     path));
   write(folder / "tokenizer.json", R"({"model": {"vocab": [["<unk>", 0], ["a", -1.5]]}})");
   CHECK(pretrained::tokenizer_vocabulary(path) == 2);  // of Unigram
@@ -113,8 +113,8 @@ TEST_CASE("the tokenizer is saved beside the weights, with its special tokens in
     write(tokenizer / "tokenizer.json",
           "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
     CHECK(pretrained::keep_files(training, weights.path())
-              .starts_with(fmt::format("note: {} holds the weights, but not all of the tokenizer "
-                                       "and the settings of {}: ",
+              .starts_with(fmt::format("note: {} holds the weights, but copying the tokenizer "
+                                       "and settings of {} failed: ",
                                        weights.path(), tokenizer.path())));
   }
 }

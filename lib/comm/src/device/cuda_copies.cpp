@@ -19,18 +19,18 @@ template <class Function>
 void find(const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
   if (function == nullptr)
-    throw std::runtime_error(std::string("no library of this process has ") + name +
-                             ", which tensors on GPUs need: install torch with CUDA");
+    throw std::runtime_error(std::string("tensors on GPUs need the function ") + name +
+                             ", which no library loaded by torch has: install torch with CUDA");
 }
 
 // The end of all work enqueued on a stream when it was made.
 class StreamPoint final : public Copy {
  public:
   StreamPoint(const CudaRuntime& runtime, void* stream) : runtime_(runtime) {
-    runtime_.check(runtime_.cudaEventCreateWithFlags(&event_, kEventDisableTiming), "an event");
+    runtime_.check(runtime_.cudaEventCreateWithFlags(&event_, kEventDisableTiming), "creating an event");
     const int error = runtime_.cudaEventRecord(event_, stream);
     if (error != 0) runtime_.cudaEventDestroy(event_);
-    runtime_.check(error, "an event");
+    runtime_.check(error, "recording an event");
   }
   ~StreamPoint() override { runtime_.cudaEventDestroy(event_); }
   StreamPoint(const StreamPoint&) = delete;
@@ -42,14 +42,14 @@ class StreamPoint final : public Copy {
       runtime_.cudaGetLastError();  // otherwise torch's next kernel reports it
       return false;
     }
-    runtime_.check(error, "a copy");
+    runtime_.check(error, "copying");
     return true;
   }
-  void wait() override { runtime_.check(runtime_.cudaEventSynchronize(event_), "a copy"); }
+  void wait() override { runtime_.check(runtime_.cudaEventSynchronize(event_), "copying"); }
   void follow() override { hold(runtime_.current_stream()); }
   // The stream waits for this point.
   void hold(void* stream) const {
-    runtime_.check(runtime_.cudaStreamWaitEvent(stream, event_, 0), "to wait for an event");
+    runtime_.check(runtime_.cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
   }
 
  private:
@@ -81,16 +81,16 @@ CudaRuntime CudaRuntime::loaded(std::function<void*()> current_stream) {
 
 void CudaRuntime::check(int error, const char* what) const {
   if (error != 0)
-    throw std::runtime_error(std::string("CUDA refuses ") + what + ": " +
-                             cudaGetErrorString(error));
+    throw std::runtime_error(std::string("CUDA: ") + what +
+                             " failed: " + cudaGetErrorString(error));
 }
 
 CudaStream::CudaStream(const CudaRuntime& runtime) : runtime_(runtime) {
   int least = 0, most = 0;
   runtime_.check(runtime_.cudaDeviceGetStreamPriorityRange(&least, &most),
-                 "the priorities of streams");
+                 "reading stream priorities");
   runtime_.check(runtime_.cudaStreamCreateWithPriority(&stream_, kStreamNonBlocking, most),
-                 "a stream");
+                 "creating a stream");
 }
 
 CudaStream::~CudaStream() { runtime_.cudaStreamDestroy(stream_); }
@@ -105,7 +105,7 @@ CudaCopies::CudaCopies(const CudaRuntime& runtime)
     : runtime_(runtime), to_host_(runtime), to_device_(runtime) {}
 
 void CudaCopies::pin(void* memory, int64_t bytes) {
-  const std::string what = "to pin " + std::to_string(bytes) + " bytes of the host";
+  const std::string what = "pinning " + std::to_string(bytes) + " bytes of host memory";
   runtime_.check(runtime_.cudaHostRegister(memory, static_cast<size_t>(bytes), 0), what.c_str());
 }
 
@@ -127,11 +127,11 @@ CopyPtr CudaCopies::start(const CudaStream& on, void* to, const void* from, int6
 }
 
 CopyPtr CudaCopies::start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) {
-  return start(to_host_, to, from, bytes, kDeviceToHost, "a copy to the host", behind);
+  return start(to_host_, to, from, bytes, kDeviceToHost, "copying to the host", behind);
 }
 
 CopyPtr CudaCopies::start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) {
-  return start(to_device_, to, from, bytes, kHostToDevice, "a copy to the device", behind);
+  return start(to_device_, to, from, bytes, kHostToDevice, "copying to the device", behind);
 }
 
 }  // namespace smp::device

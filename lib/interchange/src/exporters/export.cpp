@@ -45,10 +45,10 @@ std::optional<ExportTarget> export_target_named(std::string_view name) {
 
 Exported export_plan(const Plan& plan, ExportTarget target, const std::string& name) {
   if (model::is_list(plan.job.model)) {
-    throw ConfigError(fmt::format(
-        "export {}: the other frameworks' files describe transformers, and this model is a list of "
-        "layers",
-        name));
+    throw ConfigError(
+        fmt::format("export {}: the model is a list of layers; the other frameworks' files "
+                    "describe transformers only",
+                    name));
   }
   const ExportView view(plan);
   Refusals refusals(view);
@@ -113,7 +113,7 @@ std::string ExportView::rank_order() const {
 }
 
 void Refusals::refuse_if(bool wrong, std::string what, std::string nearest) {
-  if (wrong) problems_.push_back(fmt::format("{}; the nearest is {}", what, nearest));
+  if (wrong) problems_.push_back(fmt::format("{}; nearest supported: {}", what, nearest));
 }
 
 void Refusals::note_order(std::string_view order, std::string_view how) {
@@ -123,16 +123,17 @@ void Refusals::note_order(std::string_view order, std::string_view how) {
     if (ours.find(axis) != std::string::npos) theirs += axis;
   }
   if (theirs == ours) return;
-  note(fmt::format("ranks: the plan's axes are ordered {} (slowest first), the target's {}: {}",
-                   ours, theirs, how));
+  note(fmt::format(
+      "ranks: the plan orders its axes {} (slowest first), the target orders them {}: {}", ours,
+      theirs, how));
 }
 
 void Refusals::raise_if_any(const std::string& name, ExportTarget target) const {
   if (problems_.empty()) return;
   std::string out;
   for (const std::string& problem : problems_) {
-    out += fmt::format("{}{}: {} cannot say {}", out.empty() ? "" : "\n", name, name_of(target),
-                       problem);
+    out += fmt::format("{}{}: {} does not support {}", out.empty() ? "" : "\n", name,
+                       name_of(target), problem);
   }
   throw ConfigError(out);
 }
@@ -145,20 +146,20 @@ void Refusals::no_context() {
 
 void Refusals::no_partitioned_activations() {
   refuse_if(view_.parallel.partition_activations, "partition_activations",
-            "recompute: full without it");
+            "recompute: full without partition_activations");
 }
 
 void Refusals::offloads_checkpoints_alone() {
   refuse_if(view_.offload_activations && view_.recompute != Recompute::kFull,
             fmt::format("offload_activations with recompute: {}", name_of(view_.recompute)),
-            "recompute: full with it");
+            "offload_activations with recompute: full");
 }
 
 void Refusals::all_tensor_kinds() {
   const TensorKinds& kinds = view_.parallel.tensor_parallel;
   const char* key = !kinds.attention ? "attention" : !kinds.mlp ? "mlp" : "embedding";
   refuse_if(view_.degrees.tensor > 1 && !kinds.all(),
-            fmt::format("tensor_parallel: {{{}: false}}", key), "all kinds, which is the default");
+            fmt::format("tensor_parallel: {{{}: false}}", key), "all kinds (the default)");
 }
 
 void Refusals::no_experts() {

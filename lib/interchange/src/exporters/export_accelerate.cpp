@@ -36,22 +36,22 @@ void refuse(const ExportView& view, Engine engine, Refusals& refusals) {
   refusals.refuse_if(megatron && view.degrees.replica > 1 && view.sharding != Sharding::kNone,
                      fmt::format("sharding: {} over {} of {} data-parallel ranks",
                                  name_of(view.sharding), view.degrees.shard, view.degrees.data()),
-                     "all of them");
+                     "sharding over all data-parallel ranks");
   refusals.refuse_if(view.degrees.pipeline > 1 && view.schedule != PipelineKind::kInterleaved,
                      fmt::format("pipeline: {}", name_of(view.schedule)), "pipeline: interleaved");
   refusals.refuse_if(view.degrees.pipeline > 1 && !view.partition_is_even(),
-                     "a partition of unequal stages", "as many layers in each stage");
+                     "a partition of unequal stages", "the same number of layers in each stage");
   refusals.no_partitioned_activations();
   refusals.offloads_checkpoints_alone();
   refusals.all_tensor_kinds();
   refusals.refuse_if(view.offload_activations && engine != Engine::kFsdp,
                      "offload_activations without FSDP", "sharding: parameters");
   refusals.refuse_if(view.offload_parameters && !view.offload_optimizer && engine == Engine::kFsdp,
-                     "offload_parameters without offload_optimizer", "both");
+                     "offload_parameters without offload_optimizer", "both keys");
   refusals.refuse_if((view.offload_parameters || view.offload_optimizer) && engine == Engine::kDdp,
                      "offload without sharding", "sharding: parameters");
   refusals.refuse_if(engine == Engine::kFsdp && view.offload_optimizer && !view.offload_parameters,
-                     "offload_optimizer without offload_parameters", "both");
+                     "offload_optimizer without offload_parameters", "both keys");
   refusals.refuse_if(megatron && view.offload_parameters, "offload_parameters",
                      "offload_optimizer alone");
 }
@@ -154,26 +154,25 @@ std::string write_accelerate(const ExportView& view, Refusals& refusals) {
   if (engine == Engine::kDeepSpeed) deepspeed(view, yaml);
   if (engine == Engine::kMegatron) megatron(view, yaml);
   if (view.hosts > 1) {
-    refusals.note("each host sets machine_rank, main_process_ip and main_process_port");
+    refusals.note("set machine_rank, main_process_ip and main_process_port on each host");
   }
   if (view.microbatches > 1 && (engine == Engine::kFsdp || engine == Engine::kDdp)) {
     refusals.note(
-        fmt::format("microbatches: Accelerator(gradient_accumulation_steps={}) in the "
-                    "script",
+        fmt::format("microbatches: write Accelerator(gradient_accumulation_steps={}) in the script",
                     view.microbatches));
   }
   if (view.sequence_parallel && engine == Engine::kFsdp) {
-    refusals.note("sequence_parallel: the model's own tp_plan has it or not");
+    refusals.note("sequence_parallel: the model's tp_plan decides");
   }
   refusals.note_optimizer();
   refusals.note_part_of_recompute();
   const bool in_script = engine == Engine::kDdp || engine == Engine::kDeepSpeed ||
                          (engine == Engine::kFsdp && view.recompute == Recompute::kSelective);
   if (view.recompute != Recompute::kNone && in_script) {
-    refusals.note(fmt::format("recompute: {} is the script's to turn on", name_of(view.recompute)));
+    refusals.note(fmt::format("recompute {}: turn it on in the script", name_of(view.recompute)));
   }
   refusals.note(
-      fmt::format("batch: {} samples of each data-parallel rank at once", view.micro_batch));
+      fmt::format("batch: {} samples per data-parallel rank and microbatch", view.micro_batch));
   return yaml.take();
 }
 

@@ -35,28 +35,27 @@ void refuse(const ExportView& view, Refusals& refusals) {
                                  degrees.pipeline),
                      "sharding: optimizer_state, or pipeline_parallel_degree 1");
   refusals.refuse_if(pipeline && degrees.tensor > 1,
-                     fmt::format("tensor_parallel_degree {} in a pipeline of {} stages (its "
-                                 "tensor_parallel block has none)",
+                     fmt::format("tensor_parallel_degree {} in a pipeline of {} stages",
                                  degrees.tensor, degrees.pipeline),
-                     "one of the two, or the target megatron");
+                     "one of the two keys, or the target megatron");
   refusals.refuse_if(
       degrees.tensor > 1 && view.sharding == Sharding::kParameters,
       fmt::format("tensor_parallel_degree {} with sharding: parameters", degrees.tensor),
       "sharding: gradients");
   refusals.refuse_if(pipeline && !view.partition_is_even(), "a partition of unequal stages",
-                     "as many layers in each stage");
-  refusals.refuse_if(view.sharding != Sharding::kNone && degrees.replica > 1,
-                     fmt::format("sharding: {} over {} of {} data-parallel ranks (0.19 has removed "
-                                 "MiCS)",
-                                 name_of(view.sharding), degrees.shard, degrees.data()),
-                     fmt::format("sharded_data_parallel_degree {}", degrees.data()));
+                     "the same number of layers in each stage");
+  refusals.refuse_if(
+      view.sharding != Sharding::kNone && degrees.replica > 1,
+      fmt::format("sharding: {} over {} of {} data-parallel ranks (version 0.19 removed MiCS)",
+                  name_of(view.sharding), degrees.shard, degrees.data()),
+      fmt::format("sharded_data_parallel_degree {}", degrees.data()));
   refusals.loss_scale_doubles();
   const LossScaleSpec& scale = view.training.loss_scale;
   const double nearest = std::exp2(power_of(scale.init_scale));
   refusals.refuse_if(
       view.precision == Precision::kFp16 && scale.dynamic && scale.init_scale != nearest,
       fmt::format(
-          "loss_scale.init_scale: {:g} (a dynamic scale begins at a power of 2, 1 at least)",
+          "loss_scale.init_scale: {:g} (a dynamic scale starts at a power of 2, at least 1)",
           scale.init_scale),
       fmt::format("loss_scale.init_scale: {:g}", nearest));
   refusals.refuse_if(view.offload_optimizer && view.sharding == Sharding::kNone,
@@ -177,9 +176,9 @@ std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
                        {"partition", "uniform"},
                        {"activation_checkpoint_interval", checkpoints ? interval : 0}};
     refusals.note(
-        "pipeline: the script builds PipelineModule(num_stages=..., topology=...); the "
-        "block here is what smp-plan reads back");
-    refusals.note_order("PD", "pass PipelineModule a topology of that order");
+        "pipeline: build PipelineModule(num_stages=..., topology=...) in the script; only smp-plan "
+        "import reads the block pipeline");
+    refusals.note_order("PD", "pass PipelineModule a topology in the plan's order");
   }
   if (degrees.pipeline == 1 || view.parallel.recompute_layers) refusals.note_part_of_recompute();
   if (view.offload_activations) out["activation_checkpointing"]["cpu_checkpointing"] = true;
@@ -187,12 +186,11 @@ std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
     out["activation_checkpointing"]["partition_activations"] = true;
   }
   if (view.recompute != Recompute::kNone && degrees.pipeline == 1) {
-    refusals.note(
-        fmt::format("recompute: {} is the script's to turn on, as in "
-                    "model.gradient_checkpointing_enable()",
-                    name_of(view.recompute)));
+    refusals.note(fmt::format(
+        "recompute {}: turn it on in the script, as in model.gradient_checkpointing_enable()",
+        name_of(view.recompute)));
   }
-  refusals.note(fmt::format("start it on {} x {} processes (hosts x GPUs of each)", view.hosts,
+  refusals.note(fmt::format("start {} x {} processes (hosts x GPUs per host)", view.hosts,
                             view.processes_per_host));
   return out.dump(2) + "\n";
 }

@@ -13,17 +13,17 @@ std::string torchrun_words(const ExportView& view) {
 }
 
 std::string write_torchrun(const ExportView& view, Refusals& refusals) {
-  refusals.note("train.py stands for your program; the layout itself is not in this line");
-  if (view.hosts > 1) refusals.note("HEAD_HOST is the name of the first host, on every host");
+  refusals.note("replace train.py by your program; this line does not contain the layout");
+  if (view.hosts > 1) refusals.note("set HEAD_HOST to the name of the first host, on every host");
   return torchrun_words(view) + " train.py\n";
 }
 
 std::string write_mpirun(const ExportView& view, Refusals& refusals) {
-  refusals.note("train.py stands for your program; the layout itself is not in this line");
+  refusals.note("replace train.py by your program; this line does not contain the layout");
   std::string out = fmt::format("mpirun -np {} --map-by ppr:{}:node --bind-to none",
                                 view.degrees.world(), view.processes_per_host);
   if (view.hosts > 1) {
-    refusals.note("hosts is a file of host names, one a line; HEAD_HOST is the first");
+    refusals.note("hosts is a file with one host name a line; set HEAD_HOST to the first host");
     out += " --hostfile hosts -x MASTER_ADDR=\"$HEAD_HOST\" -x MASTER_PORT=29500";
   } else {
     out += " -x MASTER_ADDR=localhost -x MASTER_PORT=29500";

@@ -48,7 +48,7 @@ void refuse_rotary(const ModelSpec& model, Refusals& refusals) {
     refusals.refuse_if(
         !is_whole(model.rope_scaling_factor),
         fmt::format("rope_scaling: linear with rope_scaling_factor {}", model.rope_scaling_factor),
-        "a whole one");
+        "a whole number");
   } else {
     refusals.refuse_if(scaling != RopeScaling::kNone,
                        fmt::format("rope_scaling: {}", name_of(scaling)),
@@ -61,10 +61,10 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(model.stack != Stack::kDecoder, fmt::format("stack: {}", name_of(model.stack)),
                      "stack: decoder (pretrain_gpt.py)");
   refusals.refuse_if(model.parallel_residual || model.shared_norm,
-                     "attention and MLP that read the same input (parallel_residual, shared_norm)",
+                     "parallel attention and MLP (parallel_residual, shared_norm)",
                      "parallel_residual: false");
   refusals.refuse_if(model.first_dense_layers > 0 && model.moe_layer_period > 1,
-                     "first_dense_layers with a moe_layer_period", "one of the two");
+                     "first_dense_layers with a moe_layer_period", "one of the two keys");
   refuse_rotary(model, refusals);
   // Its fused GELU is the tanh one, and wants a bias (mlp.py); else it is exact.
   refusals.refuse_if(
@@ -81,10 +81,11 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
                      "position_embedding: rotary");
   const bool all = model.qkv_bias && model.attention_output_bias && model.mlp_bias;
   const bool none = !model.attention_output_bias && !model.mlp_bias;
-  refusals.refuse_if(!all && !none,
-                     fmt::format("qkv_bias {}, attention_output_bias {}, mlp_bias {} together",
-                                 model.qkv_bias, model.attention_output_bias, model.mlp_bias),
-                     "all of them, qkv_bias alone, or none");
+  refusals.refuse_if(
+      !all && !none,
+      fmt::format("the combination qkv_bias {}, attention_output_bias {}, mlp_bias {}",
+                  model.qkv_bias, model.attention_output_bias, model.mlp_bias),
+      "all three, only qkv_bias, or none");
 }
 
 void refuse_layout(const ExportView& view, Refusals& refusals) {
@@ -100,7 +101,8 @@ void refuse_layout(const ExportView& view, Refusals& refusals) {
   const OptimizerSpec& optimizer = view.training.optimizer;
   refusals.refuse_if(optimizer.kind == OptimizerKind::kSgd && optimizer.nesterov,
                      "optimizer.nesterov: true", "nesterov: false");
-  refusals.refuse_if(view.offload_activations, "offload_activations", "recompute: full without it");
+  refusals.refuse_if(view.offload_activations, "offload_activations",
+                     "recompute: full without offload_activations");
   refusals.all_tensor_kinds();
   refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_optimizer alone");
   refusals.refuse_if(view.offload_optimizer && view.sharding != Sharding::kOptimizerState,
@@ -191,7 +193,7 @@ void partition_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
   if (view.degrees.pipeline == 1 || view.partition_is_even()) return;
   const std::vector<int64_t> layers = view.partition();
   if (static_cast<int64_t>(layers.size()) != view.degrees.pipeline) {
-    refusals.refuse_if(true, "a partition by chunks", "as many layers in each chunk");
+    refusals.refuse_if(true, "a partition by chunks", "the same number of layers in each chunk");
     return;
   }
   const size_t last = layers.size() - 1;
@@ -223,7 +225,8 @@ void layout_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
   if (order == "DPT" || order == "DP") {
     flags.flag("use-tp-pp-dp-mapping");
   } else {
-    refusals.note_order("PDT", "Megatron has this one and, with --use-tp-pp-dp-mapping, DPT");
+    refusals.note_order("PDT",
+                        "Megatron supports only this order and, with --use-tp-pp-dp-mapping, DPT");
   }
   if (view.parallel.bucket_bytes) {
     flags.value("ddp-bucket-size", *view.parallel.bucket_bytes / 4);  // elements of fp32
@@ -320,7 +323,7 @@ std::string write_megatron(const ExportView& view, Refusals& refusals) {
   model_flags(view.model, flags);
   layout_flags(view, refusals, flags);
   training_flags(view, flags);
-  refusals.note("the tokenizer, the data and the checkpoints are yours to add");
+  refusals.note("add the tokenizer, the data and the checkpoints");
   return torchrun_words(view) + " pretrain_gpt.py" + flags.take() + "\n";
 }
 

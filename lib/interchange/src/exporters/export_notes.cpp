@@ -10,10 +10,10 @@ namespace {
 
 std::string optimizer_words(const OptimizerSpec& optimizer) {
   if (optimizer.kind == OptimizerKind::kSgd) {
-    return fmt::format("sgd of momentum {}{}", optimizer.momentum,
+    return fmt::format("sgd with momentum {}{}", optimizer.momentum,
                        optimizer.nesterov ? ", nesterov" : "");
   }
-  return fmt::format("adamw of betas {} and {}, epsilon {}", optimizer.beta1, optimizer.beta2,
+  return fmt::format("adamw with betas {} and {}, epsilon {}", optimizer.beta1, optimizer.beta2,
                      optimizer.epsilon);
 }
 
@@ -30,26 +30,27 @@ std::string schedule_words(const OptimizerSpec& optimizer) {
 }
 
 std::string loss_scale_words(const LossScaleSpec& scale) {
-  if (!scale.dynamic) return fmt::format("loss scale {}", scale.init_scale);
+  if (!scale.dynamic) return fmt::format("constant {}", scale.init_scale);
   return fmt::format(
-      "loss scale from {}, x {} after {} steps and back after {} overflows, at least {}{}",
+      "initial {}, factor {}, raised after {} steps, lowered after {} overflows, "
+      "minimum {}{}",
       scale.init_scale, scale.scale_factor, scale.scale_window, scale.delayed_shift,
-      scale.min_scale, scale.raise_error_at_min_scale ? ", an error there" : "");
+      scale.min_scale, scale.raise_error_at_min_scale ? ", error at the minimum" : "");
 }
 
 }  // namespace
 
 void Refusals::note_schedule() {
-  note(fmt::format("the script sets the schedule: {}", schedule_words(view_.training.optimizer)));
+  note(fmt::format("set the schedule in the script: {}", schedule_words(view_.training.optimizer)));
 }
 
 void Refusals::note_optimizer() {
   const OptimizerSpec& optimizer = view_.training.optimizer;
-  note(fmt::format("the script sets the optimizer: {}; {}; weight decay {}, clipping {}",
+  note(fmt::format("set the optimizer in the script: {}; {}; weight decay {}, clipping {}",
                    optimizer_words(optimizer), schedule_words(optimizer), optimizer.weight_decay,
                    optimizer.gradient_clipping));
   if (view_.precision == Precision::kFp16) {
-    note("the script sets the " + loss_scale_words(view_.training.loss_scale));
+    note("set the loss scale in the script: " + loss_scale_words(view_.training.loss_scale));
   }
 }
 
@@ -57,20 +58,21 @@ void Refusals::note_part_of_recompute() {
   if (view_.recompute != Recompute::kFull) return;
   const ParallelSpec& parallel = view_.parallel;
   if (parallel.recompute_layers) {
-    note(fmt::format("recompute_layers {}: the script chooses the layers",
+    note(fmt::format("recompute_layers {}: choose the recomputed layers in the script",
                      *parallel.recompute_layers));
   }
   const std::string& strategy = parallel.activation_checkpointing_strategy;
   if (layers_per_checkpoint(strategy).value_or(1) > 1) {
-    note(fmt::format("activation_checkpointing_strategy {}: the script chooses the layers",
-                     strategy));
+    note(fmt::format(
+        "activation_checkpointing_strategy {}: choose the recomputed layers in the script",
+        strategy));
   }
 }
 
 void Refusals::note_ramp() {
   const TrainingSpec& training = view_.training;
   if (training.batch_ramp_start == 0) return;
-  note(fmt::format("batch_ramp_start {} by {}: the file has the last batch alone",
+  note(fmt::format("batch_ramp_start {} by {}: the file has only the final batch size",
                    training.batch_ramp_start, training.batch_ramp_increment));
 }
 

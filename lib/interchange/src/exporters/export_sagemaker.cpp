@@ -33,7 +33,7 @@ void refuse_v1(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(view.sharding == Sharding::kOptimizerState && degrees.replica > 1,
                      fmt::format("sharding: optimizer_state over {} of {} data-parallel ranks",
                                  degrees.shard, degrees.data()),
-                     "all of them");
+                     "sharding over all data-parallel ranks");
   refusals.refuse_if(
       view.sharding == Sharding::kParameters && pipeline,
       fmt::format("sharding: parameters in a pipeline of {} stages", degrees.pipeline),
@@ -45,8 +45,8 @@ void refuse_v1(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(view.offload_activations && view.microbatches == 1,
                      "offload_activations with one microbatch", "microbatches 2");
   refusals.refuse_if(pipeline && !view.partition_is_even(),
-                     "a partition (smp.partition in the script does)",
-                     "as many layers in each stage, with auto_partition");
+                     "a partition of unequal stages (write smp.partition in the script)",
+                     "the same number of layers in each stage, with auto_partition");
 }
 
 // "a": 1 -> a=1, for a call in Python.
@@ -81,7 +81,7 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
     parameters["auto_partition"] = true;
     parameters["active_microbatches"] =
         view.parallel.active_microbatches.value_or(degrees.pipeline + 2);
-    refusals.note("partition: SMP chooses it at the first step (auto_partition)");
+    refusals.note("partition: SMP chooses the partition at the first step (auto_partition)");
   }
   parameters["shard_optimizer_state"] = view.sharding == Sharding::kOptimizerState;
   if (view.sharding == Sharding::kParameters) {
@@ -109,19 +109,18 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
   if (view.recompute != Recompute::kNone) {
     const std::string& strategy = view.parallel.activation_checkpointing_strategy;
     refusals.note(
-        fmt::format("recompute: {} is the script's to turn on "
-                    "(smp.set_activation_checkpointing{})",
+        fmt::format("recompute {}: turn it on in the script (smp.set_activation_checkpointing{})",
                     name_of(view.recompute),
                     strategy == "each" ? "" : fmt::format(", strategy=\"{}\"", strategy)));
   }
   if (view.parallel.recompute_layers) {
-    refusals.note(fmt::format("recompute_layers {}: the script chooses the layers",
+    refusals.note(fmt::format("recompute_layers {}: choose the recomputed layers in the script",
                               *view.parallel.recompute_layers));
   }
   refusals.note_optimizer();
   refusals.note(
-      fmt::format("estimator: instance_count={}; the batch is the script's: {} samples of "
-                  "each data-parallel rank in {} microbatches",
+      fmt::format("estimator: instance_count={}; set the batch in the script: {} samples per "
+                  "data-parallel rank in {} microbatches",
                   view.hosts, view.micro_batch * view.microbatches, view.microbatches));
   text::OrderedJson out;
   out["smdistributed"]["modelparallel"] = {{"enabled", true}, {"parameters", parameters}};
@@ -139,11 +138,12 @@ std::string write_sagemaker_v2(const ExportView& view, Refusals& refusals, bool 
       view.sharding == Sharding::kOptimizerState || view.sharding == Sharding::kGradients;
   refusals.refuse_if(partly, fmt::format("sharding: {}", name_of(view.sharding)),
                      "sharding: parameters");
-  refusals.refuse_if(view.sharding == Sharding::kNone && degrees.context > 1,
-                     fmt::format("context_parallel_degree {} without sharding (it is at most "
-                                 "hybrid_shard_degree)",
-                                 degrees.context),
-                     "sharding: parameters");
+  refusals.refuse_if(
+      view.sharding == Sharding::kNone && degrees.context > 1,
+      fmt::format(
+          "context_parallel_degree {} without sharding (the degree is at most hybrid_shard_degree)",
+          degrees.context),
+      "sharding: parameters");
   refusals.refuse_if(view.precision == Precision::kFp64, "precision fp64", "precision fp32");
   text::OrderedJson parameters;
   parameters["hybrid_shard_degree"] =
@@ -154,22 +154,22 @@ std::string write_sagemaker_v2(const ExportView& view, Refusals& refusals, bool 
   parameters["sm_activation_offloading"] = view.offload_activations;
   parameters["activation_loading_horizon"] = view.parallel.activation_loading_horizon;
   parameters["random_seed"] = view.training.seed;
-  refusals.note_order("DT", "SMP v2 has no other");
+  refusals.note_order("DT", "SMP v2 supports no other order");
   refusals.note_optimizer();
   refusals.note_part_of_recompute();
   if (view.model.num_experts > 0) {
-    refusals.note(fmt::format("expert_tensor_degree {}: SMP v2 cuts experts as it does the rest",
-                              degrees.expert_tensor));
+    refusals.note(
+        fmt::format("expert_tensor_degree {}: SMP v2 splits experts by tensor_parallel_degree",
+                    degrees.expert_tensor));
   }
-  if (view.sequence_parallel) refusals.note("sequence_parallel: the script's model has it or not");
-  refusals.note(
-      fmt::format("the script sets precision {} and {}, and reads {} samples of each "
-                  "data-parallel rank at once",
-                  name_of(view.precision),
-                  view.recompute == Recompute::kNone
-                      ? "no activation checkpointing"
-                      : fmt::format("activation checkpointing ({})", name_of(view.recompute)),
-                  view.micro_batch));
+  if (view.sequence_parallel) refusals.note("sequence_parallel: the script's model decides");
+  refusals.note(fmt::format(
+      "set in the script: precision {}, {}, and {} samples per data-parallel rank and microbatch",
+      name_of(view.precision),
+      view.recompute == Recompute::kNone
+          ? "no activation checkpointing"
+          : fmt::format("activation checkpointing ({})", name_of(view.recompute)),
+      view.micro_batch));
   refusals.note(fmt::format("{}={}",
                             sdk3 ? "compute: Compute(instance_count" : "estimator: instance_count",
                             view.hosts) +

@@ -95,11 +95,12 @@ void refuse(const ExportView& view, Refusals& refusals) {
   const Flavor& near = nearest_flavor(view.model);
   refusals.refuse_if(
       flavor_of(view.model) == nullptr,
-      fmt::format("a model of {} layers, {} wide, with {} heads, {} KV heads, a "
-                  "feed-forward width of {} and {} tokens (its models have names)",
+      fmt::format("a model with {} layers, hidden size {}, {} heads, {} KV heads, feed-forward "
+                  "size {} and {} tokens (only torchtitan's named models are supported)",
                   view.model.num_layers, view.model.hidden_size, view.model.num_heads,
                   view.model.num_kv_heads, view.model.ffn_hidden_size, view.model.vocab_size),
-      fmt::format("{} {}: {} layers, {} wide", near.module, near.name, near.layers, near.hidden));
+      fmt::format("{} {}: {} layers, hidden size {}", near.module, near.name, near.layers,
+                  near.hidden));
   refusals.precision_among({Precision::kFp32, Precision::kBf16}, Precision::kBf16);
   refusals.refuse_if(view.sharding == Sharding::kOptimizerState, "sharding: optimizer_state",
                      "sharding: gradients (fsdp_reshard_after_forward never)");
@@ -109,10 +110,11 @@ void refuse(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(view.offload_optimizer != view.offload_parameters,
                      view.offload_optimizer ? "offload_optimizer without offload_parameters"
                                             : "offload_parameters without offload_optimizer",
-                     "both (enable_cpu_offload)");
+                     "both keys (enable_cpu_offload)");
   refusals.no_partitioned_activations();
   refusals.all_tensor_kinds();
-  refusals.refuse_if(view.offload_activations, "offload_activations", "recompute: full without it");
+  refusals.refuse_if(view.offload_activations, "offload_activations",
+                     "recompute: full without offload_activations");
   refusals.refuse_if(
       view.parallel.recompute_layers.has_value() && view.recompute != Recompute::kNone,
       "recompute_layers", "recompute of all layers");
@@ -124,7 +126,8 @@ void refuse(const ExportView& view, Refusals& refusals) {
                      fmt::format("expert_tensor_degree {}", degrees.expert_tensor),
                      "expert_tensor_degree 1");
   refusals.refuse_if(degrees.pipeline > 1 && view.virtual_stages > 1 && !view.partition_is_even(),
-                     "unequal stages with virtual ones", "as many layers in each stage");
+                     "unequal stages with virtual stages",
+                     "the same number of layers in each stage");
 }
 
 // [["tok_embeddings", "layers.0"], ["layers.1", "norm", "lm_head"]]
@@ -183,12 +186,11 @@ std::string write_torchtitan(const ExportView& view, Refusals& refusals) {
   refuse(view, refusals);
   const Flavor* flavor = flavor_of(view.model);
   if (flavor == nullptr) return "";
-  refusals.note_order("PDT", "torchtitan has no other");
+  refusals.note_order("PDT", "torchtitan supports no other order");
   refusals.note_optimizer();
-  refusals.note(
-      fmt::format("frequencies of the rotary embedding, epsilon of the norms, tying and first "
-                  "weights are those of {} {}",
-                  flavor->module, flavor->name));
+  refusals.note(fmt::format(
+      "rotary frequencies, norm epsilon, tied embeddings and initial weights are those of {} {}",
+      flavor->module, flavor->name));
   const TrainingSpec& training = view.training;
   const int64_t tokens = training.sequence_length;
   const std::string name = python_name(view.plan.job.name);
@@ -210,8 +212,7 @@ std::string write_torchtitan(const ExportView& view, Refusals& refusals) {
                                          : "None";
   if (view.recompute == Recompute::kSelective) {
     refusals.note(
-        "recompute: selective is SelectiveAC there, which recomputes more than the core of "
-        "attention");
+        "recompute: selective becomes SelectiveAC, which recomputes more than core attention");
   }
   std::string imports = "from torchtitan.config import ParallelismConfig, TrainingConfig\n";
   if (view.recompute != Recompute::kNone) {

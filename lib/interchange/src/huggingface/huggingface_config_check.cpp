@@ -50,7 +50,8 @@ class ConfigCheck {
       if (is_among(kCosmetic, key) || is_among(kTogether, key)) continue;
       const text::OrderedJson found = value_of(key);
       if (!fits(key, found, value)) {
-        refuse(fmt::format("{} is {}, this job's model has {}", key, found.dump(), value.dump()));
+        refuse(
+            fmt::format("{} is {}, but this job's model has {}", key, found.dump(), value.dump()));
       }
     }
     if (model_.position_embedding == PositionKind::kRotary) check_rope(ours.at("rope_parameters"));
@@ -69,8 +70,8 @@ class ConfigCheck {
     const text::OrderedJson found =
         has("model_type") ? theirs_.at("model_type") : text::OrderedJson();
     if (found == ours || (found == "mistral" && ours == "llama")) return;
-    if (!has("model_type")) refuse("it has no 'model_type'");
-    refuse(fmt::format("model_type is {}, this job's model has \"{}\"", found.dump(), ours));
+    if (!has("model_type")) refuse("'model_type' is missing");
+    refuse(fmt::format("model_type is {}, but this job's model has \"{}\"", found.dump(), ours));
   }
 
   static bool fits(const std::string& key, const text::OrderedJson& found,
@@ -102,7 +103,7 @@ class ConfigCheck {
       return size(keys.hidden) / std::max<int64_t>(1, size(keys.heads));
     }
     if (key == "num_decoder_layers") return size(keys.layers);
-    refuse(fmt::format("it has no '{}'", key));
+    refuse(fmt::format("'{}' is missing", key));
   }
 
   int64_t size(std::string_view key) const {
@@ -153,7 +154,7 @@ class ConfigCheck {
       if (key == "partial_rotary_factor") continue;
       const text::OrderedJson found = rope.value(key, text::OrderedJson());
       if (found == value) continue;
-      refuse(fmt::format("{} of the rotary embedding is {}, this job's model has {}", key,
+      refuse(fmt::format("{} of the rotary embedding is {}, but this job's model has {}", key,
                          found.dump(), value.dump()));
     }
     const text::OrderedJson factor = rope.at("partial_rotary_factor");
@@ -162,7 +163,7 @@ class ConfigCheck {
     const auto dim = static_cast<double>(rotary_dim_of(model_));
     if (turned >= dim && turned < dim + 1) return;
     refuse(
-        fmt::format("partial_rotary_factor is {}, this job's model turns {} of a head's {} "
+        fmt::format("partial_rotary_factor is {}, but this job's model rotates {} of a head's {} "
                     "elements (model.rotary_dim)",
                     factor.dump(), rotary_dim_of(model_), model_.head_dim));
   }
@@ -179,8 +180,8 @@ class ConfigCheck {
     if (window == model_.sliding_window || (window.is_null() && model_.sliding_window == 0)) return;
     if (model_.sliding_window == 0 && window.is_number() && window >= model_.max_positions) return;
     refuse(
-        fmt::format("sliding_window is {}, this job's model has {} (0 = none; a window of "
-                    "model.max_positions or more is none)",
+        fmt::format("sliding_window is {}, but this job's model has {} (0 = none; a window of at "
+                    "least model.max_positions = none)",
                     window.dump(), model_.sliding_window));
   }
 
@@ -200,7 +201,7 @@ void check_huggingface_config(const std::string& path, const std::string& text,
         fmt::format("{}: nests more than {} levels deep", path, text::kMostJsonLevels));
   }
   const text::OrderedJson json = text::OrderedJson::parse(text, nullptr, false);
-  if (!json.is_object()) throw ConfigError(fmt::format("{}: no JSON object", path));
+  if (!json.is_object()) throw ConfigError(fmt::format("{}: expected a JSON object", path));
   ConfigCheck(path, json, model).run();
 }
 

@@ -46,12 +46,14 @@ void say_autos(ForeignReader& reader, const Imported& out) {
   }
   if (!taken.empty()) {
     reader.warn_of_file(
-        "\"auto\" is filled in by a script; where no other file says it, a job has its defaults: " +
+        "\"auto\" values are left to a script; unless another file gives them, the job file's "
+        "defaults apply: " +
         taken);
   }
   if (!planned.empty()) {
     reader.warn_of_file(
-        "\"auto\" is filled in by a script; where no other file says it, the planner chooses: " +
+        "\"auto\" values are left to a script; unless another file gives them, the planner "
+        "chooses: " +
         planned);
   }
 }

@@ -122,9 +122,7 @@ std::string ForeignReader::problem_with(const ForeignKey& row, const text::YamlN
   // Python's int(), which reads flags, takes 010 for 10.
   if (scalar && is_number && out_.format != ForeignFormat::kMegatron && is_octal(value)) {
     return fmt::format(
-        "is {}, which YAML 1.1 reads as an octal number and JSON refuses: write it "
-        "without the 0 in front",
-        value.text);
+        "is {}, an octal number in YAML 1.1 and invalid in JSON: remove the leading 0", value.text);
   }
   switch (row.form) {
     case Form::kWhole: {
@@ -147,7 +145,7 @@ std::string ForeignReader::problem_with(const ForeignKey& row, const text::YamlN
       if (scalar && bool_value(value)) return "";
       return fmt::format("must be true or false, not {}", described_scalar(value));
     case Form::kText:
-      if (!scalar) return fmt::format("must be a text, not {}", text::described(value));
+      if (!scalar) return fmt::format("must be a string, not {}", text::described(value));
       return problem_with_word(row, value);
     case Form::kList:
       return value.kind == text::YamlNode::Kind::kList
@@ -243,9 +241,9 @@ bool ForeignReader::is_null(std::string_view key) const {
 void ForeignReader::refuse_null(std::string_view key) {
   for (const auto& [null, at] : nulls_) {
     if (null != key) continue;
-    diagnostics_.error(at, fmt::format("{} is null, for which {} has no meaning: give a number, or "
-                                       "leave the key out",
-                                       key, title_of(out_.format)));
+    diagnostics_.error(
+        at, fmt::format("{} is null, which {} does not allow: give a number, or remove the key",
+                        key, title_of(out_.format)));
   }
 }
 

@@ -29,7 +29,7 @@ class RopeReader {
   void set(std::string_view key, std::string_view path, std::string value) {
     reader_.set(
         "model." + std::string(path), std::move(value),
-        reader_.has(key) ? std::string(key) : fmt::format("{}, by default of {}", key, type_.name));
+        reader_.has(key) ? std::string(key) : fmt::format("{}, default of {}", key, type_.name));
   }
 
   void theta() {
@@ -65,7 +65,7 @@ class RopeReader {
     if (factor == 1.0 || !reader_.usable(key)) return;
     if (type_.defaults.rotary_share == 1.0) {
       reader_.error(key,
-                    fmt::format("{} is {}, and {} turns whole heads", key, factor, type_.name));
+                    fmt::format("{} is {}, but {} rotates whole heads", key, factor, type_.name));
       return;
     }
     set(key, "rotary_dim",
@@ -113,8 +113,8 @@ class RopeReader {
     if (kind == "default") return;
     constexpr std::array kKinds = {"linear", "llama3", "dynamic", "yarn", "longrope"};
     if (std::find(kKinds.begin(), kKinds.end(), kind) == kKinds.end()) {
-      reader_.error(key, fmt::format("{} {} is not known here: default, linear, llama3, dynamic, "
-                                     "yarn and longrope are",
+      reader_.error(key, fmt::format("{} {} is not supported; supported are default, linear, "
+                                     "llama3, dynamic, yarn and longrope",
                                      key, text::quoted_for_message(kind)));
       return;
     }
@@ -147,7 +147,8 @@ class RopeReader {
     if (const auto value = reader_.number(key)) {
       set(key, path, fmt::format("{}", *value));
     } else if (needed && reader_.usable(key)) {
-      reader_.error(group() + ".rope_type", fmt::format("this rotary embedding needs {}", key));
+      reader_.error(group() + ".rope_type",
+                    fmt::format("the key {} is missing for this kind of rotary embedding", key));
     }
   }
 

@@ -115,10 +115,9 @@ ForeignFormat json_format(const jobfile::JobSource& source) {
   const text::YamlNode& root = tree.root;
   refuse_other(source, root);
   if (has_any(root, {"cells"}) && has_any(root, {"nbformat"})) {
-    throw ConfigError(
-        source.path +
-        ": this is a notebook: write its cells to a script, as jupyter nbconvert --to "
-        "script does, and import that");
+    throw ConfigError(source.path +
+                      ": this is a notebook: convert it with jupyter nbconvert --to script, and "
+                      "import the script");
   }
   if (has_any(root, {"smdistributed", "modelparallel"})) return smp_version(root, source.path);
   if (has_any(root, {"model_type", "architectures"})) return ForeignFormat::kHuggingFace;
@@ -129,8 +128,8 @@ ForeignFormat json_format(const jobfile::JobSource& source) {
   if (deepspeed > smp && deepspeed > huggingface) return ForeignFormat::kDeepSpeed;
   if (huggingface > smp && huggingface > deepspeed) return ForeignFormat::kHuggingFace;
   throw ConfigError(
-      fmt::format("{}: what this JSON is cannot be told by its keys: say --from hf, "
-                  "smp-v1, smp-v2 or deepspeed",
+      fmt::format("{}: the format of this JSON is not clear from its keys: give --from hf, smp-v1, "
+                  "smp-v2 or deepspeed",
                   source.path));
 }
 
@@ -153,8 +152,8 @@ ForeignFormat smp_version(const text::YamlNode& root, const std::string& path) {
   const bool two = only(smp_v2_keys(), smp_v1_keys());
   if (one != two) return one ? ForeignFormat::kSmpV1 : ForeignFormat::kSmpV2;
   throw ConfigError(
-      fmt::format("{}: an SMP dictionary {}: say --from smp-v1 or --from smp-v2", path,
-                  one ? "with keys of both versions" : "whose keys are in both versions"));
+      fmt::format("{}: an SMP dictionary {}: give --from smp-v1 or --from smp-v2", path,
+                  one ? "with keys of both versions" : "whose keys exist in both versions"));
 }
 
 std::string_view name_of(ForeignFormat format) {
@@ -187,9 +186,9 @@ ForeignFormat recognise(const jobfile::JobSource& source) {
     throw ConfigError(source.path + ": the file is empty");
   }
   if (text.find('\0') != text.npos) {
-    throw ConfigError(source.path +
-                      ": the file holds zero bytes, as UTF-16 and binary files do; save the text "
-                      "as UTF-8");
+    throw ConfigError(
+        source.path +
+        ": the file contains NUL bytes, as in UTF-16 and binary files: save the text as UTF-8");
   }
   if (is_json(source.text)) return json_format(source);
   if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
@@ -209,15 +208,14 @@ ForeignFormat recognise(const jobfile::JobSource& source) {
     return ForeignFormat::kAccelerate;
   }
   if (has_any(root, {"smp_plan"})) {
-    throw ConfigError(source.path + ": this is a plan of smp already; there is nothing to import");
+    throw ConfigError(source.path + ": this is a plan of smp, which needs no import");
   }
   if (has_any(root, {"model", "cluster", "training", "parallel"})) {
-    throw ConfigError(source.path +
-                      ": this is a job file of smp already; there is nothing to import");
+    throw ConfigError(source.path + ": this is a job file of smp, which needs no import");
   }
   throw ConfigError(
-      fmt::format("{}: neither JSON, nor a Megatron command line, nor accelerate's YAML; --from "
-                  "says what it is",
+      fmt::format("{}: not recognized as JSON, a Megatron command line or accelerate's YAML: give "
+                  "the format with --from",
                   source.path));
 }
 

@@ -25,10 +25,9 @@ class AccelerateFile {
     reader_.copy_all();
     type_ = reader_.text("distributed_type").value_or("NO");
     if (reader_.text("compute_environment") == "AMAZON_SAGEMAKER") {
-      reader_.error(
-          "compute_environment",
-          "AMAZON_SAGEMAKER describes an instance, not a layout: import the dictionary of "
-          "its distribution (--from smp-v1 or smp-v2)");
+      reader_.error("compute_environment",
+                    "AMAZON_SAGEMAKER gives an instance, but no layout: import the job's "
+                    "distribution dictionary (--from smp-v1 or smp-v2)");
     }
     cluster();
     precision();
@@ -43,8 +42,8 @@ class AccelerateFile {
       reader_.set("parallel.sharding", "none", "distributed_type = " + type_);
     } else {
       reader_.error("distributed_type",
-                    fmt::format("distributed_type {} has no layout that can be planned: FSDP, "
-                                "DEEPSPEED, MEGATRON_LM, MULTI_GPU, MULTI_CPU and NO are read",
+                    fmt::format("distributed_type {} is not supported; supported are FSDP, "
+                                "DEEPSPEED, MEGATRON_LM, MULTI_GPU, MULTI_CPU and NO",
                                 text::quoted_for_message(type_)));
     }
   }
@@ -64,10 +63,9 @@ class AccelerateFile {
     }
     if (!processes) return;
     if (*processes % hosts != 0) {
-      reader_.error("num_processes",
-                    fmt::format("num_processes ({}) counts all machines, and is not divisible by "
-                                "num_machines ({})",
-                                *processes, hosts));
+      reader_.error("num_processes", fmt::format("num_processes ({}), the number on all machines, "
+                                                 "is not divisible by num_machines ({})",
+                                                 *processes, hosts));
       return;
     }
     known_.hosts = hosts;
@@ -125,11 +123,10 @@ class AccelerateFile {
     fsdp_degree(word.starts_with("HYBRID"), sharding, two ? reshard : strategy);
     if (reader_.boolean(joined(kFsdp, "offload_params")).value_or(false)) {
       if (sharding != "parameters") {
-        reader_.error(
-            joined(kFsdp, "offload_params"),
-            fmt::format("fsdp_offload_params with {}: a plan moves parameters to the host "
-                        "only where they are sharded, with FULL_SHARD or HYBRID_SHARD",
-                        word));
+        reader_.error(joined(kFsdp, "offload_params"),
+                      fmt::format("fsdp_offload_params with {}: smp offloads only sharded "
+                                  "parameters: use FULL_SHARD or HYBRID_SHARD",
+                                  word));
       }
       for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
         reader_.set(path, "true", "fsdp_offload_params");
@@ -151,9 +148,9 @@ class AccelerateFile {
       reader_.set("parallel.sharded_data_parallel_degree",
                   fmt::format("{}", *known_.processes_per_host), "the processes of a host");
     } else if (hybrid) {
-      reader_.error(origin,
-                    "a HYBRID strategy shards over the processes of a host, and this file "
-                    "has no num_processes");
+      reader_.error(
+          origin,
+          "a HYBRID strategy shards over the processes of a host: num_processes is missing");
     } else {
       const bool offloads = reader_.boolean(joined(kFsdp, "offload_params")).value_or(false);
       set_shard_over_all(reader_, sharding, known_, context_, tensor_, pipeline_, origin, {},
@@ -184,9 +181,7 @@ class AccelerateFile {
     const bool offloads = reader_.text("deepspeed_config.offload_param_device") == "cpu";
     if (offloads && stage != 3) {
       reader_.error("deepspeed_config.offload_param_device",
-                    fmt::format("DeepSpeed moves parameters to the host in ZeRO stage 3 alone, not "
-                                "in stage {}",
-                                stage));
+                    fmt::format("parameter offload requires ZeRO stage 3, not stage {}", stage));
     }
     set_shard_over_all(reader_, kShardings[stage], known_, 1, 1, 1,
                        fmt::format("deepspeed_config.zero_stage = {}", stage), {}, offloads);
@@ -196,8 +191,7 @@ class AccelerateFile {
       const auto device = reader_.text(key);
       if (device == "cpu") reader_.set_from(key, path, "true");
       if (device == "nvme") {
-        reader_.error(key,
-                      fmt::format("{} is nvme: only the host's memory (cpu) can be planned", key));
+        reader_.error(key, fmt::format("{}: nvme is not supported; use cpu", key));
       }
     }
   }
@@ -250,10 +244,9 @@ void refuse_maps_of_others(const text::YamlNode& root, const std::string& type,
                                     : entry.key == "megatron_lm_config" ? "MEGATRON_LM"
                                                                         : "";
     if (needed.empty() || needed == type || entry.value.entries.empty()) continue;
-    diagnostics.error(entry.place,
-                      fmt::format("accelerate reads {} with distributed_type {} alone, and here "
-                                  "it is {}: take one of them out",
-                                  entry.key, needed, text::quoted_for_message(type)));
+    diagnostics.error(entry.place, fmt::format("accelerate reads {} only with distributed_type {}, "
+                                               "but distributed_type is {}: remove one",
+                                               entry.key, needed, text::quoted_for_message(type)));
   }
 }
 

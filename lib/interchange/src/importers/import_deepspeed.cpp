@@ -76,12 +76,14 @@ void read_partition(ForeignReader& reader) {
     reader.set_from(kPartition, "parallel.partition_method", method);
   } else if (method.starts_with("type:")) {
     reader.set_from(kPartition, "parallel.partition_method", "type:block");
-    reader.warn(kPartition, fmt::format("{} finds Python classes by their names, and here stages "
-                                        "get as many blocks each (type:block)",
+    reader.warn(kPartition, fmt::format("{} matches names of Python classes; the job gives each "
+                                        "stage the same number of blocks (type:block)",
                                         method));
   } else if (method != "best") {
-    reader.error(kPartition,
-                 fmt::format("{} is none of uniform, parameters, type:REGEX and best", method));
+    reader.error(
+        kPartition,
+        fmt::format("{} is not supported: expected uniform, parameters, type:REGEX or best",
+                    method));
   }
 }
 
@@ -103,11 +105,9 @@ Layout read_degrees(ForeignReader& reader) {
     }
   }
   if (layout.pipeline > 1 && layout.stage >= 2) {
-    reader.error(
-        "pipeline.stages",
-        fmt::format("DeepSpeed has no pipeline ({} stages) with ZeRO stage {}: its stage is "
-                    "0 or 1 there",
-                    layout.pipeline, layout.stage));
+    reader.error("pipeline.stages", fmt::format("DeepSpeed does not combine a pipeline ({} stages) "
+                                                "with ZeRO stage {}: use stage 0 or 1",
+                                                layout.pipeline, layout.stage));
   }
   return layout;
 }
@@ -119,14 +119,13 @@ void read_sharding(ForeignReader& reader, const Layout& layout, const ImportCont
   const int64_t hpz = reader.whole(zero("zero_hpz_partition_size")).value_or(1);
   if ((mics > 0 || hpz > 1) && layout.stage != 3) {
     const std::string key = zero(mics > 0 ? "mics_shard_size" : "zero_hpz_partition_size");
-    reader.error(key, fmt::format("{} needs stage 3, not {}", key, layout.stage));
+    reader.error(key, fmt::format("{} requires stage 3, not {}", key, layout.stage));
     return;
   }
   if (mics > 0 && hpz > 1) {
-    reader.error(
-        zero("mics_shard_size"),
-        "keys disagree: mics_shard_size and zero_hpz_partition_size both say how many ranks "
-        "share parameters");
+    reader.error(zero("mics_shard_size"),
+                 "keys disagree: mics_shard_size and zero_hpz_partition_size both set the shard "
+                 "degree: remove one");
     return;
   }
   if (mics > 1 || hpz > 1) {
@@ -136,9 +135,9 @@ void read_sharding(ForeignReader& reader, const Layout& layout, const ImportCont
                     fmt::format("{}", mics > 1 ? mics : hpz));
     if (hpz > 1) {
       reader.warn(key,
-                  "hpZ keeps the optimizer's state over all ranks and a second copy of the "
-                  "16-bit weights in each group; the job says hybrid shard, the nearest that "
-                  "there is, which asks for more memory");
+                  "hpZ shards the optimizer's state over all ranks and keeps a second copy of the "
+                  "16-bit weights in each group; the job gets hybrid shard, the nearest layout, "
+                  "which needs more memory");
     }
     return;
   }
@@ -146,9 +145,9 @@ void read_sharding(ForeignReader& reader, const Layout& layout, const ImportCont
                         reader.boolean(zero("cpu_offload_params")).value_or(false) ||
                         reader.boolean(zero("cpu_offload_param")).value_or(false);
   if (mics == 1 && offloads) {
-    reader.error(
-        zero("mics_shard_size"),
-        "mics_shard_size: 1 leaves parameters whole, and parameters are offloaded by shards");
+    reader.error(zero("mics_shard_size"),
+                 "mics_shard_size: 1 does not shard parameters, but offload_param offloads shards: "
+                 "raise mics_shard_size, or remove offload_param");
     return;
   }
   set_shard_over_all(reader, mics == 1 ? "none" : sharding, context, 1, layout.tensor,
@@ -160,9 +159,7 @@ void read_offload(ForeignReader& reader, const Layout& layout) {
   const auto parameters = reader.text(zero("offload_param.device"));
   for (const std::string_view part : {"offload_optimizer.device", "offload_param.device"}) {
     if (reader.text(zero(part)) == "nvme") {
-      reader.error(
-          zero(part),
-          fmt::format("{} is nvme: only the host's memory (cpu) can be planned", zero(part)));
+      reader.error(zero(part), fmt::format("{}: nvme is not supported; use cpu", zero(part)));
     }
   }
   const bool old_optimizer = reader.boolean(zero("cpu_offload")).value_or(false);
@@ -170,25 +167,22 @@ void read_offload(ForeignReader& reader, const Layout& layout) {
                               reader.boolean(zero("cpu_offload_param")).value_or(false);
   if (optimizer == "cpu" || old_optimizer) {
     if (layout.stage == 0) {
-      reader.error(
-          zero(old_optimizer ? "cpu_offload" : "offload_optimizer.device"),
-          "DeepSpeed moves the optimizer to the host from ZeRO stage 1 on, not in stage 0");
+      reader.error(zero(old_optimizer ? "cpu_offload" : "offload_optimizer.device"),
+                   "optimizer offload requires ZeRO stage 1 or higher, not stage 0");
     }
     reader.set("parallel.offload_optimizer", "true",
                old_optimizer ? "cpu_offload" : "offload_optimizer.device = cpu");
     if (reader.number(zero("offload_optimizer.ratio")).value_or(1) < 1) {
       reader.warn(zero("offload_optimizer.ratio"),
-                  "ratio below 1 keeps a part of the optimizer on the accelerator; the plan moves "
-                  "all of it");
+                  "with a ratio below 1, DeepSpeed keeps a part of the optimizer state on the "
+                  "accelerator; the plan offloads all of it");
     }
   }
   if (parameters == "cpu" || old_parameters) {
     if (layout.stage != 3) {
       reader.error(
           zero(old_parameters ? "cpu_offload_params" : "offload_param.device"),
-          fmt::format("DeepSpeed moves parameters to the host in ZeRO stage 3 alone, not in "
-                      "stage {}",
-                      layout.stage));
+          fmt::format("parameter offload requires ZeRO stage 3, not stage {}", layout.stage));
     }
     reader.set("parallel.offload_parameters", "true", "offload_param.device = cpu");
   }
@@ -203,7 +197,8 @@ void read_offload(ForeignReader& reader, const Layout& layout) {
   } else if (const auto interval = reader.whole("pipeline.activation_checkpoint_interval")) {
     if (*interval > 1) {
       reader.warn("pipeline.activation_checkpoint_interval",
-                  fmt::format("checkpoints of {} layers each; the plan keeps one of each layer",
+                  fmt::format("DeepSpeed keeps one activation checkpoint per {} layers; the plan "
+                              "keeps one per layer",
                               *interval));
     }
     reader.set_from("pipeline.activation_checkpoint_interval", "parallel.activation_checkpointing",
@@ -243,7 +238,7 @@ void read_batch(ForeignReader& reader, const Layout& layout, const ImportContext
   if (product_of({per_rank, data}) != *global) {
     reader.error(
         "train_batch_size",
-        fmt::format("train_batch_size ({}) is not train_micro_batch_size_per_gpu x "
+        fmt::format("train_batch_size ({}) differs from train_micro_batch_size_per_gpu x "
                     "gradient_accumulation_steps x data-parallel ranks = {} x {} x {} = {}",
                     *global, *micro, *steps, data, product_of({per_rank, data})));
   }
@@ -300,7 +295,7 @@ void say_loss_scale(ForeignReader& reader) {
   if (reader.is_auto("fp16.enabled") && !reader.boolean("bf16.enabled").value_or(false) &&
       (reader.has("fp16.loss_scale") || reader.has("fp16.initial_scale_power"))) {
     reader.warn_of_file(
-        "fp16.enabled is \"auto\": what fp16 says of the loss scale is left out; it counts with "
+        "fp16.enabled is \"auto\", so the loss scale keys of fp16 are left out; they apply with "
         "training.precision: fp16");
   }
 }

@@ -47,8 +47,8 @@ void check_decay(ForeignReader& reader, const std::string& type) {
     return;
   }
   reader.error(kMode,
-               "adam_w_mode: false adds weight_decay to the gradients (L2), and Adam decays the "
-               "weights themselves here (AdamW): write adam_w_mode: true, or weight_decay: 0");
+               "adam_w_mode: false adds weight_decay to the gradients (L2), which smp does not "
+               "support (smp runs AdamW): write adam_w_mode: true, or weight_decay: 0");
 }
 
 void copy(ForeignReader& reader, std::string_view key, std::string_view path) {
@@ -58,7 +58,7 @@ void copy(ForeignReader& reader, std::string_view key, std::string_view path) {
 // The first step's rate; ours rises from 0.
 void check_rise(ForeignReader& reader, std::string_view key) {
   if (reader.number(key).value_or(0) == 0) return;
-  reader.warn(key, fmt::format("the warm-up begins at {} there, and near 0 here", key));
+  reader.warn(key, fmt::format("DeepSpeed's warm-up begins at {}, smp's near 0", key));
 }
 
 void read_rates(ForeignReader& reader) {
@@ -93,8 +93,7 @@ void read_deepspeed_optimizer(ForeignReader& reader) {
   }
   if (folded != "adam" && folded != "adamw") {
     reader.error("optimizer.type",
-                 fmt::format("optimizer {} holds other state than a plan prices: write Adam, AdamW "
-                             "or SGD",
+                 fmt::format("optimizer {} is not supported: write Adam, AdamW or SGD",
                              text::quoted_for_message(*reader.text("optimizer.type"))));
   }
   check_decay(reader, folded);
@@ -111,10 +110,11 @@ void read_deepspeed_schedule(ForeignReader& reader) {
   const bool constant = *type == "WarmupLR", linear = *type == "WarmupDecayLR",
              cosine = *type == "WarmupCosineLR";
   if (!constant && !linear && !cosine) {
-    reader.error("scheduler.type",
-                 fmt::format("scheduler {} is not known here: WarmupLR, WarmupDecayLR and "
-                             "WarmupCosineLR are",
-                             text::quoted_for_message(*type)));
+    reader.error(
+        "scheduler.type",
+        fmt::format(
+            "scheduler {} is not supported: write WarmupLR, WarmupDecayLR or WarmupCosineLR",
+            text::quoted_for_message(*type)));
     return;
   }
   reader.set_from("scheduler.type", "training.optimizer.schedule",
@@ -125,7 +125,7 @@ void read_deepspeed_schedule(ForeignReader& reader) {
   check_rise(reader, param(cosine ? "warmup_min_ratio" : "warmup_min_lr"));
   if (reader.text(param("warmup_type")).value_or("log") == "log" &&
       reader.whole(param("warmup_num_steps")).value_or(1000) > 0) {
-    reader.note("scheduler.params.warmup_type: the warm-up is a logarithm there, a line here");
+    reader.note("scheduler.params.warmup_type: DeepSpeed's warm-up is logarithmic, smp's linear");
   }
   if (constant) return;
   copy(reader, param("total_num_steps"), "training.steps");

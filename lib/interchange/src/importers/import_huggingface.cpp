@@ -53,7 +53,7 @@ class HuggingFaceModel {
   }
   std::string origin(std::string_view key) const {
     if (key.empty()) return std::string(type_.name);
-    if (!reader_.has(key)) return fmt::format("{}, by default of {}", key, type_.name);
+    if (!reader_.has(key)) return fmt::format("{}, default of {}", key, type_.name);
     return std::string(key);
   }
 
@@ -63,8 +63,8 @@ class HuggingFaceModel {
         const std::string_view key = other.keys.*size;
         if (key.empty() || key == keys_.*size || !reader_.has(key)) continue;
         if (is_own(key)) continue;
-        reader_.error(key, keys_.*size == "" ? fmt::format("{} is a key of {}; {} has none", key,
-                                                           other.name, type_.name)
+        reader_.error(key, keys_.*size == "" ? fmt::format("{} is a key of {}; {} has no such key",
+                                                           key, other.name, type_.name)
                                              : fmt::format("{} is a key of {}; {} calls it {}", key,
                                                            other.name, type_.name, keys_.*size));
         break;
@@ -88,7 +88,7 @@ class HuggingFaceModel {
     const int64_t value = reader_.whole(key).value_or(fallback);
     set(key, path, value);
     if (!reader_.has(key) && reader_.usable(key)) {
-      reader_.note(fmt::format("{}: not given; {}'s default is {}", key, type_.name, fallback));
+      reader_.note(fmt::format("{} is absent; {}'s default is {}", key, type_.name, fallback));
     }
     return value;
   }
@@ -98,9 +98,9 @@ class HuggingFaceModel {
   void set_positions(int64_t scaled) {
     const int64_t value = scaled > 0 ? scaled : positions();
     if (value == 0) return;
-    reader_.set("model.max_positions", fmt::format("{}", value),
-                scaled > 0 ? "the original positions x the factor of the rope scaling"
-                           : origin(keys_.positions));
+    reader_.set(
+        "model.max_positions", fmt::format("{}", value),
+        scaled > 0 ? "original positions x factor of the rope scaling" : origin(keys_.positions));
   }
 
   // The width of a head, or 0.
@@ -136,11 +136,12 @@ class HuggingFaceModel {
     set_word("tie_word_embeddings", "tied_embeddings", tied ? "true" : "false");
     if (type_.blocks == Blocks::kT5 &&
         reader_.boolean("scale_decoder_outputs").value_or(tied) != tied) {
-      reader_.error("scale_decoder_outputs",
-                    fmt::format("scale_decoder_outputs is {} and tie_word_embeddings {}, which "
-                                "are the same here: transformers 5 writes tie_word_embeddings: "
-                                "true for every T5; of a T5 1.1 set it to false",
-                                !tied, tied));
+      reader_.error(
+          "scale_decoder_outputs",
+          fmt::format("scale_decoder_outputs is {}, but tie_word_embeddings is {}; smp requires "
+                      "them to be equal. transformers 5 writes tie_word_embeddings: true for every "
+                      "T5; set it to false for a T5 1.1",
+                      !tied, tied));
     }
     set_word(keys_.epsilon, "norm_epsilon",
              fmt::format("{}", reader_.number(keys_.epsilon).value_or(defaults_.epsilon)));
@@ -151,7 +152,7 @@ class HuggingFaceModel {
         reader_.whole("relative_attention_num_buckets").value_or(model::kRelativeBuckets);
     if (buckets != model::kRelativeBuckets) {
       reader_.error("relative_attention_num_buckets",
-                    fmt::format("relative_attention_num_buckets is {}; only {} can be counted",
+                    fmt::format("relative_attention_num_buckets is {}; smp supports only {}",
                                 buckets, model::kRelativeBuckets));
     }
     return width;
@@ -174,7 +175,7 @@ class HuggingFaceModel {
     if (gated && kind == "gelu") return "geglu";
     if (!gated && kind == "gelu") return "gelu";
     if (!gated && kind == "relu") return "relu";
-    reader_.error(keys_.activation, fmt::format("{} {} is not known here: {} is read",
+    reader_.error(keys_.activation, fmt::format("{} {} is not supported; expected {}",
                                                 keys_.activation, text::quoted_for_message(stood),
                                                 t5      ? "relu, gelu, gated-gelu or gated-silu"
                                                 : gated ? "silu or a gelu"
@@ -220,8 +221,8 @@ class HuggingFaceModel {
       for (const std::string_view other :
            {"num_local_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size"}) {
         if (!reader_.has(other)) continue;
-        reader_.warn(
-            other, fmt::format("{} does nothing: model_type {} has no experts", other, type_.name));
+        reader_.warn(other, fmt::format("{} has no effect: model_type {} has no experts", other,
+                                        type_.name));
       }
       return;
     }
@@ -230,7 +231,7 @@ class HuggingFaceModel {
     const std::string_view key = local ? "num_local_experts" : "num_experts";
     if (local && reader_.has("num_experts") &&
         reader_.whole("num_experts") != reader_.whole("num_local_experts")) {
-      reader_.error("num_experts", "keys disagree: num_experts is not num_local_experts");
+      reader_.error("num_experts", "keys disagree: num_experts differs from num_local_experts");
     }
     set(key, "num_experts", reader_.whole(key).value_or(experts.num));
     set("num_experts_per_tok", "experts_per_token",
@@ -254,9 +255,9 @@ class HuggingFaceModel {
     if (dense == nullptr || dense->items.empty()) return;
     for (size_t i = 0; i < dense->items.size(); ++i) {
       if (dense->items[i].text == fmt::format("{}", i) && period == 1) continue;
-      reader_.error("mlp_only_layers",
-                    "mlp_only_layers can name the first layers alone, as in [0, 1], with "
-                    "decoder_sparse_step 1");
+      reader_.error(
+          "mlp_only_layers",
+          "mlp_only_layers must list the first layers, as in [0, 1], with decoder_sparse_step 1");
       return;
     }
     set("mlp_only_layers", "first_dense_layers", static_cast<int64_t>(dense->items.size()));
@@ -286,8 +287,10 @@ class HuggingFaceModel {
     int64_t windowed = 0;
     for (const text::YamlNode& kind : kinds->items) {
       if (kind.text != "full_attention" && kind.text != "sliding_attention") {
-        reader_.error("layer_types", fmt::format("layer_types holds {}, which is not known here",
-                                                 text::described(kind)));
+        reader_.error(
+            "layer_types",
+            fmt::format("layer_types has {}; expected full_attention or sliding_attention",
+                        text::described(kind)));
         return 0;
       }
       windowed += kind.text == "sliding_attention";
@@ -319,8 +322,8 @@ class HuggingFaceModel {
     reader_.error(reader_.has("layer_types")         ? "layer_types"
                   : reader_.has("max_window_layers") ? "max_window_layers"
                                                      : "use_sliding_window",
-                  fmt::format("{} of {} layers with a window: a job file has one window for all "
-                              "layers; without them say use_sliding_window: false",
+                  fmt::format("{} of {} layers have a window, but in smp all layers have one, or "
+                              "none: to remove the windows, set use_sliding_window: false",
                               windowed, layers));
   }
 
@@ -332,8 +335,7 @@ class HuggingFaceModel {
                     fmt::format("keys disagree: dtype is {}, but torch_dtype is {}", *five, *four));
     } else if (four || five) {
       reader_.note(
-          fmt::format("{}: the weights are stored as {}; training.precision is the job's "
-                      "to say",
+          fmt::format("{}: the weights are stored as {}; set training.precision in the job file",
                       four ? "torch_dtype" : "dtype", four ? *four : *five));
     }
   }
@@ -363,15 +365,15 @@ const HuggingFaceType* type_of(const text::YamlNode& root, text::Diagnostics& di
     if (entry == nullptr || entry->value.kind != text::YamlNode::Kind::kMap) continue;
     diagnostics.error(
         entry->place,
-        fmt::format("this model is made of several ({}): only its language model can be planned; "
-                    "write the object of its sizes ({}) to a file of its own, and import that",
+        fmt::format("the model has several parts ({}), and smp plans only its language model: "
+                    "write the object with its sizes ({}) to a separate file, and import that file",
                     nested, root.find("text_config") ? "text_config" : "often text_config"));
     return nullptr;
   }
   const text::YamlEntry* entry = root.find("model_type");
   if (entry == nullptr) {
     diagnostics.error(root.place,
-                      fmt::format("config.json needs model_type: {} are read", type_list()));
+                      fmt::format("config.json has no model_type; supported are {}", type_list()));
     return nullptr;
   }
   for (const HuggingFaceType& type : huggingface_types()) {
@@ -381,9 +383,9 @@ const HuggingFaceType* type_of(const text::YamlNode& root, text::Diagnostics& di
   // qwen3_next) is that of another architecture.
   diagnostics.error(
       entry->value.place,
-      fmt::format("model_type {} is not read. The types are {}. The sizes of any other can be "
-                  "given by hand, as in model: {{family: transformer, num_layers: 32, hidden_size: "
-                  "4096, ...}} (docs/job-file.md)",
+      fmt::format("model_type {} is not supported; supported are {}. Write the sizes of other "
+                  "types in the job file, as in model: {{family: transformer, num_layers: 32, "
+                  "hidden_size: 4096, ...}} (docs/job-file.md)",
                   text::described(entry->value), type_list()));
   return nullptr;
 }
@@ -395,10 +397,9 @@ void refuse_rope_by_layers(const text::YamlNode& root, text::Diagnostics& diagno
     if (entry == nullptr) continue;
     for (const text::YamlEntry& part : entry->value.entries) {
       if (part.value.kind != text::YamlNode::Kind::kMap) continue;
-      diagnostics.error(part.place,
-                        fmt::format("{}.{}: a job file has one rotary embedding for all "
-                                    "layers",
-                                    group, part.key));
+      diagnostics.error(
+          part.place, fmt::format("{}.{}: rotary embeddings that differ by layer are not supported",
+                                  group, part.key));
     }
   }
 }
@@ -444,8 +445,7 @@ void read_huggingface(const text::YamlNode& root, text::Diagnostics& diagnostics
         continue;
       }
       reader.warn("architectures",
-                  fmt::format("architectures has {}: what is planned is the language model with "
-                              "its head",
+                  fmt::format("architectures has {}; smp plans the language model with its head",
                               text::described(item)));
     }
   }

@@ -45,7 +45,7 @@ void check_agreement(const std::vector<Imported>& files) {
       const ImportedKey& other = *first->second.first;
       // What a program's files have no other word for: two of them are no disagreement.
       if (is_new || other.value == key.value || key.path == "model.name") continue;
-      throw ConfigError(fmt::format("{}: {} says {}: {}, but {} of {} says {}", file.file,
+      throw ConfigError(fmt::format("{}: {} gives {}: {}, but {} of {} gives {}", file.file,
                                     key.origin, key.path, key.value, other.origin,
                                     first->second.second->file, other.value));
     }
@@ -137,10 +137,10 @@ void require_sizes(const std::vector<Imported>& files) {
   if (missing.empty()) return;
   std::string advice = "add it, or import the model's config.json in the same call";
   if (megatron != files.end() && missing.size() == 1 && missing[0] == "vocab_size") {
-    advice = "a Megatron line leaves it to the tokenizer; add --vocab-size N";
+    advice = "Megatron takes the size from the tokenizer; add --vocab-size N";
   }
-  throw ConfigError(
-      fmt::format("{}: the model lacks {}: {}", files.front().file, listed_words(missing), advice));
+  throw ConfigError(fmt::format("{}: the model has no {}: {}", files.front().file,
+                                listed_words(missing), advice));
 }
 
 constexpr std::string_view kImportedJob = "the imported job";
@@ -259,7 +259,7 @@ std::string imported_job_yaml(const std::vector<Imported>& files) {
                     {"a model", std::string(kModelStandIn)},
                     {"its experts", std::string(has_experts ? kExpertsStandIn : kModelStandIn)},
                     {std::string(kImportedJob), text}});
-  return comment("There is no model in these files: add one here, as in") +
+  return comment("The imported files have no model: add one here, for example") +
          "# model:\n#   hf_config: config.json\n" + text;
 }
 

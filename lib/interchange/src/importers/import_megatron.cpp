@@ -77,9 +77,10 @@ void MegatronLine::schedule() {
   auto chunks = whole("num-virtual-stages-per-pipeline-rank");
   std::string_view flag = "num-virtual-stages-per-pipeline-rank";
   if (chunk && chunks) {
-    reader_.error(flag,
-                  "--num-virtual-stages-per-pipeline-rank and "
-                  "--num-layers-per-virtual-pipeline-stage say the same thing: give one");
+    reader_.error(
+        flag,
+        "--num-virtual-stages-per-pipeline-rank and --num-layers-per-virtual-pipeline-stage both "
+        "set the virtual stages: remove one");
   } else if (chunk && layers) {
     flag = "num-layers-per-virtual-pipeline-stage";
     if (*layers % product_of({*chunk, pipeline_}) != 0) {
@@ -119,8 +120,9 @@ void MegatronLine::uneven(std::optional<int64_t> layers) {
   }
   if (middle < 0 || (middle == 0 && rest != 0) ||
       (middle > 0 && (rest <= 0 || rest % middle != 0))) {
-    reader_.error(flag, fmt::format("{} layers are left for the {} other stages, and do not divide",
-                                    rest, middle));
+    reader_.error(flag,
+                  fmt::format("{} layers remain for {} other stages, which does not divide evenly",
+                              rest, middle));
     return;
   }
   std::string list;
@@ -156,10 +158,10 @@ void MegatronLine::sharding() {
     kind = kStages.at(static_cast<size_t>(*stage));
   }
   if (const auto file = reader_.text("deepspeed_config")) {
-    reader_.warn("deepspeed_config",
-                 fmt::format("what {} says is not in this command line: import it by itself, and "
-                             "compare",
-                             file->empty() ? "that file" : *file));
+    reader_.warn(
+        "deepspeed_config",
+        fmt::format("the settings of {} are not imported: import that file separately, and compare",
+                    file->empty() ? "that file" : *file));
   }
   const std::string origin = has(flag) ? fmt::format("--{}", flag) : fmt::format("no --{}", flag);
   const int64_t instances = whole("num-distributed-optimizer-instances").value_or(1);
@@ -232,8 +234,8 @@ void MegatronLine::recompute() {
     set("optimizer-cpu-offload", "parallel.offload_optimizer", true);
     if (reader_.number("optimizer-offload-fraction").value_or(1) < 1) {
       reader_.warn("optimizer-offload-fraction",
-                   "a fraction below 1 keeps a part of the optimizer on the accelerator; the plan "
-                   "moves all of it");
+                   "with a fraction below 1, Megatron keeps a part of the optimizer state on the "
+                   "accelerator; the plan offloads all of it");
     }
   }
 }

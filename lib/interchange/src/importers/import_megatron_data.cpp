@@ -97,15 +97,15 @@ bool MegatronLine::sources(std::string_view flag) {
     return true;
   }
   if (blend.weights.empty()) {
-    reader_.error(flag, fmt::format("--{} of {} sets without weights, which follow from their "
-                                    "sizes there: write a weight before each",
+    reader_.error(flag, fmt::format("--{} lists {} data sets without weights, which Megatron "
+                                    "derives from their sizes: write a weight before each",
                                     flag, blend.prefixes.size()));
     return false;
   }
   std::vector<std::string> sources;
   for (size_t i = 0; i < blend.prefixes.size(); ++i) {
     if (number_value(blend.weights[i]).value_or(0) <= 0) {
-      reader_.error(flag, fmt::format("--{} gives {} the weight {}: it must be above 0", flag,
+      reader_.error(flag, fmt::format("--{} gives {} the weight {}; a weight must be above 0", flag,
                                       blend.prefixes[i], blend.weights[i]));
       return false;
     }
@@ -121,8 +121,8 @@ bool MegatronLine::split() {
   const std::string text = reader_.text("split").value_or(std::string(kDefaultSplit));
   const auto shares = shares_of(text);
   if (!shares) {
-    reader_.error("split", fmt::format("--split '{}': up to three numbers with commas between, of "
-                                       "which the first is above 0, as in 98,1,1",
+    reader_.error("split", fmt::format("--split '{}': expected up to three numbers separated by "
+                                       "commas, the first above 0, as in 98,1,1",
                                        text));
     return false;
   }
@@ -137,20 +137,19 @@ void MegatronLine::data() {
     if (list == nullptr) continue;
     for (const text::YamlNode& name : list->items) {
       if (is_utf8(name.text)) continue;
-      reader_.error(flag, fmt::format("--{}: '{}' is no UTF-8 text, as names in a job file are",
-                                      flag, text::printable(name.text)));
+      reader_.error(flag, fmt::format("--{}: '{}' is not UTF-8, which a job file requires", flag,
+                                      text::printable(name.text)));
       return;
     }
   }
   const bool has_own_parts = has("train-data-path") || has("valid-data-path");
   if (has("data-path") && has_own_parts) {
     reader_.error("data-path",
-                  "--data-path and --train-data-path or --valid-data-path both say "
-                  "what is trained on: give one of them");
+                  "--data-path excludes --train-data-path and --valid-data-path: remove one");
     return;
   }
   if (has_own_parts && has("split")) {
-    reader_.error("split", "--split is of --data-path: leave it out beside --train-data-path");
+    reader_.error("split", "--split requires --data-path: remove --split beside --train-data-path");
     return;
   }
   bool is_evaluated = false;
@@ -168,8 +167,8 @@ void MegatronLine::data() {
     const Blend blend = blend_of(*list);
     if (blend.prefixes.size() > 1) {
       reader_.error("valid-data-path",
-                    "--valid-data-path mixes several sets: name one, or write them to "
-                    "training.evaluation.sets, which evaluates on each by itself");
+                    "--valid-data-path with several data sets is not supported: give one, or write "
+                    "them to training.evaluation.sets, which evaluates each separately");
       return;
     }
     set("valid-data-path", "training.evaluation.sets",
@@ -183,8 +182,7 @@ void MegatronLine::data() {
     set("eval-iters", "training.evaluation.samples", product_of({steps, *batch}));
   } else {
     reader_.warn("eval-interval",
-                 "--eval-iters are counted in samples here, which needs --global-batch-size: an "
-                 "evaluation takes one batch");
+                 "--eval-iters requires --global-batch-size, because a job file counts samples");
   }
 }
 
@@ -194,9 +192,8 @@ void MegatronLine::packing() {
   if (positions != attention) {
     const std::string_view given = positions ? "reset-position-ids" : "reset-attention-mask";
     const std::string_view other = positions ? "reset-attention-mask" : "reset-position-ids";
-    reader_.error(given, fmt::format("--{} without --{}: positions restart and attention ends "
-                                     "where a document does, both (training.data.pack: "
-                                     "documents), or neither",
+    reader_.error(given, fmt::format("--{} without --{} is not supported: give both "
+                                     "(training.data.pack: documents), or neither",
                                      given, other));
     return;
   }
@@ -204,13 +201,12 @@ void MegatronLine::packing() {
     set("reset-attention-mask", "training.data.pack", std::string("documents"));
     if (!has("eod-mask-loss")) {
       reader_.warn("reset-attention-mask",
-                   "the last token of a document has no target here, as with --eod-mask-loss");
+                   "in smp, the last token of a document has no target, as with --eod-mask-loss");
     }
   } else if (has("eod-mask-loss")) {
     reader_.error("eod-mask-loss",
-                  "--eod-mask-loss without --reset-position-ids and --reset-attention-mask: the "
-                  "last token of a document has no target with training.data.pack: documents "
-                  "alone");
+                  "--eod-mask-loss requires --reset-position-ids and --reset-attention-mask "
+                  "(training.data.pack: documents)");
   }
 }
 

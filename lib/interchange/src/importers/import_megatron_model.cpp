@@ -57,8 +57,8 @@ void MegatronLine::vocabulary() {
 void MegatronLine::activation() {
   for (const std::string_view other : {"quick-geglu", "squared-relu"}) {
     if (!has(other)) continue;
-    reader_.warn(other, fmt::format("--{} is planned as model.mlp: {}, of as many bytes and flops, "
-                                    "which computes something else",
+    reader_.warn(other, fmt::format("--{} becomes model.mlp: {}, which has the same bytes and "
+                                    "flops, but computes another function",
                                     other, other == "quick-geglu" ? "geglu" : "relu"));
     return;
   }
@@ -72,8 +72,8 @@ void MegatronLine::positions() {
   const std::string type = reader_.text("position-embedding-type").value_or("learned_absolute");
   if (type == "yarn" || type == "mrope" || type == "relative") {
     reader_.error("position-embedding-type",
-                  fmt::format("--position-embedding-type {} is not known here: "
-                              "learned_absolute, rope, alibi and none are",
+                  fmt::format("--position-embedding-type {} is not supported; supported are "
+                              "learned_absolute, rope, alibi and none",
                               type));
   }
   const bool rotary = type == "rope" || has("use-rotary-position-embeddings");
@@ -86,9 +86,9 @@ void MegatronLine::positions() {
                   : type == "alibi" ? "alibi"
                                     : "learned"));
   if (has("embed-layernorm")) {
-    reader_.warn("embed-layernorm",
-                 "--embed-layernorm: the plan has no norm behind the embedding, of 2 x hidden "
-                 "parameters");
+    reader_.warn(
+        "embed-layernorm",
+        "--embed-layernorm: the plan lacks the norm after the embedding (2 x hidden parameters)");
   }
   if (rotary && has("rotary-base")) {
     set("rotary-base", "model.rope_theta", *reader_.text("rotary-base"));
@@ -116,9 +116,10 @@ void MegatronLine::rotary_scaling() {
   constexpr std::string_view kLinear = "rotary-seq-len-interpolation-factor";
   const int64_t factor = whole(kLinear).value_or(1);
   if (has("use-rope-scaling") && factor > 1) {
-    reader_.error(kLinear, fmt::format("--{} and --use-rope-scaling stretch the same frequencies: "
-                                       "a job file has one of them",
-                                       kLinear));
+    reader_.error(
+        kLinear,
+        fmt::format("--{} and --use-rope-scaling both scale the rotary frequencies: remove one",
+                    kLinear));
   } else if (has("use-rope-scaling")) {
     set("use-rope-scaling", "model.rope_scaling", std::string("llama3"));
     set("rope-scaling-factor", "model.rope_scaling_factor",
@@ -138,10 +139,9 @@ void MegatronLine::window() {
   const auto left = whole_value(text->substr(0, comma));
   const std::string right = comma == std::string::npos ? "" : text->substr(comma + 1);
   if (!left || *left < -1 || (right != "0" && right != "-1")) {
-    reader_.error("window-size",
-                  fmt::format("--window-size {} cannot be said in a job file: (N,0), the keys "
-                              "before a query's own, or (-1,0)",
-                              *reader_.text("window-size")));
+    reader_.error("window-size", fmt::format("--window-size {} is not supported: expected (N,0), "
+                                             "with N keys before the query, or (-1,0)",
+                                             *reader_.text("window-size")));
   } else if (*left >= 0) {
     set("window-size", "model.sliding_window", *left + 1);
   }
@@ -166,7 +166,7 @@ void MegatronLine::sizes(bool swiglu) {
     }
   } else if (groups && heads && *groups != *heads) {
     reader_.warn("num-query-groups",
-                 "--num-query-groups does nothing in Megatron without --group-query-attention");
+                 "--num-query-groups has no effect in Megatron without --group-query-attention");
   }
   if (const auto ffn = whole("ffn-hidden-size")) {
     set("ffn-hidden-size", "model.ffn_hidden_size", *ffn);
@@ -195,8 +195,8 @@ void MegatronLine::experts() {
     return;
   }
   reader_.error("moe-layer-freq",
-                fmt::format("--moe-layer-freq {} cannot be said in a job file: a number, or dense "
-                            "layers that all come first, as in ([0]*3+[1]*58)",
+                fmt::format("--moe-layer-freq {} is not supported: expected a number, or dense "
+                            "layers before all others, as in ([0]*3+[1]*58)",
                             *frequency));
 }
 

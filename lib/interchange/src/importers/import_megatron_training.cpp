@@ -30,7 +30,7 @@ void MegatronLine::optimizer() {
   }
   if (kind != "adam") {
     reader_.error("optimizer",
-                  fmt::format("--optimizer {} is not known here: adam and sgd are", kind));
+                  fmt::format("--optimizer {} is not supported; supported are adam and sgd", kind));
     return;
   }
   const auto copy = [&](std::string_view flag, std::string_view path) {
@@ -47,8 +47,9 @@ std::optional<int64_t> MegatronLine::steps_of(std::string_view flag) {
   const auto batch = whole("global-batch-size");
   if (!samples) return std::nullopt;
   if (!batch) {
-    reader_.error(flag,
-                  fmt::format("--{} is counted in steps here: it needs --global-batch-size", flag));
+    reader_.error(
+        flag,
+        fmt::format("--{} requires --global-batch-size, because a job file counts steps", flag));
     return std::nullopt;
   }
   if (!has("rampup-batch-size")) return *samples / *batch;
@@ -56,8 +57,7 @@ std::optional<int64_t> MegatronLine::steps_of(std::string_view flag) {
   if (!steps) {
     reader_.error(
         "rampup-batch-size",
-        fmt::format("--rampup-batch-size does not lead to --global-batch-size {} in whole "
-                    "increments",
+        fmt::format("--rampup-batch-size does not reach --global-batch-size {} in whole increments",
                     *batch));
   }
   return steps;
@@ -103,10 +103,11 @@ void MegatronLine::learning_rate() {
   if (!has("lr")) return;
   const std::string style = reader_.text("lr-decay-style").value_or("linear");
   if (style != "constant" && style != "linear" && style != "cosine" && style != "WSD") {
-    reader_.error("lr-decay-style",
-                  fmt::format("--lr-decay-style {} is not known here: constant, linear, cosine and "
-                              "WSD are",
-                              style));
+    reader_.error(
+        "lr-decay-style",
+        fmt::format(
+            "--lr-decay-style {} is not supported; supported are constant, linear, cosine and WSD",
+            style));
     return;
   }
   const bool wsd = style == "WSD";
@@ -117,9 +118,10 @@ void MegatronLine::learning_rate() {
   if (const auto counted = steps_of("lr-decay-samples")) decay = counted;
   if (decay && steps && *decay != *steps) {
     const std::string_view flag = has("lr-decay-iters") ? "lr-decay-iters" : "lr-decay-samples";
-    reader_.warn(flag, fmt::format("the rate has fallen after {} steps there; here it falls until "
-                                   "the last of {}",
-                                   *decay, *steps));
+    reader_.warn(
+        flag,
+        fmt::format("Megatron's learning rate decays over {} steps; smp's decays over all {} steps",
+                    *decay, *steps));
   }
   if (!wsd) return;
   if (const auto last = whole("lr-wsd-decay-iters")) {
@@ -127,8 +129,7 @@ void MegatronLine::learning_rate() {
   }
   if (const auto fall = reader_.text("lr-wsd-decay-style").value_or("exponential");
       fall != "linear") {
-    reader_.warn("lr-wsd-decay-style",
-                 fmt::format("the last steps fall in a line here, not as {}", fall));
+    reader_.warn("lr-wsd-decay-style", fmt::format("smp's final decay is linear, not {}", fall));
   }
 }
 

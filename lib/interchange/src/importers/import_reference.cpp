@@ -49,7 +49,7 @@ std::string table(ForeignFormat format, const std::vector<ForeignKey>& rows,
   std::ranges::sort(sorted);
   std::vector<std::string> cells;
   for (const std::string_view word : sorted) cells.push_back(fmt::format("`{}{}`", dashes, word));
-  return out + fmt::format("\nLeft out as well, because no plan depends on them: {}.\n",
+  return out + fmt::format("\nThese keys are also left out, because no plan depends on them: {}.\n",
                            fmt::join(cells, ", "));
 }
 

@@ -43,8 +43,8 @@ bool is_map_with(const pyscript::PythonValue* value, std::initializer_list<std::
 
 std::string why_unread(const pyscript::PythonValue& value) {
   if (value.kind == Kind::kUnknown) return value.text;
-  return value.kind == Kind::kCall ? value.text + "(...), which is not read"
-                                   : "not what is read here";
+  return value.kind == Kind::kCall ? value.text + "(...), which smp does not evaluate"
+                                   : "not a value that smp reads";
 }
 
 text::YamlNode map_of(text::Place place, std::vector<text::YamlEntry> entries) {
@@ -73,10 +73,10 @@ class SageMakerScript {
     SageMakerJob job;
     if (const auto estimators = calls_with({"distribution", "distributed"}); !estimators.empty()) {
       if (estimators.size() > 1) {
-        diagnostics_.error(estimators[1]->place,
-                           fmt::format("a second job: the first one is {}() on line {}; leave one "
-                                       "of them in the file",
-                                       estimators[0]->text, estimators[0]->place.line));
+        diagnostics_.error(
+            estimators[1]->place,
+            fmt::format("a second job; the first is {}() on line {}: remove one from the file",
+                        estimators[0]->text, estimators[0]->place.line));
         return std::nullopt;
       }
       read_estimator(*estimators[0], job);
@@ -112,12 +112,12 @@ class SageMakerScript {
   void read_estimator(const pyscript::PythonValue& call, SageMakerJob& job) {
     if (const pyscript::PythonValue* others = call.find("**")) {
       diagnostics_.error(others->place,
-                         fmt::format("arguments of {}(): {}: write them in its place", call.text,
-                                     why_unread(*others)));
+                         fmt::format("arguments of {}(): {}: write the arguments instead",
+                                     call.text, why_unread(*others)));
     }
     if (const pyscript::PythonValue* groups = call.find("instance_groups")) {
       diagnostics_.error(groups->place,
-                         "instance_groups: hosts of several kinds have no plan here: write "
+                         "instance_groups: different kinds of hosts are not supported: write "
                          "instance_type and instance_count");
     }
     job.distribution = call.find("distribution");
@@ -140,8 +140,8 @@ class SageMakerScript {
   }
 
   void refuse(std::string_view name, const pyscript::PythonValue& value) {
-    diagnostics_.error(value.place, fmt::format("{}: {}: write the value itself in its place", name,
-                                                why_unread(value)));
+    diagnostics_.error(value.place,
+                       fmt::format("{}: {}: write the value instead", name, why_unread(value)));
   }
 
   void read_torchrun(const pyscript::PythonValue& value, SageMakerJob& job) {
@@ -149,9 +149,9 @@ class SageMakerScript {
     job.processes = value.find("process_count_per_node");
     job.smp = value.find("smp");
     if (job.smp == nullptr) {
-      diagnostics_.error(value.place, fmt::format("{}() has no smp=SMP(...): there are no degrees "
-                                                  "to import",
-                                                  value.text));
+      diagnostics_.error(
+          value.place,
+          fmt::format("{}() has no smp=SMP(...), so there are no degrees to import", value.text));
     } else if (job.smp->kind != Kind::kCall) {
       refuse("smp", *job.smp);
       job.smp = nullptr;
@@ -177,8 +177,8 @@ class SageMakerScript {
                          (is_map_with(value, {"parameters"}) && is_map_with(value, {"enabled"}));
       if (found && job.distribution != nullptr && job.distribution != value) {
         diagnostics_.error(value->place,
-                           fmt::format("a second dictionary, beside that on line {}: leave one of "
-                                       "them in the file, or name one `distribution`",
+                           fmt::format("a second dictionary; the first is on line {}: remove one "
+                                       "from the file, or name one `distribution`",
                                        job.distribution->place.line));
       }
       if (found) job.distribution = value;
@@ -195,14 +195,14 @@ class SageMakerScript {
         "PyTorch", "HuggingFace", "TensorFlow", "Estimator", "ModelTrainer", "Torchrun", "SMP"};
     for (const pyscript::UnreadCall& call : script_.unread) {
       if (std::ranges::count(kMakers, call.name) == 0) continue;
-      diagnostics_.error(call.place, fmt::format("{}() stands inside '{}', whose lines are not "
-                                                 "read: write it at the top level of the file",
+      diagnostics_.error(call.place, fmt::format("{}() is inside '{}', whose lines are not read: "
+                                                 "write the call at the top level of the file",
                                                  call.name, call.block));
       return;
     }
     diagnostics_.error({source_, 1, 1},
-                       "no job of SageMaker is in this file: an estimator with distribution=..., "
-                       "or a dictionary `distribution`");
+                       "the file has no SageMaker job: expected an estimator with "
+                       "distribution=..., or a dictionary `distribution`");
   }
 
   const pyscript::PythonScript& script_;
@@ -248,8 +248,8 @@ void require_modelparallel(const text::YamlNode& document, text::Diagnostics& di
                        document.find("pytorchddp") != nullptr || document.find("mpi") != nullptr;
   if (!wrapped || inner.reported || inner.find("modelparallel") != nullptr) return;
   diagnostics.error(inner.place,
-                    "the distribution has no modelparallel, and so no degrees to import: a job "
-                    "file without the section parallel leaves them to the planner");
+                    "the distribution has no modelparallel, so there are no degrees to import: in "
+                    "a job file without the section parallel, the planner chooses the degrees");
 }
 
 std::optional<int64_t> count_of(const pyscript::PythonValue* value, const char* name,
@@ -270,24 +270,24 @@ std::optional<int64_t> count_of(const pyscript::PythonValue* value, const char* 
 const jobfile::NamedCluster* cluster_of(const SageMakerJob& job, Imported& out,
                                         text::Diagnostics& diagnostics) {
   if (job.instance_type == nullptr) {
-    out.notes.push_back("there is no instance_type here: say --cluster to smp-plan");
+    out.notes.push_back("instance_type is missing: give --cluster to smp-plan");
     return nullptr;
   }
   const text::YamlNode node =
       pyscript::document_of(*single(job.instance_type), "instance_type", {}, diagnostics);
   if (node.reported) return nullptr;
   if (node.kind != text::YamlNode::Kind::kScalar || !node.quoted) {
-    diagnostics.error(node.place, fmt::format("instance_type must be a text, as \"ml.p4d.24xlarge\""
-                                              ", not {}",
-                                              text::described(node)));
+    diagnostics.error(node.place,
+                      fmt::format("instance_type must be a string, as \"ml.p4d.24xlarge\", not {}",
+                                  text::described(node)));
     return nullptr;
   }
   const std::string name = node.text.starts_with("ml.") ? node.text.substr(3) : node.text;
   const jobfile::NamedCluster* cluster = jobfile::find_cluster(name);
   if (cluster == nullptr) {
     out.warnings.push_back(fmt::format(
-        "{}:{}:{}: instance_type {}: no cluster file of that name is known: describe its hosts in "
-        "the job's cluster section, or say --cluster to smp-plan",
+        "{}:{}:{}: instance_type {}: smp has no cluster file of this name: describe the hosts in "
+        "the job's cluster section, or give --cluster to smp-plan",
         out.file, node.place.line, node.place.column, text::quoted_for_message(node.text)));
   }
   return cluster;
@@ -319,8 +319,8 @@ void note_hyperparameters(const SageMakerJob& job, Imported& out) {
     names += (names.empty() ? "" : ", ") + entry.key;
   }
   out.notes.push_back(
-      fmt::format("hyperparameters ({}) are the script's own to read: batch, steps, "
-                  "precision and sequence length are for the section training",
+      fmt::format("hyperparameters ({}) are not imported, because only the script reads them: set "
+                  "batch, steps, precision and sequence length in the section training",
                   names));
 }
 

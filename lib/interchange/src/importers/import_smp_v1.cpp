@@ -13,91 +13,87 @@ const std::vector<ForeignKey>& smp_v1_keys() {
       {"pipeline_parallel_degree", Form::kWhole, Use::kRead, "parallel.pipeline_parallel_degree",
        "the same; required", "", "", 1},
       {"partitions", Form::kWhole, Use::kRead, "parallel.pipeline_parallel_degree",
-       "its name before 1.6", "", "", 1},
-      {"microbatches", Form::kWhole, Use::kRead, "training.microbatches", "the same; 1 by default",
+       "old name, before 1.6", "", "", 1},
+      {"microbatches", Form::kWhole, Use::kRead, "training.microbatches", "the same; absent = 1",
        "", "", 1},
       {"active_microbatches", Form::kWhole, Use::kRead, "parallel.active_microbatches",
-       "the same; the degree of the pipeline + 2 by default", "", "", 1},
+       "the same; absent = pipeline_parallel_degree + 2", "", "", 1},
       {"pipeline", Form::kText, Use::kRead, "parallel.pipeline",
-       "the same words; _only_forward trains nothing and is refused", "",
+       "the same words; _only_forward does not train, and is refused", "",
        "interleaved simple _only_forward"},
       {"optimize", Form::kText, Use::kRead, "parallel.sequence_parallel",
-       "memory (the default) = no activation is kept twice in a tensor group, as sequence_parallel "
-       "does; speed = the opposite; read where tensor_parallel_degree is above 1",
+       "memory (the default) = true: no activation is kept twice in a tensor group; speed = false; "
+       "applies if tensor_parallel_degree is above 1",
        "", "memory speed"},
       {"placement_strategy", Form::kText, Use::kCopied, "parallel.placement_strategy",
-       "the same words, permutations of D, P, T included", "",
+       "the same words, including permutations of D, P, T", "",
        "cluster spread DPT DTP PDT PTD TDP TPD"},
       {"auto_partition", Form::kBool, Use::kRead, "parallel.partition_method",
-       "true (the default) = by memory_weight; false leaves the partition to calls in the script, "
-       "and is "
-       "refused "
-       "with more than one stage"},
+       "true (the default) = by memory_weight; false, where the script partitions with "
+       "smp.partition, is refused with more than one stage"},
       {"default_partition", Form::kWhole, Use::kRead, "parallel.partition",
        "only with auto_partition: false"},
       {"memory_weight", Form::kNumber, Use::kRead, "parallel.partition_method",
-       "how SMP's automatic partition weighs parameters against time (0.8 with optimize: memory, "
-       "0.2 "
-       "with speed): from 0.5 on parameters, below it auto",
+       "weight of parameters against time in SMP's automatic partition (absent = 0.8 with "
+       "optimize: memory, 0.2 with speed); at least 0.5 = parameters, below 0.5 = auto",
        "", "", 0, 1},
       {"tensor_parallel_degree", Form::kWhole, Use::kCopied, "parallel.tensor_parallel_degree",
-       "the same; above 1 it needs ddp: true", "", "", 1},
+       "the same; above 1 requires ddp: true", "", "", 1},
       {"ddp", Form::kBool, Use::kRead, "",
-       "needed by data and tensor parallelism; not with horovod"},
-      {"ddp_port", Form::kWhole, Use::kIgnored, "", "a port of the rendezvous", "", "", 1, 65535},
+       "required by data and tensor parallelism; excludes horovod"},
+      {"ddp_port", Form::kWhole, Use::kIgnored, "", "rendezvous port", "", "", 1, 65535},
       {"ddp_dist_backend", Form::kText, Use::kRead, "parallel.data_collectives",
-       "nccl = nccl; auto is left to the planner", "", "auto nccl"},
+       "nccl = nccl; with auto the planner chooses", "", "auto nccl"},
       {"prescaled_batch", Form::kBool, Use::kRead, "parallel.prescaled_batch",
-       "the same; false with tensor parallelism counts samples of each rank, which a job file does "
-       "not: micro_batch is then that of a rank x tensor_parallel_degree"},
+       "the same; with false and tensor parallelism SMP counts samples per rank, a job file per "
+       "tensor group, so micro_batch is the script's x tensor_parallel_degree"},
       {"shard_optimizer_state", Form::kBool, Use::kRead, "parallel.shard_optimizer_state",
        "the same"},
       {"offload_activations", Form::kBool, Use::kRead,
        "parallel.offload_activations, parallel.activation_checkpointing",
-       "the same; it moves checkpoints, so checkpointing is on as well; needs microbatches > 1"},
+       "the same; also turns on activation checkpointing; requires microbatches > 1"},
       {"activation_loading_horizon", Form::kWhole, Use::kRead,
        "parallel.activation_loading_horizon",
-       "counts pipeline tasks there and layers here: x layers of a stage, where the model is known",
+       "value x layers of a stage, if the model is known, because SMP counts pipeline tasks and "
+       "smp layers",
        "", "", 1},
       {"fp16", Form::kBool, Use::kRead, "training.precision", "true = fp16"},
       {"fp16_params", Form::kBool, Use::kRead, "training.precision", "true = fp16"},
       {"bf16", Form::kBool, Use::kRead, "training.precision",
-       "true = bf16; SMP has it with sharded data parallelism only"},
-      {"skip_tracing", Form::kBool, Use::kIgnored, "", "nothing is traced"},
+       "true = bf16; SMP supports it only with sharded data parallelism"},
+      {"skip_tracing", Form::kBool, Use::kIgnored, "", "smp does not trace"},
       {"delayed_parameter_initialization", Form::kBool, Use::kCopied,
        "parallel.delayed_parameter_initialization", "the same"},
       {"sharded_data_parallel_degree", Form::kWhole, Use::kRead,
        "parallel.sharded_data_parallel_degree", "the same; above 1 it shards parameters", "", "",
        1},
       {"sdp_reduce_bucket_size", Form::kWhole, Use::kRead, "parallel.bucket_bytes",
-       "elements there, bytes here: x 4, gradients being fp32", "", "", 1},
+       "elements x 4, because gradients are fp32", "", "", 1},
       {"sdp_param_persistence_threshold", Form::kWhole, Use::kCopied,
        "parallel.param_persistence_threshold",
-       "the same; not given: 0 here, 1000000 there; a tensor of just as many elements stays "
-       "gathered "
-       "there only"},
+       "the same; absent: 0 (SMP: 1000000). SMP also keeps a tensor of exactly this size gathered"},
       {"sdp_max_live_parameters", Form::kWhole, Use::kCopied, "parallel.max_live_parameters",
-       "the same; how far ahead within it is parallel.prefetch_layers, in layers, or in buckets "
-       "of small ones (parallel.shard_bucket_bytes)",
+       "the same; parallel.prefetch_layers limits how many layers, or buckets of small layers "
+       "(parallel.shard_bucket_bytes), are gathered ahead within this limit",
        "", "", 1},
       {"sdp_hierarchical_allgather", Form::kBool, Use::kIgnored, "",
-       "groups that cross hosts are always gathered in two levels"},
+       "smp always gathers groups on several hosts in two levels"},
       {"sdp_gradient_clipping", Form::kNumber, Use::kCopied, "training.optimizer.gradient_clipping",
        "the same"},
       {"deterministic_server", Form::kBool, Use::kIgnored, "",
-       "the schedule is fixed before the run, so every rank asks in the same order"},
+       "smp fixes the schedule before the run, so every rank communicates in the same order"},
       {"contiguous", Form::kBool, Use::kIgnored, "",
-       "TensorFlow only; stages are always contiguous"},
-      {"horovod", Form::kBool, Use::kRefused, "", "TensorFlow's Horovod has no plan here", "false"},
+       "TensorFlow only; smp's stages are always contiguous"},
+      {"horovod", Form::kBool, Use::kRefused, "", "Horovod (TensorFlow) is not supported", "false"},
       {"load_partition", Form::kBool, Use::kRefused, "",
        "a partition saved by SMP cannot be read: write parallel.partition in the job file",
        "false"},
       {"partition_file", Form::kText, Use::kRefused, "",
        "a partition saved by SMP cannot be read: write parallel.partition in the job file"},
       {"static_mode", Form::kBool, Use::kIgnored, "",
-       "undocumented there; the schedule is always fixed before the run"},
+       "not documented by SMP; smp always fixes the schedule before the run"},
       {"fast_mode", Form::kBool, Use::kIgnored, "",
-       "undocumented there; stages always send to each other directly"},
+       "not documented by SMP; smp's stages always send to each other directly"},
   };
   return kKeys;
 }
@@ -120,7 +116,7 @@ Degrees1 read_degrees(ForeignReader& reader, const text::YamlNode& parameters) {
                                            *before, *named));
   } else if (!named && !before && reader.usable("pipeline_parallel_degree") &&
              reader.usable("partitions")) {
-    reader.error_at(parameters.place, "SMP v1 needs pipeline_parallel_degree");
+    reader.error_at(parameters.place, "pipeline_parallel_degree is missing: SMP v1 requires it");
   }
   degrees.pipeline = named.value_or(before.value_or(1));
   degrees.tensor = reader.whole("tensor_parallel_degree").value_or(1);
@@ -135,44 +131,45 @@ Degrees1 read_degrees(ForeignReader& reader, const text::YamlNode& parameters) {
 void check_agreement(ForeignReader& reader, const Degrees1& degrees) {
   const bool ddp = reader.boolean("ddp").value_or(false);
   if (degrees.tensor > 1 && !ddp) {
-    reader.error(
-        "tensor_parallel_degree",
-        fmt::format("tensor_parallel_degree is {}, which needs ddp: true", degrees.tensor));
+    reader.error("tensor_parallel_degree",
+                 fmt::format("tensor_parallel_degree {} requires ddp: true", degrees.tensor));
   }
   if (degrees.sharded > 1 && !ddp) {
     reader.error(
         "sharded_data_parallel_degree",
-        fmt::format("sharded_data_parallel_degree is {}, which needs ddp: true", degrees.sharded));
+        fmt::format("sharded_data_parallel_degree {} requires ddp: true", degrees.sharded));
   }
   for (const std::string_view key : {"ddp_port", "ddp_dist_backend"}) {
-    if (reader.has(key) && !ddp) reader.error(key, fmt::format("{} needs ddp: true", key));
+    if (reader.has(key) && !ddp) reader.error(key, fmt::format("{} requires ddp: true", key));
   }
   if (reader.boolean("shard_optimizer_state").value_or(false) && degrees.sharded > 1) {
-    reader.error("shard_optimizer_state",
-                 fmt::format("keys disagree: shard_optimizer_state is true, but "
-                             "sharded_data_parallel_degree is {}, which shards it already",
-                             degrees.sharded));
+    reader.error(
+        "shard_optimizer_state",
+        fmt::format(
+            "keys disagree: shard_optimizer_state is true, but sharded_data_parallel_degree {} "
+            "already shards the optimizer state: remove one key",
+            degrees.sharded));
   }
   if (degrees.sharded > 1 && degrees.pipeline > 1) {
     reader.error("sharded_data_parallel_degree",
-                 fmt::format("SMP v1 has no sharded data parallelism (degree {}) in a pipeline "
-                             "(degree {})",
+                 fmt::format("SMP v1 does not combine sharded data parallelism (degree {}) with a "
+                             "pipeline (degree {})",
                              degrees.sharded, degrees.pipeline));
   }
   if (reader.text("pipeline") == "_only_forward") {
-    reader.error("pipeline", "pipeline _only_forward trains nothing: write interleaved or simple");
+    reader.error("pipeline", "pipeline _only_forward does not train: write interleaved or simple");
   }
   const bool automatic = reader.boolean("auto_partition").value_or(true);
   const auto fallback = reader.whole("default_partition");
   if (!automatic && !fallback) {
-    reader.error("auto_partition", "auto_partition: false needs default_partition");
+    reader.error("auto_partition", "auto_partition: false requires default_partition");
   } else if (!automatic && *fallback >= degrees.pipeline) {
     reader.error("default_partition",
                  fmt::format("default_partition ({}) must be below pipeline_parallel_degree ({})",
                              *fallback, degrees.pipeline));
   } else if (!automatic && degrees.pipeline > 1) {
     reader.error("auto_partition",
-                 "auto_partition: false leaves the partition to smp.partition calls in the script: "
+                 "with auto_partition: false, the script's smp.partition calls set the partition: "
                  "write auto_partition: true, and parallel.partition in the job file");
   }
 }
@@ -185,7 +182,7 @@ void read_precision(ForeignReader& reader, const Degrees1& degrees) {
     reader.error("bf16", fmt::format("keys disagree: bf16 and {} are both true",
                                      fp16 ? "fp16" : "fp16_params"));
   } else if (bf16 && degrees.sharded == 1) {
-    reader.error("bf16", "SMP v1 has bf16 only with sharded_data_parallel_degree above 1");
+    reader.error("bf16", "bf16 in SMP v1 requires sharded_data_parallel_degree above 1");
   } else if (bf16) {
     reader.set_from("bf16", "training.precision", "bf16");
   } else if (fp16 || fp16_params) {
@@ -207,12 +204,12 @@ void read_offload(ForeignReader& reader, const Degrees1& degrees, const ImportCo
   if (offload == true) {
     reader.set("parallel.activation_checkpointing", "true", "offload_activations");
     if (microbatches == 1) {
-      reader.error("offload_activations", "offload_activations needs microbatches above 1");
+      reader.error("offload_activations", "offload_activations requires microbatches above 1");
     }
   }
   const auto tasks = reader.whole("activation_loading_horizon");
   if (offload != true) {
-    if (tasks) reader.note("activation_loading_horizon: nothing is offloaded");
+    if (tasks) reader.note("activation_loading_horizon has no effect without offload_activations");
   } else if (context.num_layers) {
     const int64_t layers = (*context.num_layers + degrees.pipeline - 1) / degrees.pipeline;
     const int64_t count = tasks.value_or(4);  // SMP's default
@@ -221,12 +218,12 @@ void read_offload(ForeignReader& reader, const Degrees1& degrees, const ImportCo
                fmt::format("activation_loading_horizon = {} tasks of {} layers", count, layers));
   } else if (tasks) {
     reader.error("activation_loading_horizon",
-                 "activation_loading_horizon counts pipeline tasks, and a task is the layers of a "
-                 "stage: import the model's config.json in the same call, or leave the key out");
+                 "activation_loading_horizon counts pipeline tasks, each with the layers of a "
+                 "stage: import the model's config.json in the same call, or remove the key");
   } else {
     reader.note(
-        "activation_loading_horizon: SMP's default is 4 pipeline tasks; the job keeps 2 "
-        "layers, as the model is not known here");
+        "activation_loading_horizon: SMP's default is 4 pipeline tasks; the job gets 2 layers, "
+        "because the model is unknown");
   }
 }
 
@@ -256,13 +253,12 @@ void read_tensor(ForeignReader& reader, const Degrees1& degrees) {
     }
     return;
   }
-  reader.set("parallel.prescaled_batch", "true", "a job file counts samples of a tensor group");
+  reader.set("parallel.prescaled_batch", "true", "a job file counts samples per tensor group");
   if (!prescaled) {
-    reader.warn(
-        "prescaled_batch",
-        fmt::format("prescaled_batch is false: each of the {} ranks of a tensor group reads "
-                    "samples of its own, so training.micro_batch is the script's x {}",
-                    degrees.tensor, degrees.tensor));
+    reader.warn("prescaled_batch",
+                fmt::format("prescaled_batch is false, so each of the {} ranks of a tensor group "
+                            "reads its own samples: training.micro_batch is the script's x {}",
+                            degrees.tensor, degrees.tensor));
   }
   const bool speed = reader.text("optimize") == "speed";
   reader.set("parallel.sequence_parallel", speed ? "false" : "true",

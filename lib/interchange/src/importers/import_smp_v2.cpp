@@ -12,15 +12,14 @@ const std::vector<ForeignKey>& smp_v2_keys() {
   static const std::vector<ForeignKey> kKeys = {
       {"hybrid_shard_degree", Form::kWhole, Use::kRead,
        "parallel.sharded_data_parallel_degree, parallel.sharding",
-       "z = it / context_parallel_degree; 1 = no sharding; 0 (the default) = over all "
-       "data-parallel "
-       "ranks"},
+       "z = value / context_parallel_degree; 1 = no sharding; 0 (the default) = over all "
+       "data-parallel ranks"},
       {"sm_activation_offloading", Form::kBool, Use::kRead,
        "parallel.offload_activations, parallel.activation_checkpointing",
-       "activations kept by checkpointing go to host memory; absent = decided by the script"},
+       "offloads activation checkpoints to host memory; absent: the script decides"},
       {"activation_loading_horizon", Form::kWhole, Use::kCopied,
-       "parallel.activation_loading_horizon", "layers whose checkpoints are fetched ahead", "", "",
-       1},
+       "parallel.activation_loading_horizon",
+       "number of layers whose checkpoints are fetched ahead", "", "", 1},
       {"tensor_parallel_degree", Form::kWhole, Use::kCopied, "parallel.tensor_parallel_degree",
        "the same", "", "", 1},
       {"context_parallel_degree", Form::kWhole, Use::kCopied, "parallel.context_parallel_degree",
@@ -29,9 +28,9 @@ const std::vector<ForeignKey>& smp_v2_keys() {
        "the same", "", "", 1},
       {"random_seed", Form::kWhole, Use::kCopied, "training.seed", "the same"},
       {"fsdp_cache_flush_warnings", Form::kBool, Use::kIgnored, "",
-       "a warning of PyTorch's allocator"},
+       "warning of PyTorch's allocator"},
       {"allow_empty_shards", Form::kBool, Use::kIgnored, "",
-       "rows are padded, so that every rank owns the same bytes"},
+       "smp pads rows, so every rank owns the same bytes"},
   };
   return kKeys;
 }
@@ -55,11 +54,10 @@ void read_smp_v2(const text::YamlNode& root, text::Diagnostics& diagnostics,
   const int64_t context_degree = reader.whole("context_parallel_degree").value_or(1);
   const int64_t hybrid = reader.whole("hybrid_shard_degree").value_or(0);
   if (hybrid > 0 && context_degree > hybrid) {
-    reader.error(
-        "context_parallel_degree",
-        fmt::format("context_parallel_degree ({}) is larger than hybrid_shard_degree ({}), "
-                    "over whose ranks a sequence is spread",
-                    context_degree, hybrid));
+    reader.error("context_parallel_degree",
+                 fmt::format("context_parallel_degree ({}) is larger than hybrid_shard_degree "
+                             "({}): lower context_parallel_degree, or raise hybrid_shard_degree",
+                             context_degree, hybrid));
   } else if (hybrid > 0 && hybrid % context_degree != 0) {
     reader.error("hybrid_shard_degree",
                  fmt::format("hybrid_shard_degree ({}) is not divisible by context_parallel_degree "
@@ -73,8 +71,8 @@ void read_smp_v2(const text::YamlNode& root, text::Diagnostics& diagnostics,
     if (shard == 1 && hybrid > 1) {
       reader.warn(
           "hybrid_shard_degree",
-          "SMP shards over the ranks of a sequence alone here, which a job file cannot say; "
-          "the plan does not shard");
+          "with hybrid_shard_degree = context_parallel_degree, SMP shards over the ranks of a "
+          "sequence only; a job file cannot express this layout, so the plan does not shard");
     }
   } else if (hybrid == 0 && reader.usable("hybrid_shard_degree")) {
     set_shard_over_all(reader, "parameters", context, context_degree,
@@ -89,8 +87,8 @@ void read_smp_v2(const text::YamlNode& root, text::Diagnostics& diagnostics,
     }
   } else if (reader.usable("sm_activation_offloading")) {
     reader.note(
-        "sm_activation_offloading: not given; SMP's default (true) does something only where "
-        "the script checkpoints activations, so the planner chooses");
+        "sm_activation_offloading is absent; SMP's default (true) applies only if the script "
+        "checkpoints activations, so the planner chooses");
   }
 }
 

@@ -55,10 +55,9 @@ void check_world(const std::vector<Imported>& files) {
   // The shard axis may lie across the context axis.
   const int64_t data = world / product_of({pipeline->value, tensor->value});
   if (data % shard->value != 0) {
-    throw ConfigError(
-        fmt::format("{}: {} says a shard degree of {}, which does not divide the {} "
-                    "data-parallel ranks of {}",
-                    shard->file, shard->origin, shard->value, data, ranks));
+    throw ConfigError(fmt::format(
+        "{}: {} gives a shard degree of {}, which does not divide the {} data-parallel ranks of {}",
+        shard->file, shard->origin, shard->value, data, ranks));
   }
 }
 

@@ -82,7 +82,7 @@ class FlagScan {
       const size_t equals = flag.find('=');
       if (flag.substr(0, equals).find_first_of(" \t\n") != std::string::npos) {
         diagnostics_.error(word.place,
-                           "quotes keep several flags together here, as one word: take them away");
+                           "quotes join several flags into one word: remove the quotes");
         continue;
       }
       if (equals != std::string::npos) {
@@ -119,22 +119,25 @@ class FlagScan {
     if (!word.alone) return;
     const shell::ShellReason& reason = *word.unknown;
     if (reason.choice) {
-      diagnostics_.error(reason.place, fmt::format("the flags depend on {}: set it above, or leave "
-                                                   "one branch",
-                                                   reason.what));
+      diagnostics_.error(
+          reason.place,
+          fmt::format("the flags depend on {}: set the value above, or keep one branch",
+                      reason.what));
     } else if (!reason.unset) {
-      diagnostics_.error(word.place,
-                         fmt::format("flags may come from {}: write them there", reason.what));
+      diagnostics_.error(
+          word.place,
+          fmt::format("this word may hold flags, but its value is {}: write the flags instead",
+                      reason.what));
     } else {
-      out_.warnings.push_back(fmt::format("{}:{}:{}: flags that it may hold are not read: {}",
-                                          out_.file, word.place.line, word.place.column,
-                                          reason.what));
+      out_.warnings.push_back(
+          fmt::format("{}:{}:{}: flags that this word may hold are not read; its value is {}",
+                      out_.file, word.place.line, word.place.column, reason.what));
     }
   }
 
   void refuse_choice(const std::string& flag, const shell::ShellReason& reason, bool whether) {
     const std::string message = fmt::format(
-        "{} --{}{} depends on {}: set it above, or leave one branch",
+        "{} --{}{} depends on {}: set the value above, or keep one branch",
         whether ? "whether" : "the value of", flag, whether ? " is given" : "", reason.what);
     if (std::ranges::count(refused_, message) > 0) return;
     refused_.push_back(message);
@@ -143,8 +146,8 @@ class FlagScan {
 
   void leave_open(const std::string& flag, text::Place place, std::string_view what) {
     out_.warnings.push_back(
-        fmt::format("{}:{}:{}: --{} depends on {}: say it in the job file, in training.data or "
-                    "training.evaluation",
+        fmt::format("{}:{}:{}: --{} depends on {}: set the data in the job file, in training.data "
+                    "or training.evaluation",
                     out_.file, place.line, place.column, flag, what));
   }
 
@@ -184,7 +187,7 @@ class FlagScan {
                          fmt::format("the value of --{} is {}: {}", flag, value.unknown->what,
                                      hosts       ? "give --hosts N"
                                      : processes ? "give --processes-per-host N"
-                                                 : "write the value there"));
+                                                 : "write the value instead"));
       return;
     }
     if (reader_.has(flag)) {

@@ -85,8 +85,10 @@ bool refuse_unknown_flags(const shell::ShellScript& script, text::Diagnostics& d
       return each.alone && !each.unknown->unset;
     });
     if (word == line.words.end() || std::ranges::none_of(line.words, is_program)) continue;
-    diagnostics.error(word->place,
-                      fmt::format("flags may come from {}: write them there", word->unknown->what));
+    diagnostics.error(
+        word->place,
+        fmt::format("this word may hold flags, but its value is {}: write the flags instead",
+                    word->unknown->what));
     return true;
   }
   return false;
@@ -103,10 +105,10 @@ shell::ShellLine flags_in_variables(const shell::ShellScript& script, Imported& 
     all.place = line.place;
   }
   if (!names.empty()) {
-    out.warnings.push_back(fmt::format(
-        "{}: no command of this text has flags: those of {} are read, and what else the run has is "
-        "not known",
-        out.file, names));
+    out.warnings.push_back(
+        fmt::format("{}: no command in this text has flags, so the flags in {} are read; other "
+                    "flags of the run are unknown",
+                    out.file, names));
   }
   return all;
 }
@@ -115,17 +117,16 @@ void refuse_second(const shell::ShellLine& first, const shell::ShellLine& second
                    text::Diagnostics& diagnostics) {
   const auto& guard = second.only_if ? second.only_if : first.only_if;
   if (guard && guard->choice) {
-    diagnostics.error(
-        guard->place,
-        fmt::format("whether the command on line {} or that on line {} trains depends "
-                    "on {}: set it above, or leave one branch",
-                    first.place.line, second.place.line, guard->what));
+    diagnostics.error(guard->place,
+                      fmt::format("either the command on line {} or the one on line {} trains, "
+                                  "depending on {}: set the value above, or keep one branch",
+                                  first.place.line, second.place.line, guard->what));
     return;
   }
-  diagnostics.error(second.place,
-                    fmt::format("this command trains, as that on line {} does: import a text with "
-                                "one of them",
-                                first.place.line));
+  diagnostics.error(
+      second.place,
+      fmt::format("a second training command; the first is on line {}: import a text with only one",
+                  first.place.line));
 }
 
 // Megatron's programs that train another model than a decoder of text. What stands in their flags
@@ -146,10 +147,11 @@ void refuse_other_program(const std::vector<shell::ShellWord>& words,
     if (other == kOthers.end()) continue;
     diagnostics.error(
         word.place,
-        fmt::format("{} trains no decoder of text, and its flags mean another model: {}", name,
-                    *other == "t5"
-                        ? "import a T5's config.json, and write the rest into the job file"
-                        : "only pretrain_gpt.py and programs like it are read"));
+        fmt::format(
+            "{} does not train a text decoder, so its flags describe another model: {}", name,
+            *other == "t5"
+                ? "import the T5's config.json, and write the other settings into the job file"
+                : "only pretrain_gpt.py and similar programs are supported"));
     return;
   }
 }
@@ -161,8 +163,9 @@ std::vector<shell::ShellWord> megatron_command(const shell::ShellScript& script,
   std::vector<const shell::ShellLine*> found;
   for (const shell::ShellLine& line : script.lines) {
     if (document_trains(line.here_document)) {
-      diagnostics.error(line.place,
-                        "the text behind << is a script of its own: import it as a file");
+      diagnostics.error(
+          line.place,
+          "the here-document after << contains the training command: import it as a separate file");
       return {};
     }
     if (line.here_document.empty() && trains(line)) found.push_back(&line);
@@ -178,13 +181,12 @@ std::vector<shell::ShellWord> megatron_command(const shell::ShellScript& script,
     if (!held.words.empty()) found.push_back(&held);
   }
   if (found.empty() && script.end) {
-    diagnostics.error(*script.end,
-                      "the script ends here, before any command with flags of Megatron");
+    diagnostics.error(*script.end, "the script ends here, before a command with Megatron flags");
     return {};
   }
   if (found.empty() && refuse_unknown_flags(script, diagnostics)) return {};
   if (found.empty()) {
-    diagnostics.error({source, 1, 1}, "no command of this text has flags of Megatron");
+    diagnostics.error({source, 1, 1}, "no command in this text has Megatron flags");
     return {};
   }
   const shell::ShellLine& line = *found.front();
@@ -198,15 +200,15 @@ std::vector<shell::ShellWord> megatron_command(const shell::ShellScript& script,
     }
     // Started in two ways, by ranks that differ.
     words.assign(own_words(line).begin(), own_words(line).end());
-    out.warnings.push_back(fmt::format(
-        "{}:{}:{}: the training of line {} is started in another way here: its hosts and processes "
-        "are not read",
-        out.file, other->place.line, other->place.column, line.place.line));
+    out.warnings.push_back(
+        fmt::format("{}:{}:{}: this line starts the training of line {} differently, so the number "
+                    "of hosts and processes is not read",
+                    out.file, other->place.line, other->place.column, line.place.line));
   }
   if (line.in_loop) {
     diagnostics.error(line.place,
-                      "this command stands in a loop, which is not run: import a text with one of "
-                      "its commands");
+                      "this command is in a loop, which smp does not run: import a text with one "
+                      "command of the loop");
     return {};
   }
   const auto warn = [&](text::Place at, std::string_view message) {
@@ -215,7 +217,8 @@ std::vector<shell::ShellWord> megatron_command(const shell::ShellScript& script,
   for (const auto& [at, message] : script.warnings) warn(at, message);
   if (line.joined && !line.words.front().text.starts_with("--")) {
     warn(line.place,
-         "flags on the lines below are read as this command's, without a backslash before them");
+         "the flags on the lines below are read as flags of this command, although the backslash "
+         "before them is missing");
   }
   std::string defaults;
   for (const auto& [name, text] : script.defaults) {
@@ -223,7 +226,8 @@ std::vector<shell::ShellWord> megatron_command(const shell::ShellScript& script,
     defaults += fmt::format("{}${} = {}", defaults.empty() ? "" : ", ", name, text);
   }
   if (!defaults.empty()) {
-    out.notes.push_back("not set in this text, and read as their defaults: " + defaults);
+    out.notes.push_back("variables that this text does not set have their default values: " +
+                        defaults);
   }
   return words;
 }

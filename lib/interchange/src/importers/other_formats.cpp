@@ -36,7 +36,7 @@ bool has_section(std::string_view text, std::string_view name) {
   return false;
 }
 
-constexpr std::string_view kWrite = "write a job file (smp-plan init begins one)";
+constexpr std::string_view kWrite = "write a job file (start with smp-plan init)";
 
 }  // namespace
 
@@ -44,9 +44,9 @@ std::string other_format(std::string_view text, const text::YamlNode& root) {
   if (has_section(text, "parallelism") ||
       (has_section(text, "training") && has_section(text, "optimizer"))) {
     return fmt::format(
-        "torchtitan's TOML, which is not read: {}: training.local_batch_size is "
-        "training.micro_batch, training.seq_len training.sequence_length, and the degrees of "
-        "[parallelism] have their names in parallel",
+        "torchtitan's TOML, which smp does not import: {}: training.local_batch_size is "
+        "training.micro_batch, training.seq_len is training.sequence_length, and the degrees of "
+        "[parallelism] are keys of parallel",
         kWrite);
   }
   if (root.kind != text::YamlNode::Kind::kMap) return "";
@@ -54,49 +54,49 @@ std::string other_format(std::string_view text, const text::YamlNode& root) {
       has_map(root, "model", {"tensor_model_parallel_size", "pipeline_model_parallel_size"}) ||
       has_any_key(root, {"exp_manager"})) {
     return fmt::format(
-        "a NeMo configuration, which is not read: {}: trainer.num_nodes is cluster.hosts, "
-        "trainer.devices cluster.processes_per_host, model.tensor_model_parallel_size "
-        "parallel.tensor_parallel_degree, model.pipeline_model_parallel_size "
-        "parallel.pipeline_parallel_degree, model.micro_batch_size training.micro_batch, "
-        "model.global_batch_size training.global_batch, model.encoder_seq_length "
+        "a NeMo configuration, which smp does not import: {}: trainer.num_nodes is cluster.hosts, "
+        "trainer.devices is cluster.processes_per_host, model.tensor_model_parallel_size is "
+        "parallel.tensor_parallel_degree, model.pipeline_model_parallel_size is "
+        "parallel.pipeline_parallel_degree, model.micro_batch_size is training.micro_batch, "
+        "model.global_batch_size is training.global_batch, model.encoder_seq_length is "
         "training.sequence_length. Or import the Megatron command line of the same run",
         kWrite);
   }
   if (has_any_key(root, {"base_model"}) &&
       has_any_key(root, {"datasets", "micro_batch_size", "sequence_len", "adapter"})) {
     return fmt::format(
-        "an axolotl configuration, which is not read: import the config.json of its base_model, "
-        "with {}; micro_batch_size is training.micro_batch, gradient_accumulation_steps "
-        "training.microbatches, sequence_len training.sequence_length",
-        file_at(root, "deepspeed", "the DeepSpeed or accelerate file that it runs with"));
+        "an axolotl configuration, which smp does not import: import the config.json of its "
+        "base_model, with {}; micro_batch_size is training.micro_batch, "
+        "gradient_accumulation_steps is training.microbatches, sequence_len is "
+        "training.sequence_length",
+        file_at(root, "deepspeed", "its DeepSpeed or accelerate file"));
   }
   if (has_any_key(root,
                   {"device_train_microbatch_size", "global_train_batch_size", "max_duration"}) &&
       has_any_key(root, {"max_seq_len", "fsdp_config", "train_loader", "parallelism_config"})) {
     return fmt::format(
-        "a configuration of Composer or LLM Foundry, which is not read: {}: "
-        "device_train_microbatch_size is training.micro_batch, global_train_batch_size "
-        "training.global_batch, max_seq_len training.sequence_length, and "
-        "fsdp_config.sharding_strategy FULL_SHARD parallel.sharding: parameters",
+        "a configuration of Composer or LLM Foundry, which smp does not import: {}: "
+        "device_train_microbatch_size is training.micro_batch, global_train_batch_size is "
+        "training.global_batch, max_seq_len is training.sequence_length, and "
+        "fsdp_config.sharding_strategy FULL_SHARD is parallel.sharding: parameters",
         kWrite);
   }
   if (has_any_key(root, {"per_device_train_batch_size"})) {
     return fmt::format(
-        "arguments of a Hugging Face Trainer, which are not read: import the model's config.json "
-        "with {}; per_device_train_batch_size is training.micro_batch, "
-        "gradient_accumulation_steps training.microbatches",
-        file_at(root, "deepspeed", "the DeepSpeed or accelerate file that it runs with"));
+        "arguments of a Hugging Face Trainer, which smp does not import: import the model's "
+        "config.json with {}; per_device_train_batch_size is training.micro_batch, "
+        "gradient_accumulation_steps is training.microbatches",
+        file_at(root, "deepspeed", "its DeepSpeed or accelerate file"));
   }
   if (has_any_key(root, {"pipe_parallel_size", "pipe-parallel-size"})) {
     return fmt::format(
-        "a GPT-NeoX configuration, which is not read: {}: pipe_parallel_size is "
-        "parallel.pipeline_parallel_degree, model_parallel_size parallel.tensor_parallel_degree",
+        "a GPT-NeoX configuration, which smp does not import: {}: pipe_parallel_size is "
+        "parallel.pipeline_parallel_degree, model_parallel_size is parallel.tensor_parallel_degree",
         kWrite);
   }
   if (has_any_key(root, {"apiVersion"}) && has_any_key(root, {"kind"})) {
-    return "a Kubernetes manifest, which is not read: import the command that it runs, as a text "
-           "of "
-           "its own";
+    return "a Kubernetes manifest, which smp does not import: import the command of the manifest "
+           "as a separate text";
   }
   return "";
 }
@@ -114,8 +114,7 @@ std::string python_program(std::string_view text) {
   }
   const bool recipe = text.find("nemo") != text.npos || text.find("megatron.bridge") != text.npos;
   return fmt::format(
-      "a Python program{}, which is not read: import the command line that starts "
-      "it, or {}",
+      "a Python program{}, which smp does not import: import the program's command line, or {}",
       recipe ? " (a recipe of NeMo or Megatron Bridge)" : "", kWrite);
 }
 

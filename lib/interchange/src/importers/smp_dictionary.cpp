@@ -22,7 +22,9 @@ void refuse_others(const text::YamlNode& map, const std::vector<std::string_view
     std::string message =
         fmt::format("unknown key {} {}", text::quoted_for_message(entry.key), where);
     if (entry.key == "dataparallel") {
-      message += ": only one smdistributed strategy can be enabled, and this one has no degrees";
+      message +=
+          ": only one smdistributed strategy can be enabled, and only modelparallel has degrees to "
+          "import";
     }
     diagnostics.error(entry.place, message);
   }
@@ -50,7 +52,7 @@ const text::YamlNode* smp_parameters(const text::YamlNode& root, text::Diagnosti
     refuse_others(*distributed, {"modelparallel"}, "in smdistributed", diagnostics);
   }
   if (parallel == nullptr) {
-    diagnostics.error(root.place, "smdistributed needs modelparallel with its parameters");
+    diagnostics.error(root.place, "smdistributed: modelparallel with its parameters is missing");
     return nullptr;
   }
   refuse_others(*parallel, {"enabled", "parameters"}, "in modelparallel", diagnostics);
@@ -59,7 +61,7 @@ const text::YamlNode* smp_parameters(const text::YamlNode& root, text::Diagnosti
   }
   const text::YamlNode* parameters = map_at(*parallel, "parameters");
   if (parameters == nullptr) {
-    diagnostics.error(parallel->place, "modelparallel needs a map of parameters");
+    diagnostics.error(parallel->place, "modelparallel: the map parameters is missing");
   }
   return parameters;
 }
@@ -74,7 +76,7 @@ std::optional<int64_t> smp_processes_per_host(const text::YamlNode& root,
     diagnostics.error(mpi->place, "mpi is not enabled: write enabled: true");
   }
   if (mpi->find("custom_mpi_options") != nullptr) {
-    out.notes.push_back("mpi.custom_mpi_options: how mpirun is called, not how training is split");
+    out.notes.push_back("mpi.custom_mpi_options has no effect on a plan");
   }
   const text::YamlEntry* entry = mpi->find("processes_per_host");
   if (entry == nullptr) return std::nullopt;
@@ -98,8 +100,7 @@ text::YamlNode refuse_other_version(const text::YamlNode& parameters,
   std::erase_if(rest.entries, [&](const text::YamlEntry& entry) {
     const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
     if (std::ranges::any_of(own, is) || std::ranges::none_of(other, is)) return false;
-    diagnostics.error(entry.place, fmt::format("{} is a key of {}: a dictionary holds keys of one "
-                                               "version",
+    diagnostics.error(entry.place, fmt::format("{} is a key of {}: write keys of one version only",
                                                entry.key, other_name));
     return true;
   });
@@ -108,8 +109,8 @@ text::YamlNode refuse_other_version(const text::YamlNode& parameters,
 
 void note_profile(ForeignReader& reader, std::string_view profile) {
   reader.note(
-      fmt::format("priced as this engine runs it, which takes training.steps and "
-                  "training.data.path; smp-plan --set parallel.profile={} prices it as SMP",
+      fmt::format("the job is for smp's engine, which needs training.steps and training.data.path; "
+                  "smp-plan --set parallel.profile={} prices the job as SMP runs it",
                   profile));
 }
 
@@ -128,9 +129,8 @@ void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
     reader.set("parallel.sharding", std::string(sharding), std::string(origin));
     if (sharding == "none") return;
     reader.note(
-        "the sharding is over all data-parallel ranks, whose number is not in this file: --hosts "
-        "and "
-        "--processes-per-host pin it; without them the planner chooses");
+        "the file shards over all data-parallel ranks without giving their number: give --hosts "
+        "and --processes-per-host, or the planner chooses the degree");
     return;
   }
   if (*world % model_ranks != 0) {

@@ -20,7 +20,7 @@ class DocumentWriter {
     node.place = value.place;
     node.kind = text::YamlNode::Kind::kScalar;
     if (depth > kMostDepth || ++nodes_ > kMostNodes) {
-      if (!reported_) diagnostics_.error(value.place, "this value holds too much to be read");
+      if (!reported_) diagnostics_.error(value.place, "this value is too large to import");
       reported_ = node.reported = true;
       return node;
     }
@@ -40,7 +40,9 @@ class DocumentWriter {
         }
         break;
       case Kind::kMap: write_map(value, node, depth); break;
-      case Kind::kCall: refuse(value, name, value.text + "(...), which is not read", node); break;
+      case Kind::kCall:
+        refuse(value, name, value.text + "(...), which smp does not evaluate", node);
+        break;
       case Kind::kUnknown: refuse(value, name, value.text, node); break;
     }
     return node;
@@ -52,8 +54,7 @@ class DocumentWriter {
 
   void refuse(const PythonValue& value, const std::string& name, const std::string& why,
               text::YamlNode& node) {
-    diagnostics_.error(value.place,
-                       fmt::format("{}: {}: write the value itself in its place", name, why));
+    diagnostics_.error(value.place, fmt::format("{}: {}: write the value instead", name, why));
     node.reported = true;
   }
 

@@ -65,7 +65,8 @@ PythonValue* PythonExpressions::binary(PythonValue* left, std::string_view sign,
   }
   const auto result = computed(*left, sign, *right);
   if (!result) {
-    return unknown(left->place, fmt::format("a value computed by {}, which is not read", sign));
+    return unknown(left->place,
+                   fmt::format("a value computed by {}, which smp does not evaluate", sign));
   }
   PythonValue* value = make(result->kind, left->place);
   value->whole = result->whole;
@@ -152,8 +153,8 @@ PythonValue* PythonExpressions::result_of(PythonValue* call, size_t begin) {
   if (defined_.count(call->text) > 0) {
     for (PythonValue* item : arguments_of(*call)) {
       if (holds_values(*item)) {
-        forget(item,
-               fmt::format("{}() on line {} may have changed it", call->text, call->place.line));
+        forget(item, fmt::format("{}() on line {} may have changed the value", call->text,
+                                 call->place.line));
       }
     }
     return unread(begin);
@@ -255,7 +256,7 @@ PythonValue* PythonExpressions::name() {
   const auto known = script_.names.find(first.text);
   if (known != script_.names.end()) return known->second;
   return unknown(first.place,
-                 text::quoted_for_message(first.text) + ", to which these lines give no value");
+                 text::quoted_for_message(first.text) + ", which the lines above do not set");
 }
 
 PythonValue* PythonExpressions::sequence(std::string_view closing) {

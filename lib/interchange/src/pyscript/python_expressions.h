@@ -52,7 +52,7 @@ class PythonExpressions {
     const size_t end = (*tokens_)[std::min(last, tokens_->size() - 1)].end;
     const std::string_view text = source_.substr(first.begin, end - first.begin);
     return unknown(first.place, text::quoted_for_message(text.substr(0, text.find('\n'))) +
-                                    ", which is not read");
+                                    ", which smp does not evaluate");
   }
   static bool holds_values(const PythonValue& value) {
     return value.kind == Kind::kMap || value.kind == Kind::kList;
@@ -133,7 +133,7 @@ class PythonExpressions {
     const text::Place place = token(at_).place;
     if (depth_ >= kMostDepth) {
       skip(false);
-      return unknown(place, "an expression that is too deep to be read");
+      return unknown(place, "an expression that nests too deeply to import");
     }
     ++depth_;
     PythonValue* value = part();

@@ -94,7 +94,7 @@ class PythonLexer {
     } else if (c == '\\') {
       ++at_;
       if (peek() == '\r') ++at_;
-      if (peek() != '\n') return fail(here(), "'\\' stands for no character outside of a text");
+      if (peek() != '\n') return fail(here(), "unexpected '\\' outside of a string");
       newline();
     } else if (c == '"' || c == '\'' || begins_prefixed_text()) {
       text_token();
@@ -162,7 +162,7 @@ class PythonLexer {
     std::string value;
     while (true) {
       if (at_ >= text_.size() || (peek() == '\n' && !triple)) {
-        return fail(token.place, "this text is never closed");
+        return fail(token.place, "this string is never closed");
       }
       if (peek() == quote && (!triple || (peek(1) == quote && peek(2) == quote))) break;
       if (peek() == '\\') {
@@ -213,7 +213,7 @@ class PythonLexer {
     const std::string sign(known != kSigns.end() ? *known : rest.substr(0, 1));
     if (sign.size() == 1 &&
         std::string_view("+-*/%&|^~<>()[]{},:.=@;").find(sign) == std::string_view::npos) {
-      return fail(token.place, fmt::format("{} is no Python", text::quoted_for_message(sign)));
+      return fail(token.place, fmt::format("{} is not Python", text::quoted_for_message(sign)));
     }
     if (sign == ";" && open_.empty()) {
       ++at_;
@@ -227,7 +227,7 @@ class PythonLexer {
     if (sign == ")" || sign == "]" || sign == "}") {
       const char begins = sign == ")" ? '(' : sign == "]" ? '[' : '{';
       if (open_.empty() || open_.back().sign != begins) {
-        return fail(token.place, fmt::format("'{}' closes nothing", sign));
+        return fail(token.place, fmt::format("unmatched '{}'", sign));
       }
       open_.pop_back();
     }

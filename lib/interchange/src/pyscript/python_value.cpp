@@ -40,7 +40,7 @@ class PythonLines : private PythonExpressions {
       return number + 1;
     }
     if (is_word && first.text == "del" && is_name(1)) {
-      lose(1, fmt::format("line {} deletes it or part of it", first.place.line));
+      lose(1, fmt::format("line {} deletes the value or a part of it", first.place.line));
       return number + 1;
     }
     statement();
@@ -54,7 +54,8 @@ class PythonLines : private PythonExpressions {
       if (!is_sign_at(at, ":=") || !is_name(at - 1)) continue;
       const Token& name = token(at - 1);
       script_.names[name.text] = unknown(
-          name.place, fmt::format("':=' on line {} sets it, which is not read", name.place.line));
+          name.place, fmt::format("':=' on line {} sets the value, which smp does not evaluate",
+                                  name.place.line));
     }
   }
 
@@ -71,7 +72,8 @@ class PythonLines : private PythonExpressions {
     const bool apart = word == "def" || word == "class";  // its names are its own
     if (apart) defined_.insert(token(token(0).text == "async" ? 2 : 1).text);
     const std::string why =
-        fmt::format("'{}' on line {} may set it, and is not read", word, token(0).place.line);
+        fmt::format("'{}' on line {}, which smp does not evaluate, may set the value", word,
+                    token(0).place.line);
     size_t end = number + 1;
     while (end < lines.size() && lines[end].indent > header.indent) ++end;
     for (size_t i = number; i < end; ++i) {
@@ -144,7 +146,8 @@ class PythonLines : private PythonExpressions {
   }
 
   void lose_value(PythonValue* value, int line) {
-    forget(value, fmt::format("line {} changes it in a way that is not read", line));
+    forget(value,
+           fmt::format("line {} changes the value in a way that smp does not evaluate", line));
   }
 
   PythonValue* expression_list() {
@@ -179,8 +182,8 @@ class PythonLines : private PythonExpressions {
     } else if (find_sign(",", begin) < end) {
       for (size_t at = begin; at < end; ++at) {
         if (is_name(at) && !is_sign_at(at + 1, ".")) {
-          script_.names[token(at).text] =
-              unknown(token(at).place, "one of several values of a line, which is not read");
+          script_.names[token(at).text] = unknown(
+              token(at).place, "one of several values in a line, which smp does not evaluate");
         }
       }
     }

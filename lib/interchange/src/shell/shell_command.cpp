@@ -31,7 +31,7 @@ void ShellReader::assign(const ShellWordSyntax& word, const ShellAssignment& to,
   const auto before = variables_.find(to.name);
   exports = exports || (before != variables_.end() && before->second.exported);
   if (to.item) {
-    forget({to.name}, fmt::format("{}[...]=, which is not read", to.name), word.at);
+    forget({to.name}, fmt::format("{}[...]=, which smp does not evaluate", to.name), word.at);
   } else if (word.is_array) {
     std::vector<ShellItem> items = expansion_.items(word.items);
     ShellVariable& now = variables_[to.name];
@@ -53,8 +53,7 @@ void ShellReader::assign(const ShellWordSyntax& word, const ShellAssignment& to,
       if (now.items.empty()) now.items.emplace_back();
       ShellText& first = now.items[0].text;
       first.insert(first.end(), text.begin(), text.end());
-      if (first.size() > kMostWords)
-        throw ShellError{word.at, "this value grows too long to be read"};
+      if (first.size() > kMostWords) throw ShellError{word.at, "this value is too long to import"};
     }
   }
   variables_[to.name].exported = exports;
@@ -73,14 +72,14 @@ ShellVerdict ShellReader::declare(const ShellCommand& command, size_t at,
       odd = odd || bare.find_first_of("AfFpli") != std::string::npos;
       if (builtin != "export" && bare.find('n') != std::string::npos) {
         throw ShellError{word.at,
-                         "-n makes a name stand for another, which is not read: write that "
-                         "name itself"};
+                         "-n makes a name refer to another name, which smp does not support: write "
+                         "the other name"};
       }
     } else if (const auto to = assignment_of(word)) {
       keep_for_caller(builtin, to->name);
       if (odd) {
-        forget({to->name}, fmt::format("{}, which is not read", shown_words(command.words)),
-               word.at);
+        forget({to->name},
+               fmt::format("{}, which smp does not evaluate", shown_words(command.words)), word.at);
       } else {
         assign(word, *to, exports);
       }
@@ -118,7 +117,7 @@ ShellVerdict ShellReader::exec_simple(const ShellCommand& command) {
       runs = runs || has_command(word);
     }
     here_documents(command, {});
-    return runs ? unknown(fmt::format("{}, which is not run", shown_words(command.words)),
+    return runs ? unknown(fmt::format("{}, which smp does not run", shown_words(command.words)),
                           command.at)
                 : ShellVerdict::of(true);
   }
@@ -167,7 +166,7 @@ void ShellReader::restore(const std::string& name, const std::optional<ShellVari
 void ShellReader::count_words(size_t more, uint32_t at) {
   words_ += more;
   if (words_ > kMostWords)
-    throw ShellError{at, "this script calls its commands with too many words"};
+    throw ShellError{at, "the commands of this script have too many words to import"};
 }
 
 ShellVerdict ShellReader::exec_fields(const ShellCommand& command, std::vector<ShellField>& fields,
@@ -177,7 +176,8 @@ ShellVerdict ShellReader::exec_fields(const ShellCommand& command, std::vector<S
   if (const auto found = functions_.find(name); found != functions_.end()) {
     if (found->second == nullptr) {
       throw ShellError{
-          command.at, fmt::format("which {} this calls depends on a test that is not known", name)};
+          command.at,
+          fmt::format("which function {} this line calls depends on an unknown test", name)};
     }
     return call(*found->second, fields, command.at);
   }
@@ -187,13 +187,13 @@ ShellVerdict ShellReader::exec_fields(const ShellCommand& command, std::vector<S
     return aside([&] {
       hide_what_is_not_exported();
       run(text);
-      return unknown(fmt::format("{}, which is not run", shown), command.at);
+      return unknown(fmt::format("{}, which smp does not run", shown), command.at);
     });
   }
   if (std::ranges::count(kPassed, name) > 0) return ShellVerdict::of(true);
   emit(command, fields, "");
   if (name == "exec" && fields.size() > 1) ended_ = End::kScript;
-  return unknown(fmt::format("{}, which is not run", shown), command.at);
+  return unknown(fmt::format("{}, which smp does not run", shown), command.at);
 }
 
 // Runs a command of the shell itself; nothing for other commands.
@@ -204,7 +204,7 @@ std::optional<ShellVerdict> ShellReader::exec_builtin(const std::string& name,
     std::vector<ShellField> inside(fields.begin() + 1, fields.end());
     if (name == "[") {
       if (inside.empty() || plain_text(inside.back().text) != "]") {
-        throw ShellError{at, "this [ has no ]"};
+        throw ShellError{at, "] is missing for this ["};
       }
       inside.pop_back();
     }
@@ -250,8 +250,8 @@ ShellVerdict ShellReader::set_names(const std::string& name, const std::vector<S
     if (array.size() < word.size() && is_shell_name(array)) items.insert(array);
     if (name == "let") names_set_in(word, names);
   }
-  if (!items.empty()) forget(items, fmt::format("{}, which is not read", shown), at);
-  if (name != "unset") return forget(names, fmt::format("{}, which is not run", shown), at);
+  if (!items.empty()) forget(items, fmt::format("{}, which smp does not evaluate", shown), at);
+  if (name != "unset") return forget(names, fmt::format("{}, which smp does not run", shown), at);
   for (const std::string& each : names) variables_.erase(each);
   return ShellVerdict::of(true);
 }
@@ -293,7 +293,7 @@ void ShellReader::hide_what_is_not_exported() {
   for (auto& [name, variable] : variables_) {
     if (variable.exported) continue;
     const int32_t doubt =
-        expansion_.add_doubt(fmt::format("${}, which this text sets and does not export", name), 0);
+        expansion_.add_doubt(fmt::format("${}, which this text sets but does not export", name), 0);
     variable = scalar_variable(unknown_text(doubt, 0));
   }
   set_ifs();
@@ -307,7 +307,7 @@ ShellVerdict ShellReader::nested_eval(const std::vector<ShellWordSyntax>& words,
     text.insert(text.end(), more.begin(), more.end());
   }
   run(text);
-  return unknown(fmt::format("{}, which is not run", shown_words(words)), at);
+  return unknown(fmt::format("{}, which smp does not run", shown_words(words)), at);
 }
 
 ShellVerdict ShellReader::sourced(const std::vector<ShellField>& fields, uint32_t at) {
@@ -315,14 +315,14 @@ ShellVerdict ShellReader::sourced(const std::vector<ShellField>& fields, uint32_
   const std::string path = plain_text(fields[1].text);
   const std::string name = program_name(path);
   if (std::ranges::count(kSurroundings, name) == 0 && !path.starts_with("/etc/")) {
-    warn(at, fmt::format("what {} sets is not read", path.empty() ? "this file" : path));
+    warn(at, fmt::format("variables that {} sets are not read", path.empty() ? "this file" : path));
   }
   return ShellVerdict::of(true);
 }
 
 ShellVerdict ShellReader::call(const ShellCommand& body, const std::vector<ShellField>& fields,
                                uint32_t at) {
-  if (++depth_ > kMostNested) throw ShellError{at, "functions call each other too deep to be read"};
+  if (++depth_ > kMostNested) throw ShellError{at, "function calls nest too deeply to import"};
   std::vector<ShellItem> arguments;
   bool certain = true;
   for (size_t i = 1; i < fields.size(); ++i) {

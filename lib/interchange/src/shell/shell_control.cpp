@@ -16,7 +16,7 @@ constexpr int kMostSteps = 20000;  // commands that are followed
 
 void ShellReader::run(const ShellText& text) {
   if (++depth_ > kMostNested)
-    throw ShellError{text.empty() ? 0 : text[0].at, "nested too deep to be read"};
+    throw ShellError{text.empty() ? 0 : text[0].at, "the script nests too deeply to import"};
   programs_.push_back(parse_shell(text));
   const ShellCommand& program = programs_.back();
   exec(program);
@@ -26,7 +26,7 @@ void ShellReader::run(const ShellText& text) {
 ShellVerdict ShellReader::exec(const ShellCommand& command) {
   if (ended_ != End::kNo) return ShellVerdict::of(true);
   if (++steps_ > kMostSteps)
-    throw ShellError{command.at, "this script has too many steps to be read"};
+    throw ShellError{command.at, "the script has too many steps to import"};
   switch (command.kind) {
     case ShellCommand::Kind::kSimple: return exec_simple(command);
     case ShellCommand::Kind::kList: return exec_list(command);
@@ -108,7 +108,7 @@ ShellVerdict ShellReader::exec_pipeline(const ShellCommand& command) {
 // Both branches of a test that is not known, and what holds behind either.
 void ShellReader::fork(const ShellVerdict& verdict, uint32_t at, const std::function<void()>& yes,
                        const std::function<void()>& no) {
-  if (++depth_ > kMostNested) throw ShellError{at, "nested too deep to be read"};
+  if (++depth_ > kMostNested) throw ShellError{at, "the script nests too deeply to import"};
   const int32_t test = derived_doubt(doubts_, verdict.doubt);
   doubts_[static_cast<size_t>(test)].at = at;
   doubts_[static_cast<size_t>(test)].choice = true;
@@ -181,8 +181,8 @@ ShellVerdict ShellReader::exec_loop(const ShellCommand& command) {
   if (!command.name.empty()) names.insert(command.name);
   for (const ShellCommand& child : command.children)
     names_that_may_be_set(child, functions_, names);
-  const std::string what =
-      fmt::format("what the loop on line {} leaves, which is not run", place_of(command.at).line);
+  const std::string what = fmt::format("a result of the loop on line {}, which smp does not run",
+                                       place_of(command.at).line);
   const bool of_arguments = command.children.size() == 2 && reads_arguments(command.children[0]);
   const ShellVariables before = variables_;
   const int32_t doubt = expansion_.add_doubt(what, command.at);
@@ -205,7 +205,8 @@ ShellVerdict ShellReader::exec_loop(const ShellCommand& command) {
   if (!of_arguments) {
     mark();
   } else if (!names.empty()) {
-    warn(command.at, "this loop reads the script's arguments: what it sets from them is not read");
+    warn(command.at,
+         "this loop reads the script's arguments: variables that it sets from them are not read");
   }
   return ShellVerdict::of(true);
 }
@@ -214,7 +215,7 @@ ShellVerdict ShellReader::exec_arithmetic(const ShellPart& part) {
   std::set<std::string> names;
   names_set_in(plain_text(part.text), names);
   if (!names.empty()) {
-    return forget(names, fmt::format("{}, which is not read", part.shown), part.at);
+    return forget(names, fmt::format("{}, which smp does not evaluate", part.shown), part.at);
   }
   int32_t doubt = -1;
   const auto value = expansion_.arithmetic(part, doubt);

@@ -50,7 +50,7 @@ ShellItem shell_item_of(ShellField field) {
 void ShellExpansion::count(size_t cells) {
   produced_ += cells;
   if (produced_ > kMostProduced)
-    throw ShellError{0, "the values of this script grow too long to be read"};
+    throw ShellError{0, "the values in this script are too long to import"};
 }
 
 int32_t ShellExpansion::add_doubt(std::string what, uint32_t at, bool unset) {
@@ -95,8 +95,8 @@ void ShellExpansion::refuse_other_ifs(const ShellWordSyntax& word) {
     for (const ShellChar& c : expanded({part})) {
       const bool splits = ifs->find(c.c) != ifs->npos;
       if (c.kind != ShellChar::Kind::kPlain || c.quoted || splits == is_shell_blank(c)) continue;
-      throw ShellError{word.at, fmt::format("{} is split at an IFS that is not blanks, which is "
-                                            "not read: write its words out",
+      throw ShellError{word.at, fmt::format("{} is split at an IFS other than blanks, which smp "
+                                            "does not support: write the words separately",
                                             part.shown)};
     }
   }
@@ -121,7 +121,7 @@ ShellText ShellExpansion::value(const ShellWordSyntax& word) {
     c.quoted = false;
     out.push_back(c);
   }
-  if (out.size() > kMostValue) throw ShellError{word.at, "this value grows too long to be read"};
+  if (out.size() > kMostValue) throw ShellError{word.at, "this value is too long to import"};
   return out;
 }
 
@@ -157,10 +157,10 @@ ShellText ShellExpansion::expanded(const std::vector<ShellPart>& parts) {
       case ShellPart::Kind::kCommand: {
         const bool runs = part.shown.starts_with("$(") || part.shown.starts_with('`');
         const bool blank = part.shown.starts_with('<') && !part.shown.starts_with("<(");
-        put_unknown(add_doubt(fmt::format("{}, which is {}", part.shown,
-                                          runs    ? "not run"
-                                          : blank ? "to be filled in"
-                                                  : "not read"),
+        put_unknown(add_doubt(fmt::format("{}, which {}", part.shown,
+                                          runs    ? "smp does not run"
+                                          : blank ? "is to be filled in"
+                                                  : "smp does not evaluate"),
                               part.at),
                     part, out);
         break;
@@ -226,7 +226,7 @@ std::vector<ShellItem> ShellExpansion::argument(const ShellPart& part, int32_t& 
   if (!arguments_ || part.name == "0" || (!counts && !all && !digit)) {
     const std::string_view what = all     ? ", the script's arguments"
                                   : digit ? ", an argument of the script"
-                                          : ", which only a run would say";
+                                          : ", known only when the script runs";
     doubt = add_doubt(part.shown + std::string(what), part.at, all || (digit && part.name != "0"));
     return {};
   }
@@ -270,7 +270,7 @@ std::optional<std::vector<ShellItem>> ShellExpansion::lookup(const ShellPart& pa
       return number_of(name, part.at, ignored, 0);
     });
     if (!index || *index < 0) {
-      doubt = add_doubt(fmt::format("{}, which is not read", part.shown), part.at);
+      doubt = add_doubt(fmt::format("{}, which smp does not evaluate", part.shown), part.at);
       return std::nullopt;
     }
     number = static_cast<size_t>(*index);
@@ -298,8 +298,8 @@ void ShellExpansion::variable(const ShellPart& part, ShellText& out) {
   auto found = lookup(part, doubt);
   if (part.op == "#") return put_length(found, doubt, part, out);
   if ((part.index == "*" || part.name == "*") && found && found->size() > 1 && other_ifs()) {
-    throw ShellError{part.at, fmt::format("{} is joined by an IFS that is not blanks, which is not "
-                                          "read: write its words out",
+    throw ShellError{part.at, fmt::format("{} is joined by an IFS other than blanks, which smp "
+                                          "does not support: write the joined word",
                                           part.shown)};
   }
   ShellText stands;
@@ -351,7 +351,7 @@ void ShellExpansion::variable(const ShellPart& part, ShellText& out) {
 // `doubt`: why those of the fields that no edge says more about may be absent.
 void ShellExpansion::split(const ShellText& text, int32_t doubt, uint32_t at,
                            std::vector<ShellField>& out, int depth) {
-  if (depth > kMostChoices) throw ShellError{at, "this value depends on too many tests to be read"};
+  if (depth > kMostChoices) throw ShellError{at, "this value depends on too many tests to import"};
   ShellField field{.doubt = doubt, .at = at};
   bool there = false;
   const auto end = [&](int32_t next) {
@@ -416,8 +416,9 @@ std::optional<int64_t> ShellExpansion::arithmetic(const ShellPart& part, int32_t
     });
   }
   if (value && unknown < 0) return value;
-  doubt = unknown >= 0 ? derived_doubt(doubts_, unknown)
-                       : add_doubt(fmt::format("{}, which is not read", part.shown), part.at);
+  doubt = unknown >= 0
+              ? derived_doubt(doubts_, unknown)
+              : add_doubt(fmt::format("{}, which smp does not evaluate", part.shown), part.at);
   return std::nullopt;
 }
 

@@ -142,10 +142,10 @@ void ShellLexer::begin_here_document(ShellToken& token) {
   std::string text;
   for (const ShellPart& part : end.parts) {
     if (part.kind != ShellPart::Kind::kText)
-      refuse(begin, "the end of this here-document is no plain word");
+      refuse(begin, "the word that ends this here-document is not a plain word");
     text += plain_text(part.text);
   }
-  if (text.empty()) refuse(begin, "a here-document without a word that ends it");
+  if (text.empty()) refuse(begin, "this here-document has no word that ends it");
   token.here_document = static_cast<int>(here_documents_.size());
   pending_.push_back(here_documents_.size());
   here_documents_.push_back({text, token.op == "<<-", {}});
@@ -158,7 +158,7 @@ ShellToken ShellLexer::arithmetic_token() {
   skip_parentheses();
   ShellPart part{.kind = ShellPart::Kind::kArithmetic, .at = token.at};
   part.shown = shown(begin);
-  if (at_ < begin + 4 || text_[at_ - 2].c != ')') refuse(begin, "'((' without '))'");
+  if (at_ < begin + 4 || text_[at_ - 2].c != ')') refuse(begin, "'))' is missing for this '(('");
   part.text.assign(text_.begin() + static_cast<std::ptrdiff_t>(begin) + 2,
                    text_.begin() + static_cast<std::ptrdiff_t>(at_) - 2);
   token.word.at = token.at;
@@ -332,7 +332,7 @@ void ShellLexer::dollar(std::vector<ShellPart>& parts, bool quoted) {
 void ShellLexer::braces(ShellPart& part) {
   const size_t begin = at_ - 2;
   if (++depth_ > kMostNestedWords)
-    refuse(begin, fmt::format("nested more than {} deep", kMostNestedWords));
+    refuse(begin, fmt::format("nested more than {} levels deep", kMostNestedWords));
   if (peek() == '#' && (is_name_char(peek(1)))) {
     part.op = "#";
     ++at_;
@@ -415,7 +415,7 @@ void ShellLexer::skip_backquotes() {
 void ShellLexer::array(ShellWordSyntax& word) {
   const size_t begin = at_++;
   if (++depth_ > kMostNestedWords)
-    refuse(begin, fmt::format("nested more than {} deep", kMostNestedWords));
+    refuse(begin, fmt::format("nested more than {} levels deep", kMostNestedWords));
   word.is_array = true;
   while (true) {
     skip_blanks();
@@ -431,7 +431,7 @@ void ShellLexer::array(ShellWordSyntax& word) {
     } else {
       const size_t before = at_;
       word.items.push_back(this->word());
-      if (at_ == before) refuse(at_, fmt::format("'{}' is not read in an array", peek()));
+      if (at_ == before) refuse(at_, fmt::format("'{}' is not supported in an array", peek()));
     }
   }
 }

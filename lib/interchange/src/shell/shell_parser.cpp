@@ -20,8 +20,7 @@ class ShellParser {
 
   ShellCommand parse() {
     ShellCommand list = parse_list();
-    if (token_.kind != ShellToken::Kind::kEnd)
-      refuse(fmt::format("'{}' is not expected here", described()));
+    if (token_.kind != ShellToken::Kind::kEnd) refuse("unexpected " + described());
     fill(list);
     return list;
   }
@@ -55,9 +54,9 @@ class ShellParser {
     switch (token_.kind) {
       case ShellToken::Kind::kEnd: return "the end";
       case ShellToken::Kind::kNewline: return "the end of the line";
-      case ShellToken::Kind::kOperator: return token_.op;
-      case ShellToken::Kind::kArithmetic: return "((";
-      case ShellToken::Kind::kWord: return bare();
+      case ShellToken::Kind::kOperator: return fmt::format("'{}'", token_.op);
+      case ShellToken::Kind::kArithmetic: return "'(('";
+      case ShellToken::Kind::kWord: return fmt::format("'{}'", bare());
     }
     return "";
   }
@@ -75,8 +74,7 @@ class ShellParser {
   }
 
   void expect(std::string_view word, std::string_view of) {
-    if (!take(word))
-      refuse(fmt::format("{} has no '{}': '{}' stands there", of, word, described()));
+    if (!take(word)) refuse(fmt::format("expected '{}' of {}, found {}", word, of, described()));
   }
 
   void skip_newlines() {
@@ -85,7 +83,7 @@ class ShellParser {
 
   ShellCommand parse_list() {
     if (++depth_ > kMostDeepSyntax)
-      refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
+      refuse(fmt::format("nested more than {} levels deep", kMostDeepSyntax));
     ShellCommand list{.kind = ShellCommand::Kind::kList, .at = token_.at};
     while (true) {
       bool cut_short = false;
@@ -99,7 +97,7 @@ class ShellParser {
       if (is_operator("&") || is_operator(";")) {
         advance();
       } else if (token_.kind != ShellToken::Kind::kNewline && !at_end_of_list()) {
-        refuse(fmt::format("'{}' is not expected here", described()));
+        refuse("unexpected " + described());
       }
     }
     --depth_;
@@ -122,8 +120,8 @@ class ShellParser {
     if (last->kind != ShellCommand::Kind::kSimple) return false;
     if (cut_short) {
       refuse(
-          "a comment in a continued line ended the command above: a shell does not pass it what "
-          "stands from here on. Move the comment");
+          "a comment ended the continued command above, so a shell does not pass the words from "
+          "here on to the command: move the comment");
     }
     last->joined = true;
     ShellCommand more = parse_simple();
@@ -155,7 +153,7 @@ class ShellParser {
     if (bare() == "time") advance();
     if (bare() == "!") {
       if (++depth_ > kMostDeepSyntax)
-        refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
+        refuse(fmt::format("nested more than {} levels deep", kMostDeepSyntax));
       ShellCommand out{.kind = ShellCommand::Kind::kNot, .at = token_.at};
       advance();
       out.children.push_back(parse_pipeline());
@@ -205,7 +203,7 @@ class ShellParser {
       if (take("(")) expect(")", "this function");
       return parse_body(std::move(out));
     } else if (word == "coproc") {
-      refuse("coproc is not read");
+      refuse("coproc is not supported");
     } else {
       return parse_simple();
     }
@@ -218,7 +216,7 @@ class ShellParser {
     if (function.name.empty()) refuse("a function without a name");
     skip_newlines();
     if (++depth_ > kMostDeepSyntax)
-      refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
+      refuse(fmt::format("nested more than {} levels deep", kMostDeepSyntax));
     function.children.push_back(parse_command());
     --depth_;
     return function;
@@ -263,11 +261,11 @@ class ShellParser {
       }
     }
     if (out.words.empty() && out.here_documents.empty() && is_operator("(")) {
-      refuse("'(' is not expected here");
+      refuse("unexpected '('");
     }
     if (out.words.empty() && out.here_documents.empty() && !at_end_of_list() &&
         token_.kind == ShellToken::Kind::kOperator) {
-      refuse(fmt::format("'{}' is not expected here", described()));
+      refuse("unexpected " + described());
     }
     return out;
   }
@@ -300,14 +298,15 @@ class ShellParser {
       out.patterns.emplace_back();
       do {
         if (token_.kind != ShellToken::Kind::kWord) {
-          refuse(fmt::format("'{}' stands where a pattern of a case is expected", described()));
+          refuse(fmt::format("expected a pattern of a case, found {}", described()));
         }
         out.patterns.back().push_back(token_.word);
         advance();
       } while (take("|"));
       expect(")", "a pattern of this case");
       out.children.push_back(parse_list());
-      if (is_operator(";&") || is_operator(";;&")) refuse(fmt::format("{} is not read", token_.op));
+      if (is_operator(";&") || is_operator(";;&"))
+        refuse(fmt::format("{} is not supported", token_.op));
       if (!take(";;")) break;
       skip_newlines();
     }
@@ -348,7 +347,8 @@ class ShellParser {
     ShellCommand out{.kind = ShellCommand::Kind::kTest, .at = token_.at};
     advance();
     while (bare() != "]]") {
-      if (token_.kind == ShellToken::Kind::kEnd) throw ShellError{out.at, "this [[ has no ]]"};
+      if (token_.kind == ShellToken::Kind::kEnd)
+        throw ShellError{out.at, "]] is missing for this [["};
       if (token_.kind == ShellToken::Kind::kWord || token_.kind == ShellToken::Kind::kArithmetic) {
         out.words.push_back(token_.word);
       } else if (token_.kind == ShellToken::Kind::kOperator) {

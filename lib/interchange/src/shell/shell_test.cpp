@@ -51,7 +51,7 @@ class TestReader {
 
  private:
   ShellVerdict unread() {
-    return unknown(expansion_.add_doubt(shown_ + ", which is not read", place_));
+    return unknown(expansion_.add_doubt(shown_ + ", which smp does not evaluate", place_));
   }
   static ShellVerdict unknown(int32_t doubt) { return {ShellVerdict::Is::kUnknown, doubt, false}; }
 
@@ -125,7 +125,8 @@ class TestReader {
     if (flag == 'n') return filled(operand);
     if (flag == 'z') return negated(filled(operand));
     if (std::string_view("abcdefghkprstuwxLNOGS").find(flag) != std::string_view::npos) {
-      return unknown(expansion_.add_doubt(shown_ + ", and files are not looked at", place_));
+      return unknown(
+          expansion_.add_doubt(shown_ + ", a test of files, which smp does not read", place_));
     }
     return unread();
   }

@@ -191,7 +191,7 @@ AgentStreams AgentTransport::open(const hosts::HostSpec& host) {
     throw job::StartError(
         fmt::format("cannot start '{}': {}", command.arguments.front(), strerror(errno)));
   line.process = system::FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, line.pid, 0)));
-  if (!line.process.is_open()) {
+  if (!line.process) {
     const int error = errno;
     kill(-line.pid, SIGKILL);
     waitpid(line.pid, nullptr, 0);

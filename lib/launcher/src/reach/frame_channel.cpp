@@ -83,12 +83,12 @@ FrameChannel::FrameChannel(system::FileDescriptor in, system::FileDescriptor out
 }
 
 void FrameChannel::send(FrameType type, std::string_view payload) {
-  if (!out_.is_open()) return;
+  if (!out_) return;
   writer_.append(type, payload, waiting_);
 }
 
 void FrameChannel::flush() {
-  while (out_.is_open() && written_ < waiting_.size()) {
+  while (out_ && written_ < waiting_.size()) {
     const ssize_t size =
         write(out_.number(), waiting_.data() + written_, waiting_.size() - written_);
     if (size < 0 && errno == EINTR) continue;
@@ -96,7 +96,7 @@ void FrameChannel::flush() {
     if (size < 0) out_.reset();  // it has gone: receive() will see the end of its side
     if (size > 0) written_ += static_cast<size_t>(size);
   }
-  if (!out_.is_open() || written_ == waiting_.size()) {
+  if (!out_ || written_ == waiting_.size()) {
     waiting_.clear();
     written_ = 0;
   } else if (written_ > kPiece) {
@@ -106,7 +106,7 @@ void FrameChannel::flush() {
 }
 
 bool FrameChannel::receive(const std::function<void(const Frame&)>& on_frame) {
-  if (!in_.is_open()) return false;
+  if (!in_) return false;
   if (bytes_ == nullptr) bytes_ = std::make_unique_for_overwrite<char[]>(kReadBytes);
   const ssize_t size = read(in_.number(), bytes_.get(), kReadBytes);
   if (size < 0) return errno == EAGAIN || errno == EINTR;

@@ -36,7 +36,7 @@ system::FileDescriptor try_connect(const RendezvousEndpoint& endpoint, milliseco
   try {
     system::FileDescriptor socket =
         sockets::try_connect_tcp(endpoint.host, endpoint.port, deadline, &error);
-    if (socket.is_open()) sockets::prepare(socket, Clock::now() + kMessageLimit);
+    if (socket) sockets::prepare(socket, Clock::now() + kMessageLimit);
     why = error == ETIMEDOUT ? "no answer" : strerror(error);
     return socket;
   } catch (const std::runtime_error& failure) {  // a name that DNS does not know yet
@@ -141,7 +141,7 @@ system::FileDescriptor join_rendezvous(const RendezvousEndpoint& endpoint, const
   milliseconds left = time;
   do {
     system::FileDescriptor socket = try_connect(endpoint, left, why);
-    if (socket.is_open()) {
+    if (socket) {
       if (is_admitted(socket, at, key, node)) return socket;
       why = "the other side hung up";
     }

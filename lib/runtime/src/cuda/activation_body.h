@@ -3,7 +3,7 @@
 #include "cuda/block.h"
 #include "kernels/activation_math.h"
 
-// The activations of kernels/kernels.h by element.
+// The elementwise activations of kernels/kernels.h.
 namespace smp::cuda {
 
 template <kernels::Activation kKind, typename Block, typename T>
@@ -23,7 +23,7 @@ SMP_HOST_DEVICE void activation_forward(const Block& block, const kernels::Activ
                     });
 }
 
-// The bias's gradient is the column sums of what u becomes (gated), or dy (not gated).
+// The bias's gradient is the column sums of the new u (gated), or of the new dy (not gated).
 template <kernels::Activation kKind, typename Block, typename T>
 SMP_HOST_DEVICE void activation_backward(const Block& block, const kernels::ActivationShape& shape,
                                          T* u, const T* bias, T* dy) {

@@ -6,37 +6,39 @@
 #include "kernels/host_device.h"
 #include "kernels/wide.h"
 
-// The body of a CUDA kernel is written once, against a Block: the threads that work on one piece
-// together. On a GPU that is a thread block, or a warp (device_block.cuh); in tests a few host
-// threads with a barrier play its part, so that indices, arithmetic and exchanges are checked where
-// no GPU is. A Block has
-//   index(), count()     its place among the blocks of the launch
-//   thread(), threads()  this thread's place in it
-//   sum(v), maximum(v)   over its threads, the same bits for each; all of them call alike
+// A Block is the group of threads that work together on one part of a launch. The body of a CUDA
+// kernel is written once, as a template over the Block. On a GPU a Block is a thread block or a
+// warp (device_block.cuh). In tests a Block is a few host threads with a barrier, so indices,
+// arithmetic and exchanges are tested without a GPU. A Block has
+//   index(), count()     index of this block in the launch, number of blocks
+//   thread(), threads()  index of this thread in the block, number of threads
+//   sum(v), maximum(v)   reductions over the block's threads: every thread calls them and gets the
+//                        same bits
 namespace smp::cuda {
 
-// Calls body(i) for the i < count of this thread, where the launch's threads share them.
+// Distributes i < count over all threads of the launch: calls body(i) for this thread's i.
 template <typename Block, typename Body>
 SMP_HOST_DEVICE void for_each(const Block& block, int64_t count, const Body& body) {
   const int64_t step = block.count() * block.threads();
   for (int64_t i = block.index() * block.threads() + block.thread(); i < count; i += step) body(i);
 }
 
-// The same for the rows of a matrix, a block to each: body(row) runs on all threads of the block.
+// Distributes rows over the blocks of the launch: body(row) runs on all threads of a block.
 template <typename Block, typename Body>
 SMP_HOST_DEVICE void for_each_row(const Block& block, int64_t rows, const Body& body) {
   for (int64_t row = block.index(); row < rows; row += block.count()) body(row);
 }
 
-// And for the columns of one row: body(c).
+// Distributes the columns of one row over the threads of the block: body(c).
 template <typename Block, typename Body>
 SMP_HOST_DEVICE void for_each_column(const Block& block, int64_t cols, const Body& body) {
   for (int64_t c = block.thread(); c < cols; c += block.threads()) body(c);
 }
 
-// A strip: elements side by side that a thread reads and writes at once, and computes with in wide.
-// That takes 16 bytes at a multiple of 16; where not all lie so, strips have one element each. So a
-// body is written for any width, a type that holds a constant.
+// A strip is a run of adjacent elements that a thread reads and writes in one access. A thread
+// computes with a strip's elements in the wide type. A strip has 16 bytes, aligned to 16 bytes; if
+// any pointer or row length is not aligned, strips have one element. So a body is written for any
+// width, given as a type with a constant.
 inline constexpr int64_t kStripBytes = 16;
 template <int kWidth>
 using Width = std::integral_constant<int, kWidth>;
@@ -51,7 +53,7 @@ struct Strip {
   SMP_HOST_DEVICE const C& operator[](int k) const { return values[k]; }
 };
 
-// What makes the compiler move a strip at once.
+// The alignment lets the compiler move a strip in one access.
 template <typename T, int kWidth>
 struct alignas(sizeof(T) * kWidth < kStripBytes ? sizeof(T) * kWidth : kStripBytes) StripInMemory {
   T elements[kWidth];
@@ -65,14 +67,14 @@ SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> load(Width<kWidth>, const T* fro
   return strip;
 }
 
-// At from + at; zeros where `from` is null.
+// The strip at from + at, or zeros if `from` is null.
 template <int kWidth, typename T>
 SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> load_or_zeros(Width<kWidth> width, const T* from,
                                                               int64_t at) {
   return from != nullptr ? load(width, from + at) : Strip<kernels::Wide<T>, kWidth>{};
 }
 
-// Column c's strip of a row, with its bias, which may be null.
+// The strip of a row from column c on, plus the bias, which may be null.
 template <int kWidth, typename T>
 SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> load_with_bias(Width<kWidth> width, const T* row,
                                                                const T* bias, int64_t c) {
@@ -89,14 +91,14 @@ SMP_HOST_DEVICE void store(const Strip<kernels::Wide<T>, kWidth>& strip, T* to) 
   *reinterpret_cast<StripInMemory<T, kWidth>*>(to) = memory;
 }
 
-// Whether whole strips may begin at all of these places; null does not matter.
+// Whether all pointers are aligned to strips. Null pointers are aligned.
 template <typename... T>
 SMP_HOST_DEVICE bool are_aligned(const T*... places) {
   return (reinterpret_cast<uintptr_t>(places) | ...) % kStripBytes == 0;
 }
 
-// body(width) of strips of T: whole ones where `cols` are that. `aligned`: of all that is read or
-// written, where the first row begins.
+// Calls body(width): whole strips if `cols` is a multiple of them, else one element. `aligned`: the
+// first rows of all inputs and outputs are aligned to strips.
 template <typename T, typename Body>
 SMP_HOST_DEVICE void with_strip_width(int64_t cols, bool aligned, const Body& body) {
   if (aligned && cols % StripWidth<T>() == 0) {
@@ -106,8 +108,8 @@ SMP_HOST_DEVICE void with_strip_width(int64_t cols, bool aligned, const Body& bo
   }
 }
 
-// The strips of a matrix, where the launch's threads share them: body(width, row, c), c of the
-// first column.
+// Distributes the strips of a matrix over all threads of the launch: body(width, row, c), c being
+// the strip's first column.
 template <typename T, typename Block, typename Body>
 SMP_HOST_DEVICE void for_each_strip(const Block& block, int64_t rows, int64_t cols, bool aligned,
                                     const Body& body) {
@@ -117,7 +119,7 @@ SMP_HOST_DEVICE void for_each_strip(const Block& block, int64_t rows, int64_t co
   });
 }
 
-// And those of one row: body(width, c).
+// Distributes the strips of one row over the threads of the block: body(width, c).
 template <typename T, typename Block, typename Body>
 SMP_HOST_DEVICE void for_each_strip_of_row(const Block& block, int64_t cols, bool aligned,
                                            const Body& body) {

@@ -4,12 +4,12 @@
 
 #include "cuda/block.h"
 
-// Sums over rows in two launches, in an order that the launch's size does not change: first of
-// every kRowsOfPartial rows, then of these.
+// Column sums in two launches. The first one sums groups of kRowsOfPartial rows, the second one
+// sums these partial sums. The order of additions does not depend on the size of the launch.
 namespace smp::cuda {
 
 inline constexpr int64_t kRowsOfPartial = 32;
-inline constexpr int64_t kRowsAtOnce = 8;  // are read before the first of them is added
+inline constexpr int64_t kRowsAtOnce = 8;  // rows that a thread reads before it adds them
 
 SMP_HOST_DEVICE int64_t partials_of(int64_t rows) {
   return (rows + kRowsOfPartial - 1) / kRowsOfPartial;
@@ -34,7 +34,7 @@ SMP_HOST_DEVICE void column_partials(const Block& block, int64_t rows, int64_t c
   });
 }
 
-// total[c] += their sum; a block to each column.
+// total[c] += the sum of column c's partials. One block per column.
 template <typename Block, typename C>
 SMP_HOST_DEVICE void add_partials(Block& block, int64_t count, int64_t cols, const C* partials,
                                   C* total) {

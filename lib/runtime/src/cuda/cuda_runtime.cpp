@@ -66,7 +66,7 @@ void check(cudaError_t error, const char* what) { cuda_runtime().check(error, wh
 
 bool DeviceCopies::holds(const void* data) const {
   cudaPointerAttributes attributes{};
-  check(cudaPointerGetAttributes(&attributes, data), "a look at a pointer");
+  check(cudaPointerGetAttributes(&attributes, data), "reading pointer attributes");
   return attributes.type == cudaMemoryTypeDevice;
 }
 

@@ -9,7 +9,7 @@ namespace smp::cuda {
 // The CUDA runtime that this library is linked to; the current stream is torch's.
 const device::CudaRuntime& cuda_runtime();
 
-// Throws std::runtime_error that names `what` if `error` is one.
+// CudaRuntime::check().
 void check(cudaError_t error, const char* what);
 
 // Copies between the host and the rank's GPU.

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-// A thread block, or one of its warps, as a Block (block.h): sums go through a warp by shuffles,
-// then, of a thread block, through shared memory, always in the same order.
+// A thread block, or one of its warps, as a Block (block.h). Reductions use shuffles inside a warp
+// and shared memory between the warps of a thread block. The order of additions is fixed.
 namespace smp::cuda {
 
 inline constexpr int kWarp = 32;
-inline constexpr int kThreads = 256;  // of every launch
+inline constexpr int kThreads = 256;  // threads of a block, in every launch
 inline constexpr int kWarps = kThreads / kWarp;
 
 class DeviceBlock {
@@ -44,7 +44,7 @@ class DeviceBlock {
     value = meet_in_warp(value, join);
     if (is_warp_) return value;
     __shared__ T of_warps[kWarps];
-    __syncthreads();  // the results of the call before have been read
+    __syncthreads();  // all threads have read the results of the previous call
     if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = value;
     __syncthreads();
     T result = of_warps[0];

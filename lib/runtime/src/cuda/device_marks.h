@@ -10,9 +10,9 @@
 
 namespace smp::cuda {
 
-// Marks are events with times. CUDA says how far two of them lie apart, to about half a
-// microsecond, so all times are those of a first event, which the host's clock has seen from both
-// sides.
+// Marks are CUDA events with times. CUDA measures the time between two events, to about half a
+// microsecond. align() records an origin event and brackets it by two readings of the host's clock;
+// the time of a mark is the origin's time plus the measured distance.
 class DeviceMarks final : public gpu::GpuMarks {
  public:
   DeviceMarks() = default;
@@ -26,8 +26,8 @@ class DeviceMarks final : public gpu::GpuMarks {
 
  private:
   cudaEvent_t origin_ = nullptr;
-  int64_t origin_ns_ = 0;           // by the host's steady clock
-  std::vector<cudaEvent_t> marks_;  // made when they are needed first
+  int64_t origin_ns_ = 0;           // in the host's steady clock
+  std::vector<cudaEvent_t> marks_;  // created at their first use
 };
 
 }  // namespace smp::cuda

@@ -14,11 +14,11 @@
 namespace smp::cuda {
 namespace {
 
-// The documents of a call as torch's flash attention for packed sequences takes them.
+// The documents of a call, in the form of torch's flash attention for packed sequences.
 struct PackedDocuments {
   at::Tensor begins;  // int32, on the device
-  // At least 2: of sequences of one token each torch turns heads and queries around, and their
-  // log_sums with them.
+  // At least 2: if every sequence has one token, torch swaps the axes of heads and queries, also in
+  // log_sums.
   int64_t longest = 0;
 
   PackedDocuments(const kernels::AttentionShape& shape, at::Device device) {
@@ -31,7 +31,7 @@ struct PackedDocuments {
   }
 };
 
-// [b, heads, s, d] as tokens [b * s, heads, d], and back: a view.
+// A view of [b, heads, s, d] as tokens [b * s, heads, d], and back.
 at::Tensor tokens_of(const at::Tensor& heads) {
   return heads.transpose(1, 2).reshape({heads.size(0) * heads.size(2), heads.size(1), -1});
 }
@@ -63,7 +63,7 @@ std::tuple<at::Tensor, at::Tensor> DeviceRunner::flash_forward(const kernels::At
         tokens_of(q), tokens_of(k), tokens_of(v), documents.begins, documents.begins,
         documents.longest, documents.longest, /*dropout_p=*/0, shape.causal,
         /*return_debug_mask=*/false, shape.scale);
-    // Its log_sums are [heads, b * s].
+    // torch's log_sums are [heads, b * s].
     return {heads_of(shape, std::get<0>(result)),
             std::get<1>(result).view({shape.heads, shape.batch, shape.sequence}).transpose(0, 1)};
   }
@@ -72,8 +72,8 @@ std::tuple<at::Tensor, at::Tensor> DeviceRunner::flash_forward(const kernels::At
   return {std::get<0>(result), std::get<1>(result)};
 }
 
-// Without dropout the state of the generator is not read; without packed sequences neither are
-// their lengths.
+// Without dropout torch does not read the generator's state. Without packed sequences torch does
+// not read their lengths.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> DeviceRunner::flash_backward(
     const kernels::AttentionShape& shape, const at::Tensor& q, const at::Tensor& k,
     const at::Tensor& v, const at::Tensor& output, const at::Tensor& output_gradient,

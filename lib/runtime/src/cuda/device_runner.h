@@ -12,8 +12,8 @@ namespace smp::cuda {
 
 class DeviceBlock;
 
-// Launches on the thread's current stream (launches.h), and what torch has for GPUs alone. Safe
-// from any thread.
+// Launches kernels on the thread's current stream (launches.h), and calls torch's functions that
+// exist only for GPUs. Safe from any thread.
 class DeviceRunner {
  public:
   using Block = DeviceBlock;
@@ -24,14 +24,14 @@ class DeviceRunner {
   template <typename Body>
   void run_warps(int64_t warps, const Body& body) const;
 
-  // a b of 16-bit factors, summed and given in fp32.
+  // The matrix product a b of 16-bit factors, accumulated and returned in fp32.
   static at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);
 
-  // Whether torch's flash attention computes this: 16-bit elements, no window, no dropout (its own
-  // generator would choose other elements than ours), heads that it has kernels for.
+  // Whether torch's flash attention can be used: 16-bit elements, no window, a supported head size,
+  // and no dropout, because torch's generator would drop other elements than ours.
   static bool has_flash(const kernels::AttentionShape& shape, at::ScalarType type);
   // q [b, heads, s, d], k and v [b, kv_heads, s, d] -> output [b, heads, s, d] and log_sums [b,
-  // heads, s]; and the gradients of the three.
+  // heads, s]. flash_backward() returns the gradients of q, k and v.
   static std::tuple<at::Tensor, at::Tensor> flash_forward(const kernels::AttentionShape& shape,
                                                           const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v);

@@ -4,10 +4,11 @@
 #include "kernels/dropout.h"
 #include "kernels/dropout_mask.h"
 
-// Dropout by element: the elements that kernels/dropout_factors.h lets go, 128 columns at a time.
+// Elementwise dropout. It drops the same elements as kernels/dropout_factors.h, which computes 128
+// columns at a time.
 namespace smp::cuda {
 
-// 0 or the factor.
+// 0 for a dropped element, else the factor.
 template <typename C>
 SMP_HOST_DEVICE C dropout_factor(const kernels::DropoutRow& row, int64_t col) {
   return kernels::is_kept(row, col) ? static_cast<C>(row.factor()) : C(0);

@@ -6,10 +6,10 @@
 #include "cuda/launching.h"
 #include "cuda/update_body.h"
 
-// What launches.h declares of FlatLaunches: included where the launches of one runner are made.
+// Definitions of FlatLaunches (launches.h). Include this file once per Runner.
 namespace smp::cuda {
 
-// body(a null pointer to the type of the range's copy).
+// Calls body with a null pointer to the type of the range's 16-bit copy, or to T without a copy.
 template <typename T, typename Body>
 void with_copy_type(const kernels::UpdateRange<T>& range, const Body& body) {
   if constexpr (sizeof(T) == 4) {
@@ -73,7 +73,7 @@ int64_t FlatLaunches<Runner, T>::count_partials(int64_t count) {
   return cuda::count_partials(count);
 }
 
-// As many ranges at once as a launch can be told.
+// A launch takes up to SquareRanges::kMost ranges.
 template <typename Runner, typename T>
 void FlatLaunches<Runner, T>::sum_squares(const T* values,
                                           const std::vector<kernels::FlatRange>& ranges,

@@ -11,10 +11,11 @@
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/parameter_counts.h"
 
-// Attention on a GPU: heads are unpacked from the projection's rows (heads_body.h), attention runs
-// over them, and gradients are packed back. Where torch's flash attention computes the same it does
-// (DeviceRunner::has_flash); else products and a softmax of our own, on wide heads, for a block of
-// queries at a time: at most `score_elements` scores are there at once, or one query's.
+// Attention on a GPU. Heads are unpacked from the projection's rows (heads_body.h), attention runs
+// over the heads, and gradients are packed back into rows. torch's flash attention runs if it can
+// (DeviceRunner::has_flash). Otherwise torch's products and our softmax run on heads in the wide
+// type, for one block of queries at a time. A block has at most `score_elements` scores, or one
+// query.
 namespace smp::cuda {
 
 template <typename Runner, typename T>
@@ -103,7 +104,7 @@ class GpuAttention {
   }
 
  private:
-  // The queries', keys' or values' heads, [b, heads, s, d], and the statistics of their norm.
+  // Heads of queries, keys or values, [b, heads, s, d], and the statistics of their norm.
   struct Unpacked {
     at::Tensor rows, stats;
   };
@@ -112,12 +113,13 @@ class GpuAttention {
     Unpacked q, k, v;
   };
 
-  // Of the rows: where a kind's heads are, and what is done to them on the way.
+  // One kind of heads (queries, keys or values): its columns in the projection's rows, and the
+  // transformations between rows and heads.
   struct Kind {
     const at::Tensor& from;
     int64_t first_col, heads, sequence, first_bias;
     bool turns;
-    const at::Tensor *weight, *bias;  // of the norm; null: none
+    const at::Tensor *weight, *bias;  // the norm's; null: no norm
   };
   Kind q_kind() const {
     return {inputs_.packed, 0, shape_.heads, shape_.sequence, 0, true, &inputs_.q_weight,
@@ -172,7 +174,7 @@ class GpuAttention {
     return {unpacked<R>(q_kind()), unpacked<R>(k_kind()), unpacked<R>(v_kind())};
   }
 
-  // The rows become the gradients; those of the norms are added.
+  // Overwrites the projection's rows with their gradients, and adds the norms' gradients.
   template <typename R>
   void pack(const Heads<R>& heads, const kernels::AttentionGradients& gradients) const {
     pack<R>(q_kind(), heads.q, gradients, 0);
@@ -218,7 +220,7 @@ class GpuAttention {
     return diagonals;
   }
 
-  // Blocks of queries of one member of each group of heads.
+  // Calls body for each block of queries, of one member of each group of heads at a time.
   template <typename Body>
   void for_each_block(const Body& body) const {
     const int64_t matrices = shape_.batch * shape_.kv_heads, s = shape_.sequence;
@@ -232,11 +234,11 @@ class GpuAttention {
     }
   }
 
-  // [b, kv, s, d] as matrices [b kv, s, d].
+  // A view of [b, kv, s, d] as matrices [b kv, s, d].
   at::Tensor matrices(const at::Tensor& rows) const {
     return rows.view({shape_.batch * shape_.kv_heads, rows.size(2), shape_.head_dim});
   }
-  // Of [b, heads, s, d] the rows of a block, [b kv, m, d]: a view.
+  // A view of the rows of a block, [b kv, m, d], in [b, heads, s, d].
   at::Tensor queries(const at::Tensor& heads, const ScoreRows& rows) const {
     return heads.view({rows.matrices, group_, shape_.sequence, shape_.head_dim})
         .select(1, rows.member)
@@ -246,7 +248,7 @@ class GpuAttention {
                               const ScoreRows& rows) {
     return rows_of_queries.bmm(keys.narrow(1, 0, rows.cols).transpose(1, 2));
   }
-  // [n, heads * d] as [b, heads, s, d]: a view.
+  // A view of [n, heads * d] as [b, heads, s, d].
   at::Tensor heads_of(const at::Tensor& output) const {
     return output.view({shape_.batch, shape_.sequence, shape_.heads, shape_.head_dim})
         .transpose(1, 2);
@@ -259,7 +261,7 @@ class GpuAttention {
   const kernels::AttentionShape& shape_;
   const kernels::AttentionInputs& inputs_;
   const int64_t score_elements_, group_;
-  const at::Tensor turns_;  // of the positions (heads_body.h)
+  const at::Tensor turns_;  // cosines and sines by position (heads_body.h)
 };
 
 }  // namespace smp::cuda

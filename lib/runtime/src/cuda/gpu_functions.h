@@ -9,12 +9,12 @@
 
 namespace smp::cuda {
 
-// The functions of a GPU: bodies run by a Runner (launches.h), products by torch. In a test the
-// Runner has host threads and the tensors are the CPU's, and all of this class runs.
+// The functions of a GPU. A Runner runs the kernels' bodies (launches.h); torch computes products.
+// Tests run the whole class on CPU tensors, with a Runner of host threads.
 template <typename Runner>
 class GpuFunctions final : public kernels::DeviceFunctions {
  public:
-  // 64 MiB of fp32 scores: enough to keep a GPU busy, little beside a microbatch's activations.
+  // 64 MiB of fp32 scores keep a GPU busy, and are small compared with a microbatch's activations.
   static constexpr int64_t kScoreElements = 16 << 20;
 
   explicit GpuFunctions(Runner runner, int64_t score_elements = kScoreElements)
@@ -211,10 +211,10 @@ class GpuFunctions final : public kernels::DeviceFunctions {
     return y.addmm_(a.narrow(1, 0, whole), b.narrow(1, 0, whole).t());
   }
 
-  // A vocabulary is often odd, and where rows begin anywhere, or have an odd number of elements,
-  // cuBLAS multiplies with kernels of older GPUs. So each row of the logits begins at a multiple of
-  // 16 bytes, and the last few of them are multiplied by themselves, here and in both products of
-  // the gradient. torch hands cuBLAS the stride, and copies nothing.
+  // Vocabularies often have an odd size. If rows are not aligned, or have an odd number of
+  // elements, cuBLAS uses kernels for older GPUs. So each row of the logits begins at a multiple of
+  // 16 bytes, and the last few columns are a separate product, here and in both products of the
+  // gradient. torch passes the stride to cuBLAS and copies nothing.
   at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const override {
     const int64_t cols = weight.size(0), whole = whole_strips(x, cols);
     const int64_t stride = whole_strips(x, cols + kStripBytes / x.element_size() - 1);
@@ -277,7 +277,7 @@ class GpuFunctions final : public kernels::DeviceFunctions {
   }
 
  private:
-  // So many of `elements` as are whole multiples of 16 bytes.
+  // `elements` rounded down to a multiple of 16 bytes.
   static int64_t whole_strips(const at::Tensor& x, int64_t elements) {
     const int64_t unit = kStripBytes / x.element_size();
     return elements / unit * unit;

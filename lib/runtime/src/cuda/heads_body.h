@@ -5,34 +5,35 @@
 #include "cuda/block.h"
 #include "kernels/attention.h"
 
-// Heads as a projection leaves them, rows [tokens, heads | ...] (kernels/attention.h), and as an
-// attention kernel wants them, [b, heads, s, d]; the projection's bias, the norms of queries and
-// keys and the rotary embedding are applied on the way, and undone for gradients on the way back.
+// Unpacks heads from the rows of a projection, [tokens, heads | ...] (kernels/attention.h), to the
+// layout of attention kernels, [b, heads, s, d], and packs gradients back. Unpacking applies the
+// projection's bias, the norms of queries and keys and the rotary embedding. Packing is the
+// backward of these steps.
 namespace smp::cuda {
 
-// The heads of the queries, the keys or the values. R: what they are unpacked to, T or wide.
+// The heads of the queries, the keys or the values. R: the element type of unpacked heads, T or
+// wide.
 template <typename T, typename R = T>
 struct HeadTensor {
   R* rows = nullptr;  // [b, heads, s, d]
   int64_t heads = 0;
   int64_t sequence = 0;
-  int64_t stride = 0;       // between tokens in the projection's rows
-  const T* bias = nullptr;  // [heads * d] of the projection; null: none
-  const kernels::Wide<T>* turns =
-      nullptr;                        // of fill_turns(); null: they do not turn with their position
-  kernels::HeadNorm<T> norm;          // weight and bias alone; null: none
-  kernels::Wide<T>* stats = nullptr;  // of the norm: [b, s, heads, 1 or 2]
+  int64_t stride = 0;                       // elements between two tokens in the projection's rows
+  const T* bias = nullptr;                  // the projection's bias, [heads * d]; null: none
+  const kernels::Wide<T>* turns = nullptr;  // from fill_turns(); null: no rotary embedding
+  kernels::HeadNorm<T> norm;                // only weight and bias are used; null: no norm
+  kernels::Wide<T>* stats = nullptr;        // the norm's statistics, [b, s, heads, 1 or 2]
 
   SMP_HOST_DEVICE bool has_norm() const { return norm.weight != nullptr; }
 };
 
-// Elements of what fill_turns() makes.
+// Number of elements that fill_turns() writes.
 inline int64_t turns_of(const kernels::AttentionShape& shape) {
   return shape.longer() * (shape.rotary.dim / 2) * 2;
 }
 
-// Cosines and sines of the angles by which a position's pairs of elements turn, [position, 2, dim /
-// 2]: once for all heads, since they are computed in fp64.
+// Cosines and sines of the rotary embedding's angles, [position, 2, dim / 2]. They are computed
+// once for all heads, because they are computed in fp64.
 template <typename Block, typename C>
 SMP_HOST_DEVICE void fill_turns(const Block& block, const kernels::AttentionShape& shape,
                                 C* turns) {
@@ -46,12 +47,12 @@ SMP_HOST_DEVICE void fill_turns(const Block& block, const kernels::AttentionShap
   });
 }
 
-// Where a head's row of one token lies.
+// Offsets of a head's row of one token.
 struct HeadPosition {
-  int64_t token;     // offset of its first element in the projection's rows
-  int64_t own;       // in the tensor
-  int64_t head;      // offset in the bias
-  int64_t position;  // in its document
+  int64_t token;     // of its first element in the projection's rows
+  int64_t own;       // of its first element in HeadTensor::rows
+  int64_t head;      // in the bias
+  int64_t position;  // of the token in its document
 };
 
 template <typename T, typename R>
@@ -64,14 +65,14 @@ SMP_HOST_DEVICE HeadPosition place_of(const kernels::AttentionShape& shape,
   return {token * tensor.stride + head * d, row * d, head * d, position - begin};
 }
 
-// Of head row i, which are in the order of the projection's.
+// Offsets of head row i, in the order of the projection's rows.
 template <typename T, typename R>
 SMP_HOST_DEVICE HeadPosition place_of(const kernels::AttentionShape& shape,
                                       const HeadTensor<T, R>& tensor, int64_t i) {
   return place_of(shape, tensor, i / tensor.heads, i % tensor.heads);
 }
 
-// Whether the heads, and the halves of what turns in them, can be read in strips.
+// Whether heads, and the two halves of their rotary part, can be read in strips.
 template <typename T, typename R>
 SMP_HOST_DEVICE bool are_strips(const kernels::AttentionShape& shape,
                                 const HeadTensor<T, R>& tensor, const T* rows) {
@@ -82,7 +83,7 @@ SMP_HOST_DEVICE bool are_strips(const kernels::AttentionShape& shape,
                      tensor.norm.bias);
 }
 
-// The strip from element c on of what the projection made, with its bias.
+// The strip of the projection's output from element c on, plus the bias.
 template <int kWidth, typename T, typename R>
 SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> projected(Width<kWidth> width,
                                                           const HeadTensor<T, R>& tensor,
@@ -92,7 +93,7 @@ SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> projected(Width<kWidth> width,
   return load_with_bias(width, rows + place.token, bias, c);
 }
 
-// The strip at(c), turned by the angles at the head's position; sign -1 turns it back.
+// The strip at(c), rotated by the angles of the head's position; sign -1 rotates backwards.
 template <int kWidth, typename T, typename R, typename At>
 SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> turned(Width<kWidth> width,
                                                        const kernels::AttentionShape& shape,
@@ -102,7 +103,7 @@ SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> turned(Width<kWidth> width,
   auto strip = at(c);
   const int64_t half = shape.rotary.dim / 2;
   if (tensor.turns == nullptr || c >= 2 * half) return strip;
-  const bool is_first = c < half;  // of the two that turn together
+  const bool is_first = c < half;  // the first element of its rotary pair
   const auto other = at(is_first ? c + half : c - half);
   const kernels::Wide<T>* const of_position =
       tensor.turns + place.position * 2 * half + (is_first ? c : c - half);
@@ -129,7 +130,7 @@ SMP_HOST_DEVICE void unpack_heads(const Block& block, const kernels::AttentionSh
       });
 }
 
-// Heads with a norm, a block to each head's row of one token.
+// Heads with a norm. One block per head and token.
 template <typename Block, typename T, typename R>
 SMP_HOST_DEVICE void unpack_normed_heads(Block& block, const kernels::AttentionShape& shape,
                                          const T* rows, const HeadTensor<T, R>& tensor) {
@@ -171,7 +172,8 @@ SMP_HOST_DEVICE void unpack_normed_heads(Block& block, const kernels::AttentionS
   });
 }
 
-// tensor.rows are gradients; `rows` become those of what the projection made. Without a norm.
+// Heads without a norm. tensor.rows holds the heads' gradients; `rows` is overwritten with the
+// gradients of the projection's output.
 template <typename Block, typename T, typename R>
 SMP_HOST_DEVICE void pack_gradients(const Block& block, const kernels::AttentionShape& shape,
                                     const HeadTensor<T, R>& tensor, T* rows) {
@@ -188,8 +190,9 @@ SMP_HOST_DEVICE void pack_gradients(const Block& block, const kernels::Attention
                     });
 }
 
-// The same with a norm, a block to each head's row of one token. `rows` are given as they were,
-// since its backward needs them. Its own gradients are column sums of head_norm_term().
+// Heads with a norm. One block per head and token. On entry `rows` holds the projection's output,
+// which the norm's backward needs. The norm's own gradients are the column sums of
+// head_norm_term().
 template <typename Block, typename T, typename R>
 SMP_HOST_DEVICE void pack_normed_gradients(Block& block, const kernels::AttentionShape& shape,
                                            const HeadTensor<T, R>& tensor, T* rows) {
@@ -234,8 +237,8 @@ SMP_HOST_DEVICE void pack_normed_gradients(Block& block, const kernels::Attentio
   });
 }
 
-// Of head row `row`, before pack_normed_gradients(): dy * normal, whose column sums are the
-// gradient of the norm's weight; and dy, whose sums are its bias's.
+// Terms of the norm's gradients in head row `row`, before pack_normed_gradients(): dy * normal,
+// whose column sums are the weight's gradient, and dy, whose column sums are the bias's gradient.
 template <typename T>
 struct HeadNormTerm {
   kernels::Wide<T> of_weight, of_bias;

@@ -14,7 +14,7 @@
 namespace smp::cuda {
 namespace {
 
-// Enough for every multiprocessor there is, few enough that starting blocks costs nothing.
+// Enough blocks for all multiprocessors of any GPU, few enough to start without delay.
 constexpr int64_t kMostBlocks = 1 << 14;
 static_assert(DeviceRunner::kThreadsOfBlock == kThreads);
 
@@ -32,7 +32,8 @@ void launch(int64_t blocks, const Body& body) {
       <<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kThreads, 0, stream>>>(body);
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("CUDA refuses a launch: ") + cudaGetErrorString(error));
+    throw std::runtime_error(std::string("CUDA: launching a kernel failed: ") +
+                             cudaGetErrorString(error));
   }
 }
 

@@ -11,16 +11,16 @@
 #include "kernels/kernels.h"
 #include "kernels/sgd_kernel.h"
 
-// The launches of the kernels' bodies by a Runner, in its order: each returns before its work is
-// done. A Runner has
-//   Block                 what a body runs on (block.h)
-//   kThreadsOfBlock       where the threads of a launch share elements
-//   run(blocks, body)     body(block) on all threads of so many blocks, or of fewer
-//   run_warps(n, body)    the same of n warps, each a Block of its own
-// On a GPU that is DeviceRunner, whose launches are made by nvcc; tests have one of host threads.
-// Pointers are to memory of the device; T is float, double, bf16 or fp16. What each computes is
-// said where its body is. Throws std::runtime_error where a launch is refused. Scratch is the
-// caller's.
+// Launches the kernels' bodies on a Runner. Launches run in the order of the calls; a call returns
+// before its work is done. A Runner has
+//   Block                 the type that a body runs on (block.h)
+//   kThreadsOfBlock       threads of a block
+//   run(blocks, body)     runs body(block) on all threads of up to `blocks` blocks
+//   run_warps(n, body)    runs body(block) on up to n warps, each one a Block
+// On a GPU the Runner is DeviceRunner, whose launches nvcc compiles; tests have a Runner of host
+// threads. Pointers point to device memory. T is float, double, bf16 or fp16. The bodies' headers
+// document the computations. All functions throw std::runtime_error if a launch fails. The caller
+// allocates scratch.
 namespace smp::cuda {
 
 template <typename Runner, typename T>
@@ -44,7 +44,7 @@ class Launches {
   void activation_backward(const kernels::ActivationShape& shape, T* u, const T* bias, T* dy,
                            kernels::Wide<T>* dbias, kernels::Wide<T>* scratch) const;
 
-  // sums += the column sums of x, a row of which begins `stride` elements behind the one before.
+  // sums += the column sums of x, whose rows begin `stride` elements apart.
   void add_column_sums(int64_t rows, int64_t cols, int64_t stride, const T* x,
                        kernels::Wide<T>* sums, kernels::Wide<T>* scratch) const;
   void accumulate(int64_t count, const T* x, kernels::Wide<T>* sums) const;
@@ -69,8 +69,8 @@ class Launches {
   template <typename R>
   void unpack_heads(const kernels::AttentionShape& shape, const T* rows,
                     const HeadTensor<T, R>& tensor) const;
-  // Adds to the norm's gradients, where it has them. Scratch: column_sums_scratch() of the tensor's
-  // head rows.
+  // Adds to the norm's gradients, if there is a norm. Scratch: column_sums_scratch() of the
+  // tensor's head rows.
   template <typename R>
   void pack_gradients(const kernels::AttentionShape& shape, const HeadTensor<T, R>& tensor,
                       kernels::Wide<T>* dweight, kernels::Wide<T>* dbias, T* rows,
@@ -95,14 +95,14 @@ class Launches {
   void add_to_table(const kernels::AttentionShape& shape, const kernels::Wide<T>* diagonals,
                     kernels::Wide<T>* table) const;
 
-  // Elements.
+  // Number of elements.
   static int64_t column_sums_scratch(int64_t rows, int64_t cols);
 
  private:
   const Runner& runner_;
 };
 
-// Of the flat buffers; T: float or double.
+// Launches on flat buffers. T: float or double.
 template <typename Runner, typename T>
 class FlatLaunches {
  public:
@@ -111,7 +111,7 @@ class FlatLaunches {
   void adamw_update(const kernels::AdamWFactors& factors,
                     const kernels::UpdateRange<T>& range) const;
   void sgd_update(const kernels::SgdFactors& factors, const kernels::UpdateRange<T>& range) const;
-  // sums: count_partials(count) of each range, and the sum of all.
+  // sums: count_partials(count) partial sums for each range, then the total.
   void sum_squares(const T* values, const std::vector<kernels::FlatRange>& ranges,
                    double* sums) const;
   static int64_t count_partials(int64_t count);

@@ -13,7 +13,7 @@
 #include "cuda/scores_body.h"
 #include "cuda/softmax_body.h"
 
-// What launches.h declares of Launches: included where the launches of one runner are made.
+// Definitions of Launches (launches.h). Include this file once per Runner.
 namespace smp::cuda {
 
 template <typename Runner, typename C, typename Value>
@@ -28,7 +28,7 @@ void launch_column_sums(const Runner& runner, int64_t rows, int64_t cols, const 
   });
 }
 
-// body(std::integral_constant of the kind).
+// Calls body with the activation as a std::integral_constant.
 template <typename Body>
 void with_activation(kernels::Activation activation, const Body& body) {
   switch (activation) {

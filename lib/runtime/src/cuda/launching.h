@@ -4,10 +4,10 @@
 
 #include "cuda/block.h"
 
-// What all launches of bodies have in common.
+// Common parts of all launches.
 namespace smp::cuda {
 
-// A lambda that a kernel runs.
+// Marks a lambda that a kernel runs.
 #if defined(__CUDACC__)
 #  define SMP_BODY __device__
 #else
@@ -19,13 +19,13 @@ int64_t blocks_of(int64_t elements) {
   return (elements + Runner::kThreadsOfBlock - 1) / Runner::kThreadsOfBlock;
 }
 
-// Of launches whose threads share strips.
+// Number of blocks of a launch that distributes strips over threads.
 template <typename Runner, typename T>
 int64_t blocks_of_strips(int64_t elements) {
   return blocks_of<Runner>((elements + StripWidth<T>() - 1) / StripWidth<T>());
 }
 
-// body(block), a block to each row: of so few columns that a warp has enough of them, a warp.
+// Runs body with one Block per row: a warp if the row is short, else a thread block.
 inline constexpr int64_t kColumnsOfWarp = 2048;
 template <typename Runner, typename Body>
 void run_rows(const Runner& runner, int64_t rows, int64_t cols, const Body& body) {

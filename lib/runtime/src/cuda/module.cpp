@@ -14,11 +14,11 @@
 #include "cuda/nccl_library.h"
 #include "gpu/gpu.h"
 
-// What libsmp_cuda.so gives: the GPU of a rank (gpu.h).
+// The entry points of libsmp_cuda.so: the GPU of a rank (gpu.h).
 namespace smp::cuda {
 namespace {
 
-// Who hears of blocks. The allocator keeps its trackers for good, so there is one for the process.
+// The listener for allocations. The allocator never removes its trackers, so the process has one.
 std::atomic<gpu::AllocationListener*>& listener() {
   static std::atomic<gpu::AllocationListener*> one{nullptr};
   return one;
@@ -40,7 +40,7 @@ class CudaGpu final : public gpu::Gpu {
     c10::cuda::set_device(index);
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
     at::globalContext().setDeterministicAlgorithms(request.deterministic, /*warn_only=*/false);
-    check(cudaGetDeviceProperties(&properties_, index), "its properties");
+    check(cudaGetDeviceProperties(&properties_, index), "reading the GPU's properties");
     if (request.memory_limit_bytes > 0) {
       const double share = static_cast<double>(request.memory_limit_bytes) /
                            static_cast<double>(properties_.totalGlobalMem);
@@ -68,12 +68,12 @@ class CudaGpu final : public gpu::Gpu {
   const c10::DeviceIndex index_;
   cudaDeviceProp properties_{};
   GpuFunctions<DeviceRunner> functions_;
-  std::optional<DeviceCopies> copies_;  // once the GPU is current
+  std::optional<DeviceCopies> copies_;  // set once the GPU is current
   std::unique_ptr<gpu::DeviceCollectivesLibrary> nccl_;
   DeviceMarks marks_;
 };
 
-// "" or why there is none.
+// "", or the reason why the process has no GPU. Sets `count` to the number of GPUs.
 std::string why_no_gpu(int& count) {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
@@ -81,7 +81,7 @@ std::string why_no_gpu(int& count) {
   }
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  return count == 0 ? "the driver shows none (see CUDA_VISIBLE_DEVICES)" : "";
+  return count == 0 ? "the driver lists no GPU (see CUDA_VISIBLE_DEVICES)" : "";
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLeaving{10};  // in good order; then it is aborted
+constexpr std::chrono::seconds kLeaving{10};  // limit for a regular end, then it is aborted
 constexpr std::chrono::microseconds kNap{20};
 
 ncclDataType_t type_of(DType dtype) {
@@ -44,7 +44,7 @@ NcclCollectives::NcclCollectives(const NcclFunctions& functions, const ncclUniqu
     : functions_(functions), size_(size) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  check(functions_.init_rank(&comm_, size, id, rank, &config), "to begin a group");
+  check(functions_.init_rank(&comm_, size, id, rank, &config), "joining a group");
 }
 
 NcclCollectives::~NcclCollectives() {
@@ -72,7 +72,7 @@ std::string NcclCollectives::text_of(ncclResult_t result) {
 void NcclCollectives::check(ncclResult_t result, const char* what) {
   asked_for_ = what;
   if (result != ncclSuccess && result != ncclInProgress)
-    throw std::runtime_error(std::string("NCCL refuses ") + what + ": " + text_of(result));
+    throw std::runtime_error(std::string("NCCL: ") + what + " failed: " + text_of(result));
 }
 
 ncclResult_t NcclCollectives::state() {

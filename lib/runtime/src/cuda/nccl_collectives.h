@@ -8,7 +8,7 @@
 
 namespace smp::cuda {
 
-// One communicator of NCCL, which never blocks: what it says it is still at is asked for again.
+// One non-blocking NCCL communicator. A call that NCCL reports as in progress is queried again.
 class NcclCollectives final : public gpu::DeviceCollectives {
  public:
   NcclCollectives(const NcclFunctions& functions, const ncclUniqueId& id, int rank, int size);
@@ -27,7 +27,7 @@ class NcclCollectives final : public gpu::DeviceCollectives {
 
  private:
   ncclResult_t state();
-  // What `what` came to so far.
+  // Throws if the call failed. `what`: the call, as in "joining a group"; is_ready() reports it.
   void check(ncclResult_t result, const char* what);
   std::string text_of(ncclResult_t result);
   cudaStream_t nccl_stream() const { return static_cast<cudaStream_t>(stream_.get()); }
@@ -36,7 +36,7 @@ class NcclCollectives final : public gpu::DeviceCollectives {
   const int size_;
   const device::CudaStream stream_{cuda_runtime()};
   ncclComm_t comm_ = nullptr;   // null: aborted
-  const char* asked_for_ = "";  // last
+  const char* asked_for_ = "";  // the last call
 };
 
 }  // namespace smp::cuda

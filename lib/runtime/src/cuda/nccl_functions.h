@@ -4,7 +4,7 @@
 
 namespace smp::cuda {
 
-// The functions of libnccl.so.2 that are used here.
+// The functions of libnccl.so.2 that smp uses.
 struct NcclFunctions {
   decltype(&ncclGetUniqueId) get_unique_id;
   decltype(&ncclCommInitRankConfig) init_rank;

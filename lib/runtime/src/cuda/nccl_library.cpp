@@ -25,10 +25,12 @@ void find(void* library, const char* name, Function& function) {
 class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
  public:
   explicit NcclLibrary(c10::DeviceIndex gpu) : gpu_(gpu) {
-    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // stays: its threads may
+    void* const library =
+        dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // never closed: its threads may still run
     if (library == nullptr)
       throw std::runtime_error(
-          std::string("NCCL cannot be loaded (parallel.data_collectives: host does without): ") +
+          std::string(
+              "libnccl.so.2 cannot be loaded (parallel.data_collectives: host needs no NCCL): ") +
           dlerror());
     find(library, "ncclGetUniqueId", functions_.get_unique_id);
     find(library, "ncclCommInitRankConfig", functions_.init_rank);
@@ -48,7 +50,7 @@ class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
     ncclUniqueId drawn;
     const ncclResult_t result = functions_.get_unique_id(&drawn);
     if (result != ncclSuccess)
-      throw std::runtime_error(std::string("NCCL cannot begin a group: ") +
+      throw std::runtime_error(std::string("NCCL: creating a group failed: ") +
                                functions_.error_text(result));
     gpu::DeviceGroupId id;
     std::memcpy(id.data(), drawn.internal, id.size());
@@ -62,7 +64,7 @@ class NcclLibrary final : public gpu::DeviceCollectivesLibrary {
     return std::make_unique<NcclCollectives>(functions_, drawn, rank, size);
   }
 
-  // A thread begins with the first GPU, and would take memory there.
+  // A new thread starts with GPU 0 as its current GPU, and would allocate memory there.
   void use_on_this_thread() override { c10::cuda::set_device(gpu_); }
 
  private:

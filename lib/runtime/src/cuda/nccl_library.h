@@ -8,8 +8,8 @@
 
 namespace smp::cuda {
 
-// NCCL, as far as it is loaded: libnccl.so.2, for the rank's GPU. Throws std::runtime_error that
-// says what is missing.
+// Loads libnccl.so.2 for the rank's GPU. Throws std::runtime_error that names the missing library
+// or function.
 std::unique_ptr<gpu::DeviceCollectivesLibrary> open_nccl(c10::DeviceIndex gpu);
 
 }  // namespace smp::cuda

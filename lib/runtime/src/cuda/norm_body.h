@@ -5,7 +5,7 @@
 #include "cuda/block.h"
 #include "kernels/kernels.h"
 
-// The norms of kernels/kernels.h, a block to each row.
+// The norms of kernels/kernels.h. One block per row.
 namespace smp::cuda {
 
 template <typename Block, typename T>
@@ -69,8 +69,7 @@ SMP_HOST_DEVICE void norm_apply(const Block& block, const kernels::NormShape& sh
   });
 }
 
-// dx alone; it may be dy. What it adds to the weight's gradient is the column sums of
-// norm_weight_term().
+// Computes dx only; dx may be dy. The weight's gradient is the column sums of norm_weight_term().
 template <typename Block, typename T>
 SMP_HOST_DEVICE void norm_input_gradient(Block& block, const kernels::NormShape& shape, const T* dy,
                                          const T* x, const kernels::Wide<T>* stats, const T* weight,

@@ -5,15 +5,16 @@
 #include "cuda/scores_body.h"
 #include "kernels/relative_positions.h"
 
-// Relative positions on a GPU (kernels/relative_positions.h): a head's numbers by distance, made
-// of the table once a call, and the way back from the gradients of the scores.
+// Relative positions on a GPU (kernels/relative_positions.h). The table is expanded to one bias per
+// head and distance once a call. The backward sums the scores' gradients by distance, then by
+// bucket of the table.
 namespace smp::cuda {
 
-// Where the buckets begin, one after the other, as the CPU's arithmetic has it: a GPU's logarithm
-// may differ on a border.
+// The first distance of each bucket, computed on the CPU, because a GPU's logarithm may round
+// differently at a bucket's border.
 struct BucketBounds {
   bool causal = true;
-  int32_t count = 0;  // of buckets that a key after the query, or one before it, may fall in
+  int32_t count = 0;  // number of buckets for keys after the query, and for keys before it
   int32_t from[model::kRelativeBuckets] = {};
 
   SMP_HOST_DEVICE int64_t bucket(int64_t distance) const {
@@ -50,7 +51,7 @@ SMP_HOST_DEVICE void fill_diagonals(const Block& block, const kernels::Attention
   });
 }
 
-// Adds the gradients of a block's scores, each to its distance's.
+// Adds the gradients of a block's scores to the diagonals of their distances.
 template <typename Block, typename C>
 SMP_HOST_DEVICE void add_to_diagonals(const Block& block, const kernels::AttentionShape& shape,
                                       const ScoreRows& rows, const C* gradients, C* diagonals) {
@@ -69,7 +70,7 @@ SMP_HOST_DEVICE void add_to_diagonals(const Block& block, const kernels::Attenti
   });
 }
 
-// Adds the diagonals' gradients to the table's.
+// Adds the diagonals' gradients to the table's gradient.
 template <typename Block, typename C>
 SMP_HOST_DEVICE void add_to_table(const Block& block, const kernels::AttentionShape& shape,
                                   const BucketBounds& bounds, const C* diagonals, C* table) {

@@ -2,7 +2,7 @@
 
 #include "cuda/block.h"
 
-// Sums by element, and rows of a table by token.
+// Elementwise sums, and rows of a table by token.
 namespace smp::cuda {
 
 // y += x + bias in each row; bias may be null.
@@ -42,9 +42,9 @@ SMP_HOST_DEVICE void take_rows(const Block& block, int64_t count, int64_t cols, 
       });
 }
 
-// table[ids[n] - begin] += x[n], each row's in the order of n, whatever the launch: `sorted` are
-// the ids in ascending order, and order[k] is where sorted[k] was. A block to each id that is the
-// first of its kind.
+// table[ids[n] - begin] += x[n]. `sorted`: the ids in ascending order; order[k]: the index of
+// sorted[k] in ids. One block per distinct id adds that id's rows in the order of n, so the result
+// does not depend on the launch.
 template <typename Block, typename T>
 SMP_HOST_DEVICE void add_rows(const Block& block, int64_t count, int64_t cols, int64_t begin,
                               int64_t table_rows, const int64_t* sorted, const int64_t* order,
@@ -53,7 +53,7 @@ SMP_HOST_DEVICE void add_rows(const Block& block, int64_t count, int64_t cols, i
   for_each_row(block, count, [&](int64_t k) {
     const int64_t row = sorted[k] - begin;
     if (row < 0 || row >= table_rows || (k > 0 && sorted[k - 1] == sorted[k])) return;
-    int64_t end = k + 1;  // found first: a loop of known length reads ahead
+    int64_t end = k + 1;  // searched before the loop, because a loop of known length can read ahead
     while (end < count && sorted[end] == sorted[k]) ++end;
     for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
       Strip<kernels::Wide<T>, width> sum = {};

@@ -5,9 +5,10 @@
 #include "cuda/dropout_body.h"
 #include "kernels/attention.h"
 
-// The softmax of attention over scores that a product made, [matrices, queries, cols]: a matrix for
-// each sample and key/value head, of one of the heads that share it, `member`; its rows are the
-// queries from `first` on. A block to each row. `cols` are all keys that any of the queries sees.
+// The softmax of attention over scores [matrices, queries, cols]. There is one matrix for each
+// sample and key/value head. A matrix belongs to head `member` of the heads that share the
+// key/value head. Its rows are the queries from `first` on; its columns are all keys that any of
+// these queries sees. One block per row.
 namespace smp::cuda {
 
 struct ScoreRows {
@@ -20,10 +21,10 @@ struct ScoreRows {
   SMP_HOST_DEVICE int64_t rows() const { return matrices * queries; }
 };
 
-// What row `row` of the scores is about.
+// Sample, head, query and keys of row `row` of the scores.
 struct ScorePosition {
   int64_t sample, head, position;
-  int64_t from, to;  // of the keys, those that it sees
+  int64_t from, to;  // the keys that the query sees
 
   SMP_HOST_DEVICE bool sees(int64_t key) const { return key >= from && key < to; }
 };
@@ -56,8 +57,8 @@ SMP_HOST_DEVICE C kept_share(const kernels::AttentionShape& shape,
   return shape.dropout.threshold > 0 ? dropout_factor<C>(dropout, col) : C(1);
 }
 
-// What is added to a query's scores, by key, of the numbers by distance (relative_body.h); null
-// without relative positions.
+// The biases of a query's scores by key, in `diagonals` (relative_body.h). Null without relative
+// positions.
 template <typename C>
 SMP_HOST_DEVICE const C* added_of(const kernels::AttentionShape& shape, const ScorePosition& place,
                                   const C* diagonals) {
@@ -70,7 +71,7 @@ SMP_HOST_DEVICE C score_of(C product, C scale, const C* added, int64_t key) {
   return product * scale + (added != nullptr ? added[key] : C(0));
 }
 
-// Scores become weights, with their dropout; log_sums are written. `diagonals` may be null.
+// Replaces scores by weights with dropout, and writes log_sums. `diagonals` may be null.
 template <typename Block, typename C>
 SMP_HOST_DEVICE void softmax_scores(Block& block, const kernels::AttentionShape& shape,
                                     const ScoreRows& rows, const C* diagonals, C* scores,
@@ -104,8 +105,9 @@ SMP_HOST_DEVICE void softmax_scores(Block& block, const kernels::AttentionShape&
   });
 }
 
-// Scores become the same weights again, and `gradients`, those of the weights, the scores' own,
-// without the scale. output and output_gradient: [tokens, heads * head_dim].
+// Replaces scores by the same weights again. Replaces `gradients`, which holds the weights'
+// gradients, by the scores' gradients, without the scale. output and output_gradient: [tokens,
+// heads * head_dim].
 template <typename Block, typename T, typename C>
 SMP_HOST_DEVICE void softmax_scores_backward(Block& block, const kernels::AttentionShape& shape,
                                              const ScoreRows& rows, const C* diagonals,
@@ -118,7 +120,7 @@ SMP_HOST_DEVICE void softmax_scores_backward(Block& block, const kernels::Attent
     const kernels::DropoutRow dropout = dropout_of(shape, place);
     const int64_t token = place.sample * shape.sequence + place.position;
     const int64_t at = token * shape.output_cols() + place.head * d;
-    C mean = 0;  // of the gradients, by the weights
+    C mean = 0;  // of the gradients, weighted by the weights
     for_each_column(block, d,
                     [&](int64_t c) { mean += C(output[at + c]) * C(output_gradient[at + c]); });
     mean = block.sum(mean);

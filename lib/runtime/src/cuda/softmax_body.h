@@ -6,28 +6,28 @@
 #include "cuda/block.h"
 #include "smp/plan/data/data_files.h"
 
-// Cross-entropy over logits, a block to each row. The logits stay as they are until their gradient
-// takes their place.
+// Cross-entropy over logits. One block per row. The forward does not change the logits; the
+// backward overwrites them with their gradient.
 namespace smp::cuda {
 
-// Logits [rows, cols], whose columns are the vocabulary entries from `begin` on. A row begins
-// `stride` elements behind the one before: what lies between them is neither read nor written.
+// Logits [rows, cols]. Columns are the vocabulary entries from `begin` on. Rows begin `stride`
+// elements apart; elements between two rows are neither read nor written.
 struct LogitRows {
   int64_t rows = 0, cols = 0, stride = 0, begin = 0;
   const int64_t* targets = nullptr;
 
   // Whether the row counts in the loss.
   SMP_HOST_DEVICE bool counts(int64_t row) const { return targets[row] != data::kNoTarget; }
-  // The column of the row's target, or -1 where another rank has it, or nobody.
+  // The column of the row's target, or -1 if another rank has it or the row has no target.
   SMP_HOST_DEVICE int64_t target(int64_t row) const {
     const int64_t column = targets[row] - begin;
     return column >= 0 && column < cols ? column : -1;
   }
 };
 
-// The strips of one row of logits, where the block's threads share them: body(width, c, strip).
-// What is left of the row comes one by one: few vocabularies are a multiple of a strip. Each thread
-// reads two strips before it works on the first, so that memory always has something to do.
+// Distributes the strips of one row of logits over the block's threads: body(width, c, strip).
+// Vocabularies are rarely a multiple of a strip, so the rest of the row is handled by element. Each
+// thread reads two strips before it works on the first one, which keeps the memory busy.
 template <typename T, typename Block, typename Body>
 SMP_HOST_DEVICE void for_each_strip_of_logits(const Block& block, int64_t cols, const T* row,
                                               const Body& body) {
@@ -51,9 +51,9 @@ SMP_HOST_DEVICE void for_each_strip_of_logits(const Block& block, int64_t cols, 
   }
 }
 
-// Of each row the maximum, into both `maxima` and `own`, and the sum of exp(logit - maximum), in
-// one pass: what a thread has summed is scaled anew when it meets a higher logit (Milakov and
-// Gimelshein 2018, arXiv 1805.02867).
+// Computes in one pass each row's maximum, into both `maxima` and `own`, and its sum of exp(logit -
+// maximum). A thread rescales its sum when it meets a higher logit (Milakov and Gimelshein 2018,
+// arXiv 1805.02867).
 template <typename Block, typename T>
 SMP_HOST_DEVICE void softmax_sums(Block& block, const LogitRows& shape, const T* logits,
                                   kernels::Wide<T>* maxima, kernels::Wide<T>* sums,
@@ -79,8 +79,9 @@ SMP_HOST_DEVICE void softmax_sums(Block& block, const LogitRows& shape, const T*
   });
 }
 
-// Once `maxima` are those of the whole vocabulary: the sums of exp(logit - maximum), and in place
-// of the rank's own maxima the target's logit - maximum, or 0 where another rank has it.
+// `maxima` must be the maxima over the whole vocabulary. Writes the sums of exp(logit - maximum),
+// and replaces the rank's own maxima by the target's logit - maximum, or 0 if another rank has the
+// target.
 template <typename Block, typename T>
 SMP_HOST_DEVICE void finish_softmax_sums(const Block& block, const LogitRows& shape,
                                          const T* logits, const kernels::Wide<T>* maxima,
@@ -93,7 +94,7 @@ SMP_HOST_DEVICE void finish_softmax_sums(const Block& block, const LogitRows& sh
   });
 }
 
-// logits become scale * (softmax - one_hot(target)), zeros where the row does not count.
+// logits = scale * (softmax - one_hot(target)), or zeros if the row does not count.
 template <typename Block, typename T>
 SMP_HOST_DEVICE void softmax_gradient(const Block& block, const LogitRows& shape,
                                       const kernels::Wide<T>* maxima, const kernels::Wide<T>* sums,

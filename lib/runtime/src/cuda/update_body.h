@@ -8,8 +8,8 @@
 // The optimizers' updates and the norm of gradients over flat ranges.
 namespace smp::cuda {
 
-// Of a range whose weights are of 16 bits: `Copy` is their type, and range.copy theirs. Of others
-// Copy is T, and there is none. element(gradient, weight, i) updates the states.
+// Updates a range. Copy: the type of 16-bit weights, which range.copy points to; T if there are
+// none. element(gradient, weight, i) updates the optimizer states and returns the new weight.
 template <typename Copy, typename Block, typename T, typename Element>
 SMP_HOST_DEVICE void update(const Block& block, const kernels::UpdateRange<T>& range,
                             const Element& element) {
@@ -22,8 +22,8 @@ SMP_HOST_DEVICE void update(const Block& block, const kernels::UpdateRange<T>& r
   });
 }
 
-// Squares are summed in parts of kOfPartial values, a block to each, in an order that the number of
-// blocks does not change. Small parts, so that short ranges too have blocks for many
+// Squares are summed in parts of kOfPartial values, one block per part. The order of additions does
+// not depend on the number of blocks. Parts are small, so that short ranges also occupy many
 // multiprocessors.
 inline constexpr int64_t kOfPartial = 1 << 13;
 
@@ -31,7 +31,7 @@ SMP_HOST_DEVICE int64_t count_partials(int64_t count) {
   return (count + kOfPartial - 1) / kOfPartial;
 }
 
-// Ranges whose partial sums lie one after the other: those of range i begin at firsts[i].
+// Ranges with adjacent partial sums: those of range i begin at firsts[i].
 struct SquareRanges {
   static constexpr int kMost = 64;
 
@@ -45,7 +45,7 @@ struct SquareRanges {
     ++count;
   }
   SMP_HOST_DEVICE int64_t partials() const { return firsts[count]; }
-  // The range that this partial sum is of.
+  // The range of a partial sum.
   SMP_HOST_DEVICE int range_of(int64_t partial) const {
     int first = 0, behind = count;
     while (behind - first > 1) {
@@ -56,7 +56,7 @@ struct SquareRanges {
   }
 };
 
-// Each element of a strip has a sum of its own, which the next need not wait for.
+// Each element of a strip has its own sum, so that additions do not wait for each other.
 template <typename Block, typename T>
 SMP_HOST_DEVICE void sum_squares(Block& block, const SquareRanges& ranges, const T* values,
                                  double* partials) {
@@ -81,7 +81,7 @@ SMP_HOST_DEVICE void sum_squares(Block& block, const SquareRanges& ranges, const
   });
 }
 
-// By one block.
+// Runs on one block.
 template <typename Block>
 SMP_HOST_DEVICE void sum_partials(Block& block, int64_t count, const double* partials,
                                   double* all) {

@@ -237,10 +237,10 @@ void Engine::Impl::stop_not_finite(const NotFinite& error) {
     throw;
   }
   enter("step", {});
-  throw optim::TrainingError(fmt::format(
-      "{}; training cannot go on; {}. Try a lower training.optimizer.learning_rate (here {}) or "
-      "more warmup_steps",
-      error.what(), first, learning_rate));
+  throw optim::TrainingError(
+      fmt::format("{}; training stopped; {}. Lower training.optimizer.learning_rate (now {}) or "
+                  "raise training.optimizer.warmup_steps",
+                  error.what(), first, learning_rate));
 }
 
 // Messages in flight still read and write this rank's buffers. The abort tells the peers and ends

@@ -98,19 +98,21 @@ std::string FiniteCheck::words_of(const Finding& finding) const {
   const std::string where = fmt::format("on rank {}", rank);
   switch (static_cast<Part>(part)) {
     case Part::kWeights:
-      return fmt::format("first not finite: the weights of {} {}, from before this step",
+      return fmt::format("first non-finite value: the weights of {} {}, before this step",
                          parameter_name(), where);
     case Part::kForward:
-      return fmt::format("first not finite: the forward output of layer {} ({}) {}, microbatch {}",
-                         layer.index, layer.name, where, microbatch);
+      return fmt::format(
+          "first non-finite value: the forward output of layer {} ({}) {}, microbatch {}",
+          layer.index, layer.name, where, microbatch);
     case Part::kBackward:
-      return fmt::format("first not finite: the backward output of layer {} ({}) {}, microbatch {}",
-                         layer.index, layer.name, where, microbatch);
+      return fmt::format(
+          "first non-finite value: the backward output of layer {} ({}) {}, microbatch {}",
+          layer.index, layer.name, where, microbatch);
     case Part::kGradients:
-      return fmt::format("first not finite: the gradient of {} {}", parameter_name(), where);
+      return fmt::format("first non-finite value: the gradient of {} {}", parameter_name(), where);
     case Part::kNothing: break;
   }
-  return "the same step was finite on all ranks when it was run again";
+  return "all values were finite on all ranks when the step was repeated";
 }
 
 }  // namespace smp::engine

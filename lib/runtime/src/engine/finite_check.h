@@ -26,8 +26,8 @@ class FiniteCheck {
   void backward(int64_t microbatch, int64_t layer, const std::vector<at::Tensor>& gradients);
   void gradients();  // all reduced gradients of this rank
 
-  // A text about the first finding of all ranks: "first not finite: the forward output of layer 4
-  // (layers.3) on rank 3, microbatch 0". Collective over the world; the same on all ranks.
+  // A text about the first finding of all ranks: "first non-finite value: the forward output of
+  // layer 4 (layers.3) on rank 3, microbatch 0". Collective over the world; the same on all ranks.
   std::string first_of_all() const;
 
  private:

@@ -115,9 +115,9 @@ void LayerCalls::check_documents(const at::Tensor& starts) const {
 
 void LayerCalls::refuse_missing_target(int64_t sample) const {
   throw ConfigError(
-      fmt::format("step {}: sample {} of the global batch has a token without a target, and the "
-                  "job says that all count in the loss: set training.data.loss_mask: true, or "
-                  "training.data.pack to documents or pad",
+      fmt::format("step {}: sample {} of the global batch has a token without a target, but all "
+                  "targets count in the loss of this job: set training.data.loss_mask: true, or "
+                  "set training.data.pack to documents or pad",
                   step_ + 1, sample));
 }
 

@@ -96,7 +96,8 @@ double StepUpdate::mean_correction(double counted) const {
   if (counted == 0) {
     throw NoTargetCounts(
         fmt::format("step {}: none of the {} targets of the global batch counts in the loss: the "
-                    "data's mask, or the ends of documents and the padding, leave nothing to learn",
+                    "loss mask, document ends and padding exclude every target; correct the mask "
+                    "or the data, or raise training.global_batch",
                     step_ + 1, *training.global_batch * training.sequence_length));
   }
   return static_cast<double>(*training.global_batch * training.sequence_length) / counted;

@@ -9,7 +9,7 @@ StepData::StepData(const Plan& plan, const DataSource& data, const layout::RankL
   const data::TokenData* tokens = data.tokens();
   if (tokens == nullptr) return;
   const data::BatchShare share = data::batch_share(plan, layout);
-  const ledger::ItemScope item("the batch that is read ahead");
+  const ledger::ItemScope item("next batch, read ahead");
   if (share.bytes() > 0) charge_ = ledger::MemoryCharge(MemoryCategory::kData, share.bytes());
   ahead_.emplace([tokens](int64_t step, int64_t first, int64_t count,
                           const data::TokenBuffers& out) { tokens->read(step, first, count, out); },

@@ -67,8 +67,8 @@ bool DeviceCall::is_over() const {
                             fmt::format("{}: {}", text, error));
     if (all_have_called && std::chrono::steady_clock::now() > deadline)
       throw comm::CommError(comm::CommError::Kind::kTimeout, -1,
-                            fmt::format("{} timed out after {} s: all ranks have called it", text,
-                                        double(timeout.count()) / 1000));
+                            fmt::format("{} timed out after {} s, although all ranks called it",
+                                        text, double(timeout.count()) / 1000));
     return false;
   } catch (const comm::CommError& error) {
     group->fail(error);

@@ -109,7 +109,7 @@ void DeviceCommunicator::connect() {
     std::lock_guard guard(joining_);
     group_ = std::move(group);
   }
-  start(fmt::format("rank {}: the meeting of {} ranks' GPUs", global_rank(rank()), size()),
+  start(fmt::format("rank {}: connecting the GPUs of {} ranks", global_rank(rank()), size()),
         guards_->barrier("GPUs' group"), [](DeviceCollectives&) {});
 }
 

@@ -28,11 +28,11 @@ void check_own_gpus(const Plan& plan, int64_t rank, const std::vector<GpuLocatio
     for (const int64_t peer : group.ranks) {
       if (peer == rank || at(peer) != at(rank)) continue;
       const std::string key = layout::collectives_key(plan.job.parallel, group.axis);
-      throw ConfigError(fmt::format(
-          "{}: nccl needs a GPU for each rank, and ranks {} and {} of a {} group share GPU {}: use "
-          "fewer ranks, or {}: host",
-          key, std::min(peer, rank), std::max(peer, rank), name_of(group.axis), at(rank).index,
-          key.substr(key.find('.') + 1)));
+      throw ConfigError(
+          fmt::format("{}: nccl needs one GPU per rank, but ranks {} and {} of a {} group share "
+                      "GPU {}: use fewer ranks, or set {}: host",
+                      key, std::min(peer, rank), std::max(peer, rank), name_of(group.axis),
+                      at(rank).index, key.substr(key.find('.') + 1)));
     }
   }
 }

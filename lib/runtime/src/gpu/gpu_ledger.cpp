@@ -26,7 +26,7 @@ void GpuLedger::freed(const void* block) noexcept {
 ledger::OutOfMemory gpu_out_of_memory(const ledger::MemoryLedger& ledger, const std::string& said) {
   const std::string where = to_string(ledger.phase());
   const ledger::MemoryUse live = ledger.live();
-  std::string text = fmt::format("rank {}: out of GPU memory in {} with {} bytes live: {}",
+  std::string text = fmt::format("rank {}: out of GPU memory in {} with {} bytes in use: {}",
                                  ledger.rank(), where, live.bytes, said.substr(0, said.find('\n')));
   std::string items;
   for (const ledger::MemoryItem& item : ledger.largest()) {

@@ -20,7 +20,8 @@ template <typename Function>
 Function* symbol(void* module, const char* name, const std::string& path) {
   void* const found = ::dlsym(module, name);
   if (found == nullptr) {
-    throw ConfigError(fmt::format("{} is no libsmp_cuda.so: it has no {}", path, name));
+    throw ConfigError(
+        fmt::format("{}: expected libsmp_cuda.so, but the function {} is missing", path, name));
   }
   return reinterpret_cast<Function*>(found);
 }
@@ -28,16 +29,17 @@ Function* symbol(void* module, const char* name, const std::string& path) {
 // Loads the module and never closes it, because torch's kernels stay registered.
 void* load(const std::string& path) {
   if (!std::filesystem::exists(path)) {
-    throw ConfigError(fmt::format(
-        "cluster.device is cuda, and there is no {}: build it where nvcc and libtorch_cuda.so are "
-        "(scripts/setup --cuda, then cmake -DSMP_CUDA=ON), or name it in SMP_CUDA_MODULE",
-        path));
+    throw ConfigError(
+        fmt::format("cluster.device is cuda, but {} does not exist: build libsmp_cuda.so where "
+                    "nvcc and libtorch_cuda.so are (scripts/setup --cuda, then cmake "
+                    "-DSMP_CUDA=ON), or set SMP_CUDA_MODULE to its path",
+                    path));
   }
   void* const module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) {
     throw ConfigError(
-        fmt::format("cluster.device is cuda, and {} cannot be loaded: {} (scripts/setup --cuda "
-                    "brings torch with all of NVIDIA's libraries)",
+        fmt::format("cluster.device is cuda, but {} cannot be loaded: {} (scripts/setup --cuda "
+                    "installs torch with all of NVIDIA's libraries)",
                     path, ::dlerror()));
   }
   return module;
@@ -48,16 +50,15 @@ std::shared_ptr<Gpu> open(const std::string& path, const GpuRequest& request) {
   const std::string theirs =
       symbol<decltype(smp_cuda_interface)>(module, "smp_cuda_interface", path)();
   if (theirs != SMP_CUDA_INTERFACE) {
-    throw ConfigError(
-        fmt::format("{} is of another build than this program: its interface is {}, and {} is "
-                    "wanted; build both together",
-                    path, theirs, SMP_CUDA_INTERFACE));
+    throw ConfigError(fmt::format(
+        "{} has interface {}, but this program expects {}: build both from the same source", path,
+        theirs, SMP_CUDA_INTERFACE));
   }
   std::string error;
   std::shared_ptr<Gpu> gpu(
       symbol<decltype(smp_cuda_open)>(module, "smp_cuda_open", path)(request, error));
   if (gpu == nullptr) {
-    throw ConfigError(fmt::format("cluster.device is cuda, and no GPU can be used: {}", error));
+    throw ConfigError(fmt::format("cluster.device is cuda, but no GPU can be used: {}", error));
   }
   kernels::set_functions(gpu->device().type(), &gpu->functions());
   return gpu;

@@ -27,7 +27,7 @@ std::string_view advice_for(MemoryCategory category) {
     case MemoryCategory::kGradients:
       return "raise parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree";
     case MemoryCategory::kOptimizer:
-      return "set parallel.shard_optimizer_state: true unless it is set, or raise "
+      return "set parallel.shard_optimizer_state: true, or, if it is true already, raise "
              "parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree";
     case MemoryCategory::kActivations:
     case MemoryCategory::kWorkspace:
@@ -62,23 +62,23 @@ std::string refusal(const MemoryLedger::State& state, MemoryCategory category, i
   }
   const bool on_host = state.pool == MemoryPool::kHost;
   std::string text = fmt::format(
-      "rank {}: out of {}memory in {}: asked for {} bytes ({}) while {} of {} are live ({})",
+      "rank {}: out of {}memory in {}: requested {} bytes ({}) with {} of {} in use ({})",
       state.rank, on_host ? "host " : "", to_string(state.phase), bytes, name_of(category),
       state.live.bytes, state.limit_bytes, live.empty() ? "nothing" : live);
   if (on_host) {
     return text +
-           "; raise cluster.host_memory, of which each process has its share, or offload "
-           "less" +
+           "; raise cluster.host_memory, which the processes of a host share, or offload less" +
            largest_items(state);
   }
   // After the last step no degree or batch matters any more.
   if (state.phase.name == kSavePhase) {
     return text + "; raise cluster.memory_per_process" + largest_items(state);
   }
-  text += fmt::format("; for less {}: {}", name_of(category), advice_for(category));
+  text += fmt::format("; to reduce {}: {}", name_of(category), advice_for(category));
   const auto most = static_cast<MemoryCategory>(largest);
   if (most != category && state.live.bytes > 0) {
-    text += fmt::format("; most is {}: {}", name_of(most), advice_for(most));
+    text +=
+        fmt::format("; to reduce {}, the largest category: {}", name_of(most), advice_for(most));
   }
   return text + largest_items(state);
 }

@@ -12,7 +12,7 @@ std::string limit_text(const MemoryLedger& ledger) {
 void add_pool(std::string& text, std::string_view name, const MemoryLedger& ledger) {
   const MemoryUse live = ledger.live();
   const MemoryUse peak = ledger.peak();
-  text += fmt::format("{}{}: bytes live, at the peak ({})\n", name, limit_text(ledger),
+  text += fmt::format("{}{}: bytes in use now, at the peak ({})\n", name, limit_text(ledger),
                       to_string(peak.phase));
   const auto row = [&](std::string_view what, int64_t now, int64_t most) {
     text += fmt::format("  {:<14}{:>18}{:>18}\n", what, now, most);
@@ -23,7 +23,7 @@ void add_pool(std::string& text, std::string_view name, const MemoryLedger& ledg
   }
   row("all", live.bytes, peak.bytes);
   const std::vector<MemoryItem> largest = ledger.largest();
-  if (!largest.empty()) text += "  largest live items\n";
+  if (!largest.empty()) text += "  largest items in use now\n";
   for (const MemoryItem& item : largest) {
     text += fmt::format("  {:>16}  {:<14}{}\n", item.bytes, name_of(item.category), item.what);
   }

@@ -20,7 +20,7 @@ at::Tensor buffer(int64_t elements, DType dtype) {
 HostUpdate::HostUpdate(const parameters::FlatParameters& parameters, ledger::MemoryLedger& host) {
   const ledger::LedgerScope scope(host);
   const ledger::CategoryScope category(MemoryCategory::kOptimizer);
-  const ledger::ItemScope item("buffers of the update");
+  const ledger::ItemScope item("optimizer step buffers");
   const int64_t elements = layout::host_update_elements(parameters.layout());
   gradients_ = buffer(elements, parameters.gradient_dtype());
   if (!parameters.weights_on_host()) weights_ = buffer(elements, parameters.dtype());

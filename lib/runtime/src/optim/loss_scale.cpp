@@ -30,11 +30,11 @@ void LossScale::step_done(bool overflowed) {
     return;
   }
   if (state_.value <= spec_.min_scale && spec_.raise_error_at_min_scale) {
-    throw TrainingError(fmt::format(
-        "gradients overflow although the loss scale is already training.loss_scale.min_scale "
-        "({}), after {} skipped steps: fp16 cannot hold them. Lower "
-        "training.optimizer.learning_rate, or train in bf16",
-        spec_.min_scale, state_.skipped_steps));
+    throw TrainingError(
+        fmt::format("gradients overflow fp16 at the lowest loss scale, "
+                    "training.loss_scale.min_scale ({}), after {} skipped steps: lower "
+                    "training.optimizer.learning_rate, or set training.precision: bf16",
+                    spec_.min_scale, state_.skipped_steps));
   }
   state_.value = std::max(state_.value / spec_.scale_factor, spec_.min_scale);
 }

@@ -125,7 +125,7 @@ void Optimizer::Impl::make_squares() {
         kernels::count_square_sums(kernels::functions_of(gradients), part.norms);
   }
   const ledger::CategoryScope scope(MemoryCategory::kWorkspace);
-  const ledger::ItemScope item("squares of gradients");
+  const ledger::ItemScope item("squared gradients");
   squares = ledger::empty_tensor({end}, gradients.options().dtype(at::kDouble));
 }
 

@@ -27,11 +27,12 @@ BuiltRank build_rank(const Plan& plan, int64_t rank) {
   const std::vector<std::string> refused = rules::what_engine_cannot_build(plan);
   if (!refused.empty()) {
     throw ConfigError(
-        fmt::format("the engine cannot build this plan yet:\n  {}", fmt::join(refused, "\n  ")));
+        fmt::format("the engine cannot build this plan:\n  {}", fmt::join(refused, "\n  ")));
   }
   const int64_t world_size = plan.degrees.world();
   if (rank < 0 || rank >= world_size) {
-    throw ConfigError(fmt::format("the plan has ranks 0 to {}, not {}", world_size - 1, rank));
+    throw ConfigError(
+        fmt::format("rank {} does not exist: the plan has ranks 0 to {}", rank, world_size - 1));
   }
   ledger::install_counting_allocator();
   ledger::MemoryLedger ledger(rank, plan.job.cluster.memory_per_process_bytes);
@@ -51,8 +52,8 @@ std::string describe(const BuiltRank& built, const Plan& plan) {
   const RankPrediction& prediction = record::prediction_for(plan, coord);
   const ledger::CategoryBytes predicted = record::bytes_by_category(prediction);
   std::string text = fmt::format(
-      "rank {} of {}: pipeline {}, tensor {}, shard {}, replica {}; {} parameters, of which it "
-      "updates {}\n{:<16}{:>18}{:>18}\n",
+      "rank {} of {}: pipeline {}, tensor {}, shard {}, replica {}; {} parameters, {} updated "
+      "here\n{:<16}{:>18}{:>18}\n",
       built.rank, plan.degrees.world(), coord.pipeline, coord.tensor, coord.shard, coord.replica,
       built.parameters, built.updated, "bytes", "built", "planned");
   const auto row = [&](std::string_view name, int64_t here, int64_t there, const char* note) {
@@ -62,7 +63,7 @@ std::string describe(const BuiltRank& built, const Plan& plan) {
   for (size_t i = 0; i < kMemoryCategories; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
     row(name_of(category), built.held.by_category[i], predicted[i],
-        is_built(category) ? "" : "  more with a step");
+        is_built(category) ? "" : "  grows in a step");
     if (!is_built(category)) continue;
     states += built.held.by_category[i];
     planned_states += predicted[i];
@@ -70,7 +71,7 @@ std::string describe(const BuiltRank& built, const Plan& plan) {
   row("all", built.held.bytes, prediction.peak_bytes,
       fmt::format("  planned: at its peak, in {}", prediction.peak_phase).c_str());
   row("host memory", built.host_bytes, prediction.host_bytes, "");
-  text += fmt::format("most while building: {} bytes\n", built.peak.bytes);
+  text += fmt::format("peak while building: {} bytes\n", built.peak.bytes);
   const int64_t more = states - planned_states;
   if (more == 0) {
     return text +

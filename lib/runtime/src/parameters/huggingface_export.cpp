@@ -307,8 +307,8 @@ std::string save_weights(const Plan& plan, const FlatParameters& parameters,
     if (!beyond.empty()) {
       dtype = parameters.dtype();
       note = fmt::format(
-          "warning: training.save_weights_as: fp16 holds numbers up to 65504, and '{}' has larger "
-          "ones: the weights are saved as {}\n",
+          "warning: training.save_weights_as: parameter '{}' has values above 65504, the largest "
+          "of fp16; the weights are saved as {}\n",
           beyond, safetensors::safetensors_name_of(dtype));
     }
   }

@@ -45,18 +45,18 @@ std::string cache_flush_warning(const Plan& plan, int64_t rank, int64_t step, in
   while (next <= d && d % next != 0) ++next;
   const std::string text = fmt::format(
       "warning: rank {}, step {}: the GPU ran out of memory {} time{}, so the allocator freed its "
-      "cache while computing waited; ",
+      "cache and delayed the step; ",
       rank, step, flushes, flushes == 1 ? "" : "s");
   if (next > d) {
     return text + fmt::format(
-                      "all {} data-parallel ranks share the state already: lower "
+                      "the state is sharded over all {} data-parallel ranks already: lower "
                       "training.micro_batch, or raise another parallel degree\n",
                       d);
   }
   const int64_t held = sharded_bytes(plan, rank);
   return text + fmt::format(
-                    "parallel.sharded_data_parallel_degree: {} instead of {} would save "
-                    "about {} bytes of the rank\n",
+                    "parallel.sharded_data_parallel_degree: {} instead of {} would free about {} "
+                    "bytes of this rank\n",
                     next, z, held - held * z / next);
 }
 

@@ -53,7 +53,8 @@ void write_error_report(const std::string& path, const ErrorReport& report) {
   try {
     files::write_file_atomically(path, to_json(report));
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: no error file: %s\n", report.rank, error.what());
+    std::fprintf(stderr, "rank %d: the error file could not be written: %s\n", report.rank,
+                 error.what());
   }
 }
 

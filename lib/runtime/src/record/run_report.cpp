@@ -179,8 +179,8 @@ const RankPrediction& prediction_for(const Plan& plan, const mesh::Coord& coord)
     if (prediction.stage == coord.pipeline && prediction.tensor == coord.tensor) return prediction;
   }
   throw ConfigError(
-      fmt::format("the plan predicts nothing for stage {}, tensor rank {}, and a run is compared "
-                  "with its plan: make the plan again with smp-plan",
+      fmt::format("the plan has no prediction for stage {}, tensor rank {}, which the run report "
+                  "needs: make the plan again with smp-plan",
                   coord.pipeline, coord.tensor));
 }
 

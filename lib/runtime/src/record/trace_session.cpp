@@ -65,7 +65,7 @@ void answer_clock(comm::Communicator& world) {
 }
 
 std::string clock_text(const HostClock& clock) {
-  return fmt::format("clock {:+.1f} us, known to {:.1f} us",
+  return fmt::format("clock offset {:+.1f} us, uncertainty {:.1f} us",
                      static_cast<double>(clock.offset_ns) * 1e-3,
                      static_cast<double>(clock.uncertainty_ns) * 1e-3);
 }
@@ -175,8 +175,8 @@ void TraceSession::start(int64_t first, const std::vector<schedule::Action>& act
   if (steps.empty() || run_dir_.empty()) return;
   if (steps[1] < first)
     return tell(
-        fmt::format("note: no step is traced: training.trace.steps ends with {}, and this "
-                    "start goes on with step {}",
+        fmt::format("note: no step is traced: the last step of training.trace.steps is {}, and "
+                    "this run starts with step {}",
                     steps[1], first));
   first_ = std::max(steps[0], first);
   last_ = steps[1];
@@ -261,13 +261,15 @@ void TraceSession::write_file() {
   std::vector<std::pair<std::string, std::string>> about = {
       {"job", plan_.job.name},
       {"steps", fmt::format("{} to {}", first, last)},
-      {"clocks known to", fmt::format("{:.1f} us", static_cast<double>(uncertainty) * 1e-3)}};
-  if (is_cut) about.emplace_back("cut", fmt::format("a rank keeps {} slices", own.count));
+      {"clock uncertainty", fmt::format("{:.1f} us", static_cast<double>(uncertainty) * 1e-3)}};
+  if (is_cut)
+    about.emplace_back("cut", fmt::format("each rank keeps at most {} slices", own.count));
   writer.finish(about);
   const std::string problem = file.end();
-  if (!problem.empty()) return tell("note: the timeline is lost: " + problem);
-  tell(fmt::format("the timeline of steps {} to {} is in {}{}", first, last, path,
-                   is_cut ? ", cut: a rank keeps so many slices; trace fewer steps" : ""));
+  if (!problem.empty()) return tell("note: the timeline could not be written: " + problem);
+  tell(fmt::format(
+      "the timeline of steps {} to {} is in {}{}", first, last, path,
+      is_cut ? fmt::format(", cut after {} slices a rank: trace fewer steps", own.count) : ""));
 }
 
 void TraceSession::abandon() noexcept {
@@ -289,9 +291,10 @@ void TraceSession::abandon() noexcept {
                {trace.slices.front().begin_ns, 0, runinfo::steady_ns()}, trace);
     writer.finish({{"job", plan_.job.name}, {"ended", "the run failed"}});
     files::write_file_atomically(fmt::format("{}/rank-{}.json", folder, trace.rank), text, calls_);
-    tell("what each rank did until the failure is in " + folder);
+    tell("timelines of the ranks until the failure are in " + folder);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: its timeline is lost: %s\n", world_.rank(), error.what());
+    std::fprintf(stderr, "rank %d: the timeline could not be written: %s\n", world_.rank(),
+                 error.what());
   }
 }
 

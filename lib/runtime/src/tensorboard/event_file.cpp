@@ -21,7 +21,7 @@ void add_little_endian(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
-// The second in the name of the last file; 0 = there is none.
+// The seconds in the name of the last file; 0 = no file.
 int64_t last_second(const std::string& folder) {
   int64_t last = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

@@ -4,21 +4,22 @@
 #include <string>
 #include <string_view>
 
-// A file of records, as TensorBoard reads them (TFRecord): of each record the length (8 bytes,
-// little endian), the length's masked CRC32C (4), the bytes, and their masked CRC32C (4). Used by
-// one thread.
+// A file of records in TensorBoard's format (TFRecord). A record is the length (8 bytes, little
+// endian), the length's masked CRC32C (4 bytes), the payload, and its masked CRC32C (4 bytes). Used
+// by one thread.
 namespace smp::tensorboard {
 
-// CRC-32C (Castagnoli): 0xe3069283 of "123456789".
+// CRC-32C (Castagnoli). crc32c("123456789") is 0xe3069283.
 uint32_t crc32c(std::string_view bytes);
 
-// Rotated right by 15 bits, plus 0xa282ead8: a CRC of bytes that hold CRCs says little.
+// The CRC rotated right by 15 bits, plus 0xa282ead8. The mask is needed because a CRC of bytes that
+// contain CRCs detects few errors.
 uint32_t masked_crc32c(std::string_view bytes);
 
-std::string record_of(std::string_view bytes);  // as it stands in the file
+std::string record_of(std::string_view bytes);  // the bytes of a record in the file
 
-// A new file of a folder, made where it is not there. Its name sorts behind those of the files that
-// are there, which is the order in which TensorBoard reads them:
+// Creates a file, and its folder if needed. TensorBoard reads files in the order of their names, so
+// the new name sorts after all existing ones:
 // events.out.tfevents.<seconds since the epoch, 10 digits>.<host>.<process>.
 class EventFile {
  public:
@@ -31,8 +32,7 @@ class EventFile {
 
   void append(std::string_view bytes) { buffer_ += record_of(bytes); }
 
-  // What was appended is written, whole records alone. Throws std::runtime_error with path and
-  // reason.
+  // Writes all appended records. Throws std::runtime_error with path and reason.
   void flush();
 
  private:

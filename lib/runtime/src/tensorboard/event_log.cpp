@@ -17,7 +17,7 @@
 namespace smp::tensorboard {
 namespace {
 
-// Names that TensorBoard looks for: tensorboard/plugins/hparams/metadata.py.
+// Names that TensorBoard searches for (tensorboard/plugins/hparams/metadata.py).
 constexpr const char* kFileVersion = "brain.Event:2";
 constexpr const char* kHParamsPlugin = "hparams";
 constexpr const char* kSessionStartTag = "_hparams_/session_start_info";
@@ -40,7 +40,7 @@ Event event_at(int64_t step, double wall_time) {
   return event;
 }
 
-// true, false and numbers as such, whatever else as text.
+// Booleans and numbers keep their type; all other values are strings.
 HParamValue hparam_value(const std::string& text) {
   HParamValue value;
   double number = 0;
@@ -56,7 +56,7 @@ HParamValue hparam_value(const std::string& text) {
   return value;
 }
 
-// The plugin reads its data in the metadata of a tensor without elements.
+// The plugin reads its data from the metadata of a tensor without elements.
 Event hparams_event(const char* tag, int64_t step, const HParamsPluginData& data) {
   Event event = event_at(step, now_s());
   Summary::Value& value = *event.mutable_summary()->add_value();
@@ -76,7 +76,7 @@ Event session_start(const Plan& plan, int64_t step) {
     (*start.mutable_hparams())[key] = hparam_value(text);
     all += fmt::format("{}: {}\n", key, text);
   }
-  // Runs of one group are one row of the table: those that were told the same.
+  // TensorBoard's table has one row per group. Starts with equal hyperparameters form a group.
   start.set_group_name(fmt::format("{:016x}", xxh64(all.data(), static_cast<int64_t>(all.size()))));
   start.set_start_time_secs(now_s());
   return hparams_event(kSessionStartTag, step, data);

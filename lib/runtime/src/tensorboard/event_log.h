@@ -18,27 +18,26 @@ namespace smp::tensorboard {
 
 class EventFile;
 
-// The event file of one start of a run, in <folder>/: what the run was told, then the numbers of
-// each step. add() keeps a copy and returns; a thread makes records of it and writes them, every
-// kFlushS seconds and at the end. What was added is in the file when this object is gone, unless
-// the disk refused it. Used by one thread.
+// The event file of one start of a run, in <folder>/: the hyperparameters, then the metrics of each
+// step. add() copies the metrics and returns; a thread writes them every kFlushS seconds and at the
+// end. The destructor writes all added metrics, unless the disk fails. Used by one thread.
 class EventLog {
  public:
   static constexpr double kFlushS = 2;
 
-  // `steps_done`: before this start. Events of later steps in the folder's older files were of a
-  // training that is given up: readers drop them at this file's first record. Throws
-  // std::runtime_error with path and reason where the file cannot be made.
+  // `steps_done`: steps before this start. If the folder's older files have events of later steps,
+  // this file's first record makes readers drop them, because this start replaces those steps.
+  // Throws std::runtime_error with path and reason if the file cannot be created.
   EventLog(const std::string& folder, const Plan& plan, int64_t steps_done);
   ~EventLog();
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
 
-  // Throws what an earlier write failed with.
+  // Throws the exception of an earlier failed write.
   void add(const record::StepMetrics& metrics);
 
-  // The run has come to its end after `step` steps: all of it is written. Throws what a write
-  // failed with.
+  // Marks the end of the run after `step` steps and writes everything. Throws the exception of a
+  // failed write.
   void end(int64_t step);
 
  private:
@@ -52,8 +51,8 @@ class EventLog {
   void close();
   void rethrow();
 
-  std::unique_ptr<EventFile> file_;  // of the thread, while it runs
-  std::mutex mutex_;                 // of what follows
+  std::unique_ptr<EventFile> file_;  // used by the thread while it runs
+  std::mutex mutex_;                 // for the members below
   std::condition_variable closing_;
   std::vector<Taken> added_;
   bool closed_ = false;

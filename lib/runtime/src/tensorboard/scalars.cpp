@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// Shown whatever their values are; other keys where they are not the default.
+// Keys that are always shown. Other keys are shown if their value is not the default.
 constexpr std::array<std::string_view, 10> kAlways = {"training.sequence_length",
                                                       "training.global_batch",
                                                       "training.precision",
@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 10> kAlways = {"training.sequence_length"
                                                       "training.optimizer.weight_decay",
                                                       "training.optimizer.warmup_steps"};
 
-// Where a run stands, when it saves and what it shows: nothing that runs are compared in.
+// Keys that do not affect training: names, hosts, checkpoints, evaluation and metrics.
 constexpr std::array<std::string_view, 7> kNever = {"name",
                                                     "model.name",
                                                     "model.hf_config",

@@ -109,7 +109,7 @@ int64_t Checkpoints::resume() {
       files::identify_file(store_.folder() + "/" + name + "/" + runinfo::kManifestFile);
   check_ranks_agree(
       model_.groups->world(), options_.host,
-      {{"the checkpoint to go on from", name + ", manifest of " + files::text_of(manifest)}},
+      {{"the checkpoint to resume from", name + ", manifest of " + files::text_of(manifest)}},
       "setup.same");
   try {
     load(name);
@@ -117,10 +117,10 @@ int64_t Checkpoints::resume() {
     const auto before = store_.before(name);
     throw checkpoint::CheckpointError(fmt::format(
         "{}{}", error.what(),
-        before ? fmt::format("; the checkpoint before it is that of step {}: --resume={}",
-                             *runinfo::step_of_checkpoint(*before),
-                             *runinfo::step_of_checkpoint(*before))
-               : "; there is no checkpoint before it"));
+        before ? fmt::format(
+                     "; to resume from the previous checkpoint, of step {}, give --resume={}",
+                     *runinfo::step_of_checkpoint(*before), *runinfo::step_of_checkpoint(*before))
+               : "; there is no earlier checkpoint"));
   }
   return counters_.step;
 }
@@ -152,14 +152,16 @@ void Checkpoints::load(const std::string& name) {
   const TrainingCounters saved = counters_;
   if (saved.step != reader.step() || saved.step < 1) {
     throw checkpoint::CheckpointError(
-        fmt::format("{}/{}: its tensors are of step {}, its manifest of step {}", store_.folder(),
-                    name, saved.step, reader.step()));
+        fmt::format("{}/{}: the tensors are from step {}, but manifest.json is from step {}; "
+                    "resume from another checkpoint",
+                    store_.folder(), name, saved.step, reader.step()));
   }
   if (saved.data_bytes != of_job.data_bytes) {
-    throw ConfigError(fmt::format(
-        "{}/{}: the checkpoint was trained on {} tokens (or images), and this job has {}: hold out "
-        "as many as before (training.evaluation)",
-        store_.folder(), name, saved.data_bytes, of_job.data_bytes));
+    throw ConfigError(
+        fmt::format("{}/{}: the checkpoint's job trained on {} tokens or images, but this job has "
+                    "{} after training.evaluation holds out its samples: hold out as many samples "
+                    "as the checkpoint's job did",
+                    store_.folder(), name, saved.data_bytes, of_job.data_bytes));
   }
   model_.optimizer->set_steps_done(saved.optimizer_steps);
   if (saved.has_loss_scale) {

@@ -61,10 +61,10 @@ double Evaluation::loss_of(const std::string& set, engine::Engine& engine) {
     targets += engine.counted();
   }
   if (targets == 0) {
-    throw optim::TrainingError(fmt::format(
-        "none of the targets of the data held out for evaluation{} counts in the loss: hold out "
-        "more (training.evaluation.samples), or look at the data's mask",
-        set.empty() ? "" : fmt::format(" (set {})", set)));
+    throw optim::TrainingError(
+        fmt::format("no target of the evaluation data{} counts in the loss: raise "
+                    "training.evaluation.samples, or correct the data's loss mask",
+                    set.empty() ? "" : fmt::format(" (set {})", set)));
   }
   // Engine::evaluate() divides by the number of all targets; targets that do not count add 0.
   const double counted = static_cast<double>(targets) / static_cast<double>(batch_targets_);

@@ -21,8 +21,8 @@ constexpr std::pair<std::string_view, InjectedFault::Kind> kKinds[] = {
 };
 
 [[noreturn]] void refuse(std::string_view text) {
-  throw ConfigError(fmt::format("{}: '{}' is not rank=R,step=S,kind=exit3|exception|segv|kill|stop",
-                                env::kFault, text));
+  throw ConfigError(fmt::format(
+      "{}='{}': expected rank=R,step=S,kind=exit3|exception|segv|kill|stop", env::kFault, text));
 }
 
 void raise_default(int signal) {
@@ -63,8 +63,7 @@ void check_fault(const std::optional<InjectedFault>& fault, int64_t ranks, int64
   if (!fault) return;
   if (fault->rank >= 0 && fault->rank < ranks && fault->step >= 1 && fault->step <= steps) return;
   throw ConfigError(fmt::format(
-      "{}: there is no step {} of rank {}: this job has the steps 1 to {} and the ranks "
-      "0 to {}",
+      "{}: step {} of rank {} does not exist: this job has steps 1 to {} and ranks 0 to {}",
       env::kFault, fault->step, fault->rank, steps, ranks - 1));
 }
 

@@ -146,10 +146,10 @@ void check_ranks_agree(comm::Communicator& world, const std::string& host,
   if (own != digests[reference]) note_difference(held, text, note);
   std::vector<DifferenceNote> notes(ranks);
   world.all_gather(&note, notes.data(), sizeof note, DType::kU8, label)->wait();
-  throw ConfigError(
-      fmt::format("the ranks do not hold the same, so training would give a wrong result:{}\n"
-                  "  give every host the same, or name files in a file system that all hosts share",
-                  text_of_notes(notes, reference)));
+  throw ConfigError(fmt::format(
+      "the ranks differ in what they would train with, so the result would be wrong:{}\n  copy the "
+      "same files to every host, or name files in a file system that all hosts share",
+      text_of_notes(notes, reference)));
 }
 
 }  // namespace smp::training

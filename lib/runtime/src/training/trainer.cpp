@@ -64,19 +64,22 @@ int64_t steps_of(const Plan& plan, const TrainOptions& options) {
 void check_can_run(const Plan& plan, const TrainOptions& options, const comm::Communicator& world) {
   const int64_t steps = steps_of(plan, options);
   if (steps == 0) {
-    throw ConfigError("training.steps is 0, which is for planning only: set training.steps");
+    throw ConfigError(
+        "training.steps is 0, so the job can be planned but not trained: set training.steps to at "
+        "least 1");
   }
   const std::vector<std::string> refused = rules::what_engine_cannot_run(plan);
   if (!refused.empty()) {
     throw ConfigError(
-        fmt::format("the engine cannot run this plan yet:\n  {}", fmt::join(refused, "\n  ")));
+        fmt::format("the engine cannot run this plan:\n  {}", fmt::join(refused, "\n  ")));
   }
   if (plan.degrees.world() != world.size()) {
-    throw ConfigError(fmt::format("the plan is for {} ranks, and {} were started",
+    throw ConfigError(fmt::format("the plan has {} ranks, but {} were started",
                                   plan.degrees.world(), world.size()));
   }
   if (options.gdr_use == device::GdrUse::kOn && plan.job.cluster.device != DeviceKind::kCuda)
-    throw ConfigError("SMP_GDRCOPY=on is for GPUs, and the plan's cluster.device is cpu");
+    throw ConfigError(
+        "SMP_GDRCOPY=on needs cluster.device: cuda; the plan has cluster.device: cpu");
   check_fault(options.fault, world.size(), steps);
   if (options.run_dir.empty()) return;
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
@@ -109,8 +112,8 @@ void warn_of_slow_paths(const Plan& plan, const TrainOptions& options, int64_t r
       plan.job.training.precision == Precision::kFp32 && !kernels::has_onednn_product();
   if (!detour || rank != 0 || options.progress == nullptr) return;
   std::fputs(
-      "note: this torch was built without oneDNN, so products of matrices take torch's own path: "
-      "the same results, on some CPUs at half the speed\n",
+      "note: this torch was built without oneDNN, so matrix products use torch's own kernels; the "
+      "results are the same, the speed is half on some CPUs\n",
       options.progress);
 }
 
@@ -202,7 +205,7 @@ std::string early_end(int64_t step, int64_t steps, const BestEvaluation& best) {
       "{}",
       step, steps, state.without,
       state.step > 0
-          ? fmt::format("; the lowest loss, {:.4f}, was that of step {}", state.loss, state.step)
+          ? fmt::format("; the lowest loss, {:.4f}, was at step {}", state.loss, state.step)
           : "");
 }
 
@@ -226,8 +229,8 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
   result.first_step = checkpoints.start();
   if (result.first_step > steps) {
     throw ConfigError(
-        fmt::format("the checkpoint is of step {}, and training.steps is {}: set training.steps to "
-                    "{} or more",
+        fmt::format("the checkpoint was saved after step {}, but training.steps is {}: set "
+                    "training.steps to at least {}",
                     result.first_step, steps, result.first_step));
   }
   batches.start(result.first_step, steps);
@@ -375,7 +378,7 @@ void abort_peers(const std::exception& error, const ledger::MemoryLedger& ledger
 // Allocates message buffers, charged to the calling thread's ledger.
 device::StagedCommunicator::Allocate charged_buffers(comm::Communicator& world) {
   return [&world](int64_t bytes) {
-    const ledger::ItemScope item("buffers of messages");
+    const ledger::ItemScope item("message buffers");
     auto charge = std::make_shared<ledger::MemoryCharge>(MemoryCategory::kCommunication, bytes);
     const auto memory = world.allocate_symmetric(bytes);
     return std::shared_ptr<std::byte[]>(memory.get(), [memory, charge](std::byte*) {});

@@ -52,18 +52,18 @@ class ManifestParser {
     try {
       json = text::OrderedJson::parse(text);
     } catch (const text::OrderedJson::exception& error) {
-      refuse("no valid JSON: {}", error.what());
+      refuse("not valid JSON: {}", error.what());
     }
-    if (!json.is_object()) refuse("not a manifest");
+    if (!json.is_object()) refuse("not a checkpoint manifest: expected a JSON object");
     if (whole(json, "format") == 1) {
       refuse(
-          "format 1, of an earlier version, does not say which job it is of, so nobody can tell "
-          "whether the training would be the same: end that run with the version that began it; "
-          "this one reads format {}",
+          "format 1 does not record its job, so this version, which reads format {}, cannot check "
+          "that training would continue unchanged: finish the run with the version of smp that "
+          "started it",
           kFormat);
     }
     if (whole(json, "format") != kFormat) {
-      refuse("format {}, this version reads {}", whole(json, "format"), kFormat);
+      refuse("format {}; this version reads format {}", whole(json, "format"), kFormat);
     }
     check_hash(json);
     Manifest manifest;
@@ -94,14 +94,14 @@ class ManifestParser {
 
   std::string word(const text::OrderedJson& json, const char* key) const {
     const text::OrderedJson& found = member(json, key);
-    if (!found.is_string()) refuse("'{}' is not a text", key);
+    if (!found.is_string()) refuse("'{}' is not a string", key);
     return found.get<std::string>();
   }
 
   int64_t number(const text::OrderedJson& json, const char* key) const {
     if (!json.is_number_unsigned() ||
         json.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
-      refuse("'{}' holds {}, not a number from 0", key, json.dump());
+      refuse("'{}' is {}; expected an integer of at least 0", key, json.dump());
     }
     return json.get<int64_t>();
   }
@@ -121,7 +121,7 @@ class ManifestParser {
     uint64_t hash = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
     if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) {
-      refuse("{} is no hash", json.dump());
+      refuse("{} is not a hash of 16 hexadecimal digits", json.dump());
     }
     return hash;
   }
@@ -131,16 +131,16 @@ class ManifestParser {
     json.erase("hash");
     const std::string text = json.dump();
     if (xxh64(text.data(), static_cast<int64_t>(text.size())) != expected) {
-      refuse("wrong hash: the manifest was changed after it was written");
+      refuse("the manifest does not match its own hash: the file was changed after it was written");
     }
   }
 
   runinfo::TrainingRecord training_of(const text::OrderedJson& json) const {
     runinfo::TrainingRecord training;
     const text::OrderedJson& job = member(json, "job");
-    if (!job.is_object()) refuse("'job' is no map of keys");
+    if (!job.is_object()) refuse("'job' is not an object");
     for (const auto& [key, value] : job.items()) {
-      if (!value.is_string()) refuse("'job': '{}' is not a text", key);
+      if (!value.is_string()) refuse("'job': '{}' is not a string", key);
       training.job.emplace_back(key, value.get<std::string>());
     }
     for (const text::OrderedJson& file : list(json, "data")) {
@@ -154,7 +154,7 @@ class ManifestParser {
     SavedFile file;
     file.name = word(json, "name");
     if (file.name.find('/') != std::string::npos || !file.name.ends_with(".safetensors")) {
-      refuse("'{}' is no name of a shard", file.name);
+      refuse("'{}' is not a valid file name of a shard", file.name);
     }
     file.bytes = whole(json, "bytes");
     for (const text::OrderedJson& tensor : list(json, "tensors"))
@@ -167,7 +167,7 @@ class ManifestParser {
     tensor.name = word(json, "name");
     const std::string dtype = word(json, "dtype");
     const std::optional<DType> known = safetensors::parse_safetensors_dtype(dtype);
-    if (!known) refuse("tensor '{}': dtype '{}' cannot be read here", tensor.name, dtype);
+    if (!known) refuse("tensor '{}': unsupported dtype '{}'", tensor.name, dtype);
     tensor.dtype = *known;
     tensor.shape = numbers(json, "shape");
     tensor.offsets = numbers(json, "offsets");
@@ -182,18 +182,18 @@ class ManifestParser {
     const size_t dims = tensor.shape.size();
     if (dims < 1 || dims > kMostDims || tensor.offsets.size() != dims ||
         tensor.sizes.size() != dims) {
-      refuse("tensor '{}': shape, offsets and sizes need one or two dims, as many each",
+      refuse("tensor '{}': shape, offsets and sizes must all have one dim, or all have two",
              tensor.name);
     }
     int64_t bytes = bytes_of(tensor.dtype);
     for (size_t dim = 0; dim < dims; ++dim) {
       if (__builtin_mul_overflow(bytes, tensor.shape[dim], &bytes)) {
-        refuse("tensor '{}': shape [{}] is too large for any memory", tensor.name,
+        refuse("tensor '{}': the size of shape [{}] overflows 64 bits", tensor.name,
                fmt::join(tensor.shape, ", "));
       }
       if (tensor.sizes[dim] < 1 || tensor.sizes[dim] > tensor.shape[dim] ||
           tensor.offsets[dim] > tensor.shape[dim] - tensor.sizes[dim]) {
-        refuse("tensor '{}': [{}] from [{}] on is no part of [{}]", tensor.name,
+        refuse("tensor '{}': a part of size [{}] at [{}] does not lie in [{}]", tensor.name,
                fmt::join(tensor.sizes, ", "), fmt::join(tensor.offsets, ", "),
                fmt::join(tensor.shape, ", "));
       }
@@ -223,18 +223,17 @@ void check_whole(const std::string& path, const std::vector<const SavedTensor*>&
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i]->shape != first.shape || parts[i]->dtype != first.dtype) {
       throw CheckpointError(
-          fmt::format("{}: tensor '{}' has two shapes or types", path, first.name));
+          fmt::format("{}: tensor '{}' has parts of different shapes or types", path, first.name));
     }
     for (size_t j = 0; j < i; ++j) {
       if (overlap(*parts[i], *parts[j])) {
-        throw CheckpointError(
-            fmt::format("{}: tensor '{}': two of its parts overlap", path, first.name));
+        throw CheckpointError(fmt::format("{}: tensor '{}': two parts overlap", path, first.name));
       }
     }
     stored += parts[i]->elements();
   }
   if (stored != whole) {
-    throw CheckpointError(fmt::format("{}: tensor '{}': {} of its {} elements are there", path,
+    throw CheckpointError(fmt::format("{}: tensor '{}': the parts cover {} of {} elements", path,
                                       first.name, stored, whole));
   }
 }

@@ -41,7 +41,7 @@ std::string manifest_text(const std::string& path) {
   if (std::filesystem::is_regular_file(path, none))
     file.open(path, std::ios::binary);  // no FIFO: it would wait
   if (!file.is_open()) {
-    throw CheckpointError(fmt::format("{}: cannot be read: this is no whole checkpoint", path));
+    throw CheckpointError(fmt::format("{}: cannot be read: the checkpoint is not complete", path));
   }
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -65,7 +65,8 @@ class CheckedBytes {
     entry_ = reader.find(tensor.name);
     if (entry_ == nullptr || entry_->dtype != tensor.dtype || entry_->shape != tensor.sizes) {
       throw CheckpointError(
-          fmt::format("{}: it does not hold {}, as the manifest says", path, words_of(tensor)));
+          fmt::format("{}: {} is missing from the file, although the manifest lists it there", path,
+                      words_of(tensor)));
     }
     block_.resize(static_cast<size_t>(kHashBlockBytes));
   }
@@ -106,8 +107,8 @@ class CheckedBytes {
     bytes_read_ += bytes;
     if (xxh64(into, bytes) == tensor_.hashes[static_cast<size_t>(index)]) return;
     throw CheckpointError(
-        fmt::format("{}: wrong hash of {}, bytes {} to {} of its data: the file was changed or "
-                    "damaged after it was written",
+        fmt::format("{}: {}, bytes {} to {} of its data do not match their hash: the file was "
+                    "changed or damaged after it was written",
                     path_, words_of(tensor_), begin, begin + bytes));
   }
 
@@ -128,9 +129,10 @@ void refuse_strangers(const std::string& folder, const Manifest& manifest) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename().string();
     if (!name.ends_with(".safetensors") || own.count(name) != 0) continue;
-    throw CheckpointError(fmt::format(
-        "{}/{}: the manifest names no such file: it is of another save; take it out of the folder",
-        folder, name));
+    throw CheckpointError(
+        fmt::format("{}/{}: the file is not in the checkpoint's manifest, so another save wrote "
+                    "it: remove it from the folder",
+                    folder, name));
   }
 }
 
@@ -161,10 +163,10 @@ const SavedTensor* CheckpointReader::find(std::string_view name) const {
 void CheckpointReader::expect_only(const std::set<std::string>& names) const {
   for (const auto& [name, places] : places_) {
     if (names.count(std::string(name)) != 0) continue;
-    throw CheckpointError(fmt::format(
-        "{}: it has a tensor '{}', and this job has none of that name: it was made by a job of "
-        "another model or optimizer",
-        folder_, name));
+    throw CheckpointError(
+        fmt::format("{}: the checkpoint's tensor '{}' is not in this job: a job with another model "
+                    "or optimizer saved the checkpoint",
+                    folder_, name));
   }
 }
 
@@ -172,12 +174,13 @@ void CheckpointReader::read(const safetensors::TensorPiece& piece) {
   if (piece.size() == 0) return;
   const SavedTensor* saved = find(piece.name);
   if (saved == nullptr) {
-    throw CheckpointError(fmt::format("{}: it has no tensor '{}'", folder_, piece.name));
+    throw CheckpointError(
+        fmt::format("{}: the checkpoint has no tensor '{}'", folder_, piece.name));
   }
   if (saved->shape != piece.shape || saved->dtype != piece.dtype) {
     throw CheckpointError(fmt::format(
-        "{}: tensor '{}' is {} [{}] there, and {} [{}] in this job", folder_, piece.name,
-        safetensors::safetensors_name_of(saved->dtype), fmt::join(saved->shape, ", "),
+        "{}: tensor '{}' is {} [{}] in the checkpoint, but {} [{}] in this job", folder_,
+        piece.name, safetensors::safetensors_name_of(saved->dtype), fmt::join(saved->shape, ", "),
         safetensors::safetensors_name_of(piece.dtype), fmt::join(piece.shape, ", ")));
   }
   for (const safetensors::Rectangle& rectangle : safetensors::rectangles_of(piece)) {

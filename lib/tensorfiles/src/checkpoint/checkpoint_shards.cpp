@@ -49,8 +49,10 @@ std::byte* take_host_memory(int64_t bytes) {
   void* memory = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) {
-    throw std::system_error(errno, std::generic_category(),
-                            fmt::format("no {} bytes of host memory for a checkpoint", bytes));
+    throw std::system_error(
+        errno, std::generic_category(),
+        fmt::format("out of host memory: a checkpoint's buffer of {} bytes could not be allocated",
+                    bytes));
   }
   return static_cast<std::byte*>(memory);
 }

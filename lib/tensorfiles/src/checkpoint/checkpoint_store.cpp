@@ -25,7 +25,7 @@ std::string text_of(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status))  // a FIFO would be waited for
-    throw CheckpointError(fmt::format("{}: is no plain file", path));
+    throw CheckpointError(fmt::format("{}: expected a regular file", path));
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) throw CheckpointError(fmt::format("{}: cannot be read", path));
@@ -38,7 +38,7 @@ void refuse_strangers(const std::string& folder, const std::set<std::string>& ow
     const std::string name = entry.path().filename().string();
     if (own.count(name) == 0) {
       throw CheckpointError(
-          fmt::format("{}/{}: no rank of this save has written it", folder, name));
+          fmt::format("{}/{}: unexpected file: no rank wrote it in this save", folder, name));
     }
   }
 }
@@ -80,7 +80,8 @@ void CheckpointStore::commit(int64_t step, int64_t ranks, int64_t keep,
     const std::string path = partial + "/" + part_name(rank);
     Manifest part = parse_manifest_part(path, text_of(path));
     if (part.step != step) {
-      throw CheckpointError(fmt::format("{}: is of step {}, not {}", path, part.step, step));
+      throw CheckpointError(
+          fmt::format("{}: expected step {}, but the file is from step {}", path, step, part.step));
     }
     own.insert(part_name(rank));
     for (const SavedFile& file : part.files) own.insert(file.name);
@@ -131,7 +132,7 @@ void CheckpointStore::remove(const std::string& name) {
 
 std::string CheckpointStore::latest() const {
   if (const auto name = runinfo::checkpoint_to_go_on_from(folder_)) return *name;
-  throw ConfigError(fmt::format("{}: there is no checkpoint", folder_));
+  throw ConfigError(fmt::format("{}: no checkpoint in this folder", folder_));
 }
 
 std::string CheckpointStore::of_step(int64_t step) const {
@@ -142,8 +143,9 @@ std::string CheckpointStore::of_step(int64_t step) const {
     if (steps.back() == step) found = name;
   }
   if (!found.empty()) return found;
-  throw ConfigError(fmt::format("{}: there is no checkpoint of step {}; there are those of [{}]",
-                                folder_, step, fmt::join(steps, ", ")));
+  throw ConfigError(
+      fmt::format("{}: no checkpoint of step {}; the folder has checkpoints of steps [{}]", folder_,
+                  step, fmt::join(steps, ", ")));
 }
 
 std::optional<std::string> CheckpointStore::before(const std::string& name) const {

@@ -79,15 +79,15 @@ std::map<std::string, std::string> parse_weight_index(const std::string& path,
   }
   const auto json = text::Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    throw ConfigError(fmt::format("{}: no JSON object with a 'weight_map'", path));
+    throw ConfigError(fmt::format("{}: expected a JSON object with 'weight_map'", path));
   }
   std::map<std::string, std::string> files;
   for (const auto& [name, file] : json["weight_map"].items()) {
     const std::string shard = file.is_string() ? file.get<std::string>() : "";
     if (shard.find('/') != std::string::npos || !shard.ends_with(".safetensors")) {
       throw ConfigError(
-          fmt::format("{}: tensor '{}' lies in {}, which is no name of a shard beside "
-                      "it",
+          fmt::format("{}: tensor '{}' is listed in {}, which is not the name of a .safetensors "
+                      "file in the same folder",
                       path, name, file.dump()));
     }
     files[name] = shard;
@@ -140,10 +140,9 @@ void HuggingFaceWeights::open_files() {
     return;
   }
   if (single) {
-    throw ConfigError(
-        fmt::format("training.init_from: {} holds both {} and {}, which may be other weights: keep "
-                    "the one that is meant",
-                    folder_, kSingle, kIndex));
+    throw ConfigError(fmt::format(
+        "training.init_from: {} holds both {} and {}, whose weights may differ: remove one",
+        folder_, kSingle, kIndex));
   }
   file_of_ = parse_weight_index(index, text_of(index));
   for (const auto& [name, path] : file_of_) {
@@ -163,15 +162,15 @@ std::string HuggingFaceWeights::hint_of_no_weights() const {
     const std::string name = entry.path().filename();
     if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) {
       return fmt::format(
-          ", but {}, which is pickled and not read: load it with transformers, and "
-          "save_pretrained() writes safetensors",
+          ", only {}, a pickle, which smp does not read: load it with transformers and write "
+          "safetensors with save_pretrained()",
           name);
     }
     if (name == kSingle || name == kIndex) {
-      return fmt::format(": {} is a link to a file that is not there", name);
+      return fmt::format(": {} is a link to a missing file", name);
     }
     if (name.ends_with(".safetensors")) {
-      return fmt::format(", but {}: download {} too, which lists the shards", name, kIndex);
+      return fmt::format(", only {}: download {} too, which lists the shards", name, kIndex);
     }
   }
   return "";
@@ -183,13 +182,12 @@ void HuggingFaceWeights::add_file(const std::string& name) {
   const auto& reader = files_[name] = std::make_unique<safetensors::SafetensorsReader>(path);
   for (const safetensors::SafetensorsEntry& entry : reader->header().entries) {
     if (!stored_.emplace(entry.name, Stored{reader.get(), &entry}).second) {
-      throw ConfigError(
-          fmt::format("{}: tensor '{}' is in another shard as well", path, entry.name));
+      throw ConfigError(fmt::format("{}: tensor '{}' is in two shards", path, entry.name));
     }
     const auto listed = file_of_.find(entry.name);
     if (!file_of_.empty() && (listed == file_of_.end() || listed->second != name)) {
       throw ConfigError(
-          fmt::format("{}: the index does not list tensor '{}' of {}", folder_, entry.name, name));
+          fmt::format("{}: the index does not list tensor '{}' for {}", folder_, entry.name, name));
     }
   }
 }
@@ -224,8 +222,7 @@ void HuggingFaceWeights::name_as_models_do(const ModelSpec& model) {
     const auto [first, is_new] = stored_.emplace(name, stored);
     if (is_new) continue;
     throw ConfigError(
-        fmt::format("training.init_from: {}: tensors '{}' and '{}' are both '{}' of "
-                    "the model",
+        fmt::format("training.init_from: {}: tensors '{}' and '{}' both have the model's name '{}'",
                     folder_, first->second.entry->name, stored.entry->name, name));
   }
 }
@@ -245,10 +242,9 @@ void HuggingFaceWeights::take_copies_of_table(const std::string& table, const Mo
       throw ConfigError(fmt::format(
           "training.init_from: {}: tensors '{}' and '{}' differ, but {}", folder_,
           again->second.entry->name, first->second.entry->name,
-          of_head ? "the model is tied, which makes one of them: where its head is another "
-                    "matrix, set tie_word_embeddings in config.json and model.tied_embeddings to "
-                    "false"
-                  : "this model has one table for both stacks"));
+          of_head ? "a tied model uses one matrix for both: if the head has its own matrix, set "
+                    "tie_word_embeddings in config.json and model.tied_embeddings to false"
+                  : "encoder and decoder of this model share one table"));
     }
     stored_.erase(copy);
   }
@@ -271,14 +267,14 @@ bool HuggingFaceWeights::equal(const Stored& a, const Stored& b) {
 // Why a tensor may be missing.
 std::string HuggingFaceWeights::hint_of_missing(const std::string& name) const {
   if (name == "lm_head.weight") {
-    return ": tie_word_embeddings in config.json and model.tied_embeddings are false; where the "
-           "head is the embedding's own matrix, set both to true";
+    return ": tie_word_embeddings in config.json and model.tied_embeddings are false; if the head "
+           "uses the embedding's matrix, set both to true";
   }
   for (const auto& [stored, where] : stored_) {
     if (!stored.ends_with("." + name)) continue;
     return fmt::format(
-        ", but '{}': of the prefixes module., model. and transformer. those are taken off that all "
-        "tensors have",
+        ", only '{}': a prefix module., model. or transformer. is removed only if all tensors have "
+        "it",
         where.entry->name);
   }
   return "";
@@ -297,10 +293,11 @@ void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
     }
     const safetensors::SafetensorsEntry& entry = *found->second.entry;
     if (entry.shape != tensor.shape || !is_floating(entry.dtype)) {
-      throw ConfigError(fmt::format(
-          "training.init_from: {}: tensor '{}' is {} [{}], the model needs floating-point [{}]",
-          folder_, entry.name, safetensors::safetensors_name_of(entry.dtype),
-          fmt::join(entry.shape, ", "), fmt::join(tensor.shape, ", ")));
+      throw ConfigError(
+          fmt::format("training.init_from: {}: tensor '{}' is {} [{}]; the model needs a "
+                      "floating-point type and [{}]",
+                      folder_, entry.name, safetensors::safetensors_name_of(entry.dtype),
+                      fmt::join(entry.shape, ", "), fmt::join(tensor.shape, ", ")));
     }
     wanted.insert(tensor.name);
     int64_t row = 0;
@@ -311,9 +308,8 @@ void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
   }
   for (const auto& [name, stored] : stored_) {
     if (wanted.count(name) != 0 || is_buffer(name)) continue;
-    throw ConfigError(fmt::format(
-        "training.init_from: {} has a tensor '{}', and this model has none of that name", folder_,
-        stored.entry->name));
+    throw ConfigError(fmt::format("training.init_from: {}: tensor '{}' is not in this model",
+                                  folder_, stored.entry->name));
   }
 }
 
@@ -341,8 +337,8 @@ void HuggingFaceWeights::read(const safetensors::TensorPiece& piece) const {
                                static_cast<int64_t>(buffer.size()), buffer.data());
       if (safetensors::count_not_finite(entry.dtype, buffer.data(), rows * stored.cols()) > 0) {
         throw ConfigError(
-            fmt::format("training.init_from: {}: tensor '{}' holds infinity or what is no number "
-                        "(nan): take weights from before that",
+            fmt::format("training.init_from: {}: tensor '{}' holds inf or nan: use weights saved "
+                        "before they became non-finite",
                         folder_, entry.name));
       }
       for (int64_t i = 0; i < rows; ++i) {

@@ -104,7 +104,7 @@ std::string keep_files(const TrainingSpec& training, const std::string& dir) {
     return "";
   } catch (const std::exception& error) {
     return fmt::format(
-        "note: {} holds the weights, but not all of the tokenizer and the settings of {}: {}\n",
+        "note: {} holds the weights, but copying the tokenizer and settings of {} failed: {}\n",
         dir, tokenizer == origin || origin.empty() ? tokenizer : tokenizer + " and " + origin,
         error.what());
   }

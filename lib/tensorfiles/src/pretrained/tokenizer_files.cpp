@@ -44,7 +44,7 @@ std::string text_of_token(const text::Json& token) {
 
 int64_t id_of(const text::Json& id, const std::string& path) {
   if (!id.is_number_integer() || id.get<int64_t>() < 0)
-    throw ConfigError(fmt::format("{}: {}: {} is no token's id", kKey, path, id.dump()));
+    throw ConfigError(fmt::format("{}: {}: {} is not a token id", kKey, path, id.dump()));
   return id.get<int64_t>();
 }
 
@@ -81,8 +81,8 @@ std::optional<int64_t> tokenizer_vocabulary(const std::string& folder) {
   const text::Json json = object_in(path);
   if (!json.contains("model") || !json.at("model").is_object() ||
       !json.at("model").contains("vocab")) {
-    throw ConfigError(fmt::format(
-        "{}: {}: it is no tokenizer of Hugging Face: it has no model.vocab", kKey, path));
+    throw ConfigError(
+        fmt::format("{}: {}: not a Hugging Face tokenizer: model.vocab is missing", kKey, path));
   }
   int64_t largest = -1;
   const text::Json& vocabulary = json.at("model").at("vocab");
@@ -99,25 +99,27 @@ void check_tokenizer(const JobSpec& job, std::span<const data::TokenManifest> da
   if (folder.empty()) return;
   std::error_code none;
   if (!fs::is_directory(folder, none))
-    throw ConfigError(fmt::format("{}: {} is no folder", kKey, folder));
+    throw ConfigError(fmt::format("{}: {} is not a folder", kKey, folder));
   const std::vector<std::string> found = files_to_keep(folder, kKey);
   if (std::ranges::find_first_of(found, kVocabularyFiles) == found.end()) {
-    throw ConfigError(fmt::format(
-        "{}: {} holds no tokenizer (tokenizer.json, tokenizer.model, vocab.json or vocab.txt)",
-        kKey, folder));
+    throw ConfigError(
+        fmt::format("{}: {} has no tokenizer; expected tokenizer.json, tokenizer.model, vocab.json "
+                    "or vocab.txt",
+                    kKey, folder));
   }
   const std::optional<int64_t> vocabulary = tokenizer_vocabulary(folder);
   if (!vocabulary) return;
   if (*vocabulary > job.model.vocab_size) {
     throw ConfigError(
-        fmt::format("{}: {} has {} tokens, and model.vocab_size is {}: give at least as many", kKey,
-                    folder, *vocabulary, job.model.vocab_size));
+        fmt::format("{}: {} has {} tokens, but model.vocab_size is {}: set model.vocab_size to at "
+                    "least the tokenizer's number",
+                    kKey, folder, *vocabulary, job.model.vocab_size));
   }
   for (const data::TokenManifest& manifest : data) {
     if (manifest.vocab_size == *vocabulary) continue;
     throw ConfigError(fmt::format(
-        "{}: {} has {} tokens, and the data are of {}, which has {} ({}): give the tokenizer that "
-        "made them",
+        "{}: {} has {} tokens, but the data were made with {}, which has {} ({}): name the "
+        "tokenizer that made the data",
         kKey, folder, *vocabulary, manifest.tokenizer, manifest.vocab_size, manifest.path));
   }
 }

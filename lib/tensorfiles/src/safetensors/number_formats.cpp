@@ -61,7 +61,7 @@ double read_number(DType dtype, const std::byte* in, int64_t index) {
     case DType::kF64: return number_at<double>(in, index);
     case DType::kBF16: return from_bf16(number_at<uint16_t>(in, index));
     case DType::kF16: return from_fp16(number_at<uint16_t>(in, index));
-    default: check_failed(__FILE__, __LINE__, "no floating-point type");
+    default: check_failed(__FILE__, __LINE__, "not a floating-point type");
   }
 }
 
@@ -76,7 +76,7 @@ void write_number(DType dtype, std::byte* out, int64_t index, double value) {
     case DType::kF64: return put_number(out, index, value);
     case DType::kBF16: return put_number(out, index, to_bf16(static_cast<float>(value)));
     case DType::kF16: return put_number(out, index, to_fp16(static_cast<float>(value)));
-    default: check_failed(__FILE__, __LINE__, "no floating-point type");
+    default: check_failed(__FILE__, __LINE__, "not a floating-point type");
   }
 }
 

@@ -41,7 +41,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path)
   }
   try {
     if (!S_ISREG(info.st_mode)) {
-      throw SafetensorsError(fmt::format("{}: cannot read: it is no plain file", path));
+      throw SafetensorsError(fmt::format("{}: cannot read: expected a regular file", path));
     }
     if (const std::string lfs = files::git_lfs_complaint_of(path); !lfs.empty()) {
       throw SafetensorsError(fmt::format("{}: {}", path, lfs));

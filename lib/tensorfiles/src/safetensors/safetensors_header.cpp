@@ -62,15 +62,15 @@ class Parser {
 
   uint64_t header_length(std::string_view head, int64_t file_bytes) const {
     if (file_bytes < 8) {  // HeaderTooSmall
-      refuse("not a safetensors file: {} bytes, a header length alone takes 8", file_bytes);
+      refuse("not a safetensors file: {} bytes; the header length alone takes 8", file_bytes);
     }
     uint64_t length = 0;
     std::memcpy(&length, head.data(), sizeof length);
     if (length > kMaxHeaderBytes) {  // HeaderTooLarge
-      refuse("header of {} bytes, more than the {} allowed", length, kMaxHeaderBytes);
+      refuse("the header has {} bytes; at most {} are allowed", length, kMaxHeaderBytes);
     }
     if (length > static_cast<uint64_t>(file_bytes) - 8) {  // InvalidHeaderLength
-      refuse("header of {} bytes in a file of {}: the file is cut off", length, file_bytes);
+      refuse("the file is truncated: its header has {} bytes, the file {}", length, file_bytes);
     }
     return length;
   }
@@ -96,7 +96,7 @@ class Parser {
     try {
       json = text::Json::parse(text, watch);
     } catch (const text::Json::exception& error) {  // InvalidHeader, InvalidHeaderDeserialization
-      refuse("the header is no valid JSON: {}", error.what());
+      refuse("the header is not valid JSON: {}", error.what());
     }
     if (!duplicate.empty()) refuse("'{}' appears twice in the header", duplicate);
     return json;
@@ -127,8 +127,9 @@ class Parser {
     const auto type_text = value["dtype"].get<std::string>();
     const std::optional<DType> type = parse_safetensors_dtype(type_text);
     if (!type) {
-      refuse("tensor '{}': dtype '{}' cannot be read here (F32 F64 BF16 F16 I32 I64 U8 can)", name,
-             type_text);
+      refuse(
+          "tensor '{}': unsupported dtype '{}'; supported are F32, F64, BF16, F16, I32, I64 and U8",
+          name, type_text);
     }
     entry.dtype = *type;
     entry.shape = numbers_of(name, value, "shape");
@@ -139,7 +140,8 @@ class Parser {
     entry.begin = offsets[0];
     entry.end = offsets[1];
     if (entry.end < entry.begin) {  // InvalidOffset
-      refuse("tensor '{}': its data end ({}) before they begin ({})", name, entry.end, entry.begin);
+      refuse("tensor '{}': the end of its data ({}) is before their begin ({})", name, entry.end,
+             entry.begin);
     }
     check_size(entry);
     return entry;
@@ -152,7 +154,8 @@ class Parser {
     for (const text::Json& item : value[key]) {
       if (!item.is_number_unsigned() ||
           item.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
-        refuse("tensor '{}': {} holds {}, not a size", name, key, item.dump());
+        refuse("tensor '{}': {} has the element {}; expected an integer of at least 0", name, key,
+               item.dump());
       }
       numbers.push_back(item.get<int64_t>());
     }
@@ -163,12 +166,12 @@ class Parser {
     int64_t bytes = bytes_of(entry.dtype);
     for (const int64_t dim : entry.shape) {
       if (__builtin_mul_overflow(bytes, dim, &bytes)) {  // ValidationOverflow
-        refuse("tensor '{}': shape [{}] is too large for any memory", entry.name,
+        refuse("tensor '{}': the size of shape [{}] overflows 64 bits", entry.name,
                fmt::join(entry.shape, ", "));
       }
     }
     if (bytes != entry.bytes()) {  // TensorInvalidInfo
-      refuse("tensor '{}': {} bytes of data for {} [{}], which takes {}", entry.name, entry.bytes(),
+      refuse("tensor '{}': the data have {} bytes, but {} [{}] takes {}", entry.name, entry.bytes(),
              safetensors_name_of(entry.dtype), fmt::join(entry.shape, ", "), bytes);
     }
   }
@@ -181,14 +184,14 @@ class Parser {
     int64_t end = 0;
     for (const SafetensorsEntry& entry : header.entries) {
       if (entry.begin != end) {  // InvalidOffset
-        refuse("tensor '{}': its data begin at {}, the data before it end at {}", entry.name,
-               entry.begin, end);
+        refuse("tensor '{}': its data begin at {}, but the previous tensor's data end at {}",
+               entry.name, entry.begin, end);
       }
       end = entry.end;
     }
     const int64_t there = file_bytes - header.data_offset;
     if (end != there) {  // MetadataIncompleteBuffer
-      refuse("the tensors take {} bytes, the file holds {}", end, there);
+      refuse("the tensors take {} bytes, but the file holds {}", end, there);
     }
   }
 

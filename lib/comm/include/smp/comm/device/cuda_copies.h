@@ -35,7 +35,8 @@ struct CudaRuntime {
   // that names the function that none of them has.
   static CudaRuntime loaded(std::function<void*()> current_stream);
 
-  // Throws std::runtime_error that names `what` if `error` is one.
+  // Throws std::runtime_error "CUDA: <what> failed: ..." unless `error` is 0. `what`: the failed
+  // operation, as in "creating an event".
   void check(int error, const char* what) const;
 };
 

@@ -22,8 +22,7 @@ class FileDescriptor {
   ~FileDescriptor() { reset(); }
 
   int number() const { return number_; }
-  bool is_open() const { return number_ >= 0; }
-  explicit operator bool() const { return is_open(); }
+  explicit operator bool() const { return number_ >= 0; }
   // Gives the open descriptor to the caller, who closes it.
   int release() { return std::exchange(number_, -1); }
   void reset() { close(); }
