@@ -301,8 +301,7 @@ TEST_CASE("lists of layers are trained on CPUs") {
         Texts{"cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)"});
 }
 
-TEST_CASE(
-    "lists of layers have no sequences to split, no blocks to thin, no kinds to share alone") {
+TEST_CASE("lists of layers refuse sequence_parallel, selective recompute and single kinds") {
   Plan plan = sample_plan(small_list(), {});
   CHECK(what_engine_cannot_run(plan).empty());
   plan.job.parallel.sequence_parallel = true;

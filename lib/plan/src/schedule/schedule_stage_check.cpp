@@ -22,7 +22,7 @@ StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int6
       stage_(stage),
       last_stage_(shape_.stages - 1),
       live_bound_(live_bound),
-      splits_(puts_weights_off(shape_.kind)),
+      splits_(defers_weight_gradients(shape_.kind)),
       buckets_(parameters, stage) {
   for (const std::vector<int64_t>& layers : chunks_) {
     layers_.insert(layers_.end(), layers.begin(), layers.end());

@@ -13,7 +13,8 @@ std::string sensitivities_text(const std::vector<search::Sensitivity>& sensitivi
   std::string text;
   for (const search::Sensitivity& sensitivity : sensitivities) {
     const double saved = sensitivity.step_s_before - sensitivity.step_s_after;
-    text += fmt::format("{} {} more: ", text.empty() ? "buys    " : "        ", sensitivity.what);
+    text +=
+        fmt::format("{} {} more: ", text.empty() ? "buys    " : "        ", sensitivity.resource);
     text += saved > 0 ? fmt::format("{} less a step ({:.2f} %){}", text::human_time(saved),
                                     100 * saved / sensitivity.step_s_before,
                                     sensitivity.layout.empty() ? "" : " with " + sensitivity.layout)

@@ -50,8 +50,8 @@ int64_t enough(const schedule::ScheduleShape& shape) {
 }
 
 time::PipelineTime textbook_time(const schedule::ScheduleShape& shape) {
-  const bool puts_off = schedule::puts_weights_off(shape.kind);
-  const time::ChunkCost cost{.forward_s = 1, .backward_s = puts_off ? 1.0 : 2.0, .weight_s = 1};
+  const bool defers = schedule::defers_weight_gradients(shape.kind);
+  const time::ChunkCost cost{.forward_s = 1, .backward_s = defers ? 1.0 : 2.0, .weight_s = 1};
   const time::PipelineCosts costs(
       static_cast<size_t>(shape.stages),
       std::vector<time::ChunkCost>(static_cast<size_t>(shape.chunks()), cost));
@@ -60,7 +60,7 @@ time::PipelineTime textbook_time(const schedule::ScheduleShape& shape) {
 
 std::string legend(const schedule::ScheduleShape& shape) {
   std::string text =
-      schedule::puts_weights_off(shape.kind)
+      schedule::defers_weight_gradients(shape.kind)
           ? "F = forward, B = backward (gradients of inputs), W = gradients of weights\n"
           : "F = forward, B = backward (twice as long)\n";
   text += "numbers are microbatches";

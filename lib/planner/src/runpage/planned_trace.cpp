@@ -135,7 +135,7 @@ class PlannedStage {
     constexpr double kLeastS = 1e-12;
     const cost::CallSeconds& call = call_of(action.layer);
     const double weight =
-        schedule::puts_weights_off(parameters_.shape.kind) ? call.matmul_backward / 2 : 0;
+        schedule::defers_weight_gradients(parameters_.shape.kind) ? call.matmul_backward / 2 : 0;
     const double seconds = action.kind == schedule::ActionKind::kForward  ? call.forward()
                            : action.kind == schedule::ActionKind::kWeight ? weight
                            : action.kind == schedule::ActionKind::kRecompute
