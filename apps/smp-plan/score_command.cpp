@@ -34,7 +34,7 @@ std::optional<Profile> profile_named(const std::string& name) {
     all += all.empty() ? "" : ", ";
     all += name_of(profile);
   }
-  throw UsageError("--profile is one of " + all + ", not '" + name + "'");
+  throw UsageError("--profile: expected one of " + all + ", not '" + name + "'");
 }
 
 ExitCode run_score(const ScoreRequest& request) {

@@ -169,16 +169,16 @@ TEST_CASE("score: notes set partitioned checkpoints and the framework model of a
 
 TEST_CASE("score: tables that are none of published runs") {
   CHECK_THROWS_WITH_AS(score_table("t.csv", "id,key\n1,2\n", std::nullopt),
-                       "t.csv:1:1: no table of published runs: it has no column model, layers, "
+                       "t.csv:1:1: not a table of published runs: missing column model, layers, "
                        "hidden, heads, seq, gpus, gpu_type, tp, pp, dp, sharding, micro_batch, "
                        "grad_accum, global_batch, recompute, precision",
                        ConfigError);
   std::string header = kHeader;
   header.replace(header.find("micro_batch"), 11, "microbatch");
-  CHECK_THROWS_WITH_AS(score_table("t.csv", fmt::format("{}\n", header), std::nullopt),
-                       "t.csv:1:1: no table of published runs: it has no column micro_batch "
-                       "('microbatch'?)",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      score_table("t.csv", fmt::format("{}\n", header), std::nullopt),
+      "t.csv:1:1: not a table of published runs: missing column micro_batch ('microbatch'?)",
+      ConfigError);
 }
 
 TEST_CASE("score: errors, ranking, regret and wrong fits of rows") {

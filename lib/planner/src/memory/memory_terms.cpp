@@ -167,9 +167,9 @@ void add_activations(Terms& terms, const Plan& plan, const cost::ActivationBytes
             for_each_call(now.recomputed, live), kWalkSource);
   terms.add("fetched from the host", MemoryCategory::kActivations, now.fetched.bytes,
             for_each_call(now.fetched, live), kWalkSource);
-  terms.add("kept for weight gradients", MemoryCategory::kActivations, now.deferred.bytes,
+  terms.add("kept for deferred gradients", MemoryCategory::kActivations, now.deferred.bytes,
             for_each_call(now.deferred, live), kWalkSource);
-  terms.add("made for weight gradients", MemoryCategory::kWorkspace, now.deferred_made.bytes,
+  terms.add("made for deferred gradients", MemoryCategory::kWorkspace, now.deferred_made.bytes,
             for_each_call(now.deferred_made, live), kWalkSource);
   terms.add("logits and loss", MemoryCategory::kActivations,
             now.head.bytes + (makes_loss ? now.transient : 0),

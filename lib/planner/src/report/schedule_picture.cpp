@@ -64,10 +64,9 @@ std::string legend(const schedule::ScheduleShape& shape) {
           ? "F = forward, B = backward (gradients of inputs), W = gradients of weights\n"
           : "F = forward, B = backward (twice as long)\n";
   text += "numbers are microbatches";
-  if (shape.kind == PipelineKind::kZbV) text += "; small letters: the chunk that comes back up";
+  if (shape.kind == PipelineKind::kZbV) text += "; lower case: the chunk that comes back up";
   if (shape.kind == PipelineKind::kVirtual) {
-    text +=
-        fmt::format("; capitals and small letters: chunks 0 to {} by turns", shape.chunks() - 1);
+    text += fmt::format("; chunks 0 to {} alternate in upper and lower case", shape.chunks() - 1);
   }
   return text + "\n";
 }
