@@ -19,10 +19,10 @@ namespace smp {
 namespace {
 
 constexpr const char* kCalibrateDescription =
-    R"(Fits the few constants of a cluster to measured runs, and writes a cluster file with what is left
-of the error. A run is its report.json, with plan.yaml beside it, or a line of a *.jsonl file:
-{"plan": "a.yaml", "measured_step_s": 0.2}. Constants that the runs do not determine stay as they are;
-named with --fit, they are refused.
+    R"(Fits constants of a cluster to measured runs, and writes a cluster file with the fitted constants and
+the remaining errors. A run is a report.json with plan.yaml in the same folder, or a line of a *.jsonl
+file: {"plan": "a.yaml", "measured_step_s": 0.2}. Constants that the runs do not determine keep their
+values; naming such a constant with --fit is an error.
 
 Examples:
   smp-plan calibrate runs/*/report.json --cluster cpu-4 -o cluster.yaml
@@ -84,16 +84,20 @@ void add_calibrate_command(CLI::App& app, Run& run) {
   command->description(kCalibrateDescription);
   command->add_option("runs", request->runs, "report.json or *.jsonl of measured runs")->required();
   command
-      ->add_option("--cluster", request->cluster, "what is known of the cluster: a file or a name")
+      ->add_option("--cluster", request->cluster, "cluster file to start from, or a known cluster")
       ->type_name("FILE")
       ->required();
-  command->add_option("-o,--output", request->output, "write the cluster file there")
+  command->add_option("-o,--output", request->output, "write the cluster to FILE")
       ->type_name("FILE")
       ->check(not_empty);
-  command->add_option("--fit", request->keys, "fit these constants, or say why not")
+  command
+      ->add_option("--fit", request->keys,
+                   "fit these constants; an error if the runs do not determine them")
       ->type_name("KEY,...")
       ->delimiter(',');
-  command->add_option("--date", request->date, "the day in the file; default: of the latest run")
+  command
+      ->add_option("--date", request->date,
+                   "date in the cluster file; default: date of the latest run")
       ->type_name("YYYY-MM-DD");
   command->callback([request, &run] { run = [request] { return run_calibrate(*request); }; });
 }

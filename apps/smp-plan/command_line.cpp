@@ -58,7 +58,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
     throw UsageError(fmt::format("unknown option '{}'{}", name,
                                  near ? fmt::format(", did you mean '{}'?", *near) : ""));
   }
-  throw UsageError(fmt::format("'{}' is one word too many", word));
+  throw UsageError(fmt::format("unexpected argument '{}'", word));
 }
 
 std::string what_is_missing(const CLI::App& app) {
@@ -106,7 +106,7 @@ void refuse_leftovers(const CLI::App& app, const std::string& job) {
 }  // namespace
 
 std::string not_empty(const std::string& value) {
-  return value.empty() ? "the value is an empty text" : "";
+  return value.empty() ? "the value is empty" : "";
 }
 
 std::string above_zero(const std::string& value) {
@@ -115,7 +115,7 @@ std::string above_zero(const std::string& value) {
   const bool read = end != value.c_str() && *end == '\0';
   return read && number > 0 && std::isfinite(number)
              ? ""
-             : fmt::format("'{}' is no number above 0", value);
+             : fmt::format("'{}' is not a number above 0", value);
 }
 
 Run parse_command_line(int argc, const char* const* argv) {

@@ -15,8 +15,8 @@ namespace smp {
 namespace {
 
 constexpr const char* kCompareDescription =
-    R"(Sets what a plan predicted beside what its run counted: every rank's bytes by category, bytes on
-the wire, the time of a step. Exits 1 where a limit is exceeded.
+    R"(Compares the predictions of a plan with the measurements of its run: bytes of every rank by
+category, bytes on the wire, step time. Exits with 1 if an error exceeds its limit.
 
 Examples:
   smp-plan compare plan.yaml runs/quickstart/report.json
@@ -41,7 +41,8 @@ std::optional<double> share_of(const char* option, const std::string& text) {
     ++end;
   }
   if (end == text.c_str() || *end != '\0' || !(value >= 0 && value < 1000)) {
-    throw UsageError(fmt::format("{} is a share such as 10% or 0.1, not '{}'", option, text));
+    throw UsageError(
+        fmt::format("{}: expected a share such as 10% or 0.1, not '{}'", option, text));
   }
   return value;
 }
@@ -61,7 +62,8 @@ ExitCode run_compare(const CompareRequest& request) {
 
 void add_compare_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<CompareRequest>();
-  CLI::App* command = app.add_subcommand("compare", "predicted against measured, of one run");
+  CLI::App* command =
+      app.add_subcommand("compare", "compare the predictions of a plan with its run");
   command->description(kCompareDescription);
   command->add_option("plan", request->plan, "the plan that was run")->required();
   command->add_option("report", request->report, "report.json of the run's folder")->required();
@@ -75,7 +77,7 @@ void add_compare_command(CLI::App& app, Run& run) {
                    "largest error of the step time, e.g. 20%")
       ->type_name("SHARE")
       ->check(not_empty);
-  command->add_flag("--json", request->json, "the same for programs");
+  command->add_flag("--json", request->json, "the comparison as JSON");
   command->callback([request, &run] { run = [request] { return run_compare(*request); }; });
 }
 

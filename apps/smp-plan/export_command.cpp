@@ -15,7 +15,8 @@ namespace smp {
 namespace {
 
 constexpr const char* kExportDescription =
-    R"(Writes a plan as what another program reads. What that program cannot say is an error.
+    R"(Writes a plan as the configuration of another program. A setting that the program does not have is
+an error.
 
 Examples:
   smp-plan export plan.yaml --to deepspeed -o ds_config.json
@@ -57,8 +58,8 @@ ExitCode run_export(const ExportRequest& request) {
   const auto target = exporters::export_target_named(request.to);
   if (!target) {
     const auto near = text::nearest(request.to, target_words());
-    throw UsageError(fmt::format("--to is one of {}, not '{}'{}", joined(target_words(), ", "),
-                                 request.to,
+    throw UsageError(fmt::format("--to: expected one of {}, not '{}'{}",
+                                 joined(target_words(), ", "), request.to,
                                  near ? fmt::format("; did you mean '{}'?", *near) : ""));
   }
   const exporters::Exported out =
@@ -78,12 +79,13 @@ ExitCode run_export(const ExportRequest& request) {
 
 void add_export_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<ExportRequest>();
-  CLI::App* command = app.add_subcommand("export", "a plan as what another program reads");
+  CLI::App* command =
+      app.add_subcommand("export", "write a plan as the configuration of another program");
   command->description(kExportDescription);
   command->add_option("plan", request->path, "plan or job file");
-  command->add_option("--to", request->to, "whose file to write")
+  command->add_option("--to", request->to, "program whose configuration is written")
       ->type_name(joined(target_words(), "|"));
-  command->add_option("-o,--output", request->output, "write it there; - is standard output")
+  command->add_option("-o,--output", request->output, "write to FILE; - is standard output")
       ->type_name("FILE")
       ->check(not_empty);
   command->callback([request, &run] { run = [request] { return run_export(*request); }; });

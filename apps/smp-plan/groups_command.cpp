@@ -11,7 +11,8 @@ namespace smp {
 namespace {
 
 constexpr const char* kGroupsDescription =
-    R"(Prints the groups of a rank under SMP's names, its coordinates, and sizes in both countings.
+    R"(Prints the coordinates and groups of a rank by SMP's names, and the sizes as SMP and as smp count
+them.
 
 Examples:
   smp-plan groups plan.yaml --rank 3
@@ -26,7 +27,7 @@ struct GroupsRequest {
 
 void add_groups_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<GroupsRequest>();
-  CLI::App* command = app.add_subcommand("groups", "the groups of a rank, as SMP names them");
+  CLI::App* command = app.add_subcommand("groups", "the groups of a rank by SMP's names");
   command->description(kGroupsDescription);
   command->add_option("plan", request->path, "plan or job file")->required();
   command->add_option("--rank", request->rank, "the rank")->type_name("R")->required();

@@ -14,7 +14,7 @@ namespace smp {
 namespace {
 
 constexpr const char* kImportDescription =
-    R"(Reads files of other programs into a job file. What each is, is seen by its content.
+    R"(Writes a job file from files of other programs. The format of each file is recognized by its content.
 
 Examples:
   smp-plan import config.json -o job.yaml              a Hugging Face model
@@ -25,7 +25,7 @@ Examples:
   smp-plan import accelerate.yaml
   smp-plan import nccl-tests reduce.txt --cluster p4d.24xlarge     measured links of a cluster
 
-docs/interchange.md lists every key and what becomes of it.
+docs/interchange.md lists every key and its translation.
 )";
 
 struct ImportRequest {
@@ -51,7 +51,8 @@ ExitCode run_import(const ImportRequest& request) {
   }
   const auto forced = importers::foreign_format_named(request.from);
   if (!forced && !request.from.empty()) {
-    throw UsageError(fmt::format("--from is one of {}, not '{}'", format_words(), request.from));
+    throw UsageError(
+        fmt::format("--from: expected one of {}, not '{}'", format_words(), request.from));
   }
   std::vector<jobfile::JobSource> sources;
   for (const std::string& path : request.paths) sources.push_back(jobfile::load_job_source(path));
@@ -78,13 +79,14 @@ ExitCode run_import(const ImportRequest& request) {
 
 void add_import_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<ImportRequest>();
-  CLI::App* command = app.add_subcommand("import", "a job file from what other programs read");
+  CLI::App* command =
+      app.add_subcommand("import", "write a job file from the configuration of another program");
   command->description(kImportDescription);
   command->add_option("file", request->paths, "files that describe one job together");
-  command->add_option("--from", request->from, "what the files are, where that is not clear")
-      ->type_name(format_words());
   command
-      ->add_option("-o,--output", request->output, "write the job file there; - is standard output")
+      ->add_option("--from", request->from, "format of the files; default: recognized by content")
+      ->type_name(format_words());
+  command->add_option("-o,--output", request->output, "write the job to FILE; - is standard output")
       ->type_name("FILE")
       ->check(not_empty);
   command->add_option("--hosts", request->hosts, "hosts of the cluster")

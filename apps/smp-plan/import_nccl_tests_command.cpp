@@ -13,14 +13,14 @@ namespace smp {
 namespace {
 
 constexpr const char* kImportNcclTestsDescription =
-    R"(Puts what nccl-tests measured into a cluster file, in place of its link rates.
+    R"(Writes the measurements of nccl-tests to a cluster file. They replace the link rates of the cluster.
 
 Examples:
   smp-plan import nccl-tests reduce-8.txt --cluster p4d.24xlarge -o mine.yaml
   smp-plan import nccl-tests one-host.txt 16-hosts.txt --cluster mine.yaml -o mine.yaml
 
-Each file is the output of one run of all_reduce_perf; those of one host become intra_host_points,
-those of several inter_host_points.
+Each file is the output of one run of all_reduce_perf. Runs on one host become intra_host_points,
+runs on several hosts inter_host_points.
 )";
 
 struct Request {
@@ -55,7 +55,7 @@ ExitCode run_import(const Request& request) {
 void add_import_nccl_tests_command(CLI::App& import_command, Run& run) {
   auto request = std::make_shared<Request>();
   CLI::App* command =
-      import_command.add_subcommand("nccl-tests", "measured all-reduces into a cluster file");
+      import_command.add_subcommand("nccl-tests", "write measured all-reduces to a cluster file");
   command->description(kImportNcclTestsDescription);
   command->formatter(import_command.get_formatter());
   command->add_option("file", request->paths, "outputs of all_reduce_perf");
@@ -63,7 +63,7 @@ void add_import_nccl_tests_command(CLI::App& import_command, Run& run) {
       ->type_name("NAME|FILE");
   command
       ->add_option("-o,--output", request->output,
-                   "write the cluster file there; - is standard output")
+                   "write the cluster to FILE; - is standard output")
       ->type_name("FILE")
       ->check(not_empty);
   command->final_callback([request, &run] { run = [request] { return run_import(*request); }; });

@@ -20,7 +20,7 @@ namespace smp {
 namespace {
 
 constexpr const char* kInitDescription =
-    R"(Writes a job file to start from: every key with its meaning, the model's and cluster's set.
+    R"(Writes a commented job file with every key. The keys of the model and the cluster are set.
 
 Examples:
   smp-plan init -o job.yaml                                 a small model on this host
@@ -47,10 +47,9 @@ Settings known_model(const std::string& name) {
     list += (list.empty() ? "" : ", ") + names.back();
   }
   const auto near = text::nearest(name, names);
-  throw ConfigError(
-      fmt::format("unknown model '{}'{} There are {}; a config.json or a model file "
-                  "is named by its path",
-                  name, near ? fmt::format(", did you mean '{}'?", *near) : ".", list));
+  throw ConfigError(fmt::format(
+      "unknown model '{}'{} Known models: {}; give a config.json or a model file by its path", name,
+      near ? fmt::format(", did you mean '{}'?", *near) : ".", list));
 }
 
 // config.json is named relative to where the job file will lie.
@@ -62,7 +61,7 @@ Settings model_settings(const InitRequest& request) {
     Settings settings = jobfile::settings_of(source);
     const bool has_model = std::ranges::any_of(
         settings, [](const auto& setting) { return setting.first.starts_with("model."); });
-    if (!has_model) throw ConfigError(request.model + ": there is no section 'model' in this file");
+    if (!has_model) throw ConfigError(request.model + ": this file has no section 'model'");
     return settings;
   }
   importers::import_source(
@@ -88,7 +87,8 @@ ExitCode run_init(const InitRequest& request) {
   }
   std::error_code none;
   if (std::filesystem::exists(request.output, none)) {
-    throw ConfigError(request.output + ": is there already; init writes no file over another");
+    throw ConfigError(request.output +
+                      ": the file exists: remove it, or give another file with -o");
   }
   files::write_text_file(request.output, text);
   print(stdout, fmt::format("written to {0}; plan it with smp-plan {0}\n", request.output));
@@ -104,7 +104,7 @@ void add_init_command(CLI::App& app, Run& run) {
   command->add_option("--model", request->model, "a known model, a config.json or a model file")
       ->type_name("NAME|FILE");
   command->add_option("--cluster", request->cluster, "a known cluster")->type_name("NAME");
-  command->add_option("-o,--output", request->output, "write it there; - is standard output")
+  command->add_option("-o,--output", request->output, "write to FILE; - is standard output")
       ->type_name("FILE")
       ->check(not_empty);
   command->callback([request, &run] { run = [request] { return run_init(*request); }; });

@@ -26,30 +26,30 @@ namespace smp {
 namespace {
 
 constexpr const char* kPlanDescription =
-    R"(Chooses how to split the training of a model over a cluster, and says why.
+    R"(Chooses how to split the training of a model over a cluster, and prints the reasons.
 
 Examples:
   smp-plan configs/jobs/quickstart.yaml -o plan.yaml
   smp-plan configs/models/llama2-70b.yaml --cluster configs/clusters/p4d.24xlarge.yaml --hosts 32
   smp-plan job.yaml --set parallel.tensor_parallel_degree=2 --set training.micro_batch=4
   smp-plan job.yaml --set training.data.path=corpus --set training.data.pack=documents
-                                               data of one's own: corpus.bin and .idx (docs/data.md)
+                                               your own data: corpus.bin and .idx (docs/data.md)
   smp-plan job.yaml --top 5 --explain          other layouts that fit; every term with its source
-  smp-plan job.yaml --json                     the same for programs
-  smp-plan job.yaml --html report.html         the same as a page with pictures
-  smp-plan job.yaml --strategy best-practice   the order of the SMP best practices instead
-  smp-plan job.yaml --pareto                   what is both faster and smaller than all others
+  smp-plan job.yaml --json                     the report as JSON
+  smp-plan job.yaml --html report.html         the report as a page with pictures
+  smp-plan job.yaml --strategy best-practice   search in the order of the SMP best practices
+  smp-plan job.yaml --pareto                   the Pareto front of step time and memory
   smp-plan job.yaml --what-if training.micro_batch=1,2,4 --what-if cluster.hosts=8,16
-  smp-plan job.yaml --cluster p4d.24xlarge --cluster p5.48xlarge     clusters ranked
+  smp-plan job.yaml --cluster p4d.24xlarge --cluster p5.48xlarge     rank clusters
   smp-plan job.yaml --solve hosts --step-time 10     the fewest hosts with a step of 10 s
-  smp-plan job.yaml --from runs/j/report.json  scaled by how far that run was off its plan
+  smp-plan job.yaml --from runs/j/report.json  predictions scaled by the errors of a run
   smp-plan check plan.yaml                     prove a plan without running it
-  smp-plan groups plan.yaml --rank 3           SMP's groups of a rank, sizes in both countings
+  smp-plan groups plan.yaml --rank 3           the groups of a rank by SMP's names
   smp-plan schedule plan.yaml                  the pipeline schedule as a picture
   smp-plan schema                              JSON Schema of job files, for editors
 
 Usage: smp-plan [options] job.yaml    or    smp-plan command ...
-Exit codes: 0 a plan; 1 failure; 2 wrong usage; 3 bad job file or pinned key; 4 nothing fits.
+Exit codes: 0 a plan; 1 failure; 2 wrong usage; 3 bad job file or pinned key; 4 no layout fits.
 )";
 
 choice::Strategy strategy_of(const std::string& name) {
@@ -57,7 +57,7 @@ choice::Strategy strategy_of(const std::string& name) {
        {choice::Strategy::kFastest, choice::Strategy::kBestPractice}) {
     if (name_of(strategy) == name) return strategy;
   }
-  throw UsageError(fmt::format("--strategy '{}': fastest or best-practice", name));
+  throw UsageError(fmt::format("--strategy '{}': expected fastest or best-practice", name));
 }
 
 // Questions of their own print an answer of their own: what shapes the report would be ignored.
@@ -88,8 +88,8 @@ void refuse_unheard(const PlanRequest& request) {
   };
   for (const auto& other : others) {
     if (other.given) {
-      throw UsageError(
-          fmt::format("{} does not go with {}: ask one after the other", other.option, question));
+      throw UsageError(fmt::format("{} cannot be used with {}: run smp-plan once for each",
+                                   other.option, question));
     }
   }
 }
@@ -135,10 +135,10 @@ ExitCode run_plan(const PlanRequest& request) {
 // A plan, and the name of a model, are no job files: says what to type for them.
 void require_job_file(const std::string& path) {
   if (files::is_plan_file(path)) {
-    throw ConfigError(fmt::format(
-        "{0}: this is a plan, made of a job file already: smp-plan check {0} proves it, "
-        "smp-launch {0} runs it",
-        path));
+    throw ConfigError(
+        fmt::format("{0}: expected a job file, but this is a plan: smp-plan check {0} proves it, "
+                    "smp-launch {0} runs it",
+                    path));
   }
   std::error_code none;
   if (std::filesystem::exists(path, none) || path.find('/') != std::string::npos) return;
@@ -150,8 +150,8 @@ void require_job_file(const std::string& path) {
   if (const auto one = text::nearest(path, all); near.empty() && one) near.push_back(*one);
   if (near.empty()) return;
   throw ConfigError(
-      fmt::format("{}: no such file; models known by name are {}: smp-plan init --model {} -o "
-                  "job.yaml writes a job file",
+      fmt::format("{}: no such file; known models are {}: smp-plan init --model {} -o job.yaml "
+                  "writes a job file",
                   path, fmt::join(near, ", "), near.front()));
 }
 
@@ -187,49 +187,48 @@ void add_plan_command(CLI::App& app, Run& run) {
   app.add_option("job", request->job,
                  "job file: model, cluster, training, parallel; - is standard input");
   app.add_option("--cluster", request->clusters,
-                 "a known cluster, or a file whose cluster section replaces the job's; several are "
-                 "ranked")
+                 "a known cluster, or a file whose cluster section replaces the job's; several "
+                 "clusters are ranked")
       ->type_name("FILE")
       ->check(not_empty)
       ->allow_extra_args(false);
   app.add_option("--hosts", request->hosts, "hosts of the cluster")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  app.add_option("--set", request->overrides, "a key and its value, over what the files say")
+  app.add_option("--set", request->overrides, "set a key, overriding the files")
       ->type_name("SECTION.KEY=VALUE")
       ->allow_extra_args(false);
-  app.add_option("-o,--output", request->output, "write the plan there; - is standard output")
+  app.add_option("-o,--output", request->output, "write the plan to FILE; - is standard output")
       ->type_name("FILE")
       ->check(not_empty);
   app.add_flag("--json", request->json, "the report as JSON");
   app.add_option("--html", request->html, "the report as a page, without network or scripts")
       ->type_name("FILE");
-  app.add_flag("--plain", request->plain, "neither colours nor folded lines");
+  app.add_flag("--plain", request->plain, "no colours and no folded lines");
   app.add_option("--width", request->width, "fold lines at this many columns")
       ->type_name("COLUMNS")
       ->check(CLI::Range(int64_t{40}, int64_t{1000}));
-  app.add_option("--top", request->report.top, "list this many of the layouts that fit")
+  app.add_option("--top", request->report.top, "number of layouts to list, the best included")
       ->type_name("K")
       ->check(CLI::Range(int64_t{1}, int64_t{32}));
   app.add_flag("--explain", request->report.explain,
-               "every layout tried, every memory term with its source");
+               "print every layout tried, and every memory term with its source");
   app.add_option("--strategy", request->strategy,
                  "fastest (the default), or best-practice: the order of the SMP best practices")
       ->type_name("NAME");
-  app.add_flag("--pareto", request->pareto, "the front of step time and memory");
+  app.add_flag("--pareto", request->pareto, "print the Pareto front of step time and memory");
   app.add_option("--what-if", request->what_if, "plan again with each value of a key")
       ->type_name("SECTION.KEY=A,B,C")
       ->allow_extra_args(false);
   app.add_option("--solve", request->solve,
                  "the largest model, layers, batch or sequence that fits, or the fewest hosts")
       ->type_name("WHAT");
-  app.add_option("--step-time", request->step_s, "seconds that a step may take, for --solve")
+  app.add_option("--step-time", request->step_s, "longest step time in seconds, for --solve")
       ->type_name("S")
       ->check(above_zero);
-  app.add_option(
-         "--from", request->from,
-         "report.json of a measured run, or a .jsonl line of a published one: its errors scale "
-         "the predictions")
+  app.add_option("--from", request->from,
+                 "report.json of a measured run, or a .jsonl file of one published run: the "
+                 "prediction errors of that run scale the predictions")
       ->type_name("FILE");
   app.final_callback([request, &run] {
     if (!run && !request->job.empty()) run = [request] { return run_plan(*request); };

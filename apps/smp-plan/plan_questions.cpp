@@ -128,8 +128,8 @@ ExitCode print_solution(const PlanRequest& request) {
     throw UsageError("--solve prints its answer: write the plan to a file with -o FILE");
   }
   if (!quantity) {
-    throw UsageError(
-        fmt::format("--solve '{}': one of model, layers, batch, sequence, hosts", request.solve));
+    throw UsageError(fmt::format("--solve '{}': expected model, layers, batch, sequence or hosts",
+                                 request.solve));
   }
   const search::SolveRequest question{*quantity, request.step_s, search_options(request).strategy};
   const JobSpec job =
@@ -153,7 +153,7 @@ calibration::ScaledRun scaled_from(const PlanRequest& request, const Plan& plan)
     const std::vector<calibration::CalibrationRun> runs = calibration::load_runs(request.from);
     if (runs.size() != 1) {
       throw UsageError(
-          fmt::format("--from {}: one run is scaled, the file has {}", request.from, runs.size()));
+          fmt::format("--from {}: expected one run, the file has {}", request.from, runs.size()));
     }
     return calibration::scale_run(runs.front(), plan);
   }

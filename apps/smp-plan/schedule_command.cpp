@@ -15,7 +15,7 @@ namespace smp {
 namespace {
 
 constexpr const char* kScheduleDescription =
-    R"(Draws the pipeline schedule of a plan: when each stage runs which microbatch.
+    R"(Draws the pipeline schedule of a plan: the microbatches of each stage over time.
 
 Examples:
   smp-plan schedule plan.yaml
@@ -51,15 +51,18 @@ void add_schedule_command(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("schedule", "the pipeline schedule as a picture");
   command->description(kScheduleDescription);
   command->add_option("plan", request->path, "plan or job file")->required();
-  CLI::Option* width = command->add_option("--width", request->width, "columns of the picture")
-                           ->check(CLI::Range(40, 100000))
-                           ->capture_default_str();
+  CLI::Option* width =
+      command->add_option("--width", request->width, "width of the picture in columns")
+          ->check(CLI::Range(40, 100000))
+          ->capture_default_str();
   CLI::Option* trace =
       command
           ->add_option("--trace", request->trace,
                        "write the predicted step as a timeline, in the form of a run's trace.json")
           ->excludes(width);
-  command->add_flag("--ranks", request->by_rank, "with --trace: of each rank, not of each stage")
+  command
+      ->add_flag("--ranks", request->by_rank,
+                 "with --trace: a timeline of each rank, not of each stage")
       ->needs(trace);
   command->callback([request, &run] { run = [request] { return draw_schedule(*request); }; });
 }

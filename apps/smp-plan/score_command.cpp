@@ -11,12 +11,12 @@ namespace smp {
 namespace {
 
 constexpr const char* kScoreDescription =
-    R"(Predicts every run of tables of published runs, and says how far off the predictions are.
+    R"(Predicts every run in tables of published runs and prints the errors of the predictions.
 
 Examples:
   smp-plan score runs.csv
   smp-plan score runs/*.csv --json
-  smp-plan score runs.csv --profile megatron    the habits of one framework for all rows
+  smp-plan score runs.csv --profile megatron    one framework model for all rows
 )";
 
 struct ScoreRequest {
@@ -34,7 +34,7 @@ std::optional<Profile> profile_named(const std::string& name) {
     all += all.empty() ? "" : ", ";
     all += name_of(profile);
   }
-  throw UsageError("--profile is one of " + all + ", not '" + name + "'");
+  throw UsageError("--profile: expected one of " + all + ", not '" + name + "'");
 }
 
 ExitCode run_score(const ScoreRequest& request) {
@@ -50,12 +50,12 @@ ExitCode run_score(const ScoreRequest& request) {
 
 void add_score_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<ScoreRequest>();
-  CLI::App* command = app.add_subcommand("score", "predict every run of tables of published runs");
+  CLI::App* command = app.add_subcommand("score", "predict every run in tables of published runs");
   command->description(kScoreDescription);
   command->add_option("runs", request->paths, "tables of published runs (CSV)")->required();
   command
       ->add_option("--profile", request->profile,
-                   "price all rows with the habits of one framework, whatever they say")
+                   "price all rows with this framework's model, not with that of each row")
       ->type_name("NAME");
   command->add_flag("--json", request->json, "every row and the summary as JSON");
   command->callback([request, &run] { run = [request] { return run_score(*request); }; });

@@ -358,8 +358,8 @@ TEST_CASE("what smp-launch is started with and cannot work with is said by name"
   const ProgramEnd stack = with("ulimit -s 64");
   CHECK(stack.code == 125);
   CHECK(stack.err ==
-        "smp-launch: the limit of the stack is 64 KiB (ulimit -s), and 512 KiB are needed at "
-        "least: raise it, as in ulimit -s 8192\n");
+        "smp-launch: the limit of the stack is 64 KiB (ulimit -s), but at least 512 KiB are "
+        "needed: raise it, as in ulimit -s 8192\n");
   CHECK(with("ulimit -s 512").code == 0);
 #ifdef __SANITIZE_ADDRESS__
   return;  // the sanitizer itself reads /proc and opens pipes
@@ -367,7 +367,7 @@ TEST_CASE("what smp-launch is started with and cannot work with is said by name"
   const ProgramEnd files = with("ulimit -n 8");
   CHECK(files.code == 125);
   CHECK(files.err ==
-        "smp-launch: the limit of open files is 8 (ulimit -n), and 32 are needed at least: raise "
+        "smp-launch: the limit of open files is 8 (ulimit -n), but at least 32 are needed: raise "
         "it, as in ulimit -n 1024\n");
   CHECK(with("ulimit -n 32").code == 0);
   if (run_program({"/usr/bin/unshare", "-m", "mount", "-t", "tmpfs", "none", "/proc"}).code != 0) {

@@ -113,12 +113,12 @@ TEST_CASE("what cannot be started or written is said with its reason") {
              "/bin/true"},
             3,
             "smp-launch: " + (folder / "variables") +
-                ": is read as an input, and would be lost; write to another file\n");
+                ": the output would overwrite an input; write to another file\n");
   for (const auto& [option, kind] :
        {std::pair{"--report", "JSON"}, {"--prometheus", "metrics for Prometheus"}})
     failure({"-n", "2", option, folder / "variables", "--", "/bin/true"}, 3,
-            "smp-launch: " + (folder / "variables") + ": holds another text, which " + kind +
-                " would replace: write to another file, or remove this one first\n");
+            "smp-launch: " + (folder / "variables") + ": the file holds another text, which " +
+                kind + " would overwrite: write to another file, or remove this one first\n");
   // A device would be replaced by a file: for everybody, where root asks for it.
   REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
   failure({"-n", "2", "--prometheus", folder / "fifo", "--", "/bin/true"}, 3,

@@ -39,19 +39,21 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
       {{"--explian", kJob}, 2, usage("unknown option '--explian', did you mean '--explain'?")},
       {{"-x", kJob}, 2, usage("unknown option '-x'")},
       {{"chek", "plan.yaml"}, 2, usage("unknown command 'chek', did you mean 'check'?")},
-      {{kJob, "extra"}, 2, usage("'extra' is one word too many")},
+      {{kJob, "extra"}, 2, usage("unexpected argument 'extra'")},
       {{kJob, "--hosts"}, 2, usage("--hosts needs a value")},
       {{kJob, "--hosts", "0"}, 2, usage("--hosts: Value 0 not in range 1 to 1048576")},
       {{kJob, "--hosts", "two"}, 2, usage("--hosts: Value two not in range 1 to 1048576")},
       {{kJob, "--top", "0"}, 2, usage("--top: Value 0 not in range 1 to 32")},
       {{kJob, "--set"}, 2, usage("--set needs a value")},
-      {{kJob, "--strategy", "slow"}, 2, usage("--strategy 'slow': fastest or best-practice")},
+      {{kJob, "--strategy", "slow"},
+       2,
+       usage("--strategy 'slow': expected fastest or best-practice")},
       {{kJob, "--step-time", "3"},
        2,
        usage("--step-time needs --solve, as in --solve hosts --step-time 10")},
       {{kJob, "--solve", "size"},
        2,
-       usage("--solve 'size': one of model, layers, batch, sequence, hosts")},
+       usage("--solve 'size': expected model, layers, batch, sequence or hosts")},
       {{kJob, "--what-if", "training.micro_batch"},
        2,
        usage("--what-if 'training.micro_batch': write a key and its values, as in --what-if "
@@ -75,7 +77,7 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
        2,
        usage("unknown option '--rnk', did you mean '--rank'?")},
       {{"groups", kJob, "--rank", "one"}, 2, usage("Could not convert: --rank = one")},
-      {{"schema", "x"}, 2, usage("'x' is one word too many")},
+      {{"schema", "x"}, 2, usage("unexpected argument 'x'")},
       {{"groups", kJob, "--rank", "9"}, 3, "rank 9: the plan has ranks 0 to 3\n"},
       {{"/no/such.yaml"}, 3, "/no/such.yaml: no such file\n"},
       {{"check", "/no/such.yaml"}, 3, "/no/such.yaml: no such file\n"},
@@ -93,27 +95,27 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
       {{kJob, "--set", "parallel.tensor_parallel_degree=3"},
        3,
        "parallel.tensor_parallel_degree: 3: processes_per_host (4) is not divisible by 3; legal "
-       "here: 1, 2, 4; nearest: 2, 4\n"},
+       "values: 1, 2, 4; nearest: 2, 4\n"},
       {{kJob, "--set", "parallel.pipeline_parallel_degree=3"},
        3,
        "parallel.pipeline_parallel_degree: 3: 3 stages x tensor 1 = 3 neither divides "
-       "processes_per_host (4) nor is a multiple of it; legal here: 1, 2, 4; nearest: 2, 4\n"},
+       "processes_per_host (4) nor is a multiple of it; legal values: 1, 2, 4; nearest: 2, 4\n"},
       {{kJob, "--set", "parallel.pipeline_parallel_degree=8"},
        3,
-       "parallel.pipeline_parallel_degree: 8: num_layers (4) gives at most that many stages; legal "
-       "here: 1, 2, 4; nearest: 4\n"},
+       "parallel.pipeline_parallel_degree: 8: the pipeline has more stages than num_layers (4); "
+       "legal values: 1, 2, 4; nearest: 4\n"},
       {{kJob, "--set", "parallel.sharded_data_parallel_degree=3"},
        3,
        "parallel.sharded_data_parallel_degree: 3: the data-parallel degree (4) is not divisible by "
-       "3; legal here: 1, 2, 4; nearest: 2, 4\n"},
+       "3; legal values: 1, 2, 4; nearest: 2, 4\n"},
       {{kJob, "--set", "training.fused_loss=true"},
        3,
-       "device cpu is run by the engine of this version, which lacks\n"
-       "  training.fused_loss: true (the engine has a loss of its own)\n"},
+       "the engine cannot run this job on device cpu:\n  training.fused_loss: true (the engine has "
+       "its own loss kernels)\n"},
       {{kJob, "--set", "training.global_batch=100000"},
        3,
        "training.global_batch: 100,000 x 256 tokens = 25,600,000 > max_tokens_per_batch 4,194,304: "
-       "16,384 samples are the most\n"},
+       "write at most 16,384 samples\n"},
   };
   for (const auto& broken : cases) {
     const ProgramEnd end = plan(broken.arguments);
@@ -128,8 +130,8 @@ TEST_CASE("smp-plan --help starts with what it does and examples: each command h
   const ProgramEnd help = plan({"--help"});
   CHECK(help.code == 0);
   CHECK(help.out.starts_with(
-      "Chooses how to split the training of a model over a cluster, and says why.\n\n"
-      "Examples:\n  smp-plan configs/jobs/quickstart.yaml -o plan.yaml\n"));
+      "Chooses how to split the training of a model over a cluster, and prints the "
+      "reasons.\n\nExamples:\n  smp-plan configs/jobs/quickstart.yaml -o plan.yaml\n"));
   CHECK(help.out.find("\n  check       Proves a plan") != std::string::npos);
   CHECK(plan({"help"}).out == help.out);
   for (const char* command : {"calibrate", "check", "compare", "completion", "export", "groups",
@@ -205,7 +207,7 @@ TEST_CASE("a stack that is too small is an error, not a segmentation fault") {
       {"/bin/sh", "-c", "ulimit -s 64; " + std::string(SMP_PLAN) + " --version; exit $?"});
   CHECK(end.code == 1);
   CHECK(end.err ==
-        "smp-plan: the limit of the stack is 64 KiB (ulimit -s), and 512 KiB are needed at least: "
+        "smp-plan: the limit of the stack is 64 KiB (ulimit -s), but at least 512 KiB are needed: "
         "raise it, as in ulimit -s 8192\n");
   CHECK(run_program({"/bin/sh", "-c", "ulimit -s 512; exec " + std::string(SMP_PLAN) + " " + kJob})
             .code == 0);

@@ -80,7 +80,7 @@ TEST_CASE("--cluster replaces the job's cluster, nothing of which is left over")
   CHECK(cluster_of(own) == cluster_of(none));  // no price, no fp8 of the p5
   const ProgramEnd end = plan({none, "--cluster", own.substr(0, own.size() - 8) + "none.yaml"});
   CHECK(end.code == 3);
-  CHECK(end.err.starts_with(none + ":1:1: there is no section 'cluster' in this file\n"));
+  CHECK(end.err.starts_with(none + ":1:1: this file has no section 'cluster'\n"));
 }
 
 TEST_CASE("what is no regular file is written to, not replaced") {
@@ -110,7 +110,7 @@ TEST_CASE("a plan and a page are never written over the text that the job trains
   for (const char* option : {"-o", "--html"}) {
     const ProgramEnd end = plan({kJob, "--set", "training.data.path=" + data, option, data});
     CHECK(end.code == 3);
-    CHECK(end.err == data + ": is read as an input, and would be lost; write to another file\n");
+    CHECK(end.err == data + ": the output would overwrite an input; write to another file\n");
     CHECK(read_file(data) == "text to train on");
   }
 }
@@ -124,22 +124,24 @@ TEST_CASE("only a file of the kind that a command writes is written over") {
   CHECK(plan({job, "-o", written(folder, "empty", "")}).code == 0);
   const std::string script = written(folder, "train.py", "import torch\n");
   const std::string json = written(folder, "metrics.json", "{}");
-  const std::string instead = " would replace: write to another file, or remove this one first\n";
+  const std::string instead = " would overwrite: write to another file, or remove this one first\n";
   const struct {
     std::vector<std::string> arguments;
     std::string output, why;
   } cases[] = {
-      {{job, "--html"}, other, "holds a plan, which a page (HTML)"},
-      {{job, "--html"}, script, "holds another text, which a page (HTML)"},
-      {{job, "-o"}, page, "holds a page (HTML), which a plan"},
-      {{job, "-o"}, script, "holds another text, which a plan"},
-      {{job, "-o"}, json, "holds JSON, which a plan"},
-      {{job, "--solve", "batch", "-o"}, script, "holds another text, which a plan"},
-      {{"export", job, "--to", "torchrun", "-o"}, other, "holds a plan, which another text"},
-      {{"export", job, "--to", "deepspeed", "-o"}, other, "holds a plan, which JSON"},
+      {{job, "--html"}, other, "the file holds a plan, which a page (HTML)"},
+      {{job, "--html"}, script, "the file holds another text, which a page (HTML)"},
+      {{job, "-o"}, page, "the file holds a page (HTML), which a plan"},
+      {{job, "-o"}, script, "the file holds another text, which a plan"},
+      {{job, "-o"}, json, "the file holds JSON, which a plan"},
+      {{job, "--solve", "batch", "-o"}, script, "the file holds another text, which a plan"},
+      {{"export", job, "--to", "torchrun", "-o"},
+       other,
+       "the file holds a plan, which another text"},
+      {{"export", job, "--to", "deepspeed", "-o"}, other, "the file holds a plan, which JSON"},
       {{"import", SMP_SOURCE_DIR "/tests/golden/interchange/huggingface/gpt2.json", "-o"},
        other,
-       "holds a plan, which another text"},
+       "the file holds a plan, which another text"},
   };
   for (const auto& refused : cases) {
     CAPTURE(refused.output);
@@ -163,7 +165,7 @@ TEST_CASE("what is read is never written over, by whatever name") {
   const std::string named = written(folder, "named.yaml", "model: {hf_config: config.json}\n");
   const std::string cluster =
       written(folder, "cluster.yaml", "cluster:\n  hosts: 1\n  processes_per_host: 2\n");
-  const std::string why = ": is read as an input, and would be lost; write to another file\n";
+  const std::string why = ": the output would overwrite an input; write to another file\n";
   const struct {
     std::vector<std::string> arguments;
     std::string output;
@@ -218,18 +220,19 @@ TEST_CASE("options that would not be heard are refused") {
     std::string text;
   } cases[] = {
       {{kJob, "--solve", "batch", "--html", "x.html"},
-       "--html does not go with --solve: ask one after the other"},
+       "--html cannot be used with --solve: run smp-plan once for each"},
       {{kJob, "--solve", "batch", "--what-if", "cluster.hosts=1,2"},
-       "--what-if does not go with --solve: ask one after the other"},
+       "--what-if cannot be used with --solve: run smp-plan once for each"},
       {{kJob, "--solve", "batch", "--cluster", "p4d.24xlarge", "--cluster", "p5.48xlarge"},
-       "several --cluster does not go with --solve: ask one after the other"},
+       "several --cluster cannot be used with --solve: run smp-plan once for each"},
       {{kJob, "--what-if", "cluster.hosts=1,2", "-o", "x.yaml"},
-       "-o does not go with --what-if: ask one after the other"},
+       "-o cannot be used with --what-if: run smp-plan once for each"},
       {{kJob, "--cluster", "p4d.24xlarge", "--cluster", "p5.48xlarge", "--explain"},
-       "--explain does not go with a ranking of clusters: ask one after the other"},
+       "--explain cannot be used with a ranking of clusters: run smp-plan once for each"},
       {{kJob, "--solve", "batch", "-o", "-"},
        "--solve prints its answer: write the plan to a file with -o FILE"},
-      {{kJob, "--solve", "batch", "--step-time", "nan"}, "--step-time: 'nan' is no number above 0"},
+      {{kJob, "--solve", "batch", "--step-time", "nan"},
+       "--step-time: 'nan' is not a number above 0"},
       {{kJob, "-o", ""}, "--output: the value is empty"},
       {{"compare", kJob, kJob, "--max-time-error", ""}, "--max-time-error: the value is empty"},
   };
@@ -249,7 +252,7 @@ TEST_CASE("a job from standard input, and init from a file that names no model")
   const std::string empty = written(folder, "empty.yaml", "cluster: cpu-4\n");
   const ProgramEnd end = plan({"init", "--model", empty, "-o", folder / "job.yaml"});
   CHECK(end.code == 3);
-  CHECK(end.err == empty + ": there is no section 'model' in this file\n");
+  CHECK(end.err == empty + ": this file has no section 'model'\n");
   CHECK(!fs::exists(folder / "job.yaml"));
 }
 
@@ -264,9 +267,10 @@ TEST_CASE("readers of runs say what is wrong with a file that is none") {
         as_folder + ": this is a folder; name the plan file in it\n");
   CHECK(plan({"score", as_folder}).err ==
         as_folder + ": this is a folder; name the table of runs in it\n");
-  CHECK(plan({"compare", plan_file, "/dev/null"}).err == "/dev/null: no JSON: the file is empty\n");
+  CHECK(plan({"compare", plan_file, "/dev/null"}).err ==
+        "/dev/null: not valid JSON: the file is empty\n");
   CHECK(plan({"compare", "/dev/zero", plan_file}).err ==
-        "/dev/zero: larger than 256 MiB; this is no plan file\n");
+        "/dev/zero: larger than 256 MiB, the limit of a plan file\n");
 }
 
 TEST_CASE("--json --from has the scaled run in the one object") {
@@ -324,7 +328,7 @@ TEST_CASE("a plan where a job is expected, and the name of a model, are known fo
   REQUIRE(plan({kJob, "-o", file}).code == 0);
   const ProgramEnd again = plan({file});
   CHECK(again.code == 3);
-  CHECK(again.err == file + ": this is a plan, made of a job file already: smp-plan check " + file +
+  CHECK(again.err == file + ": expected a job file, but this is a plan: smp-plan check " + file +
                          " proves it, smp-launch " + file + " runs it\n");
   CHECK(plan({kJob, "--cluster", file}).err ==
         file +
@@ -333,12 +337,12 @@ TEST_CASE("a plan where a job is expected, and the name of a model, are known fo
   const ProgramEnd scored = plan({"score", file});
   CHECK(scored.code == 3);
   CHECK(scored.err == file + ": this is a plan, not a table of runs: smp-plan check " + file +
-                          " proves it, smp-plan compare sets it beside its run\n");
+                          " proves it, smp-plan compare compares it with its run\n");
   const ProgramEnd model = plan({"llama3"});
   CHECK(model.code == 3);
   CHECK(model.err ==
-        "llama3: no such file; models known by name are llama3-405b, llama3-70b, llama3-8b: "
-        "smp-plan init --model llama3-405b -o job.yaml writes a job file\n");
+        "llama3: no such file; known models are llama3-405b, llama3-70b, llama3-8b: smp-plan init "
+        "--model llama3-405b -o job.yaml writes a job file\n");
   CHECK(plan({"llama3", "help"}).out == plan({"--help"}).out);
   CHECK(plan({"help", "score"}).out == plan({"score", "--help"}).out);
 }
@@ -349,5 +353,5 @@ TEST_CASE("a list of layers is cut by parameters over more stages than two chunk
        "parallel.partition_method=parameters", "--set", "parallel.pipeline_parallel_degree=4"});
   CHECK(end.code == 0);
   CHECK(end.err == "");
-  CHECK(end.out.find("as many parameters each as whole layers allow") != std::string::npos);
+  CHECK(end.out.find("numbers of parameters as equal as whole layers allow") != std::string::npos);
 }

@@ -60,8 +60,8 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
       {{"import"}, 2, usage("import needs a file, as in smp-plan import config.json")},
       {{"import", config, "--from", "keras"},
        2,
-       usage("--from is one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker, not "
-             "'keras'")},
+       usage("--from: expected one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker, "
+             "not 'keras'")},
       {{"import", "/no/such.json"}, 3, "/no/such.json: no such file\n"},
       {{"export", "plan.yaml"},
        2,
@@ -69,7 +69,7 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
              "deepspeed")},
       {{"export", "plan.yaml", "--to", "megaton"},
        2,
-       usage("--to is one of deepspeed, megatron, torchtitan, accelerate, sagemaker-v1, "
+       usage("--to: expected one of deepspeed, megatron, torchtitan, accelerate, sagemaker-v1, "
              "sagemaker-v2, sagemaker-v2-sdk3, torchrun, mpirun, not 'megaton'; did you mean "
              "'megatron'?")},
       {{"completion"}, 2, usage("completion needs a shell: bash, zsh or fish")},
@@ -83,7 +83,8 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
   }
   const ProgramEnd model = plan({"init", "--model", "gpt2-125m"});
   CHECK(model.code == 3);
-  CHECK(model.err.starts_with("unknown model 'gpt2-125m', did you mean 'gpt2-124m'? There are "));
+  CHECK(
+      model.err.starts_with("unknown model 'gpt2-125m', did you mean 'gpt2-124m'? Known models: "));
 }
 
 TEST_CASE("a config.json is imported, planned and exported") {
@@ -134,7 +135,7 @@ TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
   CHECK(planned.code == 0);
   CHECK(planned.err.empty());
   CHECK(planned.out.find("pipeline 2 x tensor 2") != std::string::npos);
-  CHECK(planned.out.find("what the engine runs on CPUs") != std::string::npos);
+  CHECK(planned.out.find("the engine's default on CPUs") != std::string::npos);
   CHECK(planned.out.find("data     " + text + "\n") != std::string::npos);  // its files tell more
 
   // Bytes fill next to nothing of a tokenizer's vocabulary; who means it says so.
@@ -143,12 +144,11 @@ TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
                {"--set", "model.vocab_size=50257", "--set", "training.data.format=text"});
   const ProgramEnd refused = plan(large);
   CHECK(refused.code == 3);
-  CHECK(
-      refused.err ==
-      "device cpu is run by the engine of this version, which lacks\n"
-      "  model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of text as a "
-      "token, of which there are 256: give files of tokens, see docs/data.md; or train from "
-      "scratch with vocab_size: 256; or say training.data.tokens: bytes)\n");
+  CHECK(refused.err ==
+        "the engine cannot run this job on device cpu:\n  model.vocab_size: above 512 (the engine "
+        "has no tokenizer and reads text as bytes, which are 256 tokens: give files of tokens, see "
+        "docs/data.md; or train from scratch with vocab_size: 256; or write training.data.tokens: "
+        "bytes)\n");
   large.insert(large.end(), {"--set", "training.data.tokens=bytes"});
   CHECK(plan(large).code == 0);
 }
@@ -196,7 +196,7 @@ TEST_CASE(
   CHECK(plan({job}).code == 0);
   const ProgramEnd again = plan({"init", "-o", job});
   CHECK(again.code == 3);
-  CHECK(again.err == job + ": is there already; init writes no file over another\n");
+  CHECK(again.err == job + ": the file exists: remove it, or give another file with -o\n");
 
   const std::string hf = folder.path() + "/hf.yaml";
   const std::string config = kGolden + "huggingface/llama2-7b.json";

@@ -390,9 +390,9 @@ TEST_CASE("a mask beside the tokens is asked about before anything starts") {
     const ProgramEnd end = run_program({SMP_LAUNCH, how, plan});
     CHECK(end.code == 3);
     CHECK(contains(end.err, "training.data.loss_mask: " + (runs / "corpus.mask.bin") +
-                                " says which tokens of " + (runs / "corpus.bin") +
-                                " count in the loss, and the job says nothing of it: say "
-                                "loss_mask: true to follow it, or loss_mask: false to count all"));
+                                " is a mask for " + (runs / "corpus.bin") +
+                                ", but the job does not set the key: write loss_mask: true to use "
+                                "the mask, or loss_mask: false to count all tokens"));
   }
 }
 

@@ -117,18 +117,17 @@ TEST_CASE("a resume that is refused changes nothing: one that is complete says s
                      "training.steps=40", "training.data.path=" + upper});
   const ProgramEnd refused = runs.launch({"--resume", "--run-dir", "run", other});
   CHECK(refused.code == 3);
-  CHECK(refused.err ==
-        fmt::format("smp-launch: run/checkpoints/step-00000020: it is of another training:\n"
-                    "  model.num_heads: 2 in the checkpoint, 1 in this job\n"
-                    "  model.num_kv_heads: 2 in the checkpoint, 1 in this job\n"
-                    "  model.head_dim: 16 in the checkpoint, 32 in this job\n"
-                    "  model.norm_epsilon: 1e-05 in the checkpoint, 0.5 in this job\n"
-                    "  training.sequence_length: 32 in the checkpoint, 16 in this job\n"
-                    "  training.data: {} of {} bytes has another content than {} had in the "
-                    "checkpoint\n"
-                    "give the same, or start anew in another folder without --resume; what may "
-                    "change is listed in docs/checkpoints.md\n",
-                    upper, text.size(), runs / "text.txt"));
+  CHECK(
+      refused.err ==
+      fmt::format("smp-launch: run/checkpoints/step-00000020: the checkpoint belongs to another "
+                  "training:\n  model.num_heads: 2 in the checkpoint, 1 in this job\n  "
+                  "model.num_kv_heads: 2 in the checkpoint, 1 in this job\n  model.head_dim: 16 in "
+                  "the checkpoint, 32 in this job\n  model.norm_epsilon: 1e-05 in the checkpoint, "
+                  "0.5 in this job\n  training.sequence_length: 32 in the checkpoint, 16 in this "
+                  "job\n  training.data: the content of {} of {} bytes differs from {} in the "
+                  "checkpoint\nrestore these values, or start a new run in another folder without "
+                  "--resume; docs/checkpoints.md lists the keys that may change\n",
+                  upper, text.size(), runs / "text.txt"));
   CHECK(runs.contents("run") == before);
 
   for (const char* resume : {"--resume", "--resume=if-any", "--resume=20"}) {

@@ -147,5 +147,5 @@ TEST_CASE("report: what it takes") {
         "2 smp-launch: report: --html needs a file, as in --html a.html");
   CHECK(refused({"a", "--json"}) ==
         "2 smp-launch: report: unknown option '--json': the only option is --html FILE");
-  CHECK(refused({"/nowhere"}) == "3 smp-launch: '/nowhere' is no folder of a run");
+  CHECK(refused({"/nowhere"}) == "3 smp-launch: '/nowhere' is not the folder of a run");
 }

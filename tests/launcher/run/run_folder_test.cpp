@@ -148,8 +148,8 @@ TEST_CASE("whole checkpoints are never begun anew over, with `latest` or without
   put(path + "/checkpoints/latest", "step-00000009\n");
   CHECK(run::RunFolder::why_not_reopen(path) ==
         "cannot resume in run folder '" + path + "': " + path +
-            "/checkpoints/latest: names 'step-00000009', which is no whole checkpoint; that of the "
-            "highest step is whole: --resume=2");
+            "/checkpoints/latest: names 'step-00000009', which is not a complete checkpoint; "
+            "resume from the newest complete checkpoint with --resume=2");
 }
 
 TEST_CASE("names by default do not collide") {

@@ -126,8 +126,8 @@ TEST_CASE("python-stdlib without a python3 is refused with what to do") {
   const std::string path = before != nullptr ? before : "";
   ::setenv("PATH", "/nowhere", 1);
   CHECK_THROWS_WITH_AS(find("python-stdlib"),
-                       "training.data.path: python-stdlib needs a python3 on PATH, and running it "
-                       "failed: install python3, or give a file or a folder of text",
+                       "training.data.path: python-stdlib needs python3 on PATH, but python3 did "
+                       "not run: install it, or give a file or a folder of text",
                        ConfigError);
   ::setenv("PATH", path.c_str(), 1);
 }

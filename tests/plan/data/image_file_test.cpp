@@ -56,24 +56,23 @@ TEST_CASE("images: numbers become -1 to 1, the last ones are held out") {
 
 TEST_CASE("images: what is wrong in a file is said with its line") {
   CHECK(failure("") == "images.csv holds no images");
-  CHECK(failure("0,1,2\n") ==
-        "images.csv line 1: 3 numbers, where an image has 1 x 1 x 3 = 3 and a label");
+  CHECK(failure("0,1,2\n") == "images.csv line 1: 3 numbers, expected 1 x 1 x 3 = 3 and a label");
   CHECK(failure("0,1,2,3\n0,1") ==
-        "images.csv line 2: 2 numbers, where an image has 1 x 1 x 3 = 3 and a label");
+        "images.csv line 2: 2 numbers, expected 1 x 1 x 3 = 3 and a label");
   CHECK(failure("0,1,2,3,4,5,6\n") ==
-        "images.csv line 1: more than 4 numbers, where an image has 1 x 1 x 3 = 3 and a label");
+        "images.csv line 1: more than 4 numbers, expected 1 x 1 x 3 = 3 and a label");
   CHECK(failure("0,nan,2,3\n") == "images.csv line 1: 'nan' is no number");
   CHECK(failure("0,,2,3\n") == "images.csv line 1: '' is no number");
   CHECK(failure("0,1,17,3\n") ==
         "images.csv line 1: 17 is not within 0 to 16 (training.data.images.largest)");
   CHECK(failure("0,1,2,7\n") ==
-        "images.csv line 1: the label 7 is none of 0 to 6, the classes that the last layer has");
+        "images.csv line 1: the label 7 is not within 0 to 6, the classes of the last layer");
   CHECK(failure("0,1,2,1.5\n") ==
-        "images.csv line 1: the label 1.5 is none of 0 to 6, the classes that the last layer has");
+        "images.csv line 1: the label 1.5 is not within 0 to 6, the classes of the last layer");
   CHECK(failure("0,1,2,3\n", 1) ==
-        "images.csv holds 1 images, which is not 1 held-out ones and one to train on");
+        "images.csv holds 1 images, too few for 1 held-out images and one to train on");
   CHECK(failure("0,1,2,3\n0,1,2,3\n", 0, 3) ==
-        "images.csv holds 2 images to train on, fewer than one batch of 3: give more of them, or a "
+        "images.csv holds 2 images to train on, fewer than one batch of 3: give more images, or a "
         "smaller training.global_batch");
 }
 
@@ -89,9 +88,10 @@ TEST_CASE("images: a path that cannot be read is said as such") {
   const std::string at = "training.data.path: " + std::string(folder.path());
   CHECK(refused("") == "training.data.path: no training data given: name a file of images");
   CHECK(refused(folder / "none.csv") == at + "/none.csv does not exist");
-  CHECK(refused(folder.path()) == at + " is no file: images come from one file, a line each");
+  CHECK(refused(folder.path()) ==
+        at + " is not a file: images are read from one file with one image a line");
   std::ofstream(folder / "huge.csv") << "0";
   std::filesystem::resize_file(folder / "huge.csv", (uintmax_t{4} << 30) + 1);  // of holes
-  CHECK(refused(folder / "huge.csv") == at + "/huge.csv is larger than 4 GiB, and images are held "
-                                             "in memory: give fewer or smaller ones");
+  CHECK(refused(folder / "huge.csv") == at + "/huge.csv is larger than 4 GiB, the limit of images "
+                                             "held in memory: give fewer or smaller images");
 }

@@ -104,8 +104,8 @@ TEST_CASE("weights are exactly the decimal numbers that were written") {
   for (const std::vector<double>& weights :
        {std::vector<double>{1e15, 1e-15}, {0.1234567890123456, 1000.1}}) {
     CHECK(error_of([&] { data::Mixture::whole_weights(weights); }) ==
-          "training.data.sources: the weights have too many digits for exact shares: give fewer, "
-          "as in 0.125");
+          "training.data.sources: the weights have too many digits for exact shares: write fewer "
+          "digits, as in 0.125");
   }
 }
 

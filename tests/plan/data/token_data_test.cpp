@@ -65,7 +65,7 @@ TEST_CASE("samples of text are its windows, each once an epoch, across file ends
   }
   CHECK(data.trained_tokens() == 12);
   CHECK(data.description() ==
-        "0.0 MiB of text in 3 files under " + folder.path() + "; each byte is a token, of 256");
+        "0.0 MiB of text in 3 files under " + folder.path() + "; each byte is one of 256 tokens");
 }
 
 TEST_CASE(
@@ -185,7 +185,7 @@ TEST_CASE("a split is by documents where an index says where they end, else by t
   job.training.evaluation.samples = 4;
   CHECK(refusal(job) ==
         "training.data.split: [8, 1, 1] of the 105 tokens of " + (folder / "a") +
-            " leaves 20 samples to train on and 2 to evaluate on, where 1 and 4 are needed");
+            " gives 20 samples to train on and 2 to evaluate on; at least 1 and 4 are needed");
   write_bytes(folder / "n.npy", corpus::npy("<u2", "(100,)", corpus::raw<uint16_t>(counted(100))));
   JobSpec tokens = job_on(folder / "n.npy", 4, 2);
   tokens.training.data_split = {90, 10, 0};
@@ -212,9 +212,9 @@ TEST_CASE("sets of their own are evaluated on, by name, and nothing is held out"
   CHECK(data.files().size() == 1);
   CHECK(data.evaluation_files().size() == 3);
   job.training.evaluation.samples = 6;
-  CHECK(refusal(job) == "training.evaluation.sets: code: " + (folder / "v.npy") +
-                            " holds 4 samples of 8 tokens, fewer than the 6 of "
-                            "training.evaluation.samples");
+  CHECK(refusal(job) ==
+        "training.evaluation.sets: code: " + (folder / "v.npy") +
+            " holds 4 samples of 8 tokens, fewer than training.evaluation.samples (6)");
 }
 
 TEST_CASE("documents end with the token that the job names") {
@@ -225,10 +225,10 @@ TEST_CASE("documents end with the token that the job names") {
   JobSpec job = job_on(folder / "a.bin", 16, 2);
   job.training.data_format = DataFormat::kNanogpt;
   job.training.data_pack = Packing::kDocuments;
-  CHECK(refusal(job) ==
-        "training.data.pack: documents needs to know where those of " + (folder / "a.bin") +
-            " end: say the token that ends one by training.data.end_of_document, or give files "
-            "with an index");
+  CHECK(refusal(job) == "training.data.pack: documents: the ends of documents in " +
+                            (folder / "a.bin") +
+                            " are unknown: give the token that ends a document as "
+                            "training.data.end_of_document, or files with an index");
   job.training.data_end_of_document = 9999;
   const data::TokenData data(job);
   int64_t ends = 0;
@@ -250,7 +250,7 @@ TEST_CASE("padded samples hold one document each") {
   JobSpec job = job_on(folder / "a", 4, 2);
   job.training.data_pack = Packing::kPad;
   CHECK(refusal(job) == "training.data.pack: pad: " + (folder / "a") +
-                            " has a document of 5 tokens, more than sequence_length 4: say "
+                            " has a document of 5 tokens, more than sequence_length 4: write "
                             "training.data.longer: truncate, or pack: documents");
   job.training.data_longer = "truncate";
   const data::TokenData data(job);
@@ -263,10 +263,9 @@ TEST_CASE("padded samples hold one document each") {
   CHECK(by_document[3] == Batch{{0, 0, 0, 0}, {-1, -1, -1, -1}, {0, 0, 0, 0}});
   write_bytes(folder / "n.npy", corpus::npy("<u2", "(9,)", corpus::raw<uint16_t>(counted(9))));
   job.training.data_path = folder / "n.npy";
-  CHECK(refusal(job) == "training.data.pack: pad takes one document a sample, and " +
-                            (folder / "n.npy") +
-                            " has no index that says where they lie: give Megatron's .bin and "
-                            ".idx, or pack: documents");
+  CHECK(refusal(job) ==
+        "training.data.pack: pad needs an index of documents, which " + (folder / "n.npy") +
+            " does not have: give Megatron's .bin and .idx, or write pack: documents");
 }
 
 TEST_CASE("a mask says which predicted tokens count, as bytes or as labels") {
@@ -286,9 +285,9 @@ TEST_CASE("a mask says which predicted tokens count, as bytes or as labels") {
       {"a.labels.npy", corpus::npy("<i8", "(19,)", corpus::raw<int64_t>(labels))}};
   JobSpec job = job_on(folder / "a", 6, 3);
   job.training.data_loss_mask = true;
-  CHECK(refusal(job) == "training.data.loss_mask: there is no " + (folder / "a") +
-                            ".mask.bin, .labels.npy or .labels.bin that says which tokens of " +
-                            (folder / "a.bin") + " count");
+  CHECK(refusal(job) == "training.data.loss_mask: no " + (folder / "a") +
+                            ".mask.bin, .labels.npy or .labels.bin exists for the tokens of " +
+                            (folder / "a.bin"));
   for (const auto& form : forms) {
     write_bytes(folder / form.first, form.second);
     for (const Packing pack : {Packing::kConcatenate, Packing::kDocuments, Packing::kPad}) {
@@ -309,29 +308,29 @@ TEST_CASE("a mask says which predicted tokens count, as bytes or as labels") {
   write_bytes(folder / "a.mask.bin", mask);
   write_bytes(folder / "a.labels.bin", "x");
   CHECK(refusal(job) == "training.data.loss_mask: " + (folder / "a.mask.bin") + " and " +
-                            (folder / "a.labels.bin") + " both say which tokens of " +
-                            (folder / "a.bin") + " count: move one away");
+                            (folder / "a.labels.bin") + " are both masks of " + (folder / "a.bin") +
+                            ": keep one of them");
   std::filesystem::remove(folder / "a.labels.bin");
   write_bytes(folder / "a.mask.bin", mask + "\1");
   CHECK(refusal(job) == "training.data.loss_mask: " + (folder / "a.mask.bin") +
-                            " has 20 bytes, which are not the 19 of 19 tokens in " +
-                            (folder / "a.bin") + ": it belongs to other tokens");
+                            " has 20 bytes, expected 19 for the 19 tokens in " +
+                            (folder / "a.bin") + ": the mask belongs to other tokens");
   mask[7] = '\2';
   write_bytes(folder / "a.mask.bin", mask);
   CHECK(error_of([&] { corpus::read(data::TokenData(job), 0, 0, 3, 6); }) ==
         "training.data.loss_mask: " + (folder / "a.mask.bin") +
-            " has 2 at token 7, where 0 or 1 is expected");
+            " has 2 at token 7, expected 0 or 1");
   std::filesystem::remove(folder / "a.mask.bin");
   labels[7] = 8;
   write_bytes(folder / "a.labels.bin", corpus::raw<int32_t>(labels));
   CHECK(error_of([&] { corpus::read(data::TokenData(job), 0, 0, 3, 6); }) ==
         "training.data.loss_mask: " + (folder / "a.labels.bin") +
-            " has 8 at token 7, where the token 7 or -100 is expected");
+            " has 8 at token 7, expected the token 7 or -100");
   write_bytes(folder / "t.txt", std::string(100, 'x'));
   JobSpec text = text_job(folder / "t.txt", 4);
   text.training.data_loss_mask = true;
   CHECK(refusal(text) == "training.data.loss_mask: " + (folder / "t.txt") +
-                             " is text, and files of tokens alone have masks");
+                             " is text, but only files of tokens have masks: leave the key out");
 }
 
 TEST_CASE("too little data is refused with its numbers") {
@@ -349,22 +348,21 @@ TEST_CASE("too little data is refused with its numbers") {
   CHECK(refusal(text_job(folder / "batch", 2, 3)) == "no error");
   CHECK(refusal(text_job(folder / "batch", 2, 4)) ==
         "training.data.path: " + (folder / "batch") +
-            " holds 7 bytes, 3 samples of 2 to train on, fewer than one batch of 4: give more, or "
-            "a smaller training.global_batch");
+            " holds 7 bytes, 3 samples of 2 to train on, fewer than one batch of 4: give more "
+            "data, or a smaller training.global_batch");
   JobSpec mixed = job_on("", 2, 12);
   mixed.model.vocab_size = 256;
   mixed.training.data_sources = {{"", folder / "batch", {}, 1}, {"", folder / "batch", {}, 2}};
-  CHECK(refusal(mixed) ==
-        "training.data.sources[1]: " + (folder / "batch") +
-            " holds 7 bytes, 3 samples of 2 to train on, fewer than its share of one batch of 4: "
-            "give more, or a smaller training.global_batch");
+  CHECK(refusal(mixed) == "training.data.sources[1]: " + (folder / "batch") +
+                              " holds 7 bytes, 3 samples of 2 to train on, fewer than its share of "
+                              "one batch of 4: give more data, or a smaller training.global_batch");
   write_bytes(folder / "text", std::string(100, 'x'));
   JobSpec held = text_job(folder / "text", 8, 6);
   held.training.evaluation.every_steps = 10;
   held.training.evaluation.samples = 12;
-  CHECK(refusal(held) == "training.evaluation.samples: " + (folder / "text") +
-                             " holds 100 bytes, which is not 12 held-out samples of 8 bytes and "
-                             "one to train on");
+  CHECK(refusal(held) ==
+        "training.evaluation.samples: " + (folder / "text") +
+            " holds 100 bytes, too few for 12 held-out samples of 8 bytes and one to train on");
 }
 
 TEST_CASE("evaluation runs whole batches, or a padded last one") {
@@ -375,8 +373,8 @@ TEST_CASE("evaluation runs whole batches, or a padded last one") {
   CHECK(data::held_out_samples(training) == 6);
   training.evaluation.samples = 8;
   CHECK(error_of([&] { data::held_out_samples(training); }) ==
-        "training.evaluation.samples (8) is no multiple of global_batch (6), and an evaluation "
-        "runs whole batches: the last one has 2 of 6; give 12, or pad_last_batch: true");
+        "training.evaluation.samples (8) is not a multiple of global_batch (6): the last batch has "
+        "2 of 6 samples; write 12 samples, or pad_last_batch: true");
   training.evaluation.pad_last_batch = true;
   CHECK(data::held_out_samples(training) == 8);
   training.data_split = {98, 1, 1};
@@ -394,7 +392,7 @@ TEST_CASE("bytes that would mean nothing are refused, and token ids are no bytes
   job.training.data_tokens = TokenKind::kBytes;
   CHECK(refusal(job) == "no error");
   job.training.data_path = folder / "n.npy";
-  CHECK(refusal(job) == "training.data.tokens: bytes are of text, and " + (folder / "n.npy") +
+  CHECK(refusal(job) == "training.data.tokens: bytes needs text, but " + (folder / "n.npy") +
                             " holds token ids (npy): leave the key out");
   job.training.data_tokens = {};
   CHECK(refusal(job) == "no error");
@@ -404,12 +402,12 @@ TEST_CASE("bytes that would mean nothing are refused, and token ids are no bytes
   job.model.vocab_size = 255;
   CHECK(refusal(job) == "model.vocab_size: 255 is too small for byte tokens: give at least 256");
   job.model.vocab_size = 256;
-  CHECK(refusal(job) == "training.data.end_of_document: " + (folder / "t.txt") +
-                            " needs none: a file of text is a document");
+  CHECK(refusal(job) == "training.data.end_of_document: leave the key out for " +
+                            (folder / "t.txt") + ": each file of text is one document");
   corpus::write_megatron16(folder / "m", {counted(20)});
   job.training.data_path = folder / "m";
-  CHECK(refusal(job) == "training.data.end_of_document: " + (folder / "m") +
-                            " needs none: its index says where documents end");
+  CHECK(refusal(job) == "training.data.end_of_document: leave the key out for " + (folder / "m") +
+                            ": its index says where documents end");
 }
 
 TEST_CASE("a file that shrinks, grows, is exchanged or goes during the run is named") {
@@ -423,7 +421,7 @@ TEST_CASE("a file that shrinks, grows, is exchanged or goes during the run is na
   SUBCASE("shorter") {
     write_bytes(path, "gone");
     CHECK(error() == "training.data.path: " + path +
-                         " has become shorter than the 100 bytes it had at the start of the run");
+                         " is now shorter than the 100 bytes that it had at the start of the run");
   }
   SUBCASE("replaced") {
     write_bytes(folder / "other", std::string(100, 'y'));

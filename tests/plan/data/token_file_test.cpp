@@ -133,24 +133,25 @@ TEST_CASE("a document of several sequences is one") {
   CHECK(stream.pieces(0, 8, scratch).size() == 2);
 }
 
-TEST_CASE("what is no token file, or a torn one, is refused with its path and numbers") {
+TEST_CASE("a file that holds no tokens, or is damaged, is refused with its path and numbers") {
   const ScratchFolder folder;
   const auto at = [&](const std::string& name, const std::string& words) {
     return "training.data.path: " + (folder / name) + words;
   };
   write_bytes(folder / "x.bin", "1234567890");
-  CHECK(refusal(folder / "x.bin") ==
-        at("x.bin",
-           fmt::format(" has neither an index ({}.idx) beside it nor llm.c's header, and is not "
-                       "guessed: say format: nanogpt where it is 16 bits a token and nothing else",
-                       folder / "x")));
+  CHECK(
+      refusal(folder / "x.bin") ==
+      at("x.bin",
+         fmt::format(" has neither an index ({}.idx) nor llm.c's header, so its format is unknown: "
+                     "write format: nanogpt if the file is 16 bits a token without a header",
+                     folder / "x")));
   write_bytes(folder / "odd.bin", "123");
   CHECK(refusal(folder / "odd.bin", DataFormat::kNanogpt) ==
-        at("odd.bin", " has 3 bytes, an odd number: nanoGPT's tokens have 16 bits each"));
+        at("odd.bin", " has 3 bytes, an odd number, but nanoGPT's tokens have 2 bytes each"));
   write_bytes(folder / "empty.bin", "");
   CHECK(refusal(folder / "empty.bin", DataFormat::kNanogpt) == at("empty.bin", " holds no tokens"));
   CHECK(refusal(folder / "x.bin", DataFormat::kLlmc) ==
-        at("x.bin", " has 10 bytes, fewer than the 1024 of llm.c's header"));
+        at("x.bin", " has 10 bytes, fewer than the 1024 bytes of llm.c's header"));
   write_bytes(folder / "c.bin", corpus::llmc(kTokens, false));
   const auto with_number = [&](int64_t number, int64_t value) {
     write_bytes(folder / "c.bin", corpus::llmc(kTokens, false));
@@ -162,16 +163,15 @@ TEST_CASE("what is no token file, or a torn one, is refused with its path and nu
            " holds llm.c's multiple-choice questions (magic 20240522), not tokens to train on"));
   CHECK(
       with_number(0, 3) ==
-      at("c.bin", " is no llm.c file of tokens: its first number is 3, not 20240520 or 20240801"));
-  CHECK(with_number(1, 2) == at("c.bin",
-                                " is of llm.c's version 2, and with magic 20240520 version 1 is "
-                                "read here"));
-  CHECK(with_number(2, 9) ==
-        at("c.bin",
-           " says that it has 9 tokens, which are 1042 bytes with the header, and has 1040 "
-           "bytes: it is torn, or of another version"));
+      at("c.bin",
+         " is not an llm.c file of tokens: its first number is 3, expected 20240520 or 20240801"));
+  CHECK(with_number(1, 2) ==
+        at("c.bin", " has llm.c's version 2; with magic 20240520, version 1 is expected"));
+  CHECK(with_number(2, 9) == at("c.bin",
+                                " has 9 tokens by its header, 1042 bytes in all, but 1040 bytes: "
+                                "the file is damaged, or of another version"));
   CHECK(refusal(folder / "nothing*") ==
-        "training.data.path: no file fits " + (folder / "nothing*"));
+        "training.data.path: no file matches " + (folder / "nothing*"));
   CHECK(refusal(folder / "none") == at("none", " does not exist"));
 }
 
@@ -181,16 +181,16 @@ TEST_CASE("a folder of several formats, or of training and validation files, is 
   write_bytes(folder / "fineweb_val_0.bin", corpus::llmc(kTokens, false));
   CHECK(refusal(folder.path()) ==
         "training.data.path: " + folder.path() +
-            " holds fineweb_train_1.bin and fineweb_val_0.bin, which would be one stream: name "
-            "those to train on, as in " +
-            folder.path() + "/*train*, and give the others to training.evaluation.sets");
+            " holds fineweb_train_1.bin and fineweb_val_0.bin, which would be read as one stream: "
+            "give the files to train on, as in " +
+            folder.path() + "/*train*, and the others to training.evaluation.sets");
   CHECK(tokens_at(folder / "*train*") == kTokens);
   std::filesystem::remove(folder / "fineweb_val_0.bin");
   write_bytes(folder / "readme.txt", "text");
   CHECK(refusal(folder.path()) ==
         "training.data.path: " + folder.path() + " holds files of several formats, " +
             (folder / "readme.txt") + " (text) and " + (folder / "fineweb_train_1.bin") +
-            " (llmc): say which by format, or name the files by a glob");
+            " (llmc): choose one with format, or give a glob of the files");
   CHECK(tokens_at(folder.path(), DataFormat::kLlmc) == kTokens);
   CHECK(refusal(folder.path(), DataFormat::kNpy) ==
         "training.data.path: " + folder.path() + " holds no file of format npy");
@@ -203,27 +203,29 @@ TEST_CASE("a NumPy file that holds no list of whole numbers is refused") {
     write_bytes(path, bytes);
     return refusal(path);
   };
-  CHECK(of("12") == key + " is no NumPy file: it does not begin with \\x93NUMPY");
+  CHECK(of("12") == key + " is not a NumPy file: expected \\x93NUMPY at its begin");
   CHECK(of(std::string("\x93NUMPY\x04\0\0\0\0\0", 12)) ==
-        key + " is of NumPy's version 4, and 1 to 3 are read here");
+        key + " has NumPy's format version 4, expected 1 to 3");
   CHECK(of(corpus::npy("<f4", "(2,)", "12345678")) ==
         key +
-            " holds elements of type '<f4', and little-endian whole numbers are read here: save "
-            "it as array.astype('<i4')");
+            " holds elements of type '<f4', expected little-endian whole numbers: save the array "
+            "as array.astype('<i4')");
   CHECK(of(corpus::npy(">u2", "(2,)", "1234")).find("of type '>u2'") != std::string::npos);
   CHECK(of(corpus::npy("<u2", "(1, 2)", "1234")) ==
-        key + " is of shape (1, 2), and tokens have one dimension: save it as array.reshape(-1)");
+        key + " has the shape (1, 2), expected one dimension: save the array as array.reshape(-1)");
   CHECK(of(corpus::npy("<u2", "(3,)", "1234")) ==
         key +
-            " says that it has 3 elements of uint16, and has 4 bytes behind its header: it is "
-            "torn");
+            " has 3 elements of uint16 by its header, but 4 bytes behind the header: the file is "
+            "damaged");
   CHECK(of(corpus::npy("<u2", "(2,)", "1234").substr(0, 30)) ==
-        key + " has 30 bytes, and a header of 118: it is torn, or no array of whole numbers");
+        key +
+            " has 30 bytes and a header of 118 bytes: the file is damaged, or is not an array of "
+            "whole numbers");
   CHECK(of(std::string("\x93NUMPY\x01\0\x04\0{  }", 14)) ==
         key + " has a NumPy header without descr, fortran_order and shape");
 }
 
-TEST_CASE("an index that is torn, of another kind or of another corpus is refused") {
+TEST_CASE("an index that is damaged, of another kind or of another corpus is refused") {
   const ScratchFolder folder;
   const std::string bin = folder / "a.bin", idx = folder / "a.idx";
   const std::string key = "training.data.path: ";
@@ -232,40 +234,44 @@ TEST_CASE("an index that is torn, of another kind or of another corpus is refuse
     replace_bytes(idx, place, bytes);
     return refusal(folder / "a");
   };
-  CHECK(with(0, "x") == key + idx + " is no Megatron index: it does not begin with MMIDIDX");
-  CHECK(with(9, corpus::raw<uint64_t>({2})) ==
-        key + idx + " is of version 2, and version 1 is read here");
+  CHECK(with(0, "x") == key + idx + " is not a Megatron index: expected MMIDIDX at its begin");
+  CHECK(with(9, corpus::raw<uint64_t>({2})) == key + idx + " has version 2, expected version 1");
   CHECK(with(17, "\x06") ==
-        key + idx + " holds float64 (type code 6), and tokens are whole numbers");
+        key + idx + " holds float64 (type code 6), but tokens must be whole numbers");
   CHECK(with(17, "\x07") ==
-        key + idx + " holds float32 (type code 7), and tokens are whole numbers");
-  CHECK(with(17, "\x09") == key + idx + " has the type code 9, and Megatron has 1 to 8");
-  CHECK(with(26, corpus::raw<uint64_t>({1})) ==
-        key + idx + " has no documents: its builder was never told where one ends");
+        key + idx + " holds float32 (type code 7), but tokens must be whole numbers");
+  CHECK(with(17, "\x09") == key + idx + " has the type code 9, expected one of Megatron's, 1 to 8");
+  CHECK(with(26, corpus::raw<uint64_t>({1})) == key + idx +
+                                                    " has no documents: its builder did not mark "
+                                                    "where a document ends; build the index again");
   CHECK(with(18, corpus::raw<uint64_t>({-1})) ==
-        key + idx + " says that it has 18446744073709551615 sequences and 4 documents: it is torn");
+        key + idx +
+            " has 18446744073709551615 sequences and 4 documents in its header: the index is "
+            "damaged");
   CHECK(with(18, corpus::raw<uint64_t>({5})) ==
         key + idx +
-            " says that it has 5 sequences and 4 documents, which are 134 bytes, and has "
-            "122: it is torn");
+            " has 5 sequences and 4 documents, which need 134 bytes, but has 122 bytes: the index "
+            "is damaged");
   // Sequence 0 of 4 tokens would end in the next one.
   CHECK(with(34, corpus::raw<int32_t>({4})) ==
-        key + idx + " does not fit " + bin +
-            ": sequence 0 of 4 tokens of 2 bytes begins at byte 0 and ends at 8, where 6 is "
-            "expected: one of the two is torn or of another corpus");
+        key + idx + " does not match " + bin +
+            ": sequence 0 of 4 tokens of 2 bytes begins at byte 0 and ends at 8, expected 6: one "
+            "of the two files is damaged or belongs to another corpus");
   CHECK(with(34 + 48, corpus::raw<int64_t>({1})) ==
-        key + idx + " has documents from sequence 1 to 4, and has 4 sequences: it is torn");
+        key + idx + " has documents from sequence 1 to 4, but 4 sequences: the index is damaged");
   corpus::write_megatron16(folder / "a", kDocuments);
   write_bytes(idx, text_of(idx) + std::string(4, '\0'));
-  CHECK(refusal(folder / "a") == key + idx +
-                                     " has modes of its 4 sequences: it is multimodal, and tokens "
-                                     "of text alone are read here");
+  CHECK(refusal(folder / "a") ==
+        key + idx +
+            " has modes of its 4 sequences: the corpus is multimodal, expected tokens of text");
   corpus::write_megatron16(folder / "a", kDocuments);
   write_bytes(bin, text_of(bin) + "x");
   CHECK(refusal(folder / "a") ==
-        key + bin + " has 17 bytes, and tokens of uint16 have 2 bytes each (by " + idx + ")");
+        key + bin +
+            " has 17 bytes, which is not a whole number of tokens of uint16, 2 bytes each (by " +
+            idx + ")");
   write_bytes(bin, corpus::raw<uint16_t>({1, 2, 3}));
-  CHECK(refusal(folder / "a").find("begins at byte 8 and ends at 16, where 6 is expected") !=
+  CHECK(refusal(folder / "a").find("begins at byte 8 and ends at 16, expected 6") !=
         std::string::npos);
   std::filesystem::remove(idx);
   CHECK(refusal(bin, DataFormat::kMegatron) ==
@@ -297,12 +303,13 @@ TEST_CASE("what only a document's own entry tells is refused where it is read") 
     return true;
   };
   CHECK(says(pieces_with(pointers + 8 * 3, 1),
-             {"a.idx: sequence 3 begins at byte 1, and there are ", " tokens of 2 ",
-              "bytes: the index is torn, or of another corpus"}));
+             {"a.idx: sequence 3 begins at byte 1, but the corpus has ", " tokens of 2 ",
+              "bytes: the index is damaged, or belongs to another corpus"}));
   CHECK(says(pieces_with(pointers + 8 * 3, 2000),
-             {"begins at token ", ", before the one in front of it, at", ": the index is torn"}));
-  CHECK(says(pieces_with(ends + 8 * 3, 500), {"a.idx: document 3 begins at sequence 500, behind ",
-                                              " and with 400 ", "in all: the index is torn"}));
+             {"begins at token ", ", before the previous document, at", ": the index is damaged"}));
+  CHECK(says(pieces_with(ends + 8 * 3, 500),
+             {"a.idx: document 3 begins at sequence 500, after sequence ", " and of 400 ",
+              "sequences: the index is damaged"}));
 }
 
 TEST_CASE("the manifest must be of the same corpus, and its vocabulary fit the model's") {
@@ -322,12 +329,12 @@ TEST_CASE("the manifest must be of the same corpus, and its vocabulary fit the m
   write_bytes(path, manifest(8, 60001, "false"));
   CHECK(refusal(folder / "a") ==
         "model.vocab_size: 60000 is smaller than the vocabulary of the tokenizer gpt2, 60001 (" +
-            path + "): give at least as many");
+            path + "): write at least that size");
   write_bytes(path, manifest(9, 60000, "false"));
   CHECK(refusal(folder / "a") ==
         "training.data.path: " + path +
-            " is of 9 tokens of uint16 in 4 documents, and the files beside it have 8 of uint16 in "
-            "4: it is of another corpus");
+            " describes 9 tokens of uint16 in 4 documents, but the files beside it have 8 of "
+            "uint16 in 4: the manifest belongs to another corpus");
   const auto bad = [&](const std::string& text, const std::string& words) {
     write_bytes(path, text);
     CHECK(refusal(folder / "a") == "training.data.path: " + path + ": " + words);
@@ -337,15 +344,16 @@ TEST_CASE("the manifest must be of the same corpus, and its vocabulary fit the m
     std::string text = good;
     return text.replace(text.find(from), from.size(), to);
   };
-  bad("{", "it is no JSON");
+  bad("{", "the file is not valid JSON");
   std::filesystem::resize_file(path, (64 << 20) + 1);
   CHECK(refusal(folder / "a") ==
-        "training.data.path: " + path + ": it has 67108865 bytes, more than any manifest");
+        "training.data.path: " + path +
+            ": the file has 67108865 bytes, more than a manifest can have");
   std::filesystem::remove(path);
-  bad(R"({"format": "other"})", "it is no manifest of smp-data");
+  bad(R"({"format": "other"})", "the file is not a manifest of smp-data");
   bad(changed("\"version\": 1", "\"version\": 2"),
-      "it is of version 2, and version 1 is read here");
-  bad(changed("\"tokens\"", "\"token\""), "it has no key tokens");
+      "the manifest has version 2, expected version 1");
+  bad(changed("\"tokens\"", "\"token\""), "the key tokens is missing");
   bad(changed("\"tokens\": 8", "\"tokens\": -8"), "tokens must be a whole number of at least 0");
   bad(changed("\"smp-data\"", "3"), "format must be a text");
   bad(changed("uint16", "int64"), "dtype must be uint16 or int32");
@@ -369,15 +377,15 @@ TEST_CASE("a mask that lies there is asked about where the job says nothing of m
     });
   };
   const std::string how =
-      " count in the loss, and the job says nothing of it: say loss_mask: true to follow it, or "
-      "loss_mask: false to count all";
+      ", but the job does not set the key: write loss_mask: true to use the mask, or loss_mask: "
+      "false to count all tokens";
   for (const char* mask : {".mask.bin", ".labels.bin", ".labels.npy"}) {
     for (const char* tokens : {"a.bin", "n.npy"}) {
       const std::string path = data::without_data_suffix(folder / tokens) + mask;
       CHECK(answer(folder / tokens, {}) == "no error");
       write_bytes(path, "x");
-      CHECK(answer(folder / tokens, {}) == "training.data.loss_mask: " + path +
-                                               " says which tokens of " + (folder / tokens) + how);
+      CHECK(answer(folder / tokens, {}) ==
+            "training.data.loss_mask: " + path + " is a mask for " + (folder / tokens) + how);
       CHECK(answer(folder / tokens, false) == "no error");
       CHECK(answer(folder / tokens, true).find(path) != std::string::npos);  // it is read
       std::filesystem::remove(path);
@@ -389,10 +397,9 @@ TEST_CASE("a mask that lies there is asked about where the job says nothing of m
                   "vocab_size": 9, "end_of_document": null, "dtype": "uint16", "tokens": 8,
                   "documents": 4, "has_mask": true, "sources": [], "longest_document": 4})");
   CHECK(answer(folder / "a", {}) == "training.data.loss_mask: " + (folder / "a.smp.json") +
-                                        " says that a mask tells which tokens of " +
-                                        (folder / "a.bin") + how);
+                                        " records a mask for " + (folder / "a.bin") + how);
   CHECK(answer(folder / "a", false) == "no error");
-  CHECK(answer(folder / "a", true).starts_with("training.data.loss_mask: there is no "));
+  CHECK(answer(folder / "a", true).starts_with("training.data.loss_mask: no "));
 }
 
 TEST_CASE("a token outside the vocabulary is named with file, document and offset") {
@@ -408,13 +415,12 @@ TEST_CASE("a token outside the vocabulary is named with file, document and offse
       stream.read(stream.tokens() - 3, 3, tokens.data(), scratch);
     });
   };
-  CHECK(read(folder / "a", 11) ==
-        "training.data.path: " + (folder / "a.bin") +
-            ", token 6: document 3, token 2 of it is 11, and the model has rows for 0 to 10 "
-            "(model.vocab_size 11)");
+  CHECK(read(folder / "a", 11) == "training.data.path: " + (folder / "a.bin") +
+                                      ", token 6: document 3, token 2 of it is 11, but the model "
+                                      "has tokens 0 to 10 (model.vocab_size 11)");
   CHECK(read(folder / "n.npy", 11) ==
         "training.data.path: " + (folder / "n.npy") +
-            ", token 1 is -2, and the model has rows for 0 to 10 (model.vocab_size 11)");
+            ", token 1 is -2, but the model has tokens 0 to 10 (model.vocab_size 11)");
 }
 
 TEST_CASE("a file that is written to while it is opened is named") {
@@ -423,9 +429,10 @@ TEST_CASE("a file that is written to while it is opened is named") {
   data::OpenFiles files;
   files.add(folder / "a.bin", "training.data.path");
   write_bytes(folder / "a.bin", "123456");
-  CHECK(error_of([&] { files.identify("."); }) ==
-        "training.data.path: " + (folder / "a.bin") +
-            " is being written: it had 4 bytes, and has 6");
+  CHECK(
+      error_of([&] { files.identify("."); }) ==
+      "training.data.path: " + (folder / "a.bin") +
+          " is being written: its size changed from 4 to 6 bytes; wait until the file is complete");
 }
 
 }  // namespace smp

@@ -76,7 +76,7 @@ TEST_CASE("what cannot be read is named, and nothing is waited for") {
         "cannot read '" + folder.path() + "': Is a directory");
   REQUIRE(mkfifo(path.c_str(), 0600) == 0);
   CHECK(error_of([&] { identify_file(path); }) ==
-        "cannot read '" + path + "', which is no plain file: Invalid argument");
+        "cannot read '" + path + "': not a regular file: Invalid argument");
 }
 
 TEST_CASE("a stamp changes with a file, also where its size and its time of change are set back") {

@@ -26,8 +26,8 @@ TEST_CASE("only an empty file and one of its kind are replaced, but for an editi
   const std::string path = folder / "file", plan = "smp_plan: 2\n", text = "model: {}\n";
   write_text_file(path, text);
   CHECK_THROWS_WITH_AS(write_text_file(path, plan),
-                       (path + ": holds another text, which a plan would replace: write to another "
-                               "file, or remove this one first")
+                       (path + ": the file holds another text, which a plan would overwrite: write "
+                               "to another file, or remove this one first")
                            .c_str(),
                        ConfigError);
   write_text_file(path, "", path);

@@ -48,10 +48,11 @@ TEST_CASE("a text that is no comparison is refused with what to write") {
         "joined by ' and ', not 'tensor_parallel_degree'");
   CHECK(problem("tensor_paralel_degree=8") ==
         "names the unknown key 'tensor_paralel_degree', did you mean 'tensor_parallel_degree'?");
-  CHECK(problem("steps=8").starts_with(
-      "names 'steps', which no layout decides; it can name pipeline_parallel_degree, "));
+  CHECK(
+      problem("steps=8").starts_with("names 'steps', which is not a key of the layout; keys of the "
+                                     "layout are pipeline_parallel_degree, "));
   CHECK(problem("pipeline>simple") ==
-        "compares pipeline, which has no order: write pipeline=value");
+        "compares pipeline, whose values have no order: write pipeline=value");
   CHECK(problem("pipeline=1f1b") ==
         "is wrong: pipeline must be simple, interleaved, virtual, zb_h1 or zb_v, not '1f1b'; 1F1B "
         "is called 'interleaved' here");

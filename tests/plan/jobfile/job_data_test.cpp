@@ -46,22 +46,24 @@ TEST_CASE("sources of a mixture and sets to evaluate on are lists of maps") {
 
 TEST_CASE("keys of the data that do not go together are refused") {
   CHECK(error_with("data: {path: a, sources: [{path: b, weight: 1}]}") ==
-        "path and sources both say what is trained on: give one of them");
+        "path and sources are both set: give one of them");
   CHECK(error_with("data: {format: npy, sources: [{path: b, weight: 1}]}") ==
-        "format is that of path: each of sources has its own");
+        "format belongs to path: with sources, give each source its own format");
   CHECK(error_with("data: {path: python-stdlib, format: npy}") ==
-        "data python-stdlib is text, not format npy");
+        "path: python-stdlib is text, but format is npy");
   CHECK(error_with("data: {path: a, format: llmc, tokens: bytes}") ==
-        "tokens: bytes are of text, and format llmc holds token ids: leave one out");
+        "tokens: bytes needs files of text, but format llmc holds token ids: leave out one of the "
+        "two keys");
   CHECK(error_with("data: {path: a, end_of_document: 256}") ==
-        "end_of_document (256) is none of the model's tokens, 0 to 255");
+        "end_of_document (256) must be a token of the model, 0 to 255");
   const std::string parts =
-      "split has three parts, to train on, to evaluate on and to keep out, the first above 0: as "
-      "in [98, 1, 1]";
+      "split needs three parts, for training (above 0), for evaluation and left out, as in [98, 1, "
+      "1]";
   CHECK(error_with("data: {path: a, split: [98, 2]}") == parts);
   CHECK(error_with("data: {path: a, split: [0, 2, 98]}") == parts);
-  CHECK(error_with("data: {path: a, split: [98, 0, 2]}, evaluation: {every_steps: 1}") ==
-        "split leaves nothing to evaluate on: give its second part, or evaluation.sets");
+  CHECK(
+      error_with("data: {path: a, split: [98, 0, 2]}, evaluation: {every_steps: 1}") ==
+      "split leaves no data for evaluation: set its second part above 0, or give evaluation.sets");
   CHECK(error_with("data: {path: a, longer: truncate}") == "longer needs pack: pad");
   const std::string pair = error_of([] {
     rewritten(
@@ -69,8 +71,8 @@ TEST_CASE("keys of the data that do not go together are refused") {
         "num_layers: 2, hidden_size: 32, num_heads: 2, ffn_hidden_size: 64, vocab_size: 256}\n"
         "training: {data: {path: a, pack: documents}}\n");
   });
-  CHECK(pair.find("pack: documents is for decoders: an encoder_decoder reads one long text") !=
-        std::string::npos);
+  CHECK(pair.find("pack: documents needs stack: decoder; with an encoder_decoder write pack: "
+                  "concatenate") != std::string::npos);
 }
 
 }  // namespace smp

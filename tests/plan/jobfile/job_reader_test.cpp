@@ -105,9 +105,8 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  parallel.partition=2,2\n"
        "                     ^"},
       {"parallel.partition=[2,2",
-       "--set: parallel.partition is not a list that can be read\n"
-       "  parallel.partition=[2,2\n"
-       "                     ^"},
+       "--set: parallel.partition is not a valid list, as in [3, 3, 2]\n  "
+       "parallel.partition=[2,2\n                     ^"},
       {"parallel.partition=[1,2]",
        "--set: partition adds up to 3 layers, but num_layers is 4\n"
        "  parallel.partition=[1,2]\n"
@@ -188,10 +187,11 @@ TEST_CASE("a job file is read from disk, or the reason is named") {
   const std::string large = folder.path / "large.yaml";
   std::ofstream(large) << std::string((1 << 20) + 1, '#');
   CHECK(error_of([&] { jobfile::load_job_source(large); }) ==
-        large + ": larger than 1048576 bytes; this is no job file");
-  CHECK(error_of([] {
-          read(std::string((1 << 20) + 1, '#'));
-        }).starts_with("job.yaml:1:1: the file has 1048577 bytes; at most 1048576 are read\n"));
+        large + ": the file is larger than 1048576 bytes, the limit of a job file");
+  CHECK(
+      error_of([] { read(std::string((1 << 20) + 1, '#')); })
+          .starts_with(
+              "job.yaml:1:1: the file has 1048577 bytes, more than the limit of 1048576 bytes\n"));
 }
 
 TEST_CASE("the defaults of a gpt2 follow from its sizes") {

@@ -173,9 +173,9 @@ TEST_CASE("a method that is none is said") {
   CHECK(read_partition_method("type:").problem ==
         "needs a regular expression after type:, as in type:block");
   CHECK(read_partition_method("type:(block").problem ==
-        "type:(block is no regular expression: Unmatched ( or \\(");
+        "type:(block is not a regular expression: Unmatched ( or \\(");
   CHECK(read_partition_method("type:b{9}").problem ==
-        "type:b{9} has a count in braces: layers are found without");
+        "type:b{9} has a count in braces: write the expression without braces");
 }
 
 TEST_CASE("a rank holds the chunks that the partition gives it") {

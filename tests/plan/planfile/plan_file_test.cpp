@@ -123,11 +123,10 @@ TEST_CASE("a file that is no plan says what it is") {
   CHECK(error_of("") == "plan.yaml: this plan is empty; write it again with smp-plan");
   CHECK(error_of("# my job\nname: tiny\nmodel:\n  num_layers: 2\n") ==
         "plan.yaml: this is a job file: run smp-plan plan.yaml -o plan.yaml first");
-  CHECK(error_of("hello: world\n") == "plan.yaml: this is no plan: it has no 'smp_plan: 2' line");
+  CHECK(error_of("hello: world\n") == "plan.yaml: not a plan: the file has no line 'smp_plan: 2'");
   CHECK(error_of("job: 1\nsmp_plan: 2\n") ==
-        "plan.yaml:1:1: expected 'smp_plan: ...' here: this is not a plan as smp-plan writes it\n"
-        "  job: 1\n"
-        "  ^");
+        "plan.yaml:1:1: expected the line 'smp_plan: ...' of a plan: write the plan with "
+        "smp-plan\n  job: 1\n  ^");
 }
 
 TEST_CASE("another format version is refused by its number") {
@@ -143,13 +142,12 @@ TEST_CASE("a cut file is told from an edited one") {
   const std::string bytes = text.substr(text.find("body_bytes: ") + 12, 4);
   const std::string cut = text.substr(0, text.size() - 100);
   CHECK(error_of(cut) ==
-        fmt::format("plan.yaml:4:13: the plan is cut off: {} of {} bytes of its body are there; "
-                    "write it again with smp-plan\n"
-                    "  body_bytes: {}\n"
-                    "              ^",
+        fmt::format("plan.yaml:4:13: the plan is cut off after {} of {} bytes of its body; write "
+                    "it again with smp-plan\n  body_bytes: {}\n              ^",
                     std::stoi(bytes) - 100, bytes, bytes));
-  CHECK(error_of(text.substr(0, text.find("body_hash"))) ==
-        "plan.yaml:5:1: expected 'body_hash: ...' here: this is not a plan as smp-plan writes it");
+  CHECK(
+      error_of(text.substr(0, text.find("body_hash"))) ==
+      "plan.yaml:5:1: expected the line 'body_hash: ...' of a plan: write the plan with smp-plan");
 }
 
 TEST_CASE("an edited file is refused, even by one character") {
@@ -181,10 +179,11 @@ TEST_CASE("a plan that lacks something, or says too much, is refused at the plac
             .find("category must be weights, gradients, optimizer, activations, workspace, "
                   "communication or data, not 'weight'") != std::string::npos);
   CHECK(with("precision: fp32", "precision: auto")
-            .find("training.precision is open (auto); a plan has every key resolved") !=
-        std::string::npos);
+            .find("training.precision is auto, but a plan must have a value; write it again with "
+                  "smp-plan") != std::string::npos);
   CHECK(with("  replica: 1", "  replica: 3")
-            .find("degrees disagree with cluster and parallel of the job") != std::string::npos);
+            .find("the degrees do not match cluster and parallel of the job; write the plan again "
+                  "with smp-plan") != std::string::npos);
   CHECK(
       with("processes_per_host: 8", "processes_per_host: 7")
           .find("pipeline_parallel_degree (2) x tensor_parallel_degree (2) = 4 does not divide the "

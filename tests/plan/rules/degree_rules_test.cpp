@@ -51,7 +51,7 @@ TEST_CASE("sequence parallelism splits tokens over tensor ranks") {
   const JobSpec job = mixture_job();
   CHECK(sequence_parallel_problem(job, 2, 1) == Problem());
   CHECK(sequence_parallel_problem(job, 1, 1) ==
-        "sequence parallelism splits what tensor parallelism leaves whole: tensor is 1");
+        "sequence parallelism needs a tensor degree above 1");
   CHECK(sequence_parallel_problem(job, 4, 1) ==
         "sequence_length (4098) is not divisible by tensor 4");
   CHECK(sequence_parallel_problem(job, 2, 2) ==

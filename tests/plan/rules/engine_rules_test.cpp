@@ -61,7 +61,7 @@ TEST_CASE("documents in a sample are kept apart in decoders alone") {
     CHECK(what_engine_cannot_run(plan).empty());
     const Texts refused = {
         "training.data.pack: documents or pad in an encoder_decoder or with model.layers (the "
-        "engine keeps documents apart in decoders: concatenate)"};
+        "engine packs documents in decoders alone: write pack: concatenate)"};
     set_t5(plan.job);
     CHECK(what_engine_cannot_run(plan) == refused);
     plan.job.model = small_list();
@@ -91,7 +91,7 @@ TEST_CASE("a host holds 256 groups of ranks at most, the world's included") {
   // 127 pipelines, 127 pairs with a tied embedding, 2 data groups and the world are 257.
   CHECK(what_engine_cannot_run(sample_plan(gpt2, {.pipeline = 2, .replica = 127})) ==
         Texts{"parallel degrees with more than 256 groups of ranks on a host (the engine opens up "
-              "to 256: give one degree more of the ranks, or use fewer ranks)"});
+              "to 256: raise one parallel degree, or use fewer ranks)"});
   CHECK(what_engine_cannot_run(sample_plan(gpt2, {.pipeline = 2, .replica = 126})).empty());
 
   // Of 4 hosts of 64 ranks each has 16 pairs for each of 4 degrees and its part of 5 large groups;
@@ -115,14 +115,13 @@ TEST_CASE("tokens that the engine does not know are refused where a job shall ru
     return what_engine_lacks(plan);
   };
   const Texts of_vocabulary = {
-      "model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of text as a "
-      "token, of which there are 256: give files of tokens, see docs/data.md; or train from "
-      "scratch with vocab_size: 256; or say training.data.tokens: bytes)"};
+      "model.vocab_size: above 512 (the engine has no tokenizer and reads text as bytes, which are "
+      "256 tokens: give files of tokens, see docs/data.md; or train from scratch with vocab_size: "
+      "256; or write training.data.tokens: bytes)"};
   const Texts of_start = {
-      "training.init_from: weights that know the tokens of a tokenizer (the engine has none and "
-      "reads each byte of text as a token: give files of that tokenizer's tokens, see "
-      "docs/data.md; "
-      "where the weights were trained on bytes, say training.data.tokens: bytes)"};
+      "training.init_from: weights that were trained on the tokens of a tokenizer (the engine has "
+      "no tokenizer and reads text as bytes: give files of that tokenizer's tokens, see "
+      "docs/data.md; for weights that were trained on bytes, write training.data.tokens: bytes)"};
   CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 50257; }) == of_vocabulary);
   CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 513; }) == of_vocabulary);
   CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 512; }).empty());
@@ -161,9 +160,9 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   CHECK(refused([](JobSpec& j) { j.training.attention = AttentionKind::kUnfused; }) ==
         "training.attention: unfused (the engine runs flash)");
   CHECK(refused([](JobSpec& j) { j.training.fused_loss = true; }) ==
-        "training.fused_loss: true (the engine has a loss of its own)");
+        "training.fused_loss: true (the engine has its own loss kernels)");
   CHECK(refused([](JobSpec& j) { j.training.compiled = true; }) ==
-        "training.compiled: true (the engine is compiled ahead)");
+        "training.compiled: true (the engine is compiled C++ and does not use torch.compile)");
   CHECK(refused([](JobSpec& j) { j.cluster.device = DeviceKind::kCuda; }) == "nothing");
   CHECK(refused([](JobSpec& j) {
           j.cluster.device = DeviceKind::kCuda;
@@ -197,7 +196,7 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "model.position_embedding: alibi (the engine runs learned, rotary, relative and none)");
   const char* const kTogether =
       "model.position_embedding: relative in a decoder, or another one in an encoder_decoder (the "
-      "engine runs them together)";
+      "engine runs relative positions in an encoder_decoder, and only there)";
   CHECK(refused([](JobSpec& j) { j.model.position_embedding = PositionKind::kRelative; }) ==
         kTogether);
   CHECK(refused(set_t5) == "nothing");
@@ -228,9 +227,9 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   CHECK(refused([](JobSpec& j) { j.model.kv_lora_rank = 4; }) ==
         "model.kv_lora_rank: above 0 (the engine runs plain attention)");
   CHECK(refused([](JobSpec& j) { j.model.num_mtp_layers = 1; }) ==
-        "model.num_mtp_layers: above 0 (the engine predicts the next token)");
+        "model.num_mtp_layers: above 0 (the engine predicts the next token alone)");
   CHECK(refused([](JobSpec& j) { j.model.vocab_multiple_of = 128; }) ==
-        "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)");
+        "model.vocab_multiple_of: above 1 (the engine does not pad the vocabulary)");
   CHECK(refused([](JobSpec& j) { j.parallel.context_parallel_degree = 2; }) ==
         "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
   CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) == "nothing");
@@ -253,23 +252,24 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no "
         "state to offload)");
   CHECK(refused([](JobSpec& j) { j.parallel.partition_activations = true; }) ==
-        "parallel.partition_activations: true (the engine runs without it)");
+        "parallel.partition_activations: true (the engine does not partition activations)");
   CHECK(refused([](JobSpec& j) {
           j.parallel.offload_parameters = true;
           j.parallel.sharded_data_parallel_degree = 2;
         }) ==
         "parallel.offload_parameters: true without offload_optimizer: true (the engine updates "
-        "weights where they lie, by state that lies there)");
+        "offloaded weights on the host and needs the optimizer state there)");
   CHECK(refused([](JobSpec& j) {
           j.parallel.offload_parameters = j.parallel.offload_optimizer = true;
           j.parallel.sharded_data_parallel_degree = 1;
         }) ==
         "parallel.offload_parameters: true with sharded_data_parallel_degree: 1 (the engine "
-        "fetches shards, above 1)");
+        "offloads shards: write a degree above 1)");
   CHECK(refused([](JobSpec& j) { j.parallel.profile = Profile::kMegatron; }) ==
-        "parallel.profile: another framework's (the engine runs smp)");
+        "parallel.profile: other than smp (the engine runs smp)");
   CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kHost; }) ==
-        "parallel.data_collectives: host (the engine has its own)");
+        "parallel.data_collectives: host with cluster.device: cpu (collectives of CPU tensors have "
+        "one transport: leave the key out)");
   CHECK(refused([](JobSpec& j) {
           j.cluster.device = DeviceKind::kCuda;
           j.parallel.data_collectives = CollectivesKind::kHost;
@@ -283,8 +283,9 @@ TEST_CASE("an encoder_decoder's KV heads are on one tensor rank each") {
   plan = sample_plan(small_llama(), {.tensor = 2 * small_llama().num_kv_heads});
   set_t5(plan.job);
   CHECK(what_engine_cannot_run(plan) ==
-        Texts{"model.stack: encoder_decoder on more tensor ranks than KV heads (the engine "
-              "replicates no KV heads of two attentions)"});
+        Texts{"model.stack: encoder_decoder on more tensor ranks than KV heads (the engine does "
+              "not replicate KV heads of an encoder_decoder: write a tensor_parallel_degree of at "
+              "most num_kv_heads)"});
 }
 
 TEST_CASE("lists of layers are of 64, 32 and 16 bits") {
@@ -301,8 +302,7 @@ TEST_CASE("lists of layers are trained on CPUs") {
         Texts{"cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)"});
 }
 
-TEST_CASE(
-    "lists of layers have no sequences to split, no blocks to thin, no kinds to share alone") {
+TEST_CASE("lists of layers refuse sequence_parallel, selective recompute and single kinds") {
   Plan plan = sample_plan(small_list(), {});
   CHECK(what_engine_cannot_run(plan).empty());
   plan.job.parallel.sequence_parallel = true;
@@ -310,10 +310,10 @@ TEST_CASE(
   plan.job.parallel.recompute = Recompute::kSelective;
   CHECK(
       what_engine_cannot_run(plan) ==
-      Texts{"model.layers with sequence_parallel or context_parallel_degree (a list reads no "
-            "sequences)",
-            "model.layers with recompute: selective (that makes the first product of a block's MLP "
-            "again, and a list has no blocks: full, or recompute_layers)",
+      Texts{"model.layers with sequence_parallel or context_parallel_degree (a list of layers "
+            "reads images, which have no sequence)",
+            "model.layers with recompute: selective (selective recomputes a part of each "
+            "transformer block, and a list of layers has no blocks: write recompute: full)",
             "model.layers with a kind of parallel.tensor_parallel: false (tensor ranks share every "
             "matrix of a list)"});
 }

@@ -106,18 +106,16 @@ TEST_CASE("all that differs is said at once, in the order of the job file, then 
   other.training.seed = 7;
   other.model.norm_epsilon = 0.5;
   other.parallel.tensor_parallel_degree = 2;  // may change
-  CHECK(
-      error_of([&] {
-        runinfo::check_same_training(
-            "step-00000010", checkpoint,
-            runinfo::record_training(other, {{"x.txt", 100, 9}, {"y.txt", 200, 2}}));
-      }) ==
-      "step-00000010: it is of another training:\n"
-      "  model.norm_epsilon: 1e-05 in the checkpoint, 0.5 in this job\n"
-      "  training.seed: 1234 in the checkpoint, 7 in this job\n"
-      "  training.data: x.txt of 100 bytes has another content than a.txt had in the checkpoint\n"
-      "give the same, or start anew in another folder without --resume; what may change is listed "
-      "in docs/checkpoints.md");
+  CHECK(error_of([&] {
+          runinfo::check_same_training(
+              "step-00000010", checkpoint,
+              runinfo::record_training(other, {{"x.txt", 100, 9}, {"y.txt", 200, 2}}));
+        }) ==
+        "step-00000010: the checkpoint belongs to another training:\n  model.norm_epsilon: 1e-05 "
+        "in the checkpoint, 0.5 in this job\n  training.seed: 1234 in the checkpoint, 7 in this "
+        "job\n  training.data: the content of x.txt of 100 bytes differs from a.txt in the "
+        "checkpoint\nrestore these values, or start a new run in another folder without --resume; "
+        "docs/checkpoints.md lists the keys that may change");
 }
 
 TEST_CASE("data are their bytes in the order of reading, wherever they lie") {

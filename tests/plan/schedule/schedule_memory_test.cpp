@@ -119,12 +119,12 @@ TEST_CASE("verify: recompute, offload and fetch out of place") {
     const std::string text = verdict(schedule, parameters);
     return text.substr(text.rfind(": ") + 2);
   };
-  CHECK(broken("recompute microbatch 0 layer 2", "") == "the layer has not been computed again");
-  CHECK(broken("fetch microbatch 0 layer 1", "") == "what the call keeps lies on the host");
-  CHECK(broken("offload microbatch 0 layer 1", "") == "it was never offloaded");
-  CHECK(broken("", "offload microbatch 0 layer 1") == "it was done before");
-  CHECK(broken("", "fetch microbatch 0 layer 1") == "it was done before");
-  CHECK(broken("", "recompute microbatch 0 layer 1") == "it was done before");
+  CHECK(broken("recompute microbatch 0 layer 2", "") == "the layer has not been recomputed");
+  CHECK(broken("fetch microbatch 0 layer 1", "") == "the call's saved tensors are on the host");
+  CHECK(broken("offload microbatch 0 layer 1", "") == "the call was never offloaded");
+  CHECK(broken("", "offload microbatch 0 layer 1") == "the action was done before");
+  CHECK(broken("", "fetch microbatch 0 layer 1") == "the action was done before");
+  CHECK(broken("", "recompute microbatch 0 layer 1") == "the action was done before");
   CHECK(broken("forward microbatch 0 layer 1", "") ==
         "forward of this microbatch has not passed the layer");
 }

@@ -168,9 +168,10 @@ TEST_CASE(
   CHECK(verdict(kPersistent, [](Actions& s) { remove(s, "gather_wait bucket 2"); }) ==
         "stage 0, action 4 (forward microbatch 0 layer 0): the weights of bucket 2 are not "
         "gathered");
-  CHECK(verdict(kPersistent, [](Actions& s) {
-          s[find(s, "reduce microbatch 1 bucket 2")].microbatch = 0;
-        }).ends_with("(reduce microbatch 0 bucket 2): it is reduced once, at the end"));
+  CHECK(verdict(kPersistent,
+                [](Actions& s) { s[find(s, "reduce microbatch 1 bucket 2")].microbatch = 0; })
+            .ends_with("(reduce microbatch 0 bucket 2): the bucket is reduced once, at the end of "
+                       "the step"));
   CHECK(
       verdict(kPersistent, [](Actions& s) {
         std::swap(s[find(s, "reduce microbatch 1 bucket 2")],
@@ -183,12 +184,12 @@ TEST_CASE("verify: what is sharded is used while it is whole") {
         "stage 0, action 6 (forward microbatch 0 layer 1): the weights of bucket 2 are not "
         "gathered");
   CHECK(verdict(kZero3, [](Actions& s) { remove(s, "free bucket 3"); }) ==
-        "stage 0, action 4 (gather bucket 1): its buffer holds bucket 3");
+        "stage 0, action 4 (gather bucket 1): the buffer of the bucket holds bucket 3");
   CHECK(verdict(kZero3, [](Actions& s) { remove(s, "gather bucket 3"); }) ==
-        "stage 0, action 1 (gather_wait bucket 3): it was never started");
+        "stage 0, action 1 (gather_wait bucket 3): the awaited action was never started");
   CHECK(verdict(kZero3, [](Actions& s) {
           s.insert(s.begin(), {.kind = ActionKind::kFree, .bucket = 1});
-        }) == "stage 0, action 0 (free bucket 1): it is not gathered");
+        }) == "stage 0, action 0 (free bucket 1): the bucket is not gathered");
   CHECK(verdict(kZero3, [](Actions& s) {
           remove(s, "free bucket 1");
         }).ends_with("(step): the weights of bucket 1 are not freed"));
@@ -199,11 +200,11 @@ TEST_CASE("verify: what is sharded is used while it is whole") {
 
 TEST_CASE("verify: a gradients' buffer is filled when its reduction has ended") {
   CHECK(verdict(kZero2, [](Actions& s) { remove(s, "reduce_wait microbatch 0 bucket 0"); })
-            .ends_with("(backward microbatch 0 layer 1): its gradients' buffer is still under the "
-                       "reduction of bucket 0"));
+            .ends_with("(backward microbatch 0 layer 1): the buffer of the layer's gradients is "
+                       "still used by the reduction of bucket 0"));
   CHECK(verdict(kZero2, [](Actions& s) {
           remove(s, "reduce microbatch 0 bucket 1");
-        }).ends_with("(reduce_wait microbatch 0 bucket 1): it was never started"));
+        }).ends_with("(reduce_wait microbatch 0 bucket 1): the awaited action was never started"));
   CHECK(verdict(kZero2, [](Actions& s) {
           remove(s, "reduce microbatch 0 bucket 3");
           remove(s, "reduce_wait microbatch 0 bucket 3");

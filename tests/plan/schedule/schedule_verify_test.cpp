@@ -79,9 +79,12 @@ TEST_CASE("verify: swapped layers, passes and microbatches") {
                 }) ==
         "stage 1, action 3 (backward microbatch 0 layer 3): forward of this microbatch has not "
         "ended on this stage");
-  CHECK(verdict(kTwoStages, [](auto& s) {
-          swap_actions(s[1], "forward microbatch 0 layer 2", "forward microbatch 1 layer 2");
-        }) == "stage 1, action 2 (forward microbatch 1 layer 2): its input has not arrived");
+  CHECK(verdict(kTwoStages,
+                [](auto& s) {
+                  swap_actions(s[1], "forward microbatch 0 layer 2",
+                               "forward microbatch 1 layer 2");
+                }) ==
+        "stage 1, action 2 (forward microbatch 1 layer 2): the input of the layer has not arrived");
 }
 
 TEST_CASE("verify: missing computation") {
@@ -113,26 +116,28 @@ TEST_CASE("verify: doubled actions") {
   CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[1], "backward microbatch 0 layer 2"); }) ==
         "stage 1, action 7 (backward microbatch 0 layer 2): backward of this microbatch has ended "
         "before");
-  CHECK(verdict(kTwoStages, [](auto& s) {
-          repeat(s[0], "send activation microbatch 0 to stage 1");
-        }) == "stage 0, action 3 (send activation microbatch 0 to stage 1): it was started before");
+  CHECK(
+      verdict(kTwoStages,
+              [](auto& s) { repeat(s[0], "send activation microbatch 0 to stage 1"); }) ==
+      "stage 0, action 3 (send activation microbatch 0 to stage 1): the action was started before");
   CHECK(
       verdict(kTwoStages,
               [](auto& s) { repeat(s[1], "receive_wait activation microbatch 0 from stage 0"); }) ==
-      "stage 1, action 2 (receive_wait activation microbatch 0 from stage 0): it was waited for "
-      "before");
+      "stage 1, action 2 (receive_wait activation microbatch 0 from stage 0): the action was "
+      "already awaited");
   CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[0], "step"); }) ==
         "stage 0, action 25 (step): the step was done before");
 }
 
 TEST_CASE("verify: data used before they are there") {
-  CHECK(verdict(kTwoStages, [](auto& s) {
-          remove(s[1], "receive_wait activation microbatch 0 from stage 0");
-        }) == "stage 1, action 1 (forward microbatch 0 layer 2): its input has not arrived");
+  CHECK(
+      verdict(kTwoStages,
+              [](auto& s) { remove(s[1], "receive_wait activation microbatch 0 from stage 0"); }) ==
+      "stage 1, action 1 (forward microbatch 0 layer 2): the input of the layer has not arrived");
   CHECK(verdict(kTwoStages,
                 [](auto& s) { remove(s[0], "receive_wait gradient microbatch 1 from stage 1"); }) ==
-        "stage 0, action 17 (backward microbatch 1 layer 1): the gradient of its output has not "
-        "arrived");
+        "stage 0, action 17 (backward microbatch 1 layer 1): the gradient of the layer's output "
+        "has not arrived");
   CHECK(
       verdict(kTwoStages,
               [](auto& s) {
@@ -161,7 +166,8 @@ TEST_CASE("verify: messages that do not meet") {
         "  received by stage 1, action 0 (receive activation microbatch 1 from stage 0)");
   CHECK(verdict(kTwoStages,
                 [](auto& s) { remove(s[0], "send activation microbatch 1 to stage 1"); }) ==
-        "stage 0, action 10 (send_wait activation microbatch 1 to stage 1): it was never started");
+        "stage 0, action 10 (send_wait activation microbatch 1 to stage 1): the awaited action was "
+        "never started");
   CHECK(verdict(kTwoStages,
                 [](auto& s) {
                   remove(s[0], "send activation microbatch 2 to stage 1");
@@ -175,15 +181,15 @@ TEST_CASE("verify: messages that do not meet") {
   CHECK(verdict(kTwoStages, [](auto& s) {
           remove(s[0], "receive gradient microbatch 2 from stage 1");
           remove(s[0], "receive_wait gradient microbatch 2 from stage 1");
-        }).find("the gradient of its output has not arrived") != std::string::npos);
+        }).find("the gradient of the layer's output has not arrived") != std::string::npos);
   CHECK(verdict(kTwoStages,
                 [](auto& s) {
                   s[0][find(s[0], "send activation microbatch 0 to stage 1")].peer = 0;
                 }) ==
         "stage 0, action 2 (send activation microbatch 0 to stage 0): the peer must be stage 1");
-  CHECK(
-      verdict(kTwoStages, [](auto& s) { s[1][0].payload = Payload::kGradient; }) ==
-      "stage 1, action 0 (receive gradient microbatch 0 from stage 0): there is no such neighbour");
+  CHECK(verdict(kTwoStages, [](auto& s) { s[1][0].payload = Payload::kGradient; }) ==
+        "stage 1, action 0 (receive gradient microbatch 0 from stage 0): the stage has no "
+        "neighbour in this direction");
 }
 
 TEST_CASE("verify: a send that nobody waits for") {
@@ -237,7 +243,7 @@ TEST_CASE("verify: gradients are reduced when complete, once, before the step") 
           move_before(s[1], "reduce bucket 0", "backward microbatch 1 layer 3");
         }) == "stage 1, action 14 (reduce bucket 0): a microbatch has not passed layer 3 backward");
   CHECK(verdict(kTied, [](auto& s) { repeat(s[1], "reduce bucket 0"); }) ==
-        "stage 1, action 16 (reduce bucket 0): it was started before");
+        "stage 1, action 16 (reduce bucket 0): the action was started before");
   CHECK(verdict(kTied, [](auto& s) { remove(s[1], "reduce_wait bucket 1"); }) ==
         "stage 1, action 23 (step): bucket 1 is not reduced yet");
   CHECK(verdict(kTied, [](auto& s) { s[1][find(s[1], "reduce bucket 1")].bucket = 5; }) ==
@@ -293,8 +299,8 @@ TEST_CASE("verify: updated weights are gathered, all of them, and waited for by 
         "gathered");
   CHECK(verdict(kTied,
                 [](auto& s) { s[1].push_back({.kind = ActionKind::kGatherWait, .bucket = 0}); }) ==
-        "stage 1, at its end: the weights of bucket 0 were waited for here, not where the "
-        "next step uses them");
+        "stage 1, at its end: the weights of bucket 0 were awaited here, not where the next step "
+        "uses them");
   CHECK(verdict(kTied, [](auto& s) {
           remove(s[0], "gather_wait bucket 1");
         }).ends_with("(send tied_weight to stage 1): the weight is not gathered yet"));
@@ -312,7 +318,7 @@ TEST_CASE("verify: each bucket is updated once, after the step or where nothing 
       }).ends_with("(update bucket 0): the gather of the step before may still read the weights"));
   CHECK(verdict({.buckets = true}, [](auto& s) {
           repeat(s[0], "update bucket 0");
-        }).ends_with("(update bucket 0): it was done before"));
+        }).ends_with("(update bucket 0): the action was done before"));
   CHECK(verdict({.buckets = true}, [](auto& s) { remove(s[0], "update bucket 2"); }) ==
         "stage 0, at its end: the weights of bucket 2 are not updated");
   CHECK(verdict(kTwoStages, [](auto& s) { remove(s[1], "update"); }) ==
@@ -336,5 +342,5 @@ TEST_CASE("verify: places outside the job") {
         "stage 0, action 0 (forward microbatch 0 layer 3): the layer is not of this stage");
   CHECK(verdict(kTwoStages, [](auto& s) {
           s[0].push_back({.kind = ActionKind::kForward, .microbatch = 0, .layer = 0});
-        }) == "stage 0, action 26 (forward microbatch 0 layer 0): it comes after the step");
+        }) == "stage 0, action 26 (forward microbatch 0 layer 0): the action comes after the step");
 }

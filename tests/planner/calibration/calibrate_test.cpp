@@ -112,18 +112,18 @@ TEST_CASE("calibrate refuses what the runs do not determine") {
   const std::vector<CalibrationRun> runs = runs_on(base);
   const std::vector<CalibrationRun> one = {runs[0]};
   CHECK(error_of(base, one, {}) ==
-        "one run cannot be fitted: it determines no constant beside its own noise");
+        "a fit needs 2 or more runs: one run does not separate a constant from noise");
   CHECK(error_of(base, one, {"matmul_efficiency", "memory_bytes_per_s"}) ==
         "2 constants cannot be fitted to 1 run");
   CHECK(error_of(base, runs, {"inter_host_bytes_per_s"}) ==
         "inter_host_bytes_per_s cannot be fitted: the cluster file does not give it");
   CHECK(error_of(base, runs, {"matmul_efficiency", "fp32_flops_per_s"}) ==
-        "fp32_flops_per_s cannot be fitted: the runs do not tell it from matmul_efficiency");
+        "fp32_flops_per_s cannot be fitted: the runs do not separate it from matmul_efficiency");
   CHECK(error_of(base, runs, {"matmul_eficiency"}) ==
-        "--fit: no constant 'matmul_eficiency', did you mean 'matmul_efficiency'?; there are "
-        "matmul_efficiency, fp32_flops_per_s, inter_host_bytes_per_s, intra_host_bytes_per_s, "
-        "memory_bytes_per_s, host_link_bytes_per_s, intra_host_latency_s, inter_host_latency_s, "
-        "kernel_launch_s");
+        "--fit: unknown constant 'matmul_eficiency', did you mean 'matmul_efficiency'?; known "
+        "constants are matmul_efficiency, fp32_flops_per_s, inter_host_bytes_per_s, "
+        "intra_host_bytes_per_s, memory_bytes_per_s, host_link_bytes_per_s, intra_host_latency_s, "
+        "inter_host_latency_s, kernel_launch_s");
   ClusterSpec linked = base;
   linked.host_link_bytes_per_s = 1e10;
   CHECK(error_of(linked, runs, {"host_link_bytes_per_s"}) ==
@@ -131,7 +131,8 @@ TEST_CASE("calibrate refuses what the runs do not determine") {
   ClusterSpec cuda = base;
   cuda.device = DeviceKind::kCuda;
   CHECK(error_of(cuda, one, {"matmul_efficiency"})
-            .find(": a run on another kind of device than the cluster's") != std::string::npos);
+            .find(": the run and the cluster have different kinds of devices") !=
+        std::string::npos);
 }
 
 TEST_CASE("calibrate writes a cluster file that reads back") {

@@ -141,14 +141,14 @@ TEST_CASE("nccl-tests: wrong results, and groups that were measured apart, are r
   std::string wrong = kHead + kRows;
   wrong.replace(wrong.find("41.94      0"), 12, "41.94     12");
   CHECK(error_of(wrong) ==
-        "reduce.txt:12: 12 results are wrong: this machine's all-reduce is to be mended first");
+        "reduce.txt:12: 12 results are wrong: repair the all-reduce of this machine first");
   std::string unchecked = kHead + kRows;
   unchecked.replace(unchecked.find("41.94      0"), 12, "41.94    N/A");
   CHECK(error_of(unchecked) == "no error");
   std::string groups = kHead + kRows;
   groups.replace(groups.find("Rank  1 Group  0"), 16, "Rank  1 Group  1");
   CHECK(error_of(groups) ==
-        "reduce.txt:5: ranks of several groups: measure all of them as one, without "
+        "reduce.txt:5: the ranks form several groups: measure one group of all ranks, without "
         "NCCL_TESTS_SPLIT");
   CHECK(error_of("\xEF\xBB\xBF# nThread 1\n" + kHead + kRows) ==
         "reduce.txt:1: '\xEF\xBB\xBF#' begins neither a comment (#) nor a measured size: keep the "
@@ -173,8 +173,10 @@ TEST_CASE("nccl-tests: what is not understood is an error with its line") {
   CHECK(error_of("#  Rank  0 Group  0\n") ==
         "reduce.txt:1: a line of a rank must read '# Rank N ... on HOST device D'");
   const NcclTable table = parse_nccl_tests("reduce.txt", kHead + kRows);
-  CHECK_THROWS_WITH_AS(with_link_points(cluster_source("p4d.24xlarge"), {table, table}),
-                       "reduce.txt: measures 2 ranks on one host as reduce.txt does", ConfigError);
+  CHECK_THROWS_WITH_AS(
+      with_link_points(cluster_source("p4d.24xlarge"), {table, table}),
+      "reduce.txt: measures 2 ranks on one host, as reduce.txt does: leave one of the two out",
+      ConfigError);
   CHECK_THROWS_WITH_AS(with_link_points({"x.yaml", "model: {}\n"}, {table}),
-                       "x.yaml: no section 'cluster' to add points to", ConfigError);
+                       "x.yaml: section 'cluster' is missing", ConfigError);
 }

@@ -66,11 +66,11 @@ TEST_CASE("a whole layout is legal, or the first broken rule is said") {
   JobSpec other = job;
   other.parallel.profile = Profile::kDeepSpeed;
   CHECK(layout_problem(other, choice) ==
-        "offloading of profile deepspeed moves what recompute full keeps, and recompute is none");
+        "offload_activations with profile deepspeed needs recompute: full, but recompute is none");
   choice = sixteen();
   choice.offload_parameters = true;
   CHECK(layout_problem(job, choice) ==
-        "parameters are offloaded by shards: sharding is none, not parameters");
+        "offload_parameters needs sharding: parameters, but sharding is none");
   choice = sixteen();
   choice.tensor = 3;
   CHECK(layout_problem(job, choice) == "processes_per_host (8) is not divisible by 3");

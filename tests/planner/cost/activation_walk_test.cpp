@@ -19,7 +19,7 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
   const ScheduleShape& shape = parameters.shape;
   const int64_t positions = shape.stages * shape.chunks();
   WalkedStage stage;
-  stage.weights_put_off = puts_weights_off(shape.kind);
+  stage.defers_weight_gradients = defers_weight_gradients(shape.kind);
   for (int64_t position = 0; position < positions; ++position) {
     const ChunkPlace place = place_of_chunk(shape, position);
     const auto is_here = [&](int64_t other) {
@@ -42,8 +42,8 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
                        .forward_peak_bytes = 60,
                        .input_gradient_bytes = layer == 0 ? 0 : 10,
                        .backward_peak_bytes = 20,
-                       .put_off_bytes = walked.kind == RunningLayer::kBlock ? 45 : 0,
-                       .put_off_backward_peak_bytes = 15,
+                       .deferred_bytes = walked.kind == RunningLayer::kBlock ? 45 : 0,
+                       .deferred_backward_peak_bytes = 15,
                        .weight_peak_bytes = 5};
       if (layer == 0) walked.memory.saved_bytes = 10;
       walked.handed_bytes = walked.handed_gradient_bytes = head ? 0 : 10;

@@ -145,12 +145,12 @@ TEST_CASE("the closed form agrees with the walk on accelerators, schedule by sch
           CAPTURE(static_cast<int>(recompute));
           CAPTURE(static_cast<int>(profile));
           CAPTURE(stage);
-          // With weights' gradients put off, the stage with the head has made some of them by the
+          // With deferred weight gradients, the stage with the head has made some of them by the
           // time of its loss: the closed form is then up to a tenth above the walk.
-          const bool put_off = kind == PipelineKind::kZbH1 || kind == PipelineKind::kZbV;
+          const bool defers = kind == PipelineKind::kZbH1 || kind == PipelineKind::kZbV;
           const auto exact = static_cast<double>(walked.peak_bytes);
           CHECK(closed.peak_bytes >= 0.99 * exact);
-          CHECK(closed.peak_bytes <= (put_off ? 1.1 : 1.01) * exact);
+          CHECK(closed.peak_bytes <= (defers ? 1.1 : 1.01) * exact);
         }
       }
     }

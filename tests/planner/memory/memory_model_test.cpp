@@ -232,14 +232,14 @@ TEST_CASE("a walk adds and releases what each action does") {
   CHECK(peaks.step.total() == 0);
 }
 
-TEST_CASE("a call whose weights' gradients are put off is kept until they are made") {
+TEST_CASE("a call with deferred weight gradients keeps its tensors until they are computed") {
   WalkedStage stage;
   stage.layers.resize(3);
   stage.layers[1] = {.memory = {.output_bytes = 1, .saved_bytes = 50, .forward_peak_bytes = 50},
                      .opens_chunk = true,
                      .closes_chunk = true};
-  const auto walked = [&](bool put_off) {
-    stage.weights_put_off = put_off;
+  const auto walked = [&](bool defers) {
+    stage.defers_weight_gradients = defers;
     std::vector<Action> actions;
     for (int32_t microbatch : {0, 1}) {
       actions.push_back({.kind = ActionKind::kForward, .microbatch = microbatch, .layer = 1});

@@ -97,7 +97,7 @@ TEST_CASE("a timeline has every pass once, in order, within the predicted step")
     plan.job.cluster.memory_bytes_per_s = 1e9;
     plan.job.cluster.intra_host_bytes_per_s = 1e8;
     const std::vector<TimelineEvent> events = pipeline_timeline(plan);
-    const int64_t passes = puts_weights_off(drawn.kind) ? 3 : 2;
+    const int64_t passes = defers_weight_gradients(drawn.kind) ? 3 : 2;
     CHECK(static_cast<int64_t>(events.size()) ==
           drawn.stages * layout::schedule_shape(plan).chunks() * drawn.microbatches * passes);
     const int64_t step_ns = predict_time(plan).step_ns;

@@ -46,7 +46,7 @@ TEST_CASE("csv: what is broken is said with its place") {
   CHECK(error_of("a,b\n1,tw\"o\n") ==
         "t.csv:2:5: a quote inside a cell that does not begin with one");
   CHECK(error_of("a,b\n1,2\rc\n") == "t.csv:2:4: a carriage return without a line feed");
-  CHECK(error_of(std::string("a,b\n1,\0\n", 8)) == "t.csv:2:3: a byte 0: this is not text");
+  CHECK(error_of(std::string("a,b\n1,\0\n", 8)) == "t.csv:2:3: a zero byte: the file is not text");
   CHECK(error_of("a,b\n\xC3\xA4\xC3\xB6,x\"\n") ==
         "t.csv:2:5: a quote inside a cell that does not begin with one");
 }

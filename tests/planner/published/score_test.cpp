@@ -127,7 +127,7 @@ TEST_CASE("score: units and conventions of what was measured") {
   CHECK(row_of(file, "doubted").left_out);
 }
 
-TEST_CASE("score: the habits of one framework for all rows") {
+TEST_CASE("score: one framework model for all rows") {
   const FileScore inferred = golden();
   const FileScore fsdp = score_file(kRuns, Profile::kFsdp);
   CHECK(row_of(inferred, "distributed-optimizer").predicted_peak_gib !=
@@ -152,7 +152,7 @@ TEST_CASE("score: cells that do not fit together, and such that say nothing") {
   CHECK(!score_one("r,gpt,12,1024,16,-5,8,A100,1,1,8,none,1,1,8,none,bf16").expressible);
 }
 
-TEST_CASE("score: notes say whether checkpoints are partitioned, and whose habits a row has") {
+TEST_CASE("score: notes set partitioned checkpoints and the framework model of a row") {
   const auto peak = [](const std::string& notes) {
     const std::string cells = "a,gpt-10B,40,4096,32,2048,16,A100,8,1,2,zero1,8,1,16,full,fp16";
     return score_table("t.csv",
@@ -169,16 +169,16 @@ TEST_CASE("score: notes say whether checkpoints are partitioned, and whose habit
 
 TEST_CASE("score: tables that are none of published runs") {
   CHECK_THROWS_WITH_AS(score_table("t.csv", "id,key\n1,2\n", std::nullopt),
-                       "t.csv:1:1: no table of published runs: it has no column model, layers, "
+                       "t.csv:1:1: not a table of published runs: missing column model, layers, "
                        "hidden, heads, seq, gpus, gpu_type, tp, pp, dp, sharding, micro_batch, "
                        "grad_accum, global_batch, recompute, precision",
                        ConfigError);
   std::string header = kHeader;
   header.replace(header.find("micro_batch"), 11, "microbatch");
-  CHECK_THROWS_WITH_AS(score_table("t.csv", fmt::format("{}\n", header), std::nullopt),
-                       "t.csv:1:1: no table of published runs: it has no column micro_batch "
-                       "('microbatch'?)",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      score_table("t.csv", fmt::format("{}\n", header), std::nullopt),
+      "t.csv:1:1: not a table of published runs: missing column micro_batch ('microbatch'?)",
+      ConfigError);
 }
 
 TEST_CASE("score: errors, ranking, regret and wrong fits of rows") {

@@ -106,16 +106,16 @@ TEST_CASE("a planned trace by rank has a process for each, joined to the rank of
 
 TEST_CASE("what cannot be drawn is refused, with what to do") {
   CHECK(error_of([] { planned_text(plan_with("pipeline_parallel_degree: 2", "", 2), false); }) ==
-        "nothing says how long an action takes: the cluster has no rates; set "
-        "cluster.fp32_flops_per_s and memory_bytes_per_s, or take a cluster of configs/clusters");
+        "the time of an action is unknown because the cluster has no rates: set "
+        "cluster.fp32_flops_per_s and memory_bytes_per_s, or use a cluster of configs/clusters");
   Plan plan = plan_with("pipeline_parallel_degree: 2", kRates, 4);
   plan.job.training.microbatches = 100'000;
   int64_t actions = 0;
   for (const auto& stage : make_schedule(schedule_parameters(plan)).actions)
     actions += static_cast<int64_t>(stage.size());
   CHECK(error_of([&] { planned_text(plan, false); }) ==
-        fmt::format("the schedule has {} actions, and a viewer takes 1000000: give fewer "
-                    "training.microbatches",
+        fmt::format("the schedule has {} actions, more than the 1000000 that a viewer shows: write "
+                    "fewer training.microbatches",
                     actions));
   plan.job.training.microbatches = 20'000;
   actions = 0;
@@ -123,7 +123,7 @@ TEST_CASE("what cannot be drawn is refused, with what to do") {
     actions += static_cast<int64_t>(stage.size());
   REQUIRE(actions < kMostPlannedSlices);
   CHECK(error_of([&] { planned_text(plan, true); }) ==
-        fmt::format("the schedule has {} actions on all ranks, and a viewer takes 1000000: "
-                    "without --ranks there are {}",
+        fmt::format("the schedule has {} actions on all ranks, more than the 1000000 that a viewer "
+                    "shows: leave --ranks out, for {}",
                     2 * actions, actions));
 }

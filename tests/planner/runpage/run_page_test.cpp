@@ -147,16 +147,16 @@ TEST_CASE("a run that goes on, or was killed, is told as far as it is") {
   std::ofstream(folder / "metrics.jsonl", std::ios::app) << R"({"step": 11, "lo)";
   const RunRecord run = read_run_record(folder.path());
   CHECK(run.steps.size() == 10);
-  CHECK(run.notes == std::vector<std::string>{"no report.json: the run has not ended, or not well",
-                                              "no timeline: the run made less than three steps"});
-  CHECK(has(run_page(run), "no report.json: the run has not ended, or not well"));
+  CHECK(run.notes == std::vector<std::string>{"no report.json: the run has not ended, or it failed",
+                                              "no timeline: the run made fewer than three steps"});
+  CHECK(has(run_page(run), "no report.json: the run has not ended, or it failed"));
 }
 
 TEST_CASE("a run whose numbers went elsewhere is told as such") {
   ScratchFolder folder;
   leave_run(folder.path());
   std::filesystem::remove(folder / "metrics.jsonl");
-  CHECK(read_run_record(folder.path()).notes == std::vector<std::string>{"no step was done"});
+  CHECK(read_run_record(folder.path()).notes == std::vector<std::string>{"no step was completed"});
   Plan plan = read_plan(folder / "plan.yaml");
   plan.job.training.metrics = {"tensorboard"};
   write(folder / "plan.yaml", write_plan(plan));
@@ -193,12 +193,12 @@ TEST_CASE("damaged files of a run are named with their line") {
   };
   CHECK(error_with("metrics.jsonl", "{\"step\": 1}\n")
             .starts_with("metrics.jsonl:1: no step of a run: "));
-  CHECK(
-      error_with("report.json", "{\"plan\": ").starts_with("report.json: no JSON: error at byte"));
-  CHECK(error_of([] { read_run_record("/nowhere"); }) == "'/nowhere' is no folder of a run");
+  CHECK(error_with("report.json", "{\"plan\": ")
+            .starts_with("report.json: not valid JSON: error at byte"));
+  CHECK(error_of([] { read_run_record("/nowhere"); }) == "'/nowhere' is not the folder of a run");
   ScratchFolder empty;
   CHECK(error_of([&] { read_run_record(empty.path()); }) ==
-        fmt::format("'{}' holds nothing to report: neither plan.yaml nor a sample in usage.jsonl",
+        fmt::format("'{}' has neither plan.yaml nor a sample in usage.jsonl to report",
                     empty.path()));
 }
 
@@ -239,7 +239,7 @@ TEST_CASE("timelines that are damaged, of another step or of no rank are left ou
   CHECK(notes_with(timeline_json({9, 3, 5, false, {}}), 2) ==
         "left out: " + at + "rank-9.json: the plan has no such rank");
   CHECK(notes_with(timeline_json({1, 8, 5, false, {}}), 2) ==
-        "left out: " + at + "rank-9.json: it is of step 8, the last of step 3");
+        "left out: " + at + "rank-9.json: the timeline is of step 8, the last one of step 3");
   // That of the last start counts.
   write(at + "rank-0.json", timeline_json({0, 8, 2'000'000'000, false, {}}));
   std::filesystem::remove(at + "rank-9.json");

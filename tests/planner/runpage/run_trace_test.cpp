@@ -169,11 +169,11 @@ TEST_CASE("a trace that is damaged, or of other ranks, is left out and told") {
   CHECK(traced.note_of(whole.substr(0, whole.size() / 2))
             .starts_with(traced.path() + ": no trace: "));
   CHECK(traced.note_of(trace_of(traced.plan(), 1, 3)) ==
-        traced.path() + ": it is of 3 ranks, and the plan has 2");
+        traced.path() + ": the trace has 3 ranks, but the plan has 2");
   CHECK(traced.note_of(trace_of(traced.plan(), 1, 1)) ==
-        traced.path() + ": it is of 1 rank, and the plan has 2");
+        traced.path() + ": the trace has 1 rank, but the plan has 2");
   CHECK(traced.note_of(R"({"traceEvents":[]})") ==
-        traced.path() + ": it is of 0 ranks, and the plan has 2");
+        traced.path() + ": the trace has 0 ranks, but the plan has 2");
   // Calls alone.
   std::string calls;
   TraceWriter writer([&](std::string_view part) { calls += part; }, false, false, 2);

@@ -66,8 +66,8 @@ TEST_CASE("compare: a report of another layout, and JSON for programs") {
   Json other = report_of(plan, 1, 1);
   other["plan"]["tensor_parallel_degree"] = 2;
   CHECK_THROWS_WITH_AS(compare(plan, report(other), {}),
-                       "r.json: a run of pipeline 2 x tensor 2 x shard 1 x replica 1; the plan is "
-                       "pipeline 2 x tensor 1 x shard 1 x replica 1",
+                       "r.json: the run has pipeline 2 x tensor 2 x shard 1 x replica 1, but the "
+                       "plan has pipeline 2 x tensor 1 x shard 1 x replica 1",
                        ConfigError);
   const auto json = Json::parse(comparison_json(compare(plan, report(report_of(plan, 1, 1)), {})));
   CHECK(json.at("ranks").size() == 2);
@@ -87,12 +87,12 @@ TEST_CASE("compare: ranks that the plan does not have are named with their place
   json["ranks"][1]["rank"] = int64_t{1} << 60;
   refused(json, "r.json: ranks[1]: rank 1152921504606846976: the plan has ranks 0 to 1");
   json["ranks"][1]["rank"] = 0;
-  refused(json, "r.json: ranks[1]: rank 0: is there twice");
+  refused(json, "r.json: ranks[1]: rank 0: appears twice");
   json = report_of(plan, 1, 1);
   json["ranks"][1]["coordinates"]["pipeline"] = 0;
   refused(json,
-          "r.json: ranks[1]: rank 1 is said to be stage 0, tensor rank 0; in the plan it is stage "
-          "1, tensor rank 0");
+          "r.json: ranks[1]: rank 1 is stage 0, tensor rank 0 in the report, but stage 1, tensor "
+          "rank 0 in the plan");
   json["ranks"][1]["rank"] = -1;
   CHECK(error_of(json.dump()) == "r.json: 'rank' is no whole number");
   json = report_of(plan, 1, 1);
@@ -102,11 +102,11 @@ TEST_CASE("compare: ranks that the plan does not have are named with their place
 
 TEST_CASE("compare: what is no report of a run") {
   const Plan plan = small_plan();
-  CHECK(error_of("{") == "r.json: no JSON: error at byte 2");
+  CHECK(error_of("{") == "r.json: not valid JSON: error at byte 2");
   CHECK(error_of("# A plan\nsmp_plan: 2\n") ==
         "r.json: this is a plan; name the report.json in the folder of its run");
-  CHECK(error_of("{}") == "r.json: no report of a run: 'plan' is missing");
-  CHECK(error_of("[]") == "r.json: no report of a run: 'plan' is missing");
+  CHECK(error_of("{}") == "r.json: not the report of a run: 'plan' is missing");
+  CHECK(error_of("[]") == "r.json: not the report of a run: 'plan' is missing");
   Json json = report_of(plan, 1, 1);
   json["measured_step_s"] = 0;
   CHECK(error_of(json.dump()) == "r.json: the run made no step");

@@ -33,71 +33,71 @@ constexpr const char* kList =
 
 constexpr Case kCases[] = {
     {kList, "hosts: 1, processes_per_host: 8", "tensor_parallel_degree: 8",
-     "parallel.tensor_parallel_degree: 8: the outputs of model.layers[0] (conv2d: 4) are fewer "
-     "than 8; legal here: 1, 2, 4; nearest: 4"},
+     "parallel.tensor_parallel_degree: 8: model.layers[0] (conv2d) has 4 outputs, fewer than 8; "
+     "legal values: 1, 2, 4; nearest: 4"},
     {kPrime, "hosts: 1, processes_per_host: 1", "tensor_parallel_degree: 2",
      "parallel.tensor_parallel_degree: 2: processes_per_host (1) is not divisible by 2; legal "
-     "here: 1; nearest: 1"},
+     "values: 1; nearest: 1"},
     {kPrime, "hosts: 1, processes_per_host: 1", "pipeline_parallel_degree: 2",
-     "parallel.pipeline_parallel_degree: 2: 2 stages x tensor 1 = 2 does not divide the world "
-     "size (1); legal here: 1; nearest: 1"},
+     "parallel.pipeline_parallel_degree: 2: 2 stages x tensor 1 = 2 does not divide the world size "
+     "(1); legal values: 1; nearest: 1"},
     {kPrime, "hosts: 1, processes_per_host: 1", "sharded_data_parallel_degree: 2",
      "parallel.sharded_data_parallel_degree: 2: the data-parallel degree (1) is not divisible by "
-     "2; legal here: 1; nearest: 1"},
+     "2; legal values: 1; nearest: 1"},
     {kMixture, "hosts: 1, processes_per_host: 1", "context_parallel_degree: 2",
-     "parallel.context_parallel_degree: 2: the world size (1) is not divisible by 2; legal here: "
+     "parallel.context_parallel_degree: 2: the world size (1) is not divisible by 2; legal values: "
      "1; nearest: 1"},
     {kMixture, "hosts: 1, processes_per_host: 1", "expert_parallel_degree: 2",
      "parallel.expert_parallel_degree: 2: expert 2 x expert tensor 1 = 2 does not divide the 1 "
-     "ranks of a stage; legal here: 1; nearest: 1"},
+     "ranks of a stage; legal values: 1; nearest: 1"},
     {kMixture, "hosts: 2, processes_per_host: 7", "tensor_parallel_degree: 2",
      "parallel.tensor_parallel_degree: 2: processes_per_host (7) is not divisible by 2; legal "
-     "here: 1; nearest: 1"},
+     "values: 1; nearest: 1"},
     {kMixture, "hosts: 2, processes_per_host: 7", "tensor_parallel_degree: 7",
-     "parallel.tensor_parallel_degree: 7: num_heads (16) is not divisible by 7; legal here: 1; "
+     "parallel.tensor_parallel_degree: 7: num_heads (16) is not divisible by 7; legal values: 1; "
      "nearest: 1"},
     {kMixture, "hosts: 2, processes_per_host: 7", "pipeline_parallel_degree: 2",
      "parallel.pipeline_parallel_degree: 2: 2 stages x tensor 1 = 2 neither divides "
-     "processes_per_host (7) nor is a multiple of it; legal here: 1, 7; nearest: 1, 7"},
+     "processes_per_host (7) nor is a multiple of it; legal values: 1, 7; nearest: 1, 7"},
     {kMixture, "hosts: 2, processes_per_host: 7", "pipeline_parallel_degree: 14",
-     "parallel.pipeline_parallel_degree: 14: num_layers (13) gives at most that many stages; legal "
-     "here: 1, 7; nearest: 7"},
+     "parallel.pipeline_parallel_degree: 14: the pipeline has more stages than num_layers (13); "
+     "legal values: 1, 7; nearest: 7"},
     {kMixture, "hosts: 2, processes_per_host: 7", "sharded_data_parallel_degree: 4",
      "parallel.sharded_data_parallel_degree: 4: the data-parallel degree (14) is not divisible by "
-     "4; legal here: 1, 2, 7, 14; nearest: 2, 7"},
+     "4; legal values: 1, 2, 7, 14; nearest: 2, 7"},
     {kMixture, "hosts: 2, processes_per_host: 7", "context_parallel_degree: 4",
-     "parallel.context_parallel_degree: 4: the world size (14) is not divisible by 4; legal here: "
-     "1, 2; nearest: 2"},
+     "parallel.context_parallel_degree: 4: the world size (14) is not divisible by 4; legal "
+     "values: 1, 2; nearest: 2"},
     {kMixture, "hosts: 2, processes_per_host: 7", "expert_parallel_degree: 4",
      "parallel.expert_parallel_degree: 4: expert 4 x expert tensor 1 = 4 does not divide the 14 "
-     "ranks of a stage; legal here: 1, 2; nearest: 2"},
+     "ranks of a stage; legal values: 1, 2; nearest: 2"},
     {kMixture, "hosts: 4, processes_per_host: 8", "tensor_parallel_degree: 16",
      "parallel.tensor_parallel_degree: 16: processes_per_host (8) is not divisible by 16; legal "
-     "here: 1, 2, 4, 8; nearest: 8"},
+     "values: 1, 2, 4, 8; nearest: 8"},
     {kMixture, "hosts: 3, processes_per_host: 8", "pipeline_parallel_degree: 16",
-     "parallel.pipeline_parallel_degree: 16: num_layers (13) gives at most that many stages; legal "
-     "here: 1, 2, 3, 4, 6, 8, 12; nearest: 12"},
+     "parallel.pipeline_parallel_degree: 16: the pipeline has more stages than num_layers (13); "
+     "legal values: 1, 2, 3, 4, 6, 8, 12; nearest: 12"},
     {kMixture, "hosts: 3, processes_per_host: 8", "pipeline_parallel_degree: 5",
      "parallel.pipeline_parallel_degree: 5: 5 stages x tensor 1 = 5 neither divides "
-     "processes_per_host (8) nor is a multiple of it; legal here: 1, 2, 3, 4, 6, 8, 12; nearest: "
+     "processes_per_host (8) nor is a multiple of it; legal values: 1, 2, 3, 4, 6, 8, 12; nearest: "
      "4, 6"},
     {kPrime, "hosts: 31, processes_per_host: 1", "tensor_parallel_degree: 31",
      "parallel.tensor_parallel_degree: 31: processes_per_host (1) is not divisible by 31; legal "
-     "here: 1; nearest: 1"},
+     "values: 1; nearest: 1"},
     {kPrime, "hosts: 32, processes_per_host: 1", "pipeline_parallel_degree: 32",
-     "parallel.pipeline_parallel_degree: 32: num_layers (31) gives at most that many stages; legal "
-     "here: 1, 2, 4, 8, 16; nearest: 16"},
+     "parallel.pipeline_parallel_degree: 32: the pipeline has more stages than num_layers (31); "
+     "legal values: 1, 2, 4, 8, 16; nearest: 16"},
     {kPrime, "hosts: 1, processes_per_host: 8", "tensor_parallel_degree: 8",
-     "parallel.tensor_parallel_degree: 8: num_heads (31) is not divisible by 8; legal here: 1; "
+     "parallel.tensor_parallel_degree: 8: num_heads (31) is not divisible by 8; legal values: 1; "
      "nearest: 1"},
     {kMixture, "hosts: 1, processes_per_host: 8",
      "{pipeline_parallel_degree: 2, tensor_parallel_degree: 2, sharded_data_parallel_degree: 8}",
      "parallel.sharded_data_parallel_degree: 8: the data-parallel degree (2) is not divisible by "
-     "8; legal here: 1, 2; nearest: 2"},
+     "8; legal values: 1, 2; nearest: 2"},
     {kMixture, "hosts: 1, processes_per_host: 8",
      "{context_parallel_degree: 4, sharded_data_parallel_degree: 4}",
      "parallel.sharded_data_parallel_degree: 4: the data-parallel degree (2) is not divisible by "
-     "4; legal here: 1, 2; nearest: 2"},
+     "4; legal values: 1, 2; nearest: 2"},
 };
 
 std::string braced(const std::string& text) { return text[0] == '{' ? text : "{" + text + "}"; }

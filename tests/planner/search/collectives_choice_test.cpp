@@ -121,7 +121,7 @@ TEST_CASE("NCCL stays where the host's link is for what is offloaded, unless it 
   offloading.offload_optimizer = true;
   CollectivesChoice choice = choose_collectives(job, offloading);
   CHECK(choice.groups.shard == kNccl);
-  CHECK(choice.reasons.at(0).ends_with("; the link to the host is for what is offloaded"));
+  CHECK(choice.reasons.at(0).ends_with("; the link to the host is reserved for offloading"));
   job.parallel.collectives.shard = kHost;
   CHECK(choose_collectives(job, offloading).groups.shard == kHost);
 }

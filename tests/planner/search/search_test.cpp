@@ -107,7 +107,7 @@ TEST_CASE("pinned offloading turns checkpointing on, and the plan reads back") {
   const Plan plan = practical_plan_of(job);
   CHECK(*plan.job.parallel.activation_checkpointing);
   CHECK(plan.reasons.at(1) ==
-        "activation checkpointing on: offload_activations moves what it keeps");
+        "activation checkpointing on: offload_activations moves the saved inputs");
   CHECK(*parse_plan("plan.yaml", write_plan(plan)).job.parallel.offload_activations);
 }
 
@@ -122,9 +122,9 @@ TEST_CASE("a job on CPUs gets only what the engine runs") {
   job.parallel.sharding = Sharding::kParameters;
   job.parallel.offload_parameters = true;
   CHECK(error_of(job) ==
-        "device cpu is run by the engine of this version, which lacks\n"
-        "  parallel.offload_parameters: true without offload_optimizer: true (the engine updates "
-        "weights where they lie, by state that lies there)");
+        "the engine cannot run this job on device cpu:\n  parallel.offload_parameters: true "
+        "without offload_optimizer: true (the engine updates offloaded weights on the host and "
+        "needs the optimizer state there)");
   job.parallel.offload_optimizer = true;
   const Plan offloaded = plan_of(job);
   CHECK(runs(offloaded));
@@ -142,8 +142,8 @@ TEST_CASE("without rates sequences stay whole where they fit, and are split wher
   job.parallel.tensor_parallel_degree.reset();
   const std::vector<std::string> reasons = plan_of(job).reasons;
   CHECK(std::find(reasons.begin(), reasons.end(),
-                  "tensor 1: tensor 2 fits as well, and no rates tell their times apart") !=
-        reasons.end());
+                  "tensor 1: tensor 2 fits as well; without rates of the cluster their times "
+                  "cannot be compared") != reasons.end());
   job.parallel.tensor_parallel_degree = 2;
   job.parallel.sequence_parallel = true;
   const int64_t split_bytes = plan_of(job).predictions.ranks.front().peak_bytes;
@@ -185,26 +185,25 @@ TEST_CASE("pins that no layout can honour name the equation and the nearest lega
   job.parallel.tensor_parallel_degree = 3;
   CHECK(error_of(job) ==
         "parallel.tensor_parallel_degree: 3: processes_per_host (8) is not divisible by 3; legal "
-        "here: 1, 2, 4, 8; nearest: 2, 4");
+        "values: 1, 2, 4, 8; nearest: 2, 4");
   job = large_job(gpt2_1558m(), 1);
   job.parallel.tensor_parallel_degree = 2;
   CHECK(error_of(job) ==
-        "parallel.tensor_parallel_degree: 2: num_heads (25) is not divisible by 2; legal here: 1; "
-        "nearest: 1");
+        "parallel.tensor_parallel_degree: 2: num_heads (25) is not divisible by 2; legal values: "
+        "1; nearest: 1");
   job = large_job(llama2_7b(), 4);
   job.parallel.pipeline_parallel_degree = 3;
   CHECK(error_of(job) ==
         "parallel.pipeline_parallel_degree: 3: 3 stages x tensor 1 = 3 neither divides "
-        "processes_per_host (8) nor is a multiple of it; legal here: 1, 2, 4, 8, 16, 32; nearest: "
-        "2, 4");
+        "processes_per_host (8) nor is a multiple of it; legal values: 1, 2, 4, 8, 16, 32; "
+        "nearest: 2, 4");
   job = large_job(llama2_7b(), 1);
   job.parallel.tensor_parallel_degree = 4;
   job.parallel.sharding = Sharding::kParameters;
   job.parallel.sharded_data_parallel_degree = 8;
-  CHECK(
-      error_of(job) ==
-      "parallel.sharded_data_parallel_degree: 8: the data-parallel degree (2) is not divisible by "
-      "8; legal here: 1, 2; nearest: 2");
+  CHECK(error_of(job) ==
+        "parallel.sharded_data_parallel_degree: 8: the data-parallel degree (2) is not divisible "
+        "by 8; legal values: 1, 2; nearest: 2");
 }
 
 TEST_CASE("a plan says how many layers each stage holds") {
@@ -242,9 +241,9 @@ TEST_CASE("shard_optimizer_state: true is optimizer_state over all data-parallel
   job.parallel.shard_optimizer_state = true;
   job.parallel.sharded_data_parallel_degree = 2;
   CHECK(error_of(job) ==
-        "parallel.sharded_data_parallel_degree: 2: shard_optimizer_state: true shards over all "
-        "data-parallel ranks, 4 here: write sharding: optimizer_state instead of "
-        "shard_optimizer_state: true");
+        "parallel.sharded_data_parallel_degree: 2: shard_optimizer_state: true shards over all 4 "
+        "data-parallel ranks: write sharding: optimizer_state instead of shard_optimizer_state: "
+        "true");
   job.parallel.tensor_parallel_degree.reset();  // tensor 2 leaves two data-parallel ranks
   plan = plan_of(job);
   CHECK(plan.degrees.tensor == 2);
@@ -346,8 +345,9 @@ TEST_CASE("each pin alone is tried: the change that is named makes the job fit")
   job.training.max_tokens_per_batch = 8;
   const SearchResult stuck = plan_job(job);
   CHECK(std::get<Infeasible>(stuck.best).changes.empty());
-  CHECK(infeasible_text(stuck, {}).find("  no single key does: pins, memory, hosts and the token "
-                                        "limit were each tried alone\n") != std::string::npos);
+  CHECK(infeasible_text(stuck, {}).find("  no change of a single key makes it fit: tried pins, "
+                                        "memory, hosts and the token limit\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("a proof says what is wrong with a plan that was not made by the planner") {
@@ -388,10 +388,11 @@ TEST_CASE("a proof says what is wrong with a plan that was not made by the plann
     p.predictions = predict(p);
   });
   CHECK(host.starts_with("stage 0 tensor 0: "));
-  CHECK(host.find(" ranks like it need ") != std::string::npos);
+  CHECK(host.find(" such ranks on a host need ") != std::string::npos);
   CHECK(host.find(" of host memory, a host has 1") != std::string::npos);
   CHECK(replaced(plan, [](Plan& p) { p.job.training.compiled = true; }) ==
-        "the engine does not run training.compiled: true (the engine is compiled ahead)");
+        "the engine does not run training.compiled: true (the engine is compiled C++ and does not "
+        "use torch.compile)");
 }
 
 TEST_CASE("SMP counts other sizes: 8 ranks, tensor 2, pipeline 1 are dp 8 and rdp 4") {
@@ -441,12 +442,12 @@ TEST_CASE("the report's first ten lines answer what is asked first, and it has 2
     const char* fits;
     const char* runs;
   } cases[] = {
-      {pipelined, "\nfits     ", "\nruns here: yes, once training.steps says how long\n"},
+      {pipelined, "\nfits     ", "\nruns here: yes, when training.steps is set\n"},
       {alone, "\nfits     ", "\nruns here: yes\n"},
-      {unlimited, "; no limit is given\n", "\nruns here: yes, once training.steps says how long\n"},
+      {unlimited, "; no limit is given\n", "\nruns here: yes, when training.steps is set\n"},
       {experts, "\nfits     ",
-       "\nruns here: no, because of training.fused_loss: true (the engine has a loss of its "
-       "own)\n"},
+       "\nruns here: no, because of training.fused_loss: true (the engine has its own loss "
+       "kernels)\n"},
   };
   for (const auto& one : cases) {
     const std::string text = report_text(plan_job(one.job), {});
@@ -455,7 +456,7 @@ TEST_CASE("the report's first ten lines answer what is asked first, and it has 2
     size_t end = 0;
     for (int line = 0; line < 10; ++line) end = text.find('\n', end) + 1;
     const std::string first = text.substr(0, end);
-    for (const char* head : {"\nchosen   ", one.fits, "\ntime     ", ", MFU ", "\nbinds    ",
+    for (const char* head : {"\nchosen   ", one.fits, "\ntime     ", ", MFU ", "\nlargest  ",
                              "\nnext     ", one.runs}) {
       CAPTURE(std::string(head));
       CHECK(first.find(head) != std::string::npos);
@@ -486,7 +487,7 @@ TEST_CASE("on CPUs a batch that nobody says takes seconds a step, and a reason s
   CHECK(plan.predictions.step_ns < int64_t{60} * 1'000'000'000);
   const auto says = [](const std::string& reason) {
     return reason.starts_with("batch of at most ") &&
-           reason.find("training.global_batch or max_tokens_per_batch says another") !=
+           reason.find("training.global_batch or max_tokens_per_batch changes it") !=
                std::string::npos;
   };
   CHECK(std::any_of(plan.reasons.begin(), plan.reasons.end(), says));

@@ -78,7 +78,7 @@ TEST_CASE("auto takes layers from the stage with the head, and the plan holds wh
   CHECK(stage_balance(plan) < 1.1);
   CHECK(stage_balance(even) > 1.5);
   CHECK(plan.reasons.back() ==
-        "stages of 3, 2 x 4, 1 layers: the slowest stage as fast as possible");
+        "stages of 3, 2 x 4, 1 layers: the division with the shortest slowest stage");
 }
 
 TEST_CASE("auto is faster than even stages with every schedule, and never slower") {
@@ -103,12 +103,12 @@ TEST_CASE("parameters and types are balanced by what they count") {
       practical_plan_of(headed_job("parameters", PipelineKind::kInterleaved));
   CHECK(partition_of(by_parameters) == Blocks{2, 4, 4, 2});
   CHECK(by_parameters.reasons.back() ==
-        "stages of 2, 2 x 4, 2 layers: as many parameters each as whole layers allow");
+        "stages of 2, 2 x 4, 2 layers: numbers of parameters as equal as whole layers allow");
   const Plan by_type =
       practical_plan_of(headed_job("type:embedding|layers.0$|head", PipelineKind::kInterleaved));
   CHECK(by_type.reasons.back() ==
         "stages of " + layers_of_stages(by_type).substr(10) +
-            ": as many each of those that match 'embedding|layers.0$|head'");
+            ": equal numbers of the layers that match 'embedding|layers.0$|head'");
   const Plan in_chunks = practical_plan_of(headed_job("parameters", PipelineKind::kZbV));
   CHECK(partition_of(in_chunks).size() == 8);
 }

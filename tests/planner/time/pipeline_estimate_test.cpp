@@ -64,24 +64,24 @@ class Shapes {
   std::mt19937_64 generator_{7};
 };
 
-void add(ChunkCost& chunk, const PipelineShape::Work& work, bool puts_off, double share) {
+void add(ChunkCost& chunk, const PipelineShape::Work& work, bool defers, double share) {
   chunk.forward_s += share * work.forward_s;
-  chunk.backward_s += share * (work.backward_s + (puts_off ? 0 : work.weight_s));
-  chunk.weight_s += share * (puts_off ? work.weight_s : 0);
+  chunk.backward_s += share * (work.backward_s + (defers ? 0 : work.weight_s));
+  chunk.weight_s += share * (defers ? work.weight_s : 0);
 }
 
 double simulated(const PipelineShape& shape) {
   const ScheduleShape schedule = Shapes::schedule_of(shape);
   const int64_t chunks = schedule.chunks();
-  const bool puts_off = puts_weights_off(shape.kind);
+  const bool defers = defers_weight_gradients(shape.kind);
   ChunkCost average{.send_activation_s = shape.send_activation_s,
                     .send_gradient_s = shape.send_gradient_s};
-  add(average, shape.stage, puts_off, 1.0 / static_cast<double>(chunks));
+  add(average, shape.stage, defers, 1.0 / static_cast<double>(chunks));
   PipelineCosts costs(static_cast<size_t>(shape.stages),
                       std::vector<ChunkCost>(static_cast<size_t>(chunks), average));
   const ChunkPlace head = place_of_chunk(schedule, shape.stages * chunks - 1);
-  add(costs.front().front(), shape.first, puts_off, 1);
-  add(costs[static_cast<size_t>(head.stage)][static_cast<size_t>(head.chunk)], shape.last, puts_off,
+  add(costs.front().front(), shape.first, defers, 1);
+  add(costs[static_cast<size_t>(head.stage)][static_cast<size_t>(head.chunk)], shape.last, defers,
       1);
   return simulate_pipeline(costs, pipeline_passes(schedule)).makespan_s;
 }

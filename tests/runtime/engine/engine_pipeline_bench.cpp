@@ -81,7 +81,7 @@ double simulated_idle(const Plan& plan) {
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   const int64_t blocks = plan.job.model.num_layers / (shape.stages * shape.chunks());
   const double pass = kPass * static_cast<double>(blocks);
-  const bool splits = schedule::puts_weights_off(shape.kind);
+  const bool splits = schedule::defers_weight_gradients(shape.kind);
   const time::ChunkCost cost{pass, splits ? pass : 2 * pass, splits ? pass : 0, 0, 0};
   const time::PipelineCosts costs(static_cast<size_t>(shape.stages),
                                   std::vector(static_cast<size_t>(shape.chunks()), cost));

@@ -171,7 +171,7 @@ TEST_CASE("layers: fp32 agrees with fp64 and repeats to the bit") {
   }
 }
 
-TEST_CASE("layers: weights' gradients that are put off are those of at once, to the bit") {
+TEST_CASE("layers: deferred weight gradients equal those of at once, to the bit") {
   at::set_num_threads(1);
   std::vector<ModelSpec> models = small_others();
   models.insert(models.end(), {small_t5(), small_gpt2(), small_llama()});

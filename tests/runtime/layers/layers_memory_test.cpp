@@ -23,8 +23,8 @@ using namespace smp::test;
 
 namespace {
 
-// Two calls: one with its weights' gradients at once, one with them put off. Inputs are what the
-// layer before hands on, and a field of the batch.
+// Two calls: one with its weight gradients at once, one with deferred weight gradients. Inputs are
+// what the layer before hands on, and a field of the batch.
 LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryLedger& ledger) {
   LayerMemory memory;
   const CallContext call{.trains = true};
@@ -34,10 +34,10 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryL
     const std::vector<at::Tensor> outputs = layer.forward(inputs, call, &saved);
     const int64_t whole = live();
     layer.drop_recomputable(saved);
-    memory.thinned_bytes = whole - live();
+    memory.recomputable_bytes = whole - live();
     ledger.reset_peak();
     layer.rematerialize(saved);
-    memory.complete_peak_bytes = ledger.peak().bytes - whole + memory.thinned_bytes;
+    memory.complete_peak_bytes = ledger.peak().bytes - whole + memory.recomputable_bytes;
     if (live() != whole) throw std::runtime_error("a completed call keeps something else");
   }
   for (const bool deferred : {false, true}) {
@@ -58,7 +58,7 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryL
 
     std::vector<at::Tensor> gradients;
     for (const at::Tensor& output : outputs) gradients.push_back(output.new_ones(output.sizes()));
-    at::Tensor first = gradients.front();  // a put-off call keeps it
+    at::Tensor first = gradients.front();  // a deferred call keeps it
     const auto first_bytes = static_cast<int64_t>(first.nbytes());
     ledger.reset_peak();
     const int64_t kept = live();
@@ -74,16 +74,16 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryL
     DeferredWeightGradients work;
     std::vector<at::Tensor> dx =
         layer.backward(std::move(saved), std::move(gradients), call, &work);
-    memory.put_off_backward_peak_bytes = ledger.peak().bytes - kept;
+    memory.deferred_backward_peak_bytes = ledger.peak().bytes - kept;
     outputs.clear();
     first.reset();
     dx.clear();
-    memory.put_off_bytes = live() - before;
+    memory.deferred_bytes = live() - before;
     ledger.reset_peak();
     const int64_t held = live();
     work.run();
     memory.weight_peak_bytes = ledger.peak().bytes - held;
-    if (live() != before) throw std::runtime_error("a put-off call keeps something");
+    if (live() != before) throw std::runtime_error("a deferred call keeps something");
   }
   return memory;
 }
@@ -140,15 +140,15 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
         CHECK(counted.output_bytes == expected.output_bytes);
         CHECK(counted.saved_bytes == expected.saved_bytes);
         check_peak("forward", counted.forward_peak_bytes, expected.forward_peak_bytes, workspace);
-        CHECK(counted.thinned_bytes == expected.thinned_bytes);
+        CHECK(counted.recomputable_bytes == expected.recomputable_bytes);
         check_peak("complete", counted.complete_peak_bytes, expected.complete_peak_bytes,
                    workspace);
         CHECK(counted.input_gradient_bytes == expected.input_gradient_bytes);
         check_peak("backward", counted.backward_peak_bytes, expected.backward_peak_bytes,
                    workspace);
-        CHECK(counted.put_off_bytes == expected.put_off_bytes);
-        check_peak("put-off backward", counted.put_off_backward_peak_bytes,
-                   expected.put_off_backward_peak_bytes, workspace);
+        CHECK(counted.deferred_bytes == expected.deferred_bytes);
+        check_peak("deferred backward", counted.deferred_backward_peak_bytes,
+                   expected.deferred_backward_peak_bytes, workspace);
         check_peak("weight", counted.weight_peak_bytes, expected.weight_peak_bytes, workspace);
       }
       inputs = rank.layers()[i]->forward(inputs, {}, nullptr);

@@ -205,10 +205,10 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
         CHECK(is_peak(forward_peak - before, expected.forward_peak_bytes, type));
         CHECK(is_peak(
             backward_peak - ahead,
-            deferred ? expected.put_off_backward_peak_bytes : expected.backward_peak_bytes, type));
+            deferred ? expected.deferred_backward_peak_bytes : expected.backward_peak_bytes, type));
         if (!deferred) CHECK(behind == expected.input_gradient_bytes);
         if (deferred && !makes_loss(layers[i].kind)) {
-          CHECK(held - before - output_bytes == expected.put_off_bytes - input);
+          CHECK(held - before - output_bytes == expected.deferred_bytes - input);
           CHECK(is_peak(weight_peak - held, expected.weight_peak_bytes, type));
         }
         CHECK(live() - before == output_bytes);

@@ -300,9 +300,10 @@ TEST_CASE("a checkpoint of another training is refused, with all that differs") 
   Plan plan = bench.plan({"", {.tensor = 2}});
   const std::string metrics = text_of(folder / "metrics.jsonl");
   const auto refusal = [&](const std::string& lines) {
-    return folder / "checkpoints/step-00000003: it is of another training:\n  " + lines +
-           "\ngive the same, or start anew in another folder without --resume; what may change is "
-           "listed in docs/checkpoints.md";
+    return folder / "checkpoints/step-00000003: the checkpoint belongs to another training:\n  " +
+           lines +
+           "\nrestore these values, or start a new run in another folder without --resume; "
+           "docs/checkpoints.md lists the keys that may change";
   };
   SUBCASE("what no tensor shows") {
     plan.job.model.norm_epsilon = 0.5;
@@ -338,10 +339,10 @@ TEST_CASE("a checkpoint of another training is refused, with all that differs") 
     std::ofstream(folder / "other.txt") << text;
     plan.job.training.data_path = folder / "other.txt";
     CHECK(bench.error(plan, options) ==
-          refusal(fmt::format("training.data: {} of {} bytes has another content than {} had in "
-                              "the checkpoint",
-                              plan.job.training.data_path, text.size(),
-                              bench.plan({"", {}}).job.training.data_path)));
+          refusal(fmt::format(
+              "training.data: the content of {} of {} bytes differs from {} in the checkpoint",
+              plan.job.training.data_path, text.size(),
+              bench.plan({"", {}}).job.training.data_path)));
   }
   SUBCASE("fewer steps than are done") {
     CHECK(bench.error(plan, resumed(folder.path(), kSaved - 1)) ==

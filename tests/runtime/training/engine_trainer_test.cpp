@@ -176,8 +176,9 @@ TEST_CASE("a plan that the engine cannot run is refused by the names of its sett
   jobs::run_ranks(2, [&](comm::Communicator& world) {
     CHECK_THROWS_WITH_AS(training::train(plan, world, {}),
                          "the engine cannot run this plan:\n"
-                         "  training.fused_loss: true (the engine has a loss of its own)\n"
-                         "  training.compiled: true (the engine is compiled ahead)",
+                         "  training.fused_loss: true (the engine has its own loss kernels)\n"
+                         "  training.compiled: true (the engine is compiled C++ and does not use "
+                         "torch.compile)",
                          ConfigError);
   });
 }

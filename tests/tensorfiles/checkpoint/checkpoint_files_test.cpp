@@ -176,12 +176,11 @@ TEST_CASE("latest that names no whole checkpoint is refused, with the one of the
   Saved saved;
   saved.save(4);
   const std::string latest = saved.path("latest");
-  const std::string help = "; that of the highest step is whole: --resume=4";
+  const std::string help = "; resume from the newest complete checkpoint with --resume=4";
   std::ofstream(latest) << "step-00000009\n";
   CHECK(error_of([&] { saved.store.latest(); }) ==
-        latest + ": names 'step-00000009', which is no whole checkpoint" + help);
-  const std::string unreadable =
-      latest + ": cannot be read, or is no file with the name of a checkpoint" + help;
+        latest + ": names 'step-00000009', which is not a complete checkpoint" + help);
+  const std::string unreadable = latest + ": cannot be read, or does not name a checkpoint" + help;
   std::ofstream(latest) << "";
   CHECK(error_of([&] { saved.store.latest(); }) == unreadable);
   fs::remove(latest);
@@ -207,8 +206,8 @@ TEST_CASE("latest that names no whole checkpoint is refused, with the one of the
     fs::remove(saved.path("step-00000004/manifest.json"));
     CHECK(error_of([&] { saved.store.latest(); }) ==
           latest +
-              ": names 'step-00000004', which is no whole checkpoint; there is no whole checkpoint "
-              "in the folder");
+              ": names 'step-00000004', which is not a complete checkpoint; the folder has no "
+              "complete checkpoint");
   }
 }
 

@@ -33,9 +33,8 @@ std::string python_stdlib_folder() {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   if (status != 0 || text.empty()) {
     throw ConfigError(
-        "training.data.path: python-stdlib needs a python3 on PATH, and running it failed: install "
-        "python3, "
-        "or give a file or a folder of text");
+        "training.data.path: python-stdlib needs python3 on PATH, but python3 did not run: install "
+        "it, or give a file or a folder of text");
   }
   return text;
 }
@@ -138,10 +137,10 @@ int64_t evaluation_samples(const TrainingSpec& training) {
   const int64_t samples = evaluation.samples.value_or(batch);
   if (samples % batch != 0 && !evaluation.pad_last_batch) {
     const int64_t above = samples / batch + 1;
-    throw ConfigError(fmt::format(
-        "training.evaluation.samples ({}) is no multiple of global_batch ({}), and an evaluation "
-        "runs whole batches: the last one has {} of {}; give {}, or pad_last_batch: true",
-        samples, batch, samples % batch, batch, above * batch));
+    throw ConfigError(
+        fmt::format("training.evaluation.samples ({}) is not a multiple of global_batch ({}): the "
+                    "last batch has {} of {} samples; write {} samples, or pad_last_batch: true",
+                    samples, batch, samples % batch, batch, above * batch));
   }
   return samples;
 }

@@ -46,7 +46,7 @@ std::vector<std::string> matches_of(const std::string& pattern, const std::strin
   std::erase_if(paths, is_folder);
   std::erase_if(paths, is_companion);
   if (error != 0 || paths.empty())
-    throw ConfigError(fmt::format("{}: no file fits {}", key, pattern));
+    throw ConfigError(fmt::format("{}: no file matches {}", key, pattern));
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -82,8 +82,8 @@ void refuse_mixed_parts(const FoundData& found, const std::string& key) {
   }
   if (train.empty() || validation.empty()) return;
   throw ConfigError(
-      fmt::format("{}: {} holds {} and {}, which would be one stream: name those to train on, as "
-                  "in {}/*train*, and give the others to training.evaluation.sets",
+      fmt::format("{}: {} holds {} and {}, which would be read as one stream: give the files to "
+                  "train on, as in {}/*train*, and the others to training.evaluation.sets",
                   key, found.folder, train, validation, found.folder));
 }
 
@@ -106,19 +106,19 @@ void settle_format(FoundData& found, const StreamRequest& request, bool is_liste
     const std::optional<DataFormat> format = format_of_file(file);
     if (!format) {
       throw ConfigError(fmt::format(
-          "{}: {} has neither an index ({}.idx) beside it nor llm.c's header, and is not guessed: "
-          "say format: nanogpt where it is 16 bits a token and nothing else",
+          "{}: {} has neither an index ({}.idx) nor llm.c's header, so its format is unknown: "
+          "write format: nanogpt if the file is 16 bits a token without a header",
           request.key, file, without_data_suffix(file)));
     }
     seen.emplace(*format, file);
   }
   found.format = seen.begin()->first;
   if (seen.size() == 1) return;
-  throw ConfigError(fmt::format(
-      "{}: {} holds files of several formats, {} ({}) and {} ({}): say which by format, or name "
-      "the files by a glob",
-      request.key, request.path, seen.begin()->second, choice_name(seen.begin()->first),
-      seen.rbegin()->second, choice_name(seen.rbegin()->first)));
+  throw ConfigError(
+      fmt::format("{}: {} holds files of several formats, {} ({}) and {} ({}): choose one with "
+                  "format, or give a glob of the files",
+                  request.key, request.path, seen.begin()->second, choice_name(seen.begin()->first),
+                  seen.rbegin()->second, choice_name(seen.rbegin()->first)));
 }
 
 FoundData found_text(const StreamRequest& request) {

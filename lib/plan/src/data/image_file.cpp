@@ -38,15 +38,14 @@ std::ifstream open(const std::string& path) {
   if (error)
     files::throw_unreadable(fmt::format("training.data.path: cannot read {}", path), error.value());
   if (!std::filesystem::is_regular_file(status)) {
-    throw ConfigError(
-        fmt::format("training.data.path: {} is no file: images come from one file, a "
-                    "line each",
-                    path));
+    throw ConfigError(fmt::format(
+        "training.data.path: {} is not a file: images are read from one file with one image a line",
+        path));
   }
   if (std::filesystem::file_size(path, error) > kMostImageBytes) {
     throw ConfigError(
-        fmt::format("training.data.path: {} is larger than 4 GiB, and images are held "
-                    "in memory: give fewer or smaller ones",
+        fmt::format("training.data.path: {} is larger than 4 GiB, the limit of images held in "
+                    "memory: give fewer or smaller images",
                     path));
   }
   std::ifstream file(path, std::ios::binary);
@@ -109,7 +108,7 @@ ImageFile read_image_file(const JobSpec& job) {
     if (static_cast<int64_t>(values.size()) != numbers + 1) {
       const bool more = static_cast<int64_t>(values.size()) > numbers + 1;
       fail(found.path, line,
-           fmt::format("{}{} numbers, where an image has {} x {} x {} = {} and a label",
+           fmt::format("{}{} numbers, expected {} x {} x {} = {} and a label",
                        more ? "more than " : "", more ? numbers + 1 : values.size(), spec.channels,
                        spec.height, spec.width, numbers));
     }
@@ -118,8 +117,8 @@ ImageFile read_image_file(const JobSpec& job) {
     if (label != std::floor(label) || label < 0 ||
         label >= static_cast<double>(job.model.vocab_size)) {
       fail(found.path, line,
-           fmt::format("the label {} is none of 0 to {}, the classes that the last layer has",
-                       label, job.model.vocab_size - 1));
+           fmt::format("the label {} is not within 0 to {}, the classes of the last layer", label,
+                       job.model.vocab_size - 1));
     }
     found.labels.push_back(static_cast<int32_t>(label));
     for (const double value : values) {
@@ -138,17 +137,17 @@ ImageFile read_image_file(const JobSpec& job) {
   }
   found.trained = found.images() - held_out_samples(training);
   if (found.trained < 1) {
-    throw ConfigError(fmt::format(
-        "training.evaluation.samples: {} holds {} images, which is not {} held-out ones and one to "
-        "train on",
-        found.path, found.images(), held_out_samples(training)));
+    throw ConfigError(
+        fmt::format("training.evaluation.samples: {} holds {} images, too few for {} held-out "
+                    "images and one to train on",
+                    found.path, found.images(), held_out_samples(training)));
   }
   const int64_t batch = training.global_batch.value_or(1);
   if (found.trained < batch) {
-    throw ConfigError(fmt::format(
-        "training.data.path: {} holds {} images to train on, fewer than one batch of {}: give more "
-        "of them, or a smaller training.global_batch",
-        found.path, found.trained, batch));
+    throw ConfigError(
+        fmt::format("training.data.path: {} holds {} images to train on, fewer than one batch of "
+                    "{}: give more images, or a smaller training.global_batch",
+                    found.path, found.trained, batch));
   }
   return found;
 }

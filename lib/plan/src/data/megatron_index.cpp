@@ -40,8 +40,8 @@ int64_t begin_of_sequence(const MegatronIndex& index, int64_t sequence, int64_t 
   const int64_t size = bytes_of(index.type);
   if (pointer % size == 0 && pointer >= 0 && pointer / size <= tokens) return pointer / size;
   throw std::runtime_error(
-      fmt::format("{}: sequence {} begins at byte {}, and there are {} tokens of {} bytes: the "
-                  "index is torn, or of another corpus",
+      fmt::format("{}: sequence {} begins at byte {}, but the corpus has {} tokens of {} bytes: "
+                  "the index is damaged, or belongs to another corpus",
                   files.path(index.file), sequence, pointer, tokens, size));
 }
 
@@ -55,11 +55,12 @@ TokenType type_of_code(int code, const std::string& path, const std::string& key
     case 8: return TokenType::kU16;
     case 6:
     case 7:
-      throw ConfigError(fmt::format("{}: {} holds {} (type code {}), and tokens are whole numbers",
-                                    key, path, code == 6 ? "float64" : "float32", code));
-    default:
       throw ConfigError(
-          fmt::format("{}: {} has the type code {}, and Megatron has 1 to 8", key, path, code));
+          fmt::format("{}: {} holds {} (type code {}), but tokens must be whole numbers", key, path,
+                      code == 6 ? "float64" : "float32", code));
+    default:
+      throw ConfigError(fmt::format(
+          "{}: {} has the type code {}, expected one of Megatron's, 1 to 8", key, path, code));
   }
 }
 
@@ -70,14 +71,13 @@ void check_index_size(const MegatronIndex& index, const std::string& path, const
                              text::Int128{8} * index.documents + 8;
   if (whole == bytes) return;
   if (whole + index.sequences == bytes) {
-    throw ConfigError(
-        fmt::format("{}: {} has modes of its {} sequences: it is multimodal, and tokens of text "
-                    "alone are read here",
-                    key, path, index.sequences));
+    throw ConfigError(fmt::format(
+        "{}: {} has modes of its {} sequences: the corpus is multimodal, expected tokens of text",
+        key, path, index.sequences));
   }
   throw ConfigError(
-      fmt::format("{}: {} says that it has {} sequences and {} documents, which are {} bytes, and "
-                  "has {}: it is torn",
+      fmt::format("{}: {} has {} sequences and {} documents, which need {} bytes, but has {} "
+                  "bytes: the index is damaged",
                   key, path, index.sequences, index.documents, text::wide_text(whole), bytes));
 }
 
@@ -101,16 +101,16 @@ void check_pointers(const MegatronIndex& index, size_t bin, const std::string& k
     const bool starts_right = at > 0 || begins[0] == 0;
     if (length >= 0 && begins[0] >= 0 && end == next && starts_right) continue;
     throw ConfigError(fmt::format(
-        "{}: {} does not fit {}: sequence {} of {} tokens of {} bytes begins at byte {} and ends "
-        "at {}, where {} is expected: one of the two is torn or of another corpus",
+        "{}: {} does not match {}: sequence {} of {} tokens of {} bytes begins at byte {} and ends "
+        "at {}, expected {}: one of the two files is damaged or belongs to another corpus",
         key, path, tokens, at, length, size, begins[0], text::wide_text(end), next));
   }
   const auto first = numbers_at<int64_t>(files, index.file, documents, 1)[0];
   const auto last = numbers_at<int64_t>(files, index.file, documents + 8 * index.documents, 1)[0];
   if (first == 0 && last == index.sequences) return;
-  throw ConfigError(
-      fmt::format("{}: {} has documents from sequence {} to {}, and has {} sequences: it is torn",
-                  key, path, first, last, index.sequences));
+  throw ConfigError(fmt::format(
+      "{}: {} has documents from sequence {} to {}, but {} sequences: the index is damaged", key,
+      path, first, last, index.sequences));
 }
 
 }  // namespace
@@ -124,23 +124,23 @@ MegatronIndex open_megatron_index(const std::string& path, size_t tokens, const 
   if (bytes >= kIndexHeaderBytes) files.read(index.file, 0, kIndexHeaderBytes, header.data());
   if (!std::string_view(header.data(), header.size()).starts_with(kMegatronMagic)) {
     throw ConfigError(
-        fmt::format("{}: {} is no Megatron index: it does not begin with MMIDIDX", key, path));
+        fmt::format("{}: {} is not a Megatron index: expected MMIDIDX at its begin", key, path));
   }
   const auto version = loaded<uint64_t>(&header[9]);
   if (version != 1)
-    throw ConfigError(
-        fmt::format("{}: {} is of version {}, and version 1 is read here", key, path, version));
+    throw ConfigError(fmt::format("{}: {} has version {}, expected version 1", key, path, version));
   index.type = type_of_code(static_cast<unsigned char>(header[17]), path, key);
   const auto sequences = loaded<uint64_t>(&header[18]), ends = loaded<uint64_t>(&header[26]);
   if (ends <= 1) {
-    throw ConfigError(fmt::format(
-        "{}: {} has no documents: its builder was never told where one ends", key, path));
+    throw ConfigError(
+        fmt::format("{}: {} has no documents: its builder did not mark where a document ends; "
+                    "build the index again",
+                    key, path));
   }
   constexpr uint64_t kMost = uint64_t{1} << 58;  // whose bytes are no number of 64 bits
   if (sequences > kMost || ends > kMost) {
     throw ConfigError(
-        fmt::format("{}: {} says that it has {} sequences and {} documents: it is "
-                    "torn",
+        fmt::format("{}: {} has {} sequences and {} documents in its header: the index is damaged",
                     key, path, sequences, ends - 1));
   }
   index.sequences = static_cast<int64_t>(sequences);
@@ -148,10 +148,9 @@ MegatronIndex open_megatron_index(const std::string& path, size_t tokens, const 
   check_index_size(index, path, key, files);
   const int64_t size = bytes_of(index.type), content = files.bytes(tokens);
   if (content % size != 0) {
-    throw ConfigError(
-        fmt::format("{}: {} has {} bytes, and tokens of {} have {} bytes each (by "
-                    "{})",
-                    key, files.path(tokens), content, name_of(index.type), size, path));
+    throw ConfigError(fmt::format(
+        "{}: {} has {} bytes, which is not a whole number of tokens of {}, {} bytes each (by {})",
+        key, files.path(tokens), content, name_of(index.type), size, path));
   }
   check_pointers(index, tokens, key, files);
   return index;
@@ -167,8 +166,8 @@ std::vector<int64_t> document_begins(const MegatronIndex& index, int64_t first, 
     const int64_t before = i == 0 ? 0 : begins[static_cast<size_t>(i - 1)];
     if (sequence >= before && sequence <= index.sequences) continue;
     throw std::runtime_error(
-        fmt::format("{}: document {} begins at sequence {}, behind {} and with {} in all: the "
-                    "index is torn",
+        fmt::format("{}: document {} begins at sequence {}, after sequence {} and of {} sequences: "
+                    "the index is damaged",
                     files.path(index.file), first + i, sequence, before, index.sequences));
   }
   const int64_t from = begins.front();
@@ -191,8 +190,8 @@ std::vector<int64_t> document_begins(const MegatronIndex& index, int64_t first, 
   for (size_t i = 1; i < begins.size(); ++i) {
     if (begins[i] >= begins[i - 1]) continue;
     throw std::runtime_error(fmt::format(
-        "{}: document {} begins at token {}, before the one in front of it, at {}: "
-        "the index is torn",
+        "{}: document {} begins at token {}, before the previous document, at {}: the index is "
+        "damaged",
         files.path(index.file), first + static_cast<int64_t>(i), begins[i], begins[i - 1]));
   }
   return begins;

@@ -83,8 +83,8 @@ std::vector<int64_t> Mixture::whole_weights(const std::vector<double>& weights) 
   }
   if (!fits || sum / divisor > kMostWeight) {
     throw ConfigError(
-        "training.data.sources: the weights have too many digits for exact shares: give fewer, as "
-        "in 0.125");
+        "training.data.sources: the weights have too many digits for exact shares: write fewer "
+        "digits, as in 0.125");
   }
   std::vector<int64_t> whole;
   for (const text::Int128 value : scaled) whole.push_back(static_cast<int64_t>(value / divisor));

@@ -63,17 +63,17 @@ NpyHeader read_npy_header(size_t file, const std::string& key, const OpenFiles& 
   std::string head(static_cast<size_t>(std::min<int64_t>(bytes, kMagicBytes + 4)), '\0');
   files.read(file, 0, static_cast<int64_t>(head.size()), head.data());
   if (!head.starts_with("\x93NUMPY") || head.size() < kMagicBytes + 4)
-    throw refuse("is no NumPy file: it does not begin with \\x93NUMPY");
+    throw refuse("is not a NumPy file: expected \\x93NUMPY at its begin");
   const int major = static_cast<unsigned char>(head[6]);
   if (major < 1 || major > 3)
-    throw refuse(fmt::format("is of NumPy's version {}, and 1 to 3 are read here", major));
+    throw refuse(fmt::format("has NumPy's format version {}, expected 1 to 3", major));
   const int64_t begin = kMagicBytes + (major == 1 ? 2 : 4);
   const int64_t length = major == 1 ? int64_t{loaded<uint16_t>(&head[kMagicBytes])}
                                     : int64_t{loaded<uint32_t>(&head[kMagicBytes])};
   if (length > kMostHeaderBytes || begin + length > bytes) {
     throw refuse(
-        fmt::format("has {} bytes, and a header of {}: it is torn, or no array of whole "
-                    "numbers",
+        fmt::format("has {} bytes and a header of {} bytes: the file is damaged, or is not an "
+                    "array of whole numbers",
                     bytes, length));
   }
   std::string dictionary(static_cast<size_t>(length), '\0');
@@ -85,24 +85,22 @@ NpyHeader read_npy_header(size_t file, const std::string& key, const OpenFiles& 
   const auto type = type_of(*descr);
   if (!type) {
     throw refuse(
-        fmt::format("holds elements of type {}, and little-endian whole numbers are read "
-                    "here: save it as array.astype('<i4')",
+        fmt::format("holds elements of type {}, expected little-endian whole numbers: save the "
+                    "array as array.astype('<i4')",
                     text::printable(*descr)));
   }
   const auto elements = one_dimension(*shape);
   if (!elements) {
     throw refuse(
-        fmt::format("is of shape {}, and tokens have one dimension: save it as "
-                    "array.reshape(-1)",
+        fmt::format("has the shape {}, expected one dimension: save the array as array.reshape(-1)",
                     text::printable(*shape)));
   }
   const NpyHeader header{begin + length, *type, *elements};
   const int64_t room = (bytes - header.begin) / bytes_of(*type);
   if (*elements != room || (bytes - header.begin) % bytes_of(*type) != 0) {
-    throw refuse(
-        fmt::format("says that it has {} elements of {}, and has {} bytes behind its "
-                    "header: it is torn",
-                    *elements, name_of(*type), bytes - header.begin));
+    throw refuse(fmt::format(
+        "has {} elements of {} by its header, but {} bytes behind the header: the file is damaged",
+        *elements, name_of(*type), bytes - header.begin));
   }
   return header;
 }

@@ -50,7 +50,7 @@ size_t OpenFiles::add(const std::string& path, const std::string& key) {
     files::throw_unreadable(cannot_read_data(key, path), errno);
   if (S_ISDIR(status.st_mode)) files::throw_unreadable(cannot_read_data(key, path), EISDIR);
   if (!S_ISREG(status.st_mode))
-    throw ConfigError(fmt::format("{}, which is no plain file", cannot_read_data(key, path)));
+    throw ConfigError(fmt::format("{}: not a regular file", cannot_read_data(key, path)));
   if (const std::string lfs = files::git_lfs_complaint_of(path); !lfs.empty())
     throw ConfigError(fmt::format("{}: {}: {}", key, path, lfs));
   files_.push_back({.path = path, .key = key, .bytes = status.st_size, .known = {}, .open = {}});
@@ -87,7 +87,7 @@ void OpenFiles::read(size_t file, int64_t offset, int64_t count, void* out) cons
                               cannot_read_data(from.key, from.path));
     if (got == 0) {
       throw std::runtime_error(
-          fmt::format("{}: {} has become shorter than the {} bytes it had at the start of the run",
+          fmt::format("{}: {} is now shorter than the {} bytes that it had at the start of the run",
                       from.key, from.path, from.bytes));
     }
     to += got;
@@ -102,9 +102,10 @@ void OpenFiles::identify(const std::string& folder) {
   std::vector<files::KnownFile> known = files::look_at_files(folder, paths);
   for (size_t i = 0; i < files_.size(); ++i) {
     if (known[i].identity.bytes != files_[i].bytes) {
-      throw std::runtime_error(fmt::format("{}: {} is being written: it had {} bytes, and has {}",
-                                           files_[i].key, files_[i].path, files_[i].bytes,
-                                           known[i].identity.bytes));
+      throw std::runtime_error(
+          fmt::format("{}: {} is being written: its size changed from {} to {} bytes; wait until "
+                      "the file is complete",
+                      files_[i].key, files_[i].path, files_[i].bytes, known[i].identity.bytes));
     }
     files_[i].known = std::move(known[i]);
   }

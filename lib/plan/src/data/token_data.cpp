@@ -70,8 +70,8 @@ TokenData::TokenData(const JobSpec& job)
   });
   if (training.data_end_of_document && !has_ends) {
     throw ConfigError(fmt::format(
-        "training.data.end_of_document: {} needs none: {}", sources_[0].name,
-        sources_[0].stream->format() == DataFormat::kText ? "a file of text is a document"
+        "training.data.end_of_document: leave the key out for {}: {}", sources_[0].name,
+        sources_[0].stream->format() == DataFormat::kText ? "each file of text is one document"
                                                           : "its index says where documents end"));
   }
   std::vector<double> weights;
@@ -127,27 +127,27 @@ void TokenData::check_format(const TokenStream& stream) const {
     check_byte_vocabulary(job_.model);
   } else if (training.data_tokens) {
     throw ConfigError(fmt::format(
-        "training.data.tokens: bytes are of text, and {} holds token ids ({}): leave the key out",
+        "training.data.tokens: bytes needs text, but {} holds token ids ({}): leave the key out",
         stream.folder(), choice_name(stream.format())));
   }
   if (training.data_pack == Packing::kDocuments && !stream.knows_documents()) {
     throw ConfigError(fmt::format(
-        "training.data.pack: documents needs to know where those of {} end: say the token that "
-        "ends one by training.data.end_of_document, or give files with an index",
+        "training.data.pack: documents: the ends of documents in {} are unknown: give the token "
+        "that ends a document as training.data.end_of_document, or files with an index",
         stream.folder()));
   }
   if (training.data_pack != Packing::kPad) return;
   if (!stream.documents()) {
-    throw ConfigError(fmt::format(
-        "training.data.pack: pad takes one document a sample, and {} has no index that says where "
-        "they lie: give Megatron's .bin and .idx, or pack: documents",
-        stream.folder()));
+    throw ConfigError(
+        fmt::format("training.data.pack: pad needs an index of documents, which {} does not have: "
+                    "give Megatron's .bin and .idx, or write pack: documents",
+                    stream.folder()));
   }
   if (form_.truncates) return;
   if (const int64_t longest = stream.longest_document(); longest > form_.length) {
     throw ConfigError(
         fmt::format("training.data.pack: pad: {} has a document of {} {}, more than "
-                    "sequence_length {}: say training.data.longer: truncate, or pack: documents",
+                    "sequence_length {}: write training.data.longer: truncate, or pack: documents",
                     stream.folder(), longest, stream.unit(), form_.length));
   }
 }
@@ -200,31 +200,31 @@ void TokenData::check_size(const Source& source) const {
   }
   if (training.data_split.empty() && source.held_out > 0 &&
       (trained < 1 || source.evaluated->count() < source.held_out)) {
-    throw ConfigError(fmt::format(
-        "training.evaluation.samples: {} holds {} {}, which is not {} held-out samples of {} {} "
-        "and one to train on",
-        where, all, unit, source.held_out, form_.pack == Packing::kPad ? 1 : form_.sample_tokens(),
-        unit));
+    throw ConfigError(
+        fmt::format("training.evaluation.samples: {} holds {} {}, too few for {} held-out samples "
+                    "of {} {} and one to train on",
+                    where, all, unit, source.held_out,
+                    form_.pack == Packing::kPad ? 1 : form_.sample_tokens(), unit));
   }
   if (!training.data_split.empty() &&
       (trained < 1 || source.evaluated->count() < source.held_out)) {
-    throw ConfigError(fmt::format(
-        "training.data.split: [{}] of the {} {} of {} leaves {} samples to train on and {} to "
-        "evaluate on, where 1 and {} are needed",
-        fmt::join(training.data_split, ", "), all, unit, where, trained, source.evaluated->count(),
-        source.held_out));
+    throw ConfigError(
+        fmt::format("training.data.split: [{}] of the {} {} of {} gives {} samples to train on and "
+                    "{} to evaluate on; at least 1 and {} are needed",
+                    fmt::join(training.data_split, ", "), all, unit, where, trained,
+                    source.evaluated->count(), source.held_out));
   }
   SMP_CHECK(trained >= 1);
   const int64_t batch = training.global_batch.value_or(1);
   const auto share =
       static_cast<int64_t>((text::Int128{batch} * source.weight + weights_ - 1) / weights_);
   if (share <= 1 || trained >= share) return;
-  throw ConfigError(fmt::format(
-      "{}: {} holds {} {}, {} samples of {} to train on, fewer than {} of {}: give more, or a "
-      "smaller training.global_batch",
-      source.key, where, all, unit, trained,
-      form_.pack == Packing::kPad ? 1 : form_.sample_tokens(),
-      sources_.size() == 1 ? "one batch" : "its share of one batch", share));
+  throw ConfigError(
+      fmt::format("{}: {} holds {} {}, {} samples of {} to train on, fewer than {} of {}: give "
+                  "more data, or a smaller training.global_batch",
+                  source.key, where, all, unit, trained,
+                  form_.pack == Packing::kPad ? 1 : form_.sample_tokens(),
+                  sources_.size() == 1 ? "one batch" : "its share of one batch", share));
 }
 
 void TokenData::add_set(const EvaluationSet& set) {
@@ -239,9 +239,8 @@ void TokenData::add_set(const EvaluationSet& set) {
   added.samples = part_of(stream, 0, pads ? stream.documents().value() : stream.tokens());
   if (added.samples->count() < evaluated_) {
     throw ConfigError(fmt::format(
-        "{}: {} holds {} samples of {} tokens, fewer than the {} of "
-        "training.evaluation.samples",
-        key, stream.folder(), added.samples->count(), form_.sample_tokens(), evaluated_));
+        "{}: {} holds {} samples of {} tokens, fewer than training.evaluation.samples ({})", key,
+        stream.folder(), added.samples->count(), form_.sample_tokens(), evaluated_));
   }
   sets_.push_back(std::move(added));
 }
@@ -341,7 +340,7 @@ std::string TokenData::description() const {
                                           stream.shards() == 1 ? "" : "s", stream.folder());
     std::string line;
     if (stream.format() == DataFormat::kText) {
-      line = fmt::format("{:.1f} MiB of text {}; each byte is a token, of 256",
+      line = fmt::format("{:.1f} MiB of text {}; each byte is one of 256 tokens",
                          static_cast<double>(stream.tokens()) / (1 << 20), files);
     } else {
       line = fmt::format("{} tokens ({}) {}", stream.tokens(), choice_name(stream.format()), files);

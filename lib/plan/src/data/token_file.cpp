@@ -32,8 +32,8 @@ TokenFile open_llmc(const std::string& path, const std::string& key, OpenFiles& 
   TokenFile out{.format = DataFormat::kLlmc, .file = files.add(path, key)};
   const int64_t bytes = files.bytes(out.file);
   if (bytes < kLlmcHeaderBytes) {
-    throw ConfigError(fmt::format("{}: {} has {} bytes, fewer than the {} of llm.c's header", key,
-                                  path, bytes, kLlmcHeaderBytes));
+    throw ConfigError(fmt::format("{}: {} has {} bytes, fewer than the {} bytes of llm.c's header",
+                                  key, path, bytes, kLlmcHeaderBytes));
   }
   std::array<int32_t, 3> header{};
   files.read(out.file, 0, sizeof header, header.data());
@@ -44,15 +44,15 @@ TokenFile open_llmc(const std::string& path, const std::string& key, OpenFiles& 
         path, magic));
   }
   if (magic != kLlmcMagic && magic != kLlmcLlama3Magic) {
-    throw ConfigError(
-        fmt::format("{}: {} is no llm.c file of tokens: its first number is {}, not {} or {}", key,
-                    path, magic, kLlmcMagic, kLlmcLlama3Magic));
+    throw ConfigError(fmt::format(
+        "{}: {} is not an llm.c file of tokens: its first number is {}, expected {} or {}", key,
+        path, magic, kLlmcMagic, kLlmcLlama3Magic));
   }
   const int32_t expected = magic == kLlmcMagic ? 1 : 7;
   if (version != expected) {
     throw ConfigError(
-        fmt::format("{}: {} is of llm.c's version {}, and with magic {} version {} is read here",
-                    key, path, version, magic, expected));
+        fmt::format("{}: {} has llm.c's version {}; with magic {}, version {} is expected", key,
+                    path, version, magic, expected));
   }
   out.begin = kLlmcHeaderBytes;
   out.type = magic == kLlmcMagic ? TokenType::kU16 : TokenType::kU32;
@@ -60,8 +60,8 @@ TokenFile open_llmc(const std::string& path, const std::string& key, OpenFiles& 
   const int64_t whole = kLlmcHeaderBytes + out.tokens * bytes_of(out.type);
   if (tokens < 0 || whole != bytes) {
     throw ConfigError(
-        fmt::format("{}: {} says that it has {} tokens, which are {} bytes with the header, and "
-                    "has {} bytes: it is torn, or of another version",
+        fmt::format("{}: {} has {} tokens by its header, {} bytes in all, but {} bytes: the file "
+                    "is damaged, or of another version",
                     key, path, tokens, whole, bytes));
   }
   return out;
@@ -73,8 +73,8 @@ TokenFile open_nanogpt(const std::string& path, const std::string& key, OpenFile
   const int64_t bytes = files.bytes(out.file);
   if (bytes % 2 != 0) {
     throw ConfigError(
-        fmt::format("{}: {} has {} bytes, an odd number: nanoGPT's tokens have 16 bits each", key,
-                    path, bytes));
+        fmt::format("{}: {} has {} bytes, an odd number, but nanoGPT's tokens have 2 bytes each",
+                    key, path, bytes));
   }
   out.tokens = bytes / 2;
   return out;
@@ -160,14 +160,13 @@ TokenMask open_token_mask(const TokenFile& tokens, const std::string& key, OpenF
   const std::vector<std::string> found = masks_beside(path);
   if (found.empty()) {
     throw ConfigError(
-        fmt::format("training.data.loss_mask: there is no {}.mask.bin, .labels.npy or "
-                    ".labels.bin that says which tokens of {} count",
+        fmt::format("training.data.loss_mask: no {}.mask.bin, .labels.npy or .labels.bin exists "
+                    "for the tokens of {}",
                     prefix, path));
   }
   if (found.size() > 1) {
     throw ConfigError(
-        fmt::format("training.data.loss_mask: {} and {} both say which tokens of {} count: move "
-                    "one away",
+        fmt::format("training.data.loss_mask: {} and {} are both masks of {}: keep one of them",
                     found[0], found[1], path));
   }
   TokenMask mask;
@@ -185,8 +184,8 @@ TokenMask open_token_mask(const TokenFile& tokens, const std::string& key, OpenF
   }
   if (elements != tokens.tokens) {
     throw ConfigError(
-        fmt::format("training.data.loss_mask: {} has {} bytes, which are not the {} of {} tokens "
-                    "in {}: it belongs to other tokens",
+        fmt::format("training.data.loss_mask: {} has {} bytes, expected {} for the {} tokens in "
+                    "{}: the mask belongs to other tokens",
                     found[0], files.bytes(mask.file),
                     mask.begin + tokens.tokens * bytes_of(mask.type), tokens.tokens, path));
   }

@@ -21,7 +21,7 @@ class ManifestReader {
     return ConfigError(fmt::format("{}: {}: {}", key_, path_, what));
   }
   const text::Json& value(const char* name) const {
-    if (!json_.contains(name)) throw refused(fmt::format("it has no key {}", name));
+    if (!json_.contains(name)) throw refused(fmt::format("the key {} is missing", name));
     return json_.at(name);
   }
   int64_t whole(const char* name) const {
@@ -51,20 +51,21 @@ TokenManifest read_token_manifest(const std::string& path, const std::string& ke
     return ConfigError(fmt::format("{}: {}: {}", key, path, what));
   };
   if (files.bytes(file) > kMostManifestBytes)
-    throw refused(fmt::format("it has {} bytes, more than any manifest", files.bytes(file)));
+    throw refused(
+        fmt::format("the file has {} bytes, more than a manifest can have", files.bytes(file)));
   std::string text(static_cast<size_t>(files.bytes(file)), '\0');
   files.read(file, 0, files.bytes(file), text.data());
   text::Json json;
   try {
     json = text::Json::parse(text);
   } catch (const text::Json::exception&) {
-    throw refused("it is no JSON");
+    throw refused("the file is not valid JSON");
   }
   const ManifestReader reader(json, path, key);
   if (!json.is_object() || reader.text("format") != "smp-data")
-    throw refused("it is no manifest of smp-data");
+    throw refused("the file is not a manifest of smp-data");
   if (const int64_t version = reader.whole("version"); version != 1)
-    throw refused(fmt::format("it is of version {}, and version 1 is read here", version));
+    throw refused(fmt::format("the manifest has version {}, expected version 1", version));
   TokenManifest manifest;
   manifest.path = path;
   const text::Json& tokenizer = reader.value("tokenizer");
@@ -92,11 +93,11 @@ void check_manifest_fits(const TokenManifest& manifest, const TokenFile& tokens,
       manifest.type == tokens.type) {
     return;
   }
-  throw ConfigError(fmt::format(
-      "{}: {} is of {} tokens of {} in {} documents, and the files beside it have {} of {} in {}: "
-      "it is of another corpus",
-      key, manifest.path, manifest.tokens, name_of(manifest.type), manifest.documents,
-      tokens.tokens, name_of(tokens.type), documents));
+  throw ConfigError(
+      fmt::format("{}: {} describes {} tokens of {} in {} documents, but the files beside it have "
+                  "{} of {} in {}: the manifest belongs to another corpus",
+                  key, manifest.path, manifest.tokens, name_of(manifest.type), manifest.documents,
+                  tokens.tokens, name_of(tokens.type), documents));
 }
 
 }  // namespace smp::data

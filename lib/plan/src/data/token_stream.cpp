@@ -28,8 +28,10 @@ TokenStream::TokenStream(StreamRequest request, OpenFiles& files)
   format_ = found.format;
   const bool has_mask = request.loss_mask.value_or(false);
   if (format_ == DataFormat::kText && has_mask) {
-    throw ConfigError(fmt::format(
-        "training.data.loss_mask: {} is text, and files of tokens alone have masks", found.folder));
+    throw ConfigError(
+        fmt::format("training.data.loss_mask: {} is text, but only files of tokens have masks: "
+                    "leave the key out",
+                    found.folder));
   }
   const bool is_numbered = format_ == DataFormat::kText || format_ == DataFormat::kMegatron;
   if (!is_numbered) end_of_document_ = request.end_of_document;
@@ -51,10 +53,10 @@ TokenStream::TokenStream(StreamRequest request, OpenFiles& files)
 void TokenStream::check_manifest(const TokenManifest& manifest,
                                  const StreamRequest& request) const {
   if (manifest.vocab_size <= request.vocab_size) return;
-  throw ConfigError(fmt::format(
-      "model.vocab_size: {} is smaller than the vocabulary of the tokenizer {}, {} ({}): give at "
-      "least as many",
-      request.vocab_size, manifest.tokenizer, manifest.vocab_size, manifest.path));
+  throw ConfigError(
+      fmt::format("model.vocab_size: {} is smaller than the vocabulary of the tokenizer {}, {} "
+                  "({}): write at least that size",
+                  request.vocab_size, manifest.tokenizer, manifest.vocab_size, manifest.path));
 }
 
 void TokenStream::ask_for_mask(const TokenFile& file) const {
@@ -63,11 +65,10 @@ void TokenStream::ask_for_mask(const TokenFile& file) const {
   const bool is_told = file.manifest && file.manifest->has_mask;
   if (masks.empty() && !is_told) return;
   throw ConfigError(
-      fmt::format("training.data.loss_mask: {} says {} of {} count in the loss, and the job says "
-                  "nothing of it: "
-                  "say loss_mask: true to follow it, or loss_mask: false to count all",
+      fmt::format("training.data.loss_mask: {} {} {}, but the job does not set the key: write "
+                  "loss_mask: true to use the mask, or loss_mask: false to count all tokens",
                   masks.empty() ? file.manifest->path : masks.front(),
-                  masks.empty() ? "that a mask tells which tokens" : "which tokens", tokens));
+                  masks.empty() ? "records a mask for" : "is a mask for", tokens));
 }
 
 std::vector<TokenManifest> TokenStream::manifests() const {
@@ -130,7 +131,7 @@ void TokenStream::refuse_token(int64_t begin, const int64_t* tokens, int64_t cou
   int64_t i = 0;
   while (i < count && tokens[i] >= 0 && tokens[i] < vocab_size_) ++i;
   throw std::runtime_error(
-      fmt::format("{}: {} is {}, and the model has rows for 0 to {} (model.vocab_size {})", key_,
+      fmt::format("{}: {} is {}, but the model has tokens 0 to {} (model.vocab_size {})", key_,
                   place_of(begin + i), tokens[i], vocab_size_ - 1, vocab_size_));
 }
 
@@ -177,10 +178,9 @@ void TokenStream::refuse_mask(const TokenMask& mask, const char* bytes, int64_t 
                               int64_t token) const {
   int64_t value = 0;
   widen_tokens(mask.type, bytes, 1, &value);
-  throw std::runtime_error(
-      fmt::format("training.data.loss_mask: {} has {} at token {}, where {} is expected",
-                  files_.path(mask.file), value, offset,
-                  mask.is_labels ? fmt::format("the token {} or -100", token) : "0 or 1"));
+  throw std::runtime_error(fmt::format(
+      "training.data.loss_mask: {} has {} at token {}, expected {}", files_.path(mask.file), value,
+      offset, mask.is_labels ? fmt::format("the token {} or -100", token) : "0 or 1"));
 }
 
 int64_t TokenStream::document_begin(int64_t document) const {

@@ -28,7 +28,7 @@ FileStamp stamp_of_status(const struct stat& info, const std::string& path) {
   if (S_ISDIR(info.st_mode)) cannot_identify(path, EISDIR);
   if (!S_ISREG(info.st_mode)) {
     throw std::system_error(EINVAL, std::generic_category(),
-                            fmt::format("cannot read '{}', which is no plain file", path));
+                            fmt::format("cannot read '{}': not a regular file", path));
   }
   return {info.st_dev, info.st_ino, info.st_size,
           info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};

@@ -58,7 +58,7 @@ void refuse_input(const std::string& path) {
   const std::lock_guard lock(inputs().mutex);
   if (inputs().files.count(*inode) != 0) {
     throw ConfigError(
-        fmt::format("{}: is read as an input, and would be lost; write to another file", path));
+        fmt::format("{}: the output would overwrite an input; write to another file", path));
   }
 }
 
@@ -77,7 +77,7 @@ std::string read_text_file(const std::string& path, std::string_view what) {
   while (file.read(block, sizeof block) || file.gcount() > 0) {
     text.append(block, static_cast<size_t>(file.gcount()));
     if (text.size() > kMostTextBytes) {
-      throw ConfigError(fmt::format("{}: larger than 256 MiB; this is no {}", path, what));
+      throw ConfigError(fmt::format("{}: larger than 256 MiB, the limit of a {}", path, what));
     }
   }
   if (file.bad()) throw_unreadable(path, EIO);
@@ -99,9 +99,10 @@ void refuse_output(const std::string& path, FileKind kind) {
   refuse_input(path);
   const std::string head = head_of_file(path);
   if (head.empty() || kind_of_text(head) == kind) return;
-  throw ConfigError(fmt::format(
-      "{}: holds {}, which {} would replace: write to another file, or remove this one first", path,
-      name_of(kind_of_text(head)), name_of(kind)));
+  throw ConfigError(
+      fmt::format("{}: the file holds {}, which {} would overwrite: write to another file, or "
+                  "remove this one first",
+                  path, name_of(kind_of_text(head)), name_of(kind)));
 }
 
 void write_text_file(const std::string& path, std::string_view text, const std::string& edited) {

@@ -45,7 +45,7 @@ std::string unknown_cluster(std::string_view name) {
   for (const NamedCluster& cluster : named_clusters()) names.emplace_back(cluster.name);
   std::string near = text::nearest(name, names).value_or("");
   if (near.empty()) near = beginning_like(name);
-  return fmt::format("unknown cluster '{}'{} There are {}", name,
+  return fmt::format("unknown cluster '{}'{} Known clusters: {}", name,
                      near.empty() ? "." : fmt::format(", did you mean '{}'?", near),
                      fmt::join(names, ", "));
 }

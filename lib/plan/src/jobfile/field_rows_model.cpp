@@ -33,7 +33,7 @@ bool has_layer_list(const JobSpec& job) { return model::is_list(job.model); }
 }  // namespace
 
 const Condition kTransformerModel = {is_transformer, "model.layers",
-                                     "a transformer: this model is a list of layers"};
+                                     "a transformer, but model.layers is a list of layers"};
 const Condition kLayerList = {has_layer_list, "model.layers", "layers"};
 
 namespace {
@@ -108,8 +108,8 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "position_embedding",
        SMP_AT(model.position_embedding),
-       "kind of positions; relative is T5's: a table of 32 buckets for each head, and unscaled "
-       "scores",
+       "kind of position embedding; relative = T5's: 32 buckets for each head, attention scores "
+       "without scaling",
        {.required_by = {kTransformer},
         .computed = "gpt2: learned; llama: rotary",
         .also = {"position_embedding_type"}}},
@@ -203,7 +203,7 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "vocab_size",
        SMP_AT(model.vocab_size),
-       "tokens of the vocabulary; the engine trains on bytes, of which there are 256",
+       "number of tokens in the vocabulary; text is read as bytes, which are 256 tokens",
        {.required = true, .min = 2, .max = kMostRows}},
       {kModel,
        "vocab_multiple_of",
@@ -240,8 +240,7 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "rotary_dim",
        SMP_AT(model.rotary_dim),
-       "elements of each head, from the first, that the rotary embedding turns (GPT-NeoX, Phi); 0 "
-       "= all",
+       "first elements of each head that the rotary embedding rotates (GPT-NeoX, Phi); 0 = all",
        {.max = kMostWidth, .condition = kRotary}},
       {kModel,
        "rope_scaling",
@@ -326,7 +325,7 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "shared_expert_gate",
        SMP_AT(model.shared_expert_gate),
-       "the shared expert's output is weighed by a row of hidden_size numbers (Qwen 2 MoE)",
+       "a row of hidden_size numbers scales the shared expert's output (Qwen 2 MoE)",
        {.condition = kMixture, .also = {"moe_shared_expert_gate"}}},
       {kModel,
        "first_dense_layers",
@@ -336,7 +335,8 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "moe_layer_period",
        SMP_AT(model.moe_layer_period),
-       "of the other layers, every moe_layer_period-th has experts, beginning with the first",
+       "distance between layers with experts, counted from the first layer after "
+       "first_dense_layers; 1 = every layer has experts",
        {.min = 1,
         .max = kMostLayers,
         .condition = kMixture,
@@ -354,12 +354,12 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "q_lora_rank",
        SMP_AT(model.q_lora_rank),
-       "rank of its queries; 0 = full",
+       "rank of the queries of latent attention; 0 = full",
        {.max = kMostWidth, .condition = kLatent}},
       {kModel,
        "qk_head_dim",
        SMP_AT(model.qk_head_dim),
-       "width of a head of its queries and keys, without the rotary part",
+       "width of a head of the queries and keys of latent attention, without the rotary part",
        {.min = 1,
         .max = kMostWidth,
         .computed = "none: kv_lora_rank needs it",
@@ -368,7 +368,7 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "qk_rope_head_dim",
        SMP_AT(model.qk_rope_head_dim),
-       "width of the rotary part, one for all heads of the keys",
+       "width of the rotary part of latent attention; all heads share one rotary key",
        {.min = 1,
         .max = kMostWidth,
         .computed = "none: kv_lora_rank needs it",
@@ -377,7 +377,7 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "v_head_dim",
        SMP_AT(model.v_head_dim),
-       "width of a head of its values",
+       "width of a head of the values of latent attention",
        {.min = 1,
         .max = kMostWidth,
         .computed = "none: kv_lora_rank needs it",

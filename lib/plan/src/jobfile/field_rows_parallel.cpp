@@ -58,7 +58,7 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "sequence_parallel",
        SMP_AT(parallel.sequence_parallel),
-       "tensor ranks split by tokens the activations that they do not split by width",
+       "tensor ranks split activations by tokens where tensor parallelism leaves them whole",
        {.also = {"enable_sequence_parallel"}}},
       {kParallel, "shard_optimizer_state", SMP_AT(parallel.shard_optimizer_state),
        "true = sharding: optimizer_state over all data-parallel ranks"},
@@ -92,23 +92,23 @@ void add_parallel_fields(std::vector<Field>& out) {
        "first may hold only the embedding, the last only the head; auto = by partition_method",
        {.min = 0, .max = kMostLayers}},
       {kParallel, "partition_method", SMP_AT(parallel.partition_method),
-       "division of the layers among stages, or their chunks: uniform = as many layers each; "
-       "parameters = as many parameters each; type:REGEX = as many layers each whose kind or name "
-       "matches; auto = the slowest stage as fast as possible; without the key even, or a faster "
-       "division that the search finds"},
+       "division of the layers among stages or their chunks: uniform = equal numbers of layers; "
+       "parameters = equal numbers of parameters; type:REGEX = equal numbers of layers whose kind "
+       "or name matches; auto = the division with the shortest slowest stage; without the key, "
+       "uniform or a faster division that the search finds"},
       {kParallel, "activation_checkpointing", SMP_AT(parallel.activation_checkpointing),
        "keep only the input of each layer and recompute the rest in the backward pass: true = "
        "recompute: full"},
       {kParallel,
        "recompute",
        SMP_AT(parallel.recompute),
-       "part of the forward that the backward pass recomputes: none, a part of each layer "
-       "(docs/recompute.md; in other frameworks the core of attention), or whole layers",
+       "part of the forward that the backward pass recomputes: none; selective = a part of each "
+       "layer (docs/recompute.md; in other frameworks the core of attention); full = whole layers",
        {.also = {"recompute_granularity", "recompute_activations"}}},
       {kParallel,
        "recompute_layers",
        SMP_AT(parallel.recompute_layers),
-       "layers of each stage that recompute: full recomputes; auto = all",
+       "with recompute: full, number of layers of each stage that are recomputed; auto = all",
        {.min = 1, .max = kMostLayers, .also = {"recompute_num_layers"}}},
       {kParallel,
        "activation_checkpointing_strategy",
@@ -170,19 +170,19 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "profile",
        SMP_AT(parallel.profile),
-       "framework whose memory and traffic are priced: one layout occupies other bytes in each; "
-       "auto = smp",
+       "framework whose memory, traffic and time the planner predicts; auto = smp",
        {.also = {"framework"}}},
       {kParallel,
        "data_collectives",
        SMP_AT(parallel.data_collectives),
-       "what moves GPU memory in all groups that the section collectives leaves open: NCCL, or the "
-       "hosts, whose CPUs sum; host with another profile than smp is SageMaker's SMDDP",
+       "transport of GPU tensors in the groups that the section collectives leaves auto: nccl, or "
+       "host (the hosts' CPUs compute the sums); with a profile other than smp, host is "
+       "SageMaker's SMDDP",
        {.also = {"ddp_dist_backend", "backend"}}},
       {kParallel, "delayed_parameter_initialization",
        SMP_AT(parallel.delayed_parameter_initialization),
-       "each rank draws only the weights that it holds; the engine always does this, and refuses "
-       "false"},
+       "each rank initializes only the weights that it holds; the engine always does this and "
+       "refuses false"},
       {kParallel, "prescaled_batch", SMP_AT(parallel.prescaled_batch),
        "all ranks of a tensor group read the same samples, and micro_batch counts the samples of "
        "the group; false (SMP's default: samples of each rank) is accepted only with "

@@ -13,19 +13,23 @@ const std::vector<Section>& job_sections() {
       {kInput, "the images that a list of layers reads"},
       {kCluster, "the hosts; rates are per rank, links per direction"},
       {kTraining, "batch, precision, length"},
-      {kOptimizer, "how gradients change the weights, and how fast"},
-      {kLossScale, "what fp16 multiplies the loss with: SMP's parameters"},
+      {kOptimizer, "the optimizer and its learning rate"},
+      {kLossScale, "the loss scale of fp16, with SMP's parameters"},
       {kData, "the text or images to train on"},
-      {kImageFile, "the numbers of each line of the file of images; resized to model.input"},
+      {kImageFile,
+       "the numbers of each line of the file of images; images are resized to model.input"},
       {kCheckpoint, "when the run saves its state"},
-      {kEvaluation, "the loss of samples that are never trained on: the last of it is held out"},
-      {kTrace, "which steps leave a timeline of every action, collective and wait"},
+      {kEvaluation,
+       "the loss of samples that are not trained on: the last samples of the training data, or "
+       "sets of their own"},
+      {kTrace, "the steps of which every action, collective and wait is recorded as a timeline"},
       {kParallel, "the layout; each key is auto (the planner chooses) or pinned"},
       {kTensorParallel,
-       "whose matrices the tensor ranks share; those of the other kinds are whole on each of them"},
+       "kinds of matrices that the tensor ranks share; each tensor rank has the other kinds whole"},
       {kCollectives,
-       "what moves a GPU's memory in the groups along an axis: as data_collectives, for that axis "
-       "alone; auto = what data_collectives says, or what the plan's prices say"},
+       "transport of GPU tensors in the groups along one axis, nccl or host, as data_collectives; "
+       "auto = data_collectives where it is set, else the faster transport by the predicted step "
+       "time"},
   };
   return kSections;
 }

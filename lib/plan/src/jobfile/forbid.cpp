@@ -75,7 +75,7 @@ std::string unknown_key(std::string_view key) {
     return fmt::format("names the unknown key {}, did you mean '{}'?",
                        text::quoted_for_message(key), *near);
   }
-  return fmt::format("names {}, which no layout decides; it can name {}",
+  return fmt::format("names {}, which is not a key of the layout; keys of the layout are {}",
                      text::quoted_for_message(key), fmt::join(keys, ", "));
 }
 
@@ -121,7 +121,8 @@ std::string read_comparison(std::string_view text, std::vector<ForbiddenValue>& 
   const Field* field = find_field(kPaths[static_cast<size_t>(*key)]);
   const bool one_of = sign->relation == Relation::kEqual || sign->relation == Relation::kUnequal;
   if (!one_of && shape_of(*field) != Shape::kWhole) {
-    return fmt::format("compares {}, which has no order: write {}=value", field->key, field->key);
+    return fmt::format("compares {}, whose values have no order: write {}=value", field->key,
+                       field->key);
   }
   ForbiddenValue comparison{*key, sign->relation, {}};
   std::string_view rest = text.substr(at + sign->text.size());

@@ -175,7 +175,7 @@ void JobBuilder::add_override(const std::string& text) {
     const text::YamlTree tree = text::parse_yaml(value, inner.add_source("", value), inner);
     if (inner.any()) {
       entries_[path].state = State::kBad;
-      diagnostics_.error(value_place, path + " is not a list that can be read");
+      diagnostics_.error(value_place, path + " is not a valid list, as in [3, 3, 2]");
       return;
     }
     text::YamlNode node = tree.root;
@@ -245,7 +245,7 @@ JobSpec JobBuilder::finish(const std::string& fallback_name) {
                   [](const auto& entry) { return entry.first.starts_with("model."); });
   if (!has_model) {
     if (!misspelt_sections_.contains("model")) {
-      diagnostics_.error({0, 1, 1}, "there is no section 'model', the one that every job needs");
+      diagnostics_.error({0, 1, 1}, "section 'model' is missing: every job needs it");
     }
     return spec_;
   }

@@ -123,13 +123,14 @@ void JobBuilder::check_rotary() {
     const int64_t turned = latent ? model.qk_rope_head_dim : rotary_dim_of(model);
     if (latent && model.rotary_dim > 0) {
       error({"model.rotary_dim"},
-            "rotary_dim has no meaning beside kv_lora_rank: qk_rope_head_dim says what is turned");
+            "rotary_dim cannot be set beside kv_lora_rank: latent attention uses qk_rope_head_dim");
     } else if (!latent && turned > model.head_dim) {
       error({"model.rotary_dim"},
             fmt::format("rotary_dim ({}) is above head_dim ({})", turned, model.head_dim));
     } else if (turned % 2 != 0) {
       error({joined_path("model", key), "model.num_heads"},
-            fmt::format("{} ({}) must be even: the rotary embedding turns pairs", key, turned));
+            fmt::format("{} ({}) must be even: the rotary embedding rotates pairs of elements", key,
+                        turned));
     }
   }
   if (model.rope_scaling == RopeScaling::kLlama3 &&
@@ -184,8 +185,8 @@ void JobBuilder::check_blocks() {
     if (value == 0) return;
     error({joined_path("model", key)}, fmt::format("{} needs stack: decoder: {}", key, what));
   };
-  decoder_only(model.num_experts, "num_experts", "experts are priced in decoders alone");
-  decoder_only(model.num_mtp_layers, "num_mtp_layers", "there is no further token to predict");
+  decoder_only(model.num_experts, "num_experts", "the planner prices experts in decoders alone");
+  decoder_only(model.num_mtp_layers, "num_mtp_layers", "only a decoder predicts further tokens");
 }
 
 void JobBuilder::check_size() {
@@ -232,8 +233,9 @@ void JobBuilder::resolve_training() {
     const int64_t channels = training.images.channels;
     if (channels != 1 && channels != spec_.model.input_channels) {
       error({"training.data.images.channels"},
-            fmt::format("channels ({}) must be 1, which is copied, or model.input's ({})", channels,
-                        spec_.model.input_channels));
+            fmt::format("channels ({}) must be 1, which is copied to all channels, or "
+                        "model.input.channels ({})",
+                        channels, spec_.model.input_channels));
     }
   }
   resolve_optimizer();
@@ -260,10 +262,9 @@ void JobBuilder::check_batch_ramp() {
   const int64_t start = training.batch_ramp_start;
   const int64_t increment = training.batch_ramp_increment;
   if ((start > 0) != (increment > 0)) {
-    error({kStart, kIncrement},
-          fmt::format("batch_ramp_start ({}) and batch_ramp_increment ({}) stand together: give "
-                      "both or neither",
-                      start, increment));
+    error({kStart, kIncrement}, fmt::format("batch_ramp_start ({}) and batch_ramp_increment ({}) "
+                                            "need each other: give both or neither",
+                                            start, increment));
     return;
   }
   if (start == 0 || !training.global_batch) return;
@@ -287,7 +288,7 @@ void JobBuilder::check_rates() {
   };
   for (const auto& [path, rate] : rates) {
     if (rate == 0 || rate >= 1 || !usable({path})) continue;
-    error({path}, fmt::format("{} ({:.3g}) is below 1: 0 says that it is unknown",
+    error({path}, fmt::format("{} ({:.3g}) must be at least 1, or 0 = unknown",
                               path.substr(path.find('.') + 1), rate));
   }
 }
@@ -318,7 +319,7 @@ void JobBuilder::check_trace() {
     error({kPath}, fmt::format("steps: the first ({}) is after the last ({})", steps[0], steps[1]));
   } else if (spec_.training.steps > 0 && steps[1] > spec_.training.steps &&
              usable({"training.steps"})) {
-    error({kPath}, fmt::format("steps: there is no step {}, for training.steps is {}", steps[1],
+    error({kPath}, fmt::format("steps: step {} does not exist: training.steps is {}", steps[1],
                                spec_.training.steps));
   }
 }

@@ -25,47 +25,49 @@ void JobBuilder::check_data() {
   const bool is_stdlib = training.data_path == data::kPythonStdlib;
   if (is_stdlib && usable({"training.data.suffixes"}) && !python_only) {
     error({"training.data.suffixes"},
-          fmt::format("data python-stdlib is Python source: write suffixes: [.py] or none, or the "
-                      "path of a folder with the files wanted"));
+          fmt::format("path: python-stdlib is Python source: write suffixes: [.py] or leave "
+                      "suffixes out, or give the path of a folder"));
   }
   if (!training.data_sources.empty() && !training.data_path.empty()) {
-    error({"training.data.sources"},
-          "path and sources both say what is trained on: give one of them");
+    error({"training.data.sources"}, "path and sources are both set: give one of them");
   }
   if (!training.data_sources.empty() && training.data_format) {
-    error({"training.data.format"}, "format is that of path: each of sources has its own");
+    error({"training.data.format"},
+          "format belongs to path: with sources, give each source its own format");
   }
   if (is_stdlib && holds_token_ids(training.data_format)) {
-    error({"training.data.format"}, fmt::format("data python-stdlib is text, not format {}",
+    error({"training.data.format"}, fmt::format("path: python-stdlib is text, but format is {}",
                                                 choice_name(*training.data_format)));
   }
   if (training.data_tokens && holds_token_ids(training.data_format)) {
-    error({"training.data.tokens"},
-          fmt::format("tokens: bytes are of text, and format {} holds token ids: leave one out",
-                      choice_name(*training.data_format)));
+    error({"training.data.tokens"}, fmt::format("tokens: bytes needs files of text, but format {} "
+                                                "holds token ids: leave out one of the two keys",
+                                                choice_name(*training.data_format)));
   }
   const bool is_pair = spec_.model.stack == Stack::kEncoderDecoder;
   if (is_pair && training.data_pack != Packing::kConcatenate && usable({"model.stack"})) {
     error({"training.data.pack"},
-          fmt::format("pack: {} is for decoders: an encoder_decoder reads one long text",
-                      choice_name(training.data_pack)));
+          fmt::format(
+              "pack: {} needs stack: decoder; with an encoder_decoder write pack: concatenate",
+              choice_name(training.data_pack)));
   }
   const auto end = training.data_end_of_document;
   if (end && usable({"model.vocab_size"}) && *end >= spec_.model.vocab_size) {
     error({"training.data.end_of_document"},
-          fmt::format("end_of_document ({}) is none of the model's tokens, 0 to {}", *end,
+          fmt::format("end_of_document ({}) must be a token of the model, 0 to {}", *end,
                       spec_.model.vocab_size - 1));
   }
   const std::vector<int64_t>& split = training.data_split;
   if (split.empty()) return;
   if (split.size() != 3 || split[0] == 0) {
     error({"training.data.split"},
-          "split has three parts, to train on, to evaluate on and to keep out, the first above 0: "
-          "as in [98, 1, 1]");
+          "split needs three parts, for training (above 0), for evaluation and left out, as in "
+          "[98, 1, 1]");
   } else if (split[1] == 0 && training.evaluation.every_steps > 0 &&
              training.evaluation.sets.empty()) {
     error({"training.data.split"},
-          "split leaves nothing to evaluate on: give its second part, or evaluation.sets");
+          "split leaves no data for evaluation: set its second part above 0, or give "
+          "evaluation.sets");
   }
 }
 

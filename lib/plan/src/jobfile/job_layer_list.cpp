@@ -31,7 +31,7 @@ text::Read<OperatorKind> kind_of(const text::YamlNode& type) {
   return {std::nullopt,
           fmt::format("has the unknown type {}{}", text::quoted_for_message(*name.value),
                       near ? fmt::format(", did you mean '{}'?", *near)
-                           : fmt::format("; there are {}", fmt::join(known, ", ")))};
+                           : fmt::format("; known types are {}", fmt::join(known, ", ")))};
 }
 
 std::string read_keys(const text::YamlNode& item, const model::OperatorRules& rules,
@@ -75,11 +75,11 @@ std::string read_keys(const text::YamlNode& item, const model::OperatorRules& ru
   }
   for (const model::OperatorKey& key : rules.keys) {
     if (item.find(key.name) != nullptr) continue;
-    if (!key.otherwise) return fmt::format("needs {}: it is a {}", key.name, rules.type);
+    if (!key.otherwise) return fmt::format("needs {}, a required key of {}", key.name, rules.type);
     spec.*key.member = *key.otherwise;
   }
   if (rules.takes_p && item.find("p") == nullptr) {
-    return fmt::format("needs p: it is a {}", rules.type);
+    return fmt::format("needs p, a required key of {}", rules.type);
   }
   return "";
 }
@@ -188,17 +188,17 @@ void JobBuilder::resolve_layer_list() {
     }
   }
   if (in.size() != 1) {
-    error({"model.layers"},
-          fmt::format("layers end with {}, and cross_entropy takes one number for each class: end "
-                      "with flatten and a linear",
-                      model::to_string(in)));
+    error({"model.layers"}, fmt::format("layers end with the shape {}, but cross_entropy needs one "
+                                        "number for each class: end with flatten and a linear",
+                                        model::to_string(in)));
     return bad_layer_list();
   }
   if (matrices < 2) {
     error({"model.layers"},
-          fmt::format("layers have {} with a matrix (conv2d, linear), and a model needs two: each "
-                      "begins a layer, and the last one makes the loss",
-                      matrices));
+          fmt::format(
+              "the number of entries of layers with a matrix (conv2d, linear) is {}: expected 2 or "
+              "more, because each begins a layer and the last one computes the loss",
+              matrices));
     return bad_layer_list();
   }
   model::set_list_sizes(model);

@@ -81,8 +81,8 @@ bool JobBuilder::check_strategy() {
   const std::string& strategy = spec_.parallel.activation_checkpointing_strategy;
   const std::optional<int64_t> layers = layers_per_checkpoint(strategy);
   if (!layers) {
-    error({kStrategy}, fmt::format("activation_checkpointing_strategy ({}) is none of each, "
-                                   "contiguous and group_N, where N is 1 or more",
+    error({kStrategy}, fmt::format("activation_checkpointing_strategy ({}) must be each, "
+                                   "contiguous or group_N with N of 1 or more",
                                    strategy));
   }
   return layers.value_or(1) > 1;
@@ -127,18 +127,18 @@ void JobBuilder::agree_on_recompute() {
   if (parallel.offload_activations == true && parallel.recompute &&
       !rules::can_offload_activations(profile, *parallel.recompute)) {
     error({"parallel.offload_activations"},
-          fmt::format("offload_activations of profile {} moves what recompute: full keeps, and "
-                      "recompute is {}",
-                      choice_name(*parallel.profile), choice_name(*parallel.recompute)));
+          fmt::format(
+              "offload_activations with profile {} needs recompute: full, but recompute is {}",
+              choice_name(*parallel.profile), choice_name(*parallel.recompute)));
   }
   if (!parallel.partition_activations) return;
   if (flag == false) {
-    error(
-        {"parallel.partition_activations"},
-        "partition_activations cuts the inputs that recompute: full keeps; recompute is not full");
+    error({"parallel.partition_activations"},
+          "partition_activations needs recompute: full, whose saved inputs it splits");
   } else if (parallel.sequence_parallel == true) {
     error({"parallel.partition_activations"},
-          "keys disagree: sequence_parallel cuts what partition_activations would cut");
+          "keys disagree: sequence_parallel already splits the inputs that partition_activations "
+          "splits: leave one of them out");
   }
 }
 
@@ -161,7 +161,8 @@ void JobBuilder::agree_on_pipeline() {
     }
     if (*chunks > 1) return;
     error({kVirtual},
-          "pipeline: virtual needs virtual_pipeline_degree above 1; of 1 it is interleaved");
+          "pipeline: virtual needs virtual_pipeline_degree above 1; for degree 1 write pipeline: "
+          "interleaved");
     return;
   }
   if (*chunks == rules::chunks_of_schedule(kind)) return;
@@ -185,7 +186,7 @@ void JobBuilder::check_sequence_axes() {
   if (parallel.sequence_parallel == true && tensor) {
     if (*tensor == 1) {
       error({"parallel.sequence_parallel"},
-            "sequence_parallel: true splits what tensor parallelism leaves whole, but "
+            "sequence_parallel: true needs tensor_parallel_degree above 1, but "
             "tensor_parallel_degree is 1");
     } else if (sequence_known && !rules::divides_tokens(sequence, *tensor)) {
       error({"parallel.sequence_parallel"},
@@ -237,8 +238,8 @@ void JobBuilder::check_partition_method() {
   }
   if (reading.method != layout::PartitionMethod::kUnsaid && !spec_.parallel.partition.empty()) {
     error({kMethod},
-          "keys disagree: partition lists the layers of each stage, which partition_method would "
-          "find: write one of them");
+          "keys disagree: partition and partition_method both divide the layers among the stages: "
+          "write one of them");
     return;
   }
   // The patterns of a model that is wrong itself are not tried.

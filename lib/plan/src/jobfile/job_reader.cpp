@@ -72,8 +72,8 @@ JobSource load_job_source(const std::string& path) {
     throw ConfigError(fmt::format("{}: {}", path, lfs));
   }
   if (source.text.size() > text::YamlLimits{}.bytes) {
-    throw ConfigError(fmt::format("{}: larger than {} bytes; this is no job file", path,
-                                  text::YamlLimits{}.bytes));
+    throw ConfigError(fmt::format("{}: the file is larger than {} bytes, the limit of a job file",
+                                  path, text::YamlLimits{}.bytes));
   }
   files::remember_input(path);
   return source;
@@ -90,7 +90,7 @@ JobSpec read_job(const std::vector<JobSource>& sources, const std::vector<std::s
       builder.forget(source.replaces);
       if (tree.complete && tree.root.find(source.replaces) == nullptr) {
         diagnostics.error({number, 1, 1},
-                          fmt::format("there is no section '{}' in this file", source.replaces));
+                          fmt::format("this file has no section '{}'", source.replaces));
       }
     }
     builder.add(tree.root, tree.complete);

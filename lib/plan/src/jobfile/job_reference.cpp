@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kHead = R"(# The job file
 
 A job file says what to train (`model`), where (`cluster`), how long and on what (`training`), and
-what of the layout is fixed (`parallel`). Only `model` is required. `smp-plan job.yaml` reads it and
+which parts of the layout are fixed (`parallel`). Only `model` is required. `smp-plan job.yaml` reads it and
 chooses the rest.
 
 ```yaml
@@ -44,16 +44,16 @@ parallel:
     num_layer: 4
     ^
   ```
-- **Whole numbers** are written plainly: `010`, `4e6`, `1_000`, `4.0` and `"4"` are refused, with what to
-  write instead.
+- **Whole numbers** are written plainly: `010`, `4e6`, `1_000`, `4.0` and `"4"` are refused; the error names
+  the number to write.
 - **Sizes** take `40GiB` (2^30), `40GB` (10^9), `40G` = `40GB`, or a number of bytes; token counts take
   `4Mi` (4,194,304) and `4M` (4,000,000); rates take `312T` and `25GB`.
-- **`auto`** stands for what the planner chooses, or for a default that follows from other keys.
+- **`auto`**: the planner chooses the value, or it follows from other keys.
 - **Booleans** are `true` and `false` only.
 - **YAML** is one document of maps, lists and scalars in UTF-8: no tabs in the indentation, no
   anchors and aliases, no merge keys, no tags, at most 1 MiB.
-- **Several files** are one job: `smp-plan model.yaml --cluster cluster.yaml` takes the cluster, and whatever
-  else it says, from the second. `--set section.key=value` comes last, e.g.
+- **Several files** are one job: `smp-plan model.yaml --cluster cluster.yaml` takes the cluster, and
+  all other keys of the second file, from the second. `--set section.key=value` comes last, e.g.
   `--set parallel.tensor_parallel_degree=2 --set parallel.partition=[3,3,2]`.
 - **Known clusters** go by name, wherever the program runs: `cluster: p5.48xlarge` in the file, or
   `--cluster p5.48xlarge`, with `--hosts 16`. They are the files of `configs/clusters`; a path is a file of
@@ -72,7 +72,7 @@ parallel:
   `recompute: selective` it is `false`. `recompute_layers` and an `activation_checkpointing_strategy`
   other than `each` need `recompute: full`: alone they mean it.
 - `offload_activations: true` alone turns activation checkpointing on, and moves the inputs that it keeps; beside
-  `recompute: none` or `selective` it moves all that blocks keep then, which other frameworks' profiles refuse.
+  `recompute: none` or `selective` it moves all saved tensors of blocks, which profiles of other frameworks refuse.
 - `offload_parameters: true` needs `sharding: parameters`: alone it means it.
 - `virtual_pipeline_degree` above 1 is `pipeline: virtual`, or 2 with `zb_v`; `virtual` needs it above 1.
 - `sequence_parallel: true` needs `tensor_parallel_degree` above 1, which divides `sequence_length`.
@@ -89,7 +89,7 @@ parallel:
 - The model has at most 10^15 parameters.
 - `prescaled_batch: false` needs `tensor_parallel_degree` 1.
 - `suffixes` beside `path: python-stdlib` are `[.py]` or none.
-- `path` or `sources` says what is trained on; `format` is that of `path`, and each of `sources` has its own.
+- `path` or `sources` names the training data; `format` belongs to `path`, and each of `sources` has its own.
 - `split` has three parts; with evaluation and without `evaluation.sets` its second is above 0.
 - `pack: documents` and `pad` are for decoders; `longer` needs `pack: pad`; `end_of_document` is below `vocab_size`.
 - `reserved_memory` is below `memory_per_process`.
@@ -101,15 +101,15 @@ parallel:
 ## Text and tokens
 
 `training.data` names files of token ids, as Megatron-LM, nanoGPT, llm.c and NumPy write them, or text;
-[Data](data.md) describes formats, mixtures, order, packing and masks. The engine has no tokenizer: each byte of text is a
-token, of which there are 256, and the plan and the dry run say so. On text two jobs are therefore refused where they are to run (`steps` above 0), as their losses would mean nothing:
+[Data](data.md) describes formats, mixtures, order, packing and masks. The engine has no tokenizer: it reads each byte of text as
+one of 256 tokens; the plan and the dry run say so. Two kinds of jobs on text are refused if `steps` is above 0, because their losses would mean nothing:
 
-- a `vocab_size` above 512 (256, and room for special tokens and padding), as bytes fill next to nothing of it: train from
+- a `vocab_size` above 512 (256, and room for special tokens and padding), as bytes use only 256 of its rows: train from
   scratch with `vocab_size: 256`;
-- `init_from`, as those weights know the tokens of a tokenizer.
+- `init_from`, as those weights were trained on the tokens of a tokenizer.
 
-`training.data.tokens: bytes` says that bytes are meant: for weights that were trained on bytes, such as those of an earlier
-run, or to measure a large vocabulary on whatever text there is. Jobs that are only planned may have any vocabulary.
+`training.data.tokens: bytes` allows both: for weights that were trained on bytes, such as those of an earlier
+run, or to measure a large vocabulary on any text. Jobs that are only planned may have any vocabulary.
 )";
 
 // 26214400 -> 25MiB, where that is exact.

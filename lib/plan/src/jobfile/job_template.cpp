@@ -64,9 +64,8 @@ std::vector<std::pair<std::string, std::string>> settings_of(const JobSource& so
 std::string job_template(const std::vector<std::pair<std::string, std::string>>& given,
                          const std::string& cluster) {
   std::string out =
-      "# A job for smp-plan. A key that begins with # is not set and shows its default; auto is "
-      "the\n"
-      "# planner's to choose. docs/job-file.md has the same as a table.\n";
+      "# A job for smp-plan. A key that begins with # is not set and shows its default. auto means "
+      "that\n# the planner chooses. docs/job-file.md lists all keys.\n";
   for (const Section& section : job_sections()) {
     const auto depth = section.path.empty() ? 0 : 1 + std::ranges::count(section.path, '.');
     const std::string margin(static_cast<size_t>(2 * depth), ' ');

@@ -78,7 +78,7 @@ KeyHint key_hint(std::string_view section, const std::string& key) {
       return {fmt::format(", did you mean '{}' {}?", *near, where(field.section)), ""};
     }
   }
-  return {fmt::format("; the keys there are {}", comma_list(keys)), ""};
+  return {fmt::format("; known keys are {}", comma_list(keys)), ""};
 }
 
 }  // namespace smp::jobfile

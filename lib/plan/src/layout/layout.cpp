@@ -65,7 +65,7 @@ struct BucketLimits {
 
 // `sizes` are the layers' elements. Whole gradients are counted as they travel. Where gradients are
 // sharded a bucket is reduced and gathered by microbatch and layer, so it is small; layers whose
-// gradients are put off are not complete together.
+// gradients are deferred are not complete together.
 BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& layers,
                        const std::vector<int64_t>& sizes) {
   BucketLimits limits;
@@ -81,7 +81,7 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
   int64_t largest = 0;
   for (size_t i = 0; i < layers.size(); ++i)
     if (!is_end(layers[i])) largest = std::max(largest, sizes[i]);
-  if (!schedule::puts_weights_off(chunks_of(plan).kind)) {
+  if (!schedule::defers_weight_gradients(chunks_of(plan).kind)) {
     const int64_t bytes = shard_bucket_bytes_of(plan.job, plan.degrees.shard, largest * element);
     limits.enough = div_up(bytes, element);
     if (!plan.job.parallel.shard_bucket_bytes && bytes > kShardBucketBytes) limits.most = largest;
@@ -285,11 +285,10 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   const auto buckets = static_cast<int64_t>(ranges.size());
   const bool tied_here = model.tied_embeddings && !tied_across_stages(plan);
   if (shards_gradients(plan)) {
-    // One is filled while another is reduced; gradients that are put off keep all of them filled.
-    const bool put_off = schedule::puts_weights_off(chunks_of(plan).kind);
-    layout.gradient_buffers =
-        share_buffers(layout, tied_here || put_off, put_off ? buckets : kGradientBuffers,
-                      &Bucket::gradient_buffer);
+    // One is filled while another is reduced; deferred weight gradients keep all buffers filled.
+    const bool defers = schedule::defers_weight_gradients(chunks_of(plan).kind);
+    layout.gradient_buffers = share_buffers(
+        layout, tied_here || defers, defers ? buckets : kGradientBuffers, &Bucket::gradient_buffer);
   }
   if (shards_weights(plan)) {
     int64_t gathered = std::min(1 + plan.job.parallel.prefetch_layers, buckets);

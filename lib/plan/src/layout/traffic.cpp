@@ -79,7 +79,7 @@ class StepTraffic {
   // How often this rank's layers run in a microbatch, and what they send then.
   struct Calls {
     int64_t blocks = 0, again = 0;  // recomputed
-    int64_t thinned = 0;            // of which selective recompute makes a part again
+    int64_t selective = 0;          // blocks of which selective recomputation repeats a part
     // Two of a decoder's block beside an encoder.
     int64_t attentions = 0, attentions_again = 0;
     int64_t pairs = 0, pairs_again = 0;  // of matrices that the tensor ranks share
@@ -115,7 +115,7 @@ class StepTraffic {
         ++calls.heads;
       }
     }
-    if (parallel.recompute == Recompute::kSelective) calls.thinned = calls.blocks;
+    if (parallel.recompute == Recompute::kSelective) calls.selective = calls.blocks;
     calls.shared_embeddings = kinds.embedding ? calls.embeddings : 0;
     calls.shared_heads = kinds.embedding ? calls.heads : 0;
     return calls;
@@ -180,19 +180,19 @@ class StepTraffic {
   }
 
   // Each sum is scattered, and gathered ahead of the next matrix (Korthikanti et al. 2022, section
-  // 4.2.2). For the weights' gradients a norm's result is made and gathered again, and so is, where
-  // these are put off, the gradient of what a pair of matrices gives. A memory is gathered by each
-  // block that attends to it, forward and for the weights that read it, and each sums its gradient.
+  // 4.2.2). Weight gradients need each norm's result, which is computed and gathered again.
+  // Deferred ones need the gradient of each pair's output too, gathered again. A memory is gathered
+  // by each block that attends to it, forward and for the weights that read it, and each sums its
+  // gradient.
   void split_sequences(const Calls& calls) {
     const int64_t branches = calls.attentions + calls.blocks;  // with a norm, each
     const int64_t reads = calls.attentions - calls.blocks;     // of a memory
-    const bool put_off = schedule::puts_weights_off(*plan_.job.parallel.pipeline);
+    const bool defers = schedule::defers_weight_gradients(*plan_.job.parallel.pipeline);
     scatter("tensor.forward", calls.pairs + calls.pairs_again + calls.shared_embeddings);
     gather("tensor.forward",
-           2 * (calls.attentions + calls.attentions_again) + calls.thinned + calls.heads);
+           2 * (calls.attentions + calls.attentions_again) + calls.selective + calls.heads);
     scatter("tensor.backward", calls.pairs + calls.shared_reads + calls.shared_heads);
-    gather("tensor.backward",
-           (put_off ? 3 : 2) * branches + reads + calls.embeddings + calls.heads);
+    gather("tensor.backward", (defers ? 3 : 2) * branches + reads + calls.embeddings + calls.heads);
     all_reduce(
         "tensor.norms", wide(dtype_), norm_vectors() * plan_.job.model.hidden_size,
         (plan_.job.model.shared_norm ? calls.blocks : branches) + calls.memories + calls.heads);

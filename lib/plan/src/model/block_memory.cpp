@@ -122,16 +122,16 @@ Alive block_forward(const BlockTensors& t, const LayerCall& call) {
   return forward;
 }
 
-// A backward under way. With `put_off` the factors of the weights' gradients stay, and their
-// products are not made.
+// A backward under way. With `defers` the factors of the weight gradients stay, and their products
+// are not computed.
 struct Backward {
   Alive& alive;
   const BlockTensors& t;
   const LayerCall& call;
-  bool put_off;
+  bool defers;
 
   void weight_gradient(int64_t bytes, int64_t factors) const {
-    if (put_off) return;
+    if (defers) return;
     alive.pass(bytes, 0);
     alive.drop(factors);
   }
@@ -149,7 +149,7 @@ struct Backward {
     add_product(alive, call, t.tokens, cols, t.h);
     t.hidden.start_sum(alive);
     alive.add(t.hidden.own);  // the norm's result again
-    if (!put_off) t.hidden.gather(alive);
+    if (!defers) t.hidden.gather(alive);
     weight_gradient(bytes, t.hidden.all + gradient);
   }
 
@@ -176,7 +176,7 @@ struct Backward {
     // Where nothing is gathered, the dropped gradient is at hand for the output's gradient too.
     weight_gradient(t.output_gradient, t.hidden.gathered > 0 ? dropped() : 0);
     add_product(alive, call, t.tokens, t.h, t.attended_cols);  // of the attention's output
-    if (!put_off && t.hidden.gathered == 0) alive.drop(dropped());
+    if (!defers && t.hidden.gathered == 0) alive.drop(dropped());
     alive.drop(t.hidden.gathered);
     const int64_t table_gradient = diagonals > 0 ? t.table_gradient : 0;
     alive.add(table_gradient);
@@ -185,7 +185,7 @@ struct Backward {
     alive.drop(table_gradient);
     if (makes_table) alive.add(t.table);
     alive.drop(t.attended);
-    if (!put_off) alive.drop(t.attended);
+    if (!defers) alive.drop(t.attended);
     alive.drop(t.log_sums);
   }
 
@@ -210,9 +210,9 @@ struct Backward {
   }
 };
 
-Alive block_backward(const BlockTensors& t, const LayerCall& call, bool makes_table, bool put_off) {
+Alive block_backward(const BlockTensors& t, const LayerCall& call, bool makes_table, bool defers) {
   Alive alive;
-  const Backward backward{alive, t, call, put_off};
+  const Backward backward{alive, t, call, defers};
   backward.mlp();
   backward.attention(makes_table);
   return alive;
@@ -221,22 +221,22 @@ Alive block_backward(const BlockTensors& t, const LayerCall& call, bool makes_ta
 // Each factor of the weights' gradients lives until its last product. The output's gradient is one
 // of them, and belongs to the caller until then. With dropout each branch has its own. One factor
 // of each product is gathered.
-void put_off_product(Alive& weights, const BlockTensors& t, int64_t bytes, int64_t factors) {
+void deferred_product(Alive& weights, const BlockTensors& t, int64_t bytes, int64_t factors) {
   weights.pass(t.hidden.gathered + bytes, 0);
   weights.drop(factors);
 }
 void mlp_weights(Alive& weights, const BlockTensors& t) {
   const bool shares_gradient = t.is_parallel && !t.drops;
-  put_off_product(weights, t, t.down_gradient, t.activated + (shares_gradient ? 0 : t.hidden.own));
-  put_off_product(weights, t, t.up_gradient, t.up + t.hidden.own);
+  deferred_product(weights, t, t.down_gradient, t.activated + (shares_gradient ? 0 : t.hidden.own));
+  deferred_product(weights, t, t.up_gradient, t.up + t.hidden.own);
 }
 void attention_weights(Alive& weights, const BlockTensors& t, int64_t projection_gradient,
                        int64_t projected) {
-  put_off_product(weights, t, t.output_gradient, t.hidden.own + t.attended);
-  put_off_product(weights, t, projection_gradient, projected + t.hidden.own);
+  deferred_product(weights, t, t.output_gradient, t.hidden.own + t.attended);
+  deferred_product(weights, t, projection_gradient, projected + t.hidden.own);
 }
 
-// The MLP's first product again, of what a thinned call has kept.
+// Selective recomputation: the MLP's first product again, from the tensors that are still saved.
 int64_t complete_peak(const BlockTensors& t, const LayerCall& call) {
   Alive complete;
   add_column_parallel(complete, t, call, t.up_cols);
@@ -244,17 +244,17 @@ int64_t complete_peak(const BlockTensors& t, const LayerCall& call) {
 }
 
 Alive cross_block_backward(const BlockTensors& t, const LayerCall& call, bool opens, bool closes,
-                           bool put_off) {
+                           bool defers) {
   const int64_t hidden = t.hidden.own;
   Alive alive;
-  const Backward backward{alive, t, call, put_off};
+  const Backward backward{alive, t, call, defers};
   backward.mlp();
   if (opens) alive.add(hidden);  // the encoder output, recomputed
   backward.cross_attention(closes);
   if (opens) alive.drop(hidden);
   alive.pass(t.hidden.norm_sums, 0);
-  if (!put_off || t.drops) alive.drop(hidden);  // gradient of x2
-  alive.drop(hidden + t.hidden.stats);          // x1
+  if (!defers || t.drops) alive.drop(hidden);  // gradient of x2
+  alive.drop(hidden + t.hidden.stats);         // x1
   backward.attention(closes);
   if (opens) alive.pass(t.hidden.norm_sums, 0);
   return alive;
@@ -277,11 +277,11 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = t.hidden.own + past,
           .backward_peak_bytes = block_backward(t, call, keeps_table, false).peak(),
-          .thinned_bytes = t.up,
+          .recomputable_bytes = t.up,
           .complete_peak_bytes = complete_peak(t, call),
-          .put_off_bytes = -weights.now(),
-          .put_off_saved_bytes = t.up + t.attended + t.packed,
-          .put_off_backward_peak_bytes = block_backward(t, call, keeps_table, true).peak(),
+          .deferred_bytes = -weights.now(),
+          .deferred_saved_bytes = t.up + t.attended + t.packed,
+          .deferred_backward_peak_bytes = block_backward(t, call, keeps_table, true).peak(),
           .weight_peak_bytes = weights.peak()};
 }
 
@@ -317,11 +317,11 @@ LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = 2 * hidden + t.table,
           .backward_peak_bytes = cross_block_backward(t, call, opens, closes, false).peak(),
-          .thinned_bytes = t.up,
+          .recomputable_bytes = t.up,
           .complete_peak_bytes = complete_peak(t, call),
-          .put_off_bytes = -weights.now(),
-          .put_off_saved_bytes = t.up + 3 * t.attended + t.packed,
-          .put_off_backward_peak_bytes = cross_block_backward(t, call, opens, closes, true).peak(),
+          .deferred_bytes = -weights.now(),
+          .deferred_saved_bytes = t.up + 3 * t.attended + t.packed,
+          .deferred_backward_peak_bytes = cross_block_backward(t, call, opens, closes, true).peak(),
           .weight_peak_bytes = weights.peak()};
 }
 

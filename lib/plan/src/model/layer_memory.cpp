@@ -46,7 +46,7 @@ LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = hidden.own,
           .backward_peak_bytes = backward.peak(),
-          .put_off_backward_peak_bytes = backward.peak()};
+          .deferred_backward_peak_bytes = backward.peak()};
 }
 
 LayerMemory embedding_memory(const ModelSpec& model, const LayerSpec& layer,
@@ -75,7 +75,7 @@ LayerMemory embedding_memory(const ModelSpec& model, const LayerSpec& layer,
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
           .backward_peak_bytes = backward.peak(),
-          .put_off_backward_peak_bytes = backward.peak()};
+          .deferred_backward_peak_bytes = backward.peak()};
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ LayerPattern::LayerPattern(const std::string& pattern) : compiled_(std::make_uni
   // libc writes out what is counted: a{30000}{30000} would be more than any memory.
   if (pattern.find('{') != std::string::npos) {
     compiled_->error = REG_BADBR;
-    problem_ = fmt::format("type:{} has a count in braces: layers are found without", pattern);
+    problem_ =
+        fmt::format("type:{} has a count in braces: write the expression without braces", pattern);
     return;
   }
   compiled_->error =
@@ -67,7 +68,7 @@ LayerPattern::LayerPattern(const std::string& pattern) : compiled_(std::make_uni
   if (compiled_->error == 0) return;
   char words[128];
   regerror(compiled_->error, &compiled_->regex, words, sizeof(words));
-  problem_ = fmt::format("type:{} is no regular expression: {}", pattern, words);
+  problem_ = fmt::format("type:{} is not a regular expression: {}", pattern, words);
 }
 
 LayerPattern::~LayerPattern() {

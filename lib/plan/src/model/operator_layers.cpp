@@ -42,7 +42,7 @@ class LayerWalk {
     memory.forward_peak_bytes = forward.peak();
     memory.input_gradient_bytes = is_first_ ? 0 : bytes_of(operators_.front().in, call_);
     memory.backward_peak_bytes = backward.peak();
-    memory.put_off_backward_peak_bytes =
+    memory.deferred_backward_peak_bytes =
         makes_loss_ ? backward.peak() : this->backward(true).peak();
     if (!makes_loss_) {
       const auto matrix = std::find_if(operators_.begin(), operators_.end(),
@@ -50,8 +50,8 @@ class LayerWalk {
       SMP_CHECK(matrix != operators_.end());
       // Its two factors; the batch itself lives anyway.
       const bool of_batch = is_first_ && owner_of_input(matrix - operators_.begin()) < 0;
-      memory.put_off_saved_bytes = of_batch ? 0 : bytes_of(matrix->in, call_);
-      memory.put_off_bytes = bytes_of(matrix->out, call_) + memory.put_off_saved_bytes;
+      memory.deferred_saved_bytes = of_batch ? 0 : bytes_of(matrix->in, call_);
+      memory.deferred_bytes = bytes_of(matrix->out, call_) + memory.deferred_saved_bytes;
       memory.weight_peak_bytes = memory_of(*matrix, call_).weight_scratch_bytes;
     }
     return memory;
@@ -100,7 +100,7 @@ class LayerWalk {
     return alive;
   }
 
-  Alive backward(bool put_off) const {
+  Alive backward(bool defers) const {
     Alive alive;
     if (makes_loss_) {
       alive.drop(loss_bytes());  // the logits' own gradient is among what was saved
@@ -116,7 +116,7 @@ class LayerWalk {
         alive.add(bytes_of(operators_[i].in, call_));
         alive.pass(op.gradient_scratch_bytes, 0);
       }
-      if (is_matrix && put_off) continue;  // both factors stay
+      if (is_matrix && defers) continue;  // both factors stay
       if (is_matrix) alive.pass(op.weight_scratch_bytes, 0);
       if (!op.gradient_in_place || !wanted) alive.drop(bytes_of(operators_[i].out, call_));
       alive.drop(op.kept_bytes);

@@ -38,7 +38,7 @@ class Header {
     const std::string_view line = next_line();
     if (!line.starts_with(key) || !line.substr(key.size()).starts_with(": ")) {
       fail(place,
-           fmt::format("expected '{}: ...' here: this is not a plan as smp-plan writes it", key));
+           fmt::format("expected the line '{}: ...' of a plan: write the plan with smp-plan", key));
     }
     const size_t begin = key.size() + 2;
     return {line.substr(begin), {source_, place.line, static_cast<int>(begin) + 1}};
@@ -85,8 +85,8 @@ void check_header(const std::string& path, std::string_view text, int source,
     throw ConfigError(path +
                       (looks_like_a_job(text)
                            ? ": this is a job file: run smp-plan " + path + " -o plan.yaml first"
-                           : ": this is no plan: it has no 'smp_plan: " +
-                                 std::to_string(kPlanFormatVersion) + "' line"));
+                           : ": not a plan: the file has no line 'smp_plan: " +
+                                 std::to_string(kPlanFormatVersion) + "'"));
   }
   Header header(text, source, diagnostics);
   const HeaderLine version = header.take(kVersionKey);
@@ -101,10 +101,11 @@ void check_header(const std::string& path, std::string_view text, int source,
   const std::string_view body = header.body();
   if (const auto expected = text::strict_whole(bytes.value, text::Scale::kNone);
       expected && static_cast<text::Int128>(body.size()) < *expected) {
-    header.fail(bytes.place,
-                fmt::format("the plan is cut off: {} of {} bytes of its body are there; "
-                            "write it again with smp-plan",
-                            body.size(), bytes.value));
+    header.fail(
+        bytes.place,
+        fmt::format(
+            "the plan is cut off after {} of {} bytes of its body; write it again with smp-plan",
+            body.size(), bytes.value));
   }
   if (hash.value != plan_hash(body)) {
     header.fail(hash.place,
@@ -180,7 +181,9 @@ mesh::Degrees read_degrees(text::StrictMap map) {
 void check_degrees(const Plan& plan, text::StrictMap& root) {
   try {
     if (degrees_of(plan.job) == plan.degrees) return;
-    root.error("degrees", "degrees disagree with cluster and parallel of the job");
+    root.error("degrees",
+               "the degrees do not match cluster and parallel of the job; write the plan again "
+               "with smp-plan");
   } catch (const ConfigError& error) {
     root.error("job", error.what());
   }
@@ -210,7 +213,8 @@ Plan parse_plan(const std::string& path, const std::string& text) {
   plan.job = job.finish("job");
   diagnostics.raise_if_any();
   for (const std::string& key : open_keys(plan.job)) {
-    diagnostics.error(root.place("job"), key + " is open (auto); a plan has every key resolved");
+    diagnostics.error(root.place("job"),
+                      key + " is auto, but a plan must have a value; write it again with smp-plan");
   }
   diagnostics.raise_if_any();
   check_degrees(plan, root);

@@ -44,7 +44,7 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
   if (model::is_list(model)) {
     for (const model::PlacedOperator& matrix : model::matrices_of(model)) {
       if (matrix.matrix_cut == model::MatrixCut::kInputs || matrix.spec.out >= tensor) continue;
-      return fmt::format("the outputs of model.layers[{}] ({}: {}) are fewer than {}", matrix.index,
+      return fmt::format("model.layers[{}] ({}) has {} outputs, fewer than {}", matrix.index,
                          model::rules_of(matrix.spec.kind).type, matrix.spec.out, tensor);
     }
     return std::nullopt;
@@ -65,7 +65,7 @@ std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, 
   const int64_t processes = job.cluster.processes_per_host;
   const int64_t product = pipeline * tensor;
   if (pipeline > model::block_count(job.model)) {
-    return fmt::format("num_layers{} ({}) gives at most that many stages",
+    return fmt::format("the pipeline has more stages than num_layers{} ({})",
                        job.model.decoder_layers > 0 ? " + decoder_layers" : "",
                        model::block_count(job.model));
   }
@@ -81,7 +81,7 @@ std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, 
   }
   const auto& partition = job.parallel.partition;
   if (!partition.empty() && !names_stages_or_chunks(job, pipeline)) {
-    return fmt::format("parallel.partition names {} stages", partition.size());
+    return fmt::format("parallel.partition has {} entries", partition.size());
   }
   return std::nullopt;
 }
@@ -134,8 +134,7 @@ std::optional<std::string> expert_problem(const JobSpec& job, int64_t expert, in
 
 std::optional<std::string> sequence_parallel_problem(const JobSpec& job, int64_t tensor,
                                                      int64_t context) {
-  if (tensor == 1)
-    return "sequence parallelism splits what tensor parallelism leaves whole: tensor is 1";
+  if (tensor == 1) return "sequence parallelism needs a tensor degree above 1";
   const int64_t tokens = job.training.sequence_length / context;
   if (divides_tokens(tokens, tensor)) return std::nullopt;
   return context == 1

@@ -83,9 +83,9 @@ const EngineRule kRules[] = {
     {[](const Plan& plan) { return plan.job.training.attention == AttentionKind::kUnfused; },
      "training.attention: unfused (the engine runs flash)"},
     {[](const Plan& plan) { return plan.job.training.fused_loss; },
-     "training.fused_loss: true (the engine has a loss of its own)"},
+     "training.fused_loss: true (the engine has its own loss kernels)"},
     {[](const Plan& plan) { return plan.job.training.compiled; },
-     "training.compiled: true (the engine is compiled ahead)"},
+     "training.compiled: true (the engine is compiled C++ and does not use torch.compile)"},
     {[](const Plan& plan) {
        return !plan.job.training.accumulate_gradients_in_fp32.value_or(true);
      },
@@ -103,13 +103,13 @@ const EngineRule kRules[] = {
                   (model.position_embedding == PositionKind::kRelative);
      },
      "model.position_embedding: relative in a decoder, or another one in an encoder_decoder (the "
-     "engine runs them together)"},
+     "engine runs relative positions in an encoder_decoder, and only there)"},
     {[](const Plan& plan) {
        return plan.job.training.data_pack != Packing::kConcatenate &&
               (model::is_list(plan.job.model) || plan.job.model.stack == Stack::kEncoderDecoder);
      },
      "training.data.pack: documents or pad in an encoder_decoder or with model.layers (the engine "
-     "keeps documents apart in decoders: concatenate)"},
+     "packs documents in decoders alone: write pack: concatenate)"},
     {[](const Plan& plan) {
        return plan.job.model.stack == Stack::kEncoderDecoder && plan.job.model.parallel_residual;
      },
@@ -120,8 +120,9 @@ const EngineRule kRules[] = {
        return model.stack == Stack::kEncoderDecoder &&
               model::kv_copies(model, plan.degrees.tensor) > 1;
      },
-     "model.stack: encoder_decoder on more tensor ranks than KV heads (the engine replicates no KV "
-     "heads of two attentions)"},
+     "model.stack: encoder_decoder on more tensor ranks than KV heads (the engine does not "
+     "replicate KV heads of an encoder_decoder: write a tensor_parallel_degree of at most "
+     "num_kv_heads)"},
     {[](const Plan& plan) {
        const RopeScaling scaling = plan.job.model.rope_scaling;
        return scaling != RopeScaling::kNone && scaling != RopeScaling::kLinear &&
@@ -138,13 +139,14 @@ const EngineRule kRules[] = {
        return model::is_list(plan.job.model) && (parallel.sequence_parallel.value_or(false) ||
                                                  parallel.context_parallel_degree.value_or(1) > 1);
      },
-     "model.layers with sequence_parallel or context_parallel_degree (a list reads no sequences)"},
+     "model.layers with sequence_parallel or context_parallel_degree (a list of layers reads "
+     "images, which have no sequence)"},
     {[](const Plan& plan) {
        return model::is_list(plan.job.model) &&
               plan.job.parallel.recompute == Recompute::kSelective;
      },
-     "model.layers with recompute: selective (that makes the first product of a block's MLP again, "
-     "and a list has no blocks: full, or recompute_layers)"},
+     "model.layers with recompute: selective (selective recomputes a part of each transformer "
+     "block, and a list of layers has no blocks: write recompute: full)"},
     {[](const Plan& plan) {
        return model::is_list(plan.job.model) && !plan.job.parallel.tensor_parallel.all();
      },
@@ -155,9 +157,9 @@ const EngineRule kRules[] = {
     {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },
      "model.kv_lora_rank: above 0 (the engine runs plain attention)"},
     {[](const Plan& plan) { return plan.job.model.num_mtp_layers > 0; },
-     "model.num_mtp_layers: above 0 (the engine predicts the next token)"},
+     "model.num_mtp_layers: above 0 (the engine predicts the next token alone)"},
     {[](const Plan& plan) { return plan.job.model.vocab_multiple_of > 1; },
-     "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)"},
+     "model.vocab_multiple_of: above 1 (the engine does not pad the vocabulary)"},
     {[](const Plan& plan) { return plan.job.parallel.context_parallel_degree.value_or(1) > 1; },
      "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
     {[](const Plan& plan) {
@@ -170,24 +172,25 @@ const EngineRule kRules[] = {
        return parallel.offload_parameters == true && parallel.offload_optimizer != true;
      },
      "parallel.offload_parameters: true without offload_optimizer: true (the engine updates "
-     "weights where they lie, by state that lies there)"},
+     "offloaded weights on the host and needs the optimizer state there)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
        return parallel.offload_parameters == true && parallel.sharded_data_parallel_degree == 1;
      },
-     "parallel.offload_parameters: true with sharded_data_parallel_degree: 1 (the engine fetches "
-     "shards, above 1)"},
+     "parallel.offload_parameters: true with sharded_data_parallel_degree: 1 (the engine offloads "
+     "shards: write a degree above 1)"},
     {[](const Plan& plan) {
        return plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
      },
-     "parallel.profile: another framework's (the engine runs smp)"},
+     "parallel.profile: other than smp (the engine runs smp)"},
     {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCpu &&
               plan.job.parallel.data_collectives == CollectivesKind::kHost;
      },
-     "parallel.data_collectives: host (the engine has its own)"},
+     "parallel.data_collectives: host with cluster.device: cpu (collectives of CPU tensors have "
+     "one transport: leave the key out)"},
     {[](const Plan& plan) { return plan.job.parallel.partition_activations; },
-     "parallel.partition_activations: true (the engine runs without it)"},
+     "parallel.partition_activations: true (the engine does not partition activations)"},
     {[](const Plan& plan) {
        return plan.job.cluster.hosts > 1 && plan.degrees.world() > mesh::kMaxRanksOfHosts;
      },
@@ -198,7 +201,7 @@ const EngineRule kRules[] = {
      Concerns::kPlace},
     {[](const Plan& plan) { return most_groups_of_a_host(plan) > mesh::kMaxGroups; },
      "parallel degrees with more than 256 groups of ranks on a host (the engine opens up to 256: "
-     "give one degree more of the ranks, or use fewer ranks)",
+     "raise one parallel degree, or use fewer ranks)",
      Concerns::kPlace},
     {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCpu &&

@@ -80,13 +80,13 @@ std::optional<std::string> checkpoint_to_go_on_from(const std::string& folder) {
   }
   const std::string name = first_line_of(path);
   if (std::find(whole.begin(), whole.end(), name) != whole.end()) return name;
-  throw ConfigError(
-      fmt::format("{}: {}{}", path,
-                  name.empty() ? "cannot be read, or is no file with the name of a checkpoint"
-                               : fmt::format("names '{}', which is no whole checkpoint", name),
-                  whole.empty() ? "; there is no whole checkpoint in the folder"
-                                : fmt::format("; that of the highest step is whole: --resume={}",
-                                              *step_of_checkpoint(whole.back()))));
+  throw ConfigError(fmt::format(
+      "{}: {}{}", path,
+      name.empty() ? "cannot be read, or does not name a checkpoint"
+                   : fmt::format("names '{}', which is not a complete checkpoint", name),
+      whole.empty() ? "; the folder has no complete checkpoint"
+                    : fmt::format("; resume from the newest complete checkpoint with --resume={}",
+                                  *step_of_checkpoint(whole.back()))));
 }
 
 std::optional<std::string> best_checkpoint(const std::string& folder) {

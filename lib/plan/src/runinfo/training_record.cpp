@@ -117,7 +117,7 @@ void add_data_changes(const std::vector<files::FileIdentity>& checkpoint,
     if (++differing > kListedFiles) continue;
     changes.push_back(
         there.bytes == here.bytes
-            ? fmt::format("training.data: {} has another content than {} had in the checkpoint",
+            ? fmt::format("training.data: the content of {} differs from {} in the checkpoint",
                           file_text(here), there.name)
             : fmt::format("training.data: {} in the checkpoint, {} in this job", file_text(there),
                           file_text(here)));
@@ -193,8 +193,8 @@ void check_same_training(const std::string& checkpoint_path, const TrainingRecor
   const std::vector<std::string> changes = training_changes(checkpoint, job);
   if (changes.empty()) return;
   throw ConfigError(fmt::format(
-      "{}: it is of another training:\n  {}\ngive the same, or start anew in another folder "
-      "without --resume; what may change is listed in docs/checkpoints.md",
+      "{}: the checkpoint belongs to another training:\n  {}\nrestore these values, or start a new "
+      "run in another folder without --resume; docs/checkpoints.md lists the keys that may change",
       checkpoint_path, fmt::join(changes, "\n  ")));
 }
 

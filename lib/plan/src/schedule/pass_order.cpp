@@ -63,9 +63,9 @@ std::vector<Pass> one_forward_one_backward_order(const ScheduleShape& shape, int
   return order.take();
 }
 
-// ZB-H1 (Qi et al. 2023, section 2.1): 1F1B, where a stage puts weight gradients off for as long as
-// it holds fewer microbatches than 1F1B's first stage. What is put off fills the wait for the last
-// backwards.
+// ZB-H1 (Qi et al. 2023, section 2.1): 1F1B, where a stage defers weight gradients for as long as
+// it holds fewer microbatches than 1F1B's first stage. Deferred weight passes fill the wait for the
+// last backwards.
 std::vector<Pass> zb_h1_order(const ScheduleShape& shape, int64_t stage, int64_t held) {
   const int64_t m = shape.microbatches;
   Order order;

@@ -58,7 +58,7 @@ class Timeline {
   static constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
   int32_t length(const Pass& pass) const {
-    return pass.kind == PassKind::kBackward && !puts_weights_off(shape_.kind) ? 2 : 1;
+    return pass.kind == PassKind::kBackward && !defers_weight_gradients(shape_.kind) ? 2 : 1;
   }
   size_t slot(int64_t position, const Pass& pass) const {
     return static_cast<size_t>(position * shape_.microbatches + pass.microbatch);

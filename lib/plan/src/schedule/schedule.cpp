@@ -136,7 +136,7 @@ class StageWriter {
         for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
           recompute(pass, layers, static_cast<size_t>(layers.rend() - layer - 1));
           compute(ActionKind::kBackward, pass, *layer);
-          if (puts_weights_off(shape_.kind)) {
+          if (defers_weight_gradients(shape_.kind)) {
             if (*layer != parameters_.head_layer) continue;
             compute(ActionKind::kWeight, pass, *layer);
           }

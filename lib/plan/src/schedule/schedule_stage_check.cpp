@@ -22,7 +22,7 @@ StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int6
       stage_(stage),
       last_stage_(shape_.stages - 1),
       live_bound_(live_bound),
-      splits_(puts_weights_off(shape_.kind)),
+      splits_(defers_weight_gradients(shape_.kind)),
       buckets_(parameters, stage) {
   for (const std::vector<int64_t>& layers : chunks_) {
     layers_.insert(layers_.end(), layers.begin(), layers.end());
@@ -114,7 +114,7 @@ StageCheck::Problem StageCheck::place_of(const Action& action) const {
     return shape_.chunks() == 1 ? "the layer is not of this stage"
                                 : "the layer is not of this chunk";
   }
-  if (stepped_) return "it comes after the step";
+  if (stepped_) return "the action comes after the step";
   if (Problem problem = not_updated(action)) return problem;
   return shards_ready(action);
 }
@@ -255,7 +255,7 @@ std::optional<std::string> StageCheck::missing_at_end() const {
     return "the weights of bucket " + number(static_cast<int64_t>(b)) +
            (gathered_[b] == Progress::kNone ? " are not gathered"
             : due == Progress::kEnded       ? " are still being gathered"
-                                      : " were waited for here, not where the next step uses them");
+                                      : " were awaited here, not where the next step uses them");
   }
   return weights_freed();
 }

@@ -24,14 +24,14 @@ StageCheck::Problem StageCheck::not_kept(const Action& action) const {
 StageCheck::Problem StageCheck::recompute(const Action& action) {
   if (Problem problem = not_kept(action)) return problem;
   const int64_t checkpoint = checkpoint_of(parameters_, action.layer);
-  if (checkpoint < 0) return "the layer keeps all that its backward needs";
-  if (recomputed_[call(action)]) return "it was done before";
+  if (checkpoint < 0) return "the layer is not recomputed";
+  if (recomputed_[call(action)]) return "the action was done before";
   if (checkpoint == action.layer) {
     if (Problem problem = on_host(action)) return problem;
   } else {
     Action before = action;
     before.layer = action.layer - 1;  // a run lies in one chunk
-    if (!recomputed_[call(before)]) return "the layer before has not been computed again";
+    if (!recomputed_[call(before)]) return "the previous layer has not been recomputed";
   }
   recomputed_[call(action)] = true;
   return std::nullopt;
@@ -41,7 +41,7 @@ StageCheck::Problem StageCheck::offload(const Action& action) {
   if (Problem problem = not_kept(action)) return problem;
   if (!is_offloaded(parameters_, action.layer)) return "the layer's calls are not offloaded";
   Progress& progress = offloaded_[call(action)];
-  if (progress != Progress::kNone) return "it was done before";
+  if (progress != Progress::kNone) return "the action was done before";
   progress = Progress::kStarted;
   return std::nullopt;
 }
@@ -50,21 +50,21 @@ StageCheck::Problem StageCheck::fetch(const Action& action) {
   if (Problem problem = not_kept(action)) return problem;
   if (!is_offloaded(parameters_, action.layer)) return "the layer's calls are not offloaded";
   Progress& progress = offloaded_[call(action)];
-  if (progress == Progress::kNone) return "it was never offloaded";
-  if (progress == Progress::kEnded) return "it was done before";
+  if (progress == Progress::kNone) return "the call was never offloaded";
+  if (progress == Progress::kEnded) return "the action was done before";
   progress = Progress::kEnded;
   return std::nullopt;
 }
 
 StageCheck::Problem StageCheck::on_host(const Action& action) const {
   if (offloaded_.empty() || offloaded_[call(action)] != Progress::kStarted) return std::nullopt;
-  return "what the call keeps lies on the host";
+  return "the call's saved tensors are on the host";
 }
 
 // Whether the backward's call is whole.
 StageCheck::Problem StageCheck::kept_missing(const Action& action) const {
   if (checkpoint_of(parameters_, action.layer) < 0) return on_host(action);
-  if (!recomputed_[call(action)]) return "the layer has not been computed again";
+  if (!recomputed_[call(action)]) return "the layer has not been recomputed";
   return std::nullopt;
 }
 

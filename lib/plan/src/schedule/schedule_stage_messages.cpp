@@ -30,8 +30,8 @@ StageCheck::Problem StageCheck::input_missing(const Action& action, Payload payl
                chunks_[static_cast<size_t>(beside.chunk)].size();
   }
   if (is_there) return std::nullopt;
-  return payload == Payload::kActivation ? "its input has not arrived"
-                                         : "the gradient of its output has not arrived";
+  return payload == Payload::kActivation ? "the input of the layer has not arrived"
+                                         : "the gradient of the layer's output has not arrived";
 }
 
 StageCheck::Problem StageCheck::peer_of_tied(const Action& action) const {
@@ -39,24 +39,24 @@ StageCheck::Problem StageCheck::peer_of_tied(const Action& action) const {
   const bool gradient = action.payload == Payload::kTiedGradient;
   const int64_t from = gradient ? last_stage_ : 0;
   const int64_t to = gradient ? 0 : last_stage_;
-  if (stage_ != (is_send(action) ? from : to)) return "another stage does this";
+  if (stage_ != (is_send(action) ? from : to)) return "the action belongs to another stage";
   const int64_t peer = is_send(action) ? to : from;
   if (action.peer != peer) return "the peer must be stage " + std::to_string(peer);
   return std::nullopt;
 }
 
 StageCheck::Problem StageCheck::peer_of(const Action& action) const {
-  if (action.payload == Payload::kNone) return "it has no payload";
+  if (action.payload == Payload::kNone) return "the message has no payload";
   if (!is_per_microbatch(action.payload)) return peer_of_tied(action);
   if (Problem problem = unit_of(action)) return problem;
   const bool onwards = (action.payload == Payload::kActivation) == is_send(action);
   const int64_t position =
       position_of_chunk(shape_, {stage_, int64_t{action.chunk}}) + (onwards ? 1 : -1);
   if (position < 0 || position >= shape_.stages * shape_.chunks()) {
-    return "there is no such neighbour";
+    return "the stage has no neighbour in this direction";
   }
   const int64_t peer = place_of_chunk(shape_, position).stage;
-  if (peer == stage_) return "the neighbour is on this very stage";
+  if (peer == stage_) return "the neighbouring chunk is on the same stage";
   if (action.peer != peer) return "the peer must be stage " + std::to_string(peer);
   return std::nullopt;
 }
@@ -122,7 +122,7 @@ StageCheck::Problem StageCheck::start_message(const Action& action) {
     if (Problem problem = data_for(action)) return problem;
   }
   Progress& progress = messages_[message_slot(action)];
-  if (progress != Progress::kNone) return "it was started before";
+  if (progress != Progress::kNone) return "the action was started before";
   progress = Progress::kStarted;
   return std::nullopt;
 }
@@ -130,8 +130,8 @@ StageCheck::Problem StageCheck::start_message(const Action& action) {
 StageCheck::Problem StageCheck::end_message(const Action& action) {
   if (Problem problem = peer_of(action)) return problem;
   Progress& progress = messages_[message_slot(action)];
-  if (progress == Progress::kNone) return "it was never started";
-  if (progress == Progress::kEnded) return "it was waited for before";
+  if (progress == Progress::kNone) return "the awaited action was never started";
+  if (progress == Progress::kEnded) return "the action was already awaited";
   progress = Progress::kEnded;
   return std::nullopt;
 }

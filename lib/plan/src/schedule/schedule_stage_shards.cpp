@@ -25,7 +25,7 @@ StageCheck::Problem StageCheck::shards_ready(const Action& action) const {
     const int32_t buffer = gradient_buffers_[static_cast<size_t>(bucket)];
     for (size_t other = 0; other < reduced_.size(); ++other) {
       if (gradient_buffers_[other] != buffer || reduced_[other] != Progress::kStarted) continue;
-      return "its gradients' buffer is still under the reduction of " +
+      return "the buffer of the layer's gradients is still used by the reduction of " +
              bucket_text(static_cast<int32_t>(other));
     }
   }
@@ -36,7 +36,8 @@ StageCheck::Problem StageCheck::reduce_shards(const Action& action) {
   if (!has_bucket(action.bucket)) return "this stage has no such bucket";
   const auto bucket = static_cast<size_t>(action.bucket);
   if (action.bucket == buckets_.persistent()) {  // all microbatches' at once
-    if (action.microbatch + 1 != shape_.microbatches) return "it is reduced once, at the end";
+    if (action.microbatch + 1 != shape_.microbatches)
+      return "the bucket is reduced once, at the end of the step";
     if (Problem problem = reduce(action)) return problem;
     reductions_[bucket] = shape_.microbatches;
     return std::nullopt;
@@ -59,18 +60,19 @@ StageCheck::Problem StageCheck::reduce_shards(const Action& action) {
   if (is_last && awaits_tied && !arrived(Payload::kTiedGradient, 0)) {
     return "the tied gradient has not arrived";
   }
-  if (reduced_[bucket] == Progress::kStarted) return "the reduction before it has not ended";
+  if (reduced_[bucket] == Progress::kStarted)
+    return "the previous reduction of the bucket has not ended";
   reduced_[bucket] = Progress::kStarted;
   ++reductions_[bucket];
   return std::nullopt;
 }
 
 StageCheck::Problem StageCheck::end_reduction(const Action& action) {
-  if (!has_bucket(action.bucket)) return "it was never started";
+  if (!has_bucket(action.bucket)) return "the awaited action was never started";
   const auto bucket = static_cast<size_t>(action.bucket);
-  if (reductions_[bucket] <= action.microbatch) return "it was never started";
+  if (reductions_[bucket] <= action.microbatch) return "the awaited action was never started";
   if (reduced_[bucket] != Progress::kStarted || action.microbatch + 1 != reductions_[bucket]) {
-    return "it was waited for before";
+    return "the action was already awaited";
   }
   reduced_[bucket] = Progress::kEnded;
   return std::nullopt;
@@ -82,8 +84,8 @@ StageCheck::Problem StageCheck::gather_shards(const Action& action) {
   for (size_t other = 0; other < gathered_.size(); ++other) {
     if (weight_buffers_[other] != weight_buffers_[bucket]) continue;
     if (gathered_[other] == Progress::kNone) continue;
-    if (other == bucket) return "it was started before";
-    return "its buffer holds " + bucket_text(static_cast<int32_t>(other));
+    if (other == bucket) return "the action was started before";
+    return "the buffer of the bucket holds " + bucket_text(static_cast<int32_t>(other));
   }
   gathered_[bucket] = Progress::kStarted;
   return std::nullopt;
@@ -93,7 +95,7 @@ StageCheck::Problem StageCheck::free_weights(const Action& action) {
   if (!shards_weights()) return "the weights are not sharded";
   if (!has_bucket(action.bucket)) return "this stage has no such bucket";
   Progress& progress = gathered_[static_cast<size_t>(action.bucket)];
-  if (progress != Progress::kEnded) return "it is not gathered";
+  if (progress != Progress::kEnded) return "the bucket is not gathered";
   progress = Progress::kNone;
   return std::nullopt;
 }

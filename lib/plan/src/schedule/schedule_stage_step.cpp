@@ -16,7 +16,7 @@ StageCheck::Problem StageCheck::reduce_kv(const Action& action) {
   if (gradients_[static_cast<size_t>(at)] <= last) {
     return "a microbatch has not passed the layer backward";
   }
-  if (!reduced_kv_.insert({action.layer, last}).second) return "it was done before";
+  if (!reduced_kv_.insert({action.layer, last}).second) return "the action was done before";
   return std::nullopt;
 }
 
@@ -43,16 +43,16 @@ StageCheck::Problem StageCheck::reduce(const Action& action) {
       return "the tied gradient has not arrived";
     }
   }
-  if (reduced_[bucket] != Progress::kNone) return "it was started before";
+  if (reduced_[bucket] != Progress::kNone) return "the action was started before";
   reduced_[bucket] = Progress::kStarted;
   return std::nullopt;
 }
 
 StageCheck::Problem StageCheck::end_bucket(const Action& action, std::vector<Progress>& buckets) {
-  if (!has_bucket(action.bucket)) return "it was never started";
+  if (!has_bucket(action.bucket)) return "the awaited action was never started";
   Progress& progress = buckets[static_cast<size_t>(action.bucket)];
-  if (progress == Progress::kNone) return "it was never started";
-  if (progress == Progress::kEnded) return "it was waited for before";
+  if (progress == Progress::kNone) return "the awaited action was never started";
+  if (progress == Progress::kEnded) return "the action was already awaited";
   progress = Progress::kEnded;
   return std::nullopt;
 }
@@ -121,7 +121,7 @@ StageCheck::Problem StageCheck::update(const Action& action) {
   if (parameters_.sharded && gathered_[bucket] != Progress::kEnded) {
     return "the gather of the step before may still read the weights";
   }
-  if (updated_[bucket]) return "it was done before";
+  if (updated_[bucket]) return "the action was done before";
   updated_[bucket] = true;
   if (parameters_.sharded) gathered_[bucket] = Progress::kNone;
   return std::nullopt;
@@ -137,7 +137,7 @@ StageCheck::Problem StageCheck::gather(const Action& action) {
   if (!has_bucket(action.bucket)) return "this stage has no such bucket";
   const auto bucket = static_cast<size_t>(action.bucket);
   if (!updated_[bucket]) return "the weights are not updated yet";
-  if (gathered_[bucket] != Progress::kNone) return "it was started before";
+  if (gathered_[bucket] != Progress::kNone) return "the action was started before";
   gathered_[bucket] = Progress::kStarted;
   return std::nullopt;
 }

@@ -15,13 +15,13 @@ void check_limits(const LeastLimits& least) {
   };
   if (is_less(RLIMIT_STACK, least.stack_bytes)) {
     throw std::runtime_error(
-        fmt::format("the limit of the stack is {} KiB (ulimit -s), and {} KiB are needed at least: "
+        fmt::format("the limit of the stack is {} KiB (ulimit -s), but at least {} KiB are needed: "
                     "raise it, as in ulimit -s 8192",
                     now.rlim_cur >> 10, least.stack_bytes >> 10));
   }
   if (is_less(RLIMIT_NOFILE, least.open_files)) {
     throw std::runtime_error(
-        fmt::format("the limit of open files is {} (ulimit -n), and {} are needed at least: raise "
+        fmt::format("the limit of open files is {} (ulimit -n), but at least {} are needed: raise "
                     "it, as in ulimit -n 1024",
                     now.rlim_cur, least.open_files));
   }

@@ -86,14 +86,14 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     for (const auto& [python, json] :
          {std::pair{"True", "true"}, {"False", "false"}, {"None", "null"}}) {
       if (rest.starts_with(python))
-        return fmt::format("{} is Python: JSON writes {}", python, json);
+        return fmt::format("{} is Python syntax: write {} in JSON", python, json);
     }
-    if (at >= text_.size()) return "the text ends before the JSON does";
+    if (at >= text_.size()) return "the JSON text is incomplete";
     const char c = text_[at];
     if (c == '\'') return "JSON takes double quotes only";
     if (c == '#' || c == '/') return "JSON has no comments";
     if (c == '}' || c == ']') {
-      return fmt::format("'{}' is not expected here: is there a comma too many before it?", c);
+      return fmt::format("unexpected '{}': remove the comma before it", c);
     }
     if (rest.starts_with("NaN") || rest.starts_with("Infinity") || rest.starts_with("inf")) {
       return "JSON has no NaN and no infinity";
@@ -102,7 +102,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
         rest.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
     const size_t colon = rest.find_first_not_of(" \t", name);
     if (name > 0 && colon != rest.npos && rest[colon] == ':') {
-      return fmt::format("a name stands in double quotes: \"{}\"", rest.substr(0, name));
+      return fmt::format("a name must be in double quotes: \"{}\"", rest.substr(0, name));
     }
     return fmt::format("not valid JSON at {}", quoted_for_message(rest.substr(0, rest.find('\n'))));
   }
@@ -191,8 +191,9 @@ YamlTree parse_json(std::string_view text, int source, Diagnostics& diagnostics,
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   if (text.size() > limits.bytes) {
-    diagnostics.error({source, 1, 1}, fmt::format("the file has {} bytes; at most {} are read",
-                                                  text.size(), limits.bytes));
+    diagnostics.error({source, 1, 1},
+                      fmt::format("the file has {} bytes, more than the limit of {} bytes",
+                                  text.size(), limits.bytes));
     return {};
   }
   TreeBuilder builder(text, source, diagnostics, limits.depth);

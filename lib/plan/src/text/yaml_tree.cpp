@@ -28,7 +28,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ == 1) return;
-    diagnostics_.error(place_of(mark), "a second document begins here; a file holds one");
+    diagnostics_.error(place_of(mark), "a second document begins here; write one document a file");
     throw Stop{};
   }
   void OnDocumentEnd() override {}
@@ -141,9 +141,9 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void report_run_on() {
     if (!run_on_) return;
-    diagnostics_.error(*run_on_,
-                       "this value runs on over the next line; put it in quotes, or check "
-                       "the indentation");
+    diagnostics_.error(
+        *run_on_,
+        "this value continues on the next line; put it in quotes, or check the indentation");
     run_on_.reset();
   }
 
@@ -222,13 +222,13 @@ class TreeBuilder final : public YAML::EventHandler {
 std::string explained(const std::string& message) {
   static const std::unordered_map<std::string, std::string> kPlain = {
       {YAML::ErrorMsg::MAP_VALUE,
-       "a ':' is not expected here; check the indentation, or put the value in quotes"},
+       "unexpected ':'; check the indentation, or put the value in quotes"},
       {YAML::ErrorMsg::END_OF_MAP, "the indentation does not fit the lines above"},
       {YAML::ErrorMsg::END_OF_SEQ, "the indentation does not fit the list above"},
       {YAML::ErrorMsg::END_OF_MAP_FLOW, "expected ',' or '}' here: a '{' is not closed"},
       {YAML::ErrorMsg::END_OF_SEQ_FLOW, "expected ',' or ']' here: a '[' is not closed"},
-      {YAML::ErrorMsg::FLOW_END, "a closing bracket that nothing opened"},
-      {YAML::ErrorMsg::BLOCK_ENTRY, "a list item ('- ') is not expected here"},
+      {YAML::ErrorMsg::FLOW_END, "a closing bracket without an opening bracket"},
+      {YAML::ErrorMsg::BLOCK_ENTRY, "unexpected list item ('- ')"},
       {YAML::ErrorMsg::UNKNOWN_TOKEN, "a value cannot begin with this character; put it in quotes"},
       {YAML::ErrorMsg::UNKNOWN_ANCHOR,
        "anchors and aliases (&, *) are not allowed; write the value out"},
@@ -251,8 +251,9 @@ YamlTree parse_yaml(std::string_view text, int source, Diagnostics& diagnostics,
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   if (text.size() > limits.bytes) {
-    diagnostics.error({source, 1, 1}, fmt::format("the file has {} bytes; at most {} are read",
-                                                  text.size(), limits.bytes));
+    diagnostics.error({source, 1, 1},
+                      fmt::format("the file has {} bytes, more than the limit of {} bytes",
+                                  text.size(), limits.bytes));
     return {};
   }
   if (!scan_text(text, source, diagnostics)) return {};

@@ -106,7 +106,7 @@ const Constant& constant_named(const std::string& key) {
     if (key == constant.key) return constant;
   }
   const auto near = text::nearest(key, calibration_keys());
-  throw ConfigError(fmt::format("--fit: no constant '{}'{}; there are {}", key,
+  throw ConfigError(fmt::format("--fit: unknown constant '{}'{}; known constants are {}", key,
                                 near ? fmt::format(", did you mean '{}'?", *near) : "",
                                 fmt::join(calibration_keys(), ", ")));
 }
@@ -125,7 +125,7 @@ class Selection {
     Vector rest = beside(column, basis_);
     if (std::sqrt(squares(rest)) < kToldApart * std::sqrt(double(runs_.size())) ||
         largest(rest) < kExercised) {
-      return fmt::format("the runs do not tell it from {}", fmt::join(names(), ", "));
+      return fmt::format("the runs do not separate it from {}", fmt::join(names(), ", "));
     }
     const double length = std::sqrt(squares(rest));
     for (double& value : rest) value /= length;
@@ -263,7 +263,7 @@ Calibration calibrate(const ClusterSpec& base, const std::vector<CalibrationRun>
   for (const CalibrationRun& run : runs) {
     if (run.plan.job.cluster.device != base.device) {
       throw ConfigError(
-          fmt::format("{}: a run on another kind of device than the cluster's", run.name));
+          fmt::format("{}: the run and the cluster have different kinds of devices", run.name));
     }
   }
   if (keys.size() > runs.size()) {
@@ -274,7 +274,8 @@ Calibration calibrate(const ClusterSpec& base, const std::vector<CalibrationRun>
   Selection selection(runs, base);
   if (keys.empty()) {
     if (runs.size() < 2) {
-      throw ConfigError("one run cannot be fitted: it determines no constant beside its own noise");
+      throw ConfigError(
+          "a fit needs 2 or more runs: one run does not separate a constant from noise");
     }
     for (const Constant& constant : kConstants) {
       // A CPU slot's peak is no datasheet's number, and a share of it could only fall short.

@@ -47,7 +47,7 @@ CalibrationRun run_of_line(const std::string& line, const std::string& where,
   } catch (const text::Json::parse_error& error) {
     throw ConfigError(fmt::format("{}:{}: no JSON", where, error.byte));
   } catch (const text::Json::out_of_range&) {
-    throw ConfigError(fmt::format("{}: no JSON: a number is out of range", where));
+    throw ConfigError(fmt::format("{}: not valid JSON: a number is out of range", where));
   }
   const auto path_of = [&](const char* key) {
     if (!json.at(key).is_string())

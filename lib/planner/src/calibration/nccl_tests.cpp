@@ -112,11 +112,13 @@ class Reader {
       if (!rank || on == words.end() || on + 1 == words.end()) {
         refuse("a line of a rank must read '# Rank N ... on HOST device D'");
       }
-      if (!ranks_.insert(*rank).second) refuse(fmt::format("rank {} is there twice", *rank));
+      if (!ranks_.insert(*rank).second) refuse(fmt::format("rank {} appears twice", *rank));
       const auto group = std::find(words.begin(), on, "Group");
       if (group != on && group + 1 != on && *(group + 1) != group_) {
         if (!group_.empty()) {
-          refuse("ranks of several groups: measure all of them as one, without NCCL_TESTS_SPLIT");
+          refuse(
+              "the ranks form several groups: measure one group of all ranks, without "
+              "NCCL_TESTS_SPLIT");
         }
         group_ = *(group + 1);
       }
@@ -176,8 +178,8 @@ class Reader {
     // "#wrong", where results were checked: "N/A" where they were not.
     const std::string wrong = words.size() > time_column_ + 3 ? words[time_column_ + 3] : "0";
     if (const auto count = number_of<double>(wrong); count && *count != 0) {
-      refuse(fmt::format("{} results are wrong: this machine's all-reduce is to be mended first",
-                         wrong));
+      refuse(
+          fmt::format("{} results are wrong: repair the all-reduce of this machine first", wrong));
     }
     points_[*bytes] = {table_.ranks, *bytes, values[0] * 1e-6, mesh::CollectiveOp::kAllReduce};
   }
@@ -253,7 +255,7 @@ class ClusterLines {
       return line.starts_with("cluster:");
     });
     if (section == lines_.end() || section + 1 == lines_.end())
-      throw ConfigError(fmt::format("{}: no section 'cluster' to add points to", path_));
+      throw ConfigError(fmt::format("{}: section 'cluster' is missing", path_));
     begin_ = static_cast<size_t>(section - lines_.begin()) + 1;
     indent_ = std::string(lines_[begin_].find_first_not_of(' '), ' ');
   }
@@ -307,9 +309,9 @@ std::string with_link_points(const jobfile::JobSource& cluster,
   for (const NcclTable& table : tables) {
     const auto [other, first] = seen.emplace(std::pair(table.hosts == 1, table.ranks), table.path);
     if (!first) {
-      throw ConfigError(fmt::format("{}: measures {} ranks on {} as {} does", table.path,
-                                    table.ranks, table.hosts == 1 ? "one host" : "several hosts",
-                                    other->second));
+      throw ConfigError(fmt::format(
+          "{}: measures {} ranks on {}, as {} does: leave one of the two out", table.path,
+          table.ranks, table.hosts == 1 ? "one host" : "several hosts", other->second));
     }
   }
   ClusterLines lines(cluster);

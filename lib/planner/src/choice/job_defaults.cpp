@@ -42,7 +42,7 @@ void default_precision(JobWithDefaults& defaulted) {
   if (precision) return say(fmt::format("precision {}: pinned", name_of(*precision)));
   if (cluster.device == DeviceKind::kCpu) {
     precision = Precision::kFp32;
-    return say("precision fp32: what the engine runs on CPUs");
+    return say("precision fp32: the engine's default on CPUs");
   }
   if (cluster.has_bf16) {
     precision = Precision::kBf16;
@@ -72,9 +72,9 @@ void default_checkpointing(JobWithDefaults& defaulted) {
       "activation checkpointing {}: {}", *checkpointing ? "on" : "off",
       pinned ? "pinned"
       : offloads
-          ? "offload_activations moves what it keeps"
-          : fmt::format("{} parameters, from {} on a layer's insides cost more memory than its "
-                        "recomputing costs time",
+          ? "offload_activations moves the saved inputs"
+          : fmt::format("{} parameters; from {}, the activations inside a layer cost more memory "
+                        "than recomputing them costs time",
                         text::human_count(static_cast<double>(defaulted.parameters)),
                         text::human_count(static_cast<double>(kCheckpointedFromParameters)))));
 }
@@ -86,7 +86,8 @@ void default_initialisation(JobWithDefaults& defaulted) {
   delayed = engine_draws(defaulted.job) || !small;
   if (!small) {
     defaulted.reasons.push_back(fmt::format(
-        "delayed parameter initialisation: {} parameters, above {} no host holds a whole copy",
+        "delayed parameter initialisation: {} parameters; above {}, a host cannot hold a whole "
+        "copy",
         text::with_commas(defaulted.parameters), text::with_commas(kDelayedInitAboveParameters)));
   }
 }
@@ -112,8 +113,8 @@ void default_batch(JobWithDefaults& defaulted) {
   if (limit >= usual) return;
   training.max_tokens_per_batch = limit;
   defaulted.reasons.push_back(fmt::format(
-      "batch of at most {} tokens: about {} of computing a step on these CPUs; "
-      "training.global_batch or max_tokens_per_batch says another",
+      "batch of at most {} tokens: about {} of compute a step on these CPUs; training.global_batch "
+      "or max_tokens_per_batch changes it",
       text::with_commas(limit),
       text::human_time(static_cast<double>(limit) * flops_of_token(defaulted.job) / rate)));
 }

@@ -50,12 +50,11 @@ std::optional<std::string> offload_problem(const JobSpec& job, const LayoutChoic
   const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
   if (choice.offload_activations && !rules::can_offload_activations(profile, choice.recompute)) {
     return fmt::format(
-        "offloading of profile {} moves what recompute full keeps, and recompute is "
-        "{}",
+        "offload_activations with profile {} needs recompute: full, but recompute is {}",
         name_of(profile), name_of(choice.recompute));
   }
   if (choice.offload_parameters && !rules::can_offload_parameters(choice.sharding)) {
-    return fmt::format("parameters are offloaded by shards: sharding is {}, not parameters",
+    return fmt::format("offload_parameters needs sharding: parameters, but sharding is {}",
                        name_of(choice.sharding));
   }
   return std::nullopt;

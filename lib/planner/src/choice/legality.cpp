@@ -17,14 +17,14 @@ namespace {
 
 // "legal here: 1, 2, 4, 8; nearest: 2, 4"
 std::string nearest_legal(const std::vector<int64_t>& legal, int64_t wanted) {
-  if (legal.empty()) return "no value is legal here";
+  if (legal.empty()) return "no value is legal";
   std::string nearest;
   const auto above = std::upper_bound(legal.begin(), legal.end(), wanted);
   if (above != legal.begin()) nearest = std::to_string(*(above - 1));
   if (above != legal.end()) nearest += (nearest.empty() ? "" : ", ") + std::to_string(*above);
   constexpr size_t kShown = 12;
   const size_t shown = std::min(legal.size(), kShown);
-  return fmt::format("legal here: {}{}; nearest: {}",
+  return fmt::format("legal values: {}{}; nearest: {}",
                      fmt::join(legal.begin(), legal.begin() + static_cast<int64_t>(shown), ", "),
                      legal.size() > shown ? ", ..." : "", nearest);
 }
@@ -108,19 +108,19 @@ void require_legal_shard(const JobSpec& job) {
   const int64_t z = *parallel.sharded_data_parallel_degree;
   const std::set<int64_t> data = data_degrees_in_play(job);
   if (parallel.shard_optimizer_state == true && !data.empty() && !data.contains(z)) {
-    throw ConfigError(fmt::format(
-        "parallel.sharded_data_parallel_degree: {}: shard_optimizer_state: true shards over all "
-        "data-parallel ranks, {} here: write sharding: optimizer_state instead of "
-        "shard_optimizer_state: true",
-        z, fmt::join(data, " or ")));
+    throw ConfigError(
+        fmt::format("parallel.sharded_data_parallel_degree: {}: shard_optimizer_state: true shards "
+                    "over all {} data-parallel ranks: write sharding: optimizer_state instead of "
+                    "shard_optimizer_state: true",
+                    z, fmt::join(data, " or ")));
   }
   std::set<int64_t> legal;
   for (const int64_t d : data) {
     if (!rules::shard_problem(d, z)) return;
     for (const int64_t divisor : divisors(d)) legal.insert(divisor);
   }
-  const std::string problem =
-      data.empty() ? "no data-parallel degree is left" : *rules::shard_problem(*data.rbegin(), z);
+  const std::string problem = data.empty() ? "no data-parallel degree is legal with these keys"
+                                           : *rules::shard_problem(*data.rbegin(), z);
   throw ConfigError(fmt::format("parallel.sharded_data_parallel_degree: {}: {}; {}", z, problem,
                                 nearest_legal({legal.begin(), legal.end()}, z)));
 }

@@ -93,11 +93,12 @@ class Walk {
     if (!stage_.in_engine) return;  // part of the backward's transient bytes
     ActivationBytes instant = now_;
     instant.transient =
-        layer.thinned ? layer.memory.complete_peak_bytes : layer.memory.forward_peak_bytes;
+        layer.selective ? layer.memory.complete_peak_bytes : layer.memory.forward_peak_bytes;
     instant.again = instant.transient;
     instant.running = layer.kind;
     if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
-    now_.recomputed.bytes += layer.thinned ? layer.memory.thinned_bytes : beside_output(layer);
+    now_.recomputed.bytes +=
+        layer.selective ? layer.memory.recomputable_bytes : beside_output(layer);
     if (layer.feeds_recompute) now_.recomputed.bytes += layer.memory.output_bytes;
     ++now_.recomputed.calls;
   }
@@ -123,55 +124,55 @@ class Walk {
   void backward(const schedule::Action& action) {
     const WalkedLayer& layer = this->layer(action.layer);
     ActivationBytes instant = now_;
-    instant.transient = engine_puts_off(layer) ? layer.memory.put_off_backward_peak_bytes
-                                               : layer.memory.backward_peak_bytes;
+    instant.transient = engine_defers(layer) ? layer.memory.deferred_backward_peak_bytes
+                                             : layer.memory.backward_peak_bytes;
     instant.again = layer.again_bytes;
     instant.running = layer.kind;
     if (is_loss(layer)) instant.gradients += layer.memory.output_bytes;
     if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
     if (stage_.in_engine) {
       release_call(action);
-    } else if (is_loss(layer) || !stage_.weights_put_off) {
+    } else if (is_loss(layer) || !stage_.defers_weight_gradients) {
       release(layer);
     }
-    if (engine_puts_off(layer)) {
-      put_off(layer, 1);
+    if (engine_defers(layer)) {
+      add_deferred(layer, 1);
       release_gradient(layer, layer.passed_gradient_bytes);
     } else {
       release_gradient(layer, layer.handed_gradient_bytes);
     }
     now_.gradients += layer.memory.input_gradient_bytes;
-    if (!stage_.weights_put_off) end_unit(layer);
+    if (!stage_.defers_weight_gradients) end_unit(layer);
   }
 
   void weight(const schedule::Action& action) {
     const WalkedLayer& layer = this->layer(action.layer);
-    if (engine_puts_off(layer)) {
+    if (engine_defers(layer)) {
       ActivationBytes instant = now_;
       instant.transient = layer.memory.weight_peak_bytes;
       instant.running = layer.kind;
       if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
-      put_off(layer, -1);
-      release_gradient(layer, put_off_gradient(layer));
+      add_deferred(layer, -1);
+      release_gradient(layer, deferred_output_gradient(layer));
     }
     // The loss is released by its backward already.
     if (!stage_.in_engine && !is_loss(layer)) release(layer);
     end_unit(layer);
   }
 
-  bool engine_puts_off(const WalkedLayer& layer) const {
-    return stage_.in_engine && stage_.weights_put_off && layer.memory.put_off_bytes > 0;
+  bool engine_defers(const WalkedLayer& layer) const {
+    return stage_.in_engine && stage_.defers_weight_gradients && layer.memory.deferred_bytes > 0;
   }
   // One call more or fewer. The gradient of the output stays where it is counted.
-  void put_off(const WalkedLayer& layer, int64_t calls) {
-    const int64_t saved = layer.memory.put_off_saved_bytes;
-    now_.put_off.bytes += calls * saved;
-    now_.put_off.calls += calls;
-    now_.put_off_made.bytes +=
-        calls * (layer.memory.put_off_bytes - saved - put_off_gradient(layer));
-    now_.put_off_made.calls += calls;
+  void add_deferred(const WalkedLayer& layer, int64_t calls) {
+    const int64_t saved = layer.memory.deferred_saved_bytes;
+    now_.deferred.bytes += calls * saved;
+    now_.deferred.calls += calls;
+    now_.deferred_made.bytes +=
+        calls * (layer.memory.deferred_bytes - saved - deferred_output_gradient(layer));
+    now_.deferred_made.calls += calls;
   }
-  static int64_t put_off_gradient(const WalkedLayer& layer) {
+  static int64_t deferred_output_gradient(const WalkedLayer& layer) {
     return layer.handed_gradient_bytes - layer.passed_gradient_bytes;
   }
 
@@ -209,8 +210,8 @@ class Walk {
     } else if (!was_fetched) {
       kept_by(layer).bytes -= kept_beside_output(layer);
     }
-    if (layer.thinned) {
-      now_.recomputed.bytes -= layer.memory.thinned_bytes;
+    if (layer.selective) {
+      now_.recomputed.bytes -= layer.memory.recomputable_bytes;
       --now_.recomputed.calls;
     }
     const bool has_input = !was_fetched && (!checkpointed(layer) || layer.keeps_input);
@@ -255,7 +256,7 @@ class Walk {
     return layer.memory.saved_bytes - layer.memory.output_bytes;
   }
   static int64_t kept_beside_output(const WalkedLayer& layer) {
-    return beside_output(layer) - (layer.thinned ? layer.memory.thinned_bytes : 0);
+    return beside_output(layer) - (layer.selective ? layer.memory.recomputable_bytes : 0);
   }
   static bool is_message(const WalkedLayer& layer) {
     return layer.opens_chunk && !layer.takes_over;

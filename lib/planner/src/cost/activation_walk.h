@@ -23,8 +23,8 @@ struct ActivationBytes {
   Kept blocks;
   Kept checkpoints;       // of blocks that are computed again
   Kept head;              // logits and loss
-  Kept put_off;           // of calls whose weights' gradients are put off: what the forward kept
-  Kept put_off_made;      // and what the backward made, but for the gradient of the output
+  Kept deferred;          // saved by the forward for deferred weight gradients
+  Kept deferred_made;     // made by the backward for them, without the gradient of the output
   Kept recomputed;        // of calls that were computed again, until their backward
   Kept fetched;           // of calls that came back from the host, until their backward
   int64_t gradients = 0;  // of activations, between two layers or on their way to the stage before
@@ -36,14 +36,14 @@ struct ActivationBytes {
   RunningLayer running = RunningLayer::kNone;
 
   int64_t total() const {
-    return embedding.bytes + blocks.bytes + checkpoints.bytes + head.bytes + put_off.bytes +
-           put_off_made.bytes + recomputed.bytes + fetched.bytes + gradients + transient +
+    return embedding.bytes + blocks.bytes + checkpoints.bytes + head.bytes + deferred.bytes +
+           deferred_made.bytes + recomputed.bytes + fetched.bytes + gradients + transient +
            messages + data;
   }
 };
 
-// The fullest instants of a forward and of a backward (or weights' gradients put off), and what is
-// left at the optimizer step.
+// The instants of a forward and of a backward (or deferred weight gradients) with the most bytes,
+// and the bytes that are left at the optimizer step.
 struct ActivationPeaks {
   ActivationBytes forward;
   ActivationBytes backward;
@@ -56,7 +56,7 @@ struct WalkedLayer {
   RunningLayer kind = RunningLayer::kBlock;
   model::LayerMemory memory = {};
   bool recomputed = false;  // keeps a checkpoint alone
-  bool thinned = false;     // in_engine: keeps all but LayerMemory::thinned_bytes
+  bool selective = false;   // in_engine: keeps all but LayerMemory::recomputable_bytes
   // in_engine: computed again from its own input, not from what the layer before it gives then; and
   // the layer after it from its output.
   bool keeps_input = false;
@@ -82,11 +82,11 @@ struct WalkedStage {
   std::vector<WalkedLayer> layers;                  // by model index, of the whole model
   std::vector<std::pair<int64_t, int64_t>> chunks;  // first and last layer of each
   int64_t tied_bytes = 0;                           // the gradient of a tied embedding
-  bool weights_put_off = false;     // kWeight actions make the weights' gradients (zero bubble)
-  bool frees_sent_outputs = false;  // what went to the next stage is not kept
-  // The calls are lib/runtime's: an output lives until it was used or sent, and where weights'
-  // gradients are put off a call keeps LayerMemory::put_off_bytes. Elsewhere (autograd) the output
-  // and all that was saved live until the last gradient of the call.
+  bool defers_weight_gradients = false;  // kWeight actions compute weight gradients (zero bubble)
+  bool frees_sent_outputs = false;       // what went to the next stage is not kept
+  // The calls are lib/runtime's: an output lives until it was used or sent, and a call with
+  // deferred weight gradients keeps LayerMemory::deferred_bytes. Elsewhere (autograd) the output
+  // and all saved tensors live until the last gradient of the call.
   bool in_engine = false;
 };
 

@@ -23,7 +23,7 @@ DType dtype_of(Precision precision) {
 CallBytes call_of(const model::LayerMemory& memory) {
   CallBytes call;
   call.saved = static_cast<double>(memory.saved_bytes);
-  call.selective = call.saved - static_cast<double>(memory.thinned_bytes);
+  call.selective = call.saved - static_cast<double>(memory.recomputable_bytes);
   call.output = static_cast<double>(memory.output_bytes);
   call.checkpoint = call.output;
   call.recomputed = call.saved - call.output;
@@ -63,7 +63,7 @@ bool runs_in_engine(const JobSpec& job) {
   return job.cluster.device == DeviceKind::kCpu && is_of_engine(job);
 }
 
-bool thins_mlps(const JobSpec& job) {
+bool recomputes_mlps(const JobSpec& job) {
   return is_of_engine(job) && job.training.attention == AttentionKind::kFlash;
 }
 

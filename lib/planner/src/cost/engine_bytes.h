@@ -15,7 +15,7 @@ bool runs_in_engine(const JobSpec& job);
 
 // Whether selective recompute makes the first product of each MLP again, as our engine does on CPUs
 // and GPUs. Elsewhere it is the core of attention.
-bool thins_mlps(const JobSpec& job);
+bool recomputes_mlps(const JobSpec& job);
 
 // The calls of LayerBytes, from memory_of().
 void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);

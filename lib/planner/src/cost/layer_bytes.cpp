@@ -43,7 +43,7 @@ struct Shapes {
     kv_heads = per_rank(model.num_kv_heads, kinds.attention ? choice.tensor : 1);
     mlp_ranks = kinds.mlp ? t : 1;
     fused = framework.fused_kernels || training.compiled;
-    thins = thins_mlps(job);
+    recomputes_mlp = recomputes_mlps(job);
     read = choice.precision == Precision::kFp8 && framework.transformer_engine ? 0.5 : 1;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
   }
@@ -68,8 +68,9 @@ struct Shapes {
   // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
   double read;
-  bool fused;    // kernels of norms and of gated activations
-  bool thins;    // selective recompute drops the MLP's first product, not the core of attention
+  bool fused;  // kernels of norms and of gated activations
+  // Selective recomputation drops the MLP's first product, not the core of attention.
+  bool recomputes_mlp;
   double stats;  // of a norm
 };
 
@@ -159,7 +160,7 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   // The residual sum between the two parts, and the block's output.
   const double fixed = s.mask + 2 * s.wide;
   call.saved = attention.kept + mlp.kept + fixed;
-  call.selective = call.saved - (s.thins ? mlp.core : attention.core);
+  call.selective = call.saved - (s.recomputes_mlp ? mlp.core : attention.core);
   if (s.framework.selective_per_operation) {
     // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
     const double row = s.e * s.tokens;

@@ -121,7 +121,7 @@ CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choi
   }
   const double width = static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks;
   work.selective = work.attention_core;
-  if (thins_mlps(call.job)) {  // the MLP's first product again, of its norm again
+  if (recomputes_mlps(call.job)) {  // the MLP's first product again, of its norm again
     LayerWork again;
     norm(again, call, call.wide_tokens, call.h);
     linear(again, call, call.tokens, call.h, is_gated(call.model.mlp) ? 2 * width : width, false);

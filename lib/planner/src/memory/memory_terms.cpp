@@ -167,10 +167,10 @@ void add_activations(Terms& terms, const Plan& plan, const cost::ActivationBytes
             for_each_call(now.recomputed, live), kWalkSource);
   terms.add("fetched from the host", MemoryCategory::kActivations, now.fetched.bytes,
             for_each_call(now.fetched, live), kWalkSource);
-  terms.add("kept for weight gradients", MemoryCategory::kActivations, now.put_off.bytes,
-            for_each_call(now.put_off, live), kWalkSource);
-  terms.add("made for weight gradients", MemoryCategory::kWorkspace, now.put_off_made.bytes,
-            for_each_call(now.put_off_made, live), kWalkSource);
+  terms.add("kept for deferred gradients", MemoryCategory::kActivations, now.deferred.bytes,
+            for_each_call(now.deferred, live), kWalkSource);
+  terms.add("made for deferred gradients", MemoryCategory::kWorkspace, now.deferred_made.bytes,
+            for_each_call(now.deferred_made, live), kWalkSource);
   terms.add("logits and loss", MemoryCategory::kActivations,
             now.head.bytes + (makes_loss ? now.transient : 0),
             for_each_live(now.head.bytes + (makes_loss ? now.transient : 0),

@@ -89,8 +89,8 @@ double message_buffers(const JobSpec& job, const choice::LayoutChoice& choice,
     return 0;
   const double element = cost::element_bytes(choice.precision), gradient = std::max(4.0, element);
   const Buckets buckets = buckets_of(job, choice, layers, holds, gradient);
-  const bool rotates =
-      choice.sharding >= Sharding::kGradients && !schedule::puts_weights_off(choice.schedule);
+  const bool rotates = choice.sharding >= Sharding::kGradients &&
+                       !schedule::defers_weight_gradients(choice.schedule);
   const int reductions =
       rotates ? kGradientBuffers + 1 : kMostReductions;  // 1: an end of the model
   Messages messages;

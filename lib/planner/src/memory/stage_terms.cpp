@@ -108,13 +108,13 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
     layers.embedding_parameters -= layers.embedding_persistent;
     layers.head_parameters -= layers.head_persistent;
   }
-  const bool put_off = schedule::puts_weights_off(choice.schedule);
+  const bool defers = schedule::defers_weight_gradients(choice.schedule);
   const double packed = blocks_of_bucket(job, choice, layers);
   if (choice.sharding >= Sharding::kGradients) {
-    const double rotating = put_off ? holds.blocks.all() : 2;
+    const double rotating = defers ? holds.blocks.all() : 2;
     terms.unreduced =
         rules.state.gradient *
-        (persistent + buffer_elements(layers, holds, packed, rotating, tied || put_off));
+        (persistent + buffer_elements(layers, holds, packed, rotating, tied || defers));
   }
   if (choice.sharding == Sharding::kParameters) {
     double rotating = 1 + static_cast<double>(job.parallel.prefetch_layers);
@@ -167,7 +167,8 @@ double blocks_reused(const JobSpec& job, const choice::LayoutChoice& choice,
 double blocks_of_bucket(const JobSpec& job, const choice::LayoutChoice& choice,
                         const cost::LayerBytes& layers) {
   const double elements = layers.largest_block_parameters();
-  if (!cost::is_of_engine(job) || schedule::puts_weights_off(choice.schedule) || elements <= 0)
+  if (!cost::is_of_engine(job) || schedule::defers_weight_gradients(choice.schedule) ||
+      elements <= 0)
     return 1;
   const double bytes = elements * cost::state_bytes(job, choice).weight;
   const auto of_block = static_cast<int64_t>(bytes);

@@ -128,7 +128,7 @@ void mark_recomputed(cost::WalkedStage& stage, const schedule::ScheduleParameter
   for (size_t i = 0; i < stage.layers.size(); ++i) {
     cost::WalkedLayer& layer = stage.layers[i];
     const int64_t checkpoint = schedule::checkpoint_of(parameters, static_cast<int64_t>(i));
-    layer.thinned = checkpoint >= 0 && parameters.selective;
+    layer.selective = checkpoint >= 0 && parameters.selective;
     layer.recomputed = checkpoint >= 0 && !parameters.selective;
     layer.keeps_input = layer.recomputed && checkpoint == static_cast<int64_t>(i);
     layer.feeds_recompute =
@@ -193,7 +193,7 @@ cost::WalkedStage walked_stage(const SizedPlan& sized, const WalkedRank& rank,
   cost::WalkedStage stage;
   stage.layers = std::move(layers);
   stage.tied_bytes = tied_bytes(plan, rank.stage, rank.tensor);
-  stage.weights_put_off = schedule::puts_weights_off(*plan.job.parallel.pipeline);
+  stage.defers_weight_gradients = schedule::defers_weight_gradients(*plan.job.parallel.pipeline);
   stage.in_engine = cost::runs_in_engine(plan.job);
   stage.frees_sent_outputs =
       !on_cpu(plan) && framework::framework_model(plan.job).frees_sent_outputs;

@@ -51,7 +51,7 @@ class Reader {
   char peek() const { return at_end() ? '\0' : text_[at_]; }
 
   void step() {
-    if (text_[at_] == '\0') refuse(line_, column_, "a byte 0: this is not text");
+    if (text_[at_] == '\0') refuse(line_, column_, "a zero byte: the file is not text");
     if (text_[at_] == '\n') {
       ++line_;
       column_ = 1;
@@ -151,7 +151,7 @@ CsvTable load_csv(const std::string& path) {
   if (files::kind_of_text(text) == files::FileKind::kPlan) {
     throw ConfigError(
         fmt::format("{0}: this is a plan, not a table of runs: smp-plan check {0} proves it, "
-                    "smp-plan compare sets it beside its run",
+                    "smp-plan compare compares it with its run",
                     path));
   }
   return parse_csv(path, text);

@@ -129,7 +129,7 @@ ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t wor
   cluster.processes_per_host = cells.degree("gpus_per_node").value_or(usual);
   const auto memory = cells.number("gpu_mem_gb");
   if (memory && !(*memory >= 1 && *memory <= kMostGib)) {
-    cells.problem(fmt::format("gpu_mem_gb is {}: no accelerator has that", *memory));
+    cells.problem(fmt::format("gpu_mem_gb is {}: no accelerator has that memory", *memory));
   } else if (memory) {
     const double known = double(cluster.memory_per_process_bytes) / kGiB;
     if (std::abs(*memory / known - 1) > kSameCard) {

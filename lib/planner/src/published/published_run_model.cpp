@@ -96,7 +96,7 @@ void refuse_what_is_no_transformer(RunCells& cells, const std::string& model) {
        {"multimodal", "llava", "vision", "vit", "dlrm", "resnet", "diffusion", "flux", "wan2"}) {
     if (contains(model, word)) {
       cells.problem(
-          fmt::format("model '{}' is no language model alone ({})", cells.text("model"), word));
+          fmt::format("model '{}' is not only a language model ({})", cells.text("model"), word));
       return;
     }
   }
@@ -111,7 +111,7 @@ void fill_shape(RunCells& cells, ModelSpec& model, const std::string& name, Name
   if (billions == 0) {
     for (const char* column : {"layers", "hidden", "heads"}) {
       if (!cells.has(column)) {
-        cells.problem(fmt::format("{} is empty, and no size to take it from", column));
+        cells.problem(fmt::format("{} is empty, and the row gives no model size", column));
       }
     }
     return;
@@ -222,7 +222,8 @@ void read_experts(RunCells& cells, ModelSpec& model, const std::string& name, Na
   if (model.num_experts == 0) model.num_experts = size.experts;
   if (model.num_experts == 0) {
     if (cells.degree("ep").value_or(1) > 1) {
-      cells.problem("ep is above 1, and nothing says how many experts the model has");
+      cells.problem(
+          "ep is above 1, but the row gives no number of experts: set num-experts in notes");
     }
     return;
   }

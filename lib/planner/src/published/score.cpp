@@ -39,7 +39,7 @@ void require_columns(const CsvTable& table) {
   }
   if (missing.empty()) return;
   throw ConfigError(
-      fmt::format("{}:1:1: no table of published runs: it has no column {}", table.path, missing));
+      fmt::format("{}:1:1: not a table of published runs: missing column {}", table.path, missing));
 }
 
 struct Predicted {
@@ -135,7 +135,7 @@ double predict_row(RowScore& row, PublishedRun& run, RunCells& cells) {
   if (!run.recompute_is_published && predicted.fit == prediction::Fit::kNo) {
     run.choice.recompute = Recompute::kFull;
     predicted = predict(run.job, run.choice);
-    cells.assume("full recomputation, as it does not fit without");
+    cells.assume("full recomputation, because the run does not fit without it");
   }
   const double bytes = bytes_of(run.figure, run.job, run.choice, predicted.memory);
   const prediction::Range memory = prediction::memory_range(run.job, run.choice, predicted.memory);

@@ -293,7 +293,8 @@ std::string infeasible_text(const search::SearchResult& result, const ReportOpti
   text += "what would make it fit, smallest change first\n";
   for (const std::string& change : infeasible.changes) text += "  " + change + "\n";
   if (infeasible.changes.empty()) {
-    text += "  no single key does: pins, memory, hosts and the token limit were each tried alone\n";
+    text +=
+        "  no change of a single key makes it fit: tried pins, memory, hosts and the token limit\n";
   }
   // With the line above the verdicts.
   const size_t used = lines_of(text, options.columns) + 1;

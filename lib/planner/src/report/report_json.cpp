@@ -104,13 +104,13 @@ void add_search(text::OrderedJson& json, const search::SearchResult& result) {
   if (result.best_priced) json["fits"] = name_of(result.fit);
   if (result.bottleneck) {
     const search::Bottleneck& bottleneck = *result.bottleneck;
-    json["binding"] = {{"memory_term", name_of(bottleneck.memory_term)},
-                       {"memory_term_bytes", static_cast<int64_t>(bottleneck.memory_term_bytes)},
-                       {"peak_bytes", static_cast<int64_t>(bottleneck.peak_bytes)},
-                       {"allowed_bytes", static_cast<int64_t>(bottleneck.allowed_bytes)},
-                       {"time_part", name_of(bottleneck.time_part)},
-                       {"time_part_s", bottleneck.time_part_s},
-                       {"step_s", bottleneck.step_s}};
+    json["bottleneck"] = {{"memory_term", name_of(bottleneck.memory_term)},
+                          {"memory_term_bytes", static_cast<int64_t>(bottleneck.memory_term_bytes)},
+                          {"peak_bytes", static_cast<int64_t>(bottleneck.peak_bytes)},
+                          {"allowed_bytes", static_cast<int64_t>(bottleneck.allowed_bytes)},
+                          {"time_part", name_of(bottleneck.time_part)},
+                          {"time_part_s", bottleneck.time_part_s},
+                          {"step_s", bottleneck.step_s}};
   }
   if (result.best_priced && std::holds_alternative<Plan>(result.best)) {
     text::OrderedJson parts = text::OrderedJson::array();
@@ -129,12 +129,12 @@ void add_search(text::OrderedJson& json, const search::SearchResult& result) {
                     {"model_flops", result.best_priced->time.model_flops},
                     {"parts", std::move(parts)}};
   }
-  json["purchases"] = text::OrderedJson::array();
+  json["sensitivities"] = text::OrderedJson::array();
   for (const search::Sensitivity& sensitivity : result.sensitivities) {
-    json["purchases"].push_back({{"what", sensitivity.what},
-                                 {"step_s_before", sensitivity.step_s_before},
-                                 {"step_s_after", sensitivity.step_s_after},
-                                 {"layout", sensitivity.layout}});
+    json["sensitivities"].push_back({{"resource", sensitivity.resource},
+                                     {"step_s_before", sensitivity.step_s_before},
+                                     {"step_s_after", sensitivity.step_s_after},
+                                     {"layout", sensitivity.layout}});
   }
   if (result.difference) {
     const search::StrategyDifference& difference = *result.difference;

@@ -13,11 +13,11 @@ std::string sensitivities_text(const std::vector<search::Sensitivity>& sensitivi
   std::string text;
   for (const search::Sensitivity& sensitivity : sensitivities) {
     const double saved = sensitivity.step_s_before - sensitivity.step_s_after;
-    text += fmt::format("{} {} more: ", text.empty() ? "buys    " : "        ", sensitivity.what);
+    text += fmt::format("{} +{}: ", text.empty() ? "gains   " : "        ", sensitivity.resource);
     text += saved > 0 ? fmt::format("{} less a step ({:.2f} %){}", text::human_time(saved),
                                     100 * saved / sensitivity.step_s_before,
                                     sensitivity.layout.empty() ? "" : " with " + sensitivity.layout)
-                      : std::string("nothing");
+                      : std::string("no change");
     text += "\n";
   }
   return text;
@@ -37,7 +37,7 @@ std::string difference_text(const search::StrategyDifference& difference,
                     100 * (ratio > 1 ? ratio - 1 : 1 / ratio - 1), ratio > 1 ? "faster" : "slower");
   }
   if (!difference.differences.empty()) {
-    text += fmt::format("         here {}\n", fmt::join(difference.differences, ", "));
+    text += fmt::format("         this plan: {}\n", fmt::join(difference.differences, ", "));
   }
   return text;
 }
@@ -59,7 +59,8 @@ std::string search_text(const search::SearchResult& result) {
 
 std::string pareto_text(const search::SearchResult& result) {
   if (result.pareto.empty()) return "";
-  std::string text = "front    of time and memory: no other layout is both faster and smaller\n";
+  std::string text =
+      "front    Pareto front of time and memory: no other layout is both faster and smaller\n";
   const bool priced = result.pareto.front().cost_per_token > 0;
   for (const search::PricedLayout& point : result.pareto) {
     text += fmt::format(

@@ -84,7 +84,7 @@ std::string step_line(const Plan& plan, const search::SearchResult& result) {
 
 std::string bottleneck_line(const search::Bottleneck& bottleneck) {
   std::string text =
-      fmt::format("binds    memory: {} {} of the peak", name_of(bottleneck.memory_term),
+      fmt::format("largest  memory: {} {} of the peak", name_of(bottleneck.memory_term),
                   text::human_bytes(text::whole_bytes(bottleneck.memory_term_bytes)));
   if (bottleneck.step_s > 0) {
     text += fmt::format("; time: {} {} of the step", name_of(bottleneck.time_part),
@@ -94,7 +94,7 @@ std::string bottleneck_line(const search::Bottleneck& bottleneck) {
 }
 
 std::string next_line(const search::SearchResult& result) {
-  if (!result.runner_up) return "next     no other layout was priced that fits\n";
+  if (!result.runner_up) return "next     no other priced layout fits\n";
   const search::RunnerUp& next = *result.runner_up;
   if (next.seconds_per_token <= 0) return fmt::format("next     {}\n", next.layout);
   const double ratio = next.seconds_per_token / result.best_priced->seconds_per_token;
@@ -112,7 +112,7 @@ std::string engine_line(const Plan& plan) {
   constexpr size_t kShown = 2;
   std::vector<std::string> lacks = lacks_of_engine(plan);
   if (lacks.empty()) {
-    return plan.job.training.steps == 0 ? "runs here: yes, once training.steps says how long\n"
+    return plan.job.training.steps == 0 ? "runs here: yes, when training.steps is set\n"
                                         : "runs here: yes\n";
   }
   const size_t more = lacks.size() > kShown ? lacks.size() - kShown : 0;
@@ -137,7 +137,7 @@ std::string data_line(const Plan& plan) {
   const bool is_text = training.data_tokens || training.data_format == DataFormat::kText ||
                        training.data_path == data::kPythonStdlib;
   return fmt::format("data     {}{}\n", training.data_path,
-                     is_text ? ": each byte is a token, of 256" : "");
+                     is_text ? ": each byte is one of 256 tokens" : "");
 }
 
 }  // namespace

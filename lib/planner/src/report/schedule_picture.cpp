@@ -50,8 +50,8 @@ int64_t enough(const schedule::ScheduleShape& shape) {
 }
 
 time::PipelineTime textbook_time(const schedule::ScheduleShape& shape) {
-  const bool puts_off = schedule::puts_weights_off(shape.kind);
-  const time::ChunkCost cost{.forward_s = 1, .backward_s = puts_off ? 1.0 : 2.0, .weight_s = 1};
+  const bool defers = schedule::defers_weight_gradients(shape.kind);
+  const time::ChunkCost cost{.forward_s = 1, .backward_s = defers ? 1.0 : 2.0, .weight_s = 1};
   const time::PipelineCosts costs(
       static_cast<size_t>(shape.stages),
       std::vector<time::ChunkCost>(static_cast<size_t>(shape.chunks()), cost));
@@ -60,14 +60,13 @@ time::PipelineTime textbook_time(const schedule::ScheduleShape& shape) {
 
 std::string legend(const schedule::ScheduleShape& shape) {
   std::string text =
-      schedule::puts_weights_off(shape.kind)
+      schedule::defers_weight_gradients(shape.kind)
           ? "F = forward, B = backward (gradients of inputs), W = gradients of weights\n"
           : "F = forward, B = backward (twice as long)\n";
   text += "numbers are microbatches";
-  if (shape.kind == PipelineKind::kZbV) text += "; small letters: the chunk that comes back up";
+  if (shape.kind == PipelineKind::kZbV) text += "; lower case: the chunk that comes back up";
   if (shape.kind == PipelineKind::kVirtual) {
-    text +=
-        fmt::format("; capitals and small letters: chunks 0 to {} by turns", shape.chunks() - 1);
+    text += fmt::format("; chunks 0 to {} alternate in upper and lower case", shape.chunks() - 1);
   }
   return text + "\n";
 }

@@ -135,7 +135,7 @@ class PlannedStage {
     constexpr double kLeastS = 1e-12;
     const cost::CallSeconds& call = call_of(action.layer);
     const double weight =
-        schedule::puts_weights_off(parameters_.shape.kind) ? call.matmul_backward / 2 : 0;
+        schedule::defers_weight_gradients(parameters_.shape.kind) ? call.matmul_backward / 2 : 0;
     const double seconds = action.kind == schedule::ActionKind::kForward  ? call.forward()
                            : action.kind == schedule::ActionKind::kWeight ? weight
                            : action.kind == schedule::ActionKind::kRecompute
@@ -414,16 +414,16 @@ void write_planned_trace(const Plan& plan, bool by_rank,
     slices += static_cast<int64_t>(actions.size());
   const int64_t all = by_rank ? slices * ranks_of_stage : slices;
   if (all > kMostPlannedSlices)
-    throw ConfigError(fmt::format("the schedule has {} actions{}, and a viewer takes {}: {}", all,
-                                  by_rank ? " on all ranks" : "", kMostPlannedSlices,
-                                  by_rank && slices <= kMostPlannedSlices
-                                      ? fmt::format("without --ranks there are {}", slices)
-                                      : "give fewer training.microbatches"));
+    throw ConfigError(fmt::format(
+        "the schedule has {} actions{}, more than the {} that a viewer shows: {}", all,
+        by_rank ? " on all ranks" : "", kMostPlannedSlices,
+        by_rank && slices <= kMostPlannedSlices ? fmt::format("leave --ranks out, for {}", slices)
+                                                : "write fewer training.microbatches"));
   const std::vector<runinfo::RankTrace> traces = planned_trace(plan);
   if (traces.empty())
     throw ConfigError(
-        "nothing says how long an action takes: the cluster has no rates; set "
-        "cluster.fp32_flops_per_s and memory_bytes_per_s, or take a cluster of configs/clusters");
+        "the time of an action is unknown because the cluster has no rates: set "
+        "cluster.fp32_flops_per_s and memory_bytes_per_s, or use a cluster of configs/clusters");
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   runinfo::TraceWriter writer(out, true, true, plan.degrees.world());
   for (size_t stage = 0; stage < traces.size(); ++stage) {

@@ -30,13 +30,12 @@ void check_ranks(const Plan& plan, const RunReport& report) {
     if (rank.rank >= plan.degrees.world())
       throw ConfigError(
           fmt::format("{}: the plan has ranks 0 to {}", place, plan.degrees.world() - 1));
-    if (!seen.insert(rank.rank).second) throw ConfigError(place + ": is there twice");
+    if (!seen.insert(rank.rank).second) throw ConfigError(place + ": appears twice");
     const mesh::Coord at = mesh.coord_of(rank.rank);
     if (at.pipeline != rank.stage || at.tensor != rank.tensor)
-      throw ConfigError(
-          fmt::format("{} is said to be stage {}, tensor rank {}; in the plan it is "
-                      "stage {}, tensor rank {}",
-                      place, rank.stage, rank.tensor, at.pipeline, at.tensor));
+      throw ConfigError(fmt::format(
+          "{} is stage {}, tensor rank {} in the report, but stage {}, tensor rank {} in the plan",
+          place, rank.stage, rank.tensor, at.pipeline, at.tensor));
   }
 }
 
@@ -45,8 +44,9 @@ const RankPrediction& prediction_of(const Plan& plan, const MeasuredRank& rank,
   for (const RankPrediction& prediction : plan.predictions.ranks) {
     if (prediction.stage == rank.stage && prediction.tensor == rank.tensor) return prediction;
   }
-  throw ConfigError(fmt::format("{}: rank {} is stage {}, tensor rank {}: the plan has none such",
-                                path, rank.rank, rank.stage, rank.tensor));
+  throw ConfigError(
+      fmt::format("{}: rank {} is stage {}, tensor rank {}, which the plan does not have", path,
+                  rank.rank, rank.stage, rank.tensor));
 }
 
 Compared& row_for(std::vector<Compared>& rows, const std::string& name) {
@@ -118,8 +118,8 @@ Comparison compare(const Plan& plan, const RunReport& report, const ComparisonLi
   const mesh::Degrees& theirs = report.degrees;
   if (ours.pipeline != theirs.pipeline || ours.tensor != theirs.tensor ||
       ours.shard != theirs.shard || ours.replica != theirs.replica) {
-    throw ConfigError(
-        fmt::format("{}: a run of {}; the plan is {}", report.path, words(theirs), words(ours)));
+    throw ConfigError(fmt::format("{}: the run has {}, but the plan has {}", report.path,
+                                  words(theirs), words(ours)));
   }
   check_ranks(plan, report);
   Comparison comparison;

@@ -93,8 +93,9 @@ std::vector<runinfo::StepTimeline> timelines_in(const std::string& folder, int64
     if (timeline.step == step)
       timelines.push_back(std::move(timeline));
     else
-      notes.push_back(fmt::format("left out: {}: it is of step {}, the last of step {}", path,
-                                  timeline.step, step));
+      notes.push_back(
+          fmt::format("left out: {}: the timeline is of step {}, the last one of step {}", path,
+                      timeline.step, step));
   }
   return timelines;
 }
@@ -114,7 +115,7 @@ std::vector<runinfo::ReadSlice> trace_in(const std::string& path, int64_t ranks,
     }
     if (found.empty() || *found.begin() != 0 || *found.rbegin() + 1 != ranks ||
         static_cast<int64_t>(found.size()) != ranks)
-      throw ConfigError(fmt::format("{}: it is of {} rank{}, and the plan has {}", path,
+      throw ConfigError(fmt::format("{}: the trace has {} rank{}, but the plan has {}", path,
                                     found.size(), found.size() == 1 ? "" : "s", ranks));
     std::erase_if(slices, [last](const runinfo::ReadSlice& slice) { return slice.step != last; });
     return slices;
@@ -144,7 +145,7 @@ void read_usage(const std::string& path, RunRecord& run) {
 
 RunRecord read_run_record(const std::string& folder) {
   if (!fs::is_directory(folder))
-    throw ConfigError(fmt::format("'{}' is no folder of a run", folder));
+    throw ConfigError(fmt::format("'{}' is not the folder of a run", folder));
   RunRecord run;
   run.folder = folder;
   const auto in = [&](const char* name) { return (fs::path(folder) / name).string(); };
@@ -158,19 +159,19 @@ RunRecord read_run_record(const std::string& folder) {
   }
   read_usage(in("usage.jsonl"), run);
   if (!run.plan && run.usage.empty())
-    throw ConfigError(fmt::format(
-        "'{}' holds nothing to report: neither plan.yaml nor a sample in usage.jsonl", folder));
+    throw ConfigError(
+        fmt::format("'{}' has neither plan.yaml nor a sample in usage.jsonl to report", folder));
   if (run.plan && !run.report)
-    run.notes.emplace_back("no report.json: the run has not ended, or not well");
+    run.notes.emplace_back("no report.json: the run has not ended, or it failed");
   if (run.plan && run.steps.empty()) {
     const std::vector<std::string>& metrics = run.plan->job.training.metrics;
     const bool is_kept = std::find(metrics.begin(), metrics.end(), "jsonl") != metrics.end();
-    run.notes.emplace_back(is_kept ? "no step was done"
+    run.notes.emplace_back(is_kept ? "no step was completed"
                                    : "no metrics.jsonl: training.metrics does not ask for it");
   }
   if (run.usage.empty()) run.notes.emplace_back("no usage.jsonl: nothing was sampled");
   if (run.plan && run.timelines.empty() && !fs::exists(in("timeline")))
-    run.notes.emplace_back("no timeline: the run made less than three steps");
+    run.notes.emplace_back("no timeline: the run made fewer than three steps");
   return run;
 }
 

@@ -16,7 +16,7 @@ class Reader {
 
   const text::Json& at(const text::Json& object, const char* key) const {
     if (!object.is_object() || !object.contains(key)) {
-      throw ConfigError(fmt::format("{}: no report of a run: '{}' is missing", path_, key));
+      throw ConfigError(fmt::format("{}: not the report of a run: '{}' is missing", path_, key));
     }
     return object.at(key);
   }
@@ -70,7 +70,7 @@ MeasuredRank rank_of(const Reader& read, const text::Json& json) {
 }  // namespace
 
 RunReport parse_run_report(const std::string& path, const std::string& text) {
-  if (text.empty()) throw ConfigError(path + ": no JSON: the file is empty");
+  if (text.empty()) throw ConfigError(path + ": not valid JSON: the file is empty");
   if (files::kind_of_text(text) == files::FileKind::kPlan) {
     throw ConfigError(path + ": this is a plan; name the report.json in the folder of its run");
   }
@@ -78,9 +78,9 @@ RunReport parse_run_report(const std::string& path, const std::string& text) {
   try {
     json = text::Json::parse(text);
   } catch (const text::Json::parse_error& error) {
-    throw ConfigError(fmt::format("{}: no JSON: error at byte {}", path, error.byte));
+    throw ConfigError(fmt::format("{}: not valid JSON: error at byte {}", path, error.byte));
   } catch (const text::Json::out_of_range&) {
-    throw ConfigError(fmt::format("{}: no JSON: a number is out of range", path));
+    throw ConfigError(fmt::format("{}: not valid JSON: a number is out of range", path));
   }
   const Reader read(path);
   RunReport report;

@@ -27,7 +27,7 @@ std::string family_problem(Pricer& pricer, const FamilyResult& family) {
   for (const Candidate& candidate : family.closest) {
     if (closest == nullptr || candidate.peak_bytes < closest->peak_bytes) closest = &candidate;
   }
-  if (closest == nullptr) return "no sharding is open to it";
+  if (closest == nullptr) return "no sharding is legal";
   return fmt::format("{}: {}", choice::sharding_words(closest->choice),
                      problem_of(pricer, *closest));
 }

@@ -86,9 +86,10 @@ void check_memory(const Plan& plan, Problems& problems) {
     }
     const int64_t host = rank.host_bytes * cluster.processes_per_host;
     if (cluster.host_memory_bytes > 0 && host > cluster.host_memory_bytes) {
-      problems.push_back(fmt::format("{}: {} ranks like it need {} of host memory, a host has {}",
-                                     name, cluster.processes_per_host, text::human_bytes(host),
-                                     text::human_bytes(cluster.host_memory_bytes)));
+      problems.push_back(
+          fmt::format("{}: {} such ranks on a host need {} of host memory, a host has {}", name,
+                      cluster.processes_per_host, text::human_bytes(host),
+                      text::human_bytes(cluster.host_memory_bytes)));
     }
     if (i < planned.size() && planned[i].peak_bytes != rank.peak_bytes) {
       problems.push_back(fmt::format("{}: the plan predicts {} bytes, this version {}: plan again",

@@ -100,7 +100,7 @@ CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choic
       reason += fmt::format("; host needs {} of host memory, a host has {}",
                             text::human_bytes(text::whole_bytes(needed)),
                             text::human_bytes(job.cluster.host_memory_bytes));
-    if (taken) reason += "; the link to the host is for what is offloaded";
+    if (taken) reason += "; the link to the host is reserved for offloading";
     chosen.reasons.push_back(std::move(reason));
   }
   const bool any = !axes_of(choice).empty();

@@ -88,7 +88,7 @@ class Reasons {
     // What is faster and was not taken for its simplicity may not fit by its very schedule.
     if (per_token < chosen_.seconds_per_token && other.pipeline > 1) {
       const auto exact = price_exactly(defaulted_, pricer_, other);
-      if (!exact) return "needs more than is allowed by its very schedule";
+      if (!exact) return "needs more memory than allowed, by its exact schedule";
     }
     const bool same_batch = other.data() * other.micro_batch * other.microbatches ==
                             choice_.data() * choice_.micro_batch * choice_.microbatches;
@@ -180,7 +180,7 @@ class Reasons {
     choice::LayoutChoice other = choice_;
     if (choice_.recompute_layers > 1) {
       other.recompute_layers = choice_.recompute_layers - 1;
-      return say("{}: the fewest that fit; {} {}", choice::recompute_words(choice_),
+      return say("{}: the smallest number that fits; {} {}", choice::recompute_words(choice_),
                  other.recompute_layers, neighbour(other));
     }
     other.recompute = Recompute::kNone;
@@ -197,7 +197,7 @@ class Reasons {
     other.schedule = PipelineKind::kInterleaved;
     other.virtual_stages = 1;
     if (other == choice_) {
-      return say("pipeline schedule {}: the simplest that is as fast as any",
+      return say("pipeline schedule {}: the simplest of the fastest schedules",
                  choice::schedule_words(choice_));
     }
     say("pipeline schedule {}: {} {}", choice::schedule_words(choice_),
@@ -274,14 +274,15 @@ class Reasons {
                                        : value == others.upper_bound(chosen)->first;
       if (!near) continue;
       if (best.fits != nullptr && best.fits->seconds_per_token == 0) {
-        words.push_back(
-            fmt::format("{} {} fits as well, and no rates tell their times apart", name, value));
+        words.push_back(fmt::format(
+            "{} {} fits as well; without rates of the cluster their times cannot be compared", name,
+            value));
       } else if (best.fits != nullptr) {
         const double per_token = simulated(defaulted_, *best.fits).seconds_per_token;
         words.push_back(fmt::format("{} {} gives {} tokens/s at best{}", name, value,
                                     text::human_count(1 / per_token), beside(chosen_, per_token)));
       } else if (std::isfinite(best.least)) {
-        words.push_back(fmt::format("{} {} gives at most {} tokens/s by its computing alone{}",
+        words.push_back(fmt::format("{} {} gives at most {} tokens/s by its compute time alone{}",
                                     name, value, text::human_count(1 / best.least),
                                     beside(chosen_, best.least)));
       } else if (best.closest != nullptr) {
@@ -341,7 +342,7 @@ std::vector<FamilyVerdict> verdicts_of(const choice::JobWithDefaults& defaulted,
     } else if (std::isfinite(split.least_seconds_per_token)) {
       verdict.sharding = "any sharding";
       verdict.reason =
-          fmt::format("at most {} tokens/s by its computing alone{}",
+          fmt::format("at most {} tokens/s by its compute time alone{}",
                       text::human_count(1 / split.least_seconds_per_token),
                       chosen == nullptr ? "" : beside(*chosen, split.least_seconds_per_token));
     } else if (split.closest) {
@@ -350,7 +351,7 @@ std::vector<FamilyVerdict> verdicts_of(const choice::JobWithDefaults& defaulted,
       verdict.reason = memory_problem(pricer.job(), pricer.detail(split.closest->choice));
     } else {
       verdict.sharding = "any sharding";
-      verdict.reason = "0 layouts are open to it with the keys that are pinned";
+      verdict.reason = "no layout is legal with the pinned keys";
     }
     verdicts.push_back(std::move(verdict));
   }

@@ -179,7 +179,7 @@ void try_unpinning(Trials& trials) {
     trials.attempt(
         "parallel.partition", [](JobSpec& job) { job.parallel.partition.clear(); },
         [](const Plan& plan) {
-          return fmt::format("auto, as even as {} stages can be", plan.degrees.pipeline);
+          return fmt::format("auto, the most even division into {} stages", plan.degrees.pipeline);
         });
   }
   trials.unpin("parallel.pipeline", SMP_KEY(parallel.pipeline));

@@ -23,8 +23,7 @@ namespace {
 // The closed form of the best may be below its simulation by this without another search.
 constexpr double kBelow = 1.015;
 
-constexpr const char* kNoDegree =
-    "no tensor and pipeline degree is legal with the keys that are pinned";
+constexpr const char* kNoDegree = "no tensor and pipeline degree is legal with the pinned keys";
 
 // What is pinned must be what the engine runs, where the engine is what will run it.
 void require_engine(const JobSpec& job) {
@@ -34,9 +33,8 @@ void require_engine(const JobSpec& job) {
   pinned.job = job;
   const std::vector<std::string> broken = rules::what_engine_lacks(pinned);
   if (!broken.empty()) {
-    throw ConfigError(
-        fmt::format("device cpu is run by the engine of this version, which lacks\n  {}",
-                    fmt::join(broken, "\n  ")));
+    throw ConfigError(fmt::format("the engine cannot run this job on device cpu:\n  {}",
+                                  fmt::join(broken, "\n  ")));
   }
 }
 
@@ -45,8 +43,8 @@ void require_batch_limit(const TrainingSpec& training) {
   const int64_t tokens = *training.global_batch * training.sequence_length;
   if (tokens <= training.max_tokens_per_batch) return;
   throw ConfigError(fmt::format(
-      "training.global_batch: {} x {} tokens = {} > max_tokens_per_batch {}: {} samples are the "
-      "most",
+      "training.global_batch: {} x {} tokens = {} > max_tokens_per_batch {}: write at most {} "
+      "samples",
       text::with_commas(*training.global_batch), text::with_commas(training.sequence_length),
       text::with_commas(tokens), text::with_commas(training.max_tokens_per_batch),
       text::with_commas(training.max_tokens_per_batch / training.sequence_length)));
@@ -285,7 +283,7 @@ std::vector<FamilyVerdict> JobSearch::verdicts(const Candidate* chosen) {
 
 void JobSearch::note_closest() {
   closest_.reset();
-  problem_ = "no sharding is open with the keys that are pinned";
+  problem_ = "no sharding is legal with the pinned keys";
   std::string batch;
   bool any = false;
   for (const FamilyResult& family : families_) {

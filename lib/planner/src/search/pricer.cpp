@@ -145,11 +145,10 @@ std::string memory_problem(const JobSpec& job, const PricedLayout& layout) {
   const auto allowed = static_cast<double>(memory::allowed_bytes(cluster));
   if (memory.peak_bytes <= allowed) {
     const prediction::Range range = prediction::memory_range(job, layout.choice, memory);
-    return fmt::format(
-        "{} a rank of {} allowed, and up to {} by what such predictions were off ({})",
-        text::human_bytes(text::whole_bytes(memory.peak_bytes)),
-        text::human_bytes(text::whole_bytes(allowed)),
-        text::human_bytes(text::whole_bytes(range.high)), largest);
+    return fmt::format("{} a rank of {} allowed, and up to {} with the usual prediction error ({})",
+                       text::human_bytes(text::whole_bytes(memory.peak_bytes)),
+                       text::human_bytes(text::whole_bytes(allowed)),
+                       text::human_bytes(text::whole_bytes(range.high)), largest);
   }
   return fmt::format("{} a rank, {} allowed ({})",
                      text::human_bytes(text::whole_bytes(memory.peak_bytes)),

@@ -80,7 +80,7 @@ Ladder model_ladder(const JobSpec& job) {
   ladder.words = [ladder](int64_t step) { return model_words(ladder.job(step)); };
   ladder.unit = unit;
   ladder.most = kMostHeads / unit;
-  ladder.end = fmt::format("not searched: it ends at {} heads", text::with_commas(kMostHeads));
+  ladder.end = fmt::format("the search ends at {} heads", text::with_commas(kMostHeads));
   return ladder;
 }
 
@@ -96,7 +96,7 @@ Ladder layers_ladder(const JobSpec& job) {
   };
   ladder.words = [ladder](int64_t step) { return model_words(ladder.job(step)); };
   ladder.most = kMostLayers;
-  ladder.end = fmt::format("not searched: it ends at {} layers", text::with_commas(kMostLayers));
+  ladder.end = fmt::format("the search ends at {} layers", text::with_commas(kMostLayers));
   return ladder;
 }
 
@@ -150,7 +150,7 @@ Ladder hosts_ladder(const JobSpec& job) {
   };
   ladder.words = [](int64_t step) { return fmt::format("{} host{}", step, step == 1 ? "" : "s"); };
   ladder.most = kMostHosts;
-  ladder.end = fmt::format("not searched: it ends at {} hosts", text::with_commas(kMostHosts));
+  ladder.end = fmt::format("the search ends at {} hosts", text::with_commas(kMostHosts));
   return ladder;
 }
 
@@ -279,9 +279,9 @@ std::optional<Quantity> quantity_of(std::string_view name) {
 SolveResult solve(const JobSpec& job, const SolveRequest& request) {
   const bool resizes = request.quantity != Quantity::kBatch && request.quantity != Quantity::kHosts;
   if (model::is_list(job.model) && resizes) {
-    throw ConfigError(fmt::format(
-        "solve {}: a list of layers has the size that it has; batch and hosts can be solved for",
-        name_of(request.quantity)));
+    throw ConfigError(
+        fmt::format("solve {}: the size of a list of layers is fixed: expected batch or hosts",
+                    name_of(request.quantity)));
   }
   return Solver(job, request).run();
 }

@@ -190,10 +190,10 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
   plan.predictions = prediction::predict(plan);
   if (shape.stages == 1) return "";
   if (reading.method == layout::PartitionMethod::kParameters) {
-    return layers_of_stages(plan) + ": as many parameters each as whole layers allow";
+    return layers_of_stages(plan) + ": numbers of parameters as equal as whole layers allow";
   }
   if (reading.method == layout::PartitionMethod::kType) {
-    return fmt::format("{}: as many each of those that match '{}'", layers_of_stages(plan),
+    return fmt::format("{}: equal numbers of the layers that match '{}'", layers_of_stages(plan),
                        reading.pattern);
   }
   if (!may_assign(defaulted)) return "";
@@ -216,7 +216,7 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
     best = std::move(balanced);
   }
   const std::string own = layers_of_stages(plan);
-  const std::string no_gain = asked ? own + ": the slowest stage as fast as possible" : "";
+  const std::string no_gain = asked ? own + ": the division with the shortest slowest stage" : "";
   if (!best) return no_gain;
   const auto after = static_cast<double>(best->predictions.step_ns);
   if (fits && after >= least * before) return no_gain;

@@ -99,8 +99,8 @@ double simple_seconds(const PipelineShape& shape, const Pace& pace) {
 double loop_beyond_busiest(const PipelineShape& shape, const Pace& pace, int64_t hops) {
   const Work& stage = shape.stage;
   double loop = total(pace.first) - total(pace.busiest);
-  const bool puts_off = shape.kind == PipelineKind::kZbH1;
-  const double c = puts_off ? stage.forward_s + stage.backward_s : total(stage);
+  const bool defers = shape.kind == PipelineKind::kZbH1;
+  const double c = defers ? stage.forward_s + stage.backward_s : total(stage);
   loop += static_cast<double>(hops) * (c + pace.s());
   if (hops + 1 == shape.stages) loop += total(shape.last);
   return loop;

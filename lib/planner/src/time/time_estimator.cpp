@@ -21,12 +21,13 @@ choice::LayoutChoice TimeEstimator::key_of_pipeline(choice::LayoutChoice choice)
   return choice;
 }
 
-// Of the schedule it counts where the head is, and whether gradients are put off.
+// Of the schedule it counts where the head is, and whether weight gradients are deferred.
 choice::LayoutChoice TimeEstimator::key_of_stages(choice::LayoutChoice choice) const {
   leave_out_optimizer(choice);
   choice.microbatches = 1;
   choice.active_microbatches = 0;
-  if (!schedule::puts_weights_off(choice.schedule)) choice.schedule = PipelineKind::kInterleaved;
+  if (!schedule::defers_weight_gradients(choice.schedule))
+    choice.schedule = PipelineKind::kInterleaved;
   if (!waits_for_sends(job_)) choice.virtual_stages = 1;
   return choice;
 }

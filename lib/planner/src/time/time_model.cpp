@@ -81,7 +81,8 @@ std::vector<ChunkCost> chunk_costs(const Plan& plan, const layout::StageLayers& 
     for (int64_t i = 0; i < count; ++i, ++layer) share += seconds_of(pricing.layers, layer->kind);
     sum += share;
   }
-  const double weight = schedule::puts_weights_off(pricing.choice.schedule) ? stage.weight : 0;
+  const double weight =
+      schedule::defers_weight_gradients(pricing.choice.schedule) ? stage.weight : 0;
   // Messages that computing waits for are in the stage's own seconds.
   const double send = waits_for_sends(plan.job) ? 0 : stage_send_s(plan.job, pricing.choice);
   std::vector<ChunkCost> chunks;

@@ -220,7 +220,7 @@ void LayerCalls::backward(const schedule::Action& action) {
   }
   SMP_CHECK(!gradients.empty());
   layers::DeferredWeightGradients* const deferred =
-      map_.puts_weights_off() ? &flight.deferred_weight_gradients.emplace_back() : nullptr;
+      map_.defers_weight_gradients() ? &flight.deferred_weight_gradients.emplace_back() : nullptr;
   gradients = model_.layers[place.in_stage]->backward(std::move(saved), std::move(gradients),
                                                       context_of(action), deferred);
   if (check_ != nullptr) check_->backward(action.microbatch, action.layer, gradients);

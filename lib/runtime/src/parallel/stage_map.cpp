@@ -10,7 +10,7 @@ StageMap::StageMap(const JobSpec& job, const schedule::ScheduleParameters& param
                    const layout::RankLayout& layout) {
   const schedule::ScheduleShape& shape = parameters.shape;
   const int64_t stage = layout.coord.pipeline;
-  puts_weights_off_ = smp::schedule::puts_weights_off(shape.kind);
+  defers_weight_gradients_ = smp::schedule::defers_weight_gradients(shape.kind);
   // The chunk at that position of the model if it is on this stage, else -1.
   const auto here = [&](int64_t position) {
     if (position < 0 || position >= shape.stages * shape.chunks()) return int64_t{-1};

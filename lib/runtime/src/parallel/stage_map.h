@@ -42,13 +42,13 @@ class StageMap {
   const LayerPosition& of(int64_t layer) const {
     return places_.at(static_cast<size_t>(layer - first_layer_));
   }
-  bool puts_weights_off() const { return puts_weights_off_; }
+  bool defers_weight_gradients() const { return defers_weight_gradients_; }
 
  private:
   // By model index, from first_layer_ on; layers of other stages have empty entries.
   std::vector<LayerPosition> places_;
   int64_t first_layer_ = 0;
-  bool puts_weights_off_ = false;
+  bool defers_weight_gradients_ = false;
 };
 
 }  // namespace smp::parallel

@@ -36,7 +36,7 @@ int64_t elements_of(const SampleShape& shape) {
 void check_image(const OperatorSpec& spec, const SampleShape& in) {
   if (in.size() == 3) return;
   throw ConfigError(
-      fmt::format("{} takes an image (channels x height x width) and gets {} flat "
+      fmt::format("{} needs an image (channels x height x width), but its input is {} flat "
                   "features: put it before flatten",
                   rules_of(spec.kind).type, to_string(in)));
 }
@@ -44,8 +44,7 @@ void check_image(const OperatorSpec& spec, const SampleShape& in) {
 void check_flat(const OperatorSpec& spec, const SampleShape& in) {
   if (in.size() == 1) return;
   throw ConfigError(
-      fmt::format("{} takes flat features and gets an image of {}: put flatten "
-                  "before it",
+      fmt::format("{} needs flat features, but its input is an image of {}: put flatten before it",
                   rules_of(spec.kind).type, to_string(in)));
 }
 
@@ -54,8 +53,7 @@ int64_t windows_along(const OperatorSpec& spec, int64_t size) {
   const int64_t room = size + 2 * spec.padding - spec.kernel;
   if (room < 0) {
     throw ConfigError(
-        fmt::format("kernel ({}) is larger than the image: {} and a padding of 2 x "
-                    "{}, so nothing would be left of it",
+        fmt::format("kernel ({}) is larger than the image ({}) and its padding (2 x {})",
                     spec.kernel, size, spec.padding));
   }
   return room / stride + 1;

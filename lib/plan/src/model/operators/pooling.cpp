@@ -13,10 +13,9 @@ constexpr int64_t kPlaceBytes = 4;
 SampleShape output(const OperatorSpec& spec, const SampleShape& in) {
   check_image(spec, in);
   if (2 * spec.padding > spec.kernel) {
-    throw ConfigError(
-        fmt::format("padding ({}) is above half of kernel ({}): a window could lie "
-                    "beside the image",
-                    spec.padding, spec.kernel));
+    throw ConfigError(fmt::format(
+        "padding ({}) is above half of kernel ({}): a window could lie outside the image",
+        spec.padding, spec.kernel));
   }
   return {in[0], windows_along(spec, in[1]), windows_along(spec, in[2])};
 }

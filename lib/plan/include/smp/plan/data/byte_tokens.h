@@ -23,12 +23,12 @@ std::optional<std::string> why_bytes_mean_nothing(const JobSpec& job);
 inline constexpr int64_t kMostByteVocabulary = 512;
 
 inline constexpr const char* kManyTokens =
-    "model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of text as a "
-    "token, of which there are 256: give files of tokens, see docs/data.md; or train from scratch "
-    "with vocab_size: 256; or say training.data.tokens: bytes)";
+    "model.vocab_size: above 512 (the engine has no tokenizer and reads text as bytes, which are "
+    "256 tokens: give files of tokens, see docs/data.md; or train from scratch with vocab_size: "
+    "256; or write training.data.tokens: bytes)";
 inline constexpr const char* kKnowTokens =
-    "training.init_from: weights that know the tokens of a tokenizer (the engine has none and "
-    "reads each byte of text as a token: give files of that tokenizer's tokens, see docs/data.md; "
-    "where the weights were trained on bytes, say training.data.tokens: bytes)";
+    "training.init_from: weights that were trained on the tokens of a tokenizer (the engine has no "
+    "tokenizer and reads text as bytes: give files of that tokenizer's tokens, see docs/data.md; "
+    "for weights that were trained on bytes, write training.data.tokens: bytes)";
 
 }  // namespace smp::data

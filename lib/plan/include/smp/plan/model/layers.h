@@ -159,14 +159,14 @@ struct LayerMemory {
 
   // Selective recompute: the part of saved_bytes that is released and computed again before the
   // backward; and the most bytes alive during that.
-  int64_t thinned_bytes = 0;
+  int64_t recomputable_bytes = 0;
   int64_t complete_peak_bytes = 0;
 
   // For deferred weight gradients. An embedding and a head defer nothing.
-  int64_t put_off_bytes = 0;        // alive from the end of backward to the weights' gradients; the
-                                    // gradient of the output is among them
-  int64_t put_off_saved_bytes = 0;  // of those what the forward has kept
-  int64_t put_off_backward_peak_bytes = 0;  // as backward_peak_bytes
+  int64_t deferred_bytes = 0;  // alive from the end of backward to the weights' gradients; the
+                               // gradient of the output is among them
+  int64_t deferred_saved_bytes = 0;          // of those what the forward has kept
+  int64_t deferred_backward_peak_bytes = 0;  // as backward_peak_bytes
   int64_t weight_peak_bytes = 0;  // most bytes alive in the weights' gradients above their start
 };
 LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);

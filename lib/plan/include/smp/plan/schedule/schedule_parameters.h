@@ -14,12 +14,13 @@ struct ScheduleParameters {
   // Of each gradient bucket, the last layers' first; layers may lie between two. Per stage; empty =
   // none.
   std::vector<std::vector<int64_t>> bucket_first_layers, bucket_last_layers;
-  // Whose weight gradient is never put off, because it needs the logits' gradient; -1 = none.
+  // Its weight gradient is never deferred, because it needs the logits' gradient; -1 = none.
   int64_t head_layer = -1;
   // By model index; empty = none. Of layers that are computed again before their backward: the
   // layer whose input is kept, the first of the run that shares it; -1 = kept whole.
   std::vector<int64_t> checkpoints;
-  bool selective = false;  // of those layers a part is kept too: LayerMemory::thinned_bytes less
+  // Selective recomputation: those layers release LayerMemory::recomputable_bytes alone.
+  bool selective = false;
   std::vector<bool> offloaded;  // by model index: what its calls keep lies on the host meanwhile
   int64_t loading_horizon = 0;  // how many calls ahead of its backward it is fetched
   // A bucket is updated as soon as it is reduced: nothing has to be known of the others before.

@@ -29,7 +29,7 @@ struct ScheduleShape {
 std::optional<std::string> schedule_refused(const ScheduleShape& shape);
 
 // Whether the weights' gradients are actions of their own (kWeight).
-constexpr bool puts_weights_off(PipelineKind kind) {
+constexpr bool defers_weight_gradients(PipelineKind kind) {
   return kind == PipelineKind::kZbH1 || kind == PipelineKind::kZbV;
 }
 

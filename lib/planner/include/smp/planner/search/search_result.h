@@ -70,7 +70,7 @@ struct Bottleneck {
 
 // Sensitivity of the step time to a resource: the best layout's step with a little more of it.
 struct Sensitivity {
-  std::string what;  // "1 GiB of memory a process", "1 GB/s between hosts"
+  std::string resource;  // "1 GiB of memory a process", "1 GB/s between hosts"
   double step_s_before = 0;
   double step_s_after = 0;
   std::string layout;  // with it, where another layout is then the best; empty = the same

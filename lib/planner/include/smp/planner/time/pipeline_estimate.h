@@ -35,7 +35,7 @@ struct PipelineShape {
 double pipeline_seconds(const PipelineShape& shape);
 
 // What no simulation goes below: a stage starts when the first microbatch has come to it, works,
-// and is followed by the last one's way back, where weight gradients are not put off.
+// and is followed by the last one's way back, where weight gradients are not deferred.
 double least_pipeline_seconds(const PipelineShape& shape);
 
 }  // namespace smp::time

@@ -67,8 +67,8 @@ class Layer {
                                            DeferredWeightGradients* deferred) = 0;
 
   // Selective recomputation. drop_recomputable() frees the saved tensors,
-  // LayerMemory::thinned_bytes in all, that rematerialize() computes again from the others, to the
-  // bit. By default a layer has none.
+  // LayerMemory::recomputable_bytes in all, that rematerialize() computes again from the others, to
+  // the bit. By default a layer has none.
   virtual void drop_recomputable(Saved& /*saved*/) const {}
   virtual void rematerialize(Saved& /*saved*/) const {}
 };
