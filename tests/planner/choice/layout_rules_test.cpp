@@ -47,10 +47,12 @@ TEST_CASE("virtual stages divide the layers, and stages the microbatches") {
   CHECK(virtual_stages_problem(job, choice)->find("6 % 4 = 2, which must be 0") !=
         std::string::npos);
   choice.schedule = PipelineKind::kZbV;
-  CHECK(virtual_stages_problem(job, choice) == "zb_v holds 2 chunks on each rank, not 3");
+  CHECK(virtual_stages_problem(job, choice) ==
+        "pipeline: zb_v holds two chunks on each rank: virtual_pipeline_degree must be 2, not 3");
   choice.schedule = PipelineKind::kInterleaved;
   CHECK(virtual_stages_problem(job, choice) ==
-        "pipeline interleaved holds one chunk on each rank, not 3");
+        "keys disagree: virtual_pipeline_degree is 3, but pipeline: interleaved holds one chunk on "
+        "each rank; write pipeline: virtual");
 }
 
 TEST_CASE("a whole layout is legal, or the first broken rule is said") {
@@ -65,12 +67,14 @@ TEST_CASE("a whole layout is legal, or the first broken rule is said") {
   CHECK(layout_problem(job, choice) == Problem());
   JobSpec other = job;
   other.parallel.profile = Profile::kDeepSpeed;
-  CHECK(layout_problem(other, choice) ==
-        "offloading of profile deepspeed moves what recompute full keeps, and recompute is none");
+  CHECK(
+      layout_problem(other, choice) ==
+      "offload_activations of profile deepspeed moves what recompute: full keeps, and recompute is "
+      "none");
   choice = sixteen();
   choice.offload_parameters = true;
   CHECK(layout_problem(job, choice) ==
-        "parameters are offloaded by shards: sharding is none, not parameters");
+        "offload_parameters: true needs sharding: parameters, but sharding is none");
   choice = sixteen();
   choice.tensor = 3;
   CHECK(layout_problem(job, choice) == "processes_per_host (8) is not divisible by 3");
