@@ -253,17 +253,18 @@ void AgentLink::fail(const std::string& why) {
 
 void AgentLink::give_up(const std::string& why, job::HostEvents& events, bool of_transport) {
   if (is_over()) return;
-  const job::Loss own{why, of_transport, of_transport};
-  const job::Loss below = lose(own);
+  const job::HostLoss own{why, of_transport, of_transport};
+  const job::HostLoss below = lose(own);
   for (const auto& [process, place] : std::exchange(running_, {}))
     events.on_lost(process, place == 0 ? own : below);
 }
 
 // Of its own host, and of those below, whose loss it returns.
-job::Loss AgentLink::lose(const job::Loss& own) {
-  const job::Loss below{fmt::format("it is reached through host {}, which was {}: {}", host_.name,
-                                    state_ == State::kConnecting ? "not" : "lost", own.why),
-                        true};
+job::HostLoss AgentLink::lose(const job::HostLoss& own) {
+  const job::HostLoss below{
+      fmt::format("it is reached through host {}, which was {}: {}", host_.name,
+                  state_ == State::kConnecting ? "not" : "lost", own.why),
+      true};
   state_ = State::kLost;
   why_ = own.why;
   channel_->close();
@@ -293,7 +294,7 @@ void AgentLink::on_ready(size_t place, ReadyMessage message) {
   news_.push_back(place);
 }
 
-void AgentLink::on_unreached(size_t place, job::Loss loss) {
+void AgentLink::on_unreached(size_t place, job::HostLoss loss) {
   if (!places_[place].known()) --unknown_;
   places_[place].why_not = std::move(loss);
   news_.push_back(place);
