@@ -22,8 +22,7 @@
 #include "smp/launcher/process/watchdog.h"
 #include "smp/launcher/request/usage_error.h"
 #include "smp/launcher/run/run_status_of.h"
-#include "smp/launcher/schedulers/mpirun_transport.h"
-#include "smp/launcher/schedulers/srun_transport.h"
+#include "smp/launcher/schedulers/scheduler.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/exit_code.h"
 #include "smp/plan/system/process_limits.h"
@@ -71,10 +70,10 @@ int main(int argc, char** argv) {
     if (argc == 2 && std::string_view(argv[1]) == "--probe") return smp::probe::run_probe();
     if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
         std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--node-rank")
-      return smp::schedulers::run_agent_of_mpirun(argv[3], smp::whole_number(argv[5]).value_or(-1));
+      return smp::schedulers::run_mpirun_agent(argv[3], smp::whole_number(argv[5]).value_or(-1));
     if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
         std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--connect-timeout")
-      return smp::schedulers::run_agent_of_srun(argv[3], argv[5]);
+      return smp::schedulers::run_srun_agent(argv[3], argv[5]);
     if (argc > 1 && std::string_view(argv[1]) == "doctor") {
       const smp::launch::Report report = smp::doctor({argv + 2, argv + argc});
       return answers.show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);

@@ -13,7 +13,7 @@
 #include "smp/launcher/hosts/host_list.h"
 #include "smp/launcher/reach/rendezvous.h"
 #include "smp/launcher/request/usage_error.h"
-#include "smp/launcher/schedulers/mpi_rank.h"
+#include "smp/launcher/schedulers/scheduler.h"
 #include "smp/plan/base/errors.h"
 
 namespace smp {

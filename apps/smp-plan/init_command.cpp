@@ -13,6 +13,7 @@
 #include "smp/plan/files/text_file.h"
 #include "smp/plan/jobfile/cluster_catalog.h"
 #include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/jobfile/model_catalog.h"
 #include "smp/plan/text/suggest.h"
 

@@ -17,6 +17,7 @@
 #include "smp/plan/files/file_kind.h"
 #include "smp/plan/files/text_file.h"
 #include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/jobfile/model_catalog.h"
 #include "smp/plan/planfile/plan_file.h"
 #include "smp/plan/text/suggest.h"

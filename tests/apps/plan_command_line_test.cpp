@@ -106,8 +106,8 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
        "legal values: 1, 2, 4; nearest: 4\n"},
       {{kJob, "--set", "parallel.sharded_data_parallel_degree=3"},
        3,
-       "parallel.sharded_data_parallel_degree: 3: the data-parallel degree (4) is not divisible by "
-       "3; legal values: 1, 2, 4; nearest: 2, 4\n"},
+       "parallel.sharded_data_parallel_degree: 3: sharded_data_parallel_degree (3) does not divide "
+       "the data-parallel degree (4); legal values: 1, 2, 4; nearest: 2, 4\n"},
       {{kJob, "--set", "training.fused_loss=true"},
        3,
        "the engine cannot run this job on device cpu:\n  training.fused_loss: true (the engine has "

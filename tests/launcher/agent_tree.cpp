@@ -174,7 +174,7 @@ class WatchedHosts : public Host, public HostEvents {
   void on_start_failed(int process, const std::string& why) override {
     to_->on_start_failed(process, why);
   }
-  void on_lost(int process, const Loss& loss) override { to_->on_lost(process, loss); }
+  void on_lost(int process, const HostLoss& loss) override { to_->on_lost(process, loss); }
 
  private:
   Host& hosts_;

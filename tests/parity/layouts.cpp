@@ -4,6 +4,7 @@
 
 #include "plan/list_samples.h"
 #include "smp/plan/model/model_family.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/planner/memory/memory_model.h"
 
@@ -309,7 +310,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.bucket_bytes = 300 << 10;  // several buckets a stage
   parallel.shard_bucket_bytes = layout.shard_bucket_bytes;
   parallel.param_persistence_threshold = layout.param_persistence_threshold;
-  plan.degrees = degrees_of(job);
+  plan.degrees = rules::degrees_of(job);
   plan.predictions.ranks = memory::predict_memory(plan);
   return plan;
 }

@@ -7,6 +7,7 @@
 #include "parity/covering.h"
 #include "parity/layouts.h"
 #include "runtime/short_runs.h"
+#include "smp/plan/jobfile/job_reader.h"
 
 // What the other tests of this folder do in a few steps, for 100: scripts/sweep-parity.
 namespace smp::parity {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "plan/model_samples.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/spec/plan.h"
 
 // Resolved plans for tests, without a planner.
@@ -49,7 +50,7 @@ inline Plan sample_plan(const ModelSpec& model, const SampleLayout& layout) {
   job.parallel.bucket_bytes = layout.bucket_bytes;
   job.parallel.shard_bucket_bytes = layout.shard_bucket_bytes;
   close_plain_keys(job);
-  plan.degrees = degrees_of(job);
+  plan.degrees = rules::degrees_of(job);
   return plan;
 }
 

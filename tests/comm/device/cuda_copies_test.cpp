@@ -211,8 +211,9 @@ TEST_CASE_FIXTURE(Fixture, "a stream of its own follows the current one") {
 }
 
 TEST_CASE("a process without the CUDA runtime is told which function is missing") {
-  CHECK_THROWS_WITH_AS(CudaRuntime::loaded([]() -> void* { return nullptr; }),
-                       "tensors on GPUs need the function cudaDeviceGetStreamPriorityRange, which no "
-                       "library loaded by torch has: install torch with CUDA",
-                       std::runtime_error);
+  CHECK_THROWS_WITH_AS(
+      CudaRuntime::loaded([]() -> void* { return nullptr; }),
+      "tensors on GPUs need the function cudaDeviceGetStreamPriorityRange, which no "
+      "library loaded by torch has: install torch with CUDA",
+      std::runtime_error);
 }

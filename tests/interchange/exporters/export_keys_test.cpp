@@ -9,6 +9,7 @@
 #include "smp/interchange/exporters/export.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/text/diagnostics.h"
 #include "smp/plan/text/yaml_tree.h"
 
@@ -349,7 +350,7 @@ std::string said_of(const JobSpec& job, ExportTarget target, bool& refused) {
                             parallel.context_parallel_degree.value_or(1));
   parallel.sharded_data_parallel_degree = std::min(*parallel.sharded_data_parallel_degree, data);
   close_plain_keys(plan.job);
-  plan.degrees = degrees_of(plan.job);
+  plan.degrees = rules::degrees_of(plan.job);
   refused = false;
   try {
     Exported out = export_plan(plan, target, "plan.yaml");

@@ -12,6 +12,7 @@
 #include "smp/interchange/importers/import.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/rules/degree_rules.h"
 
 // tests/golden/interchange/export holds jobs whose layout is pinned, and in a folder of the same
 // name what each target says of it: its file and its notes, or the refusal. scripts/check-exports
@@ -46,7 +47,7 @@ Plan plan_of(const std::string& name) {
   Plan plan;
   plan.job = read_job({load_job_source(kFolder + name + ".yaml")});
   close_plain_keys(plan.job);
-  plan.degrees = degrees_of(plan.job);
+  plan.degrees = rules::degrees_of(plan.job);
   return plan;
 }
 

@@ -13,6 +13,7 @@
 #include "importers/foreign_keys.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/model/layers.h"
 
 // Foreign files as data: tests/golden/interchange/import holds files and, beside each, the job file

@@ -127,7 +127,7 @@ struct Told : IgnoredEvents {
   void on_signalled(int number, const std::string& host) override {
     signals.push_back(std::to_string(number) + " at " + host);
   }
-  void on_lost(int, const Loss& loss) override { lost = loss.why; }
+  void on_lost(int, const HostLoss& loss) override { lost = loss.why; }
 };
 
 }  // namespace

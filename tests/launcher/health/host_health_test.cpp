@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "health/gpu_health.h"
 #include "scratch_folder.h"
+#include "smp/launcher/health/gpu_health.h"
 #include "smp/launcher/probe/network_probe.h"
 
 using namespace smp;

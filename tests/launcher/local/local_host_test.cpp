@@ -39,7 +39,7 @@ struct Record : HostEvents {
   void on_ended(int process, const ProcessEnd& end) override { ends[process] = end; }
   void on_stopped(int process, bool stopped) override { stops[process].push_back(stopped); }
   void on_start_failed(int process, const std::string& why) override { unstarted[process] = why; }
-  void on_lost(int, const Loss&) override {}
+  void on_lost(int, const HostLoss&) override {}
   void on_still_finishing() override { ++still_finishing; }
 
   std::map<int, std::string> out, err, unstarted;

@@ -27,20 +27,26 @@ TEST_CASE("context ranks take two slices of a causal sequence each") {
   JobSpec job = mixture_job();
   CHECK(context_problem(job, 1) == Problem());
   CHECK(context_problem(job, 2) ==
-        "sequence_length (4098) is not divisible by 2 x 2: each context rank takes an early and a "
-        "late slice of causal attention");
+        "sequence_length (4098) is not divisible by 2 x context_parallel_degree (2): each rank "
+        "takes an early and a late slice, which balances causal attention");
   job.model.stack = Stack::kEncoder;
   CHECK(context_problem(job, 2) == Problem());
-  CHECK(context_problem(job, 4) == "sequence_length (4098) is not divisible by 4");
-  CHECK(context_problem(job, 3) == "the world size (16) is not divisible by 3");
+  CHECK(context_problem(job, 4) ==
+        "sequence_length (4098) is not divisible by context_parallel_degree (4)");
+  CHECK(context_problem(job, 3) ==
+        "context_parallel_degree (3) does not divide the 16 processes of the cluster (2 hosts x "
+        "8)");
 }
 
 TEST_CASE("experts are spread over ranks that divide them and a stage's ranks") {
   JobSpec job = mixture_job();
   CHECK(expert_problem(job, 4, 2, 16) == Problem());
-  CHECK(expert_problem(job, 3, 1, 16) == "num_experts (8) is not divisible by 3");
+  CHECK(expert_problem(job, 3, 1, 16) ==
+        "num_experts (8) is not divisible by expert_parallel_degree (3)");
   CHECK(expert_problem(job, 8, 4, 16) ==
-        "expert 8 x expert tensor 4 = 32 does not divide the 16 ranks of a stage");
+        "expert_parallel_degree (8) x expert_tensor_degree (4) = 32 does not divide the 16 ranks "
+        "of a "
+        "stage");
   CHECK(expert_problem(job, 1, 3, 16) ==
         "expert_ffn_hidden_size (512) is not divisible by expert_tensor_degree 3");
   job.model.num_experts = 0;
@@ -51,11 +57,15 @@ TEST_CASE("sequence parallelism splits tokens over tensor ranks") {
   const JobSpec job = mixture_job();
   CHECK(sequence_parallel_problem(job, 2, 1) == Problem());
   CHECK(sequence_parallel_problem(job, 1, 1) ==
-        "sequence parallelism needs a tensor degree above 1");
+        "sequence_parallel: true needs tensor_parallel_degree above 1, but "
+        "tensor_parallel_degree is 1");
   CHECK(sequence_parallel_problem(job, 4, 1) ==
-        "sequence_length (4098) is not divisible by tensor 4");
-  CHECK(sequence_parallel_problem(job, 2, 2) ==
-        "sequence_length 4098 / context 2 = 2049 is not divisible by tensor 2");
+        "sequence_parallel: true needs a sequence_length (4098) that tensor_parallel_degree (4) "
+        "divides");
+  CHECK(
+      sequence_parallel_problem(job, 2, 2) ==
+      "sequence_parallel: true needs a sequence_length (4098) / context_parallel_degree (2) = 2049 "
+      "that tensor_parallel_degree (2) divides");
 }
 
 TEST_CASE("every batch of a ramp is a multiple of what one microbatch of all ranks takes") {
@@ -80,20 +90,54 @@ TEST_CASE("latent attention has no KV heads that a tensor degree must divide") {
 }
 
 TEST_CASE("the rules that the job reader shares with the planner") {
-  ModelSpec model = mixture_job().model;
-  CHECK(context_slices(model, 4) == 8);
-  model.stack = Stack::kEncoder;
-  CHECK(context_slices(model, 4) == 4);
-  CHECK(chunks_of_schedule(PipelineKind::kInterleaved) == 1);
-  CHECK(chunks_of_schedule(PipelineKind::kZbV) == 2);
-  CHECK_FALSE(chunks_of_schedule(PipelineKind::kVirtual));
+  CHECK(chunks_problem(PipelineKind::kInterleaved, 1) == Problem());
+  CHECK(chunks_problem(PipelineKind::kZbV, 2) == Problem());
+  CHECK(chunks_problem(PipelineKind::kZbV, 1));
+  CHECK(chunks_problem(PipelineKind::kVirtual, 3) == Problem());
+  JobSpec job = mixture_job();
+  job.parallel.prescaled_batch = false;
+  CHECK(prescaled_batch_problem(job, 1) == Problem());
+  CHECK(prescaled_batch_problem(job, 2));
+  CHECK(offload_activations_problem(Profile::kSmp, Recompute::kNone) == Problem());
+  CHECK(offload_activations_problem(Profile::kMegatron, Recompute::kSelective));
+  CHECK(offload_activations_problem(Profile::kMegatron, Recompute::kFull) == Problem());
+  CHECK(offload_parameters_problem(Sharding::kParameters) == Problem());
+  CHECK(offload_parameters_problem(Sharding::kGradients));
+}
+
+TEST_CASE("sharding none is a degree of 1, and every other one is above 1 among peers") {
+  CHECK(sharding_problem(Sharding::kNone, 1, true) == Problem());
+  CHECK(sharding_problem(Sharding::kNone, 2, true) ==
+        "keys disagree: sharding is none, but sharded_data_parallel_degree is 2");
+  CHECK(sharding_problem(Sharding::kGradients, 1, true) ==
+        "keys disagree: sharding is gradients, but sharded_data_parallel_degree is 1");
+  CHECK(sharding_problem(Sharding::kGradients, 1, false) == Problem());
+  CHECK(shards_over_all_problem({2, 4}, 4) == Problem());
+  CHECK(shards_over_all_problem({2, 4}, 8) ==
+        "keys disagree: shard_optimizer_state: true shards over all 2 or 4 data-parallel ranks, "
+        "but sharded_data_parallel_degree is 8: write sharding: optimizer_state instead of "
+        "shard_optimizer_state: true");
+}
+
+TEST_CASE("a partition has a number for each stage, or for each chunk of the schedule") {
   ParallelSpec parallel;
-  parallel.prescaled_batch = false;
-  CHECK(counts_batch_of_group(parallel, 1));
-  CHECK_FALSE(counts_batch_of_group(parallel, 2));
-  CHECK(can_offload_activations(Profile::kSmp, Recompute::kNone));
-  CHECK_FALSE(can_offload_activations(Profile::kMegatron, Recompute::kSelective));
-  CHECK(can_offload_activations(Profile::kMegatron, Recompute::kFull));
-  CHECK(can_offload_parameters(Sharding::kParameters));
-  CHECK_FALSE(can_offload_parameters(Sharding::kGradients));
+  CHECK(partition_problem(parallel, 2) == Problem());
+  parallel.partition = {1, 2, 2, 1};
+  CHECK(partition_problem(parallel, 4) == Problem());
+  CHECK(partition_problem(parallel, 2) == Problem());  // an open schedule has 2 chunks then
+  CHECK(partition_problem(parallel, 3) ==
+        "partition has 4 entries, pipeline_parallel_degree is 3: give one layer count for each "
+        "stage, or for each chunk");
+  parallel.pipeline = PipelineKind::kZbV;
+  CHECK(partition_problem(parallel, 2) == Problem());
+  parallel.pipeline = PipelineKind::kVirtual;
+  CHECK(partition_problem(parallel, 2) == Problem());
+  parallel.virtual_pipeline_degree = 3;
+  CHECK(partition_problem(parallel, 2) ==
+        "partition has 4 entries, pipeline_parallel_degree is 2: give one layer count for each "
+        "stage, or for each of the 6 chunks");
+  parallel.pipeline = PipelineKind::kSimple;
+  CHECK(partition_problem(parallel, 2) ==
+        "partition has 4 entries, pipeline_parallel_degree is 2: give one layer count for each "
+        "stage");
 }

@@ -47,10 +47,12 @@ TEST_CASE("virtual stages divide the layers, and stages the microbatches") {
   CHECK(virtual_stages_problem(job, choice)->find("6 % 4 = 2, which must be 0") !=
         std::string::npos);
   choice.schedule = PipelineKind::kZbV;
-  CHECK(virtual_stages_problem(job, choice) == "zb_v holds 2 chunks on each rank, not 3");
+  CHECK(virtual_stages_problem(job, choice) ==
+        "pipeline: zb_v holds two chunks on each rank: virtual_pipeline_degree must be 2, not 3");
   choice.schedule = PipelineKind::kInterleaved;
   CHECK(virtual_stages_problem(job, choice) ==
-        "pipeline interleaved holds one chunk on each rank, not 3");
+        "keys disagree: virtual_pipeline_degree is 3, but pipeline: interleaved holds one chunk on "
+        "each rank; write pipeline: virtual");
 }
 
 TEST_CASE("a whole layout is legal, or the first broken rule is said") {
@@ -70,7 +72,7 @@ TEST_CASE("a whole layout is legal, or the first broken rule is said") {
   choice = sixteen();
   choice.offload_parameters = true;
   CHECK(layout_problem(job, choice) ==
-        "offload_parameters needs sharding: parameters, but sharding is none");
+        "offload_parameters: true needs sharding: parameters, but sharding is none");
   choice = sixteen();
   choice.tensor = 3;
   CHECK(layout_problem(job, choice) == "processes_per_host (8) is not divisible by 3");

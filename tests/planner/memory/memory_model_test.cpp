@@ -9,6 +9,7 @@
 #include "plan/plan_samples.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/mesh/collective.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/cost/layer_bytes.h"
 
@@ -51,7 +52,7 @@ Plan llama_on_accelerators(Sharding sharding, int64_t z) {
   plan.job.parallel.sharding = sharding;
   plan.job.parallel.activation_checkpointing = true;
   plan.job.parallel.recompute = Recompute::kFull;
-  plan.degrees = degrees_of(plan.job);
+  plan.degrees = rules::degrees_of(plan.job);
   return plan;
 }
 

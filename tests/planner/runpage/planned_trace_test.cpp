@@ -4,6 +4,7 @@
 
 #include "files_and_errors.h"
 #include "planner/run_samples.h"
+#include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/runinfo/trace_file.h"
 #include "smp/planner/time/time_model.h"

@@ -39,17 +39,17 @@ constexpr Case kCases[] = {
      "parallel.tensor_parallel_degree: 2: processes_per_host (1) is not divisible by 2; legal "
      "values: 1; nearest: 1"},
     {kPrime, "hosts: 1, processes_per_host: 1", "pipeline_parallel_degree: 2",
-     "parallel.pipeline_parallel_degree: 2: 2 stages x tensor 1 = 2 does not divide the world size "
-     "(1); legal values: 1; nearest: 1"},
+     "parallel.pipeline_parallel_degree: 2: pipeline_parallel_degree (2) does not divide the 1 "
+     "process of the cluster (1 host x 1); legal values: 1; nearest: 1"},
     {kPrime, "hosts: 1, processes_per_host: 1", "sharded_data_parallel_degree: 2",
-     "parallel.sharded_data_parallel_degree: 2: the data-parallel degree (1) is not divisible by "
-     "2; legal values: 1; nearest: 1"},
+     "parallel.sharded_data_parallel_degree: 2: sharded_data_parallel_degree (2) does not divide "
+     "the data-parallel degree (1); legal values: 1; nearest: 1"},
     {kMixture, "hosts: 1, processes_per_host: 1", "context_parallel_degree: 2",
-     "parallel.context_parallel_degree: 2: the world size (1) is not divisible by 2; legal values: "
-     "1; nearest: 1"},
+     "parallel.context_parallel_degree: 2: context_parallel_degree (2) does not divide the 1 "
+     "process of the cluster (1 host x 1); legal values: 1; nearest: 1"},
     {kMixture, "hosts: 1, processes_per_host: 1", "expert_parallel_degree: 2",
-     "parallel.expert_parallel_degree: 2: expert 2 x expert tensor 1 = 2 does not divide the 1 "
-     "ranks of a stage; legal values: 1; nearest: 1"},
+     "parallel.expert_parallel_degree: 2: expert_parallel_degree (2) x expert_tensor_degree (1) = "
+     "2 does not divide the 1 rank of a stage; legal values: 1; nearest: 1"},
     {kMixture, "hosts: 2, processes_per_host: 7", "tensor_parallel_degree: 2",
      "parallel.tensor_parallel_degree: 2: processes_per_host (7) is not divisible by 2; legal "
      "values: 1; nearest: 1"},
@@ -63,14 +63,14 @@ constexpr Case kCases[] = {
      "parallel.pipeline_parallel_degree: 14: the pipeline has more stages than num_layers (13); "
      "legal values: 1, 7; nearest: 7"},
     {kMixture, "hosts: 2, processes_per_host: 7", "sharded_data_parallel_degree: 4",
-     "parallel.sharded_data_parallel_degree: 4: the data-parallel degree (14) is not divisible by "
-     "4; legal values: 1, 2, 7, 14; nearest: 2, 7"},
+     "parallel.sharded_data_parallel_degree: 4: sharded_data_parallel_degree (4) does not divide "
+     "the data-parallel degree (14); legal values: 1, 2, 7, 14; nearest: 2, 7"},
     {kMixture, "hosts: 2, processes_per_host: 7", "context_parallel_degree: 4",
-     "parallel.context_parallel_degree: 4: the world size (14) is not divisible by 4; legal "
-     "values: 1, 2; nearest: 2"},
+     "parallel.context_parallel_degree: 4: context_parallel_degree (4) does not divide the 14 "
+     "processes of the cluster (2 hosts x 7); legal values: 1, 2; nearest: 2"},
     {kMixture, "hosts: 2, processes_per_host: 7", "expert_parallel_degree: 4",
-     "parallel.expert_parallel_degree: 4: expert 4 x expert tensor 1 = 4 does not divide the 14 "
-     "ranks of a stage; legal values: 1, 2; nearest: 2"},
+     "parallel.expert_parallel_degree: 4: expert_parallel_degree (4) x expert_tensor_degree (1) = "
+     "4 does not divide the 14 ranks of a stage; legal values: 1, 2; nearest: 2"},
     {kMixture, "hosts: 4, processes_per_host: 8", "tensor_parallel_degree: 16",
      "parallel.tensor_parallel_degree: 16: processes_per_host (8) is not divisible by 16; legal "
      "values: 1, 2, 4, 8; nearest: 8"},
@@ -92,12 +92,12 @@ constexpr Case kCases[] = {
      "nearest: 1"},
     {kMixture, "hosts: 1, processes_per_host: 8",
      "{pipeline_parallel_degree: 2, tensor_parallel_degree: 2, sharded_data_parallel_degree: 8}",
-     "parallel.sharded_data_parallel_degree: 8: the data-parallel degree (2) is not divisible by "
-     "8; legal values: 1, 2; nearest: 2"},
+     "parallel.sharded_data_parallel_degree: 8: sharded_data_parallel_degree (8) does not divide "
+     "the data-parallel degree (2); legal values: 1, 2; nearest: 2"},
     {kMixture, "hosts: 1, processes_per_host: 8",
      "{context_parallel_degree: 4, sharded_data_parallel_degree: 4}",
-     "parallel.sharded_data_parallel_degree: 4: the data-parallel degree (2) is not divisible by "
-     "4; legal values: 1, 2; nearest: 2"},
+     "parallel.sharded_data_parallel_degree: 4: sharded_data_parallel_degree (4) does not divide "
+     "the data-parallel degree (2); legal values: 1, 2; nearest: 2"},
 };
 
 std::string braced(const std::string& text) { return text[0] == '{' ? text : "{" + text + "}"; }

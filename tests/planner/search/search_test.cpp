@@ -201,9 +201,10 @@ TEST_CASE("pins that no layout can honour name the equation and the nearest lega
   job.parallel.tensor_parallel_degree = 4;
   job.parallel.sharding = Sharding::kParameters;
   job.parallel.sharded_data_parallel_degree = 8;
-  CHECK(error_of(job) ==
-        "parallel.sharded_data_parallel_degree: 8: the data-parallel degree (2) is not divisible "
-        "by 8; legal values: 1, 2; nearest: 2");
+  CHECK(
+      error_of(job) ==
+      "parallel.sharded_data_parallel_degree: 8: sharded_data_parallel_degree (8) does not divide "
+      "the data-parallel degree (2); legal values: 1, 2; nearest: 2");
 }
 
 TEST_CASE("a plan says how many layers each stage holds") {
@@ -222,8 +223,9 @@ TEST_CASE("samples counted for each rank leave no tensor parallelism open") {
   job.parallel.prescaled_batch = false;
   CHECK(legal_tensor_degrees(job) == std::vector<int64_t>{1});
   CHECK(tensor_problem(job, 2) ==
-        std::string("prescaled_batch: false counts samples of each rank: write prescaled_batch: "
-                    "true and training.micro_batch: that of a rank x 2"));
+        std::string("prescaled_batch: false counts samples of each rank, and "
+                    "tensor_parallel_degree is 2: write prescaled_batch: true and "
+                    "training.micro_batch: that of a rank x 2"));
 }
 
 TEST_CASE("shard_optimizer_state: true is optimizer_state over all data-parallel ranks, z = d") {
@@ -241,9 +243,9 @@ TEST_CASE("shard_optimizer_state: true is optimizer_state over all data-parallel
   job.parallel.shard_optimizer_state = true;
   job.parallel.sharded_data_parallel_degree = 2;
   CHECK(error_of(job) ==
-        "parallel.sharded_data_parallel_degree: 2: shard_optimizer_state: true shards over all 4 "
-        "data-parallel ranks: write sharding: optimizer_state instead of shard_optimizer_state: "
-        "true");
+        "parallel.sharded_data_parallel_degree: 2: keys disagree: shard_optimizer_state: true "
+        "shards over all 4 data-parallel ranks, but sharded_data_parallel_degree is 2: write "
+        "sharding: optimizer_state instead of shard_optimizer_state: true");
   job.parallel.tensor_parallel_degree.reset();  // tensor 2 leaves two data-parallel ranks
   plan = plan_of(job);
   CHECK(plan.degrees.tensor == 2);
@@ -356,7 +358,7 @@ TEST_CASE("a proof says what is wrong with a plan that was not made by the plann
   CHECK(replaced(plan, [](Plan& p) { p.degrees.tensor = 3; }) ==
         "tensor_parallel_degree 3: processes_per_host (4) is not divisible by 3");
   CHECK(replaced(plan, [](Plan& p) { p.job.cluster.hosts = 2; }) ==
-        "degrees 1 x 1 x 1 x 4 = 4 ranks, the cluster has 2 hosts x 4 = 8");
+        "pipeline 1 x tensor 1 x context 1 x shard 1 x replica 4 = 4, not the world size (8)");
   CHECK(replaced(plan, [](Plan& p) { p.job.training.global_batch = 9; }) ==
         "batch 2 x 1 x 4 = 8 samples x 16 tokens = 128, but global_batch is 9");
   CHECK(replaced(plan, [](Plan& p) { p.job.training.max_tokens_per_batch = 100; }) ==
@@ -373,7 +375,7 @@ TEST_CASE("a proof says what is wrong with a plan that was not made by the plann
           p.degrees.replica = 2;
           p.degrees.shard = 2;
           p.job.parallel.sharding = Sharding::kNone;
-        }) == "sharding none with sharded_data_parallel_degree 2");
+        }) == "keys disagree: sharding is none, but sharded_data_parallel_degree is 2");
   CHECK(replaced(plan,
                  [](Plan& p) {
                    p.degrees.replica = 2;
@@ -381,7 +383,9 @@ TEST_CASE("a proof says what is wrong with a plan that was not made by the plann
                    p.job.parallel.sharding = Sharding::kOptimizerState;
                    p.job.parallel.shard_optimizer_state = true;
                  }) ==
-        "shard_optimizer_state: true with sharded_data_parallel_degree 2 of 4 data-parallel ranks");
+        "keys disagree: shard_optimizer_state: true shards over all 4 data-parallel ranks, but "
+        "sharded_data_parallel_degree is 2: write sharding: optimizer_state instead of "
+        "shard_optimizer_state: true");
   const std::string host = replaced(plan, [](Plan& p) {
     p.job.parallel.offload_optimizer = true;
     p.job.cluster.host_memory_bytes = 1024;

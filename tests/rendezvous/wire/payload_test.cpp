@@ -9,8 +9,12 @@ using namespace smp::wire;
 
 TEST_CASE("what a payload was given comes back in its order") {
   const std::vector<std::string> list = {"a", "", std::string("\0b", 2)};
-  const std::string bytes =
-      PayloadWriter().number(0x0102030405060708).text("text").list(list).number(uint64_t(-7)).bytes();
+  const std::string bytes = PayloadWriter()
+                                .number(0x0102030405060708)
+                                .text("text")
+                                .list(list)
+                                .number(uint64_t(-7))
+                                .bytes();
   CHECK(bytes.substr(0, 8) == "\x08\x07\x06\x05\x04\x03\x02\x01");
   PayloadReader reader(bytes);
   CHECK(reader.number() == 0x0102030405060708);

@@ -51,7 +51,8 @@ void Participant::lost(int other) const {
        fmt::format("rank {} of job '{}' ended during the rendezvous", other, job_id));
 }
 
-void Participant::timed_out(const std::vector<int>& missing, const handshake::RejectedPeers& strangers) const {
+void Participant::timed_out(const std::vector<int>& missing,
+                            const handshake::RejectedPeers& strangers) const {
   fail(comm::CommError::Kind::kTimeout, missing.front(),
        fmt::format("{} {} of job '{}' did not come{} within {:g} s{}",
                    missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), job_id,

@@ -27,7 +27,8 @@ void find(const char* name, Function& function) {
 class StreamPoint final : public Copy {
  public:
   StreamPoint(const CudaRuntime& runtime, void* stream) : runtime_(runtime) {
-    runtime_.check(runtime_.cudaEventCreateWithFlags(&event_, kEventDisableTiming), "creating an event");
+    runtime_.check(runtime_.cudaEventCreateWithFlags(&event_, kEventDisableTiming),
+                   "creating an event");
     const int error = runtime_.cudaEventRecord(event_, stream);
     if (error != 0) runtime_.cudaEventDestroy(event_);
     runtime_.check(error, "recording an event");
@@ -121,8 +122,8 @@ CopyPtr CudaCopies::start(const CudaStream& on, void* to, const void* from, int6
                           const char* what, Copy& behind) const {
   dynamic_cast<StreamPoint&>(behind).hold(on.get());
   if (bytes > 0)
-    runtime_.check(
-        runtime_.cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, on.get()), what);
+    runtime_.check(runtime_.cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, on.get()),
+                   what);
   return on.until_now();
 }
 

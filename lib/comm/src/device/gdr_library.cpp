@@ -31,7 +31,7 @@ void find(void* library, const std::string& of, const char* name, Function& func
 
 }  // namespace
 
-GdrMemory::Library::Library(const std::string& name) {
+GdrLibrary::GdrLibrary(const std::string& name) {
   void* const library = load(name);
   find(library, name, "gdr_open", open_);
   find(library, name, "gdr_close", close_);
@@ -50,21 +50,20 @@ GdrMemory::Library::Library(const std::string& name) {
         "permission to open /dev/gdrdrv (GDRCOPY_ENABLE_LOGGING=1 prints details)");
 }
 
-GdrMemory::Library::~Library() { close_(driver_); }
+GdrLibrary::~GdrLibrary() { close_(driver_); }
 
-std::string GdrMemory::Library::version() const {
+std::string GdrLibrary::version() const {
   int major = 0, minor = 0;
   get_version_(&major, &minor);
   return fmt::format("{}.{}", major, minor);
 }
 
-GdrMemory::Allocations::Allocations(const std::string& name) {
+GdrAllocations::GdrAllocations(const std::string& name) {
   find(load(name), name, "cuPointerGetAttributes", get_attributes_);
 }
 
 // The numbers are those of CUpointer_attribute in cuda.h.
-std::optional<GdrMemory::Allocations::Allocation> GdrMemory::Allocations::of(
-    const void* data) const {
+std::optional<GdrAllocations::Allocation> GdrAllocations::of(const void* data) const {
   constexpr int kMemoryType = 2, kBufferId = 7, kIsLegacyIpcCapable = 10, kRangeStart = 11,
                 kRangeSize = 12;
   constexpr unsigned kDeviceMemory = 2;
@@ -79,7 +78,7 @@ std::optional<GdrMemory::Allocations::Allocation> GdrMemory::Allocations::of(
   return Allocation{number, static_cast<uintptr_t>(begin), bytes, is_plain != 0};
 }
 
-GdrMemory::Pages::Pages(const Library& library, uintptr_t begin, uintptr_t end)
+GdrPages::GdrPages(const GdrLibrary& library, uintptr_t begin, uintptr_t end)
     : library_(library), begin_(begin), end_(end) {
   SMP_CHECK(begin % kPageBytes == 0 && end % kPageBytes == 0 && begin < end);
   const size_t bytes = end - begin;
@@ -90,7 +89,7 @@ GdrMemory::Pages::Pages(const Library& library, uintptr_t begin, uintptr_t end)
     library.unpin_buffer(library.driver(), handle_);
     refuse("gdr_map", error);
   }
-  Library::Info info{};
+  GdrLibrary::Info info{};
   error = library.get_info(library.driver(), handle_, &info);
   view_begin_ = info.va;
   if (error == 0 && info.va <= begin && info.va + info.mapped_size >= end) return;
@@ -102,25 +101,25 @@ GdrMemory::Pages::Pages(const Library& library, uintptr_t begin, uintptr_t end)
                   info.va, bytes, begin));
 }
 
-GdrMemory::Pages::~Pages() {
+GdrPages::~GdrPages() {
   library_.unmap(library_.driver(), handle_, view_, end_ - begin_);
   library_.unpin_buffer(library_.driver(), handle_);
 }
 
-std::byte* GdrMemory::Pages::at(const void* data, int64_t bytes) const {
+std::byte* GdrPages::at(const void* data, int64_t bytes) const {
   const auto address = reinterpret_cast<uintptr_t>(data);
   SMP_CHECK(address >= begin_ && address + static_cast<uint64_t>(bytes) <= end_);
   return static_cast<std::byte*>(view_) + (address - view_begin_);
 }
 
-void GdrMemory::Pages::read(void* to, const void* from, int64_t bytes) const {
+void GdrPages::read(void* to, const void* from, int64_t bytes) const {
   const int error =
       library_.copy_from_mapping(handle_, to, at(from, bytes), static_cast<size_t>(bytes));
   if (error != 0) refuse("gdr_copy_from_mapping", error);
 }
 
 // A read does not pass the writes before it on their way to the card.
-void GdrMemory::Pages::write(void* to, const void* from, int64_t bytes) const {
+void GdrPages::write(void* to, const void* from, int64_t bytes) const {
   std::byte* const place = at(to, bytes);
   const int error = library_.copy_to_mapping(handle_, place, from, static_cast<size_t>(bytes));
   if (error != 0) refuse("gdr_copy_to_mapping", error);

@@ -2,17 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-
-#include "smp/comm/device/gdr_memory.h"
 
 namespace smp::device {
 
 // The part of GDRCopy in use, with its driver open. libgdrapi is loaded at run time; the
 // declarations here are those of its header (gdrapi.h, version 2).
-class GdrMemory::Library {
+class GdrLibrary {
  public:
   struct Handle {
     unsigned long value;
@@ -27,10 +24,10 @@ class GdrMemory::Library {
   };
 
   // Throws std::runtime_error that says what is missing.
-  explicit Library(const std::string& name);
-  ~Library();
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
+  explicit GdrLibrary(const std::string& name);
+  ~GdrLibrary();
+  GdrLibrary(const GdrLibrary&) = delete;
+  GdrLibrary& operator=(const GdrLibrary&) = delete;
 
   std::string version() const;
 
@@ -53,7 +50,7 @@ class GdrMemory::Library {
 };
 
 // Which allocation an address of a GPU is in, by libcuda.
-class GdrMemory::Allocations {
+class GdrAllocations {
  public:
   struct Allocation {
     uint64_t number = 0;  // no other of this process has it, before or after
@@ -63,7 +60,7 @@ class GdrMemory::Allocations {
   };
 
   // Throws std::runtime_error that says what is missing.
-  explicit Allocations(const std::string& name);
+  explicit GdrAllocations(const std::string& name);
 
   // None: the address is in none.
   std::optional<Allocation> of(const void* data) const;
@@ -73,15 +70,15 @@ class GdrMemory::Allocations {
 };
 
 // Whole pages of a GPU's memory, mapped while this lives. Outlived by the library.
-class GdrMemory::Pages {
+class GdrPages {
  public:
   static constexpr uintptr_t kPageBytes = 64 << 10;  // a mapping begins at a multiple
 
   // Throws std::runtime_error.
-  Pages(const Library& library, uintptr_t begin, uintptr_t end);
-  ~Pages();
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
+  GdrPages(const GdrLibrary& library, uintptr_t begin, uintptr_t end);
+  ~GdrPages();
+  GdrPages(const GdrPages&) = delete;
+  GdrPages& operator=(const GdrPages&) = delete;
 
   void read(void* to, const void* from, int64_t bytes) const;
   // Returns when the GPU has the bytes: what it is asked for from then on sees them.
@@ -90,9 +87,9 @@ class GdrMemory::Pages {
  private:
   std::byte* at(const void* data, int64_t bytes) const;
 
-  const Library& library_;
+  const GdrLibrary& library_;
   const uintptr_t begin_, end_;
-  Library::Handle handle_{};
+  GdrLibrary::Handle handle_{};
   void* view_ = nullptr;      // what map() gave
   uintptr_t view_begin_ = 0;  // the address on the GPU that it begins with
 };

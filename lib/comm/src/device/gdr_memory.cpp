@@ -49,7 +49,8 @@ GdrUse read_gdr_use() {
 // Read by whoever finds that the GPU has come to it.
 class GdrMemory::Read final : public Copy {
  public:
-  Read(GdrMemory& memory, std::shared_ptr<Pages> pages, void* to, const void* from, int64_t bytes)
+  Read(GdrMemory& memory, std::shared_ptr<GdrPages> pages, void* to, const void* from,
+       int64_t bytes)
       : memory_(memory),
         pages_(std::move(pages)),
         reached_(memory.memory_.until_now()),
@@ -81,7 +82,7 @@ class GdrMemory::Read final : public Copy {
   }
 
   GdrMemory& memory_;
-  std::shared_ptr<Pages> pages_;  // null: it has been read
+  std::shared_ptr<GdrPages> pages_;  // null: it has been read
   const CopyPtr reached_;
   std::shared_ptr<Copy> before_;
   void* const to_;
@@ -96,8 +97,8 @@ GdrMemory::GdrMemory(DeviceMemory& memory, GdrUse use, const GdrLibraries& libra
     return;
   }
   try {
-    auto library = std::make_unique<Library>(libraries.gdrapi);
-    allocations_ = std::make_unique<Allocations>(libraries.cuda);
+    auto library = std::make_unique<GdrLibrary>(libraries.gdrapi);
+    allocations_ = std::make_unique<GdrAllocations>(libraries.cuda);
     text_ = fmt::format("GDRCopy {} for copies of up to {} bytes", library->version(), kMaxBytes);
     library_ = std::move(library);
   } catch (const std::runtime_error& error) {
@@ -137,15 +138,15 @@ CopyPtr GdrMemory::by_stream(CopyPtr copy, std::shared_ptr<Copy>& last) {
   return std::make_unique<SharedCopy>(last);
 }
 
-std::shared_ptr<GdrMemory::Pages> GdrMemory::pages_of(const void* data, int64_t bytes) {
+std::shared_ptr<GdrPages> GdrMemory::pages_of(const void* data, int64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(data);
   const uintptr_t end = begin + static_cast<uint64_t>(bytes);
-  const auto allocation = allocations_->of(data).value_or(Allocations::Allocation{});
+  const auto allocation = allocations_->of(data).value_or(GdrAllocations::Allocation{});
   const auto known = std::find_if(used_.begin(), used_.end(), [&](const Used& one) {
     return one.allocation == allocation.number && one.begin <= begin && end <= one.end;
   });
   if (known == used_.end()) {
-    const uintptr_t page = Pages::kPageBytes;
+    const uintptr_t page = GdrPages::kPageBytes;
     if (used_.size() == kMostUsed) used_.pop_back();
     used_.push_front({allocation.number, data, begin / page * page, (end + page - 1) / page * page,
                       nullptr, ""});
@@ -171,7 +172,7 @@ void GdrMemory::map(Used& used, uintptr_t allocation_begin, uintptr_t allocation
     used.refusal = "the page of 64 KiB around the memory is not in one allocation";
   } else {
     try {
-      used.pages = std::make_shared<Pages>(*library_, used.begin, used.end);
+      used.pages = std::make_shared<GdrPages>(*library_, used.begin, used.end);
     } catch (const std::runtime_error& error) {
       used.refusal = error.what();
     }
@@ -181,7 +182,7 @@ void GdrMemory::map(Used& used, uintptr_t allocation_begin, uintptr_t allocation
 void GdrMemory::forget_freed() {
   used_.remove_if([&](const Used& one) {
     const auto now = allocations_->of(one.inside);
-    return now.value_or(Allocations::Allocation{}).number != one.allocation;
+    return now.value_or(GdrAllocations::Allocation{}).number != one.allocation;
   });
 }
 

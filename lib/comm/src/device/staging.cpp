@@ -9,7 +9,7 @@
 
 namespace smp::device {
 
-class StagedCommunicator::Staging::Message final : public comm::Work {
+class Staging::Message final : public comm::Work {
  public:
   Message(std::shared_ptr<Staging> staging, Buffer& buffer, std::vector<Part> parts)
       : staging_(std::move(staging)), buffer_(buffer), called_(staging_->memory_.until_now()) {
@@ -133,14 +133,14 @@ class StagedCommunicator::Staging::Message final : public comm::Work {
   bool is_over_ = false;
 };
 
-StagedCommunicator::Staging::~Staging() {
+Staging::~Staging() {
   for (Buffer& buffer : buffers_) {
     if (buffer.leaving != nullptr) buffer.leaving->wait();
     unpin(buffer);
   }
 }
 
-comm::WorkPtr StagedCommunicator::Staging::queue(int64_t bytes, std::vector<Part> parts) {
+comm::WorkPtr Staging::queue(int64_t bytes, std::vector<Part> parts) {
   Buffer& buffer = take(bytes);
   queue_.push_back(std::make_shared<Message>(shared_from_this(), buffer, std::move(parts)));
   const comm::WorkPtr message = queue_.back();
@@ -148,16 +148,16 @@ comm::WorkPtr StagedCommunicator::Staging::queue(int64_t bytes, std::vector<Part
   return message;
 }
 
-void StagedCommunicator::Staging::advance() {
+void Staging::advance() {
   start_due();
   for (Message* const message : under_way_) message->land();
 }
 
-void StagedCommunicator::Staging::start_due() {
+void Staging::start_due() {
   while (!queue_.empty() && queue_.front()->begin_due()) queue_.pop_front();
 }
 
-void StagedCommunicator::Staging::start_all() {
+void Staging::start_all() {
   while (!queue_.empty()) {
     const std::shared_ptr<Message> next = std::move(queue_.front());
     queue_.pop_front();
@@ -165,7 +165,7 @@ void StagedCommunicator::Staging::start_all() {
   }
 }
 
-void StagedCommunicator::Staging::unpin(Buffer& buffer) {
+void Staging::unpin(Buffer& buffer) {
   if (buffer.bytes == 0) return;
   memory_.unpin(buffer.memory.get());
   buffer.bytes = 0;
@@ -175,7 +175,7 @@ void StagedCommunicator::Staging::unpin(Buffer& buffer) {
 // message may be the next to come. Steps that send alike stop asking for more. Else the largest
 // gives way to a larger one, so that there are, of about a size, no more than were ever taken at
 // once, none larger than the longest message.
-StagedCommunicator::Staging::Buffer& StagedCommunicator::Staging::take(int64_t bytes) {
+Staging::Buffer& Staging::take(int64_t bytes) {
   constexpr int64_t kFarTooLarge = 4;  // times as long as the message
   const auto worth = [bytes](const Buffer& buffer) {
     const bool is_enough = buffer.bytes >= bytes;

@@ -10,14 +10,16 @@
 
 #include "smp/comm/communicator.h"
 #include "smp/comm/device/device_memory.h"
-#include "smp/comm/device/staged_communicator.h"
 
 namespace smp::device {
 
 // The state that all groups of a rank share: the buffers on the host, and the messages that have
 // not started.
-class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging> {
+class Staging : public std::enable_shared_from_this<Staging> {
  public:
+  // Allocates the buffers on the host, zeroed.
+  using Allocate = std::function<std::shared_ptr<std::byte[]>(int64_t bytes)>;
+
   Staging(DeviceMemory& memory, Allocate allocate)
       : memory_(memory), allocate_(std::move(allocate)) {}
   ~Staging();

@@ -8,24 +8,8 @@
 #include <stdexcept>
 
 #include "net/exchange_schedule.h"
-#include "net/wire_message.h"
-#include "smp/plan/base/check.h"
 
 namespace smp::net {
-
-std::string_view name_of(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::kMesh: return "mesh";
-    case Exchange::kRing: return "ring";
-    case Exchange::kDoubling: return "doubling";
-  }
-  check_failed(__FILE__, __LINE__, "unknown exchange");
-}
-
-int64_t message_bytes(int64_t all, bool takes_any_memory) {
-  if (all <= mesh::kMessageBytes || !takes_any_memory) return mesh::kMessageBytes;
-  return all > kMostPieceBytes ? kPieceBytes : kMostPieceBytes;
-}
 
 // The first message of a hop takes hop_s; later messages of the hop do not wait for it.
 double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost,

@@ -5,11 +5,11 @@
 
 #include "net/mesh_order.h"
 #include "progress/call.h"
-#include "smp/comm/net/exchange.h"
+#include "smp/comm/net/exchange_algorithm.h"
 #include "smp/plan/mesh/collective.h"
 
-// The messages of an exchange between hosts (exchange.h), as a pure function of the number of hosts
-// and of the bytes in a part.
+// The messages of an exchange between hosts (exchange_algorithm.h), as a pure function of the
+// number of hosts and of the bytes in a part.
 namespace smp::net {
 
 // Bytes of a message of an exchange. Recursive doubling packs several parts into one message, in

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "smp/plan/base/fnv1a.h"
 #include "words_of.h"
 
 namespace smp::progress {
@@ -74,8 +75,8 @@ std::string describe(const Call& call, int peer) {
 }
 
 uint64_t fingerprint(const Call& call) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  auto mix = [&hash](uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  uint64_t hash = kFnv1aStart;
+  auto mix = [&hash](uint64_t value) { hash = fnv1a_step(hash, value); };
   const bool message = call.op == mesh::CollectiveOp::kSend || call.op == mesh::CollectiveOp::kRecv;
   mix(message ? 0 : 1 + uint64_t(call.op));
   mix(uint64_t(call.dtype));

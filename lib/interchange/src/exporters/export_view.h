@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "smp/interchange/exporters/export.h"
 #include "smp/plan/spec/plan.h"
 
 // The parts of a plan that every writer needs, and the list of settings that its target cannot
@@ -52,7 +53,8 @@ class Refusals {
   // A note if ranks that the plan puts side by side are not neighbours in the target's order
   // (slowest first), e.g. "PDT".
   void note_order(std::string_view order, std::string_view how);
-  void raise_if_any(const std::string& name, ExportTarget target) const;
+  // `name` is the plan's, `target` the word of --to. Throws ConfigError.
+  void raise_if_any(const std::string& name, std::string_view target) const;
   std::vector<std::string> take_notes() { return std::move(notes_); }
 
   // Notes on the settings that a file leaves to the script (export_notes.cpp).

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "importers/foreign_keys.h"
-#include "smp/interchange/importers/import.h"
+#include "smp/interchange/importers/imported.h"
 
 namespace smp::importers {
 

@@ -94,16 +94,6 @@ std::optional<int64_t> whole_value(std::string_view text) {
   return static_cast<int64_t>(*number);
 }
 
-int64_t product_of(std::initializer_list<int64_t> factors) {
-  int64_t product = 1;
-  for (const int64_t factor : factors) {
-    if (__builtin_mul_overflow(product, factor, &product)) {
-      return std::numeric_limits<int64_t>::max();
-    }
-  }
-  return product;
-}
-
 const ForeignKey* ForeignReader::row_of(std::string_view key) const {
   for (const ForeignKey& row : table_) {
     if (matches(row.key, key)) return &row;

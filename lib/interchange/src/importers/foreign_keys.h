@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "smp/interchange/importers/import.h"
+#include "importers/product_of.h"
+#include "smp/interchange/importers/imported.h"
+#include "smp/plan/jobfile/job_source.h"
 #include "smp/plan/text/diagnostics.h"
 #include "smp/plan/text/yaml_tree.h"
 
@@ -118,9 +119,6 @@ class ForeignReader {
 // A whole number that may be written as 5e8 or 500000000.0, as JSON files do.
 std::optional<int64_t> whole_value(std::string_view text);
 std::optional<double> number_value(std::string_view text);
-
-// The product of positive numbers from a file; the largest int64_t if the product is larger.
-int64_t product_of(std::initializer_list<int64_t> factors);
 
 // The readers of one format each. `root` is the document.
 void read_huggingface(const text::YamlNode& root, text::Diagnostics& diagnostics, Imported& out);

@@ -3,33 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "importers/foreign_keys.h"
 #include "importers/hjson.h"
 #include "importers/other_formats.h"
 #include "importers/smp_dictionary.h"
-#include "pyscript/python_value.h"
+#include "pyscript/python_script.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/json_tree.h"
 #include "smp/plan/text/suggest.h"
 
 namespace smp::importers {
 namespace {
-
-struct FormatName {
-  std::string_view word;
-  std::string_view title;
-};
-constexpr std::array<FormatName, kForeignFormats> kNames = {{
-    {"hf", "Hugging Face config.json"},
-    {"smp-v1", "an SMP v1 dictionary"},
-    {"smp-v2", "an SMP v2 dictionary"},
-    {"deepspeed", "a DeepSpeed configuration"},
-    {"megatron", "a Megatron command line"},
-    {"accelerate", "an accelerate configuration"},
-    {"sagemaker", "a SageMaker script"},
-}};
 
 // Comments may stand before it, as DeepSpeed's Hjson has them; those of # begin other files too.
 bool is_json(std::string_view text) {
@@ -134,51 +119,6 @@ ForeignFormat json_format(const jobfile::JobSource& source) {
 }
 
 }  // namespace
-
-ForeignFormat smp_version(const text::YamlNode& root, const std::string& path) {
-  if (has_any(root, {"torch_distributed"})) return ForeignFormat::kSmpV2;
-  if (has_any(root, {"mpi"})) return ForeignFormat::kSmpV1;
-  const text::YamlNode* parameters = &root;
-  for (const std::string_view step : {"smdistributed", "modelparallel", "parameters"}) {
-    if (const text::YamlEntry* entry = parameters->find(step)) parameters = &entry->value;
-  }
-  const auto only = [&](const std::vector<ForeignKey>& own, const std::vector<ForeignKey>& other) {
-    return std::ranges::any_of(parameters->entries, [&](const text::YamlEntry& entry) {
-      const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
-      return std::ranges::any_of(own, is) && std::ranges::none_of(other, is);
-    });
-  };
-  const bool one = only(smp_v1_keys(), smp_v2_keys());
-  const bool two = only(smp_v2_keys(), smp_v1_keys());
-  if (one != two) return one ? ForeignFormat::kSmpV1 : ForeignFormat::kSmpV2;
-  throw ConfigError(
-      fmt::format("{}: an SMP dictionary {}: give --from smp-v1 or --from smp-v2", path,
-                  one ? "with keys of both versions" : "whose keys exist in both versions"));
-}
-
-std::string_view name_of(ForeignFormat format) {
-  return kNames.at(static_cast<size_t>(format)).word;
-}
-std::string_view title_of(ForeignFormat format) {
-  return kNames.at(static_cast<size_t>(format)).title;
-}
-
-std::optional<ForeignFormat> foreign_format_named(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i].word == name) return static_cast<ForeignFormat>(i);
-  }
-  return std::nullopt;
-}
-
-const ImportedKey* Imported::find(std::string_view path) const {
-  const auto found = std::ranges::find(keys, path, &ImportedKey::path);
-  return found != keys.end() ? &*found : nullptr;
-}
-
-std::optional<int64_t> ImportContext::world() const {
-  if (!hosts || !processes_per_host) return std::nullopt;
-  return product_of({*hosts, *processes_per_host});
-}
 
 ForeignFormat recognise(const jobfile::JobSource& source) {
   const std::string_view text = source.text;

@@ -9,6 +9,7 @@
 #include "importers/import_world.h"
 #include "smp/interchange/importers/import.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/text/comment_lines.h"
 
 // Imported keys as a job file, and config.json as the model of one.

@@ -5,7 +5,7 @@
 
 #include "importers/foreign_keys.h"
 #include "importers/smp_dictionary.h"
-#include "pyscript/python_value.h"
+#include "pyscript/python_script.h"
 #include "smp/plan/jobfile/cluster_catalog.h"
 
 // A script, or part of one, that starts training on SageMaker: the estimator of the SDK v2

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "smp/interchange/importers/import.h"
+#include "smp/interchange/importers/imported.h"
 
 namespace smp::importers {
 

@@ -4,7 +4,7 @@
 
 #include "importers/foreign_keys.h"
 #include "shell/shell_script.h"
-#include "smp/interchange/importers/import.h"
+#include "smp/interchange/importers/imported.h"
 #include "smp/plan/text/diagnostics.h"
 
 namespace smp::importers {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "importers/foreign_keys.h"
-#include "smp/interchange/importers/import.h"
+#include "smp/interchange/importers/imported.h"
 
 namespace smp::importers {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "shell/shell_script.h"
-#include "smp/interchange/importers/import.h"
+#include "smp/interchange/importers/imported.h"
 #include "smp/plan/text/diagnostics.h"
 
 namespace smp::importers {

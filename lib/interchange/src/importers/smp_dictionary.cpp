@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "smp/plan/base/errors.h"
+
 namespace smp::importers {
 namespace {
 
@@ -36,6 +38,27 @@ bool says_true(const text::YamlNode& map, std::string_view key) {
 }
 
 }  // namespace
+
+ForeignFormat smp_version(const text::YamlNode& root, const std::string& path) {
+  if (root.find("torch_distributed") != nullptr) return ForeignFormat::kSmpV2;
+  if (root.find("mpi") != nullptr) return ForeignFormat::kSmpV1;
+  const text::YamlNode* parameters = &root;
+  for (const std::string_view step : {"smdistributed", "modelparallel", "parameters"}) {
+    if (const text::YamlEntry* entry = parameters->find(step)) parameters = &entry->value;
+  }
+  const auto only = [&](const std::vector<ForeignKey>& own, const std::vector<ForeignKey>& other) {
+    return std::ranges::any_of(parameters->entries, [&](const text::YamlEntry& entry) {
+      const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
+      return std::ranges::any_of(own, is) && std::ranges::none_of(other, is);
+    });
+  };
+  const bool one = only(smp_v1_keys(), smp_v2_keys());
+  const bool two = only(smp_v2_keys(), smp_v1_keys());
+  if (one != two) return one ? ForeignFormat::kSmpV1 : ForeignFormat::kSmpV2;
+  throw ConfigError(
+      fmt::format("{}: an SMP dictionary {}: give --from smp-v1 or --from smp-v2", path,
+                  one ? "with keys of both versions" : "whose keys exist in both versions"));
+}
 
 const text::YamlNode* smp_parameters(const text::YamlNode& root, text::Diagnostics& diagnostics,
                                      Imported&) {

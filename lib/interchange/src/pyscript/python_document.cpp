@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "pyscript/python_value.h"
+#include "pyscript/python_script.h"
 
 // A value of Python as a document.
 namespace smp::pyscript {

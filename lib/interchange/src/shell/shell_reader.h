@@ -21,7 +21,7 @@ namespace smp::shell {
 
 // Follows a script's commands in their order, without running any. After a test with an unknown
 // result both branches are followed, one after the other, and their values are joined. Control flow
-// is in shell_control.cpp, commands in shell_command.cpp, results in shell_script.cpp.
+// is in shell_control.cpp, commands in shell_command.cpp, results in shell_reader.cpp.
 class ShellReader {
  public:
   ShellReader(std::string_view text, int source);

@@ -255,15 +255,15 @@ void AgentLink::fail(const std::string& why) {
 
 void AgentLink::give_up(const std::string& why, job::HostEvents& events, bool of_transport) {
   if (is_over()) return;
-  const job::Loss own{why, of_transport, of_transport};
-  const job::Loss below = lose(own);
+  const job::HostLoss own{why, of_transport, of_transport};
+  const job::HostLoss below = lose(own);
   for (const auto& [process, place] : std::exchange(running_, {}))
     events.on_lost(process, place == 0 ? own : below);
 }
 
 // Marks the agent's own host and the hosts below it as lost. Returns the loss of the hosts below.
-job::Loss AgentLink::lose(const job::Loss& own) {
-  const job::Loss below{
+job::HostLoss AgentLink::lose(const job::HostLoss& own) {
+  const job::HostLoss below{
       fmt::format("its connection runs through host {}, which was {}: {}", host_.name,
                   state_ == State::kConnecting ? "not reached" : "lost", own.why),
       true};
@@ -296,7 +296,7 @@ void AgentLink::on_ready(size_t place, ReadyMessage message) {
   news_.push_back(place);
 }
 
-void AgentLink::on_unreached(size_t place, job::Loss loss) {
+void AgentLink::on_unreached(size_t place, job::HostLoss loss) {
   if (!places_[place].known()) --unknown_;
   places_[place].why_not = std::move(loss);
   news_.push_back(place);

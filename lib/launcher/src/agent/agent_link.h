@@ -47,7 +47,7 @@ class AgentLink {
   struct Place {
     std::optional<ReadyMessage> about;
     int64_t clock_skew_ms = 0;  // 0 if the host did not send its clock
-    job::Loss why_not;
+    job::HostLoss why_not;
     std::string name;
     bool failed() const { return !why_not.why.empty(); }
     bool known() const { return about || failed(); }
@@ -104,13 +104,13 @@ class AgentLink {
   bool is_to_wait();  // until the time of the next try
   void on_hello(const HelloMessage& message);
   void on_ready(size_t place, ReadyMessage message);
-  void on_unreached(size_t place, job::Loss loss);
+  void on_unreached(size_t place, job::HostLoss loss);
   size_t place_of(wire::PayloadReader& reader) const;
   void read_errors();
   void see_process_end();
   void check_clock(job::HostEvents& events);
   void fail(const std::string& why);
-  job::Loss lose(const job::Loss& own);
+  job::HostLoss lose(const job::HostLoss& own);
   int running_process(wire::PayloadReader& reader) const;
 
   hosts::HostSpec host_;

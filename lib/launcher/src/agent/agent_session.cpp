@@ -340,7 +340,7 @@ void AgentSession::end_below() {
 
 void AgentSession::tell_of_hosts() {
   for (const int host : below_->take_news()) {
-    const job::Loss loss = below_->why_not_reached(host);
+    const job::HostLoss loss = below_->why_not_reached(host);
     wire::PayloadWriter writer;
     writer.number(static_cast<uint64_t>(host) + 1);
     if (loss.why.empty())
@@ -404,7 +404,7 @@ void AgentSession::on_start_failed(int process, const std::string& why) {
                 wire::PayloadWriter().number(static_cast<uint64_t>(process)).text(why).bytes());
 }
 
-void AgentSession::on_lost(int process, const job::Loss& loss) {
+void AgentSession::on_lost(int process, const job::HostLoss& loss) {
   if (over_) return;
   tell_progress_of(process);
   told_posts_.erase(process);

@@ -47,7 +47,7 @@ class AgentSession : public job::HostEvents {
   void on_stacks_shown(int process) override;
   void on_not_permitted(int process) override;
   void on_start_failed(int process, const std::string& why) override;
-  void on_lost(int process, const job::Loss& loss) override;
+  void on_lost(int process, const job::HostLoss& loss) override;
   void on_still_finishing() override;
   void on_signalled(int number, const std::string& host) override;
 

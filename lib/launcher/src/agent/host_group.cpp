@@ -125,7 +125,7 @@ size_t HostGroup::unknown_hosts() const {
   return count;
 }
 
-const job::Loss& HostGroup::why_not(size_t host) const {
+const job::HostLoss& HostGroup::why_not(size_t host) const {
   return links_[tree_[host].link]->places()[tree_[host].place].why_not;
 }
 
@@ -260,10 +260,10 @@ HostFacts HostGroup::about(int host) const {
           message.health,    place.clock_skew_ms, message.topology};
 }
 
-job::Loss HostGroup::why_not_reached(int host) const {
+job::HostLoss HostGroup::why_not_reached(int host) const {
   const TreePlace at = tree_.at(static_cast<size_t>(host));
   const AgentLink::Place& place = links_[at.link]->places()[at.place];
-  return place.known() ? place.why_not : job::Loss{"it had not answered yet"};
+  return place.known() ? place.why_not : job::HostLoss{"it had not answered yet"};
 }
 
 std::vector<int> HostGroup::take_news() {

@@ -13,7 +13,7 @@
 
 #include "agent/agent_messages.h"
 #include "agent/file_messages.h"
-#include "smp/launcher/health/host_health.h"
+#include "smp/launcher/health/bytes_text.h"
 #include "smp/launcher/reach/frame_channel.h"
 #include "smp/plan/base/random_hex.h"
 

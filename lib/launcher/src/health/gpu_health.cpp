@@ -1,4 +1,4 @@
-#include "health/gpu_health.h"
+#include "smp/launcher/health/gpu_health.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +19,7 @@
 
 #include "health/nvml.h"
 #include "health/xid.h"
+#include "smp/launcher/health/bytes_text.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/plan/system/file_descriptor.h"
 #include "smp/plan/system/signals_blocked.h"

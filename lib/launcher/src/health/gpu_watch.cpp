@@ -3,7 +3,6 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "health/nvml.h"
 #include "smp/plan/system/signals_blocked.h"
 
 namespace smp::health {

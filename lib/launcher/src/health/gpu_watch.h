@@ -1,21 +1,14 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "health/nvml.h"
 #include "smp/plan/system/host_usage.h"
 
 namespace smp::health {
-
-// A process that holds memory of a GPU.
-struct GpuProcess {
-  pid_t pid = 0;
-  int64_t memory_bytes = 0;
-};
 
 struct GpuSample {
   system::GpuUsage usage;  // its ranks are empty: who is which rank is known elsewhere

@@ -11,14 +11,13 @@
 #include <fstream>
 #include <sstream>
 
-#include "health/gpu_health.h"
 #include "smp/launcher/environment/rank_environment.h"
+#include "smp/launcher/health/bytes_text.h"
 
 namespace smp::health {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-constexpr int64_t kGiB = 1 << 30;
 // A container's 64 MiB do not hold the buffers through which ranks talk.
 constexpr int64_t kLeastShmBytes = 512 * kMiB;
 // Pipes, logs and channels of a rank, and what a program opens (datasets, sockets of its peers).
@@ -99,12 +98,6 @@ bool is_below(int64_t limit, int64_t wanted) { return limit != kUnlimited && lim
 
 std::string limit_text(int64_t limit) {
   return limit == kUnlimited ? "unlimited" : std::to_string(limit);
-}
-
-std::string text_of_bytes(int64_t bytes) {
-  if (bytes >= 10 * kGiB) return fmt::format("{:.0f} GiB", static_cast<double>(bytes) / kGiB);
-  if (bytes >= kGiB) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / kGiB);
-  return fmt::format("{:.0f} MiB", static_cast<double>(bytes) / kMiB);
 }
 
 HostHealth own_health(const std::string& root) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "smp/launcher/health/bytes_text.h"
 #include "smp/launcher/health/host_health.h"
 
 namespace smp::health {

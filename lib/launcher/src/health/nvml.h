@@ -1,8 +1,9 @@
 #pragma once
 
-#include <vector>
+#include <sys/types.h>
 
-#include "health/gpu_watch.h"
+#include <cstdint>
+#include <vector>
 
 namespace smp::health {
 
@@ -35,6 +36,12 @@ struct Nvml {
 
   // Loads libnvidia-ml.so.1, which then stays. False if it, or a function, is missing.
   bool load();
+};
+
+// A process that holds memory of a GPU.
+struct GpuProcess {
+  pid_t pid = 0;
+  int64_t memory_bytes = 0;
 };
 
 std::vector<GpuProcess> processes_on(const Nvml& nvml, Nvml::Device device);

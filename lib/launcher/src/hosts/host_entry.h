@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "smp/launcher/hosts/host_list.h"
+#include "smp/launcher/hosts/host_spec.h"
 
 namespace smp::hosts {
 

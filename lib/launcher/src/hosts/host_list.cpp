@@ -156,7 +156,7 @@ std::vector<HostSpec> parse_host_file(const std::string& name, std::string_view 
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   if (text.find('\0') != text.npos) {
     throw ConfigError(fmt::format(
-        "{}: the file holds zero bytes, as UTF-16 and binary files do; save the text as UTF-8",
+        "{}: the file contains NUL bytes, as in UTF-16 and binary files: save the text as UTF-8",
         name));
   }
   text::Diagnostics diagnostics;

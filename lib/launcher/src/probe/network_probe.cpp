@@ -44,7 +44,7 @@ class ProbeLines : public job::IgnoredEvents {
     end(process, "smp-launch --probe ended on this host");
   }
   void on_start_failed(int process, const std::string& why) override { end(process, why); }
-  void on_lost(int process, const job::Loss& loss) override { end(process, loss.why); }
+  void on_lost(int process, const job::HostLoss& loss) override { end(process, loss.why); }
 
   std::vector<Said> said;
 

@@ -38,6 +38,14 @@ std::optional<int> start_all_agents(const request::HostRequest& request,
   return number;
 }
 
+int run_mpirun_agent(const std::string& place, int64_t node_rank) {
+  return run_agent_of_mpirun(place, node_rank);
+}
+
+int run_srun_agent(const std::string& place, const std::string& time) {
+  return run_agent_of_srun(place, time);
+}
+
 // Slurm requeues jobs of sbatch only, not those of salloc.
 std::string requeue_command() {
   const std::vector<std::string> own = environment::own_environment();

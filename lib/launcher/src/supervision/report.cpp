@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <map>
 
-#include "smp/launcher/health/host_health.h"
+#include "smp/launcher/health/bytes_text.h"
 #include "smp/launcher/hosts/duration.h"
 #include "smp/launcher/hosts/rank_list.h"
-#include "smp/launcher/supervision/restart.h"
 
 namespace smp::supervision {
 namespace {

@@ -65,7 +65,7 @@ class Supervisor : public job::HostEvents {
   bool only_others_are_left() const;
   void on_stacks_shown(int rank) override { hang_detector_->has_shown(rank); }
   void on_start_failed(int rank, const std::string& why) override;
-  void on_lost(int rank, const job::Loss& loss) override;
+  void on_lost(int rank, const job::HostLoss& loss) override;
   void on_signalled(int number, const std::string& host) override;
 
  private:
@@ -245,7 +245,7 @@ void Supervisor::on_start_failed(int rank, const std::string& why) {
   launcher_failed(fmt::format("{}: {}", text_of_rank(job_, rank), why));
 }
 
-void Supervisor::on_lost(int rank, const job::Loss& loss) {
+void Supervisor::on_lost(int rank, const job::HostLoss& loss) {
   result_.ranks[rank].lost = loss.why;
   result_.ranks[rank].lost_through_other = loss.through_other;
   result_.ranks[rank].transport_lost = loss.of_transport;

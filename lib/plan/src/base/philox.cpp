@@ -1,7 +1,6 @@
 #include "smp/plan/base/philox.h"
 
 #include "smp/plan/base/fnv1a.h"
-#include "smp/plan/base/philox_rounds.h"
 
 namespace smp {
 

@@ -11,6 +11,7 @@
 
 #include "smp/plan/base/errors.h"
 #include "smp/plan/data/data_files.h"
+#include "smp/plan/data/token_file.h"
 #include "spec/choices.h"
 
 namespace smp::data {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/data/token_stream.h"
+#include "smp/plan/data/stream_request.h"
 
 namespace smp::data {
 

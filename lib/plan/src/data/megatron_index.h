@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "smp/plan/data/token_file.h"
+#include "smp/plan/data/open_files.h"
+#include "smp/plan/data/token_file_parts.h"
 
 // Megatron-LM's index (megatron/core/datasets/indexed_dataset.py): 9 bytes of magic, version, code
 // of the type, S sequences, D = documents + 1; then the sequences' lengths in tokens (32 bits),

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "smp/plan/base/check.h"
-#include "smp/plan/base/philox_rounds.h"
+#include "smp/plan/base/philox.h"
 
 namespace smp::data {
 namespace {

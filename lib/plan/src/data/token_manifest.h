@@ -2,7 +2,8 @@
 
 #include <string>
 
-#include "smp/plan/data/token_file.h"
+#include "smp/plan/data/open_files.h"
+#include "smp/plan/data/token_file_parts.h"
 
 namespace smp::data {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "smp/plan/data/token_file.h"
+#include "smp/plan/data/token_file_parts.h"
 
 namespace smp::data {
 

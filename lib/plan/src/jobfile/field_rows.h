@@ -46,6 +46,9 @@ inline constexpr std::string_view kCollectives = "parallel.collectives";
 // Limits a key to transformers, or to models that are a list of layers.
 extern const Condition kTransformerModel, kLayerList;
 
+// Models with experts.
+inline bool is_mixture(const JobSpec& job) { return job.model.num_experts > 0; }
+
 void add_model_fields(std::vector<Field>& out);
 void add_cluster_fields(std::vector<Field>& out);
 void add_training_fields(std::vector<Field>& out);

@@ -16,7 +16,6 @@ bool has_gelu(const JobSpec& job) {
   return job.model.mlp == MlpKind::kGelu || job.model.mlp == MlpKind::kGeglu;
 }
 bool has_decoder_beside(const JobSpec& job) { return job.model.stack == Stack::kEncoderDecoder; }
-bool is_mixture(const JobSpec& job) { return job.model.num_experts > 0; }
 bool is_latent(const JobSpec& job) { return job.model.kv_lora_rank > 0; }
 
 const Condition kRotary = {is_rotary, "model.position_embedding", "position_embedding: rotary"};

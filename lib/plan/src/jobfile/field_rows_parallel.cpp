@@ -4,7 +4,6 @@
 namespace smp::jobfile {
 namespace {
 
-bool is_mixture(const JobSpec& job) { return job.model.num_experts > 0; }
 const Condition kMixture = {is_mixture, "model.num_experts", "model.num_experts"};
 
 bool chooses_by_group(const JobSpec& job) {

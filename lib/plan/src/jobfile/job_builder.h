@@ -78,7 +78,6 @@ class JobBuilder {
   void check_parallel();
   void check_sequence_axes();
   void check_experts();
-  int64_t chunks_of_stage() const;
   void check_partition_method();
   void check_partition();
   void check_forbidden();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "jobfile/job_builder.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_format.h"
 #include "smp/plan/model/operators.h"
@@ -16,7 +15,6 @@ namespace smp::jobfile {
 namespace {
 
 constexpr size_t kMostOperators = 1 << 16;
-constexpr int64_t kMostElements = int64_t{1} << 31;  // of one sample
 
 // Returns the kind, or what is wrong.
 text::Read<OperatorKind> kind_of(const text::YamlNode& type) {
@@ -161,53 +159,6 @@ std::string layer_list_text(const std::vector<OperatorSpec>& operators) {
                                  : fmt::format("{{type: {}{}}}", rules.type, keys));
   }
   return fmt::format("[{}]", fmt::join(items, ", "));
-}
-
-// Shapes from the first operator to the last; the sizes that follow from them.
-void JobBuilder::resolve_layer_list() {
-  ModelSpec& model = spec_.model;
-  if (!usable(
-          {"model.layers", "model.input.channels", "model.input.height", "model.input.width"})) {
-    return bad_layer_list();
-  }
-  SampleShape in = model::input_of(model);
-  int64_t matrices = 0;
-  for (size_t i = 0; i < model.operators.size(); ++i) {
-    const model::OperatorRules& rules = model::rules_of(model.operators[i].kind);
-    matrices += rules.has_matrix ? 1 : 0;
-    try {
-      if (model::elements_of(in) > kMostElements) {
-        throw ConfigError(fmt::format("{} gets {} elements of a sample, more than 2^31", rules.type,
-                                      model::elements_of(in)));
-      }
-      in = rules.output(model.operators[i], in);
-    } catch (const ConfigError& error) {
-      diagnostics_.error(i < layer_places_.size() ? layer_places_[i] : place_of({"model.layers"}),
-                         fmt::format("layers item {}: {}", i, error.what()));
-      return bad_layer_list();
-    }
-  }
-  if (in.size() != 1) {
-    error({"model.layers"}, fmt::format("layers end with the shape {}, but cross_entropy needs one "
-                                        "number for each class: end with flatten and a linear",
-                                        model::to_string(in)));
-    return bad_layer_list();
-  }
-  if (matrices < 2) {
-    error({"model.layers"},
-          fmt::format(
-              "the number of entries of layers with a matrix (conv2d, linear) is {}: expected 2 or "
-              "more, because each begins a layer and the last one computes the loss",
-              matrices));
-    return bad_layer_list();
-  }
-  model::set_list_sizes(model);
-}
-
-// What the other checks look at is then not said twice.
-void JobBuilder::bad_layer_list() {
-  spec_.model.operators.clear();
-  entries_["model.layers"].state = State::kBad;
 }
 
 }  // namespace smp::jobfile

@@ -43,7 +43,7 @@ void JobBuilder::agree_on_sharding() {
                                    "optimizer_state, but sharding is {}",
                                    choice_name(sharding)));
   }
-  const int64_t world = spec_.cluster.hosts * spec_.cluster.processes_per_host;
+  const int64_t world = rules::world_size(spec_.cluster);
   const int64_t model_ranks = parallel.pipeline_parallel_degree.value_or(1) *
                               parallel.tensor_parallel_degree.value_or(1) *
                               parallel.context_parallel_degree.value_or(1);
@@ -58,20 +58,15 @@ void JobBuilder::agree_on_sharding() {
           "keys disagree: sharding is optimizer_state, but shard_optimizer_state is false");
   }
   if (!degree) return;
-  if (flag && data_degree_known && *degree != data) {
-    error({kDegree},
-          fmt::format("keys disagree: shard_optimizer_state: true shards over all {} data-parallel "
-                      "ranks, but sharded_data_parallel_degree is {}: write sharding: "
-                      "optimizer_state instead of shard_optimizer_state: true",
-                      data, *degree));
-    return;
+  if (flag && data_degree_known) {
+    if (const auto problem = rules::shards_over_all_problem({data}, *degree)) {
+      error({kDegree}, *problem);
+      return;
+    }
   }
   const bool has_peers = model_ranks != world;  // else d = 1: z is 1, whatever sharding says
-  if ((sharding == Sharding::kNone && *degree > 1) ||
-      (sharding != Sharding::kNone && *degree == 1 && has_peers)) {
-    error({kSharding, kFlag}, fmt::format("keys disagree: sharding is {}, but "
-                                          "sharded_data_parallel_degree is {}",
-                                          choice_name(sharding), *degree));
+  if (const auto problem = rules::sharding_problem(sharding, *degree, has_peers)) {
+    error({kSharding, kFlag}, *problem);
   }
 }
 
@@ -124,12 +119,9 @@ void JobBuilder::agree_on_recompute() {
   }
   // Our engine moves what a block keeps, whatever that is.
   const Profile profile = parallel.profile.value_or(Profile::kSmp);
-  if (parallel.offload_activations == true && parallel.recompute &&
-      !rules::can_offload_activations(profile, *parallel.recompute)) {
-    error({"parallel.offload_activations"},
-          fmt::format(
-              "offload_activations with profile {} needs recompute: full, but recompute is {}",
-              choice_name(*parallel.profile), choice_name(*parallel.recompute)));
+  if (parallel.offload_activations == true && parallel.recompute) {
+    const auto problem = rules::offload_activations_problem(profile, *parallel.recompute);
+    if (problem) error({"parallel.offload_activations"}, *problem);
   }
   if (!parallel.partition_activations) return;
   if (flag == false) {
@@ -165,49 +157,21 @@ void JobBuilder::agree_on_pipeline() {
           "interleaved");
     return;
   }
-  if (*chunks == rules::chunks_of_schedule(kind)) return;
-  if (kind == PipelineKind::kZbV) {
-    error({kVirtual},
-          fmt::format("pipeline: zb_v holds two chunks on each rank: virtual_pipeline_degree must "
-                      "be 2, not {}",
-                      *chunks));
-  } else {
-    error({kVirtual}, fmt::format("keys disagree: virtual_pipeline_degree is {}, but pipeline: {} "
-                                  "holds one chunk on each rank; write pipeline: virtual",
-                                  *chunks, choice_name(kind)));
-  }
+  if (const auto problem = rules::chunks_problem(kind, *chunks)) error({kVirtual}, *problem);
 }
 
 void JobBuilder::check_sequence_axes() {
   const ParallelSpec& parallel = spec_.parallel;
-  const int64_t sequence = spec_.training.sequence_length;
   const bool sequence_known = usable({"training.sequence_length", "model.max_positions"});
-  const std::optional<int64_t>& tensor = parallel.tensor_parallel_degree;
-  if (parallel.sequence_parallel == true && tensor) {
-    if (*tensor == 1) {
-      error({"parallel.sequence_parallel"},
-            "sequence_parallel: true needs tensor_parallel_degree above 1, but "
-            "tensor_parallel_degree is 1");
-    } else if (sequence_known && !rules::divides_tokens(sequence, *tensor)) {
-      error({"parallel.sequence_parallel"},
-            fmt::format("sequence_parallel: true needs a sequence_length ({}) that "
-                        "tensor_parallel_degree ({}) divides",
-                        sequence, *tensor));
-    }
-  }
   const int64_t context = parallel.context_parallel_degree.value_or(1);
-  if (context == 1 || !sequence_known) return;
-  const int64_t slices = rules::context_slices(spec_.model, context);
-  if (sequence % slices == 0) return;
-  const bool causal = slices != context;
-  error({"parallel.context_parallel_degree"},
-        causal ? fmt::format("sequence_length ({}) is not divisible by 2 x "
-                             "context_parallel_degree ({}): each rank takes an early and a late "
-                             "slice, which balances causal attention",
-                             sequence, context)
-               : fmt::format("sequence_length ({}) is not divisible by context_parallel_degree "
-                             "({})",
-                             sequence, context));
+  const std::optional<int64_t>& tensor = parallel.tensor_parallel_degree;
+  if (const auto problem = rules::context_slices_problem(spec_, context);
+      problem && sequence_known) {
+    error({"parallel.context_parallel_degree"}, *problem);
+  } else if (parallel.sequence_parallel == true && tensor && (sequence_known || *tensor == 1)) {
+    const auto uneven = rules::sequence_parallel_problem(spec_, *tensor, context);
+    if (uneven) error({"parallel.sequence_parallel"}, *uneven);
+  }
 }
 
 void JobBuilder::check_experts() {
@@ -215,16 +179,9 @@ void JobBuilder::check_experts() {
   const int64_t experts = spec_.model.num_experts;
   if (experts == 0 || !usable({"model.num_experts", "parallel.expert_parallel_degree"})) return;
   const int64_t degree = parallel.expert_parallel_degree.value_or(1);
-  if (rules::divides_experts(spec_.model, degree)) return;
-  error({"parallel.expert_parallel_degree"},
-        fmt::format("num_experts ({}) is not divisible by expert_parallel_degree ({})", experts,
-                    degree));
-}
-
-int64_t JobBuilder::chunks_of_stage() const {
-  const ParallelSpec& parallel = spec_.parallel;
-  if (parallel.pipeline == PipelineKind::kZbV) return 2;
-  return parallel.virtual_pipeline_degree.value_or(1);
+  if (const auto problem = rules::experts_problem(spec_.model, degree)) {
+    error({"parallel.expert_parallel_degree"}, *problem);
+  }
 }
 
 void JobBuilder::check_partition_method() {
@@ -256,12 +213,9 @@ void JobBuilder::check_partition() {
   if (parallel.partition.empty() || !usable({"parallel.partition"})) return;
   const auto entries = static_cast<int64_t>(parallel.partition.size());
   const int64_t stages = parallel.pipeline_parallel_degree.value_or(entries);
-  const int64_t chunks = chunks_of_stage();
-  if (usable({"parallel.pipeline_parallel_degree", "parallel.virtual_pipeline_degree"}) &&
-      entries != stages && entries != stages * chunks) {
-    error({"parallel.partition"},
-          fmt::format("partition has {} stages, but pipeline_parallel_degree is {}{}", entries,
-                      stages, chunks == 1 ? "" : fmt::format(" with {} chunks each", chunks)));
+  if (usable({"parallel.pipeline_parallel_degree", "parallel.virtual_pipeline_degree"})) {
+    const auto problem = rules::partition_problem(parallel, stages);
+    if (problem) error({"parallel.partition"}, *problem);
   }
   if (const auto item = layout::chunk_without_layers(parallel.partition, spec_.model)) {
     error({"parallel.partition"},
@@ -294,15 +248,8 @@ void JobBuilder::check_forbidden() {
 void JobBuilder::check_parallel() {
   const ParallelSpec& parallel = spec_.parallel;
   const int64_t tensor = parallel.tensor_parallel_degree.value_or(1);
-  if (!rules::counts_batch_of_group(parallel, tensor)) {
-    const auto& micro = spec_.training.micro_batch;
-    error({"parallel.prescaled_batch"},
-          fmt::format(
-              "prescaled_batch: false counts samples of each rank, and tensor_parallel_degree "
-              "is {}: write prescaled_batch: true and training.micro_batch: {}",
-              tensor,
-              micro ? fmt::format("{} ({} x {})", *micro * tensor, *micro, tensor)
-                    : fmt::format("that of a rank x {}", tensor)));
+  if (const auto problem = rules::prescaled_batch_problem(spec_, tensor)) {
+    error({"parallel.prescaled_batch"}, *problem);
   }
   const TensorKinds& kinds = parallel.tensor_parallel;
   if (tensor > 1 && !kinds.attention && !kinds.mlp && !kinds.embedding) {
@@ -311,11 +258,9 @@ void JobBuilder::check_parallel() {
                       "attention, mlp or embedding true, or write tensor_parallel_degree: 1",
                       tensor));
   }
-  if (parallel.offload_parameters == true && usable({"parallel.sharding"}) && parallel.sharding &&
-      !rules::can_offload_parameters(*parallel.sharding)) {
-    error({"parallel.offload_parameters"},
-          fmt::format("offload_parameters: true needs sharding: parameters, but sharding is {}",
-                      choice_name(*parallel.sharding)));
+  if (parallel.offload_parameters == true && usable({"parallel.sharding"}) && parallel.sharding) {
+    const auto problem = rules::offload_parameters_problem(*parallel.sharding);
+    if (problem) error({"parallel.offload_parameters"}, *problem);
   }
   check_sequence_axes();
   check_experts();

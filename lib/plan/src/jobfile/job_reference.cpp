@@ -203,7 +203,7 @@ std::string job_reference_markdown() {
   std::string out(kHead);
   out +=
       "\n## All keys\n\nThis page is generated from the table in "
-      "`lib/plan/src/jobfile/field_table.cpp`.\n";
+      "`lib/plan/src/jobfile/field_rows.cpp`.\n";
   for (const Section& section : job_sections()) {
     out += fmt::format("\n### {}\n\n{}.\n\n",
                        section.path.empty() ? "Top level" : fmt::format("`{}`", section.path),

@@ -229,21 +229,32 @@ std::vector<double> part_weights(const PartitionWeights& weights,
   return parts;
 }
 
+std::optional<std::string> partition_length_problem(const std::vector<int64_t>& partition,
+                                                    int64_t stages, std::optional<int64_t> chunks) {
+  const auto entries = static_cast<int64_t>(partition.size());
+  if (entries == 0 || entries == stages) return std::nullopt;
+  if (entries % stages == 0 && (!chunks || entries == stages * *chunks)) return std::nullopt;
+  std::string parts = "stage";
+  if (!chunks) {
+    parts += ", or for each chunk";
+  } else if (*chunks > 1) {
+    parts += fmt::format(", or for each of the {} chunks", stages * *chunks);
+  }
+  return fmt::format(
+      "partition has {} {}, pipeline_parallel_degree is {}: give one layer count for each {}",
+      entries, entries == 1 ? "entry" : "entries", stages, parts);
+}
+
 std::vector<int64_t> blocks_per_chunk(const schedule::ScheduleShape& shape, int64_t num_layers,
                                       const std::vector<int64_t>& partition) {
   const int64_t stages = shape.stages;
   const int64_t chunks = shape.chunks();
-  const auto entries = static_cast<int64_t>(partition.size());
-  if (!partition.empty() && entries == stages * chunks) {
+  if (const auto problem = partition_length_problem(partition, stages, chunks)) {
+    throw ConfigError(*problem);
+  }
+  if (static_cast<int64_t>(partition.size()) == stages * chunks) {
     require_sum(partition, num_layers);
     return partition;
-  }
-  if (!partition.empty() && entries != stages) {
-    throw ConfigError(fmt::format(
-        "partition has {} {}, pipeline_parallel_degree is {}: give one layer count for each {}",
-        entries, entries == 1 ? "entry" : "entries", stages,
-        chunks == 1 ? "stage"
-                    : fmt::format("stage, or for each of the {} chunks", stages * chunks)));
   }
   if (!partition.empty()) require_sum(partition, num_layers);
   const std::vector<int64_t> of_stage = partition.empty() ? even(num_layers, stages) : partition;

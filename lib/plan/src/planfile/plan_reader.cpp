@@ -8,6 +8,7 @@
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/text_file.h"
 #include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/text/number_text.h"
 #include "text/strict_map.h"
 
@@ -180,7 +181,7 @@ mesh::Degrees read_degrees(text::StrictMap map) {
 
 void check_degrees(const Plan& plan, text::StrictMap& root) {
   try {
-    if (degrees_of(plan.job) == plan.degrees) return;
+    if (rules::degrees_of(plan.job) == plan.degrees) return;
     root.error("degrees",
                "the degrees do not match cluster and parallel of the job; write the plan again "
                "with smp-plan");

@@ -1,26 +1,65 @@
 #include "smp/plan/rules/degree_rules.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/layout/partition.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/spec/job_names.h"
 
 namespace smp::rules {
 namespace {
 
-// Whether parallel.partition has a number for each stage, or for each chunk of a schedule that
-// is open.
-bool names_stages_or_chunks(const JobSpec& job, int64_t pipeline) {
-  const ParallelSpec& parallel = job.parallel;
-  const auto entries = static_cast<int64_t>(parallel.partition.size());
-  if (entries == pipeline) return true;
-  if (entries % pipeline != 0) return false;
-  const int64_t chunks = entries / pipeline;
-  switch (parallel.pipeline.value_or(PipelineKind::kVirtual)) {
-    case PipelineKind::kVirtual: return parallel.virtual_pipeline_degree.value_or(chunks) == chunks;
-    case PipelineKind::kZbV: return chunks == 2;
-    default: return false;
-  }
+// "pipeline_parallel_degree (2) x context_parallel_degree (3)": degrees of 1 are left out.
+std::string model_ranks_text(int64_t pipeline, int64_t tensor, int64_t context) {
+  std::string text;
+  const auto add = [&](std::string_view key, int64_t degree) {
+    if (degree == 1) return;
+    text += fmt::format("{}{} ({})", text.empty() ? "" : " x ", key, degree);
+  };
+  add("pipeline_parallel_degree", pipeline);
+  add("tensor_parallel_degree", tensor);
+  add("context_parallel_degree", context);
+  if (text.find(" x ") != std::string::npos)
+    text += fmt::format(" = {}", pipeline * tensor * context);
+  return text;
+}
+
+// The ranks that hold one copy of the model divide the world size.
+std::optional<std::string> model_ranks_problem(const ClusterSpec& cluster, int64_t pipeline,
+                                               int64_t tensor, int64_t context) {
+  const int64_t world = world_size(cluster);
+  const int64_t ranks = pipeline * tensor * context;
+  if (ranks > 0 && world % ranks == 0) return std::nullopt;
+  return fmt::format("{} does not divide the {} {} of the cluster ({} {} x {})",
+                     model_ranks_text(pipeline, tensor, context), world,
+                     world == 1 ? "process" : "processes", cluster.hosts,
+                     cluster.hosts == 1 ? "host" : "hosts", cluster.processes_per_host);
+}
+
+std::optional<std::string> expert_ranks_problem(int64_t expert, int64_t expert_tensor,
+                                                int64_t stage_ranks) {
+  if (stage_ranks % (expert * expert_tensor) == 0) return std::nullopt;
+  return fmt::format(
+      "expert_parallel_degree ({}) x expert_tensor_degree ({}) = {} does not divide the {} {} of a "
+      "stage",
+      expert, expert_tensor, expert * expert_tensor, stage_ranks,
+      stage_ranks == 1 ? "rank" : "ranks");
+}
+
+// Nothing = virtual_pipeline_degree says, above 1.
+std::optional<int64_t> chunks_of_schedule(PipelineKind kind) {
+  if (kind == PipelineKind::kVirtual) return std::nullopt;
+  return kind == PipelineKind::kZbV ? 2 : 1;
+}
+
+void require(const std::optional<std::string>& problem) {
+  if (problem) throw ConfigError(*problem);
 }
 
 }  // namespace
@@ -29,15 +68,30 @@ int64_t world_size(const ClusterSpec& cluster) {
   return cluster.hosts * cluster.processes_per_host;
 }
 
+mesh::Degrees degrees_of(const JobSpec& job) {
+  const ParallelSpec& parallel = job.parallel;
+  SMP_CHECK(parallel.pipeline_parallel_degree && parallel.tensor_parallel_degree);
+  SMP_CHECK(parallel.sharded_data_parallel_degree.has_value());
+  const int64_t p = *parallel.pipeline_parallel_degree;
+  const int64_t t = *parallel.tensor_parallel_degree;
+  const int64_t c = parallel.context_parallel_degree.value_or(1);
+  const int64_t z = *parallel.sharded_data_parallel_degree;
+  require(model_ranks_problem(job.cluster, p, t, c));
+  const int64_t d = world_size(job.cluster) / (p * t * c);
+  require(shard_problem(d, z));
+  mesh::Degrees degrees{.pipeline = p, .tensor = t, .shard = z, .replica = d / z, .context = c};
+  if (job.model.num_experts > 0) {
+    degrees.expert = parallel.expert_parallel_degree.value_or(1);
+    degrees.expert_tensor = parallel.expert_tensor_degree.value_or(t);
+    require(expert_ranks_problem(degrees.expert, degrees.expert_tensor, t * c * d));
+  }
+  return degrees;
+}
+
 std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
   const int64_t processes = job.cluster.processes_per_host;
   const ModelSpec& model = job.model;
-  if (!counts_batch_of_group(job.parallel, tensor)) {
-    return fmt::format(
-        "prescaled_batch: false counts samples of each rank: write prescaled_batch: true and "
-        "training.micro_batch: that of a rank x {}",
-        tensor);
-  }
+  if (auto problem = prescaled_batch_problem(job, tensor)) return problem;
   if (processes % tensor != 0) {
     return fmt::format("processes_per_host ({}) is not divisible by {}", processes, tensor);
   }
@@ -75,40 +129,21 @@ std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, 
         "a multiple of it",
         pipeline, tensor, product, processes);
   }
-  if (world_size(job.cluster) % product != 0) {
-    return fmt::format("{} stages x tensor {} = {} does not divide the world size ({})", pipeline,
-                       tensor, product, world_size(job.cluster));
-  }
-  const auto& partition = job.parallel.partition;
-  if (!partition.empty() && !names_stages_or_chunks(job, pipeline)) {
-    return fmt::format("parallel.partition has {} entries", partition.size());
-  }
-  return std::nullopt;
+  if (auto problem = model_ranks_problem(job.cluster, pipeline, tensor, 1)) return problem;
+  return partition_problem(job.parallel, pipeline);
 }
 
 std::optional<std::string> shard_problem(int64_t data, int64_t shard) {
-  if (data % shard == 0) return std::nullopt;
-  return fmt::format("the data-parallel degree ({}) is not divisible by {}", data, shard);
+  if (shard > 0 && data % shard == 0) return std::nullopt;
+  return fmt::format(
+      "sharded_data_parallel_degree ({}) does not divide the data-parallel degree ({})", shard,
+      data);
 }
 
 std::optional<std::string> context_problem(const JobSpec& job, int64_t context) {
   if (context == 1) return std::nullopt;
-  const int64_t sequence = job.training.sequence_length;
-  const int64_t slices = context_slices(job.model, context);
-  if (slices != context && sequence % slices != 0) {
-    return fmt::format(
-        "sequence_length ({}) is not divisible by 2 x {}: each context rank takes an early and a "
-        "late slice of causal attention",
-        sequence, context);
-  }
-  if (sequence % context != 0) {
-    return fmt::format("sequence_length ({}) is not divisible by {}", sequence, context);
-  }
-  if (world_size(job.cluster) % context != 0) {
-    return fmt::format("the world size ({}) is not divisible by {}", world_size(job.cluster),
-                       context);
-  }
-  return std::nullopt;
+  if (auto problem = context_slices_problem(job, context)) return problem;
+  return model_ranks_problem(job.cluster, 1, 1, context);
 }
 
 std::optional<std::string> expert_problem(const JobSpec& job, int64_t expert, int64_t expert_tensor,
@@ -118,29 +153,31 @@ std::optional<std::string> expert_problem(const JobSpec& job, int64_t expert, in
     if (expert == 1) return std::nullopt;
     return fmt::format("the model has no experts to spread over {} ranks", expert);
   }
-  if (!divides_experts(model, expert)) {
-    return fmt::format("num_experts ({}) is not divisible by {}", model.num_experts, expert);
-  }
+  if (auto problem = experts_problem(model, expert)) return problem;
   if (model.expert_ffn_hidden_size % expert_tensor != 0) {
     return fmt::format("expert_ffn_hidden_size ({}) is not divisible by expert_tensor_degree {}",
                        model.expert_ffn_hidden_size, expert_tensor);
   }
-  if (stage_ranks % (expert * expert_tensor) != 0) {
-    return fmt::format("expert {} x expert tensor {} = {} does not divide the {} ranks of a stage",
-                       expert, expert_tensor, expert * expert_tensor, stage_ranks);
-  }
-  return std::nullopt;
+  return expert_ranks_problem(expert, expert_tensor, stage_ranks);
 }
 
 std::optional<std::string> sequence_parallel_problem(const JobSpec& job, int64_t tensor,
                                                      int64_t context) {
-  if (tensor == 1) return "sequence parallelism needs a tensor degree above 1";
-  const int64_t tokens = job.training.sequence_length / context;
-  if (divides_tokens(tokens, tensor)) return std::nullopt;
+  if (tensor == 1) {
+    return "sequence_parallel: true needs tensor_parallel_degree above 1, but "
+           "tensor_parallel_degree is 1";
+  }
+  const int64_t sequence = job.training.sequence_length;
+  if (sequence / context % tensor == 0) return std::nullopt;
   return context == 1
-             ? fmt::format("sequence_length ({}) is not divisible by tensor {}", tokens, tensor)
-             : fmt::format("sequence_length {} / context {} = {} is not divisible by tensor {}",
-                           job.training.sequence_length, context, tokens, tensor);
+             ? fmt::format(
+                   "sequence_parallel: true needs a sequence_length ({}) that "
+                   "tensor_parallel_degree ({}) divides",
+                   sequence, tensor)
+             : fmt::format(
+                   "sequence_parallel: true needs a sequence_length ({}) / "
+                   "context_parallel_degree ({}) = {} that tensor_parallel_degree ({}) divides",
+                   sequence, context, sequence / context, tensor);
 }
 
 std::optional<std::string> batch_ramp_problem(const TrainingSpec& training, int64_t micro_batch,
@@ -159,29 +196,98 @@ std::optional<std::string> batch_ramp_problem(const TrainingSpec& training, int6
   return std::nullopt;
 }
 
-int64_t context_slices(const ModelSpec& model, int64_t context) {
-  return model.stack == Stack::kDecoder ? 2 * context : context;
+std::optional<std::string> world_problem(const mesh::Degrees& degrees, const ClusterSpec& cluster) {
+  const int64_t world = world_size(cluster);
+  if (degrees.world() == world) return std::nullopt;
+  return fmt::format(
+      "pipeline {} x tensor {} x context {} x shard {} x replica {} = {}, not the world size ({})",
+      degrees.pipeline, degrees.tensor, degrees.context, degrees.shard, degrees.replica,
+      degrees.world(), world);
 }
 
-bool divides_experts(const ModelSpec& model, int64_t expert) {
-  return model.num_experts % expert == 0;
+std::optional<std::string> prescaled_batch_problem(const JobSpec& job, int64_t tensor) {
+  if (tensor == 1 || job.parallel.prescaled_batch) return std::nullopt;
+  const std::optional<int64_t>& micro = job.training.micro_batch;
+  return fmt::format(
+      "prescaled_batch: false counts samples of each rank, and tensor_parallel_degree is {}: write "
+      "prescaled_batch: true and training.micro_batch: {}",
+      tensor,
+      micro ? fmt::format("{} ({} x {})", *micro * tensor, *micro, tensor)
+            : fmt::format("that of a rank x {}", tensor));
 }
 
-bool divides_tokens(int64_t tokens, int64_t tensor) { return tokens % tensor == 0; }
-
-std::optional<int64_t> chunks_of_schedule(PipelineKind kind) {
-  if (kind == PipelineKind::kVirtual) return std::nullopt;
-  return kind == PipelineKind::kZbV ? 2 : 1;
+std::optional<std::string> context_slices_problem(const JobSpec& job, int64_t context) {
+  if (context == 1) return std::nullopt;
+  const int64_t sequence = job.training.sequence_length;
+  const bool causal = job.model.stack == Stack::kDecoder;
+  const int64_t slices = causal ? 2 * context : context;
+  if (sequence % slices == 0) return std::nullopt;
+  return causal
+             ? fmt::format(
+                   "sequence_length ({}) is not divisible by 2 x context_parallel_degree ({}): "
+                   "each rank takes an early and a late slice, which balances causal attention",
+                   sequence, context)
+             : fmt::format("sequence_length ({}) is not divisible by context_parallel_degree ({})",
+                           sequence, context);
 }
 
-bool counts_batch_of_group(const ParallelSpec& parallel, int64_t tensor) {
-  return tensor == 1 || parallel.prescaled_batch;
+std::optional<std::string> experts_problem(const ModelSpec& model, int64_t expert) {
+  if (model.num_experts % expert == 0) return std::nullopt;
+  return fmt::format("num_experts ({}) is not divisible by expert_parallel_degree ({})",
+                     model.num_experts, expert);
 }
 
-bool can_offload_activations(Profile profile, Recompute recompute) {
-  return profile == Profile::kSmp || recompute == Recompute::kFull;
+std::optional<std::string> partition_problem(const ParallelSpec& parallel, int64_t pipeline) {
+  const PipelineKind kind = parallel.pipeline.value_or(PipelineKind::kVirtual);
+  const std::optional<int64_t> chunks =
+      kind == PipelineKind::kVirtual ? parallel.virtual_pipeline_degree : chunks_of_schedule(kind);
+  return layout::partition_length_problem(parallel.partition, pipeline, chunks);
 }
 
-bool can_offload_parameters(Sharding sharding) { return sharding == Sharding::kParameters; }
+std::optional<std::string> chunks_problem(PipelineKind kind, int64_t chunks) {
+  if (chunks_of_schedule(kind).value_or(chunks) == chunks) return std::nullopt;
+  if (kind == PipelineKind::kZbV) {
+    return fmt::format(
+        "pipeline: zb_v holds two chunks on each rank: virtual_pipeline_degree must be 2, not {}",
+        chunks);
+  }
+  return fmt::format(
+      "keys disagree: virtual_pipeline_degree is {}, but pipeline: {} holds one chunk on each "
+      "rank; write pipeline: virtual",
+      chunks, name_of(kind));
+}
+
+bool agrees_on_shards(Sharding sharding, int64_t shard, bool has_peers) {
+  return sharding == Sharding::kNone ? shard <= 1 : shard > 1 || !has_peers;
+}
+
+std::optional<std::string> sharding_problem(Sharding sharding, int64_t shard, bool has_peers) {
+  if (agrees_on_shards(sharding, shard, has_peers)) return std::nullopt;
+  return fmt::format("keys disagree: sharding is {}, but sharded_data_parallel_degree is {}",
+                     name_of(sharding), shard);
+}
+
+std::optional<std::string> shards_over_all_problem(const std::vector<int64_t>& data,
+                                                   int64_t shard) {
+  if (data.empty() || std::find(data.begin(), data.end(), shard) != data.end()) return std::nullopt;
+  return fmt::format(
+      "keys disagree: shard_optimizer_state: true shards over all {} data-parallel ranks, but "
+      "sharded_data_parallel_degree is {}: write sharding: optimizer_state instead of "
+      "shard_optimizer_state: true",
+      fmt::join(data, " or "), shard);
+}
+
+std::optional<std::string> offload_activations_problem(Profile profile, Recompute recompute) {
+  if (profile == Profile::kSmp || recompute == Recompute::kFull) return std::nullopt;
+  return fmt::format(
+      "offload_activations with profile {} needs recompute: full, but recompute is {}",
+      name_of(profile), name_of(recompute));
+}
+
+std::optional<std::string> offload_parameters_problem(Sharding sharding) {
+  if (sharding == Sharding::kParameters) return std::nullopt;
+  return fmt::format("offload_parameters: true needs sharding: parameters, but sharding is {}",
+                     name_of(sharding));
+}
 
 }  // namespace smp::rules

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "smp/plan/base/errors.h"
+#include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/text/yaml_tree.h"
 
 namespace smp::calibration {

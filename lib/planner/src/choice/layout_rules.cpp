@@ -5,20 +5,9 @@
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/schedule/schedule_shape.h"
-#include "smp/plan/spec/job_names.h"
-#include "smp/planner/choice/legality.h"
 
 namespace smp::choice {
 namespace {
-
-std::optional<std::string> world_problem(const JobSpec& job, const LayoutChoice& choice) {
-  const int64_t world = rules::world_size(job.cluster);
-  if (choice.world() == world) return std::nullopt;
-  return fmt::format(
-      "pipeline {} x tensor {} x context {} x shard {} x replica {} = {}, not the world size ({})",
-      choice.pipeline, choice.tensor, choice.context, choice.shard, choice.replica, choice.world(),
-      world);
-}
 
 std::optional<std::string> schedule_problem(const LayoutChoice& choice) {
   if (choice.pipeline == 1) return std::nullopt;
@@ -29,13 +18,7 @@ std::optional<std::string> schedule_problem(const LayoutChoice& choice) {
 
 std::optional<std::string> virtual_stages_problem(const JobSpec& job, const LayoutChoice& choice) {
   const int64_t v = choice.virtual_stages;
-  if (rules::chunks_of_schedule(choice.schedule).value_or(v) != v) {
-    if (choice.schedule == PipelineKind::kZbV) {
-      return fmt::format("zb_v holds 2 chunks on each rank, not {}", v);
-    }
-    return fmt::format("pipeline {} holds one chunk on each rank, not {}", name_of(choice.schedule),
-                       v);
-  }
+  if (auto problem = rules::chunks_problem(choice.schedule, v)) return problem;
   const int64_t blocks = model::block_count(job.model);
   const int64_t chunks = choice.pipeline * v;
   const bool dealt = static_cast<int64_t>(job.parallel.partition.size()) == chunks;
@@ -48,15 +31,12 @@ std::optional<std::string> virtual_stages_problem(const JobSpec& job, const Layo
 
 std::optional<std::string> offload_problem(const JobSpec& job, const LayoutChoice& choice) {
   const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
-  if (choice.offload_activations && !rules::can_offload_activations(profile, choice.recompute)) {
-    return fmt::format(
-        "offload_activations with profile {} needs recompute: full, but recompute is {}",
-        name_of(profile), name_of(choice.recompute));
+  if (choice.offload_activations) {
+    if (auto problem = rules::offload_activations_problem(profile, choice.recompute)) {
+      return problem;
+    }
   }
-  if (choice.offload_parameters && !rules::can_offload_parameters(choice.sharding)) {
-    return fmt::format("offload_parameters needs sharding: parameters, but sharding is {}",
-                       name_of(choice.sharding));
-  }
+  if (choice.offload_parameters) return rules::offload_parameters_problem(choice.sharding);
   return std::nullopt;
 }
 
@@ -65,7 +45,12 @@ std::optional<std::string> layout_problem(const JobSpec& job, const LayoutChoice
   if (auto problem = rules::tensor_problem(job, choice.tensor)) return problem;
   if (auto problem = rules::pipeline_problem(job, choice.tensor, choice.pipeline)) return problem;
   if (auto problem = rules::context_problem(job, choice.context)) return problem;
-  if (auto problem = world_problem(job, choice)) return problem;
+  const mesh::Degrees degrees{.pipeline = choice.pipeline,
+                              .tensor = choice.tensor,
+                              .shard = choice.shard,
+                              .replica = choice.replica,
+                              .context = choice.context};
+  if (auto problem = rules::world_problem(degrees, job.cluster)) return problem;
   if (auto problem = rules::expert_problem(job, choice.expert, choice.expert_tensor, stage_ranks)) {
     return problem;
   }

@@ -15,7 +15,7 @@
 namespace smp::choice {
 namespace {
 
-// "legal here: 1, 2, 4, 8; nearest: 2, 4"
+// "legal values: 1, 2, 4, 8; nearest: 2, 4"
 std::string nearest_legal(const std::vector<int64_t>& legal, int64_t wanted) {
   if (legal.empty()) return "no value is legal";
   std::string nearest;
@@ -107,12 +107,11 @@ void require_legal_shard(const JobSpec& job) {
   if (!parallel.sharded_data_parallel_degree) return;
   const int64_t z = *parallel.sharded_data_parallel_degree;
   const std::set<int64_t> data = data_degrees_in_play(job);
-  if (parallel.shard_optimizer_state == true && !data.empty() && !data.contains(z)) {
-    throw ConfigError(
-        fmt::format("parallel.sharded_data_parallel_degree: {}: shard_optimizer_state: true shards "
-                    "over all {} data-parallel ranks: write sharding: optimizer_state instead of "
-                    "shard_optimizer_state: true",
-                    z, fmt::join(data, " or ")));
+  if (parallel.shard_optimizer_state == true) {
+    const auto over_all = rules::shards_over_all_problem({data.begin(), data.end()}, z);
+    if (over_all) {
+      throw ConfigError(fmt::format("parallel.sharded_data_parallel_degree: {}: {}", z, *over_all));
+    }
   }
   std::set<int64_t> legal;
   for (const int64_t d : data) {

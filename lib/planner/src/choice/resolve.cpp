@@ -5,6 +5,7 @@
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/schedule/schedule_shape.h"
 
 // Layouts as plain numbers, and as the keys of a plan.
@@ -82,7 +83,7 @@ Plan resolve(const JobSpec& job, const LayoutChoice& choice) {
   if (!parallel.delayed_parameter_initialization) {
     parallel.delayed_parameter_initialization = engine_draws(job);
   }
-  plan.degrees = degrees_of(plan.job);
+  plan.degrees = rules::degrees_of(plan.job);
   return plan;
 }
 

@@ -2,7 +2,7 @@
 
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
-#include "smp/planner/cost/layer_bytes.h"
+#include "smp/planner/cost/call_bytes.h"
 
 namespace smp::cost {
 

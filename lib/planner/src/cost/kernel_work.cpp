@@ -5,6 +5,7 @@
 
 #include "cost/engine_bytes.h"
 #include "links/link_model.h"
+#include "links/rate.h"
 #include "smp/plan/spec/seen_pairs.h"
 
 namespace smp::cost {

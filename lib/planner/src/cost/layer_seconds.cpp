@@ -7,6 +7,7 @@
 #include "cost/kernel_work.h"
 #include "cost/rank_order.h"
 #include "links/link_model.h"
+#include "links/rate.h"
 #include "smp/plan/model/operators.h"
 
 namespace smp::cost {

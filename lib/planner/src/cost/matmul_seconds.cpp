@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "links/link_model.h"
+#include "links/rate.h"
 #include "smp/plan/base/check.h"
 
 namespace smp::cost {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "links/rate.h"
+
 namespace smp::links {
 namespace {
 

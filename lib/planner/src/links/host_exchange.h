@@ -1,7 +1,8 @@
 #pragma once
 
-#include "links/link_model.h"
+#include "links/placement.h"
 #include "smp/plan/mesh/collective.h"
+#include "smp/plan/spec/job_spec.h"
 
 namespace smp::links {
 

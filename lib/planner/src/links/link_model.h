@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
+#include "links/placement.h"
 #include "smp/plan/mesh/mesh.h"
 #include "smp/plan/spec/job_spec.h"
 
@@ -10,19 +8,6 @@
 // the slowest link they pass, or interpolated between measured points (ClusterSpec's LinkPoints).
 // docs/time.md has the formulas and their sources. A rate of 0 is unknown and costs nothing. Pure.
 namespace smp::links {
-
-// Seconds of `amount` at `rate`; a rate of 0 is unknown and costs nothing.
-inline double over(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
-
-// Where the members of a group sit.
-struct Placement {
-  int64_t size = 1;
-  int64_t hosts = 1;  // over which they spread
-  int64_t most_on_a_host = 1;
-};
-Placement placement_of(const std::vector<int64_t>& ranks, int64_t processes_per_host);
-// Of `size` ranks, each `stride` behind the one before.
-Placement placement_of(int64_t size, int64_t stride, int64_t processes_per_host);
 
 // How the bytes of a group travel: NCCL's rings and trees between GPUs (or the engine's own way
 // between CPUs); SMDDP's mesh; by the hosts of the GPUs, as the engine does (host_exchange.h).

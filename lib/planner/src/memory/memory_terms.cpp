@@ -12,10 +12,14 @@
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/text/units.h"
-#include "smp/planner/memory/memory_model.h"
+#include "smp/planner/memory/bytes_per_parameter.h"
 
 namespace smp::memory {
 namespace {
+
+// Checkpointed layers whose inputs stay on the accelerator while the rest lie in host memory
+// (SMP v2's activation_loading_horizon), and one more that is on its way.
+constexpr int64_t kLoadingHorizonLayers = 2;
 
 constexpr const char* kLayoutSource = "rank layout";
 constexpr const char* kWalkSource = "schedule walk";

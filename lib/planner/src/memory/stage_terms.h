@@ -12,7 +12,7 @@
 #include "smp/planner/memory/terms.h"
 
 // The bytes of a rank that do not depend on where in its schedule it is: states, what sharding
-// gathers, context. The closed form (memory_estimate.cpp) and the walk (memory_model.cpp) add
+// gathers, context. The closed form (memory_estimator.cpp) and the walk (memory_model.cpp) add
 // activations to the same ones. Plain sums of scalars, because a search makes them a million times
 // a second; the arrays by term are filled for what is kept alone.
 namespace smp::memory {

@@ -16,7 +16,7 @@
 #include "smp/plan/text/units.h"
 #include "smp/planner/cost/layer_bytes.h"
 #include "smp/planner/framework/framework_model.h"
-#include "smp/planner/memory/memory_model.h"
+#include "smp/planner/memory/bytes_per_parameter.h"
 
 namespace smp::memory {
 namespace {

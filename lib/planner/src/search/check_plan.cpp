@@ -28,25 +28,16 @@ void check_degrees(const Plan& plan, Problems& problems) {
   if (const auto problem = rules::pipeline_problem(plan.job, degrees.tensor, degrees.pipeline)) {
     problems.push_back(fmt::format("pipeline_parallel_degree {}: {}", degrees.pipeline, *problem));
   }
-  const int64_t world = rules::world_size(plan.job.cluster);
-  if (degrees.world() != world) {
-    problems.push_back(
-        fmt::format("degrees {} x {} x {}{} x {} = {} ranks, the cluster has {} hosts x {} = {}",
-                    degrees.pipeline, degrees.tensor,
-                    degrees.context > 1 ? fmt::format("{} x ", degrees.context) : "", degrees.shard,
-                    degrees.replica, degrees.world(), plan.job.cluster.hosts,
-                    plan.job.cluster.processes_per_host, world));
+  if (const auto problem = rules::world_problem(degrees, plan.job.cluster)) {
+    problems.push_back(*problem);
   }
   const Sharding sharding = plan.job.parallel.sharding.value_or(Sharding::kNone);
-  if (sharding == Sharding::kNone && degrees.shard > 1) {
-    problems.push_back(
-        fmt::format("sharding none with sharded_data_parallel_degree {}", degrees.shard));
+  if (const auto problem = rules::sharding_problem(sharding, degrees.shard, degrees.data() > 1)) {
+    problems.push_back(*problem);
   }
-  if (plan.job.parallel.shard_optimizer_state == true && degrees.replica != 1) {
-    problems.push_back(
-        fmt::format("shard_optimizer_state: true with sharded_data_parallel_degree {} of {} "
-                    "data-parallel ranks",
-                    degrees.shard, degrees.data()));
+  if (plan.job.parallel.shard_optimizer_state == true) {
+    const auto problem = rules::shards_over_all_problem({degrees.data()}, degrees.shard);
+    if (problem) problems.push_back(*problem);
   }
 }
 

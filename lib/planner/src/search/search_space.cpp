@@ -270,7 +270,6 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(
   }
   std::vector<ScheduleChoice> open;
   const int64_t blocks = model::block_count(job_.model);
-  const auto entries = static_cast<int64_t>(parallel.partition.size());
   for (const PipelineKind kind : schedules_) {
     const bool is_virtual = kind == PipelineKind::kVirtual;
     const int64_t most =
@@ -284,10 +283,7 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(
       const bool deals = deals_to_chunks_ || (balances_ && profile_of(job_) == Profile::kSmp);
       if (!deals && blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
       if (blocks < split.pipeline * chunks) continue;
-      if (!parallel.partition.empty() && entries != split.pipeline &&
-          entries != split.pipeline * chunks) {
-        continue;
-      }
+      if (layout::partition_length_problem(parallel.partition, split.pipeline, chunks)) continue;
       if (is_virtual && !open_to(parallel.virtual_pipeline_degree, v)) continue;
       schedule::ScheduleShape shape;
       shape.kind = kind;
@@ -319,7 +315,8 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
       const bool alone =
           split.data == 1 &&
           (kinds_.size() == 1 || (kind == Sharding::kParameters && offers_parameters()));
-      if (kind == Sharding::kNone ? z > 1 : z == 1 && !alone) continue;
+      if (!rules::agrees_on_shards(kind, z, split.data > 1)) continue;
+      if (kind != Sharding::kNone && z == 1 && !alone) continue;
       if (!support.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {
         continue;
       }

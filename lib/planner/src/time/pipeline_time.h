@@ -24,11 +24,11 @@ struct ChunkCost {
 };
 using PipelineCosts = std::vector<std::vector<ChunkCost>>;  // per stage and chunk
 
-// Of a plan's chunks (time_model.cpp).
+// Of a plan's chunks (step_simulation.cpp).
 PipelineCosts pipeline_costs(const Plan& plan);
 
 struct StepMessages;
-// What follows the last pass of each of a plan's stages (time_model.cpp).
+// What follows the last pass of each of a plan's stages (step_simulation.cpp).
 std::vector<StepMessages> messages_after_passes(const Plan& plan);
 
 // One pass of one microbatch through one chunk.

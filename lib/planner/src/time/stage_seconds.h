@@ -10,7 +10,8 @@
 namespace smp::time {
 
 // One microbatch on one stage, with what its computing does not hide of messages and transfers.
-// Both tiers read it: the closed form (time_estimate.cpp) and the simulation (time_model.cpp).
+// Both tiers read it: the closed form (time_estimator.cpp) and the simulation
+// (step_simulation.cpp).
 struct StageSeconds {
   double forward = 0;
   double backward = 0;

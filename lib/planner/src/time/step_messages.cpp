@@ -9,6 +9,7 @@
 #include "cost/state_bytes.h"
 #include "links/host_exchange.h"
 #include "links/link_model.h"
+#include "links/rate.h"
 #include "memory/stage_terms.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/bucket_size.h"

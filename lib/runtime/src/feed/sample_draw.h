@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "smp/plan/base/philox_rounds.h"
+#include "smp/plan/base/philox.h"
 
 namespace smp::feed {
 

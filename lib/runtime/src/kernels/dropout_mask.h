@@ -1,7 +1,8 @@
 #pragma once
 
-#include "kernels/dropout.h"
-#include "smp/plan/base/philox_rounds.h"
+#include "kernels/dropout_row.h"
+#include "kernels/host_device.h"
+#include "smp/plan/base/philox.h"
 
 namespace smp::kernels {
 

@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "smp/plan/base/check.h"
-#include "smp/plan/base/philox_rounds.h"
+#include "smp/plan/base/philox.h"
 
 namespace smp::parameters {
 namespace {

@@ -19,7 +19,7 @@
 #include "smp/plan/files/unreadable.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/json_depth.h"
-#include "smp/tensorfiles/pretrained/kept_files.h"
+#include "smp/tensorfiles/pretrained/model_folder.h"
 #include "smp/tensorfiles/safetensors/number_formats.h"
 
 namespace smp::pretrained {

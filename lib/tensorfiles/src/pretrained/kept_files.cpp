@@ -2,39 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 
-#include "smp/plan/base/errors.h"
 #include "smp/plan/files/atomic_file.h"
-#include "smp/plan/files/git_lfs.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/json_depth.h"
+#include "smp/tensorfiles/pretrained/model_folder.h"
 #include "smp/tensorfiles/pretrained/tokenizer_files.h"
 
 namespace smp::pretrained {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Names: transformers/tokenization_utils_base.py, and the tokenizers' own VOCAB_FILES_NAMES.
-constexpr std::array kTokenizerFiles = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "vocab.json",
-                                        "vocab.txt",
-                                        "merges.txt",
-                                        "tokenizer.model",
-                                        "spiece.model",
-                                        "sentencepiece.bpe.model",
-                                        "tekken.json",
-                                        "chat_template.jinja",
-                                        "chat_template.json"};
-constexpr const char* kGenerationConfig = "generation_config.json";
 
 std::string kept_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -70,21 +52,6 @@ void keep_ids(const TrainingSpec& training, const std::string& dir) {
 }
 
 }  // namespace
-
-std::vector<std::string> files_to_keep(const std::string& folder, const std::string& key) {
-  std::vector<std::string> found;
-  const auto look = [&](const char* name) {
-    const std::string path = fmt::format("{}/{}", folder, name);
-    std::error_code none;
-    if (!fs::is_regular_file(path, none)) return;
-    if (const std::string complaint = files::git_lfs_complaint_of(path); !complaint.empty())
-      throw ConfigError(fmt::format("{}: {}: {}", key, path, complaint));
-    found.emplace_back(name);
-  };
-  for (const char* name : kTokenizerFiles) look(name);
-  look(kGenerationConfig);
-  return found;
-}
 
 std::string keep_files(const TrainingSpec& training, const std::string& dir) {
   const std::string& origin = training.init_from;

@@ -9,7 +9,7 @@
 #include "smp/plan/files/text_file.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/json_depth.h"
-#include "smp/tensorfiles/pretrained/kept_files.h"
+#include "smp/tensorfiles/pretrained/model_folder.h"
 
 namespace smp::pretrained {
 namespace {

@@ -10,6 +10,10 @@
 
 namespace smp::device {
 
+class GdrLibrary;
+class GdrAllocations;
+class GdrPages;
+
 enum class GdrUse { kAuto, kOff, kOn };
 // The value of SMP_GDRCOPY. Throws ConfigError: "SMP_GDRCOPY=x is not auto, off or on".
 GdrUse read_gdr_use();
@@ -63,30 +67,27 @@ class GdrMemory final : public DeviceMemory {
   CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override;
 
  private:
-  class Library;
-  class Allocations;
-  class Pages;
   class Read;
   // One or two pages that a copy has used.
   struct Used {
     uint64_t allocation;
     const void* inside;  // an address in the allocation
     uintptr_t begin, end;
-    std::shared_ptr<Pages> pages;  // null: not mapped
-    std::string refusal;           // why they cannot be mapped, if that was tried
+    std::shared_ptr<GdrPages> pages;  // null: not mapped
+    std::string refusal;              // why they cannot be mapped, if that was tried
   };
 
   bool is_small(int64_t bytes) const { return library_ && bytes > 0 && bytes <= kMaxBytes; }
   // Null if they are not mapped.
-  std::shared_ptr<Pages> pages_of(const void* data, int64_t bytes);
+  std::shared_ptr<GdrPages> pages_of(const void* data, int64_t bytes);
   void map(Used& used, uintptr_t allocation_begin, uintptr_t allocation_end, bool is_plain);
   void forget_freed();
   CopyPtr by_stream(CopyPtr copy, std::shared_ptr<Copy>& last);
 
   DeviceMemory& memory_;
   const GdrUse use_;
-  std::unique_ptr<Library> library_;  // null: GDRCopy is not used
-  std::unique_ptr<Allocations> allocations_;
+  std::unique_ptr<GdrLibrary> library_;  // null: GDRCopy is not used
+  std::unique_ptr<GdrAllocations> allocations_;
   std::string text_;
   std::list<Used> used_;                          // the latest first
   std::shared_ptr<Copy> last_read_, last_write_;  // the last copies by a stream

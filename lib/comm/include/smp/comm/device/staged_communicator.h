@@ -15,6 +15,7 @@
 namespace smp::device {
 
 class DeviceMemory;
+class Staging;  // of all groups of the rank
 
 // A communicator that passes calls on to another one. Data in a device's memory is staged: it goes
 // through buffers in the host's memory.
@@ -51,7 +52,6 @@ class StagedCommunicator final : public comm::WrappedCommunicator {
   std::vector<comm::TrafficCount> traffic() const override;
 
  private:
-  class Staging;  // of all groups of the rank
   StagedCommunicator(std::unique_ptr<comm::Communicator> inner, std::shared_ptr<Staging> staging);
 
   comm::WorkPtr pass(const Call& call) override;

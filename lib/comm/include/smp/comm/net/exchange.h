@@ -3,21 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
-// Algorithms by which each host of a group gets the parts of all others, and the choice of the
-// fastest one. An all_gather, a barrier and an all_reduce of up to kOneShotBytes use them. All
-// algorithms move the same bytes and give the same bits: sums are made at the end, in rank order.
-// Pure; any thread.
+#include "smp/comm/net/exchange_algorithm.h"
+
+// The choice of the fastest algorithm of an exchange (exchange_algorithm.h). Pure; any thread.
 namespace smp::net {
-
-enum class Exchange {
-  kMesh,      // every host sends its part to every other: one hop
-  kRing,      // each part goes from host to host, all round: hosts - 1 hops
-  kDoubling,  // a host hands on all that it has, to the 1st, 2nd, 4th ... before it: log2 hops
-};
-inline constexpr Exchange kExchanges[] = {Exchange::kMesh, Exchange::kRing, Exchange::kDoubling};
-std::string_view name_of(Exchange exchange);  // "mesh", "ring", "doubling"
 
 // The cost of a network in the alpha-beta model. The default times were measured over TCP between
 // hosts made of network namespaces (docs/lab/figures-collectives.md). They come from a gather of
@@ -29,11 +19,6 @@ struct NetworkCost {
   double byte_s = 0;          // of a byte to any host
   double next_byte_s = 0;     // to the next host: they may share a switch
 };
-
-// Bytes of one message of a transfer of `all` bytes to one peer. A transfer longer than
-// kMessageBytes goes in pieces (lib/comm/src/net/wire_message.h). A network that requires
-// registered memory takes no longer pieces than messages.
-int64_t message_bytes(int64_t all, bool takes_any_memory = true);
 
 // Seconds until each of `hosts` hosts has the parts of all hosts, `bytes` each.
 double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost,

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "smp/plan/jobfile/job_reader.h"
+#include "smp/interchange/importers/imported.h"
+#include "smp/plan/jobfile/job_source.h"
 
 // Reads other programs' configurations into keys of a job file: a Hugging Face config.json, SMP
 // dictionaries and the scripts that hold them, DeepSpeed JSON, a Megatron command line, accelerate
@@ -14,51 +13,6 @@
 // it), which drives the reader, docs/interchange.md and the tests. Pure functions of (name, text);
 // safe from any thread.
 namespace smp::importers {
-
-enum class ForeignFormat {
-  kHuggingFace,
-  kSmpV1,
-  kSmpV2,
-  kDeepSpeed,
-  kMegatron,
-  kAccelerate,
-  kSageMaker
-};
-inline constexpr int kForeignFormats = 7;
-std::string_view name_of(ForeignFormat format);   // the word of --from: "hf", "smp-v1", ...
-std::string_view title_of(ForeignFormat format);  // for people: "Hugging Face config.json"
-std::optional<ForeignFormat> foreign_format_named(std::string_view name);
-
-// One key of a job file, as a foreign file sets it.
-struct ImportedKey {
-  std::string path;      // "model.hidden_size"
-  std::string value;     // YAML on one line
-  std::string origin;    // what it was there: "n_embd", "zero_optimization.stage = 3"
-  bool assumed = false;  // the program's own default: what another file says counts instead
-};
-
-// The content of a foreign file. Warnings need the user's attention: unknown keys, and known ones
-// that a job file cannot express. Notes tell which values follow from absent keys.
-struct Imported {
-  ForeignFormat format = ForeignFormat::kHuggingFace;
-  std::string file;
-  std::vector<ImportedKey> keys;
-  std::vector<std::string> warnings;
-  std::vector<std::string> notes;
-  std::vector<std::string> ignored;  // known keys that no plan depends on
-
-  const ImportedKey* find(std::string_view path) const;
-};
-
-// What the reader of one file may know from other files of the same call, or from a command line.
-struct ImportContext {
-  std::optional<int64_t> num_layers;
-  std::optional<int64_t> hidden_size;
-  std::optional<int64_t> hosts;
-  std::optional<int64_t> processes_per_host;
-
-  std::optional<int64_t> world() const;
-};
 
 // The format of a text, by its content. Throws ConfigError if this is unclear.
 ForeignFormat recognise(const jobfile::JobSource& source);

@@ -77,7 +77,7 @@ class HostGroup : public job::Host, public local::ChildOwner {
   uint64_t files_taken() const;
   HostFacts about(int host) const;
   // Empty for a host whose agent is ready.
-  job::Loss why_not_reached(int host) const;
+  job::HostLoss why_not_reached(int host) const;
 
   // Hosts that were reached or lost since the last call, for callers that do not connect(). What
   // the agent of a reached one said of its host, byte for byte.
@@ -125,7 +125,7 @@ class HostGroup : public job::Host, public local::ChildOwner {
   [[noreturn]] void throw_unreachable() const;
   size_t unknown_hosts() const;
   std::vector<size_t> failed_hosts() const;
-  const job::Loss& why_not(size_t host) const;
+  const job::HostLoss& why_not(size_t host) const;
   const std::string& name_of(size_t host) const;
 
   const process::RaisedFileLimit file_limit_;

@@ -4,24 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "smp/launcher/health/gpu_health.h"
+
 // What a host has that a job may lack, and what is wrong with it. Pure functions but for
 // own_health(); any thread.
 namespace smp::health {
 
 constexpr int64_t kUnlimited = -1;      // of a limit
 std::string limit_text(int64_t limit);  // the number, or "unlimited"
-
-struct GpuNote {
-  int gpu = -1;  // as nvidia-smi numbers it; -1: not known which
-  std::string text;
-};
-
-// What may spoil a job on the NVIDIA GPUs of a host.
-struct GpuHealth {
-  std::vector<GpuNote> errors;   // "2 uncorrectable memory errors since the driver was loaded"
-  std::vector<GpuNote> logged;   // "Xid (PCI:0000:3b:00): 79, ..., 5 h ago": it may be over
-  std::vector<GpuNote> held_by;  // "process 123 (python3) of ann, 55 GiB"
-};
 
 struct HostHealth {
   std::string name, kernel;
@@ -81,8 +71,5 @@ struct HostTable {
 
 // One line a host, then what is wrong, with fixes; differences between hosts are found, too.
 HostTable table_of(const std::vector<CheckedHost>& hosts);
-
-// "1.5 GiB", "64 MiB".
-std::string text_of_bytes(int64_t bytes);
 
 }  // namespace smp::health

@@ -5,20 +5,11 @@
 #include <string_view>
 #include <vector>
 
+#include "smp/launcher/hosts/host_spec.h"
+
 // The hosts of a job as users write them down. Pure functions; any thread. What is wrong is a
 // ConfigError with its place.
 namespace smp::hosts {
-
-struct HostSpec {
-  std::string name;       // a name or an address, as ssh takes it
-  std::string user;       // empty: whoever ssh takes
-  int port = 0;           // 0: ssh's own choice
-  int slots = 0;          // ranks that it takes; 0: not said
-  std::vector<int> gpus;  // empty: not said
-};
-
-constexpr int kMostSlots = 4096;     // ranks of one host
-constexpr int kMostHosts = 1 << 17;  // that a text may name
 
 // --hosts: entries behind commas.
 //   node[01-16,20]:8    a range, zeros kept; several of them in one name multiply

@@ -21,7 +21,7 @@ struct RankState {
   bool stopped = false;                // by SIGSTOP or the like
   bool not_permitted = false;          // it belongs to another user, and may not be signalled
   std::string lost;                    // why its host was lost, and its own end with it
-  bool lost_through_other = false;     // that one may be well (Loss)
+  bool lost_through_other = false;     // that one may be well (HostLoss)
   bool transport_lost = false;         // the way to all hosts ended
   int order = 0;                       // of its end among all ends
   std::chrono::milliseconds after{0};  // from the start of the job to its end

@@ -27,7 +27,7 @@ struct Command {
 };
 
 // Why the connection to a host was lost.
-struct Loss {
+struct HostLoss {
   std::string why{};
   // Another host on the way to it is what was lost: this one may be well.
   bool through_other = false;
@@ -55,7 +55,7 @@ class HostEvents {
   // A host that is not this one says only later that start() failed, in the words of StartError.
   virtual void on_start_failed(int process, const std::string& why) = 0;
   // Its host is out of reach: what becomes of it is not known here. The host ends it by itself.
-  virtual void on_lost(int process, const Loss& loss) = 0;
+  virtual void on_lost(int process, const HostLoss& loss) = 0;
   // finish() still waits; told again and again.
   virtual void on_still_finishing() {}
   // A host has been sent a signal that asks for a checkpoint.
@@ -69,7 +69,7 @@ class IgnoredEvents : public HostEvents {
   void on_ended(int, const process::ProcessEnd&) override {}
   void on_stopped(int, bool) override {}
   void on_start_failed(int, const std::string&) override {}
-  void on_lost(int, const Loss&) override {}
+  void on_lost(int, const HostLoss&) override {}
 };
 
 // The process could not be started; what() names program and reason.

@@ -9,6 +9,7 @@
 #include "smp/launcher/hosts/host_list.h"
 #include "smp/launcher/reach/agent_transport.h"
 #include "smp/launcher/request/prepared_job.h"
+#include "smp/launcher/schedulers/mpi_rank.h"
 
 // Everything that launching a job needs of schedulers: Slurm, LSF, PBS, Kubernetes, SageMaker and
 // mpirun. The other headers of this folder are parts of it.
@@ -39,6 +40,14 @@ std::optional<int> start_all_agents(const request::HostRequest& request,
                                     const std::vector<hosts::HostSpec>& hosts,
                                     const std::set<int>& ending_signals, int control_fd,
                                     std::unique_ptr<reach::AgentTransport>& transport);
+
+// smp-launch --agent --meet HOST:PORT --node-rank RANK, as the mpirun of start_all_agents() starts
+// it on the host that is number RANK of the job. Returns the exit code.
+int run_mpirun_agent(const std::string& place, int64_t node_rank);
+
+// smp-launch --agent --meet [HOST]:PORT --connect-timeout TIME, as its srun starts it. Returns the
+// exit code. Throws ConfigError, std::runtime_error.
+int run_srun_agent(const std::string& place, const std::string& time);
 
 // The command by which the scheduler starts this job again; empty: none is known.
 std::string requeue_command();

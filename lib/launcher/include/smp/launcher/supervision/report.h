@@ -5,7 +5,7 @@
 
 #include "smp/launcher/job/job.h"
 #include "smp/launcher/process/process_end.h"
-#include "smp/launcher/supervision/restart.h"
+#include "smp/launcher/supervision/start.h"
 
 namespace smp::supervision {
 

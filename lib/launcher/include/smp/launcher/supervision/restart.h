@@ -1,12 +1,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "smp/launcher/job/job.h"
+#include "smp/launcher/supervision/start.h"
 
 // Whether a job whose ranks failed is started again. Pure functions; any thread.
 namespace smp::supervision {
@@ -15,17 +14,6 @@ struct RestartRules {
   int most = 0;                           // --max-restarts
   std::chrono::milliseconds pause{1000};  // before the first; doubled for each after it
   static constexpr std::chrono::milliseconds kLongestPause{60'000};
-};
-
-// One start of a job's ranks, and its end.
-struct Start {
-  std::string from;  // the checkpoint that it went on from; empty: the beginning
-  job::JobEnd end = job::JobEnd::kSuccess;
-  int exit_code = 0;
-  std::string cause;                   // in one line; empty: it ended well
-  std::optional<int64_t> failed_step;  // of the rank to blame, as far as it posted it
-  bool lost_host = false;              // the failure is one of a host, not of the job
-  std::chrono::milliseconds elapsed{0};
 };
 
 Start start_of(const job::LaunchJob& job, const job::JobResult& result, const std::string& from);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "smp/plan/data/open_files.h"
+#include "smp/plan/data/stream_request.h"
 #include "smp/plan/data/token_file.h"
 #include "smp/plan/spec/job_spec.h"
 
@@ -29,17 +30,6 @@ struct ReadScratch {
   std::vector<char> bytes;
   std::vector<int64_t> tokens;
   std::vector<uint8_t> counts;
-};
-
-// How to open a stream, for a job or an evaluation set.
-struct StreamRequest {
-  std::string path;  // as training.data.path
-  std::optional<DataFormat> format;
-  std::vector<std::string> suffixes;  // files of a folder that count
-  std::optional<int64_t> end_of_document;
-  std::optional<bool> loss_mask;           // training.data.loss_mask
-  int64_t vocab_size = 0;                  // of the model
-  std::string key = "training.data.path";  // for messages
 };
 
 // The files of one data set, in the order of their paths, as one stream of tokens. A token 0 lies

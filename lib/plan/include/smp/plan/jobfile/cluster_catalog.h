@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/jobfile/job_source.h"
 
 // The cluster files of configs/clusters, which are compiled into the program. A job file says
 // `cluster: p5.48xlarge` and a command line --cluster p5.48xlarge, in any folder. Pure except

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/jobfile/job_source.h"
 #include "smp/plan/spec/job_spec.h"
 
 // The outputs of the one table of job keys: a job written as YAML, the JSON Schema for editors, and

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "smp/plan/jobfile/job_source.h"
 #include "smp/plan/spec/job_spec.h"
 
 // Reads job files (YAML) into a JobSpec, strictly. A key that is unknown, duplicate, missing,
@@ -10,18 +11,6 @@
 // come at once, sorted by place. The keys are in docs/job-file.md. Functions without state; safe
 // from any thread.
 namespace smp::jobfile {
-
-struct JobSource {
-  std::string path;  // as errors name it
-  std::string text;
-  // "model" or "cluster": this source must have that section, and replaces the section of earlier
-  // sources.
-  std::string replaces = {};
-};
-
-// Reads a file whole. Throws ConfigError if the file is missing, unreadable, a folder, or larger
-// than a job file can be (1 MiB).
-JobSource load_job_source(const std::string& path);
 
 // Several sources are one job: a later one overrides the earlier ones key by key (a model file,
 // then a cluster file). `overrides` are "section.key=value" and come last; of two for one key the

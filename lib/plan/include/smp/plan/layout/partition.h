@@ -68,6 +68,11 @@ std::vector<int64_t> balanced_partition(const PartitionWeights& weights, int64_t
 std::optional<int64_t> chunk_without_layers(const std::vector<int64_t>& partition,
                                             const ModelSpec& model);
 
+// A partition has a number for each stage, or one for each of `chunks` chunks of every stage;
+// nothing = any number of chunks. An empty partition fits.
+std::optional<std::string> partition_length_problem(const std::vector<int64_t>& partition,
+                                                    int64_t stages, std::optional<int64_t> chunks);
+
 // Weight of each part of a partition.
 std::vector<double> part_weights(const PartitionWeights& weights,
                                  const std::vector<int64_t>& partition);

@@ -3,17 +3,18 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "smp/plan/mesh/mesh.h"
 #include "smp/plan/spec/job_spec.h"
 
 // Which degrees and settings of a layout go together: one function a rule. The job reader asks the
 // rules of keys that a file gives, the planner of every layout that it tries, and of a plan that it
 // proves. A problem is the equation that failed; nothing = legal. Pure; any thread.
-//   tensor: t divides processes_per_host and the heads, and divides the KV heads or is a multiple
-//   of
-//     them; above 1 the batch is the tensor group's (prescaled_batch)
+//   tensor: t divides processes_per_host and the heads; t divides the KV heads or is a multiple
+//     of them; above 1 the batch is the tensor group's (prescaled_batch)
 //   pipeline: p is at most the layers; p*t divides processes_per_host or is a multiple of it, and
-//     divides the world size
+//     divides the world size; a partition has a number for each stage or each chunk
 //   shard: z divides the data-parallel degree d = world / (p*t*c)
 //   context: c divides the sequence; in a decoder 2c does, so that each rank takes an early and a
 //     late slice of causal attention (Megatron-LM); c divides the world size
@@ -23,6 +24,9 @@
 namespace smp::rules {
 
 int64_t world_size(const ClusterSpec& cluster);
+
+// Degrees of a resolved job. Throws ConfigError when they do not fill the cluster.
+mesh::Degrees degrees_of(const JobSpec& job);
 
 std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor);
 std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, int64_t pipeline);
@@ -35,18 +39,30 @@ std::optional<std::string> sequence_parallel_problem(const JobSpec& job, int64_t
 std::optional<std::string> batch_ramp_problem(const TrainingSpec& training, int64_t micro_batch,
                                               int64_t data);
 
-// What the functions above and the job reader, whose messages name keys, have in common.
+// The product of a layout's degrees is the world size.
+std::optional<std::string> world_problem(const mesh::Degrees& degrees, const ClusterSpec& cluster);
 
-// Slices that context parallelism cuts a sequence in: two of each rank in a decoder.
-int64_t context_slices(const ModelSpec& model, int64_t context);
-bool divides_experts(const ModelSpec& model, int64_t expert);
-bool divides_tokens(int64_t tokens, int64_t tensor);  // sequence parallelism
-// Chunks that the schedule holds on each rank; nothing = virtual_pipeline_degree says, above 1.
-std::optional<int64_t> chunks_of_schedule(PipelineKind kind);
+// Rules of one or two keys, which the functions above and the job reader have in common.
+
 // Above one tensor rank, a microbatch must be the tensor group's.
-bool counts_batch_of_group(const ParallelSpec& parallel, int64_t tensor);
+std::optional<std::string> prescaled_batch_problem(const JobSpec& job, int64_t tensor);
+// The slices that context parallelism cuts a sequence in, two of each rank in a decoder, are equal.
+std::optional<std::string> context_slices_problem(const JobSpec& job, int64_t context);
+std::optional<std::string> experts_problem(const ModelSpec& model, int64_t expert);
+// parallel.partition has a number for each stage or chunk; an open schedule has any chunks.
+std::optional<std::string> partition_problem(const ParallelSpec& parallel, int64_t pipeline);
+// Chunks that the schedule holds on each rank: 2 of zb_v, 1 of the others but virtual, which has
+// those of virtual_pipeline_degree.
+std::optional<std::string> chunks_problem(PipelineKind kind, int64_t chunks);
+// `sharding` and sharded_data_parallel_degree agree: none is a degree of 1, and every other is one
+// above 1 where a rank has data-parallel peers.
+bool agrees_on_shards(Sharding sharding, int64_t shard, bool has_peers);
+std::optional<std::string> sharding_problem(Sharding sharding, int64_t shard, bool has_peers);
+// What shard_optimizer_state: true, which shards over all `data` ranks, says of a degree. `data`
+// names every data-parallel degree that is open.
+std::optional<std::string> shards_over_all_problem(const std::vector<int64_t>& data, int64_t shard);
 // Other frameworks than SMP move the inputs that full recompute keeps, and nothing else.
-bool can_offload_activations(Profile profile, Recompute recompute);
-bool can_offload_parameters(Sharding sharding);  // by shards
+std::optional<std::string> offload_activations_problem(Profile profile, Recompute recompute);
+std::optional<std::string> offload_parameters_problem(Sharding sharding);  // by shards
 
 }  // namespace smp::rules

@@ -61,9 +61,6 @@ struct Plan {
   Predictions predictions;
 };
 
-// Degrees of a resolved job. Throws ConfigError when they do not fill the cluster.
-mesh::Degrees degrees_of(const JobSpec& job);
-
 // Sets the open values that have a neutral choice: context, expert and virtual degrees of 1 (of
 // zb_v: 2), no sequence parallelism, no offload, recompute as activation_checkpointing says,
 // profile smp. For plans that are made without a planner.

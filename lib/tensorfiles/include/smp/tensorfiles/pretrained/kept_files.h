@@ -1,17 +1,12 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "smp/plan/spec/job_spec.h"
 
 // The files beside weights that make them a model that others can use: tokenizer, generation
 // settings, token ids of config.json. No torch; any thread.
 namespace smp::pretrained {
-
-// Names of these files that are in the folder. Throws ConfigError, which starts with `key`, for one
-// that is a Git LFS pointer.
-std::vector<std::string> files_to_keep(const std::string& folder, const std::string& key);
 
 // Copies them to the saved weights in `dir`. The tokenizer comes from training.tokenizer if the job
 // names it, all other files from training.init_from. Token ids of config.json are init_from's;

@@ -1,15 +1,13 @@
-#include "smp/plan/model/layers.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "smp/plan/base/check.h"
 #include "smp/plan/mesh/collective.h"
+#include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 
 namespace smp::model {
-namespace {}  // namespace
 
 std::vector<LayerSpec> layers_of(const ModelSpec& model) {
   if (is_list(model)) return operator_layers(model);

@@ -1,7 +1,8 @@
+#include "memory/memory_estimator.h"
+
 #include <algorithm>
 
 #include "cost/engine_bytes.h"
-#include "memory/memory_estimator.h"
 #include "memory/message_buffers.h"
 #include "memory/stage_blocks.h"
 #include "smp/plan/base/check.h"

@@ -1,9 +1,7 @@
-#include "shell/shell_script.h"
+#include "shell/shell_reader.h"
 
 #include <algorithm>
 #include <utility>
-
-#include "shell/shell_reader.h"
 
 // The commands that a script ends with, and the environment that sbatch gives it.
 namespace smp::shell {

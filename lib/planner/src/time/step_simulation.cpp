@@ -1,4 +1,4 @@
-#include "smp/planner/time/time_model.h"
+#include "time/step_simulation.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +20,6 @@
 #include "time/pipeline_time.h"
 #include "time/stage_seconds.h"
 #include "time/step_messages.h"
-#include "time/step_simulation.h"
 
 namespace smp::time {
 namespace {

@@ -1,0 +1,51 @@
+#include "smp/interchange/importers/imported.h"
+
+#include <algorithm>
+#include <array>
+
+#include "importers/product_of.h"
+
+namespace smp::importers {
+namespace {
+
+struct FormatName {
+  std::string_view word;
+  std::string_view title;
+};
+constexpr std::array<FormatName, kForeignFormats> kNames = {{
+    {"hf", "Hugging Face config.json"},
+    {"smp-v1", "an SMP v1 dictionary"},
+    {"smp-v2", "an SMP v2 dictionary"},
+    {"deepspeed", "a DeepSpeed configuration"},
+    {"megatron", "a Megatron command line"},
+    {"accelerate", "an accelerate configuration"},
+    {"sagemaker", "a SageMaker script"},
+}};
+
+}  // namespace
+
+std::string_view name_of(ForeignFormat format) {
+  return kNames.at(static_cast<size_t>(format)).word;
+}
+std::string_view title_of(ForeignFormat format) {
+  return kNames.at(static_cast<size_t>(format)).title;
+}
+
+std::optional<ForeignFormat> foreign_format_named(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i].word == name) return static_cast<ForeignFormat>(i);
+  }
+  return std::nullopt;
+}
+
+const ImportedKey* Imported::find(std::string_view path) const {
+  const auto found = std::ranges::find(keys, path, &ImportedKey::path);
+  return found != keys.end() ? &*found : nullptr;
+}
+
+std::optional<int64_t> ImportContext::world() const {
+  if (!hosts || !processes_per_host) return std::nullopt;
+  return product_of({*hosts, *processes_per_host});
+}
+
+}  // namespace smp::importers
