@@ -165,7 +165,7 @@ Run parse_command_line(int argc, const char* const* argv) {
   if (!job->empty() && job->as<std::string>() == "help") throw Information{app.help()};
   refuse_leftovers(app, job->empty() ? "" : job->as<std::string>());
   if (!run) {
-    throw UsageError("nothing to plan: give a job file, as in smp-plan model.yaml");
+    throw UsageError("a job file is missing, as in smp-plan model.yaml");
   }
   return run;
 }

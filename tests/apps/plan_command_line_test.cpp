@@ -33,8 +33,8 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
     int code;
     std::string text;
   } cases[] = {
-      {{}, 2, usage("nothing to plan: give a job file, as in smp-plan model.yaml")},
-      {{"--json"}, 2, usage("nothing to plan: give a job file, as in smp-plan model.yaml")},
+      {{}, 2, usage("a job file is missing, as in smp-plan model.yaml")},
+      {{"--json"}, 2, usage("a job file is missing, as in smp-plan model.yaml")},
       {{"--hots", "3", kJob}, 2, usage("unknown option '--hots', did you mean '--hosts'?")},
       {{"--explian", kJob}, 2, usage("unknown option '--explian', did you mean '--explain'?")},
       {{"-x", kJob}, 2, usage("unknown option '-x'")},

@@ -161,17 +161,17 @@ TEST_CASE("--show-samples prints source, document, offset and file of each sampl
   const std::string step3 = "step 3  sample 0  source bee  epoch 0  offset 48" + npy + "48\n" +
                             "step 3  sample 1  source " + a +
                             "  epoch 0  document 0  offset 0  tokens 4  " + a +
-                            ".bin, token 0: document 0, token 0 of it\n" +
+                            ".bin, token 0: document 0, its token 0\n" +
                             "step 3  sample 2  source bee  epoch 0  offset 52" + npy + "52\n" +
                             "step 3  sample 3  source bee  epoch 0  offset 40" + npy + "40\n";
   CHECK(shown(plan, "2-3") ==
         "step 2  sample 0  source bee  epoch 0  offset 56" + npy + "56\n" +
             "step 2  sample 1  source " + a + "  epoch 0  document 0  offset 4  tokens 1  " + a +
-            ".bin, token 4: document 0, token 4 of it\n" + "step 2  sample 1  source " + a +
+            ".bin, token 4: document 0, its token 4\n" + "step 2  sample 1  source " + a +
             "  epoch 0  document 1  offset 0  tokens 2  " + a +
-            ".bin, token 5: document 1, token 0 of it\n" + "step 2  sample 1  source " + a +
+            ".bin, token 5: document 1, its token 0\n" + "step 2  sample 1  source " + a +
             "  epoch 0  document 2  offset 0  tokens 1  " + a +
-            ".bin, token 7: document 2, token 0 of it\n" +
+            ".bin, token 7: document 2, its token 0\n" +
             "step 2  sample 2  source bee  epoch 0  offset 28" + npy + "28\n" +
             "step 2  sample 3  source bee  epoch 0  offset 24" + npy + "24\n" + step3);
   CHECK(shown(plan, "3") == step3);

@@ -61,8 +61,8 @@ TEST_CASE("images: what is wrong in a file is said with its line") {
         "images.csv line 2: 2 numbers, expected 1 x 1 x 3 = 3 and a label");
   CHECK(failure("0,1,2,3,4,5,6\n") ==
         "images.csv line 1: more than 4 numbers, expected 1 x 1 x 3 = 3 and a label");
-  CHECK(failure("0,nan,2,3\n") == "images.csv line 1: 'nan' is no number");
-  CHECK(failure("0,,2,3\n") == "images.csv line 1: '' is no number");
+  CHECK(failure("0,nan,2,3\n") == "images.csv line 1: 'nan' is not a number");
+  CHECK(failure("0,,2,3\n") == "images.csv line 1: '' is not a number");
   CHECK(failure("0,1,17,3\n") ==
         "images.csv line 1: 17 is not within 0 to 16 (training.data.images.largest)");
   CHECK(failure("0,1,2,7\n") ==

@@ -407,7 +407,7 @@ TEST_CASE("bytes that would mean nothing are refused, and token ids are no bytes
   corpus::write_megatron16(folder / "m", {counted(20)});
   job.training.data_path = folder / "m";
   CHECK(refusal(job) == "training.data.end_of_document: leave the key out for " + (folder / "m") +
-                            ": its index says where documents end");
+                            ": the ends of documents are in its index");
 }
 
 TEST_CASE("a file that shrinks, grows, is exchanged or goes during the run is named") {

@@ -113,7 +113,7 @@ TEST_CASE("documents are found by the index, over shards, empty ones too") {
         std::vector<data::DocumentPiece>{
             {1, 2, 0, 1, true}, {3, 1, 2, 0, true}, {4, 4, 3, 0, true}, {8, 2, 4, 0, true}});
   CHECK(stream.pieces(5, 7, scratch) == std::vector<data::DocumentPiece>{{5, 2, 3, 1, false}});
-  CHECK(stream.place_of(10) == (folder / "b.bin") + ", token 2: document 3, token 0 of it");
+  CHECK(stream.place_of(10) == (folder / "b.bin") + ", token 2: document 3, its token 0");
   CHECK(stream.longest_document() == 4);
 }
 
@@ -416,8 +416,8 @@ TEST_CASE("a token outside the vocabulary is named with file, document and offse
     });
   };
   CHECK(read(folder / "a", 11) == "training.data.path: " + (folder / "a.bin") +
-                                      ", token 6: document 3, token 2 of it is 11, but the model "
-                                      "has tokens 0 to 10 (model.vocab_size 11)");
+                                      ", token 6: document 3, its token 2 is 11, but the model has "
+                                      "tokens 0 to 10 (model.vocab_size 11)");
   CHECK(read(folder / "n.npy", 11) ==
         "training.data.path: " + (folder / "n.npy") +
             ", token 1 is -2, but the model has tokens 0 to 10 (model.vocab_size 11)");

@@ -94,7 +94,7 @@ TEST_CASE("a stamp changes with a file, also where its size and its time of chan
   CHECK(error_of([&] { check_unchanged(before, path, before.stamp); }) == "no error");
   CHECK(error_of([&] { check_unchanged(before, path, after.stamp); }) ==
         "'" + path + "' has changed since the run began: it had " + text_of(before.identity) +
-            ", and has " + text_of(after.identity));
+            ", now " + text_of(after.identity));
 }
 
 TEST_CASE("a file that was replaced by the same is no other") {

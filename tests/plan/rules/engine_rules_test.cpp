@@ -249,8 +249,8 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
           j.training.optimizer.kind = OptimizerKind::kSgd;
           j.training.optimizer.momentum = 0;
         }) ==
-        "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no "
-        "state to offload)");
+        "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (this "
+        "optimizer has no state to offload)");
   CHECK(refused([](JobSpec& j) { j.parallel.partition_activations = true; }) ==
         "parallel.partition_activations: true (the engine does not partition activations)");
   CHECK(refused([](JobSpec& j) {

@@ -259,10 +259,10 @@ TEST_CASE("what is no trace is refused with its name") {
   CHECK(error(R"({"traceEvents":[{"ph":"X","pid":0,"tid":1,"name":"a","cat":"b","ts":1,"dur":-1,)"
               R"("args":{}}]})") == "t.json: slice 1 ends before it begins");
   CHECK(error(R"({"traceEvents":[{"ph":"X","pid":0,"tid":1,"name":"a","cat":"b","ts":1e300,)"
-              R"("dur":1,"args":{}}]})") == "t.json: no trace: 1e+300 microseconds");
+              R"("dur":1,"args":{}}]})") == "t.json: not a trace: 1e+300 microseconds");
   CHECK(error(R"({"traceEvents":[{"ph":"X","pid":1e308,"tid":1,"name":"a","cat":"b","ts":1,)"
-              R"("dur":1,"args":{}}]})") == "t.json: no trace: 1e+308 is no whole number");
+              R"("dur":1,"args":{}}]})") == "t.json: not a trace: 1e+308 is not a whole number");
   CHECK(error(R"({"traceEvents":[{"ph":"X","pid":0,"tid":1,"name":"a","cat":"b","ts":1,"dur":1,)"
-              R"("args":{"step":"3"}}]})") == "t.json: no trace: \"3\" is no whole number");
+              R"("args":{"step":"3"}}]})") == "t.json: not a trace: \"3\" is not a whole number");
   CHECK(parse_trace("t.json", R"({"traceEvents":[]})").empty());
 }

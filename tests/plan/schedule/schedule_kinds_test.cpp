@@ -223,8 +223,8 @@ TEST_CASE("a weight gradient before its backward, or in a schedule without them,
   schedule.actions[0].insert(schedule.actions[0].begin(),
                              {.kind = ActionKind::kWeight, .microbatch = 0, .layer = 0});
   CHECK(verify(schedule, plain).value() ==
-        "stage 0, action 0 (weight microbatch 0 layer 0): this schedule has weight gradients in "
-        "its backward");
+        "stage 0, action 0 (weight microbatch 0 layer 0): this schedule computes weight gradients "
+        "in its backward");
 }
 
 TEST_CASE("the head's weight gradient follows its backward: logits are not kept") {
@@ -280,10 +280,10 @@ TEST_CASE("groups that do not cut the world, or leave their stage, are found") {
   CHECK(problem({{0, 1}, {0, 1}, {1, 3}, {2, 3}}) ==
         "shard group of rank 2: rank 1 is in another group too");
   CHECK(problem({{0, 2}, {0, 1}, {0, 2}, {2, 3}}) ==
-        "shard group of rank 0: rank 2 is on stage 1, not 0, and executes other actions");
+        "shard group of rank 0: rank 2 is on stage 1, not 0, which executes other actions");
   CHECK(problem({{1}, {1}, {2}, {3}}) == "shard group of rank 0 is without it");
   CHECK(problem({{0, 1}, {1}, {2}, {3}}) == "shard group of rank 0: rank 1 lists other members");
-  CHECK(problem({{0, 9}, {1}, {2}, {3}}) == "shard group of rank 0: there is no rank 9");
+  CHECK(problem({{0, 9}, {1}, {2}, {3}}) == "shard group of rank 0: unknown rank 9");
 }
 
 // Of this process's CPU time, which is 0.5 s, under ASan 4: what else the machine does is not in

@@ -122,9 +122,9 @@ TEST_CASE("verify: recompute, offload and fetch out of place") {
   CHECK(broken("recompute microbatch 0 layer 2", "") == "the layer has not been recomputed");
   CHECK(broken("fetch microbatch 0 layer 1", "") == "the call's saved tensors are on the host");
   CHECK(broken("offload microbatch 0 layer 1", "") == "the call was never offloaded");
-  CHECK(broken("", "offload microbatch 0 layer 1") == "the action was done before");
-  CHECK(broken("", "fetch microbatch 0 layer 1") == "the action was done before");
-  CHECK(broken("", "recompute microbatch 0 layer 1") == "the action was done before");
+  CHECK(broken("", "offload microbatch 0 layer 1") == "the action was already done");
+  CHECK(broken("", "fetch microbatch 0 layer 1") == "the action was already done");
+  CHECK(broken("", "recompute microbatch 0 layer 1") == "the action was already done");
   CHECK(broken("forward microbatch 0 layer 1", "") ==
         "forward of this microbatch has not passed the layer");
 }

@@ -98,35 +98,34 @@ TEST_CASE("verify: missing computation") {
                   remove(s[0], "step");
                   remove(s[0], "update");
                 }) ==
-        "deadlock: no stage can go on\n"
-        "  stage 0 has ended\n"
-        "  stage 1, action 24 (step): stage 0 has not come to its step");
+        "deadlock: no stage can proceed\n  stage 0 has ended\n  stage 1, action 24 (step): stage 0 "
+        "has not reached its step");
   CHECK(verdict(kTwoStages, [](auto& s) {
           for (Actions& stage : s) {
             remove(stage, "step");
             remove(stage, "update");
           }
-        }) == "stage 0, at its end: there is no step");
+        }) == "stage 0, at its end: the step is missing");
 }
 
 TEST_CASE("verify: doubled actions") {
   CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[0], "forward microbatch 0 layer 1"); }) ==
-        "stage 0, action 2 (forward microbatch 0 layer 1): the microbatch has passed all layers of "
-        "this stage before");
+        "stage 0, action 2 (forward microbatch 0 layer 1): the microbatch has already passed all "
+        "layers of this stage");
   CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[1], "backward microbatch 0 layer 2"); }) ==
-        "stage 1, action 7 (backward microbatch 0 layer 2): backward of this microbatch has ended "
-        "before");
-  CHECK(
-      verdict(kTwoStages,
-              [](auto& s) { repeat(s[0], "send activation microbatch 0 to stage 1"); }) ==
-      "stage 0, action 3 (send activation microbatch 0 to stage 1): the action was started before");
+        "stage 1, action 7 (backward microbatch 0 layer 2): backward of this microbatch has "
+        "already ended");
+  CHECK(verdict(kTwoStages,
+                [](auto& s) { repeat(s[0], "send activation microbatch 0 to stage 1"); }) ==
+        "stage 0, action 3 (send activation microbatch 0 to stage 1): the action was already "
+        "started");
   CHECK(
       verdict(kTwoStages,
               [](auto& s) { repeat(s[1], "receive_wait activation microbatch 0 from stage 0"); }) ==
       "stage 1, action 2 (receive_wait activation microbatch 0 from stage 0): the action was "
       "already awaited");
   CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[0], "step"); }) ==
-        "stage 0, action 25 (step): the step was done before");
+        "stage 0, action 25 (step): the step was already done");
 }
 
 TEST_CASE("verify: data used before they are there") {
@@ -173,11 +172,9 @@ TEST_CASE("verify: messages that do not meet") {
                   remove(s[0], "send activation microbatch 2 to stage 1");
                   remove(s[0], "send_wait activation microbatch 2 to stage 1");
                 }) ==
-        "deadlock: no stage can go on\n"
-        "  stage 0, action 19 (receive_wait gradient microbatch 2 from stage 1): stage 1 has not "
-        "sent it\n"
-        "  stage 1, action 16 (receive_wait activation microbatch 2 from stage 0): stage 0 has not "
-        "sent it");
+        "deadlock: no stage can proceed\n  stage 0, action 19 (receive_wait gradient microbatch 2 "
+        "from stage 1): stage 1 has not sent the message\n  stage 1, action 16 (receive_wait "
+        "activation microbatch 2 from stage 0): stage 0 has not sent the message");
   CHECK(verdict(kTwoStages, [](auto& s) {
           remove(s[0], "receive gradient microbatch 2 from stage 1");
           remove(s[0], "receive_wait gradient microbatch 2 from stage 1");
@@ -195,7 +192,7 @@ TEST_CASE("verify: messages that do not meet") {
 TEST_CASE("verify: a send that nobody waits for") {
   CHECK(verdict(kTwoStages, [](auto& s) {
           remove(s[0], "send_wait activation microbatch 2 to stage 1");
-        }) == "stage 0, at its end: nothing waits for 'send activation microbatch 2'");
+        }) == "stage 0, at its end: no action waits for 'send activation microbatch 2'");
 }
 
 TEST_CASE("verify: sends that wait for each other's receives deadlock") {
@@ -210,13 +207,10 @@ TEST_CASE("verify: sends that wait for each other's receives deadlock") {
     move_before(s[1], "receive activation microbatch 1 from stage 0",
                 "receive_wait activation microbatch 1 from stage 0");
   };
-  CHECK(
-      verdict(kTwoStages, stuck) ==
-      "deadlock: no stage can go on\n"
-      "  stage 0, action 7 (send_wait activation microbatch 1 to stage 1): stage 1 has not begun "
-      "to receive it\n"
-      "  stage 1, action 7 (send_wait gradient microbatch 0 to stage 0): stage 0 has not begun to "
-      "receive it");
+  CHECK(verdict(kTwoStages, stuck) ==
+        "deadlock: no stage can proceed\n  stage 0, action 7 (send_wait activation microbatch 1 to "
+        "stage 1): stage 1 has not begun to receive the message\n  stage 1, action 7 (send_wait "
+        "gradient microbatch 0 to stage 0): stage 0 has not begun to receive the message");
 }
 
 TEST_CASE("verify: more live microbatches than promised") {
@@ -243,18 +237,18 @@ TEST_CASE("verify: gradients are reduced when complete, once, before the step") 
           move_before(s[1], "reduce bucket 0", "backward microbatch 1 layer 3");
         }) == "stage 1, action 14 (reduce bucket 0): a microbatch has not passed layer 3 backward");
   CHECK(verdict(kTied, [](auto& s) { repeat(s[1], "reduce bucket 0"); }) ==
-        "stage 1, action 16 (reduce bucket 0): the action was started before");
+        "stage 1, action 16 (reduce bucket 0): the action was already started");
   CHECK(verdict(kTied, [](auto& s) { remove(s[1], "reduce_wait bucket 1"); }) ==
         "stage 1, action 23 (step): bucket 1 is not reduced yet");
   CHECK(verdict(kTied, [](auto& s) { s[1][find(s[1], "reduce bucket 1")].bucket = 5; }) ==
-        "stage 1, action 17 (reduce bucket 5): this stage has no such bucket");
+        "stage 1, action 17 (reduce bucket 5): the bucket is not of this stage");
   const SampleSchedule kv{.buckets = true, .kv_replicated = true};
   CHECK(verdict(kv, [](auto& s) { remove(s[0], "reduce_kv layer 1"); }) ==
         "stage 0, action 6 (reduce bucket 1): the KV gradients of layer 1 are not summed yet");
   CHECK(verdict({.kv_replicated = true}, [](auto& s) { remove(s[0], "reduce_kv layer 1"); }) ==
         "stage 0, action 6 (step): the KV gradients of layer 1 are not summed yet");
   CHECK(verdict({.kv_replicated = true}, [](auto& s) { s[0][5].layer = 2; }) ==
-        "stage 0, action 5 (reduce_kv layer 2): the layer is no block of this stage");
+        "stage 0, action 5 (reduce_kv layer 2): the layer is not a block of this stage");
 }
 
 TEST_CASE("verify: a tied embedding's gradient and weight take their ways in order") {
@@ -269,10 +263,8 @@ TEST_CASE("verify: a tied embedding's gradient and weight take their ways in ord
                   remove(s[1], "receive tied_weight from stage 0");
                   remove(s[1], "receive_wait tied_weight from stage 0");
                 }) ==
-        "deadlock: no stage can go on\n"
-        "  stage 0, action 30 (send_wait tied_weight to stage 1): stage 1 has not begun to receive "
-        "it\n"
-        "  stage 1 has ended");
+        "deadlock: no stage can proceed\n  stage 0, action 30 (send_wait tied_weight to stage 1): "
+        "stage 1 has not begun to receive the message\n  stage 1 has ended");
   CHECK(verdict(kTied,
                 [](auto& s) {
                   // With two stages the tied gradient shares the channel of the activations'
@@ -318,14 +310,14 @@ TEST_CASE("verify: each bucket is updated once, after the step or where nothing 
       }).ends_with("(update bucket 0): the gather of the step before may still read the weights"));
   CHECK(verdict({.buckets = true}, [](auto& s) {
           repeat(s[0], "update bucket 0");
-        }).ends_with("(update bucket 0): the action was done before"));
+        }).ends_with("(update bucket 0): the action was already done"));
   CHECK(verdict({.buckets = true}, [](auto& s) { remove(s[0], "update bucket 2"); }) ==
         "stage 0, at its end: the weights of bucket 2 are not updated");
   CHECK(verdict(kTwoStages, [](auto& s) { remove(s[1], "update"); }) ==
         "stage 1, at its end: the weights are not updated");
   CHECK(verdict(kTwoStages, [](auto& s) {
           s[1].back().bucket = 0;
-        }).ends_with("(update bucket 0): this stage has no such bucket"));
+        }).ends_with("(update bucket 0): the bucket is not of this stage"));
   const SampleSchedule early{.buckets = true, .early_updates = true};
   CHECK(verdict(early, [](auto& s) {
           move_before(s[0], "update bucket 1", "reduce_wait bucket 1");

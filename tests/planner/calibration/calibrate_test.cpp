@@ -169,8 +169,8 @@ TEST_CASE("calibrate: broken lists of runs") {
   };
   CHECK(error("\n \n") == ": no run");
   CHECK(error("{\"plan\": }\n") == ":1:10: no JSON");
-  CHECK(error("[1]\n") == ":1: no JSON object");
+  CHECK(error("[1]\n") == ":1: not a JSON object");
   CHECK(error("\n{\"steps\": 1}\n") == ":2: unknown key 'steps'");
   CHECK(error("{\"plan\": \"a.yaml\"}\n") == ":1: needs 'report', or 'plan' and 'measured_step_s'");
-  CHECK(error("{\"plan\": 1, \"measured_step_s\": 1}\n") == ":1: 'plan' is no path");
+  CHECK(error("{\"plan\": 1, \"measured_step_s\": 1}\n") == ":1: 'plan' is not a path");
 }

@@ -158,16 +158,18 @@ TEST_CASE("nccl-tests: wrong results, and groups that were measured apart, are r
 TEST_CASE("nccl-tests: what is not understood is an error with its line") {
   CHECK(error_of("1 2\n") == "reduce.txt:1: a measured size before the line of column names");
   CHECK(error_of("") ==
-        "reduce.txt: no line '# Rank 0 ... on HOST device 0': this is no output of nccl-tests");
+        "reduce.txt: no line '# Rank 0 ... on HOST device 0': the file is not an output of "
+        "nccl-tests");
   CHECK(error_of(kHead) == "reduce.txt: no measured size");
   CHECK(error_of(kHead + "1048576 262144 float sum -1 50.00\n") ==
         "reduce.txt:10: 6 columns where 8 are needed");
   CHECK(error_of(kHead + "1M 262144 float sum -1 50.00 20.97 20.97\n") ==
-        "reduce.txt:10: size '1M' is no number of bytes");
+        "reduce.txt:10: size '1M' is not a number of bytes");
   CHECK(error_of(kHead + "1048576 262144 float sum -1 nan 20.97 20.97\n") ==
-        "reduce.txt:10: time 'nan' is no number");
+        "reduce.txt:10: time 'nan' is not a number");
   CHECK(error_of(kHead + "1048576 262144 float sum -1 50.00 20.97 10.48\n") ==
-        "reduce.txt:10: busbw 10.48 is not 2 x 1 / 2 of algbw 20.97: this is no all_reduce_perf");
+        "reduce.txt:10: busbw 10.48 is not 2 x 1 / 2 of algbw 20.97: the file is not of "
+        "all_reduce_perf");
   CHECK(error_of("# Collective test starting: all_gather_perf\n") ==
         "reduce.txt:1: this is all_gather_perf; the points of a cluster are of all_reduce_perf");
   CHECK(error_of("#  Rank  0 Group  0\n") ==

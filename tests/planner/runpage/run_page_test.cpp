@@ -192,7 +192,7 @@ TEST_CASE("damaged files of a run are named with their line") {
     return error.starts_with(folder.path()) ? error.substr(folder.path().size() + 1) : error;
   };
   CHECK(error_with("metrics.jsonl", "{\"step\": 1}\n")
-            .starts_with("metrics.jsonl:1: no step of a run: "));
+            .starts_with("metrics.jsonl:1: not a step of a run: "));
   CHECK(error_with("report.json", "{\"plan\": ")
             .starts_with("report.json: not valid JSON: error at byte"));
   CHECK(error_of([] { read_run_record("/nowhere"); }) == "'/nowhere' is not the folder of a run");
@@ -211,7 +211,7 @@ TEST_CASE("a sample that was cut is left out and told") {
   CHECK(run.usage.size() == 2);
   REQUIRE(run.notes.size() == 1);
   CHECK(run.notes.front().starts_with("left out: 2 damaged lines of " + (folder / "usage.jsonl") +
-                                      ", the first: no sample of a host's use: "));
+                                      ", the first: not a sample of a host's usage: "));
   CHECK(has(run_text(run), "left out: 2 damaged lines"));
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("timelines that are damaged, of another step or of no rank are left ou
     return run.notes.front();
   };
   CHECK(notes_with("{\"rank\": ", 2)
-            .starts_with("left out: " + at + "rank-9.json: no timeline of a step: "));
+            .starts_with("left out: " + at + "rank-9.json: not a timeline of a step: "));
   CHECK(notes_with(R"({"rank": 0, "step": 3, "began_ns": 5, "cut": false, "pieces": [{"phase": )"
                    R"("x", "microbatch": 0, "layer": 0, "waiting": false, "begin_ns": 9, )"
                    R"("end_ns": 8}]})",

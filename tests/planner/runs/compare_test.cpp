@@ -94,7 +94,7 @@ TEST_CASE("compare: ranks that the plan does not have are named with their place
           "r.json: ranks[1]: rank 1 is stage 0, tensor rank 0 in the report, but stage 1, tensor "
           "rank 0 in the plan");
   json["ranks"][1]["rank"] = -1;
-  CHECK(error_of(json.dump()) == "r.json: 'rank' is no whole number");
+  CHECK(error_of(json.dump()) == "r.json: 'rank' is not a whole number");
   json = report_of(plan, 1, 1);
   json["steps"] = int64_t{1} << 60;  // the bytes of so many steps are more than 2^63
   CHECK(compare(plan, report(json), {}).ranks[0].wire[0].predicted > 0x1p60);
@@ -111,10 +111,10 @@ TEST_CASE("compare: what is no report of a run") {
   json["measured_step_s"] = 0;
   CHECK(error_of(json.dump()) == "r.json: the run made no step");
   json["measured_step_s"] = "fast";
-  CHECK(error_of(json.dump()) == "r.json: 'measured_step_s' is no number");
+  CHECK(error_of(json.dump()) == "r.json: 'measured_step_s' is not a number");
   json = report_of(plan, 1, 1);
   json["ranks"][0]["measured_peak_bytes"] = 1.5;
-  CHECK(error_of(json.dump()) == "r.json: 'measured_peak_bytes' is no whole number");
+  CHECK(error_of(json.dump()) == "r.json: 'measured_peak_bytes' is not a whole number");
   json["ranks"] = 3;
-  CHECK(error_of(json.dump()) == "r.json: 'ranks' is no list");
+  CHECK(error_of(json.dump()) == "r.json: 'ranks' is not a list");
 }

@@ -70,7 +70,7 @@ class Numbers {
     double value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(value)) {
-      fail(path_, line_, fmt::format("{} is no number", shown(word)));
+      fail(path_, line_, fmt::format("{} is not a number", shown(word)));
     }
     done_ = comma == std::string_view::npos;
     rest_.remove_prefix(done_ ? rest_.size() : comma + 1);

@@ -69,10 +69,11 @@ TokenData::TokenData(const JobSpec& job)
     return source.stream->needs_ends();
   });
   if (training.data_end_of_document && !has_ends) {
-    throw ConfigError(fmt::format(
-        "training.data.end_of_document: leave the key out for {}: {}", sources_[0].name,
-        sources_[0].stream->format() == DataFormat::kText ? "each file of text is one document"
-                                                          : "its index says where documents end"));
+    throw ConfigError(fmt::format("training.data.end_of_document: leave the key out for {}: {}",
+                                  sources_[0].name,
+                                  sources_[0].stream->format() == DataFormat::kText
+                                      ? "each file of text is one document"
+                                      : "the ends of documents are in its index"));
   }
   std::vector<double> weights;
   for (const MixtureSource& source : training.data_sources) weights.push_back(source.weight);

@@ -148,7 +148,7 @@ std::string TokenStream::place_of(int64_t token) const {
   const int64_t document = document_at(shard, token);
   const int64_t first =
       document_begins(*shard.file.index, document, 1, shard.file.tokens, files_)[0];
-  return fmt::format("{}, token {}: document {}, token {} of it", path, offset, document,
+  return fmt::format("{}, token {}: document {}, its token {}", path, offset, document,
                      offset - first);
 }
 

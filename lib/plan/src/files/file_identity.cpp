@@ -121,9 +121,9 @@ void check_unchanged(const KnownFile& before, const std::string& path, const Fil
   // If the content was never sampled, only the time can tell a change.
   const bool same = there.bytes == was.bytes && there.sampled_hash == was.sampled_hash;
   if (same && before.blocks > 0) return;
-  throw std::runtime_error(
-      fmt::format("'{}' has changed since the run began: it had {}, and has {}", path, text_of(was),
-                  same ? "as many, written since" : text_of(there)));
+  throw std::runtime_error(fmt::format("'{}' has changed since the run began: it had {}, now {}",
+                                       path, text_of(was),
+                                       same ? "the same size, written since" : text_of(there)));
 }
 
 std::vector<KnownFile> look_at_files(const std::string& folder,

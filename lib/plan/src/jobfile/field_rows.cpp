@@ -18,7 +18,7 @@ const std::vector<Section>& job_sections() {
       {kEvaluation,
        "the loss of samples that are not trained on: the last samples of the training data, or "
        "sets of their own"},
-      {kTrace, "the steps of which every action, collective and wait is recorded as a timeline"},
+      {kTrace, "steps that are recorded as a timeline of every action, collective and wait"},
       {kParallel, "the layout; each key is auto (the planner chooses) or pinned"},
       {kTensorParallel,
        "kinds of matrices that the tensor ranks share; each tensor rank has the other kinds whole"},

@@ -317,7 +317,7 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "shared_expert_ffn_hidden_size",
        SMP_AT(model.shared_expert_ffn_hidden_size),
-       "width of the expert that every token passes through; 0 = there is none",
+       "width of the expert that every token passes through; 0 = no such expert",
        {.max = kMostInner,
         .condition = kMixture,
         .also = {"moe_shared_expert_intermediate_size", "shared_expert_intermediate_size"}}},

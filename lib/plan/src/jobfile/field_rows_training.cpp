@@ -119,8 +119,9 @@ void add_training_fields(std::vector<Field>& out) {
       {kTraining,
        "tokenizer",
        SMP_AT(training.tokenizer),
-       "a folder with the data's tokenizer in Hugging Face's files; it is copied to the saved "
-       "weights, so that transformers loads both from one folder; empty = that of init_from",
+       "folder with the tokenizer of the data, in Hugging Face's files; the tokenizer is copied to "
+       "the saved weights, so that transformers loads both from one folder; empty = the tokenizer "
+       "of init_from",
        {.condition = kTransformerModel}},
       {kTraining,
        "save_weights_as",
@@ -137,15 +138,15 @@ void add_training_fields(std::vector<Field>& out) {
         .example = "[jsonl, tensorboard]",
         .also = {"report_to", "tensorboard_dir", "log_with"}}},
       {kData, "path", SMP_AT(training.data_path),
-       "training data: a file of text or tokens, a folder of such files, a glob, or the common "
-       "beginning of the names of Megatron's .bin and .idx; a file of images; python-stdlib = the "
-       "source of the standard library of the python3 on PATH"},
+       "training data: a file of text or tokens, a folder of files, a glob, or the common prefix "
+       "of Megatron's .bin and .idx; for model.layers a file of images; python-stdlib = the source "
+       "of the standard library of python3 on PATH"},
       {kData,
        "format",
        SMP_AT(training.data_format),
        "format of the tokens on disk: text = bytes; megatron = .bin beside .idx; nanogpt = 16 bits "
-       "each, nothing else; llmc = .bin with llm.c's header; npy = a NumPy array of whole numbers; "
-       "auto = told from the files (docs/data.md)",
+       "each, without a header; llmc = .bin with llm.c's header; npy = a NumPy array of whole "
+       "numbers; auto = recognized from the files (docs/data.md)",
        {.condition = kTransformerModel}},
       {kData,
        "sources",
@@ -176,7 +177,7 @@ void add_training_fields(std::vector<Field>& out) {
        "tokens",
        SMP_AT(training.data_tokens),
        "bytes = each byte of the text is one of 256 tokens (the engine has no tokenizer); auto = "
-       "bytes if model.vocab_size is at most 512 and there is no init_from; else the key is "
+       "bytes if model.vocab_size is at most 512 and init_from is not set; else the key is "
        "required",
        {.condition = kTransformerModel}},
       {kData,
@@ -195,9 +196,9 @@ void add_training_fields(std::vector<Field>& out) {
       {kData,
        "loss_mask",
        SMP_AT(training.data_loss_mask),
-       "a file beside each file of tokens says which tokens count in the loss: FILE.mask.bin, a "
-       "byte 0 or 1 for each token; or FILE.labels.npy or .labels.bin, 32 bits each, the token or "
-       "-100; auto = all count; if such a file exists, the key is required",
+       "use the mask beside each file of tokens, which marks the tokens that count in the loss: "
+       "FILE.mask.bin, a byte 0 or 1 for each token; or FILE.labels.npy or .labels.bin, 32 bits "
+       "each, the token or -100; auto = all tokens count; if a mask exists, the key is required",
        {.condition = kTransformerModel}},
       {kImageFile,
        "channels",

@@ -20,7 +20,7 @@ std::optional<std::string> problem_of(const AxisGroups& groups, int64_t rank,
   const std::vector<int64_t> members = groups.group_of(rank);
   for (const int64_t member : members) {
     if (member < 0 || member >= groups.world) {
-      return name(groups, rank) + ": there is no rank " + text(member);
+      return name(groups, rank) + ": unknown rank " + text(member);
     }
     if (seen[static_cast<size_t>(member)]) {
       return name(groups, rank) + ": rank " + text(member) + " is in another group too";
@@ -29,7 +29,7 @@ std::optional<std::string> problem_of(const AxisGroups& groups, int64_t rank,
     if (groups.within_stage && groups.stage_of(member) != groups.stage_of(rank)) {
       return name(groups, rank) + ": rank " + text(member) + " is on stage " +
              text(groups.stage_of(member)) + ", not " + text(groups.stage_of(rank)) +
-             ", and executes other actions";
+             ", which executes other actions";
     }
   }
   if (!seen[static_cast<size_t>(rank)]) return name(groups, rank) + " is without it";

@@ -16,13 +16,14 @@ struct AxisGroups {
   int64_t world = 1;
   std::function<std::vector<int64_t>(int64_t rank)> group_of;
   std::function<int64_t(int64_t rank)> stage_of;
-  // Its members reduce or gather something together, so they must execute one list of actions: that
-  // of their stage.
+  // The members of a group reduce or gather together, so they must be ranks of one stage, which
+  // execute one list of actions.
   bool within_stage = true;
 };
 
-// The first rank that is in no group, in two, or in one with ranks of other stages; nothing if the
-// groups cut the world. Asks for each group once, and once more for its last member.
+// The problem of the first rank that is in no group, in two groups, or in a group with ranks of
+// other stages; nothing if the groups partition the world. Calls group_of() once for each group,
+// and once more for its last member.
 std::optional<std::string> group_problem(const AxisGroups& groups);
 
 }  // namespace smp::layout

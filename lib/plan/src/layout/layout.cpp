@@ -38,7 +38,7 @@ std::vector<bool> persistent_of(const Plan& plan,
   return model::persistent_tensors(tensors, threshold, kv_copies(plan) > 1);
 }
 
-// Of a layer's tensors that persist, or of the others.
+// Elements of a layer's persistent tensors, or of its other tensors.
 int64_t elements_of(const Plan& plan, const model::LayerSpec& layer, int64_t tensor_rank,
                     bool persistent) {
   const std::vector<model::ParameterSpec> tensors = specs_of(plan, layer);
@@ -52,13 +52,12 @@ int64_t elements_of(const Plan& plan, const model::LayerSpec& layer, int64_t ten
   return elements;
 }
 
-// A transformer's ends: far larger than a block, or far smaller, and never neighbours of each
-// other.
+// The ends of a transformer, whose sizes differ much from a block's and which are never neighbours.
 bool is_end(const model::LayerSpec& layer) {
   return layer.kind == model::LayerKind::kEmbedding || layer.kind == model::LayerKind::kHead;
 }
 
-// At how many elements a bucket is closed, and how many one of several layers may have.
+// Elements at which a bucket is closed, and the limit for a bucket of several layers.
 struct BucketLimits {
   int64_t enough = 1, most = std::numeric_limits<int64_t>::max() / 2;
 };
@@ -91,12 +90,12 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
   return limits;
 }
 
-// Index ranges [begin, end) of `layers`, in the order of reduction. A bucket is closed as soon as
-// it holds enough, before it would have more gathered than may be, and at the begin of a chunk;
-// sharded ends have buckets of their own. What little is left in front goes with its neighbours.
-// Layers without elements here, all of whose tensors persist, are in none but between others.
-// Uneven cuts differ between tensor ranks by a row or so; tensor rank 0, which holds the most,
-// decides for all, because the ranks of a stage share one schedule.
+// Index ranges [begin, end) of `layers`, in the order of reduction. A bucket is closed when it
+// holds enough elements, before it exceeds the limit of gathered elements, and at the begin of a
+// chunk. Sharded ends have buckets of their own. A small remainder in front joins the next bucket.
+// A layer whose tensors all persist has no elements here, and is in a bucket only between other
+// layers. Uneven cuts differ by about a row between tensor ranks. Tensor rank 0 has the most
+// elements and decides for all, because the ranks of a stage share one schedule.
 std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
                                                      const std::vector<model::LayerSpec>& layers,
                                                      const std::vector<int64_t>& chunk_layers) {
@@ -163,9 +162,9 @@ PlacedParameter place(const Plan& plan, const mesh::Coord& coord, const model::P
   return placed;
 }
 
-// Gives each bucket the number of the buffer in which it is whole, and returns the buffers'
-// elements. Blocks take `rotating` buffers in turn; embedding and head share one of their own,
-// unless a tied head works on both at once.
+// Assigns each bucket the buffer that holds it while it is whole, and returns the elements of the
+// buffers. Blocks rotate through `rotating` buffers. Embedding and head share a buffer of their
+// own, unless a tied head uses both at once.
 std::vector<int64_t> share_buffers(RankLayout& layout, bool tied_here, int64_t rotating,
                                    int32_t Bucket::*buffer) {
   std::vector<int64_t> elements;
@@ -245,8 +244,8 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   layout.chunk_layers = std::move(stage.chunk_layers);
   const auto ranges = bucket_ranges(plan, layout.layers, layout.chunk_layers);
 
-  // Small tensors that persist lie in front, in a bucket of their own. All others ascend in forward
-  // order, so their buckets are laid down last to first.
+  // Persistent tensors are in front, in a bucket of their own. All others are in forward order, so
+  // their buckets are placed from the last to the first.
   int64_t persistent = 0;
   for (const model::LayerSpec& layer : layout.layers) {
     persistent += elements_of(plan, layer, layout.coord.tensor, true);

@@ -28,14 +28,14 @@ class Cutter {
     for (const double weight : weights.blocks) sums_.push_back(sums_.back() + weight);
   }
 
-  // The least weight that the heaviest run can have, kNone where no cut keeps the limits. No more
-  // than `bound`, which keeps the runs that are tried short.
+  // The smallest possible weight of the heaviest run; kNone = no cut keeps the limits. Runs above
+  // `bound` are not tried.
   double least_heaviest(double bound) {
     solve([](double before, double run) { return std::max(before, run); }, bound);
     return best_[parts_][blocks()];
   }
 
-  // Of the cuts without a run above `limit` that with the least sum of squares.
+  // The cut with the smallest sum of squares, among cuts without a run above `limit`.
   std::vector<int64_t> evenest(double limit) {
     solve([](double before, double run) { return before + run * run; }, limit);
     std::vector<int64_t> partition(parts_);
@@ -73,7 +73,7 @@ class Cutter {
           const double weight = run(part, begin, end);
           if (weight > limit) break;  // and longer runs weigh no less
           const double joined = join(best_[part - 1][begin], weight);
-          // Of equal ones the longer run comes first, as in an even partition.
+          // Among equal cuts the longer run comes first, as in an even partition.
           if (joined < best_[part][end]) {
             best_[part][end] = joined;
             from_[part][end] = begin;
@@ -103,7 +103,7 @@ std::vector<int64_t> even(int64_t num_layers, int64_t stages) {
   return blocks;
 }
 
-// The first part without blocks; `ends_may`: the first and the last have something else.
+// The first part without blocks. `ends_may`: the first and last parts hold other layers.
 std::optional<int64_t> empty_chunk(const std::vector<int64_t>& partition, bool ends_may) {
   for (size_t i = 0; i < partition.size(); ++i) {
     const bool is_end = i == 0 || i + 1 == partition.size();
@@ -197,7 +197,7 @@ std::vector<int64_t> balanced_partition(const PartitionWeights& weights, int64_t
                                         const std::vector<int64_t>& most) {
   SMP_CHECK(parts >= 1 && (most.empty() || static_cast<int64_t>(most.size()) == parts));
   if (static_cast<int64_t>(weights.blocks.size()) < parts) return {};
-  // Sums of seconds are rounded, and equal ones may differ in their last digits.
+  // Sums of seconds are rounded, so equal sums may differ in their last digits.
   constexpr double kSlack = 1 + 1e-9;
   double bound = Cutter::kNone;
   if (most.empty()) {

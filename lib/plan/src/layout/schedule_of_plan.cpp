@@ -13,7 +13,7 @@
 #include "smp/plan/spec/checkpoint_strategy.h"
 #include "smp/plan/spec/plan.h"
 
-// What a plan says of its schedule.
+// The shape of the plan's schedule.
 namespace smp::layout {
 
 schedule::ScheduleShape schedule_shape(const Plan& plan) {
@@ -28,8 +28,8 @@ schedule::ScheduleShape schedule_shape(const Plan& plan) {
 
 namespace {
 
-// The first `recompute_layers` blocks of the stage keep their input alone, or that of the run of
-// blocks that share a checkpoint, and with offloading what blocks keep lies on the host.
+// The first `recompute_layers` blocks of the stage save only their input, or the input of the run
+// of blocks that share a checkpoint. With offloading the saved tensors of blocks are on the host.
 void set_memory_rules(const Plan& plan, const RankLayout& layout,
                       schedule::ScheduleParameters& parameters) {
   const ParallelSpec& parallel = plan.job.parallel;

@@ -15,7 +15,7 @@
 namespace smp::layout {
 namespace {
 
-// Collects the rows of one rank; calls that differ in nothing share a row.
+// Collects the rows of one rank. Equal calls share a row.
 class TrafficList {
  public:
   TrafficList(const Plan& plan, const mesh::Mesh& mesh, int64_t rank, int64_t kv_copies)
@@ -53,7 +53,7 @@ class TrafficList {
 
 bool is_block(const model::LayerSpec& layer) { return model::is_transformer_block(layer.kind); }
 
-// What the runtime sends in one step, layer by layer and bucket by bucket.
+// The messages of the runtime in one step, layer by layer and bucket by bucket.
 class StepTraffic {
  public:
   StepTraffic(const Plan& plan, int64_t rank)
@@ -76,7 +76,7 @@ class StepTraffic {
   }
 
  private:
-  // How often this rank's layers run in a microbatch, and what they send then.
+  // Number of calls of this rank's layers in a microbatch, by kind of message.
   struct Calls {
     int64_t blocks = 0, again = 0;  // recomputed
     int64_t selective = 0;          // blocks of which selective recomputation repeats a part
@@ -145,8 +145,8 @@ class StepTraffic {
     }
   }
 
-  // Sums behind matrices that are cut by their inputs, and of what flows back from those that are
-  // cut by their outputs.
+  // Sums of the outputs of row-parallel matrices (cut by inputs), and of the input gradients of
+  // column-parallel matrices (cut by outputs).
   void list_of_layers() {
     const ModelSpec& model = plan_.job.model;
     const model::LayerCall call = layer_call(plan_, layout_.coord.tensor);
@@ -280,7 +280,7 @@ class StepTraffic {
     }
   }
 
-  // Each microbatch's gradients are scattered, the sums of all then added over the replicas.
+  // The gradients of each microbatch are reduce-scattered. Their sums are then added over replicas.
   void sharded() {
     std::vector<int64_t> gathers(layout_.buckets.size(), 1);  // after the step
     if (layout_.shards_weights()) {

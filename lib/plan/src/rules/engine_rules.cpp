@@ -18,8 +18,8 @@ namespace {
 static_assert(mesh::kMaxRanks == 256 && mesh::kMaxGroups == 256 &&
               mesh::kMaxRanksOfHosts == 1024);  // the texts below say so
 
-// Groups with several ranks on one host, at the host that has most of them: each has a block of the
-// host's shared memory. 0 while there are more ranks than the engine runs anyway.
+// The largest number of groups with several ranks on one host. Each such group has a block of the
+// host's shared memory. 0 = the plan has more ranks than the engine runs.
 int64_t most_groups_of_a_host(const Plan& plan) {
   if (plan.degrees.world() > mesh::kMaxRanksOfHosts) return 0;
   std::map<int64_t, int64_t> groups;  // by host
@@ -38,7 +38,7 @@ int64_t most_groups_of_a_host(const Plan& plan) {
   return most;
 }
 
-// Whether a rule is about the place where all ranks run together, or about each rank's share.
+// Whether a rule concerns the machines that run all ranks, or each rank's share.
 enum class Concerns { kShare, kPlace };
 
 bool keeps_no_state(const TrainingSpec& training) {
@@ -165,8 +165,8 @@ const EngineRule kRules[] = {
     {[](const Plan& plan) {
        return plan.job.parallel.offload_optimizer == true && keeps_no_state(plan.job.training);
      },
-     "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no "
-     "state to offload)"},
+     "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (this optimizer "
+     "has no state to offload)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
        return parallel.offload_parameters == true && parallel.offload_optimizer != true;

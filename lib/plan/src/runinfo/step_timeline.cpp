@@ -89,7 +89,7 @@ StepTimeline parse_timeline(const std::string& path, std::string_view text) {
     }
     return timeline;
   } catch (const text::OrderedJson::exception& error) {
-    throw ConfigError(fmt::format("{}: no timeline of a step: {}", path, error.what()));
+    throw ConfigError(fmt::format("{}: not a timeline of a step: {}", path, error.what()));
   }
 }
 

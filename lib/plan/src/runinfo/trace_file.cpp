@@ -102,13 +102,13 @@ int64_t ns_of_micros(const text::OrderedJson& value, const std::string& path) {
   constexpr double kMostMicros = 1e15;  // 30 years
   const double size = value.get<double>();
   if (!(std::abs(size) <= kMostMicros))
-    throw ConfigError(fmt::format("{}: no trace: {} microseconds", path, value.dump()));
+    throw ConfigError(fmt::format("{}: not a trace: {} microseconds", path, value.dump()));
   return std::llround(size * 1000);
 }
 
 int64_t integer_of(const text::OrderedJson& value, const std::string& path) {
   if (!value.is_number_integer())
-    throw ConfigError(fmt::format("{}: no trace: {} is no whole number", path, value.dump()));
+    throw ConfigError(fmt::format("{}: not a trace: {} is not a whole number", path, value.dump()));
   return value.get<int64_t>();
 }
 

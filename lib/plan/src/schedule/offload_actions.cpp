@@ -7,8 +7,8 @@
 namespace smp::schedule {
 namespace {
 
-// One call whose tensors may go to the host: where its forward stands, and where what it keeps is
-// used first.
+// A call whose tensors may be offloaded: the positions of its forward and of the first use of its
+// saved tensors.
 struct KeptCall {
   size_t forward = 0;
   size_t use = 0;

@@ -27,7 +27,7 @@ class Order {
   std::vector<Pass> passes_;
 };
 
-// GPipe (Huang et al. 2019): all forward, then all backward; in rounds of as many as may be live.
+// GPipe (Huang et al. 2019): all forward, then all backward, in rounds of the live bound.
 std::vector<Pass> simple_order(const ScheduleShape& shape, int64_t live) {
   Order order;
   order.reserve(2 * shape.microbatches);

@@ -9,11 +9,11 @@
 // transfer hides behind one computation, and no more than one receive buffer exists ahead of its
 // use. There a stage's passes follow each other as its messages arrive.
 //
-// In the others a message may be used long after later ones, of another chunk or of the other
-// direction, share its channel. There receives are started when their sender is ready, in a
-// timeline where each pass takes as long as in the textbook and messages take no time. Nobody can
-// wait for ever: ordered by that timeline, no action waits for a later one. And a channel's
-// receives start in the order of its sends.
+// In the other schedules a message may be used long after later messages of its channel, which
+// belong to another chunk or the other direction. There a receive starts when its sender is ready,
+// on a timeline with textbook durations of passes and messages without duration. No action waits
+// for a later one on this timeline, so there is no deadlock. The receives of a channel start in the
+// order of its sends.
 namespace smp::schedule {
 namespace {
 
@@ -64,7 +64,7 @@ class Timeline {
     return static_cast<size_t>(position * shape_.microbatches + pass.microbatch);
   }
 
-  // Runs the next pass of the stage, or says that its input does not exist yet.
+  // Runs the next pass of the stage; false = its input does not exist yet.
   bool run(size_t stage) {
     const Pass& pass = orders_[stage][starts_[stage].size()];
     const int64_t position =
@@ -105,7 +105,7 @@ std::vector<StartReceive> just_in_time(const ScheduleShape& shape, int64_t stage
   return receives;
 }
 
-// Where each stage uses what it receives: index of the pass, by payload, chunk and microbatch.
+// The pass of each stage that uses a received message: its index, by payload, chunk and microbatch.
 class Uses {
  public:
   Uses(const ScheduleShape& shape, const std::vector<Pass>& order)

@@ -7,17 +7,16 @@
 
 namespace smp::schedule {
 
-// A message that a stage must start to receive, and before which of its passes (-1 = before all).
-// The start stands after the pass before has its own input: "before pass i" is where i is about to
-// compute.
+// A receive that a stage must start, and the pass before which it starts (-1 = before all passes).
+// "Before pass i" means: pass i has its input and is about to compute.
 struct StartReceive {
   int64_t before_pass = -1;
-  int64_t pass = 0;  // that uses it: index in the stage's order
+  int64_t pass = 0;  // the pass that uses the message: index in the stage's order
   int64_t peer = 0;
 };
 
-// Whether the pass needs a message, and from which stage. A chunk that hands over to another chunk
-// of its own stage sends nothing.
+// The chunk whose message the pass needs (source_of) or which needs its message (target_of).
+// Nothing is sent between two chunks of one stage.
 struct Neighbour {
   bool exists = false;
   ChunkPlace place;
@@ -25,7 +24,7 @@ struct Neighbour {
 Neighbour source_of(const ScheduleShape& shape, int64_t stage, const Pass& pass);
 Neighbour target_of(const ScheduleShape& shape, int64_t stage, const Pass& pass);
 
-// For each stage, all of its receives in the order to start them.
+// The receives of each stage, in the order in which they are started.
 std::vector<std::vector<StartReceive>> plan_receives(const ScheduleShape& shape,
                                                      const std::vector<std::vector<Pass>>& orders);
 

@@ -14,10 +14,10 @@
 namespace smp::schedule {
 namespace {
 
-// Writes one stage's actions. The order of passes and the starts of receives are given; what is
-// decided here is the rest: a send starts as soon as its data exist, and is waited for after the
-// next pass has computed; gradients are reduced as soon as they are complete. verify() proves that
-// nobody waits for ever, even when a send blocks until its receive is posted.
+// Writes one stage's actions. The order of passes and the starts of receives are given; the writer
+// decides the rest. A send starts as soon as its data exist, and is waited for after the next pass.
+// Gradients are reduced as soon as they are complete. verify() proves that there is no deadlock,
+// even if a send blocks until its receive is posted.
 class StageWriter {
  public:
   StageWriter(const ScheduleParameters& parameters, int64_t stage, const std::vector<Pass>& order,
@@ -168,7 +168,7 @@ class StageWriter {
     bucket_action(ActionKind::kGatherWait, bucket);
   }
 
-  // Where the backward comes to a run of layers that share a checkpoint: all of them again.
+  // When the backward reaches a run of layers that share a checkpoint, it recomputes the whole run.
   void recompute(const Pass& pass, const std::vector<int64_t>& layers, size_t last) {
     const int64_t checkpoint = checkpoint_of(parameters_, layers[last]);
     const bool is_last =
@@ -224,10 +224,10 @@ class StageWriter {
         {.kind = kind, .microbatch = microbatch, .bucket = static_cast<int32_t>(bucket)});
   }
 
-  // Early updates run in the order of the reductions, so that those that are still under way hide
-  // them. Gathers run from the first layers to the last, because the next step needs the first
-  // layers first, and so does the sender of a tied weight; so do updates that had to wait, each
-  // followed by its gather.
+  // Early updates run in the order of the reductions, so that reductions under way hide them.
+  // Gathers run from the first layers to the last, because the next step and the sender of a tied
+  // weight need the first layers first. Deferred updates run in the same order, each followed by
+  // its gather.
   void step() {
     const bool early = parameters_.early_updates;
     const bool waits = parameters_.gradient_buffers.empty();  // else place_shard_actions() does

@@ -124,7 +124,7 @@ StageCheck::Problem StageCheck::forward(const Action& action) {
   const std::vector<int64_t>& layers = chunk_layers(action);
   int32_t& passed = forwards_[unit(action)];
   if (static_cast<size_t>(passed) == layers.size()) {
-    return "the microbatch has passed all layers of this stage before";
+    return "the microbatch has already passed all layers of this stage";
   }
   const int64_t next = layers[static_cast<size_t>(passed)];
   if (next != action.layer) {
@@ -151,7 +151,7 @@ StageCheck::Problem StageCheck::backward(const Action& action) {
   }
   int32_t& passed = backwards_[unit(action)];
   if (static_cast<size_t>(passed) == layers.size()) {
-    return "backward of this microbatch has ended before";
+    return "backward of this microbatch has already ended";
   }
   const int64_t next = layers[layers.size() - 1 - static_cast<size_t>(passed)];
   if (next != action.layer) {
@@ -169,12 +169,12 @@ StageCheck::Problem StageCheck::backward(const Action& action) {
 }
 
 StageCheck::Problem StageCheck::weight(const Action& action) {
-  if (!splits_) return "this schedule has weight gradients in its backward";
+  if (!splits_) return "this schedule computes weight gradients in its backward";
   if (Problem problem = place_of(action)) return problem;
   const std::vector<int64_t>& layers = chunk_layers(action);
   int32_t& passed = weights_[unit(action)];
   if (static_cast<size_t>(passed) == layers.size()) {
-    return "weight gradients of this microbatch have ended before";
+    return "weight gradients of this microbatch have already ended";
   }
   const int64_t next = layers[layers.size() - 1 - static_cast<size_t>(passed)];
   if (next != action.layer) {
@@ -197,7 +197,7 @@ bool StageCheck::gradient_complete(size_t place) const {
   return gradients_[place] == shape_.microbatches;
 }
 
-// What is missing of the gradients of layers_[first] to layers_[last - 1].
+// The first missing gradient of layers_[first] to layers_[last - 1].
 StageCheck::Problem StageCheck::gradients_of(int64_t first, int64_t last) const {
   for (int64_t i = first; i < last; ++i) {
     const int64_t layer = layers_[static_cast<size_t>(i)];
@@ -209,7 +209,7 @@ StageCheck::Problem StageCheck::gradients_of(int64_t first, int64_t last) const 
 }
 
 std::optional<std::string> StageCheck::missing_at_end() const {
-  if (!stepped_ && !shape_.forward_only) return "there is no step";
+  if (!stepped_ && !shape_.forward_only) return "the step is missing";
   for (size_t i = 0; shape_.forward_only && i < forwards_.size(); ++i) {
     const size_t chunk = i / static_cast<size_t>(shape_.microbatches);
     if (static_cast<size_t>(forwards_[i]) < chunks_[chunk].size()) {
@@ -225,7 +225,7 @@ std::optional<std::string> StageCheck::missing_at_end() const {
                          .payload = payload,
                          .chunk = static_cast<int16_t>(chunk),
                          .microbatch = static_cast<int32_t>(microbatch)};
-      problem = "nothing waits for '" + to_string(start) + "'";
+      problem = "no action waits for '" + to_string(start) + "'";
     }
     return problem;
   };

@@ -12,16 +12,17 @@
 
 namespace smp::schedule {
 
-// A StageCheck follows one stage's actions in order and knows what may come next, from the
-// schedule's parameters alone: which data exist, which have arrived, which gradients are complete.
-// What needs two stages (matching messages, waiting) is verify()'s. Used by one thread.
+// A StageCheck follows one stage's actions in order and decides which action may come next. It
+// knows which data exist, which have arrived and which gradients are complete, from the schedule's
+// parameters alone. Rules that involve two stages (matching messages, waiting) belong to verify().
+// Used by one thread.
 //
 // A *unit* is a microbatch in a chunk.
 class StageCheck {
  public:
   StageCheck(const ScheduleParameters& parameters, int64_t stage, int64_t live_bound);
 
-  // The rule that `action` breaks, if any. A wait is applied when it has ended.
+  // Returns the rule that `action` breaks, if any. A wait is applied when it has ended.
   std::optional<std::string> apply(const Action& action);
 
   // Whether `action` waits for a message that this stage has started and not waited for yet.
@@ -32,7 +33,7 @@ class StageCheck {
   size_t message_slot(const Action& action) const;
   size_t message_slots() const { return messages_.size(); }
 
-  // What is missing when the list has ended.
+  // The first action that is missing at the end of the list.
   std::optional<std::string> missing_at_end() const;
 
  private:
@@ -56,7 +57,7 @@ class StageCheck {
   Problem gather(const Action& action);
   Problem end_bucket(const Action& action, std::vector<Progress>& buckets);
 
-  // What is sharded (schedule_stage_shards.cpp).
+  // Sharded weights and gradients (schedule_stage_shards.cpp).
   bool shards_gradients() const { return !gradient_buffers_.empty(); }
   bool shards_weights() const { return !weight_buffers_.empty(); }
   Problem shards_ready(const Action& action) const;  // for a layer's action
@@ -81,7 +82,7 @@ class StageCheck {
   Problem input_missing(const Action& action, Payload payload) const;
   void gradient_done(const Action& action);
 
-  int64_t place(int64_t layer) const;  // in layers_; layers_.size() if it is not there
+  int64_t place(int64_t layer) const;  // index in layers_; layers_.size() = not on this stage
   bool is_block(int64_t layer) const { return layer > 0 && layer != head_; }
   bool has_bucket(int64_t bucket) const;
   std::pair<int64_t, int64_t> places_of(size_t bucket) const;
@@ -106,17 +107,17 @@ class StageCheck {
   std::vector<int64_t> bucket_first_layers_, bucket_last_layers_;
   // Layers passed, by unit.
   std::vector<int32_t> forwards_, backwards_, weights_;
-  std::vector<bool> recomputed_;     // by call; empty where nothing is
+  std::vector<bool> recomputed_;     // by call; empty without recomputation
   std::vector<Progress> offloaded_;  // the same
-  std::vector<int64_t> gradients_;   // microbatches that are in, by place of the layer
+  std::vector<int64_t> gradients_;   // microbatches whose gradient was added, by place of the layer
   int64_t live_ = 0;
   std::vector<Progress> messages_;                    // by payload, direction and unit
-  std::set<std::pair<int64_t, int64_t>> reduced_kv_;  // layer, last microbatch in it
+  std::set<std::pair<int64_t, int64_t>> reduced_kv_;  // layer, last microbatch of the sum
   std::vector<Progress> reduced_, gathered_;          // by bucket
-  std::vector<bool> updated_;                         // by bucket; without buckets: of all weights
+  std::vector<bool> updated_;                         // by bucket; one entry without buckets
   const LayerBuckets buckets_;
   std::vector<int32_t> gradient_buffers_, weight_buffers_;  // by bucket
-  std::vector<int64_t> reductions_;                         // that were started, by bucket
+  std::vector<int64_t> reductions_;                         // started reductions, by bucket
   bool stepped_ = false;
 };
 

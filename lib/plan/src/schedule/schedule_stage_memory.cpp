@@ -2,7 +2,7 @@
 
 #include "schedule/schedule_stage_check.h"
 
-// The rules of what a stage keeps of its calls: computed again, on the host, or where it was.
+// The rules for the saved tensors of a stage's calls: recomputed, offloaded or kept on the device.
 namespace smp::schedule {
 
 size_t StageCheck::call(const Action& action) const {
@@ -25,7 +25,7 @@ StageCheck::Problem StageCheck::recompute(const Action& action) {
   if (Problem problem = not_kept(action)) return problem;
   const int64_t checkpoint = checkpoint_of(parameters_, action.layer);
   if (checkpoint < 0) return "the layer is not recomputed";
-  if (recomputed_[call(action)]) return "the action was done before";
+  if (recomputed_[call(action)]) return "the action was already done";
   if (checkpoint == action.layer) {
     if (Problem problem = on_host(action)) return problem;
   } else {
@@ -41,7 +41,7 @@ StageCheck::Problem StageCheck::offload(const Action& action) {
   if (Problem problem = not_kept(action)) return problem;
   if (!is_offloaded(parameters_, action.layer)) return "the layer's calls are not offloaded";
   Progress& progress = offloaded_[call(action)];
-  if (progress != Progress::kNone) return "the action was done before";
+  if (progress != Progress::kNone) return "the action was already done";
   progress = Progress::kStarted;
   return std::nullopt;
 }
@@ -51,7 +51,7 @@ StageCheck::Problem StageCheck::fetch(const Action& action) {
   if (!is_offloaded(parameters_, action.layer)) return "the layer's calls are not offloaded";
   Progress& progress = offloaded_[call(action)];
   if (progress == Progress::kNone) return "the call was never offloaded";
-  if (progress == Progress::kEnded) return "the action was done before";
+  if (progress == Progress::kEnded) return "the action was already done";
   progress = Progress::kEnded;
   return std::nullopt;
 }
@@ -61,7 +61,7 @@ StageCheck::Problem StageCheck::on_host(const Action& action) const {
   return "the call's saved tensors are on the host";
 }
 
-// Whether the backward's call is whole.
+// Returns what the backward lacks of its call's saved tensors.
 StageCheck::Problem StageCheck::kept_missing(const Action& action) const {
   if (checkpoint_of(parameters_, action.layer) < 0) return on_host(action);
   if (!recomputed_[call(action)]) return "the layer has not been recomputed";

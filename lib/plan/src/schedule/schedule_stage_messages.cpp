@@ -2,8 +2,8 @@
 
 #include "schedule/schedule_stage_check.h"
 
-// What a stage sends and receives: that peers are the right ones, that what is sent exists, and
-// that each message is started and waited for once.
+// The rules for messages of a stage: each has the right peer, its data exist when it is sent, and
+// it is started and waited for once.
 namespace smp::schedule {
 namespace {
 
@@ -17,7 +17,7 @@ bool is_per_microbatch(Payload payload) {
 
 }  // namespace
 
-// Whether what comes from the chunk beside is there: in a message, or made by this very stage.
+// Whether the neighbouring chunk's tensor is there: as a message, or computed by this stage.
 StageCheck::Problem StageCheck::input_missing(const Action& action, Payload payload) const {
   const int64_t step = payload == Payload::kActivation ? -1 : 1;
   const int64_t position = position_of_chunk(shape_, {stage_, int64_t{action.chunk}}) + step;
@@ -61,7 +61,7 @@ StageCheck::Problem StageCheck::peer_of(const Action& action) const {
   return std::nullopt;
 }
 
-// Whether what a send sends exists.
+// Whether the data of a send exist.
 StageCheck::Problem StageCheck::data_for(const Action& action) const {
   switch (action.payload) {
     case Payload::kNone: break;
@@ -122,7 +122,7 @@ StageCheck::Problem StageCheck::start_message(const Action& action) {
     if (Problem problem = data_for(action)) return problem;
   }
   Progress& progress = messages_[message_slot(action)];
-  if (progress != Progress::kNone) return "the action was started before";
+  if (progress != Progress::kNone) return "the action was already started";
   progress = Progress::kStarted;
   return std::nullopt;
 }

@@ -2,9 +2,9 @@
 
 #include "schedule/schedule_stage_check.h"
 
-// What is sharded: that layers compute while their weights are gathered, that a buffer holds one
-// bucket at a time, and that each microbatch's gradients are reduced before others take their
-// place.
+// The rules for sharded weights and gradients: a layer computes while its weights are gathered, a
+// buffer holds one bucket at a time, and a microbatch's gradients are reduced before the next
+// microbatch overwrites them.
 namespace smp::schedule {
 namespace {
 
@@ -33,7 +33,7 @@ StageCheck::Problem StageCheck::shards_ready(const Action& action) const {
 }
 
 StageCheck::Problem StageCheck::reduce_shards(const Action& action) {
-  if (!has_bucket(action.bucket)) return "this stage has no such bucket";
+  if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
   const auto bucket = static_cast<size_t>(action.bucket);
   if (action.bucket == buckets_.persistent()) {  // all microbatches' at once
     if (action.microbatch + 1 != shape_.microbatches)
@@ -79,12 +79,12 @@ StageCheck::Problem StageCheck::end_reduction(const Action& action) {
 }
 
 StageCheck::Problem StageCheck::gather_shards(const Action& action) {
-  if (!has_bucket(action.bucket)) return "this stage has no such bucket";
+  if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
   const auto bucket = static_cast<size_t>(action.bucket);
   for (size_t other = 0; other < gathered_.size(); ++other) {
     if (weight_buffers_[other] != weight_buffers_[bucket]) continue;
     if (gathered_[other] == Progress::kNone) continue;
-    if (other == bucket) return "the action was started before";
+    if (other == bucket) return "the action was already started";
     return "the buffer of the bucket holds " + bucket_text(static_cast<int32_t>(other));
   }
   gathered_[bucket] = Progress::kStarted;
@@ -93,7 +93,7 @@ StageCheck::Problem StageCheck::gather_shards(const Action& action) {
 
 StageCheck::Problem StageCheck::free_weights(const Action& action) {
   if (!shards_weights()) return "the weights are not sharded";
-  if (!has_bucket(action.bucket)) return "this stage has no such bucket";
+  if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
   Progress& progress = gathered_[static_cast<size_t>(action.bucket)];
   if (progress != Progress::kEnded) return "the bucket is not gathered";
   progress = Progress::kNone;

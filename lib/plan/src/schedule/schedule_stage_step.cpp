@@ -3,20 +3,20 @@
 
 #include "schedule/schedule_stage_check.h"
 
-// From a gradient that is complete to the step's end: sums over the ranks, updates, and the gathers
-// of updated weights.
+// The rules from complete gradients to the end of the step: reductions, updates, and gathers of
+// updated weights.
 namespace smp::schedule {
 StageCheck::Problem StageCheck::reduce_kv(const Action& action) {
   if (!parameters_.kv_replicated) return "no KV head is replicated";
   const int64_t at = place(action.layer);
   if (!is_block(action.layer) || at == static_cast<int64_t>(layers_.size())) {
-    return "the layer is no block of this stage";
+    return "the layer is not a block of this stage";
   }
   const int64_t last = shards_gradients() ? action.microbatch : shape_.microbatches - 1;
   if (gradients_[static_cast<size_t>(at)] <= last) {
     return "a microbatch has not passed the layer backward";
   }
-  if (!reduced_kv_.insert({action.layer, last}).second) return "the action was done before";
+  if (!reduced_kv_.insert({action.layer, last}).second) return "the action was already done";
   return std::nullopt;
 }
 
@@ -24,13 +24,13 @@ bool StageCheck::has_bucket(int64_t bucket) const {
   return bucket >= 0 && bucket < static_cast<int64_t>(bucket_first_layers_.size());
 }
 
-// Of a bucket's layers: [first, last).
+// Places of a bucket's layers: [first, last).
 std::pair<int64_t, int64_t> StageCheck::places_of(size_t bucket) const {
   return {place(bucket_first_layers_[bucket]), place(bucket_last_layers_[bucket]) + 1};
 }
 
 StageCheck::Problem StageCheck::reduce(const Action& action) {
-  if (!has_bucket(action.bucket)) return "this stage has no such bucket";
+  if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
   const auto bucket = static_cast<size_t>(action.bucket);
   const auto [first, last] = places_of(bucket);
   if (Problem problem = gradients_of(first, last)) return problem;
@@ -43,7 +43,7 @@ StageCheck::Problem StageCheck::reduce(const Action& action) {
       return "the tied gradient has not arrived";
     }
   }
-  if (reduced_[bucket] != Progress::kNone) return "the action was started before";
+  if (reduced_[bucket] != Progress::kNone) return "the action was already started";
   reduced_[bucket] = Progress::kStarted;
   return std::nullopt;
 }
@@ -86,7 +86,7 @@ StageCheck::Problem StageCheck::everything_reduced() const {
 
 StageCheck::Problem StageCheck::step() {
   if (shape_.forward_only) return "this schedule evaluates";
-  if (stepped_) return "the step was done before";
+  if (stepped_) return "the step was already done";
   if (Problem problem = gradients_of(0, static_cast<int64_t>(layers_.size()))) return problem;
   if (Problem problem = everything_reduced()) return problem;
   if (Problem problem = weights_freed()) return problem;
@@ -94,7 +94,7 @@ StageCheck::Problem StageCheck::step() {
   return std::nullopt;
 }
 
-// The weights that the layer works on are still those of this step.
+// The layer's weights must not be updated yet.
 StageCheck::Problem StageCheck::not_updated(const Action& action) const {
   for (const int32_t bucket : buckets_.weights(action)) {
     if (bucket < 0 || !updated_[static_cast<size_t>(bucket)]) continue;
@@ -108,7 +108,7 @@ StageCheck::Problem StageCheck::update(const Action& action) {
   if (shape_.forward_only) return "this schedule evaluates";
   const bool has_buckets = !bucket_first_layers_.empty();
   if (has_buckets ? !has_bucket(action.bucket) : action.bucket >= 0) {
-    return "this stage has no such bucket";
+    return "the bucket is not of this stage";
   }
   const auto bucket = static_cast<size_t>(std::max(action.bucket, 0));
   if (!stepped_) {
@@ -121,23 +121,23 @@ StageCheck::Problem StageCheck::update(const Action& action) {
   if (parameters_.sharded && gathered_[bucket] != Progress::kEnded) {
     return "the gather of the step before may still read the weights";
   }
-  if (updated_[bucket]) return "the action was done before";
+  if (updated_[bucket]) return "the action was already done";
   updated_[bucket] = true;
   if (parameters_.sharded) gathered_[bucket] = Progress::kNone;
   return std::nullopt;
 }
 
-// The stage that sends a tied weight has it whole at the end of the step.
+// The stage that sends a tied weight has the whole weight at the end of the step.
 bool StageCheck::gathers_within_step(size_t bucket) const {
   return parameters_.tied_across_stages && stage_ == 0 && bucket + 1 == gathered_.size();
 }
 
 StageCheck::Problem StageCheck::gather(const Action& action) {
   if (!parameters_.sharded) return "the weights are not sharded";
-  if (!has_bucket(action.bucket)) return "this stage has no such bucket";
+  if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
   const auto bucket = static_cast<size_t>(action.bucket);
   if (!updated_[bucket]) return "the weights are not updated yet";
-  if (gathered_[bucket] != Progress::kNone) return "the action was started before";
+  if (gathered_[bucket] != Progress::kNone) return "the action was already started";
   gathered_[bucket] = Progress::kStarted;
   return std::nullopt;
 }

@@ -9,11 +9,11 @@
 #include "smp/plan/base/check.h"
 #include "smp/plan/schedule/schedule.h"
 
-// The proof walks all stages at once. A stage goes on until it must wait: for the message of a
+// The proof walks all stages at once. A stage proceeds until it must wait: for the message of a
 // receive_wait to be sent, for the message of a send_wait to be received (nothing is buffered), or
-// in its step for all other steps (the norm is a sum over all ranks). Waiting only ever depends on
-// what other stages have started, and starting never waits, so the order in which stages are walked
-// does not change where they stop: one walk proves all timings.
+// in its step for all other steps (the norm is a sum over all ranks). A wait depends only on
+// actions that other stages have started, and starting never waits. So the order of the walk does
+// not change where stages stop, and one walk proves all timings.
 namespace smp::schedule {
 namespace {
 
@@ -75,13 +75,14 @@ class Simulation {
     queue_.push_back(stage);
   }
 
-  // A stage has channels to the next, to the one before, and (first and last) to the other end.
+  // A stage has channels to the next and the previous stage; the first and last stage to each
+  // other.
   Channel& channel(int64_t from, int64_t to) {
     const int64_t index = to == from + 1 ? 0 : to == from - 1 ? 1 : 2;
     return channels_[static_cast<size_t>(3 * from + index)];
   }
 
-  // Number in its channel of a message that the stage has started.
+  // The number of a started message in its channel.
   size_t number(int64_t stage, const Action& action) const {
     return numbers_[static_cast<size_t>(stage)][check(stage).message_slot(action)];
   }
@@ -102,15 +103,15 @@ class Simulation {
     return channel(stage, action.peer).receives.size() <= number(stage, action);
   }
 
-  // For what the stage waits before its next action.
+  // The reason why the stage waits, for people.
   std::string waits_for(int64_t stage) const {
     const Action& action = next(stage);
     const std::string peer = "stage " + std::to_string(action.peer);
-    if (action.kind == ActionKind::kReceiveWait) return peer + " has not sent it";
-    if (action.kind == ActionKind::kSendWait) return peer + " has not begun to receive it";
+    if (action.kind == ActionKind::kReceiveWait) return peer + " has not sent the message";
+    if (action.kind == ActionKind::kSendWait) return peer + " has not begun to receive the message";
     for (int64_t other = 0; other < schedule_.stages; ++other) {
       if (at_step_[static_cast<size_t>(other)]) continue;
-      return "stage " + std::to_string(other) + " has not come to its step";
+      return "stage " + std::to_string(other) + " has not reached its step";
     }
     check_failed(__FILE__, __LINE__, "a stage waits for nothing");
   }
@@ -134,7 +135,7 @@ class Simulation {
                  : meet(action.peer, stage, used, own.size() - 1);
   }
 
-  // Both sides of a channel's message must mean the same one, as soon as both have started it.
+  // Both sides of a started message must name the same message.
   std::optional<std::string> meet(int64_t from, int64_t to, const Channel& channel,
                                   size_t number) const {
     if (channel.sends.size() <= number || channel.receives.size() <= number) return std::nullopt;
@@ -169,7 +170,7 @@ class Simulation {
       text << "\n  " << place(stage, position(stage)) << ": " << waits_for(stage);
     }
     if (!stuck) return std::nullopt;
-    return "deadlock: no stage can go on" + text.str();
+    return "deadlock: no stage can proceed" + text.str();
   }
 
   const Schedule& schedule_;

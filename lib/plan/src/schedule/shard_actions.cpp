@@ -12,15 +12,15 @@ namespace {
 constexpr int32_t kNobody = -1;
 constexpr LayerBuckets::Used kNone{kNobody, kNobody, kNobody};
 
-// How far ahead the next layers are looked for, in uses of each: a layer is not used more often
-// than this before the next one is.
+// Bound of the search for the next layers, in uses of one layer: a layer is used at most this often
+// before the next layer is used.
 constexpr int64_t kUsesOfLayer = 4;
 
 size_t buffers_of(const std::vector<int32_t>& by_bucket) {
   return static_cast<size_t>(*std::max_element(by_bucket.begin(), by_bucket.end()) + 1);
 }
 
-// One of a stage's actions that needs a bucket's weights whole.
+// An action of a stage that needs the gathered weights of a bucket.
 struct Use {
   size_t action = 0;
   int32_t bucket = kNobody;
@@ -115,8 +115,8 @@ class ShardWriter {
     wait_gather(bucket);
   }
 
-  // Those of the uses from next_use_ to `after`, and of as many further layers as are prefetched,
-  // each where no use before it needs what its buffer holds.
+  // Gathers for the uses from next_use_ to `after` and for the prefetched layers. A gather needs a
+  // buffer whose content no earlier use needs.
   void start_gathers(size_t after) {
     std::vector<int32_t> ahead;
     const auto window = static_cast<size_t>(kUsesOfLayer * (1 + parameters_.prefetch_layers));
@@ -219,7 +219,7 @@ int32_t LayerBuckets::table() const {
   return parameters_.table_persists ? persistent_ : bucket_of(0);
 }
 
-// An embedding's backward adds rows and reads none.
+// The backward of an embedding adds to rows of the gradient and does not read the weight.
 LayerBuckets::Used LayerBuckets::weights(const Action& action) const {
   switch (action.kind) {
     case ActionKind::kForward:

@@ -8,32 +8,32 @@
 
 namespace smp::schedule {
 
-// Completes a stage's actions where weights or gradients are sharded; else returns them as they
-// are. Pure.
+// Adds the gathers and reductions of sharded weights and gradients to a stage's actions. Without
+// sharding it returns the actions unchanged. Pure.
 //
-// Weights are gathered in the order of use: before an action its own are waited for, and those of
-// the next `prefetch_layers` layers are on their way where their buffers are free. They stay
-// gathered until their buffer is wanted for others, so what is used next is not gathered again, and
-// are freed at the latest before the step or the first update, which changes them: those that
-// persist are gathered once. Gradients'
-// reductions are waited for when their buffer is to be filled again, and before the step.
+// Weights are gathered in the order of use. Each action waits for its own weights. The gathers of
+// the next `prefetch_layers` layers are already under way if their buffers are free. Weights stay
+// gathered until another bucket needs their buffer, so the next use does not gather again. All are
+// freed before the step, or before the first update, because updates change them. Persistent
+// tensors are gathered once a step. A reduction is waited for before its buffer is filled again,
+// and before the step.
 std::vector<Action> place_shard_actions(std::vector<Action> actions,
                                         const ScheduleParameters& parameters, int64_t stage);
 
-// Buckets of a stage, numbered from the last layers to the first, and those whose weights or whose
-// gradients a layer's action works on: the layer's own, the embedding's with a tied head, and that
-// of small tensors that persist.
+// The buckets of a stage, numbered from the last layers to the first, and the buckets that an
+// action of a layer uses: the layer's own bucket, the embedding's bucket for a tied head, and the
+// bucket of persistent tensors.
 class LayerBuckets {
  public:
   LayerBuckets(const ScheduleParameters& parameters, int64_t stage);
 
   using Used = std::array<int32_t, 3>;         // -1: fewer
-  Used weights(const Action& action) const;    // that must be whole
-  Used gradients(const Action& action) const;  // that are added to
+  Used weights(const Action& action) const;    // buckets whose weights must be gathered
+  Used gradients(const Action& action) const;  // buckets that the action adds gradients to
 
-  int32_t bucket_of(int64_t layer) const;  // -1: of another stage, or it has none of its own
-  int32_t table() const;                   // that of the token embedding
-  int32_t persistent() const { return persistent_; }  // -1: there is none
+  int32_t bucket_of(int64_t layer) const;             // -1: another stage's layer, or no own bucket
+  int32_t table() const;                              // bucket of the token embedding
+  int32_t persistent() const { return persistent_; }  // -1 = none
 
  private:
   Used used_by(int64_t layer) const;

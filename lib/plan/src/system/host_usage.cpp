@@ -83,7 +83,7 @@ HostUsage parse_usage(std::string_view line) {
     }
     return usage;
   } catch (const text::OrderedJson::exception& error) {
-    throw ConfigError(std::string("no sample of a host's use: ") + error.what());
+    throw ConfigError(std::string("not a sample of a host's usage: ") + error.what());
   }
 }
 

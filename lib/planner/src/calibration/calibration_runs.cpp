@@ -34,7 +34,7 @@ std::optional<int64_t> bytes_of(const text::Json& json, const char* key, const s
   constexpr double kMostBytes = 0x1p60;
   if (!json.at(key).is_number() || !(json.at(key).get<double>() > 0) ||
       json.at(key).get<double>() > kMostBytes) {
-    throw ConfigError(fmt::format("{}: '{}' is no number of bytes", where, key));
+    throw ConfigError(fmt::format("{}: '{}' is not a number of bytes", where, key));
   }
   return static_cast<int64_t>(json.at(key).get<double>());
 }
@@ -51,10 +51,10 @@ CalibrationRun run_of_line(const std::string& line, const std::string& where,
   }
   const auto path_of = [&](const char* key) {
     if (!json.at(key).is_string())
-      throw ConfigError(fmt::format("{}: '{}' is no path", where, key));
+      throw ConfigError(fmt::format("{}: '{}' is not a path", where, key));
     return (folder / json.at(key).get<std::string>()).string();
   };
-  if (!json.is_object()) throw ConfigError(fmt::format("{}: no JSON object", where));
+  if (!json.is_object()) throw ConfigError(fmt::format("{}: not a JSON object", where));
   for (const auto& [key, value] : json.items()) {
     if (key != "plan" && key != "report" && key != "measured_step_s" &&
         key != "measured_peak_bytes" && key != "measured_device_bytes") {
@@ -69,7 +69,7 @@ CalibrationRun run_of_line(const std::string& line, const std::string& where,
   run.name = json.at("plan").is_string() ? json.at("plan").get<std::string>() : "";
   run.plan = planfile::read_plan(path_of("plan"));
   if (!json.at("measured_step_s").is_number() || !(json.at("measured_step_s").get<double>() > 0)) {
-    throw ConfigError(fmt::format("{}: 'measured_step_s' is no time above 0", where));
+    throw ConfigError(fmt::format("{}: 'measured_step_s' is not a time above 0", where));
   }
   run.step_s = json.at("measured_step_s").get<double>();
   run.peak_bytes = bytes_of(json, "measured_peak_bytes", where);

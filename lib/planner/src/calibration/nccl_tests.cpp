@@ -85,7 +85,7 @@ class Reader {
   NcclTable finish() {
     if (ranks_.empty()) {
       throw ConfigError(fmt::format(
-          "{}: no line '# Rank 0 ... on HOST device 0': this is no output of nccl-tests",
+          "{}: no line '# Rank 0 ... on HOST device 0': the file is not an output of nccl-tests",
           table_.path));
     }
     if (points_.empty()) throw ConfigError(fmt::format("{}: no measured size", table_.path));
@@ -153,13 +153,13 @@ class Reader {
       refuse(fmt::format("{} columns where {} are needed", words.size(), time_column_ + 3));
     }
     const auto bytes = number_of<int64_t>(words[0]);
-    if (!bytes || *bytes < 0) refuse(fmt::format("size '{}' is no number of bytes", words[0]));
+    if (!bytes || *bytes < 0) refuse(fmt::format("size '{}' is not a number of bytes", words[0]));
     std::array<double, 3> values{};  // time, algbw, busbw
     for (size_t i = 0; i < values.size(); ++i) {
       const std::string& word = words[time_column_ + i];
       const auto value = number_of<double>(word);
       if (!value || !std::isfinite(*value) || *value < 0) {
-        refuse(fmt::format("{} '{}' is no number",
+        refuse(fmt::format("{} '{}' is not a number",
                            i == 0   ? "time"
                            : i == 1 ? "algbw"
                                     : "busbw",
@@ -173,8 +173,9 @@ class Reader {
     const double ranks = static_cast<double>(ranks_.size());
     const double expected = values[1] * 2 * (ranks - 1) / ranks;
     if (values[1] > 1 && std::abs(values[2] / expected - 1) > kRounding) {
-      refuse(fmt::format("busbw {} is not 2 x {} / {} of algbw {}: this is no all_reduce_perf",
-                         values[2], ranks_.size() - 1, ranks_.size(), values[1]));
+      refuse(
+          fmt::format("busbw {} is not 2 x {} / {} of algbw {}: the file is not of all_reduce_perf",
+                      values[2], ranks_.size() - 1, ranks_.size(), values[1]));
     }
     // "#wrong", where results were checked: "N/A" where they were not.
     const std::string wrong = words.size() > time_column_ + 3 ? words[time_column_ + 3] : "0";

@@ -141,10 +141,9 @@ std::string scatter(const std::vector<Point>& points, const Axis& x, const Axis&
   }
   return out +
          "</svg></div>\n<ul class=\"legend\"><li><i "
-         "style=\"background:var(--limit)\"></i>chosen</li>"
-         "<li><i class=\"b0\"></i>nothing is both faster and smaller</li><li><i "
-         "class=\"b11\"></i>others "
-         "that fit</li></ul>\n";
+         "style=\"background:var(--limit)\"></i>chosen</li><li><i class=\"b0\"></i>Pareto front: "
+         "no other layout is both faster and smaller</li><li><i class=\"b11\"></i>others that "
+         "fit</li></ul>\n";
 }
 
 }  // namespace smp::page

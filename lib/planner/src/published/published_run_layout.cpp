@@ -118,7 +118,7 @@ void read_selective(RunCells& cells, choice::LayoutChoice& choice, const std::st
     return;
   }
   choice.recompute = Recompute::kNone;
-  cells.assume(fmt::format("nothing saved by recomputing '{}'", modules));
+  cells.assume(fmt::format("recomputing '{}' saves no memory", modules));
 }
 
 void read_recompute(RunCells& cells, choice::LayoutChoice& choice) {

@@ -271,7 +271,7 @@ std::string report_html(const search::SearchResult& result) {
                                     search::layers_of_stages(*plan)),
                         timeline_section(*plan)});
   }
-  sections.push_back({"Best layouts, and what each trades", top_section(result, *plan)});
+  sections.push_back({"Best layouts and their trade-offs", top_section(result, *plan)});
   if (!result.pareto.empty()) sections.push_back({"Time against memory", pareto_section(result)});
   sections.push_back({"Layout families", families_section(result)});
   std::string summary = summary_of(*plan);

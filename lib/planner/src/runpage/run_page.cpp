@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kMostBars = 8;   // ranks whose memory is drawn
 constexpr size_t kMostLines = 8;  // of a chart; more of them become lowest, median, highest
 constexpr const char* kOrigin =
-    "Measured by smp-worker and smp-launch; what is called predicted is the plan's.";
+    "Measured by smp-worker and smp-launch; predicted values are those of the plan.";
 
 std::string steps_tick(double step) { return fmt::format("{:.0f}", step); }
 std::string loss_tick(double loss) { return fmt::format("{:.4g}", loss); }

@@ -55,7 +55,7 @@ MeasuredStep step_of(std::string_view line) {
     if (json.contains("evaluation_loss")) step.evaluation_loss = number_of(json, "evaluation_loss");
     return step;
   } catch (const text::Json::exception& error) {
-    throw ConfigError(fmt::format("no step of a run: {}", error.what()));
+    throw ConfigError(fmt::format("not a step of a run: {}", error.what()));
   }
 }
 
@@ -169,7 +169,7 @@ RunRecord read_run_record(const std::string& folder) {
     run.notes.emplace_back(is_kept ? "no step was completed"
                                    : "no metrics.jsonl: training.metrics does not ask for it");
   }
-  if (run.usage.empty()) run.notes.emplace_back("no usage.jsonl: nothing was sampled");
+  if (run.usage.empty()) run.notes.emplace_back("no usage.jsonl: the run has no samples of usage");
   if (run.plan && run.timelines.empty() && !fs::exists(in("timeline")))
     run.notes.emplace_back("no timeline: the run made fewer than three steps");
   return run;

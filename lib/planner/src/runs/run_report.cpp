@@ -22,24 +22,24 @@ class Reader {
   }
   double number(const text::Json& object, const char* key) const {
     const text::Json& value = at(object, key);
-    if (!value.is_number()) throw ConfigError(fmt::format("{}: '{}' is no number", path_, key));
+    if (!value.is_number()) throw ConfigError(fmt::format("{}: '{}' is not a number", path_, key));
     return value.get<double>();
   }
   int64_t count(const text::Json& object, const char* key) const {
     const text::Json& value = at(object, key);
     if (!value.is_number_integer() || value.get<double>() < 0 || value.get<double>() > 0x1p60) {
-      throw ConfigError(fmt::format("{}: '{}' is no whole number", path_, key));
+      throw ConfigError(fmt::format("{}: '{}' is not a whole number", path_, key));
     }
     return value.get<int64_t>();
   }
   std::string text(const text::Json& object, const char* key) const {
     const text::Json& value = at(object, key);
-    if (!value.is_string()) throw ConfigError(fmt::format("{}: '{}' is no text", path_, key));
+    if (!value.is_string()) throw ConfigError(fmt::format("{}: '{}' is not a text", path_, key));
     return value.get<std::string>();
   }
   const text::Json& list(const text::Json& object, const char* key) const {
     const text::Json& value = at(object, key);
-    if (!value.is_array()) throw ConfigError(fmt::format("{}: '{}' is no list", path_, key));
+    if (!value.is_array()) throw ConfigError(fmt::format("{}: '{}' is not a list", path_, key));
     return value;
   }
 

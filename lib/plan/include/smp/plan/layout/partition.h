@@ -9,10 +9,10 @@
 
 #include "smp/plan/spec/job_spec.h"
 
-// How the blocks of a model are dealt to the chunks of a pipeline; a stage that is not cut in
-// chunks is one. The embedding comes with the first chunk of the model, the head with the last, and
-// each chunk has a block at least, but for a first or last one that is asked for without. Pure;
-// safe from any thread.
+// The division of a model's blocks among the chunks of a pipeline. A stage without virtual stages
+// is one chunk. The first chunk of the model has the embedding, the last one the head. Each chunk
+// has one block or more; parallel.partition may leave the first or last chunk without. Pure; safe
+// from any thread.
 namespace smp::model {
 struct LayerSpec;
 }
@@ -22,9 +22,9 @@ struct ScheduleShape;
 
 namespace smp::layout {
 
-// What `parallel.partition_method` asks for.
+// The methods of `parallel.partition_method`.
 enum class PartitionMethod {
-  kUnsaid,      // even stages, unless the search finds others faster
+  kUnsaid,      // no key: even stages, or a faster division that the search finds
   kUniform,     // even stages
   kParameters,  // parameters, as DeepSpeed's partition_method
   kType,        // layers whose kind or name matches a regular expression, as DeepSpeed's type:regex
@@ -38,33 +38,32 @@ struct PartitionReading {
 };
 PartitionReading read_partition_method(std::string_view text);
 
-// What each part is to have equally much of.
+// The quantity that the parts share as equally as possible.
 struct PartitionWeights {
   std::vector<double> blocks;  // of the model, in order
-  double first = 0;            // what the first chunk has beside its blocks: the embedding's
-  double last = 0;             // and the last one: the head's
+  double first = 0;            // of the embedding, in the first chunk
+  double last = 0;             // of the head, in the last chunk
 };
 
-// Sums up what `weight_of` says of each layer: of blocks one by one, of the ends by where they lie.
+// Weights by `weight_of`: one for each block, and sums for the embedding and the head.
 PartitionWeights weights_by_layer(const ModelSpec& model,
                                   const std::function<double(const model::LayerSpec&)>& weight_of);
 
-// Of parameters. `copies_tied`: the last stage holds a copy of the first one's token embedding.
+// Weights by number of parameters. `copies_tied`: the last stage has a copy of the token embedding.
 PartitionWeights parameter_weights(const ModelSpec& model, bool copies_tied);
 
 // 1 for a layer whose kind or name holds a match of the pattern (a POSIX extended regular
 // expression, upper and lower case alike), else 0. Throws ConfigError where no layer does.
 PartitionWeights type_weights(const ModelSpec& model, const std::string& pattern);
 
-// Cuts the blocks in `parts` runs of at least one block, so that the heaviest run is as light as
-// any cut can make it, and among those cuts the sum of the runs' squares is the least. Exact, by
-// dynamic programming over (run, last block): O(parts x blocks^2). `most` limits the blocks of each
-// run; empty = no limit. An empty result: no cut keeps the limits.
+// Cuts the blocks into `parts` runs of one block or more. The cut minimizes the weight of the
+// heaviest run, and then the sum of the squares. Exact, by dynamic programming over (run, last
+// block): O(parts x blocks^2). `most` limits the blocks of each run; empty = no limit. An empty
+// result means that no cut keeps the limits.
 std::vector<int64_t> balanced_partition(const PartitionWeights& weights, int64_t parts,
                                         const std::vector<int64_t>& most = {});
 
-// The first chunk of a partition with nothing in it: no block, and neither the embedding nor the
-// head of the model.
+// The first empty chunk of a partition: one with no block, no embedding and no head.
 std::optional<int64_t> chunk_without_layers(const std::vector<int64_t>& partition,
                                             const ModelSpec& model);
 

@@ -8,10 +8,10 @@
 #include "smp/plan/mesh/mesh.h"
 #include "smp/plan/spec/job_spec.h"
 
-// Which degrees and settings of a layout go together: one function a rule. The job reader asks the
-// rules of keys that a file gives, the planner of every layout that it tries, and of a plan that it
+// The rules for degrees and settings of a layout, one function a rule. The job reader checks the
+// keys of a file with them; the planner checks every layout that it tries, and every plan that it
 // proves. A problem is the equation that failed; nothing = legal. Pure; any thread.
-//   tensor: t divides processes_per_host and the heads; t divides the KV heads or is a multiple
+//   tensor: t divides processes_per_host and the heads, and divides the KV heads or is a multiple
 //     of them; above 1 the batch is the tensor group's (prescaled_batch)
 //   pipeline: p is at most the layers; p*t divides processes_per_host or is a multiple of it, and
 //     divides the world size; a partition has a number for each stage or each chunk
@@ -20,7 +20,7 @@
 //     late slice of causal attention (Megatron-LM); c divides the world size
 //   experts: e divides the experts, et the width of one, e*et the ranks t*c*d of a stage
 //   sequence parallelism: t > 1 divides the tokens that a rank keeps of a sequence
-//   batch ramp: every size on the way is a multiple of micro_batch x d
+//   batch ramp: every batch of the ramp is a multiple of micro_batch x d
 namespace smp::rules {
 
 int64_t world_size(const ClusterSpec& cluster);
@@ -42,7 +42,7 @@ std::optional<std::string> batch_ramp_problem(const TrainingSpec& training, int6
 // The product of a layout's degrees is the world size.
 std::optional<std::string> world_problem(const mesh::Degrees& degrees, const ClusterSpec& cluster);
 
-// Rules of one or two keys, which the functions above and the job reader have in common.
+// Rules of one or two keys, which the functions above share with the job reader.
 
 // Above one tensor rank, a microbatch must be the tensor group's.
 std::optional<std::string> prescaled_batch_problem(const JobSpec& job, int64_t tensor);
@@ -51,18 +51,17 @@ std::optional<std::string> context_slices_problem(const JobSpec& job, int64_t co
 std::optional<std::string> experts_problem(const ModelSpec& model, int64_t expert);
 // parallel.partition has a number for each stage or chunk; an open schedule has any chunks.
 std::optional<std::string> partition_problem(const ParallelSpec& parallel, int64_t pipeline);
-// Chunks that the schedule holds on each rank: 2 of zb_v, 1 of the others but virtual, which has
-// those of virtual_pipeline_degree.
+// Chunks of the schedule on each rank: 2 for zb_v, virtual_pipeline_degree for virtual, else 1.
 std::optional<std::string> chunks_problem(PipelineKind kind, int64_t chunks);
-// `sharding` and sharded_data_parallel_degree agree: none is a degree of 1, and every other is one
+// `sharding` and sharded_data_parallel_degree agree: none needs degree 1; the others need a degree
 // above 1 where a rank has data-parallel peers.
 bool agrees_on_shards(Sharding sharding, int64_t shard, bool has_peers);
 std::optional<std::string> sharding_problem(Sharding sharding, int64_t shard, bool has_peers);
-// What shard_optimizer_state: true, which shards over all `data` ranks, says of a degree. `data`
-// names every data-parallel degree that is open.
+// shard_optimizer_state: true shards over all data-parallel ranks. `data`: the data-parallel degrees
+// that are still possible.
 std::optional<std::string> shards_over_all_problem(const std::vector<int64_t>& data, int64_t shard);
-// Other frameworks than SMP move the inputs that full recompute keeps, and nothing else.
+// Frameworks other than smp offload only the saved inputs of full recomputation.
 std::optional<std::string> offload_activations_problem(Profile profile, Recompute recompute);
-std::optional<std::string> offload_parameters_problem(Sharding sharding);  // by shards
+std::optional<std::string> offload_parameters_problem(Sharding sharding);  // only shards are offloaded
 
 }  // namespace smp::rules

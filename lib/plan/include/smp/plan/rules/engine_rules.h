@@ -9,17 +9,17 @@ struct Plan;
 
 namespace smp::rules {
 
-// What the plan asks for and this version of the engine cannot execute, one line each: the setting
-// by its name, and the value that would run. Empty = it runs. The one table of its kind: the
-// planner reads it before it chooses a layout for this host's CPUs, the launcher before it starts a
-// rank, the worker before it allocates. Pure; any thread.
+// The settings of the plan that this version of the engine cannot execute. Each line has the key,
+// its value and the values that run. Empty = the engine runs the plan. The planner calls this
+// before it chooses a layout for CPUs, the launcher before it starts a rank, the worker before it
+// allocates. Pure; any thread.
 std::vector<std::string> what_engine_cannot_run(const Plan& plan);
 
-// Of these, what keeps a single rank's share from being built, wherever the plan is for.
+// The part of these settings that prevents a single rank's share from being built on any machine.
 std::vector<std::string> what_engine_cannot_build(const Plan& plan);
 
-// What stands against planning the job for our engine: what it cannot run, or, of a job that is
-// only planned (training.steps: 0), what it cannot build.
+// The settings that forbid planning the job for our engine: what_engine_cannot_run(), or for a job
+// without training.steps what_engine_cannot_build().
 std::vector<std::string> what_engine_lacks(const Plan& plan);
 
 }  // namespace smp::rules

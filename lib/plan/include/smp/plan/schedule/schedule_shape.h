@@ -17,24 +17,25 @@ struct ScheduleShape {
   int64_t active_microbatches = 0;  // cap on live microbatches; 0 = the schedule's own count
   bool forward_only = false;        // evaluation: no backward, no step
 
-  int64_t chunks() const {  // that a stage's layers are cut in
+  int64_t chunks() const {  // of a stage
     return kind == PipelineKind::kVirtual ? virtual_stages : kind == PipelineKind::kZbV ? 2 : 1;
   }
-  int64_t most_live() const {  // microbatches, of the cap alone
+  int64_t most_live() const {  // microbatches; by the cap alone
     return active_microbatches > 0 ? active_microbatches : microbatches;
   }
 };
 
-// Why there is no such schedule, with the numbers; nothing if there is one.
+// The reason, with its numbers, why the schedule does not exist; nothing if it exists.
 std::optional<std::string> schedule_refused(const ScheduleShape& shape);
 
-// Whether the weights' gradients are actions of their own (kWeight).
+// Whether weight gradients are actions of their own (kWeight).
 constexpr bool defers_weight_gradients(PipelineKind kind) {
   return kind == PipelineKind::kZbH1 || kind == PipelineKind::kZbV;
 }
 
-// Chunks follow each other through the model: that at position 0 has the embedding, the last one
-// the head. Round and round the stages, but with kZbV down the stages and back up.
+// The place of a chunk in the order of the model: position 0 has the embedding, the last position
+// the head. Consecutive chunks are on consecutive stages, cyclically; with kZbV they go down the
+// stages and back up.
 struct ChunkPlace {
   int64_t stage = 0;
   int64_t chunk = 0;
