@@ -50,7 +50,7 @@ std::string_view PayloadReader::text() {
 
 std::vector<std::string> PayloadReader::list() {
   const uint64_t count = number();
-  if (count > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (count > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
   std::vector<std::string> values;
   for (uint64_t i = 0; i < count; ++i) values.emplace_back(text());
   return values;
@@ -74,7 +74,7 @@ void write_notes(const std::vector<health::GpuNote>& notes, PayloadWriter& write
 
 std::vector<health::GpuNote> read_notes(PayloadReader& reader) {
   const uint64_t count = reader.number();
-  if (count > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (count > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
   std::vector<health::GpuNote> notes;
   for (uint64_t i = 0; i < count; ++i) {
     const int gpu = reader.small_number();
@@ -156,7 +156,7 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
   message.transport.ssh_arguments = reader.text();
   message.transport.agent = reader.text();
   const uint64_t below = reader.number();
-  if (below > hosts::kMostHosts) throw reach::ProtocolError("a message with too long a list");
+  if (below > hosts::kMostHosts) throw reach::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < below; ++i) {
     hosts::HostSpec host;
     host.name = reader.text();
@@ -165,13 +165,13 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
     message.below.push_back(std::move(host));
   }
   const uint64_t shared = reader.number();
-  if (shared > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (shared > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < shared; ++i) {
     const std::string_view path = reader.text();
     message.shared.push_back({std::string(path), reader.number()});
   }
   const uint64_t signals = reader.number();
-  if (signals > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (signals > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < signals; ++i) message.told_signals.insert(reader.small_number());
   return message;
 }
@@ -232,7 +232,7 @@ StartMessage decode_start(std::string_view bytes, const job::Command& before) {
   message.command.arguments = reader.list();
   if (message.command.arguments.empty()) throw reach::ProtocolError("a rank without a program");
   const uint64_t count = reader.number();
-  if (count > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (count > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < count; ++i) {
     const bool same = reader.number() != 0;
     if (same && i >= before.environment.size())
@@ -242,11 +242,11 @@ StartMessage decode_start(std::string_view bytes, const job::Command& before) {
   }
   message.command.error_file = reader.text();
   const uint64_t cpus = reader.number();
-  if (cpus > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (cpus > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < cpus; ++i) message.command.cpus.push_back(reader.small_number());
   message.command.reads_input = reader.number() != 0;
   const uint64_t held = reader.number();
-  if (held > kMostTexts) throw reach::ProtocolError("a message with too long a list");
+  if (held > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < held; ++i) message.command.held_signals.push_back(reader.small_number());
   return message;
 }
