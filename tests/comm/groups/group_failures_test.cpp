@@ -53,10 +53,9 @@ TEST_CASE("a job has room for so many groups, and again for those that are close
       }
     const std::string all = std::to_string(kMaxGroups);
     CHECK(int(groups.size()) == kMaxGroups - 1);  // and the world
-    CHECK(said == "no room for another group of 2 ranks: this job keeps " + all + " groups, " +
-                      all +
-                      " of them open (or others that were split off them); close some of 2 ranks "
-                      "first");
+    CHECK(said == "no room for another group of 2 ranks: the job has room for " + all +
+                      " groups, and " + all +
+                      " (or groups split from them) are open: close groups of 2 ranks first");
     groups.clear();
     world.barrier("all have closed them")->wait();
     CHECK(world.split({0, 1})->size() == 2);

@@ -121,7 +121,7 @@ TEST_CASE("a host is the same in capitals and with the dot of a whole name: name
 }
 
 TEST_CASE("an IPv6 address without brackets is told to have some") {
-  const std::string advice = "an IPv6 address stands in brackets, as in [fd00::1] or [fd00::1]:8";
+  const std::string advice = "an IPv6 address needs brackets, as in [fd00::1] or [fd00::1]:8";
   CHECK(hosts_error("a,fd00::1") == "--hosts: " + advice + "\n  a,fd00::1\n    ^");
   CHECK(hosts_error("bob@fe80:0:0:0:0:0:0:1:8") ==
         "--hosts: " + advice + "\n  bob@fe80:0:0:0:0:0:0:1:8\n      ^");

@@ -137,10 +137,10 @@ int SharedJob::open_group(uint64_t key, int group_size, int rank, std::chrono::m
   if (spare == nullptr) {
     if (header().entries == mesh::kMaxGroups ||
         header().next_offset + bytes > blocks_end(size_, header().ranks_here))
-      throw std::runtime_error(fmt::format(
-          "too many groups to make another of {} ranks: the job has memory for {} groups, and {} "
-          "are open (or groups split from them are): close groups of {} ranks first",
-          group_size, header().entries, open_groups(), group_size));
+      throw std::runtime_error(
+          fmt::format("no room for another group of {} ranks: the job has room for {} groups, and "
+                      "{} (or groups split from them) are open: close groups of {} ranks first",
+                      group_size, header().entries, open_groups(), group_size));
     spare = &header().groups[header().entries++];
     spare->size = group_size;
     spare->offset = header().next_offset;

@@ -125,7 +125,7 @@ void refuse_bare_v6(const HostCursor& cursor) {
       word.find("::") != word.npos || std::count(word.begin(), word.end(), ':') > 2;
   if (hex && address)
     throw HostSyntaxError{cursor.at(),
-                          "an IPv6 address stands in brackets, as in [fd00::1] or [fd00::1]:8"};
+                          "an IPv6 address needs brackets, as in [fd00::1] or [fd00::1]:8"};
 }
 
 std::string read_user(HostCursor& cursor) {

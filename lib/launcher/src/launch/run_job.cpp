@@ -198,8 +198,9 @@ void Run::begin_ranks(const StartAttempt& attempt, const ReachedHosts& hosts) {
     console_.say(fmt::format("smp-launch: warning: {}\n", warning));
   if (prepared_.request.report_bindings) console_.say(text_of_bindings(job_, hosts.next_to));
   if (prepared_.plan && attempt.restarts == 0)
-    console_.say(fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job_.commands.size(),
-                             hosts.host->name(), prepared_.run_dir));
+    console_.say(fmt::format("smp-launch: {} rank{} on {}, run folder {}\n", job_.commands.size(),
+                             job_.commands.size() == 1 ? "" : "s", hosts.host->name(),
+                             prepared_.run_dir));
   port_.lend(!prepared_.plan);  // ranks of a plan on one host meet elsewhere
   board_->begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
   result_ = supervision::supervise(job_, *hosts.host, console_, control_fd_, &*board_);

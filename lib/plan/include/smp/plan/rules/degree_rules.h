@@ -57,11 +57,12 @@ std::optional<std::string> chunks_problem(PipelineKind kind, int64_t chunks);
 // above 1 where a rank has data-parallel peers.
 bool agrees_on_shards(Sharding sharding, int64_t shard, bool has_peers);
 std::optional<std::string> sharding_problem(Sharding sharding, int64_t shard, bool has_peers);
-// shard_optimizer_state: true shards over all data-parallel ranks. `data`: the data-parallel degrees
-// that are still possible.
+// shard_optimizer_state: true shards over all data-parallel ranks. `data`: the data-parallel
+// degrees that are still possible.
 std::optional<std::string> shards_over_all_problem(const std::vector<int64_t>& data, int64_t shard);
 // Frameworks other than smp offload only the saved inputs of full recomputation.
 std::optional<std::string> offload_activations_problem(Profile profile, Recompute recompute);
-std::optional<std::string> offload_parameters_problem(Sharding sharding);  // only shards are offloaded
+std::optional<std::string> offload_parameters_problem(
+    Sharding sharding);  // only shards are offloaded
 
 }  // namespace smp::rules
