@@ -102,8 +102,8 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
        "processes_per_host (4) nor is a multiple of it; legal values: 1, 2, 4; nearest: 2, 4\n"},
       {{kJob, "--set", "parallel.pipeline_parallel_degree=8"},
        3,
-       "parallel.pipeline_parallel_degree: 8: the pipeline has more stages than num_layers (4); "
-       "legal values: 1, 2, 4; nearest: 4\n"},
+       "parallel.pipeline_parallel_degree: 8: pipeline_parallel_degree (8) exceeds num_layers (4): "
+       "every stage needs at least one layer; legal values: 1, 2, 4; nearest: 4\n"},
       {{kJob, "--set", "parallel.sharded_data_parallel_degree=3"},
        3,
        "parallel.sharded_data_parallel_degree: 3: sharded_data_parallel_degree (3) does not divide "

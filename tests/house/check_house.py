@@ -3,6 +3,7 @@
 
   check_house.py includes SOURCE_DIR         who may include whom
   check_house.py folders SOURCE_DIR          which folder of a library may include which; namespaces
+  check_house.py circles SOURCE_DIR          no files of a library include each other in a circle
   check_house.py headers SOURCE_DIR CXX [FLAG ...]   every public header compiles alone
   check_house.py links PROGRAM ...           no torch, CUDA, NCCL or libfabric behind a program
   check_house.py format SOURCE_DIR CLANG_FORMAT   as clang-format 14 leaves it
@@ -39,7 +40,14 @@ FOLDERS = {
     "runtime": "ledger kernels gpu layers parameters optim record parallel engine feed cuda tensorboard training",
 }
 IN_SMP = ("base", "spec")
-# Folders of which the other folders of their library include one header alone.
+# Circles of files that stay, and why. A file is its header and its source, NAME.h and NAME.cpp.
+CIRCLES = {
+    # Two ends of one protocol: a channel sends by its endpoint, and the endpoint tells the channel what has come.
+    ("comm/net/channel", "comm/net/network_endpoint"),
+    # Messages and their rendezvous: a library of their own is in the making.
+    ("launcher/reach/rendezvous", "launcher/reach/rendezvous_messages"),
+}
+# Folders of which the other folders of their library, and the apps, include one header alone.
 ONE_HEADER = {"smp/launcher/schedulers/": "smp/launcher/schedulers/scheduler.h"}
 # where nlohmann's JSON comes from: the one public header that names it, for sources to include
 JSON = "lib/plan/include/smp/plan/text/json.h"
@@ -101,6 +109,13 @@ def folder_of(name):
     return (match.group(1), match.group(2) or ".") if match else None
 
 
+def behind_doors(path, name, place):
+    """Headers of a folder that `place` includes, where that folder has one header for all others."""
+    return [f"{name}:{number}: {place} may include {door}, not {header}"
+            for number, header in includes_of(path) for inside, door in ONE_HEADER.items()
+            if header.startswith(inside) and header != door and place != inside.split("/")[-2]]
+
+
 def check_folders(root):
     problems = []
     order = {library: folders.split() for library, folders in FOLDERS.items()}
@@ -111,8 +126,11 @@ def check_folders(root):
         name = str(path.relative_to(root))
         place = folder_of(name)
         if place is None:
+            if name.startswith("apps/"):
+                problems += behind_doors(path, name, "apps")
             continue
         library, folder = place
+        problems += behind_doors(path, name, folder)
         if folder not in order.get(library, []):
             problems.append(f"{name}: FOLDERS of check_house.py does not have lib/{library}/{folder}")
             continue
@@ -124,15 +142,54 @@ def check_folders(root):
             ours = re.match(r"(?:smp/(\w+)/)?(?:(\w+)/)?.*\.h$", header)
             if not ours:
                 continue
-            for inside, door in ONE_HEADER.items():
-                if header.startswith(inside) and header != door and folder != inside.split("/")[-2]:
-                    problems.append(f"{name}:{number}: {folder} may include {door}, not {header}")
             of_library = ours.group(1) or library
             included = ours.group(2) or "."
             if of_library == library and included in order[library] and \
                     order[library].index(included) > order[library].index(folder):
                 problems.append(f"{name}:{number}: {folder} stands before {included} and may not include {header}")
     return problems
+
+
+def file_of(name):
+    """plan/mesh/mesh of lib/plan/src/mesh/mesh.cpp and of lib/plan/include/smp/plan/mesh/mesh.h; None elsewhere."""
+    match = re.match(r"lib/(\w+)/(?:src|include/smp/\w+)/(.*)\.\w+$", name)
+    return f"{match.group(1)}/{match.group(2)}" if match else None
+
+
+def circles_of(root):
+    """Groups of files of lib/ each of which includes every other one, by way of others or at once."""
+    of_path = {path: file_of(str(path.relative_to(root))) for path in sources(root)}
+    known = set(of_path.values()) - {None}
+    includes = {file: set() for file in known}
+    for path, file in of_path.items():
+        if file is None:
+            continue
+        for _, header in includes_of(path):
+            name = header.removesuffix(".h")
+            candidates = [name.removeprefix("smp/")] if name.startswith("smp/") else \
+                [f"{file.split('/')[0]}/{name}", f"{file.rpartition('/')[0]}/{name}"]
+            includes[file].update(c for c in candidates if c in known and c != file)
+
+    def reached_from(file):
+        found, open_files = set(), [file]
+        while open_files:
+            for other in includes[open_files.pop()] - found:
+                found.add(other)
+                open_files.append(other)
+        return found
+
+    reached = {file: reached_from(file) for file in known}
+    circles = {tuple(sorted(other for other in reached[file] if file in reached[other]))
+               for file in known if file in reached[file]}
+    return sorted(circles)
+
+
+def check_circles(root):
+    circles = circles_of(root)
+    problems = [f"{', '.join(circle)} include each other: move what they share to a file of its own"
+                for circle in circles if circle not in CIRCLES]
+    return problems + [f"{', '.join(circle)} are no circle any more: CIRCLES of check_house.py need not have them"
+                       for circle in sorted(CIRCLES) if circle not in circles]
 
 
 def first_includes(root):
@@ -243,6 +300,8 @@ def main():
         problems = check_includes(arguments[0])
     elif rule == "folders":
         problems = check_folders(arguments[0])
+    elif rule == "circles":
+        problems = check_circles(arguments[0])
     elif rule == "headers":
         problems = check_headers(arguments[0], arguments[1], arguments[2:])
     elif rule == "links":

@@ -24,7 +24,7 @@ namespace {
 void collect(const parameters::FlatParameters& parameters, Weights& all) {
   const layout::RankLayout& layout = parameters.layout();
   for (size_t bucket = 0; bucket < layout.buckets.size(); ++bucket) {
-    const parameters::FlatParameters::Owned held = parameters.owned(static_cast<int64_t>(bucket));
+    const parameters::OwnedPart held = parameters.owned(static_cast<int64_t>(bucket));
     const at::Tensor values = held.weights.to(at::kDouble).contiguous();
     for (const layout::PlacedParameter& parameter : layout.parameters) {
       std::vector<double>& whole = all[parameter.spec.name];

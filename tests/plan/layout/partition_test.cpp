@@ -79,8 +79,8 @@ TEST_CASE("a partition that does not fit is refused with its numbers") {
       per_stage(5, 3, {2, 3}),
       "partition has 2 entries, pipeline_parallel_degree is 3: give one layer count for each stage",
       ConfigError);
-  CHECK_THROWS_WITH_AS(per_stage(5, 2, {2, 2}), "partition sums to 4 layers, num_layers is 5",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(per_stage(5, 2, {2, 2}),
+                       "partition adds up to 4 layers, but num_layers is 5", ConfigError);
   CHECK(per_stage(5, 3, {0, 5, 0}) == std::vector<int64_t>{0, 5, 0});  // embedding, head alone
   CHECK_THROWS_WITH_AS(per_stage(5, 3, {3, 0, 2}),
                        "partition item 2 is 0: only the first and the last can be without layers",

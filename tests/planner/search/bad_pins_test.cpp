@@ -60,8 +60,8 @@ constexpr Case kCases[] = {
      "parallel.pipeline_parallel_degree: 2: 2 stages x tensor 1 = 2 neither divides "
      "processes_per_host (7) nor is a multiple of it; legal values: 1, 7; nearest: 1, 7"},
     {kMixture, "hosts: 2, processes_per_host: 7", "pipeline_parallel_degree: 14",
-     "parallel.pipeline_parallel_degree: 14: the pipeline has more stages than num_layers (13); "
-     "legal values: 1, 7; nearest: 7"},
+     "parallel.pipeline_parallel_degree: 14: pipeline_parallel_degree (14) exceeds num_layers "
+     "(13): every stage needs at least one layer; legal values: 1, 7; nearest: 7"},
     {kMixture, "hosts: 2, processes_per_host: 7", "sharded_data_parallel_degree: 4",
      "parallel.sharded_data_parallel_degree: 4: sharded_data_parallel_degree (4) does not divide "
      "the data-parallel degree (14); legal values: 1, 2, 7, 14; nearest: 2, 7"},
@@ -75,8 +75,8 @@ constexpr Case kCases[] = {
      "parallel.tensor_parallel_degree: 16: processes_per_host (8) is not divisible by 16; legal "
      "values: 1, 2, 4, 8; nearest: 8"},
     {kMixture, "hosts: 3, processes_per_host: 8", "pipeline_parallel_degree: 16",
-     "parallel.pipeline_parallel_degree: 16: the pipeline has more stages than num_layers (13); "
-     "legal values: 1, 2, 3, 4, 6, 8, 12; nearest: 12"},
+     "parallel.pipeline_parallel_degree: 16: pipeline_parallel_degree (16) exceeds num_layers "
+     "(13): every stage needs at least one layer; legal values: 1, 2, 3, 4, 6, 8, 12; nearest: 12"},
     {kMixture, "hosts: 3, processes_per_host: 8", "pipeline_parallel_degree: 5",
      "parallel.pipeline_parallel_degree: 5: 5 stages x tensor 1 = 5 neither divides "
      "processes_per_host (8) nor is a multiple of it; legal values: 1, 2, 3, 4, 6, 8, 12; nearest: "
@@ -85,8 +85,8 @@ constexpr Case kCases[] = {
      "parallel.tensor_parallel_degree: 31: processes_per_host (1) is not divisible by 31; legal "
      "values: 1; nearest: 1"},
     {kPrime, "hosts: 32, processes_per_host: 1", "pipeline_parallel_degree: 32",
-     "parallel.pipeline_parallel_degree: 32: the pipeline has more stages than num_layers (31); "
-     "legal values: 1, 2, 4, 8, 16; nearest: 16"},
+     "parallel.pipeline_parallel_degree: 32: pipeline_parallel_degree (32) exceeds num_layers "
+     "(31): every stage needs at least one layer; legal values: 1, 2, 4, 8, 16; nearest: 16"},
     {kPrime, "hosts: 1, processes_per_host: 8", "tensor_parallel_degree: 8",
      "parallel.tensor_parallel_degree: 8: num_heads (31) is not divisible by 8; legal values: 1; "
      "nearest: 1"},

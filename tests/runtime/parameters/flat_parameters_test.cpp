@@ -169,7 +169,7 @@ TEST_CASE("of what is sharded a rank has its part, and buffers that neighbours t
     CHECK_FALSE(gradient_of(1) == gradient_of(2));
     CHECK(gradient_of(1) == gradient_of(3));
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
-      const FlatParameters::Owned owned = parameters.owned(static_cast<int64_t>(b));
+      const OwnedPart owned = parameters.owned(static_cast<int64_t>(b));
       CHECK(owned.end - owned.begin == layout.buckets[b].size() / 4);
       CHECK(owned.begin == layout.buckets[b].begin + 2 * (owned.end - owned.begin));
       CHECK(owned.gradients.numel() == owned.end - owned.begin);

@@ -10,56 +10,6 @@ namespace {
 
 constexpr uint64_t kMostTexts = 1 << 20;  // of one list
 
-<<<<<<< HEAD
-=======
-}  // namespace
-
-PayloadWriter& PayloadWriter::number(uint64_t value) {
-  for (int shift = 0; shift < 8 * kNumberBytes; shift += 8)
-    bytes_.push_back(static_cast<char>(value >> shift));
-  return *this;
-}
-
-PayloadWriter& PayloadWriter::text(std::string_view value) {
-  number(value.size());
-  bytes_.append(value);
-  return *this;
-}
-
-PayloadWriter& PayloadWriter::list(const std::vector<std::string>& values) {
-  number(values.size());
-  for (const std::string& value : values) text(value);
-  return *this;
-}
-
-uint64_t PayloadReader::number() {
-  if (bytes_.size() < kNumberBytes) throw reach::ProtocolError("a truncated message");
-  uint64_t value = 0;
-  for (int i = kNumberBytes - 1; i >= 0; --i)
-    value = value << 8 | static_cast<unsigned char>(bytes_[static_cast<size_t>(i)]);
-  bytes_.remove_prefix(kNumberBytes);
-  return value;
-}
-
-std::string_view PayloadReader::text() {
-  const uint64_t size = number();
-  if (bytes_.size() < size) throw reach::ProtocolError("a truncated message");
-  const std::string_view value = bytes_.substr(0, size);
-  bytes_.remove_prefix(size);
-  return value;
-}
-
-std::vector<std::string> PayloadReader::list() {
-  const uint64_t count = number();
-  if (count > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
-  std::vector<std::string> values;
-  for (uint64_t i = 0; i < count; ++i) values.emplace_back(text());
-  return values;
-}
-
-namespace {
-
->>>>>>> 63c634f0f08c3f91bb3c9888395f326b9223e5f1
 // The numbers of a HostHealth, in the order of the protocol.
 template <typename Health>
 auto numbers_of(Health& health) {
@@ -76,11 +26,7 @@ void write_notes(const std::vector<health::GpuNote>& notes, wire::PayloadWriter&
 
 std::vector<health::GpuNote> read_notes(wire::PayloadReader& reader) {
   const uint64_t count = reader.number();
-<<<<<<< HEAD
-  if (count > kMostTexts) throw wire::ProtocolError("a message with too long a list");
-=======
-  if (count > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
->>>>>>> 63c634f0f08c3f91bb3c9888395f326b9223e5f1
+  if (count > kMostTexts) throw wire::ProtocolError("a message whose list is too long");
   std::vector<health::GpuNote> notes;
   for (uint64_t i = 0; i < count; ++i) {
     const int gpu = reader.small_number();
@@ -162,11 +108,7 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
   message.transport.ssh_arguments = reader.text();
   message.transport.agent = reader.text();
   const uint64_t below = reader.number();
-<<<<<<< HEAD
-  if (below > hosts::kMostHosts) throw wire::ProtocolError("a message with too long a list");
-=======
-  if (below > hosts::kMostHosts) throw reach::ProtocolError("a message whose list is too long");
->>>>>>> 63c634f0f08c3f91bb3c9888395f326b9223e5f1
+  if (below > hosts::kMostHosts) throw wire::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < below; ++i) {
     hosts::HostSpec host;
     host.name = reader.text();
@@ -175,21 +117,13 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
     message.below.push_back(std::move(host));
   }
   const uint64_t shared = reader.number();
-<<<<<<< HEAD
-  if (shared > kMostTexts) throw wire::ProtocolError("a message with too long a list");
-=======
-  if (shared > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
->>>>>>> 63c634f0f08c3f91bb3c9888395f326b9223e5f1
+  if (shared > kMostTexts) throw wire::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < shared; ++i) {
     const std::string_view path = reader.text();
     message.shared.push_back({std::string(path), reader.number()});
   }
   const uint64_t signals = reader.number();
-<<<<<<< HEAD
-  if (signals > kMostTexts) throw wire::ProtocolError("a message with too long a list");
-=======
-  if (signals > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
->>>>>>> 63c634f0f08c3f91bb3c9888395f326b9223e5f1
+  if (signals > kMostTexts) throw wire::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < signals; ++i) message.told_signals.insert(reader.small_number());
   return message;
 }
@@ -250,11 +184,7 @@ StartMessage decode_start(std::string_view bytes, const job::Command& before) {
   message.command.arguments = reader.list();
   if (message.command.arguments.empty()) throw wire::ProtocolError("a rank without a program");
   const uint64_t count = reader.number();
-<<<<<<< HEAD
-  if (count > kMostTexts) throw wire::ProtocolError("a message with too long a list");
-=======
-  if (count > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
->>>>>>> 63c634f0f08c3f91bb3c9888395f326b9223e5f1
+  if (count > kMostTexts) throw wire::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < count; ++i) {
     const bool same = reader.number() != 0;
     if (same && i >= before.environment.size())
@@ -264,19 +194,11 @@ StartMessage decode_start(std::string_view bytes, const job::Command& before) {
   }
   message.command.error_file = reader.text();
   const uint64_t cpus = reader.number();
-<<<<<<< HEAD
-  if (cpus > kMostTexts) throw wire::ProtocolError("a message with too long a list");
+  if (cpus > kMostTexts) throw wire::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < cpus; ++i) message.command.cpus.push_back(reader.small_number());
   message.command.reads_input = reader.number() != 0;
   const uint64_t held = reader.number();
-  if (held > kMostTexts) throw wire::ProtocolError("a message with too long a list");
-=======
-  if (cpus > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
-  for (uint64_t i = 0; i < cpus; ++i) message.command.cpus.push_back(reader.small_number());
-  message.command.reads_input = reader.number() != 0;
-  const uint64_t held = reader.number();
-  if (held > kMostTexts) throw reach::ProtocolError("a message whose list is too long");
->>>>>>> 63c634f0f08c3f91bb3c9888395f326b9223e5f1
+  if (held > kMostTexts) throw wire::ProtocolError("a message whose list is too long");
   for (uint64_t i = 0; i < held; ++i) message.command.held_signals.push_back(reader.small_number());
   return message;
 }

@@ -1,8 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "jobfile/job_builder.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/forbid.h"
@@ -225,14 +222,12 @@ void JobBuilder::check_partition() {
                           : "only the first stage, which has the embedding, and the last, which "
                             "has the head, can be without layers"));
   }
-  const int64_t layers =
-      std::accumulate(parallel.partition.begin(), parallel.partition.end(), int64_t{0});
-  const bool both = spec_.model.stack == Stack::kEncoderDecoder;
-  const int64_t blocks = model::block_count(spec_.model);
-  if (usable({"model.num_layers", "model.decoder_layers"}) && layers != blocks) {
-    error({"parallel.partition"},
-          fmt::format("partition adds up to {} layers, but num_layers{} is {}", layers,
-                      both ? " + decoder_layers" : "", blocks));
+  if (usable({"model.num_layers", "model.decoder_layers"})) {
+    const bool both = spec_.model.stack == Stack::kEncoderDecoder;
+    const auto problem =
+        layout::partition_sum_problem(parallel.partition, model::block_count(spec_.model),
+                                      both ? "num_layers + decoder_layers" : "num_layers");
+    if (problem) error({"parallel.partition"}, *problem);
   }
 }
 

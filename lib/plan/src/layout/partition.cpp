@@ -92,12 +92,7 @@ class Cutter {
 };
 
 std::vector<int64_t> even(int64_t num_layers, int64_t stages) {
-  if (stages > num_layers) {
-    throw ConfigError(fmt::format(
-        "pipeline_parallel_degree ({}) exceeds num_layers ({}): every stage needs at least one "
-        "layer",
-        stages, num_layers));
-  }
+  if (const auto problem = stages_problem(stages, num_layers)) throw ConfigError(*problem);
   std::vector<int64_t> blocks(static_cast<size_t>(stages), num_layers / stages);
   for (int64_t i = 0; i < num_layers % stages; ++i) ++blocks[static_cast<size_t>(i)];
   return blocks;
@@ -117,10 +112,8 @@ void require_sum(const std::vector<int64_t>& partition, int64_t num_layers) {
     throw ConfigError(fmt::format(
         "partition item {} is 0: only the first and the last can be without layers", *item + 1));
   }
-  const int64_t sum = std::accumulate(partition.begin(), partition.end(), int64_t{0});
-  if (sum != num_layers) {
-    throw ConfigError(
-        fmt::format("partition sums to {} layers, num_layers is {}", sum, num_layers));
+  if (const auto problem = partition_sum_problem(partition, num_layers)) {
+    throw ConfigError(*problem);
   }
 }
 
@@ -243,6 +236,21 @@ std::optional<std::string> partition_length_problem(const std::vector<int64_t>& 
   return fmt::format(
       "partition has {} {}, pipeline_parallel_degree is {}: give one layer count for each {}",
       entries, entries == 1 ? "entry" : "entries", stages, parts);
+}
+
+std::optional<std::string> stages_problem(int64_t stages, int64_t blocks,
+                                          std::string_view of_model) {
+  if (stages <= blocks) return std::nullopt;
+  return fmt::format(
+      "pipeline_parallel_degree ({}) exceeds {} ({}): every stage needs at least one layer", stages,
+      of_model, blocks);
+}
+
+std::optional<std::string> partition_sum_problem(const std::vector<int64_t>& partition,
+                                                 int64_t blocks, std::string_view of_model) {
+  const int64_t sum = std::accumulate(partition.begin(), partition.end(), int64_t{0});
+  if (sum == blocks) return std::nullopt;
+  return fmt::format("partition adds up to {} layers, but {} is {}", sum, of_model, blocks);
 }
 
 std::vector<int64_t> blocks_per_chunk(const schedule::ScheduleShape& shape, int64_t num_layers,

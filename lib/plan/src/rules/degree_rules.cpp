@@ -118,10 +118,10 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
 std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, int64_t pipeline) {
   const int64_t processes = job.cluster.processes_per_host;
   const int64_t product = pipeline * tensor;
-  if (pipeline > model::block_count(job.model)) {
-    return fmt::format("the pipeline has more stages than num_layers{} ({})",
-                       job.model.decoder_layers > 0 ? " + decoder_layers" : "",
-                       model::block_count(job.model));
+  if (auto problem = layout::stages_problem(
+          pipeline, model::block_count(job.model),
+          job.model.decoder_layers > 0 ? "num_layers + decoder_layers" : "num_layers")) {
+    return problem;
   }
   if (processes % product != 0 && product % processes != 0) {
     return fmt::format(

@@ -45,7 +45,7 @@ std::string_view PayloadReader::text() {
 
 std::vector<std::string> PayloadReader::list() {
   const uint64_t count = number();
-  if (count > kMostTexts) throw ProtocolError("a message with too long a list");
+  if (count > kMostTexts) throw ProtocolError("a message whose list is too long");
   std::vector<std::string> values;
   for (uint64_t i = 0; i < count; ++i) values.emplace_back(text());
   return values;

@@ -20,7 +20,7 @@ class DeviceRunner {
   static constexpr int64_t kThreadsOfBlock = 256;
 
   template <typename Body>
-  void run(int64_t blocks, const Body& body) const;  // launches.cu
+  void run(int64_t blocks, const Body& body) const;  // device_launches.cu
   template <typename Body>
   void run_warps(int64_t warps, const Body& body) const;
 

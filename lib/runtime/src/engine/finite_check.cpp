@@ -27,7 +27,7 @@ template <typename Body>
 void for_each_owned(const parameters::FlatParameters& parameters, const Body& body) {
   const layout::RankLayout& layout = parameters.layout();
   for (size_t bucket = 0; bucket < layout.buckets.size(); ++bucket) {
-    const parameters::FlatParameters::Owned held = parameters.owned(static_cast<int64_t>(bucket));
+    const parameters::OwnedPart held = parameters.owned(static_cast<int64_t>(bucket));
     for (size_t i = 0; i < layout.parameters.size(); ++i) {
       const layout::PlacedParameter& parameter = layout.parameters[i];
       const int64_t begin = std::max(parameter.offset, held.begin);
@@ -51,21 +51,17 @@ void FiniteCheck::keep_parameter(Part part, size_t index) {
 }
 
 void FiniteCheck::weights() {
-  for_each_owned(*model_.parameters,
-                 [&](size_t index, const parameters::FlatParameters::Owned& held, int64_t begin,
-                     int64_t count) {
-                   if (!is_finite(held.weights.narrow(0, begin, count)))
-                     keep_parameter(Part::kWeights, index);
-                 });
+  for_each_owned(*model_.parameters, [&](size_t index, const parameters::OwnedPart& held,
+                                         int64_t begin, int64_t count) {
+    if (!is_finite(held.weights.narrow(0, begin, count))) keep_parameter(Part::kWeights, index);
+  });
 }
 
 void FiniteCheck::gradients() {
-  for_each_owned(*model_.parameters,
-                 [&](size_t index, const parameters::FlatParameters::Owned& held, int64_t begin,
-                     int64_t count) {
-                   if (!is_finite(held.gradients.narrow(0, begin, count)))
-                     keep_parameter(Part::kGradients, index);
-                 });
+  for_each_owned(*model_.parameters, [&](size_t index, const parameters::OwnedPart& held,
+                                         int64_t begin, int64_t count) {
+    if (!is_finite(held.gradients.narrow(0, begin, count))) keep_parameter(Part::kGradients, index);
+  });
 }
 
 void FiniteCheck::forward(int64_t microbatch, int64_t layer,

@@ -8,7 +8,7 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/plan/spec/plan.h"
-#include "smp/runtime/engine/engine.h"
+#include "smp/runtime/engine/read_samples.h"
 #include "smp/runtime/parallel/parallelize.h"
 
 namespace smp::engine {

@@ -6,7 +6,7 @@
 
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/spec/plan.h"
-#include "smp/runtime/engine/engine.h"
+#include "smp/runtime/engine/step_result.h"
 #include "smp/runtime/parallel/parallelize.h"
 
 namespace smp::engine {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention.h"
 #include "kernels/attention_loops.h"
+#include "kernels/attention_shape.h"
 #include "kernels/kernels.h"
 
 // Attention's way from the rows of the projections to a head in a contiguous buffer, and back.

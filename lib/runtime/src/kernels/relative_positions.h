@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "kernels/attention.h"
+#include "kernels/attention_shape.h"
 #include "smp/plan/model/parameter_counts.h"
 
 // Relative positions (Raffel et al. 2020, section 2.1): a learnt number is added to each score, by

@@ -40,7 +40,7 @@ class CountingAllocator final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &release_block, device};
     const auto counted = static_cast<int64_t>(bytes);
     const size_t size = size_with_item(counted);
-    MemoryLedger::State* const ledger = current_ledger();
+    LedgerState* const ledger = current_ledger();
     LiveItem* const item = ledger != nullptr ? ledger->new_block(current_category(), counted, size)
                                              : new_uncounted_block(size);
     void* const data = item + 1;

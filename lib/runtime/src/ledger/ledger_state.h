@@ -5,16 +5,18 @@
 #include <vector>
 
 #include "ledger/block_arena.h"
-#include "smp/runtime/ledger/memory_ledger.h"
+#include "smp/runtime/ledger/memory_use.h"
 
 namespace smp::ledger {
+
+struct LedgerState;
 
 // A ledger's record of one allocation or charge, a node of its list of live items. It is in front
 // of each block; its size is the alignment that vector code needs.
 struct alignas(64) LiveItem {
   LiveItem* before = nullptr;
   LiveItem* behind = nullptr;
-  MemoryLedger::State* ledger = nullptr;  // null: not counted
+  LedgerState* ledger = nullptr;  // null: not counted
   int64_t bytes = 0;
   const char* what = nullptr;  // a literal: a phase's name, or an ItemScope's
   int32_t step = -1, microbatch = -1, layer = -1;
@@ -24,8 +26,8 @@ static_assert(sizeof(LiveItem) == 64);
 
 // The state of a MemoryLedger. It lives as long as the ledger or any item that it counts; `owners`
 // is their number.
-struct MemoryLedger::State {
-  State(int64_t of_rank, int64_t limit, MemoryPool of_pool);
+struct LedgerState {
+  LedgerState(int64_t of_rank, int64_t limit, MemoryPool of_pool);
 
   void charge(MemoryCategory category, int64_t bytes);  // throws OutOfMemory
   void release(MemoryCategory category, int64_t bytes);
@@ -66,7 +68,7 @@ struct MemoryLedger::State {
 };
 
 // The ledger of this thread: its LedgerScope's, else the process ledger, else null.
-MemoryLedger::State* current_ledger();
+LedgerState* current_ledger();
 MemoryCategory current_category();
 
 }  // namespace smp::ledger

@@ -13,10 +13,10 @@
 namespace smp::ledger {
 namespace {
 
-thread_local MemoryLedger::State* thread_ledger = nullptr;
+thread_local LedgerState* thread_ledger = nullptr;
 thread_local MemoryCategory thread_category = MemoryCategory::kWorkspace;
 thread_local const char* thread_item = nullptr;
-std::atomic<MemoryLedger::State*> process_ledger{nullptr};
+std::atomic<LedgerState*> process_ledger{nullptr};
 
 size_t index_of(MemoryCategory category) { return static_cast<size_t>(category); }
 
@@ -41,7 +41,7 @@ std::string_view advice_for(MemoryCategory category) {
 }
 
 // "; largest: 8000 bytes of optimizer (Adam momentum), ..."
-std::string largest_items(const MemoryLedger::State& state) {
+std::string largest_items(const LedgerState& state) {
   std::string text;
   for (const MemoryItem& item : state.largest(kItemsNamed)) {
     text += fmt::format("{}{} bytes of {} ({})", text.empty() ? "; largest: " : ", ", item.bytes,
@@ -50,7 +50,7 @@ std::string largest_items(const MemoryLedger::State& state) {
   return text;
 }
 
-std::string refusal(const MemoryLedger::State& state, MemoryCategory category, int64_t bytes) {
+std::string refusal(const LedgerState& state, MemoryCategory category, int64_t bytes) {
   std::string live;
   size_t largest = 0;
   for (size_t i = 0; i < kMemoryCategories; ++i) {
@@ -94,12 +94,12 @@ std::string to_string(const Phase& phase) {
   return text;
 }
 
-MemoryLedger::State::State(int64_t of_rank, int64_t limit, MemoryPool of_pool)
+LedgerState::LedgerState(int64_t of_rank, int64_t limit, MemoryPool of_pool)
     : rank(of_rank), limit_bytes(limit), pool(of_pool) {
   items.before = items.behind = &items;
 }
 
-void MemoryLedger::State::count(MemoryCategory category, int64_t bytes) {
+void LedgerState::count(MemoryCategory category, int64_t bytes) {
   if (limit_bytes > 0 && bytes > limit_bytes - live.bytes) {
     throw OutOfMemory(to_string(phase), refusal(*this, category, bytes));
   }
@@ -111,22 +111,22 @@ void MemoryLedger::State::count(MemoryCategory category, int64_t bytes) {
   }
 }
 
-void MemoryLedger::State::discount(MemoryCategory category, int64_t bytes) {
+void LedgerState::discount(MemoryCategory category, int64_t bytes) {
   live.bytes -= bytes;
   live.by_category[index_of(category)] -= bytes;
 }
 
-void MemoryLedger::State::charge(MemoryCategory category, int64_t bytes) {
+void LedgerState::charge(MemoryCategory category, int64_t bytes) {
   const std::lock_guard lock(mutex);
   count(category, bytes);
 }
 
-void MemoryLedger::State::release(MemoryCategory category, int64_t bytes) {
+void LedgerState::release(MemoryCategory category, int64_t bytes) {
   const std::lock_guard lock(mutex);
   discount(category, bytes);
 }
 
-void MemoryLedger::State::link(LiveItem& item, MemoryCategory category, int64_t bytes) {
+void LedgerState::link(LiveItem& item, MemoryCategory category, int64_t bytes) {
   item.ledger = this;
   item.bytes = bytes;
   item.category = category;
@@ -144,14 +144,14 @@ void MemoryLedger::State::link(LiveItem& item, MemoryCategory category, int64_t 
   ++owners;
 }
 
-bool MemoryLedger::State::unlink(LiveItem& item) {
+bool LedgerState::unlink(LiveItem& item) {
   discount(item.category, item.bytes);
   item.before->behind = item.behind;
   item.behind->before = item.before;
   return --owners == 0;
 }
 
-LiveItem* MemoryLedger::State::new_block(MemoryCategory category, int64_t bytes, size_t size) {
+LiveItem* LedgerState::new_block(MemoryCategory category, int64_t bytes, size_t size) {
   const std::lock_guard lock(mutex);
   count(category, bytes);
   void* const block = arena.allocate(size);
@@ -164,7 +164,7 @@ LiveItem* MemoryLedger::State::new_block(MemoryCategory category, int64_t bytes,
   return item;
 }
 
-void MemoryLedger::State::delete_block(LiveItem* block, size_t size) {
+void LedgerState::delete_block(LiveItem* block, size_t size) {
   bool last = false;
   {
     const std::lock_guard lock(mutex);
@@ -174,13 +174,13 @@ void MemoryLedger::State::delete_block(LiveItem* block, size_t size) {
   if (last) delete this;
 }
 
-void MemoryLedger::State::enter(LiveItem& item, MemoryCategory category, int64_t bytes) {
+void LedgerState::enter(LiveItem& item, MemoryCategory category, int64_t bytes) {
   const std::lock_guard lock(mutex);
   count(category, bytes);
   link(item, category, bytes);
 }
 
-void MemoryLedger::State::leave(LiveItem& item) {
+void LedgerState::leave(LiveItem& item) {
   bool last = false;
   {
     const std::lock_guard lock(mutex);
@@ -189,7 +189,7 @@ void MemoryLedger::State::leave(LiveItem& item) {
   if (last) delete this;
 }
 
-void MemoryLedger::State::drop_owner() {
+void LedgerState::drop_owner() {
   bool last = false;
   {
     const std::lock_guard lock(mutex);
@@ -198,7 +198,7 @@ void MemoryLedger::State::drop_owner() {
   if (last) delete this;
 }
 
-std::vector<MemoryItem> MemoryLedger::State::largest(size_t count) const {
+std::vector<MemoryItem> LedgerState::largest(size_t count) const {
   std::vector<const LiveItem*> all;
   for (const LiveItem* item = items.behind; item != &items; item = item->behind) {
     all.push_back(item);
@@ -215,17 +215,17 @@ std::vector<MemoryItem> MemoryLedger::State::largest(size_t count) const {
   return found;
 }
 
-MemoryLedger::State* current_ledger() {
+LedgerState* current_ledger() {
   return thread_ledger != nullptr ? thread_ledger : process_ledger.load(std::memory_order_relaxed);
 }
 
 MemoryCategory current_category() { return thread_category; }
 
 MemoryLedger::MemoryLedger(int64_t rank, int64_t limit_bytes, MemoryPool pool)
-    : state_(new State(rank, limit_bytes, pool)) {}
+    : state_(new LedgerState(rank, limit_bytes, pool)) {}
 
 MemoryLedger::~MemoryLedger() {
-  State* self = state_;
+  LedgerState* self = state_;
   process_ledger.compare_exchange_strong(self, nullptr);
   state_->drop_owner();
 }
@@ -311,7 +311,7 @@ MemoryCharge::MemoryCharge(MemoryLedger& ledger, MemoryCategory category, int64_
 MemoryCharge::MemoryCharge(MemoryCategory category, int64_t bytes)
     : MemoryCharge(current_ledger(), category, bytes) {}
 
-MemoryCharge::MemoryCharge(MemoryLedger::State* state, MemoryCategory category, int64_t bytes) {
+MemoryCharge::MemoryCharge(LedgerState* state, MemoryCategory category, int64_t bytes) {
   if (state == nullptr) return;
   entry_ = std::make_unique<Entry>();
   state->enter(entry_->item, category, bytes);

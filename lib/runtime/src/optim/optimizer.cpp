@@ -91,7 +91,7 @@ struct Optimizer::Impl {
 
 void Optimizer::Impl::add_bucket(int64_t bucket, const mesh::Degrees& degrees, int64_t state) {
   const layout::RankLayout& layout = parameters->layout();
-  const parameters::FlatParameters::Owned held = parameters->owned(bucket);
+  const parameters::OwnedPart held = parameters->owned(bucket);
   BucketPart part;
   part.bucket = bucket;
   part.begin = held.begin;
@@ -131,7 +131,7 @@ void Optimizer::Impl::make_squares() {
 
 template <typename T>
 void Optimizer::Impl::update(const BucketPart& part, const double* only_if_finite) {
-  const parameters::FlatParameters::Owned held = parameters->owned(part.bucket);
+  const parameters::OwnedPart held = parameters->owned(part.bucket);
   const T* const gradients = held.gradients.const_data_ptr<T>();
   void* const weights = held.weights.mutable_data_ptr();
   for (const UpdateSpan& one : part.updates) {

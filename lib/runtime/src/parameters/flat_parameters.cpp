@@ -187,7 +187,7 @@ bool FlatParameters::weights_on_host() const { return impl_->host != nullptr; }
 void FlatParameters::initialise(uint64_t seed) {
   for (size_t b = 0; b < impl_->layout.buckets.size(); ++b) {
     const layout::Bucket& bucket = impl_->layout.buckets[b];
-    const Owned part = owned(static_cast<int64_t>(b));
+    const OwnedPart part = owned(static_cast<int64_t>(b));
     const bool sharded = impl_->weights.is_sharded();
     const int64_t begin = sharded ? part.begin : bucket.begin;
     const int64_t end = sharded ? part.end : bucket.end;
@@ -222,10 +222,10 @@ void FlatParameters::drop_gradients() {
 const at::Tensor& FlatParameters::weights() const { return impl_->weights.flat; }
 const at::Tensor& FlatParameters::gradients() const { return impl_->gradients.flat; }
 
-FlatParameters::Owned FlatParameters::owned(int64_t bucket) const {
+OwnedPart FlatParameters::owned(int64_t bucket) const {
   const layout::Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
   const int64_t size = whole.size() / impl_->layout.shard_degree();
-  Owned owned;
+  OwnedPart owned;
   owned.begin = whole.begin + impl_->layout.coord.shard * size;
   owned.end = owned.begin + size;
   owned.weights = impl_->part_of(impl_->weights, whole);

@@ -200,7 +200,7 @@ class WeightGatherer {
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
       const layout::Bucket& bucket = layout.buckets[b];
       if (parameter.offset < bucket.begin || parameter.offset >= bucket.end) continue;
-      const FlatParameters::Owned owned = parameters_.owned(static_cast<int64_t>(b));
+      const OwnedPart owned = parameters_.owned(static_cast<int64_t>(b));
       return owned.weights.narrow(0, parameter.offset + begin - owned.begin, end - begin);
     }
     check_failed(__FILE__, __LINE__, "a parameter is in no bucket");

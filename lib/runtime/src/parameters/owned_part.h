@@ -4,12 +4,10 @@
 
 #include <cstdint>
 
-#include "smp/runtime/parameters/flat_parameters.h"
-
 namespace smp::parameters {
 
 // The part of a bucket that one rank updates; see flat_parameters.h.
-struct FlatParameters::Owned {
+struct OwnedPart {
   int64_t begin = 0;
   int64_t end = 0;
   at::Tensor weights, gradients;  // views, [end - begin]; gradients undefined once dropped

@@ -16,7 +16,7 @@
 #include "smp/plan/runinfo/run_files.h"
 #include "smp/runtime/parallel/parallelize.h"
 #include "smp/runtime/record/metrics.h"
-#include "smp/runtime/training/trainer.h"
+#include "smp/runtime/training/train_options.h"
 #include "smp/tensorfiles/checkpoint/checkpoint_reader.h"
 #include "smp/tensorfiles/pretrained/huggingface_weights.h"
 #include "training/rank_agreement.h"

@@ -5,7 +5,7 @@
 
 #include "smp/plan/spec/plan.h"
 #include "smp/runtime/record/metrics.h"
-#include "smp/runtime/training/trainer.h"
+#include "smp/runtime/training/train_options.h"
 
 namespace smp::tensorboard {
 class EventLog;

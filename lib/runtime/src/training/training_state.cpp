@@ -96,7 +96,7 @@ void for_each_owned(const parameters::FlatParameters& parameters, bool counted_o
   const layout::RankLayout& layout = parameters.layout();
   int64_t before = 0;  // elements of the rank's parts of earlier buckets
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
-    const parameters::FlatParameters::Owned owned = parameters.owned(static_cast<int64_t>(b));
+    const parameters::OwnedPart owned = parameters.owned(static_cast<int64_t>(b));
     for (const layout::PlacedParameter& parameter : layout.parameters) {
       if (counted_only && !parameter.counts) continue;
       const int64_t from = std::max(owned.begin, parameter.offset);

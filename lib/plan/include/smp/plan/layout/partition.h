@@ -72,6 +72,15 @@ std::optional<int64_t> chunk_without_layers(const std::vector<int64_t>& partitio
 std::optional<std::string> partition_length_problem(const std::vector<int64_t>& partition,
                                                     int64_t stages, std::optional<int64_t> chunks);
 
+// Each stage has a block. `of_model` names the key that says how many the model has.
+std::optional<std::string> stages_problem(int64_t stages, int64_t blocks,
+                                          std::string_view of_model = "num_layers");
+
+// A partition adds up to the model's blocks.
+std::optional<std::string> partition_sum_problem(const std::vector<int64_t>& partition,
+                                                 int64_t blocks,
+                                                 std::string_view of_model = "num_layers");
+
 // Weight of each part of a partition.
 std::vector<double> part_weights(const PartitionWeights& weights,
                                  const std::vector<int64_t>& partition);

@@ -1,43 +1,19 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/spec/plan.h"
+#include "smp/runtime/engine/read_samples.h"
+#include "smp/runtime/engine/step_result.h"
 #include "smp/runtime/ledger/memory_ledger.h"
 #include "smp/runtime/optim/training_error.h"
 #include "smp/runtime/parallel/parallelize.h"
 
 namespace smp::engine {
-
-// Destination buffers of samples, by field of the batch, in the shape and type of field_of().
-// null = the field is not read.
-class SampleBuffers {
- public:
-  void*& at(model::BatchField field) { return buffers_[static_cast<size_t>(field)]; }
-  void* get(model::BatchField field) const { return buffers_[static_cast<size_t>(field)]; }
-  int64_t* integers(model::BatchField field) const { return static_cast<int64_t*>(get(field)); }
-
- private:
-  std::array<void*, model::kBatchFields> buffers_{};
-};
-
-// Reads samples [first_sample, first_sample + count) of a step's global batch into `out`. Steps
-// count from 0.
-using ReadSamples = std::function<void(int64_t step, int64_t first_sample, int64_t count,
-                                       const SampleBuffers& out)>;
-
-struct StepResult {
-  double loss = 0;        // mean over the targets of the global batch that count; same on all ranks
-  double grad_norm = 0;   // global, before clipping; the same on all ranks
-  double loss_scale = 1;  // of this step; 1 without fp16
-  bool skipped = false;   // fp16: the gradients overflowed, so nothing was updated
-};
 
 // The Engine executes a rank's schedule, one action after the other. A layer call is an island: it
 // returns the tensors that its backward needs, and the engine keeps them. Between islands the

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "smp/plan/spec/plan.h"
+#include "smp/runtime/ledger/memory_use.h"
 
 // The MemoryLedger of a rank knows every byte the rank holds, by category: tensors report
 // themselves through the counting allocator, everything else (communication segments, host buffers)
@@ -28,45 +25,7 @@ class ProgressPost;
 
 namespace smp::ledger {
 
-using CategoryBytes = std::array<int64_t, kMemoryCategories>;
-
-inline constexpr std::string_view kSavePhase = "save";  // after the last step
-
-// What a rank is doing: "step 7: backward, microbatch 2, layer 3". -1 leaves a part out.
-struct Phase {
-  const char* name = "setup";  // a literal
-  int64_t step = -1;
-  int64_t microbatch = -1;
-  int64_t layer = -1;
-};
-std::string to_string(const Phase& phase);
-
-// An allocation would exceed the rank's limit.
-class OutOfMemory : public std::runtime_error {
- public:
-  OutOfMemory(const std::string& where, const std::string& text)
-      : std::runtime_error(text), phase(where) {}
-  std::string phase;
-};
-
-// The bytes of a ledger at one moment, with their breakdown.
-struct MemoryUse {
-  int64_t bytes = 0;
-  CategoryBytes by_category{};
-  Phase phase;
-};
-
-// One live allocation or charge.
-struct MemoryItem {
-  MemoryCategory category = MemoryCategory::kWorkspace;
-  int64_t bytes = 0;
-  std::string what;  // "flat weights"; "step 7: forward, microbatch 2, layer 3"
-};
-
-inline constexpr size_t kItemsNamed = 10;  // in reports and errors
-
-// The memory that a ledger counts.
-enum class MemoryPool { kDevice, kHost };
+struct LedgerState;  // outlives its ledger while blocks refer to it
 
 class MemoryLedger {
  public:
@@ -98,11 +57,10 @@ class MemoryLedger {
   int64_t rank() const;
   int64_t limit_bytes() const;
 
-  struct State;  // outlives the ledger while blocks refer to it
-  State* state() const { return state_; }
+  LedgerState* state() const { return state_; }
 
  private:
-  State* state_;
+  LedgerState* state_;
   runinfo::ProgressPost* post_ = nullptr;  // none: nobody looks
 };
 
@@ -115,7 +73,7 @@ class LedgerScope {
   LedgerScope& operator=(const LedgerScope&) = delete;
 
  private:
-  MemoryLedger::State* previous_;
+  LedgerState* previous_;
 };
 
 // While it lives, allocations of this thread have this category. The default is workspace.
@@ -156,7 +114,7 @@ class MemoryCharge {
 
  private:
   struct Entry;  // linked into its ledger's list of live items, so its address must not change
-  MemoryCharge(MemoryLedger::State* state, MemoryCategory category, int64_t bytes);
+  MemoryCharge(LedgerState* state, MemoryCategory category, int64_t bytes);
 
   std::unique_ptr<Entry> entry_;
 };

@@ -33,6 +33,8 @@ class MemoryLedger;
 
 namespace smp::parameters {
 
+struct OwnedPart;  // owned_part.h
+
 class FlatParameters {
  public:
   // Allocates all buffers (categories weights and gradients), zeroed. Gradients are fp32 if
@@ -65,8 +67,7 @@ class FlatParameters {
   // part `coord.shard` of z, with views of them. The optimizer reads and writes these views, and
   // checkpoints save from them. This rank owns the intersection of a parameter's [offset, offset +
   // size) with [begin, end).
-  struct Owned;  // owned_part.h
-  Owned owned(int64_t bucket) const;
+  OwnedPart owned(int64_t bucket) const;
 
   // All of a bucket, [size]: its range of the flat buffer, or the shared buffer that it uses.
   at::Tensor whole_weights(int64_t bucket) const;
