@@ -44,8 +44,6 @@ IN_SMP = ("base", "spec")
 CIRCLES = {
     # Two ends of one protocol: a channel sends by its endpoint, and the endpoint tells the channel what has come.
     ("comm/net/channel", "comm/net/network_endpoint"),
-    # Messages and their rendezvous: a library of their own is in the making.
-    ("launcher/reach/rendezvous", "launcher/reach/rendezvous_messages"),
 }
 # Folders of which the other folders of their library, and the apps, include one header alone.
 ONE_HEADER = {"smp/launcher/schedulers/": "smp/launcher/schedulers/scheduler.h"}
