@@ -243,7 +243,7 @@ TEST_CASE("smp-bench exchanges says which way hosts would take, without a networ
   CHECK(star.code == 3);
   CHECK(star.err == "smp-bench: SMP_FABRIC_EXCHANGE=star: expected mesh, ring or doubling\n");
   CHECK(run("SMP_FABRIC_COST=1", "--hosts 8")
-            .err.starts_with("smp-bench: SMP_FABRIC_COST: '1' is not"));
+            .err.starts_with("smp-bench: SMP_FABRIC_COST: '1': expected four times"));
   CHECK(run_program({SMP_BENCH, "collectives", "-n", "2", "--network-cost"})
             .err.find(
                 "--network-cost needs ranks on at least two hosts; all ranks are on one host\n") !=

@@ -207,8 +207,8 @@ if rank == 0:
     smp_torch._backend.leave(pair._get_backend(torch.device("cpu")))
     refused(lambda: dist.barrier(pair), "smp: the process group is shut down")
 elif rank == 1:
-    refused(lambda: dist.barrier(pair), "smp: abort in .*rank 0 aborted: the program ended with "
-            "calls under way", dist.DistBackendError)
+    refused(lambda: dist.barrier(pair), "smp: abort in .*rank 0 aborted: the program ended while "
+            "calls were in progress", dist.DistBackendError)
 dist.barrier()
 
 # An abort from any thread ends this rank's call and that of its peer, of this group alone.

@@ -146,8 +146,9 @@ TEST_CASE("host files of Open MPI, MPICH, DeepSpeed, and plain ones") {
 TEST_CASE("a host file may begin with a byte order mark, and one in UTF-16 is said to be that") {
   CHECK(file("\xEF\xBB\xBFn1 slots=2\r\nn2 slots=2\r\n") == "n1 x 2, n2 x 2");
   const std::string wide("\xFF\xFEn\0001\0\n\0", 8);
-  CHECK(error_of([&] { file(wide); }) ==
-        "hosts: the file holds zero bytes, as UTF-16 and binary files do; save the text as UTF-8");
+  CHECK(
+      error_of([&] { file(wide); }) ==
+      "hosts: the file contains NUL bytes, as in UTF-16 and binary files: save the text as UTF-8");
 }
 
 TEST_CASE("all that is wrong in a host file is told, each with line and column") {

@@ -140,7 +140,7 @@ Comparison compare(const Plan& plan, const RunReport& report, const ComparisonLi
   const double time_error = std::abs(comparison.step.error());
   if (limits.time_error && comparison.step.predicted == 0) {
     comparison.problems.push_back(
-        "step time cannot be compared: the plan predicts none, as its cluster names no rates");
+        "step time cannot be compared: the plan has no prediction, as its cluster names no rates");
   } else if (limits.time_error && time_error > *limits.time_error) {
     comparison.problems.push_back(limit_problem("step time", time_error, *limits.time_error));
   }
