@@ -70,13 +70,11 @@ std::optional<Acceptor::AcceptedPeer> Acceptor::next(const system::FileDescripto
 }
 
 system::FileDescriptor Acceptor::accept_or_make_room(const system::FileDescriptor& listener) {
-  try {
-    return sockets::accept_one(listener);
-  } catch (const std::system_error&) {
-    if (pending_.empty()) throw;
-    drop_oldest();
-    return {};
-  }
+  if (pending_.empty()) return sockets::accept_one(listener);
+  bool is_full = false;
+  system::FileDescriptor socket = sockets::accept_one(listener, &is_full);
+  if (is_full) drop_oldest();
+  return socket;
 }
 
 void Acceptor::accept_pending(const system::FileDescriptor& listener) {

@@ -14,15 +14,17 @@
 namespace smp::sockets {
 namespace {
 
-[[noreturn]] void throw_wait_error(const char* what) {
+[[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
 }  // namespace
 
-system::FileDescriptor accept_one(const system::FileDescriptor& listener) {
+system::FileDescriptor accept_one(const system::FileDescriptor& listener, bool* is_full) {
   system::FileDescriptor fd(accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!fd && (errno == EMFILE || errno == ENFILE)) throw_wait_error("cannot accept a connection");
+  const bool no_files = !fd && (errno == EMFILE || errno == ENFILE);
+  if (is_full != nullptr) *is_full = no_files;
+  if (no_files && is_full == nullptr) throw_errno("cannot accept a connection");
   return fd;
 }
 
@@ -34,7 +36,7 @@ bool wait_readable(const system::FileDescriptor& socket, Deadline deadline) {
     const int ready = poll(&event, 1, int(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
     if (ready > 0) return true;
     if (ready == 0) return false;
-    if (errno != EINTR) throw_wait_error("cannot wait for a socket");
+    if (errno != EINTR) throw_errno("cannot wait for a socket");
   }
 }
 

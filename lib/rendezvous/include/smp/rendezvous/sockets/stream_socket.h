@@ -10,9 +10,9 @@ namespace smp::sockets {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// Returns an empty descriptor if no connection waits. Throws std::system_error if this process may
-// open no more files.
-system::FileDescriptor accept_one(const system::FileDescriptor& listener);
+// Returns an empty descriptor if no connection waits. If this process may open no more files, sets
+// `is_full`, or without it throws std::system_error.
+system::FileDescriptor accept_one(const system::FileDescriptor& listener, bool* is_full = nullptr);
 
 // False once the deadline has passed.
 bool wait_readable(const system::FileDescriptor& socket, Deadline deadline);
