@@ -33,9 +33,12 @@ void say_what_killed(size_t rank, int signal) {
              name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name));
 }
 
-// 0, or the exit code of the first that failed. `ranks`: their processes, by rank.
+// 0, or the exit code of the cause: the rank that a signal killed, else the first that failed. The
+// peers of a killed rank may be found first, as they end at once. `ranks`: their processes, by
+// rank.
 int wait_for_all(std::vector<pid_t> ranks) {
   int first_failure = 0;
+  bool is_cause_known = false;  // a signal killed it; those killed from here on are killed by us
   Clock::time_point kill_at{};
   const auto is_left = [](pid_t process) { return process > 0; };
   while (std::any_of(ranks.begin(), ranks.end(), is_left)) {
@@ -47,14 +50,18 @@ int wait_for_all(std::vector<pid_t> ranks) {
       *found = 0;
       const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
       const int code = signal != 0 ? 128 + signal : WEXITSTATUS(status);
-      if (first_failure != 0 || code == 0) continue;
-      first_failure = code;
-      kill_at = Clock::now() + kAfterFailure;
-      if (signal != 0) say_what_killed(size_t(found - ranks.begin()), signal);
+      if (code == 0) continue;
+      if (first_failure == 0) kill_at = Clock::now() + kAfterFailure;
+      if (first_failure == 0 || (signal != 0 && !is_cause_known)) first_failure = code;
+      if (signal != 0 && !is_cause_known) {
+        say_what_killed(size_t(found - ranks.begin()), signal);
+        is_cause_known = true;
+      }
     }
     if (ended != 0) continue;
     nanosleep(&kLookEvery, nullptr);
     if (Clock::now() < kill_at) continue;
+    is_cause_known = true;
     for (const pid_t process : ranks)
       if (is_left(process)) kill(process, SIGKILL);
   }
