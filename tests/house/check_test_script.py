@@ -56,7 +56,7 @@ def main(source):
         release = ("failed, by preset:\nrelease:\n  it, once\n    [doctest] one\n    ERROR: CHECK( a == b )\n"
                    "  a program\n    it died\n  44 - it (Failed)\n")
         check("tsan: start\n" + PASSED + "\n" + 3 * PASSED, [], 0)
-        check("release: start\n" + PASSED + "\n" + PASSED, ["--quick"], 0)
+        check("quick: start\n" + PASSED + "\n" + PASSED, ["--quick"], 0)
         race = "WARNING: ThreadSanitizer: data race (pid=1)"
         check("\nfailed, by preset:\nasan: a sanitizer reported\n" + race + "\n\n" + 3 * PASSED, [], 1,
               report_of="asan", report=race)
