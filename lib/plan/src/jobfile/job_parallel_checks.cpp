@@ -143,10 +143,9 @@ void JobBuilder::agree_on_pipeline() {
   if (kind == PipelineKind::kVirtual) {
     const int64_t layers = spec_.model.num_layers + spec_.model.decoder_layers;
     const int64_t stages = parallel.pipeline_parallel_degree.value_or(1);
-    if (usable({"model.num_layers", "parallel.pipeline_parallel_degree"}) &&
-        stages * *chunks > layers) {
-      error({kVirtual}, fmt::format("{} stages x {} chunks are more than the {} layers", stages,
-                                    *chunks, layers));
+    if (usable({"model.num_layers", "parallel.pipeline_parallel_degree"})) {
+      const auto problem = layout::stage_chunks_problem(layers / stages, *chunks);
+      if (problem) error({kVirtual}, *problem);
     }
     if (*chunks > 1) return;
     error({kVirtual},

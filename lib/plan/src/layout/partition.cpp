@@ -246,6 +246,13 @@ std::optional<std::string> stages_problem(int64_t stages, int64_t blocks,
       of_model, blocks);
 }
 
+std::optional<std::string> stage_chunks_problem(int64_t blocks, int64_t chunks) {
+  if (blocks >= chunks) return std::nullopt;
+  return fmt::format(
+      "a stage has {} {}, fewer than its {} chunks: every chunk needs at least one layer", blocks,
+      blocks == 1 ? "layer" : "layers", chunks);
+}
+
 std::optional<std::string> partition_sum_problem(const std::vector<int64_t>& partition,
                                                  int64_t blocks, std::string_view of_model) {
   const int64_t sum = std::accumulate(partition.begin(), partition.end(), int64_t{0});
@@ -267,11 +274,7 @@ std::vector<int64_t> blocks_per_chunk(const schedule::ScheduleShape& shape, int6
   if (!partition.empty()) require_sum(partition, num_layers);
   const std::vector<int64_t> of_stage = partition.empty() ? even(num_layers, stages) : partition;
   const int64_t fewest = *std::min_element(of_stage.begin(), of_stage.end());
-  if (fewest < chunks) {
-    throw ConfigError(fmt::format(
-        "a stage has {} {}, fewer than its {} chunks: every chunk needs at least one layer", fewest,
-        fewest == 1 ? "layer" : "layers", chunks));
-  }
+  if (const auto problem = stage_chunks_problem(fewest, chunks)) throw ConfigError(*problem);
   std::vector<int64_t> of_chunk;
   for (int64_t position = 0; position < stages * chunks; ++position) {
     const schedule::ChunkPlace place = schedule::place_of_chunk(shape, position);

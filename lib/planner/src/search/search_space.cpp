@@ -282,7 +282,7 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(
       const int64_t chunks = kind == PipelineKind::kZbV ? 2 : v;
       const bool deals = deals_to_chunks_ || (balances_ && profile_of(job_) == Profile::kSmp);
       if (!deals && blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
-      if (blocks < split.pipeline * chunks) continue;
+      if (layout::stage_chunks_problem(blocks / split.pipeline, chunks)) continue;
       if (layout::partition_length_problem(parallel.partition, split.pipeline, chunks)) continue;
       if (is_virtual && !open_to(parallel.virtual_pipeline_degree, v)) continue;
       schedule::ScheduleShape shape;

@@ -76,6 +76,9 @@ std::optional<std::string> partition_length_problem(const std::vector<int64_t>& 
 std::optional<std::string> stages_problem(int64_t stages, int64_t blocks,
                                           std::string_view of_model = "num_layers");
 
+// Each of the `chunks` chunks of a stage has a block. `blocks`: of the stage that has the fewest.
+std::optional<std::string> stage_chunks_problem(int64_t blocks, int64_t chunks);
+
 // A partition adds up to the model's blocks.
 std::optional<std::string> partition_sum_problem(const std::vector<int64_t>& partition,
                                                  int64_t blocks,
