@@ -191,10 +191,12 @@ void HostOptions::finish(bool prints) {
       throw ConfigError(fmt::format("--fan-out: {} itself reaches all hosts: leave --fan-out out",
                                     request_.transport.via));
     if (by_mpirun && !request_.transport.ssh_arguments.empty())
-      throw ConfigError("--ssh-args is for --via ssh: give arguments of mpirun with --mpirun-args");
+      throw ConfigError(
+          "--ssh-args cannot be used with --via mpirun: give arguments of mpirun with "
+          "--mpirun-args");
     if (by_mpirun) hosts::words_of_command("--mpirun-args", request_.mpirun_arguments);
     if (request_.starts_all() && !request_.transport.ssh_arguments.empty())
-      throw ConfigError("--ssh-args is for --via ssh, not for --via srun");
+      throw ConfigError("--ssh-args cannot be used with --via srun: it needs --via ssh");
     if (!request_.starts_all()) reach::make_agent_transport(request_.transport);
   } catch (const ConfigError& error) {
     throw request::UsageError(error.what());

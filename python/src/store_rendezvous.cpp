@@ -39,9 +39,8 @@ std::vector<uint8_t> bytes_of_text(const std::string& text) { return {text.begin
 
 // The address by which the other hosts reach this one, which is MASTER_ADDR or on its network.
 std::string towards(const std::string& master_address) {
-  constexpr int kAnyPort = 9;
   try {
-    return sockets::local_address_towards(master_address, kAnyPort);
+    return sockets::local_address_towards(master_address);
   } catch (const std::exception& error) {
     fail(fmt::format("smp: MASTER_ADDR '{}': {}", master_address, error.what()));
   }

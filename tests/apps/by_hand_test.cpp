@@ -161,7 +161,7 @@ TEST_CASE("a start by hand that is not whole is refused") {
   CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--rendezvous", "h", "--key-file", "k", "--",
                   "true"},
                  2) ==
-        "smp-launch: --rendezvous 'h': it is an address and a port of host 0, as in "
+        "smp-launch: --rendezvous 'h': expected ADDRESS:PORT of host 0, as in "
         "10.0.0.1:29400");
   CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--rendezvous", rendezvous.place,
                   "--key-file", "/no/key", "--", "true"},

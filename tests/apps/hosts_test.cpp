@@ -176,8 +176,8 @@ TEST_CASE("what keeps a host from being used is told for each") {
   CHECK(error("sleep 300", {"--connect-timeout", "200ms"}) ==
         "smp-launch: 2 of 2 hosts could not be used:\n"
         "  host a: no answer in 200 ms\n  host b: no answer in 200 ms\n");
-  CHECK(
-      contains(error("cd /; exec head -c 100000 /dev/zero"), "no agent spoke within 65536 bytes"));
+  CHECK(contains(error("cd /; exec head -c 100000 /dev/zero"),
+                 "no greeting of an agent within 65536 bytes"));
   CHECK(contains(
       error("printf '\\036smp-agent\\036\\020\\0\\0\\0\\002\\0\\0\\0\\0"
             "\\001\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0'; sleep 5"),

@@ -69,8 +69,8 @@ TEST_CASE(
       CHECK(false);
     } catch (const std::runtime_error& error) {
       CHECK(error.what() == std::string("'") + text +
-                                "' is no network: an address, a slash and a number of bits, as in "
-                                "10.0.0.0/16; several have commas between them");
+                                "' is not a network: expected ADDRESS/BITS, as in "
+                                "10.0.0.0/16, or several separated by commas");
     }
   }
   CHECK_THROWS_WITH_AS(interfaces_in("203.0.113.0/24", {{"lo", "127.0.0.1", {}}, {"e", "::2", 1}}),
@@ -89,11 +89,12 @@ TEST_CASE(
   std::filesystem::create_directories(cards + "mlx5_1/device/net/ib1");
   std::filesystem::create_directories(cards + "mlx5_0/device/net/ib0");
   CHECK(unused_nics("192.168.7.3", kHost, root) ==
-        "InfiniBand or RoCE that is not at 192.168.7.3 is not used: mlx5_0 (ib0 10.1.0.3), mlx5_1 "
-        "(ib1 10.2.0.3); SMP_FABRIC_SUBNET with its network takes it");
+        "InfiniBand or RoCE cards are not used, because they do not have the address 192.168.7.3: "
+        "mlx5_0 (ib0 10.1.0.3), mlx5_1 (ib1 10.2.0.3); to use them, set SMP_FABRIC_SUBNET to their "
+        "network");
   CHECK(unused_nics("10.1.0.3", kHost, root) ==
-        "InfiniBand or RoCE that is not at 10.1.0.3 is not used: mlx5_1 (ib1 10.2.0.3); "
-        "SMP_FABRIC_SUBNET with its network takes it");
+        "InfiniBand or RoCE cards are not used, because they do not have the address 10.1.0.3: "
+        "mlx5_1 (ib1 10.2.0.3); to use them, set SMP_FABRIC_SUBNET to their network");
   std::filesystem::remove_all(cards + "mlx5_0");
   CHECK(unused_nics("10.2.0.99", kHost, root) == "");
 }

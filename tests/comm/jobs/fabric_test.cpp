@@ -161,7 +161,8 @@ TEST_CASE("the network is named in one line, with what it was preferred to") {
   const std::string said = child.join().said;
   CHECK(said.find("between hosts: provider ") == 0);
   CHECK(said.find(network_provider() == "shm"
-                      ? " by addresses of its own (the ranks meet at 127.0.0.1, in 127.0.0.0/8); "
+                      ? " at the addresses of the provider (the rendezvous is at 127.0.0.1, in "
+                        "127.0.0.0/8); "
                         "protocol "
                       : " at 127.0.0.1 (in 127.0.0.0/8); protocol ") != std::string::npos);
   CHECK(said.find("; exchange by smp's own costs (5.4e-06,3.8e-06,0,0)") != std::string::npos);

@@ -143,8 +143,8 @@ TEST_CASE("processes: a stranger with another key finds nobody, and the job goes
     connect_shared_memory(options);
     return std::string("was let in");
   });
-  CHECK(stranger.join().said ==
-        "timeout 0: rank 1: rank 0 of job '" + job_id + "' did not come within 0.2 s");
+  CHECK(stranger.join().said == "timeout 0: rank 1: rank 0 of job '" + job_id +
+                                    "' did not join the rendezvous within 0.2 s");
   Child one([&] { return sum_to_text(*connect_shared_memory(options_of(1, 2, job_id)), 10); });
   CHECK(one.join().said == "30");
   CHECK(zero.join().said == "30");
@@ -156,7 +156,7 @@ TEST_CASE("processes: who knows the job's name alone takes none of its sockets f
   for (int rank = 0; rank < 2; ++rank)
     for (const char* door : {"", "/again"})
       taken.push_back(sockets::listen_unix(fmt::format("smp/{}/{}{}", job_id, rank, door)));
-  for (const char* what : {"meeting", "again"})
+  for (const char* what : {"rendezvous", "regroup"})
     for (int rank = 0; rank < 2; ++rank) {
       const bootstrap::Participant guess{{rank, 2, job_id, "a guess"}, kNever, ""};
       taken.push_back(sockets::listen_unix(guess.name_of_socket(what, rank)));
@@ -195,7 +195,7 @@ TEST_CASE("processes: a rank that was told another size is named") {
   CHECK(one.join().said == "mismatch 0: rank 1: this job has 3 ranks, but rank 0 was told 2");
   CHECK(zero.join().said ==
         "timeout 1: rank 0: rank 1 of job '" + job_id +
-            "' did not come within 2.5 s; 1 connection was rejected (1 from user " +
+            "' did not join the rendezvous within 2.5 s; 1 connection was rejected (1 from user " +
             std::to_string(geteuid()) + ")");
 }
 
@@ -211,20 +211,20 @@ TEST_CASE("processes: those that do not come are named") {
     connect_shared_memory(options_of(1, 4, job_id));
     return std::string("went on");
   });
-  CHECK(zero.join().said ==
-        "timeout 2: rank 0: ranks 2, 3 of job '" + job_id + "' did not come within 2.5 s");
+  CHECK(zero.join().said == "timeout 2: rank 0: ranks 2, 3 of job '" + job_id +
+                                "' did not join the rendezvous within 2.5 s");
   CHECK(one.join().said ==
         "peer_lost 0: rank 1: rank 0 of job '" + job_id + "' ended during the rendezvous");
 }
 
 TEST_CASE("processes: options that cannot be right are refused") {
   SharedMemoryOptions options = options_of(3, 2, "j");
-  CHECK_THROWS_WITH_AS(connect_shared_memory(options), "no rank 3 in a job of 2 ranks",
-                       std::invalid_argument);
+  CHECK_THROWS_WITH_AS(connect_shared_memory(options),
+                       "rank 3 is out of range: the job has 2 ranks", std::invalid_argument);
   options.rank = 0;
   options.size = 300;
   CHECK_THROWS_WITH_AS(connect_shared_memory(options),
-                       "a job of 300 ranks on one host: 1 to 256 are possible",
+                       "the job has 300 ranks on one host: expected 1 to 256",
                        std::invalid_argument);
   options.size = 2;
   options.job_key.clear();
@@ -349,8 +349,11 @@ TEST_CASE("processes: one that may open no more files says so, and blames no pee
            text_of_failure(next, [&] { sockets::process_of_peer(here); });
   });
   const std::string said = child.join().said, limit = said.substr(0, said.find('\n'));
-  CHECK(said == limit + "\nno room for a descriptor of a peer: this process may have " + limit +
-                    " files open (ulimit -n)\n"
-                    "cannot accept a connection: Too many open files\n"
-                    "cannot watch the process of a peer: Too many open files");
+  CHECK(said ==
+        limit +
+            "\ncannot receive a descriptor from a peer: this process has reached its limit of " +
+            limit +
+            " open files (ulimit -n)\n"
+            "cannot accept a connection: Too many open files\n"
+            "cannot watch the process of a peer: Too many open files");
 }

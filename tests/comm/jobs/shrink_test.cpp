@@ -90,8 +90,8 @@ TEST_CASE("processes: who does not come is left out, but half of a job does not 
       CHECK(outcomes[size_t(rank)].said ==
             (who_come == 3
                  ? fmt::format("{} of 3", rank)
-                 : fmt::format("timeout {}: rank {}: of job '{}' only ranks 0, 1 called shrink "
-                               "within 1.5 s, and ranks 2, 3 may still be running; more than half "
+                 : fmt::format("timeout {}: rank {}: only ranks 0, 1 of job '{}' called shrink "
+                               "within 1.5 s, and ranks 2, 3 may still be running: more than half "
                                "of the ranks must call it",
                                rank == 0 ? 2 : -1, rank, options.job_id)));
   }

@@ -49,7 +49,8 @@ TEST_CASE("what a remote shell prints before the agent speaks is kept apart") {
   CHECK(reader.text_before() == "Welcome to h3\n");
   FrameReader noisy;
   noisy.feed(std::string(70'000, 'x'));
-  CHECK_THROWS_WITH_AS(noisy.next(frame), "no agent spoke within 65536 bytes", wire::ProtocolError);
+  CHECK_THROWS_WITH_AS(noisy.next(frame), "no greeting of an agent within 65536 bytes",
+                       wire::ProtocolError);
 }
 
 TEST_CASE("a frame that is missing or too large is refused") {
@@ -58,7 +59,7 @@ TEST_CASE("a frame that is missing or too large is refused") {
   FrameReader reader;
   reader.feed(two.substr(0, mark) + two.substr(mark + first));
   Frame frame;
-  CHECK_THROWS_WITH_AS(reader.next(frame), "message 1 where 0 was due", wire::ProtocolError);
+  CHECK_THROWS_WITH_AS(reader.next(frame), "message 1 instead of 0", wire::ProtocolError);
   FrameReader large;
   large.feed(two.substr(0, mark) + std::string("\xff\xff\xff\x7f\x01\0\0\0\0", 9));
   CHECK_THROWS_WITH_AS(large.next(frame), "a message of 2147483647 bytes", wire::ProtocolError);
@@ -115,9 +116,10 @@ TEST_CASE("how ssh is called, and what its failures mean") {
   CHECK(why(255, "ssh: connect to host h1 port 22: Connection refused\n") ==
         "connection refused: no sshd there (ssh: connect to host h1 port 22: Connection refused)");
   CHECK(why(255, "ssh: connect to host h1 port 22: No route to host\n").starts_with("no route ("));
-  CHECK(why(127, "bash: smp-launch: No such file or directory\n") ==
-        "smp-launch is not there as '/opt/s m/smp-launch': name it with --agent-path (bash: "
-        "smp-launch: No such file or directory)");
+  CHECK(
+      why(127, "bash: smp-launch: No such file or directory\n") ==
+      "no smp-launch at '/opt/s m/smp-launch' on that host: give its path with --agent-path (bash: "
+      "smp-launch: No such file or directory)");
   CHECK(why(3, "") == "no agent: the command ended with exit code 3");
 
   // What MaxStartups does to a connection is worth another try; what other refusals do is not.

@@ -61,18 +61,22 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
   const std::string at = "localhost:" + std::to_string(rendezvous.port());
   std::thread nodes([&] {
     CHECK(why_not_joined(place, "another key of 16", {1, 0, 4}) ==
-          "host 0 at " + at + " has another key");
+          "host 0 at " + at + " has another key: all hosts need the same key");
     CHECK(why_not_joined(place, kKey, {1, 0, 5}) ==
-          "host 0 at " + at + " was started for 4 hosts, this one for 5");
+          "host 0 at " + at +
+              " was started for 4 hosts, but this one for 5: all hosts need the same number");
     CHECK(why_not_joined(place, kKey, {1, 8, 4}) ==
           "host 0 at " + at +
-              " was started with another number of ranks a host, 8 here: they have to be equal");
+              " was started with another number of ranks per host than this one (8): all hosts "
+              "need the same number");
     std::vector<FileDescriptor> channels;
     channels.push_back(join_rendezvous(place, kKey, {3, 0, 4}, milliseconds(60'000)));
     CHECK(why_not_joined(place, kKey, {3, 0, 4}) ==
-          "host 0 at " + at + " has another host of node rank 3 already");
+          "host 0 at " + at +
+              " already has a host with node rank 3: each host needs a node rank of its own");
     CHECK(why_not_joined(place, kKey, {0, 0, 4}) ==
-          "host 0 at " + at + " has another host of node rank 0 already");
+          "host 0 at " + at +
+              " already has a host with node rank 0: each host needs a node rank of its own");
     channels.push_back(join_rendezvous(place, kKey, {1, 0, 4}, milliseconds(60'000)));
     channels.push_back(join_rendezvous(place, kKey, {2, 0, 4}, milliseconds(60'000)));
     for (size_t i = 0; i < 3; ++i) {
@@ -102,7 +106,7 @@ TEST_CASE("a host meets the others though thousands of strangers are there and s
     for (int i = 0; i < 3000; ++i) peers.push_back(connected_to(rendezvous.port()));
     const auto began = std::chrono::steady_clock::now();
     CHECK(why_not_joined(place, kKey, {1, 0, 2}) == "joined");
-    // Where 1,024 of them at a time have 3 s for themselves it takes longer.
+    // A rendezvous that gave 256 of them at a time 2 s each would take 24 s.
     CHECK(std::chrono::steady_clock::now() - began < milliseconds(2'500));
   });
   CHECK(!rendezvous.gather(1, {0, 0, 2}, milliseconds(60'000), -1));
@@ -123,10 +127,10 @@ TEST_CASE("hosts with another key are counted where they were waited for") {
   const std::string at = "127.0.0.1:" + std::to_string(rendezvous.port());
   std::thread node([&] {
     CHECK(why_not_joined(place, "another key of 16", {1, 0, 2}) ==
-          "host 0 at " + at + " has another key");
+          "host 0 at " + at + " has another key: all hosts need the same key");
   });
   CHECK_THROWS_WITH_AS(rendezvous.gather(1, {0, 0, 2}, milliseconds(1'000), -1),
-                       ("0 of 1 other hosts came to " + at +
+                       ("0 of 1 other hosts joined at " + at +
                         " within 1.0 s; 1 connection was rejected (1 from 127.0.0.1)")
                            .c_str(),
                        RendezvousTimeout);
@@ -153,11 +157,11 @@ TEST_CASE("a place that does not answer is tried no longer than was said") {
             .ends_with(" within 200 ms: no answer"));
 }
 
-TEST_CASE("a meeting that nobody comes to, and one that nobody waits at, say so") {
+TEST_CASE("a rendezvous that no host joins, and one without a leader, say so") {
   Rendezvous rendezvous(kHere, kKey);
   const std::string at = "127.0.0.1:" + std::to_string(rendezvous.port());
   CHECK_THROWS_WITH_AS(rendezvous.gather(2, {0, 0, 3}, milliseconds(100), -1),
-                       ("0 of 2 other hosts came to " + at + " within 100 ms").c_str(),
+                       ("0 of 2 other hosts joined at " + at + " within 100 ms").c_str(),
                        std::runtime_error);
   int port = 0;
   { port = Rendezvous(kHere, kKey).port(); }
@@ -175,29 +179,30 @@ TEST_CASE("a meeting that nobody comes to, and one that nobody waits at, say so"
   CHECK(rendezvous.gather(2, {0, 0, 3}, milliseconds(60'000), control.number()) == 2);
 }
 
-TEST_CASE("a meeting place and a key file are read strictly") {
+TEST_CASE("an endpoint and a key file are read strictly") {
   CHECK(parse_rendezvous_endpoint("--rendezvous", "h:1").host == "h");
   CHECK(parse_rendezvous_endpoint("--rendezvous", "[fe80::1]:29400").host == "fe80::1");
   CHECK(parse_rendezvous_endpoint("--rendezvous", "10.0.0.1:29400").port == 29400);
   for (const char* text : {"", "h", "h:", ":1", "h:0", "h:65536", "h:1x", "fe80::1:4", "[]:1"})
     CHECK_THROWS_WITH_AS(parse_rendezvous_endpoint("--rendezvous", text),
                          ("--rendezvous '" + std::string(text) +
-                          "': it is an address and a port of host 0, as in 10.0.0.1:29400")
+                          "': expected ADDRESS:PORT of host 0, as in 10.0.0.1:29400")
                              .c_str(),
                          ConfigError);
   const ScratchFolder folder;
   const std::string path = folder / "key";
   std::ofstream(path) << "  " << kKey << "\n";
   chmod(path.c_str(), 0644);
-  CHECK_THROWS_WITH_AS(read_key_file(path),
-                       ("everybody may read key file '" + path + "': chmod 600 " + path).c_str(),
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      read_key_file(path),
+      ("key file '" + path + "' is readable by everybody: run chmod 600 " + path).c_str(),
+      ConfigError);
   chmod(path.c_str(), 0600);
   CHECK(read_key_file(path) == kKey);
   std::ofstream(path) << "short\n";
-  CHECK_THROWS_WITH_AS(
-      read_key_file(path),
-      ("key file '" + path + "' holds 5 characters, 16 are the least: openssl rand -hex 32")
-          .c_str(),
-      ConfigError);
+  CHECK_THROWS_WITH_AS(read_key_file(path),
+                       ("key file '" + path +
+                        "' has 5 characters: expected 16 or more, as from openssl rand -hex 32")
+                           .c_str(),
+                       ConfigError);
 }

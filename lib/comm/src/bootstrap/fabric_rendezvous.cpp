@@ -115,11 +115,12 @@ class FabricRendezvousRun {
     const std::string why = rails.size() > 1 ? fmt::format("{}, one of {} in {}", rail.name,
                                                            rails.size(), options_.subnet)
                             : !options_.subnet.empty() ? fmt::format("in {}", options_.subnet)
-                                                       : "from where rank 0 is reached";
+                                                       : "the interface towards rank 0";
     const std::string place =
-        network.is_of_ip ? fmt::format("at {} ({})", peer_address.address, why)
-                         : fmt::format("by addresses of its own (the ranks meet at {}, {})",
-                                       peer_address.address, why);
+        network.is_of_ip
+            ? fmt::format("at {} ({})", peer_address.address, why)
+            : fmt::format("at the addresses of the provider (the rendezvous is at {}, {})",
+                          peer_address.address, why);
     const net::ExchangeRule& exchange = options_.exchange;
     const std::string exchanges =
         exchange.pinned
@@ -201,10 +202,9 @@ class FabricRendezvousRun {
     if (accepted_[size_t(rank)].socket) {
       handshake::send_signed(
           peer->socket, "table", peer->handshake,
-          refusal(
-              comm::CommError::Kind::kMismatch, rank,
-              fmt::format("rank 0 of job '{}' has refused this process: rank {} is here already",
-                          self_.job_id, rank)));
+          refusal(comm::CommError::Kind::kMismatch, rank,
+                  fmt::format("rank 0 of job '{}' refused this process: rank {} has joined already",
+                              self_.job_id, rank)));
       return;
     }
     addresses_[size_t(rank)] = std::move(peer->message);

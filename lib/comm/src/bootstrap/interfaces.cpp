@@ -41,8 +41,8 @@ struct Subnet {
     if (slash != text.npos) after = std::from_chars(after + slash + 1, end, bits).ptr;
     if (base.empty() || bits < 0 || size_t(bits) > 8 * base.size() || after != end)
       throw std::runtime_error(
-          fmt::format("'{}' is no network: an address, a slash and a number of bits, as in "
-                      "10.0.0.0/16; several have commas between them",
+          fmt::format("'{}' is not a network: expected ADDRESS/BITS, as in 10.0.0.0/16, or several "
+                      "separated by commas",
                       text));
   }
 
@@ -142,8 +142,10 @@ std::string unused_nics(const std::string& address, const std::vector<Interface>
   if (unused.empty()) return "";
   std::sort(unused.begin(), unused.end());
   return fmt::format(
-      "InfiniBand or RoCE that is not at {} is not used: {}; {} with its network takes it", address,
-      fmt::join(unused, ", "), env::kFabricSubnet);
+      "InfiniBand or RoCE cards are not used, because they do not have the address {}: {}; to use "
+      "them, "
+      "set {} to their network",
+      address, fmt::join(unused, ", "), env::kFabricSubnet);
 }
 
 }  // namespace smp::bootstrap

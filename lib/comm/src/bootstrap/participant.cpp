@@ -10,9 +10,10 @@ namespace smp::bootstrap {
 void Participant::check(int most_ranks, const char* where) const {
   if (size < 1 || size > most_ranks)
     throw std::invalid_argument(
-        fmt::format("a job of {} ranks{}: 1 to {} are possible", size, where, most_ranks));
+        fmt::format("the job has {} ranks{}: expected 1 to {}", size, where, most_ranks));
   if (rank < 0 || rank >= size)
-    throw std::invalid_argument(fmt::format("no rank {} in a job of {} ranks", rank, size));
+    throw std::invalid_argument(
+        fmt::format("rank {} is out of range: the job has {} ranks", rank, size));
   if (job_id.empty() || job_id.size() > 64)
     throw std::invalid_argument("the job id must have 1 to 64 characters");
   if (job_key.empty()) throw std::invalid_argument("the job key is empty");
@@ -54,7 +55,7 @@ void Participant::lost(int other) const {
 void Participant::timed_out(const std::vector<int>& missing,
                             const handshake::RejectedPeers& strangers) const {
   fail(comm::CommError::Kind::kTimeout, missing.front(),
-       fmt::format("{} {} of job '{}' did not come{} within {:g} s{}",
+       fmt::format("{} {} of job '{}' did not join the rendezvous{} within {:g} s{}",
                    missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), job_id,
                    rendezvous_address, std::chrono::duration<double>(timeout).count(),
                    strangers.text()));

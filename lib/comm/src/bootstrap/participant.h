@@ -19,7 +19,7 @@ struct Participant : handshake::Member {
         rendezvous_address(std::move(address)) {}
 
   std::chrono::milliseconds timeout;
-  std::string rendezvous_address;  // " to 10.0.0.1 port 29500", for errors; may be empty
+  std::string rendezvous_address;  // " at 10.0.0.1 port 29500", for errors; may be empty
   sockets::Deadline deadline = std::chrono::steady_clock::now() + timeout;
 
   // Throws std::invalid_argument. `where`: "" or " on one host".

@@ -71,8 +71,8 @@ std::optional<std::string> Regroup::ask(int rank, sockets::Deadline answer_by,
     if (self.initiate(handshake, attempt.socket, rank) &&
         handshake::send_signed(attempt.socket, "here", handshake, ""))
       // It may wait for others to the end.
-      if (auto said = handshake::receive_signed(attempt.socket, "who goes on", handshake,
-                                                end + self_.timeout))
+      if (auto said =
+              handshake::receive_signed(attempt.socket, "members", handshake, end + self_.timeout))
         return said;
     // It closed the connection: as the oldest of too many, or because it has ended.
     if (steady_clock::now() >= answer_by) return std::nullopt;
@@ -100,9 +100,9 @@ comm::Survivors Regroup::gather_ranks(sockets::Deadline end) {
   std::string refusal;
   if (!absent.empty() && 2 * int(members.size()) <= self_.size) {
     refusal = fmt::format(
-        "of job '{}' only {} {} called shrink within {:g} s, and {} {} may still be running; more "
+        "only {} {} of job '{}' called shrink within {:g} s, and {} {} may still be running: more "
         "than half of the ranks must call it",
-        self_.job_id, members.size() == 1 ? "rank" : "ranks", fmt::join(members, ", "),
+        members.size() == 1 ? "rank" : "ranks", fmt::join(members, ", "), self_.job_id,
         std::chrono::duration<double>(self_.timeout).count(), absent.size() == 1 ? "rank" : "ranks",
         fmt::join(absent, ", "));
     message.text("no").text(refusal);
@@ -114,7 +114,7 @@ comm::Survivors Regroup::gather_ranks(sockets::Deadline end) {
   // The new rank 0 listens at the same address: no rank may connect to the old listener there.
   if (refusal.empty()) listener_ = system::FileDescriptor();
   for (const handshake::Acceptor::AcceptedPeer& peer : accepted)
-    handshake::send_signed(peer.socket, "who goes on", peer.handshake, message.bytes());
+    handshake::send_signed(peer.socket, "members", peer.handshake, message.bytes());
   if (!refusal.empty()) self_.fail(comm::CommError::Kind::kTimeout, *absent.begin(), refusal);
   return start_next_job(members, rendezvous_address());
 }

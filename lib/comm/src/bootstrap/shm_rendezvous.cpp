@@ -56,7 +56,7 @@ class ShmRendezvousRun {
  private:
   system::FileDescriptor listen() const {
     try {
-      return sockets::listen_unix(self_.name_of_socket("meeting", self_.rank));
+      return sockets::listen_unix(self_.name_of_socket("rendezvous", self_.rank));
     } catch (const std::system_error& e) {
       if (e.code() != std::errc::address_in_use) throw;
       self_.is_taken();
@@ -69,7 +69,7 @@ class ShmRendezvousRun {
 
   void connect_to(int rank) {
     system::FileDescriptor socket;
-    while (!(socket = sockets::try_connect_unix(self_.name_of_socket("meeting", rank)))) {
+    while (!(socket = sockets::try_connect_unix(self_.name_of_socket("rendezvous", rank)))) {
       check_connected();
       if (self_.is_late()) self_.timed_out({rank});
       std::this_thread::sleep_for(milliseconds(2));
@@ -84,10 +84,9 @@ class ShmRendezvousRun {
         !sockets::receive_all(socket, &verdict, sizeof(verdict), self_.deadline, &received_))
       self_.lost(rank);
     if (!verdict.accepted || (rank == here_.front() && !received_))
-      self_.fail(
-          comm::CommError::Kind::kMismatch, self_.rank,
-          fmt::format("rank {} of job '{}' has refused this process: rank {} is here already", rank,
-                      self_.job_id, self_.rank));
+      self_.fail(comm::CommError::Kind::kMismatch, self_.rank,
+                 fmt::format("rank {} of job '{}' refused this process: rank {} has joined already",
+                             rank, self_.job_id, self_.rank));
     if (!swap_doorbells(socket, rank, self_.deadline)) self_.lost(rank);
     peers_[size_t(rank)] = std::move(socket);
   }

@@ -78,7 +78,7 @@ std::unique_ptr<comm::Communicator> connect_fabric(const net::FabricOptions& opt
   const bootstrap::Participant self{
       {options.rank, options.size, options.job_id, options.job_key},
       options.rendezvous_timeout.value_or(options.timeout),
-      fmt::format(" to {} port {}", options.master_address, options.master_port)};
+      fmt::format(" at {} port {}", options.master_address, options.master_port)};
   self.check(mesh::kMaxRanksOfHosts, "");
   bootstrap::FabricRendezvous hosts = bootstrap::fabric_rendezvous(self, options);
   groups::HostTopology topology = topology_of(hosts.peers);

@@ -22,7 +22,7 @@
 namespace smp::jobs {
 namespace {
 
-constexpr const char* kListenerName = "again";
+constexpr const char* kListenerName = "regroup";
 constexpr std::chrono::milliseconds kRetryEvery{2};
 
 system::FileDescriptor make_listener(const bootstrap::Participant& self) {

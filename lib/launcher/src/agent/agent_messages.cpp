@@ -3,8 +3,6 @@
 #include <array>
 #include <bit>
 
-#include "smp/launcher/reach/frame_channel.h"
-
 namespace smp::agent {
 namespace {
 

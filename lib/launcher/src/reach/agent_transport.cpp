@@ -132,9 +132,9 @@ constexpr std::array<SshFailure, 14> kSshFailures = {{
     {"timed out", "no answer"},
     {"Connection closed by", "connection closed by its sshd"},
     {"Connection reset", "connection reset by its sshd"},
-    {"Bad configuration option", "ssh does not understand its options"},
-    {"unknown option", "ssh does not understand its options"},
-    {"command-line", "ssh does not understand its options"},
+    {"Bad configuration option", "ssh rejected an option: check --ssh-args"},
+    {"unknown option", "ssh rejected an option: check --ssh-args"},
+    {"command-line", "ssh rejected an option: check --ssh-args"},
 }};
 
 std::string SshTransport::why_not_reached(const process::ProcessEnd& end,
@@ -146,7 +146,8 @@ std::string SshTransport::why_not_reached(const process::ProcessEnd& end,
   }
   if (end.exit_code == kNoCommand)
     return with_words(
-        fmt::format("smp-launch is not there as '{}': name it with --agent-path", agent_), errors);
+        fmt::format("no smp-launch at '{}' on that host: give its path with --agent-path", agent_),
+        errors);
   return AgentTransport::why_not_reached(end, errors);
 }
 
@@ -219,12 +220,13 @@ std::unique_ptr<AgentTransport> make_agent_transport(const AgentTransportOptions
     return std::make_unique<SshTransport>(
         hosts::words_of_command("--ssh-args", options.ssh_arguments), options.agent);
   if (!options.ssh_arguments.empty())
-    throw ConfigError(fmt::format("--ssh-args is for --via ssh, not for --via {}", options.via));
+    throw ConfigError(
+        fmt::format("--ssh-args cannot be used with --via {}: it needs --via ssh", options.via));
   if (options.via == "local") return std::make_unique<LocalTransport>(options.agent);
   if (options.via.starts_with(kExec) && options.via.size() > kExec.size())
     return std::make_unique<ExecTransport>(options.via.substr(kExec.size()), options.agent);
   throw ConfigError(
-      fmt::format("--via '{}': it is ssh, srun, mpirun, local, or exec:COMMAND", options.via));
+      fmt::format("--via '{}': expected ssh, srun, mpirun, local or exec:COMMAND", options.via));
 }
 
 }  // namespace smp::reach

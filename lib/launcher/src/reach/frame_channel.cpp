@@ -33,7 +33,8 @@ bool FrameReader::find_mark() {
   const size_t at = waiting_.find(kMark);
   if (at == waiting_.npos) {
     if (waiting_.size() > kMostTextBefore)
-      throw wire::ProtocolError(fmt::format("no agent spoke within {} bytes", kMostTextBefore));
+      throw wire::ProtocolError(
+          fmt::format("no greeting of an agent within {} bytes", kMostTextBefore));
     text_before_ = waiting_;
     return false;
   }
@@ -54,7 +55,7 @@ bool FrameReader::next(Frame& frame) {
     if (left >= kHeaderBytes + length) {
       const uint32_t sequence = get_u32(header + 5);
       if (sequence != sequence_)
-        throw wire::ProtocolError(fmt::format("message {} where {} was due", sequence, sequence_));
+        throw wire::ProtocolError(fmt::format("message {} instead of {}", sequence, sequence_));
       ++sequence_;
       frame.type = static_cast<FrameType>(header[4]);
       frame.payload = std::string_view(header + kHeaderBytes, length);

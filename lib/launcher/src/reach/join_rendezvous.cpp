@@ -60,7 +60,7 @@ std::optional<JoinVerdict> join_by(const system::FileDescriptor& socket, const s
   return JoinVerdict(wire::PayloadReader(*said).number());
 }
 
-// True: admitted. False: the other side hung up. Throws ConfigError.
+// True: admitted. False: host 0 closed the connection. Throws ConfigError.
 bool is_admitted(const system::FileDescriptor& socket, const std::string& at,
                  const std::string& key, const RendezvousNode& node) {
   using Reason = handshake::HandshakeError::Reason;
@@ -70,23 +70,30 @@ bool is_admitted(const system::FileDescriptor& socket, const std::string& at,
     switch (*verdict) {
       case JoinVerdict::kWelcome: return true;
       case JoinVerdict::kTaken:
-        throw ConfigError(fmt::format("host 0 at {} has another host of node rank {} already", at,
-                                      node.node_rank));
+        throw ConfigError(
+            fmt::format("host 0 at {} already has a host with node rank {}: each host needs a node "
+                        "rank of its own",
+                        at, node.node_rank));
       case JoinVerdict::kOtherSlots:
-        throw ConfigError(fmt::format(
-            "host 0 at {} was started with another number of ranks a host, {} here: they have to "
-            "be equal",
-            at, node.slots));
+        throw ConfigError(
+            fmt::format("host 0 at {} was started with another number of ranks per host than this "
+                        "one ({}): all hosts need the same number",
+                        at, node.slots));
     }
   } catch (const handshake::HandshakeError& error) {
     if (error.reason == Reason::kKey)
-      throw ConfigError(fmt::format("host 0 at {} has another key", at));
+      throw ConfigError(
+          fmt::format("host 0 at {} has another key: all hosts need the same key", at));
     if (error.reason == Reason::kSize)
-      throw ConfigError(fmt::format("host 0 at {} was started for {} hosts, this one for {}", at,
-                                    error.peer_size, node.hosts));
+      throw ConfigError(
+          fmt::format("host 0 at {} was started for {} hosts, but this one for {}: all hosts need "
+                      "the same number",
+                      at, error.peer_size, node.hosts));
   } catch (const wire::ProtocolError&) {
   }
-  throw ConfigError(fmt::format("host 0 at {} runs another version of smp-launch", at));
+  throw ConfigError(fmt::format(
+      "host 0 at {} runs another version of smp-launch: install the same version on all hosts",
+      at));
 }
 
 }  // namespace
@@ -108,8 +115,8 @@ RendezvousEndpoint parse_rendezvous_endpoint(const std::string& option, const st
     good = endpoint.host.find_first_of(":[] ") == endpoint.host.npos;
   }
   if (!good)
-    throw ConfigError(fmt::format(
-        "{} '{}': it is an address and a port of host 0, as in 10.0.0.1:29400", option, text));
+    throw ConfigError(fmt::format("{} '{}': expected ADDRESS:PORT of host 0, as in 10.0.0.1:29400",
+                                  option, text));
   return endpoint;
 }
 
@@ -118,18 +125,19 @@ std::string read_key_file(const std::string& path) {
   const bool is_there = stat(path.c_str(), &status) == 0;
   // It is read at each start; a FIFO could be waited for without end.
   if (is_there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-    throw ConfigError(fmt::format("key file '{}' is no plain file", path));
+    throw ConfigError(fmt::format("key file '{}' is not a regular file", path));
   const std::string text = files::read_text_file(path, "key file");
   constexpr const char* kBlanks = " \t\r\n";
   const size_t first = text.find_first_not_of(kBlanks);
   const std::string key =
       first == text.npos ? "" : text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
   if (key.size() < kShortestKey)
-    throw ConfigError(
-        fmt::format("key file '{}' holds {} characters, {} are the least: openssl rand -hex 32",
-                    path, key.size(), kShortestKey));
+    throw ConfigError(fmt::format(
+        "key file '{}' has {} characters: expected {} or more, as from openssl rand -hex 32", path,
+        key.size(), kShortestKey));
   if (is_there && (status.st_mode & S_IROTH) != 0)
-    throw ConfigError(fmt::format("everybody may read key file '{0}': chmod 600 {0}", path));
+    throw ConfigError(
+        fmt::format("key file '{0}' is readable by everybody: run chmod 600 {0}", path));
   return key;
 }
 
@@ -143,7 +151,7 @@ system::FileDescriptor join_rendezvous(const RendezvousEndpoint& endpoint, const
     system::FileDescriptor socket = try_connect(endpoint, left, why);
     if (socket) {
       if (is_admitted(socket, at, key, node)) return socket;
-      why = "the other side hung up";
+      why = "host 0 closed the connection";
     }
     std::this_thread::sleep_for(kBetweenTries);
     left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());

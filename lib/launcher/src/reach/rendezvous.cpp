@@ -46,8 +46,10 @@ Rendezvous::Rendezvous(const RendezvousEndpoint& endpoint, std::string key) : ke
   }
 }
 
+// A node that was started for another number of hosts hears so by the handshake and leaves.
 void Rendezvous::admit(handshake::Acceptor::AcceptedPeer peer, const RendezvousNode& self) {
   RendezvousNode node{peer.handshake.peer_rank(), 0, peer.handshake.peer_size()};
+  if (node.hosts != self.hosts) return;
   node.slots = wire::PayloadReader(peer.message).small_number();
   const bool taken = node.node_rank == self.node_rank ||
                      std::any_of(arrived_.begin(), arrived_.end(), [&](const JoinedNode& other) {
@@ -74,7 +76,7 @@ std::optional<int> Rendezvous::gather(size_t count, const RendezvousNode& self, 
   while (arrived_.size() < count) {
     if (Clock::now() > deadline) {
       listener_.reset();
-      throw RendezvousTimeout(fmt::format("{} of {} other hosts came to {}:{} within {}{}",
+      throw RendezvousTimeout(fmt::format("{} of {} other hosts joined at {}:{} within {}{}",
                                           arrived_.size(), count, address_, port_,
                                           hosts::duration_text(time), acceptor.rejected().text()));
     }

@@ -35,12 +35,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kForAgentToCome{30'000};
-constexpr int kAnyPort = 9;
 
 // The address from which this host reaches `host`; "" if it does not know the name.
 std::string own_address_towards(const std::string& host) {
   try {
-    return sockets::local_address_towards(host, kAnyPort);
+    return sockets::local_address_towards(host);
   } catch (const std::runtime_error&) {
     return "";
   }

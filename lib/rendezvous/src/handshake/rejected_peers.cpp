@@ -24,7 +24,7 @@ std::string RejectedPeers::text() const {
   const size_t unnamed = by_origin_.size() - origins.size();
   return fmt::format("; {} {} rejected ({}{})", all,
                      all == 1 ? "connection was" : "connections were", fmt::join(origins, ", "),
-                     unnamed == 0 ? "" : fmt::format(", the rest from {} more", unnamed));
+                     unnamed == 0 ? "" : fmt::format(", the rest from {} other origins", unnamed));
 }
 
 }  // namespace smp::handshake

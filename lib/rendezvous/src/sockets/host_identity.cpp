@@ -13,7 +13,7 @@ std::string own_host_identity() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char space[64] = {};
   if (boot.empty() || readlink("/proc/self/ns/net", space, sizeof(space) - 1) < 0)
-    throw std::runtime_error("cannot tell which host this is: /proc is not there");
+    throw std::runtime_error("cannot identify this host: /proc is not mounted");
   return boot + " " + space;
 }
 

@@ -93,7 +93,8 @@ bool receive_all(const system::FileDescriptor& socket, void* data, size_t bytes,
       rlimit files{};
       getrlimit(RLIMIT_NOFILE, &files);
       throw std::runtime_error(fmt::format(
-          "no room for a descriptor of a peer: this process may have {} files open (ulimit -n)",
+          "cannot receive a descriptor from a peer: this process has reached its limit of {} open "
+          "files (ulimit -n)",
           files.rlim_cur));
     }
     for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {

@@ -153,7 +153,7 @@ std::string local_address_towards(const std::string& address, int port) {
       error = errno;
     }
   throw std::system_error(error, std::generic_category(),
-                          fmt::format("no way to {} port {}", address, port));
+                          fmt::format("no route to {} port {}", address, port));
 }
 
 }  // namespace smp::sockets

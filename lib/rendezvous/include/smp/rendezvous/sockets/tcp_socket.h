@@ -28,8 +28,8 @@ std::string local_address_of(const system::FileDescriptor& socket);  // numeric,
 int local_port_of(const system::FileDescriptor& socket);
 std::string remote_address_of(const system::FileDescriptor& socket);  // "?" once it has gone
 
-// Returns the numeric address from which this host reaches `address`. Sends nothing. Throws
-// std::runtime_error that names `address`.
-std::string local_address_towards(const std::string& address, int port);
+// Returns the numeric address from which this host reaches `address`. Sends nothing, so any port
+// will do. Throws std::runtime_error that names `address`.
+std::string local_address_towards(const std::string& address, int port = 9);
 
 }  // namespace smp::sockets
