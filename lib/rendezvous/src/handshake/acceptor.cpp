@@ -83,7 +83,7 @@ void Acceptor::accept_pending(const system::FileDescriptor& listener) {
   if (!pending.socket) return;
   if (is_local(pending.socket)) {
     const auto user = sockets::user_of_peer(pending.socket);
-    pending.origin = user ? fmt::format("user {}", *user) : "nobody known";
+    pending.origin = user ? fmt::format("user {}", *user) : "an unknown user";
     if (user != geteuid()) return rejected_.reject(pending.origin);
   } else {
     sockets::prepare(pending.socket, deadline_);
