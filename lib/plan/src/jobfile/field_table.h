@@ -30,7 +30,7 @@ using Target =
                  Member<std::optional<TokenKind>>, Member<std::optional<DataFormat>>,
                  Member<Packing>, Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
                  Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
-                 Member<std::optional<Profile>>, Member<std::optional<CollectivesKind>>>;
+                 Member<std::optional<CollectivesKind>>>;
 
 enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 

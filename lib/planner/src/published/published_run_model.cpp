@@ -244,7 +244,7 @@ void read_latent_attention(RunCells& cells, ModelSpec& model, const std::string&
   model.v_head_dim = cells.note_count("v-head-dim").value_or(128);
 }
 
-void read_words(RunCells& cells, ModelSpec& model, Profile profile) {
+void read_words(RunCells& cells, ModelSpec& model, double usual_dropout) {
   const std::string mlp = cells.word("mlp");
   if (mlp == "gelu" || mlp == "quick_gelu" || mlp == "gelu_tanh" || mlp == "gelu_new") {
     model.mlp = MlpKind::kGelu;
@@ -275,13 +275,10 @@ void read_words(RunCells& cells, ModelSpec& model, Profile profile) {
   }
   if (cells.mentions("alibi") || cells.mentions("tr11"))
     model.position_embedding = PositionKind::kAlibi;
-  const bool trained_with_dropout = profile == Profile::kMegatron ||
-                                    profile == Profile::kDeepSpeed ||
-                                    profile == Profile::kInternEvo || profile == Profile::kSmpV1;
   // Megatron's own tests name every argument that is not the default, which is 0.1.
   const bool defaults = cells.mentions("golden_values");
   const bool learned = model.position_embedding == PositionKind::kLearned;
-  const double dropout = trained_with_dropout && (learned || defaults) ? 0.1 : 0;
+  const double dropout = learned || defaults ? usual_dropout : 0;
   const auto share = [&](const char* key) {
     const auto note = cells.note(key);
     return note ? std::strtod(note->c_str(), nullptr) : dropout;
@@ -292,7 +289,7 @@ void read_words(RunCells& cells, ModelSpec& model, Profile profile) {
 
 }  // namespace
 
-ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
+ModelSpec model_of_run(RunCells& cells, const framework::UsualSettings& usual, int64_t stages) {
   std::string name = cells.word("model");
   std::replace(name.begin(), name.end(), '_', '-');
   refuse_what_is_no_transformer(cells, name);
@@ -310,7 +307,7 @@ ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
   model.norm = family.norm;
   model.position_embedding = family.positions;
   model.parallel_residual = family.parallel_residual;
-  read_words(cells, model, profile);
+  read_words(cells, model, usual.dropout);
   const bool biases = family.biases && !cells.has_note("disable-bias-linear");
   model.qkv_bias = biases || cells.has_note("add-qkv-bias") || contains(name, "qwen2");
   model.attention_output_bias = biases;
@@ -337,9 +334,9 @@ ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
     model.vocab_size = gpt2 ? 50257 : default_vocabulary(name, billions);
     cells.assume(fmt::format("vocabulary of {}", model.vocab_size));
   }
-  if (profile == Profile::kMegatron || profile == Profile::kDeepSpeed ||
-      profile == Profile::kInternEvo) {
-    model.vocab_multiple_of = cells.note_count("make-vocab-size-divisible-by").value_or(128);
+  if (usual.vocab_multiple_of > 1) {
+    model.vocab_multiple_of =
+        cells.note_count("make-vocab-size-divisible-by").value_or(usual.vocab_multiple_of);
   }
   model.tied_embeddings = cells.yes_or_no("tied_emb").value_or(family.tied);
   model.decoder_layers = model.stack == Stack::kEncoderDecoder ? model.num_layers : 0;
