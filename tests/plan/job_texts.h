@@ -64,6 +64,7 @@ cluster:
   name: p4d.24xlarge
   hosts: 2
   processes_per_host: 8
+  nvlink_domain: 16
   device: cuda
   accelerator: A100-SXM4-40GB
   memory_per_process: 42949672960
@@ -75,6 +76,7 @@ cluster:
   half_flops_per_s: 312000000000000
   fp8_flops_per_s: 624000000000000
   matmul_efficiency: 0.6
+  fp8_matmul_efficiency: 0.5
   multiprocessors: 108
   kernel_launch_s: 5e-06
   memory_bytes_per_s: 1555000000000
@@ -83,6 +85,7 @@ cluster:
   intra_host_latency_s: 3e-06
   inter_host_bytes_per_s: 6250000000
   inter_host_latency_s: 2e-05
+  inter_host_low_latency: false
   inter_host_message_s: 3e-06
   inter_host_next_bytes_per_s: 12500000000
   intra_host_points: [{ranks: 8, bytes: 1048576, seconds: 0.0001}, {ranks: 8, bytes: 2097152, seconds: 0.00015}]

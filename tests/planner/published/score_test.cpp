@@ -64,6 +64,10 @@ const RowScore& row_of(const FileScore& file, const std::string& id) {
   throw std::runtime_error(fmt::format("no row {}", id));
 }
 
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
 RowScore score_one(const std::string& cells) {
   return score_table("t.csv", fmt::format("{}\n{}\n", kHeader, cells), std::nullopt).rows.at(0);
 }
@@ -211,12 +215,56 @@ TEST_CASE("score: errors, ranking, regret and wrong fits of rows") {
 
   std::swap(rows[0].predicted_step_s, rows[1].predicted_step_s);
   rows[0].fit = Fit::kNo;
+  rows[2].fit = Fit::kTight;
   rows[3].fit = Fit::kTight;
   summary = summary_of(rows);
   CHECK(summary.kendall_tau == doctest::Approx(4.0 / 6));
   CHECK(summary.top_1_regret == doctest::Approx(1.0));  // picked the run of 20 s, the best took 10
   CHECK(summary.false_fits == 0);
   CHECK(summary.false_does_not_fit == 1);
+  CHECK(summary.tight_that_ran == 1);
+}
+
+TEST_CASE("score: runs of one layout that a table repeats are ranked once, at their mean") {
+  std::vector<RowScore> rows(5);
+  const double predicted[] = {10, 10, 20, 20, 30};
+  const double measured[] = {12, 14, 11, 13, 40};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].expressible = true;
+    rows[i].group = "one model";
+    rows[i].tokens_per_step = 1000;
+    rows[i].predicted_step_s = predicted[i];
+    rows[i].measured_step_s = measured[i];
+  }
+  const ScoreSummary summary = summary_of(rows);
+  CHECK(summary.time.rows == 5);
+  CHECK(summary.ranked_pairs == 3);  // of three layouts
+  CHECK(summary.kendall_tau == doctest::Approx(1.0 / 3));
+  CHECK(summary.groups == 1);
+  CHECK(summary.top_1_regret == doctest::Approx(13.0 / 12 - 1));
+}
+
+TEST_CASE("score: what users do where a row says nothing") {
+  const auto row = [](const char* framework, const char* gpus, const char* dp, const char* sharding,
+                      const char* recompute) {
+    return score_table(
+               "t.csv",
+               fmt::format(
+                   "{}\n{}\n", kHeader,
+                   fmt::format("a,llama-7b,32,4096,32,4096,{},H100,1,1,{},{},8,1,{},{},bf16", gpus,
+                               dp, sharding, 8 * std::atoi(dp), recompute)),
+               framework::framework_named(framework))
+        .rows.at(0);
+  };
+  // 7 B parameters have 112 GB of states: of 8 ranks each holds its part.
+  CHECK(contains(row("nemo", "8", "8", "", "full").reason, "sharded optimizer state, because"));
+  CHECK(!contains(row("nemo", "8", "8", "none", "full").reason, "sharded optimizer state"));
+  // Some layers of a stage, or all of them.
+  const std::string some = row("nemo", "8", "8", "zero1", "").reason;
+  CHECK(contains(some, "full recomputation of "));
+  CHECK(contains(some, "of the 32 layers of a stage, because the run does not fit without it"));
+  CHECK(contains(row("megatron-core", "8", "8", "zero1", "").reason,
+                 "full recomputation, because the run does not fit without it"));
 }
 
 TEST_CASE("score: JSON has the names that other programs read") {

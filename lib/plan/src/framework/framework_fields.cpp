@@ -148,6 +148,13 @@ const std::vector<HabitField>& habit_fields() {
       {kSaved, "selective_per_operation", SMP_HABIT(model.selective_per_operation),
        "`recompute: selective` keeps the output of every other matmul; otherwise it recomputes "
        "the core of attention"},
+      {.section = kSaved,
+       .key = "held_by_messages",
+       .target = SMP_HABIT(model.held_by_messages),
+       .doc = "whole tensors [tokens, hidden] of each block and microbatch in flight that "
+              "asynchronous messages of tensor parallelism hold while the processor launches ahead "
+              "of the accelerator; they are given back when memory runs out",
+       .max = kMostTimes},
       {kSaved, "fp32_logits", SMP_HABIT(model.fp32_logits),
        "the loss is computed of logits in fp32"},
       {.section = kSaved,
@@ -186,6 +193,44 @@ const std::vector<HabitField>& habit_fields() {
        .target = SMP_HABIT(model.operators_per_block),
        .doc = "operators that the processor launches for a block's forward pass; a backward pass "
               "launches twice as many"},
+      {.section = kKernels,
+       .key = "routing_operators",
+       .target = SMP_HABIT(model.routing_operators),
+       .doc =
+           "operators that a block with experts launches besides, to route, permute and exchange "
+           "tokens"},
+      {.section = kKernels,
+       .key = "hopper_matmul_rate",
+       .target = SMP_HABIT(model.hopper_matmul_rate),
+       .doc =
+           "matmul rate from Hopper on, as a multiple of the cluster's `matmul_efficiency`, which "
+           "is that of eager PyTorch there",
+       .min = 0.01,
+       .max = kMostTimes},
+      {.section = kKernels,
+       .key = "fp8_matmul_rate",
+       .target = SMP_HABIT(model.fp8_matmul_rate),
+       .doc = "rate of fp8 matmuls, as a further multiple",
+       .min = 0.01,
+       .max = kMostTimes},
+      {.section = kKernels,
+       .key = "attention_forward_rate",
+       .target = SMP_HABIT(model.attention_forward_rate),
+       .doc = "share of the matmul rate that fused attention reaches in the forward pass",
+       .unit = Unit::kShare,
+       .min = 0.01,
+       .max = 1},
+      {.section = kKernels,
+       .key = "attention_backward_rate",
+       .target = SMP_HABIT(model.attention_backward_rate),
+       .doc = "the same in the backward pass",
+       .unit = Unit::kShare,
+       .min = 0.01,
+       .max = 1},
+      {kKernels, "fused_gate", SMP_HABIT(model.fused_gate),
+       "the activation of a gated MLP and its product are one kernel, which keeps no result "
+       "between "
+       "them"},
       {kKernels, "fused_kernels", SMP_HABIT(model.fused_kernels),
        "norm, bias with activation, and softmax are one kernel each"},
       {kKernels, "transformer_engine", SMP_HABIT(model.transformer_engine),
@@ -228,6 +273,25 @@ const std::vector<HabitField>& habit_fields() {
        .target = SMP_HABIT(model.gathers_hidden),
        .doc = "share of their time that computing can hide",
        .unit = Unit::kShare,
+       .max = 1},
+      {.section = kMessages,
+       .key = "tensor_hidden",
+       .target = SMP_HABIT(model.tensor_hidden),
+       .doc = "share of the messages of `sequence_parallel` that matmuls hide",
+       .unit = Unit::kShare,
+       .max = 1},
+      {.section = kMessages,
+       .key = "tensor_crossing_s",
+       .target = SMP_HABIT(model.tensor_crossing_s),
+       .doc =
+           "seconds that each message of tensor parallelism takes longer for each border between "
+           "hosts that its group crosses",
+       .max = 1},
+      {.section = kMessages,
+       .key = "pipeline_crossing_s",
+       .target = SMP_HABIT(model.pipeline_crossing_s),
+       .doc = "seconds that a block's messages of tensor parallelism wait, forward and backward "
+              "together, for each hop of their ring, where the pipeline crosses hosts",
        .max = 1},
       {kMessages, "waits_for_sends", SMP_HABIT(model.waits_for_sends),
        "a stage computes nothing while it sends to its neighbour, and each tensor rank sends its "
@@ -273,6 +337,14 @@ const std::vector<HabitField>& habit_fields() {
        .max = 1 << 20},
       {kUsual, "sequence_parallel", SMP_HABIT(usual.sequence_parallel),
        "tensor parallelism comes with `sequence_parallel: true`"},
+      {kUsual, "fp8_parameters", SMP_HABIT(usual.fp8_parameters),
+       "`precision: fp8` comes with `fp8_parameters: true`"},
+      {kUsual, "recomputes_fewest_layers", SMP_HABIT(usual.recomputes_fewest_layers),
+       "a run that does not fit otherwise recomputes the fewest layers of each stage with which it "
+       "does; otherwise all"},
+      {kUsual, "cuts_by_matmuls", SMP_HABIT(usual.cuts_by_matmuls),
+       "a pipeline's stages are cut by the matmuls of blocks and head, not by the number of "
+       "blocks"},
 
       {.section = kResiduals,
        .key = "memory_low",

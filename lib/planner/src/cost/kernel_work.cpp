@@ -11,13 +11,11 @@
 namespace smp::cost {
 namespace {
 
-// Share of the matmul rate that flash attention's kernels reach, forward and backward (Dao 2023,
-// arXiv 2307.08691, figures 4 to 6: 190 and 150 of an A100's 271 Tflop/s, 350 and 300 of an H100's
-// 795, causal, head dimension 128).
-constexpr double kFlashForward = 0.36;
-constexpr double kFlashBackward = 0.29;
 // Operators of a block's forward that torch.compile leaves.
 constexpr double kCompiledOperators = 30;
+// Kernels that add one chunk's part to ring attention's sums (Transformer Engine's
+// context_parallel.py).
+constexpr double kPartKernels = 6;
 // An RMSNorm written with plain operators: cast to fp32, square, mean, scale, cast, weight.
 constexpr double kUnfusedRmsNorm = 5;
 // Of an element that is cast to fp8: read in 16 bits, written twice, once transposed.
@@ -48,6 +46,12 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
       rates(matmul_rates(job.cluster, choice.precision)),
       core_rates(matmul_rates(
           job.cluster, choice.precision == Precision::kFp8 ? Precision::kBf16 : choice.precision)) {
+  if (cluster.fp8_flops_per_s > 0) {  // Hopper and later
+    rates.flops_per_s *= framework.hopper_matmul_rate;
+    core_rates.flops_per_s *= framework.hopper_matmul_rate;
+  }
+  if (choice.precision == Precision::kFp8) rates.flops_per_s *= framework.fp8_matmul_rate;
+  weight_casts = training.fp8_parameters ? 0 : 1.0 / choice.microbatches;
   t = choice.tensor;
   c = choice.context;
   batch = choice.micro_batch;
@@ -85,7 +89,7 @@ void linear(LayerWork& work, const PricedCall& call, double tokens, double in, d
   work.backward.kernels += 2;
   if (call.rates.element_bytes == 1) {
     // Transformer Engine: operands are cast, and laid out again for the other direction.
-    work.forward.bytes += copies * (kCastBytes * tokens * in + kCastBytes * in * out);
+    work.forward.bytes += copies * kCastBytes * (tokens * in + call.weight_casts * in * out);
     work.backward.bytes += copies * kCastBytes * tokens * out;
     work.forward.kernels += 4;
     work.backward.kernels += 4;
@@ -160,11 +164,22 @@ void attention_core(LayerWork& work, const PricedCall& call) {
     const double used = waves ? wide / (wide <= 64 ? 64 : std::ceil(wide / 128) * 128) : 1;
     const double narrow = waves && wide <= 64 ? 0.8 : 1;
     const double rate = call.core_rates.flops_per_s * used * narrow;
-    core.matmul_s = links::over(flops, rate * (waves ? kFlashForward : 1));
-    back.matmul_s =
-        links::over(waves ? 2.5 * flops : 2 * flops, rate * (waves ? kFlashBackward : 1));
+    core.matmul_s = links::over(flops, rate * (waves ? call.framework.attention_forward_rate : 1));
+    back.matmul_s = links::over(waves ? 2.5 * flops : 2 * flops,
+                                rate * (waves ? call.framework.attention_backward_rate : 1));
     core.kernels = 1;
     back.kernels = 3;
+    if (waves && call.c > 1) {
+      // Ring attention adds up what each further chunk of keys gives: the output in fp32, and its
+      // scale, forward; the gradients of queries, keys and values backward.
+      const double rows = (call.c - 1) * call.batch * s;
+      const double out = rows * call.heads * call.value_dim;
+      const double keys = rows * call.kv_heads * (call.key_dim + call.value_dim);
+      core.bytes += (3 * kFp32Bytes + call.element) * out;
+      back.bytes += (2 * kFp32Bytes + call.element) * (out + keys);
+      core.kernels += kPartKernels * (call.c - 1);
+      back.kernels += kPartKernels * (call.c - 1);
+    }
     if (call.draws_dropout && call.model.attention_dropout > 0) {
       // A causal query's last draws reach half of those that are drawn together beyond its keys.
       const double of_query =
@@ -241,8 +256,9 @@ void mlp(LayerWork& work, const PricedCall& call, double tokens, double width, d
   linear(work, call, tokens, call.h, gated ? 2 * width : width, bias, copies);
   const double values = copies * tokens * width;
   if (gated) {
-    passes(work.forward, call, (call.fused ? 3 : 5) * values, call.fused ? 1 : 2);
-    passes(work.backward, call, (call.fused ? 5 : 8) * values, call.fused ? 1 : 3);
+    const bool fused = call.fused && call.framework.fused_gate;
+    passes(work.forward, call, (fused ? 3 : 5) * values, fused ? 1 : 2);
+    passes(work.backward, call, (fused ? 5 : 8) * values, fused ? 1 : 3);
   } else {
     passes(work.forward, call, 2 * values, 1);
     passes(work.backward, call, 3 * values, 1);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cost/engine_bytes.h"
+#include "cost/held_by_messages.h"
 #include "cost/layer_parameters.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/framework/framework_catalog.h"
@@ -126,7 +127,8 @@ Part attention(const Shapes& s) {
 double mlp_kept(const Shapes& s, double rows, double width) {
   const double column = s.e * rows * width;
   if (!is_gated(s.model.mlp)) return (1 + s.read) * column;
-  return ((s.fused ? 2 : 3) + s.read) * column;  // gate, up, product; silu(gate)
+  return ((s.fused && s.framework.fused_gate ? 2 : 3) + s.read) *
+         column;  // gate, up, product; silu(gate)
 }
 
 double weight_gradient(const Shapes& s, double parameters) {
@@ -278,6 +280,7 @@ LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice) {
   }
   const Shapes shapes(job, choice);
   layers.block = dense_block(shapes);
+  layers.held = held_by_messages(job, choice, shapes.whole);
   if (job.model.decoder_layers > 0) layers.cross_block = dense_block(shapes, 2);
   if (job.model.num_experts > 0) layers.moe_block = expert_block(shapes, choice);
   layers.embedding = embedding_call(shapes);

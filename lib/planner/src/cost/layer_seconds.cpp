@@ -13,9 +13,6 @@
 namespace smp::cost {
 namespace {
 
-// Operators of routing, permuting and exchanging tokens of a block with experts (Megatron-core's
-// alltoall dispatcher; fitted on its own test runs).
-constexpr double kRoutingKernels = 300;
 // Beside messages, each kernel waits for streams and is waited for: more to launch.
 constexpr double kMessageKernels = 0.1;
 // Launches run ahead of kernels by a queue, which evens out what takes turns in being slower: the
@@ -35,10 +32,11 @@ double pass_s(const PricedCall& call, const KernelWork& work) {
 }
 
 // Seconds that the processor needs to launch the kernels beyond those that they run.
-double launch_s(const PricedCall& call, const KernelWork& work, double messages_s) {
+// `waits_s`: that it waits besides.
+double launch_s(const PricedCall& call, const KernelWork& work, double messages_s, double waits_s) {
   const double running = work.matmul_s + pass_s(call, work) + messages_s;
   const double kernels = work.kernels * (messages_s > 0 ? 1 + kMessageKernels : 1);
-  const double launching = kernels * call.cluster.kernel_launch_s;
+  const double launching = kernels * call.cluster.kernel_launch_s + waits_s;
   if (launching <= 0) return 0;
   return std::pow(std::pow(running, kQueue) + std::pow(launching, kQueue), 1 / kQueue) - running;
 }
@@ -56,15 +54,17 @@ Messages tensor_messages(const PricedCall& call, const choice::LayoutChoice& cho
   const links::Placement group = tensor_placement(choice, call.job);
   const links::CollectiveBackend how = links::exchange_of(call.job, mesh::Axis::kTensor);
   const double bytes = call.element * call.tokens * call.h;
+  const double over = call.framework.tensor_crossing_s * static_cast<double>(group.hosts - 1);
   if (!choice.sequence_parallel) {
-    const double each = links::all_reduce_s(bytes, group, call.cluster, how);
+    const double each = links::all_reduce_s(bytes, group, call.cluster, how) + over;
     return {pairs * each, pairs * each};
   }
   // The input of each cut matrix is gathered once more for its weight's gradient, while that of the
   // input is computed.
-  const double gather = links::all_gather_s(bytes, group, call.cluster, how);
-  const double scatter = links::reduce_scatter_s(bytes, group, call.cluster, how);
-  const double seconds = parts * gather + pairs * scatter;
+  const double gather = links::all_gather_s(bytes, group, call.cluster, how) + over;
+  const double scatter = links::reduce_scatter_s(bytes, group, call.cluster, how) + over;
+  const double shown = 1 - call.framework.tensor_hidden;
+  const double seconds = shown * (parts * gather + pairs * scatter);
   // A memory is gathered for keys and values, and again for the gradient of their weights; its own
   // gradient is scattered. Of whole sequences that is summed once for all blocks.
   return {seconds + memories * gather, seconds + memories * (gather + scatter)};
@@ -85,6 +85,14 @@ Messages context_messages(const PricedCall& call, const choice::LayoutChoice& ch
   return {forward, backward};
 }
 
+// Seconds that the messages of a block's forward and backward wait where the pipeline crosses
+// hosts.
+double pipeline_crossing_s(const PricedCall& call, const choice::LayoutChoice& choice) {
+  const double each = call.framework.pipeline_crossing_s;
+  if (each == 0 || choice.tensor == 1 || choice.pipeline == 1) return 0;
+  return boundaries_between_hosts(choice, call.job) > 0 ? each * (choice.tensor - 1) : 0;
+}
+
 CallSeconds seconds_of(const PricedCall& call, const choice::LayoutChoice& choice,
                        const LayerWork& work, const Messages& tensor, const Messages& context,
                        const Messages& expert) {
@@ -99,10 +107,11 @@ CallSeconds seconds_of(const PricedCall& call, const choice::LayoutChoice& choic
   seconds.context_backward = context.backward;
   seconds.expert_forward = expert.forward;
   seconds.expert_backward = expert.backward;
+  const double waits = pipeline_crossing_s(call, choice);
   seconds.launch_forward =
-      launch_s(call, work.forward, tensor.forward + context.forward + expert.forward);
-  seconds.launch_backward =
-      launch_s(call, work.backward, tensor.backward + context.backward + expert.backward);
+      launch_s(call, work.forward, tensor.forward + context.forward + expert.forward, waits / 3);
+  seconds.launch_backward = launch_s(
+      call, work.backward, tensor.backward + context.backward + expert.backward, 2 * waits / 3);
   if (choice.recompute == Recompute::kFull) seconds.recompute = seconds.forward();
   if (choice.recompute == Recompute::kSelective) {
     seconds.recompute = work.selective.matmul_s + pass_s(call, work.selective);
@@ -164,7 +173,7 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
     mlp(work, call, call.tokens,
         static_cast<double>(model.shared_expert_ffn_hidden_size) / call.mlp_ranks);
   }
-  norms_and_residuals(work, call, kRoutingKernels);
+  norms_and_residuals(work, call, call.framework.routing_operators);
   const links::Placement group = expert_placement(choice, call.job);
   const double bytes = call.element * call.tokens * routed * call.h / call.t;
   const double exchange = 2 * links::all_to_all_s(bytes, group, call.cluster);  // dispatch, combine

@@ -51,12 +51,15 @@ MatmulRates matmul_rates(const ClusterSpec& cluster, Precision precision) {
     case Precision::kBf16:
     case Precision::kFp16: rates.flops_per_s = cluster.half_flops_per_s; break;
     case Precision::kFp8:
-      rates.flops_per_s = cluster.fp8_flops_per_s > 0 ? kFp8Share * cluster.fp8_flops_per_s
-                                                      : cluster.half_flops_per_s;
+      rates.flops_per_s =
+          cluster.fp8_flops_per_s > 0 ? cluster.fp8_flops_per_s : cluster.half_flops_per_s;
       rates.element_bytes = 1;
       break;
   }
-  rates.flops_per_s *= cluster.matmul_efficiency;
+  const bool has_fp8 = precision == Precision::kFp8 && cluster.fp8_flops_per_s > 0;
+  const double fp8 = cluster.fp8_matmul_efficiency > 0 ? cluster.fp8_matmul_efficiency
+                                                       : kFp8Share * cluster.matmul_efficiency;
+  rates.flops_per_s *= has_fp8 ? fp8 : cluster.matmul_efficiency;
   return rates;
 }
 

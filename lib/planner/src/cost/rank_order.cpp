@@ -33,41 +33,44 @@ int64_t stride_of(char axis, const choice::LayoutChoice& choice, const JobSpec& 
   return stride;
 }
 
+// Accelerators between which a group's messages cross no network: those of a host, or of the hosts
+// of one NVLink.
+int64_t on_one_link(const ClusterSpec& cluster) {
+  return std::max(cluster.processes_per_host, cluster.nvlink_domain);
+}
+
 }  // namespace
 
 links::Placement tensor_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
-  return links::placement_of(choice.tensor, stride_of('T', choice, job),
-                             job.cluster.processes_per_host);
+  return links::placement_of(choice.tensor, stride_of('T', choice, job), on_one_link(job.cluster));
 }
 
 links::Placement context_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
   return links::placement_of(choice.context, stride_of('T', choice, job) * choice.tensor,
-                             job.cluster.processes_per_host);
+                             on_one_link(job.cluster));
 }
 
 links::Placement expert_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
   // Experts are spread over neighbours: tensor, context, then data.
-  return links::placement_of(choice.expert, choice.expert_tensor, job.cluster.processes_per_host);
+  return links::placement_of(choice.expert, choice.expert_tensor, on_one_link(job.cluster));
 }
 
 links::Placement shard_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
-  return links::placement_of(choice.shard, stride_of('D', choice, job),
-                             job.cluster.processes_per_host);
+  return links::placement_of(choice.shard, stride_of('D', choice, job), on_one_link(job.cluster));
 }
 
 links::Placement replica_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
   return links::placement_of(choice.replica, stride_of('D', choice, job) * choice.shard,
-                             job.cluster.processes_per_host);
+                             on_one_link(job.cluster));
 }
 
 links::Placement data_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
-  return links::placement_of(choice.data(), stride_of('D', choice, job),
-                             job.cluster.processes_per_host);
+  return links::placement_of(choice.data(), stride_of('D', choice, job), on_one_link(job.cluster));
 }
 
 double boundaries_between_hosts(const choice::LayoutChoice& choice, const JobSpec& job) {
   const int64_t stride = stride_of('P', choice, job);
-  const int64_t on_a_host = std::max<int64_t>(1, job.cluster.processes_per_host / stride);
+  const int64_t on_a_host = std::max<int64_t>(1, on_one_link(job.cluster) / stride);
   // Stages of a host are neighbours; the first of each further host is reached over the network.
   return static_cast<double>((choice.pipeline - 1) / on_a_host);
 }

@@ -48,6 +48,7 @@ struct Path {
   Hops tree;        // one way up a tree over the hosts
   bool between_hosts = false;
   bool nvlink = false;
+  bool simple = false;
 };
 
 double log2_ceil(double value) { return value > 1 ? std::ceil(std::log2(value)) : 0; }
@@ -76,6 +77,7 @@ Path path_of(const Placement& placement, const ClusterSpec& cluster) {
   }
   path.ring = {(size - hosts) * inside, (hosts - 1) * between};
   path.tree = {(local - 1) * inside, log2_ceil(hosts) * between};
+  path.simple = !cluster.inter_host_low_latency;
   path.between_hosts = cluster.device != DeviceKind::kCpu;
   path.nvlink = cluster.intra_host_bytes_per_s > cluster.host_link_bytes_per_s;
   return path;
@@ -92,7 +94,7 @@ double rounds_s(const Path& path, double ways, double moved, bool or_tree) {
     if (or_tree) hops = std::min(hops, path.tree.seconds(protocol));
     const double seconds = ways * hops + over(moved, path.rate * protocol.bandwidth);
     if (best < 0 || seconds < best) best = seconds;
-    if (!path.between_hosts) break;
+    if (!path.between_hosts || path.simple) break;
   }
   return best;
 }

@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "cost/engine_bytes.h"
+#include "memory/held_bytes.h"
 #include "memory/message_buffers.h"
 #include "memory/stage_blocks.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/planner/memory/memory_model.h"
 
 namespace smp::memory {
 namespace {
@@ -87,6 +89,11 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
   consider(PeakPhase::kBackward, others, now.blocks.again,
            now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
            holds.head ? 0 : boundary);
+  const double held = held_bytes(now.live * holds.blocks.all() * layers.held, now.reserved,
+                                 static_cast<double>(allowed_bytes(job.cluster)));
+  now.workspace += held;
+  now.peak += held;
+  now.reserved += held * in_use;
   for (const PeakPhase phase : {PeakPhase::kStep, PeakPhase::kCheckpoint}) {
     highest(phase, now.terms.total(phase), 1 + rules.fragmentation(phase));
   }

@@ -10,6 +10,7 @@
 
 #include "choice/resolve.h"
 #include "cost/engine_bytes.h"
+#include "memory/held_bytes.h"
 #include "memory/memory_terms.h"
 #include "memory/message_buffers.h"
 #include "memory/stage_blocks.h"
@@ -136,7 +137,13 @@ RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& 
   const double blocks = holds.blocks.all();
   TermBytes best{};
   PeakPhase best_phase = PeakPhase::kStep;
+  const double could_hold = microbatches_in_flight(choice, place.stage) * blocks * layers.held;
   const auto consider = [&](PeakPhase phase, TermBytes bytes) {
+    if (phase == PeakPhase::kForward || phase == PeakPhase::kBackward) {
+      const double needed = total(bytes) * (1 + rules.fragmentation(phase));
+      at(bytes, Term::kWorkspace) +=
+          held_bytes(could_hold, needed, static_cast<double>(allowed_bytes(plan.job.cluster)));
+    }
     add_fragmentation(bytes, rules.fragmentation(phase));
     phases.push_back({std::string(name_of(phase)), text::whole_bytes(total(bytes))});
     if (total(bytes) <= total(best)) return;

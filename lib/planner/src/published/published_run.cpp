@@ -182,19 +182,12 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   job.training.precision = choice.precision;
   job.training.attention = attention_of(cells, run);
   job.training.fused_loss = cells.has_note("cross-entropy-loss-fusion");
-  job.training.fp8_parameters = cells.has_note("fp8-param-gather") ||
-                                cells.mentions("nvidia/nemo@") ||
-                                cells.mentions("nvidia-nemo");  // its performance recipes set it
+  job.training.fp8_parameters = cells.has_note("fp8-param-gather") || usual.fp8_parameters;
   job.training.deterministic = cells.has_note("deterministic-mode");
   if (cells.mentions("llm-foundry")) job.training.fused_loss = true;  // its loss_fn's default
   if (cells.mentions("internevo")) {  // hybrid_zero_optim.py: 16-bit sums, torch.optim's Adam
     job.training.accumulate_gradients_in_fp32 = false;
     job.training.fused_optimizer = false;
-  }
-  // NeMo's performance recipes: trainer.plugins.grad_reduce_in_fp32 = False.
-  if (cells.mentions("nvidia/nemo@") || cells.mentions("nemo_expert") ||
-      cells.mentions("nvidia-nemo")) {
-    job.training.accumulate_gradients_in_fp32 = false;
   }
   // torchtitan compiles the loss since 2025 (components/loss.py).
   if (cells.mentions("torchtitan") && cells.mentions("2025")) job.training.fused_loss = true;
@@ -216,6 +209,7 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
       cells.assume(fmt::format("states of Adam, not of {}", optimizer));
     }
   }
+  run.sharding_is_published = cells.has("sharding");
   run.recompute_is_published = cells.has("recompute");
   run.figure = figure_of(cells);
   run.left_out = cells.mentions("exclude from scoring") || cells.mentions("suspect copy") ||

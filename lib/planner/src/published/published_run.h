@@ -20,6 +20,7 @@ enum class MemoryFigure {
   kDevice,              // all that the device lacks, as nvidia-smi shows
   kReserved,            // what PyTorch's allocator took, of the fullest rank
   kAllocated,           // what it handed out, of the fullest rank
+  kReservedFirstStage,  // what PyTorch's allocator took, of a rank of the first stage
   kAllocatedLastStage,  // the same of a rank of the last stage
   kStatesFirstStage,    // parameters, gradients, optimizer and activations of the first stage
   kNone,                // a figure that no prediction of bytes can be compared with
@@ -30,6 +31,7 @@ struct PublishedRun {
   choice::LayoutChoice choice;
   MemoryFigure figure = MemoryFigure::kDevice;
   bool layout_is_published = true;     // else the fastest that fits is priced
+  bool sharding_is_published = true;   // else the optimizer's, if the run does not fit without
   bool recompute_is_published = true;  // else the least that fits
   bool left_out = false;               // of the statistics: the table itself doubts the row
 };

@@ -28,13 +28,16 @@ struct Card {
 // the cluster file says.
 constexpr std::array kCards = {
     Card{"gb200", "", "gb200"},
-    Card{"gb300", "", "gb200"},
+    Card{"gb300", "", "gb300"},
     Card{"b200", "", "dgx-b200"},
-    Card{"b300", "", "dgx-b200"},
+    Card{"b300", "", "dgx-b300"},
     Card{"h200", "p5en", "p5en.48xlarge"},
     Card{"h200", "efa", "p5en.48xlarge"},
     Card{"h200", "", "dgx-h200"},
     Card{"h800", "", "h800-8x"},
+    Card{"h100-pcie", "", "h100-pcie-8x"},
+    Card{"h100 pcie", "", "h100-pcie-8x"},
+    Card{"mi300x", "", "mi300x-8x"},
     Card{"h100", "p5", "p5.48xlarge"},
     Card{"h100", "efa", "p5.48xlarge"},
     Card{"h100", "", "dgx-h100"},

@@ -13,6 +13,8 @@ const char* framework_of_run(const RunCells& cells) {
   };
   if (any({"smp v1", "smp_v1", "model-parallel-best-practices.md"})) return "smp-v1";
   if (any({"smp v2", "smp_v2", "sagemaker"})) return "smp-v2";
+  if (any({"nanotron"})) return "nanotron";
+  if (any({"nemo", "megatron-bridge", "dgxc"})) return "nemo";
   if (contains(sharding, "megatron-fsdp")) return "megatron-core";
   if (any({"internevo", "internlm"})) return "internevo";
   if (contains(sharding, "fsdp") || contains(sharding, "hsdp")) return "fsdp2";
@@ -24,7 +26,7 @@ const char* framework_of_run(const RunCells& cells) {
   if (any({"deepspeed", "megatron-ds", "turing", "bloom", "bigscience"})) {
     return "deepspeed";
   }
-  if (any({"megatron", "nemo", "selene", "nvidia", "calculon"})) {
+  if (any({"megatron", "selene", "nvidia", "calculon"})) {
     // Megatron has no ZeRO-2 and 3 of its own: such rows are its comparisons with DeepSpeed.
     const bool zero = contains(sharding, "zero2") || contains(sharding, "zero3");
     return zero ? "deepspeed" : "megatron-core";
@@ -45,6 +47,7 @@ MemoryFigure figure_of(const RunCells& cells) {
   if (contains(kind, "optimizer+activations") || contains(kind, "optimizer + activations")) {
     return MemoryFigure::kStatesFirstStage;
   }
+  if (contains(kind, "rank 0")) return MemoryFigure::kReservedFirstStage;
   if (contains(kind, "reserved")) return MemoryFigure::kReserved;
   if (contains(kind, "nvidia-smi")) return MemoryFigure::kDevice;
   if (contains(kind, "allocated") || contains(kind, "(mib) as printed")) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "published/published_run.h"
+#include "smp/plan/framework/framework_catalog.h"
 
 // How a run was laid out: sharding, batch, recomputation, offloading, stages.
 namespace smp::published {
@@ -164,10 +165,42 @@ void read_offload(RunCells& cells, choice::LayoutChoice& choice) {
   }
 }
 
+// nanotron's models/base.py, build_model(): a stage takes blocks until the matmuls so far pass its
+// share of those of all blocks and of the head. A stage between two others has a block at least.
+choice::BlockPartition partition_by_matmuls(const ModelSpec& model, int64_t stages) {
+  const auto h = static_cast<double>(model.hidden_size);
+  const auto heads = static_cast<double>((model.num_heads + model.num_kv_heads) * model.head_dim);
+  const double mlp = (is_gated(model.mlp) ? 3 : 2) * static_cast<double>(model.ffn_hidden_size);
+  const double block = h * (2 * heads + mlp);
+  const double all =
+      block * static_cast<double>(model.num_layers) + h * static_cast<double>(model.vocab_size);
+  std::vector<int64_t> blocks(static_cast<size_t>(stages), 0);
+  size_t stage = 0;
+  for (int64_t i = 1; i <= model.num_layers; ++i) {
+    ++blocks[stage];
+    const double share = static_cast<double>(stage + 1) / static_cast<double>(stages);
+    const bool is_full = static_cast<double>(i) * block > all * share;
+    if (stage + 1 < blocks.size() && is_full) ++stage;
+  }
+  for (size_t i = blocks.size() - 2; i > 0; --i) {
+    if (blocks[i] > 0) continue;
+    size_t from = i;
+    while (from > 0 && blocks[from] < 2) --from;
+    --blocks[from];
+    ++blocks[i];
+  }
+  return choice::BlockPartition(std::move(blocks));
+}
+
 // Which blocks the first and the last stage hold, where the run does not cut them evenly.
-void read_stages(RunCells& cells, choice::LayoutChoice& choice, const ModelSpec& model) {
+void read_stages(RunCells& cells, choice::LayoutChoice& choice, const ModelSpec& model,
+                 bool cuts_by_matmuls) {
   const int64_t stages = choice.pipeline;
   if (stages == 1) return;
+  if (cuts_by_matmuls) {
+    choice.partition = partition_by_matmuls(model, stages);
+    return;
+  }
   if (const auto first = cells.note_count("decoder-first-pipeline-num-layers")) {
     choice.first_stage_layers = static_cast<int32_t>(*first);
   }
@@ -257,7 +290,7 @@ void read_layout(RunCells& cells, const PublishedRun& run, int64_t data,
   read_batch(cells, choice, data, job.training.sequence_length, run.layout_is_published);
   read_recompute(cells, choice);
   read_offload(cells, choice);
-  read_stages(cells, choice, job.model);
+  read_stages(cells, choice, job.model, framework::framework_of(job).usual.cuts_by_matmuls);
   read_schedule(cells, choice);
   // torchtitan under a pipeline: reshard_after_forward "default" is "never" (parallelize_llama()),
   // and torch's stages reduce gradients with the last microbatch alone

@@ -8,6 +8,8 @@
 #include "published/csv_reader.h"
 #include "published/published_run.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/text/suggest.h"
 #include "smp/planner/cost/layer_bytes.h"
 #include "smp/planner/cost/layer_seconds.h"
@@ -98,6 +100,8 @@ double bytes_of(MemoryFigure figure, const JobSpec& job, const choice::LayoutCho
   switch (figure) {
     case MemoryFigure::kReserved: return fullest.reserved_bytes;
     case MemoryFigure::kAllocated: return fullest.allocated_bytes;
+    case MemoryFigure::kReservedFirstStage:
+      return memory::estimate_memory(job, choice, cost::layer_bytes(job, choice), 0).reserved_bytes;
     case MemoryFigure::kAllocatedLastStage:
       return memory::estimate_memory(job, choice, cost::layer_bytes(job, choice),
                                      choice.pipeline - 1)
@@ -121,6 +125,28 @@ double bytes_of(MemoryFigure figure, const JobSpec& job, const choice::LayoutCho
   return fullest.peak_bytes + double(job.cluster.reserved_bytes);
 }
 
+// Recomputes all layers; or, in frameworks that can, the fewest of each stage with which the run
+// fits, as one tunes a layout by hand.
+Predicted recompute_fewest(PublishedRun& run, RunCells& cells) {
+  run.choice.recompute = Recompute::kFull;
+  const int64_t most = choice::stage_layers(run.choice, model::block_count(run.job.model), 0);
+  if (framework::framework_of(run.job).usual.recomputes_fewest_layers) {
+    for (int64_t layers = 1; layers < most; ++layers) {
+      run.choice.recompute_layers = static_cast<int32_t>(layers);
+      const Predicted predicted = predict(run.job, run.choice);
+      if (predicted.fit == prediction::Fit::kNo) continue;
+      cells.assume(fmt::format(
+          "full recomputation of {} of the {} layers of a stage, because the run does not fit "
+          "without it",
+          layers, most));
+      return predicted;
+    }
+  }
+  run.choice.recompute_layers = -1;
+  cells.assume("full recomputation, because the run does not fit without it");
+  return predict(run.job, run.choice);
+}
+
 // Returns the floating-point operations of a step.
 double predict_row(RowScore& row, PublishedRun& run, RunCells& cells) {
   if (!run.layout_is_published) {
@@ -132,10 +158,16 @@ double predict_row(RowScore& row, PublishedRun& run, RunCells& cells) {
                     run.choice.recompute == Recompute::kNone ? "none" : "full"));
   }
   Predicted predicted = predict(run.job, run.choice);
-  if (!run.recompute_is_published && predicted.fit == prediction::Fit::kNo) {
-    run.choice.recompute = Recompute::kFull;
+  if (!run.sharding_is_published && predicted.fit == prediction::Fit::kNo &&
+      run.choice.data() > 1 && run.choice.sharding == Sharding::kNone) {
+    run.choice.sharding = Sharding::kOptimizerState;
+    run.choice.shard = static_cast<int32_t>(run.choice.data());
+    run.choice.replica = 1;
     predicted = predict(run.job, run.choice);
-    cells.assume("full recomputation, because the run does not fit without it");
+    cells.assume("sharded optimizer state, because the run does not fit without it");
+  }
+  if (!run.recompute_is_published && predicted.fit == prediction::Fit::kNo) {
+    predicted = recompute_fewest(run, cells);
   }
   const double bytes = bytes_of(run.figure, run.job, run.choice, predicted.memory);
   const prediction::Range memory = prediction::memory_range(run.job, run.choice, predicted.memory);

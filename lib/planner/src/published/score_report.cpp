@@ -102,6 +102,7 @@ text::OrderedJson json_of(const ScoreSummary& summary) {
   json["false_fits"] = summary.false_fits;
   json["ran"] = summary.ran;
   json["false_does_not_fit"] = summary.false_does_not_fit;
+  json["tight_that_ran"] = summary.tight_that_ran;
   return json;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "smp/planner/published/score.h"
 
@@ -33,33 +34,46 @@ ErrorSummary errors_of(std::vector<double> errors) {
   return summary;
 }
 
-// Seconds of a million tokens of one accelerator: runs of other batches compare.
-double cost(double step_s, const RowScore& row) { return step_s / row.tokens_per_step * 1e6; }
+// A layout of a group: seconds of a million tokens of one accelerator, so that runs of other
+// batches compare.
+struct Layout {
+  double predicted = 0;
+  double measured = 0;
+};
 
-void rank(const std::vector<const RowScore*>& group, int64_t& concordant, int64_t& pairs) {
-  for (size_t i = 0; i < group.size(); ++i) {
-    for (size_t j = i + 1; j < group.size(); ++j) {
-      const double measured =
-          cost(*group[i]->measured_step_s, *group[i]) - cost(*group[j]->measured_step_s, *group[j]);
-      const double predicted =
-          cost(group[i]->predicted_step_s, *group[i]) - cost(group[j]->predicted_step_s, *group[j]);
-      if (measured == 0) continue;  // the table does not order them
+// Runs of one layout that the table repeats count once, at the mean of their times: what lies
+// between them is noise, which no prediction can rank.
+std::vector<Layout> layouts_of(const std::vector<const RowScore*>& group) {
+  std::map<double, std::vector<double>> measured;  // by predicted
+  for (const RowScore* row : group) {
+    const double tokens = row->tokens_per_step / 1e6;
+    measured[row->predicted_step_s / tokens].push_back(*row->measured_step_s / tokens);
+  }
+  std::vector<Layout> layouts;
+  for (const auto& [predicted, times] : measured) {
+    layouts.push_back({predicted, std::accumulate(times.begin(), times.end(), 0.0) /
+                                      static_cast<double>(times.size())});
+  }
+  return layouts;
+}
+
+// `layouts` are sorted by what is predicted.
+void rank(const std::vector<Layout>& layouts, int64_t& concordant, int64_t& pairs) {
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    for (size_t j = i + 1; j < layouts.size(); ++j) {
+      const double slower = layouts[j].measured - layouts[i].measured;
+      if (slower == 0) continue;  // the table does not order them
       ++pairs;
-      if (measured * predicted > 0) ++concordant;
-      if (measured * predicted < 0) --concordant;
+      concordant += slower > 0 ? 1 : -1;
     }
   }
 }
 
-double regret(const std::vector<const RowScore*>& group) {
-  const auto by = [](auto measure) {
-    return [measure](const RowScore* a, const RowScore* b) { return measure(*a) < measure(*b); };
-  };
-  const auto measured = [](const RowScore& row) { return cost(*row.measured_step_s, row); };
-  const auto predicted = [](const RowScore& row) { return cost(row.predicted_step_s, row); };
-  const RowScore& best = **std::min_element(group.begin(), group.end(), by(measured));
-  const RowScore& ours = **std::min_element(group.begin(), group.end(), by(predicted));
-  return measured(ours) / measured(best) - 1;
+double regret(const std::vector<Layout>& layouts) {
+  const auto best =
+      std::min_element(layouts.begin(), layouts.end(),
+                       [](const Layout& a, const Layout& b) { return a.measured < b.measured; });
+  return layouts.front().measured / best->measured - 1;
 }
 
 }  // namespace
@@ -85,7 +99,8 @@ ScoreSummary summary_of(const std::vector<RowScore>& rows) {
     ++summary.memory_known;
     if (*row.measured_fits) {
       ++summary.ran;
-      if (row.fit != prediction::Fit::kFits) ++summary.false_does_not_fit;
+      if (row.fit == prediction::Fit::kNo) ++summary.false_does_not_fit;
+      if (row.fit == prediction::Fit::kTight) ++summary.tight_that_ran;
     } else if (row.fit == prediction::Fit::kFits) {
       ++summary.false_fits;
     }
@@ -95,10 +110,11 @@ ScoreSummary summary_of(const std::vector<RowScore>& rows) {
   int64_t concordant = 0;
   double regrets = 0;
   for (const auto& [name, group] : groups) {
-    rank(group, concordant, summary.ranked_pairs);
-    if (group.size() < kSmallestGroup) continue;
+    const std::vector<Layout> layouts = layouts_of(group);
+    rank(layouts, concordant, summary.ranked_pairs);
+    if (layouts.size() < kSmallestGroup) continue;
     ++summary.groups;
-    regrets += regret(group);
+    regrets += regret(layouts);
   }
   if (summary.ranked_pairs > 0) {
     summary.kendall_tau = double(concordant) / double(summary.ranked_pairs);

@@ -60,6 +60,23 @@ struct FrameworkModel {
   double gathers_hidden = 1;
   // Operators that the processor launches for a block's forward; a backward has twice as many.
   double operators_per_block = 100;
+  // Operators that a block with experts launches besides: routing, permuting, exchanging.
+  double routing_operators = 300;
+  // Matmul rates from Hopper on, as multiples of the cluster's: of 16 bits, and of fp8 besides.
+  double hopper_matmul_rate = 1;
+  double fp8_matmul_rate = 1;
+  // Share of the matmul rate that fused attention reaches, causal halves not counted.
+  double attention_forward_rate = 0.36;
+  double attention_backward_rate = 0.29;
+  double tensor_hidden = 0;      // share of messages of sequence parallelism that matmuls hide
+  double tensor_crossing_s = 0;  // of each message of a tensor group, for each border of hosts
+  // Seconds of a block's forward and backward, for each hop of its tensor group's ring, that its
+  // messages wait where the pipeline crosses hosts.
+  double pipeline_crossing_s = 0;
+  // Whole tensors [tokens, hidden] of each block and microbatch that asynchronous messages of
+  // tensor parallelism hold while the processor launches ahead of the accelerator.
+  double held_by_messages = 0;
+  bool fused_gate = true;                // activation and product of a gated MLP are one kernel
   bool fused_kernels = true;             // norm, bias + activation, softmax; else each its own pass
   bool transformer_engine = false;       // its fused layers
   bool repeats_kv_heads = false;         // keys and values are copied to every query head
@@ -93,9 +110,12 @@ struct FrameworkSupport {
 
 // What its users run where a published row does not say.
 struct UsualSettings {
-  double dropout = 0;              // of models with learned positions
-  int64_t vocab_multiple_of = 1;   // rows of the vocabulary, times the tensor degree
-  bool sequence_parallel = false;  // with tensor parallelism
+  double dropout = 0;                     // of models with learned positions
+  int64_t vocab_multiple_of = 1;          // rows of the vocabulary, times the tensor degree
+  bool sequence_parallel = false;         // with tensor parallelism
+  bool fp8_parameters = false;            // with fp8, weights are gathered in fp8
+  bool recomputes_fewest_layers = false;  // of each stage, where a run does not fit otherwise
+  bool cuts_by_matmuls = false;  // stages are cut by the matmuls of blocks and head, not by blocks
 };
 
 // Measured / predicted of published runs: nine of ten lie between low and high.

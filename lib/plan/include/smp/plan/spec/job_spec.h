@@ -148,6 +148,7 @@ struct ClusterSpec {
   std::string name;
   int64_t hosts = 1;
   int64_t processes_per_host = 1;
+  int64_t nvlink_domain = 0;  // accelerators on one NVLink, over hosts; 0 = those of a host
   DeviceKind device = DeviceKind::kCpu;
   std::string accelerator;               // e.g. "A100-SXM4-40GB"; for people
   int64_t memory_per_process_bytes = 0;  // capacity of the accelerator, or the limit of a CPU slot
@@ -155,18 +156,20 @@ struct ClusterSpec {
   int64_t host_memory_bytes = 0;  // 0 = unknown
   bool has_bf16 = false;
   bool has_fp16 = false;
-  double fp32_flops_per_s = 0;     // dense matmul peak
-  double half_flops_per_s = 0;     // bf16/fp16 dense matmul peak
-  double fp8_flops_per_s = 0;      // 0 = none
-  double matmul_efficiency = 0.5;  // share of the peak that large matmuls reach
-  int64_t multiprocessors = 0;     // matmul tiles run on them in waves; 0 = not modelled
-  double kernel_launch_s = 0;      // least time from one kernel's start to the next one's
+  double fp32_flops_per_s = 0;       // dense matmul peak
+  double half_flops_per_s = 0;       // bf16/fp16 dense matmul peak
+  double fp8_flops_per_s = 0;        // 0 = none
+  double matmul_efficiency = 0.5;    // share of the peak that large matmuls reach
+  double fp8_matmul_efficiency = 0;  // ... of the fp8 peak; 0 = 0.8875 of matmul_efficiency
+  int64_t multiprocessors = 0;       // matmul tiles run on them in waves; 0 = not modelled
+  double kernel_launch_s = 0;        // least time from one kernel's start to the next one's
   double memory_bytes_per_s = 0;
   double host_link_bytes_per_s = 0;   // accelerator <-> host memory (offload), switches shared out
   double intra_host_bytes_per_s = 0;  // one process to its peers on the host
   double intra_host_latency_s = 0;
   double inter_host_bytes_per_s = 0;  // one process to other hosts, NICs shared out
   double inter_host_latency_s = 0;
+  bool inter_host_low_latency = true;      // NCCL's LL and LL128 protocols work between hosts
   double inter_host_message_s = 0;         // for each further message of a rank
   double inter_host_next_bytes_per_s = 0;  // ... to the next host alone
   // Measured collectives, which replace latency + bytes / bandwidth in the measured range.

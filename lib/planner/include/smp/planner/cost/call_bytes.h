@@ -22,6 +22,7 @@ struct CallBytes {
 // Bytes and parameters of each kind of layer of a job on one rank, as the framework holds
 // them (layer_bytes.h).
 struct LayerBytes {
+  double held = 0;        // of a block and microbatch, by asynchronous messages
   CallBytes block;        // dense
   CallBytes moe_block;    // with experts
   CallBytes cross_block;  // of a decoder that attends to an encoder as well

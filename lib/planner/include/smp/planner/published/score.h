@@ -45,12 +45,13 @@ struct ScoreSummary {
   ErrorSummary time;
   int64_t ranked_pairs = 0;
   double kendall_tau = 0;    // over all pairs within groups
-  int64_t groups = 0;        // of three runs and more
+  int64_t groups = 0;        // of three layouts and more
   double top_1_regret = 0;   // mean over groups: time of our choice / time of the best - 1
   int64_t memory_known = 0;  // rows that say whether they ran
   int64_t false_fits = 0;    // predicted to fit, ran out of memory
   int64_t ran = 0;
-  int64_t false_does_not_fit = 0;  // predicted tight or not to fit, ran
+  int64_t false_does_not_fit = 0;  // predicted not to fit, ran
+  int64_t tight_that_ran = 0;      // predicted to be near the limit, ran
 };
 ScoreSummary summary_of(const std::vector<RowScore>& rows);
 
