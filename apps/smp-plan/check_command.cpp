@@ -39,6 +39,7 @@ struct CheckRequest {
   std::string annotations;
   bool json = false;
   bool events = false;
+  bool no_measure = false;
 };
 
 report::FailOn fail_on_of(const std::string& word) {
@@ -74,9 +75,10 @@ ExitCode run_check(const CheckRequest& request) {
   const report::FailOn fail_on = fail_on_of(request.fail_on);
   refuse_together(request);
   const bool is_sarif = request.annotations == "sarif";
+  LocalRates local(!request.no_measure);
   std::vector<report::CheckedFile> files;
   for (const std::string& path : request.files) {
-    files.push_back(checked_file(path, request.verdict));
+    files.push_back(checked_file(path, request.verdict, local));
     // A document is alone on standard output.
     if (!request.json) print(is_sarif ? stderr : stdout, lines_of(files.back(), request.events));
   }
@@ -103,6 +105,8 @@ void add_check_command(CLI::App& app, Run& run) {
                    "github: workflow commands behind the lines; sarif: a SARIF document alone")
       ->type_name("FORM");
   command->add_flag("--events", request->events, "print the peak of each event of a run");
+  command->add_flag("--no-measure", request->no_measure,
+                    "of a cluster named local use the numbers of the file");
   command
       ->add_option("--expert-imbalance", request->verdict.expert_imbalance,
                    "share of the tokens that the fullest rank's experts get, over the average; "

@@ -79,8 +79,7 @@ CheckedFile does_not_fit(const std::string& problem, std::vector<std::string> ch
   file.line = "no: " + problem;
   if (!changes.empty()) file.line += "; the smallest change that fits: " + changes.front();
   const jobfile::KeyPlace place = jobfile::KeyPlaces(source).of("parallel");
-  file.remarks.push_back(
-      {"smp/does-not-fit", file.line.substr(4), place.line, place.column, true});
+  file.remarks.push_back({"smp/does-not-fit", file.line.substr(4), place.line, place.column, true});
   file.changes = std::move(changes);
   return file;
 }
@@ -135,10 +134,11 @@ CheckedFile checked_plan(const Plan& plan, const jobfile::JobSource& source,
 
 }  // namespace
 
-report::CheckedFile checked_file(const std::string& path, const report::VerdictOptions& options) {
+report::CheckedFile checked_file(const std::string& path, const report::VerdictOptions& options,
+                                 LocalRates& local) {
   jobfile::JobSource source{path, ""};
   try {
-    PlannableFile file = read_plannable(path, source);
+    PlannableFile file = read_plannable(path, source, local);
     if (const Plan* plan = std::get_if<Plan>(&file)) return checked_plan(*plan, source, options);
     search::SearchResult result = search::plan_job(std::get<JobSpec>(file));
     if (const Plan* plan = std::get_if<Plan>(&result.best))

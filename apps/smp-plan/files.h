@@ -4,6 +4,7 @@
 #include <string>
 #include <variant>
 
+#include "local_rates.h"
 #include "smp/plan/jobfile/job_source.h"
 #include "smp/plan/spec/plan.h"
 
@@ -20,7 +21,8 @@ using PlannableFile = std::variant<JobSpec, Plan>;
 
 // Reads a job file or a plan: the one place where a path becomes a job, for every command that
 // takes either. `source` is the file as it was read, also if this throws ConfigError.
-PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source);
+PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source,
+                             LocalRates& local);
 
 // The plan that the file holds, or that smp-plan chooses for it when it is a job file. Throws
 // ConfigError, or NoFeasiblePlan.

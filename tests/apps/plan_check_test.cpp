@@ -72,8 +72,10 @@ TEST_CASE("check: tight, no and invalid have codes of their own, of several file
   CHECK(contains(of_no.out, "; the smallest change that fits: cluster.memory_per_process: "));
   const ProgramEnd of_invalid = check({invalid});
   CHECK(of_invalid.code == 3);
-  CHECK(of_invalid.out == invalid + ": invalid: model needs num_layers, hidden_size, vocab_size; "
-                                    "and 1 more\n" + invalid +
+  CHECK(of_invalid.out == invalid +
+                              ": invalid: model needs num_layers, hidden_size, vocab_size; "
+                              "and 1 more\n" +
+                              invalid +
                               ":2:14: error smp/invalid: num_heads must be at least 1, not 0\n");
   CHECK(check({kJob, tight}).code == 5);
   CHECK(check({tight, no, kJob}).code == 4);
@@ -91,9 +93,11 @@ TEST_CASE("check: a tight plan for accelerators names allocator retries") {
     text.replace(text.find("cluster: p4d.24xlarge"), 21,
                  "cluster: {name: c, processes_per_host: 8, device: cuda, memory_per_process: " +
                      std::to_string(bytes) + "}");
-    text.replace(text.find("_degree: 1}"), 11, "_degree: 1, sharding: none, recompute: none, "
-                 "sequence_parallel: false, context_parallel_degree: 1, "
-                 "offload_activations: false, offload_optimizer: false, offload_parameters: false}");
+    text.replace(
+        text.find("_degree: 1}"), 11,
+        "_degree: 1, sharding: none, recompute: none, "
+        "sequence_parallel: false, context_parallel_degree: 1, "
+        "offload_activations: false, offload_optimizer: false, offload_parameters: false}");
     return written(folder, "job.yaml", text);
   };
   const Json large = Json::parse(check({job(int64_t{400} << 30), "--json"}).out);

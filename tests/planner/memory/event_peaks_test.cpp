@@ -51,11 +51,10 @@ std::vector<std::string> names(const std::vector<EventPeak>& events) {
 TEST_CASE("events of a run: the terms of each are its bytes, and the plan's peak is among them") {
   for (const Plan& plan : {test::practical_plan_of(test::small_job()), experts_plan()}) {
     const std::vector<EventPeak> events = event_peaks(plan, 0, 0, 1);
-    CHECK(names(events) ==
-          std::vector<std::string>{"load and initialisation", "first step, forward",
-                                   "first step, backward", "first step, update",
-                                   "second step, forward", "second step, backward", "evaluation",
-                                   "checkpoint save"});
+    CHECK(names(events) == std::vector<std::string>{
+                               "load and initialisation", "first step, forward",
+                               "first step, backward", "first step, update", "second step, forward",
+                               "second step, backward", "evaluation", "checkpoint save"});
     for (const EventPeak& one : events) {
       CAPTURE(one.event);
       int64_t sum = 0;
@@ -67,7 +66,8 @@ TEST_CASE("events of a run: the terms of each are its bytes, and the plan's peak
   }
 }
 
-TEST_CASE("the optimizer's states exist from the first update on, and in our engine from the start") {
+TEST_CASE(
+    "the optimizer's states exist from the first update on, and in our engine from the start") {
   const std::vector<EventPeak> megatron = event_peaks(experts_plan(), 0, 0, 1);
   CHECK(term(event(megatron, "load and initialisation"), "Adam variance") == 0);
   CHECK(term(event(megatron, "first step, backward"), "Adam variance") == 0);

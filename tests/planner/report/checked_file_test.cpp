@@ -70,8 +70,8 @@ TEST_CASE("a SARIF document names every rule, and each remark with its place") {
 
 TEST_CASE("JSON of one file is its object, of several a list with the worst verdict") {
   CHECK(text::Json::parse(checked_json({file(CheckOutcome::kFits)}))["verdict"] == "fits");
-  const text::Json two = text::Json::parse(
-      checked_json({file(CheckOutcome::kNo), file(CheckOutcome::kTight, 1)}));
+  const text::Json two =
+      text::Json::parse(checked_json({file(CheckOutcome::kNo), file(CheckOutcome::kTight, 1)}));
   CHECK(two["verdict"] == "no");
   REQUIRE(two["files"].size() == 2);
   CHECK(two["files"][1]["warnings"][0] == text::Json{{"id", "smp/pipeline-bubble"},

@@ -23,8 +23,8 @@ constexpr const char* kModel =
     "sharded_data_parallel_degree: 4, sharding: parameters}\n";
 
 Plan plan_of(const std::vector<std::string>& overrides, const char* cluster = "p4d.24xlarge") {
-  const JobSpec job = jobfile::read_job(
-      {{"job.yaml", kModel}, jobfile::cluster_source(cluster)}, overrides);
+  const JobSpec job =
+      jobfile::read_job({{"job.yaml", kModel}, jobfile::cluster_source(cluster)}, overrides);
   return std::get<Plan>(search::plan_job(job).best);
 }
 
@@ -57,10 +57,10 @@ TEST_CASE("a plan without traps has none, and each rule has an id of its own") {
 }
 
 TEST_CASE("on CPUs nothing is said of tensor cores") {
-  const Plan plan = plan_of({"model.vocab_size=257", "model.ffn_hidden_size=1001", "model.hidden_size=208",
-                             "model.num_heads=8", "model.num_layers=1",
-                             "parallel.sharded_data_parallel_degree=2"},
-                            "cpu-4");
+  const Plan plan = plan_of(
+      {"model.vocab_size=257", "model.ffn_hidden_size=1001", "model.hidden_size=208",
+       "model.num_heads=8", "model.num_layers=1", "parallel.sharded_data_parallel_degree=2"},
+      "cpu-4");
   CHECK(found(plan).empty());
 }
 
@@ -135,28 +135,28 @@ TEST_CASE("smp/kv-heads-replicated") {
 }
 
 TEST_CASE("smp/pipeline-bubble") {
-  const std::vector<std::string> stages = {"parallel.pipeline_parallel_degree=4",
-                                           "parallel.pipeline=interleaved",
-                                           "parallel.sharded_data_parallel_degree=1",
-                                           "parallel.sharding=none"};
+  const std::vector<std::string> stages = {
+      "parallel.pipeline_parallel_degree=4", "parallel.pipeline=interleaved",
+      "parallel.sharded_data_parallel_degree=1", "parallel.sharding=none"};
   std::vector<std::string> few = stages;
   few.push_back("training.global_batch=4");
   const std::string text = only(few, "smp/pipeline-bubble");
   CHECK(text.starts_with("4 microbatches in 4 stages: stages wait 3"));
-  CHECK(text.ends_with(" % of the pipeline's time. With 12 microbatches or more (a larger "
-                       "global_batch, a smaller micro_batch or fewer replicas) it is below 20 %"));
+  CHECK(
+      text.ends_with(" % of the pipeline's time. With 12 microbatches or more (a larger "
+                     "global_batch, a smaller micro_batch or fewer replicas) it is below 20 %"));
   CHECK(found(plan_of(stages)).empty());  // 64 microbatches
 }
 
 TEST_CASE("smp/uneven-stages") {
-  const std::string text =
-      only({"model.num_layers=17", "parallel.pipeline_parallel_degree=4", "model.vocab_size=1024",
-            "parallel.sharded_data_parallel_degree=1", "parallel.sharding=none",
-            "parallel.pipeline=interleaved"},
-           "smp/uneven-stages");
+  const std::string text = only({"model.num_layers=17", "parallel.pipeline_parallel_degree=4",
+                                 "model.vocab_size=1024", "parallel.sharded_data_parallel_degree=1",
+                                 "parallel.sharding=none", "parallel.pipeline=interleaved"},
+                                "smp/uneven-stages");
   CHECK(text.starts_with("17 layers do not divide by 4 stages ("));
-  CHECK(text.ends_with(" % more than the average, and the others wait for it. Use a degree that "
-                       "divides 17, or add layers"));
+  CHECK(
+      text.ends_with(" % more than the average, and the others wait for it. Use a degree that "
+                     "divides 17, or add layers"));
 }
 
 TEST_CASE("smp/expert-imbalance: experts whose rank gets more than its share do not fit") {
@@ -175,11 +175,12 @@ TEST_CASE("smp/expert-imbalance: experts whose rank gets more than its share do 
 }
 
 TEST_CASE("smp/batch-over-token-limit: the job may raise the limit, and is told") {
-  CHECK(only({"training.global_batch=2048", "training.max_tokens_per_batch=16Mi"},
-             "smp/batch-over-token-limit") ==
-        "a step has 2,048 samples x 4,096 = 8,388,608 tokens, more than 4,194,304: beyond it larger "
-        "batches rarely train a model in fewer tokens. Lower global_batch to 1,024, with fewer "
-        "replicas or more tensor or pipeline parallelism");
+  CHECK(
+      only({"training.global_batch=2048", "training.max_tokens_per_batch=16Mi"},
+           "smp/batch-over-token-limit") ==
+      "a step has 2,048 samples x 4,096 = 8,388,608 tokens, more than 4,194,304: beyond it larger "
+      "batches rarely train a model in fewer tokens. Lower global_batch to 1,024, with fewer "
+      "replicas or more tensor or pipeline parallelism");
 }
 
 TEST_CASE("smp/sequence-over-positions") {

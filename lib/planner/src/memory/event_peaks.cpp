@@ -98,8 +98,7 @@ EventPeak evaluation(const Plan& plan, int64_t stage, const std::vector<PhasePea
   EventPeak peak =
       event_of("evaluation", (forward != nullptr ? *forward : step_of(phases)).terms,
                [&](const MemoryTerm& term) {
-                 return !comes_and_goes(term) &&
-                        (engine || !is(term, Term::kUnreducedGradients));
+                 return !comes_and_goes(term) && (engine || !is(term, Term::kUnreducedGradients));
                });
   const int64_t bytes = forward_bytes(plan, stage);
   peak.terms.push_back({"one layer's forward", MemoryCategory::kActivations, bytes, "", ""});
@@ -137,8 +136,7 @@ std::vector<EventPeak> event_peaks(const Plan& plan, int64_t stage, int64_t tens
                                    double expert_imbalance) {
   const std::vector<PhasePeak> phases = MemoryModel(plan).phases(stage, tensor);
   const bool engine = cost::is_of_engine(plan.job);
-  const bool has_gradients =
-      engine || framework::framework_model(plan.job).flat_gradient_buffer;
+  const bool has_gradients = engine || framework::framework_model(plan.job).flat_gradient_buffer;
   const PhasePeak& step = step_of(phases);
   std::vector<EventPeak> events;
   events.push_back(event_of("load and initialisation", step.terms, [&](const MemoryTerm& term) {
@@ -151,8 +149,7 @@ std::vector<EventPeak> event_peaks(const Plan& plan, int64_t stage, int64_t tens
                                                       {PeakPhase::kBackward, "backward"}};
   for (const auto& [phase, name] : passes) {
     if (const PhasePeak* peak = phase_of(phases, phase))
-      events.push_back(
-          event_of(std::string("first step, ") + name, peak->terms, exists_at_first));
+      events.push_back(event_of(std::string("first step, ") + name, peak->terms, exists_at_first));
   }
   events.push_back(whole("first step, update", step));
   for (const auto& [phase, name] : passes) {

@@ -112,10 +112,10 @@ std::string github_annotations(const std::vector<CheckedFile>& files) {
   std::string text;
   for (const CheckedFile& file : files) {
     for (const CheckRemark& remark : file.remarks) {
-      text += fmt::format("::{} file={},line={},col={},title={}::{}\n",
-                          remark.is_error ? "error" : "warning", escaped(file.path, true),
-                          remark.line, remark.column, escaped(remark.id, true),
-                          escaped(remark.text, false));
+      text +=
+          fmt::format("::{} file={},line={},col={},title={}::{}\n",
+                      remark.is_error ? "error" : "warning", escaped(file.path, true), remark.line,
+                      remark.column, escaped(remark.id, true), escaped(remark.text, false));
     }
   }
   return text;
@@ -131,10 +131,9 @@ std::string sarif(const std::vector<CheckedFile>& files) {
   const text::OrderedJson run = {{"tool", {{"driver", driver}}},
                                  {"columnKind", "utf16CodeUnits"},
                                  {"results", std::move(results)}};
-  const text::OrderedJson json = {
-      {"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},
-      {"version", "2.1.0"},
-      {"runs", text::OrderedJson::array({run})}};
+  const text::OrderedJson json = {{"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},
+                                  {"version", "2.1.0"},
+                                  {"runs", text::OrderedJson::array({run})}};
   return json.dump(2) + "\n";
 }
 

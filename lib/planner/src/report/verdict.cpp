@@ -17,10 +17,9 @@ namespace smp::report {
 namespace {
 
 const RankPrediction& fullest_of(const Plan& plan) {
-  return *std::max_element(plan.predictions.ranks.begin(), plan.predictions.ranks.end(),
-                           [](const RankPrediction& a, const RankPrediction& b) {
-                             return a.peak_bytes < b.peak_bytes;
-                           });
+  return *std::max_element(
+      plan.predictions.ranks.begin(), plan.predictions.ranks.end(),
+      [](const RankPrediction& a, const RankPrediction& b) { return a.peak_bytes < b.peak_bytes; });
 }
 
 // Terms and parts of the closed form, in proportion to the plan's own peak and step.
@@ -118,22 +117,21 @@ std::string verdict_line(const Verdict& verdict) {
 
 std::string events_text(const Verdict& verdict) {
   size_t width = 0;
-  for (const memory::EventPeak& event : verdict.events)
-    width = std::max(width, event.event.size());
+  for (const memory::EventPeak& event : verdict.events) width = std::max(width, event.event.size());
   const memory::EventPeak& largest = memory::largest_of(verdict.events);
   std::string text;
   for (const memory::EventPeak& event : verdict.events) {
-    text += fmt::format("  {:<{}}  {:>10}{}\n", event.event, width,
-                        text::human_bytes(event.bytes), &event == &largest ? "  largest" : "");
+    text += fmt::format("  {:<{}}  {:>10}{}\n", event.event, width, text::human_bytes(event.bytes),
+                        &event == &largest ? "  largest" : "");
   }
   return text;
 }
 
 std::string tight_text(const Verdict& verdict) {
-  const std::string range =
-      fmt::format("{} a rank are predicted and up to {} measured in nine of ten runs; {} are allowed",
-                  text::human_bytes(verdict.peak_bytes), text::human_bytes(verdict.high_bytes),
-                  text::human_bytes(verdict.allowed_bytes));
+  const std::string range = fmt::format(
+      "{} a rank are predicted and up to {} measured in nine of ten runs; {} are allowed",
+      text::human_bytes(verdict.peak_bytes), text::human_bytes(verdict.high_bytes),
+      text::human_bytes(verdict.allowed_bytes));
   if (!verdict.on_accelerator) {
     return "the run may exceed its limit: " + range +
            ". Raise cluster.memory_per_process, shard more, or lower micro_batch";

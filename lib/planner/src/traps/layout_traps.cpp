@@ -28,7 +28,8 @@ Finding tensor_over_hosts(const Looked& at) {
                          cluster.intra_host_bytes_per_s / cluster.inter_host_bytes_per_s);
   }
   return fmt::format(
-      "the {} ranks of a tensor group are on {} hosts: every layer's all-reduces go between hosts{}. "
+      "the {} ranks of a tensor group are on {} hosts: every layer's all-reduces go between "
+      "hosts{}. "
       "Remove placement_strategy '{}', so that a group is on one host of {} processes",
       at.choice.tensor, placement.hosts, slower, at.plan.job.parallel.placement_strategy,
       cluster.processes_per_host);

@@ -53,7 +53,8 @@ Finding vocabulary_not_padded(const Looked& at) {
   if (rows % tensor == 0 && of_rank % kTile == 0) return std::nullopt;
   const int64_t unit = kUsualTile * tensor;
   return fmt::format(
-      "vocab_size {} makes {} rows{}, no multiple of {}: {}. Set model.vocab_multiple_of: {}, which "
+      "vocab_size {} makes {} rows{}, no multiple of {}: {}. Set model.vocab_multiple_of: {}, "
+      "which "
       "pads to {} rows, a multiple of {} x tensor_parallel_degree",
       text::with_commas(at.model().vocab_size), text::with_commas(of_rank), on_a_rank(tensor),
       of_rank % kRowElements != 0 ? kRowElements : kTile, cost_of(of_rank), kUsualTile,
@@ -71,11 +72,12 @@ Finding hidden_not_aligned(const Looked& at) {
   const bool is_cut = at.plan.job.parallel.tensor_parallel.attention && model.kv_lora_rank == 0;
   const int64_t columns = model.num_heads * model.head_dim / (is_cut ? at.choice.tensor : 1);
   if (columns % kTile == 0) return std::nullopt;
-  return fmt::format("{} heads of {} make {} columns{}, no multiple of {}: {}. Lower "
-                     "tensor_parallel_degree, or take a head_dim of {}",
-                     model.num_heads, model.head_dim, text::with_commas(columns),
-                     on_a_rank(is_cut ? at.choice.tensor : 1), kTile, cost_of(columns),
-                     beside(model.head_dim, kTile));
+  return fmt::format(
+      "{} heads of {} make {} columns{}, no multiple of {}: {}. Lower "
+      "tensor_parallel_degree, or take a head_dim of {}",
+      model.num_heads, model.head_dim, text::with_commas(columns),
+      on_a_rank(is_cut ? at.choice.tensor : 1), kTile, cost_of(columns),
+      beside(model.head_dim, kTile));
 }
 
 Finding ffn_not_aligned(const Looked& at) {
@@ -85,9 +87,8 @@ Finding ffn_not_aligned(const Looked& at) {
   const auto problem = [](const char* key, int64_t width, int64_t ranks) -> Finding {
     if (width == 0 || (width % ranks == 0 && width / ranks % kTile == 0)) return std::nullopt;
     return fmt::format("{} {} makes {} columns{}, no multiple of {}: {}. Take {}", key,
-                       text::with_commas(width), text::with_commas(width / ranks),
-                       on_a_rank(ranks), kTile, cost_of(width / ranks),
-                       beside(width, kTile * ranks));
+                       text::with_commas(width), text::with_commas(width / ranks), on_a_rank(ranks),
+                       kTile, cost_of(width / ranks), beside(width, kTile * ranks));
   };
   const bool all_experts =
       model.num_experts > 0 && model.first_dense_layers == 0 && model.moe_layer_period == 1;
@@ -104,9 +105,10 @@ Finding head_dim_not_aligned(const Looked& at) {
   const ModelSpec& model = at.model();
   if (!has_tensor_cores(at) || model.kv_lora_rank > 0 || model.head_dim % kRowElements == 0)
     return std::nullopt;
-  return fmt::format("head_dim {} is no multiple of {}: kernels of flash attention pad each head, "
-                     "or do not take it. Take {}",
-                     model.head_dim, kRowElements, beside(model.head_dim, kRowElements));
+  return fmt::format(
+      "head_dim {} is no multiple of {}: kernels of flash attention pad each head, "
+      "or do not take it. Take {}",
+      model.head_dim, kRowElements, beside(model.head_dim, kRowElements));
 }
 
 Finding head_dim_large(const Looked& at) {

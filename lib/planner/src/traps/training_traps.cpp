@@ -12,8 +12,8 @@ Finding batch_over_token_limit(const Looked& at) {
   return fmt::format(
       "a step has {} samples x {} = {} tokens, more than {}: beyond it larger batches rarely train "
       "a model in fewer tokens. {}",
-      text::with_commas(samples), text::with_commas(sequence), text::with_commas(samples * sequence),
-      text::with_commas(limit),
+      text::with_commas(samples), text::with_commas(sequence),
+      text::with_commas(samples * sequence), text::with_commas(limit),
       limit < sequence
           ? "Use shorter sequences"
           : fmt::format("Lower global_batch to {}, with fewer replicas or more tensor or pipeline "

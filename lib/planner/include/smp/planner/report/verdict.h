@@ -38,7 +38,7 @@ struct Verdict {
   double low_s = 0, high_s = 0;
   std::vector<TimePartSeconds> parts;  // they sum to step_s
   std::string bound_by;                // the largest part
-  std::optional<double> mfu;           // of 1; nothing where the model's flops or the peak are unknown
+  std::optional<double> mfu;  // of 1; nothing where the model's flops or the peak are unknown
   std::vector<traps::Trap> warnings;
 };
 
