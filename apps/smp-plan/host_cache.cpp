@@ -32,8 +32,7 @@ std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos)
-      return line.substr(colon + 2);
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown CPU";
 }
@@ -61,8 +60,8 @@ std::string as_file_name(const std::string& text) {
 }
 
 text::OrderedJson head_of(const HostKey& key, const std::string& date) {
-  return {{"smp_host", kFormat},   {"cpu", key.cpu},           {"cpus", key.cpus},
-          {"build", key.build},    {"settings", key.settings}, {"date", date}};
+  return {{"smp_host", kFormat}, {"cpu", key.cpu},           {"cpus", key.cpus},
+          {"build", key.build},  {"settings", key.settings}, {"date", date}};
 }
 
 }  // namespace
@@ -116,8 +115,8 @@ std::optional<StoredMeasurement> read_stored(const std::string& path, const Host
 
 void store(const std::string& path, const HostKey& key, const StoredMeasurement& measurement) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  files::write_file_atomically(
-      path, head_of(key, measurement.date).dump() + "\n" + measurement.lines);
+  files::write_file_atomically(path,
+                               head_of(key, measurement.date).dump() + "\n" + measurement.lines);
 }
 
 }  // namespace smp

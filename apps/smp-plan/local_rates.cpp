@@ -38,8 +38,8 @@ std::string measured_lines() {
   const system::ProgramOutput output = system::output_of({bench, "host"}, kMeasureTime);
   if (output.code != 0) {
     const std::string why = last_line(output.err);
-    throw std::runtime_error(fmt::format("smp-bench host ended with {}{}{}", output.code,
-                                         why.empty() ? "" : ": ", why));
+    throw std::runtime_error(
+        fmt::format("smp-bench host ended with {}{}{}", output.code, why.empty() ? "" : ": ", why));
   }
   return output.out;
 }
@@ -118,9 +118,8 @@ void LocalRates::apply(JobSpec& job, const std::vector<std::string>& overrides) 
     calibration::set_host_rates(cluster, job.model, *measured);
   reason_ = "cluster local: " + origin_;
   const auto is_set = [&](const std::string& key) {
-    return std::any_of(overrides.begin(), overrides.end(), [&](const std::string& one) {
-      return one.starts_with(key + "=");
-    });
+    return std::any_of(overrides.begin(), overrides.end(),
+                       [&](const std::string& one) { return one.starts_with(key + "="); });
   };
   for (const calibration::HostRate& rate : calibration::host_rates()) {
     if (is_set(rate.key)) cluster.*rate.value = own.*rate.value;

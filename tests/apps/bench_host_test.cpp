@@ -30,17 +30,16 @@ TEST_CASE("smp-bench host prints what smp-plan takes for the rates of this host"
   CHECK(engine["matmul_flops_per_s"].get<double>() > 0);
 
   const ScratchFolder folder;
-  const ProgramEnd plan =
-      run_program({SMP_PLAN, SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml"},
-                  {"SMP_NO_MEASURE=0", "XDG_CACHE_HOME=" + folder.path()});
+  const ProgramEnd plan = run_program({SMP_PLAN, SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml"},
+                                      {"SMP_NO_MEASURE=0", "XDG_CACHE_HOME=" + folder.path()});
   CHECK(plan.code == 0);
   CHECK(plan.err.starts_with("cluster local: measured this host in "));
   CHECK(contains(plan.err, "; stored in " + folder.path() + "/smp/host-"));
 }
 
 TEST_CASE("smp-worker --measure takes a number of CPUs") {
-  const std::string worker = std::string(SMP_BENCH).substr(0, std::string(SMP_BENCH).rfind('/')) +
-                             "/smp-worker";
+  const std::string worker =
+      std::string(SMP_BENCH).substr(0, std::string(SMP_BENCH).rfind('/')) + "/smp-worker";
   const ProgramEnd end = run_program({worker, "--measure", "x"});
   CHECK(end.code == 3);
   CHECK(contains(end.err, "(measuring this host)"));

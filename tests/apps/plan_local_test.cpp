@@ -48,7 +48,9 @@ class LocalHost {
     return run_program(command(std::move(more)), environment());
   }
 
-  size_t calls() const { return fs::exists(folder_ / "calls") ? read_file(folder_ / "calls").size() : 0; }
+  size_t calls() const {
+    return fs::exists(folder_ / "calls") ? read_file(folder_ / "calls").size() : 0;
+  }
   // The only file of the cache.
   std::string stored() const {
     std::vector<std::string> files;
@@ -72,9 +74,10 @@ TEST_CASE("a cluster named local is measured once, stored, and said to be") {
   const ProgramEnd first = host.plan();
   CHECK(first.code == 0);
   CHECK(first.err.starts_with("cluster local: measured this host in "));
-  CHECK(first.err.ends_with(" s: 200 Gflop/s and 20.0 GB/s a CPU, 20.0 ms a microbatch at width "
-                            "256; stored in " +
-                            host.stored() + "\n"));
+  CHECK(
+      first.err.ends_with(" s: 200 Gflop/s and 20.0 GB/s a CPU, 20.0 ms a microbatch at width "
+                          "256; stored in " +
+                          host.stored() + "\n"));
   CHECK(contains(first.out, kReason));
   CHECK(contains(host.stored(), "/cache/smp/host-"));
   const ProgramEnd second = host.plan({"-o", host / "plan.yaml"});
@@ -102,8 +105,9 @@ TEST_CASE("--no-measure and SMP_NO_MEASURE use the numbers of the file") {
   const LocalHost host;
   const ProgramEnd option = host.plan({"--no-measure"});
   CHECK(option.err.empty());
-  CHECK(contains(option.out,
-                 "\n         cluster local: not measured, as asked; its numbers are the job's own\n"));
+  CHECK(contains(
+      option.out,
+      "\n         cluster local: not measured, as asked; its numbers are the job's own\n"));
   CHECK(run_program(host.command(), {"SMP_NO_MEASURE=1"}).out == option.out);
   CHECK(host.calls() == 0);
 }
@@ -142,8 +146,8 @@ TEST_CASE("a measurement that fails is a warning, and the numbers of the file st
   const auto warned = [&](const std::string& why) {
     const ProgramEnd end = host.plan();
     CHECK(end.code == 0);
-    CHECK(end.err == "cluster local: warning: not measured: " + why +
-                         "; its numbers are the job's own\n");
+    CHECK(end.err ==
+          "cluster local: warning: not measured: " + why + "; its numbers are the job's own\n");
     CHECK(contains(end.out, "\n         cluster local: not measured: " + why + "; its numbers"));
     CHECK(end.out.substr(0, end.out.find("\nwhy")) ==
           assumed.out.substr(0, assumed.out.find("\nwhy")));

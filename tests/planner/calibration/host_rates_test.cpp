@@ -25,15 +25,15 @@ const std::string kEngine =
 
 // The model whose steps were measured, one sample a step on each of `processes` ranks.
 JobSpec measured_job(int64_t hidden_size, int64_t processes) {
-  return jobfile::read_job(
-      {{"job.yaml", "model: {family: gpt2, num_layers: 2, num_heads: 2, vocab_size: 256, "
-                    "max_positions: 256, tied_embeddings: true}\n"
-                    "cluster: {name: local, device: cpu}\n"
-                    "training: {sequence_length: 256, micro_batch: 1, microbatches: 1}\n"
-                    "parallel: {tensor_parallel_degree: 1, pipeline_parallel_degree: 1, "
-                    "sharding: none}\n"}},
-      {"model.hidden_size=" + std::to_string(hidden_size),
-       "cluster.processes_per_host=" + std::to_string(processes)});
+  return jobfile::read_job({{"job.yaml",
+                             "model: {family: gpt2, num_layers: 2, num_heads: 2, vocab_size: 256, "
+                             "max_positions: 256, tied_embeddings: true}\n"
+                             "cluster: {name: local, device: cpu}\n"
+                             "training: {sequence_length: 256, micro_batch: 1, microbatches: 1}\n"
+                             "parallel: {tensor_parallel_degree: 1, pipeline_parallel_degree: 1, "
+                             "sharding: none}\n"}},
+                           {"model.hidden_size=" + std::to_string(hidden_size),
+                            "cluster.processes_per_host=" + std::to_string(processes)});
 }
 
 double computing_s(JobSpec job, const std::string& lines) {

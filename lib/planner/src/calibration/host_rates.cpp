@@ -32,7 +32,8 @@ double positive(const text::Json& json, const char* key) {
 int64_t positive_integer(const text::Json& json, const char* key) {
   const double value = positive(json, key);
   if (value != std::floor(value) || value > 1e12)
-    throw ConfigError(fmt::format("the measurement says {} {}: expected a whole number", key, value));
+    throw ConfigError(
+        fmt::format("the measurement says {} {}: expected a whole number", key, value));
   return static_cast<int64_t>(value);
 }
 

@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "smp/plan/spec/plan.h"
 #include "smp/planner/choice/layout_choice.h"
-#include "smp/planner/traps/traps.h"
+#include "smp/planner/memory/event_peaks.h"
 
 // The rules behind traps_of(): each looks at a plan and says what is wrong, or nothing.
 namespace smp::traps {

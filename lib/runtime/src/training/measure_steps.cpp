@@ -28,8 +28,8 @@ namespace {
 
 constexpr int64_t kSequence = 256, kVocabulary = 256;
 constexpr int64_t kRows = 512, kInner = 1024, kColumns = 1024;  // of the large product
-constexpr int64_t kVector = 8 << 20;  // elements: 32 MiB
-constexpr double kRepeatS = 0.06;     // of computing, for the repetitions of one measurement
+constexpr int64_t kVector = 8 << 20;                            // elements: 32 MiB
+constexpr double kRepeatS = 0.06;  // of computing, for the repetitions of one measurement
 constexpr int kLeastRepeats = 3;
 constexpr int kMostRepeats = 20;
 
@@ -146,8 +146,9 @@ MeasuredSteps measured_steps(int64_t ranks, int64_t hidden_size, int64_t blocks)
   constexpr int64_t kFew = 1, kMany = 2;
   const Plan few = small_plan(hidden_size, blocks, kFew);
   const Plan many = small_plan(hidden_size, blocks, kMany);
-  const std::vector<double> seconds =
-      on_ranks(ranks, [&] { return std::vector<double>{median_step_s(few), median_step_s(many)}; });
+  const std::vector<double> seconds = on_ranks(ranks, [&] {
+    return std::vector<double>{median_step_s(few), median_step_s(many)};
+  });
   MeasuredSteps steps{ranks, blocks, hidden_size, kSequence, 0, 0};
   steps.microbatch_s = (seconds[1] - seconds[0]) / (kMany - kFew);
   steps.update_s = std::max(0.0, seconds[0] - steps.microbatch_s);
