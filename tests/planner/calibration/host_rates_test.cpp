@@ -103,8 +103,9 @@ TEST_CASE("a measurement that says nothing, or nonsense, is refused") {
   check_refused(kCollectives, "the measurement has no steps of the engine");
   check_refused("Segmentation fault\n", "the measurement is not what smp-bench host prints");
   check_refused(R"({"steps":[]})", "the measurement has no number 'matmul_flops_per_s'");
-  check_refused(R"({"steps":[],"matmul_flops_per_s":-1})",
-                "the measurement says matmul_flops_per_s -1, which is not above 0");
+  check_refused(
+      R"({"steps":[],"matmul_flops_per_s":-1})",
+      "the measurement says matmul_flops_per_s -1: expected a number from 1e-12 to 1e+18");
   check_refused(R"({"ranks":2.5,"collectives":[]})",
                 "the measurement says ranks 2.5: expected a whole number");
   check_refused(R"({"ranks":2,"collectives":[{"op":"gossip","bytes":1,"seconds":1}]})",

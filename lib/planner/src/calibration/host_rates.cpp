@@ -19,13 +19,18 @@ constexpr double kThreadsTogether = 0.9;
 // Small models' tensors stay in caches.
 constexpr double kLeastMatmulShare = 0.5;
 
+// Seconds, bytes, flops a second: nothing that exists lies beyond.
+constexpr double kLeast = 1e-12, kMost = 1e18;
+
 double positive(const text::Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number())
     throw ConfigError(fmt::format("the measurement has no number '{}'", key));
   const double value = found->get<double>();
-  if (!std::isfinite(value) || value <= 0)
-    throw ConfigError(fmt::format("the measurement says {} {}, which is not above 0", key, value));
+  if (!(value >= kLeast && value <= kMost)) {
+    throw ConfigError(fmt::format("the measurement says {} {}: expected a number from {} to {}",
+                                  key, value, kLeast, kMost));
+  }
   return value;
 }
 
@@ -59,10 +64,10 @@ void read_engine(const text::Json& line, HostMeasurement& measurement) {
   measurement.memory_bytes_per_s = positive(line, "memory_bytes_per_s");
   for (const text::Json& one : line.at("steps")) {
     measurement.cpus = positive_integer(one, "ranks");
-    measurement.steps.push_back({positive_integer(one, "blocks"),
-                                 positive_integer(one, "hidden_size"),
-                                 positive_integer(one, "sequence_length"),
-                                 positive(one, "microbatch_s"), one.value("update_s", 0.0)});
+    measurement.steps.push_back(
+        {positive_integer(one, "blocks"), positive_integer(one, "hidden_size"),
+         positive_integer(one, "sequence_length"), positive(one, "microbatch_s"),
+         std::clamp(one.value("update_s", 0.0), 0.0, kMost)});
   }
 }
 

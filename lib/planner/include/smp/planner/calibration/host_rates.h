@@ -30,7 +30,7 @@ struct HostMeasurement {
 };
 
 // From the lines that smp-bench host prints. Throws ConfigError if something is missing, or is no
-// positive number.
+// number from 1e-12 to 1e18.
 HostMeasurement read_host_measurement(std::string_view lines);
 
 // Sets the rates of `cluster` to those of its processes when they share the CPUs that were
