@@ -14,5 +14,6 @@ using BenchRun = std::function<int()>;
 void add_collectives_command(CLI::App& app, BenchRun& run);
 void add_exchanges_command(CLI::App& app, BenchRun& run);
 void add_data_command(CLI::App& app, BenchRun& run);
+void add_host_command(CLI::App& app, BenchRun& run);
 
 }  // namespace smp

@@ -26,6 +26,7 @@ constexpr const char* kDescription =
 Examples:
   smp-bench collectives -n 4
   smp-bench data plan.yaml
+  smp-bench host
   smp-launch -n 4 -- smp-bench collectives --ops all_gather
   source <(smp-bench completion bash)
 )";
@@ -60,6 +61,7 @@ int run(int argc, char** argv) {
   smp::add_collectives_command(app, run);
   smp::add_exchanges_command(app, run);
   smp::add_data_command(app, run);
+  smp::add_host_command(app, run);
   std::string shell;
   CLI::App* completion = app.add_subcommand("completion", "print a completion script for a shell");
   completion->add_option("shell", shell, "shell: bash, zsh or fish")->required();

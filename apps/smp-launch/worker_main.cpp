@@ -1,5 +1,6 @@
 // smp-worker: one rank of a training run, started by smp-launch. It has no arguments: everything
-// comes from the environment (smp/plan/env/environment.h).
+// comes from the environment (smp/plan/env/environment.h). `smp-worker --measure CPUS`, started by
+// smp-bench, times this host instead.
 #include <fmt/format.h>
 #include <malloc.h>
 
@@ -37,6 +38,7 @@
 #include "smp/plan/text/printable.h"
 #include "smp/runtime/parallel/built_rank.h"
 #include "smp/runtime/record/error_report.h"
+#include "smp/runtime/training/measure_steps.h"
 #include "smp/runtime/training/trainer.h"
 
 namespace {
@@ -221,9 +223,19 @@ ExitCode build(record::ErrorReport& report) {
   return printed ? ExitCode::kOk : ExitCode::kFailure;
 }
 
+// smp-bench host: as ranks compute, in JSON.
+ExitCode measure(const std::string& cpus, record::ErrorReport& report) {
+  report.phase = "measuring this host";
+  ledger::install_counting_allocator();
+  const std::string json =
+      training::measured_json(training::measure_host(env::number<int64_t>("CPUS", cpus)));
+  const bool printed = std::fputs(json.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return printed ? ExitCode::kOk : ExitCode::kFailure;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   ledger::MemoryWatch memory;
   keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of its write, told by name
@@ -231,6 +243,8 @@ int main() {
   record::ErrorReport report;
   report.phase = "start";
   try {
+    if (argc == 3 && std::string(argv[1]) == "--measure")
+      return static_cast<int>(measure(argv[2], report));
     RankSignals signals(memory);
     if (!env::optional(env::kBuildOnly).empty()) return static_cast<int>(build(report));
     const WorkerEnvironment environment = read_environment();

@@ -2,8 +2,10 @@
 
 #include <stdexcept>
 #include <string>
-#include <vector>
+#include <variant>
 
+#include "local_rates.h"
+#include "smp/plan/jobfile/job_source.h"
 #include "smp/plan/spec/plan.h"
 
 namespace smp {
@@ -13,6 +15,14 @@ class NoFeasiblePlan : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// What a file of a command line holds.
+using PlannableFile = std::variant<JobSpec, Plan>;
+
+// Reads a job file or a plan: the one place where a path becomes a job, for every command that
+// takes either. `source` is the file as it was read, also if this throws ConfigError.
+PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source,
+                             LocalRates& local);
 
 // The plan that the file holds, or that smp-plan chooses for it when it is a job file. Throws
 // ConfigError, or NoFeasiblePlan.

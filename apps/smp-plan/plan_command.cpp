@@ -44,6 +44,7 @@ Examples:
   smp-plan job.yaml --cluster p4d.24xlarge --cluster p5.48xlarge     rank clusters
   smp-plan job.yaml --solve hosts --step-time 10     the fewest hosts with a step of 10 s
   smp-plan job.yaml --from runs/j/report.json  predictions scaled by the errors of a run
+  smp-plan job.yaml --cluster local            this host, which is measured once, in about 2 s
   smp-plan check plan.yaml                     prove a plan without running it
   smp-plan groups plan.yaml --rank 3           the groups of a rank by SMP's names
   smp-plan schedule plan.yaml                  the pipeline schedule as a picture
@@ -95,6 +96,12 @@ void refuse_unheard(const PlanRequest& request) {
   }
 }
 
+// Puts which numbers a plan for this host has among its reasons.
+void add_reason(search::SearchResult& result, const std::string& reason) {
+  Plan* plan = std::get_if<Plan>(&result.best);
+  if (plan != nullptr && !reason.empty()) plan->reasons.push_back(reason);
+}
+
 ExitCode run_plan(const PlanRequest& request) {
   refuse_unheard(request);
   if (!request.solve.empty()) return print_solution(request);
@@ -104,7 +111,8 @@ ExitCode run_plan(const PlanRequest& request) {
       read_request(request, request.clusters.empty() ? "" : request.clusters.front());
   files::refuse_output(request.output, files::FileKind::kPlan);
   files::refuse_output(request.html, files::FileKind::kPage);
-  const search::SearchResult result = search::plan_job(job, search_options(request));
+  search::SearchResult result = search::plan_job(job, search_options(request));
+  add_reason(result, request.local->reason());
   const Plan* plan = std::get_if<Plan>(&result.best);
   std::optional<calibration::ScaledRun> scaled;
   if (plan != nullptr && !request.from.empty()) scaled = scaled_from(request, *plan);
@@ -170,6 +178,7 @@ JobSpec read_request(const PlanRequest& request, const std::string& cluster,
       importers::with_hf_model(jobfile::load_job_source(job), overrides);
   if (!cluster.empty()) sources.push_back(jobfile::cluster_source(cluster));
   JobSpec spec = jobfile::read_job(sources, overrides);
+  request.local->apply(spec, overrides);
   // They are not read here, but must not be lost.
   for (const std::string& path : data::named_data(spec.training)) files::remember_input(path);
   return spec;
@@ -227,12 +236,18 @@ void add_plan_command(CLI::App& app, Run& run) {
   app.add_option("--step-time", request->step_s, "longest step time in seconds, for --solve")
       ->type_name("S")
       ->check(above_zero);
+  app.add_flag("--no-measure", request->no_measure,
+               "of a cluster named local use the numbers of the file, not those of this host");
   app.add_option("--from", request->from,
                  "report.json of a measured run, or a .jsonl file of one published run: the "
                  "prediction errors of that run scale the predictions")
       ->type_name("FILE");
   app.final_callback([request, &run] {
-    if (!run && !request->job.empty()) run = [request] { return run_plan(*request); };
+    if (run || request->job.empty()) return;
+    run = [request] {
+      request->local = std::make_shared<LocalRates>(!request->no_measure);
+      return run_plan(*request);
+    };
   });
 }
 

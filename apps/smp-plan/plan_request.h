@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "local_rates.h"
 #include "smp/plan/base/exit_code.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/calibration/scale_run.h"
@@ -30,6 +32,8 @@ struct PlanRequest {
   std::string solve;                 // a quantity
   double step_s = 0;
   std::string from;  // report.json of a run, its plan.yaml beside it
+  bool no_measure = false;
+  std::shared_ptr<LocalRates> local;  // set when the command runs
   report::ReportOptions report;
 };
 

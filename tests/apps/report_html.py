@@ -8,10 +8,13 @@ usage: report_html.py SMP_PLAN JOB [option of smp-plan ...]
 """
 import html.parser
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+
+os.environ["SMP_NO_MEASURE"] = "1"  # a cluster named local has the numbers of its file
 
 VOID = {"meta", "link", "br", "img", "input"}
 

@@ -15,6 +15,7 @@
 #include "smp/plan/runinfo/trace_file.h"
 #include "smp/plan/spec/plan.h"
 #include "smp/plan/text/json_tree.h"
+#include "smp/planner/calibration/host_rates.h"
 #include "smp/planner/calibration/nccl_tests.h"
 #include "smp/planner/choice/legality.h"
 #include "smp/planner/published/score.h"
@@ -145,6 +146,21 @@ void read_trace(const std::string& text) {
   for (const runinfo::ReadSlice& slice : runinfo::parse_trace("trace.json", text))
     require(slice.begin_ns <= slice.end_ns, "a slice ends before it begins");
 }
+
+// Whatever was measured, no rate is a number that the planner cannot divide by.
+void read_host_rates(const std::string& text) {
+  const calibration::HostMeasurement measurement = calibration::read_host_measurement(text);
+  for (const int64_t processes : {1, 3, 1024}) {
+    JobSpec job;
+    job.cluster.processes_per_host = processes;
+    job.model.hidden_size = 200;
+    calibration::set_host_rates(job.cluster, job.model, measurement);
+    for (const calibration::HostRate& rate : calibration::host_rates()) {
+      const double value = job.cluster.*rate.value;
+      require(std::isfinite(value) && value >= 0, "a rate that is no number");
+    }
+  }
+}
 void read_report(const std::string& text) { runs::parse_run_report("report.json", text); }
 
 template <importers::ForeignFormat format>
@@ -185,6 +201,7 @@ const std::vector<Target>& targets() {
       {"csv", read_csv, {"tests/fuzz/corpus/csv"}},
       {"score", score_a_table, {"tests/golden/score", "tests/fuzz/corpus/csv"}},
       {"nccl", import_links, {"tests/fuzz/corpus/nccl"}},
+      {"host-rates", read_host_rates, {"tests/fuzz/corpus/host-rates"}},
       {"report", read_report, {"tests/fuzz/corpus/report"}},
       {"trace", read_trace, {"tests/fuzz/corpus/trace"}},
       {"hf",

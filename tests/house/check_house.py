@@ -31,7 +31,7 @@ MAY_INCLUDE = {
 # in smp::LIBRARY.
 FOLDERS = {
     "plan": "base mesh spec text env files framework system model schedule layout data rules jobfile planfile runinfo",
-    "planner": "links choice cost memory time prediction search runs calibration page report runpage published",
+    "planner": "links choice cost memory time prediction search traps runs calibration page report runpage published",
     "interchange": "shell pyscript huggingface importers exporters",
     "rendezvous": "sockets wire handshake",
     "comm": ". waiting segment progress reduce net bootstrap groups jobs device",

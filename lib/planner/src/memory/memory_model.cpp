@@ -76,7 +76,7 @@ RankPrediction predict_on_cpu(const Plan& plan, const layout::RankLayout& layout
     add_activations(terms, plan, now, std::string_view(phase) == "forward");
     add_read_ahead(terms, plan, layout);
     add_constants(terms, plan, layout.rank, blocks);
-    phases.push_back({phase, terms.total()});
+    phases.push_back({phase, terms.total(), terms.list()});
     if (terms.total() > best.peak_bytes) {
       best.peak_bytes = terms.total();
       best.peak_phase = phase;
@@ -123,6 +123,18 @@ void add_walked(TermBytes& bytes, const cost::ActivationBytes& now, const SizedP
       offload_window(sized.plan.job, sized.choice, sized.bytes, blocks);
 }
 
+PhasePeak phase_peak(PeakPhase phase, const TermBytes& bytes) {
+  PhasePeak peak{std::string(name_of(phase)), 0, {}};
+  for (int i = 0; i < kTerms; ++i) {
+    const Term term = static_cast<Term>(i);
+    const int64_t whole = text::whole_bytes(at(bytes, term));
+    if (whole == 0) continue;
+    peak.bytes += whole;
+    peak.terms.push_back({std::string(name_of(term)), category_of(term), whole, "", ""});
+  }
+  return peak;
+}
+
 // The named terms of terms.h, with activations as the walk found them.
 RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& place,
                                       const cost::ActivationPeaks& peaks,
@@ -145,7 +157,7 @@ RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& 
           held_bytes(could_hold, needed, static_cast<double>(allowed_bytes(plan.job.cluster)));
     }
     add_fragmentation(bytes, rules.fragmentation(phase));
-    phases.push_back({std::string(name_of(phase)), text::whole_bytes(total(bytes))});
+    phases.push_back(phase_peak(phase, bytes));
     if (total(bytes) <= total(best)) return;
     best = bytes;
     best_phase = phase;

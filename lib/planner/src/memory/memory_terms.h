@@ -26,6 +26,7 @@ class Terms {
     for (const MemoryTerm& term : list_) sum += term.bytes;
     return sum;
   }
+  const std::vector<MemoryTerm>& list() const { return list_; }
   std::vector<MemoryTerm> take() { return std::move(list_); }
 
  private:

@@ -10,6 +10,8 @@ enum class ExitCode {
   kUsage = 2,
   kBadConfig = 3,
   kNoFeasiblePlan = 4,
+  kTightPlan = 5,     // smp-plan check: it fits, but the usual prediction error exceeds the limit
+  kPlanWarnings = 6,  // smp-plan check --fail-on warning
   kCheckpointedOnRequest = 75,
   kTimeout = 124,
   kLauncherError = 125,

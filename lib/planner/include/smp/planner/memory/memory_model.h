@@ -24,6 +24,7 @@ std::vector<RankPrediction> predict_memory(const Plan& plan);  // ordered by (st
 struct PhasePeak {
   std::string phase;
   int64_t bytes = 0;
+  std::vector<MemoryTerm> terms;  // they sum to `bytes`; on accelerators without their formulas
 };
 
 // The same of one plan, whose schedule is made once and walked once for ranks that are alike. The

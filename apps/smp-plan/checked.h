@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "local_rates.h"
+#include "smp/planner/report/checked_file.h"
+
+namespace smp {
+
+// What smp-plan check says of a file: a job, which is planned, or a plan. The plan is proved.
+report::CheckedFile checked_file(const std::string& path, const report::VerdictOptions& options,
+                                 LocalRates& local);
+
+}  // namespace smp

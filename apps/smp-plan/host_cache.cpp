@@ -1,0 +1,122 @@
+#include "host_cache.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "smp/plan/base/build_id.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/files/atomic_file.h"
+#include "smp/plan/files/text_file.h"
+#include "smp/plan/text/json.h"
+
+namespace smp {
+namespace {
+
+constexpr int kFormat = 1;
+// torch's kernels, oneDNN's under both of its names, MKL's.
+constexpr const char* kSettings[] = {"ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA",
+                                     "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"};
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown CPU";
+}
+
+int64_t cpus_of_process() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+// "Intel(R) Xeon(R)" -> "intel-r-xeon-r".
+std::string as_file_name(const std::string& text) {
+  constexpr size_t kLongest = 100;
+  std::string name;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte)) {
+      name += static_cast<char>(std::tolower(byte));
+    } else if (!name.empty() && name.back() != '-') {
+      name += '-';
+    }
+  }
+  name.resize(std::min(name.size(), kLongest));
+  return name;
+}
+
+text::OrderedJson head_of(const HostKey& key, const std::string& date) {
+  return {{"smp_host", kFormat}, {"cpu", key.cpu},           {"cpus", key.cpus},
+          {"build", key.build},  {"settings", key.settings}, {"date", date}};
+}
+
+}  // namespace
+
+HostKey this_host() {
+  HostKey key{cpu_model(), cpus_of_process(), own_build_id().substr(0, 12), ""};
+  for (const char* name : kSettings) {
+    const std::string value = variable(name);
+    if (!value.empty())
+      key.settings += fmt::format("{}{}={}", key.settings.empty() ? "" : " ", name, value);
+  }
+  return key;
+}
+
+std::string cache_file(const HostKey& key) {
+  std::filesystem::path folder = variable("XDG_CACHE_HOME");
+  if (!folder.is_absolute()) {
+    folder = variable("HOME");
+    if (!folder.is_absolute()) return "";
+    folder /= ".cache";
+  }
+  const std::string settings = key.settings.empty() ? "" : "-" + as_file_name(key.settings);
+  return folder / "smp" /
+         fmt::format("host-{}-{}-cpus-{}{}.json", as_file_name(key.cpu), key.cpus, key.build,
+                     settings);
+}
+
+std::optional<StoredMeasurement> read_stored(const std::string& path, const HostKey& key,
+                                             std::string& note) {
+  std::error_code none;
+  if (!std::filesystem::exists(path, none)) return std::nullopt;
+  try {
+    std::string text = files::read_text_file(path, "measurement");
+    const size_t end = std::min(text.find('\n'), text.size());
+    const text::Json head = text::Json::parse(text.substr(0, end));
+    const std::string date = head.at("date").get<std::string>();
+    if (head != text::Json(head_of(key, date))) {
+      note = "it is of another CPU or build";
+      return std::nullopt;
+    }
+    return StoredMeasurement{date, text.substr(std::min(end + 1, text.size()))};
+  } catch (const ConfigError& error) {
+    note = error.what();
+  } catch (const text::Json::exception&) {
+    note = "it holds no measurement";
+  } catch (const std::exception& error) {
+    note = error.what();
+  }
+  return std::nullopt;
+}
+
+void store(const std::string& path, const HostKey& key, const StoredMeasurement& measurement) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  files::write_file_atomically(path,
+                               head_of(key, measurement.date).dump() + "\n" + measurement.lines);
+}
+
+}  // namespace smp
