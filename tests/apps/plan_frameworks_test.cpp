@@ -60,14 +60,14 @@ TEST_CASE("a printed framework that a user edits prices a job, and its mistakes 
   std::ofstream(mine) << text;
   const auto shipped = report_of("fsdp2")["ranges"], same = report_of(mine)["ranges"];
   CHECK(same == shipped);
-  const size_t at = text.find("context_bytes: 0.55GiB");
+  const size_t at = text.find("fragmentation: 0.06");
   REQUIRE(at != std::string::npos);
-  std::ofstream(mine) << std::string(text).replace(at, 22, "context_bytes: 9.55GiB");
+  std::ofstream(mine) << std::string(text).replace(at, 19, "fragmentation: 0.09");
   CHECK(report_of(mine)["ranges"] != shipped);
-  std::ofstream(mine) << std::string(text).replace(at, 22, "contxt_bytes: 0.55GiB");
+  std::ofstream(mine) << std::string(text).replace(at, 19, "fragmentaton: 0.06");
   const ProgramEnd end = plan_as({kLlama, "--set", "parallel.framework=" + mine});
   CHECK(end.code == 3);
-  CHECK(end.err.find("unknown key 'contxt_bytes' in process, did you mean 'context_bytes'?") !=
+  CHECK(end.err.find("unknown key 'fragmentaton' in process, did you mean 'fragmentation'?") !=
         std::string::npos);
 }
 
