@@ -1,11 +1,11 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "files_and_errors.h"
 #include "program.h"
 #include "scratch_folder.h"
+#include "smp/plan/text/json.h"
 
 // Frameworks as a user of smp-plan lists, prints, edits and names them.
 
@@ -20,12 +20,12 @@ ProgramEnd plan_as(std::vector<std::string> arguments) {
 
 const std::string kLlama = SMP_SOURCE_DIR "/configs/models/llama2-7b.yaml";
 
-nlohmann::json report_of(const std::string& framework) {
+text::Json report_of(const std::string& framework) {
   const ProgramEnd end = plan_as(
       {kLlama, "--cluster", "p4d.24xlarge", "--set", "parallel.framework=" + framework, "--json"});
   CAPTURE(end.err);
   REQUIRE(end.code == 0);
-  return nlohmann::json::parse(end.out);
+  return text::Json::parse(end.out);
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ TEST_CASE("smp-plan frameworks lists the shipped ones, and prints the file of ea
   const ProgramEnd list = plan_as({"frameworks"});
   CHECK(list.code == 0);
   const ProgramEnd as_json = plan_as({"frameworks", "--json"});
-  const auto json = nlohmann::json::parse(as_json.out);
+  const auto json = text::Json::parse(as_json.out);
   CHECK(json.size() >= 12);
   for (const auto& framework : json) {
     const std::string name = framework["name"];
@@ -42,7 +42,7 @@ TEST_CASE("smp-plan frameworks lists the shipped ones, and prints the file of ea
     CHECK(list.out.find("\n" + name + " ") != std::string::npos);
     const std::string file = text_of(SMP_SOURCE_DIR "/configs/frameworks/" + name + ".yaml");
     CHECK(plan_as({"frameworks", name}).out == file);
-    const auto keys = nlohmann::json::parse(plan_as({"frameworks", name, "--json"}).out);
+    const auto keys = text::Json::parse(plan_as({"frameworks", name, "--json"}).out);
     CHECK(keys["residuals"]["memory_rows"] == framework["memory"]["rows"]);
     CHECK(keys["messages"].size() == 12);
   }
