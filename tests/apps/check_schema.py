@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds every file under configs/ against the schema with python's jsonschema and PyYAML, which
+"""Holds every file under configs/ that is a job or a part of one against the schema with python's jsonschema and PyYAML, which
 know nothing of ours: check_schema.py SMP_PLAN CONFIGS. Ends with 77 where they are not installed."""
 import glob
 import json
@@ -23,6 +23,8 @@ def main():
     validator = jsonschema.Draft7Validator(schema)
     broken = files = 0
     for path in sorted(glob.glob(sys.argv[2] + "/*/*.yaml")):
+        if "/frameworks/" in path:
+            continue
         with open(path, encoding="utf-8") as file:
             job = yaml.safe_load(file)
         job.setdefault("model", MODEL)

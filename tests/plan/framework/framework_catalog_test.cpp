@@ -39,6 +39,20 @@ TEST_CASE("a job names a shipped framework, and is of smp without the key") {
   CHECK(&framework_of(job) == shipped_framework("deepspeed").get());
 }
 
+TEST_CASE("an unknown framework is a name without habits, for the frameworks that it may be") {
+  const JobSpec job = jobfile::read_job({{"job.yaml", kModel}}, {"parallel.framework=unknown"});
+  CHECK(is_unknown(job.parallel.framework));
+  CHECK_FALSE(job.parallel.framework.is_engine());
+  CHECK(job.parallel.framework.habits == nullptr);
+  CHECK(framework_named("unknown").habits == nullptr);
+  const std::vector<FrameworkChoice> possible = possible_frameworks();
+  CHECK(possible.size() >= 9);
+  for (const FrameworkChoice& one : possible) {
+    CHECK(one.habits->name == one.name);
+    CHECK_FALSE(one.name.starts_with("smp"));
+  }
+}
+
 TEST_CASE("a framework file is read from a path, which starts in the job file's folder") {
   const ScratchFolder folder;
   std::ofstream(folder / "mine.yaml") << kMine;

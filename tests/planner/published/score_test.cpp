@@ -140,6 +140,30 @@ TEST_CASE("score: one framework model for all rows") {
   CHECK(row_of(inferred, "hybrid").predicted_peak_gib == row_of(fsdp, "hybrid").predicted_peak_gib);
 }
 
+TEST_CASE("score: an unknown framework ranges over all that offer the row's layout") {
+  const FileScore unknown = score_file(kRuns, framework::framework_named("unknown"));
+  for (const char* name : {"megatron-core", "deepspeed", "nanotron"}) {
+    const FileScore one = score_file(kRuns, framework::framework_named(name));
+    const RowScore &own = row_of(one, "distributed-optimizer"),
+                   &all = row_of(unknown, "distributed-optimizer");
+    CHECK(all.low_gib <= own.low_gib);
+    CHECK(all.high_gib >= own.high_gib);
+    CHECK(all.step_low_s <= own.step_low_s);
+    CHECK(all.step_high_s >= own.step_high_s);
+    CHECK(all.reason.find(name) != std::string::npos);
+  }
+  const RowScore& row = row_of(unknown, "distributed-optimizer");
+  CHECK(row.low_gib < row.predicted_peak_gib);
+  CHECK(row.predicted_peak_gib < row.high_gib);
+  CHECK(row_of(unknown, "too-large").fit == Fit::kNo);
+  const std::string zero_bubble_less =
+      "r,gpt,12,1024,16,1024,8,A100,1,8,1,zero3,4,2,8,none,bf16";  // fsdp2 and internevo alone
+  CHECK(score_table("t.csv", std::string(kHeader) + "\n" + zero_bubble_less + "\n",
+                    framework::framework_named("unknown"))
+            .rows.front()
+            .reason.ends_with("unknown framework: priced as fsdp2, internevo, torchtitan"));
+}
+
 TEST_CASE("score: cells that do not fit together, and such that say nothing") {
   CHECK(score_one("r,gpt,12,1024,16,1024,8,A100,1,1,,none,4,2,64,none,bf16").expressible);
   CHECK(score_one("r,gpt,12,1024,16,1024,8,A100,1,1,,none,4,2,64,none,bf16").reason ==

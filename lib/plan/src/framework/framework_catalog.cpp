@@ -56,8 +56,9 @@ std::string unknown_framework(std::string_view name) {
     hint = fmt::format(", did you mean '{}'?", *near);
   }
   return fmt::format(
-      "unknown framework '{}'{} Known frameworks: {}; or write the path of a framework file", name,
-      hint, fmt::join(names, ", "));
+      "unknown framework '{}'{} Known frameworks: {}; or write the path of a framework file, or "
+      "unknown",
+      name, hint, fmt::join(names, ", "));
 }
 
 bool is_framework_path(std::string_view word) {
@@ -84,9 +85,19 @@ std::shared_ptr<const Framework> load_framework(const std::string& path,
       read_framework(text, source, shipped_files(), diagnostics));
 }
 
+std::vector<FrameworkChoice> possible_frameworks() {
+  std::vector<FrameworkChoice> possible;
+  for (const NamedFramework& known : named_frameworks()) {
+    if (known.name.starts_with("smp")) continue;
+    possible.push_back({std::string(known.name), shipped_framework(known.name)});
+  }
+  return possible;
+}
+
 FrameworkChoice framework_named(const std::string& name_or_path) {
   FrameworkChoice choice;
   choice.name = name_or_path;
+  if (is_unknown(choice)) return choice;
   if (is_framework_path(name_or_path)) {
     text::Diagnostics diagnostics;
     choice.habits = load_framework(name_or_path, diagnostics);
@@ -102,6 +113,11 @@ const Framework& framework_without_habits(const JobSpec& job) {
   const std::string& name = job.parallel.framework.name;
   // The catalog keeps what it returns.
   if (const std::shared_ptr<const Framework> shipped = shipped_framework(name)) return *shipped;
+  if (is_unknown(job.parallel.framework)) {
+    throw ConfigError(
+        "parallel.framework: unknown prices one layout as each framework; name a framework to ask "
+        "for more than the plan of a layout");
+  }
   if (!is_framework_path(name)) throw ConfigError(unknown_framework(name));
   throw ConfigError(fmt::format(
       "parallel.framework: {} is a framework file, of which a plan keeps only the path: plan the "

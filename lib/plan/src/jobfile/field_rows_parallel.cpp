@@ -169,8 +169,8 @@ void add_parallel_fields(std::vector<Field>& out) {
        "framework",
        SMP_AT(parallel.framework.name),
        "framework whose memory, traffic and time the planner predicts: a name that `smp-plan "
-       "frameworks` lists, or the path of a framework file (docs/frameworks.md), relative to this "
-       "file",
+       "frameworks` lists, the path of a framework file (docs/frameworks.md), relative to this "
+       "file, or unknown",
        {.also = {"profile"}}},
       {kParallel,
        "data_collectives",

@@ -242,7 +242,7 @@ void JobBuilder::error(std::initializer_list<std::string_view> paths, std::strin
 void JobBuilder::resolve_framework() {
   FrameworkChoice& choice = spec_.parallel.framework;
   choice.habits = framework::shipped_framework(choice.name);
-  if (choice.habits || !usable({"parallel.framework"})) return;
+  if (choice.habits || framework::is_unknown(choice) || !usable({"parallel.framework"})) return;
   if (!framework::is_framework_path(choice.name)) {
     error({"parallel.framework"}, framework::unknown_framework(choice.name));
     return;

@@ -1,7 +1,12 @@
 #include "smp/planner/prediction/fit.h"
 
+#include <algorithm>
+
+#include "prediction/possible_jobs.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/planner/cost/layer_bytes.h"
+#include "smp/planner/cost/layer_seconds.h"
 #include "smp/planner/memory/memory_model.h"
 
 namespace smp::prediction {
@@ -19,6 +24,19 @@ constexpr double kSmallModelHigh = 4.0;
 
 Range residuals_of(const framework::ResidualRange& range) { return {range.low, range.high}; }
 
+// From the least low to the greatest high of the frameworks that an unknown one may be.
+template <class RangeOf>
+Range over_frameworks(const JobSpec& job, const choice::LayoutChoice& choice,
+                      const RangeOf& range_of) {
+  Range all;
+  for (const JobSpec& one : possible_jobs(job, choice)) {
+    const Range range = range_of(one);
+    all.low = all.high == 0 ? range.low : std::min(all.low, range.low);
+    all.high = std::max(all.high, range.high);
+  }
+  return all;
+}
+
 Range around(double value, const Range& residuals, double calibrated) {
   if (calibrated > 0) return {value / (1 + calibrated), value * (1 + calibrated)};
   return {value * residuals.low, value * residuals.high};
@@ -26,16 +44,29 @@ Range around(double value, const Range& residuals, double calibrated) {
 
 }  // namespace
 
-Range memory_range(const JobSpec& job, const choice::LayoutChoice&,
+Range memory_range(const JobSpec& job, const choice::LayoutChoice& choice,
                    const memory::MemoryEstimate& estimate) {
+  if (framework::is_unknown(job.parallel.framework)) {
+    return over_frameworks(job, choice, [&](const JobSpec& one) {
+      const cost::LayerBytes bytes = cost::layer_bytes(one, choice);
+      return memory_range(one, choice, memory::estimate_memory(one, choice, bytes));
+    });
+  }
   const Range residuals = job.cluster.device == DeviceKind::kCpu
                               ? kMemoryOnCpu
                               : residuals_of(framework::framework_of(job).memory);
   return around(estimate.peak_bytes, residuals, job.cluster.memory_error);
 }
 
-Range time_range(const JobSpec& job, const choice::LayoutChoice&,
+Range time_range(const JobSpec& job, const choice::LayoutChoice& choice,
                  const time::TimeEstimate& estimate) {
+  if (framework::is_unknown(job.parallel.framework)) {
+    return over_frameworks(job, choice, [&](const JobSpec& one) {
+      return time_range(one, choice,
+                        time::estimate_time(one, choice, cost::layer_bytes(one, choice),
+                                            cost::layer_seconds(one, choice)));
+    });
+  }
   Range residuals = job.cluster.device == DeviceKind::kCpu
                         ? kTimeOnCpu
                         : residuals_of(framework::framework_of(job).time);

@@ -153,13 +153,12 @@ double counted_flops(RunCells& cells, const PublishedRun& run, double tokens, do
 }  // namespace
 
 PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
-                           const std::optional<FrameworkChoice>& framework) {
+                           const FrameworkChoice& framework) {
   PublishedRun run;
   const PublishedDegrees degrees = degrees_of(cells, run);
   JobSpec& job = run.job;
   job.name = cells.text("id");
-  job.parallel.framework =
-      framework ? *framework : framework::framework_named(framework_of_run(cells));
+  job.parallel.framework = framework;
   const framework::UsualSettings& usual = framework::framework_of(job).usual;
   job.model = model_of_run(cells, usual, degrees.pipeline);
   job.cluster = cluster_of_run(cells, clusters, degrees.world());

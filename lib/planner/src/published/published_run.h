@@ -47,7 +47,7 @@ class KnownClusters {
 
 // What the run says; only meaningful when cells.problems is empty afterwards.
 PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
-                           const std::optional<FrameworkChoice>& framework);
+                           const FrameworkChoice& framework);
 
 // The measured columns, in the units of predictions. A step time comes from step_time_s, else from
 // tokens_per_s_per_gpu, else from tflops_per_gpu and its convention; `model_flops` are those of a

@@ -14,18 +14,21 @@ const char* framework_of_run(const RunCells& cells) {
   if (any({"smp v1", "smp_v1", "model-parallel-best-practices.md"})) return "smp-v1";
   if (any({"smp v2", "smp_v2", "sagemaker"})) return "smp-v2";
   if (any({"nanotron"})) return "nanotron";
-  if (any({"nemo", "megatron-bridge", "dgxc"})) return "nemo";
+  // Not the models that are called Nemotron.
+  if (any({"nvidia/nemo", "nvidia-nemo", "nemo_", "nemo ", "nemo;", "megatron-bridge", "dgxc"})) {
+    return "nemo";
+  }
   if (contains(sharding, "megatron-fsdp")) return "megatron-core";
   if (any({"internevo", "internlm"})) return "internevo";
+  if (any({"torchtitan"})) return "torchtitan";
   if (contains(sharding, "fsdp") || contains(sharding, "hsdp")) return "fsdp2";
-  if (any({"llm-foundry", "llm_foundry", "torchtitan", "fsdp", "mosaic", "torchtune", "lightning",
-           "fairscale", "llama1_gpu_hours"})) {
+  if (any({"llm-foundry", "llm_foundry", "fsdp", "mosaic", "torchtune", "lightning", "fairscale",
+           "llama1_gpu_hours"})) {
     return "fsdp2";
   }
   if (any({"section: megatron;", "ds=n,", "ds=n;"})) return "megatron-core";
-  if (any({"deepspeed", "megatron-ds", "turing", "bloom", "bigscience"})) {
-    return "deepspeed";
-  }
+  if (any({"megatron-ds", "turing", "bloom", "bigscience"})) return "deepspeed-2021";
+  if (any({"deepspeed"})) return "deepspeed";
   if (any({"megatron", "selene", "nvidia", "calculon"})) {
     // Megatron has no ZeRO-2 and 3 of its own: such rows are its comparisons with DeepSpeed.
     const bool zero = contains(sharding, "zero2") || contains(sharding, "zero3");

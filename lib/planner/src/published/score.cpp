@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "prediction/possible_jobs.h"
 #include "published/csv_reader.h"
 #include "published/published_run.h"
 #include "smp/plan/base/errors.h"
@@ -189,9 +190,9 @@ std::string joined(const std::vector<std::string>& parts) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row, KnownClusters& clusters,
-                   const std::optional<FrameworkChoice>& framework) {
-  RunCells cells(table, cells_of_row);
+// The row as a run of this framework. `offered`: whether the framework offers its layout.
+RowScore score_as(RunCells cells, KnownClusters& clusters, const FrameworkChoice& framework,
+                  bool& offered) {
   RowScore row;
   row.id = cells.text("id");
   PublishedRun run = published_run(cells, clusters, framework);
@@ -204,12 +205,79 @@ RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row, KnownClust
     return row;
   }
   const double model_flops = predict_row(row, run, cells);
+  offered = prediction::offers(framework.habits->offers, run.choice);
   row.reason = joined(cells.assumptions);
   const Measurement measured = measurement_of(cells, run, model_flops);
   if (run.figure != MemoryFigure::kNone) row.measured_peak_gib = measured.peak_gib;
   row.measured_step_s = measured.step_s;
   row.measured_fits = measured.fits;
   return row;
+}
+
+// The middle one of `rows` by a predicted value.
+const RowScore& median_row(std::vector<RowScore>& rows, double RowScore::*value) {
+  std::stable_sort(rows.begin(), rows.end(),
+                   [value](const RowScore& a, const RowScore& b) { return a.*value < b.*value; });
+  return rows[(rows.size() - 1) / 2];
+}
+
+prediction::Fit fit_in_all(const std::vector<RowScore>& rows) {
+  const auto count = [&](prediction::Fit fit) {
+    return std::count_if(rows.begin(), rows.end(),
+                         [fit](const RowScore& row) { return row.fit == fit; });
+  };
+  const auto all = static_cast<std::ptrdiff_t>(rows.size());
+  if (count(prediction::Fit::kFits) == all) return prediction::Fit::kFits;
+  return count(prediction::Fit::kNo) == all ? prediction::Fit::kNo : prediction::Fit::kTight;
+}
+
+// A run whose framework nobody names: the medians of those that offer its layout, and the range
+// over all of them.
+RowScore score_as_unknown(const RunCells& cells, KnownClusters& clusters) {
+  std::vector<RowScore> rows;
+  std::vector<std::string> names;
+  RowScore other;  // of a row that none can express
+  for (const FrameworkChoice& framework : framework::possible_frameworks()) {
+    bool offered = false;
+    RowScore row = score_as(cells, clusters, framework, offered);
+    if (!offered) {
+      other = std::move(row);
+      continue;
+    }
+    names.push_back(framework.name);
+    rows.push_back(std::move(row));
+  }
+  if (rows.empty()) {
+    if (other.expressible) other.reason = "no shipped framework offers the layout";
+    other.expressible = false;
+    return other;
+  }
+  RowScore row = median_row(rows, &RowScore::predicted_step_s);
+  const RowScore& by_memory = median_row(rows, &RowScore::predicted_peak_gib);
+  row.predicted_peak_gib = by_memory.predicted_peak_gib;
+  row.measured_peak_gib = by_memory.measured_peak_gib;
+  row.low_gib = by_memory.low_gib;
+  row.high_gib = by_memory.high_gib;
+  for (const RowScore& one : rows) {
+    row.low_gib = std::min(row.low_gib, one.low_gib);
+    row.high_gib = std::max(row.high_gib, one.high_gib);
+    row.step_low_s = std::min(row.step_low_s, one.step_low_s);
+    row.step_high_s = std::max(row.step_high_s, one.step_high_s);
+  }
+  row.fit = fit_in_all(rows);
+  if (!row.reason.empty()) row.reason += "; ";
+  row.reason += fmt::format("unknown framework: priced as {}", fmt::join(names, ", "));
+  return row;
+}
+
+RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row, KnownClusters& clusters,
+                   const std::optional<FrameworkChoice>& framework) {
+  const RunCells cells(table, cells_of_row);
+  const FrameworkChoice own =
+      framework ? *framework : framework::framework_named(framework_of_run(cells));
+  if (framework::is_unknown(own)) return score_as_unknown(cells, clusters);
+  bool offered = false;
+  return score_as(cells, clusters, own, offered);
 }
 
 FileScore score(const CsvTable& table, const std::optional<FrameworkChoice>& framework) {

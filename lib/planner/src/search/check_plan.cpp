@@ -4,7 +4,9 @@
 
 #include "choice/batch.h"
 #include "choice/resolve.h"
+#include "search/unknown_framework.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/rules/engine_rules.h"
@@ -58,10 +60,10 @@ void check_batch(const Plan& plan, Problems& problems) {
   }
 }
 
-void check_memory(const Plan& plan, Problems& problems) {
+void check_memory(const Plan& plan, const std::vector<RankPrediction>& planned,
+                  Problems& problems) {
   const ClusterSpec& cluster = plan.job.cluster;
   const std::vector<RankPrediction> ranks = memory::predict_memory(plan);
-  const std::vector<RankPrediction>& planned = plan.predictions.ranks;
   if (planned.size() != ranks.size()) {
     problems.push_back(
         fmt::format("predictions for {} rank classes, the degrees give {}: plan again",
@@ -111,7 +113,8 @@ void check_engine(const Plan& plan, Problems& problems) {
 
 }  // namespace
 
-std::vector<std::string> check(const Plan& plan) {
+std::vector<std::string> check(const Plan& written) {
+  Plan plan = written;
   Problems problems;
   check_degrees(plan, problems);
   check_batch(plan, problems);
@@ -121,7 +124,8 @@ std::vector<std::string> check(const Plan& plan) {
     return {*problem};
   }
   try {
-    check_memory(plan, problems);
+    if (framework::is_unknown(plan.job.parallel.framework)) predict_as_unknown(plan);
+    check_memory(plan, written.predictions.ranks, problems);
     check_schedule(plan, problems);
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());

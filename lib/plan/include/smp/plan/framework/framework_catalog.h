@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "smp/plan/framework/framework.h"
 
@@ -28,8 +29,14 @@ bool is_framework_path(std::string_view word);
 // What the shipped file of that name says, which is read once. Null when there is none.
 std::shared_ptr<const Framework> shipped_framework(std::string_view name);
 
-// The framework that a command line names. Throws ConfigError: unknown name, no such file, or all
-// mistakes of the file.
+// "unknown" stands for a framework that nobody names: a layout is priced as each shipped framework
+// that offers it, but ours and SMP's.
+inline constexpr std::string_view kUnknownFramework = "unknown";
+inline bool is_unknown(const FrameworkChoice& choice) { return choice.name == kUnknownFramework; }
+std::vector<FrameworkChoice> possible_frameworks();
+
+// The framework that a command line names; an unknown one has no habits. Throws ConfigError:
+// unknown name, no such file, or all mistakes of the file.
 FrameworkChoice framework_named(const std::string& name_or_path);
 
 // The framework of the job. Throws ConfigError if the job names a file that was not read, as a plan

@@ -11,6 +11,7 @@ namespace smp::prediction {
 // How far a prediction may be off, from the residuals of published runs that were predicted with
 // the shipped constants (docs/scoring.md has the table, the framework's file the numbers), or from
 // the cluster's own runs where it was calibrated.
+// With framework: unknown, ranges run over all frameworks that offer the layout.
 struct Range {
   double low = 0;
   double high = 0;
