@@ -202,6 +202,7 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   const bool always_with_tensor = framework == Profile::kFsdp || framework == Profile::kSmpV2;
   choice.sequence_parallel =
       degrees.tensor > 1 && cells.yes_or_no("sp").value_or(always_with_tensor);
+  read_fine_tuning(cells, run);
   read_layout(cells, run, degrees.data, choice);
   job.parallel.partition_activations = partitions_activations(cells);
   if (cells.problems.empty() &&

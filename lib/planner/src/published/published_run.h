@@ -57,6 +57,7 @@ struct Measurement {
 Measurement measurement_of(RunCells& cells, const PublishedRun& run, double model_flops);
 
 // Parts of published_run(). Each says in cells what it could not read and what it assumed.
+void read_fine_tuning(RunCells& cells, PublishedRun& run);
 Profile profile_of(const RunCells& cells);
 ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages);
 ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world);
