@@ -73,7 +73,7 @@ TEST_CASE("a printed framework that a user edits prices a job, and its mistakes 
 
 TEST_CASE("the former names of the key and of the option are refused with the new ones") {
   CHECK(plan_as({"score", "runs.csv", "--profile", "fsdp2"}).code == 2);
-  const ProgramEnd end = plan_as({kLlama, "--set", "parallel.profile=fsdp2"});
+  const ProgramEnd end = plan_as({kLlama, "--set", "parallel.framework=fsdp2"});
   CHECK(end.err.find("--set: unknown key 'profile' in parallel, did you mean 'framework'?") !=
         std::string::npos);
 }

@@ -116,6 +116,7 @@ training:
   tokenizer: /tokenizers/gpt2
   save_weights_as: bf16
   metrics: [tensorboard]
+  frozen: []
   optimizer:
     kind: adamw
     schedule: wsd
@@ -128,6 +129,12 @@ training:
     epsilon: 1e-10
     weight_decay: 0.01
     gradient_clipping: 0.5
+  lora:
+    rank: 8
+    alpha: 16
+    targets: [attention.output, mlp.down]
+    dropout: 0.05
+    quantized: nf4
   data:
     path: "/data/my text"
     format: text

@@ -62,6 +62,7 @@ const With kVirtual = {{"parallel.pipeline_parallel_degree", "2"},
                        {"parallel.pipeline", "virtual"}};
 const With kFull = {{"parallel.recompute", "full"}};
 const With kSteps = {{"training.steps", "100"}};
+const With kLora = {{"training.lora.rank", "8"}};
 
 const std::vector<Change>& changes() {
   static const std::vector<Change> kChanges = {
@@ -123,6 +124,12 @@ const std::vector<Change>& changes() {
       {"training.attention", "unfused"},
       {"training.accumulate_gradients_in_fp32", "true"},
       {"training.fp8_parameters", "true", {{"training.precision", "fp8"}}},
+      {"training.frozen", "[embedding]"},
+      {"training.lora.rank", "8"},
+      {"training.lora.alpha", "16", kLora},
+      {"training.lora.targets", "[attention.q]", kLora},
+      {"training.lora.dropout", "0.25", kLora},
+      {"training.lora.quantized", "nf4", kLora},
       {"training.steps", "7"},
       {"training.seed", "7"},
       {"training.optimizer.kind", "sgd"},

@@ -133,6 +133,29 @@ TEST_CASE("offloading of more than checkpoints is ours alone") {
   }
 }
 
+TEST_CASE("adapters and frozen layers are the script's, or refused where the target trains") {
+  Plan plan = plan_of("llama3-8b-fsdp");
+  plan.job.training.lora = {.rank = 8, .alpha = 16, .quantized = QuantizedKind::kNf4};
+  const std::string adapters =
+      "add the adapters in the script: rank 8, alpha 16, dropout 0, beside all_linear, frozen "
+      "weights nf4";
+  const auto notes = [&] {
+    return export_plan(plan, ExportTarget::kAccelerate, "plan.yaml").notes;
+  };
+  CHECK(std::ranges::count(notes(), adapters) == 1);
+  CHECK(files_of(plan, ExportTarget::kTorchtitan)
+            .front()
+            .second.find("training.lora (the program that it starts trains all weights)") !=
+        std::string::npos);
+  plan.job.training.lora = {};
+  plan.job.training.frozen = {"embedding", "layers.0-3"};
+  CHECK(std::ranges::count(notes(), "freeze in the script: embedding, layers.0-3") == 1);
+  CHECK(files_of(plan, ExportTarget::kTorchtitan)
+            .front()
+            .second.find("training.frozen (the program that it starts trains all weights)") !=
+        std::string::npos);
+}
+
 TEST_CASE("every exported file parses again, with the same degrees") {
   int read = 0;
   for (const std::string& name : cases()) {

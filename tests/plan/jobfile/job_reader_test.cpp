@@ -64,7 +64,8 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
       {"a.b=none",
        "--set: unknown section 'a'; there are model, model.input, cluster, training, "
        "training.optimizer, "
-       "training.loss_scale, training.data, training.data.images, training.checkpoint, "
+       "training.loss_scale, training.lora, training.data, training.data.images, "
+       "training.checkpoint, "
        "training.evaluation, training.trace, parallel, parallel.tensor_parallel, "
        "parallel.collectives\n"
        "  a.b=none\n"

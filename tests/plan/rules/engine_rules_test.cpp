@@ -69,6 +69,22 @@ TEST_CASE("documents in a sample are kept apart in decoders alone") {
   }
 }
 
+TEST_CASE("the engine trains all weights, and no adapters") {
+  Plan plan = sample_plan(gpt2_124m(), {});
+  plan.job.training.lora.rank = 8;
+  const Texts adapters = {
+      "training.lora.rank: above 0 (the engine trains no adapters yet; parallel.framework of "
+      "another "
+      "framework prices such a job)"};
+  CHECK(what_engine_cannot_run(plan) == adapters);
+  CHECK(what_engine_cannot_build(plan) == adapters);
+  plan.job.training.lora.rank = 0;
+  plan.job.training.frozen = {"embedding"};
+  CHECK(what_engine_cannot_run(plan) ==
+        Texts{"training.frozen: parts of the model (the engine trains all weights; "
+              "parallel.framework of another framework prices such a job)"});
+}
+
 TEST_CASE("a host holds 256 ranks at most") {
   CHECK(what_engine_cannot_run(sample_plan(gpt2_124m(), {.replica = 256})).empty());
   CHECK(what_engine_cannot_run(sample_plan(gpt2_124m(), {.replica = 257})) ==

@@ -11,7 +11,8 @@
 #include "smp/planner/links/collective_seconds.h"
 #include "smp/planner/memory/memory_estimate.h"
 
-// Habits of framework files that no other test reads: what each of them changes, and what it leaves.
+// Habits of framework files that no other test reads: what each of them changes, and what it
+// leaves.
 
 using namespace smp;
 using namespace smp::choice;
@@ -135,11 +136,9 @@ TEST_CASE("asynchronous messages hold tensors while the accelerator has work and
   const JobSpec job = llama_on("dgx-h100", 1);
   const auto holds = [](framework::FrameworkModel& model) { model.held_by_messages = 2; };
   const JobSpec holding = with(job, holds);
-  const auto held = [&](const LayoutChoice& choice) {
-    return layer_bytes(holding, choice).held;
-  };
+  const auto held = [&](const LayoutChoice& choice) { return layer_bytes(holding, choice).held; };
   CHECK(layer_bytes(job, tensor_over(2)).held == 0);
-  CHECK(held(tensor_over(1)) == 0);            // no messages
+  CHECK(held(tensor_over(1)) == 0);              // no messages
   CHECK(held(tensor_over(8, 1, 1)) < 1 * kMiB);  // the block waits for its launches
   const double whole = 2.0 * 16 * 4096 * 4096;
   CHECK(held(tensor_over(2, 1, 16)) > whole);
@@ -164,7 +163,8 @@ TEST_CASE("hosts on one NVLink are one host to a group's messages") {
   CHECK(layer_seconds(job, tensor_over(8)).block.tensor_forward > 3 * on_one_link);
 }
 
-TEST_CASE("small messages between hosts take NCCL's quick protocols only where the network has them") {
+TEST_CASE(
+    "small messages between hosts take NCCL's quick protocols only where the network has them") {
   const JobSpec job = llama_on("dgx-h100", 2);
   ClusterSpec slow = job.cluster;
   slow.inter_host_low_latency = false;
@@ -173,9 +173,10 @@ TEST_CASE("small messages between hosts take NCCL's quick protocols only where t
   };
   CHECK(seconds(1e3, slow) > 1.5 * seconds(1e3, job.cluster));
   CHECK(seconds(1e9, slow) == doctest::Approx(seconds(1e9, job.cluster)));
-  CHECK(!jobfile::read_job({{"m", "model: {family: gpt2, num_layers: 1, hidden_size: 64, num_heads: "
-                                  "1, vocab_size: 256, max_positions: 8}\ntraining: "
-                                  "{sequence_length: 8}\n"},
+  CHECK(!jobfile::read_job({{"m",
+                             "model: {family: gpt2, num_layers: 1, hidden_size: 64, num_heads: "
+                             "1, vocab_size: 256, max_positions: 8}\ntraining: "
+                             "{sequence_length: 8}\n"},
                             jobfile::cluster_source("p4d.24xlarge")})
              .cluster.inter_host_low_latency);
 }

@@ -20,7 +20,8 @@ Plan experts_plan(const std::vector<std::string>& more = {}) {
       {{"job.yaml",
         "model: {family: llama, num_layers: 8, hidden_size: 1024, num_heads: 16, num_experts: 8, "
         "experts_per_token: 2, ffn_hidden_size: 4096, vocab_size: 32768, max_positions: 2048}\n"
-        "parallel: {framework: megatron-core, tensor_parallel_degree: 1, pipeline_parallel_degree: 1}\n"},
+        "parallel: {framework: megatron-core, tensor_parallel_degree: 1, pipeline_parallel_degree: "
+        "1}\n"},
        jobfile::cluster_source("p4d.24xlarge")},
       overrides);
   return std::get<Plan>(search::plan_job(job).best);

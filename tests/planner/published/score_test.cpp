@@ -196,6 +196,18 @@ TEST_CASE("score: notes set partitioned checkpoints and the framework model of a
   CHECK(peak("DS=Y, ID=1") == peak(""));
 }
 
+TEST_CASE("score: rows of adapters are priced as such, fine-tuning of all weights as training") {
+  const FileScore file = golden();
+  const auto peak = [&](const char* id) { return row_of(file, id).predicted_peak_gib; };
+  // 16 GB of frozen weights, and full training's 6 bytes a parameter and 12 over 8 ranks.
+  CHECK(peak("lora") > 15);
+  CHECK(peak("lora") < 0.75 * peak("sft"));
+  CHECK(row_of(file, "lora").reason.find("adapters of rank 8 on all linear layers") !=
+        std::string::npos);
+  CHECK(row_of(file, "lora-rank").reason.find("adapters") == std::string::npos);
+  CHECK(row_of(file, "lora").fit == prediction::Fit::kFits);
+}
+
 TEST_CASE("score: tables that are none of published runs") {
   CHECK_THROWS_WITH_AS(score_table("t.csv", "id,key\n1,2\n", std::nullopt),
                        "t.csv:1:1: not a table of published runs: missing column model, layers, "

@@ -1,9 +1,11 @@
 #include "search/pricer.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "planner/random_jobs.h"
 #include "search/search_space.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/planner/choice/choice_words.h"
 #include "smp/planner/cost/layer_bytes.h"
 #include "smp/planner/cost/layer_seconds.h"
@@ -18,6 +20,19 @@ using smp::test::Draw;
 using smp::test::some_job;
 
 namespace {
+
+// Some jobs freeze the lower half of their blocks, with the embedding or without, or all weights.
+JobSpec tuned(JobSpec job, int kind) {
+  if (kind == 0) return job;
+  job.parallel.framework = framework::framework_named("megatron-core");
+  if (kind == 3) job.training.lora = {.rank = 8, .quantized = QuantizedKind::kNf4};
+  if (kind == 1) job.training.frozen = {"embedding"};
+  if (kind != 3) {
+    job.training.frozen.push_back(fmt::format("layers.0-{}", job.model.num_layers / 2));
+    if (job.model.num_layers == 1) job.training.frozen.back() = "layers.0";
+  }
+  return job;
+}
 
 // Any layout of a split, at random.
 LayoutChoice some_layout(Draw& draw, const SearchSpace& space, const SearchSpace::Split& split,
@@ -50,7 +65,8 @@ TEST_CASE("what a pricer keeps of other layouts changes no price") {
   Draw draw(77);
   int compared = 0;
   for (int i = 0; i < 40; ++i) {
-    const JobWithDefaults defaulted = with_defaults(some_job(draw), Strategy::kFastest);
+    const JobWithDefaults defaulted =
+        with_defaults(tuned(some_job(draw), i % 4), Strategy::kFastest);
     const JobSpec& job = defaulted.job;
     const SearchSpace space(defaulted);
     Pricer pricer(job);

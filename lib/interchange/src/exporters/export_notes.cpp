@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "exporters/export_view.h"
 #include "smp/plan/spec/checkpoint_strategy.h"
@@ -38,7 +39,28 @@ std::string loss_scale_words(const LossScaleSpec& scale) {
       scale.min_scale, scale.raise_error_at_min_scale ? ", error at the minimum" : "");
 }
 
+std::string adapter_words(const LoraSpec& lora) {
+  return fmt::format(
+      "rank {}, alpha {}, dropout {}, beside {}, frozen weights {}", lora.rank, lora.alpha,
+      lora.dropout, fmt::join(lora.targets, ", "),
+      lora.quantized == QuantizedKind::kNone ? "as they are" : name_of(lora.quantized));
+}
+
 }  // namespace
+
+void Refusals::fine_tuning(bool target_trains) {
+  const LoraSpec& lora = view_.training.lora;
+  const std::vector<std::string>& frozen = view_.training.frozen;
+  if (target_trains) {
+    refuse_if(lora.rank > 0, "training.lora (the program that it starts trains all weights)",
+              "training.lora.rank: 0");
+    refuse_if(!frozen.empty(), "training.frozen (the program that it starts trains all weights)",
+              "training.frozen: []");
+    return;
+  }
+  if (lora.rank > 0) note("add the adapters in the script: " + adapter_words(lora));
+  if (!frozen.empty()) note(fmt::format("freeze in the script: {}", fmt::join(frozen, ", ")));
+}
 
 void Refusals::note_schedule() {
   note(fmt::format("set the schedule in the script: {}", schedule_words(view_.training.optimizer)));

@@ -62,6 +62,9 @@ class Refusals {
   void note_schedule();
   void note_part_of_recompute();
   void note_ramp();
+  // Of training.lora and training.frozen: a note, or where the target starts a training program of
+  // its own, a refusal.
+  void fine_tuning(bool target_trains);
 
   // Notes that several targets share.
   void loss_scale_doubles();

@@ -11,6 +11,10 @@ const std::vector<Section>& job_sections() {
       {kTraining, "batch, precision, length"},
       {kOptimizer, "the optimizer and its learning rate"},
       {kLossScale, "the loss scale of fp16, with SMP's parameters"},
+      {kLora,
+       "low-rank adapters beside frozen weights (docs/fine-tuning.md); smp-plan prices them for "
+       "the "
+       "profiles of other frameworks"},
       {kData, "the text or images to train on"},
       {kImageFile,
        "the numbers of each line of the file of images; images are resized to model.input"},
@@ -41,6 +45,7 @@ const std::vector<Field>& job_fields() {
     add_cluster_fields(out);
     add_training_fields(out);
     add_optimizer_fields(out);
+    add_fine_tuning_fields(out);
     add_parallel_fields(out);
     return out;
   }();

@@ -34,6 +34,7 @@ inline constexpr std::string_view kCluster = "cluster";
 inline constexpr std::string_view kTraining = "training";
 inline constexpr std::string_view kOptimizer = "training.optimizer";
 inline constexpr std::string_view kLossScale = "training.loss_scale";
+inline constexpr std::string_view kLora = "training.lora";
 inline constexpr std::string_view kData = "training.data";
 inline constexpr std::string_view kImageFile = "training.data.images";
 inline constexpr std::string_view kCheckpoint = "training.checkpoint";
@@ -53,6 +54,7 @@ void add_model_fields(std::vector<Field>& out);
 void add_cluster_fields(std::vector<Field>& out);
 void add_training_fields(std::vector<Field>& out);
 void add_optimizer_fields(std::vector<Field>& out);
+void add_fine_tuning_fields(std::vector<Field>& out);
 void add_parallel_fields(std::vector<Field>& out);
 
 }  // namespace smp::jobfile

@@ -275,6 +275,7 @@ JobSpec JobBuilder::finish(const std::string& fallback_name) {
   check_model();
   check_batch_ramp();
   check_optimizer();
+  check_fine_tuning();
   check_rates();
   check_precision();
   check_data();

@@ -70,6 +70,8 @@ class JobBuilder {
   void resolve_training();
   void resolve_optimizer();
   void check_optimizer();
+  void resolve_fine_tuning();
+  void check_fine_tuning();
   void check_batch_ramp();
   void check_rates();
   void check_precision();

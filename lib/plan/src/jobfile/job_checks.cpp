@@ -239,6 +239,7 @@ void JobBuilder::resolve_training() {
     }
   }
   resolve_optimizer();
+  resolve_fine_tuning();
   if (spec_.cluster.device == DeviceKind::kCuda && usable({"cluster.memory_per_process"}) &&
       spec_.cluster.memory_per_process_bytes == 0) {
     error({"cluster.device"},

@@ -1,8 +1,48 @@
 #include "smp/plan/model/model_flops.h"
 
+#include "smp/plan/model/adapters.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/parameter_counts.h"
 
 namespace smp::model {
+namespace {
+
+LayerKind kind_of_block(const ModelSpec& model, int64_t block) {
+  if (block >= model.num_layers) return LayerKind::kCrossBlock;
+  return has_experts(model, block) ? LayerKind::kMoeBlock : LayerKind::kBlock;
+}
+
+// Parameters of a block that a token passes through.
+double active_parameters(const ParameterCounts& counts, LayerKind block) {
+  if (block == LayerKind::kCrossBlock) return counts.cross_block.all();
+  if (block == LayerKind::kBlock) return counts.block.all();
+  return counts.moe_block.all() +
+         static_cast<double>(counts.experts_per_token) * counts.expert.all();
+}
+
+// Those of its adapters.
+double active_adapters(const JobSpec& job, LayerKind block) {
+  double sum = 0;
+  for (const AdaptedMatrix& matrix :
+       adapted_matrices(job.model, block, job.training.lora.targets)) {
+    const double copies = matrix.is_expert ? static_cast<double>(job.model.experts_per_token) : 1;
+    sum += copies * matrix.parameters(job.training.lora.rank).all();
+  }
+  return sum;
+}
+
+double all_active_adapters(const JobSpec& job) {
+  const ParameterCounts counts = parameter_counts(job.model);
+  const auto times = [&](int64_t count, LayerKind block) {
+    return count > 0 ? static_cast<double>(count) * active_adapters(job, block) : 0;
+  };
+  const bool experts = counts.mtp_has_experts;
+  return times(counts.blocks + (experts ? 0 : counts.mtp_blocks), LayerKind::kBlock) +
+         times(counts.moe_blocks + (experts ? counts.mtp_blocks : 0), LayerKind::kMoeBlock) +
+         times(counts.cross_blocks, LayerKind::kCrossBlock);
+}
+
+}  // namespace
 
 double model_flops(const ModelSpec& model, int64_t sequence_length, double samples) {
   const ParameterCounts counts = parameter_counts(model);
@@ -12,6 +52,33 @@ double model_flops(const ModelSpec& model, int64_t sequence_length, double sampl
   const auto s = static_cast<double>(sequence_length);
   const auto width = static_cast<double>(model.num_heads * model.head_dim);
   return samples * s * (6 * matmuls + 12 * static_cast<double>(block_count(model)) * s * width);
+}
+
+double model_flops(const JobSpec& job, double samples) {
+  const ModelSpec& model = job.model;
+  const int64_t sequence = job.training.sequence_length;
+  const double trained = model_flops(model, sequence, samples);
+  if (!freezes_weights(job)) return trained;
+  const ParameterCounts counts = parameter_counts(model);
+  const double tokens = samples * static_cast<double>(sequence);
+  if (job.training.lora.rank > 0) {
+    const double matmuls =
+        counts.active() - counts.embedding.all() - counts.head.all() + counts.vocabulary.all();
+    return trained + tokens * (6 * all_active_adapters(job) - 2 * matmuls);
+  }
+  const FrozenParts parts = frozen_parts(job);
+  double first = 0;
+  for (int64_t block = 0; block < parts.first_blocks; ++block) {
+    first += active_parameters(counts, kind_of_block(model, block));
+  }
+  const bool projection = model.tied_embeddings ? parts.embedding : parts.head;
+  double saved = 2 * (first + (projection ? counts.vocabulary.all() : 0));
+  if (parts.first_blocks_end_backward()) {
+    const auto width = static_cast<double>(model.num_heads * model.head_dim);
+    saved += 2 * first +
+             8 * static_cast<double>(parts.first_blocks) * static_cast<double>(sequence) * width;
+  }
+  return trained - tokens * saved;
 }
 
 double peak_flops_per_s(const ClusterSpec& cluster, Precision precision) {

@@ -90,6 +90,13 @@ const EngineRule kRules[] = {
        return !plan.job.training.accumulate_gradients_in_fp32.value_or(true);
      },
      "training.accumulate_gradients_in_fp32: false (the engine sums gradients in fp32)"},
+    {[](const Plan& plan) { return plan.job.training.lora.rank > 0; },
+     "training.lora.rank: above 0 (the engine trains no adapters yet; parallel.framework of "
+     "another "
+     "framework prices such a job)"},
+    {[](const Plan& plan) { return !plan.job.training.frozen.empty(); },
+     "training.frozen: parts of the model (the engine trains all weights; parallel.framework of "
+     "another framework prices such a job)"},
     {[](const Plan& plan) { return plan.job.training.batch_ramp_start > 0; },
      "training.batch_ramp_start: above 0 (the engine runs one batch size)"},
     {[](const Plan& plan) { return plan.job.model.stack == Stack::kEncoder; },

@@ -75,6 +75,11 @@ struct Choices<OptimizerKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"adamw", "sgd"};
 };
 template <>
+struct Choices<QuantizedKind> {
+  static constexpr std::array<std::string_view, 5> kNames = {"none", "nf4", "nf4_double", "fp8",
+                                                             "int8"};
+};
+template <>
 struct Choices<TokenKind> {
   static constexpr std::array<std::string_view, 1> kNames = {"bytes"};
 };

@@ -18,6 +18,7 @@ std::string_view name_of(Recompute recompute) { return choice_name(recompute); }
 std::string_view name_of(AttentionKind attention) { return choice_name(attention); }
 std::string_view name_of(OptimizerKind kind) { return choice_name(kind); }
 std::string_view name_of(LearningRateSchedule schedule) { return choice_name(schedule); }
+std::string_view name_of(QuantizedKind quantized) { return choice_name(quantized); }
 std::string_view name_of(CollectivesKind collectives) { return choice_name(collectives); }
 std::string_view name_of(PipelineKind pipeline) { return choice_name(pipeline); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cost/adapter_work.h"
 #include "cost/engine_bytes.h"
 #include "links/link_model.h"
 #include "links/rate.h"
@@ -83,16 +84,21 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
 void linear(LayerWork& work, const PricedCall& call, double tokens, double in, double out,
             bool bias, double copies) {
   work.forward.matmul_s += matmul_s(call.rates, copies, tokens, out, in);
-  work.backward.matmul_s +=
-      matmul_s(call.rates, copies, tokens, in, out) + matmul_s(call.rates, copies, out, in, tokens);
+  const double of_weights = call.trains ? matmul_s(call.rates, copies, out, in, tokens) : 0;
+  work.backward.matmul_s += matmul_s(call.rates, copies, tokens, in, out) + of_weights;
   work.forward.kernels += 1;
-  work.backward.kernels += 2;
+  work.backward.kernels += call.trains ? 2 : 1;
   if (call.rates.element_bytes == 1) {
     // Transformer Engine: operands are cast, and laid out again for the other direction.
     work.forward.bytes += copies * kCastBytes * (tokens * in + call.weight_casts * in * out);
     work.backward.bytes += copies * kCastBytes * tokens * out;
     work.forward.kernels += 4;
-    work.backward.kernels += 4;
+    work.backward.kernels += call.trains ? 4 : 2;
+  }
+  if (!call.trains) {
+    dequantize(work, call, copies * in * out);
+    if (bias && !call.fused) work.forward.bytes += 2 * call.element * copies * tokens * out;
+    return;
   }
   double sums = 2 * call.gradient_bytes;
   if (!call.framework.fused_weight_gradients) sums += call.element;

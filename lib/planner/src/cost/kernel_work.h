@@ -41,8 +41,10 @@ struct PricedCall {
   double weight_casts;  // to fp8, of each weight in each microbatch
   double key_dim, value_dim, vocabulary, gradient_bytes;
   bool latent, fused, flash;
-  bool draws_dropout;  // as the engine does on CPUs: no masks
-  bool sums_beside;    // 16-bit gradients are added to fp32 ones in a pass of its own
+  bool draws_dropout;       // as the engine does on CPUs: no masks
+  bool sums_beside;         // 16-bit gradients are added to fp32 ones in a pass of its own
+  bool trains = true;       // weights have gradients
+  double stored_bytes = 0;  // of an element of a frozen matrix in less than 16 bits
 };
 
 // x [tokens, in] -> [tokens, out], its two gradients, and the sum of the weight's into the buffer.

@@ -4,10 +4,12 @@
 #include <cmath>
 
 #include "cost/engine_bytes.h"
+#include "cost/frozen_layers.h"
 #include "cost/held_by_messages.h"
 #include "cost/layer_parameters.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 
@@ -25,8 +27,11 @@ double per_rank(int64_t count, int64_t ranks) {
 
 // Sizes of one call's tensors on one rank.
 struct Shapes {
-  Shapes(const JobSpec& job, const choice::LayoutChoice& choice)
-      : model(job.model), training(job.training), framework(framework::framework_model(job)) {
+  Shapes(const JobSpec& job, const choice::LayoutChoice& choice, bool trains_weights = true)
+      : model(job.model),
+        training(job.training),
+        framework(framework::framework_model(job)),
+        trains(trains_weights) {
     e = element_bytes(choice.precision);
     t = choice.tensor;
     sequence = static_cast<double>(job.training.sequence_length);
@@ -46,6 +51,7 @@ struct Shapes {
     fused = framework.fused_kernels || training.compiled;
     recomputes_mlp = recomputes_mlps(job);
     read = choice.precision == Precision::kFp8 && framework.transformer_engine ? 0.5 : 1;
+    if (!trains) read = 0;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
   }
 
@@ -53,12 +59,13 @@ struct Shapes {
   // in fp32 and the normed input before the weight.
   double norm_kept() const {
     const bool copies = !fused && model.norm == NormKind::kRmsNorm && e < kFp32Bytes;
-    return stats + (copies ? (kFp32Bytes + e) / e * wide : 0);
+    return stats + (copies ? (kFp32Bytes + (trains ? e : 0)) / e * wide : 0);
   }
 
   const ModelSpec& model;
   const TrainingSpec& training;
   const framework::FrameworkModel& framework;
+  bool trains;  // weights: a frozen matrix keeps no input
   double e, t, sequence, local_sequence, batch, tokens, h;
   bool split;            // sequence parallelism cuts what tensor parallelism does not
   bool cut_checkpoints;  // tensor ranks keep a part of a checkpoint each
@@ -97,8 +104,9 @@ Part attention(const Shapes& s) {
   const double out = row * s.heads * value_dim;
 
   Part part;
-  part.kept = s.norm_kept() + s.read * s.wide + queries + keys + values +
-              out;  // norm's output, Q, K, V, core out
+  part.kept = s.norm_kept() + s.read * s.wide + queries + keys + values;  // norm's output, Q, K, V
+  // The core's output: for the projection's weights, and for flash attention's own backward.
+  if (s.trains || s.training.attention == AttentionKind::kFlash) part.kept += out;
   if (latent) {
     // Compressed queries and keys before and after their norms, and K and V before they are joined
     // with the rotary part.
@@ -132,7 +140,7 @@ double mlp_kept(const Shapes& s, double rows, double width) {
 }
 
 double weight_gradient(const Shapes& s, double parameters) {
-  return s.framework.fused_weight_gradients ? 0 : s.e * parameters;
+  return s.framework.fused_weight_gradients || !s.trains ? 0 : s.e * parameters;
 }
 
 // Most that a dense MLP's backward needs beyond what is kept. Each step releases what it has read:
@@ -208,7 +216,7 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
                                                                     : m.ffn_hidden_size) /
                    expert_tensor;
   Part mlp;
-  mlp.kept = s.norm_kept() + s.wide;
+  mlp.kept = s.norm_kept() + (s.trains ? s.wide : 0);
   mlp.kept += 3 * kFp32Bytes * local * static_cast<double>(m.num_experts);  // the router's scores
   const double moved = s.e * routed * s.h;
   mlp.kept += s.read * moved + mlp_kept(s, routed, ffn) + moved;  // dispatched, hidden, results
@@ -218,7 +226,7 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
   if (m.shared_expert_ffn_hidden_size > 0) {
     mlp.kept +=
         mlp_kept(s, s.tokens, static_cast<double>(m.shared_expert_ffn_hidden_size) / s.mlp_ranks) +
-        s.wide;
+        (s.trains ? s.wide : 0);
   }
   return block_of(s, attention(s), mlp);
 }
@@ -246,8 +254,8 @@ double logits_of_token(const Shapes& s, const JobSpec& job, const choice::Layout
 CallBytes head_call(const Shapes& s, const JobSpec& job, const choice::LayoutChoice& choice) {
   const double logits = s.tokens * logits_of_token(s, job, choice);
   CallBytes call;
-  const double kept = s.stats + s.wide;                // the final norm's output
-  framework::LogitBytes logit{2 * s.e, s.e, 2 * s.e};  // the softmax beside the logits
+  const double kept = s.stats + (s.trains ? s.wide : 0);  // the final norm's output
+  framework::LogitBytes logit{2 * s.e, s.e, 2 * s.e};     // the softmax beside the logits
   if (s.framework.fp32_logits && s.e < kFp32Bytes) {
     logit = s.training.fused_loss ? s.framework.fused_logit : s.framework.logit;
   }
@@ -274,17 +282,26 @@ uint64_t bits(int64_t value, int width) {
 LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice) {
   LayerBytes layers;
   count_parameters(layers, job, choice);
+  if (model::freezes_weights(job)) count_frozen(layers, job, choice);
   if (runs_in_engine(job) || model::is_list(job.model)) {
     add_engine_bytes(layers, job, choice);
     return layers;
   }
-  const Shapes shapes(job, choice);
-  layers.block = dense_block(shapes);
+  const auto blocks = [&](const Shapes& shapes, CallBytes& dense, CallBytes& cross,
+                          CallBytes& moe) {
+    dense = dense_block(shapes);
+    if (job.model.decoder_layers > 0) cross = dense_block(shapes, 2);
+    if (job.model.num_experts > 0) moe = expert_block(shapes, choice);
+  };
+  const Shapes shapes(job, choice, trains_blocks(job));
+  blocks(shapes, layers.block, layers.cross_block, layers.moe_block);
   layers.held = held_by_messages(job, choice, shapes.whole);
-  if (job.model.decoder_layers > 0) layers.cross_block = dense_block(shapes, 2);
-  if (job.model.num_experts > 0) layers.moe_block = expert_block(shapes, choice);
   layers.embedding = embedding_call(shapes);
-  layers.head = head_call(shapes, job, choice);
+  layers.head = head_call({job, choice, trains_projection(job)}, job, choice);
+  if (!model::freezes_weights(job)) return layers;
+  blocks({job, choice, false}, layers.frozen_block.call, layers.frozen_cross_block.call,
+         layers.frozen_moe_block.call);
+  freeze_calls(layers, job, choice);
   return layers;
 }
 

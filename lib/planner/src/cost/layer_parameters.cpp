@@ -29,12 +29,29 @@ StageBlocks counted_blocks(const ModelSpec& model, int64_t before, int64_t count
   return {static_cast<double>(count - moe), static_cast<double>(moe)};
 }
 
-// Of a partition that is listed: chunk by chunk, because a stage's chunks lie apart in the model.
+// Of each chunk, as listed, or else as the choice deals them to stages.
+std::vector<int64_t> chunk_blocks(const ModelSpec& model, const choice::LayoutChoice& choice,
+                                  const schedule::ScheduleShape& shape) {
+  const int64_t all = model::block_count(model);
+  if (!choice.partition.empty()) {
+    return layout::blocks_per_chunk(shape, all, choice.partition.blocks());
+  }
+  std::vector<int64_t> blocks;
+  for (int64_t position = 0; position < shape.stages * shape.chunks(); ++position) {
+    const schedule::ChunkPlace place = schedule::place_of_chunk(shape, position);
+    const int64_t of_stage = choice::stage_layers(choice, all, place.stage);
+    const int64_t more = place.chunk < of_stage % shape.chunks() ? 1 : 0;
+    blocks.push_back(of_stage / shape.chunks() + more);
+  }
+  return blocks;
+}
+
+// Of a partition that is listed, or with frozen blocks: chunk by chunk, because a stage's chunks
+// lie apart in the model.
 StageBlocks listed_stage_blocks(const ModelSpec& model, const choice::LayoutChoice& choice,
-                                int64_t stage) {
+                                int64_t stage, int64_t frozen) {
   const schedule::ScheduleShape shape = choice::shape_of(choice);
-  const std::vector<int64_t> chunks =
-      layout::blocks_per_chunk(shape, model::block_count(model), choice.partition.blocks());
+  const std::vector<int64_t> chunks = chunk_blocks(model, choice, shape);
   StageBlocks sum;
   int64_t before = 0;
   for (size_t position = 0; position < chunks.size(); ++position) {
@@ -43,6 +60,12 @@ StageBlocks listed_stage_blocks(const ModelSpec& model, const choice::LayoutChoi
       sum.dense += chunk.dense;
       sum.moe += chunk.moe;
       sum.cross += chunk.cross;
+      const int64_t cold = std::clamp<int64_t>(frozen - before, 0, chunks[position]);
+      const StageBlocks untrained = counted_blocks(model, before, cold);
+      sum.frozen_dense += untrained.dense;
+      sum.frozen_moe += untrained.moe;
+      sum.frozen_cross += untrained.cross;
+      sum.frozen_chunks += cold > 0 ? 1 : 0;
     }
     before += chunks[position];
   }
@@ -141,9 +164,11 @@ bool holds_head(const choice::LayoutChoice& choice, int64_t stage) {
   return choice.schedule == PipelineKind::kZbV ? stage == 0 : stage + 1 == choice.pipeline;
 }
 
-StageBlocks stage_blocks(const ModelSpec& model, const choice::LayoutChoice& choice,
-                         int64_t stage) {
-  if (!choice.partition.empty()) return listed_stage_blocks(model, choice, stage);
+StageBlocks stage_blocks(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
+                         int64_t frozen) {
+  if (!choice.partition.empty() || frozen > 0) {
+    return listed_stage_blocks(model, choice, stage, frozen);
+  }
   const int64_t all = model::block_count(model);
   const int64_t count = choice::stage_layers(choice, all, stage);
   const bool alike = model.decoder_layers == 0 && model.num_experts == 0;

@@ -21,9 +21,14 @@ struct StageBlocks {
   double dense = 0;
   double moe = 0;
   double cross = 0;
+  // Of these, the ones that are frozen; and chunks of the stage that hold such.
+  double frozen_dense = 0, frozen_moe = 0, frozen_cross = 0;
+  double frozen_chunks = 0;
 
   double all() const { return dense + moe + cross; }
 };
-StageBlocks stage_blocks(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage);
+// The model's first `frozen` blocks are.
+StageBlocks stage_blocks(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
+                         int64_t frozen = 0);
 
 }  // namespace smp::cost

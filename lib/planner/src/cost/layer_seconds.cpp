@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cost/adapter_work.h"
 #include "cost/engine_bytes.h"
+#include "cost/frozen_layers.h"
 #include "cost/kernel_work.h"
 #include "cost/rank_order.h"
 #include "links/link_model.h"
 #include "links/rate.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/operators.h"
 
 namespace smp::cost {
@@ -93,12 +96,17 @@ double pipeline_crossing_s(const PricedCall& call, const choice::LayoutChoice& c
   return boundaries_between_hosts(choice, call.job) > 0 ? each * (choice.tensor - 1) : 0;
 }
 
+Messages with_adapters(Messages tensor, const AdapterMessages& adapters) {
+  return {tensor.forward + adapters.forward, tensor.backward + adapters.backward};
+}
+
 CallSeconds seconds_of(const PricedCall& call, const choice::LayoutChoice& choice,
                        const LayerWork& work, const Messages& tensor, const Messages& context,
                        const Messages& expert) {
   CallSeconds seconds;
   seconds.matmul_forward = work.forward.matmul_s;
   seconds.matmul_backward = work.backward.matmul_s;
+  if (!call.trains) seconds.weights_share = 0;
   seconds.memory_forward = pass_s(call, work.forward);
   seconds.memory_backward = pass_s(call, work.backward);
   seconds.tensor_forward = tensor.forward;
@@ -139,13 +147,16 @@ CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choi
   }
   mlp(work, call, call.tokens, width);
   norms_and_residuals(work, call);
+  const auto kind = attends_twice ? model::LayerKind::kCrossBlock : model::LayerKind::kBlock;
+  adapters(work, call, kind);
   const TensorKinds& kinds = call.job.parallel.tensor_parallel;
   const double attentions = attends_twice ? 2 : 1;
   const double parts = call.model.parallel_residual ? 1 : 1 + attentions;
   const double pairs =
       std::min(parts, (kinds.attention ? attentions : 0.0) + (kinds.mlp ? 1.0 : 0.0));
-  return seconds_of(call, choice, work, tensor_messages(call, choice, parts, pairs, attentions - 1),
-                    context_messages(call, choice, work), {});
+  const Messages tensor = with_adapters(tensor_messages(call, choice, parts, pairs, attentions - 1),
+                                        adapter_messages(call, choice, kind));
+  return seconds_of(call, choice, work, tensor, context_messages(call, choice, work), {});
 }
 
 CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice) {
@@ -174,12 +185,16 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
         static_cast<double>(model.shared_expert_ffn_hidden_size) / call.mlp_ranks);
   }
   norms_and_residuals(work, call, call.framework.routing_operators);
+  adapters(work, call, model::LayerKind::kMoeBlock, {received / own, own, expert_tensor});
   const links::Placement group = expert_placement(choice, call.job);
   const double bytes = call.element * call.tokens * routed * call.h / call.t;
   const double exchange = 2 * links::all_to_all_s(bytes, group, call.cluster);  // dispatch, combine
   const double pairs = call.job.parallel.tensor_parallel.attention ? 1 : 0;
-  return seconds_of(call, choice, work, tensor_messages(call, choice, 1, pairs, 0),
-                    context_messages(call, choice, work), {exchange, exchange});
+  const Messages tensor =
+      with_adapters(tensor_messages(call, choice, 1, pairs, 0),
+                    adapter_messages(call, choice, model::LayerKind::kMoeBlock));
+  return seconds_of(call, choice, work, tensor, context_messages(call, choice, work),
+                    {exchange, exchange});
 }
 
 CallSeconds embedding(const PricedCall& call, const choice::LayoutChoice& choice) {
@@ -221,6 +236,7 @@ CallSeconds head(const PricedCall& call, const choice::LayoutChoice& choice) {
   }
   PricedCall plain = call;
   plain.rates = call.core_rates;  // the projection stays in 16 bits with fp8
+  plain.stored_bytes = 0;         // and is not quantized
   linear(work, plain, call.tokens, call.h, call.vocabulary, call.model.head_bias);
   const double logits = call.tokens * call.vocabulary;
   // In fp32: copy, maximum, exponentials and their sum, and the gradient in place.
@@ -322,17 +338,45 @@ LayerSeconds list_seconds(const PricedCall& call, const choice::LayoutChoice& ch
   return seconds;
 }
 
+// A forward alone.
+void forward_alone(CallSeconds& call) {
+  call.matmul_backward = call.memory_backward = call.launch_backward = call.recompute = 0;
+  call.tensor_backward = call.context_backward = call.expert_backward = 0;
+}
+
+// Fine-tuning: layers that train nothing, and those that no gradient passes through.
+void add_frozen(LayerSeconds& seconds, const PricedCall& frozen,
+                const choice::LayoutChoice& choice) {
+  const JobSpec& job = frozen.job;
+  const model::FrozenParts parts = model::frozen_parts(job);
+  if (!trains_blocks(job) || parts.embedding) forward_alone(seconds.embedding);
+  if (parts.first_blocks == 0) return;
+  seconds.frozen_block = dense_block(frozen, choice, false);
+  if (job.model.decoder_layers > 0) seconds.frozen_cross_block = dense_block(frozen, choice, true);
+  if (job.model.num_experts > 0) seconds.frozen_moe_block = moe_block(frozen, choice);
+  if (!parts.first_blocks_end_backward()) return;
+  for (CallSeconds* block :
+       {&seconds.frozen_block, &seconds.frozen_moe_block, &seconds.frozen_cross_block}) {
+    forward_alone(*block);
+  }
+}
+
 }  // namespace
 
 LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice) {
   const PricedCall call(job, choice);
   if (model::is_list(job.model)) return list_seconds(call, choice);
+  PricedCall frozen = call;
+  frozen.trains = false;
+  frozen.stored_bytes = quantized_bytes(job.training.lora.quantized);
+  const PricedCall& blocks = trains_blocks(job) ? call : frozen;
   LayerSeconds seconds;
-  seconds.block = dense_block(call, choice, false);
-  if (job.model.decoder_layers > 0) seconds.cross_block = dense_block(call, choice, true);
-  if (job.model.num_experts > 0) seconds.moe_block = moe_block(call, choice);
+  seconds.block = dense_block(blocks, choice, false);
+  if (job.model.decoder_layers > 0) seconds.cross_block = dense_block(blocks, choice, true);
+  if (job.model.num_experts > 0) seconds.moe_block = moe_block(blocks, choice);
   seconds.embedding = embedding(call, choice);
-  seconds.head = head(call, choice);
+  seconds.head = head(trains_projection(job) ? call : frozen, choice);
+  if (model::freezes_weights(job)) add_frozen(seconds, frozen, choice);
   return seconds;
 }
 

@@ -7,8 +7,8 @@
 #include "cost/engine_bytes.h"
 #include "memory/stage_terms.h"
 #include "smp/plan/base/check.h"
-#include "smp/plan/text/units.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/text/units.h"
 #include "smp/planner/memory/memory_model.h"
 
 namespace smp::memory {

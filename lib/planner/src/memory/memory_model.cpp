@@ -20,6 +20,7 @@
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/layout/stage_layers.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/plan/text/units.h"
@@ -90,8 +91,29 @@ RankPrediction predict_on_cpu(const Plan& plan, const layout::RankLayout& layout
   return best;
 }
 
-StageHolds holds_of(const layout::StageLayers& held, const ModelSpec& model) {
+// Of the model's blocks, which follow the embedding, the first `frozen` are.
+void count_frozen_blocks(cost::StageBlocks& blocks, const layout::StageLayers& held,
+                         int64_t frozen) {
+  auto layer = held.layers.begin();
+  for (const int64_t count : held.chunk_layers) {
+    double cold = 0;
+    for (int64_t i = 0; i < count; ++i, ++layer) {
+      if (!model::is_transformer_block(layer->kind) || layer->index > frozen) continue;
+      const bool cross = layer->kind == model::LayerKind::kCrossBlock;
+      const bool experts = layer->kind == model::LayerKind::kMoeBlock;
+      ++(experts ? blocks.frozen_moe : cross ? blocks.frozen_cross : blocks.frozen_dense);
+      ++cold;
+    }
+    blocks.frozen_chunks += cold > 0 ? 1 : 0;
+  }
+}
+
+StageHolds holds_of(const layout::StageLayers& held, const JobSpec& job) {
+  const ModelSpec& model = job.model;
   StageHolds holds;
+  if (!job.training.frozen.empty()) {
+    count_frozen_blocks(holds.blocks, held, model::frozen_parts(job).first_blocks);
+  }
   for (const model::LayerSpec& layer : held.layers) {
     const bool experts = layer.kind == model::LayerKind::kMoeBlock ||
                          (layer.kind == model::LayerKind::kMtpBlock &&
@@ -142,7 +164,7 @@ RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& 
   const Plan& plan = sized.plan;
   const choice::LayoutChoice& choice = sized.choice;
   const cost::LayerBytes& layers = sized.bytes;
-  const StageHolds holds = holds_of(place.held, plan.job.model);
+  const StageHolds holds = holds_of(place.held, plan.job);
   const StateRules rules(plan.job, choice);
   const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds,
                                        message_buffers(plan.job, choice, layers, holds));

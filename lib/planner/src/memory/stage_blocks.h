@@ -15,6 +15,9 @@ double share_that_recomputes(const choice::LayoutChoice& choice, double blocks);
 double freed_outputs(const JobSpec& job, const choice::LayoutChoice& choice, bool head,
                      double live);
 
+// Whether a call of a block has no backward, as frozen blocks have none behind a frozen embedding.
+inline bool is_forward_alone(const cost::CallBytes& call) { return call.saved == 0; }
+
 // What a stage's blocks keep of one microbatch, by how they are recomputed.
 struct BlocksKept {
   double kept = 0;         // without recomputing

@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "cost/engine_bytes.h"
+#include "cost/frozen_layers.h"
 #include "cost/rank_order.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/data/data_files.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/layout.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/schedule/schedule_shape.h"
@@ -219,8 +221,9 @@ StateRules::StateRules(const JobSpec& job, const choice::LayoutChoice& choice)
   }
 }
 
-StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage) {
-  return stage_holds(model, choice, stage, cost::stage_blocks(model, choice, stage));
+StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
+                       int64_t frozen) {
+  return stage_holds(model, choice, stage, cost::stage_blocks(model, choice, stage, frozen));
 }
 
 StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
@@ -248,6 +251,9 @@ cost::StageParameters parameters_of(const JobSpec& job, const cost::LayerBytes& 
     // Beside a block, each further token has three norms and a projection.
     parameters.dense += static_cast<double>(job.model.num_mtp_layers) * layers.mtp_parameters;
   }
+  if (model::freezes_weights(job)) {
+    cost::freeze(parameters, job, layers, holds.blocks, holds.embedding, holds.head);
+  }
   return parameters;
 }
 
@@ -271,7 +277,7 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
   // A tied table's copy on the last stage may have no optimizer state.
   double updated = choice.sharding >= Sharding::kOptimizerState ? sharded : all;
   if (holds.head && !holds.embedding && job.model.tied_embeddings &&
-      !framework.tied_copy_has_optimizer) {
+      !framework.tied_copy_has_optimizer && cost::trains_projection(job)) {
     const double copy =
         cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
     updated -= copy * rules.dense_share;
@@ -286,6 +292,10 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
   terms.host_bytes = rules.groups_on_host + message_bytes;
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
   terms.weights += rules.copy_bytes * block_parameters(layers, holds);
+  const bool shards_frozen = choice.sharding == Sharding::kParameters;
+  (choice.offload_parameters ? terms.host_bytes : terms.frozen_weights) +=
+      parameters.frozen_bytes * (shards_frozen ? rules.dense_share : 1) +
+      parameters.frozen_expert_bytes * (shards_frozen ? rules.expert_share : 1);
   terms.gradients = state.gradient * reduced;
   terms.gradient_copy = state.gradient_copy * (state.copy_sharded ? updated : all);
   if (choice.offload_optimizer) {
@@ -304,13 +314,16 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
   }
 
   const double block = layers.largest_block_parameters();
-  if (!cpu) terms.saving = state.weight * block;
+  if (!cpu) terms.saving = state.weight * cost::trained_block_parameters(job, layers);
   const bool whole = choice.sharding < Sharding::kParameters || rules.dense_share == 1;
   if (!whole || choice.offload_parameters) {
     const auto ahead = static_cast<double>(blocks_ahead(job, layers));
     const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
                         (holds.head ? layers.head_parameters : 0);
-    if (framework.gathers_ends_with_model) {
+    const double block_bytes = cost::gathered_block_bytes(job, layers, state.compute);
+    if (block_bytes != state.compute * block) {  // quantized: a layer at a time, and those ahead
+      terms.gathered = std::max(state.compute * ends, block_bytes) + ahead * block_bytes;
+    } else if (framework.gathers_ends_with_model) {
       terms.gathered = state.compute * (ends + (1 + ahead) * block);
     } else if (framework.reuse_elements > 0) {
       terms.gathered =
@@ -328,7 +341,7 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
       if (scattered) bucket = std::min(bucket, small_bucket(job));
       terms.unreduced = scattered ? state.unreduced * bucket : 0;
     } else {
-      terms.unreduced = state.unreduced * block;
+      terms.unreduced = state.unreduced * cost::trained_block_parameters(job, layers);
     }
     terms.buckets = state.gradient * bucket;
   }
@@ -341,7 +354,8 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
 }
 
 double StageTerms::total(PeakPhase phase) const {
-  const double lasting = weights + master + (momentum + variance) + constants + read_ahead;
+  const double lasting =
+      weights + master + (momentum + variance) + constants + read_ahead + frozen_weights;
   switch (phase) {
     case PeakPhase::kForward:
     case PeakPhase::kBackward:
@@ -358,6 +372,7 @@ double StageTerms::total(PeakPhase phase) const {
 TermBytes StageTerms::bytes(PeakPhase phase, const StateRules& rules) const {
   TermBytes bytes{};
   at(bytes, Term::kWeights) = weights;
+  at(bytes, Term::kFrozenWeights) = frozen_weights;
   at(bytes, Term::kGradients) = gradients;
   at(bytes, Term::kGradientCopy) = gradient_copy;
   at(bytes, Term::kMasterWeights) = master;

@@ -29,7 +29,9 @@ struct StageHolds {
   bool embedding = false;
   bool head = false;
 };
-StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage);
+// The model's first `frozen` blocks are.
+StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
+                       int64_t frozen = 0);
 // Where its blocks are known.
 StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
                        const cost::StageBlocks& blocks);
@@ -63,6 +65,7 @@ double block_parameters(const cost::LayerBytes& layers, const StageHolds& holds)
 
 struct StageTerms {
   double weights = 0, gradients = 0, gradient_copy = 0;
+  double frozen_weights = 0;
   double master = 0, momentum = 0, variance = 0;
   double communicators = 0;
   double constants = 0;                             // with context and workspace

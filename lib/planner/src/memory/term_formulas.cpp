@@ -14,18 +14,30 @@ namespace {
 
 std::string count(double number) { return text::with_commas(std::llround(number)); }
 
-// "2 B x 1,000 / 8 + 2 B x 500 / 4": of dense parameters and of experts.
+// "2 B x 1,000 / 8 + 2 B x 500 / 4": of dense parameters and of experts; `kind` says which.
 std::string states(double bytes, const cost::StageParameters& parameters,
-                   const cost::ShardRanks& ranks, bool sharded) {
+                   const cost::ShardRanks& ranks, bool sharded, const char* kind = "") {
   std::string text;
   const auto add = [&](double parts, double over, const char* what) {
     if (parts <= 0) return;
-    text += fmt::format("{}{:g} B x {}{}", text.empty() ? "" : " + ", bytes, count(parts), what);
+    text += fmt::format("{}{:g} B x {}{}{}", text.empty() ? "" : " + ", bytes, count(parts), kind,
+                        what);
     if (sharded && over > 1) text += fmt::format(" / {:g}", over);
   };
   add(parameters.dense, ranks.dense, "");
   add(parameters.experts, ranks.experts, " of experts");
   return text;
+}
+
+// Frozen weights may be of different widths: on average so many bytes each.
+std::string frozen_words(const cost::StageParameters& parameters, const cost::ShardRanks& ranks,
+                         bool sharded) {
+  const double all = parameters.frozen + parameters.frozen_experts;
+  if (all <= 0) return "";
+  const double bytes = (parameters.frozen_bytes + parameters.frozen_expert_bytes) / all;
+  const cost::StageParameters frozen{.dense = parameters.frozen,
+                                     .experts = parameters.frozen_experts};
+  return states(std::round(bytes * 1e3) / 1e3, frozen, ranks, sharded, " frozen");
 }
 
 std::string live_words(double live) {
@@ -70,8 +82,9 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
   const cost::StateBytes state = cost::state_bytes(job, choice);
   const cost::ShardRanks ranks = cost::shard_ranks(job, choice);
   const cost::StageParameters parameters = parameters_of(job, layers, holds);
+  const char* kind = job.training.lora.rank > 0 ? " of adapters" : "";
   const auto of_state = [&](double bytes, Sharding from) {
-    return states(bytes, parameters, ranks, choice.sharding >= from);
+    return states(bytes, parameters, ranks, choice.sharding >= from, kind);
   };
   const double block = layers.largest_block_parameters();
   const double freed = freed_outputs(job, choice, holds.head, live);
@@ -85,10 +98,12 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
       return fmt::format("{} + {:g} B x {} in fp8, and transposed", weights, copy,
                          count(block_parameters(layers, holds)));
     }
+    case Term::kFrozenWeights:
+      return frozen_words(parameters, ranks, choice.sharding == Sharding::kParameters);
     case Term::kGradients: return of_state(state.gradient, Sharding::kGradients);
     case Term::kGradientCopy:
       return states(state.gradient_copy, parameters, ranks,
-                    state.copy_sharded && choice.sharding >= Sharding::kOptimizerState);
+                    state.copy_sharded && choice.sharding >= Sharding::kOptimizerState, kind);
     case Term::kMasterWeights: return of_state(state.master, Sharding::kOptimizerState);
     case Term::kMomentum: return of_state(state.momentum, Sharding::kOptimizerState);
     case Term::kVariance: return of_state(state.variance, Sharding::kOptimizerState);

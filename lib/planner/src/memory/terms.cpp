@@ -17,6 +17,8 @@ constexpr std::string_view kPaper = "Korthikanti et al. 2022";
 
 constexpr TermWords kWords[kTerms] = {
     {"weights", MemoryCategory::kWeights, Trust::kDerived, kZero},
+    {"frozen weights", MemoryCategory::kWeights, Trust::kDerived,
+     "no state but the weight; QLoRA, Dettmers et al. 2023, for bits of quantized ones"},
     {"gradients", MemoryCategory::kGradients, Trust::kDerived, kZero},
     {"fp32 gradient copy", MemoryCategory::kGradients, Trust::kDerived, kZero},
     {"fp32 master weights", MemoryCategory::kOptimizer, Trust::kDerived, kZero},

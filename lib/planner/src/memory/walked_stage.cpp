@@ -7,11 +7,13 @@
 
 #include "cost/engine_bytes.h"
 #include "memory/memory_terms.h"
+#include "memory/stage_blocks.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/chunk_ends.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/layer_tensors.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/text/units.h"
@@ -37,6 +39,20 @@ const cost::CallBytes& call_of(const cost::LayerBytes& layers, const ModelSpec& 
     case model::LayerKind::kCrossBlock: return layers.cross_block;
   }
   check_failed(__FILE__, __LINE__, "unknown layer kind");
+}
+
+// Of the model's blocks, which follow the embedding, the first ones may be frozen.
+bool is_frozen(const JobSpec& job, const model::LayerSpec& layer) {
+  return !job.training.frozen.empty() && model::is_transformer_block(layer.kind) &&
+         layer.index <= model::frozen_parts(job).first_blocks;
+}
+
+const cost::CallBytes& call_of(const cost::LayerBytes& layers, const JobSpec& job,
+                               const model::LayerSpec& layer) {
+  if (!is_frozen(job, layer)) return call_of(layers, job.model, layer.kind);
+  if (layer.kind == model::LayerKind::kMoeBlock) return layers.frozen_moe_block.call;
+  return layer.kind == model::LayerKind::kCrossBlock ? layers.frozen_cross_block.call
+                                                     : layers.frozen_block.call;
 }
 
 cost::WalkedLayer walked_layer(const cost::CallBytes& call, cost::RunningLayer kind,
@@ -109,8 +125,8 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
       if (walked.kind == cost::RunningLayer::kBlock && !stage.in_engine &&
           choice.recompute_layers >= 0 && ++block > choice.recompute_layers) {
         const cost::WalkedLayer marks = walked;
-        walked = walked_layer(call_of(sized.bytes, plan.job.model, layer->kind),
-                              cost::RunningLayer::kBlock, Recompute::kNone);
+        walked = walked_layer(call_of(sized.bytes, plan.job, *layer), cost::RunningLayer::kBlock,
+                              Recompute::kNone);
         walked.opens_chunk = marks.opens_chunk;
         walked.closes_chunk = marks.closes_chunk;
         walked.takes_over = marks.takes_over;
@@ -118,6 +134,13 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
         walked.data_bytes = marks.data_bytes;
         walked.handed_bytes = marks.handed_bytes;
         walked.handed_gradient_bytes = marks.handed_gradient_bytes;
+      }
+      // Where no gradient passes through frozen blocks, a chunk's last one keeps its output alone.
+      const bool ends_frozen =
+          is_frozen(plan.job, *layer) && (i + 1 == count || !is_frozen(plan.job, *(layer + 1)));
+      if (ends_frozen && is_forward_alone(call_of(sized.bytes, plan.job, *layer)) &&
+          !choice.offload_activations) {
+        walked.memory.saved_bytes = walked.memory.output_bytes;
       }
     }
   }
@@ -161,7 +184,7 @@ std::vector<cost::WalkedLayer> walked_layers(const SizedPlan& sized, int64_t ten
     const cost::RunningLayer kind = running_kind(spec.kind);
     const bool block = kind == cost::RunningLayer::kBlock;
     const Recompute recompute = block ? choice.recompute : Recompute::kNone;
-    cost::WalkedLayer layer = walked_layer(call_of(sized.bytes, model, spec.kind), kind, recompute);
+    cost::WalkedLayer layer = walked_layer(call_of(sized.bytes, plan.job, spec), kind, recompute);
     // Elsewhere than in the engine, messages are as large as what the embedding hands on.
     layer.handed_bytes = layers.empty() ? layer.memory.output_bytes : layers.front().handed_bytes;
     layer.handed_gradient_bytes = layer.handed_bytes;

@@ -196,6 +196,7 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
                                                 compile != "false" && compile != "eager";
   choice.sequence_parallel =
       degrees.tensor > 1 && cells.yes_or_no("sp").value_or(usual.sequence_parallel);
+  read_fine_tuning(cells, run);
   read_layout(cells, run, degrees.data, choice);
   job.parallel.partition_activations = partitions_activations(cells);
   if (cells.problems.empty() &&

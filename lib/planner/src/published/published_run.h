@@ -60,6 +60,7 @@ struct Measurement {
 Measurement measurement_of(RunCells& cells, const PublishedRun& run, double model_flops);
 
 // Parts of published_run(). Each says in cells what it could not read and what it assumed.
+void read_fine_tuning(RunCells& cells, PublishedRun& run);
 const char* framework_of_run(const RunCells& cells);  // of a shipped file
 ModelSpec model_of_run(RunCells& cells, const framework::UsualSettings& usual, int64_t stages);
 ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world);

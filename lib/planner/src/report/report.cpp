@@ -13,6 +13,7 @@
 #include "report/report_search.h"
 #include "report/report_summary.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/plan/spec/job_names.h"
@@ -145,11 +146,12 @@ std::string rule_line(const Plan& plan, int64_t parameters) {
       "  rule of thumb, AMP + Adam: 16-bit weight {} + 16-bit gradient {} + fp32 gradient copy {} "
       "+ "
       "fp32 master {} + Adam {} = {} B\n"
-      "  a parameter; x {} = {} for the whole model, unsharded; here {} B a parameter\n",
+      "  a parameter; x {} = {} for the whole model, unsharded; here {} B a {}parameter\n",
       memory::kAmpAdam.weight, memory::kAmpAdam.gradient, memory::kAmpAdam.gradient_copy,
       memory::kAmpAdam.master, memory::kAmpAdam.momentum + memory::kAmpAdam.variance,
       memory::kAmpAdam.total(), text::with_commas(parameters),
-      text::human_bytes(memory::kAmpAdam.total() * parameters), ours);
+      text::human_bytes(memory::kAmpAdam.total() * parameters), ours,
+      model::freezes_weights(plan.job) ? "trained " : "");
 }
 
 std::string time_text(const Plan& plan) {

@@ -128,7 +128,7 @@ std::vector<int64_t> given_partition(const JobSpec& job, const schedule::Schedul
 layout::PartitionWeights seconds_of_chunks(const JobSpec& job, const choice::LayoutChoice& choice) {
   const cost::LayerSeconds seconds = cost::layer_seconds(job, choice);
   return layout::weights_by_layer(job.model, [&](const model::LayerSpec& layer) {
-    return time::seconds_of(seconds, layer.kind);
+    return time::seconds_of(seconds, job, layer);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "memory/stage_terms.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "time/step_messages.h"
 
 namespace smp::time {
@@ -14,7 +15,7 @@ void add_calls(StageSeconds& stage, const cost::CallSeconds& call, double count,
   const double again = recomputed * call.recompute;
   stage.forward += count * call.forward();
   stage.backward += count * (call.backward() - call.recompute) + again;
-  stage.weight += count * call.matmul_backward / 2;
+  stage.weight += count * call.matmul_backward * call.weights_share;
   stage.add(TimePart::kMatmul, count * (call.matmul_forward + call.matmul_backward));
   stage.add(TimePart::kMemoryBound, count * (call.memory_forward + call.memory_backward));
   stage.add(TimePart::kLaunch, count * (call.launch_forward + call.launch_backward));
@@ -52,18 +53,33 @@ void add_neighbour_waits(StageSeconds& stage, double share, int64_t stages) {
 
 }  // namespace
 
-double seconds_of(const cost::LayerSeconds& layers, model::LayerKind kind) {
-  const cost::CallSeconds& call = kind == model::LayerKind::kEmbedding    ? layers.embedding
-                                  : model::makes_loss(kind)               ? layers.head
-                                  : kind == model::LayerKind::kMoeBlock   ? layers.moe_block
-                                  : kind == model::LayerKind::kCrossBlock ? layers.cross_block
-                                                                          : layers.block;
+const cost::CallSeconds& call_of(const cost::LayerSeconds& layers, const JobSpec& job,
+                                 const model::LayerSpec& layer) {
+  const model::LayerKind kind = layer.kind;
+  const bool frozen = !job.training.frozen.empty() && model::is_transformer_block(kind) &&
+                      layer.index <= model::frozen_parts(job).first_blocks;
+  if (frozen) {
+    return kind == model::LayerKind::kMoeBlock     ? layers.frozen_moe_block
+           : kind == model::LayerKind::kCrossBlock ? layers.frozen_cross_block
+                                                   : layers.frozen_block;
+  }
+  return kind == model::LayerKind::kEmbedding    ? layers.embedding
+         : model::makes_loss(kind)               ? layers.head
+         : kind == model::LayerKind::kMoeBlock   ? layers.moe_block
+         : kind == model::LayerKind::kCrossBlock ? layers.cross_block
+                                                 : layers.block;
+}
+
+double seconds_of(const cost::LayerSeconds& layers, const JobSpec& job,
+                  const model::LayerSpec& layer) {
+  const cost::CallSeconds& call = call_of(layers, job, layer);
   return call.forward() + call.backward();
 }
 
 StageContent stage_content(const JobSpec& job, const choice::LayoutChoice& choice,
                            const cost::LayerBytes& bytes, int64_t stage) {
-  const cost::StageBlocks blocks = cost::stage_blocks(job.model, choice, stage);
+  const int64_t frozen = job.training.frozen.empty() ? 0 : model::frozen_parts(job).first_blocks;
+  const cost::StageBlocks blocks = cost::stage_blocks(job.model, choice, stage, frozen);
   const memory::StageHolds holds = memory::stage_holds(job.model, choice, stage, blocks);
   return {blocks, parameters_of(job, bytes, holds)};
 }
@@ -77,10 +93,15 @@ StageSeconds stage_seconds(const JobSpec& job, const choice::LayoutChoice& choic
                               ? 1
                               : std::min(1.0, choice.recompute_layers / count);
   StageSeconds seconds;
-  add_calls(seconds, layers.block, blocks.dense, repeated * blocks.dense);
-  if (blocks.moe > 0) add_calls(seconds, layers.moe_block, blocks.moe, repeated * blocks.moe);
+  const auto add = [&](const cost::CallSeconds& trained, const cost::CallSeconds& frozen,
+                       double all, double of_frozen) {
+    add_calls(seconds, trained, all - of_frozen, repeated * (all - of_frozen));
+    if (of_frozen > 0) add_calls(seconds, frozen, of_frozen, repeated * of_frozen);
+  };
+  add(layers.block, layers.frozen_block, blocks.dense, blocks.frozen_dense);
+  if (blocks.moe > 0) add(layers.moe_block, layers.frozen_moe_block, blocks.moe, blocks.frozen_moe);
   if (blocks.cross > 0) {
-    add_calls(seconds, layers.cross_block, blocks.cross, repeated * blocks.cross);
+    add(layers.cross_block, layers.frozen_cross_block, blocks.cross, blocks.frozen_cross);
   }
   if (stage == 0) add_calls(seconds, layers.embedding, 1, 0);
   if (cost::holds_head(choice, stage)) {

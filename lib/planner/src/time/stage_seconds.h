@@ -22,8 +22,11 @@ struct StageSeconds {
   void add(TimePart part, double seconds) { parts[static_cast<size_t>(part)] += seconds; }
 };
 
-// Of one microbatch, forward and backward, in one layer of the kind.
-double seconds_of(const cost::LayerSeconds& layers, model::LayerKind kind);
+// What one microbatch takes in one layer; and forward and backward together.
+const cost::CallSeconds& call_of(const cost::LayerSeconds& layers, const JobSpec& job,
+                                 const model::LayerSpec& layer);
+double seconds_of(const cost::LayerSeconds& layers, const JobSpec& job,
+                  const model::LayerSpec& layer);
 
 // What a stage holds.
 struct StageContent {

@@ -169,13 +169,15 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
     // Nothing is computed yet beside the first gather, nothing more beside the last reduction.
     messages.hidden = (slow > 0 ? framework.gathers_hidden : 1) * (1 - 1 / std::max(1.0, buckets));
     if (whole) {
-      double gather = std::max(gather_s(job, choice, elements, width, buckets),
-                               links::over(elements * width, slow));
+      // Frozen weights are gathered as they are stored, and trained ones with them.
+      const double whole_bytes = elements * width + held.frozen_bytes + held.frozen_expert_bytes;
+      double gather = std::max(gather_s(job, choice, whole_bytes / width, width, buckets),
+                               links::over(whole_bytes, slow));
       if (choice.offload_parameters && job.cluster.device == DeviceKind::kCpu) {
-        gather += links::over(2 * elements * width / choice.shard, job.cluster.memory_bytes_per_s);
+        gather += links::over(2 * whole_bytes / choice.shard, job.cluster.memory_bytes_per_s);
       } else if (choice.offload_parameters) {
-        gather = std::max(gather, links::over(elements * width / choice.shard,
-                                              job.cluster.host_link_bytes_per_s));
+        gather = std::max(
+            gather, links::over(whole_bytes / choice.shard, job.cluster.host_link_bytes_per_s));
       }
       messages.gather_forward_s = gather;
       messages.gather_backward_s = gather;

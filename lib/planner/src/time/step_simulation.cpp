@@ -13,6 +13,7 @@
 #include "smp/plan/base/errors.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/layout/stage_layers.h"
+#include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/planner/cost/layer_bytes.h"
@@ -64,32 +65,50 @@ StageContent content_of(const Plan& plan, const Pricing& pricing, const layout::
   const double more = blocks - content.blocks.all() - more_cross;
   content.blocks.cross = cross;
   content.blocks.dense += more;
-  content.parameters.dense +=
-      more * pricing.bytes.block_parameters + more_cross * pricing.bytes.cross_block_parameters;
+  const bool adapted = plan.job.training.lora.rank > 0;
+  const cost::LayerBytes& bytes = pricing.bytes;
+  (adapted ? content.parameters.frozen : content.parameters.dense) +=
+      more * bytes.block_parameters + more_cross * bytes.cross_block_parameters;
+  if (adapted) {
+    content.parameters.dense +=
+        more * bytes.frozen_block.adapters + more_cross * bytes.frozen_cross_block.adapters;
+  }
   return content;
 }
 
-// A stage's seconds by chunk, in proportion to what the chunk's layers take.
+// A stage's seconds by chunk, in proportion to what the chunk's layers take; forward and backward
+// apart where some layers are frozen.
 std::vector<ChunkCost> chunk_costs(const Plan& plan, const layout::StageLayers& held,
                                    const Pricing& pricing, const StageSeconds& stage) {
-  std::vector<double> shares;
-  double sum = 0;
+  struct Share {
+    double forward = 0, backward = 0;
+  };
+  const bool frozen = !plan.job.training.frozen.empty();
+  std::vector<Share> shares;
+  Share sum;
   auto layer = held.layers.begin();
   for (const int64_t count : held.chunk_layers) {
-    double& share = shares.emplace_back();
-    for (int64_t i = 0; i < count; ++i, ++layer) share += seconds_of(pricing.layers, layer->kind);
-    sum += share;
+    Share& share = shares.emplace_back();
+    for (int64_t i = 0; i < count; ++i, ++layer) {
+      const cost::CallSeconds& call = call_of(pricing.layers, plan.job, *layer);
+      const double both = call.forward() + call.backward();
+      share.forward += frozen ? call.forward() : both;
+      share.backward += frozen ? call.backward() : both;
+    }
+    sum.forward += share.forward;
+    sum.backward += share.backward;
   }
   const double weight =
       schedule::defers_weight_gradients(pricing.choice.schedule) ? stage.weight : 0;
   // Messages that computing waits for are in the stage's own seconds.
   const double send = waits_for_sends(plan.job) ? 0 : stage_send_s(plan.job, pricing.choice);
   std::vector<ChunkCost> chunks;
-  for (const double share : shares) {
-    const double part = sum > 0 ? share / sum : 0;
-    chunks.push_back({.forward_s = part * stage.forward,
-                      .backward_s = part * (stage.backward - weight),
-                      .weight_s = part * weight,
+  for (const Share& share : shares) {
+    const double forward = sum.forward > 0 ? share.forward / sum.forward : 0;
+    const double backward = sum.backward > 0 ? share.backward / sum.backward : 0;
+    chunks.push_back({.forward_s = forward * stage.forward,
+                      .backward_s = backward * (stage.backward - weight),
+                      .weight_s = backward * weight,
                       .send_activation_s = send,
                       .send_gradient_s = send});
   }
@@ -113,7 +132,8 @@ std::vector<StageTime> stage_times(const Plan& plan, const Pricing& pricing) {
     const layout::StageLayers& held = layers[static_cast<size_t>(stage)];
     const StageClass kind{held.chunk_layers, stage == 0, cost::holds_head(pricing.choice, stage)};
     auto known = classes.find(kind);
-    if (known == classes.end() || plan.job.model.num_experts > 0) {
+    if (known == classes.end() || plan.job.model.num_experts > 0 ||
+        !plan.job.training.frozen.empty()) {
       const StageContent content = content_of(plan, pricing, held, stage);
       StageTime time;
       time.seconds =

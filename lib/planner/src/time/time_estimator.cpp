@@ -58,6 +58,11 @@ EstimatedStages estimate_stages(const JobSpec& job, const choice::LayoutChoice& 
   stages.first = stage_at(0);
   stages.last = p > 1 ? stage_at(p - 1) : stages.first;
   stages.middle = p > 2 ? stage_at(1) : stages.first;
+  // Frozen blocks make stages differ: the slowest then stands for those between.
+  for (int64_t stage = 2; stage + 1 < p && !job.training.frozen.empty(); ++stage) {
+    const EstimatedStages::Stage other = stage_at(stage);
+    if (other.seconds.both() > stages.middle.seconds.both()) stages.middle = other;
+  }
   return stages;
 }
 
@@ -131,7 +136,7 @@ TimeEstimate estimate_time(const JobSpec& job, const choice::LayoutChoice& choic
   const double samples = static_cast<double>(choice.micro_batch) *
                          static_cast<double>(choice.microbatches) *
                          static_cast<double>(choice.data());
-  time.model_flops = model::model_flops(job.model, job.training.sequence_length, samples);
+  time.model_flops = model::model_flops(job, samples);
   return time;
 }
 
@@ -143,6 +148,7 @@ choice::LayoutChoice TimeEstimator::key_of_pipeline(choice::LayoutChoice choice)
 // Of the schedule it counts where the head is, and whether weight gradients are deferred.
 choice::LayoutChoice TimeEstimator::key_of_stages(choice::LayoutChoice choice) const {
   leave_out_optimizer(choice);
+  if (differs_by_chunk()) return choice;
   choice.microbatches = 1;
   choice.active_microbatches = 0;
   if (!schedule::defers_weight_gradients(choice.schedule))
@@ -151,7 +157,8 @@ choice::LayoutChoice TimeEstimator::key_of_stages(choice::LayoutChoice choice) c
   return choice;
 }
 
-choice::LayoutChoice TimeEstimator::key_of_transfers(choice::LayoutChoice choice) {
+choice::LayoutChoice TimeEstimator::key_of_transfers(choice::LayoutChoice choice) const {
+  if (differs_by_chunk()) return choice;
   choice.micro_batch = choice.microbatches = 1;
   choice.active_microbatches = 0;
   choice.virtual_stages = 1;

@@ -54,7 +54,9 @@ class TimeEstimator {
   // The layout that stands for all that share it.
   static choice::LayoutChoice key_of_pipeline(choice::LayoutChoice choice);
   choice::LayoutChoice key_of_stages(choice::LayoutChoice choice) const;
-  static choice::LayoutChoice key_of_transfers(choice::LayoutChoice choice);
+  choice::LayoutChoice key_of_transfers(choice::LayoutChoice choice) const;
+  // Stages differ in their frozen blocks, by how chunks are dealt to them.
+  bool differs_by_chunk() const { return !job_.training.frozen.empty(); }
 
   const JobSpec& job_;
   choice::ChoiceCache<EstimatedStages> stages_{kPlaces};

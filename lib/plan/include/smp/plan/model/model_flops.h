@@ -14,6 +14,11 @@ namespace smp::model {
 // of layers has no closed form.
 double model_flops(const ModelSpec& model, int64_t sequence_length, double samples);
 
+// Of a job, whose weights may be frozen. A frozen matrix has no gradient of its own and takes 4
+// flops for each weight; in first blocks that no gradient passes through it takes 2. Each weight of
+// an adapter takes 6. Dequantisation is not counted.
+double model_flops(const JobSpec& job, double samples);
+
 // Peak of one accelerator, for matmuls of the precision; 0 = the cluster does not state it.
 double peak_flops_per_s(const ClusterSpec& cluster, Precision precision);
 

@@ -39,6 +39,9 @@ enum class PipelineKind { kSimple, kInterleaved, kVirtual, kZbH1, kZbV };
 enum class Recompute { kNone, kSelective, kFull };
 enum class AttentionKind { kFlash, kUnfused };
 enum class OptimizerKind { kAdamW, kSgd };
+// How frozen matrices are stored beside adapters: as they were trained; in 4 bits with a scale for
+// each 64 elements, which kNf4Double stores in 8 bits (Dettmers et al. 2023, QLoRA); in 8 bits.
+enum class QuantizedKind { kNone, kNf4, kNf4Double, kFp8, kInt8 };
 // The unit that is a token of a text: the engine has no tokenizer.
 enum class TokenKind { kBytes };
 // How documents fill samples. kConcatenate: one long text, cut to length. kDocuments: attention
@@ -250,6 +253,15 @@ struct TraceSpec {
   std::vector<int64_t> steps;  // the first and the last, from 1; empty = none
 };
 
+// Low-rank adapters (Hu et al. 2021, arXiv 2106.09685) beside frozen weights; rank 0 = none.
+struct LoraSpec {
+  int64_t rank = 0;
+  double alpha = 0;  // an adapter's output is scaled by alpha / rank; = rank unless given
+  std::vector<std::string> targets = {"all_linear"};  // model/adapters.h
+  double dropout = 0;                                 // on an adapter's input
+  QuantizedKind quantized = QuantizedKind::kNone;
+};
+
 // Images in a text file: a line each, channels x height x width numbers and the label. 0 = as the
 // model's input.
 struct ImageFileSpec {
@@ -279,6 +291,8 @@ struct TrainingSpec {
   std::optional<bool> fused_optimizer;  // the update is one kernel; auto: as in the framework
   OptimizerSpec optimizer;
   LossScaleSpec loss_scale;  // fp16
+  LoraSpec lora;
+  std::vector<std::string> frozen;  // parts that are not trained; model/frozen_parts.h
   EvaluationSpec evaluation;
   TraceSpec trace;
   int64_t steps = 0;

@@ -19,6 +19,13 @@ struct CallBytes {
   double input_gradient = 0;  // what its backward hands to the layer before
 };
 
+// A kind of block whose weights are frozen, on one rank.
+struct FrozenBlock {
+  CallBytes call;       // of a block that trains nothing
+  double bytes = 0;     // of its weights as they are stored, experts not among them
+  double adapters = 0;  // parameters beside them, those of experts not among them
+};
+
 // Bytes and parameters of each kind of layer of a job on one rank, as the framework holds
 // them (layer_bytes.h).
 struct LayerBytes {
@@ -42,17 +49,29 @@ struct LayerBytes {
   double embedding_persistent = 0;
   double head_persistent = 0;
 
+  // Of fine-tuning (frozen_layers.h).
+  FrozenBlock frozen_block, frozen_moe_block, frozen_cross_block;
+  double expert_frozen_bytes = 0;  // of one MoE block's experts
+  double expert_adapters = 0;
+  double embedding_frozen = 0;  // of their parameters
+  double head_frozen = 0;
+  double frozen_element = 0;  // bytes of a frozen weight that is not quantized
+
   double largest_block_parameters() const {
     return std::max(
         {block_parameters, moe_block_parameters + expert_parameters, cross_block_parameters});
   }
 };
 
-// Parameters that a rank of `stage` holds: all that data parallelism replicates (or shards), and
-// beside them those of experts, whose replicas are fewer.
+// Trained parameters that a rank of a stage holds: all that data parallelism replicates (or
+// shards), and beside them those of experts, whose replicas are fewer. The same of frozen ones.
 struct StageParameters {
   double dense = 0;
   double experts = 0;
+  double frozen = 0;
+  double frozen_experts = 0;
+  double frozen_bytes = 0;
+  double frozen_expert_bytes = 0;
 };
 
 }  // namespace smp::cost

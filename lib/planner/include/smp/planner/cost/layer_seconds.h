@@ -9,6 +9,7 @@ namespace smp::cost {
 // backward takes. Messages are those inside the call: of tensor, context and expert parallelism.
 struct CallSeconds {
   double matmul_forward = 0, matmul_backward = 0;
+  double weights_share = 0.5;                      // of matmul_backward: gradients of weights
   double memory_forward = 0, memory_backward = 0;  // memory-bound kernels, draws of dropout
   double launch_forward = 0, launch_backward = 0;  // beyond what the kernels take
   double recompute = 0;                            // in the backward, everything included
@@ -33,6 +34,10 @@ struct LayerSeconds {
   CallSeconds cross_block;
   CallSeconds embedding;
   CallSeconds head;
+  // Blocks that train nothing.
+  CallSeconds frozen_block;
+  CallSeconds frozen_moe_block;
+  CallSeconds frozen_cross_block;
 };
 LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice);
 

@@ -12,6 +12,7 @@ namespace smp::memory {
 // Named terms of memory, each in one rank's bytes. Formula and source of each: docs/memory.md.
 enum class Term {
   kWeights,               // what forward and backward compute with
+  kFrozenWeights,         // of fine-tuning: weights that are not trained
   kGradients,             // what is accumulated
   kGradientCopy,          // a second one in fp32 (the 20 B rule)
   kMasterWeights,         // fp32 weights beside 16-bit ones
@@ -34,7 +35,7 @@ enum class Term {
   kCommunicators,         // buffers of the collectives' groups
   kFragmentation,         // taken from the device and not handed out
 };
-inline constexpr int kTerms = 22;
+inline constexpr int kTerms = 23;
 
 enum class Trust { kMeasured, kDerived, kAssumed };
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smp/plan/spec/job_spec.h"
+
+// The parts of a model that training.frozen leaves as they are. Pure; safe from any thread.
+namespace smp::model {
+
+struct FrozenParts {
+  bool embedding = false;  // with it a tied projection of the head
+  bool head = false;       // the final norm, and a projection that is not tied
+  int64_t first_blocks = 0;
+
+  // No gradient reaches the first blocks.
+  bool first_blocks_end_backward() const { return embedding && first_blocks > 0; }
+};
+
+// Of a job that was checked. Adapters freeze all other weights whatever the list says.
+FrozenParts frozen_parts(const JobSpec& job);
+
+// Whether some weights of the model are not trained.
+inline bool freezes_weights(const JobSpec& job) {
+  return job.training.lora.rank > 0 || !job.training.frozen.empty();
+}
+
+// What is wrong with the list in a model of `blocks` blocks, "" = nothing. An item is embedding,
+// head, layers, layers.0 or layers.0-LAST.
+std::string problem_of_frozen(const std::vector<std::string>& frozen, int64_t blocks);
+
+}  // namespace smp::model

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "cost/kernel_work.h"
+#include "smp/plan/model/layers.h"
+
+// The kernels of low-rank adapters, and of frozen weights that are stored quantized. Pure.
+namespace smp::cost {
+
+// Rows that a rank's experts get, how many experts that is, and the ranks that cut each.
+struct ExpertRows {
+  double each = 0, own = 0, tensor = 1;
+};
+
+// The small matmuls of a block's adapters, in 16 bits whatever the frozen matrices run in, and the
+// passes that scale and add their outputs.
+void adapters(LayerWork& work, const PricedCall& call, model::LayerKind block,
+              const ExpertRows& experts = {});
+
+// Sums over tensor ranks of what is as wide as the rank: beside a matrix that is cut by columns
+// forward, beside one that is cut by rows backward. Seconds.
+struct AdapterMessages {
+  double forward = 0, backward = 0;
+};
+AdapterMessages adapter_messages(const PricedCall& call, const choice::LayoutChoice& choice,
+                                 model::LayerKind block);
+
+// A quantized matrix of `elements` is written in 16 bits before each of its matmuls.
+void dequantize(LayerWork& work, const PricedCall& call, double elements);
+
+}  // namespace smp::cost

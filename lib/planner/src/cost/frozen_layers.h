@@ -1,0 +1,41 @@
+#pragma once
+
+#include "cost/layer_parameters.h"
+#include "smp/plan/spec/job_spec.h"
+#include "smp/planner/choice/layout_choice.h"
+#include "smp/planner/cost/call_bytes.h"
+
+// What fine-tuning changes of a job's layers: frozen weights, and adapters beside them
+// (docs/memory.md). A frozen matrix keeps no input, because no gradient of the weights reads it;
+// the gradient of its input needs its weights alone. Pure; any thread.
+namespace smp::cost {
+
+// Whether the blocks' weights are trained, where they are not among the first frozen ones; and the
+// projection of the head, which is the embedding's where they are tied.
+bool trains_blocks(const JobSpec& job);
+bool trains_projection(const JobSpec& job);
+
+// Bytes of an element of a matrix as it is stored while frozen; 0 = as it is computed with.
+// bitsandbytes' 4 bits have a scale for each 64 elements: in fp32, or in 8 bits with an fp32 scale
+// for each 256 scales (QLoRA, arXiv 2305.14314, section 3: 0.127 bits).
+double quantized_bytes(QuantizedKind kind);
+
+// Parameters that are frozen, their bytes, and adapters, by layer. After count_parameters().
+void count_frozen(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);
+
+// From the calls of `layers`, whose frozen matrices keep no input, to those of the job: what
+// adapters keep, weights in 16 bits while a quantized matrix runs, and layers that no gradient
+// passes through.
+void freeze_calls(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);
+
+// Of a stage's parameters, which are counted as trained, those that are frozen and the adapters.
+void freeze(StageParameters& parameters, const JobSpec& job, const LayerBytes& layers,
+            const StageBlocks& blocks, bool embedding, bool head);
+
+// Bytes of the fullest block's weights while sharding gathers them.
+double gathered_block_bytes(const JobSpec& job, const LayerBytes& layers, double compute);
+
+// Trained parameters of the fullest block.
+double trained_block_parameters(const JobSpec& job, const LayerBytes& layers);
+
+}  // namespace smp::cost
