@@ -25,10 +25,11 @@ using Target =
                  Member<std::vector<LinkPoint>>, Member<std::vector<OperatorSpec>>,
                  Member<std::vector<MixtureSource>>, Member<std::vector<EvaluationSet>>,
                  Member<ModelFamily>, Member<Stack>, Member<MlpKind>, Member<GeluKind>,
-                 Member<NormKind>, Member<PositionKind>, Member<RopeScaling>, Member<DeviceKind>,
-                 Member<AttentionKind>, Member<OptimizerKind>, Member<LearningRateSchedule>,
-                 Member<std::optional<TokenKind>>, Member<std::optional<DataFormat>>,
-                 Member<Packing>, Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
+                 Member<NormKind>, Member<NormPlacement>, Member<PositionKind>, Member<RopeScaling>,
+                 Member<DeviceKind>, Member<AttentionKind>, Member<OptimizerKind>,
+                 Member<LearningRateSchedule>, Member<std::optional<TokenKind>>,
+                 Member<std::optional<DataFormat>>, Member<Packing>,
+                 Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
                  Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
                  Member<std::optional<Profile>>, Member<std::optional<CollectivesKind>>>;
 
