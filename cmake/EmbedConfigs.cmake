@@ -1,14 +1,15 @@
-# Writes OUTPUT, a C++ file that holds the files NAMES of FOLDER; KIND is cluster or model.
+# Writes OUTPUT, a C++ file that holds the files NAMES of FOLDER; KIND is cluster, model or
+# framework, and SPACE the namespace and folder of its catalog.
 string(SUBSTRING ${KIND} 0 1 first)
 string(TOUPPER ${first} first)
 string(SUBSTRING ${KIND} 1 -1 rest)
 set(type "Named${first}${rest}")
-set(text "// Made from configs/${KIND}s by cmake/EmbedConfigs.cmake.\n#include \"smp/plan/jobfile/${KIND}_catalog.h\"\n\n")
-string(APPEND text "namespace smp::jobfile {\n\nstd::span<const ${type}> named_${KIND}s() {\n")
+set(text "// Made from configs/${KIND}s by cmake/EmbedConfigs.cmake.\n#include \"smp/plan/${SPACE}/${KIND}_catalog.h\"\n\n")
+string(APPEND text "namespace smp::${SPACE} {\n\nstd::span<const ${type}> named_${KIND}s() {\n")
 string(APPEND text "  static constexpr ${type} kFiles[] = {\n")
 foreach(name IN LISTS NAMES)
   file(READ ${FOLDER}/${name}.yaml content)
   string(APPEND text "      {\"${name}\", R\"yaml(${content})yaml\"},\n")
 endforeach()
-string(APPEND text "  };\n  return kFiles;\n}\n\n}  // namespace smp::jobfile\n")
+string(APPEND text "  };\n  return kFiles;\n}\n\n}  // namespace smp::${SPACE}\n")
 file(WRITE ${OUTPUT} "${text}")

@@ -131,6 +131,7 @@ Run parse_command_line(int argc, const char* const* argv) {
   add_check_command(app, run);
   add_completion_command(app, run);
   add_export_command(app, run);
+  add_frameworks_command(app, run);
   add_groups_command(app, run);
   add_import_command(app, run);
   add_init_command(app, run);

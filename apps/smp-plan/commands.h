@@ -32,6 +32,7 @@ void add_compare_command(CLI::App& app, Run& run);
 void add_check_command(CLI::App& app, Run& run);
 void add_completion_command(CLI::App& app, Run& run);
 void add_export_command(CLI::App& app, Run& run);
+void add_frameworks_command(CLI::App& app, Run& run);
 void add_groups_command(CLI::App& app, Run& run);
 void add_import_command(CLI::App& app, Run& run);
 void add_import_nccl_tests_command(CLI::App& import_command, Run& run);  // below import

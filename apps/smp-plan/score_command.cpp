@@ -4,7 +4,7 @@
 
 #include "commands.h"
 #include "screen.h"
-#include "smp/plan/spec/job_names.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/planner/published/score.h"
 
 namespace smp {
@@ -16,32 +16,21 @@ constexpr const char* kScoreDescription =
 Examples:
   smp-plan score runs.csv
   smp-plan score runs/*.csv --json
-  smp-plan score runs.csv --profile megatron    one framework model for all rows
+  smp-plan score runs.csv --framework megatron-core    one framework for all rows
 )";
 
 struct ScoreRequest {
   std::vector<std::string> paths;
-  std::string profile;
+  std::string framework;
   bool json = false;
 };
 
-std::optional<Profile> profile_named(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  std::string all;
-  for (Profile profile : {Profile::kSmp, Profile::kMegatron, Profile::kDeepSpeed,
-                          Profile::kInternEvo, Profile::kFsdp, Profile::kSmpV1, Profile::kSmpV2}) {
-    if (name_of(profile) == name) return profile;
-    all += all.empty() ? "" : ", ";
-    all += name_of(profile);
-  }
-  throw UsageError("--profile: expected one of " + all + ", not '" + name + "'");
-}
-
 ExitCode run_score(const ScoreRequest& request) {
-  const std::optional<Profile> profile = profile_named(request.profile);
+  std::optional<FrameworkChoice> framework;
+  if (!request.framework.empty()) framework = framework::framework_named(request.framework);
   std::vector<published::FileScore> files;
   for (const std::string& path : request.paths)
-    files.push_back(published::score_file(path, profile));
+    files.push_back(published::score_file(path, framework));
   print(stdout, request.json ? published::score_json(files) : published::score_text(files));
   return ExitCode::kOk;
 }
@@ -54,9 +43,10 @@ void add_score_command(CLI::App& app, Run& run) {
   command->description(kScoreDescription);
   command->add_option("runs", request->paths, "tables of published runs (CSV)")->required();
   command
-      ->add_option("--profile", request->profile,
-                   "price all rows with this framework's model, not with that of each row")
-      ->type_name("NAME");
+      ->add_option("--framework", request->framework,
+                   "price all rows as this framework (smp-plan frameworks lists them, or a file), "
+                   "not each row as its own")
+      ->type_name("NAME|FILE");
   command->add_flag("--json", request->json, "every row and the summary as JSON");
   command->callback([request, &run] { run = [request] { return run_score(*request); }; });
 }

@@ -134,8 +134,9 @@ TEST_CASE("smp-plan --help starts with what it does and examples: each command h
       "reasons.\n\nExamples:\n  smp-plan configs/jobs/quickstart.yaml -o plan.yaml\n"));
   CHECK(help.out.find("\n  check       Proves a plan") != std::string::npos);
   CHECK(plan({"help"}).out == help.out);
-  for (const char* command : {"calibrate", "check", "compare", "completion", "export", "groups",
-                              "import", "init", "models", "schedule", "schema", "score"}) {
+  for (const char* command :
+       {"calibrate", "check", "compare", "completion", "export", "frameworks", "groups", "import",
+        "init", "models", "schedule", "schema", "score"}) {
     CAPTURE(std::string(command));
     const ProgramEnd end = plan({command, "--help"});
     CHECK(end.code == 0);

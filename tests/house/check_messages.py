@@ -19,7 +19,7 @@ SOURCES = [
         "data/data_files data/image_file rules/degree_rules rules/engine_rules jobfile/field_value jobfile/forbid jobfile/job_builder "
         "jobfile/job_checks jobfile/job_data_checks jobfile/job_data_lists jobfile/job_layer_list "
         "jobfile/job_optimizer_checks jobfile/job_parallel_checks jobfile/job_list_checks jobfile/job_reader jobfile/job_source layout/layout layout/partition "
-        "text/number_text text/scalar text/strict_map planfile/plan_reader data/byte_tokens").split()
+        "framework/framework_catalog framework/framework_reader text/number_text text/scalar text/strict_map planfile/plan_reader data/byte_tokens").split()
 ] + [PLANNER + name + ".cpp" for name in "search/check_plan choice/forbid choice/layout_rules".split()]
 TESTS = ["tests/plan", "tests/planner", "tests/apps", "tests/runtime"]
 WORDS = 4  # shorter pieces are parts of sentences, or names

@@ -182,7 +182,7 @@ parallel:
   max_live_parameters: 3000000
   param_persistence_threshold: 100000
   forbid: ["tensor_parallel_degree=8", "pipeline=simple|zb_v"]
-  profile: megatron
+  framework: megatron-core
   data_collectives: host
   delayed_parameter_initialization: true
   prescaled_batch: true

@@ -232,7 +232,7 @@ const std::map<std::string_view, std::string_view> kNobodys = {
     {"parallel.shard_optimizer_state", "has become sharding"},
     {"parallel.activation_checkpointing", "has become recompute"},
     {"parallel.forbid", "a limit of the planner's"},
-    {"parallel.profile", "what the planner prices with"},
+    {"parallel.framework", "what the planner prices with"},
     {"parallel.data_collectives", "what the planner prices with"},
     {"parallel.collectives.", "the engine's own"},
     {"parallel.prescaled_batch", "micro_batch says it"},

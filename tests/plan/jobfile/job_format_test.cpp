@@ -86,7 +86,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                         "  max_live_parameters: 0\n"
                         "  param_persistence_threshold: 0\n"
                         "  forbid: []\n"
-                        "  profile: auto\n"
+                        "  framework: smp\n"
                         "  data_collectives: auto\n"
                         "  delayed_parameter_initialization: auto\n"
                         "  prescaled_batch: true\n"

@@ -49,6 +49,9 @@ TEST_CASE("a published model is found by its repository, its recipe and its shor
   CHECK(found("moonshotai/Kimi-K2-Instruct") == "kimi-k2");
   CHECK(found("t5-base") == "t5-base");
   CHECK(found("t5") == "");
+  CHECK(found("Llama3Config8B") == "llama3-8b");
+  CHECK(found("Llama3ModelProvider70B") == "llama3-70b");
+  CHECK(found("Nemotron4Config340B") == "nemotron4-340b");
   CHECK(found("llama3") == "");
   CHECK(found("") == "");
   CHECK(found("llama3-9b") == "");

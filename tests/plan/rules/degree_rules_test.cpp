@@ -107,9 +107,9 @@ TEST_CASE("the rules that the job reader shares with the planner") {
   job.parallel.prescaled_batch = false;
   CHECK(prescaled_batch_problem(job, 1) == Problem());
   CHECK(prescaled_batch_problem(job, 2));
-  CHECK(offload_activations_problem(Profile::kSmp, Recompute::kNone) == Problem());
-  CHECK(offload_activations_problem(Profile::kMegatron, Recompute::kSelective));
-  CHECK(offload_activations_problem(Profile::kMegatron, Recompute::kFull) == Problem());
+  CHECK(offload_activations_problem({}, Recompute::kNone) == Problem());
+  CHECK(offload_activations_problem({"megatron-core"}, Recompute::kSelective));
+  CHECK(offload_activations_problem({"megatron-core"}, Recompute::kFull) == Problem());
   CHECK(offload_parameters_problem(Sharding::kParameters) == Problem());
   CHECK(offload_parameters_problem(Sharding::kGradients));
 }

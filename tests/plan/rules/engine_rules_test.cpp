@@ -297,8 +297,9 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         }) ==
         "parallel.offload_parameters: true with sharded_data_parallel_degree: 1 (the engine "
         "offloads shards: write a degree above 1)");
-  CHECK(refused([](JobSpec& j) { j.parallel.profile = Profile::kMegatron; }) ==
-        "parallel.profile: other than smp (the engine runs smp)");
+  CHECK(refused([](JobSpec& j) { j.parallel.framework.name = "megatron-core"; }) ==
+        "parallel.framework: other than smp (plans of other frameworks are for pricing: write "
+        "framework: smp and plan again)");
   CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kHost; }) ==
         "parallel.data_collectives: host with cluster.device: cpu (collectives of CPU tensors have "
         "one transport: leave the key out)");

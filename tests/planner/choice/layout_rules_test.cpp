@@ -66,9 +66,10 @@ TEST_CASE("a whole layout is legal, or the first broken rule is said") {
   choice.offload_activations = true;
   CHECK(layout_problem(job, choice) == Problem());
   JobSpec other = job;
-  other.parallel.profile = Profile::kDeepSpeed;
-  CHECK(layout_problem(other, choice) ==
-        "offload_activations with profile deepspeed needs recompute: full, but recompute is none");
+  other.parallel.framework.name = "deepspeed";
+  CHECK(
+      layout_problem(other, choice) ==
+      "offload_activations with framework deepspeed needs recompute: full, but recompute is none");
   choice = sixteen();
   choice.offload_parameters = true;
   CHECK(layout_problem(job, choice) ==

@@ -18,7 +18,7 @@ JobSpec job_of(const std::string& model) {
   return jobfile::read_job({{"job.yaml", "model: " + model +
                                              "\ncluster: dgx-h100\n"
                                              "training: {precision: bf16, sequence_length: 4096}\n"
-                                             "parallel: {profile: megatron}\n"}},
+                                             "parallel: {framework: megatron-core}\n"}},
                            {});
 }
 

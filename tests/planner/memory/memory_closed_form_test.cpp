@@ -2,9 +2,9 @@
 
 #include "memory/stage_terms.h"
 #include "plan/plan_samples.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/model/layers.h"
-#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/memory_estimate.h"
 #include "smp/planner/memory/memory_model.h"
 
@@ -114,7 +114,7 @@ TEST_CASE("the closed form has the groups' memory as the walk has it, on one hos
 }
 
 TEST_CASE("the closed form agrees with the walk on accelerators, schedule by schedule") {
-  for (const Profile profile : {Profile::kMegatron, Profile::kDeepSpeed, Profile::kFsdp}) {
+  for (const char* framework : {"megatron-core", "deepspeed", "fsdp2"}) {
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       for (const PipelineKind kind :
            {PipelineKind::kSimple, PipelineKind::kInterleaved, PipelineKind::kVirtual,
@@ -128,7 +128,7 @@ TEST_CASE("the closed form agrees with the walk on accelerators, schedule by sch
         Plan plan = sample_plan(llama2_7b(), layout);
         plan.job.cluster.device = DeviceKind::kCuda;
         plan.job.training.sequence_length = 2048;
-        plan.job.parallel.profile = profile;
+        plan.job.parallel.framework = framework::framework_named(framework);
         plan.job.parallel.recompute = recompute;
         plan.job.parallel.virtual_pipeline_degree = kind == PipelineKind::kVirtual ? 2 : 1;
         LayoutChoice choice = choice_of(layout);
@@ -143,7 +143,7 @@ TEST_CASE("the closed form agrees with the walk on accelerators, schedule by sch
           CAPTURE(walked.peak_phase);
           CAPTURE(static_cast<int>(kind));
           CAPTURE(static_cast<int>(recompute));
-          CAPTURE(static_cast<int>(profile));
+          CAPTURE(framework);
           CAPTURE(stage);
           // With deferred weight gradients, the stage with the head has made some of them by the
           // time of its loss: the closed form is then up to a tenth above the walk.

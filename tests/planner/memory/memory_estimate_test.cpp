@@ -10,9 +10,9 @@
 
 #include "memory/stage_terms.h"
 #include "plan/plan_samples.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/model/layers.h"
-#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/memory_model.h"
 
 using namespace smp;
@@ -24,13 +24,13 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-JobSpec on_accelerators(const ModelSpec& model, int64_t sequence, Profile profile) {
+JobSpec on_accelerators(const ModelSpec& model, int64_t sequence, const char* framework) {
   JobSpec job;
   job.model = model;
   job.cluster.device = DeviceKind::kCuda;
   job.cluster.processes_per_host = 8;
   job.training.sequence_length = sequence;
-  job.parallel.profile = profile;
+  job.parallel.framework = framework::framework_named(framework);
   return job;
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("a block keeps 34sbh + 5as2b, cut as by Korthikanti et al. 2022, table
   ModelSpec model = gpt2_sized(2, 4096, 32);
   model.hidden_dropout = model.attention_dropout = 0.1;
   const double s = 2048, b = 4, h = 4096, a = 32, sbh = s * b * h;
-  JobSpec job = on_accelerators(model, 2048, Profile::kMegatron);
+  JobSpec job = on_accelerators(model, 2048, "megatron-core");
   LayoutChoice choice{.micro_batch = 4};
   const double statistics = 2 * 2 * 4 * s * b;  // fp32 mean and deviation of two norms
   const double scores = 5 * a * s * s * b;
@@ -100,7 +100,7 @@ TEST_CASE("flash attention keeps a row's sum: fewer KV heads and a gated MLP kee
   ModelSpec model = llama2_7b();
   model.num_kv_heads = 8;
   model.ffn_hidden_size = 14336;  // 3.5 h
-  const JobSpec job = on_accelerators(model, 4096, Profile::kMegatron);
+  const JobSpec job = on_accelerators(model, 4096, "megatron-core");
   const CallBytes block = layer_bytes(job, {}).block;
   const double sbh = 4096.0 * 4096;
   // 12h + 4hg/a + 6f, and 4 bytes of each head's row and of two norms' rows.
@@ -108,7 +108,7 @@ TEST_CASE("flash attention keeps a row's sum: fewer KV heads and a gated MLP kee
 }
 
 TEST_CASE("a tensor group that partitions checkpoints keeps a part each, and gathers one again") {
-  JobSpec job = on_accelerators(llama2_7b(), 2048, Profile::kDeepSpeed);
+  JobSpec job = on_accelerators(llama2_7b(), 2048, "deepspeed");
   LayoutChoice choice{.tensor = 4, .recompute = Recompute::kFull};
   const double sbh = 2048.0 * 4096;
   const CallBytes whole = layer_bytes(job, choice).block;
@@ -129,7 +129,7 @@ TEST_CASE("a tensor group that partitions checkpoints keeps a part each, and gat
 }
 
 TEST_CASE("in fp8 matmuls keep their inputs in bytes, and weights a copy and its transpose") {
-  JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kMegatron);
+  JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
   LayoutChoice choice{.precision = Precision::kBf16};
   const CallBytes wide = layer_bytes(job, choice).block;
   const double sixteen = estimate(job, choice)[Term::kWeights];
@@ -145,7 +145,7 @@ TEST_CASE("in fp8 matmuls keep their inputs in bytes, and weights a copy and its
 }
 
 TEST_CASE("DeepSpeed's ZeRO-3 keeps the blocks that it needs again within 1e9 elements") {
-  const JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kDeepSpeed);
+  const JobSpec job = on_accelerators(llama2_7b(), 4096, "deepspeed");
   LayoutChoice choice{.shard = 8, .sharding = Sharding::kParameters};
   const LayerBytes layers = layer_bytes(job, choice);
   const double bucket = 4096.0 * 4096;
@@ -163,20 +163,20 @@ TEST_CASE("DeepSpeed's ZeRO-3 keeps the blocks that it needs again within 1e9 el
 }
 
 TEST_CASE("what a gated MLP's backward needs: the widest of its three steps") {
-  const JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kMegatron);
+  const JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
   // The activation's gradient, twice as wide as the MLP; what it read is gone.
   CHECK(layer_bytes(job, {}).block.workspace == doctest::Approx(2 * 2 * 4096.0 * 11008));
 }
 
 TEST_CASE(
     "logits are held in 16 bits and fp32 while the loss is made, in fp32 until its backward") {
-  const JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kMegatron);
+  const JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
   LayoutChoice choice{.tensor = 2};
   const CallBytes head = layer_bytes(job, choice).head;
   const double logits = 4096.0 * 16000, norm = 4096.0 * 4096 * 2 + 4 * 4096.0;
   CHECK(head.forward == doctest::Approx(6 * logits + norm));
   CHECK(head.saved == doctest::Approx(4 * logits + norm));
-  JobSpec fused = on_accelerators(llama2_7b(), 4096, Profile::kFsdp);
+  JobSpec fused = on_accelerators(llama2_7b(), 4096, "fsdp2");
   fused.training.fused_loss = true;
   CHECK(layer_bytes(fused, choice).head.forward == doctest::Approx(2 * logits + norm));
 }
@@ -186,59 +186,56 @@ TEST_CASE("our engine on GPUs begins each row of logits at a multiple of 16 byte
   odd.vocab_size = 31'999;
   for (const Precision precision : {Precision::kBf16, Precision::kFp32, Precision::kFp64}) {
     const LayoutChoice choice{.precision = precision};
-    const auto kept = [&](const ModelSpec& model, Profile profile) {
-      return layer_bytes(on_accelerators(model, 4096, profile), choice).head.saved;
+    const auto kept = [&](const ModelSpec& model, const char* framework) {
+      return layer_bytes(on_accelerators(model, 4096, framework), choice).head.saved;
     };
-    CHECK(kept(odd, Profile::kSmp) == kept(llama2_7b(), Profile::kSmp));
-    CHECK(kept(odd, Profile::kMegatron) < kept(llama2_7b(), Profile::kMegatron));
+    CHECK(kept(odd, "smp") == kept(llama2_7b(), "smp"));
+    CHECK(kept(odd, "megatron-core") < kept(llama2_7b(), "megatron-core"));
   }
 }
 
 TEST_CASE("states of ZeRO 0 to 3 by hand, in each framework's bytes") {
   const double parameters = 6'738'415'616;
-  const auto per_parameter = [&](Profile profile, Precision precision, Sharding sharding,
+  const auto per_parameter = [&](const char* framework, Precision precision, Sharding sharding,
                                  int32_t z) {
-    const JobSpec job = on_accelerators(llama2_7b(), 2048, profile);
+    const JobSpec job = on_accelerators(llama2_7b(), 2048, framework);
     LayoutChoice choice{.shard = z, .replica = 8 / z, .sharding = sharding, .microbatches = 2};
     choice.precision = precision;
     return states(estimate(job, choice)) / parameters;
   };
   const Precision bf16 = Precision::kBf16, fp16 = Precision::kFp16;
-  CHECK(per_parameter(Profile::kMegatron, bf16, Sharding::kNone, 1) == doctest::Approx(18));
-  CHECK(per_parameter(Profile::kMegatron, bf16, Sharding::kOptimizerState, 8) ==
+  CHECK(per_parameter("megatron-core", bf16, Sharding::kNone, 1) == doctest::Approx(18));
+  CHECK(per_parameter("megatron-core", bf16, Sharding::kOptimizerState, 8) ==
         doctest::Approx(6 + 12 / 8.0));
-  CHECK(per_parameter(Profile::kMegatron, bf16, Sharding::kOptimizerState, 4) ==
+  CHECK(per_parameter("megatron-core", bf16, Sharding::kOptimizerState, 4) ==
         doctest::Approx(6 + 12 / 4.0));
-  CHECK(per_parameter(Profile::kDeepSpeed, bf16, Sharding::kOptimizerState, 8) ==
+  CHECK(per_parameter("deepspeed", bf16, Sharding::kOptimizerState, 8) ==
         doctest::Approx(4 + 4 + 12 / 8.0));
-  CHECK(per_parameter(Profile::kDeepSpeed, fp16, Sharding::kOptimizerState, 8) ==
+  CHECK(per_parameter("deepspeed", fp16, Sharding::kOptimizerState, 8) ==
         doctest::Approx(4 + 12 / 8.0));
-  CHECK(per_parameter(Profile::kDeepSpeed, fp16, Sharding::kGradients, 8) ==
-        doctest::Approx(2 + 14 / 8.0));
-  CHECK(per_parameter(Profile::kDeepSpeed, fp16, Sharding::kParameters, 8) ==
-        doctest::Approx(16 / 8.0));
-  CHECK(per_parameter(Profile::kFsdp, bf16, Sharding::kParameters, 8) == doctest::Approx(16 / 8.0));
-  CHECK(per_parameter(Profile::kSmp, bf16, Sharding::kParameters, 8) == doctest::Approx(18 / 8.0));
-  CHECK(per_parameter(Profile::kSmp, fp16, Sharding::kNone, 1) == doctest::Approx(20));
-  CHECK(per_parameter(Profile::kSmp, Precision::kFp32, Sharding::kNone, 1) == doctest::Approx(16));
+  CHECK(per_parameter("deepspeed", fp16, Sharding::kGradients, 8) == doctest::Approx(2 + 14 / 8.0));
+  CHECK(per_parameter("deepspeed", fp16, Sharding::kParameters, 8) == doctest::Approx(16 / 8.0));
+  CHECK(per_parameter("fsdp2", bf16, Sharding::kParameters, 8) == doctest::Approx(16 / 8.0));
+  CHECK(per_parameter("smp", bf16, Sharding::kParameters, 8) == doctest::Approx(18 / 8.0));
+  CHECK(per_parameter("smp", fp16, Sharding::kNone, 1) == doctest::Approx(20));
+  CHECK(per_parameter("smp", Precision::kFp32, Sharding::kNone, 1) == doctest::Approx(16));
 }
 
 TEST_CASE(
     "the fp32 sum beside bf16 gradients lives through the backward pass, Megatron's copy not") {
   LayoutChoice choice{.micro_batch = 4, .microbatches = 2};
-  const MemoryEstimate sums =
-      estimate(on_accelerators(llama2_7b(), 4096, Profile::kDeepSpeed), choice);
+  const MemoryEstimate sums = estimate(on_accelerators(llama2_7b(), 4096, "deepspeed"), choice);
   CHECK(sums.phase != PeakPhase::kStep);
   CHECK(sums[Term::kGradientCopy] == doctest::Approx(4 * 6'738'415'616.0));
   choice.precision = Precision::kFp16;
   const MemoryEstimate copies =
-      estimate(on_accelerators(llama2_7b(), 4096, Profile::kMegatron), choice);
+      estimate(on_accelerators(llama2_7b(), 4096, "megatron-core"), choice);
   CHECK(copies.phase != PeakPhase::kStep);
   CHECK(copies[Term::kGradientCopy] == 0);
 }
 
 TEST_CASE("under 16 bytes a parameter ZeRO 1 and 2 tend to 4 and 8 times less state") {
-  const JobSpec job = on_accelerators(llama2_7b(), 2048, Profile::kDeepSpeed);
+  const JobSpec job = on_accelerators(llama2_7b(), 2048, "deepspeed");
   const auto of = [&](Sharding sharding) {
     LayoutChoice choice{.shard = 1024, .sharding = sharding, .microbatches = 2};
     choice.precision = Precision::kFp16;
@@ -255,22 +252,20 @@ TEST_CASE("on GPUs too our engine's selective recompute drops the MLP's first pr
     const CallBytes block = layer_bytes(job, choice).block;
     return block.saved - block.selective;
   };
-  JobSpec gpt2 = on_accelerators(gpt2_sized(2, 4096, 32), 2048, Profile::kSmp);
+  JobSpec gpt2 = on_accelerators(gpt2_sized(2, 4096, 32), 2048, "smp");
   CHECK(dropped(gpt2) == doctest::Approx(2.0 * 3 * 2048 * 4 * 4096 / 2));
-  const JobSpec llama = on_accelerators(llama2_7b(), 4096, Profile::kSmp);  // gate and up
+  const JobSpec llama = on_accelerators(llama2_7b(), 4096, "smp");  // gate and up
   CHECK(dropped(llama) == doctest::Approx(2.0 * 3 * 4096 * 2 * 11008 / 2));
   // Elsewhere, and where the engine does not run, it is the core of attention.
   const double row_sums = 4.0 * 3 * 2048 * 32 / 2, scores = 2.0 * 3 * 16 * 2048 * 2048;
-  CHECK(dropped(on_accelerators(gpt2.model, 2048, Profile::kMegatron)) ==
-        doctest::Approx(row_sums));
+  CHECK(dropped(on_accelerators(gpt2.model, 2048, "megatron-core")) == doctest::Approx(row_sums));
   gpt2.training.attention = AttentionKind::kUnfused;
   CHECK(dropped(gpt2) == doctest::Approx(scores));
 }
 
 TEST_CASE("memory never grows with the shard, pipeline or tensor degree") {
-  for (const Profile profile : {Profile::kSmp, Profile::kMegatron, Profile::kDeepSpeed,
-                                Profile::kFsdp, Profile::kSmpV1, Profile::kSmpV2}) {
-    JobSpec job = on_accelerators(llama2_7b(), 4096, profile);
+  for (const char* framework : {"smp", "megatron-core", "deepspeed", "fsdp2", "smp-v1", "smp-v2"}) {
+    JobSpec job = on_accelerators(llama2_7b(), 4096, framework);
     job.cluster.reserved_bytes = 1 << 30;  // buffers of communicators are part of it
     for (const Sharding sharding :
          {Sharding::kOptimizerState, Sharding::kGradients, Sharding::kParameters}) {
@@ -303,7 +298,7 @@ TEST_CASE("memory never grows with the shard, pipeline or tensor degree") {
 }
 
 TEST_CASE("a term's formula, worked out, gives the term's bytes, whatever recomputes") {
-  const JobSpec job = on_accelerators(gpt2_sized(24, 1024, 16), 1024, Profile::kMegatron);
+  const JobSpec job = on_accelerators(gpt2_sized(24, 1024, 16), 1024, "megatron-core");
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     for (const int32_t layers : {-1, 5}) {
       LayoutChoice choice{.pipeline = 2, .tensor = 2, .shard = 4};
@@ -332,7 +327,7 @@ TEST_CASE("experts are sharded over their own replicas, and routed tokens cost t
   model.num_experts = 8;
   model.experts_per_token = 2;
   model.expert_ffn_hidden_size = model.ffn_hidden_size;
-  const JobSpec job = on_accelerators(model, 4096, Profile::kMegatron);
+  const JobSpec job = on_accelerators(model, 4096, "megatron-core");
   LayoutChoice choice{
       .expert = 8, .shard = 16, .sharding = Sharding::kOptimizerState, .microbatches = 2};
   const LayerBytes layers = layer_bytes(job, choice);
@@ -353,7 +348,7 @@ TEST_CASE("experts are sharded over their own replicas, and routed tokens cost t
 }
 
 TEST_CASE("offloading moves bytes to the host") {
-  const JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kDeepSpeed);
+  const JobSpec job = on_accelerators(llama2_7b(), 4096, "deepspeed");
   LayoutChoice choice{.shard = 8, .sharding = Sharding::kGradients, .microbatches = 2};
   const MemoryEstimate kept = estimate(job, choice);
   CHECK(kept.host_bytes == 0);
@@ -371,7 +366,7 @@ TEST_CASE("offloading moves bytes to the host") {
 }
 
 TEST_CASE("what PyTorch counts leaves out the context, and what is allocated the fragmentation") {
-  const JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kFsdp);
+  const JobSpec job = on_accelerators(llama2_7b(), 4096, "fsdp2");
   const MemoryEstimate memory =
       estimate(job, {.shard = 8, .sharding = Sharding::kParameters, .recompute = Recompute::kFull});
   CHECK(memory.peak_bytes - memory.reserved_bytes ==

@@ -173,7 +173,7 @@ TEST_CASE("on accelerators each term says what it rests on") {
   CHECK(found("fp32 master weights").source == "derived: ZeRO, Rajbhandari et al. 2020");
   CHECK(found("checkpoints").formula == "67,108,864 B x 32 layers x 1 microbatch live");
   CHECK(found("device context").source == "measured: nvidia-smi at start, stas00/ml-engineering");
-  CHECK(found("fragmentation").source == "assumed: reserved over allocated, by profile");
+  CHECK(found("fragmentation").source == "assumed: reserved over allocated, by framework");
 }
 
 TEST_CASE("our engine's shared segments are those of its groups") {

@@ -51,9 +51,9 @@ TEST_CASE("without messages by the host, and in other frameworks, there are no b
   CHECK(buffers_of(on_gpus(CollectivesKind::kNccl), choice) == 0);
   JobSpec job = on_gpus(kByHost);
   CHECK(buffers_of(job, {.microbatches = 1}) == 0);
-  job.parallel.profile = Profile::kDeepSpeed;
+  job.parallel.framework = framework::framework_named("deepspeed");
   CHECK(buffers_of(job, choice) == 0);
-  job.parallel.profile = Profile::kSmp;
+  job.parallel.framework = framework::framework_named("smp");
   job.cluster.device = DeviceKind::kCpu;
   CHECK(buffers_of(job, choice) == 0);
 }

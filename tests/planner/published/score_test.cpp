@@ -12,6 +12,7 @@
 #include "files_and_errors.h"
 #include "published/csv_reader.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/text/json.h"
 
 // tests/golden/score/runs.csv holds made-up runs in the columns of published ones; runs.expected
@@ -129,7 +130,7 @@ TEST_CASE("score: units and conventions of what was measured") {
 
 TEST_CASE("score: one framework model for all rows") {
   const FileScore inferred = golden();
-  const FileScore fsdp = score_file(kRuns, Profile::kFsdp);
+  const FileScore fsdp = score_file(kRuns, framework::framework_named("fsdp2"));
   CHECK(row_of(inferred, "distributed-optimizer").predicted_peak_gib !=
         row_of(fsdp, "distributed-optimizer").predicted_peak_gib);
   CHECK(row_of(inferred, "hybrid").predicted_peak_gib == row_of(fsdp, "hybrid").predicted_peak_gib);

@@ -255,7 +255,7 @@ TEST_CASE(
 // takes.
 TEST_CASE("what recomputes a little more than nothing recomputes a layer at least") {
   const JobSpec job = read_job({{"job.yaml", "model: nemotron3-nano-30b-a3b\ncluster: dgx-h100\n"}},
-                               {"cluster.hosts=4", "parallel.profile=megatron"});
+                               {"cluster.hosts=4", "parallel.framework=megatron-core"});
   const std::optional<Candidate> chosen = best_of(job);
   REQUIRE(chosen);
   CHECK(chosen->choice.recompute_layers != 0);

@@ -158,13 +158,13 @@ TEST_CASE("matmuls: waves over the multiprocessors, padded tiles, unaligned rows
 }
 
 TEST_CASE("where owners send their weights one after the other, a thousand ranks pay for each") {
-  const auto step_of = [](const char* profile, int32_t shard) {
+  const auto step_of = [](const char* framework, int32_t shard) {
     JobSpec job = job_on("a800-8x", 128,
                          "model: {family: llama, num_layers: 32, hidden_size: 4096, num_heads: 32, "
                          "ffn_hidden_size: 11008, vocab_size: 103168, max_positions: 2048}\n"
                          "training: {sequence_length: 2048, precision: bf16}\n"
-                         "parallel: {profile: " +
-                             std::string(profile) + "}\n");
+                         "parallel: {framework: " +
+                             std::string(framework) + "}\n");
     LayoutChoice choice;
     choice.sharding = Sharding::kOptimizerState;
     choice.shard = shard;
@@ -194,7 +194,7 @@ TEST_CASE("sharding over a host is quicker than over 128 hosts") {
                        "model: {family: llama, num_layers: 32, hidden_size: 4096, num_heads: 32, "
                        "ffn_hidden_size: 11008, vocab_size: 103168}\n"
                        "training: {sequence_length: 2048, precision: bf16}\n"
-                       "parallel: {profile: deepspeed}\n");
+                       "parallel: {framework: deepspeed}\n");
   for (const Sharding sharding : {Sharding::kOptimizerState, Sharding::kParameters}) {
     LayoutChoice choice;
     choice.sharding = sharding;

@@ -100,7 +100,7 @@ class AccelerateFile {
   }
 
   void fsdp() {
-    reader_.set("parallel.profile", "fsdp", "distributed_type = FSDP");
+    reader_.set("parallel.framework", "fsdp2", "distributed_type = FSDP");
     const bool two = reader_.whole(joined(kFsdp, "version")).value_or(1) == 2;
     const std::string strategy = joined(kFsdp, "sharding_strategy");
     const std::string reshard = joined(kFsdp, "reshard_after_forward");
@@ -169,7 +169,7 @@ class AccelerateFile {
   }
 
   void deepspeed() {
-    reader_.set("parallel.profile", "deepspeed", "distributed_type = DEEPSPEED");
+    reader_.set("parallel.framework", "deepspeed", "distributed_type = DEEPSPEED");
     if (const auto file = reader_.text("deepspeed_config.deepspeed_config_file")) {
       reader_.warn("deepspeed_config.deepspeed_config_file",
                    fmt::format("the layout is in {}: import it in the same call", *file));
@@ -197,7 +197,7 @@ class AccelerateFile {
   }
 
   void megatron() {
-    reader_.set("parallel.profile", "megatron", "distributed_type = MEGATRON_LM");
+    reader_.set("parallel.framework", "megatron-core", "distributed_type = MEGATRON_LM");
     const std::string optimizer = joined(kMegatron, "use_distributed_optimizer");
     const bool shards = reader_.boolean(optimizer).value_or(false);
     set_shard_over_all(reader_, shards ? "optimizer_state" : "none", known_, context_, tensor_,

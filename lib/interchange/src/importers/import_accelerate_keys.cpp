@@ -12,9 +12,9 @@ const std::vector<ForeignKey>& accelerate_keys() {
   static const std::vector<ForeignKey> kKeys = {
       {"compute_environment", Form::kText, Use::kRead, "",
        "LOCAL_MACHINE; AMAZON_SAGEMAKER is refused", "", "LOCAL_MACHINE AMAZON_SAGEMAKER"},
-      {"distributed_type", Form::kText, Use::kRead, "parallel.profile",
-       "FSDP = fsdp, DEEPSPEED = deepspeed, MEGATRON_LM = megatron; MULTI_GPU and MULTI_CPU are "
-       "plain data parallelism; other types are refused"},
+      {"distributed_type", Form::kText, Use::kRead, "parallel.framework",
+       "FSDP = fsdp2, DEEPSPEED = deepspeed, MEGATRON_LM = megatron-core; MULTI_GPU and MULTI_CPU "
+       "are plain data parallelism; other types are refused"},
       {"mixed_precision", Form::kText, Use::kRead, "training.precision", "no = fp32", "",
        "no fp16 bf16 fp8"},
       {"num_machines", Form::kWhole, Use::kRead, "cluster.hosts", "the same", "", "", 1, 1 << 20},
@@ -132,8 +132,8 @@ const std::vector<ForeignKey>& accelerate_keys() {
       {"megatron_lm_config.megatron_lm_hidden_dropout", Form::kNumber, Use::kCopied,
        "model.hidden_dropout", "the same", "", "", 0, 1},
       {"megatron_lm_config.megatron_lm_use_custom_fsdp", Form::kBool, Use::kRefused, "",
-       "Megatron FSDP is not imported: set parallel.sharding: parameters and parallel.profile: "
-       "fsdp",
+       "Megatron FSDP is not imported: set parallel.sharding: parameters and parallel.framework: "
+       "fsdp2",
        "false"},
       {"megatron_lm_config.*", Form::kAny, Use::kIgnored, "", "kernels and checkpoint format"},
   };

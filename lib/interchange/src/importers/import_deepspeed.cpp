@@ -316,7 +316,7 @@ void read_deepspeed(const text::YamlNode& root, text::Diagnostics& diagnostics,
   if (!reader.has("gradient_clipping") && !reader.is_auto("gradient_clipping")) {
     reader.assume("gradient_clipping", "training.optimizer.gradient_clipping", "0");
   }
-  reader.set("parallel.profile", "deepspeed", "DeepSpeed");
+  reader.set("parallel.framework", "deepspeed", "DeepSpeed");
   const Layout layout = read_degrees(reader);
   const std::string precision = read_precision(reader);
   read_sharding(reader, layout, context);

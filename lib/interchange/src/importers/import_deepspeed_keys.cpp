@@ -6,7 +6,7 @@
 namespace smp::importers {
 
 const std::vector<ForeignKey>& deepspeed_keys() {
-  constexpr std::string_view kBuckets = "buffer sizes of gathers; fixed by the profile";
+  constexpr std::string_view kBuckets = "buffer sizes of gathers; fixed by the framework";
   constexpr std::string_view kPersistence =
       "the same; auto = 10 x hidden size, as in transformers' Trainer; absent: 0 (DeepSpeed: "
       "100000). DeepSpeed also keeps a tensor of exactly this size gathered";
@@ -252,9 +252,9 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"data_efficiency.*", Form::kAny, Use::kIgnored, "", "sample selection"},
       {"curriculum_learning.*", Form::kAny, Use::kIgnored, "", "sample selection"},
       {"compile.*", Form::kAny, Use::kIgnored, "", "kernel selection"},
-      {"communication_data_type", Form::kAny, Use::kIgnored, "", "fixed by the profile"},
+      {"communication_data_type", Form::kAny, Use::kIgnored, "", "fixed by the framework"},
       {"seq_parallel_communication_data_type", Form::kAny, Use::kIgnored, "",
-       "fixed by the profile"},
+       "fixed by the framework"},
       {"prescale_gradients", Form::kAny, Use::kIgnored, "", "order of a division"},
       {"gradient_predivide_factor", Form::kAny, Use::kIgnored, "", "order of a division"},
       {"gradient_allreduce_op", Form::kAny, Use::kIgnored, "", "order of a division"},

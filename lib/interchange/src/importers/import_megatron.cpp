@@ -14,7 +14,7 @@ namespace smp::importers {
 
 void MegatronLine::read() {
   reader_.copy_all();
-  reader_.set("parallel.profile", "megatron", "Megatron");
+  reader_.set("parallel.framework", "megatron-core", "Megatron");
   cluster();
   if (has("num-layers") || has("hidden-size")) model();
   degrees();

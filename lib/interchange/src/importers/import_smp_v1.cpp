@@ -277,7 +277,7 @@ void read_smp_v1(const text::YamlNode& root, text::Diagnostics& diagnostics,
       refuse_other_version(*parameters, smp_v1_keys(), smp_v2_keys(), "SMP v2", diagnostics), "",
       UnknownKeys::kError);
   reader.copy_all();
-  note_profile(reader, "smp_v1");
+  note_framework(reader, "smp-v1");
   if (const auto processes = smp_processes_per_host(root, diagnostics, out)) {
     reader.set("cluster.processes_per_host", fmt::format("{}", *processes),
                "mpi.processes_per_host");

@@ -44,7 +44,7 @@ void read_smp_v2(const text::YamlNode& root, text::Diagnostics& diagnostics,
       refuse_other_version(*parameters, smp_v2_keys(), smp_v1_keys(), "SMP v1", diagnostics), "",
       UnknownKeys::kError);
   reader.copy_all();
-  note_profile(reader, "smp_v2");
+  note_framework(reader, "smp-v2");
   reader.set("parallel.pipeline_parallel_degree", "1", "SMP v2 has no pipeline");
   const std::optional<int64_t> processes = smp_processes_per_host(root, diagnostics, out);
   if (processes) {

@@ -130,11 +130,11 @@ text::YamlNode refuse_other_version(const text::YamlNode& parameters,
   return rest;
 }
 
-void note_profile(ForeignReader& reader, std::string_view profile) {
+void note_framework(ForeignReader& reader, std::string_view framework) {
   reader.note(
       fmt::format("the job is for smp's engine, which needs training.steps and training.data.path; "
-                  "smp-plan --set parallel.profile={} prices the job as SMP runs it",
-                  profile));
+                  "smp-plan --set parallel.framework={} prices the job as SMP runs it",
+                  framework));
 }
 
 void set_shard_over_all(ForeignReader& reader, std::string_view sharding,

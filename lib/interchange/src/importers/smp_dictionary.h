@@ -31,7 +31,7 @@ text::YamlNode refuse_other_version(const text::YamlNode& parameters,
 
 // Notes that the job is priced as this engine's, which can run it, and how to price it as SMP's
 // own.
-void note_profile(ForeignReader& reader, std::string_view profile);
+void note_framework(ForeignReader& reader, std::string_view framework);
 
 // Sets `sharding` over all data-parallel ranks, with their number if the world is known, else with
 // a note. Parameters are offloaded by shards, even where one rank has all of them.

@@ -7,11 +7,10 @@ namespace {
 const Condition kMixture = {is_mixture, "model.num_experts", "model.num_experts"};
 
 bool chooses_by_group(const JobSpec& job) {
-  return job.cluster.device == DeviceKind::kCuda &&
-         job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp;
+  return job.cluster.device == DeviceKind::kCuda && job.parallel.framework.is_engine();
 }
 const Condition kByGroup = {chooses_by_group, "cluster.device",
-                            "cluster.device: cuda and profile: smp"};
+                            "cluster.device: cuda and framework: smp"};
 
 }  // namespace
 
@@ -167,15 +166,17 @@ void add_parallel_fields(std::vector<Field>& out) {
        "layouts that must not be chosen, e.g. [tensor_parallel_degree=8, micro_batch>=4]",
        {.example = "[tensor_parallel_degree=8, micro_batch>=4]"}},
       {kParallel,
-       "profile",
-       SMP_AT(parallel.profile),
-       "framework whose memory, traffic and time the planner predicts; auto = smp",
-       {.also = {"framework"}}},
+       "framework",
+       SMP_AT(parallel.framework.name),
+       "framework whose memory, traffic and time the planner predicts: a name that `smp-plan "
+       "frameworks` lists, or the path of a framework file (docs/frameworks.md), relative to this "
+       "file",
+       {.also = {"profile"}}},
       {kParallel,
        "data_collectives",
        SMP_AT(parallel.data_collectives),
        "transport of GPU tensors in the groups that the section collectives leaves auto: nccl, or "
-       "host (the hosts' CPUs compute the sums); with a profile other than smp, host is "
+       "host (the hosts' CPUs compute the sums); with another framework than smp, host is "
        "SageMaker's SMDDP",
        {.also = {"ddp_dist_backend", "backend"}}},
       {kParallel, "delayed_parameter_initialization",

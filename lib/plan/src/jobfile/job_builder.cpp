@@ -4,9 +4,12 @@
 
 #include <algorithm>
 
+#include "framework/framework_load.h"
 #include "jobfile/job_layer_list.h"
 #include "jobfile/key_hint.h"
 #include "smp/plan/base/check.h"
+#include "smp/plan/base/errors.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/text/suggest.h"
 
 namespace smp::jobfile {
@@ -236,6 +239,22 @@ void JobBuilder::error(std::initializer_list<std::string_view> paths, std::strin
   diagnostics_.error(place_of(paths), std::move(message));
 }
 
+void JobBuilder::resolve_framework() {
+  FrameworkChoice& choice = spec_.parallel.framework;
+  choice.habits = framework::shipped_framework(choice.name);
+  if (choice.habits || !usable({"parallel.framework"})) return;
+  if (!framework::is_framework_path(choice.name)) {
+    error({"parallel.framework"}, framework::unknown_framework(choice.name));
+    return;
+  }
+  if (framework_file_ == FrameworkFile::kLeave) return;
+  try {
+    choice.habits = framework::load_framework(choice.name, diagnostics_);
+  } catch (const ConfigError& unreadable) {
+    error({"parallel.framework"}, unreadable.what());
+  }
+}
+
 JobSpec JobBuilder::finish(const std::string& fallback_name) {
   if (spec_.name.empty()) spec_.name = fallback_name;
   if (!complete_) return spec_;  // what is missing may stand behind the syntax error
@@ -249,6 +268,7 @@ JobSpec JobBuilder::finish(const std::string& fallback_name) {
     }
     return spec_;
   }
+  resolve_framework();
   for (const Section& section : job_sections()) require_all(section);
   resolve_model();
   resolve_training();

@@ -18,7 +18,10 @@ namespace smp::jobfile {
 
 class JobBuilder {
  public:
-  explicit JobBuilder(text::Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  // A plan is read where a user's framework file may be missing: it leaves the file alone.
+  enum class FrameworkFile { kRead, kLeave };
+  JobBuilder(text::Diagnostics& diagnostics, FrameworkFile framework_file)
+      : diagnostics_(diagnostics), framework_file_(framework_file) {}
 
   // `node` is the map that holds name, model, cluster, training, parallel.
   void add(const text::YamlNode& node, bool complete);
@@ -72,6 +75,7 @@ class JobBuilder {
   void check_rates();
   void check_precision();
 
+  void resolve_framework();
   void agree_on_sharding();
   bool check_strategy();  // whether layers share a checkpoint
   void agree_on_recompute();
@@ -84,6 +88,7 @@ class JobBuilder {
   void check_forbidden();
 
   text::Diagnostics& diagnostics_;
+  FrameworkFile framework_file_;
   JobSpec spec_;
   bool complete_ = true;
   std::map<std::string, Entry, std::less<>> entries_;         // by path

@@ -115,9 +115,9 @@ void JobBuilder::agree_on_recompute() {
                     parallel.activation_checkpointing_strategy, choice_name(*parallel.recompute)));
   }
   // Our engine moves what a block keeps, whatever that is.
-  const Profile profile = parallel.profile.value_or(Profile::kSmp);
   if (parallel.offload_activations == true && parallel.recompute) {
-    const auto problem = rules::offload_activations_problem(profile, *parallel.recompute);
+    const auto problem =
+        rules::offload_activations_problem(parallel.framework, *parallel.recompute);
     if (problem) error({"parallel.offload_activations"}, *problem);
   }
   if (!parallel.partition_activations) return;

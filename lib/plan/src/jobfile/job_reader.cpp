@@ -7,6 +7,7 @@
 
 #include "jobfile/job_builder.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/jobfile/cluster_catalog.h"
 #include "smp/plan/jobfile/model_catalog.h"
 
@@ -73,16 +74,32 @@ void read_named_model(text::YamlTree& tree, text::Diagnostics& diagnostics, JobB
   }
 }
 
+// A relative path of a framework file starts in the job file's folder.
+void put_framework_path(text::YamlNode& root, const std::string& job_path) {
+  for (text::YamlEntry& section : root.entries) {
+    if (section.key != "parallel") continue;
+    for (text::YamlEntry& entry : section.value.entries) {
+      std::string& name = entry.value.text;
+      if (entry.key != "framework" || !framework::is_framework_path(name)) continue;
+      const std::filesystem::path path = name;
+      if (path.is_relative()) {
+        name = (std::filesystem::path(job_path).parent_path() / path).lexically_normal().string();
+      }
+    }
+  }
+}
+
 }  // namespace
 
 JobSpec read_job(const std::vector<JobSource>& sources, const std::vector<std::string>& overrides) {
   text::Diagnostics diagnostics;
-  JobBuilder builder(diagnostics);
+  JobBuilder builder(diagnostics, JobBuilder::FrameworkFile::kRead);
   for (const JobSource& source : sources) {
     const int number = diagnostics.add_source(source.path, source.text);
     text::YamlTree tree = text::parse_yaml(source.text, number, diagnostics);
     put_named_cluster(tree.root, diagnostics);
     if (source.replaces.empty()) read_named_model(tree, diagnostics, builder);
+    put_framework_path(tree.root, source.path);
     if (!source.replaces.empty()) {
       builder.forget(source.replaces);
       if (tree.complete && tree.root.find(source.replaces) == nullptr) {

@@ -74,7 +74,7 @@ parallel:
   `recompute: selective` it is `false`. `recompute_layers` and an `activation_checkpointing_strategy`
   other than `each` need `recompute: full`: alone they mean it.
 - `offload_activations: true` alone turns activation checkpointing on, and moves the inputs that it keeps; beside
-  `recompute: none` or `selective` it moves all saved tensors of blocks, which profiles of other frameworks refuse.
+  `recompute: none` or `selective` it moves all saved tensors of blocks, which other frameworks refuse.
 - `offload_parameters: true` needs `sharding: parameters`: alone it means it.
 - `virtual_pipeline_degree` above 1 is `pipeline: virtual`, or 2 with `zb_v`; `virtual` needs it above 1.
 - `sequence_parallel: true` needs `tensor_parallel_degree` above 1, which divides `sequence_length`.

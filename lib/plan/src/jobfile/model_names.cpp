@@ -1,5 +1,7 @@
 #include "jobfile/model_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -20,6 +22,16 @@ bool ends_with_size(std::string_view name) {
   return name.size() > 1 && is_digit(name[name.size() - 2]) && !is_digit(name.back());
 }
 
+// "llama3config8b" and "llama3modelprovider8b" are "llama3-8b".
+void cut_class_word(std::string& name) {
+  for (const std::string_view word : {"modelprovider", "provider", "config"}) {
+    const size_t at = name.find(word);
+    if (at == std::string::npos || at == 0) continue;
+    name = fmt::format("{}-{}", name.substr(0, at), name.substr(at + word.size()));
+    return;
+  }
+}
+
 void cut_suffixes(std::string& name) {
   for (bool cut = true; cut;) {
     cut = false;
@@ -38,6 +50,7 @@ void cut_suffixes(std::string& name) {
 std::string compared_name(std::string_view name) {
   std::string plain = text::lower_case(name.substr(name.rfind('/') + 1));
   std::ranges::replace_if(plain, is_separator, '-');
+  cut_class_word(plain);
   plain.erase(plain.find_last_not_of('-') + 1);
   cut_suffixes(plain);
   std::string compared;

@@ -202,7 +202,7 @@ Plan parse_plan(const std::string& path, const std::string& text) {
   text::StrictMap root(tree.root, "a plan", diagnostics);
   for (const std::string_view key : {kVersionKey, kBytesKey, kHashKey}) root.node(key);
   Plan plan;
-  jobfile::JobBuilder job(diagnostics);
+  jobfile::JobBuilder job(diagnostics, jobfile::JobBuilder::FrameworkFile::kLeave);
   const text::YamlNode* job_node = root.node("job");
   if (job_node) job.add(*job_node, tree.complete);
   plan.degrees = read_degrees(root.map("degrees"));

@@ -80,7 +80,6 @@ std::vector<std::string> open_keys(const JobSpec& job) {
   check(parallel.offload_activations, "parallel.offload_activations");
   check(parallel.offload_optimizer, "parallel.offload_optimizer");
   check(parallel.offload_parameters, "parallel.offload_parameters");
-  check(parallel.profile, "parallel.profile");
   check(parallel.delayed_parameter_initialization, "parallel.delayed_parameter_initialization");
   return keys;
 }

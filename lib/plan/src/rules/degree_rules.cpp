@@ -284,11 +284,12 @@ std::optional<std::string> shards_over_all_problem(const std::vector<int64_t>& d
       fmt::join(data, " or "), shard);
 }
 
-std::optional<std::string> offload_activations_problem(Profile profile, Recompute recompute) {
-  if (profile == Profile::kSmp || recompute == Recompute::kFull) return std::nullopt;
+std::optional<std::string> offload_activations_problem(const FrameworkChoice& framework,
+                                                       Recompute recompute) {
+  if (framework.is_engine() || recompute == Recompute::kFull) return std::nullopt;
   return fmt::format(
-      "offload_activations with profile {} needs recompute: full, but recompute is {}",
-      name_of(profile), name_of(recompute));
+      "offload_activations with framework {} needs recompute: full, but recompute is {}",
+      framework.name, name_of(recompute));
 }
 
 std::optional<std::string> offload_parameters_problem(Sharding sharding) {

@@ -196,10 +196,9 @@ const EngineRule kRules[] = {
      },
      "parallel.offload_parameters: true with sharded_data_parallel_degree: 1 (the engine offloads "
      "shards: write a degree above 1)"},
-    {[](const Plan& plan) {
-       return plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
-     },
-     "parallel.profile: other than smp (the engine runs smp)"},
+    {[](const Plan& plan) { return !plan.job.parallel.framework.is_engine(); },
+     "parallel.framework: other than smp (plans of other frameworks are for pricing: write "
+     "framework: smp and plan again)"},
     {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCpu &&
               plan.job.parallel.data_collectives == CollectivesKind::kHost;

@@ -76,11 +76,6 @@ struct Choices<AttentionKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"flash", "unfused"};
 };
 template <>
-struct Choices<Profile> {
-  static constexpr std::array<std::string_view, 7> kNames = {
-      "smp", "megatron", "deepspeed", "internevo", "fsdp", "smp_v1", "smp_v2"};
-};
-template <>
 struct Choices<OptimizerKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"adamw", "sgd"};
 };

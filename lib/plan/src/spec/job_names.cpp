@@ -17,7 +17,6 @@ std::string_view name_of(NormPlacement placement) { return choice_name(placement
 std::string_view name_of(PositionKind positions) { return choice_name(positions); }
 std::string_view name_of(Recompute recompute) { return choice_name(recompute); }
 std::string_view name_of(AttentionKind attention) { return choice_name(attention); }
-std::string_view name_of(Profile profile) { return choice_name(profile); }
 std::string_view name_of(OptimizerKind kind) { return choice_name(kind); }
 std::string_view name_of(LearningRateSchedule schedule) { return choice_name(schedule); }
 std::string_view name_of(CollectivesKind collectives) { return choice_name(collectives); }

@@ -35,7 +35,6 @@ void close_plain_keys(JobSpec& job) {
   close(parallel.offload_activations, false);
   close(parallel.offload_optimizer, false);
   close(parallel.offload_parameters, false);
-  close(parallel.profile, Profile::kSmp);
 }
 
 DType compute_dtype(const Plan& plan) {

@@ -111,11 +111,14 @@ constexpr OtherWord kOtherWords[] = {
     {"flash_attn", "flash", "flash attention"},
     {"sdpa", "flash", "SDPA"},
     {"eager", "unfused", "eager attention"},
-    // cluster.device, parallel.profile
+    // cluster.device, parallel.framework
     {"gpu", "cuda", "a GPU's device"},
     {"nvidia", "cuda", "an NVIDIA GPU's device"},
-    {"torchtitan", "fsdp", "torchtitan"},
     {"deepspeed_zero", "deepspeed", "DeepSpeed"},
+    {"fsdp", "fsdp2", "PyTorch FSDP"},
+    {"megatron", "megatron-core", "Megatron-LM"},
+    {"megatron_lm", "megatron-core", "Megatron-LM"},
+    {"megatron_bridge", "nemo", "Megatron-Bridge"},
 };
 
 std::string plain(std::string_view word) {

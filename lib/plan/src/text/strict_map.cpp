@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "smp/plan/text/suggest.h"
-#include "text/scalar.h"
 
 namespace smp::text {
 
@@ -32,7 +31,11 @@ StrictMap::StrictMap(const YamlNode& node, std::string name, Diagnostics& diagno
 StrictMap::StrictMap(std::string name, Diagnostics& diagnostics)
     : name_(std::move(name)), diagnostics_(&diagnostics) {}
 
-bool StrictMap::has(std::string_view key) const { return node_ && node_->find(key); }
+bool StrictMap::has(std::string_view key) {
+  if (!node_) return false;
+  asked_.emplace(key);
+  return node_->find(key) != nullptr;
+}
 
 Place StrictMap::place(std::string_view key) const {
   if (!node_) return {};
@@ -58,6 +61,19 @@ int64_t StrictMap::integer(std::string_view key, int64_t min, int64_t max) {
   if (!value) return 0;
   return value_or_report(read_whole(*value, Scale::kNone, {min, static_cast<uint64_t>(max)}),
                          std::string(key), *value, *diagnostics_);
+}
+
+double StrictMap::number(std::string_view key, Scale scale, NumberRange range) {
+  const YamlNode* value = node(key);
+  if (!value) return 0;
+  return value_or_report(read_number(*value, scale, range), std::string(key), *value,
+                         *diagnostics_);
+}
+
+bool StrictMap::boolean(std::string_view key) {
+  const YamlNode* value = node(key);
+  if (!value) return false;
+  return value_or_report(read_bool(*value), std::string(key), *value, *diagnostics_);
 }
 
 std::string StrictMap::text(std::string_view key) {
@@ -87,6 +103,19 @@ std::vector<std::string> StrictMap::texts(std::string_view key) {
   for (const YamlNode& item : value->items) {
     out.push_back(value_or_report(
         read_text(item), fmt::format("item {} of {}", out.size() + 1, key), item, *diagnostics_));
+  }
+  return out;
+}
+
+std::vector<size_t> StrictMap::choices(std::string_view key,
+                                       const std::vector<std::string>& names) {
+  std::vector<size_t> out;
+  const YamlNode* value = list(key);
+  if (!value) return out;
+  for (const YamlNode& item : value->items) {
+    out.push_back(value_or_report(read_choice(item, names),
+                                  fmt::format("item {} of {}", out.size() + 1, key), item,
+                                  *diagnostics_));
   }
   return out;
 }

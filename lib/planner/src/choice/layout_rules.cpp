@@ -30,9 +30,9 @@ std::optional<std::string> virtual_stages_problem(const JobSpec& job, const Layo
 }
 
 std::optional<std::string> offload_problem(const JobSpec& job, const LayoutChoice& choice) {
-  const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
   if (choice.offload_activations) {
-    if (auto problem = rules::offload_activations_problem(profile, choice.recompute)) {
+    if (auto problem =
+            rules::offload_activations_problem(job.parallel.framework, choice.recompute)) {
       return problem;
     }
   }

@@ -79,7 +79,6 @@ Plan resolve(const JobSpec& job, const LayoutChoice& choice) {
       choice.active_microbatches > 0 ? choice.active_microbatches : choice.microbatches;
   parallel.partition = partition_of(choice, model::block_count(job.model));
   parallel.placement_strategy = name_of(choice.placement);
-  if (!parallel.profile) parallel.profile = Profile::kSmp;
   if (!parallel.delayed_parameter_initialization) {
     parallel.delayed_parameter_initialization = engine_draws(job);
   }

@@ -54,7 +54,7 @@ void add_list_bytes(LayerBytes& layers, const ModelSpec& model, const model::Lay
 }  // namespace
 
 bool is_of_engine(const JobSpec& job) {
-  return job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp &&
+  return job.parallel.framework.is_engine() &&
          (model::is_dense_decoder(job.model) || model::is_dense_encoder_decoder(job.model) ||
           model::is_list(job.model));
 }

@@ -44,7 +44,7 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
       model(job.model),
       cluster(job.cluster),
       training(job.training),
-      framework(framework::framework_model(job.parallel.profile.value_or(Profile::kSmp))),
+      framework(framework::framework_model(job)),
       rates(matmul_rates(job.cluster, choice.precision)),
       core_rates(matmul_rates(
           job.cluster, choice.precision == Precision::kFp8 ? Precision::kBf16 : choice.precision)) {

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "cost/matmul_seconds.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
-#include "smp/planner/framework/framework_model.h"
 
 // The kernels of a layer call on one rank: matmuls in seconds, memory-bound kernels in bytes, draws
 // of dropout, and how many are launched. What they cost together, messages included, is

@@ -7,10 +7,10 @@
 #include "cost/layer_parameters.h"
 #include "cost/mamba_layer.h"
 #include "cost/state_bytes.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/planner/framework/framework_model.h"
 
 // Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
 // those of Korthikanti et al. 2022 (arXiv 2205.05198) where that paper's block is meant.
@@ -297,8 +297,7 @@ CallBytes embedding_call(const Shapes& s) {
 double logits_of_token(const Shapes& s, const JobSpec& job, const choice::LayoutChoice& choice) {
   constexpr double kRowBytes = 16;
   const double columns = vocabulary_rows(job, choice);
-  if (job.cluster.device == DeviceKind::kCpu ||
-      job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) {
+  if (job.cluster.device == DeviceKind::kCpu || !job.parallel.framework.is_engine()) {
     return columns;
   }
   return std::ceil(columns * s.e / kRowBytes) * kRowBytes / s.e;

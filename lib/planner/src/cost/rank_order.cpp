@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "cost/layer_parameters.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/model/layers.h"
 
@@ -17,18 +18,7 @@ std::string_view order_of(const choice::LayoutChoice& choice, const JobSpec& job
   if (choice.placement != Strategy::kCluster && choice.placement != Strategy::kDPT) {
     return name_of(choice.placement);
   }
-  // Megatron-LM's order tp-cp-ep-dp-pp, DeepSpeed's topology pipe-data-model.
-  const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
-  switch (profile) {
-    case Profile::kMegatron:
-    case Profile::kDeepSpeed:
-    case Profile::kInternEvo:
-    case Profile::kFsdp: return "PDT";
-    case Profile::kSmp:
-    case Profile::kSmpV1:
-    case Profile::kSmpV2: break;
-  }
-  return "DPT";
+  return framework::framework_model(job).rank_order;
 }
 
 // Ranks between two neighbours on an axis: the product of the faster ones.

@@ -1,15 +1,15 @@
 #pragma once
 
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
-#include "smp/planner/framework/framework_model.h"
 
 namespace smp::cost {
 
 // Of weights and activations as they are computed with.
 double element_bytes(Precision precision);
 
-// Bytes of each parameter's states as the profile's framework holds them.
+// Bytes of each parameter's states as the framework holds them.
 struct StateBytes {
   double weight = 0;
   double gradient = 0;

@@ -196,8 +196,7 @@ CollectiveBackend exchange_of(const JobSpec& job, mesh::Axis axis) {
   if (kind == CollectivesKind::kNccl || job.cluster.device == DeviceKind::kCpu) {
     return CollectiveBackend::kNccl;
   }
-  if (job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp)
-    return CollectiveBackend::kHost;
+  if (job.parallel.framework.is_engine()) return CollectiveBackend::kHost;
   // SMDDP's groups are those of data parallelism.
   const bool data =
       axis == mesh::Axis::kShard || axis == mesh::Axis::kReplica || axis == mesh::Axis::kData;

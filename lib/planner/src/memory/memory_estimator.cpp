@@ -6,7 +6,7 @@
 #include "memory/message_buffers.h"
 #include "memory/stage_blocks.h"
 #include "smp/plan/base/check.h"
-#include "smp/planner/framework/framework_model.h"
+#include "smp/plan/framework/framework_catalog.h"
 
 namespace smp::memory {
 namespace {

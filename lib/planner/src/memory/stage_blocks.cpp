@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cost/engine_bytes.h"
-#include "smp/planner/framework/framework_model.h"
+#include "smp/plan/framework/framework_catalog.h"
 
 namespace smp::memory {
 

@@ -7,12 +7,12 @@
 #include "cost/rank_order.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/data/data_files.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/bucket_size.h"
-#include "smp/planner/framework/framework_model.h"
 
 namespace smp::memory {
 namespace {
@@ -28,7 +28,7 @@ constexpr double kDeterministicWorkspace = 32 * kMiB;
 constexpr double kLargeWorkspace = 32 * kMiB;
 constexpr double kEngineWorkspace = 4 * kMiB;
 constexpr double kExpertStreams = 4;
-// Of a profile's fragmentation: fitted on InternEvo's 16 figures, of which 15 are peaks of the
+// Of a framework's fragmentation: fitted on InternEvo's 16 figures, of which 15 are peaks of the
 // step; nine of ten within 11 %.
 constexpr double kStateFragmentation = 0.5;
 

@@ -5,8 +5,8 @@
 #include "cost/state_bytes.h"
 #include "memory/stage_blocks.h"
 #include "memory/stage_terms.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/text/units.h"
-#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/memory_estimate.h"
 
 namespace smp::memory {

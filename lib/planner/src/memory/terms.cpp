@@ -25,12 +25,12 @@ constexpr TermWords kWords[kTerms] = {
     {"gathered weights", MemoryCategory::kWeights, Trust::kDerived, kZero},
     {"gradients before their reduction", MemoryCategory::kGradients, Trust::kDerived, kZero},
     {"communication buckets", MemoryCategory::kCommunication, Trust::kDerived,
-     "the profile's bucket size"},
+     "the framework's bucket size"},
     {"activations kept", MemoryCategory::kActivations, Trust::kDerived, kPaper},
     {"checkpoints", MemoryCategory::kActivations, Trust::kDerived, kPaper},
     {"embedding", MemoryCategory::kActivations, Trust::kDerived, kPaper},
     {"logits and loss", MemoryCategory::kActivations, Trust::kDerived,
-     "the profile's loss, bytes of a logit"},
+     "the framework's loss, bytes of a logit"},
     {"recomputed layer", MemoryCategory::kWorkspace, Trust::kDerived, kPaper},
     {"inside the running layer", MemoryCategory::kWorkspace, Trust::kDerived,
      "gradients of the layer's tensors"},
@@ -45,7 +45,7 @@ constexpr TermWords kWords[kTerms] = {
     {"communicators", MemoryCategory::kCommunication, Trust::kMeasured,
      "nvidia-smi after the first collective, stas00/ml-engineering"},
     {"fragmentation", MemoryCategory::kWorkspace, Trust::kAssumed,
-     "reserved over allocated, by profile"},
+     "reserved over allocated, by framework"},
 };
 
 const TermWords& words_of(Term term) { return kWords[static_cast<size_t>(term)]; }

@@ -8,6 +8,7 @@
 #include "cost/engine_bytes.h"
 #include "memory/memory_terms.h"
 #include "smp/plan/base/check.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/chunk_ends.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/layout/schedule_of_plan.h"
@@ -15,7 +16,6 @@
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/cost/layer_bytes.h"
-#include "smp/planner/framework/framework_model.h"
 #include "smp/planner/memory/bytes_per_parameter.h"
 
 namespace smp::memory {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "smp/plan/framework/framework_catalog.h"
+
 namespace smp::published {
 namespace {
 
@@ -151,14 +153,15 @@ double counted_flops(RunCells& cells, const PublishedRun& run, double tokens, do
 }  // namespace
 
 PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
-                           std::optional<Profile> profile) {
+                           const std::optional<FrameworkChoice>& framework) {
   PublishedRun run;
-  const Profile framework = profile.value_or(profile_of(cells));
   const PublishedDegrees degrees = degrees_of(cells, run);
   JobSpec& job = run.job;
   job.name = cells.text("id");
-  job.parallel.profile = framework;
-  job.model = model_of_run(cells, framework, degrees.pipeline);
+  job.parallel.framework =
+      framework ? *framework : framework::framework_named(framework_of_run(cells));
+  const framework::UsualSettings& usual = framework::framework_of(job).usual;
+  job.model = model_of_run(cells, usual, degrees.pipeline);
   job.cluster = cluster_of_run(cells, clusters, degrees.world());
   job.training.sequence_length = cells.degree("seq").value_or(0);
   if (job.training.sequence_length == 0) {
@@ -199,9 +202,8 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   job.training.compiled = compile.empty() ? cells.mentions("torch.compile")
                                           : compile != "no" && compile != "none" &&
                                                 compile != "false" && compile != "eager";
-  const bool always_with_tensor = framework == Profile::kFsdp || framework == Profile::kSmpV2;
   choice.sequence_parallel =
-      degrees.tensor > 1 && cells.yes_or_no("sp").value_or(always_with_tensor);
+      degrees.tensor > 1 && cells.yes_or_no("sp").value_or(usual.sequence_parallel);
   read_layout(cells, run, degrees.data, choice);
   job.parallel.partition_activations = partitions_activations(cells);
   if (cells.problems.empty() &&

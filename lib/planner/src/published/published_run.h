@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "published/run_cells.h"
+#include "smp/plan/framework/framework.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
 
@@ -44,7 +45,7 @@ class KnownClusters {
 
 // What the run says; only meaningful when cells.problems is empty afterwards.
 PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
-                           std::optional<Profile> profile);
+                           const std::optional<FrameworkChoice>& framework);
 
 // The measured columns, in the units of predictions. A step time comes from step_time_s, else from
 // tokens_per_s_per_gpu, else from tflops_per_gpu and its convention; `model_flops` are those of a
@@ -57,8 +58,8 @@ struct Measurement {
 Measurement measurement_of(RunCells& cells, const PublishedRun& run, double model_flops);
 
 // Parts of published_run(). Each says in cells what it could not read and what it assumed.
-Profile profile_of(const RunCells& cells);
-ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages);
+const char* framework_of_run(const RunCells& cells);  // of a shipped file
+ModelSpec model_of_run(RunCells& cells, const framework::UsualSettings& usual, int64_t stages);
 // Of a GPT of which `params_b` alone is published: its layers, width and heads.
 void size_gpt(RunCells& cells, ModelSpec& model, int64_t stages);
 // Of a model whose other sizes are known; what the notes leave out stays as it is.

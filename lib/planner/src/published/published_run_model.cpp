@@ -119,7 +119,7 @@ int64_t default_ffn(const ModelSpec& model) {
   return std::max<int64_t>(64, 4 * model.hidden_size * 2 / 3 / 64 * 64);
 }
 
-void read_words(RunCells& cells, ModelSpec& model, Profile profile) {
+void read_words(RunCells& cells, ModelSpec& model, double usual_dropout) {
   const std::string mlp = cells.word("mlp");
   if (mlp == "gelu" || mlp == "quick_gelu" || mlp == "gelu_tanh" || mlp == "gelu_new") {
     model.mlp = MlpKind::kGelu;
@@ -152,13 +152,10 @@ void read_words(RunCells& cells, ModelSpec& model, Profile profile) {
   }
   if (cells.mentions("alibi") || cells.mentions("tr11"))
     model.position_embedding = PositionKind::kAlibi;
-  const bool trained_with_dropout = profile == Profile::kMegatron ||
-                                    profile == Profile::kDeepSpeed ||
-                                    profile == Profile::kInternEvo || profile == Profile::kSmpV1;
   // Megatron's own tests name every argument that is not the default, which is 0.1.
   const bool defaults = cells.mentions("golden_values");
   const bool learned = model.position_embedding == PositionKind::kLearned;
-  const double dropout = trained_with_dropout && (learned || defaults) ? 0.1 : 0;
+  const double dropout = learned || defaults ? usual_dropout : 0;
   const auto share = [&](const char* key) {
     const auto note = cells.note(key);
     return note ? std::strtod(note->c_str(), nullptr) : dropout;
@@ -209,12 +206,12 @@ ModelSpec shape_before_cells(RunCells& cells, const std::string& name,
 
 }  // namespace
 
-ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
+ModelSpec model_of_run(RunCells& cells, const framework::UsualSettings& usual, int64_t stages) {
   const std::string name = named_in(cells);
   if (refuses_what_is_no_transformer(cells, name)) return {};
   const jobfile::NamedModel* known = jobfile::find_model(name);
   ModelSpec model = shape_before_cells(cells, name, known);
-  read_words(cells, model, profile);
+  read_words(cells, model, usual.dropout);
   if (cells.has_note("disable-bias-linear")) {
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
   }
@@ -246,9 +243,9 @@ ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
     if (gpt2 || model.vocab_size == 0) model.vocab_size = gpt2 ? 50257 : default_vocabulary(name);
     cells.assume(fmt::format("vocabulary of {}", model.vocab_size));
   }
-  if (profile == Profile::kMegatron || profile == Profile::kDeepSpeed ||
-      profile == Profile::kInternEvo) {
-    model.vocab_multiple_of = cells.note_count("make-vocab-size-divisible-by").value_or(128);
+  if (usual.vocab_multiple_of > 1) {
+    model.vocab_multiple_of =
+        cells.note_count("make-vocab-size-divisible-by").value_or(usual.vocab_multiple_of);
   }
   model.tied_embeddings = cells.yes_or_no("tied_emb").value_or(model.tied_embeddings);
   model.decoder_layers = model.stack == Stack::kEncoderDecoder ? model.num_layers : 0;

@@ -158,11 +158,11 @@ std::string joined(const std::vector<std::string>& parts) {
 }
 
 RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row, KnownClusters& clusters,
-                   std::optional<Profile> profile) {
+                   const std::optional<FrameworkChoice>& framework) {
   RunCells cells(table, cells_of_row);
   RowScore row;
   row.id = cells.text("id");
-  PublishedRun run = published_run(cells, clusters, profile);
+  PublishedRun run = published_run(cells, clusters, framework);
   row.left_out = run.left_out;
   row.group = fmt::format("{} on {} x {}", cells.text("model"), run.choice.world(),
                           run.job.cluster.accelerator);
@@ -180,13 +180,13 @@ RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row, KnownClust
   return row;
 }
 
-FileScore score(const CsvTable& table, std::optional<Profile> profile) {
+FileScore score(const CsvTable& table, const std::optional<FrameworkChoice>& framework) {
   require_columns(table);
   FileScore file;
   file.path = table.path;
   KnownClusters clusters;
   for (const CsvRow& row : table.rows) {
-    file.rows.push_back(score_row(table, row, clusters, profile));
+    file.rows.push_back(score_row(table, row, clusters, framework));
   }
   file.summary = summary_of(file.rows);
   return file;
@@ -194,13 +194,13 @@ FileScore score(const CsvTable& table, std::optional<Profile> profile) {
 
 }  // namespace
 
-FileScore score_file(const std::string& path, std::optional<Profile> profile) {
-  return score(load_csv(path), profile);
+FileScore score_file(const std::string& path, const std::optional<FrameworkChoice>& framework) {
+  return score(load_csv(path), framework);
 }
 
 FileScore score_table(const std::string& path, const std::string& text,
-                      std::optional<Profile> profile) {
-  return score(parse_csv(path, text), profile);
+                      const std::optional<FrameworkChoice>& framework) {
+  return score(parse_csv(path, text), framework);
 }
 
 }  // namespace smp::published

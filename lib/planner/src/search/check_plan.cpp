@@ -102,8 +102,8 @@ void check_schedule(const Plan& plan, Problems& problems) {
 }
 
 void check_engine(const Plan& plan, Problems& problems) {
-  const bool other_framework = plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
-  if (plan.job.cluster.device != DeviceKind::kCpu || other_framework) return;
+  if (plan.job.cluster.device != DeviceKind::kCpu) return;
+  if (!plan.job.parallel.framework.is_engine()) return;
   for (const std::string& rule : rules::what_engine_lacks(plan)) {
     problems.push_back("the engine does not run " + rule);
   }

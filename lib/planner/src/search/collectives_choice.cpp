@@ -6,6 +6,7 @@
 
 #include "search/pricer.h"
 #include "search/simplicity.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/plan/text/units.h"
@@ -113,14 +114,10 @@ CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choic
 CollectivesChoice choose_collectives(const JobSpec& job, const choice::LayoutChoice& choice) {
   const auto pinned = job.parallel.data_collectives;
   if (job.cluster.device != DeviceKind::kCuda) return {{}, pinned.value_or(kNccl), {}};
-  switch (job.parallel.profile.value_or(Profile::kSmp)) {
-    case Profile::kSmp: return choose_by_group(job, choice);
-    case Profile::kSmpV1:
-    case Profile::kSmpV2:
-      if (choice.data() > 1 || pinned) return choose_as_smp(job, choice);
-      return {};
-    default: return {{}, pinned.value_or(kNccl), {}};
-  }
+  if (job.parallel.framework.is_engine()) return choose_by_group(job, choice);
+  if (!framework::framework_of(job).offers.smddp) return {{}, pinned.value_or(kNccl), {}};
+  if (choice.data() > 1 || pinned) return choose_as_smp(job, choice);
+  return {};
 }
 
 }  // namespace smp::search

@@ -9,10 +9,10 @@
 namespace smp::search {
 
 // What moves GPUs' memory in each kind of group, and why (a line each; none = nothing to say). What
-// is pinned counts. With the profile smp each kind of group along an axis has the way that takes
+// is pinned counts. With the framework smp each kind of group along an axis has the way that takes
 // less of the step, the multiprocessors that it takes from matmuls included; NCCL where hosts would
 // save less than 3 %, where what is offloaded has their links, and where they have no room for the
-// messages. SMP (profiles smp_v1, smp_v2) has one for all groups of data parallelism, found
+// messages. SMP (frameworks smp-v1, smp-v2) has one for all groups of data parallelism, found
 // likewise; but NCCL in jobs with tensor parallelism and no sharding, as SMP's own rule is. Other
 // frameworks have NCCL alone.
 struct CollectivesChoice {

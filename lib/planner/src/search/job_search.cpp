@@ -26,7 +26,7 @@ constexpr const char* kNoDegree = "no tensor and pipeline degree is legal with t
 // What is pinned must be what the engine runs, where the engine is what will run it.
 void require_engine(const JobSpec& job) {
   if (job.cluster.device != DeviceKind::kCpu) return;
-  if (job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) return;
+  if (!job.parallel.framework.is_engine()) return;
   Plan pinned;
   pinned.job = job;
   const std::vector<std::string> broken = rules::what_engine_lacks(pinned);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "framework/framework_support.h"
 #include "search/stage_balance.h"
 #include "smp/plan/base/check.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/partition.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
@@ -17,8 +17,6 @@
 
 namespace smp::search {
 namespace {
-
-Profile profile_of(const JobSpec& job) { return job.parallel.profile.value_or(Profile::kSmp); }
 
 // Sequences are shared by several ranks only where each keeps this many tokens. Below the usual
 // number the messages of context parallelism mostly cost more than the matmuls that they split.
@@ -91,7 +89,7 @@ SearchSpace::SearchSpace(const choice::JobWithDefaults& defaulted)
     : job_(defaulted.job), forbidden_(defaulted.job.parallel.forbid) {
   const ParallelSpec& parallel = job_.parallel;
   const ClusterSpec& cluster = job_.cluster;
-  const framework::FrameworkSupport support = framework::framework_support(profile_of(job_));
+  const framework::FrameworkSupport& support = framework::framework_of(job_).offers;
   const layout::PartitionMethod method =
       layout::read_partition_method(parallel.partition_method).method;
   balances_ = method == layout::PartitionMethod::kAuto ||
@@ -99,7 +97,7 @@ SearchSpace::SearchSpace(const choice::JobWithDefaults& defaulted)
                defaulted.balances_stages);
   deals_to_chunks_ = !parallel.partition.empty() || (method != layout::PartitionMethod::kUnsaid &&
                                                      method != layout::PartitionMethod::kUniform);
-  engine_ = cluster.device == DeviceKind::kCpu && profile_of(job_) == Profile::kSmp;
+  engine_ = cluster.device == DeviceKind::kCpu && parallel.framework.is_engine();
   if (engine_) {
     Plan plan;
     plan.job = job_;
@@ -177,18 +175,15 @@ SearchSpace::SearchSpace(const choice::JobWithDefaults& defaulted)
   }
   sequence_parallel_open_ = !parallel.sequence_parallel && support.sequence_parallel &&
                             engine_runs([](ParallelSpec& p) { p.sequence_parallel = true; });
-  // Of other frameworks stages lie apart as it is.
-  const Profile profile = profile_of(job_);
-  const bool is_ours =
-      profile == Profile::kSmp || profile == Profile::kSmpV1 || profile == Profile::kSmpV2;
-  spread_open_ =
-      parallel.placement_strategy == "cluster" && cluster.hosts > 1 && !engine_ && is_ours;
+  // In other frameworks stages lie apart as it is.
+  spread_open_ = parallel.placement_strategy == "cluster" && cluster.hosts > 1 && !engine_ &&
+                 support.spread_placement;
   open_splits();
 }
 
 void SearchSpace::open_splits() {
   const ParallelSpec& parallel = job_.parallel;
-  const framework::FrameworkSupport support = framework::framework_support(profile_of(job_));
+  const framework::FrameworkSupport& support = framework::framework_of(job_).offers;
   const int64_t world = rules::world_size(job_.cluster);
   const bool context_open =
       support.context && engine_runs([](ParallelSpec& p) { p.context_parallel_degree = 2; });
@@ -287,7 +282,7 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(
     for (int64_t v = is_virtual ? 2 : 1; v <= most; ++v) {
       // zb_v cuts a stage's layers in two by itself.
       const int64_t chunks = kind == PipelineKind::kZbV ? 2 : v;
-      const bool deals = deals_to_chunks_ || (balances_ && profile_of(job_) == Profile::kSmp);
+      const bool deals = deals_to_chunks_ || (balances_ && parallel.framework.is_engine());
       if (!deals && blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
       if (layout::stage_chunks_problem(blocks / split.pipeline, chunks)) continue;
       if (layout::partition_length_problem(parallel.partition, split.pipeline, chunks)) continue;
@@ -314,7 +309,7 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
     if (pinned.value_or(split.data) != split.data) return open;
     pinned = split.data;
   }
-  const framework::FrameworkSupport support = framework::framework_support(profile_of(job_));
+  const framework::FrameworkSupport& support = framework::framework_of(job_).offers;
   for (const int64_t z : choice::divisors(split.data)) {
     if (!open_to(pinned, z)) continue;
     for (const Sharding kind : kinds_) {

@@ -17,7 +17,7 @@ struct Offload {
   bool parameters = false;
 };
 
-// What the pins, the profile's framework, the engine and `forbid` leave open, dimension by
+// What the pins, the framework, the engine and `forbid` leave open, dimension by
 // dimension. Values stand in the order in which a search tries them, the cheapest in time first.
 // Immutable.
 class SearchSpace {

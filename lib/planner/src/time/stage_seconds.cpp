@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "memory/stage_terms.h"
-#include "smp/planner/framework/framework_model.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "time/step_messages.h"
 
 namespace smp::time {

@@ -11,9 +11,9 @@
 #include "links/link_model.h"
 #include "links/rate.h"
 #include "memory/stage_terms.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/bucket_size.h"
-#include "smp/planner/framework/framework_model.h"
 
 namespace smp::time {
 namespace {
@@ -46,7 +46,7 @@ double calls_of(double elements, double bucket) {
 
 // Elements of one reduction of a rank's gradients.
 double bucket_elements(const JobSpec& job, const choice::LayoutChoice& choice, double elements) {
-  if (job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) {
+  if (!job.parallel.framework.is_engine()) {
     return static_cast<double>(framework::framework_model(job).bucket_elements);
   }
   const double width = gradient_width(job, choice);
@@ -125,14 +125,7 @@ bool shards_weights(const choice::LayoutChoice& choice) {
 
 }  // namespace
 
-bool waits_for_sends(const JobSpec& job) {
-  switch (job.parallel.profile.value_or(Profile::kSmp)) {
-    case Profile::kMegatron:
-    case Profile::kDeepSpeed:
-    case Profile::kInternEvo: return true;
-    default: return false;
-  }
-}
+bool waits_for_sends(const JobSpec& job) { return framework::framework_model(job).waits_for_sends; }
 
 double stage_send_s(const JobSpec& job, const choice::LayoutChoice& choice) {
   if (choice.pipeline == 1) return 0;

@@ -61,7 +61,8 @@ std::optional<std::string> sharding_problem(Sharding sharding, int64_t shard, bo
 // degrees that are still possible.
 std::optional<std::string> shards_over_all_problem(const std::vector<int64_t>& data, int64_t shard);
 // Frameworks other than smp offload only the saved inputs of full recomputation.
-std::optional<std::string> offload_activations_problem(Profile profile, Recompute recompute);
+std::optional<std::string> offload_activations_problem(const FrameworkChoice& framework,
+                                                       Recompute recompute);
 std::optional<std::string> offload_parameters_problem(
     Sharding sharding);  // only shards are offloaded
 

@@ -20,7 +20,6 @@ std::string_view name_of(PositionKind positions);
 std::string_view name_of(RopeScaling scaling);
 std::string_view name_of(Recompute recompute);
 std::string_view name_of(AttentionKind attention);
-std::string_view name_of(Profile profile);
 std::string_view name_of(OptimizerKind kind);  // "adamw", "sgd"
 std::string_view name_of(LearningRateSchedule schedule);
 std::string_view name_of(CollectivesKind collectives);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,10 @@
 // An empty optional means "auto": the planner decides. Plain data; no invariants but those the
 // parser has checked (see job_reader.h).
 namespace smp {
+
+namespace framework {
+struct Framework;
+}
 
 // A family is a set of defaults for the attributes below it; kTransformer has none of its own.
 enum class ModelFamily { kGpt2, kLlama, kTransformer };
@@ -35,8 +40,6 @@ enum class PipelineKind { kSimple, kInterleaved, kVirtual, kZbH1, kZbV };
 // The part of the forward that the backward computes again: none; the core of attention; all.
 enum class Recompute { kNone, kSelective, kFull };
 enum class AttentionKind { kFlash, kUnfused };
-// The framework whose memory and traffic are priced: one layout occupies other bytes in each.
-enum class Profile { kSmp, kMegatron, kDeepSpeed, kInternEvo, kFsdp, kSmpV1, kSmpV2 };
 enum class OptimizerKind { kAdamW, kSgd };
 // The unit that is a token of a text: the engine has no tokenizer.
 enum class TokenKind { kBytes };
@@ -49,7 +52,7 @@ enum class DataFormat { kText, kMegatron, kNanogpt, kLlmc, kNpy };
 // The schedule after the warm-up; wsd is constant, then decays.
 enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
 // What moves GPU memory within a group: NCCL, or our collectives on the hosts, whose CPUs sum.
-// With another profile than smp, kHost is priced as SageMaker's SMDDP.
+// With another framework than smp, kHost is priced as SageMaker's SMDDP.
 enum class CollectivesKind { kNccl, kHost };
 
 struct ModelSpec {
@@ -282,12 +285,12 @@ struct TrainingSpec {
   int64_t batch_ramp_increment = 0;
   std::optional<Precision> precision;
   AttentionKind attention = AttentionKind::kFlash;
-  std::optional<bool> accumulate_gradients_in_fp32;  // auto: as in the profile's framework
+  std::optional<bool> accumulate_gradients_in_fp32;  // auto: as in the framework
   bool fused_loss = false;                           // cross-entropy as one compiled function
   bool fp8_parameters = false;          // with precision: fp8, no 16-bit weights beside them
   bool compiled = false;                // torch.compile: element-wise kernels and casts are fused
   bool deterministic = false;           // larger workspaces of the matmul library
-  std::optional<bool> fused_optimizer;  // the update is one kernel; auto: as in the profile
+  std::optional<bool> fused_optimizer;  // the update is one kernel; auto: as in the framework
   OptimizerSpec optimizer;
   LossScaleSpec loss_scale;  // fp16
   EvaluationSpec evaluation;
@@ -332,6 +335,17 @@ struct GroupCollectives {
   std::optional<CollectivesKind> tensor, shard, replica, data;
 };
 
+// The framework whose memory, traffic and time are predicted: one layout takes other bytes and
+// seconds in each (framework.h).
+struct FrameworkChoice {
+  std::string name = "smp";  // of a shipped file, or the path of another file
+  // What the file says. Null: what the shipped file of that name says. A plan keeps only the path
+  // of another file.
+  std::shared_ptr<const framework::Framework> habits = {};
+
+  bool is_engine() const { return name == "smp"; }  // ours, which runs what is planned
+};
+
 struct ParallelSpec {
   std::optional<int64_t> pipeline_parallel_degree;
   std::optional<int64_t> tensor_parallel_degree;
@@ -364,7 +378,7 @@ struct ParallelSpec {
   int64_t param_persistence_threshold =
       0;                            // ZeRO-3: smaller tensors stay gathered until the update
   std::vector<std::string> forbid;  // e.g. "tensor_parallel_degree=8"
-  std::optional<Profile> profile;
+  FrameworkChoice framework;
   std::optional<CollectivesKind> data_collectives;  // of groups that `collectives` leaves open
   GroupCollectives collectives;
   std::optional<bool> delayed_parameter_initialization;

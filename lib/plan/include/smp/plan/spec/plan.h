@@ -63,7 +63,7 @@ struct Plan {
 
 // Sets the open values that have a neutral choice: context, expert and virtual degrees of 1 (of
 // zb_v: 2), no sequence parallelism, no offload, recompute as activation_checkpointing says,
-// profile smp. For plans that are made without a planner.
+// framework smp. For plans that are made without a planner.
 void close_plain_keys(JobSpec& job);
 
 // Element type of weights and activations.

@@ -19,7 +19,7 @@ struct CallBytes {
   double input_gradient = 0;  // what its backward hands to the layer before
 };
 
-// Bytes and parameters of each kind of layer of a job on one rank, as the profile's framework holds
+// Bytes and parameters of each kind of layer of a job on one rank, as the framework holds
 // them (layer_bytes.h).
 struct LayerBytes {
   CallBytes block;        // dense

@@ -9,8 +9,8 @@
 namespace smp::prediction {
 
 // How far a prediction may be off, from the residuals of published runs that were predicted with
-// the shipped constants (docs/scoring.md has the table; fit.cpp the numbers), or from the cluster's
-// own runs where it was calibrated.
+// the shipped constants (docs/scoring.md has the table, the framework's file the numbers), or from
+// the cluster's own runs where it was calibrated.
 struct Range {
   double low = 0;
   double high = 0;

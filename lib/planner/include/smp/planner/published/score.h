@@ -61,9 +61,10 @@ struct FileScore {
 };
 
 // Throws ConfigError: no such file, broken CSV, or a table without the columns that are needed.
-FileScore score_file(const std::string& path, std::optional<Profile> profile);
+// `framework` prices all rows; without it each row is priced as the framework that it names.
+FileScore score_file(const std::string& path, const std::optional<FrameworkChoice>& framework);
 FileScore score_table(const std::string& path, const std::string& text,
-                      std::optional<Profile> profile);
+                      const std::optional<FrameworkChoice>& framework);
 
 std::string score_text(const std::vector<FileScore>& files);
 std::string score_json(const std::vector<FileScore>& files);

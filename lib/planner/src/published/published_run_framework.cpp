@@ -3,7 +3,7 @@
 namespace smp::published {
 
 // By what the row says of its origin: docs/scoring.md has the same list.
-Profile profile_of(const RunCells& cells) {
+const char* framework_of_run(const RunCells& cells) {
   const std::string sharding = cells.word("sharding");
   const auto any = [&](std::initializer_list<const char*> words) {
     for (const char* word : words) {
@@ -11,29 +11,29 @@ Profile profile_of(const RunCells& cells) {
     }
     return false;
   };
-  if (any({"smp v1", "smp_v1", "model-parallel-best-practices.md"})) return Profile::kSmpV1;
-  if (any({"smp v2", "smp_v2", "sagemaker"})) return Profile::kSmpV2;
-  if (contains(sharding, "megatron-fsdp")) return Profile::kMegatron;
-  if (any({"internevo", "internlm"})) return Profile::kInternEvo;
-  if (contains(sharding, "fsdp") || contains(sharding, "hsdp")) return Profile::kFsdp;
+  if (any({"smp v1", "smp_v1", "model-parallel-best-practices.md"})) return "smp-v1";
+  if (any({"smp v2", "smp_v2", "sagemaker"})) return "smp-v2";
+  if (contains(sharding, "megatron-fsdp")) return "megatron-core";
+  if (any({"internevo", "internlm"})) return "internevo";
+  if (contains(sharding, "fsdp") || contains(sharding, "hsdp")) return "fsdp2";
   if (any({"llm-foundry", "llm_foundry", "torchtitan", "fsdp", "mosaic", "torchtune", "lightning",
            "fairscale", "llama1_gpu_hours"})) {
-    return Profile::kFsdp;
+    return "fsdp2";
   }
-  if (any({"section: megatron;", "ds=n,", "ds=n;"})) return Profile::kMegatron;
+  if (any({"section: megatron;", "ds=n,", "ds=n;"})) return "megatron-core";
   if (any({"deepspeed", "megatron-ds", "turing", "bloom", "bigscience"})) {
-    return Profile::kDeepSpeed;
+    return "deepspeed";
   }
   if (any({"megatron", "nemo", "selene", "nvidia", "calculon"})) {
     // Megatron has no ZeRO-2 and 3 of its own: such rows are its comparisons with DeepSpeed.
     const bool zero = contains(sharding, "zero2") || contains(sharding, "zero3");
-    return zero ? Profile::kDeepSpeed : Profile::kMegatron;
+    return zero ? "deepspeed" : "megatron-core";
   }
   const bool splits_layers = cells.word("tp") > "1" || cells.word("pp") > "1";
-  if (splits_layers) return Profile::kMegatron;
-  if (contains(sharding, "zero3") || contains(sharding, "shard")) return Profile::kFsdp;
-  if (contains(sharding, "zero")) return Profile::kDeepSpeed;
-  return Profile::kMegatron;
+  if (splits_layers) return "megatron-core";
+  if (contains(sharding, "zero3") || contains(sharding, "shard")) return "fsdp2";
+  if (contains(sharding, "zero")) return "deepspeed";
+  return "megatron-core";
 }
 
 // By how the table names its figure; a table that does not is taken at the device's.

@@ -1,9 +1,14 @@
 #pragma once
 
-#include <string_view>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "smp/plan/spec/job_spec.h"
 
+// A Framework is what one file of configs/frameworks says: the habits of a framework that decide
+// the bytes and the seconds of a layout. docs/frameworks.md has each key, framework_fields.cpp
+// where it goes. Plain data; any thread.
 namespace smp::framework {
 
 // Bytes of one logit: most in the loss's forward, kept until its backward, most in that.
@@ -13,9 +18,8 @@ struct LogitBytes {
   double backward = 0;
 };
 
-// How a framework differs from others in memory and time, as switches: the same layout takes other
-// bytes and seconds in each framework. One row per Profile; framework_model.cpp has the source of
-// each switch.
+// How a framework differs from others in memory and time, as switches. Each file says all of them:
+// the values here are those of a model that no file has filled.
 struct FrameworkModel {
   bool fp32_gradients_with_bf16 = false;  // main gradients in fp32 beside bf16 weights
   bool fp32_gradients_with_fp16 = false;
@@ -44,6 +48,7 @@ struct FrameworkModel {
   bool overlaps_data_reduction = false;   // with the backward pass
   // But not of a pipeline's gradients, nor of those that are not sharded.
   bool plain_reductions_wait = false;
+  bool waits_for_sends = false;  // a stage computes nothing while it sends to its neighbour
   // Share of its work that a stage between two others loses in waiting for both of them.
   double neighbour_wait = 0;
   bool overlaps_parameter_gather = false;
@@ -67,9 +72,49 @@ struct FrameworkModel {
   bool fp32_logits = true;             // logits are copied to fp32 for the loss
   LogitBytes logit{6, 4, 6};           // fp32 loss of 16-bit logits
   LogitBytes fused_logit{10, 4, 6};    // with training.fused_loss
+  std::string rank_order = "DPT";      // with placement_strategy: cluster, the fastest axis last
 };
 
-const FrameworkModel& framework_model(Profile profile);
-const FrameworkModel& framework_model(const JobSpec& job);  // of its profile; ours unless it says
+// The schedules, kinds of sharding and settings that a framework has. The search chooses no others
+// for it.
+struct FrameworkSupport {
+  std::vector<PipelineKind> schedules;
+  std::vector<Sharding> shardings;
+  bool sharded_pipelines = true;  // ZeRO-2 and 3 with stages
+  bool sequence_parallel = true;
+  bool context = true;
+  bool experts = true;
+  bool offload_activations = true;
+  bool offload_optimizer = true;
+  bool offload_parameters = true;
+  bool spread_placement = true;  // stages lie on one host or apart, as placement_strategy says
+  bool smddp = false;            // SageMaker's library may do the collectives of data parallelism
+};
+
+// What its users run where a published row does not say.
+struct UsualSettings {
+  double dropout = 0;              // of models with learned positions
+  int64_t vocab_multiple_of = 1;   // rows of the vocabulary, times the tensor degree
+  bool sequence_parallel = false;  // with tensor parallelism
+};
+
+// Measured / predicted of published runs: nine of ten lie between low and high.
+struct ResidualRange {
+  double low = 1;
+  double high = 1;
+  int64_t rows = 0;  // published runs that the range rests on
+};
+
+struct Framework {
+  std::string name;
+  std::string title;
+  std::string versions;  // releases or commits that it describes
+  std::vector<std::string> sources;
+  FrameworkSupport offers;
+  FrameworkModel model;
+  UsualSettings usual;
+  ResidualRange memory;
+  ResidualRange time;
+};
 
 }  // namespace smp::framework
