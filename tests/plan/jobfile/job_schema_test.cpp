@@ -44,6 +44,7 @@ TEST_CASE("the schema names every key that is written, and no other") {
   CHECK(written == known);
   CHECK(rewritten(kBoth).find("\n  decoder_layers: 2\n") != std::string::npos);
   CHECK(rewritten(kHybrid).find(kMamba) != std::string::npos);
+  CHECK(rewritten(rewritten(kHybrid)) == rewritten(kHybrid));
   CHECK(rewritten(kSmall).find("mamba") == std::string::npos);
   const std::string job =
       rewritten(kSmall + "training: {precision: fp16, optimizer: {kind: sgd}}\n");

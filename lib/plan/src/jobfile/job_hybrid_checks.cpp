@@ -28,15 +28,19 @@ void JobBuilder::check_hybrid() {
     error({"model.layer_pattern"}, has_experts ? "E in layer_pattern needs num_experts"
                                                : "num_experts needs E in layer_pattern");
   }
-  for (const char* key : {"first_dense_layers", "moe_layer_period", "num_mtp_layers",
-                          "parallel_residual", "kv_lora_rank"}) {
-    const std::string path = joined_path("model", key);
-    if (given(path)) {
-      error({path}, fmt::format("{} cannot be set beside layer_pattern, which says what each layer "
-                                "is: remove it",
-                                key));
-    }
-  }
+  const auto beside = [&](bool is_set, const char* key) {
+    if (!is_set) return;
+    error(
+        {joined_path("model", key)},
+        fmt::format("{} cannot be set beside layer_pattern, which says what each layer is: remove "
+                    "it",
+                    key));
+  };
+  beside(model.first_dense_layers > 0, "first_dense_layers");
+  beside(model.moe_layer_period > 1, "moe_layer_period");
+  beside(model.num_mtp_layers > 0, "num_mtp_layers");
+  beside(model.parallel_residual, "parallel_residual");
+  beside(model.kv_lora_rank > 0, "kv_lora_rank");
   if (pattern.find(model::kMambaLetter) == std::string::npos) return;
   std::vector<std::string> missing;
   for (const char* key : {"mamba_heads", "mamba_head_dim", "mamba_state_dim", "mamba_groups"}) {
