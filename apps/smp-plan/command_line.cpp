@@ -137,6 +137,7 @@ Run parse_command_line(int argc, const char* const* argv) {
   add_init_command(app, run);
   add_schedule_command(app, run);
   add_schema_command(app, run);
+  add_models_command(app, run);
   add_score_command(app, run);
   app.allow_extras();
   for (CLI::App* command : app.get_subcommands(nullptr)) {

@@ -15,7 +15,6 @@
 #include "smp/plan/jobfile/job_format.h"
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/jobfile/model_catalog.h"
-#include "smp/plan/text/suggest.h"
 
 namespace smp {
 namespace {
@@ -39,18 +38,10 @@ struct InitRequest {
 };
 
 Settings known_model(const std::string& name) {
-  std::vector<std::string> names;
-  std::string list;
-  for (const jobfile::NamedModel& model : jobfile::named_models()) {
-    if (model.name == name)
-      return jobfile::settings_of({std::string(name), std::string(model.text)});
-    names.emplace_back(model.name);
-    list += (list.empty() ? "" : ", ") + names.back();
-  }
-  const auto near = text::nearest(name, names);
-  throw ConfigError(fmt::format(
-      "unknown model '{}'{} Known models: {}; give a config.json or a model file by its path", name,
-      near ? fmt::format(", did you mean '{}'?", *near) : ".", list));
+  const jobfile::NamedModel* model = jobfile::find_model(name);
+  if (model != nullptr) return jobfile::settings_of({name, std::string(model->text)});
+  throw ConfigError(jobfile::unknown_model(name) +
+                    "; give a config.json or a model file by its path");
 }
 
 // config.json is named relative to where the job file will lie.

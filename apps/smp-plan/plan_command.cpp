@@ -20,7 +20,6 @@
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/jobfile/model_catalog.h"
 #include "smp/plan/planfile/plan_file.h"
-#include "smp/plan/text/suggest.h"
 #include "smp/planner/search/search.h"
 
 namespace smp {
@@ -32,6 +31,7 @@ constexpr const char* kPlanDescription =
 Examples:
   smp-plan configs/jobs/quickstart.yaml -o plan.yaml
   smp-plan configs/models/llama2-70b.yaml --cluster configs/clusters/p4d.24xlarge.yaml --hosts 32
+  smp-plan llama3-70b --cluster p5.48xlarge --hosts 8          a published model: smp-plan models
   smp-plan job.yaml --set parallel.tensor_parallel_degree=2 --set training.micro_batch=4
   smp-plan job.yaml --set training.data.path=corpus --set training.data.pack=documents
                                                your own data: corpus.bin and .idx (docs/data.md)
@@ -141,7 +141,7 @@ ExitCode run_plan(const PlanRequest& request) {
   return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
-// A plan, and the name of a model, are no job files: says what to type for them.
+// A plan, and what is nearly the name of a model, are no job files: says what to type for them.
 void require_job_file(const std::string& path) {
   if (files::is_plan_file(path)) {
     throw ConfigError(
@@ -151,17 +151,21 @@ void require_job_file(const std::string& path) {
   }
   std::error_code none;
   if (std::filesystem::exists(path, none) || path.find('/') != std::string::npos) return;
-  std::vector<std::string> all, near;
-  for (const jobfile::NamedModel& model : jobfile::named_models()) {
-    all.emplace_back(model.name);
-    if (all.back().find(path) != std::string::npos) near.push_back(all.back());
-  }
-  if (const auto one = text::nearest(path, all); near.empty() && one) near.push_back(*one);
+  const std::vector<std::string> near = jobfile::models_like(path);
   if (near.empty()) return;
-  throw ConfigError(
-      fmt::format("{}: no such file; known models are {}: smp-plan init --model {} -o job.yaml "
-                  "writes a job file",
-                  path, fmt::join(near, ", "), near.front()));
+  throw ConfigError(fmt::format("{}: no such file; known models are {}: smp-plan {} plans one",
+                                path, fmt::join(near, ", "), near.front()));
+}
+
+// The file; the name of a model alone is a job of that model.
+jobfile::JobSource job_of(const std::string& path) {
+  std::error_code none;
+  const jobfile::NamedModel* model = jobfile::find_model(path);
+  if (model != nullptr && !std::filesystem::exists(path, none)) {
+    return {fmt::format("{}.yaml", model->name), fmt::format("model: {}\n", model->name)};
+  }
+  require_job_file(path);
+  return jobfile::load_job_source(path);
 }
 
 }  // namespace
@@ -173,9 +177,7 @@ JobSpec read_request(const PlanRequest& request, const std::string& cluster,
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.insert(overrides.end(), more.begin(), more.end());
   const std::string job = request.job == "-" ? "/dev/stdin" : request.job;
-  require_job_file(job);
-  std::vector<jobfile::JobSource> sources =
-      importers::with_hf_model(jobfile::load_job_source(job), overrides);
+  std::vector<jobfile::JobSource> sources = importers::with_hf_model(job_of(job), overrides);
   if (!cluster.empty()) sources.push_back(jobfile::cluster_source(cluster));
   JobSpec spec = jobfile::read_job(sources, overrides);
   request.local->apply(spec, overrides);

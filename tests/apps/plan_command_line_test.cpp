@@ -133,8 +133,9 @@ TEST_CASE("smp-plan --help starts with what it does and examples: each command h
       "reasons.\n\nExamples:\n  smp-plan configs/jobs/quickstart.yaml -o plan.yaml\n"));
   CHECK(help.out.find("\n  check       Proves a plan") != std::string::npos);
   CHECK(plan({"help"}).out == help.out);
-  for (const char* command : {"calibrate", "check", "compare", "completion", "export", "frameworks",
-                              "groups", "import", "init", "schedule", "schema", "score"}) {
+  for (const char* command :
+       {"calibrate", "check", "compare", "completion", "export", "frameworks", "groups", "import",
+        "init", "models", "schedule", "schema", "score"}) {
     CAPTURE(std::string(command));
     const ProgramEnd end = plan({command, "--help"});
     CHECK(end.code == 0);
@@ -303,6 +304,16 @@ TEST_CASE("groups and schedule print what a person asks for") {
   const ProgramEnd narrow = plan({"schedule", kJob, "--width", "10"});
   CHECK(narrow.code == 2);
   CHECK(narrow.err.find("--width: Value 10 not in range 40 to 100000") != std::string::npos);
+  const ProgramEnd models = plan({"models"});
+  CHECK(models.code == 0);
+  CHECK(models.out.find("\nqwen3-30b-a3b             30.5 B     3.4 B  Qwen/Qwen3-30B-A3B, ") !=
+        std::string::npos);
+  const ProgramEnd model = plan({"models", "google-t5/t5-base"});
+  CHECK(model.out.starts_with("model:\n  name: t5-base\n"));
+  CHECK(plan({"models", "--json", "GPT2"}).out.find("\"parameters\": 124439808,") !=
+        std::string::npos);
+  CHECK(
+      plan({"models", "t5-bsae"}).err.starts_with("unknown model 't5-bsae', did you mean 't5-ba"));
   const ProgramEnd schema = plan({"schema"});
   CHECK(schema.code == 0);
   CHECK(schema.out.find("http://json-schema.org/draft-07/schema#") != std::string::npos);

@@ -341,8 +341,11 @@ TEST_CASE("a plan where a job is expected, and the name of a model, are known fo
   const ProgramEnd model = plan({"llama3"});
   CHECK(model.code == 3);
   CHECK(model.err ==
-        "llama3: no such file; known models are llama3-405b, llama3-70b, llama3-8b: smp-plan init "
-        "--model llama3-405b -o job.yaml writes a job file\n");
+        "llama3: no such file; known models are llama3-405b, llama3.1-70b, llama3.1-8b: smp-plan "
+        "llama3-405b plans one\n");
+  const ProgramEnd named = plan({"meta-llama/Meta-Llama-3-8B", "--cluster", "dgx-h100", "--plain"});
+  CHECK(named.code == 0);
+  CHECK(named.out.starts_with("llama3-8b: 8,030,261,248 parameters, 8 ranks"));
   CHECK(plan({"llama3", "help"}).out == plan({"--help"}).out);
   CHECK(plan({"help", "score"}).out == plan({"score", "--help"}).out);
 }

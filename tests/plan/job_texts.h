@@ -17,6 +17,7 @@ model:
   mlp: geglu
   gelu: erf
   norm: layernorm
+  norm_placement: both
   position_embedding: rotary
   qkv_bias: true
   attention_output_bias: true
@@ -44,6 +45,8 @@ model:
   rope_high_freq_factor: 8
   rope_original_positions: 4096
   sliding_window: 512
+  chunked_windows: true
+  full_attention_period: 2
   initializer_range: 0.01
   attention_dropout: 0.1
   hidden_dropout: 0.2
@@ -60,6 +63,7 @@ model:
   qk_head_dim: 16
   qk_rope_head_dim: 8
   v_head_dim: 12
+  vision_parameters: 1000
 cluster:
   name: p4d.24xlarge
   hosts: 2
@@ -199,6 +203,15 @@ parallel:
     mlp: true
     embedding: false
 )";
+
+// Keys that only a hybrid has, as they are written.
+inline const std::string kMamba =
+    "  layer_pattern: \"M-*E\"\n  mamba_heads: 8\n  mamba_head_dim: 16\n  mamba_state_dim: 32\n"
+    "  mamba_groups: 2\n  mamba_conv_kernel: 3\n  mamba_chunk_size: 64\n";
+inline const std::string kHybrid =
+    "model:\n  num_layers: 4\n  hidden_size: 64\n  num_heads: 4\n  vocab_size: 256\n"
+    "  num_experts: 4\n  experts_per_token: 2\n" +
+    kMamba;
 
 // Keys that only an encoder with a decoder has.
 inline const std::string kBoth =

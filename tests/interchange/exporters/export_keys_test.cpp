@@ -54,6 +54,12 @@ const With kLatent = {{"model.kv_lora_rank", "64"},
                       {"model.qk_head_dim", "32"},
                       {"model.qk_rope_head_dim", "32"},
                       {"model.v_head_dim", "64"}};
+const With kWindow = {{"model.sliding_window", "128"}};
+const With kHybridLayers = {{"model.layer_pattern", "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M"},
+                            {"model.mamba_heads", "64"},
+                            {"model.mamba_head_dim", "64"},
+                            {"model.mamba_state_dim", "64"},
+                            {"model.mamba_groups", "8"}};
 const With kFp16 = {{"training.precision", "fp16"}};
 const With kSgd = {{"training.optimizer.kind", "sgd"}};
 const With kStages = {{"parallel.pipeline_parallel_degree", "2"}};
@@ -70,6 +76,7 @@ const std::vector<Change>& changes() {
       {"model.mlp", "gelu"},
       {"model.gelu", "erf", kGelu},
       {"model.norm", "layernorm"},
+      {"model.norm_placement", "both"},
       {"model.position_embedding", "learned"},
       {"model.qkv_bias", "true"},
       {"model.attention_output_bias", "true"},
@@ -98,6 +105,8 @@ const std::vector<Change>& changes() {
       {"model.rope_high_freq_factor", "8", kLlama3},
       {"model.rope_original_positions", "4096", kLlama3},
       {"model.sliding_window", "128"},
+      {"model.chunked_windows", "true", kWindow},
+      {"model.full_attention_period", "2", kWindow},
       {"model.initializer_range", "0.5"},
       {"model.attention_dropout", "0.25"},
       {"model.hidden_dropout", "0.25"},
@@ -114,6 +123,14 @@ const std::vector<Change>& changes() {
       {"model.qk_head_dim", "64", kLatent},
       {"model.qk_rope_head_dim", "64", kLatent},
       {"model.v_head_dim", "32", kLatent},
+      {"model.layer_pattern", "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M"},
+      {"model.mamba_heads", "128", kHybridLayers},
+      {"model.mamba_head_dim", "32", kHybridLayers},
+      {"model.mamba_state_dim", "32", kHybridLayers},
+      {"model.mamba_groups", "4", kHybridLayers},
+      {"model.mamba_conv_kernel", "3", kHybridLayers},
+      {"model.mamba_chunk_size", "64", kHybridLayers},
+      {"model.vision_parameters", "1000"},
       {"training.sequence_length", "4096"},
       {"training.micro_batch", "2"},
       {"training.microbatches", "4"},

@@ -269,6 +269,15 @@ TEST_CASE(
         }) == "d.json: fp16.min_loss_scale: min_scale (4) is above init_scale (1)");
 }
 
+TEST_CASE("hf_config names a published model's repository where no file has that name") {
+  const jobfile::JobSource job = {"runs/x.yaml",
+                                  "model: {hf_config: Qwen/Qwen3-8B, num_layers: 8}\n"};
+  const JobSpec spec = jobfile::read_job(with_hf_model(job));
+  CHECK(spec.name == "x");
+  CHECK(spec.model.num_layers == 8);
+  CHECK(spec.model.vocab_size == 151936);
+}
+
 TEST_CASE("hf_config of a job file gives its model: keys beside it replace what it says") {
   const JobSource job{kFolder + "huggingface/my-job.yaml",
                       "model: {hf_config: llama2-7b.json, num_layers: 8}\n"};

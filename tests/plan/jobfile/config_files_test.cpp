@@ -83,17 +83,18 @@ TEST_CASE("every file under configs is what the schema says, and is read") {
   CHECK(files >= 30);
 }
 
-TEST_CASE("the head of a model file says its parameters to the parameter") {
+TEST_CASE("the head of a model file says the published parameters within 0.5 %") {
   int told = 0;
   for (const fs::path& path : files_of("models")) {
     CAPTURE(path.string());
     const int64_t said = said_parameters(contents(path));
     const JobSpec job = jobfile::read_job({jobfile::load_job_source(path.string())});
-    if (said == 0) continue;
-    CHECK(said == static_cast<int64_t>(model::parameter_counts(job.model).total()));
+    REQUIRE(said > 0);
+    const double counted = model::parameter_counts(job.model).total();
+    CHECK(counted == doctest::Approx(static_cast<double>(said)).epsilon(0.005));
     ++told;
   }
-  CHECK(told >= 12);
+  CHECK(told >= 120);
 }
 
 TEST_CASE("the schema refuses what the reader refuses") {

@@ -29,6 +29,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                           "  mlp: gelu\n"
                           "  gelu: tanh\n"
                           "  norm: layernorm\n"
+                          "  norm_placement: before\n"
                           "  position_embedding: learned\n"
                           "  qkv_bias: true\n"
                           "  attention_output_bias: true\n"
@@ -55,6 +56,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                           "  num_experts: 0\n"
                           "  num_mtp_layers: 0\n"
                           "  kv_lora_rank: 0\n"
+                          "  vision_parameters: 0\n"
                           "cluster:\n"
                           "  hosts: 1\n"));
   CHECK(

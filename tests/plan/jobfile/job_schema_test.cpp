@@ -33,7 +33,7 @@ TEST_CASE("the schema names every key that is written, and no other") {
       "model: {input: {channels: 1, height: 2, width: 2}, "
       "layers: [flatten, {type: linear, out: 3}, relu, {type: linear, out: 2}]}\n");
   std::istringstream lines(kEverything + "  decoder_layers: 2\n  partition_method: auto\n" +
-                           kFp16Sgd + kByGroup + list);
+                           kFp16Sgd + kByGroup + kMamba + list);
   std::set<std::string> written;
   for (std::string line; std::getline(lines, line);) {
     written.insert(line.substr(0, line.find(':')));
@@ -43,6 +43,9 @@ TEST_CASE("the schema names every key that is written, and no other") {
   for (std::string line; std::getline(all, line);) known.insert(line);
   CHECK(written == known);
   CHECK(rewritten(kBoth).find("\n  decoder_layers: 2\n") != std::string::npos);
+  CHECK(rewritten(kHybrid).find(kMamba) != std::string::npos);
+  CHECK(rewritten(rewritten(kHybrid)) == rewritten(kHybrid));
+  CHECK(rewritten(kSmall).find("mamba") == std::string::npos);
   const std::string job =
       rewritten(kSmall + "training: {precision: fp16, optimizer: {kind: sgd}}\n");
   CHECK(job.find(kFp16Sgd) != std::string::npos);
@@ -56,6 +59,7 @@ TEST_CASE("the schema names every key that is written, and no other") {
   CHECK(rewritten(kSmall).find("\n  collectives:") == std::string::npos);
 
   const auto& model = schema["properties"]["model"];
+  CHECK(model["type"] == text::Json{"object", "string"});  // of a published model the name
   CHECK(model["anyOf"][0]["required"] == text::Json{"layers"});
   CHECK(model["anyOf"][1]["required"] ==
         text::Json{"num_layers", "hidden_size", "num_heads", "vocab_size"});

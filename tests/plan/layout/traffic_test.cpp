@@ -110,6 +110,18 @@ TEST_CASE("split sequences: sums are scattered, and gathered ahead of the next m
   CHECK(rows[5] == "pipeline.activations send pipeline/3 fp32[768] x4 = 12288");
 }
 
+TEST_CASE("a layer of a hybrid has one pair of matrices, and one norm") {
+  ModelSpec hybrid = small_gpt2();
+  hybrid.layer_pattern = "*-*-*";
+  const Rows rows = rows_of(sample_plan(hybrid, {.tensor = 2, .sequence_parallel = true}), 1);
+  REQUIRE(rows.size() > 5);
+  CHECK(rows[0] == "tensor.forward reduce_scatter tensor/2 fp32[1536] x24 = 73728");
+  CHECK(rows[1] == "tensor.forward all_gather tensor/2 fp32[768] x24 = 73728");
+  CHECK(rows[2] == "tensor.backward reduce_scatter tensor/2 fp32[1536] x24 = 73728");
+  CHECK(rows[3] == "tensor.backward all_gather tensor/2 fp32[768] x48 = 147456");
+  CHECK(rows[4] == "tensor.norms all_reduce tensor/2 fp32[96] x24 = 9216");
+}
+
 TEST_CASE("16-bit jobs send 16-bit activations, and fp32 gradients and losses") {
   const Plan plan =
       sample_plan(small_gpt2(), {.tensor = 2, .shard = 2, .precision = Precision::kBf16});

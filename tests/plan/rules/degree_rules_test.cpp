@@ -89,6 +89,15 @@ TEST_CASE("latent attention has no KV heads that a tensor degree must divide") {
   CHECK_FALSE(tensor_problem(job, 2));
 }
 
+TEST_CASE("tensor ranks share the heads and the groups of Mamba-2 layers") {
+  JobSpec job = read_job({{"job.yaml", "model: nemotron-h-8b\ncluster: dgx-h100\n"}});
+  CHECK(tensor_problem(job, 8) == Problem());
+  job.model.mamba_groups = 4;
+  CHECK(tensor_problem(job, 8) == "mamba_groups (4) is not divisible by 8");
+  job.model.mamba_heads = 4;
+  CHECK(tensor_problem(job, 8) == "mamba_heads (4) is not divisible by 8");
+}
+
 TEST_CASE("the rules that the job reader shares with the planner") {
   CHECK(chunks_problem(PipelineKind::kInterleaved, 1) == Problem());
   CHECK(chunks_problem(PipelineKind::kZbV, 2) == Problem());

@@ -54,6 +54,38 @@ TEST_CASE("windows and padded evaluations run on GPUs") {
   CHECK(what_engine_cannot_run(plan).empty());
 }
 
+TEST_CASE("layers that are priced for other engines alone are refused") {
+  const auto refused = [](void (*change)(ModelSpec&)) {
+    Plan plan = sample_plan(small_llama(), {});
+    change(plan.job.model);
+    return what_engine_cannot_run(plan);
+  };
+  CHECK(refused([](ModelSpec& model) { model.norm_placement = NormPlacement::kBoth; }) ==
+        Texts{"model.norm_placement: after or both (the engine has norms before attention and "
+              "MLP)"});
+  CHECK(refused([](ModelSpec& model) { model.mlp = MlpKind::kSquaredRelu; }) ==
+        Texts{"model.mlp: squared_relu (the engine runs gelu, relu, swiglu and geglu)"});
+  CHECK(refused([](ModelSpec& model) { model.layer_pattern = "*-"; }) ==
+        Texts{"model.layer_pattern (the engine runs layers of attention and an MLP)"});
+  CHECK(refused([](ModelSpec& model) { model.vision_parameters = 1; }) ==
+        Texts{"model.vision_parameters: above 0 (the engine reads tokens alone)"});
+  CHECK(refused([](ModelSpec& model) {
+          model.sliding_window = 3;
+          model.chunked_windows = true;
+        }) == Texts{"model.chunked_windows: true with a window below training.sequence_length (the "
+                    "engine has sliding windows)"});
+  CHECK(refused([](ModelSpec& model) {
+          model.sliding_window = 3;
+          model.full_attention_period = 2;
+        }) ==
+        Texts{"model.full_attention_period: above 0 with a window below training.sequence_length "
+              "(the engine has the same window in all layers)"});
+  CHECK(refused([](ModelSpec& model) {
+          model.sliding_window = 1 << 20;
+          model.full_attention_period = 2;
+        }).empty());
+}
+
 TEST_CASE("documents in a sample are kept apart in decoders alone") {
   for (const Packing pack : {Packing::kDocuments, Packing::kPad}) {
     Plan plan = sample_plan(gpt2_124m(), {});

@@ -181,6 +181,48 @@ TEST_CASE("score: cells that do not fit together, and such that say nothing") {
   CHECK(!score_one("r,gpt,12,1024,16,-5,8,A100,1,1,8,none,1,1,8,none,bf16").expressible);
 }
 
+TEST_CASE("score: a row that names a published model has its shape from the table of models") {
+  const auto row = [](const std::string& model, const std::string& shape = ",,") {
+    return score_one("a," + model + "," + shape + ",4096,64,H100,1,1,64,fsdp,1,1,64,full,bf16");
+  };
+  const RowScore qwen = row("Qwen3_30B_a3B (tokendrop)");
+  CHECK(qwen.expressible);
+  CHECK(qwen.reason.starts_with("shape of qwen3-30b-a3b; vocabulary of 151936"));
+  CHECK(row("llama3-8b", "32,4096,32").reason == "vocabulary of 128256");
+  CHECK(row("nemotronh-8b").reason.starts_with("shape of nemotron-h-8b; "));
+  CHECK(row("llama4_e16").reason.find("the vision tower's time is not priced") !=
+        std::string::npos);
+  CHECK(row("lama3-8b").reason ==
+        "layers is empty: unknown model 'lama3-8b', did you mean 'llama3-8b' or 'llama3.1-8b'? "
+        "smp-plan models lists all models");
+  CHECK(row("qwen3-next-80b-a3b").reason ==
+        "model 'qwen3-next-80b-a3b' is known, but its layers of linear attention (gated delta "
+        "nets) are not priced");
+  // Cells win over the table.
+  const RowScore halved = row("llama3-8b", "16,4096,32");
+  CHECK(halved.predicted_peak_gib < row("llama3-8b").predicted_peak_gib);
+}
+
+TEST_CASE("score: a pattern of layers in the notes makes a hybrid") {
+  const auto scored = [](const std::string& notes, const std::string& layers = "") {
+    return score_table("t.csv",
+                       fmt::format("{},notes\na,hybrid-1B,{},1024,16,1024,8,H100,1,1,8,none,4,1,32,"
+                                   "none,bf16,{}\n",
+                                   kHeader, layers, notes),
+                       std::nullopt)
+        .rows.at(0);
+  };
+  CHECK(scored("hybrid-layer-pattern=M-M-M-M*-|M-M-M*-").expressible);
+  CHECK(
+      scored("hybrid-layer-pattern=M-M/*").reason ==
+      "notes: '/' in hybrid-layer-pattern=M-M/* is not understood; layers is empty: unknown model "
+      "'hybrid-1b'. smp-plan models lists all models");
+  CHECK(scored("hybrid-layer-pattern=M-M*", "5").reason ==
+        "layers is 5, but hybrid-layer-pattern has 4 letters");
+  CHECK(score_one("a,mamba-1B,12,1024,16,1024,8,H100,1,1,8,none,4,1,32,none,bf16").reason ==
+        "model 'mamba-1B' has Mamba layers, and the row gives no hybrid-layer-pattern in notes");
+}
+
 TEST_CASE("score: notes set partitioned checkpoints and the framework model of a row") {
   const auto peak = [](const std::string& notes) {
     const std::string cells = "a,gpt-10B,40,4096,32,2048,16,A100,8,1,2,zero1,8,1,16,full,fp16";

@@ -251,6 +251,27 @@ TEST_CASE(
   CHECK(chosen->seconds_per_token <= kNoise * pinned->seconds_per_token);
 }
 
+// A margin for the prediction's error once came as recompute: full of 0 layers, which no plan
+// takes.
+TEST_CASE("what recomputes a little more than nothing recomputes a layer at least") {
+  const JobSpec job = read_job({{"job.yaml", "model: nemotron3-nano-30b-a3b\ncluster: dgx-h100\n"}},
+                               {"cluster.hosts=4", "parallel.framework=megatron-core"});
+  const std::optional<Candidate> chosen = best_of(job);
+  REQUIRE(chosen);
+  CHECK(chosen->choice.recompute_layers != 0);
+}
+
+// Of 28 layers on two stages of 14 chunks one had 15, for balance, and the other 14 still.
+TEST_CASE("two uneven stages of many chunks hold the model's layers and no more") {
+  const JobSpec job = read_job({{"job.yaml", "model: qwen2-1.5b\ncluster: p4d.24xlarge\n"}},
+                               {"cluster.hosts=64", "parallel.pipeline_parallel_degree=2",
+                                "parallel.virtual_pipeline_degree=14"});
+  const std::optional<Candidate> chosen = best_of(job);
+  REQUIRE(chosen);
+  const choice::LayoutChoice& choice = chosen->choice;
+  CHECK(choice::stage_layers(choice, 28, 0) + choice::stage_layers(choice, 28, 1) == 28);
+}
+
 TEST_CASE("no pin of any key gives a faster plan than the one that is chosen without it") {
   Draw draw(43);
   // One in three of a job's pins, others in the next job: a third of the time. All of them with

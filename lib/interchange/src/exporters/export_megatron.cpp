@@ -65,6 +65,13 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
                      "parallel_residual: false");
   refusals.refuse_if(model.first_dense_layers > 0 && model.moe_layer_period > 1,
                      "first_dense_layers with a moe_layer_period", "one of the two keys");
+  refusals.refuse_if(model.norm_placement != NormPlacement::kBefore,
+                     fmt::format("norm_placement: {}", name_of(model.norm_placement)),
+                     "norm_placement: before");
+  refusals.refuse_if(model.chunked_windows, "chunked_windows: true", "chunked_windows: false");
+  refusals.refuse_if(!model.layer_pattern.empty(), "a hybrid's layer_pattern (pretrain_mamba.py)",
+                     "a model without layer_pattern");
+  refusals.refuse_if(model.vision_parameters > 0, "vision_parameters", "vision_parameters: 0");
   refuse_rotary(model, refusals);
   // Its fused GELU is the tanh one, and wants a bias (mlp.py); else it is exact.
   refusals.refuse_if(
@@ -149,8 +156,12 @@ void model_flags(const ModelSpec& model, Flags& flags) {
   if (model.sliding_window > 0) {
     // The keys to the left and to the right of a query, which sees itself too.
     flags.value("window-size", fmt::format("'({},0)'", model.sliding_window - 1));
+    if (model.full_attention_period > 0) {
+      flags.value("window-attn-skip-freq", model.full_attention_period);
+    }
   }
   if (model.mlp == MlpKind::kSwiglu) flags.flag("swiglu");
+  if (model.mlp == MlpKind::kSquaredRelu) flags.flag("squared-relu");
   const bool exact = model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kErf;
   if (exact && model.mlp_bias) flags.flag("no-bias-gelu-fusion");
   flags.value("normalization", model.norm == NormKind::kRmsNorm ? "RMSNorm" : "LayerNorm");

@@ -42,7 +42,9 @@ bool is(const Flavor& flavor, const ModelSpec& model) {
       model.head_dim * model.num_heads == (qwen ? 128 * model.num_heads : model.hidden_size) &&
       model.vocab_multiple_of == 1 && model.sliding_window == 0 &&
       rotary_dim_of(model) == model.head_dim && model.attention_dropout == 0 &&
-      model.hidden_dropout == 0 && model.num_mtp_layers == 0 && model.kv_lora_rank == 0;
+      model.hidden_dropout == 0 && model.num_mtp_layers == 0 && model.kv_lora_rank == 0 &&
+      model.norm_placement == NormPlacement::kBefore && model.layer_pattern.empty() &&
+      model.vision_parameters == 0;
   return plain && model.mlp == MlpKind::kSwiglu && model.norm == NormKind::kRmsNorm &&
          model.position_embedding == PositionKind::kRotary && !model.qkv_bias && !model.mlp_bias &&
          model.stack == Stack::kDecoder && model.qk_norm == qwen &&

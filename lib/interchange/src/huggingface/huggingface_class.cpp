@@ -13,6 +13,7 @@ using Class = HuggingFaceClass;
 Class llama_class_of(const ModelSpec& model) {
   const bool all_biases = model.qkv_bias == model.attention_output_bias;
   const bool windowed = model.sliding_window > 0;
+  if (model.full_attention_period > 0 || model.chunked_windows) return Class::kNone;
   if (model.qk_norm)
     return all_biases && !model.mlp_bias && !windowed ? Class::kQwen3 : Class::kNone;
   if (!all_biases) {

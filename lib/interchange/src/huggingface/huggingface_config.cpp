@@ -29,6 +29,7 @@ const char* activation_word(const ModelSpec& model) {
     case MlpKind::kGeglu: return model.gelu == GeluKind::kErf ? "gelu" : "gelu_new";
     case MlpKind::kRelu: return "relu";
     case MlpKind::kSwiglu: return "silu";
+    case MlpKind::kSquaredRelu: return "relu2";
   }
   check_failed(__FILE__, __LINE__, "unknown mlp");
 }

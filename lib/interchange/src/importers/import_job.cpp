@@ -10,6 +10,8 @@
 #include "smp/interchange/importers/import.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/jobfile/model_catalog.h"
+#include "smp/plan/jobfile/model_table.h"
 #include "smp/plan/text/comment_lines.h"
 
 // Imported keys as a job file, and config.json as the model of one.
@@ -286,7 +288,12 @@ std::string config_of(const jobfile::JobSource& job) {
   return named ? config->value.text : "";
 }
 
-jobfile::JobSource model_of(const std::filesystem::path& config) {
+jobfile::JobSource model_of(const std::filesystem::path& config, const std::string& written) {
+  std::error_code none;
+  const jobfile::NamedModel* known = jobfile::find_model(written);
+  if (known != nullptr && !std::filesystem::exists(config, none)) {
+    return {fmt::format("model {}", known->name), jobfile::model_section(*known)};
+  }
   const Imported imported =
       import_source(jobfile::load_job_source(config.string()), ForeignFormat::kHuggingFace);
   return {config.string() + " as a job file", section_text({imported}, "model")};
@@ -297,14 +304,14 @@ jobfile::JobSource model_of(const std::filesystem::path& config) {
 std::vector<jobfile::JobSource> with_hf_model(const jobfile::JobSource& job,
                                               const std::vector<std::string>& overrides) {
   if (const auto config = overridden_config(overrides); config && !config->empty()) {
-    jobfile::JobSource model = model_of(*config);
+    jobfile::JobSource model = model_of(*config, *config);
     model.replaces = "model";
     return {job, model};
   }
   std::filesystem::path path = config_of(job);
   if (path.empty()) return {job};
   if (path.is_relative()) path = std::filesystem::path(job.path).parent_path() / path;
-  jobfile::JobSource model = model_of(path);
+  jobfile::JobSource model = model_of(path, config_of(job));
   // The job keeps its own name, not the config's.
   const std::string stem = std::filesystem::path(job.path).stem().string();
   const bool plain = !stem.empty() && std::ranges::all_of(stem, [](unsigned char c) {

@@ -17,6 +17,7 @@ bool has_gelu(const JobSpec& job) {
 }
 bool has_decoder_beside(const JobSpec& job) { return job.model.stack == Stack::kEncoderDecoder; }
 bool is_latent(const JobSpec& job) { return job.model.kv_lora_rank > 0; }
+bool has_window(const JobSpec& job) { return job.model.sliding_window > 0; }
 
 const Condition kRotary = {is_rotary, "model.position_embedding", "position_embedding: rotary"};
 const Condition kStretched = {is_stretched, "model.rope_scaling", "rope_scaling"};
@@ -24,6 +25,7 @@ const Condition kLlama3Rope = {is_llama3, "model.rope_scaling", "rope_scaling: l
 const Condition kHasGelu = {has_gelu, "model.mlp", "mlp: gelu or geglu"};
 const Condition kEncoderDecoder = {has_decoder_beside, "model.stack", "stack: encoder_decoder"};
 const Condition kMixture = {is_mixture, "model.num_experts", "num_experts"};
+const Condition kWindowed = {has_window, "model.sliding_window", "sliding_window"};
 const Condition kLatent = {is_latent, "model.kv_lora_rank", "kv_lora_rank"};
 
 bool is_transformer(const JobSpec& job) { return !model::is_list(job.model); }
@@ -74,8 +76,8 @@ void add_model_fields(std::vector<Field>& out) {
   out.push_back({kModel, "name", SMP_AT(model.name), "for people"});
   std::vector<Field> fields = {
       {kModel, "hf_config", SMP_AT(model.hf_config),
-       "a Hugging Face config.json that gives the sizes, relative to this file; keys beside it "
-       "override it"},
+       "a Hugging Face config.json that gives the sizes, relative to this file, or the name of a "
+       "published model's repository; keys beside it override it"},
       {kModel,
        "family",
        SMP_AT(model.family),
@@ -104,6 +106,10 @@ void add_model_fields(std::vector<Field>& out) {
        {.required_by = {kTransformer},
         .computed = "gpt2: layernorm; llama: rmsnorm",
         .also = {"normalization", "norm_type"}}},
+      {kModel, "norm_placement", SMP_AT(model.norm_placement),
+       "norms of attention and of the feed-forward layer: before each, after each (OLMo 2), or "
+       "both "
+       "(Gemma 2 and 3)"},
       {kModel,
        "position_embedding",
        SMP_AT(model.position_embedding),
@@ -275,6 +281,18 @@ void add_model_fields(std::vector<Field>& out) {
        "keys that a query sees, its own included (Mistral); 0 = all before it",
        {.max = kMostRows}},
       {kModel,
+       "chunked_windows",
+       SMP_AT(model.chunked_windows),
+       "sequences are cut into chunks of sliding_window tokens, and a query sees its own chunk "
+       "(Llama 4)",
+       {.condition = kWindowed}},
+      {kModel,
+       "full_attention_period",
+       SMP_AT(model.full_attention_period),
+       "every n-th layer sees all keys, the others those of their window (Gemma: 2 and 6); 0 = all "
+       "layers have the window",
+       {.max = kMostLayers, .condition = kWindowed, .also = {"sliding_window_pattern"}}},
+      {kModel,
        "initializer_range",
        SMP_AT(model.initializer_range),
        "standard deviation of the first weights",
@@ -382,6 +400,7 @@ void add_model_fields(std::vector<Field>& out) {
         .computed = "none: kv_lora_rank needs it",
         .condition = kLatent}},
   };
+  add_hybrid_fields(fields);
   for (Field& field : fields) {
     if (field.rule.condition.holds == nullptr) field.rule.condition = kTransformerModel;
   }

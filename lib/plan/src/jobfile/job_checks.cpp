@@ -4,6 +4,7 @@
 
 #include "jobfile/job_builder.h"
 #include "jobfile/key_hint.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/model_family.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
@@ -180,6 +181,7 @@ void JobBuilder::check_blocks() {
             fmt::format("kv_lora_rank ({}) needs {}", model.kv_lora_rank, comma_list(missing)));
     }
   }
+  check_hybrid();
   if (model.stack == Stack::kDecoder) return;
   const auto decoder_only = [&](int64_t value, const char* key, const char* what) {
     if (value == 0) return;
@@ -187,11 +189,17 @@ void JobBuilder::check_blocks() {
   };
   decoder_only(model.num_experts, "num_experts", "the planner prices experts in decoders alone");
   decoder_only(model.num_mtp_layers, "num_mtp_layers", "only a decoder predicts further tokens");
+  decoder_only(model::is_hybrid(model) ? 1 : 0, "layer_pattern",
+               "the planner prices hybrids in decoders alone");
+  decoder_only(model.vision_parameters, "vision_parameters",
+               "the planner prices towers beside decoders alone");
 }
 
 void JobBuilder::check_size() {
-  for (const char* key : {"layers", "num_layers", "hidden_size", "num_heads", "num_kv_heads",
-                          "head_dim", "ffn_hidden_size", "vocab_size", "num_experts"}) {
+  for (const char* key :
+       {"layers", "num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim",
+        "ffn_hidden_size", "vocab_size", "num_experts", "layer_pattern", "mamba_heads",
+        "mamba_head_dim", "mamba_state_dim", "mamba_groups", "vision_parameters"}) {
     if (!usable({joined_path("model", key)})) return;
   }
   const double parameters = model::parameter_counts(spec_.model).total();

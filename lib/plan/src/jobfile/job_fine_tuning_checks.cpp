@@ -3,6 +3,7 @@
 #include "jobfile/job_builder.h"
 #include "smp/plan/model/adapters.h"
 #include "smp/plan/model/frozen_parts.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
 
 // What training.frozen and training.lora must say together, and with the model.
@@ -21,6 +22,14 @@ void JobBuilder::check_fine_tuning() {
   }
   constexpr std::string_view kFrozen = "training.frozen";
   constexpr std::string_view kTargets = "training.lora.targets";
+  if (model::is_hybrid(spec_.model)) {
+    constexpr std::string_view kWhy =
+        "is not priced for models with model.hybrid_pattern: take it out, or price a model of "
+        "attention layers alone";
+    if (!training.frozen.empty()) error({kFrozen}, fmt::format("frozen {}", kWhy));
+    if (training.lora.rank > 0) error({"training.lora.rank"}, fmt::format("rank {}", kWhy));
+    return;
+  }
   if (!training.frozen.empty() && usable({kFrozen, "training.lora.rank"})) {
     const std::string problem =
         training.lora.rank > 0

@@ -9,6 +9,7 @@
 #include "smp/plan/base/errors.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/jobfile/cluster_catalog.h"
+#include "smp/plan/jobfile/model_catalog.h"
 
 namespace smp::jobfile {
 
@@ -45,6 +46,34 @@ void put_named_cluster(text::YamlNode& root, text::Diagnostics& diagnostics) {
   }
 }
 
+// `model: llama3-8b` stands for the file of that name, which is read before `root`: the keys of
+// `root` override its own.
+void read_named_model(text::YamlTree& tree, text::Diagnostics& diagnostics, JobBuilder& builder) {
+  text::YamlNode& root = tree.root;
+  for (size_t i = 0; i < root.entries.size(); ++i) {
+    const text::YamlNode& value = root.entries[i].value;
+    if (root.entries[i].key != "model" || value.kind != text::YamlNode::Kind::kScalar) continue;
+    if (value.reported || value.text.empty() ||
+        !std::isalpha(static_cast<unsigned char>(value.text[0]))) {
+      return;
+    }
+    const NamedModel* known = find_model(value.text);
+    if (known == nullptr) {
+      diagnostics.error(value.place, unknown_model(value.text));
+      root.entries[i].value.reported = true;
+      tree.complete = false;  // the sizes are not missing, but unknown
+      return;
+    }
+    builder.forget("model");
+    const int number =
+        diagnostics.add_source(fmt::format("model {}", known->name), std::string(known->text));
+    const text::YamlTree named = text::parse_yaml(known->text, number, diagnostics);
+    builder.add(named.root, named.complete);
+    root.entries.erase(root.entries.begin() + static_cast<std::ptrdiff_t>(i));
+    return;
+  }
+}
+
 // A relative path of a framework file starts in the job file's folder.
 void put_framework_path(text::YamlNode& root, const std::string& job_path) {
   for (text::YamlEntry& section : root.entries) {
@@ -69,6 +98,7 @@ JobSpec read_job(const std::vector<JobSource>& sources, const std::vector<std::s
     const int number = diagnostics.add_source(source.path, source.text);
     text::YamlTree tree = text::parse_yaml(source.text, number, diagnostics);
     put_named_cluster(tree.root, diagnostics);
+    if (source.replaces.empty()) read_named_model(tree, diagnostics, builder);
     put_framework_path(tree.root, source.path);
     if (!source.replaces.empty()) {
       builder.forget(source.replaces);

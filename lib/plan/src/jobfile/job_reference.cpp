@@ -55,6 +55,8 @@ parallel:
 - **Several files** are one job: `smp-plan model.yaml --cluster cluster.yaml` takes the cluster, and
   all other keys of the second file, from the second. `--set section.key=value` comes last, e.g.
   `--set parallel.tensor_parallel_degree=2 --set parallel.partition=[3,3,2]`.
+- **Published models** go by name: `model: llama3-8b`, or by the name of the Hugging Face repository or of a recipe.
+  [The table](models.md) has them all; keys of `--set` override those of the model.
 - **Known clusters** go by name, wherever the program runs: `cluster: p5.48xlarge` in the file, or
   `--cluster p5.48xlarge`, with `--hosts 16`. They are the files of `configs/clusters`; a path is a file of
   your own.
@@ -86,6 +88,9 @@ parallel:
   `precision`) with values: `tensor_parallel_degree=8`, `micro_batch>=4`, `pipeline=simple|zb_v`, or several
   joined by ` and `. A layout for which all comparisons of an item hold is not chosen.
 - `shared_norm: true` needs `parallel_residual: true`.
+- `layer_pattern` has `num_layers` letters. M needs the sizes of Mamba-2 layers, E needs `num_experts`; it stands in place of
+  `first_dense_layers`, `moe_layer_period`, `num_mtp_layers`, `parallel_residual` and `kv_lora_rank`.
+- `chunked_windows` and `full_attention_period` need `sliding_window`.
 - The model has at most 10^15 parameters.
 - `prescaled_batch: false` needs `tensor_parallel_degree` 1.
 - `suffixes` beside `path: python-stdlib` are `[.py]` or none.

@@ -185,6 +185,8 @@ std::string job_schema() {
       (*object)["type"] = "object";  // an empty section will not do
     }
   }
+  // `model: llama3-8b`, in any spelling
+  root["properties"]["model"]["type"] = {"object", "string"};
   // `cluster: p5.48xlarge`
   text::OrderedJson names = text::OrderedJson::array();
   for (const NamedCluster& known : named_clusters()) names.push_back(known.name);

@@ -1,12 +1,14 @@
 #include "smp/plan/layout/traffic.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/chunk_ends.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layer_tensors.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/schedule/schedule.h"
@@ -88,6 +90,20 @@ class StepTraffic {
     int64_t embeddings = 0, heads = 0;   // an encoder_decoder embeds two sequences
     int64_t shared_embeddings = 0, shared_heads = 0;
   };
+  // Of a block: how often it attends, and its pairs of matrices that the tensor ranks share.
+  std::pair<int64_t, int64_t> attentions_and_pairs(const model::LayerSpec& layer) const {
+    const ModelSpec& model = plan_.job.model;
+    const TensorKinds& kinds = plan_.job.parallel.tensor_parallel;
+    if (model::is_hybrid(model)) {
+      const char letter = model::layer_letter(model, layer.index - 1);
+      const bool is_mlp = letter == model::kMlpLetter || letter == model::kExpertsLetter;
+      return {letter == model::kAttentionLetter ? 1 : 0,
+              (is_mlp ? kinds.mlp : kinds.attention) ? 1 : 0};
+    }
+    const int64_t attentions = layer.kind == model::LayerKind::kCrossBlock ? 2 : 1;
+    return {attentions, (kinds.attention ? attentions : 0) + (kinds.mlp ? 1 : 0)};
+  }
+
   Calls calls_of_microbatch() const {
     const ModelSpec& model = plan_.job.model;
     const ParallelSpec& parallel = plan_.job.parallel;
@@ -98,8 +114,7 @@ class StepTraffic {
     Calls calls;
     for (const model::LayerSpec& layer : layout_.layers) {
       if (is_block(layer)) {
-        const int64_t attentions = layer.kind == model::LayerKind::kCrossBlock ? 2 : 1;
-        const int64_t pairs = (kinds.attention ? attentions : 0) + (kinds.mlp ? 1 : 0);
+        const auto [attentions, pairs] = attentions_and_pairs(layer);
         const bool is_again = calls.blocks < most_again;
         ++calls.blocks;
         calls.attentions += attentions;
@@ -108,7 +123,7 @@ class StepTraffic {
         calls.attentions_again += is_again ? attentions : 0;
         calls.pairs_again += is_again ? pairs : 0;
         calls.memories += model::opens_decoder(model, layer) ? 1 : 0;
-        calls.shared_reads += kinds.attention ? attentions - 1 : 0;
+        calls.shared_reads += kinds.attention ? std::max<int64_t>(0, attentions - 1) : 0;
       } else if (layer.kind == model::LayerKind::kEmbedding) {
         calls.embeddings += model.stack == Stack::kEncoderDecoder ? 2 : 1;
       } else if (layer.kind == model::LayerKind::kHead) {
@@ -185,12 +200,14 @@ class StepTraffic {
   // by each block that attends to it, forward and for the weights that read it, and each sums its
   // gradient.
   void split_sequences(const Calls& calls) {
-    const int64_t branches = calls.attentions + calls.blocks;  // with a norm, each
-    const int64_t reads = calls.attentions - calls.blocks;     // of a memory
+    const bool hybrid = model::is_hybrid(plan_.job.model);  // a block is one branch
+    const int64_t branches = calls.blocks + (hybrid ? 0 : calls.attentions);  // with a norm, each
+    const int64_t reads = hybrid ? 0 : calls.attentions - calls.blocks;       // of a memory
+    const int64_t gathered =
+        hybrid ? calls.blocks + calls.again : 2 * (calls.attentions + calls.attentions_again);
     const bool defers = schedule::defers_weight_gradients(*plan_.job.parallel.pipeline);
     scatter("tensor.forward", calls.pairs + calls.pairs_again + calls.shared_embeddings);
-    gather("tensor.forward",
-           2 * (calls.attentions + calls.attentions_again) + calls.selective + calls.heads);
+    gather("tensor.forward", gathered + calls.selective + calls.heads);
     scatter("tensor.backward", calls.pairs + calls.shared_reads + calls.shared_heads);
     gather("tensor.backward", (defers ? 3 : 2) * branches + reads + calls.embeddings + calls.heads);
     all_reduce(

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "smp/plan/base/check.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
@@ -149,9 +150,43 @@ void add_experts(ParameterList& list, const ModelSpec& model) {
   list.mark_experts(first);
 }
 
+// Norms of attention or MLP, by placement. Of a block whose norm is shared, `name` is the one.
+void add_norms(ParameterList& list, const ModelSpec& model, const std::string& name) {
+  list.norm(name, model.hidden_size);
+  if (model.norm_placement == NormPlacement::kBoth) {
+    list.norm("post_" + name, model.hidden_size);
+  }
+}
+
+void add_mamba(ParameterList& list, const ModelSpec& model) {
+  list.share(list.kinds().attention);
+  const int64_t h = model.hidden_size;
+  const int64_t inner = mamba_inner(model);
+  list.matrix("mamba.input.weight", mamba_projected(model), h, TensorSplit::kRows);
+  list.table("mamba.convolution.weight", mamba_convolved(model), model.mamba_conv_kernel,
+             TensorSplit::kRows);
+  list.bias("mamba.convolution.bias", mamba_convolved(model), TensorSplit::kRows);
+  for (const char* name : {"mamba.a", "mamba.d", "mamba.time_step.bias"}) {
+    list.bias(name, model.mamba_heads, TensorSplit::kRows);
+  }
+  list.bias("mamba.gated_norm.weight", inner, TensorSplit::kRows);
+  list.residual_matrix("mamba.output.weight", h, inner, TensorSplit::kColumns);
+}
+
+// One mixer of a hybrid.
+void add_mixer(ParameterList& list, const ModelSpec& model, char letter) {
+  add_norms(list, model, "norm");
+  switch (letter) {
+    case kMambaLetter: return add_mamba(list, model);
+    case kAttentionLetter: return add_attention(list, model, "attention");
+    case kExpertsLetter: return add_experts(list, model);
+    default: return add_mlp(list, model, "mlp", model.ffn_hidden_size);
+  }
+}
+
 void add_block(ParameterList& list, const ModelSpec& model, bool cross, bool experts) {
   const int64_t h = model.hidden_size;
-  list.norm("attention_norm", h);
+  add_norms(list, model, "attention_norm");
   if (model.kv_lora_rank > 0) {
     add_latent_attention(list, model);
   } else {
@@ -161,7 +196,7 @@ void add_block(ParameterList& list, const ModelSpec& model, bool cross, bool exp
     list.norm("cross_attention_norm", h);
     add_attention(list, model, "cross_attention");
   }
-  if (!model.shared_norm) list.norm("mlp_norm", h);
+  if (!model.shared_norm) add_norms(list, model, "mlp_norm");
   if (experts) {
     add_experts(list, model);
   } else {
@@ -198,6 +233,9 @@ void add_embedding(ParameterList& list, const ModelSpec& model) {
   if (model.stack == Stack::kEncoder) {
     list.table("token_types.weight", kTokenTypes, h, TensorSplit::kReplicated);
   }
+  if (model.vision_parameters > 0) {
+    list.table("vision_tower", model.vision_parameters, 1, TensorSplit::kReplicated);
+  }
 }
 
 void add_head(ParameterList& list, const ModelSpec& model) {
@@ -225,6 +263,10 @@ void add_head(ParameterList& list, const ModelSpec& model) {
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer,
                                          const TensorKinds& kinds) {
   ParameterList list(model, kinds, layer.name + ".");
+  if (is_hybrid(model) && is_transformer_block(layer.kind)) {
+    add_mixer(list, model, layer_letter(model, layer.index - 1));
+    return list.take();
+  }
   switch (layer.kind) {
     case LayerKind::kEmbedding: add_embedding(list, model); break;
     case LayerKind::kBlock: add_block(list, model, false, false); break;
@@ -244,7 +286,7 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec
 int64_t parameter_count(const ModelSpec& model) {
   const double count = parameter_counts(model).total();
   SMP_CHECK(count < 0x1p53);
-  return static_cast<int64_t>(count);
+  return std::llround(count);  // a mean of layers is no whole number
 }
 
 }  // namespace smp::model

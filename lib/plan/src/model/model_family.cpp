@@ -17,6 +17,7 @@ void set_family(ModelSpec& model, ModelFamily family) {
   model.qk_norm = false;
   model.parallel_residual = false;
   model.shared_norm = false;
+  model.norm_placement = NormPlacement::kBefore;
 }
 
 bool has_blocks_of(const ModelSpec& model, ModelFamily family) {
@@ -27,15 +28,18 @@ bool has_blocks_of(const ModelSpec& model, ModelFamily family) {
          model.attention_output_bias == own.attention_output_bias &&
          model.mlp_bias == own.mlp_bias && model.head_bias == own.head_bias &&
          model.qk_norm == own.qk_norm && model.parallel_residual == own.parallel_residual &&
-         model.shared_norm == own.shared_norm && model.num_experts == 0 &&
-         model.kv_lora_rank == 0 && model.num_mtp_layers == 0;
+         model.shared_norm == own.shared_norm && model.norm_placement == own.norm_placement &&
+         model.num_experts == 0 && model.kv_lora_rank == 0 && model.num_mtp_layers == 0 &&
+         model.layer_pattern.empty();
 }
 
 bool is_dense_decoder(const ModelSpec& model) {
   const PositionKind positions = model.position_embedding;
   return model.operators.empty() && model.stack == Stack::kDecoder &&
          positions != PositionKind::kAlibi && positions != PositionKind::kRelative &&
-         model.num_experts == 0 && model.kv_lora_rank == 0 && model.num_mtp_layers == 0;
+         model.num_experts == 0 && model.kv_lora_rank == 0 && model.num_mtp_layers == 0 &&
+         model.norm_placement == NormPlacement::kBefore && model.layer_pattern.empty() &&
+         model.mlp != MlpKind::kSquaredRelu && model.vision_parameters == 0;
 }
 
 bool is_dense_encoder_decoder(const ModelSpec& model) {

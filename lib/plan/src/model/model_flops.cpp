@@ -2,6 +2,7 @@
 
 #include "smp/plan/model/adapters.h"
 #include "smp/plan/model/frozen_parts.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/parameter_counts.h"
 
 namespace smp::model {
@@ -51,7 +52,11 @@ double model_flops(const ModelSpec& model, int64_t sequence_length, double sampl
       counts.active() - counts.embedding.all() - counts.head.all() + counts.vocabulary.all();
   const auto s = static_cast<double>(sequence_length);
   const auto width = static_cast<double>(model.num_heads * model.head_dim);
-  return samples * s * (6 * matmuls + 12 * static_cast<double>(block_count(model)) * s * width);
+  const bool hybrid = is_hybrid(model);
+  const int64_t attentions = hybrid ? letters(model, kAttentionLetter) : block_count(model);
+  const double scans =
+      hybrid ? static_cast<double>(letters(model, kMambaLetter)) * mamba_scan_flops(model) : 0;
+  return samples * s * (6 * matmuls + 12 * static_cast<double>(attentions) * s * width + 3 * scans);
 }
 
 double model_flops(const JobSpec& job, double samples) {

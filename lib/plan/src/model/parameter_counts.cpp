@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 
@@ -66,6 +67,18 @@ ParameterSum shared(const ParameterSum& sum, bool is_shared) {
   return is_shared ? sum : ParameterSum{.whole = sum.all()};
 }
 
+// Of a Mamba-2 layer: projections, convolution with biases, A, D and the time step's bias of each
+// head, the gated norm.
+ParameterSum mamba(const ModelSpec& model) {
+  const auto h = static_cast<double>(model.hidden_size);
+  const auto inner = static_cast<double>(mamba_inner(model));
+  const auto convolved = static_cast<double>(mamba_convolved(model));
+  const auto projected = static_cast<double>(mamba_projected(model));
+  return {.cut = h * projected + h * inner +
+                 convolved * static_cast<double>(model.mamba_conv_kernel + 1) +
+                 3 * static_cast<double>(model.mamba_heads) + inner};
+}
+
 ParameterSum head(const ModelSpec& model, double vocabulary_rows) {
   const auto h = static_cast<double>(model.hidden_size);
   ParameterSum sum = norms(model, model.stack == Stack::kEncoderDecoder ? 2 : 1);
@@ -83,6 +96,7 @@ ParameterSum head(const ModelSpec& model, double vocabulary_rows) {
 int64_t block_count(const ModelSpec& model) { return model.num_layers + model.decoder_layers; }
 
 bool has_experts(const ModelSpec& model, int64_t block) {
+  if (is_hybrid(model)) return layer_letter(model, block) == kExpertsLetter;
   return model.num_experts > 0 && block >= model.first_dense_layers &&
          (block - model.first_dense_layers) % model.moe_layer_period == 0;
 }
@@ -117,6 +131,40 @@ ParameterCounts counts_of_list(const ModelSpec& model) {
 
 }  // namespace
 
+namespace {
+
+double norms_of_mixer(const ModelSpec& model) {
+  return model.norm_placement == NormPlacement::kBoth ? 2 : 1;
+}
+
+int64_t moe_block_count(const ModelSpec& model) {
+  if (is_hybrid(model)) return letters(model, kExpertsLetter);
+  const int64_t rest = model.num_layers - model.first_dense_layers;
+  return rest > 0 ? (rest + model.moe_layer_period - 1) / model.moe_layer_period : 0;
+}
+
+// A block of a hybrid is the mean of its layers without experts.
+void set_mean_of_mixers(ParameterCounts& counts, const ModelSpec& model, const TensorKinds& kinds) {
+  const ParameterSum attention_layer =
+      shared(model.kv_lora_rank > 0 ? latent_attention(model) : attention(model), kinds.attention);
+  const ParameterSum mamba_layer = shared(mamba(model), kinds.attention);
+  const ParameterSum mlp_layer = shared(mlp(model, model.ffn_hidden_size), kinds.mlp);
+  const auto mambas = static_cast<double>(letters(model, kMambaLetter));
+  const auto attentions = static_cast<double>(letters(model, kAttentionLetter));
+  const auto mlps = static_cast<double>(letters(model, kMlpLetter));
+  const double all = mambas + attentions + mlps;
+  counts.block = {};
+  if (all == 0) return;
+  for (double ParameterSum::*part : {&ParameterSum::cut, &ParameterSum::kv, &ParameterSum::whole}) {
+    counts.block.*part =
+        (mambas * mamba_layer.*part + attentions * attention_layer.*part + mlps * mlp_layer.*part) /
+        all;
+  }
+  counts.block = counts.block + norms(model, norms_of_mixer(model));
+}
+
+}  // namespace
+
 ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kinds) {
   if (is_list(model)) return counts_of_list(model);
   const auto h = static_cast<double>(model.hidden_size);
@@ -130,6 +178,7 @@ ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kind
   if (model.stack == Stack::kEncoder) {
     counts.embedding.whole += static_cast<double>(kTokenTypes) * h;
   }
+  const auto tower = static_cast<double>(model.vision_parameters);
 
   counts.embedding = shared(counts.embedding, kinds.embedding);
   counts.vocabulary = shared(counts.vocabulary, kinds.embedding);
@@ -139,24 +188,27 @@ ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kind
     counts.embedding = counts.embedding + shared({.cut = tables * numbers}, kinds.attention);
   }
 
+  counts.embedding.whole += tower;
+
   const auto mlp_of = [&](int64_t width) { return shared(mlp(model, width), kinds.mlp); };
   const ParameterSum self =
       shared(model.kv_lora_rank > 0 ? latent_attention(model) : attention(model), kinds.attention);
-  const ParameterSum core = self + norms(model, model.shared_norm ? 1 : 2);
+  const double placed = norms_of_mixer(model);
+  const ParameterSum core = self + norms(model, placed * (model.shared_norm ? 1 : 2));
   counts.block = core + mlp_of(model.ffn_hidden_size);
   counts.cross_block = counts.block + shared(attention(model), kinds.attention) + norms(model, 1);
   counts.blocks = model.num_layers;
   counts.cross_blocks = model.decoder_layers;
+  if (is_hybrid(model)) set_mean_of_mixers(counts, model, kinds);
   if (model.num_experts > 0) {
     counts.expert = mlp_of(model.expert_ffn_hidden_size);
-    counts.moe_block = core;
+    counts.moe_block = is_hybrid(model) ? norms(model, placed) : core;
     counts.moe_block.whole += h * static_cast<double>(model.num_experts);
     if (model.shared_expert_ffn_hidden_size > 0) {
       counts.moe_block = counts.moe_block + mlp_of(model.shared_expert_ffn_hidden_size);
       if (model.shared_expert_gate) counts.moe_block.whole += h;
     }
-    const int64_t rest = model.num_layers - model.first_dense_layers;
-    counts.moe_blocks = rest > 0 ? (rest + model.moe_layer_period - 1) / model.moe_layer_period : 0;
+    counts.moe_blocks = moe_block_count(model);
     counts.blocks -= counts.moe_blocks;
     counts.experts = model.num_experts;
     counts.experts_per_token = model.experts_per_token;

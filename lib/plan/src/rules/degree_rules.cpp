@@ -8,6 +8,7 @@
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/layout/partition.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/job_names.h"
@@ -111,6 +112,12 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
   if (has_kv_heads && model.num_kv_heads % tensor != 0 && tensor % model.num_kv_heads != 0) {
     return fmt::format("num_kv_heads ({}) is neither a multiple nor a divisor of {}",
                        model.num_kv_heads, tensor);
+  }
+  if (model::is_hybrid(model) && model.mamba_heads % tensor != 0) {
+    return fmt::format("mamba_heads ({}) is not divisible by {}", model.mamba_heads, tensor);
+  }
+  if (model::is_hybrid(model) && model.mamba_groups % tensor != 0) {
+    return fmt::format("mamba_groups ({}) is not divisible by {}", model.mamba_groups, tensor);
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 #include "smp/plan/data/data_files.h"
 #include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/mesh/collective.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/spec/plan.h"
@@ -159,6 +160,22 @@ const EngineRule kRules[] = {
      },
      "model.layers with a kind of parallel.tensor_parallel: false (tensor ranks share every matrix "
      "of a list)"},
+    {[](const Plan& plan) { return plan.job.model.norm_placement != NormPlacement::kBefore; },
+     "model.norm_placement: after or both (the engine has norms before attention and MLP)"},
+    {[](const Plan& plan) { return plan.job.model.mlp == MlpKind::kSquaredRelu; },
+     "model.mlp: squared_relu (the engine runs gelu, relu, swiglu and geglu)"},
+    {[](const Plan& plan) { return is_windowed(plan.job) && plan.job.model.chunked_windows; },
+     "model.chunked_windows: true with a window below training.sequence_length (the engine has "
+     "sliding windows)"},
+    {[](const Plan& plan) {
+       return is_windowed(plan.job) && plan.job.model.full_attention_period > 0;
+     },
+     "model.full_attention_period: above 0 with a window below training.sequence_length (the "
+     "engine has the same window in all layers)"},
+    {[](const Plan& plan) { return model::is_hybrid(plan.job.model); },
+     "model.layer_pattern (the engine runs layers of attention and an MLP)"},
+    {[](const Plan& plan) { return plan.job.model.vision_parameters > 0; },
+     "model.vision_parameters: above 0 (the engine reads tokens alone)"},
     {[](const Plan& plan) { return plan.job.model.num_experts > 0; },
      "model.num_experts: above 0 (the engine runs dense layers)"},
     {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },

@@ -42,7 +42,8 @@ struct Choices<Stack> {
 };
 template <>
 struct Choices<MlpKind> {
-  static constexpr std::array<std::string_view, 4> kNames = {"gelu", "relu", "swiglu", "geglu"};
+  static constexpr std::array<std::string_view, 5> kNames = {"gelu", "relu", "swiglu", "geglu",
+                                                             "squared_relu"};
 };
 template <>
 struct Choices<GeluKind> {
@@ -52,6 +53,10 @@ template <>
 struct Choices<RopeScaling> {
   static constexpr std::array<std::string_view, 6> kNames = {"none",    "linear", "llama3",
                                                              "dynamic", "yarn",   "longrope"};
+};
+template <>
+struct Choices<NormPlacement> {
+  static constexpr std::array<std::string_view, 3> kNames = {"before", "after", "both"};
 };
 template <>
 struct Choices<NormKind> {

@@ -272,13 +272,16 @@ void mlp(LayerWork& work, const PricedCall& call, double tokens, double width, d
   linear(work, call, tokens, width, call.h, bias, copies);
 }
 
-void norms_and_residuals(LayerWork& work, const PricedCall& call, double further_kernels) {
-  norm(work, call, call.wide_tokens, call.h);
-  if (!call.model.shared_norm) norm(work, call, call.wide_tokens, call.h);
-  residual(work, call);
-  residual(work, call);
+void norms_and_residuals(LayerWork& work, const PricedCall& call, double further_kernels,
+                         int mixers) {
+  const int placed = call.model.norm_placement == NormPlacement::kBoth ? 2 : 1;
+  for (int i = 0; i < (call.model.shared_norm ? 1 : mixers) * placed; ++i) {
+    norm(work, call, call.wide_tokens, call.h);
+  }
+  for (int i = 0; i < mixers; ++i) residual(work, call);
   const double others =
-      (call.training.compiled ? kCompiledOperators : call.framework.operators_per_block) +
+      (call.training.compiled ? kCompiledOperators : call.framework.operators_per_block) * mixers /
+          2 +
       further_kernels;
   const double counted = work.forward.kernels;
   // Views, casts and small sums that the counts above leave out.

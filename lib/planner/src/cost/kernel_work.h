@@ -72,7 +72,9 @@ void attention(LayerWork& work, const PricedCall& call);
 // One MLP of `width` on `tokens` tokens; `copies` of them side by side (experts).
 void mlp(LayerWork& work, const PricedCall& call, double tokens, double width, double copies = 1);
 
-// Of a block; with the operators that the other counts leave out.
-void norms_and_residuals(LayerWork& work, const PricedCall& call, double further_kernels = 0);
+// Of a block of `mixers` mixers, each with its norms and its residual sum: 2 of attention and an
+// MLP. With the operators that the other counts leave out.
+void norms_and_residuals(LayerWork& work, const PricedCall& call, double further_kernels = 0,
+                         int mixers = 2);
 
 }  // namespace smp::cost

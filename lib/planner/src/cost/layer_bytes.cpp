@@ -7,9 +7,11 @@
 #include "cost/frozen_layers.h"
 #include "cost/held_by_messages.h"
 #include "cost/layer_parameters.h"
+#include "cost/mamba_layer.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/model/frozen_parts.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 
@@ -47,6 +49,7 @@ struct Shapes {
     const TensorKinds& kinds = job.parallel.tensor_parallel;
     heads = per_rank(model.num_heads, kinds.attention ? choice.tensor : 1);
     kv_heads = per_rank(model.num_kv_heads, kinds.attention ? choice.tensor : 1);
+    heads_ranks = kinds.attention ? t : 1;
     mlp_ranks = kinds.mlp ? t : 1;
     fused = framework.fused_kernels || training.compiled;
     recomputes_mlp = recomputes_mlps(job);
@@ -72,7 +75,7 @@ struct Shapes {
   double whole;          // [T, h]
   double wide;           // the same, cut by sequence parallelism
   double mask;           // of the dropout before a residual sum
-  double heads, kv_heads, mlp_ranks;
+  double heads, kv_heads, heads_ranks, mlp_ranks;
   // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
   double read;
@@ -168,7 +171,9 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   call.output = s.wide;
   call.input_gradient = s.wide;
   // The residual sum between the two parts, and the block's output.
-  const double fixed = s.mask + 2 * s.wide;
+  double fixed = s.mask + 2 * s.wide;
+  // Norms of what attention and the MLP put out keep their inputs.
+  if (s.model.norm_placement == NormPlacement::kBoth) fixed += 2 * (s.norm_kept() + s.wide);
   call.saved = attention.kept + mlp.kept + fixed;
   call.selective = call.saved - (s.recomputes_mlp ? mlp.core : attention.core);
   if (s.framework.selective_per_operation) {
@@ -191,13 +196,66 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   return call;
 }
 
-// `attentions`: of a decoder beside an encoder, to the encoder too.
-CallBytes dense_block(const Shapes& s, double attentions = 1) {
+// A layer of a hybrid: one mixer, and its residual sum.
+CallBytes mixer_of(const Shapes& s, const Part& mixer) {
+  CallBytes call;
+  call.output = call.input_gradient = s.wide;
+  call.saved = mixer.kept + s.wide;
+  call.selective = call.saved - mixer.core;
+  call.checkpoint = s.cut_checkpoints ? s.whole / s.t : s.wide;
+  call.recomputed = s.cut_checkpoints ? call.saved : call.saved - call.checkpoint;
+  call.workspace = mixer.backward;
+  call.forward = call.saved + s.whole;
+  return call;
+}
+
+Part dense_mlp(const Shapes& s) {
   const double width = static_cast<double>(s.model.ffn_hidden_size) / s.mlp_ranks;
   Part mlp;
   mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
   mlp.core = s.e * s.tokens * width * (is_gated(s.model.mlp) ? 2 : 1);
   mlp.backward = mlp_backward(s, width);
+  return mlp;
+}
+
+Part mixer_part(const Shapes& s, char letter) {
+  if (letter == model::kAttentionLetter) return attention(s);
+  Part part;
+  if (letter == model::kMlpLetter) {
+    part = dense_mlp(s);
+    part.core = 0;
+  } else {
+    const MambaBytes mamba = mamba_bytes(s.model, s.tokens, s.e, s.heads_ranks);
+    part.kept = s.norm_kept() + s.read * s.wide + mamba.kept + s.read * mamba.output_input;
+    part.backward = mamba.backward + s.whole + s.wide;
+  }
+  part.kept += s.mask;
+  return part;
+}
+
+// The mean of a hybrid's layers without experts; of temporaries the most.
+CallBytes mean_mixer_bytes(const Shapes& s) {
+  const ModelSpec& m = s.model;
+  const int64_t all = m.num_layers - model::letters(m, model::kExpertsLetter);
+  CallBytes mean;
+  for (const char letter : {model::kMambaLetter, model::kAttentionLetter, model::kMlpLetter}) {
+    const int64_t count = model::letters(m, letter);
+    if (count == 0) continue;
+    const double share = static_cast<double>(count) / static_cast<double>(all);
+    const CallBytes call = mixer_of(s, mixer_part(s, letter));
+    for (double CallBytes::*part :
+         {&CallBytes::saved, &CallBytes::selective, &CallBytes::checkpoint, &CallBytes::recomputed,
+          &CallBytes::output, &CallBytes::forward, &CallBytes::input_gradient}) {
+      mean.*part += share * call.*part;
+    }
+    mean.workspace = std::max(mean.workspace, call.workspace);
+  }
+  return mean;
+}
+
+// `attentions`: of a decoder beside an encoder, to the encoder too.
+CallBytes dense_block(const Shapes& s, double attentions = 1) {
+  const Part mlp = dense_mlp(s);
   Part core = attention(s);
   core.kept *= attentions;
   core.core *= attentions;
@@ -227,6 +285,10 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
     mlp.kept +=
         mlp_kept(s, s.tokens, static_cast<double>(m.shared_expert_ffn_hidden_size) / s.mlp_ranks) +
         (s.trains ? s.wide : 0);
+  }
+  if (model::is_hybrid(m)) {
+    mlp.kept += s.mask;
+    return mixer_of(s, mlp);
   }
   return block_of(s, attention(s), mlp);
 }
@@ -289,7 +351,7 @@ LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice) {
   }
   const auto blocks = [&](const Shapes& shapes, CallBytes& dense, CallBytes& cross,
                           CallBytes& moe) {
-    dense = dense_block(shapes);
+    dense = model::is_hybrid(job.model) ? mean_mixer_bytes(shapes) : dense_block(shapes);
     if (job.model.decoder_layers > 0) cross = dense_block(shapes, 2);
     if (job.model.num_experts > 0) moe = expert_block(shapes, choice);
   };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "smp/plan/layout/partition.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
@@ -14,6 +15,9 @@ namespace {
 
 // Blocks with experts among the first `count` blocks.
 int64_t moe_blocks_before(const ModelSpec& model, int64_t count) {
+  if (model::is_hybrid(model)) {
+    return model::letters_between(model, model::kExpertsLetter, 0, count);
+  }
   const int64_t after = count - model.first_dense_layers;
   if (model.num_experts == 0 || after <= 0) return 0;
   return (after + model.moe_layer_period - 1) / model.moe_layer_period;

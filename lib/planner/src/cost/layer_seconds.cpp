@@ -7,10 +7,12 @@
 #include "cost/engine_bytes.h"
 #include "cost/frozen_layers.h"
 #include "cost/kernel_work.h"
+#include "cost/mamba_layer.h"
 #include "cost/rank_order.h"
 #include "links/link_model.h"
 #include "links/rate.h"
 #include "smp/plan/model/frozen_parts.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
 
 namespace smp::cost {
@@ -170,8 +172,9 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
   // Tokens of this rank's part of the sequence; those of its tensor peers are routed by them when
   // the sequence is split, and by everybody alike when it is not.
   const double received = call.tokens * routed * expert_tensor / call.t;
+  const bool alone = model::is_hybrid(model);  // attention is a layer of its own
   LayerWork work;
-  attention(work, call);
+  if (!alone) attention(work, call);
   work.selective = work.attention_core;
   linear(work, call, call.wide_tokens, call.h, experts, false);
   passes(work.forward, call, 2 * call.wide_tokens * experts, 4);  // softmax, top k
@@ -184,17 +187,68 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
     mlp(work, call, call.tokens,
         static_cast<double>(model.shared_expert_ffn_hidden_size) / call.mlp_ranks);
   }
-  norms_and_residuals(work, call, call.framework.routing_operators);
-  adapters(work, call, model::LayerKind::kMoeBlock, {received / own, own, expert_tensor});
+  norms_and_residuals(work, call, call.framework.routing_operators, alone ? 1 : 2);
+  if (!alone) {
+    adapters(work, call, model::LayerKind::kMoeBlock, {received / own, own, expert_tensor});
+  }
   const links::Placement group = expert_placement(choice, call.job);
   const double bytes = call.element * call.tokens * routed * call.h / call.t;
   const double exchange = 2 * links::all_to_all_s(bytes, group, call.cluster);  // dispatch, combine
+  const Messages experts_only{exchange, exchange};
+  if (alone) return seconds_of(call, choice, work, {}, {}, experts_only);
   const double pairs = call.job.parallel.tensor_parallel.attention ? 1 : 0;
   const Messages tensor =
       with_adapters(tensor_messages(call, choice, 1, pairs, 0),
                     adapter_messages(call, choice, model::LayerKind::kMoeBlock));
   return seconds_of(call, choice, work, tensor, context_messages(call, choice, work),
-                    {exchange, exchange});
+                    experts_only);
+}
+
+// A layer of a hybrid that is no layer of experts.
+CallSeconds mixer(const PricedCall& call, const choice::LayoutChoice& choice, char letter) {
+  const TensorKinds& kinds = call.job.parallel.tensor_parallel;
+  LayerWork work;
+  Messages context;
+  if (letter == model::kMambaLetter) {
+    mamba(work, call);
+    const double each = mamba_exchange_s(call, choice);
+    context = {each, each};
+  } else if (letter == model::kAttentionLetter) {
+    attention(work, call);
+    work.selective = work.attention_core;
+    context = context_messages(call, choice, work);
+  } else {
+    mlp(work, call, call.tokens, static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks);
+  }
+  norms_and_residuals(work, call, 0, 1);
+  const bool is_cut = letter == model::kMlpLetter ? kinds.mlp : kinds.attention;
+  return seconds_of(call, choice, work, tensor_messages(call, choice, 1, is_cut ? 1 : 0, 0),
+                    context, {});
+}
+
+void add_share(CallSeconds& sum, const CallSeconds& call, double share) {
+  for (double CallSeconds::*part :
+       {&CallSeconds::matmul_forward, &CallSeconds::matmul_backward, &CallSeconds::memory_forward,
+        &CallSeconds::memory_backward, &CallSeconds::launch_forward, &CallSeconds::launch_backward,
+        &CallSeconds::recompute, &CallSeconds::tensor_forward, &CallSeconds::tensor_backward,
+        &CallSeconds::context_forward, &CallSeconds::context_backward, &CallSeconds::expert_forward,
+        &CallSeconds::expert_backward}) {
+    sum.*part += share * call.*part;
+  }
+}
+
+// The mean of a hybrid's layers without experts.
+CallSeconds mean_mixer(const PricedCall& call, const choice::LayoutChoice& choice) {
+  const ModelSpec& model = call.model;
+  const int64_t all = model.num_layers - model::letters(model, model::kExpertsLetter);
+  CallSeconds mean;
+  for (const char letter : {model::kMambaLetter, model::kAttentionLetter, model::kMlpLetter}) {
+    const int64_t count = model::letters(model, letter);
+    if (count == 0) continue;
+    add_share(mean, mixer(call, choice, letter),
+              static_cast<double>(count) / static_cast<double>(all));
+  }
+  return mean;
 }
 
 CallSeconds embedding(const PricedCall& call, const choice::LayoutChoice& choice) {
@@ -327,13 +381,7 @@ LayerSeconds list_seconds(const PricedCall& call, const choice::LayoutChoice& ch
       seconds.head = of_layer;
       continue;
     }
-    for (double CallSeconds::*part :
-         {&CallSeconds::matmul_forward, &CallSeconds::matmul_backward, &CallSeconds::memory_forward,
-          &CallSeconds::memory_backward, &CallSeconds::tensor_forward,
-          &CallSeconds::tensor_backward, &CallSeconds::launch_forward,
-          &CallSeconds::launch_backward, &CallSeconds::recompute}) {
-      seconds.block.*part += share * of_layer.*part;
-    }
+    add_share(seconds.block, of_layer, share);
   }
   return seconds;
 }
@@ -371,7 +419,8 @@ LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choic
   frozen.stored_bytes = quantized_bytes(job.training.lora.quantized);
   const PricedCall& blocks = trains_blocks(job) ? call : frozen;
   LayerSeconds seconds;
-  seconds.block = dense_block(blocks, choice, false);
+  const bool hybrid = model::is_hybrid(job.model);
+  seconds.block = hybrid ? mean_mixer(blocks, choice) : dense_block(blocks, choice, false);
   if (job.model.decoder_layers > 0) seconds.cross_block = dense_block(blocks, choice, true);
   if (job.model.num_experts > 0) seconds.moe_block = moe_block(blocks, choice);
   seconds.embedding = embedding(call, choice);

@@ -63,19 +63,16 @@ Measurement measurement_of(RunCells& cells, const PublishedRun& run, double mode
 void read_fine_tuning(RunCells& cells, PublishedRun& run);
 const char* framework_of_run(const RunCells& cells);  // of a shipped file
 ModelSpec model_of_run(RunCells& cells, const framework::UsualSettings& usual, int64_t stages);
+// Of a GPT of which `params_b` alone is published: its layers, width and heads.
+void size_gpt(RunCells& cells, ModelSpec& model, int64_t stages);
+// Of a model whose other sizes are known; what the notes leave out stays as it is.
+void read_experts(RunCells& cells, ModelSpec& model);
+void read_latent_attention(RunCells& cells, ModelSpec& model);
+void read_layer_pattern(RunCells& cells, ModelSpec& model);
 ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world);
 // Sharding, batch, recomputation, offloading and stages; `data` is the data-parallel degree.
 void read_layout(RunCells& cells, const PublishedRun& run, int64_t data,
                  choice::LayoutChoice& choice);
 MemoryFigure figure_of(const RunCells& cells);
-
-// Shapes that papers and model cards give: for rows that name a model and its size alone.
-struct KnownShape {
-  const char* family;  // part of the name
-  double billions;
-  int64_t layers, hidden, heads, kv_heads, ffn, vocab;
-};
-// The shape of that family (of GPT when none is known) nearest to `billions` of parameters.
-const KnownShape* known_shape(const std::string& model, double billions);
 
 }  // namespace smp::published

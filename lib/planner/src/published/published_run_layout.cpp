@@ -266,6 +266,11 @@ void read_stages(RunCells& cells, choice::LayoutChoice& choice, const ModelSpec&
 void read_schedule(RunCells& cells, choice::LayoutChoice& choice) {
   choice.virtual_stages =
       std::max(choice.virtual_stages, static_cast<int32_t>(cells.degree("vpp").value_or(1)));
+  // "M-M*|M-M-": Megatron's --hybrid-layer-pattern has a bar between two chunks.
+  if (const auto pattern = cells.note("hybrid-layer-pattern")) {
+    const auto chunks = static_cast<int32_t>(1 + std::ranges::count(*pattern, '|'));
+    if (chunks % choice.pipeline == 0) choice.virtual_stages = chunks / choice.pipeline;
+  }
   choice.schedule = choice.virtual_stages > 1 ? PipelineKind::kVirtual : PipelineKind::kInterleaved;
   if (cells.mentions("zbv") || cells.mentions("zb-v")) {
     choice.schedule = PipelineKind::kZbV;

@@ -6,6 +6,8 @@
 #include <cstdlib>
 
 #include "published/published_run.h"
+#include "smp/plan/jobfile/model_catalog.h"
+#include "smp/plan/jobfile/model_table.h"
 
 namespace smp::published {
 namespace {
@@ -32,8 +34,8 @@ constexpr std::array kFamilies = {
            true},
     Family{"falcon", MlpKind::kGelu, NormKind::kLayerNorm, PositionKind::kRotary, false, true,
            true},
-    Family{"nemotron", MlpKind::kRelu, NormKind::kLayerNorm, PositionKind::kRotary, false, false,
-           false},
+    Family{"nemotron", MlpKind::kSquaredRelu, NormKind::kLayerNorm, PositionKind::kRotary, false,
+           false, false},
     Family{"gemma", MlpKind::kGeglu, NormKind::kRmsNorm, PositionKind::kRotary, false, true, false},
     Family{"llama", MlpKind::kSwiglu, NormKind::kRmsNorm, PositionKind::kRotary, false, false,
            false},
@@ -57,191 +59,64 @@ const Family& family_of(const std::string& model) {
   return kFamilies.back();
 }
 
-// "8x7b" in a name is 8 experts; a size like "7b" is 7 billion parameters.
-struct NamedSize {
-  double billions = 0;
-  int64_t experts = 0;
-};
-
-NamedSize size_in_name(const std::string& model) {
-  NamedSize size;
-  for (size_t i = 0; i < model.size(); ++i) {
-    if (!std::isdigit(static_cast<unsigned char>(model[i]))) continue;
-    char* end = nullptr;
-    const double number = std::strtod(model.c_str() + i, &end);
-    const size_t next = static_cast<size_t>(end - model.c_str());
-    char* each = nullptr;  // "8x7b", not "8x1xnone"
-    if (*end == 'x' && std::strtod(end + 1, &each) > 0 && *each == 'b') {
-      size.experts = static_cast<int64_t>(number);
-    } else if (*end == 'b') {
-      size.billions = number;
-    } else if (*end == 't' && size.billions == 0) {
-      size.billions = number * 1000;
-    } else if (*end == 'm' && size.billions == 0) {
-      size.billions = number / 1000;
-    }
-    i = next == i ? i : next - 1;
-  }
-  return size;
-}
-
-void refuse_what_is_no_transformer(RunCells& cells, const std::string& model) {
-  const auto pattern = cells.note("hybrid-layer-pattern");
-  const auto override_pattern = cells.note("hybrid-override-pattern");
-  if (pattern || override_pattern || contains(model, "mamba") || model.rfind("hybrid/", 0) == 0) {
-    cells.problem(fmt::format("model '{}' has Mamba layers{}", cells.text("model"),
-                              pattern ? fmt::format(" (hybrid-layer-pattern={})", *pattern) : ""));
+// True if the model is one.
+bool refuses_what_is_no_transformer(RunCells& cells, const std::string& model) {
+  if (jobfile::find_unpriced_model(model) != nullptr) {
+    cells.problem(jobfile::unknown_model(model));
+    return true;
   }
   for (const char* word :
        {"multimodal", "llava", "vision", "vit", "dlrm", "resnet", "diffusion", "flux", "wan2"}) {
     if (contains(model, word)) {
       cells.problem(
           fmt::format("model '{}' is not only a language model ({})", cells.text("model"), word));
-      return;
+      return true;
     }
   }
+  return false;
 }
 
-// What the cells do not say of the shape, from the published shape of that size.
-void fill_shape(RunCells& cells, ModelSpec& model, const std::string& name, NamedSize size,
-                int64_t stages) {
+// "Qwen3_30B_a3B (tokendrop)" -> "qwen3-30b-a3b"
+std::string named_in(const RunCells& cells) {
+  std::string name = trimmed(cells.word("model").substr(0, cells.word("model").find('(')));
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// A model that is not in the table: what its cells leave empty.
+void complete_shape(RunCells& cells, ModelSpec& model, const std::string& name, int64_t stages) {
   if (model.num_layers > 0 && model.hidden_size > 0 && model.num_heads > 0) return;
-  double billions = cells.number("params_b").value_or(0);
-  if (billions == 0) billions = size.billions;
-  if (billions == 0) {
-    for (const char* column : {"layers", "hidden", "heads"}) {
-      if (!cells.has(column)) {
-        cells.problem(fmt::format("{} is empty, and the row gives no model size", column));
-      }
-    }
-    return;
+  if (cells.number("params_b").value_or(0) > 0 && name.starts_with("gpt")) {
+    return size_gpt(cells, model, stages);
   }
-  const KnownShape& shape = *known_shape(name, billions);
-  const bool published = std::abs(shape.billions / billions - 1) <= 0.1;
-  const auto width_for = [&](int64_t layers) {
-    const double exact = std::sqrt(billions * 1e9 / (12.0 * double(layers)));
-    return std::max<int64_t>(64, std::llround(exact / 64) * 64);
-  };
-  if (model.num_layers > 0) {
-    if (model.hidden_size == 0) {
-      model.hidden_size = published && shape.layers == model.num_layers
-                              ? shape.hidden
-                              : width_for(model.num_layers);
-    }
-  } else {
-    const bool width_known = model.hidden_size > 0;
-    if (!width_known) model.hidden_size = shape.hidden;
-    const double square = 12.0 * double(model.hidden_size) * double(model.hidden_size);
-    model.num_layers = published && model.hidden_size == shape.hidden
-                           ? shape.layers
-                           : std::max<int64_t>(1, std::llround(billions * 1e9 / square));
-    if (model.num_layers % stages != 0) {  // the same number on each stage
-      model.num_layers = std::max<int64_t>(1, (model.num_layers + stages / 2) / stages) * stages;
-      if (!width_known) model.hidden_size = width_for(model.num_layers);
+  for (const auto& [column, value] : {std::pair<const char*, int64_t>{"layers", model.num_layers},
+                                      {"hidden", model.hidden_size},
+                                      {"heads", model.num_heads}}) {
+    if (value == 0 && !cells.has(column)) {
+      return cells.problem(fmt::format("{} is empty: {}", column, jobfile::unknown_model(name)));
     }
   }
-  if (model.num_heads == 0) {
-    model.num_heads = model.hidden_size == shape.hidden
-                          ? shape.heads
-                          : std::max<int64_t>(1, model.hidden_size / 128);
-  }
-  cells.assume(fmt::format("shape of {:g} B parameters: {} layers of {}, {} heads", billions,
-                           model.num_layers, model.hidden_size, model.num_heads));
 }
 
-int64_t default_vocabulary(const std::string& name, double billions) {
+int64_t default_vocabulary(const std::string& name) {
   if (contains(name, "bert")) return 30522;
   if (contains(name, "t5")) return 32128;
   if (contains(name, "mpt")) return 50368;
-  return known_shape(name, billions)->vocab;
+  if (contains(name, "internlm")) return 103168;
+  if (contains(name, "bloom")) return 250880;
+  if (contains(name, "nemotron") || contains(name, "gemma")) return 256000;
+  if (contains(name, "llama-3") || contains(name, "llama3")) return 128256;
+  if (contains(name, "qwen")) return 151936;
+  if (contains(name, "llama") || contains(name, "mistral") || contains(name, "mixtral")) {
+    return 32000;
+  }
+  return 50257;
 }
 
 int64_t default_ffn(const ModelSpec& model) {
   if (!is_gated(model.mlp)) return 4 * model.hidden_size;
   // Megatron: two thirds of 4 h, down to a multiple of 64.
   return std::max<int64_t>(64, 4 * model.hidden_size * 2 / 3 / 64 * 64);
-}
-
-// "([0]*3+[1]*5)": three dense blocks, then five with experts.
-void read_layer_frequency(RunCells& cells, ModelSpec& model) {
-  const auto frequency = cells.note("moe-layer-freq");
-  if (!frequency) return;
-  int64_t dense = 0;
-  int64_t experts = 0;
-  char rest = 0;
-  if (std::sscanf(frequency->c_str(), "([0]*%ld+[1]*%ld%c", &dense, &experts, &rest) == 3 &&
-      rest == ')' && dense + experts == model.num_layers) {
-    model.first_dense_layers = dense;
-    return;
-  }
-  if (const auto period = leading_number(*frequency)) {
-    model.moe_layer_period = static_cast<int64_t>(*period);
-    return;
-  }
-  cells.problem(fmt::format("notes: moe-layer-freq={} is not understood", *frequency));
-}
-
-struct KnownExperts {
-  const char* word;
-  int64_t experts, per_token, ffn, shared_ffn, dense_layers;
-};
-// Model cards and config.json of the Hugging Face hub.
-constexpr std::array kKnownExperts = {
-    KnownExperts{"mixtral", 8, 2, 0, 0, 0},
-    KnownExperts{"deepseek-v3", 256, 8, 2048, 2048, 3},
-    KnownExperts{"deepseek-r1", 256, 8, 2048, 2048, 3},
-    KnownExperts{"deepseek-v2-lite", 64, 6, 1408, 2816, 1},
-    KnownExperts{"qwen3-30b-a3b", 128, 8, 768, 0, 0},
-    KnownExperts{"qwen3-235b-a22b", 128, 8, 1536, 0, 0},
-};
-
-void read_experts(RunCells& cells, ModelSpec& model, const std::string& name, NamedSize size) {
-  const auto first_note = [&](std::initializer_list<const char*> keys) {
-    for (const char* key : keys) {
-      if (const auto value = cells.note_count(key)) return *value;
-    }
-    return int64_t{0};
-  };
-  model.num_experts = first_note({"num-experts", "num_experts", "experts", "num_moe_experts"});
-  model.experts_per_token = first_note(
-      {"moe-router-topk", "moe_router_topk", "top_k", "topk", "top-k", "experts_per_token"});
-  model.expert_ffn_hidden_size =
-      first_note({"moe-ffn-hidden-size", "moe_ffn_hidden_size", "moe_ffn"});
-  model.shared_expert_ffn_hidden_size =
-      first_note({"moe-shared-expert-intermediate-size", "moe_shared_expert_intermediate_size"});
-  for (const KnownExperts& known : kKnownExperts) {
-    if (model.num_experts > 0 || !contains(name, known.word)) continue;
-    model.num_experts = size.experts > 0 ? size.experts : known.experts;
-    if (model.experts_per_token == 0) model.experts_per_token = known.per_token;
-    if (model.expert_ffn_hidden_size == 0) model.expert_ffn_hidden_size = known.ffn;
-    if (model.shared_expert_ffn_hidden_size == 0) {
-      model.shared_expert_ffn_hidden_size = known.shared_ffn;
-    }
-    model.first_dense_layers = known.dense_layers;
-  }
-  if (model.num_experts == 0) model.num_experts = size.experts;
-  if (model.num_experts == 0) {
-    if (cells.degree("ep").value_or(1) > 1) {
-      cells.problem(
-          "ep is above 1, but the row gives no number of experts: set num-experts in notes");
-    }
-    return;
-  }
-  if (model.experts_per_token == 0) model.experts_per_token = 2;  // Megatron's --moe-router-topk
-  if (model.expert_ffn_hidden_size == 0) model.expert_ffn_hidden_size = model.ffn_hidden_size;
-  read_layer_frequency(cells, model);
-}
-
-// Megatron's --multi-latent-attention with the sizes that its arguments default to.
-void read_latent_attention(RunCells& cells, ModelSpec& model, const std::string& name) {
-  const bool deepseek = contains(name, "deepseek-v") || contains(name, "deepseek-r");
-  if (!cells.has_note("multi-latent-attention") && !deepseek) return;
-  model.kv_lora_rank = cells.note_count("kv-lora-rank").value_or(deepseek ? 512 : 32);
-  model.q_lora_rank =
-      cells.note_count("q-lora-rank").value_or(deepseek && model.num_layers > 27 ? 1536 : 0);
-  model.qk_head_dim = cells.note_count("qk-head-dim").value_or(128);
-  model.qk_rope_head_dim = cells.note_count("qk-pos-emb-head-dim").value_or(64);
-  model.v_head_dim = cells.note_count("v-head-dim").value_or(128);
 }
 
 void read_words(RunCells& cells, ModelSpec& model, double usual_dropout) {
@@ -252,7 +127,9 @@ void read_words(RunCells& cells, ModelSpec& model, double usual_dropout) {
     model.mlp = MlpKind::kSwiglu;
   } else if (mlp == "geglu") {
     model.mlp = MlpKind::kGeglu;
-  } else if (mlp == "relu" || mlp == "squared_relu" || mlp == "relu2" || mlp == "squared-relu") {
+  } else if (mlp == "squared_relu" || mlp == "relu2" || mlp == "squared-relu") {
+    model.mlp = MlpKind::kSquaredRelu;
+  } else if (mlp == "relu") {
     model.mlp = MlpKind::kRelu;
   } else if (!mlp.empty()) {
     cells.not_understood("mlp");
@@ -287,62 +164,94 @@ void read_words(RunCells& cells, ModelSpec& model, double usual_dropout) {
   model.hidden_dropout = share("hidden-dropout");
 }
 
+// What the row's family or its place in the table says; cells come later.
+ModelSpec shape_before_cells(RunCells& cells, const std::string& name,
+                             const jobfile::NamedModel* known) {
+  ModelSpec model;
+  if (known != nullptr) {
+    model = jobfile::spec_of(*known).model;
+    for (const char* column : {"layers", "hidden", "heads"}) {
+      if (cells.has(column)) continue;
+      cells.assume(fmt::format("shape of {}", known->name));
+      break;
+    }
+    const auto hidden = cells.degree("hidden");
+    if (hidden && *hidden != model.hidden_size) {  // another size of that family
+      for (int64_t* size : {&model.num_heads, &model.num_kv_heads, &model.head_dim,
+                            &model.ffn_hidden_size, &model.expert_ffn_hidden_size}) {
+        *size = 0;
+      }
+    }
+    if (model.vision_parameters > 0) cells.assume("the vision tower's time is not priced");
+  } else {
+    const Family& family = family_of(name);
+    model.family = ModelFamily::kTransformer;
+    if (contains(name, "bert")) model.stack = Stack::kEncoder;
+    if (name == "t5" || name.rfind("t5/", 0) == 0 || name.rfind("t5-", 0) == 0 ||
+        name.rfind("mt5", 0) == 0) {
+      model.stack = Stack::kEncoderDecoder;
+    }
+    model.mlp = family.mlp;
+    model.norm = family.norm;
+    model.position_embedding = family.positions;
+    model.parallel_residual = family.parallel_residual;
+    model.qkv_bias = family.biases || contains(name, "qwen2");
+    model.attention_output_bias = model.mlp_bias = family.biases;
+    model.qk_norm = contains(name, "qwen3");
+    model.tied_embeddings = family.tied;
+  }
+  model.name = cells.text("model");
+  return model;
+}
+
 }  // namespace
 
 ModelSpec model_of_run(RunCells& cells, const framework::UsualSettings& usual, int64_t stages) {
-  std::string name = cells.word("model");
-  std::replace(name.begin(), name.end(), '_', '-');
-  refuse_what_is_no_transformer(cells, name);
-  const Family& family = family_of(name);
-  const NamedSize size = size_in_name(name);
-  ModelSpec model;
-  model.name = cells.text("model");
-  model.family = ModelFamily::kTransformer;
-  if (contains(name, "bert")) model.stack = Stack::kEncoder;
-  if (name == "t5" || name.rfind("t5/", 0) == 0 || name.rfind("t5-", 0) == 0 ||
-      name.rfind("mt5", 0) == 0) {
-    model.stack = Stack::kEncoderDecoder;
-  }
-  model.mlp = family.mlp;
-  model.norm = family.norm;
-  model.position_embedding = family.positions;
-  model.parallel_residual = family.parallel_residual;
+  const std::string name = named_in(cells);
+  if (refuses_what_is_no_transformer(cells, name)) return {};
+  const jobfile::NamedModel* known = jobfile::find_model(name);
+  ModelSpec model = shape_before_cells(cells, name, known);
   read_words(cells, model, usual.dropout);
-  const bool biases = family.biases && !cells.has_note("disable-bias-linear");
-  model.qkv_bias = biases || cells.has_note("add-qkv-bias") || contains(name, "qwen2");
-  model.attention_output_bias = biases;
-  model.mlp_bias = biases;
-  model.qk_norm = contains(name, "qwen3") || cells.has_note("qk-layernorm");
+  if (cells.has_note("disable-bias-linear")) {
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+  }
+  if (cells.has_note("add-qkv-bias")) model.qkv_bias = true;
+  if (cells.has_note("qk-layernorm")) model.qk_norm = true;
 
-  model.num_layers = cells.degree("layers").value_or(0);
-  model.hidden_size = cells.degree("hidden").value_or(0);
-  model.num_heads = cells.degree("heads").value_or(0);
-  fill_shape(cells, model, name, size, stages);
+  read_layer_pattern(cells, model);
+  model.num_layers = cells.degree("layers").value_or(model.num_layers);
+  model.hidden_size = cells.degree("hidden").value_or(model.hidden_size);
+  const int64_t heads = model.num_heads;
+  model.num_heads = cells.degree("heads").value_or(heads);
+  complete_shape(cells, model, name, stages);
   if (model.num_heads <= 0 || model.hidden_size <= 0 || model.num_layers <= 0) return model;
-  const double billions = cells.number("params_b")
-                              .value_or(12e-9 * double(model.num_layers) *
-                                        double(model.hidden_size) * double(model.hidden_size));
-  const KnownShape& shape = *known_shape(name, billions);
-  const bool same_shape = shape.hidden == model.hidden_size && shape.layers == model.num_layers;
+  if (model.num_heads != heads) model.num_kv_heads = model.head_dim = 0;  // of other heads
+  const auto or_else = [](int64_t value, int64_t otherwise) {
+    return value > 0 ? value : otherwise;
+  };
   model.num_kv_heads =
-      cells.degree("kv_heads").value_or(same_shape ? shape.kv_heads : model.num_heads);
-  model.head_dim = cells.note_count("kv-channels").value_or(model.hidden_size / model.num_heads);
-  model.ffn_hidden_size = cells.degree("ffn").value_or(same_shape ? shape.ffn : default_ffn(model));
-  model.vocab_size = cells.degree("vocab").value_or(0);
-  if (model.vocab_size == 0) {
+      cells.degree("kv_heads").value_or(or_else(model.num_kv_heads, model.num_heads));
+  model.head_dim = cells.note_count("kv-channels")
+                       .value_or(or_else(model.head_dim, model.hidden_size / model.num_heads));
+  model.ffn_hidden_size =
+      cells.degree("ffn").value_or(or_else(model.ffn_hidden_size, default_ffn(model)));
+  const auto vocabulary = cells.degree("vocab");
+  if (vocabulary) {
+    model.vocab_size = *vocabulary;
+  } else {
     const bool gpt2 = cells.mentions("gpt2bpe") && !contains(name, "bert");
-    model.vocab_size = gpt2 ? 50257 : default_vocabulary(name, billions);
+    if (gpt2 || model.vocab_size == 0) model.vocab_size = gpt2 ? 50257 : default_vocabulary(name);
     cells.assume(fmt::format("vocabulary of {}", model.vocab_size));
   }
   if (usual.vocab_multiple_of > 1) {
     model.vocab_multiple_of =
         cells.note_count("make-vocab-size-divisible-by").value_or(usual.vocab_multiple_of);
   }
-  model.tied_embeddings = cells.yes_or_no("tied_emb").value_or(family.tied);
+  model.tied_embeddings = cells.yes_or_no("tied_emb").value_or(model.tied_embeddings);
   model.decoder_layers = model.stack == Stack::kEncoderDecoder ? model.num_layers : 0;
-  read_experts(cells, model, name, size);
-  read_latent_attention(cells, model, name);
-  model.num_mtp_layers = cells.note_count("mtp-num-layers").value_or(0);
+  read_experts(cells, model);
+  read_latent_attention(cells, model);
+  model.num_mtp_layers = cells.note_count("mtp-num-layers").value_or(model.num_mtp_layers);
   return model;
 }
 

@@ -127,6 +127,15 @@ std::string engine_line(const Plan& plan) {
                                         : "");
 }
 
+std::string tower_line(const Plan& plan) {
+  const int64_t parameters = plan.job.model.vision_parameters;
+  if (parameters == 0) return "";
+  return fmt::format(
+      "warning  only the text part is priced in time: of the vision tower, its {} parameters on "
+      "the first stage are all that counts\n",
+      text::with_commas(parameters));
+}
+
 // What a run of the plan reads; nothing where the plan is not for a run.
 std::string data_line(const Plan& plan) {
   const TrainingSpec& training = plan.job.training;
@@ -193,7 +202,7 @@ std::string summary_text(const search::SearchResult& result) {
   if (result.best_priced) text += fit_line(plan, result) + step_line(plan, result);
   if (result.bottleneck) text += bottleneck_line(*result.bottleneck);
   if (result.best_priced) text += next_line(result);
-  return text + engine_line(plan) + data_line(plan);
+  return text + tower_line(plan) + engine_line(plan) + data_line(plan);
 }
 
 }  // namespace smp::report

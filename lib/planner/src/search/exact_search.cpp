@@ -103,6 +103,7 @@ const Candidate* ExactSearch::leaner(const choice::LayoutChoice& choice) {
   }
   choice::LayoutChoice more = choice;
   more.recompute = Recompute::kFull;
+  more.recompute_layers = std::max(0, more.recompute_layers);  // -1, all, where none recomputes
   const int64_t blocks = model::block_count(defaulted_.job.model) / choice.pipeline;
   for (size_t i = 0; i < kMostLeaner && ++more.recompute_layers < blocks; ++i) {
     if (space_.forbidden().matches(more)) continue;

@@ -254,6 +254,13 @@ void SearchSpace::set_schedule(const Split& split, const ScheduleChoice& schedul
   const int32_t least = job_.parallel.partition.empty() ? schedule.virtual_stages : 1;
   choice.first_stage_layers = std::max(ends.first, least);
   choice.last_stage_layers = std::max(ends.last, least);
+  if (split.pipeline > 2) return;
+  // Of two stages the other one has the rest.
+  if (ends.last < least) {
+    choice.first_stage_layers = ends.first + ends.last - choice.last_stage_layers;
+  } else if (ends.first < least) {
+    choice.last_stage_layers = ends.first + ends.last - choice.first_stage_layers;
+  }
 }
 
 std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(

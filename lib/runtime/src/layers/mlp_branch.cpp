@@ -13,6 +13,7 @@ kernels::Activation activation_of(const ModelSpec& model) {
                                           : kernels::Activation::kGelu;
     case MlpKind::kRelu: return kernels::Activation::kRelu;
     case MlpKind::kSwiglu: return kernels::Activation::kSilu;
+    case MlpKind::kSquaredRelu: break;  // refused: engine_rules.cpp
   }
   check_failed(__FILE__, __LINE__, "unknown mlp");
 }

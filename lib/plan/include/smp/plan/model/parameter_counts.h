@@ -26,9 +26,9 @@ struct ParameterSum {
 };
 
 struct ParameterCounts {
-  ParameterSum embedding;    // tokens, learned or relative positions, token types
+  ParameterSum embedding;    // tokens, learned or relative positions, token types, a vision tower
   ParameterSum vocabulary;   // the token matrix alone: what a tied head copies with p > 1
-  ParameterSum block;        // dense
+  ParameterSum block;        // dense; of a hybrid the mean of its layers without experts
   ParameterSum moe_block;    // router and shared expert; not its experts
   ParameterSum expert;       // one expert
   ParameterSum cross_block;  // of the decoder of an encoder_decoder
@@ -51,8 +51,9 @@ ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kind
 // counted: they stay with the head.
 int64_t block_count(const ModelSpec& model);
 
-// Whether block 0 <= block < num_layers has experts. The first `first_dense_layers` have none. Of
-// the rest every `moe_layer_period`-th has them, beginning with the first (Megatron's
+// Whether block 0 <= block < num_layers has experts. In a hybrid its letter says so. Else the first
+// `first_dense_layers` have none. Of the rest every `moe_layer_period`-th has them, beginning with
+// the first (Megatron's
 // --moe-layer-freq).
 bool has_experts(const ModelSpec& model, int64_t block);
 

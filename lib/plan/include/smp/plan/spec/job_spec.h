@@ -22,10 +22,12 @@ struct Framework;
 // A family is a set of defaults for the attributes below it; kTransformer has none of its own.
 enum class ModelFamily { kGpt2, kLlama, kTransformer };
 enum class Stack { kDecoder, kEncoder, kEncoderDecoder };
-enum class MlpKind { kGelu, kRelu, kSwiglu, kGeglu };
+enum class MlpKind { kGelu, kRelu, kSwiglu, kGeglu, kSquaredRelu };
 // x * Phi(x) exactly, or by the tanh that stands for it (Hendrycks and Gimpel 2016).
 enum class GeluKind { kTanh, kErf };
 enum class NormKind { kLayerNorm, kRmsNorm };
+// Of attention and of the MLP: at their input; at their output (OLMo 2); at both (Gemma 2 and 3).
+enum class NormPlacement { kBefore, kAfter, kBoth };
 enum class PositionKind { kLearned, kRotary, kAlibi, kRelative, kNone };
 // How rotary frequencies are stretched: by one factor; by wavelength (Llama 3.1); the others of
 // transformers' modeling_rope_utils.py, whose sizes alone are known here.
@@ -64,6 +66,7 @@ struct ModelSpec {
   MlpKind mlp = MlpKind::kGelu;
   GeluKind gelu = GeluKind::kTanh;  // of mlp gelu and geglu
   NormKind norm = NormKind::kLayerNorm;
+  NormPlacement norm_placement = NormPlacement::kBefore;
   PositionKind position_embedding = PositionKind::kLearned;
   bool qkv_bias = true;
   bool attention_output_bias = true;
@@ -89,7 +92,9 @@ struct ModelSpec {
   double rope_low_freq_factor = 1;  // llama3, as rope_high_freq_factor and rope_original_positions
   double rope_high_freq_factor = 4;
   int64_t rope_original_positions = 8192;
-  int64_t sliding_window = 0;  // keys that a query sees, itself among them; 0 = all before it
+  int64_t sliding_window = 0;    // keys that a query sees, itself among them; 0 = all before it
+  bool chunked_windows = false;  // windows lie side by side, and a query sees its own (Llama 4)
+  int64_t full_attention_period = 0;  // every n-th layer has no window; 0 = all layers have it
   double initializer_range = 0.02;
 
   int64_t decoder_layers = 0;     // encoder_decoder: num_layers are the encoder's
@@ -112,6 +117,18 @@ struct ModelSpec {
   int64_t qk_head_dim = 0;
   int64_t qk_rope_head_dim = 0;
   int64_t v_head_dim = 0;
+
+  // A hybrid: a letter for each layer, which is one mixer with its norm (layer_letter() in
+  // hybrid.h). "" = each layer is attention and an MLP.
+  std::string layer_pattern;
+  int64_t mamba_heads = 0;  // Mamba-2 (Dao and Gu 2024, arXiv:2405.21060)
+  int64_t mamba_head_dim = 0;
+  int64_t mamba_state_dim = 0;
+  int64_t mamba_groups = 0;        // heads of a group share B and C
+  int64_t mamba_conv_kernel = 4;   // tokens that the convolution reads
+  int64_t mamba_chunk_size = 256;  // tokens between two kept states of the scan
+
+  int64_t vision_parameters = 0;  // of a tower before the first layer, whose work is not priced
 
   // A list of operators in place of a transformer. The sizes above that it has then follow from it
   // (set_list_sizes() in operators.h). It reads images and ends with a cross-entropy.
