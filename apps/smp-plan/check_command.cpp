@@ -1,9 +1,11 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
+#include "any_files_options.h"
 #include "commands.h"
 #include "files.h"
 #include "screen.h"
@@ -18,10 +20,20 @@ constexpr const char* kCheckDescription =
 Examples:
   smp-plan check plan.yaml
   smp-plan check job.yaml              plans the job first
+  smp-plan check pretrain.sh --cluster dgx-h100 --hosts 4     also any file that import reads
+  smp-plan check config.json ds_config.json --cluster p4d.24xlarge
 )";
 
-ExitCode run_check(const std::string& path) {
-  const Plan plan = plan_of_file(path);
+struct CheckRequest {
+  std::vector<std::string> paths;
+  std::string from;
+  importers::AnyFiles files;  // without the sources
+};
+
+ExitCode run_check(CheckRequest request) {
+  request.files.format = format_of_option(request.from);
+  const Plan plan = plan_of_files(request.paths, request.files);
+  const std::string path = fmt::format("{}", fmt::join(request.paths, ", "));
   const std::vector<std::string> problems = search::check(plan);
   for (const std::string& problem : problems) {
     print(stderr, fmt::format("{}: {}\n", path, problem));
@@ -38,11 +50,13 @@ ExitCode run_check(const std::string& path) {
 }  // namespace
 
 void add_check_command(CLI::App& app, Run& run) {
-  auto path = std::make_shared<std::string>();
+  auto request = std::make_shared<CheckRequest>();
   CLI::App* command = app.add_subcommand("check", "prove a plan without running it");
   command->description(kCheckDescription);
-  command->add_option("plan", *path, "plan or job file")->required();
-  command->callback([path, &run] { run = [path] { return run_check(*path); }; });
+  command->add_option("plan", request->paths, "a plan, or files that describe one job together")
+      ->required();
+  add_any_files_options(*command, request->from, request->files);
+  command->callback([request, &run] { run = [request] { return run_check(*request); }; });
 }
 
 }  // namespace smp

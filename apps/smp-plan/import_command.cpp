@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "any_files_options.h"
 #include "commands.h"
 #include "screen.h"
 #include "smp/interchange/importers/import.h"
@@ -36,24 +37,11 @@ struct ImportRequest {
   int64_t processes_per_host = 0;
 };
 
-std::string format_words() {
-  std::string out;
-  for (int i = 0; i < importers::kForeignFormats; ++i) {
-    if (i > 0) out += "|";
-    out += name_of(static_cast<importers::ForeignFormat>(i));
-  }
-  return out;
-}
-
 ExitCode run_import(const ImportRequest& request) {
   if (request.paths.empty()) {
     throw UsageError("import needs a file, as in smp-plan import config.json");
   }
-  const auto forced = importers::foreign_format_named(request.from);
-  if (!forced && !request.from.empty()) {
-    throw UsageError(
-        fmt::format("--from: expected one of {}, not '{}'", format_words(), request.from));
-  }
+  const auto forced = format_of_option(request.from);
   std::vector<jobfile::JobSource> sources;
   for (const std::string& path : request.paths) sources.push_back(jobfile::load_job_source(path));
   importers::ImportContext context;

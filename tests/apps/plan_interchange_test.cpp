@@ -171,6 +171,30 @@ TEST_CASE(
                       "planner chooses: training.precision (bf16.enabled)") != std::string::npos);
 }
 
+TEST_CASE("check takes the files that import takes, without a job file between") {
+  const std::string config = kGolden + "huggingface/llama2-7b.json";
+  const std::string deepspeed = kGolden + "import/deepspeed-zero3-offload.json";
+  const ProgramEnd end =
+      plan({"check", config, deepspeed, "--cluster", "p4d.24xlarge", "--hosts", "2"});
+  CHECK(end.code == 0);
+  CHECK(end.out.starts_with(config + ", " + deepspeed + ": proved: "));
+  CHECK(end.err.find("warning: " + deepspeed + ":47:3: unknown key 'my_own_key'\n") !=
+        std::string::npos);
+  const ProgramEnd bare = plan({"check", config});
+  CHECK(bare.code == 3);
+  CHECK(bare.err == config +
+                        ": the file does not name the accelerators: give --cluster NAME, as "
+                        "in --cluster dgx-h100\n");
+  CHECK(plan({"check", config, "--from", "nemmo"}).code == 2);
+
+  const ScratchFolder folder;
+  const std::string file = folder.path() + "/plan.yaml";
+  CHECK(plan({SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml", "-o", file}).code == 0);
+  const ProgramEnd both = plan({"check", config, file});
+  CHECK(both.code == 3);
+  CHECK(both.err == file + ": this is a plan: give it alone, without other files\n");
+}
+
 TEST_CASE("a job file may name a config.json, relative to itself") {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder.path() + "/model");

@@ -83,7 +83,19 @@ void refuse_other(const jobfile::JobSource& source, const text::YamlNode& root) 
   if (!other.empty()) throw ConfigError(fmt::format("{}: this is {}", source.path, other));
 }
 
-ForeignFormat json_format(const jobfile::JobSource& source) {
+// What can be read of it: a text of another kind has mistakes as YAML.
+text::YamlNode yaml_root(const jobfile::JobSource& source) {
+  text::Diagnostics quiet;
+  return text::parse_yaml(source.text, quiet.add_source(source.path, source.text), quiet).root;
+}
+
+// Sections of smp's own files.
+bool has_own_section(const text::YamlNode& root) {
+  return root.kind == text::YamlNode::Kind::kMap &&
+         has_any(root, {"model", "cluster", "training", "parallel", "smp_plan"});
+}
+
+std::optional<ForeignFormat> json_format(const jobfile::JobSource& source) {
   text::Diagnostics diagnostics;
   const text::YamlTree tree = text::parse_json(
       json_of_hjson(source.text), diagnostics.add_source(source.path, source.text), diagnostics);
@@ -95,6 +107,10 @@ ForeignFormat json_format(const jobfile::JobSource& source) {
     const bool is_python = !of_python.any() && script.last != nullptr &&
                            script.last->kind == pyscript::PythonValue::Kind::kMap;
     if (is_python && is_smp_dictionary(*script.last)) return ForeignFormat::kSageMaker;
+    text::Diagnostics of_yaml;
+    const text::YamlTree yaml =
+        text::parse_yaml(source.text, of_yaml.add_source(source.path, source.text), of_yaml);
+    if (yaml.complete && has_own_section(yaml.root)) return std::nullopt;
     diagnostics.raise_if_any();
   }
   const text::YamlNode& root = tree.root;
@@ -112,13 +128,32 @@ ForeignFormat json_format(const jobfile::JobSource& source) {
   if (smp > deepspeed && smp > huggingface) return smp_version(root, source.path);
   if (deepspeed > smp && deepspeed > huggingface) return ForeignFormat::kDeepSpeed;
   if (huggingface > smp && huggingface > deepspeed) return ForeignFormat::kHuggingFace;
-  throw ConfigError(
-      fmt::format("{}: the format of this JSON is not clear from its keys: give --from hf, smp-v1, "
-                  "smp-v2 or deepspeed",
-                  source.path));
+  return std::nullopt;
 }
 
 }  // namespace
+
+std::optional<ForeignFormat> foreign_format(const jobfile::JobSource& source) {
+  const std::string_view text = source.text;
+  if (text.find_first_not_of(" \t\r\n") == text.npos || text.find('\0') != text.npos) {
+    return std::nullopt;
+  }
+  if (is_json(source.text)) return json_format(source);
+  if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
+    return ForeignFormat::kSageMaker;
+  }
+  if (const std::string program = python_program(source.text); !program.empty()) {
+    throw ConfigError(fmt::format("{}: this is {}", source.path, program));
+  }
+  const text::YamlNode root = yaml_root(source);
+  refuse_other(source, root);
+  if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
+  if (has_any(root, {"compute_environment", "distributed_type", "fsdp_config", "deepspeed_config",
+                     "megatron_lm_config"})) {
+    return ForeignFormat::kAccelerate;
+  }
+  return std::nullopt;
+}
 
 ForeignFormat recognise(const jobfile::JobSource& source) {
   const std::string_view text = source.text;
@@ -130,28 +165,19 @@ ForeignFormat recognise(const jobfile::JobSource& source) {
         source.path +
         ": the file contains NUL bytes, as in UTF-16 and binary files: save the text as UTF-8");
   }
-  if (is_json(source.text)) return json_format(source);
-  if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
-    return ForeignFormat::kSageMaker;
-  }
-  if (const std::string program = python_program(source.text); !program.empty()) {
-    throw ConfigError(fmt::format("{}: this is {}", source.path, program));
-  }
-  text::Diagnostics diagnostics;
-  const text::YamlTree tree =
-      text::parse_yaml(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
-  const text::YamlNode& root = tree.root;
-  refuse_other(source, root);
-  if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
-  if (has_any(root, {"compute_environment", "distributed_type", "fsdp_config", "deepspeed_config",
-                     "megatron_lm_config"})) {
-    return ForeignFormat::kAccelerate;
-  }
+  if (const auto format = foreign_format(source)) return *format;
+  const text::YamlNode root = yaml_root(source);
   if (has_any(root, {"smp_plan"})) {
     throw ConfigError(source.path + ": this is a plan of smp, which needs no import");
   }
-  if (has_any(root, {"model", "cluster", "training", "parallel"})) {
+  if (has_own_section(root)) {
     throw ConfigError(source.path + ": this is a job file of smp, which needs no import");
+  }
+  if (is_json(source.text)) {
+    throw ConfigError(
+        fmt::format("{}: the format of this JSON is not clear from its keys: give --from hf, "
+                    "smp-v1, smp-v2 or deepspeed",
+                    source.path));
   }
   throw ConfigError(
       fmt::format("{}: not recognized as JSON, a Megatron command line or accelerate's YAML: give "

@@ -44,8 +44,10 @@ const ImportedKey* Imported::find(std::string_view path) const {
 }
 
 std::optional<int64_t> ImportContext::world() const {
-  if (!hosts || !processes_per_host) return std::nullopt;
-  return product_of({*hosts, *processes_per_host});
+  const auto of_hosts = hosts ? hosts : cluster_hosts;
+  const auto of_each = processes_per_host ? processes_per_host : cluster_processes_per_host;
+  if (!of_hosts || !of_each) return std::nullopt;
+  return product_of({*of_hosts, *of_each});
 }
 
 }  // namespace smp::importers

@@ -50,8 +50,11 @@ struct ImportContext {
   std::optional<int64_t> hidden_size;
   std::optional<int64_t> hosts;
   std::optional<int64_t> processes_per_host;
+  // Of the cluster that the command line names: they count where nothing else gives the number.
+  std::optional<int64_t> cluster_hosts;
+  std::optional<int64_t> cluster_processes_per_host;
 
-  std::optional<int64_t> world() const;
+  std::optional<int64_t> world() const;  // ranks
 };
 
 }  // namespace smp::importers

@@ -1,0 +1,44 @@
+#include "any_files_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.h"
+
+namespace smp {
+
+std::string format_words() {
+  std::string out;
+  for (int i = 0; i < importers::kForeignFormats; ++i) {
+    if (i > 0) out += "|";
+    out += name_of(static_cast<importers::ForeignFormat>(i));
+  }
+  return out;
+}
+
+std::optional<importers::ForeignFormat> format_of_option(const std::string& from) {
+  const auto format = importers::foreign_format_named(from);
+  if (!format && !from.empty()) {
+    throw UsageError(fmt::format("--from: expected one of {}, not '{}'", format_words(), from));
+  }
+  return format;
+}
+
+void add_any_files_options(CLI::App& command, std::string& from, importers::AnyFiles& files) {
+  command
+      .add_option("--from", from, "format of other programs' files; default: recognized by content")
+      ->type_name(format_words());
+  command
+      .add_option("--cluster", files.cluster, "a known cluster, or a file with a cluster section")
+      ->type_name("NAME|FILE")
+      ->check(not_empty);
+  command.add_option("--hosts", files.hosts, "hosts of the cluster")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command.add_option("--processes-per-host", files.processes_per_host, "ranks on each host")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+}
+
+}  // namespace smp

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "smp/interchange/importers/job_of_files.h"
+
+namespace CLI {
+class App;
+}
+
+namespace smp {
+
+// "hf|smp-v1|...": the words of --from.
+std::string format_words();
+
+// The format that --from names; nothing if it is not given. Throws UsageError.
+std::optional<importers::ForeignFormat> format_of_option(const std::string& from);
+
+// --from, --hosts, --processes-per-host and --cluster of a command that takes files of any kind.
+void add_any_files_options(CLI::App& command, std::string& from, importers::AnyFiles& files);
+
+}  // namespace smp
