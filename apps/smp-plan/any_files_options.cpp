@@ -25,6 +25,14 @@ std::optional<importers::ForeignFormat> format_of_option(const std::string& from
   return format;
 }
 
+void add_recipe_option(CLI::App& command, std::string& recipe) {
+  command
+      .add_option("--recipe", recipe,
+                  "a recipe of NeMo or Megatron Bridge, which the file's keys override")
+      ->type_name("NAME")
+      ->check(not_empty);
+}
+
 void add_any_files_options(CLI::App& command, std::string& from, importers::AnyFiles& files) {
   command
       .add_option("--from", from, "format of other programs' files; default: recognized by content")

@@ -17,7 +17,11 @@ std::string format_words();
 // The format that --from names; nothing if it is not given. Throws UsageError.
 std::optional<importers::ForeignFormat> format_of_option(const std::string& from);
 
-// --from, --hosts, --processes-per-host and --cluster of a command that takes files of any kind.
+// --recipe of a command that reads configurations of NeMo and Megatron Bridge.
+void add_recipe_option(CLI::App& command, std::string& recipe);
+
+// --from, --recipe, --hosts, --processes-per-host and --cluster of a command that takes files of
+// any kind.
 void add_any_files_options(CLI::App& command, std::string& from, importers::AnyFiles& files);
 
 }  // namespace smp

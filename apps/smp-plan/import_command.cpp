@@ -24,6 +24,7 @@ Examples:
   smp-plan import distribution.json --from smp-v1      a SageMaker model parallel dictionary
   smp-plan import pretrain.sh --hosts 4 --processes-per-host 8     a Megatron command line
   smp-plan import accelerate.yaml
+  smp-plan import overrides.yaml --recipe llama3_70b_pretrain_config     Megatron Bridge
   smp-plan import nccl-tests reduce.txt --cluster p4d.24xlarge     measured links of a cluster
 
 docs/interchange.md lists every key and its translation.
@@ -32,6 +33,7 @@ docs/interchange.md lists every key and its translation.
 struct ImportRequest {
   std::vector<std::string> paths;
   std::string from;
+  std::string recipe;
   std::string output;
   int64_t hosts = 0;
   int64_t processes_per_host = 0;
@@ -45,6 +47,7 @@ ExitCode run_import(const ImportRequest& request) {
   std::vector<jobfile::JobSource> sources;
   for (const std::string& path : request.paths) sources.push_back(jobfile::load_job_source(path));
   importers::ImportContext context;
+  context.recipe = request.recipe;
   if (request.hosts > 0) context.hosts = request.hosts;
   if (request.processes_per_host > 0) context.processes_per_host = request.processes_per_host;
   const std::vector<importers::Imported> files =
@@ -74,6 +77,7 @@ void add_import_command(CLI::App& app, Run& run) {
   command
       ->add_option("--from", request->from, "format of the files; default: recognized by content")
       ->type_name(format_words());
+  add_recipe_option(*command, request->recipe);
   command->add_option("-o,--output", request->output, "write the job to FILE; - is standard output")
       ->type_name("FILE")
       ->check(not_empty);

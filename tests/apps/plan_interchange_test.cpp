@@ -60,8 +60,8 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
       {{"import"}, 2, usage("import needs a file, as in smp-plan import config.json")},
       {{"import", config, "--from", "keras"},
        2,
-       usage("--from: expected one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker, "
-             "not 'keras'")},
+       usage("--from: expected one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker|"
+             "nemo, not 'keras'")},
       {{"import", "/no/such.json"}, 3, "/no/such.json: no such file\n"},
       {{"export", "plan.yaml"},
        2,

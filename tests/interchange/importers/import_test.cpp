@@ -77,6 +77,7 @@ const std::vector<ForeignKey>& keys_of(ForeignFormat format) {
     case ForeignFormat::kDeepSpeed: return deepspeed_keys();
     case ForeignFormat::kMegatron: return megatron_keys();
     case ForeignFormat::kAccelerate: return accelerate_keys();
+    case ForeignFormat::kNemo: return nemo_keys();
     case ForeignFormat::kSageMaker: break;  // its dictionaries have those of SMP
   }
   static const std::vector<ForeignKey> kNone;
@@ -173,9 +174,14 @@ TEST_CASE("what a file is, is seen by its content") {
     INFO(message);
     CHECK(message.starts_with("x: this is " + head + ", which"));
   };
-  says("trainer: {devices: 8, num_nodes: 2}\nmodel: {tensor_model_parallel_size: 4}\n",
-       "a NeMo configuration");
-  says("exp_manager: {}\nmodel: {}\n", "a NeMo configuration");
+  CHECK(format("trainer: {devices: 8, num_nodes: 2}\nmodel: {tensor_model_parallel_size: 4}\n") ==
+        ForeignFormat::kNemo);
+  CHECK(format("exp_manager: {}\nmodel: {}\n") == ForeignFormat::kNemo);
+  CHECK(format("train: {global_batch_size: 8}\nddp: {}\n") == ForeignFormat::kNemo);
+  CHECK(format("nemo llm pretrain --factory llama3_8b\n") == ForeignFormat::kNemo);
+  CHECK(format("language_model: {num_layers: 2}\nmodel_parallel: {}\n") ==
+        ForeignFormat::kMegatron);
+  CHECK(format("x\n--- arguments ---\n  num_layers .... 2\n") == ForeignFormat::kMegatron);
   says("base_model: x\nsequence_len: 4096\nfsdp_config: {}\n", "an axolotl configuration");
   says("max_seq_len: 2048\nfsdp_config: {}\nmax_duration: 1ep\n",
        "a configuration of Composer or LLM Foundry");
@@ -471,6 +477,47 @@ TEST_CASE("a name that := sets inside a line of Python is not known") {
         "x.py:2:7: instance_count: ':=' on line 2 sets the value, which smp does not evaluate: "
         "write the "
         "value instead");
+}
+
+TEST_CASE("--recipe gives the values that a file of overrides leaves out") {
+  const JobSource overrides{"o.yaml",
+                            "train: {micro_batch_size: 2}\nmodel: {context_parallel_size: 1}\n"};
+  ImportContext context;
+  context.recipe = "llama3_70b_pretrain_config";
+  context.hosts = 4;
+  context.processes_per_host = 8;
+  const auto files = import_sources({overrides}, std::nullopt, context);
+  const auto at = [&](std::string_view path) { return files.front().find(path)->value; };
+  CHECK(at("training.micro_batch") == "2");
+  CHECK(at("training.global_batch") == "512");
+  CHECK(at("parallel.tensor_parallel_degree") == "4");
+  CHECK(at("parallel.context_parallel_degree") == "1");
+  CHECK(at("parallel.sharded_data_parallel_degree") == "2");
+  CHECK(at("model.num_layers") == "80");
+  context.recipe = "llama3_7b";
+  CHECK(error_of([&] { import_sources({overrides}, std::nullopt, context); })
+            .starts_with("o.yaml:1:1: unknown recipe 'llama3_7b', did you mean 'llama2_7b'? Known "
+                         "are llama2_7b_pretrain_config, "));
+}
+
+TEST_CASE("a model that a file gives by name is known by its repository, its class or its folder") {
+  const auto model = [](const std::string& name) {
+    const std::string text = "trainer: {num_nodes: 1}\nmodel: {config: {_target_: " + name + "}}\n";
+    const Imported read = import_source({kFolder + "x.yaml", text}, ForeignFormat::kNemo);
+    const ImportedKey* layers = read.find("model.num_layers");
+    return layers != nullptr ? layers->value : "no";
+  };
+  CHECK(model("nemo.Llama3Config8B") == "32");
+  CHECK(model("nemo.Llama3ModelProvider70B") == "80");
+  CHECK(model("nemo.MixtralConfig8x7B") == "32");
+  CHECK(model("nemo.SomeConfig") == "no");
+  const std::string text =
+      "trainer: {num_nodes: 1}\nmodel: {config: {_target_: nemo.AquilaConfig9B}}\n";
+  const Imported unknown = import_source({"x.yaml", text}, ForeignFormat::kNemo);
+  CHECK(
+      unknown.warnings.front() ==
+      "x.yaml:2:28: smp has no sizes of the model 'AquilaConfig9B': import its config.json in the "
+      "same call");
 }
 
 TEST_CASE("docs/interchange.md ends with the tables that the readers use") {

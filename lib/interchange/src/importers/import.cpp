@@ -6,8 +6,11 @@
 
 #include "importers/foreign_keys.h"
 #include "importers/hjson.h"
+#include "importers/nemo_command.h"
 #include "importers/other_formats.h"
+#include "importers/printed_config.h"
 #include "importers/smp_dictionary.h"
+#include "importers/yaml_formats.h"
 #include "pyscript/python_script.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/json_tree.h"
@@ -145,13 +148,13 @@ std::optional<ForeignFormat> foreign_format(const jobfile::JobSource& source) {
   if (const std::string program = python_program(source.text); !program.empty()) {
     throw ConfigError(fmt::format("{}: this is {}", source.path, program));
   }
-  const text::YamlNode root = yaml_root(source);
+  if (is_nemo_command(text)) return ForeignFormat::kNemo;
+  if (!printed_megatron_arguments(text).empty()) return ForeignFormat::kMegatron;
+  const text::YamlNode root = yaml_root({source.path, printed_nemo_config(text)});
+  if (const auto format = yaml_format(root)) return format;
   refuse_other(source, root);
   if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
-  if (has_any(root, {"compute_environment", "distributed_type", "fsdp_config", "deepspeed_config",
-                     "megatron_lm_config"})) {
-    return ForeignFormat::kAccelerate;
-  }
+  if (is_accelerate_yaml(root)) return ForeignFormat::kAccelerate;
   return std::nullopt;
 }
 
@@ -185,6 +188,23 @@ ForeignFormat recognise(const jobfile::JobSource& source) {
                   source.path));
 }
 
+namespace {
+
+using TextReader = void (*)(const jobfile::JobSource&, int, text::Diagnostics&,
+                            const ImportContext&, Imported&);
+
+// Of formats that are no JSON or YAML as they stand; null for the others.
+TextReader reader_of_text(ForeignFormat format) {
+  switch (format) {
+    case ForeignFormat::kMegatron: return read_megatron;
+    case ForeignFormat::kSageMaker: return read_sagemaker;
+    case ForeignFormat::kNemo: return read_nemo;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
 Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
                        const ImportContext& context) {
   Imported out;
@@ -192,9 +212,8 @@ Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
   out.file = source.path;
   text::Diagnostics diagnostics;
   const int number = diagnostics.add_source(source.path, source.text);
-  if (format == ForeignFormat::kMegatron || format == ForeignFormat::kSageMaker) {
-    (format == ForeignFormat::kMegatron ? read_megatron : read_sagemaker)(
-        source, number, diagnostics, context, out);
+  if (const auto read = reader_of_text(format)) {
+    read(source, number, diagnostics, context, out);
     diagnostics.raise_if_any();
     return out;
   }
@@ -211,8 +230,7 @@ Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
     case ForeignFormat::kSmpV2: read_smp_v2(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kDeepSpeed: read_deepspeed(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kAccelerate: read_accelerate(tree.root, diagnostics, context, out); break;
-    case ForeignFormat::kMegatron:
-    case ForeignFormat::kSageMaker: break;
+    default: break;  // above
   }
   diagnostics.raise_if_any();
   return out;

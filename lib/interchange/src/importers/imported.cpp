@@ -20,6 +20,7 @@ constexpr std::array<FormatName, kForeignFormats> kNames = {{
     {"megatron", "a Megatron command line"},
     {"accelerate", "an accelerate configuration"},
     {"sagemaker", "a SageMaker script"},
+    {"nemo", "a configuration of NeMo or Megatron Bridge"},
 }};
 
 }  // namespace

@@ -44,6 +44,7 @@ JobOfFiles imported_job(const AnyFiles& request, const std::vector<jobfile::JobS
   ImportContext context;
   context.hosts = request.hosts;
   context.processes_per_host = request.processes_per_host;
+  context.recipe = request.recipe;
   std::vector<jobfile::JobSource> sources;
   if (!request.cluster.empty()) {
     sources.push_back(jobfile::cluster_source(request.cluster));

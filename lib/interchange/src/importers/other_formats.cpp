@@ -13,12 +13,6 @@ bool has_any_key(const text::YamlNode& node, std::initializer_list<std::string_v
          std::ranges::any_of(keys, [&](const auto key) { return node.find(key) != nullptr; });
 }
 
-bool has_map(const text::YamlNode& node, std::string_view key,
-             std::initializer_list<std::string_view> keys) {
-  const text::YamlEntry* entry = node.kind == text::YamlNode::Kind::kMap ? node.find(key) : nullptr;
-  return entry != nullptr && has_any_key(entry->value, keys);
-}
-
 // The file that a key names, for advice; `otherwise` where it names none.
 std::string file_at(const text::YamlNode& root, std::string_view key, std::string_view otherwise) {
   const text::YamlEntry* entry = root.find(key);
@@ -50,18 +44,6 @@ std::string other_format(std::string_view text, const text::YamlNode& root) {
         kWrite);
   }
   if (root.kind != text::YamlNode::Kind::kMap) return "";
-  if (has_map(root, "trainer", {"devices", "num_nodes", "precision", "max_steps", "accelerator"}) ||
-      has_map(root, "model", {"tensor_model_parallel_size", "pipeline_model_parallel_size"}) ||
-      has_any_key(root, {"exp_manager"})) {
-    return fmt::format(
-        "a NeMo configuration, which smp does not import: {}: trainer.num_nodes is cluster.hosts, "
-        "trainer.devices is cluster.processes_per_host, model.tensor_model_parallel_size is "
-        "parallel.tensor_parallel_degree, model.pipeline_model_parallel_size is "
-        "parallel.pipeline_parallel_degree, model.micro_batch_size is training.micro_batch, "
-        "model.global_batch_size is training.global_batch, model.encoder_seq_length is "
-        "training.sequence_length. Or import the Megatron command line of the same run",
-        kWrite);
-  }
   if (has_any_key(root, {"base_model"}) &&
       has_any_key(root, {"datasets", "micro_batch_size", "sequence_len", "adapter"})) {
     return fmt::format(

@@ -16,9 +16,10 @@ enum class ForeignFormat {
   kDeepSpeed,
   kMegatron,
   kAccelerate,
-  kSageMaker
+  kSageMaker,
+  kNemo
 };
-inline constexpr int kForeignFormats = 7;
+inline constexpr int kForeignFormats = 8;
 std::string_view name_of(ForeignFormat format);   // the word of --from: "hf", "smp-v1", ...
 std::string_view title_of(ForeignFormat format);  // for people: "Hugging Face config.json"
 std::optional<ForeignFormat> foreign_format_named(std::string_view name);
@@ -53,6 +54,8 @@ struct ImportContext {
   // Of the cluster that the command line names: they count where nothing else gives the number.
   std::optional<int64_t> cluster_hosts;
   std::optional<int64_t> cluster_processes_per_host;
+
+  std::string recipe;  // of NeMo or Megatron Bridge, that the file's keys override
 
   std::optional<int64_t> world() const;  // ranks
 };

@@ -17,6 +17,7 @@ struct AnyFiles {
   std::optional<ForeignFormat> format;  // of the foreign files; absent: by their content
   std::optional<int64_t> hosts;
   std::optional<int64_t> processes_per_host;
+  std::string recipe;   // as in ImportContext
   std::string cluster;  // a known cluster or a file; empty: the files name it
 };
 
