@@ -78,6 +78,7 @@ const std::vector<ForeignKey>& keys_of(ForeignFormat format) {
     case ForeignFormat::kMegatron: return megatron_keys();
     case ForeignFormat::kAccelerate: return accelerate_keys();
     case ForeignFormat::kNemo: return nemo_keys();
+    case ForeignFormat::kTorchTitan: return torchtitan_keys();
     case ForeignFormat::kSageMaker: break;  // its dictionaries have those of SMP
   }
   static const std::vector<ForeignKey> kNone;
@@ -189,7 +190,8 @@ TEST_CASE("what a file is, is seen by its content") {
   says(R"({"per_device_train_batch_size": 1})", "arguments of a Hugging Face Trainer");
   says("pipe_parallel_size: 1\n", "a GPT-NeoX configuration");
   says("apiVersion: v1\nkind: Pod\n", "a Kubernetes manifest");
-  says("[job]\n[training]\nseq_len = 1\n[parallelism]\n", "torchtitan's TOML");
+  CHECK(format("[job]\n[training]\nseq_len = 1\n[parallelism]\n") == ForeignFormat::kTorchTitan);
+  CHECK(format(R"({"torchtitan_config": "x"})") == ForeignFormat::kTorchTitan);
   says("# recipe\nimport torch\nfrom nemo.collections import llm\n",
        "a Python program (a recipe of NeMo or Megatron Bridge)");
   CHECK(

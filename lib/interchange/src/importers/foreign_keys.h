@@ -16,6 +16,8 @@
 // The table of one foreign format's keys, and a reader over it. Not thread-safe per reader.
 namespace smp::importers {
 
+using NodeKind = text::YamlNode::Kind;
+
 enum class Form { kWhole, kNumber, kBool, kText, kList, kMap, kAny };
 
 // kCopied: the value goes to `target` unchanged. kRead: the format's own code converts the value
@@ -42,6 +44,7 @@ const std::vector<ForeignKey>& accelerate_keys();
 const std::vector<ForeignKey>& huggingface_keys();
 const std::vector<ForeignKey>& megatron_keys();
 const std::vector<ForeignKey>& nemo_keys();
+const std::vector<ForeignKey>& torchtitan_keys();
 
 // Keys that any config.json may hold and no plan depends on: tokens, generation, other heads.
 const std::vector<std::string_view>& huggingface_words();
@@ -151,5 +154,7 @@ void read_megatron(const jobfile::JobSource& source, int number, text::Diagnosti
                    const ImportContext& context, Imported& out);
 void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
                const ImportContext& context, Imported& out);
+void read_torchtitan(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
+                     const ImportContext& context, Imported& out);
 
 }  // namespace smp::importers

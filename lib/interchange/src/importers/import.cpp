@@ -82,7 +82,7 @@ bool is_smp_dictionary(const pyscript::PythonValue& value) {
 }
 
 void refuse_other(const jobfile::JobSource& source, const text::YamlNode& root) {
-  const std::string other = other_format(source.text, root);
+  const std::string other = other_format(root);
   if (!other.empty()) throw ConfigError(fmt::format("{}: this is {}", source.path, other));
 }
 
@@ -117,6 +117,7 @@ std::optional<ForeignFormat> json_format(const jobfile::JobSource& source) {
     diagnostics.raise_if_any();
   }
   const text::YamlNode& root = tree.root;
+  if (has_any(root, {"torchtitan_config"})) return ForeignFormat::kTorchTitan;
   refuse_other(source, root);
   if (has_any(root, {"cells"}) && has_any(root, {"nbformat"})) {
     throw ConfigError(source.path +
@@ -148,6 +149,7 @@ std::optional<ForeignFormat> foreign_format(const jobfile::JobSource& source) {
   if (const std::string program = python_program(source.text); !program.empty()) {
     throw ConfigError(fmt::format("{}: this is {}", source.path, program));
   }
+  if (is_torchtitan_toml(text)) return ForeignFormat::kTorchTitan;
   if (is_nemo_command(text)) return ForeignFormat::kNemo;
   if (!printed_megatron_arguments(text).empty()) return ForeignFormat::kMegatron;
   const text::YamlNode root = yaml_root({source.path, printed_nemo_config(text)});
@@ -199,6 +201,7 @@ TextReader reader_of_text(ForeignFormat format) {
     case ForeignFormat::kMegatron: return read_megatron;
     case ForeignFormat::kSageMaker: return read_sagemaker;
     case ForeignFormat::kNemo: return read_nemo;
+    case ForeignFormat::kTorchTitan: return read_torchtitan;
     default: return nullptr;
   }
 }

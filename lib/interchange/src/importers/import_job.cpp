@@ -27,10 +27,11 @@ constexpr std::array<std::string_view, 8> kSections = {"model",
 constexpr std::array<std::string_view, 4> kModelSizes = {"model.num_layers", "model.hidden_size",
                                                          "model.num_heads", "model.vocab_size"};
 
-// Stand-ins for missing sections, so that the rest can be read: a model, and a cluster that has
-// every precision.
+// Stand-ins for missing sections, so that the rest can be read: a model (of any sequence length),
+// and a cluster that has every precision.
 constexpr std::string_view kModelStandIn =
-    "model: {num_layers: 1, hidden_size: 1, num_heads: 1, vocab_size: 2}\n";
+    "model: {family: llama, num_layers: 1, hidden_size: 2, num_heads: 1, ffn_hidden_size: 1, "
+    "vocab_size: 2}\n";
 constexpr std::string_view kExpertsStandIn = "model: {num_experts: 64, experts_per_token: 1}\n";
 constexpr std::string_view kClusterStandIn =
     "cluster: {has_bf16: true, has_fp16: true, fp8_flops_per_s: 1}\n";
@@ -240,6 +241,27 @@ std::vector<Imported> import_sources(const std::vector<jobfile::JobSource>& sour
   return out;
 }
 
+namespace {
+
+// As many layers as the files' partition has.
+std::string layers_stand_in(const std::vector<Imported>& files) {
+  int64_t layers = 0;
+  for (const Imported& file : files) {
+    const ImportedKey* key = file.find("parallel.partition");
+    if (key == nullptr) continue;
+    text::Diagnostics quiet;
+    const text::YamlTree list =
+        text::parse_yaml(key->value, quiet.add_source("", key->value), quiet);
+    for (const text::YamlNode& item : list.root.items) {
+      layers += whole_value(item.text).value_or(0);
+    }
+  }
+  return layers > 0 ? fmt::format("model: {{num_layers: {}}}\n", layers)
+                    : "model: {num_layers: 1}\n";
+}
+
+}  // namespace
+
 std::string imported_job_yaml(const std::vector<Imported>& files) {
   const std::string text = job_text(files);
   const bool has_model = std::ranges::any_of(files, [](const Imported& file) {
@@ -259,6 +281,7 @@ std::string imported_job_yaml(const std::vector<Imported>& files) {
   check_job(files, {{"a cluster", std::string(kClusterStandIn)},
                     {"a model", std::string(kModelStandIn)},
                     {"its experts", std::string(has_experts ? kExpertsStandIn : kModelStandIn)},
+                    {"its layers", layers_stand_in(files)},
                     {std::string(kImportedJob), text}});
   return comment("The imported files have no model: add one here, for example") +
          "# model:\n#   hf_config: config.json\n" + text;

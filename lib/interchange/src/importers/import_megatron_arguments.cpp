@@ -11,8 +11,6 @@
 namespace smp::importers {
 namespace {
 
-using Kind = text::YamlNode::Kind;
-
 class ArgumentFields {
  public:
   ArgumentFields(text::Diagnostics& diagnostics, const ImportContext& context, Imported& out)
@@ -20,7 +18,7 @@ class ArgumentFields {
 
   void take(const std::string& name, const std::string& shown, text::Place place,
             const text::YamlNode& value) {
-    if (value.kind == Kind::kScalar && value.text.find("${") != value.text.npos) {
+    if (value.kind == NodeKind::kScalar && value.text.find("${") != value.text.npos) {
       const auto row = megatron_field(name);
       if (!row || row->use != FieldUse::kIgnored) {
         flags_.error_at(value.place, fmt::format("{} is {}, which the environment sets: write the "
@@ -48,13 +46,13 @@ class ArgumentFields {
 
 bool is_section(const text::YamlEntry& entry) {
   return (entry.key == "language_model" || entry.key == "model_parallel") &&
-         entry.value.kind == Kind::kMap;
+         entry.value.kind == NodeKind::kMap;
 }
 
 }  // namespace
 
 bool is_megatron_yaml(const text::YamlNode& root) {
-  return root.kind == Kind::kMap && std::ranges::count_if(root.entries, is_section) == 2;
+  return root.kind == NodeKind::kMap && std::ranges::count_if(root.entries, is_section) == 2;
 }
 
 void read_megatron_yaml(const text::YamlNode& root, text::Diagnostics& diagnostics,
@@ -88,7 +86,7 @@ void read_printed_megatron(std::string_view text, int source, text::Diagnostics&
     const size_t last = std::min(row.find_first_not_of('.', dots + 1), row.size());
     const size_t from = std::min(row.find_first_not_of(' ', last), row.size());
     text::YamlNode value;
-    value.kind = row.substr(from) == "None" ? Kind::kNull : Kind::kScalar;
+    value.kind = row.substr(from) == "None" ? NodeKind::kNull : NodeKind::kScalar;
     value.place = {source, line, static_cast<int>(from) + 1};
     value.text = std::string(row.substr(from));
     fields.take(name, name, {source, line, static_cast<int>(begin) + 1}, value);

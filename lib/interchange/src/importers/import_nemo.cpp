@@ -19,8 +19,6 @@
 namespace smp::importers {
 namespace {
 
-using Kind = text::YamlNode::Kind;
-
 // Maps whose keys are fields of Megatron, or of the file's own trainer.
 constexpr std::array<std::string_view, 26> kGroups = {"model",
                                                       "model.config",
@@ -105,7 +103,7 @@ bool in(const auto& list, std::string_view path) { return std::ranges::count(lis
 
 text::YamlNode word_at(std::string text, text::Place place) {
   text::YamlNode node;
-  node.kind = Kind::kScalar;
+  node.kind = NodeKind::kScalar;
   node.place = place;
   node.text = std::move(text);
   return node;
@@ -198,7 +196,7 @@ class NemoFile {
       if (recipe_.empty()) flags_.leave_out(path);
     } else if (path == "peft" || path == "model.peft" || path == "model_transform") {
       adapter(path, entry);
-    } else if (path == "mixed_precision" && value.kind == Kind::kScalar) {
+    } else if (path == "mixed_precision" && value.kind == NodeKind::kScalar) {
       precision(value.text, path, value.place);
     } else if (entry.key == "precision" &&
                (prefix == "trainer." || prefix == "trainer.plugins." || prefix == "plugins.")) {
@@ -206,11 +204,11 @@ class NemoFile {
     } else if (path == "model.optim.sched" || path == "optim.lr_scheduler") {
       schedule(value, path);
       visit(value, path + ".");
-    } else if (path == "trainer.plugins" && value.kind == Kind::kList) {
+    } else if (path == "trainer.plugins" && value.kind == NodeKind::kList) {
       for (const text::YamlNode& item : value.items) visit(item, path + ".");
-    } else if (value.kind == Kind::kMap && in(kGroups, path)) {
+    } else if (value.kind == NodeKind::kMap && in(kGroups, path)) {
       visit(value, path + ".");
-    } else if (in(kGroups, path) && value.kind == Kind::kNull) {
+    } else if (in(kGroups, path) && value.kind == NodeKind::kNull) {
       return;
     } else if (path == "model.data.data_prefix" || path == "data.paths") {
       take("data_path", path, place, value);
@@ -223,7 +221,7 @@ class NemoFile {
 
   // {_target_: torch.float32, _call_: false} stays a map; MegatronFields reads its name.
   static text::YamlNode scalar_of(text::YamlNode value) {
-    if (value.kind == Kind::kScalar) value.quoted = false;
+    if (value.kind == NodeKind::kScalar) value.quoted = false;
     return value;
   }
 
@@ -240,8 +238,8 @@ class NemoFile {
 
   void adapter(const std::string& path, const text::YamlEntry& entry) {
     const text::YamlNode& value = entry.value;
-    if (value.kind == Kind::kNull || value.text == "none" || value.text == "null") return;
-    const text::YamlEntry* name = value.kind == Kind::kMap ? value.find("_target_") : nullptr;
+    if (value.kind == NodeKind::kNull || value.text == "none" || value.text == "null") return;
+    const text::YamlEntry* name = value.kind == NodeKind::kMap ? value.find("_target_") : nullptr;
     std::string kind = name != nullptr ? name->value.text : value.text;
     kind = kind.substr(kind.rfind('.') + 1);
     warn_adapter(kind.empty() ? path : kind, entry.place, out_);
@@ -249,7 +247,7 @@ class NemoFile {
 
   void schedule(const text::YamlNode& value, const std::string& path) {
     for (const std::string_view key : {"name", "_target_"}) {
-      const text::YamlEntry* word = value.kind == Kind::kMap ? value.find(key) : nullptr;
+      const text::YamlEntry* word = value.kind == NodeKind::kMap ? value.find(key) : nullptr;
       if (word == nullptr) continue;
       const bool cosine = word->value.text.find("Cosine") != std::string::npos;
       take("lr_decay_style", fmt::format("{}.{}", path, key), word->place,
@@ -375,7 +373,7 @@ void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& 
       text::parse_yaml(printed_nemo_config(source.text), number, diagnostics);
   if (diagnostics.any()) return;
   const text::YamlEntry* recipe = tree.root.find("recipe");
-  if (recipe != nullptr && recipe->value.kind == Kind::kScalar) {
+  if (recipe != nullptr && recipe->value.kind == NodeKind::kScalar) {
     file.recipe(recipe->value.text, recipe->value.place);
   }
   file.read(tree.root);

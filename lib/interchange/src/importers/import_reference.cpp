@@ -63,7 +63,8 @@ std::string import_reference_markdown() {
          table(ForeignFormat::kDeepSpeed, deepspeed_keys(), {}) +
          table(ForeignFormat::kMegatron, megatron_keys(), megatron_words()) +
          table(ForeignFormat::kAccelerate, accelerate_keys(), {}) +
-         table(ForeignFormat::kNemo, nemo_keys(), megatron_field_words());
+         table(ForeignFormat::kNemo, nemo_keys(), megatron_field_words()) +
+         table(ForeignFormat::kTorchTitan, torchtitan_keys(), {});
 }
 
 }  // namespace smp::importers

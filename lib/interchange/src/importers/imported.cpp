@@ -21,6 +21,7 @@ constexpr std::array<FormatName, kForeignFormats> kNames = {{
     {"accelerate", "an accelerate configuration"},
     {"sagemaker", "a SageMaker script"},
     {"nemo", "a configuration of NeMo or Megatron Bridge"},
+    {"torchtitan", "a torchtitan configuration"},
 }};
 
 }  // namespace

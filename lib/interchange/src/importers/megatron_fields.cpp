@@ -7,34 +7,33 @@
 namespace smp::importers {
 namespace {
 
-using Kind = text::YamlNode::Kind;
-
 text::YamlNode scalar_node(std::string text, text::Place place) {
   text::YamlNode node;
-  node.kind = Kind::kScalar;
+  node.kind = NodeKind::kScalar;
   node.place = place;
   node.text = std::move(text);
   return node;
 }
 
 bool is_off(const text::YamlNode& node) {
-  if (node.kind == Kind::kNull) return true;
-  if (node.kind == Kind::kList) return node.items.empty();
-  if (node.kind == Kind::kMap) return node.entries.empty();
+  if (node.kind == NodeKind::kNull) return true;
+  if (node.kind == NodeKind::kList) return node.items.empty();
+  if (node.kind == NodeKind::kMap) return node.entries.empty();
   return node.text == "null" || node.text == "None" || node.text == "[]" || node.text == "{}" ||
          bool_value(node) == false;
 }
 
 bool is_none(const text::YamlNode& node) {
-  return node.kind == Kind::kNull ||
-         (node.kind == Kind::kScalar && (node.text == "None" || node.text == "null"));
+  return node.kind == NodeKind::kNull ||
+         (node.kind == NodeKind::kScalar && (node.text == "None" || node.text == "null"));
 }
 
 // The last word of "torch.nn.functional.silu", of {_target_: that}, of "AttnBackend.flash" and of
 // "<function silu at 0x7f00>".
 std::string last_word(const text::YamlNode& node) {
   std::string text = node.text;
-  if (const text::YamlEntry* target = node.kind == Kind::kMap ? node.find("_target_") : nullptr) {
+  if (const text::YamlEntry* target =
+          node.kind == NodeKind::kMap ? node.find("_target_") : nullptr) {
     text = target->value.text;
   }
   if (text.starts_with("<function ")) text = text.substr(10, text.find(' ', 10) - 10);
@@ -44,7 +43,7 @@ std::string last_word(const text::YamlNode& node) {
 // The items of a list, or of Python's text of one.
 std::vector<std::string> items_of(const text::YamlNode& node) {
   std::vector<std::string> out;
-  if (node.kind == Kind::kList) {
+  if (node.kind == NodeKind::kList) {
     for (const text::YamlNode& item : node.items) out.push_back(item.text);
     return out;
   }
@@ -67,7 +66,7 @@ std::string with_commas(const std::vector<std::string>& items) {
 }
 
 bool is_one_of(std::string_view words, const text::YamlNode& node) {
-  if (node.kind == Kind::kList && !words.empty()) {
+  if (node.kind == NodeKind::kList && !words.empty()) {
     return std::ranges::all_of(node.items,
                                [&](const auto& item) { return is_one_of(words, item); });
   }
@@ -122,12 +121,13 @@ const text::YamlNode* MegatronFields::find(std::string_view field) const {
 
 std::optional<int64_t> MegatronFields::whole(std::string_view field) const {
   const text::YamlNode* node = find(field);
-  return node != nullptr && node->kind == Kind::kScalar ? whole_value(node->text) : std::nullopt;
+  return node != nullptr && node->kind == NodeKind::kScalar ? whole_value(node->text)
+                                                            : std::nullopt;
 }
 
 std::optional<bool> MegatronFields::boolean(std::string_view field) const {
   const text::YamlNode* node = find(field);
-  return node != nullptr && node->kind == Kind::kScalar ? bool_value(*node) : std::nullopt;
+  return node != nullptr && node->kind == NodeKind::kScalar ? bool_value(*node) : std::nullopt;
 }
 
 void MegatronFields::error(const Value& value, const std::string& message) {
@@ -159,13 +159,13 @@ void MegatronFields::give_row(const Value& value, const MegatronField& row) {
   }
   const ForeignKey* flag = flags_.row_of(row.flag);
   text::YamlNode node = value.node;
-  if (node.kind == Kind::kScalar) node.quoted = false;  // a number in quotes of a log or YAML
-  if (flag->form == Form::kList && node.kind == Kind::kScalar) {
-    node.kind = Kind::kList;
+  if (node.kind == NodeKind::kScalar) node.quoted = false;  // a number in quotes of a log or YAML
+  if (flag->form == Form::kList && node.kind == NodeKind::kScalar) {
+    node.kind = NodeKind::kList;
     for (const std::string& item : items_of(value.node)) {
       node.items.push_back(scalar_node(item, node.place));
     }
-  } else if (flag->form == Form::kText && node.kind == Kind::kMap) {
+  } else if (flag->form == Form::kText && node.kind == NodeKind::kMap) {
     node = scalar_node(last_word(node), node.place);
   }
   give(value, row.flag, node);
@@ -253,7 +253,7 @@ void MegatronFields::stage_ends() {
 }
 
 void MegatronFields::expert_layers(const Value& value) {
-  if (value.node.kind == Kind::kScalar && !value.node.text.starts_with('[')) {
+  if (value.node.kind == NodeKind::kScalar && !value.node.text.starts_with('[')) {
     give(value, "moe-layer-freq", value.node.text);
     return;
   }
@@ -277,13 +277,13 @@ void MegatronFields::window(const Value& value) {
 void MegatronFields::blend(const Value& value) {
   text::YamlNode words = value.node;
   words.items.clear();
-  if (value.node.kind != Kind::kList || value.node.items.empty() ||
-      value.node.items[0].kind != Kind::kList) {
+  if (value.node.kind != NodeKind::kList || value.node.items.empty() ||
+      value.node.items[0].kind != NodeKind::kList) {
     error(value, "expected a list of paths and a list of their weights, or null");
     return;
   }
   const std::vector<text::YamlNode>& paths = value.node.items[0].items;
-  const bool weighs = value.node.items.size() > 1 && value.node.items[1].kind == Kind::kList;
+  const bool weighs = value.node.items.size() > 1 && value.node.items[1].kind == NodeKind::kList;
   for (size_t i = 0; i < paths.size(); ++i) {
     if (weighs && i < value.node.items[1].items.size()) {
       words.items.push_back(value.node.items[1].items[i]);
@@ -322,8 +322,8 @@ void MegatronFields::own(const Value& value, const ImportContext& context) {
   if (field == "world_size") return ranks(value, context);
   if (field == "data_path") {
     text::YamlNode list = node;
-    list.kind = Kind::kList;
-    if (node.kind == Kind::kScalar) {
+    list.kind = NodeKind::kList;
+    if (node.kind == NodeKind::kScalar) {
       for (const std::string& item : items_of(node)) {
         list.items.push_back(scalar_node(item, node.place));
       }
@@ -332,7 +332,7 @@ void MegatronFields::own(const Value& value, const ImportContext& context) {
   }
   if (field == "attention_backend") {
     static constexpr std::string_view kBackends[] = {"flash", "fused", "unfused", "local", "auto"};
-    const text::YamlEntry* arguments = node.kind == Kind::kMap ? node.find("_args_") : nullptr;
+    const text::YamlEntry* arguments = node.kind == NodeKind::kMap ? node.find("_args_") : nullptr;
     const auto number = arguments != nullptr && !arguments->value.items.empty()
                             ? whole_value(arguments->value.items[0].text)
                             : whole_value(node.text);
@@ -398,7 +398,7 @@ void MegatronFields::own(const Value& value, const ImportContext& context) {
     return give(value, "optimizer", adam ? "adam" : node.text);
   }
   if (field == "devices") {
-    const auto count = node.kind == Kind::kList
+    const auto count = node.kind == NodeKind::kList
                            ? std::optional(static_cast<int64_t>(node.items.size()))
                            : whole_value(node.text);
     if (count && *count > 0) give(value, "nproc-per-node", fmt::format("{}", *count));

@@ -21,28 +21,11 @@ std::string file_at(const text::YamlNode& root, std::string_view key, std::strin
   return named ? entry->value.text : std::string(otherwise);
 }
 
-// [section] lines, as TOML has them.
-bool has_section(std::string_view text, std::string_view name) {
-  const std::string line = fmt::format("[{}]", name);
-  for (size_t at = text.find(line); at != text.npos; at = text.find(line, at + 1)) {
-    if (at == 0 || text[at - 1] == '\n') return true;
-  }
-  return false;
-}
-
 constexpr std::string_view kWrite = "write a job file (start with smp-plan init)";
 
 }  // namespace
 
-std::string other_format(std::string_view text, const text::YamlNode& root) {
-  if (has_section(text, "parallelism") ||
-      (has_section(text, "training") && has_section(text, "optimizer"))) {
-    return fmt::format(
-        "torchtitan's TOML, which smp does not import: {}: training.local_batch_size is "
-        "training.micro_batch, training.seq_len is training.sequence_length, and the degrees of "
-        "[parallelism] are keys of parallel",
-        kWrite);
-  }
+std::string other_format(const text::YamlNode& root) {
   if (root.kind != text::YamlNode::Kind::kMap) return "";
   if (has_any_key(root, {"base_model"}) &&
       has_any_key(root, {"datasets", "micro_batch_size", "sequence_len", "adapter"})) {

@@ -1,5 +1,7 @@
 #include "importers/yaml_formats.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <initializer_list>
@@ -37,7 +39,21 @@ bool is_nemo(const text::YamlNode& root) {
          holds(root, "model", {"tensor_model_parallel_size", "pipeline_model_parallel_size"});
 }
 
+// [section] lines, as TOML has them.
+bool has_section(std::string_view text, std::string_view name) {
+  const std::string line = fmt::format("[{}]", name);
+  for (size_t at = text.find(line); at != text.npos; at = text.find(line, at + 1)) {
+    if (at == 0 || text[at - 1] == '\n') return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+bool is_torchtitan_toml(std::string_view text) {
+  return has_section(text, "parallelism") ||
+         (has_section(text, "training") && has_section(text, "optimizer"));
+}
 
 bool is_accelerate_yaml(const text::YamlNode& root) {
   return keys_among(root, {"compute_environment", "distributed_type", "fsdp_config",

@@ -17,9 +17,10 @@ enum class ForeignFormat {
   kMegatron,
   kAccelerate,
   kSageMaker,
-  kNemo
+  kNemo,
+  kTorchTitan
 };
-inline constexpr int kForeignFormats = 8;
+inline constexpr int kForeignFormats = 9;
 std::string_view name_of(ForeignFormat format);   // the word of --from: "hf", "smp-v1", ...
 std::string_view title_of(ForeignFormat format);  // for people: "Hugging Face config.json"
 std::optional<ForeignFormat> foreign_format_named(std::string_view name);
