@@ -61,7 +61,7 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
       {{"import", config, "--from", "keras"},
        2,
        usage("--from: expected one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker|"
-             "nemo|torchtitan, not 'keras'")},
+             "nemo|torchtitan|llama-factory|axolotl|automodel, not 'keras'")},
       {{"import", "/no/such.json"}, 3, "/no/such.json: no such file\n"},
       {{"export", "plan.yaml"},
        2,

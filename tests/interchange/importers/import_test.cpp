@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -79,6 +80,9 @@ const std::vector<ForeignKey>& keys_of(ForeignFormat format) {
     case ForeignFormat::kAccelerate: return accelerate_keys();
     case ForeignFormat::kNemo: return nemo_keys();
     case ForeignFormat::kTorchTitan: return torchtitan_keys();
+    case ForeignFormat::kLlamaFactory: return llama_factory_keys();
+    case ForeignFormat::kAxolotl: return axolotl_keys();
+    case ForeignFormat::kAutomodel: return automodel_keys();
     case ForeignFormat::kSageMaker: break;  // its dictionaries have those of SMP
   }
   static const std::vector<ForeignKey> kNone;
@@ -183,7 +187,11 @@ TEST_CASE("what a file is, is seen by its content") {
   CHECK(format("language_model: {num_layers: 2}\nmodel_parallel: {}\n") ==
         ForeignFormat::kMegatron);
   CHECK(format("x\n--- arguments ---\n  num_layers .... 2\n") == ForeignFormat::kMegatron);
-  says("base_model: x\nsequence_len: 4096\nfsdp_config: {}\n", "an axolotl configuration");
+  CHECK(format("base_model: x\nsequence_len: 4096\nfsdp_config: {}\n") == ForeignFormat::kAxolotl);
+  CHECK(format("model_name_or_path: x\nstage: sft\nper_device_train_batch_size: 1\n") ==
+        ForeignFormat::kLlamaFactory);
+  CHECK(format("# recipe.py --recipe x\nmodel: {}\nstep_scheduler: {global_batch_size: 8}\n") ==
+        ForeignFormat::kAutomodel);
   says("max_seq_len: 2048\nfsdp_config: {}\nmax_duration: 1ep\n",
        "a configuration of Composer or LLM Foundry");
   says("per_device_train_batch_size: 1\noutput_dir: x\n", "arguments of a Hugging Face Trainer");
@@ -520,6 +528,88 @@ TEST_CASE("a model that a file gives by name is known by its repository, its cla
       unknown.warnings.front() ==
       "x.yaml:2:28: smp has no sizes of the model 'AquilaConfig9B': import its config.json in the "
       "same call");
+}
+
+TEST_CASE("a fine-tuning file gives its DeepSpeed file and the folder of its model") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("smp-fine-tuning-{}", getpid());
+  std::filesystem::create_directories(folder / "examples/train");
+  std::filesystem::create_directories(folder / "model");
+  std::filesystem::copy_file(kFolder + "huggingface/llama2-7b.json", folder / "model/config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::ofstream(folder / "examples/z3.json")
+      << R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+             "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3,
+             "offload_optimizer": {"device": "cpu"}, "reduce_bucket_size": "auto"}})";
+  const auto job = [&](const std::string& name, const std::string& text) {
+    const JobSource source{(folder / "examples/train" / name).string(), text};
+    ImportContext context;
+    context.hosts = 1;
+    context.processes_per_host = 8;
+    const auto files = import_sources({source}, std::nullopt, context);
+    CHECK(files.size() == 2);
+    return read_job(
+        {{"a cluster", "cluster: {has_bf16: true}\n"}, {"job", imported_job_yaml(files)}});
+  };
+  const JobSpec factory =
+      job("a.yaml", "model_name_or_path: " + (folder / "model").string() +
+                        "\nstage: sft\nfinetuning_type: full\nbf16: true\n"
+                        "per_device_train_batch_size: 2\ndeepspeed: examples/z3.json\n");
+  CHECK(factory.model.num_layers == 32);
+  CHECK(factory.training.micro_batch == 2);
+  CHECK(factory.parallel.sharding == Sharding::kParameters);
+  CHECK(factory.parallel.sharded_data_parallel_degree == 8);
+  CHECK(factory.parallel.offload_optimizer == true);
+  CHECK(factory.parallel.bucket_bytes == 4096 * 4096 * 4);
+  const JobSpec axolotl = job("b.yaml",
+                              "base_model: ../../model\nsequence_len: 1024\nmicro_batch_size: 4\n"
+                              "bf16: true\ndeepspeed: examples/z3.json\n");
+  CHECK(axolotl.model.num_layers == 32);
+  CHECK(axolotl.training.micro_batch == 4);
+  CHECK(axolotl.parallel.sharding == Sharding::kParameters);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("fine-tuning over a host, or over given degrees, is checked against the ranks") {
+  ImportContext context;
+  context.hosts = 2;
+  context.processes_per_host = 8;
+  const auto of = [&](const std::string& text) {
+    return import_sources({{"x.yaml", text}}, std::nullopt, context);
+  };
+  const auto degree = [&](const std::string& text) {
+    return of(text).front().find("parallel.sharded_data_parallel_degree")->value;
+  };
+  CHECK(degree("model_name_or_path: x\nstage: sft\nfsdp: hybrid_shard\n") == "8");
+  CHECK(degree("base_model: x\ndatasets: []\nfsdp: [hybrid_shard]\n") == "8");
+  CHECK(degree("step_scheduler: {global_batch_size: 32}\ndistributed: {dp_replicate_size: 2}\n") ==
+        "8");
+  CHECK(error_of([&] { of("base_model: x\ndatasets: []\ndp_shard_size: 4\n"); })
+            .starts_with("x.yaml:3:1: dp_replicate_size x dp_shard_size x tensor_parallel_size x "
+                         "context_parallel_size = 1 x 4 x 1 x 1 = 4, but there are 16 ranks"));
+  CHECK(
+      error_of([&] { of("step_scheduler: {global_batch_size: 32}\ndistributed: {dp_size: 4}\n"); })
+          .starts_with("x.yaml:2:15: dp_size 4 with dp_replicate_size 1 and tensor x pipeline x "
+                       "context size 1 do not form the 16 ranks"));
+  const std::string titan =
+      "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n";
+  CHECK(
+      error_of([&] {
+        import_sources({{"x.toml", titan}}, std::nullopt, context);
+      })
+          .starts_with("x.toml:3:1: replicate x shard x tensor x pipeline x context degree = 2 x 4 "
+                       "x 1 x 1 x 1 = 8, but there are 16 ranks"));
+  context.hosts.reset();
+  context.processes_per_host.reset();
+  const auto log = [&] {
+    const std::string text = "--- arguments ---\n  world_size ... 16\n";
+    return import_sources({{"x.log", text}}, std::nullopt, context);
+  };
+  context.cluster_processes_per_host = 8;
+  CHECK(log().front().find("cluster.hosts")->value == "2");
+  context.hosts = 3;
+  CHECK(error_of(log).starts_with(
+      "x.log:2:18: world_size: 16 ranks are not a multiple of the given 3 hosts"));
 }
 
 TEST_CASE("docs/interchange.md ends with the tables that the readers use") {

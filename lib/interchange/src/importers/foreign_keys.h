@@ -45,6 +45,9 @@ const std::vector<ForeignKey>& huggingface_keys();
 const std::vector<ForeignKey>& megatron_keys();
 const std::vector<ForeignKey>& nemo_keys();
 const std::vector<ForeignKey>& torchtitan_keys();
+const std::vector<ForeignKey>& llama_factory_keys();
+const std::vector<ForeignKey>& axolotl_keys();
+const std::vector<ForeignKey>& automodel_keys();
 
 // Keys that any config.json may hold and no plan depends on: tokens, generation, other heads.
 const std::vector<std::string_view>& huggingface_words();
@@ -152,6 +155,12 @@ void read_sagemaker(const jobfile::JobSource& source, int number, text::Diagnost
                     const ImportContext& context, Imported& out);
 void read_megatron(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
                    const ImportContext& context, Imported& out);
+void read_llama_factory(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                        const ImportContext& context, Imported& out);
+void read_axolotl(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                  const ImportContext& context, Imported& out);
+void read_automodel(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                    const ImportContext& context, Imported& out);
 void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
                const ImportContext& context, Imported& out);
 void read_torchtitan(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,

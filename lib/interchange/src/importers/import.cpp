@@ -150,10 +150,10 @@ std::optional<ForeignFormat> foreign_format(const jobfile::JobSource& source) {
     throw ConfigError(fmt::format("{}: this is {}", source.path, program));
   }
   if (is_torchtitan_toml(text)) return ForeignFormat::kTorchTitan;
-  if (is_nemo_command(text)) return ForeignFormat::kNemo;
   if (!printed_megatron_arguments(text).empty()) return ForeignFormat::kMegatron;
   const text::YamlNode root = yaml_root({source.path, printed_nemo_config(text)});
   if (const auto format = yaml_format(root)) return format;
+  if (is_nemo_command(text)) return ForeignFormat::kNemo;
   refuse_other(source, root);
   if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
   if (is_accelerate_yaml(root)) return ForeignFormat::kAccelerate;
@@ -206,6 +206,19 @@ TextReader reader_of_text(ForeignFormat format) {
   }
 }
 
+text::YamlTree parse_as(ForeignFormat format, const std::string& text, int number,
+                        text::Diagnostics& diagnostics) {
+  switch (format) {
+    case ForeignFormat::kAccelerate:
+    case ForeignFormat::kLlamaFactory:
+    case ForeignFormat::kAxolotl:
+    case ForeignFormat::kAutomodel: return text::parse_yaml(text, number, diagnostics);
+    case ForeignFormat::kDeepSpeed:
+      return text::parse_json(json_of_hjson(text), number, diagnostics);
+    default: return text::parse_json(text, number, diagnostics);
+  }
+}
+
 }  // namespace
 
 Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
@@ -220,12 +233,7 @@ Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
     diagnostics.raise_if_any();
     return out;
   }
-  const text::YamlTree tree =
-      format == ForeignFormat::kAccelerate
-          ? text::parse_yaml(source.text, number, diagnostics)
-          : text::parse_json(
-                format == ForeignFormat::kDeepSpeed ? json_of_hjson(source.text) : source.text,
-                number, diagnostics);
+  const text::YamlTree tree = parse_as(format, source.text, number, diagnostics);
   diagnostics.raise_if_any();
   switch (format) {
     case ForeignFormat::kHuggingFace: read_huggingface(tree.root, diagnostics, out); break;
@@ -233,7 +241,15 @@ Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
     case ForeignFormat::kSmpV2: read_smp_v2(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kDeepSpeed: read_deepspeed(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kAccelerate: read_accelerate(tree.root, diagnostics, context, out); break;
-    default: break;  // above
+    case ForeignFormat::kLlamaFactory:
+      read_llama_factory(tree.root, diagnostics, context, out);
+      break;
+    case ForeignFormat::kAxolotl: read_axolotl(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kAutomodel: read_automodel(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kMegatron:
+    case ForeignFormat::kSageMaker:
+    case ForeignFormat::kNemo:
+    case ForeignFormat::kTorchTitan: break;  // above
   }
   diagnostics.raise_if_any();
   return out;

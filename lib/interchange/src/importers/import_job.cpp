@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 
 #include "importers/foreign_keys.h"
-#include "importers/import_world.h"
 #include "smp/interchange/importers/import.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_reader.h"
@@ -37,39 +35,6 @@ constexpr std::string_view kClusterStandIn =
     "cluster: {has_bf16: true, has_fp16: true, fp8_flops_per_s: 1}\n";
 
 std::string_view section_of(std::string_view path) { return path.substr(0, path.rfind('.')); }
-
-// The same path twice with another value: within one file the last one counts only if equal.
-void check_agreement(const std::vector<Imported>& files) {
-  std::map<std::string, std::pair<const ImportedKey*, const Imported*>> seen;
-  for (const Imported& file : files) {
-    for (const ImportedKey& key : file.keys) {
-      const auto [first, is_new] = seen.try_emplace(key.path, &key, &file);
-      const ImportedKey& other = *first->second.first;
-      // What a program's files have no other word for: two of them are no disagreement.
-      if (is_new || other.value == key.value || key.path == "model.name") continue;
-      throw ConfigError(fmt::format("{}: {} gives {}: {}, but {} of {} gives {}", file.file,
-                                    key.origin, key.path, key.value, other.origin,
-                                    first->second.second->file, other.value));
-    }
-  }
-}
-
-// A default of one program yields to what another file says. Where one counts the samples of a
-// batch, the microbatches follow.
-void drop_assumed(std::vector<Imported>& files) {
-  const auto said = [&](std::string_view path) {
-    return std::ranges::any_of(files, [&](const Imported& file) {
-      return std::ranges::any_of(
-          file.keys, [&](const ImportedKey& key) { return key.path == path && !key.assumed; });
-    });
-  };
-  const bool has_batch = said("training.global_batch");
-  for (Imported& file : files) {
-    std::erase_if(file.keys, [&](const ImportedKey& key) {
-      return key.assumed && (said(key.path) || (has_batch && key.path == "training.microbatches"));
-    });
-  }
-}
 
 std::string listed_words(const std::vector<std::string>& words) {
   std::string out;
@@ -159,7 +124,8 @@ std::string in_terms_of(const std::vector<Imported>& files, std::string_view com
   while (!text.empty()) lines.push_back(cut_line(text));
   std::string out;
   const auto add = [&](std::string_view line) {
-    out += (out.empty() ? "" : "\n") + std::string(line);
+    if (!out.empty()) out += '\n';
+    out += line;
   };
   const std::string head = fmt::format("{}:", kImportedJob);
   while (!complaint.empty()) {
@@ -200,48 +166,6 @@ void check_job(const std::vector<Imported>& files, std::vector<jobfile::JobSourc
     throw ConfigError(in_terms_of(files, error.what(), text));
   }
 }
-
-}  // namespace
-
-std::vector<Imported> import_sources(const std::vector<jobfile::JobSource>& sources,
-                                     std::optional<ForeignFormat> forced,
-                                     const ImportContext& context) {
-  std::vector<std::pair<ForeignFormat, const jobfile::JobSource*>> ordered;
-  for (const jobfile::JobSource& source : sources) {
-    ordered.emplace_back(forced ? *forced : recognise(source), &source);
-  }
-  // The model first: other files count in its layers.
-  std::ranges::stable_sort(ordered, {}, [](const auto& item) {
-    return item.first == ForeignFormat::kHuggingFace ? 0 : 1;
-  });
-  ImportContext known = context;
-  std::vector<Imported> out;
-  const auto learn = [&](const Imported& file, std::string_view path, std::optional<int64_t>& to) {
-    const ImportedKey* key = file.find(path);
-    if (key != nullptr && !to) to = whole_value(key->value);
-  };
-  for (const auto& [format, source] : ordered) {
-    out.push_back(import_source(*source, format, known));
-    learn(out.back(), "model.num_layers", known.num_layers);
-    learn(out.back(), "model.hidden_size", known.hidden_size);
-    learn(out.back(), "cluster.hosts", known.hosts);
-    learn(out.back(), "cluster.processes_per_host", known.processes_per_host);
-  }
-  if (out.size() > 0 && (context.hosts || context.processes_per_host)) {
-    const auto add = [&](const char* path, std::optional<int64_t> value, const char* origin) {
-      if (!value) return;
-      out.front().keys.push_back({path, fmt::format("{}", *value), origin});
-    };
-    add("cluster.hosts", context.hosts, "--hosts");
-    add("cluster.processes_per_host", context.processes_per_host, "--processes-per-host");
-  }
-  drop_assumed(out);
-  check_agreement(out);
-  check_world(out);
-  return out;
-}
-
-namespace {
 
 // As many layers as the files' partition has.
 std::string layers_stand_in(const std::vector<Imported>& files) {

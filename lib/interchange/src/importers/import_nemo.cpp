@@ -13,6 +13,7 @@
 #include "importers/nemo_command.h"
 #include "importers/nemo_recipes.h"
 #include "importers/printed_config.h"
+#include "importers/yaml_formats.h"
 
 // A configuration of Megatron Bridge (ConfigContainer), of NeMo 2 (fiddle's YAML of a recipe) or of
 // NeMo 1, a line that starts a recipe, or a log that prints a configuration, as keys of a job file.
@@ -360,7 +361,10 @@ void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& 
   NemoFile file(diagnostics, context, out);
   const text::Place start{number, 1, 1};
   if (!context.recipe.empty()) file.recipe(context.recipe, start);
-  if (is_nemo_command(source.text)) {
+  text::Diagnostics quiet;
+  const std::string text = printed_nemo_config(source.text);
+  const text::YamlNode root = text::parse_yaml(text, quiet.add_source("", text), quiet).root;
+  if (yaml_format(root) != ForeignFormat::kNemo && is_nemo_command(source.text)) {
     const NemoCommand command = read_nemo_command(source.text, number, diagnostics, context, out);
     if (!command.recipe.empty()) file.recipe(command.recipe, command.recipe_place);
     for (const NemoOverride& given : command.overrides) {
@@ -369,8 +373,7 @@ void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& 
     file.finish();
     return;
   }
-  const text::YamlTree tree =
-      text::parse_yaml(printed_nemo_config(source.text), number, diagnostics);
+  const text::YamlTree tree = text::parse_yaml(text, number, diagnostics);
   if (diagnostics.any()) return;
   const text::YamlEntry* recipe = tree.root.find("recipe");
   if (recipe != nullptr && recipe->value.kind == NodeKind::kScalar) {

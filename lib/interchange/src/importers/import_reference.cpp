@@ -64,7 +64,10 @@ std::string import_reference_markdown() {
          table(ForeignFormat::kMegatron, megatron_keys(), megatron_words()) +
          table(ForeignFormat::kAccelerate, accelerate_keys(), {}) +
          table(ForeignFormat::kNemo, nemo_keys(), megatron_field_words()) +
-         table(ForeignFormat::kTorchTitan, torchtitan_keys(), {});
+         table(ForeignFormat::kTorchTitan, torchtitan_keys(), {}) +
+         table(ForeignFormat::kLlamaFactory, llama_factory_keys(), {}) +
+         table(ForeignFormat::kAxolotl, axolotl_keys(), {}) +
+         table(ForeignFormat::kAutomodel, automodel_keys(), {});
 }
 
 }  // namespace smp::importers

@@ -22,6 +22,9 @@ constexpr std::array<FormatName, kForeignFormats> kNames = {{
     {"sagemaker", "a SageMaker script"},
     {"nemo", "a configuration of NeMo or Megatron Bridge"},
     {"torchtitan", "a torchtitan configuration"},
+    {"llama-factory", "a LLaMA-Factory configuration"},
+    {"axolotl", "an axolotl configuration"},
+    {"automodel", "a NeMo Automodel configuration"},
 }};
 
 }  // namespace

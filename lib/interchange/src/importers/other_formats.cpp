@@ -27,15 +27,6 @@ constexpr std::string_view kWrite = "write a job file (start with smp-plan init)
 
 std::string other_format(const text::YamlNode& root) {
   if (root.kind != text::YamlNode::Kind::kMap) return "";
-  if (has_any_key(root, {"base_model"}) &&
-      has_any_key(root, {"datasets", "micro_batch_size", "sequence_len", "adapter"})) {
-    return fmt::format(
-        "an axolotl configuration, which smp does not import: import the config.json of its "
-        "base_model, with {}; micro_batch_size is training.micro_batch, "
-        "gradient_accumulation_steps is training.microbatches, sequence_len is "
-        "training.sequence_length",
-        file_at(root, "deepspeed", "its DeepSpeed or accelerate file"));
-  }
   if (has_any_key(root,
                   {"device_train_microbatch_size", "global_train_batch_size", "max_duration"}) &&
       has_any_key(root, {"max_seq_len", "fsdp_config", "train_loader", "parallelism_config"})) {

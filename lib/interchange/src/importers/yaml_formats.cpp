@@ -48,6 +48,23 @@ bool has_section(std::string_view text, std::string_view name) {
   return false;
 }
 
+bool is_llama_factory(const text::YamlNode& root) {
+  return root.find("model_name_or_path") != nullptr &&
+         keys_among(root, {"stage", "finetuning_type", "template", "cutoff_len", "lora_rank",
+                           "lora_target", "do_train"}) > 0;
+}
+
+bool is_axolotl(const text::YamlNode& root) {
+  return root.find("base_model") != nullptr &&
+         keys_among(root, {"datasets", "micro_batch_size", "sequence_len", "adapter"}) > 0;
+}
+
+bool is_automodel(const text::YamlNode& root) {
+  return holds(root, "step_scheduler", {"global_batch_size", "local_batch_size"}) ||
+         (holds(root, "model", {"pretrained_model_name_or_path"}) &&
+          root.find("distributed") != nullptr);
+}
+
 }  // namespace
 
 bool is_torchtitan_toml(std::string_view text) {
@@ -64,6 +81,9 @@ std::optional<ForeignFormat> yaml_format(const text::YamlNode& root) {
   if (root.kind != text::YamlNode::Kind::kMap) return std::nullopt;
   if (keys_among(root, {"smp_plan", "cluster", "training", "parallel"}) > 0) return std::nullopt;
   if (is_megatron_yaml(root)) return ForeignFormat::kMegatron;
+  if (is_automodel(root)) return ForeignFormat::kAutomodel;
+  if (is_llama_factory(root)) return ForeignFormat::kLlamaFactory;
+  if (is_axolotl(root)) return ForeignFormat::kAxolotl;
   if (is_nemo(root)) return ForeignFormat::kNemo;
   return std::nullopt;
 }

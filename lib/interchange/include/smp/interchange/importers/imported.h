@@ -18,9 +18,12 @@ enum class ForeignFormat {
   kAccelerate,
   kSageMaker,
   kNemo,
-  kTorchTitan
+  kTorchTitan,
+  kLlamaFactory,
+  kAxolotl,
+  kAutomodel
 };
-inline constexpr int kForeignFormats = 9;
+inline constexpr int kForeignFormats = 12;
 std::string_view name_of(ForeignFormat format);   // the word of --from: "hf", "smp-v1", ...
 std::string_view title_of(ForeignFormat format);  // for people: "Hugging Face config.json"
 std::optional<ForeignFormat> foreign_format_named(std::string_view name);
@@ -56,7 +59,8 @@ struct ImportContext {
   std::optional<int64_t> cluster_hosts;
   std::optional<int64_t> cluster_processes_per_host;
 
-  std::string recipe;  // of NeMo or Megatron Bridge, that the file's keys override
+  bool has_deepspeed = false;  // a DeepSpeed file is read in the same call
+  std::string recipe;          // of NeMo or Megatron Bridge, that the file's keys override
 
   std::optional<int64_t> world() const;  // ranks
 };
