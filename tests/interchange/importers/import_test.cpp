@@ -504,6 +504,9 @@ TEST_CASE("--recipe gives the values that a file of overrides leaves out") {
   CHECK(at("parallel.context_parallel_degree") == "1");
   CHECK(at("parallel.sharded_data_parallel_degree") == "2");
   CHECK(at("model.num_layers") == "80");
+  context.recipe = "llama3_8b";  // one host, as NeMo proposes
+  CHECK(import_sources({overrides}, std::nullopt, context).front().find("cluster.hosts")->value ==
+        "4");
   context.recipe = "llama3_7b";
   CHECK(error_of([&] { import_sources({overrides}, std::nullopt, context); })
             .starts_with("o.yaml:1:1: unknown recipe 'llama3_7b', did you mean 'llama2_7b'? Known "

@@ -47,7 +47,11 @@ class AutomodelFile {
   static std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
   void recipe() {
-    const std::string name = last_part(reader_.text("recipe").value_or(""));
+    const text::YamlNode* given = reader_.node("recipe");
+    const text::YamlEntry* target = given != nullptr ? given->find("_target_") : nullptr;
+    const std::string name = last_part(target != nullptr  ? target->value.text
+                                       : given != nullptr ? given->text
+                                                          : "");
     const bool other = name.find("Distillation") != name.npos || name.find("VLM") != name.npos ||
                        name.find("Classification") != name.npos || name.find("Diff") != name.npos;
     if (other) {
@@ -73,6 +77,11 @@ class AutomodelFile {
     }
     const ImportedKey* layers = out_.find("model.num_layers");
     if (layers != nullptr && !known_.num_layers) known_.num_layers = whole_value(layers->value);
+    for (const char* key :
+         {"model.num_nextn_predict_layers", "model.config.num_nextn_predict_layers"}) {
+      const auto more = reader_.whole(key);
+      if (more && known_.num_layers) set(key, "model.num_mtp_layers", *more);
+    }
   }
 
   // A number, or none for 1.
@@ -104,6 +113,14 @@ class AutomodelFile {
   }
 
   void batch() {
+    constexpr const char* kSteps = "step_scheduler.max_steps";
+    const std::string steps = reader_.text(kSteps).value_or("none");
+    if (const auto count = whole_value(steps); count && *count >= 0) {
+      set(kSteps, "training.steps", *count);
+    } else if (steps != "none" && steps != "None") {
+      reader_.error(kSteps, fmt::format("{} must be none or a whole number, not {}", kSteps,
+                                        text::quoted_for_message(steps)));
+    }
     constexpr const char* kMicro = "distributed.pipeline.pp_microbatch_size";
     constexpr const char* kLocal = "step_scheduler.local_batch_size";
     const int64_t local = reader_.whole(kLocal).value_or(1);
@@ -252,6 +269,11 @@ class AutomodelFile {
     }
     if (const auto word = reader_.text("lr_scheduler.lr_decay_style")) {
       set_schedule_word(reader_, "lr_scheduler.lr_decay_style", *word);
+    }
+    const auto least = reader_.text("lr_scheduler.min_lr");
+    const ImportedKey* style = out_.find("training.optimizer.schedule");
+    if (least && (style == nullptr || style->value != "constant")) {
+      set("lr_scheduler.min_lr", "training.optimizer.min_learning_rate", *least);
     }
     const text::YamlNode* betas = reader_.node("optimizer.betas");
     if (betas == nullptr) return;

@@ -6,7 +6,7 @@ namespace smp::importers {
 
 const std::vector<ForeignKey>& automodel_keys() {
   static const std::vector<ForeignKey> kKeys = {
-      {"recipe", Form::kText, Use::kRead, "",
+      {"recipe", Form::kAny, Use::kRead, "",
        "recipes of fine-tuning and pretraining of a text model; others are refused"},
       {"model._target_", Form::kText, Use::kRead, "",
        "a class of NeMoAutoModelForCausalLM; others are refused"},
@@ -25,9 +25,9 @@ const std::vector<ForeignKey>& automodel_keys() {
        "eager = unfused, others = flash"},
       {"model.backend.attn", Form::kText, Use::kRead, "training.attention",
        "eager = unfused, others = flash"},
-      {"model.num_nextn_predict_layers", Form::kWhole, Use::kCopied, "model.num_mtp_layers",
+      {"model.num_nextn_predict_layers", Form::kWhole, Use::kRead, "model.num_mtp_layers",
        "the same", "", "", 0, 64},
-      {"model.config.num_nextn_predict_layers", Form::kWhole, Use::kCopied, "model.num_mtp_layers",
+      {"model.config.num_nextn_predict_layers", Form::kWhole, Use::kRead, "model.num_mtp_layers",
        "the same", "", "", 0, 64},
       {"model.use_liger_kernel", Form::kBool, Use::kRead, "training.fused_loss", "the same"},
       {"model.*", Form::kAny, Use::kIgnored, "", "weight loading and kernels"},
@@ -35,7 +35,8 @@ const std::vector<ForeignKey>& automodel_keys() {
        "the same", "", "", 1, 1 << 28},
       {"step_scheduler.local_batch_size", Form::kWhole, Use::kRead, "training.micro_batch",
        "the same; in a pipeline pp_microbatch_size", "", "", 1, 1 << 28},
-      {"step_scheduler.max_steps", Form::kWhole, Use::kCopied, "training.steps", "the same"},
+      {"step_scheduler.max_steps", Form::kText, Use::kRead, "training.steps",
+       "the same; none = by epochs"},
       {"step_scheduler.*", Form::kAny, Use::kIgnored, "",
        "checkpoints and epochs; the job sets training.steps"},
       {"distributed.strategy", Form::kText, Use::kRead, "parallel.sharding",
@@ -85,8 +86,8 @@ const std::vector<ForeignKey>& automodel_keys() {
       {"optimizer.*", Form::kAny, Use::kIgnored, "", "implementation of the optimizer"},
       {"lr_scheduler.lr_decay_style", Form::kText, Use::kRead, "training.optimizer.schedule",
        "cosine, linear and constant; a warning for others"},
-      {"lr_scheduler.min_lr", Form::kNumber, Use::kCopied, "training.optimizer.min_learning_rate",
-       "the same"},
+      {"lr_scheduler.min_lr", Form::kNumber, Use::kRead, "training.optimizer.min_learning_rate",
+       "the same, unless the learning rate is constant"},
       {"lr_scheduler.lr_warmup_steps", Form::kWhole, Use::kCopied,
        "training.optimizer.warmup_steps", "the same"},
       {"lr_scheduler.*", Form::kAny, Use::kIgnored, "", "shape of the learning rate"},
@@ -136,6 +137,10 @@ const std::vector<ForeignKey>& automodel_keys() {
       {"profiling.*", Form::kAny, Use::kIgnored, "", "output, process start and evaluation"},
       {"parallelizer.*", Form::kAny, Use::kIgnored, "", "output, process start and evaluation"},
       {"restore_from.*", Form::kAny, Use::kIgnored, "", "output, process start and evaluation"},
+      {"validation_dataset", Form::kAny, Use::kIgnored, "", "output, process start and evaluation"},
+      {"validation_dataloader", Form::kAny, Use::kIgnored, "",
+       "output, process start and evaluation"},
+      {"benchmark.*", Form::kAny, Use::kIgnored, "", "output, process start and evaluation"},
       {"nvtx", Form::kAny, Use::kIgnored, "", "output only"},
   };
   return kKeys;

@@ -264,11 +264,15 @@ class AxolotlFile {
     if (const auto word = reader_.text("lr_scheduler")) {
       set_schedule_word(reader_, "lr_scheduler", *word);
     }
-    const auto ratio = reader_.number("warmup_ratio");
+    const auto given = reader_.number("warmup_steps");
+    const bool counts = given && (*given >= 1 || *given == 0);
+    const std::string key = given ? "warmup_steps" : "warmup_ratio";
+    const auto ratio = given ? given : reader_.number(key);
     const auto steps = reader_.whole("max_steps");
-    if (ratio && steps && !reader_.has("warmup_steps")) {
-      set("warmup_ratio", "training.optimizer.warmup_steps",
-          static_cast<int64_t>(std::llround(*ratio * static_cast<double>(*steps))));
+    if (counts || (ratio && steps)) {
+      set(key, "training.optimizer.warmup_steps",
+          static_cast<int64_t>(
+              std::llround(counts ? *given : *ratio * static_cast<double>(*steps))));
     }
   }
 

@@ -98,12 +98,15 @@ const std::vector<ForeignKey>& axolotl_keys() {
       {"tiled_mlp", Form::kBool, Use::kRead, "",
        "a warning if true: the plan runs an MLP in one piece"},
       {"optimizer", Form::kText, Use::kRead, "training.optimizer.kind",
-       "adamw_* = adamw, sgd; optimizers with other state are refused"},
+       "adamw_* = adamw, with a warning for 8-bit and paged ones, sgd; optimizers with other state "
+       "are "
+       "refused"},
       {"learning_rate", Form::kNumber, Use::kCopied, "training.optimizer.learning_rate",
        "the same"},
       {"lr_scheduler", Form::kText, Use::kRead, "training.optimizer.schedule",
        "cosine, linear and constant; a warning for others"},
-      {"warmup_steps", Form::kWhole, Use::kCopied, "training.optimizer.warmup_steps", "the same"},
+      {"warmup_steps", Form::kNumber, Use::kRead, "training.optimizer.warmup_steps",
+       "the same; below 1 as warmup_ratio"},
       {"warmup_ratio", Form::kNumber, Use::kRead, "training.optimizer.warmup_steps",
        "value x max_steps, if that is given"},
       {"weight_decay", Form::kNumber, Use::kCopied, "training.optimizer.weight_decay", "the same"},

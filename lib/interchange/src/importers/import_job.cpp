@@ -167,7 +167,7 @@ void check_job(const std::vector<Imported>& files, std::vector<jobfile::JobSourc
   }
 }
 
-// As many layers as the files' partition has.
+// As many layers as the files' partition has, or one for each chunk.
 std::string layers_stand_in(const std::vector<Imported>& files) {
   int64_t layers = 0;
   for (const Imported& file : files) {
@@ -180,8 +180,19 @@ std::string layers_stand_in(const std::vector<Imported>& files) {
       layers += whole_value(item.text).value_or(0);
     }
   }
-  return layers > 0 ? fmt::format("model: {{num_layers: {}}}\n", layers)
-                    : "model: {num_layers: 1}\n";
+  int64_t chunks = 1;
+  for (const std::string_view path :
+       {"parallel.pipeline_parallel_degree", "parallel.virtual_pipeline_degree"}) {
+    for (const Imported& file : files) {
+      const ImportedKey* key = file.find(path);
+      if (key == nullptr) continue;
+      chunks = product_of({chunks, whole_value(key->value).value_or(1)});
+      break;
+    }
+  }
+  constexpr int64_t kMostLayers = 65536;
+  if (layers == 0) layers = std::clamp<int64_t>(chunks, 1, kMostLayers);
+  return fmt::format("model: {{num_layers: {}}}\n", layers);
 }
 
 }  // namespace
@@ -200,7 +211,8 @@ std::string imported_job_yaml(const std::vector<Imported>& files) {
     return text;
   }
   const bool has_experts = std::ranges::any_of(files, [](const Imported& file) {
-    return file.find("parallel.expert_parallel_degree") != nullptr;
+    return file.find("parallel.expert_parallel_degree") != nullptr ||
+           file.find("parallel.expert_tensor_degree") != nullptr;
   });
   check_job(files, {{"a cluster", std::string(kClusterStandIn)},
                     {"a model", std::string(kModelStandIn)},

@@ -58,7 +58,9 @@ const std::vector<ForeignKey>& llama_factory_keys() {
       {"enable_liger_kernel", Form::kBool, Use::kRead, "training.fused_loss", kSame},
       {"torch_compile", Form::kBool, Use::kCopied, "training.compiled", kSame},
       {"optim", Form::kText, Use::kRead, "training.optimizer.kind",
-       "adamw_* = adamw, sgd; optimizers with other state are refused"},
+       "adamw_* = adamw, with a warning for 8-bit and paged ones, sgd; optimizers with other state "
+       "are "
+       "refused"},
       {"learning_rate", Form::kNumber, Use::kCopied, "training.optimizer.learning_rate", kSame},
       {"lr_scheduler_type", Form::kText, Use::kRead, "training.optimizer.schedule",
        "cosine, linear and constant; a warning for others"},
@@ -198,6 +200,10 @@ const std::vector<ForeignKey>& llama_factory_keys() {
       {"tf32", Form::kAny, Use::kIgnored, "", "matmuls of fp32"},
       {"fp8_backend", Form::kAny, Use::kIgnored, "", "kernels of fp8"},
       {"fp8_enable_fsdp_float8_all_gather", Form::kAny, Use::kIgnored, "", "kernels of fp8"},
+      {"freeze_vision_tower", Form::kAny, Use::kIgnored, "", kAdapter},
+      {"freeze_multi_modal_projector", Form::kAny, Use::kIgnored, "", kAdapter},
+      {"freeze_language_model", Form::kBool, Use::kRefused, "",
+       "training of an image encoder alone is not supported", "false"},
       {"infer_backend", Form::kAny, Use::kIgnored, "", "inference"},
       {"use_dft_loss", Form::kAny, Use::kIgnored, "", "weights of the loss"},
       {"neftune_noise_alpha", Form::kAny, Use::kIgnored, "", "noise of embeddings"},

@@ -191,6 +191,11 @@ class NemoFile {
     const std::string path = prefix + entry.key;
     const text::YamlNode& value = entry.value;
     const text::Place place = recipe_.empty() ? entry.place : at_;
+    // The number of hosts is a recipe's proposal.
+    if (!recipe_.empty() && ((path == "trainer.num_nodes" && context_.hosts) ||
+                             (path == "trainer.devices" && context_.processes_per_host))) {
+      return;
+    }
     if (entry.key == "_target_") return target(prefix, value);
     if (entry.key.starts_with('_')) return;
     if (in(kLeftOut, path)) {

@@ -62,10 +62,10 @@ class TorchTitanFile {
     const std::string folder = reader_.text("model.hf_assets_path").value_or("");
     if (name.empty() && flavor.empty()) return;
     const std::string whole_name = fmt::format("{}-{}", name, flavor);
-    const bool known = !published_model(whole_name).empty();
-    const std::string key = known || folder.empty() ? "model.flavor" : "model.hf_assets_path";
-    add_named_model(key, reader_.place(key), known || folder.empty() ? whole_name : folder, known_,
-                    out_);
+    // A folder may be there, or be called as the model is.
+    const bool by_folder = published_model(whole_name).empty() && is_known_model(folder, out_);
+    const std::string key = by_folder ? "model.hf_assets_path" : "model.flavor";
+    add_named_model(key, reader_.place(key), by_folder ? folder : whole_name, known_, out_);
     const ImportedKey* layers = out_.find("model.num_layers");
     if (layers != nullptr && !known_.num_layers) known_.num_layers = whole_value(layers->value);
     experts_ = known_.num_layers.has_value() && out_.find("model.num_experts") != nullptr;

@@ -54,12 +54,15 @@ void add_keys(const text::YamlNode& model, const std::string& origin, Imported& 
   }
 }
 
-bool add_folder(const std::filesystem::path& folder, const std::string& origin, Imported& out) {
-  const std::filesystem::path path = folder / "config.json";
+bool has_config(const std::filesystem::path& folder) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) return false;
-  const Imported model =
-      import_source(jobfile::load_job_source(path.string()), ForeignFormat::kHuggingFace);
+  return std::filesystem::is_regular_file(folder / "config.json", none);
+}
+
+bool add_folder(const std::filesystem::path& folder, const std::string& origin, Imported& out) {
+  if (!has_config(folder)) return false;
+  const Imported model = import_source(jobfile::load_job_source((folder / "config.json").string()),
+                                       ForeignFormat::kHuggingFace);
   for (const ImportedKey& key : model.keys) {
     if (out.find(key.path) != nullptr) continue;
     out.keys.push_back({key.path, key.value, fmt::format("{}: {}", origin, key.origin)});
@@ -86,6 +89,12 @@ std::string_view published_model(std::string_view name) {
     if (plain_name(model.name) == wanted) return model.text;
   }
   return {};
+}
+
+bool is_known_model(const std::string& name, const Imported& file) {
+  if (name.empty()) return false;
+  const std::filesystem::path beside = std::filesystem::path(file.file).parent_path();
+  return has_config(beside / name) || has_config(name) || !published_model(name).empty();
 }
 
 void add_named_model(std::string_view shown, text::Place place, const std::string& name,

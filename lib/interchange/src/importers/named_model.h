@@ -16,6 +16,9 @@ namespace smp::importers {
 void add_named_model(std::string_view shown, text::Place place, const std::string& name,
                      const ImportContext& context, Imported& out);
 
+// Whether add_named_model() would find the model.
+bool is_known_model(const std::string& name, const Imported& file);
+
 // The job file of a published model, compared without case and punctuation; empty if there is none.
 std::string_view published_model(std::string_view name);
 

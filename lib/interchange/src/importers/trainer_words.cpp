@@ -29,6 +29,11 @@ void set_optimizer_word(ForeignReader& reader, const std::string& key, const std
     if (last.find("fused") != last.npos) reader.set_from(key, "training.fused_optimizer", "true");
   } else if (last == "sgd") {
     reader.set_from(key, "training.optimizer.kind", "sgd");
+  } else if (last.find("adamw") != last.npos) {
+    // adamw_bnb_8bit, adamw_torch_4bit, paged_adamw_32bit: fewer bits, or moved to the host.
+    reader.set_from(key, "training.optimizer.kind", "adamw");
+    reader.warn(key, fmt::format("{} {}: the plan keeps Adam's moments in fp32 on the accelerator",
+                                 key, text::quoted_for_message(word)));
   } else {
     reader.error(key, fmt::format("{} {} is not supported, because the plan cannot price its "
                                   "state; supported are adamw and sgd",

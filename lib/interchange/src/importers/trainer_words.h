@@ -10,8 +10,8 @@
 // `key` of the file, or reports what a job cannot express.
 namespace smp::importers {
 
-// "adamw_torch_fused", "AdamW", "sgd": training.optimizer.kind. Optimizers with other state are
-// errors.
+// "adamw_torch_fused", "AdamW", "sgd": training.optimizer.kind. Moments of fewer bits are a
+// warning, optimizers with other state are errors.
 void set_optimizer_word(ForeignReader& reader, const std::string& key, const std::string& word);
 
 // "cosine", "linear", "constant_with_warmup", ...: training.optimizer.schedule.
