@@ -513,6 +513,42 @@ TEST_CASE("--recipe gives the values that a file of overrides leaves out") {
                          "are llama2_7b_pretrain_config, "));
 }
 
+TEST_CASE("of a switch in several sections one is enough, and mixed_precision is last") {
+  const auto read = [](const std::string& more) {
+    const std::string text = "train: {global_batch_size: 8}\nmodel: {bf16: true}\n" + more;
+    return import_source({"x.yaml", text}, ForeignFormat::kNemo);
+  };
+  const auto precision = [&](const std::string& more) {
+    return read(more).find("training.precision")->value;
+  };
+  CHECK(precision("optimizer: {bf16: false}\n") == "bf16");
+  CHECK(precision("mixed_precision: {bf16: false, fp16: true}\n") == "fp16");
+  CHECK(precision("mixed_precision: bf16_with_mxfp8_mixed\n") == "fp8");
+  CHECK(read("ddp: {use_distributed_optimizer: false}\noptimizer: {use_distributed_optimizer: "
+             "true}\n")
+            .find("parallel.sharding")
+            ->value == "optimizer_state");
+}
+
+TEST_CASE("sizes beside a config.json or a name have no effect, which a warning says") {
+  const JobSource config{"config.json", contents(kFolder + "huggingface/llama2-7b.json")};
+  const JobSource nemo{"n.yaml",
+                       "train: {global_batch_size: 8}\nmodel: {num_layers: 32, hidden_size: 4096, "
+                       "ffn_hidden_size: 11008, normalization: RMSNorm}\n"};
+  const auto files = import_sources({config, nemo}, std::nullopt);
+  CHECK(
+      files.back().warnings ==
+      std::vector<std::string>{"n.yaml: the model is given by a config.json of the same call, so "
+                               "these have no effect: model.ffn_hidden_size, model.normalization"});
+  CHECK(read_job({{"a cluster", "cluster: {has_bf16: true}\n"}, {"job", imported_job_yaml(files)}})
+            .model.num_layers == 32);
+  const std::string named =
+      "trainer: {num_nodes: 1}\nmodel: {config: {_target_: x.Llama3Config8B, rotary_base: 1}}\n";
+  CHECK(
+      import_source({"n.yaml", named}, ForeignFormat::kNemo).warnings.front() ==
+      "n.yaml: the model is given by its name, so these have no effect: model.config.rotary_base");
+}
+
 TEST_CASE("a model that a file gives by name is known by its repository, its class or its folder") {
   const auto model = [](const std::string& name) {
     const std::string text = "trainer: {num_nodes: 1}\nmodel: {config: {_target_: " + name + "}}\n";

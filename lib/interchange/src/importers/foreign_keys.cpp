@@ -155,6 +155,7 @@ void ForeignReader::report_unknown(const std::string& key, text::Place place, Un
   std::vector<std::string> names;
   for (const ForeignKey& row : table_) {
     names.emplace_back(row.key.substr(0, row.key.find(".*")));
+    if (fields_) std::ranges::replace(names.back(), '-', '_');
   }
   const auto near = text::nearest(key, names);
   const std::string hint = near ? fmt::format(", did you mean '{}'?", *near) : "";

@@ -49,7 +49,7 @@ constexpr std::array<std::string_view, 26> kGroups = {"model",
                                                       "plugins"};
 
 // What no plan depends on. "trainer.callbacks" is a key, and "logger" a whole section.
-constexpr std::array<std::string_view, 50> kLeftOut = {"logger",
+constexpr std::array<std::string_view, 53> kLeftOut = {"logger",
                                                        "log",
                                                        "resume",
                                                        "checkpoint",
@@ -78,6 +78,9 @@ constexpr std::array<std::string_view, 50> kLeftOut = {"logger",
                                                        "data.tokenizer",
                                                        "data.paths",
                                                        "data.dataset",
+                                                       "dataset.context_parallel_size",
+                                                       "dataset.sequence_parallel_size",
+                                                       "dataset.data_parallel_size",
                                                        "dataset.dataset_name",
                                                        "trainer.accelerator",
                                                        "trainer.callbacks",

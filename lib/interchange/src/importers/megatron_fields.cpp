@@ -94,6 +94,13 @@ bool MegatronFields::take(const std::string& field, const std::string& shown, te
   Value* known = value_of(field);
   const bool counts = !is_none(value) || (known != nullptr && known->of_recipe);
   if (!counts) return true;
+  // Switches that several sections have, of which one is enough; what mixed_precision says is last.
+  const bool is_shared = field == "bf16" || field == "fp16" ||
+                         field == "use_distributed_optimizer" || field == "use_megatron_fsdp";
+  if (is_shared && known != nullptr && !known->of_recipe && bool_value(known->node) == true &&
+      bool_value(value) == false && !shown.starts_with("mixed_precision")) {
+    return true;
+  }
   const bool differs = known != nullptr && !known->of_recipe && known->shown != shown &&
                        known->node.text != value.text;
   if (field == "seq_length" && differs) {

@@ -15,8 +15,8 @@ namespace smp::importers {
 // import_megatron_data.cpp, the rest in import_megatron.cpp.
 class MegatronLine {
  public:
-  // `reads_model` is false where the model comes from elsewhere: flags of its sizes are then not
-  // read, with a warning.
+  // `reads_model` is false where the model comes from elsewhere: a warning then lists the flags of
+  // its sizes.
   MegatronLine(ForeignReader& reader, const ImportContext& context, bool reads_model = true)
       : reader_(reader), known_(context), reads_model_(reads_model) {}
   void read();
