@@ -202,6 +202,9 @@ TEST_CASE("what a file is, is seen by its content") {
   CHECK(format(R"({"torchtitan_config": "x"})") == ForeignFormat::kTorchTitan);
   says("# recipe\nimport torch\nfrom nemo.collections import llm\n",
        "a Python program (a recipe of NeMo or Megatron Bridge)");
+  says("from torchtitan.config import TrainingConfig\n",
+       "a Python program (a configuration of torchtitan)");
+  says("import torch\n", "a Python program");
   CHECK(
       refused("per_device_train_batch_size: 1\ndeepspeed: ds/z3.json\n").find("with ds/z3.json;") !=
       std::string::npos);

@@ -25,6 +25,8 @@ class ParallelismConfig:
     enable_sequence_parallel: bool = True
     pipeline_parallel_degree: int = 1
     module_fqns_per_model_part: list | None = None
+    pipeline_parallel_first_stage_less_layers: int = 1
+    pipeline_parallel_last_stage_less_layers: int = 1
     pipeline_parallel_layers_per_stage: int | None = None
     pipeline_parallel_schedule: str = "1F1B"
     pipeline_parallel_schedule_csv: str = ""
@@ -46,6 +48,12 @@ class DebugConfig:
 
 
 class SelectiveAC:
+    @dataclass(kw_only=True, slots=True)
+    class Config:
+        preserve_rng_state: bool = True
+
+
+class FullAC:
     @dataclass(kw_only=True, slots=True)
     class Config:
         preserve_rng_state: bool = True

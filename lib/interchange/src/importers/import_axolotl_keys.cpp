@@ -108,7 +108,7 @@ const std::vector<ForeignKey>& axolotl_keys() {
       {"warmup_steps", Form::kNumber, Use::kRead, "training.optimizer.warmup_steps",
        "the same; below 1 as warmup_ratio"},
       {"warmup_ratio", Form::kNumber, Use::kRead, "training.optimizer.warmup_steps",
-       "value x max_steps, if that is given"},
+       "value x max_steps, if that is given", "", "", 0, 1},
       {"weight_decay", Form::kNumber, Use::kCopied, "training.optimizer.weight_decay", "the same"},
       {"adam_beta1", Form::kNumber, Use::kCopied, "training.optimizer.beta1", "the same"},
       {"adam_beta2", Form::kNumber, Use::kCopied, "training.optimizer.beta2", "the same"},

@@ -67,7 +67,7 @@ const std::vector<ForeignKey>& llama_factory_keys() {
       {"warmup_steps", Form::kNumber, Use::kRead, "training.optimizer.warmup_steps",
        "the same, if it is a whole number"},
       {"warmup_ratio", Form::kNumber, Use::kRead, "training.optimizer.warmup_steps",
-       "value x max_steps, if that is given"},
+       "value x max_steps, if that is given", "", "", 0, 1},
       {"weight_decay", Form::kNumber, Use::kCopied, "training.optimizer.weight_decay", kSame},
       {"adam_beta1", Form::kNumber, Use::kCopied, "training.optimizer.beta1", kSame},
       {"adam_beta2", Form::kNumber, Use::kCopied, "training.optimizer.beta2", kSame},

@@ -233,13 +233,14 @@ void MegatronFields::stage_ends() {
   if (!first && !last) return;
   const Value& value = *value_of(first ? "account_for_embedding_in_pipeline_split"
                                        : "account_for_loss_in_pipeline_split");
-  const int64_t chunks = whole("pipeline_model_parallel_size").value_or(1) *
-                         whole("virtual_pipeline_model_parallel_size").value_or(1);
+  const int64_t chunks = product_of({whole("pipeline_model_parallel_size").value_or(1),
+                                     whole("virtual_pipeline_model_parallel_size").value_or(1)});
   const ImportedKey* named = out_.find("model.num_layers");
   const auto layers = has("num_layers")  ? whole("num_layers")
                       : named != nullptr ? whole_value(named->value)
                                          : std::nullopt;
-  if (chunks < 2) return;
+  constexpr int64_t kMost = 65536;  // more layers, and so chunks, no job takes: its reader says so
+  if (chunks < 2 || chunks > kMost || layers.value_or(0) > kMost) return;
   if (!layers) {
     error(value, "the number of layers is missing: name the model's config.json in the same call");
     return;

@@ -68,10 +68,20 @@ std::string python_program(std::string_view text) {
     if (!from && !line.starts_with("import ") && !line.starts_with("\"\"\"")) return "";
     break;
   }
-  const bool recipe = text.find("nemo") != text.npos || text.find("megatron.bridge") != text.npos;
+  if (text.find("torchtitan") != text.npos) {
+    return "a Python program (a configuration of torchtitan), which smp does not import: print it "
+           "with scripts/dump-torchtitan-config, and import the JSON";
+  }
+  if (text.find("nemo") != text.npos || text.find("megatron.bridge") != text.npos) {
+    return fmt::format(
+        "a Python program (a recipe of NeMo or Megatron Bridge), which smp does not import: import "
+        "the configuration that its run prints or saves, or a line with --recipe or --factory, or "
+        "{}",
+        kWrite);
+  }
   return fmt::format(
-      "a Python program{}, which smp does not import: import the program's command line, or {}",
-      recipe ? " (a recipe of NeMo or Megatron Bridge)" : "", kWrite);
+      "a Python program, which smp does not import: import the program's command line, or {}",
+      kWrite);
 }
 
 }  // namespace smp::importers
