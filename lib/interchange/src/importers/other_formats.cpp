@@ -58,6 +58,7 @@ std::string other_format(const text::YamlNode& root) {
 }
 
 std::string python_program(std::string_view text) {
+  const std::string_view all = text;
   // The first line that says something.
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
@@ -68,11 +69,11 @@ std::string python_program(std::string_view text) {
     if (!from && !line.starts_with("import ") && !line.starts_with("\"\"\"")) return "";
     break;
   }
-  if (text.find("torchtitan") != text.npos) {
+  if (all.find("torchtitan") != all.npos) {
     return "a Python program (a configuration of torchtitan), which smp does not import: print it "
            "with scripts/dump-torchtitan-config, and import the JSON";
   }
-  if (text.find("nemo") != text.npos || text.find("megatron.bridge") != text.npos) {
+  if (all.find("nemo") != all.npos || all.find("megatron.bridge") != all.npos) {
     return fmt::format(
         "a Python program (a recipe of NeMo or Megatron Bridge), which smp does not import: import "
         "the configuration that its run prints or saves, or a line with --recipe or --factory, or "
