@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.h"
+#include "smp/plan/jobfile/job_source.h"
 
 namespace smp {
 
@@ -33,18 +34,37 @@ void add_recipe_option(CLI::App& command, std::string& recipe) {
       ->check(not_empty);
 }
 
-void add_any_files_options(CLI::App& command, std::string& from, importers::AnyFiles& files) {
+importers::AnyFiles any_files(const AnyFilesOptions& options) {
+  importers::AnyFiles files = options.files;
+  files.format = format_of_option(options.from);
+  for (const std::string& path : options.with) {
+    files.sources.push_back(jobfile::load_job_source(path));
+  }
+  return files;
+}
+
+void add_any_files_options(CLI::App& command, AnyFilesOptions& options) {
   command
-      .add_option("--from", from, "format of other programs' files; default: recognized by content")
+      .add_option("--with", options.with,
+                  "a further file of the same job, as a model's config.json; repeatable")
+      ->type_name("FILE")
+      ->check(not_empty)
+      ->allow_extra_args(false);
+  command
+      .add_option("--from", options.from,
+                  "format of other programs' files; default: recognized by content")
       ->type_name(format_words());
+  add_recipe_option(command, options.files.recipe);
   command
-      .add_option("--cluster", files.cluster, "a known cluster, or a file with a cluster section")
+      .add_option("--cluster", options.files.cluster,
+                  "a known cluster, or a file with a cluster section")
       ->type_name("NAME|FILE")
       ->check(not_empty);
-  command.add_option("--hosts", files.hosts, "hosts of the cluster")
+  command.add_option("--hosts", options.files.hosts, "hosts of the cluster")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command.add_option("--processes-per-host", files.processes_per_host, "ranks on each host")
+  command
+      .add_option("--processes-per-host", options.files.processes_per_host, "ranks on each host")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
 }

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -21,19 +20,17 @@ Examples:
   smp-plan check plan.yaml
   smp-plan check job.yaml              plans the job first
   smp-plan check pretrain.sh --cluster dgx-h100 --hosts 4     also any file that import reads
-  smp-plan check config.json ds_config.json --cluster p4d.24xlarge
+  smp-plan check ds_config.json --with config.json --cluster p4d.24xlarge
 )";
 
 struct CheckRequest {
-  std::vector<std::string> paths;
-  std::string from;
-  importers::AnyFiles files;  // without the sources
+  std::string path;
+  AnyFilesOptions options;
 };
 
-ExitCode run_check(CheckRequest request) {
-  request.files.format = format_of_option(request.from);
-  const Plan plan = plan_of_files(request.paths, request.files);
-  const std::string path = fmt::format("{}", fmt::join(request.paths, ", "));
+ExitCode run_check(const CheckRequest& request) {
+  const std::string& path = request.path;
+  const Plan plan = plan_of_file(path, any_files(request.options));
   const std::vector<std::string> problems = search::check(plan);
   for (const std::string& problem : problems) {
     print(stderr, fmt::format("{}: {}\n", path, problem));
@@ -53,9 +50,9 @@ void add_check_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<CheckRequest>();
   CLI::App* command = app.add_subcommand("check", "prove a plan without running it");
   command->description(kCheckDescription);
-  command->add_option("plan", request->paths, "a plan, or files that describe one job together")
+  command->add_option("plan", request->path, "plan, job file, or a file that import reads")
       ->required();
-  add_any_files_options(*command, request->from, request->files);
+  add_any_files_options(*command, request->options);
   command->callback([request, &run] { run = [request] { return run_check(*request); }; });
 }
 

@@ -1,7 +1,6 @@
 #include "files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstdio>
 
@@ -14,26 +13,23 @@
 
 namespace smp {
 
-Plan plan_of_files(const std::vector<std::string>& paths, importers::AnyFiles request) {
-  for (const std::string& path : paths) {
-    const bool alone = paths.size() == 1;
-    if (alone && files::is_plan_file(path)) return planfile::read_plan(path);
-    jobfile::JobSource source = jobfile::load_job_source(path);
-    const bool is_plan = files::kind_of_text(source.text) == files::FileKind::kPlan;
-    if (is_plan && alone) return planfile::parse_plan(path, source.text);
-    if (is_plan) throw ConfigError(path + ": this is a plan: give it alone, without other files");
-    request.sources.push_back(std::move(source));
+Plan plan_of_file(const std::string& path, importers::AnyFiles more) {
+  const bool alone = more.sources.empty();
+  if (alone && files::is_plan_file(path)) return planfile::read_plan(path);
+  more.sources.insert(more.sources.begin(), jobfile::load_job_source(path));
+  for (const jobfile::JobSource& source : more.sources) {
+    if (files::kind_of_text(source.text) != files::FileKind::kPlan) continue;
+    if (alone) return planfile::parse_plan(path, source.text);
+    throw ConfigError(source.path + ": this is a plan: give it alone, without --with");
   }
-  const importers::JobOfFiles files = importers::job_of_files(request);
-  for (const std::string& warning : files.warnings) {
+  const importers::JobOfFiles read = importers::job_of_files(more);
+  for (const std::string& warning : read.warnings) {
     print(stderr, fmt::format("warning: {}\n", warning));
   }
-  search::SearchResult result = search::plan_job(files.job);
+  search::SearchResult result = search::plan_job(read.job);
   if (Plan* plan = std::get_if<Plan>(&result.best)) return std::move(*plan);
-  throw NoFeasiblePlan(fmt::format("{}: no layout fits: {}", fmt::join(paths, ", "),
+  throw NoFeasiblePlan(fmt::format("{}: no layout fits: {}", path,
                                    std::get<search::Infeasible>(result.best).problem));
 }
-
-Plan plan_of_file(const std::string& path) { return plan_of_files({path}, {}); }
 
 }  // namespace smp

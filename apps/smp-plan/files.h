@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "smp/interchange/importers/job_of_files.h"
 #include "smp/plan/spec/plan.h"
@@ -15,10 +14,9 @@ class NoFeasiblePlan : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The plan that the one file holds, or that smp-plan chooses for the job that the files describe
-// together, as `request` reads them (its sources are these files). Prints the warnings of foreign
-// files. Throws ConfigError, or NoFeasiblePlan.
-Plan plan_of_files(const std::vector<std::string>& paths, importers::AnyFiles request);
-Plan plan_of_file(const std::string& path);
+// The plan that the file holds, or that smp-plan chooses for the job that it describes: a job file,
+// or a file of another program. `more` has the further files of the same job, and the options under
+// which they are read. Prints the warnings of foreign files. Throws ConfigError, or NoFeasiblePlan.
+Plan plan_of_file(const std::string& path, importers::AnyFiles more = {});
 
 }  // namespace smp

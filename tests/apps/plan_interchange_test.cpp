@@ -175,9 +175,9 @@ TEST_CASE("check takes the files that import takes, without a job file between")
   const std::string config = kGolden + "huggingface/llama2-7b.json";
   const std::string deepspeed = kGolden + "import/deepspeed-zero3-offload.json";
   const ProgramEnd end =
-      plan({"check", config, deepspeed, "--cluster", "p4d.24xlarge", "--hosts", "2"});
+      plan({"check", deepspeed, "--with", config, "--cluster", "p4d.24xlarge", "--hosts", "2"});
   CHECK(end.code == 0);
-  CHECK(end.out.starts_with(config + ", " + deepspeed + ": proved: "));
+  CHECK(end.out.starts_with(deepspeed + ": proved: "));
   CHECK(end.err.find("warning: " + deepspeed + ":47:3: unknown key 'my_own_key'\n") !=
         std::string::npos);
   const ProgramEnd bare = plan({"check", config});
@@ -190,9 +190,9 @@ TEST_CASE("check takes the files that import takes, without a job file between")
   const ScratchFolder folder;
   const std::string file = folder.path() + "/plan.yaml";
   CHECK(plan({SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml", "-o", file}).code == 0);
-  const ProgramEnd both = plan({"check", config, file});
+  const ProgramEnd both = plan({"check", config, "--with", file});
   CHECK(both.code == 3);
-  CHECK(both.err == file + ": this is a plan: give it alone, without other files\n");
+  CHECK(both.err == file + ": this is a plan: give it alone, without --with\n");
 }
 
 TEST_CASE("a job file may name a config.json, relative to itself") {

@@ -86,8 +86,8 @@ TEST_CASE("job_of_files reads job files as read_job does, and lets them complete
 
 TEST_CASE("job_of_files says what foreign files lack, and refuses what no importer reads") {
   CHECK(complaint(any({{"ds.json", R"({"zero_optimization": {"stage": 3}})"}}, "dgx-h100")) ==
-        "ds.json: the file gives no sizes of a model: name the model's config.json in the same "
-        "call");
+        "ds.json: the file gives no sizes of a model: give the model's config.json too, as in "
+        "--with config.json");
   const jobfile::JobSource config = golden_file("huggingface/llama2-7b.json");
   CHECK(complaint(any({config})) == config.path +
                                         ": the file does not name the accelerators: give "

@@ -64,7 +64,8 @@ JobOfFiles imported_job(const AnyFiles& request, const std::vector<jobfile::JobS
       gives(files, [](std::string_view path) { return path == "model.num_layers"; });
   if (own.empty() && !has_model) {
     throw ConfigError(fmt::format(
-        "{}: the file gives no sizes of a model: name the model's config.json in the same call",
+        "{}: the file gives no sizes of a model: give the model's config.json too, as in --with "
+        "config.json",
         foreign.front().path));
   }
   if (own.empty() && request.cluster.empty() && !names_accelerators(files)) {
