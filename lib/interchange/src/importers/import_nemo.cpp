@@ -113,6 +113,41 @@ text::YamlNode word_at(std::string text, text::Place place) {
   return node;
 }
 
+// The node at "model.data.seq_length"; null if there is none.
+const text::YamlNode* node_at(const text::YamlNode& root, std::string_view path) {
+  const text::YamlNode* node = &root;
+  while (node != nullptr && !path.empty()) {
+    const size_t end = std::min(path.find('.'), path.size());
+    const text::YamlEntry* entry = node->find(path.substr(0, end));
+    node = entry != nullptr ? &entry->value : nullptr;
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return node;
+}
+
+// OmegaConf's references: "${model.encoder_seq_length}", and "${.name}" to a neighbour. Others
+// stay.
+void follow_references(const text::YamlNode& root, text::YamlNode& node,
+                       const std::string& prefix) {
+  constexpr int kMostSteps = 8;
+  for (text::YamlEntry& entry : node.entries) {
+    const std::string path = prefix + entry.key;
+    follow_references(root, entry.value, path + ".");
+    for (int step = 0; step < kMostSteps; ++step) {
+      const std::string& text = entry.value.text;
+      if (entry.value.kind != NodeKind::kScalar || !text.starts_with("${") || !text.ends_with('}'))
+        break;
+      std::string to = text.substr(2, text.size() - 3);
+      if (to.starts_with('.')) to = prefix + to.substr(1);
+      const text::YamlNode* found = node_at(root, to);
+      if (found == nullptr || found->kind != NodeKind::kScalar) break;
+      const text::Place place = entry.value.place;
+      entry.value = *found;
+      entry.value.place = place;
+    }
+  }
+}
+
 class NemoFile {
  public:
   NemoFile(text::Diagnostics& diagnostics, const ImportContext& context, Imported& out)
@@ -182,6 +217,17 @@ class NemoFile {
   void take(const std::string& name, const std::string& shown, text::Place place,
             const text::YamlNode& value) {
     const std::string of = recipe_.empty() ? shown : "recipe " + recipe_;
+    const auto row = megatron_field(name);
+    const bool matters = row && row->use != FieldUse::kIgnored;
+    const bool missing = value.kind == NodeKind::kScalar && value.text == "???";
+    if (missing && name == "data_path") return;
+    if (matters && value.kind == NodeKind::kScalar &&
+        (missing || value.text.find("${") != value.text.npos)) {
+      flags_.error_at(value.place, fmt::format("{} is {}, whose value this file does not give: "
+                                               "write the value instead",
+                                               shown, value.text));
+      return;
+    }
     if (fields_.take(name, of, place, value, !recipe_.empty())) return;
     flags_.report_unknown(shown, place, UnknownKeys::kWarning);
   }
@@ -201,7 +247,10 @@ class NemoFile {
     }
     if (entry.key == "_target_") return target(prefix, value);
     if (entry.key.starts_with('_')) return;
-    if (in(kLeftOut, path)) {
+    if (path == "name") refuse_other_model(entry);
+    if (path == "model.encoder" || path == "model.decoder") {
+      flags_.error_at(place, path + ": models with an encoder are not supported");
+    } else if (in(kLeftOut, path)) {
       if (recipe_.empty()) flags_.leave_out(path);
     } else if (path == "peft" || path == "model.peft" || path == "model_transform") {
       adapter(path, entry);
@@ -225,6 +274,18 @@ class NemoFile {
       take("split", path, place, value);
     } else {
       take(entry.key, path, place, scalar_of(value));
+    }
+  }
+
+  // NeMo 1 calls its files by the kind of model.
+  void refuse_other_model(const text::YamlEntry& entry) {
+    for (const std::string_view kind :
+         {"bert", "t5", "bart", "retro", "mamba", "griffin", "jamba", "hyena"}) {
+      if (entry.value.text.find(kind) == std::string::npos) continue;
+      flags_.error_at(entry.value.place,
+                      fmt::format("{} is no plain text decoder: only such models are supported",
+                                  entry.value.text));
+      return;
     }
   }
 
@@ -258,9 +319,14 @@ class NemoFile {
     for (const std::string_view key : {"name", "_target_"}) {
       const text::YamlEntry* word = value.kind == NodeKind::kMap ? value.find(key) : nullptr;
       if (word == nullptr) continue;
-      const bool cosine = word->value.text.find("Cosine") != std::string::npos;
+      const std::string& name = word->value.text;
+      const auto says = [&](std::string_view part) { return name.find(part) != name.npos; };
+      const std::string style = says("Cosine")                              ? "cosine"
+                                : says("Hold") || says("Constant")          ? "constant"
+                                : says("WarmupAnnealing") || says("Linear") ? "linear"
+                                                                            : name;
       take("lr_decay_style", fmt::format("{}.{}", path, key), word->place,
-           word_at(cosine ? "cosine" : word->value.text, word->value.place));
+           word_at(style, word->value.place));
     }
   }
 
@@ -381,8 +447,9 @@ void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& 
     file.finish();
     return;
   }
-  const text::YamlTree tree = text::parse_yaml(text, number, diagnostics);
+  text::YamlTree tree = text::parse_yaml(text, number, diagnostics);
   if (diagnostics.any()) return;
+  follow_references(text::YamlNode(tree.root), tree.root, "");
   const text::YamlEntry* recipe = tree.root.find("recipe");
   if (recipe != nullptr && recipe->value.kind == NodeKind::kScalar) {
     file.recipe(recipe->value.text, recipe->value.place);

@@ -112,7 +112,8 @@ const std::vector<std::string_view>& megatron_field_words() {
       "use_tokenizer_model_from_checkpoint_args use_torch_optimizer_for_cpu_offload "
       "use_transformer_engine_full_layer_spec use_transformer_engine_op_fuser "
       "validation_set_names vocab_file warmup wd_incr_steps wgrad_deferral_limit "
-      "wsd_decay_steps yaml_cfg ");
+      "wsd_decay_steps yaml_cfg skip_warmup masked_lm_prob ceil_to_power_2 pad_to_max_length "
+      "get_attention_mask_from_fusion ");
   return kWords;
 }
 

@@ -359,6 +359,8 @@ void MegatronFields::own(const Value& value, const ImportContext& context) {
     return give(value, fp32 ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", "true");
   }
   if (field == "fsdp") {
+    if (is_off(node)) return;
+    if (bool_value(node) == true) return give(value, "use-torch-fsdp2", "true");
     if (node.text != "megatron" && node.text != "pytorch") {
       return error(value,
                    fmt::format("expected megatron or pytorch, not {}", text::described(node)));

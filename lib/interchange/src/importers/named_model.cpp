@@ -46,11 +46,24 @@ std::string without_class_word(std::string name) {
   return name;
 }
 
+// A value on one line. Texts of these files need no quotes, or have them.
+std::string flow_text(const text::YamlNode& node) {
+  std::string out;
+  if (node.kind == NodeKind::kScalar) return node.quoted ? '"' + node.text + '"' : node.text;
+  for (const text::YamlNode& item : node.items) {
+    out += (out.empty() ? "" : ", ") + flow_text(item);
+  }
+  if (node.kind == NodeKind::kList) return fmt::format("[{}]", out);
+  for (const text::YamlEntry& entry : node.entries) {
+    out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", entry.key, flow_text(entry.value));
+  }
+  return node.kind == NodeKind::kMap ? fmt::format("{{{}}}", out) : "null";
+}
+
 void add_keys(const text::YamlNode& model, const std::string& origin, Imported& out) {
   for (const text::YamlEntry& entry : model.entries) {
-    if (entry.value.kind != text::YamlNode::Kind::kScalar) continue;
     const std::string path = "model." + entry.key;
-    if (out.find(path) == nullptr) out.keys.push_back({path, entry.value.text, origin});
+    if (out.find(path) == nullptr) out.keys.push_back({path, flow_text(entry.value), origin});
   }
 }
 
