@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "any_files_options.h"
 #include "checked.h"
 #include "commands.h"
 #include "screen.h"
@@ -22,6 +23,8 @@ file:line:column.
 Examples:
   smp-plan check job.yaml              plans the job first
   smp-plan check plan.yaml
+  smp-plan check pretrain.sh --cluster dgx-h100 --hosts 4     also any file that import reads
+  smp-plan check ds_config.json --with config.json --cluster p4d.24xlarge
   smp-plan check jobs/*.yaml --fail-on warning
   smp-plan check job.yaml --json       memory by term and event, seconds by part, warnings
   smp-plan check job.yaml --events     the most that a rank holds during each event of a run
@@ -34,6 +37,7 @@ Exit codes: 0 fits; 1 failure; 2 wrong usage; 3 invalid; 4 does not fit; 5 tight
 
 struct CheckRequest {
   std::vector<std::string> files;
+  AnyFilesOptions options;
   report::VerdictOptions verdict;
   std::string fail_on = "tight";
   std::string annotations;
@@ -94,7 +98,8 @@ void add_check_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<CheckRequest>();
   CLI::App* command = app.add_subcommand("check", "prove plans without running them, for CI");
   command->description(kCheckDescription);
-  command->add_option("plan", request->files, "plans or job files")->required();
+  command->add_option("plan", request->files, "plans, job files, or files that import reads")
+      ->required();
   command
       ->add_option("--fail-on", request->fail_on,
                    "what is no success: warning, tight (the default) or no")

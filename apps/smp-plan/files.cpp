@@ -2,26 +2,36 @@
 
 #include <fmt/format.h>
 
-#include "smp/interchange/importers/import.h"
+#include <cstdio>
+
+#include "screen.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/file_kind.h"
 #include "smp/plan/files/text_file.h"
-#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/jobfile/job_source.h"
 #include "smp/plan/planfile/plan_file.h"
 #include "smp/planner/search/search.h"
 
 namespace smp {
 
-PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source,
-                             LocalRates& local) {
+PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source, LocalRates& local,
+                             importers::AnyFiles more) {
   source = files::is_plan_file(path)  // may be larger than a job file
                ? jobfile::JobSource{path, files::read_text_file(path, "plan file")}
                : jobfile::load_job_source(path);
-  if (files::kind_of_text(source.text) == files::FileKind::kPlan)
-    return planfile::parse_plan(path, source.text);
-  JobSpec job = jobfile::read_job(importers::with_hf_model(source));
-  local.apply(job, {});
-  return job;
+  const bool alone = more.sources.empty();
+  more.sources.insert(more.sources.begin(), source);
+  for (const jobfile::JobSource& file : more.sources) {
+    if (files::kind_of_text(file.text) != files::FileKind::kPlan) continue;
+    if (alone) return planfile::parse_plan(path, source.text);
+    throw ConfigError(file.path + ": this is a plan: give it alone, without --with");
+  }
+  importers::JobOfFiles read = importers::job_of_files(more);
+  for (const std::string& warning : read.warnings) {
+    print(stderr, fmt::format("warning: {}\n", warning));
+  }
+  local.apply(read.job, {});
+  return std::move(read.job);
 }
 
 Plan plan_of_file(const std::string& path) {

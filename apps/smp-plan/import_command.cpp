@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "any_files_options.h"
 #include "commands.h"
 #include "screen.h"
 #include "smp/interchange/importers/import.h"
@@ -23,6 +24,7 @@ Examples:
   smp-plan import distribution.json --from smp-v1      a SageMaker model parallel dictionary
   smp-plan import pretrain.sh --hosts 4 --processes-per-host 8     a Megatron command line
   smp-plan import accelerate.yaml
+  smp-plan import overrides.yaml --recipe llama3_70b_pretrain_config     Megatron Bridge
   smp-plan import nccl-tests reduce.txt --cluster p4d.24xlarge     measured links of a cluster
 
 docs/interchange.md lists every key and its translation.
@@ -31,32 +33,21 @@ docs/interchange.md lists every key and its translation.
 struct ImportRequest {
   std::vector<std::string> paths;
   std::string from;
+  std::string recipe;
   std::string output;
   int64_t hosts = 0;
   int64_t processes_per_host = 0;
 };
 
-std::string format_words() {
-  std::string out;
-  for (int i = 0; i < importers::kForeignFormats; ++i) {
-    if (i > 0) out += "|";
-    out += name_of(static_cast<importers::ForeignFormat>(i));
-  }
-  return out;
-}
-
 ExitCode run_import(const ImportRequest& request) {
   if (request.paths.empty()) {
     throw UsageError("import needs a file, as in smp-plan import config.json");
   }
-  const auto forced = importers::foreign_format_named(request.from);
-  if (!forced && !request.from.empty()) {
-    throw UsageError(
-        fmt::format("--from: expected one of {}, not '{}'", format_words(), request.from));
-  }
+  const auto forced = format_of_option(request.from);
   std::vector<jobfile::JobSource> sources;
   for (const std::string& path : request.paths) sources.push_back(jobfile::load_job_source(path));
   importers::ImportContext context;
+  context.recipe = request.recipe;
   if (request.hosts > 0) context.hosts = request.hosts;
   if (request.processes_per_host > 0) context.processes_per_host = request.processes_per_host;
   const std::vector<importers::Imported> files =
@@ -86,6 +77,7 @@ void add_import_command(CLI::App& app, Run& run) {
   command
       ->add_option("--from", request->from, "format of the files; default: recognized by content")
       ->type_name(format_words());
+  add_recipe_option(*command, request->recipe);
   command->add_option("-o,--output", request->output, "write the job to FILE; - is standard output")
       ->type_name("FILE")
       ->check(not_empty);

@@ -60,8 +60,8 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
       {{"import"}, 2, usage("import needs a file, as in smp-plan import config.json")},
       {{"import", config, "--from", "keras"},
        2,
-       usage("--from: expected one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker, "
-             "not 'keras'")},
+       usage("--from: expected one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker|"
+             "nemo|torchtitan|llama-factory|axolotl|automodel, not 'keras'")},
       {{"import", "/no/such.json"}, 3, "/no/such.json: no such file\n"},
       {{"export", "plan.yaml"},
        2,
@@ -169,6 +169,30 @@ TEST_CASE(
   CHECK(open.code == 0);
   CHECK(open.err.find("\"auto\" values are left to a script; unless another file gives them, the "
                       "planner chooses: training.precision (bf16.enabled)") != std::string::npos);
+}
+
+TEST_CASE("check takes the files that import takes, without a job file between") {
+  const std::string config = kGolden + "huggingface/llama2-7b.json";
+  const std::string deepspeed = kGolden + "import/deepspeed-zero3-offload.json";
+  const ProgramEnd end =
+      plan({"check", deepspeed, "--with", config, "--cluster", "p4d.24xlarge", "--hosts", "2"});
+  CHECK(end.code == 0);
+  CHECK(end.out.starts_with(deepspeed + ": proved: "));
+  CHECK(end.err.find("warning: " + deepspeed + ":47:3: unknown key 'my_own_key'\n") !=
+        std::string::npos);
+  const ProgramEnd bare = plan({"check", config});
+  CHECK(bare.code == 3);
+  CHECK(bare.err == config +
+                        ": the file does not name the accelerators: give --cluster NAME, as "
+                        "in --cluster dgx-h100\n");
+  CHECK(plan({"check", config, "--from", "nemmo"}).code == 2);
+
+  const ScratchFolder folder;
+  const std::string file = folder.path() + "/plan.yaml";
+  CHECK(plan({SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml", "-o", file}).code == 0);
+  const ProgramEnd both = plan({"check", config, "--with", file});
+  CHECK(both.code == 3);
+  CHECK(both.err == file + ": this is a plan: give it alone, without --with\n");
 }
 
 TEST_CASE("a job file may name a config.json, relative to itself") {

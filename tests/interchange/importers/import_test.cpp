@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -77,6 +78,11 @@ const std::vector<ForeignKey>& keys_of(ForeignFormat format) {
     case ForeignFormat::kDeepSpeed: return deepspeed_keys();
     case ForeignFormat::kMegatron: return megatron_keys();
     case ForeignFormat::kAccelerate: return accelerate_keys();
+    case ForeignFormat::kNemo: return nemo_keys();
+    case ForeignFormat::kTorchTitan: return torchtitan_keys();
+    case ForeignFormat::kLlamaFactory: return llama_factory_keys();
+    case ForeignFormat::kAxolotl: return axolotl_keys();
+    case ForeignFormat::kAutomodel: return automodel_keys();
     case ForeignFormat::kSageMaker: break;  // its dictionaries have those of SMP
   }
   static const std::vector<ForeignKey> kNone;
@@ -173,19 +179,32 @@ TEST_CASE("what a file is, is seen by its content") {
     INFO(message);
     CHECK(message.starts_with("x: this is " + head + ", which"));
   };
-  says("trainer: {devices: 8, num_nodes: 2}\nmodel: {tensor_model_parallel_size: 4}\n",
-       "a NeMo configuration");
-  says("exp_manager: {}\nmodel: {}\n", "a NeMo configuration");
-  says("base_model: x\nsequence_len: 4096\nfsdp_config: {}\n", "an axolotl configuration");
+  CHECK(format("trainer: {devices: 8, num_nodes: 2}\nmodel: {tensor_model_parallel_size: 4}\n") ==
+        ForeignFormat::kNemo);
+  CHECK(format("exp_manager: {}\nmodel: {}\n") == ForeignFormat::kNemo);
+  CHECK(format("train: {global_batch_size: 8}\nddp: {}\n") == ForeignFormat::kNemo);
+  CHECK(format("nemo llm pretrain --factory llama3_8b\n") == ForeignFormat::kNemo);
+  CHECK(format("language_model: {num_layers: 2}\nmodel_parallel: {}\n") ==
+        ForeignFormat::kMegatron);
+  CHECK(format("x\n--- arguments ---\n  num_layers .... 2\n") == ForeignFormat::kMegatron);
+  CHECK(format("base_model: x\nsequence_len: 4096\nfsdp_config: {}\n") == ForeignFormat::kAxolotl);
+  CHECK(format("model_name_or_path: x\nstage: sft\nper_device_train_batch_size: 1\n") ==
+        ForeignFormat::kLlamaFactory);
+  CHECK(format("# recipe.py --recipe x\nmodel: {}\nstep_scheduler: {global_batch_size: 8}\n") ==
+        ForeignFormat::kAutomodel);
   says("max_seq_len: 2048\nfsdp_config: {}\nmax_duration: 1ep\n",
        "a configuration of Composer or LLM Foundry");
   says("per_device_train_batch_size: 1\noutput_dir: x\n", "arguments of a Hugging Face Trainer");
   says(R"({"per_device_train_batch_size": 1})", "arguments of a Hugging Face Trainer");
   says("pipe_parallel_size: 1\n", "a GPT-NeoX configuration");
   says("apiVersion: v1\nkind: Pod\n", "a Kubernetes manifest");
-  says("[job]\n[training]\nseq_len = 1\n[parallelism]\n", "torchtitan's TOML");
+  CHECK(format("[job]\n[training]\nseq_len = 1\n[parallelism]\n") == ForeignFormat::kTorchTitan);
+  CHECK(format(R"({"torchtitan_config": "x"})") == ForeignFormat::kTorchTitan);
   says("# recipe\nimport torch\nfrom nemo.collections import llm\n",
        "a Python program (a recipe of NeMo or Megatron Bridge)");
+  says("from torchtitan.config import TrainingConfig\n",
+       "a Python program (a configuration of torchtitan)");
+  says("import torch\n", "a Python program");
   CHECK(
       refused("per_device_train_batch_size: 1\ndeepspeed: ds/z3.json\n").find("with ds/z3.json;") !=
       std::string::npos);
@@ -480,6 +499,168 @@ TEST_CASE("a name that := sets inside a line of Python is not known") {
         "x.py:2:7: instance_count: ':=' on line 2 sets the value, which smp does not evaluate: "
         "write the "
         "value instead");
+}
+
+TEST_CASE("--recipe gives the values that a file of overrides leaves out") {
+  const JobSource overrides{"o.yaml",
+                            "train: {micro_batch_size: 2}\nmodel: {context_parallel_size: 1}\n"};
+  ImportContext context;
+  context.recipe = "llama3_70b_pretrain_config";
+  context.hosts = 4;
+  context.processes_per_host = 8;
+  const auto files = import_sources({overrides}, std::nullopt, context);
+  const auto at = [&](std::string_view path) { return files.front().find(path)->value; };
+  CHECK(at("training.micro_batch") == "2");
+  CHECK(at("training.global_batch") == "512");
+  CHECK(at("parallel.tensor_parallel_degree") == "4");
+  CHECK(at("parallel.context_parallel_degree") == "1");
+  CHECK(at("parallel.sharded_data_parallel_degree") == "2");
+  CHECK(at("model.num_layers") == "80");
+  context.recipe = "llama3_8b";  // one host, as NeMo proposes
+  CHECK(import_sources({overrides}, std::nullopt, context).front().find("cluster.hosts")->value ==
+        "4");
+  context.recipe = "llama3_7b";
+  CHECK(error_of([&] { import_sources({overrides}, std::nullopt, context); })
+            .starts_with("o.yaml:1:1: unknown recipe 'llama3_7b', did you mean 'llama2_7b'? Known "
+                         "are llama2_7b_pretrain_config, "));
+}
+
+TEST_CASE("of a switch in several sections one is enough, and mixed_precision is last") {
+  const auto read = [](const std::string& more) {
+    const std::string text = "train: {global_batch_size: 8}\nmodel: {bf16: true}\n" + more;
+    return import_source({"x.yaml", text}, ForeignFormat::kNemo);
+  };
+  const auto precision = [&](const std::string& more) {
+    return read(more).find("training.precision")->value;
+  };
+  CHECK(precision("optimizer: {bf16: false}\n") == "bf16");
+  CHECK(precision("mixed_precision: {bf16: false, fp16: true}\n") == "fp16");
+  CHECK(precision("mixed_precision: bf16_with_mxfp8_mixed\n") == "fp8");
+  CHECK(read("ddp: {use_distributed_optimizer: false}\noptimizer: {use_distributed_optimizer: "
+             "true}\n")
+            .find("parallel.sharding")
+            ->value == "optimizer_state");
+}
+
+TEST_CASE("sizes beside a config.json or a name have no effect, which a warning says") {
+  const JobSource config{"config.json", contents(kFolder + "huggingface/llama2-7b.json")};
+  const JobSource nemo{"n.yaml",
+                       "train: {global_batch_size: 8}\nmodel: {num_layers: 32, hidden_size: 4096, "
+                       "ffn_hidden_size: 11008, normalization: RMSNorm}\n"};
+  const auto files = import_sources({config, nemo}, std::nullopt);
+  CHECK(
+      files.back().warnings ==
+      std::vector<std::string>{"n.yaml: the model is given by a config.json of the same call, so "
+                               "these have no effect: model.ffn_hidden_size, model.normalization"});
+  CHECK(read_job({{"a cluster", "cluster: {has_bf16: true}\n"}, {"job", imported_job_yaml(files)}})
+            .model.num_layers == 32);
+  const std::string named =
+      "trainer: {num_nodes: 1}\nmodel: {config: {_target_: x.Llama3Config8B, rotary_base: 1}}\n";
+  CHECK(
+      import_source({"n.yaml", named}, ForeignFormat::kNemo).warnings.front() ==
+      "n.yaml: the model is given by its name, so these have no effect: model.config.rotary_base");
+}
+
+TEST_CASE("a model that a file gives by name is known by its repository, its class or its folder") {
+  const auto model = [](const std::string& name) {
+    const std::string text = "trainer: {num_nodes: 1}\nmodel: {config: {_target_: " + name + "}}\n";
+    const Imported read = import_source({kFolder + "x.yaml", text}, ForeignFormat::kNemo);
+    const ImportedKey* layers = read.find("model.num_layers");
+    return layers != nullptr ? layers->value : "no";
+  };
+  CHECK(model("nemo.Llama3Config8B") == "32");
+  CHECK(model("nemo.Llama3ModelProvider70B") == "80");
+  CHECK(model("nemo.MixtralConfig8x7B") == "32");
+  CHECK(model("nemo.SomeConfig") == "no");
+  const std::string text =
+      "trainer: {num_nodes: 1}\nmodel: {config: {_target_: nemo.AquilaConfig9B}}\n";
+  const Imported unknown = import_source({"x.yaml", text}, ForeignFormat::kNemo);
+  CHECK(
+      unknown.warnings.front() ==
+      "x.yaml:2:28: smp has no sizes of the model 'AquilaConfig9B': import its config.json in the "
+      "same call");
+}
+
+TEST_CASE("a fine-tuning file gives its DeepSpeed file and the folder of its model") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("smp-fine-tuning-{}", getpid());
+  std::filesystem::create_directories(folder / "examples/train");
+  std::filesystem::create_directories(folder / "model");
+  std::filesystem::copy_file(kFolder + "huggingface/llama2-7b.json", folder / "model/config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::ofstream(folder / "examples/z3.json")
+      << R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+             "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3,
+             "offload_optimizer": {"device": "cpu"}, "reduce_bucket_size": "auto"}})";
+  const auto job = [&](const std::string& name, const std::string& text) {
+    const JobSource source{(folder / "examples/train" / name).string(), text};
+    ImportContext context;
+    context.hosts = 1;
+    context.processes_per_host = 8;
+    const auto files = import_sources({source}, std::nullopt, context);
+    CHECK(files.size() == 2);
+    return read_job(
+        {{"a cluster", "cluster: {has_bf16: true}\n"}, {"job", imported_job_yaml(files)}});
+  };
+  const JobSpec factory =
+      job("a.yaml", "model_name_or_path: " + (folder / "model").string() +
+                        "\nstage: sft\nfinetuning_type: full\nbf16: true\n"
+                        "per_device_train_batch_size: 2\ndeepspeed: examples/z3.json\n");
+  CHECK(factory.model.num_layers == 32);
+  CHECK(factory.training.micro_batch == 2);
+  CHECK(factory.parallel.sharding == Sharding::kParameters);
+  CHECK(factory.parallel.sharded_data_parallel_degree == 8);
+  CHECK(factory.parallel.offload_optimizer == true);
+  CHECK(factory.parallel.bucket_bytes == 4096 * 4096 * 4);
+  const JobSpec axolotl = job("b.yaml",
+                              "base_model: ../../model\nsequence_len: 1024\nmicro_batch_size: 4\n"
+                              "bf16: true\ndeepspeed: examples/z3.json\n");
+  CHECK(axolotl.model.num_layers == 32);
+  CHECK(axolotl.training.micro_batch == 4);
+  CHECK(axolotl.parallel.sharding == Sharding::kParameters);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("fine-tuning over a host, or over given degrees, is checked against the ranks") {
+  ImportContext context;
+  context.hosts = 2;
+  context.processes_per_host = 8;
+  const auto of = [&](const std::string& text) {
+    return import_sources({{"x.yaml", text}}, std::nullopt, context);
+  };
+  const auto degree = [&](const std::string& text) {
+    return of(text).front().find("parallel.sharded_data_parallel_degree")->value;
+  };
+  CHECK(degree("model_name_or_path: x\nstage: sft\nfsdp: hybrid_shard\n") == "8");
+  CHECK(degree("base_model: x\ndatasets: []\nfsdp: [hybrid_shard]\n") == "8");
+  CHECK(degree("step_scheduler: {global_batch_size: 32}\ndistributed: {dp_replicate_size: 2}\n") ==
+        "8");
+  CHECK(error_of([&] { of("base_model: x\ndatasets: []\ndp_shard_size: 4\n"); })
+            .starts_with("x.yaml:3:1: dp_replicate_size x dp_shard_size x tensor_parallel_size x "
+                         "context_parallel_size = 1 x 4 x 1 x 1 = 4, but there are 16 ranks"));
+  CHECK(
+      error_of([&] { of("step_scheduler: {global_batch_size: 32}\ndistributed: {dp_size: 4}\n"); })
+          .starts_with("x.yaml:2:15: dp_size 4 with dp_replicate_size 1 and tensor x pipeline x "
+                       "context size 1 do not form the 16 ranks"));
+  const std::string titan =
+      "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n";
+  CHECK(
+      error_of([&] {
+        import_sources({{"x.toml", titan}}, std::nullopt, context);
+      })
+          .starts_with("x.toml:3:1: replicate x shard x tensor x pipeline x context degree = 2 x 4 "
+                       "x 1 x 1 x 1 = 8, but there are 16 ranks"));
+  context.hosts.reset();
+  context.processes_per_host.reset();
+  const auto log = [&] {
+    const std::string text = "--- arguments ---\n  world_size ... 16\n";
+    return import_sources({{"x.log", text}}, std::nullopt, context);
+  };
+  context.cluster_processes_per_host = 8;
+  CHECK(log().front().find("cluster.hosts")->value == "2");
+  context.hosts = 3;
+  CHECK(error_of(log).starts_with(
+      "x.log:2:18: world_size: 16 ranks are not a multiple of the given 3 hosts"));
 }
 
 TEST_CASE("docs/interchange.md ends with the tables that the readers use") {

@@ -65,14 +65,15 @@ bool is_octal(const text::YamlNode& value) {
 }
 
 // Any of the words that YAML and JSON writers mean by true and false.
+
+}  // namespace
+
 std::optional<bool> bool_value(const text::YamlNode& node) {
   if (node.quoted) return std::nullopt;
   if (node.text == "true" || node.text == "True") return true;
   if (node.text == "false" || node.text == "False") return false;
   return std::nullopt;
 }
-
-}  // namespace
 
 std::optional<double> number_value(std::string_view text) {
   double value = 0;
@@ -154,6 +155,7 @@ void ForeignReader::report_unknown(const std::string& key, text::Place place, Un
   std::vector<std::string> names;
   for (const ForeignKey& row : table_) {
     names.emplace_back(row.key.substr(0, row.key.find(".*")));
+    if (fields_) std::ranges::replace(names.back(), '-', '_');
   }
   const auto near = text::nearest(key, names);
   const std::string hint = near ? fmt::format(", did you mean '{}'?", *near) : "";
@@ -167,10 +169,11 @@ void ForeignReader::report_unknown(const std::string& key, text::Place place, Un
 }
 
 void ForeignReader::add(const std::string& key, text::Place place, const text::YamlNode& value,
-                        bool auto_is_absent) {
+                        bool auto_is_absent, const std::string& shown) {
   const ForeignKey* row = row_of(key);
   if (row == nullptr) return;
-  Given given{row, key, place, value};
+  Given given{row, key, place, value, false, shown};
+  const std::string& name = shown.empty() ? key : shown;
   const bool absent =
       value.kind == text::YamlNode::Kind::kNull ||
       (auto_is_absent && value.kind == text::YamlNode::Kind::kScalar && value.text == "auto");
@@ -178,13 +181,13 @@ void ForeignReader::add(const std::string& key, text::Place place, const text::Y
   if (absent && value.kind != text::YamlNode::Kind::kNull) autos_.push_back(key);
   if (absent) return;
   if (const std::string problem = problem_with(*row, value); !problem.empty()) {
-    diagnostics_.error(value.place, fmt::format("{} {}", key, problem));
+    diagnostics_.error(value.place, fmt::format("{} {}", name, problem));
     given.bad = true;
   } else if (row->use == Use::kRefused && (row->neutral.empty() || value.text != row->neutral)) {
-    diagnostics_.error(place, fmt::format("{}: {}", key, row->meaning));
+    diagnostics_.error(place, reworded(fmt::format("{}: {}", name, row->meaning)));
     given.bad = true;
   } else if (row->use == Use::kIgnored) {
-    out_.ignored.push_back(key);
+    out_.ignored.push_back(name);
   }
   given_.push_back(std::move(given));
 }
@@ -278,27 +281,57 @@ const text::YamlNode* ForeignReader::node(std::string_view key) const {
   return given != nullptr ? &given->value : nullptr;
 }
 
+std::string ForeignReader::shown(std::string_view key) const {
+  const Given* given = find(key);
+  if (given != nullptr && !given->shown.empty()) return given->shown;
+  std::string name(key);
+  if (fields_) std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+// "--num-layers (7) is ..." as "model.num_layers (7) is ..."
+std::string ForeignReader::reworded(const std::string& text) const {
+  if (!fields_) return text;
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t flag = text.find("--", at);
+    const size_t begin = std::min(flag == text.npos ? text.size() : flag + 2, text.size());
+    const size_t end = std::min(
+        text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_", begin), text.size());
+    const std::string_view key = std::string_view(text).substr(begin, end - begin);
+    if (flag == text.npos || row_of(key) == nullptr) {
+      out += text.substr(at, end - at);
+    } else {
+      out += text.substr(at, flag - at) + shown(key);
+    }
+    at = end;
+  }
+  return out;
+}
+
 void ForeignReader::error(std::string_view key, std::string message) {
-  diagnostics_.error(place(key), std::move(message));
+  error_at(place(key), message);
 }
 
 void ForeignReader::warn(std::string_view key, std::string message) {
   const text::Place at = place(key);
-  out_.warnings.push_back(fmt::format("{}:{}:{}: {}", out_.file, at.line, at.column, message));
+  out_.warnings.push_back(
+      fmt::format("{}:{}:{}: {}", out_.file, at.line, at.column, reworded(message)));
 }
 
 void ForeignReader::warn_of_file(std::string message) {
-  out_.warnings.push_back(fmt::format("{}: {}", out_.file, message));
+  out_.warnings.push_back(fmt::format("{}: {}", out_.file, reworded(message)));
 }
 
 void ForeignReader::set(std::string path, std::string value, std::string origin) {
-  out_.keys.push_back({std::move(path), std::move(value), std::move(origin)});
+  out_.keys.push_back({std::move(path), std::move(value), reworded(origin)});
 }
 
 void ForeignReader::set_from(std::string_view key, std::string path, std::string value) {
-  std::string shown = fmt::format("{}{}", out_.format == ForeignFormat::kMegatron ? "--" : "", key);
-  if (const auto stood = text(key); stood && *stood != value) shown += " = " + *stood;
-  set(std::move(path), std::move(value), std::move(shown));
+  const bool is_flag = !fields_ && out_.format == ForeignFormat::kMegatron;
+  std::string origin = (is_flag ? "--" : "") + shown(key);
+  if (const auto stood = text(key); stood && *stood != value) origin += " = " + *stood;
+  set(std::move(path), std::move(value), std::move(origin));
 }
 
 void ForeignReader::assume(std::string_view key, std::string path, std::string value) {

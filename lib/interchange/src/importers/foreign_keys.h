@@ -16,6 +16,8 @@
 // The table of one foreign format's keys, and a reader over it. Not thread-safe per reader.
 namespace smp::importers {
 
+using NodeKind = text::YamlNode::Kind;
+
 enum class Form { kWhole, kNumber, kBool, kText, kList, kMap, kAny };
 
 // kCopied: the value goes to `target` unchanged. kRead: the format's own code converts the value
@@ -41,6 +43,11 @@ const std::vector<ForeignKey>& deepspeed_keys();
 const std::vector<ForeignKey>& accelerate_keys();
 const std::vector<ForeignKey>& huggingface_keys();
 const std::vector<ForeignKey>& megatron_keys();
+const std::vector<ForeignKey>& nemo_keys();
+const std::vector<ForeignKey>& torchtitan_keys();
+const std::vector<ForeignKey>& llama_factory_keys();
+const std::vector<ForeignKey>& axolotl_keys();
+const std::vector<ForeignKey>& automodel_keys();
 
 // Keys that any config.json may hold and no plan depends on: tokens, generation, other heads.
 const std::vector<std::string_view>& huggingface_words();
@@ -62,15 +69,21 @@ class ForeignReader {
   void read(const text::YamlNode& map, const std::string& prefix, UnknownKeys unknown,
             bool auto_is_absent = false);
 
-  // One value by name, as if a map had held it.
+  // One value by name, as if a map had held it. Messages and origins call it `shown`, or `key` if
+  // that is empty.
   void add(const std::string& key, text::Place place, const text::YamlNode& value,
-           bool auto_is_absent = false);
+           bool auto_is_absent = false, const std::string& shown = {});
+
+  // The keys are flags, but the file has fields: texts that name --some-flag then name the field
+  // that stood there (or some_flag, where none did).
+  void speak_of_fields() { fields_ = true; }
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
-  bool usable(std::string_view key) const;   // not given wrongly
-  bool is_null(std::string_view key) const;  // given as null
-  bool is_auto(std::string_view key) const;  // given as "auto"
-  void refuse_null(std::string_view key);    // an error where it is given as null
+  const ForeignKey* row_of(std::string_view key) const;  // null for an unknown key
+  bool usable(std::string_view key) const;               // not given wrongly
+  bool is_null(std::string_view key) const;              // given as null
+  bool is_auto(std::string_view key) const;              // given as "auto"
+  void refuse_null(std::string_view key);                // an error where it is given as null
   // Keys given as "auto", with the keys of a job file that they would set.
   std::vector<std::pair<std::string, std::string_view>> autos() const;
   text::Place place(
@@ -80,12 +93,18 @@ class ForeignReader {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   const text::YamlNode* node(std::string_view key) const;
+  std::string shown(std::string_view key) const;  // as messages name it
 
   void error(std::string_view key, std::string message);  // at the key's place
-  void error_at(text::Place at, std::string message) { diagnostics_.error(at, std::move(message)); }
+  void error_at(text::Place at, const std::string& message) {
+    diagnostics_.error(at, reworded(message));
+  }
   void warn(std::string_view key, std::string message);  // with file:line:column
   void warn_of_file(std::string message);                // with the file alone
-  void note(std::string message) { out_.notes.push_back(std::move(message)); }
+  void note(const std::string& message) { out_.notes.push_back(reworded(message)); }
+  void leave_out(std::string shown) { out_.ignored.push_back(std::move(shown)); }
+  // An unknown key, with the nearest known one: an error, or a warning.
+  void report_unknown(const std::string& key, text::Place place, UnknownKeys unknown);
 
   // Sets a key of the job; `origin` is what stood in the file.
   void set(std::string path, std::string value, std::string origin);
@@ -101,11 +120,11 @@ class ForeignReader {
     text::Place place;
     text::YamlNode value;
     bool bad = false;
+    std::string shown = {};
   };
   const Given* find(std::string_view key) const;
-  const ForeignKey* row_of(std::string_view key) const;
   bool is_group(std::string_view key) const;  // some row's key begins with it and a dot
-  void report_unknown(const std::string& key, text::Place place, UnknownKeys unknown);
+  std::string reworded(const std::string& text) const;
   std::string problem_with(const ForeignKey& row, const text::YamlNode& value) const;
 
   const std::vector<ForeignKey>& table_;
@@ -114,11 +133,13 @@ class ForeignReader {
   std::vector<Given> given_;
   std::vector<std::pair<std::string, text::Place>> nulls_;
   std::vector<std::string> autos_;
+  bool fields_ = false;
 };
 
 // A whole number that may be written as 5e8 or 500000000.0, as JSON files do.
 std::optional<int64_t> whole_value(std::string_view text);
 std::optional<double> number_value(std::string_view text);
+std::optional<bool> bool_value(const text::YamlNode& node);  // true, True, false or False
 
 // The readers of one format each. `root` is the document.
 void read_huggingface(const text::YamlNode& root, text::Diagnostics& diagnostics, Imported& out);
@@ -134,5 +155,15 @@ void read_sagemaker(const jobfile::JobSource& source, int number, text::Diagnost
                     const ImportContext& context, Imported& out);
 void read_megatron(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
                    const ImportContext& context, Imported& out);
+void read_llama_factory(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                        const ImportContext& context, Imported& out);
+void read_axolotl(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                  const ImportContext& context, Imported& out);
+void read_automodel(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                    const ImportContext& context, Imported& out);
+void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
+               const ImportContext& context, Imported& out);
+void read_torchtitan(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
+                     const ImportContext& context, Imported& out);
 
 }  // namespace smp::importers

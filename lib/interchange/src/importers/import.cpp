@@ -6,8 +6,11 @@
 
 #include "importers/foreign_keys.h"
 #include "importers/hjson.h"
+#include "importers/nemo_command.h"
 #include "importers/other_formats.h"
+#include "importers/printed_config.h"
 #include "importers/smp_dictionary.h"
+#include "importers/yaml_formats.h"
 #include "pyscript/python_script.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/json_tree.h"
@@ -79,11 +82,23 @@ bool is_smp_dictionary(const pyscript::PythonValue& value) {
 }
 
 void refuse_other(const jobfile::JobSource& source, const text::YamlNode& root) {
-  const std::string other = other_format(source.text, root);
+  const std::string other = other_format(root);
   if (!other.empty()) throw ConfigError(fmt::format("{}: this is {}", source.path, other));
 }
 
-ForeignFormat json_format(const jobfile::JobSource& source) {
+// What can be read of it: a text of another kind has mistakes as YAML.
+text::YamlNode yaml_root(const jobfile::JobSource& source) {
+  text::Diagnostics quiet;
+  return text::parse_yaml(source.text, quiet.add_source(source.path, source.text), quiet).root;
+}
+
+// Sections of smp's own files.
+bool has_own_section(const text::YamlNode& root) {
+  return root.kind == text::YamlNode::Kind::kMap &&
+         has_any(root, {"model", "cluster", "training", "parallel", "smp_plan"});
+}
+
+std::optional<ForeignFormat> json_format(const jobfile::JobSource& source) {
   text::Diagnostics diagnostics;
   const text::YamlTree tree = text::parse_json(
       json_of_hjson(source.text), diagnostics.add_source(source.path, source.text), diagnostics);
@@ -95,9 +110,14 @@ ForeignFormat json_format(const jobfile::JobSource& source) {
     const bool is_python = !of_python.any() && script.last != nullptr &&
                            script.last->kind == pyscript::PythonValue::Kind::kMap;
     if (is_python && is_smp_dictionary(*script.last)) return ForeignFormat::kSageMaker;
+    text::Diagnostics of_yaml;
+    const text::YamlTree yaml =
+        text::parse_yaml(source.text, of_yaml.add_source(source.path, source.text), of_yaml);
+    if (yaml.complete && has_own_section(yaml.root)) return std::nullopt;
     diagnostics.raise_if_any();
   }
   const text::YamlNode& root = tree.root;
+  if (has_any(root, {"torchtitan_config"})) return ForeignFormat::kTorchTitan;
   refuse_other(source, root);
   if (has_any(root, {"cells"}) && has_any(root, {"nbformat"})) {
     throw ConfigError(source.path +
@@ -112,13 +132,33 @@ ForeignFormat json_format(const jobfile::JobSource& source) {
   if (smp > deepspeed && smp > huggingface) return smp_version(root, source.path);
   if (deepspeed > smp && deepspeed > huggingface) return ForeignFormat::kDeepSpeed;
   if (huggingface > smp && huggingface > deepspeed) return ForeignFormat::kHuggingFace;
-  throw ConfigError(
-      fmt::format("{}: the format of this JSON is not clear from its keys: give --from hf, smp-v1, "
-                  "smp-v2 or deepspeed",
-                  source.path));
+  return std::nullopt;
 }
 
 }  // namespace
+
+std::optional<ForeignFormat> foreign_format(const jobfile::JobSource& source) {
+  const std::string_view text = source.text;
+  if (text.find_first_not_of(" \t\r\n") == text.npos || text.find('\0') != text.npos) {
+    return std::nullopt;
+  }
+  if (is_json(source.text)) return json_format(source);
+  if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
+    return ForeignFormat::kSageMaker;
+  }
+  if (const std::string program = python_program(source.text); !program.empty()) {
+    throw ConfigError(fmt::format("{}: this is {}", source.path, program));
+  }
+  if (is_torchtitan_toml(text)) return ForeignFormat::kTorchTitan;
+  if (!printed_megatron_arguments(text).empty()) return ForeignFormat::kMegatron;
+  const text::YamlNode root = yaml_root({source.path, printed_nemo_config(text)});
+  if (const auto format = yaml_format(root)) return format;
+  if (is_nemo_command(text)) return ForeignFormat::kNemo;
+  refuse_other(source, root);
+  if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
+  if (is_accelerate_yaml(root)) return ForeignFormat::kAccelerate;
+  return std::nullopt;
+}
 
 ForeignFormat recognise(const jobfile::JobSource& source) {
   const std::string_view text = source.text;
@@ -130,34 +170,56 @@ ForeignFormat recognise(const jobfile::JobSource& source) {
         source.path +
         ": the file contains NUL bytes, as in UTF-16 and binary files: save the text as UTF-8");
   }
-  if (is_json(source.text)) return json_format(source);
-  if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
-    return ForeignFormat::kSageMaker;
-  }
-  if (const std::string program = python_program(source.text); !program.empty()) {
-    throw ConfigError(fmt::format("{}: this is {}", source.path, program));
-  }
-  text::Diagnostics diagnostics;
-  const text::YamlTree tree =
-      text::parse_yaml(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
-  const text::YamlNode& root = tree.root;
-  refuse_other(source, root);
-  if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
-  if (has_any(root, {"compute_environment", "distributed_type", "fsdp_config", "deepspeed_config",
-                     "megatron_lm_config"})) {
-    return ForeignFormat::kAccelerate;
-  }
+  if (const auto format = foreign_format(source)) return *format;
+  const text::YamlNode root = yaml_root(source);
   if (has_any(root, {"smp_plan"})) {
     throw ConfigError(source.path + ": this is a plan of smp, which needs no import");
   }
-  if (has_any(root, {"model", "cluster", "training", "parallel"})) {
+  if (has_own_section(root)) {
     throw ConfigError(source.path + ": this is a job file of smp, which needs no import");
+  }
+  if (is_json(source.text)) {
+    throw ConfigError(
+        fmt::format("{}: the format of this JSON is not clear from its keys: give --from hf, "
+                    "smp-v1, smp-v2 or deepspeed",
+                    source.path));
   }
   throw ConfigError(
       fmt::format("{}: not recognized as JSON, a Megatron command line or accelerate's YAML: give "
                   "the format with --from",
                   source.path));
 }
+
+namespace {
+
+using TextReader = void (*)(const jobfile::JobSource&, int, text::Diagnostics&,
+                            const ImportContext&, Imported&);
+
+// Of formats that are no JSON or YAML as they stand; null for the others.
+TextReader reader_of_text(ForeignFormat format) {
+  switch (format) {
+    case ForeignFormat::kMegatron: return read_megatron;
+    case ForeignFormat::kSageMaker: return read_sagemaker;
+    case ForeignFormat::kNemo: return read_nemo;
+    case ForeignFormat::kTorchTitan: return read_torchtitan;
+    default: return nullptr;
+  }
+}
+
+text::YamlTree parse_as(ForeignFormat format, const std::string& text, int number,
+                        text::Diagnostics& diagnostics) {
+  switch (format) {
+    case ForeignFormat::kAccelerate:
+    case ForeignFormat::kLlamaFactory:
+    case ForeignFormat::kAxolotl:
+    case ForeignFormat::kAutomodel: return text::parse_yaml(text, number, diagnostics);
+    case ForeignFormat::kDeepSpeed:
+      return text::parse_json(json_of_hjson(text), number, diagnostics);
+    default: return text::parse_json(text, number, diagnostics);
+  }
+}
+
+}  // namespace
 
 Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
                        const ImportContext& context) {
@@ -166,18 +228,12 @@ Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
   out.file = source.path;
   text::Diagnostics diagnostics;
   const int number = diagnostics.add_source(source.path, source.text);
-  if (format == ForeignFormat::kMegatron || format == ForeignFormat::kSageMaker) {
-    (format == ForeignFormat::kMegatron ? read_megatron : read_sagemaker)(
-        source, number, diagnostics, context, out);
+  if (const auto read = reader_of_text(format)) {
+    read(source, number, diagnostics, context, out);
     diagnostics.raise_if_any();
     return out;
   }
-  const text::YamlTree tree =
-      format == ForeignFormat::kAccelerate
-          ? text::parse_yaml(source.text, number, diagnostics)
-          : text::parse_json(
-                format == ForeignFormat::kDeepSpeed ? json_of_hjson(source.text) : source.text,
-                number, diagnostics);
+  const text::YamlTree tree = parse_as(format, source.text, number, diagnostics);
   diagnostics.raise_if_any();
   switch (format) {
     case ForeignFormat::kHuggingFace: read_huggingface(tree.root, diagnostics, out); break;
@@ -185,8 +241,15 @@ Imported import_source(const jobfile::JobSource& source, ForeignFormat format,
     case ForeignFormat::kSmpV2: read_smp_v2(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kDeepSpeed: read_deepspeed(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kAccelerate: read_accelerate(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kLlamaFactory:
+      read_llama_factory(tree.root, diagnostics, context, out);
+      break;
+    case ForeignFormat::kAxolotl: read_axolotl(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kAutomodel: read_automodel(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kMegatron:
-    case ForeignFormat::kSageMaker: break;
+    case ForeignFormat::kSageMaker:
+    case ForeignFormat::kNemo:
+    case ForeignFormat::kTorchTitan: break;  // above
   }
   diagnostics.raise_if_any();
   return out;

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 
 #include "importers/foreign_keys.h"
-#include "importers/import_world.h"
 #include "smp/interchange/importers/import.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_reader.h"
@@ -29,48 +27,16 @@ constexpr std::array<std::string_view, 8> kSections = {"model",
 constexpr std::array<std::string_view, 4> kModelSizes = {"model.num_layers", "model.hidden_size",
                                                          "model.num_heads", "model.vocab_size"};
 
-// Stand-ins for missing sections, so that the rest can be read: a model, and a cluster that has
-// every precision.
+// Stand-ins for missing sections, so that the rest can be read: a model (of any sequence length),
+// and a cluster that has every precision.
 constexpr std::string_view kModelStandIn =
-    "model: {num_layers: 1, hidden_size: 1, num_heads: 1, vocab_size: 2}\n";
+    "model: {family: llama, num_layers: 1, hidden_size: 2, num_heads: 1, ffn_hidden_size: 1, "
+    "vocab_size: 2}\n";
 constexpr std::string_view kExpertsStandIn = "model: {num_experts: 64, experts_per_token: 1}\n";
 constexpr std::string_view kClusterStandIn =
     "cluster: {has_bf16: true, has_fp16: true, fp8_flops_per_s: 1}\n";
 
 std::string_view section_of(std::string_view path) { return path.substr(0, path.rfind('.')); }
-
-// The same path twice with another value: within one file the last one counts only if equal.
-void check_agreement(const std::vector<Imported>& files) {
-  std::map<std::string, std::pair<const ImportedKey*, const Imported*>> seen;
-  for (const Imported& file : files) {
-    for (const ImportedKey& key : file.keys) {
-      const auto [first, is_new] = seen.try_emplace(key.path, &key, &file);
-      const ImportedKey& other = *first->second.first;
-      // What a program's files have no other word for: two of them are no disagreement.
-      if (is_new || other.value == key.value || key.path == "model.name") continue;
-      throw ConfigError(fmt::format("{}: {} gives {}: {}, but {} of {} gives {}", file.file,
-                                    key.origin, key.path, key.value, other.origin,
-                                    first->second.second->file, other.value));
-    }
-  }
-}
-
-// A default of one program yields to what another file says. Where one counts the samples of a
-// batch, the microbatches follow.
-void drop_assumed(std::vector<Imported>& files) {
-  const auto said = [&](std::string_view path) {
-    return std::ranges::any_of(files, [&](const Imported& file) {
-      return std::ranges::any_of(
-          file.keys, [&](const ImportedKey& key) { return key.path == path && !key.assumed; });
-    });
-  };
-  const bool has_batch = said("training.global_batch");
-  for (Imported& file : files) {
-    std::erase_if(file.keys, [&](const ImportedKey& key) {
-      return key.assumed && (said(key.path) || (has_batch && key.path == "training.microbatches"));
-    });
-  }
-}
 
 std::string listed_words(const std::vector<std::string>& words) {
   std::string out;
@@ -160,7 +126,8 @@ std::string in_terms_of(const std::vector<Imported>& files, std::string_view com
   while (!text.empty()) lines.push_back(cut_line(text));
   std::string out;
   const auto add = [&](std::string_view line) {
-    out += (out.empty() ? "" : "\n") + std::string(line);
+    if (!out.empty()) out += '\n';
+    out += line;
   };
   const std::string head = fmt::format("{}:", kImportedJob);
   while (!complaint.empty()) {
@@ -202,45 +169,35 @@ void check_job(const std::vector<Imported>& files, std::vector<jobfile::JobSourc
   }
 }
 
-}  // namespace
-
-std::vector<Imported> import_sources(const std::vector<jobfile::JobSource>& sources,
-                                     std::optional<ForeignFormat> forced,
-                                     const ImportContext& context) {
-  std::vector<std::pair<ForeignFormat, const jobfile::JobSource*>> ordered;
-  for (const jobfile::JobSource& source : sources) {
-    ordered.emplace_back(forced ? *forced : recognise(source), &source);
+// As many layers as the files' partition has, or one for each chunk.
+std::string layers_stand_in(const std::vector<Imported>& files) {
+  int64_t layers = 0;
+  for (const Imported& file : files) {
+    const ImportedKey* key = file.find("parallel.partition");
+    if (key == nullptr) continue;
+    text::Diagnostics quiet;
+    const text::YamlTree list =
+        text::parse_yaml(key->value, quiet.add_source("", key->value), quiet);
+    for (const text::YamlNode& item : list.root.items) {
+      layers += whole_value(item.text).value_or(0);
+    }
   }
-  // The model first: other files count in its layers.
-  std::ranges::stable_sort(ordered, {}, [](const auto& item) {
-    return item.first == ForeignFormat::kHuggingFace ? 0 : 1;
-  });
-  ImportContext known = context;
-  std::vector<Imported> out;
-  const auto learn = [&](const Imported& file, std::string_view path, std::optional<int64_t>& to) {
-    const ImportedKey* key = file.find(path);
-    if (key != nullptr && !to) to = whole_value(key->value);
-  };
-  for (const auto& [format, source] : ordered) {
-    out.push_back(import_source(*source, format, known));
-    learn(out.back(), "model.num_layers", known.num_layers);
-    learn(out.back(), "model.hidden_size", known.hidden_size);
-    learn(out.back(), "cluster.hosts", known.hosts);
-    learn(out.back(), "cluster.processes_per_host", known.processes_per_host);
+  int64_t chunks = 1;
+  for (const std::string_view path :
+       {"parallel.pipeline_parallel_degree", "parallel.virtual_pipeline_degree"}) {
+    for (const Imported& file : files) {
+      const ImportedKey* key = file.find(path);
+      if (key == nullptr) continue;
+      chunks = product_of({chunks, whole_value(key->value).value_or(1)});
+      break;
+    }
   }
-  if (out.size() > 0 && (context.hosts || context.processes_per_host)) {
-    const auto add = [&](const char* path, std::optional<int64_t> value, const char* origin) {
-      if (!value) return;
-      out.front().keys.push_back({path, fmt::format("{}", *value), origin});
-    };
-    add("cluster.hosts", context.hosts, "--hosts");
-    add("cluster.processes_per_host", context.processes_per_host, "--processes-per-host");
-  }
-  drop_assumed(out);
-  check_agreement(out);
-  check_world(out);
-  return out;
+  constexpr int64_t kMostLayers = 65536;
+  if (layers == 0) layers = std::clamp<int64_t>(chunks, 1, kMostLayers);
+  return fmt::format("model: {{num_layers: {}}}\n", layers);
 }
+
+}  // namespace
 
 std::string imported_job_yaml(const std::vector<Imported>& files) {
   const std::string text = job_text(files);
@@ -256,11 +213,13 @@ std::string imported_job_yaml(const std::vector<Imported>& files) {
     return text;
   }
   const bool has_experts = std::ranges::any_of(files, [](const Imported& file) {
-    return file.find("parallel.expert_parallel_degree") != nullptr;
+    return file.find("parallel.expert_parallel_degree") != nullptr ||
+           file.find("parallel.expert_tensor_degree") != nullptr;
   });
   check_job(files, {{"a cluster", std::string(kClusterStandIn)},
                     {"a model", std::string(kModelStandIn)},
                     {"its experts", std::string(has_experts ? kExpertsStandIn : kModelStandIn)},
+                    {"its layers", layers_stand_in(files)},
                     {std::string(kImportedJob), text}});
   return comment("The imported files have no model: add one here, for example") +
          "# model:\n#   hf_config: config.json\n" + text;

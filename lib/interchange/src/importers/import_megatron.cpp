@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include "importers/megatron_arguments.h"
 #include "importers/megatron_flags.h"
 #include "importers/megatron_line.h"
 #include "importers/megatron_script.h"
+#include "importers/printed_config.h"
 #include "importers/smp_dictionary.h"
 #include "shell/shell_script.h"
 
@@ -16,7 +18,11 @@ void MegatronLine::read() {
   reader_.copy_all();
   reader_.set("parallel.framework", "megatron-core", "Megatron");
   cluster();
-  if (has("num-layers") || has("hidden-size")) model();
+  if (!reads_model_) {
+    leave_model();
+  } else if (has("num-layers") || has("hidden-size")) {
+    model();
+  }
   degrees();
   schedule();
   sharding();
@@ -267,6 +273,18 @@ void MegatronLine::rest() {
 
 void read_megatron(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
                    const ImportContext& context, Imported& out) {
+  if (const std::string printed = printed_megatron_arguments(source.text); !printed.empty()) {
+    read_printed_megatron(printed, number, diagnostics, context, out);
+    return;
+  }
+  text::Diagnostics quiet;
+  const text::YamlTree tree =
+      text::parse_yaml(source.text, quiet.add_source(source.path, source.text), quiet);
+  if (is_megatron_yaml(tree.root)) {
+    const text::YamlTree own = text::parse_yaml(source.text, number, diagnostics);
+    if (own.complete) read_megatron_yaml(own.root, diagnostics, context, out);
+    return;
+  }
   const shell::ShellScript script = shell::read_shell_script(source.text, number, diagnostics);
   if (diagnostics.any()) return;
   const std::vector<shell::ShellWord> words = megatron_command(script, number, diagnostics, out);

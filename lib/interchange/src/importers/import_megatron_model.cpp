@@ -42,6 +42,24 @@ void MegatronLine::model() {
   latent_attention();
 }
 
+void MegatronLine::leave_model() {
+  for (const std::string_view kind : {"attention", "hidden"}) {
+    const std::string flag = fmt::format("{}-dropout", kind);
+    if (!has(flag)) continue;
+    set(flag, fmt::format("model.{}_dropout", kind), fmt::format("{}", *reader_.number(flag)));
+  }
+  std::string unread;
+  for (const ForeignKey& row : megatron_keys()) {
+    const bool of_model = row.use == Use::kRead && row.target.starts_with("model.");
+    if (!of_model || !has(row.key) || row.key.ends_with("-dropout")) continue;
+    unread += fmt::format("{}--{}", unread.empty() ? "" : ", ", row.key);
+  }
+  if (unread.empty()) return;
+  reader_.warn_of_file(
+      fmt::format("the model is given by {}, so these have no effect: {}",
+                  known_.num_layers ? "a config.json of the same call" : "its name", unread));
+}
+
 void MegatronLine::vocabulary() {
   if (const auto rows = whole("pad-vocab-size-to")) {
     set("pad-vocab-size-to", "model.vocab_size", *rows);

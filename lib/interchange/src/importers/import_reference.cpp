@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "importers/foreign_keys.h"
+#include "importers/megatron_fields.h"
 
 // The tables of docs/interchange.md: every key that is read, from the tables that read it.
 namespace smp::importers {
@@ -61,7 +62,12 @@ std::string import_reference_markdown() {
          table(ForeignFormat::kSmpV2, smp_v2_keys(), {}) +
          table(ForeignFormat::kDeepSpeed, deepspeed_keys(), {}) +
          table(ForeignFormat::kMegatron, megatron_keys(), megatron_words()) +
-         table(ForeignFormat::kAccelerate, accelerate_keys(), {});
+         table(ForeignFormat::kAccelerate, accelerate_keys(), {}) +
+         table(ForeignFormat::kNemo, nemo_keys(), megatron_field_words()) +
+         table(ForeignFormat::kTorchTitan, torchtitan_keys(), {}) +
+         table(ForeignFormat::kLlamaFactory, llama_factory_keys(), {}) +
+         table(ForeignFormat::kAxolotl, axolotl_keys(), {}) +
+         table(ForeignFormat::kAutomodel, automodel_keys(), {});
 }
 
 }  // namespace smp::importers

@@ -20,6 +20,11 @@ constexpr std::array<FormatName, kForeignFormats> kNames = {{
     {"megatron", "a Megatron command line"},
     {"accelerate", "an accelerate configuration"},
     {"sagemaker", "a SageMaker script"},
+    {"nemo", "a configuration of NeMo or Megatron Bridge"},
+    {"torchtitan", "a torchtitan configuration"},
+    {"llama-factory", "a LLaMA-Factory configuration"},
+    {"axolotl", "an axolotl configuration"},
+    {"automodel", "a NeMo Automodel configuration"},
 }};
 
 }  // namespace
@@ -44,8 +49,10 @@ const ImportedKey* Imported::find(std::string_view path) const {
 }
 
 std::optional<int64_t> ImportContext::world() const {
-  if (!hosts || !processes_per_host) return std::nullopt;
-  return product_of({*hosts, *processes_per_host});
+  const auto of_hosts = hosts ? hosts : cluster_hosts;
+  const auto of_each = processes_per_host ? processes_per_host : cluster_processes_per_host;
+  if (!of_hosts || !of_each) return std::nullopt;
+  return product_of({*of_hosts, *of_each});
 }
 
 }  // namespace smp::importers

@@ -15,8 +15,10 @@ namespace smp::importers {
 // import_megatron_data.cpp, the rest in import_megatron.cpp.
 class MegatronLine {
  public:
-  MegatronLine(ForeignReader& reader, const ImportContext& context)
-      : reader_(reader), known_(context) {}
+  // `reads_model` is false where the model comes from elsewhere: a warning then lists the flags of
+  // its sizes.
+  MegatronLine(ForeignReader& reader, const ImportContext& context, bool reads_model = true)
+      : reader_(reader), known_(context), reads_model_(reads_model) {}
   void read();
 
  private:
@@ -28,6 +30,7 @@ class MegatronLine {
 
   void cluster();
   void model();
+  void leave_model();
   void vocabulary();
   void positions();
   void rotary_share(bool rotary);
@@ -58,6 +61,7 @@ class MegatronLine {
 
   ForeignReader& reader_;
   ImportContext known_;
+  bool reads_model_ = true;
   int64_t tensor_ = 1;
   int64_t pipeline_ = 1;
   int64_t context_ = 1;

@@ -13,12 +13,6 @@ bool has_any_key(const text::YamlNode& node, std::initializer_list<std::string_v
          std::ranges::any_of(keys, [&](const auto key) { return node.find(key) != nullptr; });
 }
 
-bool has_map(const text::YamlNode& node, std::string_view key,
-             std::initializer_list<std::string_view> keys) {
-  const text::YamlEntry* entry = node.kind == text::YamlNode::Kind::kMap ? node.find(key) : nullptr;
-  return entry != nullptr && has_any_key(entry->value, keys);
-}
-
 // The file that a key names, for advice; `otherwise` where it names none.
 std::string file_at(const text::YamlNode& root, std::string_view key, std::string_view otherwise) {
   const text::YamlEntry* entry = root.find(key);
@@ -27,50 +21,12 @@ std::string file_at(const text::YamlNode& root, std::string_view key, std::strin
   return named ? entry->value.text : std::string(otherwise);
 }
 
-// [section] lines, as TOML has them.
-bool has_section(std::string_view text, std::string_view name) {
-  const std::string line = fmt::format("[{}]", name);
-  for (size_t at = text.find(line); at != text.npos; at = text.find(line, at + 1)) {
-    if (at == 0 || text[at - 1] == '\n') return true;
-  }
-  return false;
-}
-
 constexpr std::string_view kWrite = "write a job file (start with smp-plan init)";
 
 }  // namespace
 
-std::string other_format(std::string_view text, const text::YamlNode& root) {
-  if (has_section(text, "parallelism") ||
-      (has_section(text, "training") && has_section(text, "optimizer"))) {
-    return fmt::format(
-        "torchtitan's TOML, which smp does not import: {}: training.local_batch_size is "
-        "training.micro_batch, training.seq_len is training.sequence_length, and the degrees of "
-        "[parallelism] are keys of parallel",
-        kWrite);
-  }
+std::string other_format(const text::YamlNode& root) {
   if (root.kind != text::YamlNode::Kind::kMap) return "";
-  if (has_map(root, "trainer", {"devices", "num_nodes", "precision", "max_steps", "accelerator"}) ||
-      has_map(root, "model", {"tensor_model_parallel_size", "pipeline_model_parallel_size"}) ||
-      has_any_key(root, {"exp_manager"})) {
-    return fmt::format(
-        "a NeMo configuration, which smp does not import: {}: trainer.num_nodes is cluster.hosts, "
-        "trainer.devices is cluster.processes_per_host, model.tensor_model_parallel_size is "
-        "parallel.tensor_parallel_degree, model.pipeline_model_parallel_size is "
-        "parallel.pipeline_parallel_degree, model.micro_batch_size is training.micro_batch, "
-        "model.global_batch_size is training.global_batch, model.encoder_seq_length is "
-        "training.sequence_length. Or import the Megatron command line of the same run",
-        kWrite);
-  }
-  if (has_any_key(root, {"base_model"}) &&
-      has_any_key(root, {"datasets", "micro_batch_size", "sequence_len", "adapter"})) {
-    return fmt::format(
-        "an axolotl configuration, which smp does not import: import the config.json of its "
-        "base_model, with {}; micro_batch_size is training.micro_batch, "
-        "gradient_accumulation_steps is training.microbatches, sequence_len is "
-        "training.sequence_length",
-        file_at(root, "deepspeed", "its DeepSpeed or accelerate file"));
-  }
   if (has_any_key(root,
                   {"device_train_microbatch_size", "global_train_batch_size", "max_duration"}) &&
       has_any_key(root, {"max_seq_len", "fsdp_config", "train_loader", "parallelism_config"})) {
@@ -102,6 +58,7 @@ std::string other_format(std::string_view text, const text::YamlNode& root) {
 }
 
 std::string python_program(std::string_view text) {
+  const std::string_view all = text;
   // The first line that says something.
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
@@ -112,10 +69,20 @@ std::string python_program(std::string_view text) {
     if (!from && !line.starts_with("import ") && !line.starts_with("\"\"\"")) return "";
     break;
   }
-  const bool recipe = text.find("nemo") != text.npos || text.find("megatron.bridge") != text.npos;
+  if (all.find("torchtitan") != all.npos) {
+    return "a Python program (a configuration of torchtitan), which smp does not import: print it "
+           "with scripts/dump-torchtitan-config, and import the JSON";
+  }
+  if (all.find("nemo") != all.npos || all.find("megatron.bridge") != all.npos) {
+    return fmt::format(
+        "a Python program (a recipe of NeMo or Megatron Bridge), which smp does not import: import "
+        "the configuration that its run prints or saves, or a line with --recipe or --factory, or "
+        "{}",
+        kWrite);
+  }
   return fmt::format(
-      "a Python program{}, which smp does not import: import the program's command line, or {}",
-      recipe ? " (a recipe of NeMo or Megatron Bridge)" : "", kWrite);
+      "a Python program, which smp does not import: import the program's command line, or {}",
+      kWrite);
 }
 
 }  // namespace smp::importers

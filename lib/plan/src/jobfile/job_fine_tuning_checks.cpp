@@ -24,7 +24,7 @@ void JobBuilder::check_fine_tuning() {
   constexpr std::string_view kTargets = "training.lora.targets";
   if (model::is_hybrid(spec_.model)) {
     constexpr std::string_view kWhy =
-        "is not priced for models with model.hybrid_pattern: take it out, or price a model of "
+        "is not priced for models with model.layer_pattern: take it out, or price a model of "
         "attention layers alone";
     if (!training.frozen.empty()) error({kFrozen}, fmt::format("frozen {}", kWhy));
     if (training.lora.rank > 0) error({"training.lora.rank"}, fmt::format("rank {}", kWhy));

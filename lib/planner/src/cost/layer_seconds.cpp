@@ -200,8 +200,7 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
   const Messages tensor =
       with_adapters(tensor_messages(call, choice, 1, pairs, 0),
                     adapter_messages(call, choice, model::LayerKind::kMoeBlock));
-  return seconds_of(call, choice, work, tensor, context_messages(call, choice, work),
-                    experts_only);
+  return seconds_of(call, choice, work, tensor, context_messages(call, choice, work), experts_only);
 }
 
 // A layer of a hybrid that is no layer of experts.

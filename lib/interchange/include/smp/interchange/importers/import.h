@@ -14,7 +14,11 @@
 // safe from any thread.
 namespace smp::importers {
 
-// The format of a text, by its content. Throws ConfigError if this is unclear.
+// The format of a text, by its content. Nothing for a plan or job file of smp, and for a text that
+// shows no format. Throws ConfigError for files of programs that are known but not read.
+std::optional<ForeignFormat> foreign_format(const jobfile::JobSource& source);
+
+// The same, but every text without a format is a ConfigError that says what the text is.
 ForeignFormat recognise(const jobfile::JobSource& source);
 
 // Throws ConfigError with the text of all errors, with places.

@@ -16,9 +16,14 @@ enum class ForeignFormat {
   kDeepSpeed,
   kMegatron,
   kAccelerate,
-  kSageMaker
+  kSageMaker,
+  kNemo,
+  kTorchTitan,
+  kLlamaFactory,
+  kAxolotl,
+  kAutomodel
 };
-inline constexpr int kForeignFormats = 7;
+inline constexpr int kForeignFormats = 12;
 std::string_view name_of(ForeignFormat format);   // the word of --from: "hf", "smp-v1", ...
 std::string_view title_of(ForeignFormat format);  // for people: "Hugging Face config.json"
 std::optional<ForeignFormat> foreign_format_named(std::string_view name);
@@ -50,8 +55,14 @@ struct ImportContext {
   std::optional<int64_t> hidden_size;
   std::optional<int64_t> hosts;
   std::optional<int64_t> processes_per_host;
+  // Of the cluster that the command line names: they count where nothing else gives the number.
+  std::optional<int64_t> cluster_hosts;
+  std::optional<int64_t> cluster_processes_per_host;
 
-  std::optional<int64_t> world() const;
+  bool has_deepspeed = false;  // a DeepSpeed file is read in the same call
+  std::string recipe;          // of NeMo or Megatron Bridge, that the file's keys override
+
+  std::optional<int64_t> world() const;  // ranks
 };
 
 }  // namespace smp::importers

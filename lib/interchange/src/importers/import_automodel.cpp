@@ -1,0 +1,306 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "importers/adapters.h"
+#include "importers/foreign_keys.h"
+#include "importers/named_model.h"
+#include "importers/smp_dictionary.h"
+#include "importers/trainer_words.h"
+
+// A NeMo Automodel configuration (YAML) as keys of a job file. Source: nemo_automodel/recipes/llm
+// and nemo_automodel/components/distributed.
+namespace smp::importers {
+namespace {
+
+constexpr std::string_view kMesh = "distributed.";
+
+class AutomodelFile {
+ public:
+  AutomodelFile(ForeignReader& reader, const ImportContext& context, Imported& out)
+      : reader_(reader), known_(context), out_(out) {}
+
+  void read() {
+    reader_.copy_all();
+    recipe();
+    model();
+    degrees();
+    batch();
+    precision();
+    sharding();
+    schedule();
+    memory();
+    optimizer();
+  }
+
+ private:
+  bool is_true(std::string_view key) const { return reader_.boolean(key).value_or(false); }
+
+  void set(const std::string& key, std::string_view path, std::string value) {
+    const bool has = reader_.has(key);
+    reader_.set(std::string(path), std::move(value), (has ? "" : "no ") + key);
+  }
+  void set(const std::string& key, std::string_view path, int64_t value) {
+    set(key, path, fmt::format("{}", value));
+  }
+
+  static std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+  void recipe() {
+    const text::YamlNode* given = reader_.node("recipe");
+    const text::YamlEntry* target = given != nullptr ? given->find("_target_") : nullptr;
+    const std::string name = last_part(target != nullptr  ? target->value.text
+                                       : given != nullptr ? given->text
+                                                          : "");
+    const bool other = name.find("Distillation") != name.npos || name.find("VLM") != name.npos ||
+                       name.find("Classification") != name.npos || name.find("Diff") != name.npos;
+    if (other) {
+      reader_.error("recipe", fmt::format("the recipe {} is not supported; supported are recipes "
+                                          "that predict the next token",
+                                          text::quoted_for_message(name)));
+    }
+    const auto kind = reader_.text("peft._target_");
+    if (kind) warn_adapter(last_part(*kind), reader_.place("peft._target_"), out_);
+    if (is_true("quantization.load_in_4bit")) {
+      warn_quantized(reader_, "quantization.load_in_4bit");
+    }
+  }
+
+  void model() {
+    for (const char* key :
+         {"model.pretrained_model_name_or_path", "model.config.pretrained_model_name_or_path",
+          "model.config.name_or_path"}) {
+      const auto name = reader_.text(key);
+      if (!name) continue;
+      add_named_model(key, reader_.place(key), *name, known_, out_);
+      break;
+    }
+    const ImportedKey* layers = out_.find("model.num_layers");
+    if (layers != nullptr && !known_.num_layers) known_.num_layers = whole_value(layers->value);
+    for (const char* key :
+         {"model.num_nextn_predict_layers", "model.config.num_nextn_predict_layers"}) {
+      const auto more = reader_.whole(key);
+      if (more && known_.num_layers) set(key, "model.num_mtp_layers", *more);
+    }
+  }
+
+  // A number, or none for 1.
+  int64_t size_of(std::string_view name) {
+    const std::string key = std::string(kMesh) + std::string(name);
+    const std::string word = reader_.text(key).value_or("none");
+    if (word == "none" || word == "None") return 1;
+    const auto value = whole_value(word);
+    if (value && *value >= 1 && *value <= 1 << 20) return *value;
+    reader_.error(key, fmt::format("{} must be none or a whole number of at least 1, not {}", key,
+                                   text::quoted_for_message(word)));
+    return 1;
+  }
+
+  void degrees() {
+    tensor_ = size_of("tp_size");
+    context_ = size_of("cp_size");
+    pipeline_ = size_of("pp_size");
+    replicas_ = size_of("dp_replicate_size");
+    set("distributed.tp_size", "parallel.tensor_parallel_degree", tensor_);
+    set("distributed.pp_size", "parallel.pipeline_parallel_degree", pipeline_);
+    set("distributed.cp_size", "parallel.context_parallel_degree", context_);
+    const int64_t experts = size_of("ep_size");
+    if (experts > 1) set("distributed.ep_size", "parallel.expert_parallel_degree", experts);
+    if (tensor_ > 1) {
+      set("distributed.sequence_parallel", "parallel.sequence_parallel",
+          std::string(is_true("distributed.sequence_parallel") ? "true" : "false"));
+    }
+  }
+
+  void batch() {
+    constexpr const char* kSteps = "step_scheduler.max_steps";
+    const std::string steps = reader_.text(kSteps).value_or("none");
+    if (const auto count = whole_value(steps); count && *count >= 0) {
+      set(kSteps, "training.steps", *count);
+    } else if (steps != "none" && steps != "None") {
+      reader_.error(kSteps, fmt::format("{} must be none or a whole number, not {}", kSteps,
+                                        text::quoted_for_message(steps)));
+    }
+    constexpr const char* kMicro = "distributed.pipeline.pp_microbatch_size";
+    constexpr const char* kLocal = "step_scheduler.local_batch_size";
+    const int64_t local = reader_.whole(kLocal).value_or(1);
+    if (pipeline_ > 1) {
+      set(kMicro, "training.micro_batch", reader_.whole(kMicro).value_or(1));
+    } else {
+      set(kLocal, "training.micro_batch", local);
+    }
+    for (const char* key :
+         {"packed_sequence.packed_sequence_size", "dataset.seq_length", "dataset.seq_len"}) {
+      const auto length = reader_.whole(key);
+      if (!length || *length == 0) continue;
+      set(key, "training.sequence_length", *length);
+      return;
+    }
+    reader_.warn_of_file(
+        "the file gives no length of a sample: set training.sequence_length; without it, the plan "
+        "has the longest that the model takes");
+  }
+
+  void precision() {
+    const std::string key =
+        reader_.has("model.config.torch_dtype") ? "model.config.torch_dtype" : "model.torch_dtype";
+    const std::string type = last_part(reader_.text(key).value_or("bf16"));
+    const bool fp32 = type == "float32" || type == "fp32";
+    if (!fp32) {
+      reader_.warn(key, fmt::format("weights and optimizer state are {} here; the plan keeps fp32 "
+                                    "ones beside 16-bit weights",
+                                    type));
+    }
+    const bool fp8 = is_true("fp8.enabled");
+    const bool fp16 = type == "float16" || type == "fp16";
+    set(fp8 ? "fp8.enabled" : key, "training.precision",
+        std::string(fp8    ? "fp8"
+                    : fp32 ? "fp32"
+                    : fp16 ? "fp16"
+                           : "bf16"));
+    if (!reader_.has("rng.seed") && reader_.has("seed")) {
+      set("seed", "training.seed", *reader_.whole("seed"));
+    }
+  }
+
+  void sharding() {
+    reader_.set("parallel.profile", "fsdp", "Automodel");
+    const std::string key =
+        reader_.has("distributed.strategy") ? "distributed.strategy" : "distributed._target_";
+    const std::string word = last_part(reader_.text(key).value_or("fsdp2"));
+    const bool plain = word == "ddp" || word == "DDPManager";
+    const bool known = plain || word == "fsdp2" || word == "megatron_fsdp" ||
+                       word == "FSDP2Manager" || word == "MegatronFSDPManager";
+    if (!known) {
+      reader_.error(key, fmt::format("{} {} is not supported; supported are fsdp2, megatron_fsdp "
+                                     "and ddp",
+                                     key, text::quoted_for_message(word)));
+      return;
+    }
+    static constexpr std::string_view kStages[] = {"none", "optimizer_state", "gradients",
+                                                   "parameters"};
+    const int64_t stage = plain ? 0 : reader_.whole("distributed.zero_dp_strategy").value_or(3);
+    const std::string_view kind = kStages[stage];
+    const std::string data_key = "distributed.dp_size";
+    const std::string data_word = reader_.text(data_key).value_or("none");
+    if (replicas_ == 1 && (data_word == "none" || data_word == "None")) {
+      set_shard_over_all(reader_, kind, known_, context_, tensor_, pipeline_, key);
+      return;
+    }
+    const auto world = known_.world();
+    const int64_t others = product_of({tensor_, pipeline_, context_});
+    int64_t data = size_of("dp_size");
+    if (data_word == "none" || data_word == "None") {
+      if (!world) {
+        reader_.error("distributed.dp_replicate_size",
+                      "distributed.dp_replicate_size needs the number of ranks: give --hosts and "
+                      "--processes-per-host");
+        return;
+      }
+      data = *world / others;
+    }
+    if (data % replicas_ != 0 || (world && product_of({data, others}) != *world)) {
+      reader_.error(
+          data_key,
+          fmt::format("dp_size {} with dp_replicate_size {} and tensor x pipeline x "
+                      "context size {} do not form {} ranks",
+                      data, replicas_, others, world ? fmt::format("the {}", *world) : "whole"));
+      return;
+    }
+    const int64_t shard = data / replicas_;
+    reader_.set("parallel.sharding", std::string(shard > 1 ? kind : "none"), key);
+    if (shard > 1 && !plain) set(data_key, "parallel.sharded_data_parallel_degree", shard);
+  }
+
+  void schedule() {
+    if (pipeline_ == 1) return;
+    constexpr const char* kKey = "distributed.pipeline.pp_schedule";
+    constexpr const char* kLayers = "distributed.pipeline.layers_per_stage";
+    std::string word = reader_.text(kKey).value_or("1f1b");
+    std::ranges::transform(word, word.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string_view kind = word == "1f1b"              ? "interleaved"
+                                  : word == "gpipe"           ? "simple"
+                                  : word == "interleaved1f1b" ? "virtual"
+                                  : word == "zbvzerobubble"   ? "zb_v"
+                                                              : "";
+    if (kind.empty()) {
+      reader_.error(kKey, fmt::format("{} {} is not supported; supported are 1f1b, gpipe, "
+                                      "interleaved1f1b and zbvzerobubble",
+                                      kKey, text::quoted_for_message(word)));
+      return;
+    }
+    set(kKey, "parallel.pipeline", std::string(kind));
+    if (kind == "zb_v") set(kKey, "parallel.virtual_pipeline_degree", 2);
+    if (kind != "virtual") return;
+    const auto each = reader_.whole(kLayers);
+    if (each && known_.num_layers) {
+      const int64_t chunks = std::max<int64_t>((*known_.num_layers + *each - 1) / *each, 1);
+      const int64_t degree = std::max<int64_t>(chunks / pipeline_, 2);
+      set(kLayers, "parallel.virtual_pipeline_degree", degree);
+    } else {
+      set(kKey, "parallel.virtual_pipeline_degree", 2);
+    }
+  }
+
+  void memory() {
+    const std::string key = reader_.has("activation_checkpointing")
+                                ? "activation_checkpointing"
+                                : "distributed.activation_checkpointing";
+    set(key, "parallel.recompute", std::string(is_true(key) ? "full" : "none"));
+    for (const char* name : {"model.attn_implementation", "model.backend.attn"}) {
+      const auto word = reader_.text(name);
+      if (!word) continue;
+      set_attention_word(reader_, name, *word);
+      break;
+    }
+    const std::string loss = last_part(reader_.text("loss_fn._target_").value_or(""));
+    const bool fused = loss.find("Fused") != loss.npos || loss.find("TE") != loss.npos ||
+                       loss.find("Liger") != loss.npos;
+    if (fused) set("loss_fn._target_", "training.fused_loss", std::string("true"));
+    if (!fused && is_true("model.use_liger_kernel")) {
+      set("model.use_liger_kernel", "training.fused_loss", std::string("true"));
+    }
+  }
+
+  void optimizer() {
+    if (const auto word = reader_.text("optimizer._target_")) {
+      set_optimizer_word(reader_, "optimizer._target_", *word);
+    }
+    if (const auto word = reader_.text("lr_scheduler.lr_decay_style")) {
+      set_schedule_word(reader_, "lr_scheduler.lr_decay_style", *word);
+    }
+    const auto least = reader_.text("lr_scheduler.min_lr");
+    const ImportedKey* style = out_.find("training.optimizer.schedule");
+    if (least && (style == nullptr || style->value != "constant")) {
+      set("lr_scheduler.min_lr", "training.optimizer.min_learning_rate", *least);
+    }
+    const text::YamlNode* betas = reader_.node("optimizer.betas");
+    if (betas == nullptr) return;
+    if (betas->items.size() != 2) {
+      reader_.error("optimizer.betas", "optimizer.betas: expected two numbers");
+      return;
+    }
+    set("optimizer.betas", "training.optimizer.beta1", betas->items[0].text);
+    set("optimizer.betas", "training.optimizer.beta2", betas->items[1].text);
+  }
+
+  ForeignReader& reader_;
+  ImportContext known_;
+  Imported& out_;
+  int64_t tensor_ = 1;
+  int64_t context_ = 1;
+  int64_t pipeline_ = 1;
+  int64_t replicas_ = 1;
+};
+
+}  // namespace
+
+void read_automodel(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                    const ImportContext& context, Imported& out) {
+  ForeignReader reader(automodel_keys(), diagnostics, out);
+  reader.read(root, "", UnknownKeys::kWarning);
+  AutomodelFile(reader, context, out).read();
+}
+
+}  // namespace smp::importers

@@ -1,0 +1,295 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "importers/adapters.h"
+#include "importers/foreign_keys.h"
+#include "importers/named_model.h"
+#include "importers/smp_dictionary.h"
+#include "importers/trainer_words.h"
+
+// An axolotl configuration (YAML) as keys of a job file. Defaults: axolotl's utils/schemas.
+namespace smp::importers {
+namespace {
+
+class AxolotlFile {
+ public:
+  AxolotlFile(ForeignReader& reader, const ImportContext& context, Imported& out)
+      : reader_(reader), known_(context), out_(out) {}
+
+  void read() {
+    reader_.copy_all();
+    const std::string name = reader_.has("base_model_config") ? "base_model_config" : "base_model";
+    add_named_model(name, reader_.place(name), reader_.text(name).value_or(""), known_, out_);
+    method();
+    batch();
+    precision();
+    degrees();
+    sharding();
+    memory();
+    optimizer();
+  }
+
+ private:
+  bool is_true(std::string_view key) const {
+    const auto word = reader_.text(key);
+    return word == "true" || word == "True";
+  }
+
+  // The key with or without "fsdp_", as both occur.
+  std::string fsdp_key(std::string_view name) const {
+    const std::string plain = fmt::format("fsdp_config.{}", name);
+    return reader_.has(plain) ? plain : fmt::format("fsdp_config.fsdp_{}", name);
+  }
+
+  void set(const std::string& key, std::string_view path, std::string value) {
+    const bool has = reader_.has(key);
+    reader_.set(std::string(path), std::move(value), (has ? "" : "no ") + key);
+  }
+  void set(const std::string& key, std::string_view path, int64_t value) {
+    set(key, path, fmt::format("{}", value));
+  }
+
+  void method() {
+    const std::string adapter = reader_.text("adapter").value_or("");
+    if (!adapter.empty()) warn_adapter(adapter, reader_.place("adapter"), out_);
+    for (const char* key : {"load_in_4bit", "load_in_8bit", "gptq"}) {
+      if (is_true(key)) warn_quantized(reader_, key);
+    }
+    const text::YamlNode* some = reader_.node("unfrozen_parameters");
+    if (some != nullptr && !some->items.empty()) {
+      reader_.warn("unfrozen_parameters", "unfrozen_parameters: the plan trains all weights");
+    }
+  }
+
+  void batch() {
+    set("sequence_len", "training.sequence_length", reader_.whole("sequence_len").value_or(512));
+    const int64_t micro = reader_.whole("micro_batch_size").value_or(1);
+    set("micro_batch_size", "training.micro_batch", micro);
+    const auto all = reader_.whole("batch_size");
+    if (all && !reader_.has("gradient_accumulation_steps")) {
+      if (*all % micro != 0) {
+        reader_.error("batch_size", fmt::format("batch_size ({}) is not divisible by "
+                                                "micro_batch_size ({})",
+                                                *all, micro));
+        return;
+      }
+      set("batch_size", "training.microbatches", *all / micro);
+      return;
+    }
+    set("gradient_accumulation_steps", "training.microbatches",
+        reader_.whole("gradient_accumulation_steps").value_or(1));
+  }
+
+  void precision() {
+    const auto on = [&](const char* key) {
+      const std::string word = reader_.text(key).value_or("false");
+      return word != "false" && word != "False";
+    };
+    const bool pure = is_true("bfloat16") || is_true("float16");
+    if (pure || reader_.text("bf16") == "full" || reader_.text("fp16") == "full") {
+      const std::string key = is_true("bfloat16")              ? "bfloat16"
+                              : is_true("float16")             ? "float16"
+                              : reader_.text("bf16") == "full" ? "bf16"
+                                                               : "fp16";
+      reader_.warn(key, fmt::format("{}: the plan keeps fp32 weights beside 16-bit ones", key));
+    }
+    const std::string key = is_true("fp8")                       ? "fp8"
+                            : on("fp16") && !on("bf16")          ? "fp16"
+                            : is_true("float16") && !on("bf16")  ? "float16"
+                            : is_true("bfloat16") && !on("bf16") ? "bfloat16"
+                                                                 : "bf16";
+    const bool half = key != "bf16" || on("bf16");
+    set(key, "training.precision",
+        std::string(!half                               ? "fp32"
+                    : key == "fp8"                      ? "fp8"
+                    : key == "fp16" || key == "float16" ? "fp16"
+                                                        : "bf16"));
+  }
+
+  void degrees() {
+    tensor_ = reader_.whole("tensor_parallel_size").value_or(1);
+    const std::string context = reader_.has("sequence_parallel_degree") ? "sequence_parallel_degree"
+                                                                        : "context_parallel_size";
+    context_ = reader_.whole(context).value_or(1);
+    set("tensor_parallel_size", "parallel.tensor_parallel_degree", tensor_);
+    reader_.set("parallel.pipeline_parallel_degree", "1", "no pipeline");
+    set(context, "parallel.context_parallel_degree", context_);
+    if (const auto experts = reader_.whole("expert_parallel_size"); experts && *experts > 1) {
+      set("expert_parallel_size", "parallel.expert_parallel_degree", *experts);
+    }
+  }
+
+  void sharding() {
+    if (const auto file = reader_.text("deepspeed")) {
+      reader_.set_from("deepspeed", "parallel.profile", "deepspeed");
+      if (!known_.has_deepspeed) {
+        reader_.warn("deepspeed", fmt::format("the layout is in {}, which is not there: import it "
+                                              "in the same call",
+                                              *file));
+      }
+      return;
+    }
+    reader_.set("parallel.profile", "fsdp", "no deepspeed");
+    const text::YamlNode* list = reader_.node("fsdp");
+    const text::YamlNode* words = list != nullptr && !list->items.empty() ? list : nullptr;
+    const bool two = reader_.whole("fsdp_version")
+                         .value_or(reader_.whole("fsdp_config.fsdp_version").value_or(1)) == 2;
+    const bool shards = words != nullptr || two || reader_.has("dp_shard_size") || context_ > 1;
+    std::string kind = shards ? "parameters" : "none";
+    std::string origin = words != nullptr ? "fsdp" : two ? "fsdp_version" : "no fsdp";
+    bool hybrid = false;
+    bool offloads = reader_.boolean(fsdp_key("offload_params")).value_or(false);
+    const auto take = [&](const std::string& key, const std::string& word) {
+      if (word == "auto_wrap" || word.empty()) return;
+      if (word == "offload") {
+        offloads = true;
+      } else if (sharding_of_word(word).empty()) {
+        reader_.error(key, fmt::format("{}: {} is not supported; supported are full_shard, "
+                                       "shard_grad_op, hybrid_shard, no_shard, auto_wrap and "
+                                       "offload",
+                                       key, text::quoted_for_message(word)));
+      } else {
+        kind = sharding_of_word(word);
+        hybrid = is_hybrid_word(word);
+        origin = fmt::format("{} = {}", key, word);
+      }
+    };
+    if (words != nullptr) {
+      for (const text::YamlNode& item : words->items) take("fsdp", item.text);
+    }
+    const std::string strategy = fsdp_key("sharding_strategy");
+    if (shards && reader_.has(strategy)) take(strategy, *reader_.text(strategy));
+    const std::string reshard = fsdp_key("reshard_after_forward");
+    if (const auto word = reader_.text(reshard); shards && word) {
+      if (*word == "true" || *word == "True" || *word == "false" || *word == "False") {
+        kind = is_true(reshard) ? "parameters" : "gradients";
+        origin = reshard;
+      } else {
+        take(reshard, *word);
+      }
+    }
+    if (offloads && kind == "parameters") {
+      const std::string key =
+          reader_.has(fsdp_key("offload_params")) ? fsdp_key("offload_params") : "fsdp";
+      for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
+        set(key, path, std::string("true"));
+      }
+    }
+    degree(kind, origin, hybrid, offloads);
+  }
+
+  void degree(const std::string& kind, const std::string& origin, bool hybrid, bool offloads) {
+    const auto shard = reader_.whole("dp_shard_size");
+    const auto replicas = reader_.whole("dp_replicate_size");
+    const auto world = known_.world();
+    const auto each =
+        known_.processes_per_host ? known_.processes_per_host : known_.cluster_processes_per_host;
+    if (shard && world) {
+      const int64_t product = product_of({*shard, replicas.value_or(1), tensor_, context_});
+      if (product != *world) {
+        reader_.error(
+            "dp_shard_size",
+            fmt::format("dp_replicate_size x dp_shard_size x tensor_parallel_size x "
+                        "context_parallel_size = {} x {} x {} x {} = {}, but there are "
+                        "{} ranks",
+                        replicas.value_or(1), *shard, tensor_, context_, product, *world));
+        return;
+      }
+    }
+    if (shard) {
+      reader_.set("parallel.sharding", *shard > 1 ? kind : "none", origin);
+      if (*shard > 1) set("dp_shard_size", "parallel.sharded_data_parallel_degree", *shard);
+    } else if (hybrid && !each) {
+      reader_.error("fsdp",
+                    "fsdp: hybrid_shard shards over the ranks of a host: give "
+                    "--processes-per-host N");
+    } else if (hybrid) {
+      reader_.set("parallel.sharding", kind, origin);
+      reader_.set("parallel.sharded_data_parallel_degree", fmt::format("{}", *each), origin);
+    } else {
+      set_shard_over_all(reader_, kind, known_, context_, tensor_, 1, origin, {}, offloads);
+    }
+  }
+
+  void memory() {
+    const std::string inside = fsdp_key("activation_checkpointing");
+    const std::string word = reader_.text("gradient_checkpointing").value_or("false");
+    const bool full = word != "false" && word != "False";
+    const bool in_fsdp = reader_.boolean(inside).value_or(false);
+    set(!full && in_fsdp ? inside : "gradient_checkpointing", "parallel.recompute",
+        std::string(full || in_fsdp ? "full" : "none"));
+    const std::string offload = reader_.text("activation_offloading").value_or("false");
+    const bool moves = offload != "false" && offload != "False";
+    if (word.starts_with("offload") || word == "unsloth") {
+      set("gradient_checkpointing", "parallel.offload_activations", std::string("true"));
+    } else if (moves) {
+      set("activation_offloading", "parallel.offload_activations", std::string("true"));
+    }
+    if (word == "offload_disk" || offload == "disk") {
+      reader_.warn(word == "offload_disk" ? "gradient_checkpointing" : "activation_offloading",
+                   "the plan offloads activations to host memory, not to a disk");
+    }
+    if (const auto kind = reader_.text("attn_implementation")) {
+      set_attention_word(reader_, "attn_implementation", *kind);
+    } else {
+      for (const char* key :
+           {"flash_attention", "xformers_attention", "sdp_attention", "flex_attention"}) {
+        if (!is_true(key)) continue;
+        set(key, "training.attention", std::string("flash"));
+        break;
+      }
+    }
+    for (const char* key :
+         {"liger_fused_linear_cross_entropy", "liger_cross_entropy", "cut_cross_entropy",
+          "flash_attn_cross_entropy", "chunked_cross_entropy"}) {
+      if (!is_true(key)) continue;
+      set(key, "training.fused_loss", std::string("true"));
+      break;
+    }
+    const std::string compile = reader_.text("torch_compile").value_or("false");
+    if (compile == "auto" || is_true("torch_compile")) {
+      set("torch_compile", "training.compiled", std::string("true"));
+    }
+    if (is_true("tiled_mlp")) {
+      reader_.warn("tiled_mlp", "tiled_mlp: the plan runs an MLP in one piece");
+    }
+  }
+
+  void optimizer() {
+    if (const auto word = reader_.text("optimizer")) {
+      set_optimizer_word(reader_, "optimizer", *word);
+    }
+    if (const auto word = reader_.text("lr_scheduler")) {
+      set_schedule_word(reader_, "lr_scheduler", *word);
+    }
+    const auto given = reader_.number("warmup_steps");
+    const bool counts = given && (*given >= 1 || *given == 0);
+    const std::string key = given ? "warmup_steps" : "warmup_ratio";
+    const auto ratio = given ? given : reader_.number(key);
+    const auto steps = reader_.whole("max_steps");
+    if (counts || (ratio && steps)) {
+      set(key, "training.optimizer.warmup_steps",
+          static_cast<int64_t>(
+              std::llround(counts ? *given : *ratio * static_cast<double>(*steps))));
+    }
+  }
+
+  ForeignReader& reader_;
+  const ImportContext& known_;
+  Imported& out_;
+  int64_t tensor_ = 1;
+  int64_t context_ = 1;
+};
+
+}  // namespace
+
+void read_axolotl(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                  const ImportContext& context, Imported& out) {
+  ForeignReader reader(axolotl_keys(), diagnostics, out);
+  reader.read(root, "", UnknownKeys::kWarning);
+  AxolotlFile(reader, context, out).read();
+}
+
+}  // namespace smp::importers

@@ -1,0 +1,193 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "importers/adapters.h"
+#include "importers/foreign_keys.h"
+#include "importers/named_model.h"
+#include "importers/smp_dictionary.h"
+#include "importers/trainer_words.h"
+
+// A LLaMA-Factory configuration (YAML) as keys of a job file. Defaults: hparams/data_args.py,
+// hparams/finetuning_args.py and model/model_utils/checkpointing.py of LLaMA-Factory; transformers'
+// TrainingArguments.
+namespace smp::importers {
+namespace {
+
+class LlamaFactoryFile {
+ public:
+  LlamaFactoryFile(ForeignReader& reader, const ImportContext& context, Imported& out)
+      : reader_(reader), known_(context), out_(out) {}
+
+  void read() {
+    reader_.copy_all();
+    method();
+    if (const auto name = reader_.text("model_name_or_path")) {
+      add_named_model("model_name_or_path", reader_.place("model_name_or_path"), *name, known_,
+                      out_);
+    }
+    batch();
+    precision();
+    sharding();
+    memory();
+    optimizer();
+  }
+
+ private:
+  bool is_true(std::string_view key) const { return reader_.boolean(key).value_or(false); }
+
+  void set(const std::string& key, std::string_view path, std::string value) {
+    const bool has = reader_.has(key);
+    reader_.set(std::string(path), std::move(value), (has ? "" : "no ") + key);
+  }
+
+  void method() {
+    const std::string stage = reader_.text("stage").value_or("sft");
+    if (stage != "pt" && stage != "sft") {
+      reader_.error("stage", fmt::format("stage {} is not supported, because it trains with a "
+                                         "second model or generates text; supported are pt and sft",
+                                         stage));
+    }
+    const std::string type = reader_.text("finetuning_type").value_or("lora");
+    if (type != "full") {
+      warn_adapter(reader_.has("finetuning_type") ? type : "lora (no finetuning_type)",
+                   reader_.place("finetuning_type"), out_);
+    }
+    if (reader_.has("quantization_bit")) warn_quantized(reader_, "quantization_bit");
+    if (is_true("use_unsloth")) {
+      reader_.warn("use_unsloth", "use_unsloth: the plan has PyTorch's kernels and memory");
+    }
+  }
+
+  void batch() {
+    constexpr const char* kLength = "cutoff_len";
+    constexpr const char* kBatch = "per_device_train_batch_size";
+    constexpr const char* kSteps = "gradient_accumulation_steps";
+    set(kLength, "training.sequence_length",
+        fmt::format("{}", reader_.whole(kLength).value_or(2048)));
+    set(kBatch, "training.micro_batch", fmt::format("{}", reader_.whole(kBatch).value_or(8)));
+    set(kSteps, "training.microbatches", fmt::format("{}", reader_.whole(kSteps).value_or(1)));
+    if (const auto steps = reader_.whole("max_steps"); steps && *steps > 0) {
+      set("max_steps", "training.steps", fmt::format("{}", *steps));
+    }
+  }
+
+  void precision() {
+    if (is_true("bf16") && is_true("fp16")) {
+      reader_.error("fp16", "bf16 and fp16 cannot both be true");
+      return;
+    }
+    const std::string key = is_true("fp8") ? "fp8" : is_true("fp16") ? "fp16" : "bf16";
+    set(key, "training.precision", is_true(key) ? key : "fp32");
+  }
+
+  void sharding() {
+    reader_.set("parallel.tensor_parallel_degree", "1", "no tensor parallelism");
+    reader_.set("parallel.pipeline_parallel_degree", "1", "no pipeline");
+    if (const auto file = reader_.text("deepspeed")) {
+      reader_.set_from("deepspeed", "parallel.profile", "deepspeed");
+      if (!known_.has_deepspeed) {
+        reader_.warn("deepspeed", fmt::format("the layout is in {}, which is not there: import it "
+                                              "in the same call",
+                                              *file));
+      }
+      return;
+    }
+    reader_.set("parallel.profile", "fsdp", "no deepspeed");
+    const text::YamlNode* fsdp = reader_.node("fsdp");
+    std::string words = fsdp != nullptr ? fsdp->text : "";
+    if (fsdp != nullptr) {
+      for (const text::YamlNode& item : fsdp->items) words.append(" ").append(item.text);
+    }
+    std::string sharding = "none";
+    bool hybrid = false, offloads = false;
+    for (size_t at = 0; at < words.size();) {
+      const size_t end = std::min(words.find(' ', at), words.size());
+      const std::string word = words.substr(at, end - at);
+      at = end + 1;
+      if (word.empty() || word == "auto_wrap" || word == "true" || word == "false") continue;
+      if (word == "offload") {
+        offloads = true;
+      } else if (!sharding_of_word(word).empty()) {
+        sharding = sharding_of_word(word);
+        hybrid = is_hybrid_word(word);
+      } else {
+        reader_.error("fsdp", fmt::format("fsdp: {} is not supported; supported are full_shard, "
+                                          "shard_grad_op, hybrid_shard, no_shard, auto_wrap and "
+                                          "offload",
+                                          text::quoted_for_message(word)));
+      }
+    }
+    const std::string origin = fsdp != nullptr ? fmt::format("fsdp = {}", words) : "no fsdp";
+    if (offloads && sharding == "parameters") {
+      for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
+        reader_.set(path, "true", origin);
+      }
+    }
+    if (!hybrid) {
+      set_shard_over_all(reader_, sharding, known_, 1, 1, 1, origin, {}, offloads);
+      return;
+    }
+    reader_.set("parallel.sharding", sharding, origin);
+    const auto each =
+        known_.processes_per_host ? known_.processes_per_host : known_.cluster_processes_per_host;
+    if (!each) {
+      reader_.error("fsdp",
+                    "fsdp: hybrid_shard shards over the ranks of a host: give "
+                    "--processes-per-host N");
+    } else {
+      reader_.set("parallel.sharded_data_parallel_degree", fmt::format("{}", *each), origin);
+    }
+  }
+
+  void memory() {
+    const bool off = is_true("disable_gradient_checkpointing") ||
+                     reader_.boolean("gradient_checkpointing") == false;
+    const std::string key = reader_.boolean("gradient_checkpointing") == false
+                                ? "gradient_checkpointing"
+                                : "disable_gradient_checkpointing";
+    set(key, "parallel.recompute", off ? "none" : "full");
+    if (is_true("use_unsloth_gc") && !off) {
+      set("use_unsloth_gc", "parallel.offload_activations", "true");
+    }
+    if (const auto word = reader_.text("flash_attn")) {
+      set_attention_word(reader_, "flash_attn", *word);
+    }
+    if (is_true("enable_liger_kernel")) {
+      set("enable_liger_kernel", "training.fused_loss", "true");
+    }
+  }
+
+  void optimizer() {
+    if (const auto word = reader_.text("optim")) set_optimizer_word(reader_, "optim", *word);
+    if (const auto word = reader_.text("lr_scheduler_type")) {
+      set_schedule_word(reader_, "lr_scheduler_type", *word);
+    } else {
+      set("lr_scheduler_type", "training.optimizer.schedule", "linear");
+    }
+    const auto steps = reader_.whole("warmup_steps");
+    const auto ratio = reader_.number("warmup_ratio");
+    const auto all = reader_.whole("max_steps");
+    if (steps && *steps > 0) {
+      set("warmup_steps", "training.optimizer.warmup_steps", fmt::format("{}", *steps));
+    } else if (ratio && all && *all > 0) {
+      set("warmup_ratio", "training.optimizer.warmup_steps",
+          fmt::format("{}", std::llround(*ratio * static_cast<double>(*all))));
+    }
+  }
+
+  ForeignReader& reader_;
+  const ImportContext& known_;
+  Imported& out_;
+};
+
+}  // namespace
+
+void read_llama_factory(const text::YamlNode& root, text::Diagnostics& diagnostics,
+                        const ImportContext& context, Imported& out) {
+  ForeignReader reader(llama_factory_keys(), diagnostics, out);
+  reader.read(root, "", UnknownKeys::kWarning);
+  LlamaFactoryFile(reader, context, out).read();
+}
+
+}  // namespace smp::importers

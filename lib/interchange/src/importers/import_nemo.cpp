@@ -1,0 +1,461 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <deque>
+
+#include "importers/adapters.h"
+#include "importers/foreign_keys.h"
+#include "importers/megatron_fields.h"
+#include "importers/megatron_line.h"
+#include "importers/named_model.h"
+#include "importers/nemo_command.h"
+#include "importers/nemo_recipes.h"
+#include "importers/printed_config.h"
+#include "importers/yaml_formats.h"
+
+// A configuration of Megatron Bridge (ConfigContainer), of NeMo 2 (fiddle's YAML of a recipe) or of
+// NeMo 1, a line that starts a recipe, or a log that prints a configuration, as keys of a job file.
+namespace smp::importers {
+namespace {
+
+// Maps whose keys are fields of Megatron, or of the file's own trainer.
+constexpr std::array<std::string_view, 26> kGroups = {"model",
+                                                      "model.config",
+                                                      "model.optim",
+                                                      "model.optim.sched",
+                                                      "model.data",
+                                                      "trainer",
+                                                      "trainer.strategy",
+                                                      "trainer.strategy.ddp",
+                                                      "trainer.plugins",
+                                                      "strategy",
+                                                      "data",
+                                                      "dataset",
+                                                      "train",
+                                                      "optimizer",
+                                                      "optim",
+                                                      "optim.config",
+                                                      "optim.lr_scheduler",
+                                                      "scheduler",
+                                                      "ddp",
+                                                      "dist",
+                                                      "mixed_precision",
+                                                      "comm_overlap",
+                                                      "rng",
+                                                      "validation",
+                                                      "run",
+                                                      "plugins"};
+
+// What no plan depends on. "trainer.callbacks" is a key, and "logger" a whole section.
+constexpr std::array<std::string_view, 53> kLeftOut = {"logger",
+                                                       "log",
+                                                       "resume",
+                                                       "checkpoint",
+                                                       "tokenizer",
+                                                       "profiling",
+                                                       "ft",
+                                                       "straggler",
+                                                       "nvrx_straggler",
+                                                       "inprocess_restart",
+                                                       "rerun_state_machine",
+                                                       "tensor_inspect",
+                                                       "env_vars",
+                                                       "exp_manager",
+                                                       "name",
+                                                       "defaults",
+                                                       "hydra",
+                                                       "restore_from_path",
+                                                       "optimizer_config_override_provider",
+                                                       "model.tokenizer",
+                                                       "model.name",
+                                                       "model.generation_config",
+                                                       "model.optim.sched.name",
+                                                       "model.optim.sched.constant_steps",
+                                                       "model.data.dataloader_type",
+                                                       "model.data.exchange_indices_distributed",
+                                                       "data.tokenizer",
+                                                       "data.paths",
+                                                       "data.dataset",
+                                                       "dataset.context_parallel_size",
+                                                       "dataset.sequence_parallel_size",
+                                                       "dataset.data_parallel_size",
+                                                       "dataset.dataset_name",
+                                                       "trainer.accelerator",
+                                                       "trainer.callbacks",
+                                                       "trainer.limit_val_batches",
+                                                       "trainer.limit_test_batches",
+                                                       "trainer.limit_train_batches",
+                                                       "trainer.log_every_n_steps",
+                                                       "trainer.val_check_interval",
+                                                       "trainer.use_distributed_sampler",
+                                                       "trainer.logger",
+                                                       "trainer.enable_checkpointing",
+                                                       "trainer.benchmark",
+                                                       "trainer.enable_model_summary",
+                                                       "trainer.num_sanity_val_steps",
+                                                       "trainer.max_epochs",
+                                                       "trainer.max_time",
+                                                       "trainer.enable_progress_bar",
+                                                       "trainer.replace_sampler_ddp",
+                                                       "trainer.check_val_every_n_epoch",
+                                                       "trainer.detect_anomaly",
+                                                       "trainer.default_root_dir"};
+
+bool in(const auto& list, std::string_view path) { return std::ranges::count(list, path) > 0; }
+
+text::YamlNode word_at(std::string text, text::Place place) {
+  text::YamlNode node;
+  node.kind = NodeKind::kScalar;
+  node.place = place;
+  node.text = std::move(text);
+  return node;
+}
+
+// The node at "model.data.seq_length"; null if there is none.
+const text::YamlNode* node_at(const text::YamlNode& root, std::string_view path) {
+  const text::YamlNode* node = &root;
+  while (node != nullptr && !path.empty()) {
+    const size_t end = std::min(path.find('.'), path.size());
+    const text::YamlEntry* entry = node->find(path.substr(0, end));
+    node = entry != nullptr ? &entry->value : nullptr;
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return node;
+}
+
+// OmegaConf's references: "${model.encoder_seq_length}", and "${.name}" to a neighbour. Others
+// stay.
+void follow_references(const text::YamlNode& root, text::YamlNode& node,
+                       const std::string& prefix) {
+  constexpr int kMostSteps = 8;
+  for (text::YamlEntry& entry : node.entries) {
+    const std::string path = prefix + entry.key;
+    follow_references(root, entry.value, path + ".");
+    for (int step = 0; step < kMostSteps; ++step) {
+      const std::string& text = entry.value.text;
+      if (entry.value.kind != NodeKind::kScalar || !text.starts_with("${") || !text.ends_with('}'))
+        break;
+      std::string to = text.substr(2, text.size() - 3);
+      if (to.starts_with('.')) to = prefix + to.substr(1);
+      const text::YamlNode* found = node_at(root, to);
+      if (found == nullptr || found->kind != NodeKind::kScalar) break;
+      const text::Place place = entry.value.place;
+      entry.value = *found;
+      entry.value.place = place;
+    }
+  }
+}
+
+class NemoFile {
+ public:
+  NemoFile(text::Diagnostics& diagnostics, const ImportContext& context, Imported& out)
+      : flags_(megatron_keys(), diagnostics, out),
+        fields_(flags_, out),
+        context_(context),
+        out_(out) {}
+
+  // The values of a recipe, which those of the file replace.
+  void recipe(const std::string& name, text::Place place) {
+    const NemoRecipe* found = find_nemo_recipe(name);
+    if (found == nullptr) {
+      flags_.error_at(place, unknown_nemo_recipe(name));
+      return;
+    }
+    text::Diagnostics quiet;
+    const std::string text(found->values);
+    text::YamlTree tree = text::parse_yaml(text, quiet.add_source(name, text), quiet);
+    recipe_ = name;
+    at_ = place;
+    model_ = std::string(found->model);
+    model_key_ = "recipe " + name;
+    // recipes/common.py and utils/optimizer_utils.py; NeMo's recipes have the same.
+    for (const auto& [field, value] :
+         {std::pair{"use_distributed_optimizer", "true"}, std::pair{"lr", "3e-4"},
+          std::pair{"min_lr", "3e-5"}, std::pair{"lr_decay_style", "cosine"},
+          std::pair{"weight_decay", "0.1"}, std::pair{"adam_beta2", "0.95"},
+          std::pair{"adam_eps", "1e-5"}, std::pair{"clip_grad", "1.0"}}) {
+      take(field, model_key_, place, word_at(value, place));
+    }
+    precision("bf16_mixed", model_key_, place);
+    visit(tree.root, "");
+    recipe_.clear();
+  }
+
+  void read(const text::YamlNode& root) {
+    // What Megatron Bridge's mixed_precision says replaces the other sections' fields.
+    std::vector<const text::YamlEntry*> last;
+    for (const text::YamlEntry& entry : root.entries) {
+      if (entry.key == "recipe") continue;
+      if (entry.key == "mixed_precision" || entry.key == "ddp") {
+        last.push_back(&entry);
+      } else {
+        entry_of(entry, "");
+      }
+    }
+    std::ranges::stable_sort(last, {}, [](const auto* entry) { return entry->key != "ddp"; });
+    for (const text::YamlEntry* entry : last) entry_of(*entry, "");
+  }
+
+  void field(const std::string& path, text::Place place, const text::YamlNode& value) {
+    entry_of({path.substr(path.rfind('.') + 1), place, value},
+             path.find('.') == path.npos ? "" : path.substr(0, path.rfind('.') + 1));
+  }
+
+  void finish() {
+    const bool own = fields_.has("num_layers") && fields_.has("hidden_size");
+    const bool named = !own && !model_.empty();
+    if (named) {
+      add_named_model(model_key_, at_, model_, context_, out_);
+    }
+    fields_.finish(context_);
+    MegatronLine(flags_, context_, own && !context_.num_layers).read();
+  }
+
+ private:
+  void take(const std::string& name, const std::string& shown, text::Place place,
+            const text::YamlNode& value) {
+    const std::string of = recipe_.empty() ? shown : "recipe " + recipe_;
+    const auto row = megatron_field(name);
+    const bool matters = row && row->use != FieldUse::kIgnored;
+    const bool missing = value.kind == NodeKind::kScalar && value.text == "???";
+    if (missing && name == "data_path") return;
+    if (matters && value.kind == NodeKind::kScalar &&
+        (missing || value.text.find("${") != value.text.npos)) {
+      flags_.error_at(value.place, fmt::format("{} is {}, whose value this file does not give: "
+                                               "write the value instead",
+                                               shown, value.text));
+      return;
+    }
+    if (fields_.take(name, of, place, value, !recipe_.empty())) return;
+    flags_.report_unknown(shown, place, UnknownKeys::kWarning);
+  }
+
+  void visit(const text::YamlNode& map, const std::string& prefix) {
+    for (const text::YamlEntry& entry : map.entries) entry_of(entry, prefix);
+  }
+
+  void entry_of(const text::YamlEntry& entry, const std::string& prefix) {
+    const std::string path = prefix + entry.key;
+    const text::YamlNode& value = entry.value;
+    const text::Place place = recipe_.empty() ? entry.place : at_;
+    // The number of hosts is a recipe's proposal.
+    if (!recipe_.empty() && ((path == "trainer.num_nodes" && context_.hosts) ||
+                             (path == "trainer.devices" && context_.processes_per_host))) {
+      return;
+    }
+    if (entry.key == "_target_") return target(prefix, value);
+    if (entry.key.starts_with('_')) return;
+    if (path == "name") refuse_other_model(entry);
+    if (path == "model.encoder" || path == "model.decoder") {
+      flags_.error_at(place, path + ": models with an encoder are not supported");
+    } else if (in(kLeftOut, path)) {
+      if (recipe_.empty()) flags_.leave_out(path);
+    } else if (path == "peft" || path == "model.peft" || path == "model_transform") {
+      adapter(path, entry);
+    } else if (path == "mixed_precision" && value.kind == NodeKind::kScalar) {
+      precision(value.text, path, value.place);
+    } else if (entry.key == "precision" &&
+               (prefix == "trainer." || prefix == "trainer.plugins." || prefix == "plugins.")) {
+      precision(value.text, path, value.place);
+    } else if (path == "model.optim.sched" || path == "optim.lr_scheduler") {
+      schedule(value, path);
+      visit(value, path + ".");
+    } else if (path == "trainer.plugins" && value.kind == NodeKind::kList) {
+      for (const text::YamlNode& item : value.items) visit(item, path + ".");
+    } else if (value.kind == NodeKind::kMap && in(kGroups, path)) {
+      visit(value, path + ".");
+    } else if (in(kGroups, path) && value.kind == NodeKind::kNull) {
+      return;
+    } else if (path == "model.data.data_prefix" || path == "data.paths") {
+      take("data_path", path, place, value);
+    } else if (path == "model.data.splits_string") {
+      take("split", path, place, value);
+    } else {
+      take(entry.key, path, place, scalar_of(value));
+    }
+  }
+
+  // NeMo 1 calls its files by the kind of model.
+  void refuse_other_model(const text::YamlEntry& entry) {
+    for (const std::string_view kind :
+         {"bert", "t5", "bart", "retro", "mamba", "griffin", "jamba", "hyena"}) {
+      if (entry.value.text.find(kind) == std::string::npos) continue;
+      flags_.error_at(entry.value.place,
+                      fmt::format("{} is no plain text decoder: only such models are supported",
+                                  entry.value.text));
+      return;
+    }
+  }
+
+  // {_target_: torch.float32, _call_: false} stays a map; MegatronFields reads its name.
+  static text::YamlNode scalar_of(text::YamlNode value) {
+    if (value.kind == NodeKind::kScalar) value.quoted = false;
+    return value;
+  }
+
+  void target(const std::string& prefix, const text::YamlNode& value) {
+    if (prefix != "model.config." && (prefix != "model." || !model_.empty())) return;
+    const std::string name = value.text.substr(value.text.rfind('.') + 1);
+    const bool sized = name.find("Config") != name.npos || name.find("Provider") != name.npos;
+    const bool has_digits = name.find_first_of("0123456789") != name.npos;
+    if (!sized || !has_digits) return;
+    model_ = name;
+    model_key_ = prefix + "_target_";
+    at_ = value.place;
+  }
+
+  void adapter(const std::string& path, const text::YamlEntry& entry) {
+    const text::YamlNode& value = entry.value;
+    if (value.kind == NodeKind::kNull || value.text == "none" || value.text == "null") return;
+    const text::YamlEntry* name = value.kind == NodeKind::kMap ? value.find("_target_") : nullptr;
+    std::string kind = name != nullptr ? name->value.text : value.text;
+    kind = kind.substr(kind.rfind('.') + 1);
+    warn_adapter(kind.empty() ? path : kind, entry.place, out_);
+  }
+
+  void schedule(const text::YamlNode& value, const std::string& path) {
+    for (const std::string_view key : {"name", "_target_"}) {
+      const text::YamlEntry* word = value.kind == NodeKind::kMap ? value.find(key) : nullptr;
+      if (word == nullptr) continue;
+      const std::string& name = word->value.text;
+      const auto says = [&](std::string_view part) { return name.find(part) != name.npos; };
+      const std::string style = says("Cosine")                              ? "cosine"
+                                : says("Hold") || says("Constant")          ? "constant"
+                                : says("WarmupAnnealing") || says("Linear") ? "linear"
+                                                                            : name;
+      take("lr_decay_style", fmt::format("{}.{}", path, key), word->place,
+           word_at(style, word->value.place));
+    }
+  }
+
+  // mixed_precision.py of Megatron Bridge, and the words of Lightning's trainer.
+  void precision(const std::string& given, const std::string& shown, text::Place place) {
+    std::string word = given;
+    std::ranges::replace(word, '-', '_');
+    const auto says = [&](std::string_view part) { return word.find(part) != word.npos; };
+    const auto set = [&](const char* field, const char* value) {
+      take(field, shown, place, word_at(value, place));
+    };
+    const bool bf16 = says("bf16");
+    const bool fp16 = !bf16 && (word.starts_with("fp16") || word.starts_with("16"));
+    const bool fp32 = word.starts_with("32") || word.starts_with("fp32");
+    if (!bf16 && !fp16 && !fp32) {
+      flags_.error_at(place, fmt::format("{}: {} is not a precision of NeMo or Megatron Bridge, as "
+                                         "bf16_mixed is",
+                                         shown, text::quoted_for_message(given)));
+      return;
+    }
+    set("bf16", bf16 ? "true" : "false");
+    set("fp16", fp16 ? "true" : "false");
+    if (says("mixed") && !fp32) set("grad_reduce_in_fp32", bf16 ? "true" : "false");
+    if (says("nvfp4")) set("fp4", "e2m1");
+    if (!says("fp8")) return;
+    set("fp8", says("mxfp8") ? "e4m3" : "hybrid");
+    if (!says("subchannel")) set("fp8_param_gather", "true");
+    if (says("current_scaling")) set("first_last_layers_bf16", "true");
+  }
+
+  ForeignReader flags_;
+  MegatronFields fields_;
+  const ImportContext& context_;
+  Imported& out_;
+  std::string recipe_;  // whose values are being read
+  std::string model_;   // a name, where the file gives no sizes
+  std::string model_key_;
+  text::Place at_;
+};
+
+// The table of the pages: the fields of Megatron, with what their flags become.
+std::vector<ForeignKey> field_rows() {
+  static std::deque<std::string> texts;
+  const auto keep = [&](std::string text) {
+    return std::string_view(texts.emplace_back(std::move(text)));
+  };
+  const auto as_field = [&](std::string_view meaning) {
+    std::string out;
+    for (size_t i = 0; i < meaning.size(); ++i) {
+      if (meaning.substr(i, 2) == "--") {
+        for (i += 2;
+             i < meaning.size() &&
+             (std::islower(static_cast<unsigned char>(meaning[i])) != 0 || meaning[i] == '-');
+             ++i) {
+          out += meaning[i] == '-' ? '_' : meaning[i];
+        }
+      }
+      if (i < meaning.size()) out += meaning[i];
+    }
+    return keep(std::move(out));
+  };
+  std::vector<ForeignKey> rows;
+  const auto add = [&](std::string_view field) {
+    const MegatronField row = *megatron_field(field);
+    const auto flag = std::ranges::find(megatron_keys(), row.flag, &ForeignKey::key);
+    ForeignKey key{field, Form::kAny, Use::kRead, row.target, row.meaning, {}, {}};
+    if (row.use == FieldUse::kIgnored) {
+      key.use = Use::kIgnored;
+      key.meaning = "no plan depends on it";
+    } else if (row.use == FieldUse::kRefused) {
+      key.use = Use::kRefused;
+      key.neutral = row.neutral.substr(0, row.neutral.find(' '));
+    } else if (row.use == FieldUse::kWarned) {
+      const std::string_view but = row.neutral.substr(0, row.neutral.find(' '));
+      key.meaning =
+          keep(fmt::format("a warning{}{}: {}", but.empty() ? "" : " unless ", but, row.meaning));
+    } else if (flag != megatron_keys().end()) {
+      key = *flag;
+      key.key = field;
+      if (key.use == Use::kCopied) key.use = Use::kRead;
+      key.meaning = as_field(row.use == FieldUse::kFalse
+                                 ? keep(fmt::format("false is the flag --{}", row.flag))
+                                 : key.meaning);
+    }
+    rows.push_back(key);
+  };
+  for (const ForeignKey& flag : megatron_keys()) {
+    std::string field(flag.key);
+    std::ranges::replace(field, '-', '_');
+    const bool listed = std::ranges::count(megatron_fields(), field, &MegatronField::field) > 0;
+    if (!listed && field != "nnodes" && field != "nproc_per_node") add(keep(std::move(field)));
+  }
+  for (const MegatronField& row : megatron_fields()) add(row.field);
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<ForeignKey>& nemo_keys() {
+  static const std::vector<ForeignKey> kKeys = field_rows();
+  return kKeys;
+}
+
+void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
+               const ImportContext& context, Imported& out) {
+  NemoFile file(diagnostics, context, out);
+  const text::Place start{number, 1, 1};
+  if (!context.recipe.empty()) file.recipe(context.recipe, start);
+  text::Diagnostics quiet;
+  const std::string text = printed_nemo_config(source.text);
+  const text::YamlNode root = text::parse_yaml(text, quiet.add_source("", text), quiet).root;
+  if (yaml_format(root) != ForeignFormat::kNemo && is_nemo_command(source.text)) {
+    const NemoCommand command = read_nemo_command(source.text, number, diagnostics, context, out);
+    if (!command.recipe.empty()) file.recipe(command.recipe, command.recipe_place);
+    for (const NemoOverride& given : command.overrides) {
+      file.field(given.path, given.place, given.value);
+    }
+    file.finish();
+    return;
+  }
+  text::YamlTree tree = text::parse_yaml(text, number, diagnostics);
+  if (diagnostics.any()) return;
+  follow_references(text::YamlNode(tree.root), tree.root, "");
+  const text::YamlEntry* recipe = tree.root.find("recipe");
+  if (recipe != nullptr && recipe->value.kind == NodeKind::kScalar) {
+    file.recipe(recipe->value.text, recipe->value.place);
+  }
+  file.read(tree.root);
+  file.finish();
+}
+
+}  // namespace smp::importers

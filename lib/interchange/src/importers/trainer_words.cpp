@@ -1,0 +1,95 @@
+#include "importers/trainer_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+
+namespace smp::importers {
+namespace {
+
+std::string lower_word(std::string_view word) {
+  std::string out(word);
+  std::ranges::transform(out, out.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+}  // namespace
+
+void set_optimizer_word(ForeignReader& reader, const std::string& key, const std::string& word) {
+  const std::string last = lower_word(word.substr(word.rfind('.') + 1));
+  constexpr std::array<std::string_view, 10> kAdamW = {
+      "adamw",           "adamw_torch", "adamw_torch_fused",     "adamw_hf", "adamw_apex_fused",
+      "adamw_torch_xla", "fusedadamw",  "adamw_torch_npu_fused", "adam",     "fusedadam"};
+  if (std::ranges::count(kAdamW, last) > 0) {
+    reader.set_from(key, "training.optimizer.kind", "adamw");
+    if (last.find("fused") != last.npos) reader.set_from(key, "training.fused_optimizer", "true");
+  } else if (last == "sgd") {
+    reader.set_from(key, "training.optimizer.kind", "sgd");
+  } else if (last.find("adamw") != last.npos) {
+    // adamw_bnb_8bit, adamw_torch_4bit, paged_adamw_32bit: fewer bits, or moved to the host.
+    reader.set_from(key, "training.optimizer.kind", "adamw");
+    reader.warn(key, fmt::format("{} {}: the plan keeps Adam's moments in fp32 on the accelerator",
+                                 key, text::quoted_for_message(word)));
+  } else {
+    reader.error(key, fmt::format("{} {} is not supported, because the plan cannot price its "
+                                  "state; supported are adamw and sgd",
+                                  key, text::quoted_for_message(word)));
+  }
+}
+
+void set_schedule_word(ForeignReader& reader, const std::string& key, const std::string& word) {
+  const std::string lower = lower_word(word);
+  const bool cosine = lower == "cosine" || lower == "cosine_with_min_lr";
+  const bool constant = lower == "constant" || lower == "constant_with_warmup";
+  if (cosine || constant || lower == "linear") {
+    reader.set_from(key, "training.optimizer.schedule",
+                    cosine     ? "cosine"
+                    : constant ? "constant"
+                               : "linear");
+  } else {
+    reader.warn(key, fmt::format("{} {}: smp has no such learning rate; the job has a cosine", key,
+                                 text::quoted_for_message(word)));
+  }
+}
+
+void set_attention_word(ForeignReader& reader, const std::string& key, const std::string& word) {
+  constexpr std::array<std::string_view, 3> kUnfused = {"eager", "disabled", "false"};
+  const bool unfused = std::ranges::count(kUnfused, lower_word(word)) > 0;
+  reader.set_from(key, "training.attention", unfused ? "unfused" : "flash");
+}
+
+std::string_view sharding_of_word(std::string_view word) {
+  const std::string lower = lower_word(word);
+  if (lower == "full_shard" || lower == "hybrid_shard") return "parameters";
+  if (lower == "shard_grad_op" || lower == "hybrid_shard_zero2") return "gradients";
+  return lower == "no_shard" ? "none" : "";
+}
+
+bool is_hybrid_word(std::string_view word) { return lower_word(word).starts_with("hybrid"); }
+
+void warn_quantized(ForeignReader& reader, const std::string& key) {
+  reader.warn(
+      key, fmt::format("{}: a job file has no quantized weights: the plan has 16-bit ones", key));
+}
+
+std::string deepspeed_file(const std::string& file, const std::string& path) {
+  const auto found = [](const std::filesystem::path& candidate) {
+    std::error_code none;
+    return std::filesystem::is_regular_file(candidate, none) ? candidate.string() : std::string();
+  };
+  if (path.empty()) return "";
+  if (const std::string here = found(path); !here.empty()) return here;
+  std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  while (true) {
+    if (const std::string beside = found(folder / path); !beside.empty()) return beside;
+    const std::filesystem::path above = folder.parent_path();
+    if (above == folder || folder.empty()) return "";
+    folder = above;
+  }
+}
+
+}  // namespace smp::importers

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "importers/foreign_keys.h"
+
+// Words that the configurations of fine-tuning programs share (LLaMA-Factory, axolotl, Automodel):
+// those of transformers' Trainer and of PyTorch. Each function sets keys of the job from the key
+// `key` of the file, or reports what a job cannot express.
+namespace smp::importers {
+
+// "adamw_torch_fused", "AdamW", "sgd": training.optimizer.kind. Moments of fewer bits are a
+// warning, optimizers with other state are errors.
+void set_optimizer_word(ForeignReader& reader, const std::string& key, const std::string& word);
+
+// "cosine", "linear", "constant_with_warmup", ...: training.optimizer.schedule.
+void set_schedule_word(ForeignReader& reader, const std::string& key, const std::string& word);
+
+// "fa2", "sdpa", "flash_attention_2", "eager", ...: training.attention.
+void set_attention_word(ForeignReader& reader, const std::string& key, const std::string& word);
+
+// "full_shard", "shard_grad_op", "hybrid_shard", "no_shard" in either case: the sharding that it
+// is, as parallel.sharding has it; empty for another word.
+std::string_view sharding_of_word(std::string_view word);
+bool is_hybrid_word(std::string_view word);
+
+// Warns that weights of few bits are planned as 16-bit ones.
+void warn_quantized(ForeignReader& reader, const std::string& key);
+
+// The file of `deepspeed: path`: relative to the working directory, to the folder of `file`, or to
+// a folder above it, as these programs' examples have it. Empty if there is none.
+std::string deepspeed_file(const std::string& file, const std::string& path);
+
+}  // namespace smp::importers

@@ -1,0 +1,1 @@
+torchrun run_recipe.py --model llama3_8b --mode

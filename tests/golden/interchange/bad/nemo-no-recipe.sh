@@ -1,0 +1,1 @@
+echo "see run_recipe.py"

@@ -1,0 +1,1 @@
+torchrun run_recipe.py --model llama3_9b --mode pretrain

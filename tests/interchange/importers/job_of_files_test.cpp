@@ -1,0 +1,101 @@
+#include "smp/interchange/importers/job_of_files.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "smp/plan/base/errors.h"
+
+using namespace smp;
+using namespace smp::importers;
+
+namespace {
+
+jobfile::JobSource golden_file(const std::string& name) {
+  return jobfile::load_job_source(std::string(SMP_SOURCE_DIR "/tests/golden/interchange/") + name);
+}
+
+AnyFiles any(std::vector<jobfile::JobSource> sources, const std::string& cluster = "") {
+  AnyFiles files;
+  files.sources = std::move(sources);
+  files.cluster = cluster;
+  return files;
+}
+
+std::string complaint(const AnyFiles& files) {
+  try {
+    job_of_files(files);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+const jobfile::JobSource kOwn{"my.yaml",
+                              "model: {num_layers: 2, hidden_size: 64, num_heads: 4, vocab_size: "
+                              "256}\ncluster: {processes_per_host: 4}\n"};
+
+}  // namespace
+
+TEST_CASE("job_of_files imports foreign files onto the named cluster") {
+  AnyFiles files = any({golden_file("huggingface/llama2-7b.json"),
+                        {"ds.json", R"({"zero_optimization": {"stage": 3}})"}},
+                       "p4d.24xlarge");
+  const JobOfFiles found = job_of_files(files);
+  CHECK(found.job.name == "llama2-7b");
+  CHECK(found.job.model.num_layers == 32);
+  CHECK(found.job.cluster.processes_per_host == 8);
+  CHECK(found.job.parallel.sharded_data_parallel_degree == 8);  // "all ranks" of the cluster
+  files.hosts = 4;
+  CHECK(job_of_files(files).job.parallel.sharded_data_parallel_degree == 32);
+  files.processes_per_host = 4;
+  CHECK(job_of_files(files).job.parallel.sharded_data_parallel_degree == 16);
+}
+
+TEST_CASE("job_of_files keeps the ranks that a file gives, whatever the cluster has") {
+  const AnyFiles files =
+      any({{"run.sh",
+            "torchrun --nnodes 2 --nproc-per-node 4 pretrain_gpt.py --num-layers "
+            "4 --hidden-size 64 --num-attention-heads 4 --vocab-size 256 "
+            "--max-position-embeddings 64 --seq-length 64 --frobnicate 1\n"}},
+          "dgx-h100");
+  const JobOfFiles found = job_of_files(files);
+  CHECK(found.job.cluster.hosts == 2);
+  CHECK(found.job.cluster.processes_per_host == 4);
+  REQUIRE(found.warnings.size() == 1);
+  CHECK(found.warnings.front().ends_with("unknown flag '--frobnicate'"));
+}
+
+TEST_CASE("job_of_files reads job files as read_job does, and lets them complete foreign ones") {
+  AnyFiles own = any({kOwn}, "cpu-4");
+  own.hosts = 2;
+  CHECK(job_of_files(own).job.cluster.hosts == 2);
+  CHECK(job_of_files(any({kOwn})).job.cluster.processes_per_host == 4);
+  own.processes_per_host = 2;
+  CHECK(job_of_files(own).job.cluster.processes_per_host == 2);
+  const JobOfFiles both =
+      job_of_files(any({{"ds.json", R"({"train_micro_batch_size_per_gpu": 2})"}, kOwn}));
+  CHECK(both.job.model.num_layers == 2);
+  CHECK(both.job.training.micro_batch == 2);
+  CHECK(complaint(any({{"x.yaml", "modle: {}\n"}})).starts_with("x.yaml:1:1: unknown key 'modle'"));
+  CHECK(complaint(any({{"x.yaml", "{model: {num_layer: 1}}\n"}}))
+            .starts_with("x.yaml:1:2: model needs hidden_size"));
+}
+
+TEST_CASE("job_of_files says what foreign files lack, and refuses what no importer reads") {
+  CHECK(complaint(any({{"ds.json", R"({"zero_optimization": {"stage": 3}})"}}, "dgx-h100")) ==
+        "ds.json: the file gives no sizes of a model: give the model's config.json too, as in "
+        "--with config.json");
+  const jobfile::JobSource config = golden_file("huggingface/llama2-7b.json");
+  CHECK(complaint(any({config})) == config.path +
+                                        ": the file does not name the accelerators: give "
+                                        "--cluster NAME, as in --cluster dgx-h100");
+  CHECK(complaint(any({{"n.yaml", "pipe_parallel_size: 1\n"}}))
+            .starts_with("n.yaml: this is a GPT-NeoX configuration, which smp does not import"));
+  CHECK(complaint(any({{"x.json", "{\"train_batch_size\": 4,"}})).starts_with("x.json:1:"));
+  AnyFiles forced = any({kOwn});
+  forced.format = ForeignFormat::kAccelerate;
+  CHECK(complaint(forced).starts_with("my.yaml:1:1: unknown key 'model' of an accelerate"));
+}

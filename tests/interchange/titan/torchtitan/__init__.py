@@ -1,0 +1,1 @@
+"""Names of torchtitan, for the round trip of its exporter: see stand_in.py."""

@@ -1,0 +1,1 @@
+from stand_in import ParallelismConfig, TrainingConfig  # noqa: F401

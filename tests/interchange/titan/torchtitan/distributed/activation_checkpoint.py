@@ -1,0 +1,1 @@
+from stand_in import FullAC, SelectiveAC  # noqa: F401

@@ -1,0 +1,5 @@
+from stand_in import TrainerConfig
+
+
+class Trainer:
+    Config = TrainerConfig
