@@ -80,9 +80,10 @@ ExitCode run_check(const CheckRequest& request) {
   refuse_together(request);
   const bool is_sarif = request.annotations == "sarif";
   LocalRates local(!request.no_measure);
+  const importers::AnyFiles more = any_files(request.options);
   std::vector<report::CheckedFile> files;
   for (const std::string& path : request.files) {
-    files.push_back(checked_file(path, request.verdict, local));
+    files.push_back(checked_file(path, more, request.verdict, local));
     // A document is alone on standard output.
     if (!request.json) print(is_sarif ? stderr : stdout, lines_of(files.back(), request.events));
   }
@@ -100,6 +101,7 @@ void add_check_command(CLI::App& app, Run& run) {
   command->description(kCheckDescription);
   command->add_option("plan", request->files, "plans, job files, or files that import reads")
       ->required();
+  add_any_files_options(*command, request->options);
   command
       ->add_option("--fail-on", request->fail_on,
                    "what is no success: warning, tight (the default) or no")

@@ -134,11 +134,11 @@ CheckedFile checked_plan(const Plan& plan, const jobfile::JobSource& source,
 
 }  // namespace
 
-report::CheckedFile checked_file(const std::string& path, const report::VerdictOptions& options,
-                                 LocalRates& local) {
+report::CheckedFile checked_file(const std::string& path, const importers::AnyFiles& more,
+                                 const report::VerdictOptions& options, LocalRates& local) {
   jobfile::JobSource source{path, ""};
   try {
-    PlannableFile file = read_plannable(path, source, local);
+    PlannableFile file = read_plannable(path, source, local, more);
     if (const Plan* plan = std::get_if<Plan>(&file)) return checked_plan(*plan, source, options);
     search::SearchResult result = search::plan_job(std::get<JobSpec>(file));
     if (const Plan* plan = std::get_if<Plan>(&result.best))

@@ -16,7 +16,7 @@ namespace smp::importers {
 
 void MegatronLine::read() {
   reader_.copy_all();
-  reader_.set("parallel.framework", "megatron-core", "Megatron");
+  reader_.set("parallel.framework", framework_, "Megatron");
   cluster();
   if (!reads_model_) {
     leave_model();

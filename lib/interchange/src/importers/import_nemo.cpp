@@ -210,7 +210,7 @@ class NemoFile {
       add_named_model(model_key_, at_, model_, context_, out_);
     }
     fields_.finish(context_);
-    MegatronLine(flags_, context_, own && !context_.num_layers).read();
+    MegatronLine(flags_, context_, own && !context_.num_layers, "nemo").read();
   }
 
  private:

@@ -31,7 +31,7 @@ class TorchTitanFile {
 
   void read() {
     reader_.copy_all();
-    reader_.set("parallel.profile", "fsdp", "torchtitan");
+    reader_.set("parallel.framework", "torchtitan", "torchtitan");
     model();
     precision();
     degrees();

@@ -17,8 +17,10 @@ class MegatronLine {
  public:
   // `reads_model` is false where the model comes from elsewhere: a warning then lists the flags of
   // its sizes.
-  MegatronLine(ForeignReader& reader, const ImportContext& context, bool reads_model = true)
-      : reader_(reader), known_(context), reads_model_(reads_model) {}
+  // `framework` is the shipped framework whose habits price the job.
+  MegatronLine(ForeignReader& reader, const ImportContext& context, bool reads_model = true,
+               const char* framework = "megatron-core")
+      : reader_(reader), known_(context), reads_model_(reads_model), framework_(framework) {}
   void read();
 
  private:
@@ -62,6 +64,7 @@ class MegatronLine {
   ForeignReader& reader_;
   ImportContext known_;
   bool reads_model_ = true;
+  const char* const framework_;
   int64_t tensor_ = 1;
   int64_t pipeline_ = 1;
   int64_t context_ = 1;
