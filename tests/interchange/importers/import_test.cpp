@@ -184,6 +184,8 @@ TEST_CASE("what a file is, is seen by its content") {
   CHECK(format("exp_manager: {}\nmodel: {}\n") == ForeignFormat::kNemo);
   CHECK(format("train: {global_batch_size: 8}\nddp: {}\n") == ForeignFormat::kNemo);
   CHECK(format("nemo llm pretrain --factory llama3_8b\n") == ForeignFormat::kNemo);
+  CHECK(format("# as run_recipe.py --recipe x\npython x.py --num-layers 2\n") ==
+        ForeignFormat::kMegatron);
   CHECK(format("language_model: {num_layers: 2}\nmodel_parallel: {}\n") ==
         ForeignFormat::kMegatron);
   CHECK(format("x\n--- arguments ---\n  num_layers .... 2\n") == ForeignFormat::kMegatron);
