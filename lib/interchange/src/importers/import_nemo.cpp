@@ -120,6 +120,13 @@ class NemoFile {
         context_(context),
         out_(out) {}
 
+  // What the command line and the file say must be one recipe.
+  void check_recipe(const std::string& name, text::Place place) {
+    if (context_.recipe.empty() || context_.recipe == name) return;
+    flags_.error_at(place, fmt::format("the recipe is {} here, but --recipe gives {}: remove one",
+                                       name, context_.recipe));
+  }
+
   // The values of a recipe, which those of the file replace.
   void recipe(const std::string& name, text::Place place) {
     const NemoRecipe* found = find_nemo_recipe(name);
@@ -343,7 +350,10 @@ void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& 
   const text::YamlNode root = text::parse_yaml(text, quiet.add_source("", text), quiet).root;
   if (yaml_format(root) != ForeignFormat::kNemo && is_nemo_command(source.text)) {
     const NemoCommand command = read_nemo_command(source.text, number, diagnostics, context, out);
-    if (!command.recipe.empty()) file.recipe(command.recipe, command.recipe_place);
+    if (!command.recipe.empty()) {
+      file.check_recipe(command.recipe, command.recipe_place);
+      file.recipe(command.recipe, command.recipe_place);
+    }
     for (const NemoOverride& given : command.overrides) {
       file.field(given.path, given.place, given.value);
     }
@@ -355,6 +365,7 @@ void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& 
   follow_references(tree.root);
   const text::YamlEntry* recipe = tree.root.find("recipe");
   if (recipe != nullptr && recipe->value.kind == NodeKind::kScalar) {
+    file.check_recipe(recipe->value.text, recipe->value.place);
     file.recipe(recipe->value.text, recipe->value.place);
   }
   file.read(tree.root);
