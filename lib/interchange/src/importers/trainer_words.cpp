@@ -71,6 +71,10 @@ std::string_view sharding_of_word(std::string_view word) {
 
 bool is_hybrid_word(std::string_view word) { return lower_word(word).starts_with("hybrid"); }
 
+void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& origin) {
+  reader.set("parallel.profile", trainer == Trainer::kFsdp ? "fsdp" : "deepspeed", origin);
+}
+
 void warn_quantized(ForeignReader& reader, const std::string& key) {
   reader.warn(
       key, fmt::format("{}: a job file has no quantized weights: the plan has 16-bit ones", key));
