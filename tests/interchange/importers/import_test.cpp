@@ -184,6 +184,8 @@ TEST_CASE("what a file is, is seen by its content") {
   CHECK(format("exp_manager: {}\nmodel: {}\n") == ForeignFormat::kNemo);
   CHECK(format("train: {global_batch_size: 8}\nddp: {}\n") == ForeignFormat::kNemo);
   CHECK(format("nemo llm pretrain --factory llama3_8b\n") == ForeignFormat::kNemo);
+  CHECK(format("# as run_recipe.py --recipe x\npython x.py --num-layers 2\n") ==
+        ForeignFormat::kMegatron);
   CHECK(format("language_model: {num_layers: 2}\nmodel_parallel: {}\n") ==
         ForeignFormat::kMegatron);
   CHECK(format("x\n--- arguments ---\n  num_layers .... 2\n") == ForeignFormat::kMegatron);
@@ -519,6 +521,14 @@ TEST_CASE("--recipe gives the values that a file of overrides leaves out") {
   context.recipe = "llama3_8b";  // one host, as NeMo proposes
   CHECK(import_sources({overrides}, std::nullopt, context).front().find("cluster.hosts")->value ==
         "4");
+  for (const char* own : {"recipe: llama3_70b\ntrain: {micro_batch_size: 1}\n",
+                          "nemo llm pretrain --factory llama3_70b --yes\n"}) {
+    const std::string two = error_of([&] {
+      import_sources({{"o.yaml", own}}, std::nullopt, context);
+    });
+    CHECK(two.find("the recipe is llama3_70b here, but --recipe gives llama3_8b: remove one") !=
+          std::string::npos);
+  }
   context.recipe = "llama3_7b";
   CHECK(error_of([&] { import_sources({overrides}, std::nullopt, context); })
             .starts_with("o.yaml:1:1: unknown recipe 'llama3_7b', did you mean 'llama2_7b'? Known "

@@ -62,6 +62,7 @@ TEST_CASE("job_of_files keeps the ranks that a file gives, whatever the cluster 
             "--max-position-embeddings 64 --seq-length 64 --frobnicate 1\n"}},
           "dgx-h100");
   const JobOfFiles found = job_of_files(files);
+  CHECK(found.job.name == "run");
   CHECK(found.job.cluster.hosts == 2);
   CHECK(found.job.cluster.processes_per_host == 4);
   REQUIRE(found.warnings.size() == 1);

@@ -57,6 +57,15 @@ std::string problem_with_word(const ForeignKey& row, const text::YamlNode& value
                      near ? fmt::format(", did you mean '{}'?", *near) : "");
 }
 
+// PyYAML and TOML read 500_000.
+std::string digits_alone(const std::string& text) {
+  const bool number = !text.empty() && text.front() != '_' && text.back() != '_' &&
+                      text.find_first_not_of("0123456789_") == text.npos;
+  std::string out = text;
+  if (number) std::erase(out, '_');
+  return out;
+}
+
 // PyYAML, as YAML 1.1, takes 010 for 8; JSON has no such number.
 bool is_octal(const text::YamlNode& value) {
   std::string_view text = value.text;
@@ -173,6 +182,8 @@ void ForeignReader::add(const std::string& key, text::Place place, const text::Y
   const ForeignKey* row = row_of(key);
   if (row == nullptr) return;
   Given given{row, key, place, value, false, shown};
+  const bool counts = row->form == Form::kWhole || row->form == Form::kNumber;
+  if (counts && !value.quoted) given.value.text = digits_alone(value.text);
   const std::string& name = shown.empty() ? key : shown;
   const bool absent =
       value.kind == text::YamlNode::Kind::kNull ||
@@ -180,7 +191,7 @@ void ForeignReader::add(const std::string& key, text::Place place, const text::Y
   if (value.kind == text::YamlNode::Kind::kNull) nulls_.emplace_back(key, place);
   if (absent && value.kind != text::YamlNode::Kind::kNull) autos_.push_back(key);
   if (absent) return;
-  if (const std::string problem = problem_with(*row, value); !problem.empty()) {
+  if (const std::string problem = problem_with(*row, given.value); !problem.empty()) {
     diagnostics_.error(value.place, fmt::format("{} {}", name, problem));
     given.bad = true;
   } else if (row->use == Use::kRefused && (row->neutral.empty() || value.text != row->neutral)) {

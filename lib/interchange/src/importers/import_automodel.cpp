@@ -164,7 +164,7 @@ class AutomodelFile {
   }
 
   void sharding() {
-    reader_.set("parallel.framework", "fsdp2", "Automodel");
+    set_trainer(reader_, Trainer::kFsdp, "Automodel");
     const std::string key =
         reader_.has("distributed.strategy") ? "distributed.strategy" : "distributed._target_";
     const std::string word = last_part(reader_.text(key).value_or("fsdp2"));

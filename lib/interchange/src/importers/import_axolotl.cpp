@@ -123,7 +123,7 @@ class AxolotlFile {
 
   void sharding() {
     if (const auto file = reader_.text("deepspeed")) {
-      reader_.set_from("deepspeed", "parallel.framework", "deepspeed");
+      set_trainer(reader_, Trainer::kDeepSpeed, "deepspeed = " + *file);
       if (!known_.has_deepspeed) {
         reader_.warn("deepspeed", fmt::format("the layout is in {}, which is not there: import it "
                                               "in the same call",
@@ -131,7 +131,7 @@ class AxolotlFile {
       }
       return;
     }
-    reader_.set("parallel.framework", "fsdp2", "no deepspeed");
+    set_trainer(reader_, Trainer::kFsdp, "no deepspeed");
     const text::YamlNode* list = reader_.node("fsdp");
     const text::YamlNode* words = list != nullptr && !list->items.empty() ? list : nullptr;
     const bool two = reader_.whole("fsdp_version")

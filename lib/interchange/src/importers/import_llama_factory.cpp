@@ -85,7 +85,7 @@ class LlamaFactoryFile {
     reader_.set("parallel.tensor_parallel_degree", "1", "no tensor parallelism");
     reader_.set("parallel.pipeline_parallel_degree", "1", "no pipeline");
     if (const auto file = reader_.text("deepspeed")) {
-      reader_.set_from("deepspeed", "parallel.framework", "deepspeed");
+      set_trainer(reader_, Trainer::kDeepSpeed, "deepspeed = " + *file);
       if (!known_.has_deepspeed) {
         reader_.warn("deepspeed", fmt::format("the layout is in {}, which is not there: import it "
                                               "in the same call",
@@ -93,7 +93,7 @@ class LlamaFactoryFile {
       }
       return;
     }
-    reader_.set("parallel.framework", "fsdp2", "no deepspeed");
+    set_trainer(reader_, Trainer::kFsdp, "no deepspeed");
     const text::YamlNode* fsdp = reader_.node("fsdp");
     std::string words = fsdp != nullptr ? fsdp->text : "";
     if (fsdp != nullptr) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <deque>
 
 #include "importers/adapters.h"
 #include "importers/foreign_keys.h"
@@ -14,6 +12,7 @@
 #include "importers/nemo_recipes.h"
 #include "importers/printed_config.h"
 #include "importers/yaml_formats.h"
+#include "importers/yaml_references.h"
 
 // A configuration of Megatron Bridge (ConfigContainer), of NeMo 2 (fiddle's YAML of a recipe) or of
 // NeMo 1, a line that starts a recipe, or a log that prints a configuration, as keys of a job file.
@@ -113,41 +112,6 @@ text::YamlNode word_at(std::string text, text::Place place) {
   return node;
 }
 
-// The node at "model.data.seq_length"; null if there is none.
-const text::YamlNode* node_at(const text::YamlNode& root, std::string_view path) {
-  const text::YamlNode* node = &root;
-  while (node != nullptr && !path.empty()) {
-    const size_t end = std::min(path.find('.'), path.size());
-    const text::YamlEntry* entry = node->find(path.substr(0, end));
-    node = entry != nullptr ? &entry->value : nullptr;
-    path.remove_prefix(std::min(end + 1, path.size()));
-  }
-  return node;
-}
-
-// OmegaConf's references: "${model.encoder_seq_length}", and "${.name}" to a neighbour. Others
-// stay.
-void follow_references(const text::YamlNode& root, text::YamlNode& node,
-                       const std::string& prefix) {
-  constexpr int kMostSteps = 8;
-  for (text::YamlEntry& entry : node.entries) {
-    const std::string path = prefix + entry.key;
-    follow_references(root, entry.value, path + ".");
-    for (int step = 0; step < kMostSteps; ++step) {
-      const std::string& text = entry.value.text;
-      if (entry.value.kind != NodeKind::kScalar || !text.starts_with("${") || !text.ends_with('}'))
-        break;
-      std::string to = text.substr(2, text.size() - 3);
-      if (to.starts_with('.')) to = prefix + to.substr(1);
-      const text::YamlNode* found = node_at(root, to);
-      if (found == nullptr || found->kind != NodeKind::kScalar) break;
-      const text::Place place = entry.value.place;
-      entry.value = *found;
-      entry.value.place = place;
-    }
-  }
-}
-
 class NemoFile {
  public:
   NemoFile(text::Diagnostics& diagnostics, const ImportContext& context, Imported& out)
@@ -155,6 +119,13 @@ class NemoFile {
         fields_(flags_, out),
         context_(context),
         out_(out) {}
+
+  // What the command line and the file say must be one recipe.
+  void check_recipe(const std::string& name, text::Place place) {
+    if (context_.recipe.empty() || context_.recipe == name) return;
+    flags_.error_at(place, fmt::format("the recipe is {} here, but --recipe gives {}: remove one",
+                                       name, context_.recipe));
+  }
 
   // The values of a recipe, which those of the file replace.
   void recipe(const std::string& name, text::Place place) {
@@ -367,68 +338,7 @@ class NemoFile {
   text::Place at_;
 };
 
-// The table of the pages: the fields of Megatron, with what their flags become.
-std::vector<ForeignKey> field_rows() {
-  static std::deque<std::string> texts;
-  const auto keep = [&](std::string text) {
-    return std::string_view(texts.emplace_back(std::move(text)));
-  };
-  const auto as_field = [&](std::string_view meaning) {
-    std::string out;
-    for (size_t i = 0; i < meaning.size(); ++i) {
-      if (meaning.substr(i, 2) == "--") {
-        for (i += 2;
-             i < meaning.size() &&
-             (std::islower(static_cast<unsigned char>(meaning[i])) != 0 || meaning[i] == '-');
-             ++i) {
-          out += meaning[i] == '-' ? '_' : meaning[i];
-        }
-      }
-      if (i < meaning.size()) out += meaning[i];
-    }
-    return keep(std::move(out));
-  };
-  std::vector<ForeignKey> rows;
-  const auto add = [&](std::string_view field) {
-    const MegatronField row = *megatron_field(field);
-    const auto flag = std::ranges::find(megatron_keys(), row.flag, &ForeignKey::key);
-    ForeignKey key{field, Form::kAny, Use::kRead, row.target, row.meaning, {}, {}};
-    if (row.use == FieldUse::kIgnored) {
-      key.use = Use::kIgnored;
-      key.meaning = "no plan depends on it";
-    } else if (row.use == FieldUse::kRefused) {
-      key.use = Use::kRefused;
-      key.neutral = row.neutral.substr(0, row.neutral.find(' '));
-    } else if (row.use == FieldUse::kWarned) {
-      const std::string_view but = row.neutral.substr(0, row.neutral.find(' '));
-      key.meaning =
-          keep(fmt::format("a warning{}{}: {}", but.empty() ? "" : " unless ", but, row.meaning));
-    } else if (flag != megatron_keys().end()) {
-      key = *flag;
-      key.key = field;
-      if (key.use == Use::kCopied) key.use = Use::kRead;
-      key.meaning = as_field(row.use == FieldUse::kFalse
-                                 ? keep(fmt::format("false is the flag --{}", row.flag))
-                                 : key.meaning);
-    }
-    rows.push_back(key);
-  };
-  for (const ForeignKey& flag : megatron_keys()) {
-    std::string field(flag.key);
-    std::ranges::replace(field, '-', '_');
-    const bool listed = std::ranges::count(megatron_fields(), field, &MegatronField::field) > 0;
-    if (!listed && field != "nnodes" && field != "nproc_per_node") add(keep(std::move(field)));
-  }
-  for (const MegatronField& row : megatron_fields()) add(row.field);
-  return rows;
-}
-
 }  // namespace
-
-const std::vector<ForeignKey>& nemo_keys() {
-  static const std::vector<ForeignKey> kKeys = field_rows();
-  return kKeys;
-}
 
 void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& diagnostics,
                const ImportContext& context, Imported& out) {
@@ -440,7 +350,10 @@ void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& 
   const text::YamlNode root = text::parse_yaml(text, quiet.add_source("", text), quiet).root;
   if (yaml_format(root) != ForeignFormat::kNemo && is_nemo_command(source.text)) {
     const NemoCommand command = read_nemo_command(source.text, number, diagnostics, context, out);
-    if (!command.recipe.empty()) file.recipe(command.recipe, command.recipe_place);
+    if (!command.recipe.empty()) {
+      file.check_recipe(command.recipe, command.recipe_place);
+      file.recipe(command.recipe, command.recipe_place);
+    }
     for (const NemoOverride& given : command.overrides) {
       file.field(given.path, given.place, given.value);
     }
@@ -449,9 +362,10 @@ void read_nemo(const jobfile::JobSource& source, int number, text::Diagnostics& 
   }
   text::YamlTree tree = text::parse_yaml(text, number, diagnostics);
   if (diagnostics.any()) return;
-  follow_references(text::YamlNode(tree.root), tree.root, "");
+  follow_references(tree.root);
   const text::YamlEntry* recipe = tree.root.find("recipe");
   if (recipe != nullptr && recipe->value.kind == NodeKind::kScalar) {
+    file.check_recipe(recipe->value.text, recipe->value.place);
     file.recipe(recipe->value.text, recipe->value.place);
   }
   file.read(tree.root);

@@ -8,6 +8,7 @@
 #include "importers/named_model.h"
 #include "importers/smp_dictionary.h"
 #include "importers/toml_tree.h"
+#include "importers/trainer_words.h"
 #include "smp/plan/text/json_tree.h"
 
 // A torchtitan configuration (its TOML, or the JSON of scripts/dump-torchtitan-config) as keys of a
@@ -31,7 +32,7 @@ class TorchTitanFile {
 
   void read() {
     reader_.copy_all();
-    reader_.set("parallel.framework", "torchtitan", "torchtitan");
+    set_trainer(reader_, Trainer::kTorchTitan, "torchtitan");
     model();
     precision();
     degrees();

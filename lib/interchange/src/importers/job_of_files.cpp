@@ -33,9 +33,9 @@ bool gives(const std::vector<Imported>& files, auto&& is_given) {
 
 // Hosts and ranks say how many; everything else of a cluster says of what.
 bool names_accelerators(const std::vector<Imported>& files) {
-  return gives(files, [](std::string_view path) {
-    return path.starts_with("cluster.") && path != "cluster.hosts" &&
-           path != "cluster.processes_per_host";
+  return gives(files, [](std::string_view key) {
+    return key.starts_with("cluster.") && key != "cluster.hosts" &&
+           key != "cluster.processes_per_host";
   });
 }
 
@@ -45,11 +45,11 @@ JobOfFiles imported_job(const AnyFiles& request, const std::vector<jobfile::JobS
   context.hosts = request.hosts;
   context.processes_per_host = request.processes_per_host;
   context.recipe = request.recipe;
-  std::vector<jobfile::JobSource> sources;
+  const std::string& path = foreign.front().path;
+  std::vector<jobfile::JobSource> sources = {
+      {path, fmt::format("name: \"{}\"\n", job_name_of(path))}};
   if (!request.cluster.empty()) {
     sources.push_back(jobfile::cluster_source(request.cluster));
-    sources.back().text =
-        fmt::format("name: \"{}\"\n{}", job_name_of(foreign.front().path), sources.back().text);
     const ClusterSpec cluster =
         jobfile::read_job({{"a model", std::string(kAnyModel)}, sources.back()}).cluster;
     context.cluster_hosts = cluster.hosts;
@@ -61,20 +61,20 @@ JobOfFiles imported_job(const AnyFiles& request, const std::vector<jobfile::JobS
     out.warnings.insert(out.warnings.end(), file.warnings.begin(), file.warnings.end());
   }
   const bool has_model =
-      gives(files, [](std::string_view path) { return path == "model.num_layers"; });
+      gives(files, [](std::string_view key) { return key == "model.num_layers"; });
   if (own.empty() && !has_model) {
     throw ConfigError(fmt::format(
         "{}: the file gives no sizes of a model: give the model's config.json too, as in --with "
         "config.json",
-        foreign.front().path));
+        path));
   }
   if (own.empty() && request.cluster.empty() && !names_accelerators(files)) {
     throw ConfigError(
         fmt::format("{}: the file does not name the accelerators: give --cluster "
                     "NAME, as in --cluster dgx-h100",
-                    foreign.front().path));
+                    path));
   }
-  sources.push_back({foreign.front().path + " as a job file", imported_job_yaml(files)});
+  sources.push_back({path + " as a job file", imported_job_yaml(files)});
   for (const jobfile::JobSource& file : own) {
     for (jobfile::JobSource& source : with_hf_model(file)) sources.push_back(std::move(source));
   }

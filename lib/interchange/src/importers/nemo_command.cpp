@@ -79,7 +79,16 @@ class Reading {
       : words_(words), diagnostics_(diagnostics), context_(context), out_(out) {}
 
   NemoCommand read() {
-    for (at_ = 0; at_ < words_.size(); ++at_) word();
+    for (at_ = 0; at_ < words_.size(); ++at_) {
+      if (words_[at_].text == "finetune" && at_ > 0 && words_[at_ - 1].text == "llm") {
+        diagnostics_.error(words_[at_].place,
+                           "recipes of fine-tuning are not read: import the configuration that the "
+                           "run prints or saves");
+        return {};
+      }
+      word();
+    }
+    factory_arguments();
     if (!model_.empty() && command_.recipe.empty()) {
       command_.recipe = fmt::format("{}_{}_config", model_, mode_ == "pretrain" ? mode_ : "sft");
     }
@@ -132,6 +141,35 @@ class Reading {
     }
   }
 
+  // "llama3_70b(num_nodes=4)" of NeMo's command line.
+  void factory_arguments() {
+    const size_t open = command_.recipe.find('(');
+    if (open == std::string::npos) return;
+    std::string_view rest = std::string_view(command_.recipe).substr(open + 1);
+    const shell::ShellWord at{.text = command_.recipe, .place = command_.recipe_place};
+    if (rest.ends_with(')')) rest.remove_suffix(1);
+    while (!rest.empty()) {
+      const size_t end = std::min(rest.find(','), rest.size());
+      const std::string_view argument = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      const size_t blank = std::min(argument.find_first_not_of(' '), argument.size());
+      const size_t equals = argument.find('=');
+      std::string name(argument.substr(0, equals));
+      std::erase(name, ' ');
+      if (name == "name" || name == "dir") continue;
+      if (equals == argument.npos || (name != "num_nodes" && name != "num_gpus_per_node")) {
+        diagnostics_.error(at.place, fmt::format("the argument {} of the recipe is not read: "
+                                                 "supported are num_nodes, num_gpus_per_node, name "
+                                                 "and dir",
+                                                 text::quoted_for_message(argument.substr(blank))));
+        continue;
+      }
+      add(name == "num_nodes" ? "trainer.num_nodes" : "trainer.devices", at,
+          std::string(argument.substr(equals + 1)));
+    }
+    command_.recipe.resize(open);
+  }
+
   void add(const std::string& path, const shell::ShellWord& word, const std::string& value) {
     const bool hosts = path == "trainer.num_nodes", devices = path == "trainer.devices";
     if (word.unknown || word.only_if) {
@@ -174,9 +212,17 @@ class Reading {
 }  // namespace
 
 bool is_nemo_command(std::string_view text) {
-  return text.find("--recipe ") != text.npos || text.find("--recipe=") != text.npos ||
-         text.find("--factory ") != text.npos || text.find("--factory=") != text.npos ||
-         text.find("run_recipe.py") != text.npos || text.find("nemo llm ") != text.npos;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const size_t first = line.find_first_not_of(" \t");
+    if (first == line.npos || line[first] == '#') continue;
+    for (const std::string_view word :
+         {"--recipe ", "--recipe=", "--factory ", "--factory=", "run_recipe.py", "nemo llm "}) {
+      if (line.find(word) != line.npos) return true;
+    }
+  }
+  return false;
 }
 
 NemoCommand read_nemo_command(std::string_view text, int source, text::Diagnostics& diagnostics,

@@ -71,9 +71,17 @@ std::string_view sharding_of_word(std::string_view word) {
 
 bool is_hybrid_word(std::string_view word) { return lower_word(word).starts_with("hybrid"); }
 
+void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& origin) {
+  const char* const name = trainer == Trainer::kDeepSpeed    ? "deepspeed"
+                           : trainer == Trainer::kTorchTitan ? "torchtitan"
+                                                             : "fsdp2";
+  reader.set("parallel.framework", name, origin);
+}
+
 void warn_quantized(ForeignReader& reader, const std::string& key) {
   reader.warn(
-      key, fmt::format("{}: a job file has no quantized weights: the plan has 16-bit ones", key));
+      key, fmt::format("{}: the plan has 16-bit weights; training.lora.quantized in the job file prices "
+                       "frozen ones of fewer bits", key));
 }
 
 std::string deepspeed_file(const std::string& file, const std::string& path) {

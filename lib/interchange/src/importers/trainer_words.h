@@ -25,6 +25,10 @@ void set_attention_word(ForeignReader& reader, const std::string& key, const std
 std::string_view sharding_of_word(std::string_view word);
 bool is_hybrid_word(std::string_view word);
 
+// What trains underneath, whose memory and time the plan predicts.
+enum class Trainer { kFsdp, kTorchTitan, kDeepSpeed };
+void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& origin);
+
 // Warns that weights of few bits are planned as 16-bit ones.
 void warn_quantized(ForeignReader& reader, const std::string& key);
 

@@ -1,0 +1,1 @@
+nemo llm finetune --factory llama3_8b
