@@ -58,7 +58,7 @@ struct Measurement {
 Measurement measurement_of(RunCells& cells, const PublishedRun& run, double model_flops);
 
 // Parts of published_run(). Each says in cells what it could not read and what it assumed.
-const char* framework_of_run(const RunCells& cells);  // of a shipped file
+const char* framework_of_run(const RunCells& cells);  // of a shipped file, or unknown
 ModelSpec model_of_run(RunCells& cells, const framework::UsualSettings& usual, int64_t stages);
 ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world);
 // Sharding, batch, recomputation, offloading and stages; `data` is the data-parallel degree.
