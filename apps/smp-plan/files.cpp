@@ -3,16 +3,32 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "screen.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/files/file_kind.h"
 #include "smp/plan/files/text_file.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/jobfile/job_source.h"
 #include "smp/plan/planfile/plan_file.h"
 #include "smp/planner/search/search.h"
 
 namespace smp {
+namespace {
+
+// A plan keeps the path of a user's framework: where the file is still there, it can price again.
+Plan with_framework_file(Plan plan) {
+  FrameworkChoice& framework = plan.job.parallel.framework;
+  std::error_code none;
+  const bool is_path = !framework.habits && framework::is_framework_path(framework.name);
+  if (is_path && std::filesystem::exists(framework.name, none)) {
+    framework = framework::framework_named(framework.name);
+  }
+  return plan;
+}
+
+}  // namespace
 
 PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source, LocalRates& local,
                              importers::AnyFiles more) {
@@ -23,7 +39,7 @@ PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source
   more.sources.insert(more.sources.begin(), source);
   for (const jobfile::JobSource& file : more.sources) {
     if (files::kind_of_text(file.text) != files::FileKind::kPlan) continue;
-    if (alone) return planfile::parse_plan(path, source.text);
+    if (alone) return with_framework_file(planfile::parse_plan(path, source.text));
     throw ConfigError(file.path + ": this is a plan: give it alone, without --with");
   }
   importers::JobOfFiles read = importers::job_of_files(more);

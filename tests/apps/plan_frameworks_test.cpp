@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "files_and_errors.h"
@@ -69,6 +70,22 @@ TEST_CASE("a printed framework that a user edits prices a job, and its mistakes 
   CHECK(end.code == 3);
   CHECK(end.err.find("unknown key 'fragmentaton' in process, did you mean 'fragmentation'?") !=
         std::string::npos);
+}
+
+TEST_CASE("a plan of a user's framework is proved again while the file is there") {
+  const ScratchFolder folder;
+  const std::string mine = folder / "mine.yaml", written = folder / "plan.yaml";
+  std::ofstream(mine) << plan_as({"frameworks", "fsdp2"}).out;
+  CHECK(plan_as({kLlama, "--cluster", "p4d.24xlarge", "--set", "parallel.framework=" + mine, "-o",
+                 written})
+            .code == 0);
+  CHECK(plan_as({"check", written}).code == 0);
+  std::filesystem::remove(mine);
+  const ProgramEnd end = plan_as({"check", written});
+  CHECK(end.code == 3);
+  CHECK(end.err.find("is a framework file, of which a plan keeps only the path") !=
+        std::string::npos);
+  CHECK(plan_as({"groups", written, "--rank", "0"}).code == 0);
 }
 
 TEST_CASE("the former names of the key and of the option are refused with the new ones") {

@@ -123,6 +123,13 @@ TEST_CASE("an unknown framework prices a pinned layout that a shipped framework 
         }) ==
         "parallel.framework: unknown, but no shipped framework offers the pinned layout: name a "
         "framework, or the path of a framework file");
+  choice::LayoutChoice layout;
+  layout.pipeline = 2;
+  layout.schedule = PipelineKind::kZbH1;
+  layout.sharding = Sharding::kOptimizerState;
+  CHECK(error_of([&] {
+          prediction::possible_jobs(llama("unknown", {}), layout);
+        }).starts_with("parallel.framework: unknown, but no shipped framework offers the layout "));
 }
 
 }  // namespace smp::search

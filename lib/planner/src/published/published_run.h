@@ -61,7 +61,7 @@ Measurement measurement_of(RunCells& cells, const PublishedRun& run, double mode
 
 // Parts of published_run(). Each says in cells what it could not read and what it assumed.
 void read_fine_tuning(RunCells& cells, PublishedRun& run);
-const char* framework_of_run(const RunCells& cells);  // of a shipped file
+const char* framework_of_run(const RunCells& cells);  // of a shipped file, or unknown
 ModelSpec model_of_run(RunCells& cells, const framework::UsualSettings& usual, int64_t stages);
 // Of a GPT of which `params_b` alone is published: its layers, width and heads.
 void size_gpt(RunCells& cells, ModelSpec& model, int64_t stages);

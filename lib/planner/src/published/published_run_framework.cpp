@@ -21,6 +21,7 @@ const char* framework_of_run(const RunCells& cells) {
   if (contains(sharding, "megatron-fsdp")) return "megatron-core";
   if (any({"internevo", "internlm"})) return "internevo";
   if (any({"torchtitan"})) return "torchtitan";
+  if (any({"nanotron"})) return "nanotron";
   if (contains(sharding, "fsdp") || contains(sharding, "hsdp")) return "fsdp2";
   if (any({"llm-foundry", "llm_foundry", "fsdp", "mosaic", "torchtune", "lightning", "fairscale",
            "llama1_gpu_hours"})) {
@@ -34,11 +35,7 @@ const char* framework_of_run(const RunCells& cells) {
     const bool zero = contains(sharding, "zero2") || contains(sharding, "zero3");
     return zero ? "deepspeed" : "megatron-core";
   }
-  const bool splits_layers = cells.word("tp") > "1" || cells.word("pp") > "1";
-  if (splits_layers) return "megatron-core";
-  if (contains(sharding, "zero3") || contains(sharding, "shard")) return "fsdp2";
-  if (contains(sharding, "zero")) return "deepspeed";
-  return "megatron-core";
+  return "unknown";
 }
 
 // By how the table names its figure; a table that does not is taken at the device's.

@@ -355,7 +355,7 @@ struct GroupCollectives {
 // The framework whose memory, traffic and time are predicted: one layout takes other bytes and
 // seconds in each (framework.h).
 struct FrameworkChoice {
-  std::string name = "smp";  // of a shipped file, or the path of another file
+  std::string name = "smp";  // of a shipped file, the path of another file, or unknown
   // What the file says. Null: what the shipped file of that name says. A plan keeps only the path
   // of another file.
   std::shared_ptr<const framework::Framework> habits = {};
