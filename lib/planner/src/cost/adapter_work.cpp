@@ -66,12 +66,4 @@ AdapterMessages adapter_messages(const PricedCall& call, const choice::LayoutCho
   return messages;
 }
 
-void dequantize(LayerWork& work, const PricedCall& call, double elements) {
-  if (call.stored_bytes == 0) return;
-  for (KernelWork* pass : {&work.forward, &work.backward}) {
-    pass->bytes += (call.stored_bytes + call.element) * elements;
-    pass->kernels += 1;
-  }
-}
-
 }  // namespace smp::cost

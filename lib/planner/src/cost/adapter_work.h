@@ -3,7 +3,7 @@
 #include "cost/kernel_work.h"
 #include "smp/plan/model/layers.h"
 
-// The kernels of low-rank adapters, and of frozen weights that are stored quantized. Pure.
+// The kernels and messages of low-rank adapters. Pure.
 namespace smp::cost {
 
 // Rows that a rank's experts get, how many experts that is, and the ranks that cut each.
@@ -23,8 +23,5 @@ struct AdapterMessages {
 };
 AdapterMessages adapter_messages(const PricedCall& call, const choice::LayoutChoice& choice,
                                  model::LayerKind block);
-
-// A quantized matrix of `elements` is written in 16 bits before each of its matmuls.
-void dequantize(LayerWork& work, const PricedCall& call, double elements);
 
 }  // namespace smp::cost

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cost/adapter_work.h"
 #include "cost/engine_bytes.h"
 #include "links/link_model.h"
 #include "links/rate.h"
@@ -80,6 +79,19 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
   gradient_bytes =
       element == 2 && training.accumulate_gradients_in_fp32.value_or(fp32_sums) ? 4 : element;
 }
+
+namespace {
+
+// A quantized matrix of `elements` is written in 16 bits before each of its matmuls.
+void dequantize(LayerWork& work, const PricedCall& call, double elements) {
+  if (call.stored_bytes == 0) return;
+  for (KernelWork* pass : {&work.forward, &work.backward}) {
+    pass->bytes += (call.stored_bytes + call.element) * elements;
+    pass->kernels += 1;
+  }
+}
+
+}  // namespace
 
 void linear(LayerWork& work, const PricedCall& call, double tokens, double in, double out,
             bool bias, double copies) {

@@ -12,8 +12,7 @@ constexpr int64_t kRecipesRank = 8;  // of NeMo's recipes of LoRA for Llama 3 8B
 
 // "task sft" trains all weights. "task lora" trains adapters on all linear layers of attention and
 // MLP; in NeMo's performance recipes on linear_qkv alone (nemo/collections/llm/recipes,
-// finetune_performance_optimizations), with sequence parallelism wherever tensor parallelism is
-// (scripts/performance/helpers.py).
+// finetune_performance_optimizations), with sequence parallelism wherever tensor parallelism is.
 void read_fine_tuning(RunCells& cells, PublishedRun& run) {
   if (!cells.mentions("task lora") && !cells.mentions("lora performance")) return;
   const bool recipe = cells.mentions("nvidia/nemo@") && cells.mentions("scripts/performance");
