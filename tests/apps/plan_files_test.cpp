@@ -346,6 +346,10 @@ TEST_CASE("a plan where a job is expected, and the name of a model, are known fo
   const ProgramEnd named = plan({"meta-llama/Meta-Llama-3-8B", "--cluster", "dgx-h100", "--plain"});
   CHECK(named.code == 0);
   CHECK(named.out.starts_with("llama3-8b: 8,030,261,248 parameters, 8 ranks"));
+  CHECK(plan({"google/gemma-3-4b-it", "--cluster", "dgx-h100", "--plain"})
+            .out.find("\nwarning  only the text part is priced in time: of the vision tower, its "
+                      "419,816,304 parameters on the first stage are all that counts\n") !=
+        std::string::npos);
   CHECK(plan({"llama3", "help"}).out == plan({"--help"}).out);
   CHECK(plan({"help", "score"}).out == plan({"score", "--help"}).out);
 }

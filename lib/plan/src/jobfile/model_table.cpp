@@ -25,11 +25,13 @@ model: llama3-8b
   the recipe in NeMo or Megatron-Bridge (`llama3_8b`). Case, owner, separators and the suffixes `-Instruct`, `-Base`,
   `-Chat`, `-hf`, `-it` and `-pt` do not matter. A name that is not in the table is an error that names the nearest ones.
 - `smp-plan models` lists the table, `smp-plan models NAME` prints the section `model` of one, to be copied and
-  changed, and `smp-plan models --json` is for programs. A key is changed without a copy by `--set model.num_layers=16`.
+  changed, and `smp-plan models --json` is for programs. Keys are changed without a copy by `--set model.num_layers=16`, or in the file by
+  `model: {hf_config: llama3-8b, num_layers: 16}`.
 - `training.sequence_length` is that of the table's file unless the job gives one.
-- `smp-plan score` takes what a row leaves empty from the same table, and so does `smp-plan init --model NAME`.
+- `smp-plan score` takes from the same table what a row leaves empty. `smp-plan init --model NAME` sets its keys.
 - Each model is a file of [`configs/models`](../configs/models) with its source. A test compares the number of
-  parameters that the planner counts with the published one: they differ by less than 0.5 %.
+  parameters that the planner counts with the file's: they differ by less than 0.5 %. The file has the published number,
+  or, where that is rounded (GPT-3's sizes, Megatron's, Nemotron's), the number of the published sizes.
 
 What the planner prices beside plain layers of attention and an MLP:
 
@@ -40,7 +42,7 @@ What the planner prices beside plain layers of attention and an MLP:
 - **Vision towers** (`vision_parameters`): a fixed number of parameters on the first stage. Their activations and time
   are not priced, and the report says so.
 
-The engine runs none of the three; [the job file](job-file.md) says what it refuses.
+Of these the engine runs sliding windows that all layers have; [what runs today](support.md) has the rest.
 
 )";
 
