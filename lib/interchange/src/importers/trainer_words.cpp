@@ -80,8 +80,10 @@ void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& orig
 
 void warn_quantized(ForeignReader& reader, const std::string& key) {
   reader.warn(
-      key, fmt::format("{}: the plan has 16-bit weights; training.lora.quantized in the job file prices "
-                       "frozen ones of fewer bits", key));
+      key,
+      fmt::format("{}: the plan has 16-bit weights; training.lora.quantized in the job file prices "
+                  "frozen ones of fewer bits",
+                  key));
 }
 
 std::string deepspeed_file(const std::string& file, const std::string& path) {

@@ -21,7 +21,6 @@ const char* framework_of_run(const RunCells& cells) {
   if (contains(sharding, "megatron-fsdp")) return "megatron-core";
   if (any({"internevo", "internlm"})) return "internevo";
   if (any({"torchtitan"})) return "torchtitan";
-  if (any({"nanotron"})) return "nanotron";
   if (contains(sharding, "fsdp") || contains(sharding, "hsdp")) return "fsdp2";
   if (any({"llm-foundry", "llm_foundry", "fsdp", "mosaic", "torchtune", "lightning", "fairscale",
            "llama1_gpu_hours"})) {
