@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "importers/foreign_keys.h"
+#include "importers/named_model.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_format.h"
 #include "smp/plan/jobfile/job_reader.h"
@@ -288,6 +289,19 @@ TEST_CASE(
   CHECK(error_of([&] {
           imported_job_yaml(import_sources({deepspeed}, ForeignFormat::kDeepSpeed));
         }) == "d.json: fp16.min_loss_scale: min_scale (4) is above init_scale (1)");
+}
+
+TEST_CASE("a foreign file names a model of the table by its repository, its recipe or its class") {
+  const auto named = [](std::string_view name) {
+    const std::string_view text = published_model(name);
+    return std::string(text.substr(0, text.find(',')));
+  };
+  CHECK(named("meta-llama/Llama-3.1-405B-Instruct") == "# Llama 3.1 405B");
+  CHECK(named("llama31_405b") == "# Llama 3.1 405B");
+  CHECK(named("Llama3Config70B") == "# Llama 3 70B");
+  CHECK(named("mistralai/Mistral-7B-Instruct-v0.3") == "# Mistral 7B v0.3");
+  CHECK(named("nvidia/Nemotron-H-8B-Base-8K") == "# Nemotron-H 8B");
+  CHECK(named("llama3-9b") == "");
 }
 
 TEST_CASE("hf_config names a published model's repository where no file has that name") {

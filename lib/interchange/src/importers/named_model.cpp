@@ -87,12 +87,14 @@ bool add_folder(const std::filesystem::path& folder, const std::string& origin, 
 }  // namespace
 
 std::string_view published_model(std::string_view name) {
+  if (const jobfile::NamedModel* model = jobfile::find_model(name)) return model->text;
   std::string wanted = lower(name.substr(name.rfind('/') + 1));
   for (bool cut = true; cut;) {
     cut = false;
     for (const std::string_view tail : kTails) {
       if (!wanted.ends_with(tail) || wanted.size() == tail.size()) continue;
       wanted.resize(wanted.size() - tail.size());
+      if (const jobfile::NamedModel* model = jobfile::find_model(wanted)) return model->text;
       cut = true;
     }
   }
