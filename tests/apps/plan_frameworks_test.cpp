@@ -45,7 +45,7 @@ TEST_CASE("smp-plan frameworks lists the shipped ones, and prints the file of ea
     CHECK(plan_as({"frameworks", name}).out == file);
     const auto keys = text::Json::parse(plan_as({"frameworks", name, "--json"}).out);
     CHECK(keys["residuals"]["memory_rows"] == framework["memory"]["rows"]);
-    CHECK(keys["messages"].size() == 12);
+    CHECK(keys["messages"].size() == 15);
   }
   const ProgramEnd unknown = plan_as({"frameworks", "megatron"});
   CHECK(unknown.code == 3);
@@ -83,14 +83,14 @@ TEST_CASE("a plan of a user's framework is proved again while the file is there"
   std::filesystem::remove(mine);
   const ProgramEnd end = plan_as({"check", written});
   CHECK(end.code == 3);
-  CHECK(end.err.find("is a framework file, of which a plan keeps only the path") !=
+  CHECK(end.out.find("is a framework file, of which a plan keeps only the path") !=
         std::string::npos);
   CHECK(plan_as({"groups", written, "--rank", "0"}).code == 0);
 }
 
 TEST_CASE("the former names of the key and of the option are refused with the new ones") {
   CHECK(plan_as({"score", "runs.csv", "--profile", "fsdp2"}).code == 2);
-  const ProgramEnd end = plan_as({kLlama, "--set", "parallel.framework=fsdp2"});
+  const ProgramEnd end = plan_as({kLlama, "--set", "parallel.profile=fsdp2"});
   CHECK(end.err.find("--set: unknown key 'profile' in parallel, did you mean 'framework'?") !=
         std::string::npos);
 }

@@ -177,13 +177,13 @@ TEST_CASE("check takes the files that import takes, without a job file between")
   const ProgramEnd end =
       plan({"check", deepspeed, "--with", config, "--cluster", "p4d.24xlarge", "--hosts", "2"});
   CHECK(end.code == 0);
-  CHECK(end.out.starts_with(deepspeed + ": proved: "));
+  CHECK(end.out.starts_with(deepspeed + ": fits: "));
   CHECK(end.err.find("warning: " + deepspeed + ":47:3: unknown key 'my_own_key'\n") !=
         std::string::npos);
   const ProgramEnd bare = plan({"check", config});
   CHECK(bare.code == 3);
-  CHECK(bare.err == config +
-                        ": the file does not name the accelerators: give --cluster NAME, as "
+  CHECK(bare.out == config +
+                        ": invalid: the file does not name the accelerators: give --cluster NAME, as "
                         "in --cluster dgx-h100\n");
   CHECK(plan({"check", config, "--from", "nemmo"}).code == 2);
 
@@ -192,7 +192,7 @@ TEST_CASE("check takes the files that import takes, without a job file between")
   CHECK(plan({SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml", "-o", file}).code == 0);
   const ProgramEnd both = plan({"check", config, "--with", file});
   CHECK(both.code == 3);
-  CHECK(both.err == file + ": this is a plan: give it alone, without --with\n");
+  CHECK(both.out == config + ": invalid: " + file + ": this is a plan: give it alone, without --with\n");
 }
 
 TEST_CASE("a job file may name a config.json, relative to itself") {

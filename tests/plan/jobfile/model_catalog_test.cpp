@@ -90,7 +90,7 @@ TEST_CASE("a name that is unknown is an error with the nearest ones, never a gue
         std::vector<std::string>{"nemotron-h-47b", "nemotron-h-56b", "nemotron-h-8b"});
 }
 
-TEST_CASE("a job names its model; its own keys and the command line's override the table's") {
+TEST_CASE("a job names its model, and keys of the job and the command line override the table's") {
   const JobSpec job = job_with("model: Qwen/Qwen3-30B-A3B\n");
   CHECK(job.name == "job");
   CHECK(job.model.name == "qwen3-30b-a3b");
