@@ -60,9 +60,34 @@ class AutomodelFile {
                                           text::quoted_for_message(name)));
     }
     const auto kind = reader_.text("peft._target_");
-    if (kind) warn_adapter(last_part(*kind), reader_.place("peft._target_"), out_);
+    const bool low_rank = kind && is_low_rank(*kind);
+    if (low_rank) adapters();
+    if (kind && !low_rank) warn_adapter(last_part(*kind), reader_.place("peft._target_"), out_);
+    for (const char* key : {"quantization.load_in_4bit", "quantization.load_in_8bit"}) {
+      if (!low_rank && is_true(key)) warn_quantized(reader_, key);
+    }
+  }
+
+  void adapters() {
+    Adapters lora;
+    lora.place = reader_.place("peft._target_");
+    lora.rank = adapter_value(reader_, "peft.dim", "8");
+    lora.alpha = adapter_value(reader_, "peft.alpha", "32");
+    lora.dropout = adapter_value(reader_, "peft.dropout", "");
     if (is_true("quantization.load_in_4bit")) {
-      warn_quantized(reader_, "quantization.load_in_4bit");
+      const bool twice = reader_.boolean("quantization.bnb_4bit_use_double_quant").value_or(true);
+      lora.quantized = {twice ? "nf4_double" : "nf4", "quantization.load_in_4bit"};
+    } else if (is_true("quantization.load_in_8bit")) {
+      lora.quantized = {"int8", "quantization.load_in_8bit"};
+    }
+    const text::YamlNode* modules = reader_.node("peft.target_modules");
+    if (modules != nullptr) lora.modules = words_of(*modules);
+    lora.modules_origin = lora.modules.empty() ? "no peft.target_modules" : "peft.target_modules";
+    set_adapters_of(reader_, lora, "peft.target_modules", out_);
+    warn_beside_adapters(reader_, "", "peft.use_dora");
+    const text::YamlNode* without = reader_.node("peft.exclude_modules");
+    if (without != nullptr && !without->items.empty()) {
+      reader_.warn("peft.exclude_modules", "peft.exclude_modules: the plan has adapters there too");
     }
   }
 

@@ -53,13 +53,50 @@ class AxolotlFile {
 
   void method() {
     const std::string adapter = reader_.text("adapter").value_or("");
-    if (!adapter.empty()) warn_adapter(adapter, reader_.place("adapter"), out_);
-    for (const char* key : {"load_in_4bit", "load_in_8bit", "gptq"}) {
-      if (is_true(key)) warn_quantized(reader_, key);
+    if (is_low_rank(adapter)) {
+      adapters();
+    } else {
+      if (!adapter.empty()) warn_adapter(adapter, reader_.place("adapter"), out_);
+      for (const char* key : {"load_in_4bit", "load_in_8bit"}) {
+        if (is_true(key)) warn_quantized(reader_, key);
+      }
     }
+    if (is_true("gptq")) warn_quantized(reader_, "gptq");
     const text::YamlNode* some = reader_.node("unfrozen_parameters");
     if (some != nullptr && !some->items.empty()) {
       reader_.warn("unfrozen_parameters", "unfrozen_parameters: the plan trains all weights");
+    }
+  }
+
+  void adapters() {
+    constexpr const char* kDouble = "bnb_config_kwargs.bnb_4bit_use_double_quant";
+    Adapters lora;
+    lora.place = reader_.place("adapter");
+    lora.rank = adapter_value(reader_, "lora_r", "8");
+    lora.alpha = adapter_value(reader_, "lora_alpha", "");
+    lora.dropout = adapter_value(reader_, "lora_dropout", "");
+    if (is_true("load_in_4bit")) {
+      const bool twice = reader_.boolean(kDouble).value_or(true);
+      lora.quantized = {twice ? "nf4_double" : "nf4", "load_in_4bit"};
+    } else if (is_true("load_in_8bit")) {
+      lora.quantized = {"int8", "load_in_8bit"};
+    }
+    const text::YamlNode* modules = reader_.node("lora_target_modules");
+    const bool all = is_true("lora_target_linear") || modules == nullptr;
+    if (!all) lora.modules = words_of(*modules);
+    lora.modules_origin = is_true("lora_target_linear") ? "lora_target_linear"
+                          : all                         ? "no lora_target_modules"
+                                                        : "lora_target_modules";
+    set_adapters_of(reader_, lora, "lora_target_modules", out_);
+    warn_beside_adapters(reader_, "lora_modules_to_save", "peft_use_dora");
+    const text::YamlNode* parameters = reader_.node("lora_target_parameters");
+    if (parameters != nullptr && !words_of(*parameters).empty()) {
+      reader_.warn("lora_target_parameters",
+                   "lora_target_parameters: the plan has no adapters there");
+    }
+    if (reader_.node("peft_layers_to_transform") != nullptr) {
+      reader_.warn("peft_layers_to_transform",
+                   "peft_layers_to_transform: the plan has adapters in all layers");
     }
   }
 

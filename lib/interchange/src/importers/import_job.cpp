@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <stdexcept>
 
 #include "importers/foreign_keys.h"
 #include "smp/interchange/importers/import.h"
@@ -16,13 +17,10 @@
 namespace smp::importers {
 namespace {
 
-constexpr std::array<std::string_view, 8> kSections = {"model",
-                                                       "cluster",
-                                                       "training",
-                                                       "training.optimizer",
-                                                       "training.loss_scale",
-                                                       "training.data",
-                                                       "training.evaluation",
+constexpr std::array<std::string_view, 9> kSections = {"model",         "cluster",
+                                                       "training",      "training.optimizer",
+                                                       "training.lora", "training.loss_scale",
+                                                       "training.data", "training.evaluation",
                                                        "parallel"};
 constexpr std::array<std::string_view, 4> kModelSizes = {"model.num_layers", "model.hidden_size",
                                                          "model.num_heads", "model.vocab_size"};
@@ -77,6 +75,10 @@ std::string section_text(const std::vector<Imported>& files, std::string_view se
 std::string job_text(const std::vector<Imported>& files) {
   std::string out;
   for (const Imported& file : files) {
+    for (const ImportedKey& key : file.keys) {
+      if (std::ranges::count(kSections, section_of(key.path)) > 0) continue;
+      throw std::logic_error("no section of a job file for " + key.path);
+    }
     out += comment(fmt::format("from {} ({})", file.file, title_of(file.format)));
     for (const std::string& note : file.notes) out += comment("note: " + note);
     if (!file.ignored.empty()) out += comment("left out: " + listed_words(file.ignored));

@@ -49,14 +49,39 @@ class LlamaFactoryFile {
                                          stage));
     }
     const std::string type = reader_.text("finetuning_type").value_or("lora");
-    if (type != "full") {
-      warn_adapter(reader_.has("finetuning_type") ? type : "lora (no finetuning_type)",
-                   reader_.place("finetuning_type"), out_);
+    if (is_low_rank(type)) {
+      adapters();
+    } else if (type != "full") {
+      warn_adapter(type, reader_.place("finetuning_type"), out_);
     }
-    if (reader_.has("quantization_bit")) warn_quantized(reader_, "quantization_bit");
+    const auto bits = reader_.whole("quantization_bit");
+    if (bits && (!is_low_rank(type) || (*bits != 4 && *bits != 8))) {
+      warn_quantized(reader_, "quantization_bit");
+    }
     if (is_true("use_unsloth")) {
       reader_.warn("use_unsloth", "use_unsloth: the plan has PyTorch's kernels and memory");
     }
+  }
+
+  void adapters() {
+    Adapters lora;
+    lora.place = reader_.place("finetuning_type");
+    const int64_t rank = reader_.whole("lora_rank").value_or(8);
+    lora.rank = adapter_value(reader_, "lora_rank", "8");
+    lora.alpha = adapter_value(reader_, "lora_alpha", fmt::format("{}", 2 * rank));
+    lora.dropout = adapter_value(reader_, "lora_dropout", "");
+    const int64_t bits = reader_.whole("quantization_bit").value_or(16);
+    if (bits == 4) {
+      const bool twice = reader_.boolean("double_quantization").value_or(true);
+      lora.quantized = {twice ? "nf4_double" : "nf4", "quantization_bit = 4"};
+    } else if (bits == 8) {
+      lora.quantized = {"int8", "quantization_bit = 8"};
+    }
+    const text::YamlNode* modules = reader_.node("lora_target");
+    if (modules != nullptr) lora.modules = words_of(*modules);
+    lora.modules_origin = modules != nullptr ? "lora_target" : "no lora_target";
+    set_adapters_of(reader_, lora, "lora_target", out_);
+    warn_beside_adapters(reader_, "additional_target", "use_dora");
   }
 
   void batch() {

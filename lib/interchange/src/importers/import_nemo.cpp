@@ -281,9 +281,66 @@ class NemoFile {
     const text::YamlNode& value = entry.value;
     if (value.kind == NodeKind::kNull || value.text == "none" || value.text == "null") return;
     const text::YamlEntry* name = value.kind == NodeKind::kMap ? value.find("_target_") : nullptr;
+    const text::YamlEntry* scheme =
+        value.kind == NodeKind::kMap ? value.find("peft_scheme") : nullptr;
+    if (name == nullptr && scheme != nullptr) name = scheme;
     std::string kind = name != nullptr ? name->value.text : value.text;
+    if (name != nullptr && (kind == "none" || kind == "null" || kind.empty())) return;
     kind = kind.substr(kind.rfind('.') + 1);
-    warn_adapter(kind.empty() ? path : kind, entry.place, out_);
+    if (!is_low_rank(kind)) {
+      warn_adapter(kind.empty() ? path : kind, entry.place, out_);
+      return;
+    }
+    low_rank(kind, path, entry);
+  }
+
+  // LoRA of Megatron-Bridge and NeMo 2 (peft/lora.py, peft/canonical_lora.py), or NeMo 1's
+  // lora_tuning.
+  void low_rank(const std::string& kind, const std::string& path, const text::YamlEntry& entry) {
+    const bool is_map = entry.value.kind == NodeKind::kMap;
+    const text::YamlEntry* group = is_map ? entry.value.find("lora_tuning") : nullptr;
+    const bool first = group != nullptr && group->value.kind == NodeKind::kMap;
+    const text::YamlNode& map = first ? group->value : entry.value;
+    const std::string prefix = path + (first ? ".lora_tuning." : ".");
+    const auto value = [&](std::string_view key, const char* absent) -> AdapterValue {
+      const text::YamlEntry* given = map.kind == NodeKind::kMap ? map.find(key) : nullptr;
+      if (given == nullptr || given->value.kind == NodeKind::kNull) {
+        return {absent, fmt::format("no {}{}", prefix, key)};
+      }
+      const auto number = number_value(given->value.text);
+      if (given->value.kind != NodeKind::kScalar || !number || *number < 0) {
+        flags_.error_at(given->value.place,
+                        fmt::format("{}{} must be a number of at least 0, not {}", prefix, key,
+                                    text::described(given->value)));
+        return {absent, fmt::format("{}{}", prefix, key)};
+      }
+      return {given->value.text, fmt::format("{}{}", prefix, key)};
+    };
+    Adapters lora;
+    lora.place = entry.place;
+    lora.rank = value(first ? "adapter_dim" : "dim", "32");
+    lora.alpha = value("alpha", "32");
+    lora.dropout = value(first ? "adapter_dropout" : "dropout", "");
+    const text::YamlEntry* modules = is_map ? map.find("target_modules") : nullptr;
+    if (modules != nullptr) lora.modules = words_of(modules->value);
+    lora.modules_origin =
+        fmt::format("{}{}target_modules", lora.modules.empty() ? "no " : "", prefix);
+    if (lora.modules.empty()) {
+      if (first) {
+        lora.modules = {"attention_qkv"};
+      } else if (kind.find("Canonical") != kind.npos) {
+        lora.modules = {"linear_q",      "linear_k",        "linear_v",  "linear_proj",
+                        "linear_fc1_up", "linear_fc1_gate", "linear_fc2"};
+      } else {
+        lora.modules = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+      }
+    }
+    const std::string problem = set_adapters(lora, out_);
+    if (!problem.empty()) flags_.error_at(entry.place, problem);
+    if (kind.find("DoRA") != kind.npos || kind.find("dora") != kind.npos) {
+      out_.warnings.push_back(fmt::format("{}:{}:{}: {}: DoRA is priced as LoRA", out_.file,
+                                          entry.place.line, entry.place.column, path));
+    }
   }
 
   void schedule(const text::YamlNode& value, const std::string& path) {

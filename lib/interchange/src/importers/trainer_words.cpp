@@ -80,10 +80,33 @@ void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& orig
 
 void warn_quantized(ForeignReader& reader, const std::string& key) {
   reader.warn(
-      key,
-      fmt::format("{}: the plan has 16-bit weights; training.lora.quantized in the job file prices "
-                  "frozen ones of fewer bits",
-                  key));
+      key, fmt::format(
+               "{}: the plan has 16-bit weights; fewer bits are priced for frozen weights beside "
+               "LoRA's adapters: nf4 and int8",
+               key));
+}
+
+AdapterValue adapter_value(const ForeignReader& reader, const std::string& key,
+                           const std::string& absent) {
+  if (const auto number = reader.number(key)) return {fmt::format("{}", *number), key};
+  return {absent, "no " + key};
+}
+
+void set_adapters_of(ForeignReader& reader, const Adapters& adapters, const std::string& key,
+                     Imported& out) {
+  const std::string problem = set_adapters(adapters, out);
+  if (!problem.empty()) reader.error(key, problem);
+}
+
+void warn_beside_adapters(ForeignReader& reader, const std::string& trained,
+                          const std::string& dora) {
+  const text::YamlNode* more = trained.empty() ? nullptr : reader.node(trained);
+  if (more != nullptr && !words_of(*more).empty()) {
+    reader.warn(trained, trained + ": the plan trains adapters alone");
+  }
+  if (reader.boolean(dora).value_or(false)) {
+    reader.warn(dora, dora + ": DoRA is priced as LoRA");
+  }
 }
 
 std::string deepspeed_file(const std::string& file, const std::string& path) {

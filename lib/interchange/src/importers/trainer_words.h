@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "importers/adapters.h"
 #include "importers/foreign_keys.h"
 
 // Words that the configurations of fine-tuning programs share (LLaMA-Factory, axolotl, Automodel):
@@ -31,6 +32,17 @@ void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& orig
 
 // Warns that weights of few bits are planned as 16-bit ones.
 void warn_quantized(ForeignReader& reader, const std::string& key);
+
+// The number of `key`, else `absent`.
+AdapterValue adapter_value(const ForeignReader& reader, const std::string& key,
+                           const std::string& absent);
+// set_adapters, whose problem is an error at `key`.
+void set_adapters_of(ForeignReader& reader, const Adapters& adapters, const std::string& key,
+                     Imported& out);
+// Warns of modules that are trained whole beside adapters (key `trained`, "" if the format has
+// none), and of DoRA (key `dora`).
+void warn_beside_adapters(ForeignReader& reader, const std::string& trained,
+                          const std::string& dora);
 
 // The file of `deepspeed: path`: relative to the working directory, to the folder of `file`, or to
 // a folder above it, as these programs' examples have it. Empty if there is none.
