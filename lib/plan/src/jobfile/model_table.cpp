@@ -29,10 +29,9 @@ model: llama3-8b
   `model: {hf_config: llama3-8b, num_layers: 16}`.
 - `training.sequence_length` is that of the table's file unless the job gives one.
 - `smp-plan score` takes from the same table what a row leaves empty. `smp-plan init --model NAME` sets its keys.
-- Each model is a file of [`configs/models`](../configs/models) with its source. A test compares the number of
-  parameters that the planner counts with the file's: they differ by less than 0.5 %. The file has the published number,
-  or, where that is rounded (GPT-3's sizes, Megatron's, Nemotron's), the number of the published sizes.
+)";
 
+constexpr std::string_view kModelsPriced = R"(
 What the planner prices beside plain layers of attention and an MLP:
 
 - **Windows** (`sliding_window`, `chunked_windows`, `full_attention_period`): attention in layers with a window costs
@@ -45,6 +44,34 @@ What the planner prices beside plain layers of attention and an MLP:
 Of these the engine runs sliding windows that all layers have; [what runs today](support.md) has the rest.
 
 )";
+
+// What was checked of the files, and what the numbers in their first lines are worth.
+std::string models_trust() {
+  std::vector<std::string> unchecked;
+  size_t counted = 0;
+  size_t found = 0;
+  for (const NamedModel& model : named_models()) {
+    const std::string_view first = model.text.substr(0, model.text.find('\n'));
+    if (model.text.find("# Checked: ") == std::string_view::npos) {
+      unchecked.push_back(fmt::format("`{}`", model.name));
+    }
+    if (first.find("counted from the sizes") != std::string_view::npos) ++counted;
+    if (model.text.find("# Count: ") != std::string_view::npos) ++found;
+  }
+  const size_t all = named_models().size();
+  return fmt::format(
+      R"(- Each model is a file of [`configs/models`](../configs/models) with its source. The sizes were first written from memory.
+  {} of the {} files were then compared with the files that their lines `# Checked:` name: layers, width, heads, MLP, experts and
+  vocabulary. Keys that those files lack, such as some positions, were not compared.
+  Nobody checked {}.
+- The first line of a file has the number of parameters. {} files say `counted from the sizes`: the number is that of our own formula.
+  `grep -l "counted from" configs/models/*` lists them. {} files have the number as published. {} of these were found again in the file
+  that the line `# Count:` names, to the last digit. The other {} are from memory.
+- A test compares the number with the planner's count: they differ by less than 0.5 %. For a counted number this proves nothing.
+)",
+      all - unchecked.size(), all, fmt::join(unchecked, ", "), counted, all - counted, found,
+      all - counted - found);
+}
 
 // From the beginning of the line that begins with `word` to the next line that has no margin.
 std::string_view section_text(std::string_view text, std::string_view word) {
@@ -93,7 +120,7 @@ JobSpec spec_of(const NamedModel& model) {
 }
 
 std::string models_markdown() {
-  std::string out(kModelsHead);
+  std::string out = fmt::format("{}{}{}", kModelsHead, models_trust(), kModelsPriced);
   out += "## The table\n\n| model | parameters | active | also |\n|---|---|---|---|\n";
   for (const NamedModel& model : named_models()) {
     const double active = model::parameter_counts(spec_of(model).model).active();

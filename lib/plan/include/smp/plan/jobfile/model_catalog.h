@@ -12,8 +12,10 @@
 // "-", "." and " ") and the suffixes -Instruct, -Base, -Chat, -hf, -it and -pt. Pure; any thread.
 namespace smp::jobfile {
 
-// A file begins with comments: the title and the published number of parameters; "# Also: " and
-// further names; "# Sizes: " and the source.
+// A file begins with comments: the title and the number of parameters, which is the published one
+// or "counted from the sizes"; "# Also: " and further names; "# Sizes: " and the source;
+// "# Checked: " and a file that the sizes were compared with; "# Count: " and one that has the
+// number.
 struct NamedModel {
   std::string_view name;  // of the file
   std::string_view text;  // the file, as it lies in configs/models
