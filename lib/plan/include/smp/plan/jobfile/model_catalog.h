@@ -13,9 +13,8 @@
 namespace smp::jobfile {
 
 // A file begins with comments: the title and the number of parameters, which is the published one
-// or "counted from the sizes"; "# Also: " and further names; "# Sizes: " and the source;
-// "# Checked: " and a file that the sizes were compared with; "# Count: " and one that has the
-// number.
+// or "counted from the sizes". Lines with a word in front follow: "Also:" further names, "Sizes:"
+// the source, "Checked:" a file that the sizes were compared with, "Count:" one with the number.
 struct NamedModel {
   std::string_view name;  // of the file
   std::string_view text;  // the file, as it lies in configs/models
