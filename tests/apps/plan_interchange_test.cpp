@@ -182,9 +182,10 @@ TEST_CASE("check takes the files that import takes, without a job file between")
         std::string::npos);
   const ProgramEnd bare = plan({"check", config});
   CHECK(bare.code == 3);
-  CHECK(bare.out == config +
-                        ": invalid: the file does not name the accelerators: give --cluster NAME, as "
-                        "in --cluster dgx-h100\n");
+  CHECK(bare.out ==
+        config +
+            ": invalid: the file does not name the accelerators: give --cluster NAME, as "
+            "in --cluster dgx-h100\n");
   CHECK(plan({"check", config, "--from", "nemmo"}).code == 2);
 
   const ScratchFolder folder;
@@ -192,7 +193,8 @@ TEST_CASE("check takes the files that import takes, without a job file between")
   CHECK(plan({SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml", "-o", file}).code == 0);
   const ProgramEnd both = plan({"check", config, "--with", file});
   CHECK(both.code == 3);
-  CHECK(both.out == config + ": invalid: " + file + ": this is a plan: give it alone, without --with\n");
+  CHECK(both.out ==
+        config + ": invalid: " + file + ": this is a plan: give it alone, without --with\n");
 }
 
 TEST_CASE("a job file may name a config.json, relative to itself") {
