@@ -127,15 +127,16 @@ double bytes_of(MemoryFigure figure, const JobSpec& job, const choice::LayoutCho
 }
 
 // Recomputes all layers; or, in frameworks that can, the fewest of each stage with which the run
-// fits, as one tunes a layout by hand.
+// fits, as one tunes a layout by hand. Where none gives a margin, a tight run will do.
 Predicted recompute_fewest(PublishedRun& run, RunCells& cells) {
   run.choice.recompute = Recompute::kFull;
   const int64_t most = choice::stage_layers(run.choice, model::block_count(run.job.model), 0);
-  if (framework::framework_of(run.job).usual.recomputes_fewest_layers) {
-    for (int64_t layers = 1; layers < most; ++layers) {
+  const bool some = framework::framework_of(run.job).usual.recomputes_fewest_layers;
+  for (const prediction::Fit wanted : {prediction::Fit::kFits, prediction::Fit::kTight}) {
+    for (int64_t layers = 1; some && layers < most; ++layers) {
       run.choice.recompute_layers = static_cast<int32_t>(layers);
       const Predicted predicted = predict(run.job, run.choice);
-      if (predicted.fit == prediction::Fit::kNo) continue;
+      if (predicted.fit != wanted) continue;
       cells.assume(fmt::format(
           "full recomputation of {} of the {} layers of a stage, because the run does not fit "
           "without it",
