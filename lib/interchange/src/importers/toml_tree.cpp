@@ -1,10 +1,20 @@
 #include "importers/toml_tree.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
+#include <cctype>
 #include <string>
 #include <vector>
+
+// toml++ asserts that a table's header begins with a key ("[=]" does not), and takes it for granted
+// where assertions are off. Here what it asserts of a text ends the parse. This file is therefore
+// compiled alone.
+namespace smp::importers {
+struct TomlAssertion {};
+[[noreturn]] inline void end_toml_parse() { throw TomlAssertion{}; }
+}  // namespace smp::importers
+#undef NDEBUG
+#define TOML_ASSERT(condition) ((condition) ? void() : ::smp::importers::end_toml_parse())
+#include <toml++/toml.h>
 
 namespace smp::importers {
 namespace {
@@ -17,6 +27,21 @@ class TomlTree {
       lines_.push_back(text.substr(0, end));
       text.remove_prefix(std::min(end + 1, text.size()));
     }
+  }
+
+  // The first table's header without a key, or the first line.
+  text::Place header_without_key() const {
+    for (size_t line = 0; line < lines_.size(); ++line) {
+      const size_t start = lines_[line].find_first_not_of(" \t");
+      if (start == std::string_view::npos || lines_[line][start] != '[') continue;
+      const size_t key = lines_[line].find_first_not_of("[ \t", start);
+      const auto is_key = [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '"' || c == '\'' || c >= 0x80;
+      };
+      if (key == std::string_view::npos || is_key(lines_[line][key])) continue;
+      return {source_, static_cast<int>(line) + 1, static_cast<int>(key) + 1};
+    }
+    return {source_, 1, 1};
   }
 
   text::Place place(const toml::source_position& at) const {
@@ -72,6 +97,8 @@ text::YamlTree parse_toml(std::string_view text, int source, text::Diagnostics& 
     out.complete = true;
   } catch (const toml::parse_error& error) {
     diagnostics.error(tree.place(error.source().begin), std::string(error.description()));
+  } catch (const TomlAssertion&) {
+    diagnostics.error(tree.header_without_key(), "invalid TOML: expected the key of a table");
   }
   return out;
 }
