@@ -338,6 +338,14 @@ void ForeignReader::set(std::string path, std::string value, std::string origin)
   out_.keys.push_back({std::move(path), std::move(value), reworded(origin)});
 }
 
+void ForeignReader::set_by(const std::string& key, std::string_view path, std::string value) {
+  set(std::string(path), std::move(value), (has(key) ? "" : "no ") + key);
+}
+
+void ForeignReader::set_by(const std::string& key, std::string_view path, int64_t value) {
+  set_by(key, path, fmt::format("{}", value));
+}
+
 void ForeignReader::set_from(std::string_view key, std::string path, std::string value) {
   const bool is_flag = !fields_ && out_.format == ForeignFormat::kMegatron;
   std::string origin = (is_flag ? "--" : "") + shown(key);

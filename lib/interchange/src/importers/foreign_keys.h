@@ -109,6 +109,10 @@ class ForeignReader {
   // Sets a key of the job; `origin` is what stood in the file.
   void set(std::string path, std::string value, std::string origin);
   void set_from(std::string_view key, std::string path, std::string value);  // "key = its text"
+  // Sets a key of the job that follows from `key` or from its absence: the origin is "key" or "no
+  // key".
+  void set_by(const std::string& key, std::string_view path, std::string value);
+  void set_by(const std::string& key, std::string_view path, int64_t value);
   // DeepSpeed's default for an absent `key`; another file may override it.
   void assume(std::string_view key, std::string path, std::string value);
   void copy_all();  // what the table calls kCopied

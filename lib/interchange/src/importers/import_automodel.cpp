@@ -36,14 +36,6 @@ class AutomodelFile {
  private:
   bool is_true(std::string_view key) const { return reader_.boolean(key).value_or(false); }
 
-  void set(const std::string& key, std::string_view path, std::string value) {
-    const bool has = reader_.has(key);
-    reader_.set(std::string(path), std::move(value), (has ? "" : "no ") + key);
-  }
-  void set(const std::string& key, std::string_view path, int64_t value) {
-    set(key, path, fmt::format("{}", value));
-  }
-
   static std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
   void recipe() {
@@ -105,7 +97,7 @@ class AutomodelFile {
     for (const char* key :
          {"model.num_nextn_predict_layers", "model.config.num_nextn_predict_layers"}) {
       const auto more = reader_.whole(key);
-      if (more && known_.num_layers) set(key, "model.num_mtp_layers", *more);
+      if (more && known_.num_layers) reader_.set_by(key, "model.num_mtp_layers", *more);
     }
   }
 
@@ -126,14 +118,15 @@ class AutomodelFile {
     context_ = size_of("cp_size");
     pipeline_ = size_of("pp_size");
     replicas_ = size_of("dp_replicate_size");
-    set("distributed.tp_size", "parallel.tensor_parallel_degree", tensor_);
-    set("distributed.pp_size", "parallel.pipeline_parallel_degree", pipeline_);
-    set("distributed.cp_size", "parallel.context_parallel_degree", context_);
+    reader_.set_by("distributed.tp_size", "parallel.tensor_parallel_degree", tensor_);
+    reader_.set_by("distributed.pp_size", "parallel.pipeline_parallel_degree", pipeline_);
+    reader_.set_by("distributed.cp_size", "parallel.context_parallel_degree", context_);
     const int64_t experts = size_of("ep_size");
-    if (experts > 1) set("distributed.ep_size", "parallel.expert_parallel_degree", experts);
+    if (experts > 1)
+      reader_.set_by("distributed.ep_size", "parallel.expert_parallel_degree", experts);
     if (tensor_ > 1) {
-      set("distributed.sequence_parallel", "parallel.sequence_parallel",
-          std::string(is_true("distributed.sequence_parallel") ? "true" : "false"));
+      reader_.set_by("distributed.sequence_parallel", "parallel.sequence_parallel",
+                     std::string(is_true("distributed.sequence_parallel") ? "true" : "false"));
     }
   }
 
@@ -141,7 +134,7 @@ class AutomodelFile {
     constexpr const char* kSteps = "step_scheduler.max_steps";
     const std::string steps = reader_.text(kSteps).value_or("none");
     if (const auto count = whole_value(steps); count && *count >= 0) {
-      set(kSteps, "training.steps", *count);
+      reader_.set_by(kSteps, "training.steps", *count);
     } else if (steps != "none" && steps != "None") {
       reader_.error(kSteps, fmt::format("{} must be none or a whole number, not {}", kSteps,
                                         text::quoted_for_message(steps)));
@@ -150,15 +143,15 @@ class AutomodelFile {
     constexpr const char* kLocal = "step_scheduler.local_batch_size";
     const int64_t local = reader_.whole(kLocal).value_or(1);
     if (pipeline_ > 1) {
-      set(kMicro, "training.micro_batch", reader_.whole(kMicro).value_or(1));
+      reader_.set_by(kMicro, "training.micro_batch", reader_.whole(kMicro).value_or(1));
     } else {
-      set(kLocal, "training.micro_batch", local);
+      reader_.set_by(kLocal, "training.micro_batch", local);
     }
     for (const char* key :
          {"packed_sequence.packed_sequence_size", "dataset.seq_length", "dataset.seq_len"}) {
       const auto length = reader_.whole(key);
       if (!length || *length == 0) continue;
-      set(key, "training.sequence_length", *length);
+      reader_.set_by(key, "training.sequence_length", *length);
       return;
     }
     reader_.warn_of_file(
@@ -178,13 +171,13 @@ class AutomodelFile {
     }
     const bool fp8 = is_true("fp8.enabled");
     const bool fp16 = type == "float16" || type == "fp16";
-    set(fp8 ? "fp8.enabled" : key, "training.precision",
-        std::string(fp8    ? "fp8"
-                    : fp32 ? "fp32"
-                    : fp16 ? "fp16"
-                           : "bf16"));
+    reader_.set_by(fp8 ? "fp8.enabled" : key, "training.precision",
+                   std::string(fp8    ? "fp8"
+                               : fp32 ? "fp32"
+                               : fp16 ? "fp16"
+                                      : "bf16"));
     if (!reader_.has("rng.seed") && reader_.has("seed")) {
-      set("seed", "training.seed", *reader_.whole("seed"));
+      reader_.set_by("seed", "training.seed", *reader_.whole("seed"));
     }
   }
 
@@ -234,37 +227,27 @@ class AutomodelFile {
     }
     const int64_t shard = data / replicas_;
     reader_.set("parallel.sharding", std::string(shard > 1 ? kind : "none"), key);
-    if (shard > 1 && !plain) set(data_key, "parallel.sharded_data_parallel_degree", shard);
+    if (shard > 1 && !plain)
+      reader_.set_by(data_key, "parallel.sharded_data_parallel_degree", shard);
   }
 
   void schedule() {
     if (pipeline_ == 1) return;
     constexpr const char* kKey = "distributed.pipeline.pp_schedule";
     constexpr const char* kLayers = "distributed.pipeline.layers_per_stage";
-    std::string word = reader_.text(kKey).value_or("1f1b");
-    std::ranges::transform(word, word.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const std::string_view kind = word == "1f1b"              ? "interleaved"
-                                  : word == "gpipe"           ? "simple"
-                                  : word == "interleaved1f1b" ? "virtual"
-                                  : word == "zbvzerobubble"   ? "zb_v"
-                                                              : "";
-    if (kind.empty()) {
-      reader_.error(kKey, fmt::format("{} {} is not supported; supported are 1f1b, gpipe, "
-                                      "interleaved1f1b and zbvzerobubble",
-                                      kKey, text::quoted_for_message(word)));
-      return;
-    }
-    set(kKey, "parallel.pipeline", std::string(kind));
-    if (kind == "zb_v") set(kKey, "parallel.virtual_pipeline_degree", 2);
+    const std::string word = reader_.text(kKey).value_or("1f1b");
+    const std::string_view kind = pipeline_of_word(reader_, kKey, word);
+    if (kind.empty()) return;
+    reader_.set_by(kKey, "parallel.pipeline", std::string(kind));
+    if (kind == "zb_v") reader_.set_by(kKey, "parallel.virtual_pipeline_degree", 2);
     if (kind != "virtual") return;
     const auto each = reader_.whole(kLayers);
     if (each && known_.num_layers) {
       const int64_t chunks = std::max<int64_t>((*known_.num_layers + *each - 1) / *each, 1);
       const int64_t degree = std::max<int64_t>(chunks / pipeline_, 2);
-      set(kLayers, "parallel.virtual_pipeline_degree", degree);
+      reader_.set_by(kLayers, "parallel.virtual_pipeline_degree", degree);
     } else {
-      set(kKey, "parallel.virtual_pipeline_degree", 2);
+      reader_.set_by(kKey, "parallel.virtual_pipeline_degree", 2);
     }
   }
 
@@ -272,7 +255,7 @@ class AutomodelFile {
     const std::string key = reader_.has("activation_checkpointing")
                                 ? "activation_checkpointing"
                                 : "distributed.activation_checkpointing";
-    set(key, "parallel.recompute", std::string(is_true(key) ? "full" : "none"));
+    reader_.set_by(key, "parallel.recompute", std::string(is_true(key) ? "full" : "none"));
     for (const char* name : {"model.attn_implementation", "model.backend.attn"}) {
       const auto word = reader_.text(name);
       if (!word) continue;
@@ -282,9 +265,9 @@ class AutomodelFile {
     const std::string loss = last_part(reader_.text("loss_fn._target_").value_or(""));
     const bool fused = loss.find("Fused") != loss.npos || loss.find("TE") != loss.npos ||
                        loss.find("Liger") != loss.npos;
-    if (fused) set("loss_fn._target_", "training.fused_loss", std::string("true"));
+    if (fused) reader_.set_by("loss_fn._target_", "training.fused_loss", std::string("true"));
     if (!fused && is_true("model.use_liger_kernel")) {
-      set("model.use_liger_kernel", "training.fused_loss", std::string("true"));
+      reader_.set_by("model.use_liger_kernel", "training.fused_loss", std::string("true"));
     }
   }
 
@@ -298,7 +281,7 @@ class AutomodelFile {
     const auto least = reader_.text("lr_scheduler.min_lr");
     const ImportedKey* style = out_.find("training.optimizer.schedule");
     if (least && (style == nullptr || style->value != "constant")) {
-      set("lr_scheduler.min_lr", "training.optimizer.min_learning_rate", *least);
+      reader_.set_by("lr_scheduler.min_lr", "training.optimizer.min_learning_rate", *least);
     }
     const text::YamlNode* betas = reader_.node("optimizer.betas");
     if (betas == nullptr) return;
@@ -306,8 +289,8 @@ class AutomodelFile {
       reader_.error("optimizer.betas", "optimizer.betas: expected two numbers");
       return;
     }
-    set("optimizer.betas", "training.optimizer.beta1", betas->items[0].text);
-    set("optimizer.betas", "training.optimizer.beta2", betas->items[1].text);
+    reader_.set_by("optimizer.betas", "training.optimizer.beta1", betas->items[0].text);
+    reader_.set_by("optimizer.betas", "training.optimizer.beta2", betas->items[1].text);
   }
 
   ForeignReader& reader_;

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "importers/adapters.h"
@@ -41,14 +40,6 @@ class AxolotlFile {
   std::string fsdp_key(std::string_view name) const {
     const std::string plain = fmt::format("fsdp_config.{}", name);
     return reader_.has(plain) ? plain : fmt::format("fsdp_config.fsdp_{}", name);
-  }
-
-  void set(const std::string& key, std::string_view path, std::string value) {
-    const bool has = reader_.has(key);
-    reader_.set(std::string(path), std::move(value), (has ? "" : "no ") + key);
-  }
-  void set(const std::string& key, std::string_view path, int64_t value) {
-    set(key, path, fmt::format("{}", value));
   }
 
   void method() {
@@ -101,9 +92,10 @@ class AxolotlFile {
   }
 
   void batch() {
-    set("sequence_len", "training.sequence_length", reader_.whole("sequence_len").value_or(512));
+    reader_.set_by("sequence_len", "training.sequence_length",
+                   reader_.whole("sequence_len").value_or(512));
     const int64_t micro = reader_.whole("micro_batch_size").value_or(1);
-    set("micro_batch_size", "training.micro_batch", micro);
+    reader_.set_by("micro_batch_size", "training.micro_batch", micro);
     const auto all = reader_.whole("batch_size");
     if (all && !reader_.has("gradient_accumulation_steps")) {
       if (*all % micro != 0) {
@@ -112,11 +104,11 @@ class AxolotlFile {
                                                 *all, micro));
         return;
       }
-      set("batch_size", "training.microbatches", *all / micro);
+      reader_.set_by("batch_size", "training.microbatches", *all / micro);
       return;
     }
-    set("gradient_accumulation_steps", "training.microbatches",
-        reader_.whole("gradient_accumulation_steps").value_or(1));
+    reader_.set_by("gradient_accumulation_steps", "training.microbatches",
+                   reader_.whole("gradient_accumulation_steps").value_or(1));
   }
 
   void precision() {
@@ -138,11 +130,11 @@ class AxolotlFile {
                             : is_true("bfloat16") && !on("bf16") ? "bfloat16"
                                                                  : "bf16";
     const bool half = key != "bf16" || on("bf16");
-    set(key, "training.precision",
-        std::string(!half                               ? "fp32"
-                    : key == "fp8"                      ? "fp8"
-                    : key == "fp16" || key == "float16" ? "fp16"
-                                                        : "bf16"));
+    reader_.set_by(key, "training.precision",
+                   std::string(!half                               ? "fp32"
+                               : key == "fp8"                      ? "fp8"
+                               : key == "fp16" || key == "float16" ? "fp16"
+                                                                   : "bf16"));
   }
 
   void degrees() {
@@ -150,25 +142,16 @@ class AxolotlFile {
     const std::string context = reader_.has("sequence_parallel_degree") ? "sequence_parallel_degree"
                                                                         : "context_parallel_size";
     context_ = reader_.whole(context).value_or(1);
-    set("tensor_parallel_size", "parallel.tensor_parallel_degree", tensor_);
+    reader_.set_by("tensor_parallel_size", "parallel.tensor_parallel_degree", tensor_);
     reader_.set("parallel.pipeline_parallel_degree", "1", "no pipeline");
-    set(context, "parallel.context_parallel_degree", context_);
+    reader_.set_by(context, "parallel.context_parallel_degree", context_);
     if (const auto experts = reader_.whole("expert_parallel_size"); experts && *experts > 1) {
-      set("expert_parallel_size", "parallel.expert_parallel_degree", *experts);
+      reader_.set_by("expert_parallel_size", "parallel.expert_parallel_degree", *experts);
     }
   }
 
   void sharding() {
-    if (const auto file = reader_.text("deepspeed")) {
-      set_trainer(reader_, Trainer::kDeepSpeed, "deepspeed = " + *file);
-      if (!known_.has_deepspeed) {
-        reader_.warn("deepspeed", fmt::format("the layout is in {}, which is not there: import it "
-                                              "in the same call",
-                                              *file));
-      }
-      return;
-    }
-    set_trainer(reader_, Trainer::kFsdp, "no deepspeed");
+    if (set_deepspeed_or_fsdp(reader_, known_)) return;
     const text::YamlNode* list = reader_.node("fsdp");
     const text::YamlNode* words = list != nullptr && !list->items.empty() ? list : nullptr;
     const bool two = reader_.whole("fsdp_version")
@@ -211,7 +194,7 @@ class AxolotlFile {
       const std::string key =
           reader_.has(fsdp_key("offload_params")) ? fsdp_key("offload_params") : "fsdp";
       for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
-        set(key, path, std::string("true"));
+        reader_.set_by(key, path, std::string("true"));
       }
     }
     degree(kind, origin, hybrid, offloads);
@@ -237,7 +220,8 @@ class AxolotlFile {
     }
     if (shard) {
       reader_.set("parallel.sharding", *shard > 1 ? kind : "none", origin);
-      if (*shard > 1) set("dp_shard_size", "parallel.sharded_data_parallel_degree", *shard);
+      if (*shard > 1)
+        reader_.set_by("dp_shard_size", "parallel.sharded_data_parallel_degree", *shard);
     } else if (hybrid && !each) {
       reader_.error("fsdp",
                     "fsdp: hybrid_shard shards over the ranks of a host: give "
@@ -255,14 +239,14 @@ class AxolotlFile {
     const std::string word = reader_.text("gradient_checkpointing").value_or("false");
     const bool full = word != "false" && word != "False";
     const bool in_fsdp = reader_.boolean(inside).value_or(false);
-    set(!full && in_fsdp ? inside : "gradient_checkpointing", "parallel.recompute",
-        std::string(full || in_fsdp ? "full" : "none"));
+    reader_.set_by(!full && in_fsdp ? inside : "gradient_checkpointing", "parallel.recompute",
+                   std::string(full || in_fsdp ? "full" : "none"));
     const std::string offload = reader_.text("activation_offloading").value_or("false");
     const bool moves = offload != "false" && offload != "False";
     if (word.starts_with("offload") || word == "unsloth") {
-      set("gradient_checkpointing", "parallel.offload_activations", std::string("true"));
+      reader_.set_by("gradient_checkpointing", "parallel.offload_activations", std::string("true"));
     } else if (moves) {
-      set("activation_offloading", "parallel.offload_activations", std::string("true"));
+      reader_.set_by("activation_offloading", "parallel.offload_activations", std::string("true"));
     }
     if (word == "offload_disk" || offload == "disk") {
       reader_.warn(word == "offload_disk" ? "gradient_checkpointing" : "activation_offloading",
@@ -274,7 +258,7 @@ class AxolotlFile {
       for (const char* key :
            {"flash_attention", "xformers_attention", "sdp_attention", "flex_attention"}) {
         if (!is_true(key)) continue;
-        set(key, "training.attention", std::string("flash"));
+        reader_.set_by(key, "training.attention", std::string("flash"));
         break;
       }
     }
@@ -282,12 +266,12 @@ class AxolotlFile {
          {"liger_fused_linear_cross_entropy", "liger_cross_entropy", "cut_cross_entropy",
           "flash_attn_cross_entropy", "chunked_cross_entropy"}) {
       if (!is_true(key)) continue;
-      set(key, "training.fused_loss", std::string("true"));
+      reader_.set_by(key, "training.fused_loss", std::string("true"));
       break;
     }
     const std::string compile = reader_.text("torch_compile").value_or("false");
     if (compile == "auto" || is_true("torch_compile")) {
-      set("torch_compile", "training.compiled", std::string("true"));
+      reader_.set_by("torch_compile", "training.compiled", std::string("true"));
     }
     if (is_true("tiled_mlp")) {
       reader_.warn("tiled_mlp", "tiled_mlp: the plan runs an MLP in one piece");
@@ -307,9 +291,9 @@ class AxolotlFile {
     const auto ratio = given ? given : reader_.number(key);
     const auto steps = reader_.whole("max_steps");
     if (counts || (ratio && steps)) {
-      set(key, "training.optimizer.warmup_steps",
-          static_cast<int64_t>(
-              std::llround(counts ? *given : *ratio * static_cast<double>(*steps))));
+      reader_.set_by(key, "training.optimizer.warmup_steps",
+                     static_cast<int64_t>(
+                         std::llround(counts ? *given : *ratio * static_cast<double>(*steps))));
     }
   }
 

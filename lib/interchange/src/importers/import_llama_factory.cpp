@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "importers/adapters.h"
@@ -35,11 +36,6 @@ class LlamaFactoryFile {
 
  private:
   bool is_true(std::string_view key) const { return reader_.boolean(key).value_or(false); }
-
-  void set(const std::string& key, std::string_view path, std::string value) {
-    const bool has = reader_.has(key);
-    reader_.set(std::string(path), std::move(value), (has ? "" : "no ") + key);
-  }
 
   void method() {
     const std::string stage = reader_.text("stage").value_or("sft");
@@ -88,12 +84,14 @@ class LlamaFactoryFile {
     constexpr const char* kLength = "cutoff_len";
     constexpr const char* kBatch = "per_device_train_batch_size";
     constexpr const char* kSteps = "gradient_accumulation_steps";
-    set(kLength, "training.sequence_length",
-        fmt::format("{}", reader_.whole(kLength).value_or(2048)));
-    set(kBatch, "training.micro_batch", fmt::format("{}", reader_.whole(kBatch).value_or(8)));
-    set(kSteps, "training.microbatches", fmt::format("{}", reader_.whole(kSteps).value_or(1)));
+    reader_.set_by(kLength, "training.sequence_length",
+                   fmt::format("{}", reader_.whole(kLength).value_or(2048)));
+    reader_.set_by(kBatch, "training.micro_batch",
+                   fmt::format("{}", reader_.whole(kBatch).value_or(8)));
+    reader_.set_by(kSteps, "training.microbatches",
+                   fmt::format("{}", reader_.whole(kSteps).value_or(1)));
     if (const auto steps = reader_.whole("max_steps"); steps && *steps > 0) {
-      set("max_steps", "training.steps", fmt::format("{}", *steps));
+      reader_.set_by("max_steps", "training.steps", fmt::format("{}", *steps));
     }
   }
 
@@ -103,22 +101,13 @@ class LlamaFactoryFile {
       return;
     }
     const std::string key = is_true("fp8") ? "fp8" : is_true("fp16") ? "fp16" : "bf16";
-    set(key, "training.precision", is_true(key) ? key : "fp32");
+    reader_.set_by(key, "training.precision", is_true(key) ? key : "fp32");
   }
 
   void sharding() {
     reader_.set("parallel.tensor_parallel_degree", "1", "no tensor parallelism");
     reader_.set("parallel.pipeline_parallel_degree", "1", "no pipeline");
-    if (const auto file = reader_.text("deepspeed")) {
-      set_trainer(reader_, Trainer::kDeepSpeed, "deepspeed = " + *file);
-      if (!known_.has_deepspeed) {
-        reader_.warn("deepspeed", fmt::format("the layout is in {}, which is not there: import it "
-                                              "in the same call",
-                                              *file));
-      }
-      return;
-    }
-    set_trainer(reader_, Trainer::kFsdp, "no deepspeed");
+    if (set_deepspeed_or_fsdp(reader_, known_)) return;
     const text::YamlNode* fsdp = reader_.node("fsdp");
     std::string words = fsdp != nullptr ? fsdp->text : "";
     if (fsdp != nullptr) {
@@ -171,15 +160,15 @@ class LlamaFactoryFile {
     const std::string key = reader_.boolean("gradient_checkpointing") == false
                                 ? "gradient_checkpointing"
                                 : "disable_gradient_checkpointing";
-    set(key, "parallel.recompute", off ? "none" : "full");
+    reader_.set_by(key, "parallel.recompute", off ? "none" : "full");
     if (is_true("use_unsloth_gc") && !off) {
-      set("use_unsloth_gc", "parallel.offload_activations", "true");
+      reader_.set_by("use_unsloth_gc", "parallel.offload_activations", "true");
     }
     if (const auto word = reader_.text("flash_attn")) {
       set_attention_word(reader_, "flash_attn", *word);
     }
     if (is_true("enable_liger_kernel")) {
-      set("enable_liger_kernel", "training.fused_loss", "true");
+      reader_.set_by("enable_liger_kernel", "training.fused_loss", "true");
     }
   }
 
@@ -188,16 +177,16 @@ class LlamaFactoryFile {
     if (const auto word = reader_.text("lr_scheduler_type")) {
       set_schedule_word(reader_, "lr_scheduler_type", *word);
     } else {
-      set("lr_scheduler_type", "training.optimizer.schedule", "linear");
+      reader_.set_by("lr_scheduler_type", "training.optimizer.schedule", "linear");
     }
     const auto steps = reader_.whole("warmup_steps");
     const auto ratio = reader_.number("warmup_ratio");
     const auto all = reader_.whole("max_steps");
     if (steps && *steps > 0) {
-      set("warmup_steps", "training.optimizer.warmup_steps", fmt::format("{}", *steps));
+      reader_.set_by("warmup_steps", "training.optimizer.warmup_steps", fmt::format("{}", *steps));
     } else if (ratio && all && *all > 0) {
-      set("warmup_ratio", "training.optimizer.warmup_steps",
-          fmt::format("{}", std::llround(*ratio * static_cast<double>(*all))));
+      reader_.set_by("warmup_ratio", "training.optimizer.warmup_steps",
+                     fmt::format("{}", std::llround(*ratio * static_cast<double>(*all))));
     }
   }
 

@@ -49,14 +49,6 @@ class TorchTitanFile {
   std::optional<int64_t> whole(std::string_view key) const { return reader_.whole(key); }
   bool is_true(std::string_view key) const { return reader_.boolean(key).value_or(false); }
 
-  void set(const std::string& key, std::string_view path, std::string value) {
-    const bool has = reader_.has(key);
-    reader_.set(std::string(path), std::move(value), (has ? "" : "no ") + key);
-  }
-  void set(const std::string& key, std::string_view path, int64_t value) {
-    set(key, path, fmt::format("{}", value));
-  }
-
   void model() {
     const std::string name = reader_.text("model.name").value_or("");
     const std::string flavor = reader_.text("model.flavor").value_or("");
@@ -93,13 +85,13 @@ class TorchTitanFile {
         }
       }
     }
-    set(key, "training.precision", precision);
+    reader_.set_by(key, "training.precision", precision);
   }
 
   void degree(std::string_view name, std::string_view path, int64_t& value) {
     const std::string key = key_of_parallelism(name);
     value = whole(key).value_or(1);
-    set(key, path, value);
+    reader_.set_by(key, path, value);
   }
 
   void degrees() {
@@ -108,15 +100,15 @@ class TorchTitanFile {
     degree("context_parallel_degree", "parallel.context_parallel_degree", context_);
     const std::string sequence = key_of_parallelism("enable_sequence_parallel");
     if (tensor_ > 1) {
-      set(sequence, "parallel.sequence_parallel",
-          std::string(reader_.boolean(sequence).value_or(true) ? "true" : "false"));
+      reader_.set_by(sequence, "parallel.sequence_parallel",
+                     std::string(reader_.boolean(sequence).value_or(true) ? "true" : "false"));
     }
     for (const auto& [name, path] :
          {std::pair{"expert_parallel_degree", "parallel.expert_parallel_degree"},
           std::pair{"expert_tensor_parallel_degree", "parallel.expert_tensor_degree"}}) {
       const std::string key = key_of_parallelism(name);
       const auto value = whole(key);
-      if (value && (*value > 1 || experts_)) set(key, path, *value);
+      if (value && (*value > 1 || experts_)) reader_.set_by(key, path, *value);
     }
     for (const std::string_view section : {"parallelism", "compile"}) {
       const std::string key = fmt::format("{}.enable_async_tensor_parallel", section);
@@ -144,7 +136,7 @@ class TorchTitanFile {
     const std::string kind = keeps ? "gradients" : "parameters";
     const bool offloads = is_true("training.enable_cpu_offload");
     for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
-      if (offloads) set("training.enable_cpu_offload", path, std::string("true"));
+      if (offloads) reader_.set_by("training.enable_cpu_offload", path, std::string("true"));
     }
     if (degree == -1 && replicas == 1) {
       set_shard_over_all(reader_, kind, known_, context_, tensor_, pipeline_,
@@ -168,9 +160,9 @@ class TorchTitanFile {
                                 product_of({degree, others}), *world));
       return;
     }
-    set(reader_.has(reshard) ? reshard : shard, "parallel.sharding",
-        degree > 1 ? kind : std::string("none"));
-    if (degree > 1) set(shard, "parallel.sharded_data_parallel_degree", degree);
+    reader_.set_by(reader_.has(reshard) ? reshard : shard, "parallel.sharding",
+                   degree > 1 ? kind : std::string("none"));
+    if (degree > 1) reader_.set_by(shard, "parallel.sharded_data_parallel_degree", degree);
   }
 
   void schedule() {
@@ -181,21 +173,9 @@ class TorchTitanFile {
     }
     const std::string key = key_of_parallelism("pipeline_parallel_schedule");
     const std::string word = reader_.text(key).value_or("1F1B");
-    std::string lower = word;
-    std::ranges::transform(lower, lower.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const std::string_view kind = lower == "1f1b"              ? "interleaved"
-                                  : lower == "gpipe"           ? "simple"
-                                  : lower == "interleaved1f1b" ? "virtual"
-                                  : lower == "zbvzerobubble"   ? "zb_v"
-                                                               : "";
-    if (kind.empty()) {
-      reader_.error(key, fmt::format("{} {} is not supported; supported are 1F1B, GPipe, "
-                                     "Interleaved1F1B and ZBVZeroBubble",
-                                     key, text::quoted_for_message(word)));
-      return;
-    }
-    set(key, "parallel.pipeline", std::string(kind));
+    const std::string_view kind = pipeline_of_word(reader_, key, word);
+    if (kind.empty()) return;
+    reader_.set_by(key, "parallel.pipeline", std::string(kind));
     several_ = kind == "virtual" || kind == "zb_v";
     partition(key);
   }
@@ -254,7 +234,7 @@ class TorchTitanFile {
   }
 
   void set_virtual(const std::string& key, int64_t degree) {
-    set(key, "parallel.virtual_pipeline_degree", degree);
+    reader_.set_by(key, "parallel.virtual_pipeline_degree", degree);
   }
 
   void set_chunks(const std::string& key, const std::vector<int64_t>& layers) {
@@ -268,7 +248,7 @@ class TorchTitanFile {
       return;
     }
     if (several_) set_virtual(key, chunks / pipeline_);
-    set(key, "parallel.partition", fmt::format("[{}]", fmt::join(layers, ", ")));
+    reader_.set_by(key, "parallel.partition", fmt::format("[{}]", fmt::join(layers, ", ")));
   }
 
   void batch() {
@@ -277,7 +257,7 @@ class TorchTitanFile {
                        reader_.has("training.max_context_length");
     const std::string length = today ? "training.max_context_length" : "training.seq_len";
     const int64_t sequence = whole(length).value_or(kSequence);
-    set(length, "training.sequence_length", sequence);
+    reader_.set_by(length, "training.sequence_length", sequence);
     today ? tokens(sequence) : samples();
   }
 
@@ -292,7 +272,7 @@ class TorchTitanFile {
       reader_.error(micro, fmt::format("{} ({}) does not divide {} ({})", micro, size, key, local));
       return;
     }
-    set(pipeline_ > 1 ? micro : key, "training.micro_batch", size);
+    reader_.set_by(pipeline_ > 1 ? micro : key, "training.micro_batch", size);
     finish_batch("training.global_batch_size", whole("training.global_batch_size").value_or(-1),
                  key, local / size);
   }
@@ -305,7 +285,7 @@ class TorchTitanFile {
                                      key, at_once, sequence));
       return;
     }
-    set(key, "training.micro_batch", at_once / sequence);
+    reader_.set_by(key, "training.micro_batch", at_once / sequence);
     const std::string step = "training.num_tokens_per_train_step";
     int64_t all = whole(step).value_or(-1);
     if (all > 0 && all % sequence != 0) {
@@ -324,9 +304,9 @@ class TorchTitanFile {
     if (global == 0) {
       reader_.error(key, fmt::format("{} is 0: expected -1 or a number from 1", key));
     } else if (global < 0) {
-      set(count, "training.microbatches", microbatches);
+      reader_.set_by(count, "training.microbatches", microbatches);
     } else {
-      set(key, "training.global_batch", global);
+      reader_.set_by(key, "training.global_batch", global);
       if (pipeline_ > 1) {
         reader_.note(
             fmt::format("torchtitan runs the pipeline once for every {} microbatches; the "
@@ -343,23 +323,23 @@ class TorchTitanFile {
     const std::string option = reader_.text(kOption).value_or("2");
     const auto every = whole_value(option);
     if (mode == "none" || mode == "full") {
-      set(kMode, "parallel.recompute", mode);
+      reader_.set_by(kMode, "parallel.recompute", mode);
     } else if (mode != "selective") {
       reader_.error(kMode, fmt::format("{} {} is not supported; supported are none, selective and "
                                        "full",
                                        kMode, text::quoted_for_message(mode)));
     } else if (option == "op") {
-      set(kOption, "parallel.recompute", std::string("selective"));
+      reader_.set_by(kOption, "parallel.recompute", std::string("selective"));
     } else if (!every || *every < 1) {
       reader_.error(kOption, fmt::format("{} {}: expected op or a number of layers", kOption,
                                          text::quoted_for_message(option)));
     } else {
-      set(kOption, "parallel.recompute", std::string("full"));
+      reader_.set_by(kOption, "parallel.recompute", std::string("full"));
       const auto all = known_.num_layers;
       if (*every > 1 && all) {
         // Of each stage.
         const int64_t layers = std::max<int64_t>(*all / pipeline_ / *every, 1);
-        set(kOption, "parallel.recompute_layers", layers);
+        reader_.set_by(kOption, "parallel.recompute_layers", layers);
       } else if (*every > 1) {
         reader_.warn(kOption, fmt::format("every {} layers one is recomputed: the plan recomputes "
                                           "all, because the number of layers is not known",
@@ -383,7 +363,8 @@ class TorchTitanFile {
     if (kind == "fused_opt_states_bf16") {
       reader_.error(kKind, "smp keeps Adam's moments in fp32: use fused");
     } else if (!reader_.has("optimizer.fused")) {
-      set(kKind, "training.fused_optimizer", std::string(kind == "fused" ? "true" : "false"));
+      reader_.set_by(kKind, "training.fused_optimizer",
+                     std::string(kind == "fused" ? "true" : "false"));
     }
   }
 
@@ -398,18 +379,18 @@ class TorchTitanFile {
     const auto ratio = reader_.number(kRatio);
     const auto steps = whole("training.steps");
     if (ratio && steps) {
-      set(kRatio, "training.optimizer.schedule", std::string("wsd"));
-      set(kRatio, "training.optimizer.decay_steps",
-          static_cast<int64_t>(std::llround(*ratio * static_cast<double>(*steps))));
+      reader_.set_by(kRatio, "training.optimizer.schedule", std::string("wsd"));
+      reader_.set_by(kRatio, "training.optimizer.decay_steps",
+                     static_cast<int64_t>(std::llround(*ratio * static_cast<double>(*steps))));
       if (type == "cosine") reader_.warn(kType, "smp's final decay is linear, not cosine");
     } else {
-      set(kType, "training.optimizer.schedule", type);
+      reader_.set_by(kType, "training.optimizer.schedule", type);
     }
     const std::string factor =
         reader_.has("lr_scheduler.lr_min") ? "lr_scheduler.lr_min" : "lr_scheduler.min_lr_factor";
     if (const auto rate = reader_.number("optimizer.lr")) {
-      set(factor, "training.optimizer.min_learning_rate",
-          fmt::format("{:g}", *rate * reader_.number(factor).value_or(0)));
+      reader_.set_by(factor, "training.optimizer.min_learning_rate",
+                     fmt::format("{:g}", *rate * reader_.number(factor).value_or(0)));
     }
   }
 
@@ -420,8 +401,8 @@ class TorchTitanFile {
     const auto has = [&](std::string_view part) {
       return parts == nullptr || std::ranges::count(parts->items, part, &text::YamlNode::text) > 0;
     };
-    if (has("model")) set(key, "training.compiled", std::string("true"));
-    if (has("loss")) set(key, "training.fused_loss", std::string("true"));
+    if (has("model")) reader_.set_by(key, "training.compiled", std::string("true"));
+    if (has("loss")) reader_.set_by(key, "training.fused_loss", std::string("true"));
   }
 
   ForeignReader& reader_;

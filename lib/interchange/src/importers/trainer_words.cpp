@@ -78,6 +78,34 @@ void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& orig
   reader.set("parallel.framework", name, origin);
 }
 
+bool set_deepspeed_or_fsdp(ForeignReader& reader, const ImportContext& context) {
+  const auto file = reader.text("deepspeed");
+  if (!file) {
+    set_trainer(reader, Trainer::kFsdp, "no deepspeed");
+    return false;
+  }
+  set_trainer(reader, Trainer::kDeepSpeed, "deepspeed = " + *file);
+  if (!context.has_deepspeed) {
+    reader.warn("deepspeed", fmt::format("the layout is in {}, which is not there: import it in "
+                                         "the same call",
+                                         *file));
+  }
+  return true;
+}
+
+std::string_view pipeline_of_word(ForeignReader& reader, const std::string& key,
+                                  const std::string& word) {
+  const std::string lower = lower_word(word);
+  if (lower == "1f1b") return "interleaved";
+  if (lower == "gpipe") return "simple";
+  if (lower == "interleaved1f1b") return "virtual";
+  if (lower == "zbvzerobubble") return "zb_v";
+  reader.error(key, fmt::format("{} {} is not supported; supported are 1F1B, GPipe, "
+                                "Interleaved1F1B and ZBVZeroBubble",
+                                key, text::quoted_for_message(word)));
+  return "";
+}
+
 void warn_quantized(ForeignReader& reader, const std::string& key) {
   reader.warn(
       key, fmt::format(

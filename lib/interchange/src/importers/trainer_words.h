@@ -30,6 +30,16 @@ bool is_hybrid_word(std::string_view word);
 enum class Trainer { kFsdp, kTorchTitan, kDeepSpeed };
 void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& origin);
 
+// For the programs whose key "deepspeed" names a file: DeepSpeed trains, and its file has the
+// layout, or FSDP does. Returns whether DeepSpeed does; warns if its file is not read in the same
+// call.
+bool set_deepspeed_or_fsdp(ForeignReader& reader, const ImportContext& context);
+
+// A schedule of torch.distributed.pipelining, in either case, as parallel.pipeline has it; an error
+// at `key` and empty for another.
+std::string_view pipeline_of_word(ForeignReader& reader, const std::string& key,
+                                  const std::string& word);
+
 // Warns that weights of few bits are planned as 16-bit ones.
 void warn_quantized(ForeignReader& reader, const std::string& key);
 

@@ -12,9 +12,9 @@ const std::vector<Section>& job_sections() {
       {kOptimizer, "the optimizer and its learning rate"},
       {kLossScale, "the loss scale of fp16, with SMP's parameters"},
       {kLora,
-       "low-rank adapters beside frozen weights (docs/fine-tuning.md); smp-plan prices them for "
-       "the "
-       "profiles of other frameworks"},
+       "low-rank adapters beside frozen weights (docs/fine-tuning.md); smp-plan prices them as "
+       "other "
+       "frameworks run them"},
       {kData, "the text or images to train on"},
       {kImageFile,
        "the numbers of each line of the file of images; images are resized to model.input"},

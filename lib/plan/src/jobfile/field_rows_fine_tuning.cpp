@@ -16,7 +16,7 @@ void add_fine_tuning_fields(std::vector<Field>& out) {
        "frozen",
        SMP_AT(training.frozen),
        "parts that are not trained: embedding (with a tied projection), head, layers, or the first "
-       "layers as in layers.0-15; smp-plan prices them for the profiles of other frameworks",
+       "layers as in layers.0-15; smp-plan prices them as other frameworks run them",
        {.example = "[embedding, layers.0-15]",
         .condition = kTransformerModel,
         .also = {"freeze", "frozen_layers", "freeze_layers"}}},
