@@ -39,6 +39,13 @@ PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source
   more.sources.insert(more.sources.begin(), source);
   for (const jobfile::JobSource& file : more.sources) {
     if (files::kind_of_text(file.text) != files::FileKind::kPlan) continue;
+    // A plan was priced with its own cluster.
+    if (more.hosts || more.processes_per_host || more.format || !more.recipe.empty() ||
+        !more.cluster.empty()) {
+      throw ConfigError(file.path +
+                        ": this is a plan: give it without --cluster, --hosts, "
+                        "--processes-per-host, --from and --recipe, which are for jobs");
+    }
     if (alone) return with_framework_file(planfile::parse_plan(path, source.text));
     throw ConfigError(file.path + ": this is a plan: give it alone, without --with");
   }

@@ -103,8 +103,6 @@ std::optional<StoredMeasurement> read_stored(const std::string& path, const Host
       return std::nullopt;
     }
     return StoredMeasurement{date, text.substr(std::min(end + 1, text.size()))};
-  } catch (const ConfigError& error) {
-    note = error.what();
   } catch (const text::Json::exception&) {
     note = "it holds no measurement";
   } catch (const std::exception& error) {

@@ -44,7 +44,7 @@ Examples:
   smp-plan job.yaml --cluster p4d.24xlarge --cluster p5.48xlarge     rank clusters
   smp-plan job.yaml --solve hosts --step-time 10     the fewest hosts with a step of 10 s
   smp-plan job.yaml --from runs/j/report.json  predictions scaled by the errors of a run
-  smp-plan job.yaml --cluster local            this host, which is measured once, in about 2 s
+  smp-plan job.yaml --cluster local            this host, which is measured once, in about 3 s
   smp-plan check plan.yaml                     prove a plan without running it
   smp-plan groups plan.yaml --rank 3           the groups of a rank by SMP's names
   smp-plan schedule plan.yaml                  the pipeline schedule as a picture

@@ -195,6 +195,13 @@ TEST_CASE("check takes the files that import takes, without a job file between")
   CHECK(both.code == 3);
   CHECK(both.out ==
         config + ": invalid: " + file + ": this is a plan: give it alone, without --with\n");
+  const ProgramEnd hosts = plan({"check", file, "--hosts", "9"});
+  CHECK(hosts.code == 3);
+  CHECK(hosts.out == file +
+                         ": invalid: this is a plan: give it without --cluster, --hosts, "
+                         "--processes-per-host, --from and --recipe, which are for jobs\n");
+  const std::string job = SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml";
+  CHECK(plan({"check", job, "--no-measure", "--recipe", "llama3_8b_pretrain_config"}).code == 3);
 }
 
 TEST_CASE("a job file may name a config.json, relative to itself") {

@@ -156,9 +156,16 @@ class AxolotlFile {
     const text::YamlNode* words = list != nullptr && !list->items.empty() ? list : nullptr;
     const bool two = reader_.whole("fsdp_version")
                          .value_or(reader_.whole("fsdp_config.fsdp_version").value_or(1)) == 2;
-    const bool shards = words != nullptr || two || reader_.has("dp_shard_size") || context_ > 1;
+    const bool by_config = reader_.has(fsdp_key("reshard_after_forward")) ||
+                           reader_.has(fsdp_key("sharding_strategy")) ||
+                           reader_.has(fsdp_key("offload_params"));
+    const bool shards =
+        words != nullptr || two || by_config || reader_.has("dp_shard_size") || context_ > 1;
     std::string kind = shards ? "parameters" : "none";
-    std::string origin = words != nullptr ? "fsdp" : two ? "fsdp_version" : "no fsdp";
+    std::string origin = words != nullptr ? "fsdp"
+                         : two            ? "fsdp_version"
+                         : by_config      ? "fsdp_config"
+                                          : "no fsdp";
     bool hybrid = false;
     bool offloads = reader_.boolean(fsdp_key("offload_params")).value_or(false);
     const auto take = [&](const std::string& key, const std::string& word) {

@@ -91,6 +91,10 @@ JobOfFiles job_of_files(const AnyFiles& files) {
     (is_foreign ? foreign : own).push_back(source);
   }
   if (!foreign.empty()) return imported_job(files, foreign, own);
+  if (!files.recipe.empty()) {
+    throw ConfigError("--recipe " + files.recipe +
+                      " is for configurations of NeMo and Megatron Bridge, and no file is one");
+  }
   std::vector<std::string> overrides;
   if (files.hosts) overrides.push_back(fmt::format("cluster.hosts={}", *files.hosts));
   if (files.processes_per_host) {

@@ -119,6 +119,11 @@ void add_named_model(std::string_view shown, text::Place place, const std::strin
   const std::filesystem::path beside = std::filesystem::path(out.file).parent_path();
   if (add_folder(beside / name, origin, out) || add_folder(name, origin, out)) return;
   const std::string_view text = published_model(name);
+  if (text.empty() && jobfile::find_unpriced_model(name) != nullptr) {
+    out.warnings.push_back(fmt::format("{}:{}:{}: {}", out.file, place.line, place.column,
+                                       jobfile::unknown_model(name)));
+    return;
+  }
   if (text.empty()) {
     out.warnings.push_back(fmt::format(
         "{}:{}:{}: smp has no sizes of the model {}: import its config.json in the same call",
