@@ -22,9 +22,21 @@ using smp::test::some_job;
 namespace {
 
 // Some jobs freeze the lower half of their blocks, with the embedding or without, or all weights.
+// In some a layer's time depends on the hosts of the pipeline, in some on the number of
+// microbatches.
 JobSpec tuned(JobSpec job, int kind) {
   if (kind == 0) return job;
   job.parallel.framework = framework::framework_named("megatron-core");
+  if (kind == 4) {
+    job.parallel.framework = framework::framework_named("nanotron");
+    job.cluster.processes_per_host = 4;
+    return job;
+  }
+  if (kind == 5) {
+    job.training.precision = Precision::kFp8;
+    job.cluster.fp8_flops_per_s = 2e15;
+    return job;
+  }
   if (kind == 3) job.training.lora = {.rank = 8, .quantized = QuantizedKind::kNf4};
   if (kind == 1) job.training.frozen = {"embedding"};
   if (kind != 3) {
@@ -64,9 +76,9 @@ LayoutChoice some_layout(Draw& draw, const SearchSpace& space, const SearchSpace
 TEST_CASE("what a pricer keeps of other layouts changes no price") {
   Draw draw(77);
   int compared = 0;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const JobWithDefaults defaulted =
-        with_defaults(tuned(some_job(draw), i % 4), Strategy::kFastest);
+        with_defaults(tuned(some_job(draw), i % 6), Strategy::kFastest);
     const JobSpec& job = defaulted.job;
     const SearchSpace space(defaulted);
     Pricer pricer(job);

@@ -7,6 +7,7 @@
 #include "links/link_model.h"
 #include "links/rate.h"
 #include "smp/plan/spec/seen_pairs.h"
+#include "smp/planner/cost/layer_bytes.h"
 
 namespace smp::cost {
 namespace {
@@ -51,7 +52,7 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
     core_rates.flops_per_s *= framework.hopper_matmul_rate;
   }
   if (choice.precision == Precision::kFp8) rates.flops_per_s *= framework.fp8_matmul_rate;
-  weight_casts = training.fp8_parameters ? 0 : 1.0 / choice.microbatches;
+  weight_casts = casts_weights(job, choice) ? 1.0 / choice.microbatches : 0;
   t = choice.tensor;
   c = choice.context;
   batch = choice.micro_batch;

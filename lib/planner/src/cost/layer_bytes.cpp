@@ -8,6 +8,7 @@
 #include "cost/held_by_messages.h"
 #include "cost/layer_parameters.h"
 #include "cost/mamba_layer.h"
+#include "cost/rank_order.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/model/frozen_parts.h"
@@ -367,7 +368,7 @@ LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice) {
   return layers;
 }
 
-uint64_t layer_key(const choice::LayoutChoice& choice) {
+LayerKey layer_key(const JobSpec& job, const choice::LayoutChoice& choice) {
   uint64_t key = bits(choice.tensor, 10);
   key = key << 10 | bits(choice.context, 10);
   key = key << 12 | bits(choice.expert, 12);
@@ -379,7 +380,11 @@ uint64_t layer_key(const choice::LayoutChoice& choice) {
       bits(3 * static_cast<int64_t>(choice.precision) + static_cast<int64_t>(choice.recompute), 4);
   key = key << 1 | bits(choice.sequence_parallel, 1);
   key = key << 3 | bits(static_cast<int64_t>(choice.placement), 3);
-  return key << 1 | bits(choice.pipeline > 1, 1);
+  key = key << 1 | bits(choice.pipeline > 1, 1);
+  const bool crosses = framework::framework_model(job).pipeline_crossing_s > 0 &&
+                       choice.pipeline > 1 && boundaries_between_hosts(choice, job) > 0;
+  const int64_t casts = casts_weights(job, choice) ? choice.microbatches : 0;
+  return {key, static_cast<uint64_t>(casts) << 1 | (crosses ? 1 : 0)};
 }
 
 }  // namespace smp::cost

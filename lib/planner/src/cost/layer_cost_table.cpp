@@ -6,7 +6,8 @@ namespace {
 constexpr size_t kFirstSlots = 256;
 
 // Spreads neighbouring keys over the table (the finaliser of SplitMix64).
-uint64_t scattered(uint64_t key) {
+uint64_t scattered(const LayerKey& layer) {
+  uint64_t key = layer.layout ^ layer.step * 0x9e3779b97f4a7c15U;
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9U;
   key = (key ^ (key >> 27)) * 0x94d049bb133111ebU;
   return key ^ (key >> 31);
@@ -16,7 +17,7 @@ uint64_t scattered(uint64_t key) {
 
 LayerCostTable::LayerCostTable(const JobSpec& job) : job_(job), slots_(kFirstSlots) {}
 
-LayerCostTable::Slot& LayerCostTable::slot_of(uint64_t key) {
+LayerCostTable::Slot& LayerCostTable::slot_of(const LayerKey& key) {
   const size_t mask = slots_.size() - 1;
   size_t at = scattered(key) & mask;
   while (slots_[at].costs != nullptr && slots_[at].key != key) at = (at + 1) & mask;
@@ -32,7 +33,7 @@ void LayerCostTable::grow() {
 }
 
 const LayerCosts& LayerCostTable::of(const choice::LayoutChoice& choice) {
-  const uint64_t key = layer_key(choice);
+  const LayerKey key = layer_key(job_, choice);
   if (last_.costs != nullptr && last_.key == key) return *last_.costs;
   Slot* slot = &slot_of(key);
   if (slot->costs == nullptr) {

@@ -25,10 +25,10 @@ class LayerCostTable {
 
  private:
   struct Slot {
-    uint64_t key = 0;
+    LayerKey key;
     const LayerCosts* costs = nullptr;  // null = free
   };
-  Slot& slot_of(uint64_t key);
+  Slot& slot_of(const LayerKey& key);
   void grow();
 
   const JobSpec& job_;

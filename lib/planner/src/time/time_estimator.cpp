@@ -6,6 +6,7 @@
 #include "smp/plan/model/model_flops.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/schedule/schedule_shape.h"
+#include "smp/planner/cost/layer_bytes.h"
 #include "smp/planner/time/pipeline_estimate.h"
 #include "time/step_messages.h"
 
@@ -149,7 +150,7 @@ choice::LayoutChoice TimeEstimator::key_of_pipeline(choice::LayoutChoice choice)
 choice::LayoutChoice TimeEstimator::key_of_stages(choice::LayoutChoice choice) const {
   leave_out_optimizer(choice);
   if (differs_by_chunk()) return choice;
-  choice.microbatches = 1;
+  if (!cost::casts_weights(job_, choice)) choice.microbatches = 1;
   choice.active_microbatches = 0;
   if (!schedule::defers_weight_gradients(choice.schedule))
     choice.schedule = PipelineKind::kInterleaved;

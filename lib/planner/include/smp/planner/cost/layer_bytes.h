@@ -13,6 +13,16 @@ namespace smp::cost {
 LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice);
 
 // Choices with equal keys have equal LayerBytes and LayerSeconds in one job.
-uint64_t layer_key(const choice::LayoutChoice& choice);
+struct LayerKey {
+  uint64_t layout = 0;
+  uint64_t step = 0;  // microbatches between two casts of a weight, a pipeline that crosses hosts
+  bool operator==(const LayerKey&) const = default;
+};
+LayerKey layer_key(const JobSpec& job, const choice::LayoutChoice& choice);
+
+// Whether each step casts the weights to fp8, a share of it in each microbatch's time.
+inline bool casts_weights(const JobSpec& job, const choice::LayoutChoice& choice) {
+  return choice.precision == Precision::kFp8 && !job.training.fp8_parameters;
+}
 
 }  // namespace smp::cost
