@@ -7,7 +7,7 @@
 #include "links/link_model.h"
 #include "links/rate.h"
 #include "smp/plan/spec/seen_pairs.h"
-#include "smp/planner/cost/layer_bytes.h"
+#include "smp/planner/cost/weight_casts.h"
 
 namespace smp::cost {
 namespace {

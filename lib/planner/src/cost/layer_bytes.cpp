@@ -15,6 +15,7 @@
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/planner/cost/weight_casts.h"
 
 // Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
 // those of Korthikanti et al. 2022 (arXiv 2205.05198) where that paper's block is meant.

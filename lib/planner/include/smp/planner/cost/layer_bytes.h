@@ -20,9 +20,4 @@ struct LayerKey {
 };
 LayerKey layer_key(const JobSpec& job, const choice::LayoutChoice& choice);
 
-// Whether each step casts the weights to fp8, a share of it in each microbatch's time.
-inline bool casts_weights(const JobSpec& job, const choice::LayoutChoice& choice) {
-  return choice.precision == Precision::kFp8 && !job.training.fp8_parameters;
-}
-
 }  // namespace smp::cost
