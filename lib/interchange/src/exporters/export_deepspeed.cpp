@@ -50,6 +50,7 @@ void refuse(const ExportView& view, Refusals& refusals) {
                   name_of(view.sharding), degrees.shard, degrees.data()),
       fmt::format("sharded_data_parallel_degree {}", degrees.data()));
   refusals.loss_scale_doubles();
+  refusals.fp32_states();
   const LossScaleSpec& scale = view.training.loss_scale;
   const double nearest = std::exp2(power_of(scale.init_scale));
   refusals.refuse_if(

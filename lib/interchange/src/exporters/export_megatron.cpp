@@ -106,6 +106,11 @@ void refuse_layout(const ExportView& view, Refusals& refusals) {
                      "pipeline: interleaved or virtual");
   refusals.loss_scale_doubles();
   const OptimizerSpec& optimizer = view.training.optimizer;
+  for (const auto& [name, kind] : {std::pair{"momentum_dtype", optimizer.momentum_dtype},
+                                   std::pair{"variance_dtype", optimizer.variance_dtype}}) {
+    refusals.refuse_if(kind == MomentKind::kInt8, fmt::format("{} int8", name), "fp8");
+  }
+  refusals.refuse_if(optimizer.master_weights == MasterKind::kNone, "master_weights none", "fp16");
   refusals.refuse_if(optimizer.kind == OptimizerKind::kSgd && optimizer.nesterov,
                      "optimizer.nesterov: true", "nesterov: false");
   refusals.refuse_if(view.offload_activations, "offload_activations",
@@ -261,6 +266,16 @@ void optimizer_flags(const TrainingSpec& training, Flags& flags) {
     flags.value("adam-beta1", optimizer.beta1);
     flags.value("adam-beta2", optimizer.beta2);
     flags.value("adam-eps", optimizer.epsilon);
+  }
+  const bool fp32_moments = optimizer.momentum_dtype == MomentKind::kFp32 &&
+                            optimizer.variance_dtype == MomentKind::kFp32;
+  if (!fp32_moments || optimizer.master_weights != MasterKind::kFp32) {
+    flags.flag("use-precision-aware-optimizer");
+    if (!fp32_moments) {
+      flags.value("exp-avg-dtype", name_of(optimizer.momentum_dtype));
+      flags.value("exp-avg-sq-dtype", name_of(optimizer.variance_dtype));
+    }
+    if (optimizer.master_weights == MasterKind::kFp16) flags.value("main-params-dtype", "fp16");
   }
   const bool wsd = optimizer.schedule == LearningRateSchedule::kWsd;
   flags.value("lr", optimizer.learning_rate);

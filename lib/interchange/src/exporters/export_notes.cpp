@@ -14,8 +14,17 @@ std::string optimizer_words(const OptimizerSpec& optimizer) {
     return fmt::format("sgd with momentum {}{}", optimizer.momentum,
                        optimizer.nesterov ? ", nesterov" : "");
   }
-  return fmt::format("adamw with betas {} and {}, epsilon {}", optimizer.beta1, optimizer.beta2,
-                     optimizer.epsilon);
+  std::string out = fmt::format("adamw with betas {} and {}, epsilon {}", optimizer.beta1,
+                                optimizer.beta2, optimizer.epsilon);
+  if (optimizer.momentum_dtype != MomentKind::kFp32 ||
+      optimizer.variance_dtype != MomentKind::kFp32) {
+    out += fmt::format(", moments in {} and {}", name_of(optimizer.momentum_dtype),
+                       name_of(optimizer.variance_dtype));
+  }
+  if (optimizer.master_weights != MasterKind::kFp32) {
+    out += fmt::format(", master weights {}", name_of(optimizer.master_weights));
+  }
+  return out;
 }
 
 std::string schedule_words(const OptimizerSpec& optimizer) {
@@ -60,6 +69,16 @@ void Refusals::fine_tuning(bool target_trains) {
   }
   if (lora.rank > 0) note("add the adapters in the script: " + adapter_words(lora));
   if (!frozen.empty()) note(fmt::format("freeze in the script: {}", fmt::join(frozen, ", ")));
+}
+
+void Refusals::fp32_states() {
+  const OptimizerSpec& optimizer = view_.training.optimizer;
+  refuse_if(optimizer.momentum_dtype != MomentKind::kFp32,
+            fmt::format("momentum_dtype {}", name_of(optimizer.momentum_dtype)), "fp32");
+  refuse_if(optimizer.variance_dtype != MomentKind::kFp32,
+            fmt::format("variance_dtype {}", name_of(optimizer.variance_dtype)), "fp32");
+  refuse_if(optimizer.master_weights != MasterKind::kFp32,
+            fmt::format("master_weights {}", name_of(optimizer.master_weights)), "fp32");
 }
 
 void Refusals::note_schedule() {

@@ -100,6 +100,12 @@ class LlamaFactoryFile {
       reader_.error("fp16", "bf16 and fp16 cannot both be true");
       return;
     }
+    constexpr const char* kPure = "pure_bf16";
+    if (is_true(kPure)) {
+      reader_.set_by(kPure, "training.precision", "bf16");
+      set_half_states(reader_, kPure, false);
+      return;
+    }
     const std::string key = is_true("fp8") ? "fp8" : is_true("fp16") ? "fp16" : "bf16";
     reader_.set_by(key, "training.precision", is_true(key) ? key : "fp32");
   }

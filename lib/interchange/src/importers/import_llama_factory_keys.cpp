@@ -34,9 +34,8 @@ const std::vector<ForeignKey>& llama_factory_keys() {
       {"bf16", Form::kBool, Use::kRead, "training.precision", "true = bf16"},
       {"fp16", Form::kBool, Use::kRead, "training.precision", "true = fp16"},
       {"fp8", Form::kBool, Use::kRead, "training.precision", "true = fp8"},
-      {"pure_bf16", Form::kBool, Use::kRefused, "",
-       "weights and optimizer state in bf16 without fp32 ones are not supported: use bf16",
-       "false"},
+      {"pure_bf16", Form::kBool, Use::kRead, "training.optimizer.master_weights",
+       "true = none, with moments in bf16"},
       {"deepspeed", Form::kText, Use::kRead, "parallel.sharding",
        "the DeepSpeed file is read too, if it is there"},
       {"fsdp", Form::kAny, Use::kRead, "parallel.sharding, parallel.offload_parameters",
@@ -58,7 +57,7 @@ const std::vector<ForeignKey>& llama_factory_keys() {
       {"enable_liger_kernel", Form::kBool, Use::kRead, "training.fused_loss", kSame},
       {"torch_compile", Form::kBool, Use::kCopied, "training.compiled", kSame},
       {"optim", Form::kText, Use::kRead, "training.optimizer.kind",
-       "adamw_* = adamw, with a warning for 8-bit and paged ones, sgd; optimizers with other state "
+       "adamw_* = adamw (8bit: moments in int8), with a warning for paged ones, sgd; optimizers with other state "
        "are "
        "refused"},
       {"learning_rate", Form::kNumber, Use::kCopied, "training.optimizer.learning_rate", kSame},

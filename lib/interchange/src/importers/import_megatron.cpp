@@ -209,6 +209,8 @@ void MegatronLine::precision() {
     set("accumulate-allreduce-grads-in-fp32", "training.accumulate_gradients_in_fp32", true);
   } else if (has("grad-reduce-in-bf16")) {
     set("grad-reduce-in-bf16", "training.accumulate_gradients_in_fp32", false);
+  } else if (reader_.text("main-grads-dtype").value_or("fp32") == "bf16") {
+    set("main-grads-dtype", "training.accumulate_gradients_in_fp32", false);
   }
 }
 

@@ -39,6 +39,29 @@ void MegatronLine::optimizer() {
   copy("adam-beta1", "training.optimizer.beta1");
   copy("adam-beta2", "training.optimizer.beta2");
   copy("adam-eps", "training.optimizer.epsilon");
+  optimizer_types();
+}
+
+// megatron/core/optimizer/optimizer_config.py, __post_init__ and store_param_remainders, whose
+// default is true: of an fp32 weight the 16 bits that the bf16 weight lacks are kept.
+void MegatronLine::optimizer_types() {
+  constexpr const char* kAware = "use-precision-aware-optimizer";
+  for (const char* flag : {"main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}) {
+    if (reader_.text(flag).value_or("fp32") == "fp32" || has(kAware)) continue;
+    reader_.error(flag, fmt::format("--{} other than fp32 needs --{}", flag, kAware));
+    return;
+  }
+  const auto type = [&](std::string_view flag, std::string_view path) {
+    if (has(flag)) set(flag, path, *reader_.text(flag));
+  };
+  type("exp-avg-dtype", "training.optimizer.momentum_dtype");
+  type("exp-avg-sq-dtype", "training.optimizer.variance_dtype");
+  constexpr const char* kMaster = "training.optimizer.master_weights";
+  if (reader_.text("main-params-dtype").value_or("fp32") == "fp16") {
+    set("main-params-dtype", kMaster, std::string("fp16"));
+  } else if (has(kAware) && has("bf16") && !has("fp8-param-gather")) {
+    set(kAware, kMaster, std::string("remainder"));
+  }
 }
 
 // The steps that so many samples are. megatron/training/training.py: update_train_iters.

@@ -65,6 +65,9 @@ class TorchTitanFile {
   }
 
   void precision() {
+    if (reader_.text("training.dtype").value_or("float32") == "bfloat16") {
+      set_half_states(reader_, "training.dtype", false);
+    }
     const std::string word = reader_.text("training.mixed_precision_param").value_or("bfloat16");
     std::string precision = word == "bfloat16" ? "bf16" : "fp32";
     std::string key = "training.mixed_precision_param";
@@ -361,7 +364,10 @@ class TorchTitanFile {
     constexpr const char* kKind = "optimizer.implementation";
     const std::string kind = reader_.text(kKind).value_or("fused");
     if (kind == "fused_opt_states_bf16") {
-      reader_.error(kKind, "smp keeps Adam's moments in fp32: use fused");
+      reader_.set_by(kKind, "training.fused_optimizer", std::string("true"));
+      for (const char* key : {"momentum_dtype", "variance_dtype"}) {
+        reader_.set_by(kKind, fmt::format("training.optimizer.{}", key), std::string("bf16"));
+      }
     } else if (!reader_.has("optimizer.fused")) {
       reader_.set_by(kKind, "training.fused_optimizer",
                      std::string(kind == "fused" ? "true" : "false"));

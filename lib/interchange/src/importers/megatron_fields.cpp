@@ -82,6 +82,18 @@ void MegatronFields::give(const Value& value, std::string_view flag, std::string
   give(value, flag, scalar_node(std::move(text), value.node.place));
 }
 
+namespace {
+
+// The word of a flag for a type of torch.
+std::string flag_word(const std::string& type) {
+  if (type == "float32") return "fp32";
+  if (type == "bfloat16") return "bf16";
+  if (type == "float16") return "fp16";
+  return type == "uint8" ? "fp8" : type;
+}
+
+}  // namespace
+
 void MegatronFields::give_row(const Value& value, const MegatronField& row) {
   if (row.use == FieldUse::kTrue || row.use == FieldUse::kFalse) {
     const auto given = bool_value(value.node);
@@ -299,7 +311,7 @@ void MegatronFields::own(const Value& value, const ImportContext& context) {
     const std::string type = last_word(node);
     std::string flag = field;
     std::ranges::replace(flag, '_', '-');
-    return give(value, flag, type == "float32" ? "fp32" : type);
+    return give(value, flag, flag_word(type));
   }
   if (field == "deterministic_mode") {
     if (bool_value(node) == true) flags_.set("training.deterministic", "true", value.shown);

@@ -50,6 +50,7 @@ class MegatronLine {
   void precision();
   void recompute();
   void optimizer();
+  void optimizer_types();
   std::optional<int64_t> steps_of(std::string_view flag);
   std::optional<int64_t> ramped_steps(int64_t samples, int64_t batch) const;
   void learning_rate();

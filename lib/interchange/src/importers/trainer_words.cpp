@@ -32,12 +32,27 @@ void set_optimizer_word(ForeignReader& reader, const std::string& key, const std
   } else if (last.find("adamw") != last.npos) {
     // adamw_bnb_8bit, adamw_torch_4bit, paged_adamw_32bit: fewer bits, or moved to the host.
     reader.set_from(key, "training.optimizer.kind", "adamw");
+    if (last.find("8bit") != last.npos) {
+      reader.set_from(key, "training.optimizer.momentum_dtype", "int8");
+      reader.set_from(key, "training.optimizer.variance_dtype", "int8");
+      if (last.find("paged") == last.npos) return;
+      reader.warn(key, fmt::format("{} {}: the plan keeps Adam's moments on the accelerator", key,
+                                   text::quoted_for_message(word)));
+      return;
+    }
     reader.warn(key, fmt::format("{} {}: the plan keeps Adam's moments in fp32 on the accelerator",
                                  key, text::quoted_for_message(word)));
   } else {
     reader.error(key, fmt::format("{} {} is not supported, because the plan cannot price its "
                                   "state; supported are adamw and sgd",
                                   key, text::quoted_for_message(word)));
+  }
+}
+
+void set_half_states(ForeignReader& reader, const std::string& key, bool fp16) {
+  reader.set_by(key, "training.optimizer.master_weights", "none");
+  for (const char* moment : {"momentum_dtype", "variance_dtype"}) {
+    reader.set_by(key, fmt::format("training.optimizer.{}", moment), fp16 ? "fp16" : "bf16");
   }
 }
 

@@ -11,9 +11,12 @@
 // `key` of the file, or reports what a job cannot express.
 namespace smp::importers {
 
-// "adamw_torch_fused", "AdamW", "sgd": training.optimizer.kind. Moments of fewer bits are a
-// warning, optimizers with other state are errors.
+// "adamw_torch_fused", "AdamW", "sgd": training.optimizer.kind. Moments of 8 bits
+// are priced, paged ones a warning; optimizers with other state are errors.
 void set_optimizer_word(ForeignReader& reader, const std::string& key, const std::string& word);
+
+// Weights of 16 bits without fp32 ones, and moments of their type (bf16, or fp16).
+void set_half_states(ForeignReader& reader, const std::string& key, bool fp16);
 
 // "cosine", "linear", "constant_with_warmup", ...: training.optimizer.schedule.
 void set_schedule_word(ForeignReader& reader, const std::string& key, const std::string& word);

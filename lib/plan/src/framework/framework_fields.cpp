@@ -90,6 +90,8 @@ const std::vector<HabitField>& habit_fields() {
        "whether the optimizer's state can lie in host memory"},
       {kOffers, "offload_parameters", SMP_HABIT(offers.offload_parameters),
        "whether shards of parameters can lie in host memory"},
+      {kOffers, "recompute_modules", SMP_HABIT(offers.recompute_modules),
+       "whether `recompute: selective` takes `parallel.recompute_modules`"},
       {kOffers, "spread_placement", SMP_HABIT(offers.spread_placement),
        "whether the search may place the stages of a pipeline on different hosts "
        "(`placement_strategy: spread`)"},
@@ -154,6 +156,14 @@ const std::vector<HabitField>& habit_fields() {
        .doc = "whole tensors [tokens, hidden] of each block and microbatch in flight that "
               "asynchronous messages of tensor parallelism hold while the processor launches ahead "
               "of the accelerator; they are given back when memory runs out",
+       .max = kMostTimes},
+      {kSaved, "expert_outputs", SMP_HABIT(model.keeps_expert_outputs),
+       "what experts put out is kept for the gradient of the router's weights; not where those are "
+       "applied inside the experts"},
+      {.section = kSaved,
+       .key = "routed_tokens",
+       .target = SMP_HABIT(model.routed_tokens),
+       .doc = "tokens of the experts of the fullest rank, over the mean of the ranks",
        .max = kMostTimes},
       {kSaved, "fp32_logits", SMP_HABIT(model.fp32_logits),
        "the loss is computed of logits in fp32"},
@@ -339,6 +349,8 @@ const std::vector<HabitField>& habit_fields() {
        "tensor parallelism comes with `sequence_parallel: true`"},
       {kUsual, "fp8_parameters", SMP_HABIT(usual.fp8_parameters),
        "`precision: fp8` comes with `fp8_parameters: true`"},
+      {kUsual, "remainder_master_weights", SMP_HABIT(usual.remainder_master_weights),
+       "`precision: bf16` comes with `optimizer.master_weights: remainder`"},
       {kUsual, "recomputes_fewest_layers", SMP_HABIT(usual.recomputes_fewest_layers),
        "a run that does not fit otherwise recomputes the fewest layers of each stage with which it "
        "does; otherwise all"},

@@ -15,6 +15,12 @@ bool is_wsd(const JobSpec& job) { return optimizer_of(job).schedule == LearningR
 bool is_fp16(const JobSpec& job) { return job.training.precision == Precision::kFp16; }
 bool is_dynamic_fp16(const JobSpec& job) { return is_fp16(job) && job.training.loss_scale.dynamic; }
 
+bool is_half(const JobSpec& job) {
+  return job.training.precision == Precision::kBf16 || job.training.precision == Precision::kFp8 ||
+         is_fp16(job);
+}
+
+const Condition kHalf = {is_half, "training.precision", "precision: bf16, fp16 or fp8"};
 const Condition kFp16 = {is_fp16, "training.precision", "precision: fp16"};
 const Condition kDynamic = {is_dynamic_fp16, "training.loss_scale.dynamic",
                             "precision: fp16 and dynamic: true"};
@@ -96,6 +102,22 @@ void add_optimizer_fields(std::vector<Field>& out) {
        SMP_AT(training.optimizer.gradient_clipping),
        "largest global norm of the gradient; 0 = off",
        {.also = {"clip_grad", "max_grad_norm", "grad_clip"}}},
+      {kOptimizer,
+       "master_weights",
+       SMP_AT(training.optimizer.master_weights),
+       "weights that the update works on beside 16-bit ones; remainder = the 16 bits that a bf16 "
+       "weight lacks, none = the 16-bit weights alone",
+       {.condition = kHalf, .also = {"main_params_dtype", "master_weight_dtype"}}},
+      {kOptimizer,
+       "momentum_dtype",
+       SMP_AT(training.optimizer.momentum_dtype),
+       "type of the first moment; int8 = 8 bits, and an fp32 scale for 256 elements",
+       {.also = {"exp_avg_dtype"}}},
+      {kOptimizer,
+       "variance_dtype",
+       SMP_AT(training.optimizer.variance_dtype),
+       "type of the second moment",
+       {.condition = kAdamW, .also = {"exp_avg_sq_dtype"}}},
       {kLossScale,
        "dynamic",
        SMP_AT(training.loss_scale.dynamic),

@@ -6,6 +6,11 @@ namespace {
 
 const Condition kMixture = {is_mixture, "model.num_experts", "model.num_experts"};
 
+bool recomputes_parts(const JobSpec& job) {
+  return job.parallel.recompute == Recompute::kSelective;
+}
+const Condition kSelective = {recomputes_parts, "parallel.recompute", "recompute: selective"};
+
 bool chooses_by_group(const JobSpec& job) {
   return job.cluster.device == DeviceKind::kCuda && job.parallel.framework.is_engine();
 }
@@ -103,6 +108,12 @@ void add_parallel_fields(std::vector<Field>& out) {
        "part of the forward that the backward pass recomputes: none; selective = a part of each "
        "layer (docs/recompute.md; in other frameworks the core of attention); full = whole layers",
        {.also = {"recompute_granularity", "recompute_activations"}}},
+      {kParallel,
+       "recompute_modules",
+       SMP_AT(parallel.recompute_modules),
+       "with recompute: selective, in frameworks of Megatron: core_attn, mlp, moe, moe_act, "
+       "layernorm, mla_up_proj, shared_experts",
+       {.computed = "[core_attn]", .condition = kSelective}},
       {kParallel,
        "recompute_layers",
        SMP_AT(parallel.recompute_layers),

@@ -2,12 +2,14 @@
 
 #include "jobfile/job_builder.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/jobfile/forbid.h"
 #include "smp/plan/layout/partition.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/spec/checkpoint_strategy.h"
+#include "smp/plan/spec/recompute_modules.h"
 #include "spec/choices.h"
 
 // What the keys of parallel must say together, and what some of them mean for others. A check is
@@ -113,6 +115,15 @@ void JobBuilder::agree_on_recompute() {
         fmt::format("activation_checkpointing_strategy: {} needs recompute: full, and recompute "
                     "is {}",
                     parallel.activation_checkpointing_strategy, choice_name(*parallel.recompute)));
+  }
+  constexpr std::string_view kModules = "parallel.recompute_modules";
+  if (!parallel.recompute_modules.empty() && usable({kModules, "parallel.framework"})) {
+    std::string problem = problem_of_recompute_modules(parallel.recompute_modules, spec_.model);
+    if (problem.empty() && !framework::is_unknown(parallel.framework) &&
+        !framework::framework_of(spec_).offers.recompute_modules) {
+      problem = fmt::format("framework {} has no such list", parallel.framework.name);
+    }
+    if (!problem.empty()) error({kModules}, fmt::format("recompute_modules: {}", problem));
   }
   // Our engine moves what a block keeps, whatever that is.
   if (parallel.offload_activations == true && parallel.recompute) {

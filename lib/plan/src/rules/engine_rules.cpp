@@ -91,6 +91,14 @@ const EngineRule kRules[] = {
        return !plan.job.training.accumulate_gradients_in_fp32.value_or(true);
      },
      "training.accumulate_gradients_in_fp32: false (the engine sums gradients in fp32)"},
+    {[](const Plan& plan) {
+       const OptimizerSpec& optimizer = plan.job.training.optimizer;
+       return optimizer.master_weights != MasterKind::kFp32 ||
+              optimizer.momentum_dtype != MomentKind::kFp32 ||
+              optimizer.variance_dtype != MomentKind::kFp32;
+     },
+     "training.optimizer.master_weights, momentum_dtype or variance_dtype: other than fp32 (the "
+     "engine keeps its optimizer's state in fp32)"},
     {[](const Plan& plan) { return plan.job.training.lora.rank > 0; },
      "training.lora.rank: above 0 (the engine trains no adapters yet; parallel.framework of "
      "another "

@@ -80,6 +80,14 @@ struct Choices<OptimizerKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"adamw", "sgd"};
 };
 template <>
+struct Choices<MasterKind> {
+  static constexpr std::array<std::string_view, 4> kNames = {"fp32", "fp16", "remainder", "none"};
+};
+template <>
+struct Choices<MomentKind> {
+  static constexpr std::array<std::string_view, 5> kNames = {"fp32", "bf16", "fp16", "fp8", "int8"};
+};
+template <>
 struct Choices<QuantizedKind> {
   static constexpr std::array<std::string_view, 5> kNames = {"none", "nf4", "nf4_double", "fp8",
                                                              "int8"};

@@ -19,6 +19,8 @@ std::string_view name_of(Recompute recompute) { return choice_name(recompute); }
 std::string_view name_of(AttentionKind attention) { return choice_name(attention); }
 std::string_view name_of(OptimizerKind kind) { return choice_name(kind); }
 std::string_view name_of(LearningRateSchedule schedule) { return choice_name(schedule); }
+std::string_view name_of(MasterKind master) { return choice_name(master); }
+std::string_view name_of(MomentKind moment) { return choice_name(moment); }
 std::string_view name_of(QuantizedKind quantized) { return choice_name(quantized); }
 std::string_view name_of(CollectivesKind collectives) { return choice_name(collectives); }
 std::string_view name_of(PipelineKind pipeline) { return choice_name(pipeline); }

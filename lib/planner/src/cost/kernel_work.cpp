@@ -238,6 +238,26 @@ void attention_core(LayerWork& work, const PricedCall& call) {
 
 }  // namespace
 
+namespace {
+
+void rotate(LayerWork& work, const PricedCall& call) {
+  if (call.model.position_embedding != PositionKind::kRotary) return;
+  const double turned = call.tokens * (call.heads + call.kv_heads) * call.key_dim;
+  passes(work.forward, call, (call.fused ? 2 : 8) * turned, call.fused ? 1 : 8);
+  passes(work.backward, call, (call.fused ? 2 : 8) * turned, call.fused ? 1 : 8);
+}
+
+}  // namespace
+
+void latent_up(LayerWork& work, const PricedCall& call) {
+  const ModelSpec& model = call.model;
+  const double q_rank = static_cast<double>(model.q_lora_rank);
+  if (q_rank > 0) linear(work, call, call.tokens, q_rank, call.heads * call.key_dim, false);
+  linear(work, call, call.tokens, static_cast<double>(model.kv_lora_rank),
+         call.heads * (static_cast<double>(model.qk_head_dim) + call.value_dim), false);
+  rotate(work, call);
+}
+
 void attention(LayerWork& work, const PricedCall& call) {
   const ModelSpec& model = call.model;
   const double q_width = call.heads * call.key_dim;
@@ -245,24 +265,13 @@ void attention(LayerWork& work, const PricedCall& call) {
   if (call.latent) {
     const double down = static_cast<double>(model.kv_lora_rank + model.qk_rope_head_dim);
     const double q_rank = static_cast<double>(model.q_lora_rank);
-    if (q_rank > 0) {
-      linear(work, call, call.tokens, call.h, q_rank, false);
-      linear(work, call, call.tokens, q_rank, q_width, false);
-    } else {
-      linear(work, call, call.tokens, call.h, q_width, false);
-    }
+    linear(work, call, call.tokens, call.h, q_rank > 0 ? q_rank : q_width, false);
     linear(work, call, call.tokens, call.h, down, false);
-    linear(work, call, call.tokens, static_cast<double>(model.kv_lora_rank),
-           call.heads * (static_cast<double>(model.qk_head_dim) + call.value_dim), false);
     norm(work, call, call.tokens, down);
+    latent_up(work, call);
   } else {
     linear(work, call, call.tokens, call.h, q_width + kv_width, model.qkv_bias);
-  }
-  const bool rotary = model.position_embedding == PositionKind::kRotary;
-  if (rotary) {
-    const double turned = call.tokens * (call.heads + call.kv_heads) * call.key_dim;
-    passes(work.forward, call, (call.fused ? 2 : 8) * turned, call.fused ? 1 : 8);
-    passes(work.backward, call, (call.fused ? 2 : 8) * turned, call.fused ? 1 : 8);
+    rotate(work, call);
   }
   if (model.qk_norm) norm(work, call, call.tokens, (call.heads + call.kv_heads) * call.key_dim);
   attention_core(work, call);

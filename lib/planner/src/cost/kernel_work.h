@@ -69,6 +69,9 @@ double draw_s(const PricedCall& call, double draws);
 // Projections, positions, the core, the output's projection.
 void attention(LayerWork& work, const PricedCall& call);
 
+// Of latent attention the projections from the compressed queries, keys and values, and positions.
+void latent_up(LayerWork& work, const PricedCall& call);
+
 // One MLP of `width` on `tokens` tokens; `copies` of them side by side (experts).
 void mlp(LayerWork& work, const PricedCall& call, double tokens, double width, double copies = 1);
 

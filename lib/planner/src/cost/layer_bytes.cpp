@@ -15,6 +15,7 @@
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/spec/recompute_modules.h"
 #include "smp/planner/cost/weight_casts.h"
 
 // Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
@@ -54,7 +55,8 @@ struct Shapes {
     heads_ranks = kinds.attention ? t : 1;
     mlp_ranks = kinds.mlp ? t : 1;
     fused = framework.fused_kernels || training.compiled;
-    recomputes_mlp = recomputes_mlps(job);
+    drops_first_product = recomputes_mlps(job);
+    drops = recompute_modules(job.parallel);
     read = choice.precision == Precision::kFp8 && framework.transformer_engine ? 0.5 : 1;
     if (!trains) read = 0;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
@@ -82,15 +84,15 @@ struct Shapes {
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
   double read;
   bool fused;  // kernels of norms and of gated activations
-  // Selective recomputation drops the MLP's first product, not the core of attention.
-  bool recomputes_mlp;
+  RecomputeModules drops;  // by selective recomputation
+  bool drops_first_product;  // of the MLP, and nothing else: our engine
   double stats;  // of a norm
 };
 
 // What a part of a block keeps, and the most temporaries of its backward.
 struct Part {
   double kept = 0;
-  double core = 0;  // of `kept`, what selective recompute drops
+  double dropped = 0;  // of `kept`, by selective recompute
   double backward = 0;
 };
 
@@ -122,17 +124,22 @@ Part attention(const Shapes& s) {
   if (s.read < 1) part.kept += s.read * out;
   if (m.qk_norm) part.kept += queries + keys;
   const double scores = s.batch * s.heads * s.local_sequence * s.sequence;
+  double core = 0;
   if (s.training.attention == AttentionKind::kFlash) {
-    part.core = kFp32Bytes * s.tokens * s.heads;  // log-sum-exp
+    core = kFp32Bytes * s.tokens * s.heads;  // log-sum-exp
     // Gradients of Q, K, V and of the output; Q's is summed in fp32.
     part.backward = 2 * queries + keys + values + out;
   } else {
-    part.core = s.e * scores;  // softmax
-    if (m.attention_dropout > 0) part.core += (kMaskBytes + s.e) * scores;
+    core = s.e * scores;  // softmax
+    if (m.attention_dropout > 0) core += (kMaskBytes + s.e) * scores;
     part.backward = 2 * s.e * scores + out;
   }
-  part.kept += part.core + s.mask;
+  part.kept += core + s.mask;
   part.backward += s.whole + s.wide;
+  if (s.drops_first_product) return part;
+  if (s.drops.core_attention) part.dropped += core;
+  if (s.drops.mla_up) part.dropped += queries + 2 * (keys + values);
+  if (s.drops.norms && latent) part.dropped += s.read * s.wide;
   return part;
 }
 
@@ -177,7 +184,7 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   // Norms of what attention and the MLP put out keep their inputs.
   if (s.model.norm_placement == NormPlacement::kBoth) fixed += 2 * (s.norm_kept() + s.wide);
   call.saved = attention.kept + mlp.kept + fixed;
-  call.selective = call.saved - (s.recomputes_mlp ? mlp.core : attention.core);
+  call.selective = call.saved - attention.dropped - mlp.dropped;
   if (s.framework.selective_per_operation) {
     // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
     const double row = s.e * s.tokens;
@@ -203,7 +210,7 @@ CallBytes mixer_of(const Shapes& s, const Part& mixer) {
   CallBytes call;
   call.output = call.input_gradient = s.wide;
   call.saved = mixer.kept + s.wide;
-  call.selective = call.saved - mixer.core;
+  call.selective = call.saved - mixer.dropped;
   call.checkpoint = s.cut_checkpoints ? s.whole / s.t : s.wide;
   call.recomputed = s.cut_checkpoints ? call.saved : call.saved - call.checkpoint;
   call.workspace = mixer.backward;
@@ -215,7 +222,11 @@ Part dense_mlp(const Shapes& s) {
   const double width = static_cast<double>(s.model.ffn_hidden_size) / s.mlp_ranks;
   Part mlp;
   mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
-  mlp.core = s.e * s.tokens * width * (is_gated(s.model.mlp) ? 2 : 1);
+  if (s.drops_first_product) {
+    mlp.dropped = s.e * s.tokens * width * (is_gated(s.model.mlp) ? 2 : 1);
+  } else if (s.drops.mlp) {
+    mlp.dropped = mlp.kept;  // the norm is a part of the first matmul
+  }
   mlp.backward = mlp_backward(s, width);
   return mlp;
 }
@@ -225,7 +236,6 @@ Part mixer_part(const Shapes& s, char letter) {
   Part part;
   if (letter == model::kMlpLetter) {
     part = dense_mlp(s);
-    part.core = 0;
   } else {
     const MambaBytes mamba = mamba_bytes(s.model, s.tokens, s.e, s.heads_ranks);
     part.kept = s.norm_kept() + s.read * s.wide + mamba.kept + s.read * mamba.output_input;
@@ -260,7 +270,7 @@ CallBytes dense_block(const Shapes& s, double attentions = 1) {
   const Part mlp = dense_mlp(s);
   Part core = attention(s);
   core.kept *= attentions;
-  core.core *= attentions;
+  core.dropped *= attentions;
   return block_of(s, core, mlp);
 }
 
@@ -271,7 +281,8 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
   const auto k = static_cast<double>(m.experts_per_token);
   // Each rank routes its tokens; the ranks that cut an expert gather theirs. Without sequence
   // parallelism the tensor ranks route the same tokens.
-  const double routed = local * k * (s.split ? expert_tensor : 1);
+  const double routed =
+      s.framework.routed_tokens * local * k * (s.split ? expert_tensor : 1);
   const auto ffn = static_cast<double>(m.expert_ffn_hidden_size > 0 ? m.expert_ffn_hidden_size
                                                                     : m.ffn_hidden_size) /
                    expert_tensor;
@@ -279,15 +290,23 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
   mlp.kept = s.norm_kept() + (s.trains ? s.wide : 0);
   mlp.kept += 3 * kFp32Bytes * local * static_cast<double>(m.num_experts);  // the router's scores
   const double moved = s.e * routed * s.h;
-  mlp.kept += s.read * moved + mlp_kept(s, routed, ffn) + moved;  // dispatched, hidden, results
+  mlp.kept += s.read * moved + mlp_kept(s, routed, ffn);  // dispatched, hidden
+  if (s.drops.moe_activation) mlp.dropped += s.read * s.e * routed * ffn;
+  if (s.framework.keeps_expert_outputs) mlp.kept += moved;
   mlp.backward = experts_backward(s, routed, ffn) + 2 * moved + s.wide +
                  weight_gradient(s, s.h * ffn * (is_gated(m.mlp) ? 2 : 1) *
                                         static_cast<double>(m.num_experts) / choice.expert);
   if (m.shared_expert_ffn_hidden_size > 0) {
-    mlp.kept +=
-        mlp_kept(s, s.tokens, static_cast<double>(m.shared_expert_ffn_hidden_size) / s.mlp_ranks) +
-        (s.trains ? s.wide : 0);
+    const double hidden =
+        mlp_kept(s, s.tokens, static_cast<double>(m.shared_expert_ffn_hidden_size) / s.mlp_ranks);
+    mlp.kept += hidden + (s.trains ? s.wide : 0);
+    if (s.drops.shared_experts) mlp.dropped += hidden;
   }
+  const double norm_output = s.trains ? s.wide : 0;
+  if (s.drops.moe) {  // all but the input
+    mlp.dropped = mlp.kept - s.norm_kept() - norm_output;
+  }
+  if (s.drops.norms) mlp.dropped += norm_output;
   if (model::is_hybrid(m)) {
     mlp.kept += s.mask;
     return mixer_of(s, mlp);

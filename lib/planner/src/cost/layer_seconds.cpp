@@ -14,6 +14,7 @@
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
+#include "smp/plan/spec/recompute_modules.h"
 
 namespace smp::cost {
 namespace {
@@ -102,6 +103,13 @@ Messages with_adapters(Messages tensor, const AdapterMessages& adapters) {
   return {tensor.forward + adapters.forward, tensor.backward + adapters.backward};
 }
 
+void add(KernelWork& sum, const KernelWork& part) {
+  sum.matmul_s += part.matmul_s;
+  sum.bytes += part.bytes;
+  sum.draws += part.draws;
+  sum.kernels += part.kernels;
+}
+
 CallSeconds seconds_of(const PricedCall& call, const choice::LayoutChoice& choice,
                        const LayerWork& work, const Messages& tensor, const Messages& context,
                        const Messages& expert) {
@@ -129,6 +137,15 @@ CallSeconds seconds_of(const PricedCall& call, const choice::LayoutChoice& choic
   return seconds;
 }
 
+// Adds what selective recomputation repeats of attention, and of norms of their own.
+void repeat_attention(LayerWork& work, const PricedCall& call, const RecomputeModules& modules) {
+  if (modules.core_attention) add(work.selective, work.attention_core);
+  LayerWork again;
+  if (modules.mla_up) latent_up(again, call);
+  if (modules.norms && call.latent) norm(again, call, call.wide_tokens, call.h);
+  add(work.selective, again.forward);
+}
+
 // `attends_twice`: a decoder's block, which attends to the encoder output too.
 CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choice,
                         bool attends_twice) {
@@ -140,13 +157,19 @@ CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choi
     residual(work, call);
   }
   const double width = static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks;
-  work.selective = work.attention_core;
+  LayerWork again;
   if (recomputes_mlps(call.job)) {  // the MLP's first product again, of its norm again
-    LayerWork again;
     norm(again, call, call.wide_tokens, call.h);
     linear(again, call, call.tokens, call.h, is_gated(call.model.mlp) ? 2 * width : width, false);
-    work.selective = again.forward;
+  } else {
+    const RecomputeModules modules = recompute_modules(call.job.parallel);
+    repeat_attention(work, call, modules);
+    if (modules.mlp) {
+      norm(again, call, call.wide_tokens, call.h);
+      mlp(again, call, call.tokens, width);
+    }
   }
+  add(work.selective, again.forward);
   mlp(work, call, call.tokens, width);
   norms_and_residuals(work, call);
   const auto kind = attends_twice ? model::LayerKind::kCrossBlock : model::LayerKind::kBlock;
@@ -175,17 +198,30 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
   const bool alone = model::is_hybrid(model);  // attention is a layer of its own
   LayerWork work;
   if (!alone) attention(work, call);
-  work.selective = work.attention_core;
-  linear(work, call, call.wide_tokens, call.h, experts, false);
-  passes(work.forward, call, 2 * call.wide_tokens * experts, 4);  // softmax, top k
-  passes(work.backward, call, 2 * call.wide_tokens * experts, 3);
-  mlp(work, call, received / own, expert_width / expert_tensor, own);
+  const RecomputeModules modules = recompute_modules(call.job.parallel);
+  if (!alone) repeat_attention(work, call, modules);
+  LayerWork mixture;
+  linear(mixture, call, call.wide_tokens, call.h, experts, false);
+  passes(mixture.forward, call, 2 * call.wide_tokens * experts, 4);  // softmax, top k
+  passes(mixture.backward, call, 2 * call.wide_tokens * experts, 3);
+  mlp(mixture, call, received / own, expert_width / expert_tensor, own);
   // Tokens are sorted by expert and back, each a copy.
-  passes(work.forward, call, 4 * received * call.h, 4);
-  passes(work.backward, call, 4 * received * call.h, 4);
+  passes(mixture.forward, call, 4 * received * call.h, 4);
+  passes(mixture.backward, call, 4 * received * call.h, 4);
+  LayerWork shared;
   if (model.shared_expert_ffn_hidden_size > 0) {
-    mlp(work, call, call.tokens,
+    mlp(shared, call, call.tokens,
         static_cast<double>(model.shared_expert_ffn_hidden_size) / call.mlp_ranks);
+  }
+  for (const LayerWork* part : {&mixture, &shared}) {
+    add(work.forward, part->forward);
+    add(work.backward, part->backward);
+  }
+  if (modules.moe) add(work.selective, mixture.forward);
+  if (modules.moe || modules.shared_experts) add(work.selective, shared.forward);
+  if (modules.moe_activation && !modules.moe) {
+    const double values = received * expert_width / expert_tensor;
+    passes(work.selective, call, (is_gated(model.mlp) ? 3 : 2) * values, 1);
   }
   norms_and_residuals(work, call, call.framework.routing_operators, alone ? 1 : 2);
   if (!alone) {
@@ -195,17 +231,27 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
   const double bytes = call.element * call.tokens * routed * call.h / call.t;
   const double exchange = 2 * links::all_to_all_s(bytes, group, call.cluster);  // dispatch, combine
   const Messages experts_only{exchange, exchange};
-  if (alone) return seconds_of(call, choice, work, {}, {}, experts_only);
+  const double repeated =
+      choice.recompute == Recompute::kSelective && modules.moe ? exchange : 0;
+  if (alone) {
+    CallSeconds seconds = seconds_of(call, choice, work, {}, {}, experts_only);
+    seconds.recompute += repeated;
+    return seconds;
+  }
   const double pairs = call.job.parallel.tensor_parallel.attention ? 1 : 0;
   const Messages tensor =
       with_adapters(tensor_messages(call, choice, 1, pairs, 0),
                     adapter_messages(call, choice, model::LayerKind::kMoeBlock));
-  return seconds_of(call, choice, work, tensor, context_messages(call, choice, work), experts_only);
+  CallSeconds seconds =
+      seconds_of(call, choice, work, tensor, context_messages(call, choice, work), experts_only);
+  seconds.recompute += repeated;
+  return seconds;
 }
 
 // A layer of a hybrid that is no layer of experts.
 CallSeconds mixer(const PricedCall& call, const choice::LayoutChoice& choice, char letter) {
   const TensorKinds& kinds = call.job.parallel.tensor_parallel;
+  const RecomputeModules modules = recompute_modules(call.job.parallel);
   LayerWork work;
   Messages context;
   if (letter == model::kMambaLetter) {
@@ -214,10 +260,11 @@ CallSeconds mixer(const PricedCall& call, const choice::LayoutChoice& choice, ch
     context = {each, each};
   } else if (letter == model::kAttentionLetter) {
     attention(work, call);
-    work.selective = work.attention_core;
+    repeat_attention(work, call, modules);
     context = context_messages(call, choice, work);
   } else {
     mlp(work, call, call.tokens, static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks);
+    if (modules.mlp) work.selective = work.forward;
   }
   norms_and_residuals(work, call, 0, 1);
   const bool is_cut = letter == model::kMlpLetter ? kinds.mlp : kinds.attention;

@@ -15,6 +15,8 @@ StateBytes with_adam(const JobSpec& job, const choice::LayoutChoice& choice) {
   const framework::FrameworkModel& framework = framework::framework_model(job);
   if (choice.precision == Precision::kFp32) return unmixed(4);
   if (choice.precision == Precision::kFp64) return unmixed(8);
+  const bool half_only = job.training.optimizer.master_weights == MasterKind::kNone;
+  if (framework.fp32_weights && half_only) return {2, 2, 0, 0, 4, 4, 2, 2 + 4, true};
   // fp32 shards; 16-bit while gathered. Gradients are 16 bits wide until they are copied to the
   // fp32 message of their reduce-scatter.
   if (framework.fp32_weights) return {4, 4, 0, 0, 4, 4, 2, 2 + 4, true};
@@ -37,6 +39,17 @@ StateBytes with_adam(const JobSpec& job, const choice::LayoutChoice& choice) {
   return bytes;
 }
 
+double moment_bytes(MomentKind kind) {
+  switch (kind) {
+    case MomentKind::kFp32: return 4;
+    case MomentKind::kBf16:
+    case MomentKind::kFp16: return 2;
+    case MomentKind::kFp8: return 1;
+    case MomentKind::kInt8: return 1 + 4.0 / 256;  // bitsandbytes: a scale for a block
+  }
+  return 4;
+}
+
 }  // namespace
 
 double element_bytes(Precision precision) {
@@ -53,6 +66,15 @@ double element_bytes(Precision precision) {
 StateBytes state_bytes(const JobSpec& job, const choice::LayoutChoice& choice) {
   StateBytes bytes = with_adam(job, choice);
   const OptimizerSpec& optimizer = job.training.optimizer;
+  if (bytes.master > 0 && optimizer.master_weights != MasterKind::kFp32) {
+    bytes.master = optimizer.master_weights == MasterKind::kNone ? 0 : 2;
+  }
+  if (optimizer.momentum_dtype != MomentKind::kFp32) {
+    bytes.momentum = moment_bytes(optimizer.momentum_dtype);
+  }
+  if (optimizer.variance_dtype != MomentKind::kFp32) {
+    bytes.variance = moment_bytes(optimizer.variance_dtype);
+  }
   if (optimizer.kind == OptimizerKind::kSgd) {
     bytes.variance = 0;
     if (optimizer.momentum == 0) bytes.momentum = 0;

@@ -106,11 +106,12 @@ EventPeak evaluation(const Plan& plan, int64_t stage, const std::vector<PhasePea
   return peak;
 }
 
-// `more` are the phases with kMoreRouted times the routed tokens.
-EventPeak with_imbalance(const PhasePeak& even, const PhasePeak& more, double imbalance) {
+// `more` are the phases with kMoreRouted times the routed tokens, `ratio` the tokens of the fullest
+// rank over those of `even`.
+EventPeak with_imbalance(const PhasePeak& even, const PhasePeak& more, double ratio) {
   EventPeak peak = whole("imbalance of " + std::string(even.phase), even);
   const double extra = static_cast<double>(more.bytes - even.bytes) / (kMoreRouted - 1);
-  const int64_t bytes = std::max<int64_t>(0, text::whole_bytes((imbalance - 1) * extra));
+  const int64_t bytes = std::max<int64_t>(0, text::whole_bytes((ratio - 1) * extra));
   peak.terms.push_back({"tokens of the other ranks", MemoryCategory::kActivations, bytes, "", ""});
   peak.bytes += bytes;
   return peak;
@@ -119,6 +120,7 @@ EventPeak with_imbalance(const PhasePeak& even, const PhasePeak& more, double im
 void add_imbalance(std::vector<EventPeak>& events, const Plan& plan, int64_t stage, int64_t tensor,
                    const std::vector<PhasePeak>& phases, double imbalance) {
   if (plan.job.model.num_experts == 0 || imbalance <= 1) return;
+  const double ratio = imbalance / framework::framework_model(plan.job).routed_tokens;
   Plan routed = plan;
   routed.job.model.experts_per_token *= kMoreRouted;
   const std::vector<PhasePeak> more = MemoryModel(routed).phases(stage, tensor);
@@ -126,7 +128,7 @@ void add_imbalance(std::vector<EventPeak>& events, const Plan& plan, int64_t sta
     const PhasePeak* even = phase_of(phases, phase);
     const PhasePeak* other = phase_of(more, phase);
     if (even != nullptr && other != nullptr)
-      events.push_back(with_imbalance(*even, *other, imbalance));
+      events.push_back(with_imbalance(*even, *other, ratio));
   }
 }
 

@@ -176,12 +176,16 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   choice.context = static_cast<int32_t>(degrees.context);
   choice.expert = static_cast<int32_t>(degrees.expert);
   choice.expert_tensor = static_cast<int32_t>(
-      cells.note_count("expert-tensor-parallel-size").value_or(degrees.tensor));
+      cells.note_count("expert-tensor-parallel-size")
+          .value_or(cells.number_after("etp ").value_or(degrees.tensor)));
   choice.precision = precision_of(cells, job.cluster.has_bf16);
   job.training.precision = choice.precision;
   job.training.attention = attention_of(cells, run);
   job.training.fused_loss = cells.has_note("cross-entropy-loss-fusion");
   job.training.fp8_parameters = cells.has_note("fp8-param-gather") || usual.fp8_parameters;
+  if (usual.remainder_master_weights && choice.precision == Precision::kBf16) {
+    job.training.optimizer.master_weights = MasterKind::kRemainder;
+  }
   job.training.deterministic = cells.has_note("deterministic-mode");
   if (cells.mentions("llm-foundry")) job.training.fused_loss = true;  // its loss_fn's default
   if (cells.mentions("internevo")) {  // hybrid_zero_optim.py: 16-bit sums, torch.optim's Adam
@@ -197,7 +201,7 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   choice.sequence_parallel =
       degrees.tensor > 1 && cells.yes_or_no("sp").value_or(usual.sequence_parallel);
   read_fine_tuning(cells, run);
-  read_layout(cells, run, degrees.data, choice);
+  read_layout(cells, run, degrees.data);
   job.parallel.partition_activations = partitions_activations(cells);
   if (cells.problems.empty() &&
       degrees.pipeline * choice.virtual_stages > job.model.num_layers + 2) {
@@ -210,7 +214,10 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
     }
   }
   run.sharding_is_published = cells.has("sharding");
-  run.recompute_is_published = cells.has("recompute");
+  // A 0 in NeMo's table of recipes leaves recomputation as the recipe has it (scripts/performance/
+  // helpers.py, set_recompute_configs), which the table does not say.
+  const bool recipes_own = cells.mentions("expert-tuned") && choice.recompute == Recompute::kNone;
+  run.recompute_is_published = cells.has("recompute") && !recipes_own;
   run.figure = figure_of(cells);
   run.left_out = cells.mentions("exclude from scoring") || cells.mentions("suspect copy") ||
                  cells.mentions("treat as suspect");

@@ -71,8 +71,7 @@ void read_latent_attention(RunCells& cells, ModelSpec& model);
 void read_layer_pattern(RunCells& cells, ModelSpec& model);
 ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world);
 // Sharding, batch, recomputation, offloading and stages; `data` is the data-parallel degree.
-void read_layout(RunCells& cells, const PublishedRun& run, int64_t data,
-                 choice::LayoutChoice& choice);
+void read_layout(RunCells& cells, PublishedRun& run, int64_t data);
 MemoryFigure figure_of(const RunCells& cells);
 
 }  // namespace smp::published

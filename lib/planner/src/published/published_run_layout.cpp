@@ -4,9 +4,11 @@
 #include <cctype>
 #include <cmath>
 #include <numeric>
+#include <sstream>
 
 #include "published/published_run.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/spec/recompute_modules.h"
 
 // How a run was laid out: sharding, batch, recomputation, offloading, stages.
 namespace smp::published {
@@ -101,9 +103,27 @@ void read_batch(RunCells& cells, choice::LayoutChoice& choice, int64_t data, int
   choice.microbatches = static_cast<int32_t>(microbatches);
 }
 
+// Megatron's modules: "mla_up_proj/mlp/moe", "moe_act layernorm". Those that the model does not have
+// change nothing.
+void read_modules(RunCells& cells, PublishedRun& run, std::string words) {
+  for (char& letter : words) {
+    if (std::string_view("/,+;[]'\"").find(letter) != std::string_view::npos) letter = ' ';
+  }
+  run.choice.recompute = Recompute::kSelective;
+  std::istringstream in(words);
+  std::vector<std::string> modules;
+  for (std::string module; in >> module;) {
+    if (!is_recompute_module(module)) return cells.not_understood("recompute");
+    if (problem_of_recompute_modules({module}, run.job.model).empty()) modules.push_back(module);
+  }
+  if (modules.empty()) run.choice.recompute = Recompute::kNone;
+  run.job.parallel.recompute_modules = modules;
+}
+
 // "selective", "selective (attention core)", "selective:op" (torchtitan), "selective:2" (every
 // second layer whole), "selective:moe_act mlp" (Megatron's modules).
-void read_selective(RunCells& cells, choice::LayoutChoice& choice, const std::string& word) {
+void read_selective(RunCells& cells, PublishedRun& run, const std::string& word) {
+  choice::LayoutChoice& choice = run.choice;
   choice.recompute = Recompute::kSelective;
   const size_t colon = word.find(':');
   if (colon == std::string::npos) return;
@@ -118,11 +138,11 @@ void read_selective(RunCells& cells, choice::LayoutChoice& choice, const std::st
       modules == "op" || modules == "per-op" || modules == "per_op") {
     return;
   }
-  choice.recompute = Recompute::kNone;
-  cells.assume(fmt::format("recomputing '{}' saves no memory", modules));
+  read_modules(cells, run, modules);
 }
 
-void read_recompute(RunCells& cells, choice::LayoutChoice& choice) {
+void read_recompute(RunCells& cells, PublishedRun& run) {
+  choice::LayoutChoice& choice = run.choice;
   const std::string word = cells.word("recompute");
   const auto starts = [&](const char* part) { return word.rfind(part, 0) == 0; };
   if (word.empty() || word == "none" || word == "no" || word == "off" || word == "false") {
@@ -139,7 +159,9 @@ void read_recompute(RunCells& cells, choice::LayoutChoice& choice) {
       }
     }
   } else if (starts("selective") || starts("sac") || starts("per-op") || starts("op")) {
-    read_selective(cells, choice, word);
+    read_selective(cells, run, word);
+  } else if (starts("modules ")) {
+    read_modules(cells, run, word.substr(std::string_view("modules ").size()));
   } else {
     cells.not_understood("recompute");
   }
@@ -288,12 +310,12 @@ void read_schedule(RunCells& cells, choice::LayoutChoice& choice) {
 
 }  // namespace
 
-void read_layout(RunCells& cells, const PublishedRun& run, int64_t data,
-                 choice::LayoutChoice& choice) {
+void read_layout(RunCells& cells, PublishedRun& run, int64_t data) {
   const JobSpec& job = run.job;
+  choice::LayoutChoice& choice = run.choice;
   read_sharding(cells, choice, data, job.cluster.processes_per_host);
   read_batch(cells, choice, data, job.training.sequence_length, run.layout_is_published);
-  read_recompute(cells, choice);
+  read_recompute(cells, run);
   read_offload(cells, choice);
   read_stages(cells, choice, job.model, framework::framework_of(job).usual.cuts_by_matmuls);
   read_schedule(cells, choice);

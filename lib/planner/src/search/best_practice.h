@@ -15,7 +15,7 @@ struct FamilyResult {
   int64_t tensor = 1;
   int64_t pipeline = 1;
   int64_t data = 1;
-  std::string batch_problem;  // no batch is legal here
+  std::string problem;  // no batch is legal here, or no schedule
   std::optional<Candidate> best;
   std::vector<Candidate> closest;          // of each kind of sharding that did not fit
   std::optional<Candidate> smaller_shard;  // the last shard degree below best's; it did not fit

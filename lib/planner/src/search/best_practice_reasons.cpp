@@ -22,7 +22,7 @@ std::string family_words(const FamilyResult& family) {
 
 // Why a family as a whole is out.
 std::string family_problem(Pricer& pricer, const FamilyResult& family) {
-  if (!family.batch_problem.empty()) return family.batch_problem;
+  if (!family.problem.empty()) return family.problem;
   const Candidate* closest = nullptr;
   for (const Candidate& candidate : family.closest) {
     if (closest == nullptr || candidate.peak_bytes < closest->peak_bytes) closest = &candidate;
@@ -141,9 +141,9 @@ std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const std::vector<FamilyR
     FamilyVerdict verdict;
     verdict.tensor = family.tensor;
     verdict.pipeline = family.pipeline;
-    if (!family.batch_problem.empty()) {
+    if (!family.problem.empty()) {
       verdict.sharding = "any sharding";
-      verdict.reason = family.batch_problem;
+      verdict.reason = family.problem;
       verdicts.push_back(verdict);
       continue;
     }

@@ -21,7 +21,7 @@ struct SplitResult {
   std::optional<Candidate> closest;  // the least memory of those that do not fit
   // No layout of it that was not priced takes less time per token; infinite = all were priced.
   double least_seconds_per_token = std::numeric_limits<double>::infinity();
-  std::string batch_problem;  // no batch is legal here
+  std::string problem;  // no batch is legal here, or no schedule
 };
 
 struct FastestResult {

@@ -264,7 +264,7 @@ class Reasons {
         best.closest = &*split.closest;
       }
       best.least = std::min(best.least, split.least_seconds_per_token);
-      if (!split.batch_problem.empty()) best.problem = split.batch_problem;
+      if (!split.problem.empty()) best.problem = split.problem;
     }
     std::vector<std::string> words;
     for (const auto& [value, best] : others) {
@@ -336,9 +336,9 @@ std::vector<FamilyVerdict> verdicts_of(const choice::JobWithDefaults& defaulted,
           "{}, {} a rank ({}){}", rate_words(best.step_s, best.seconds_per_token),
           text::human_bytes(text::whole_bytes(best.peak_bytes)), choice::describe(best.choice),
           chosen == nullptr ? "" : beside(*chosen, best.seconds_per_token));
-    } else if (!split.batch_problem.empty()) {
+    } else if (!split.problem.empty()) {
       verdict.sharding = "any sharding";
-      verdict.reason = split.batch_problem;
+      verdict.reason = split.problem;
     } else if (std::isfinite(split.least_seconds_per_token)) {
       verdict.sharding = "any sharding";
       verdict.reason =

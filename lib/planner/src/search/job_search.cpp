@@ -169,16 +169,16 @@ void JobSearch::note_closest() {
   bool any = false;
   for (const FamilyResult& family : families_) {
     for (const Candidate& candidate : family.closest) keep_closest(closest_, candidate);
-    if (batch.empty()) batch = family.batch_problem;
+    if (batch.empty()) batch = family.problem;
     any = true;
   }
   for (const SplitResult& split : fastest_.splits) {
     if (split.closest) keep_closest(closest_, *split.closest);
-    if (batch.empty()) batch = split.batch_problem;
+    if (batch.empty()) batch = split.problem;
     any = true;
   }
   if (!any) problem_ = kNoDegree;
-  if (!batch.empty()) problem_ = "no batch is legal: " + batch;
+  if (!batch.empty()) problem_ = batch;
 }
 
 }  // namespace smp::search

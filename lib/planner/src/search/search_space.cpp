@@ -263,6 +263,19 @@ void SearchSpace::set_schedule(const Split& split, const ScheduleChoice& schedul
   }
 }
 
+bool SearchSpace::deals_to_chunks() const {
+  return deals_to_chunks_ || (balances_ && job_.parallel.framework.is_engine());
+}
+
+std::string SearchSpace::chunks_problem(const Split& split) const {
+  const auto asked = job_.parallel.virtual_pipeline_degree;
+  const int64_t blocks = model::block_count(job_.model);
+  if (!asked || *asked == 1 || split.pipeline == 1 || deals_to_chunks()) return "";
+  if (blocks % (split.pipeline * *asked) == 0) return "";
+  return fmt::format("{} layers do not divide by {} stages x {} chunks: parallel.partition deals them",
+                     blocks, split.pipeline, *asked);
+}
+
 std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(
     const Split& split, const choice::BatchShape& batch) const {
   const ParallelSpec& parallel = job_.parallel;
@@ -282,8 +295,7 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(
     for (int64_t v = is_virtual ? 2 : 1; v <= most; ++v) {
       // zb_v cuts a stage's layers in two by itself.
       const int64_t chunks = kind == PipelineKind::kZbV ? 2 : v;
-      const bool deals = deals_to_chunks_ || (balances_ && parallel.framework.is_engine());
-      if (!deals && blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
+      if (!deals_to_chunks() && blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
       if (layout::stage_chunks_problem(blocks / split.pipeline, chunks)) continue;
       if (layout::partition_length_problem(parallel.partition, split.pipeline, chunks)) continue;
       if (is_virtual && !open_to(parallel.virtual_pipeline_degree, v)) continue;

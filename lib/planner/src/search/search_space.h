@@ -42,6 +42,8 @@ class SearchSpace {
     int32_t virtual_stages = 1;
     bool even = false;  // stages as even as possible, whatever partition_method finds faster
   };
+  // Why the chunks that are asked for cannot be dealt to the split's stages; empty where they can.
+  std::string chunks_problem(const Split& split) const;
   std::vector<ScheduleChoice> schedules(const Split& split, const choice::BatchShape& batch) const;
 
   struct ShardingChoice {
@@ -76,6 +78,7 @@ class SearchSpace {
   bool engine_runs(void (*change)(ParallelSpec&)) const;
   bool offers_parameters() const;
   void open_splits();
+  bool deals_to_chunks() const;
   Split::Ends ends_of(const Split& split, PipelineKind kind) const;
 
   const JobSpec& job_;

@@ -76,6 +76,10 @@ struct FrameworkModel {
   // Whole tensors [tokens, hidden] of each block and microbatch that asynchronous messages of
   // tensor parallelism hold while the processor launches ahead of the accelerator.
   double held_by_messages = 0;
+  // Whether what experts put out is kept for the gradient of the router's weights; not where those
+  // are applied inside the experts.
+  bool keeps_expert_outputs = true;
+  double routed_tokens = 1;  // of the fullest rank's experts, over the mean
   bool fused_gate = true;                // activation and product of a gated MLP are one kernel
   bool fused_kernels = true;             // norm, bias + activation, softmax; else each its own pass
   bool transformer_engine = false;       // its fused layers
@@ -104,6 +108,7 @@ struct FrameworkSupport {
   bool offload_activations = true;
   bool offload_optimizer = true;
   bool offload_parameters = true;
+  bool recompute_modules = false;  // parallel.recompute_modules
   bool spread_placement = true;  // stages lie on one host or apart, as placement_strategy says
   bool smddp = false;            // SageMaker's library may do the collectives of data parallelism
 };
@@ -114,6 +119,7 @@ struct UsualSettings {
   int64_t vocab_multiple_of = 1;          // rows of the vocabulary, times the tensor degree
   bool sequence_parallel = false;         // with tensor parallelism
   bool fp8_parameters = false;            // with fp8, weights are gathered in fp8
+  bool remainder_master_weights = false;  // with bf16
   bool recomputes_fewest_layers = false;  // of each stage, where a run does not fit otherwise
   bool cuts_by_matmuls = false;  // stages are cut by the matmuls of blocks and head, not by blocks
 };

@@ -43,6 +43,9 @@ enum class AttentionKind { kFlash, kUnfused };
 enum class OptimizerKind { kAdamW, kSgd };
 // How frozen matrices are stored beside adapters: as they were trained; in 4 bits with a scale for
 // each 64 elements, which kNf4Double stores in 8 bits (Dettmers et al. 2023, QLoRA); in 8 bits.
+// remainder: the 16 bits that a bf16 weight lacks; none: the 16-bit weights alone
+enum class MasterKind { kFp32, kFp16, kRemainder, kNone };
+enum class MomentKind { kFp32, kBf16, kFp16, kFp8, kInt8 };  // int8: scales for 256 elements
 enum class QuantizedKind { kNone, kNf4, kNf4Double, kFp8, kInt8 };
 // The unit that is a token of a text: the engine has no tokenizer.
 enum class TokenKind { kBytes };
@@ -216,6 +219,9 @@ struct OptimizerSpec {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double gradient_clipping = 1.0;  // global norm; 0 = off
+  MasterKind master_weights = MasterKind::kFp32;
+  MomentKind momentum_dtype = MomentKind::kFp32;
+  MomentKind variance_dtype = MomentKind::kFp32;
 };
 
 // When a run saves its state; see docs/checkpoints.md. A signal that asks for it always saves.
@@ -383,6 +389,7 @@ struct ParallelSpec {
   std::optional<int64_t> virtual_pipeline_degree;  // chunks of layers a rank holds
   std::optional<bool> activation_checkpointing;    // true = recompute: full
   std::optional<Recompute> recompute;
+  std::vector<std::string> recompute_modules;              // recompute_modules.h
   std::optional<int64_t> recompute_layers;                 // of each stage; auto: all
   std::string activation_checkpointing_strategy = "each";  // checkpoint_strategy.h
   std::optional<bool> offload_activations;
