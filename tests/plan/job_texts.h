@@ -79,8 +79,10 @@ cluster:
   fp32_flops_per_s: 19500000000000
   half_flops_per_s: 312000000000000
   fp8_flops_per_s: 624000000000000
+  fp4_flops_per_s: 0
   matmul_efficiency: 0.6
   fp8_matmul_efficiency: 0.5
+  fp4_matmul_efficiency: 0
   multiprocessors: 108
   kernel_launch_s: 5e-06
   memory_bytes_per_s: 1555000000000
@@ -133,6 +135,9 @@ training:
     epsilon: 1e-10
     weight_decay: 0.01
     gradient_clipping: 0.5
+    master_weights: remainder
+    momentum_dtype: bf16
+    variance_dtype: fp8
   lora:
     rank: 8
     alpha: 16
@@ -221,6 +226,7 @@ inline const std::string kBoth =
 // Keys that only SGD and fp16 have, as they are written.
 inline const std::string kFp16Sgd =
     "    momentum: 0.9\n    nesterov: false\n    weight_decay: 0\n    gradient_clipping: 1\n"
+    "    master_weights: fp32\n    momentum_dtype: fp32\n"
     "  loss_scale:\n    dynamic: true\n    init_scale: 65536\n    scale_factor: 2\n"
     "    scale_window: 1000\n    min_scale: 1\n    delayed_shift: 1\n"
     "    raise_error_at_min_scale: true\n";

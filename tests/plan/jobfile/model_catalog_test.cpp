@@ -80,7 +80,8 @@ TEST_CASE("a name that is unknown is an error with the nearest ones, never a gue
         "unknown model 'gpt2-125m', did you mean 'gpt2-124m' or 'gpt3-125m' or 'gpt2-1.5b'? "
         "smp-plan models lists all models");
   CHECK(unknown_model("lama3-8b") ==
-        "unknown model 'lama3-8b', did you mean 'llama3-8b' or 'llama3.1-8b'? smp-plan models "
+        "unknown model 'lama3-8b', did you mean 'llama3-8b' or 'neva-llama3-8b' or 'llama3.1-8b'? "
+        "smp-plan models "
         "lists all models");
   CHECK(unknown_model("zzz") == "unknown model 'zzz'. smp-plan models lists all models");
   CHECK(unknown_model("Qwen/Qwen3-Next-80B-A3B-Instruct") ==

@@ -41,7 +41,7 @@ TEST_CASE("a rank's share is built wherever its plan is for, if the engine knows
   CHECK(what_engine_cannot_build(plan).empty());
   plan.job.training.precision = Precision::kFp8;
   CHECK(what_engine_cannot_build(plan) ==
-        Texts{"training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"});
+        Texts{"training.precision: fp8 or nvfp4 (the engine runs fp64, fp32, bf16 and fp16)"});
 }
 
 TEST_CASE("windows and padded evaluations run on GPUs") {
@@ -200,7 +200,7 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   };
   CHECK(refused([](JobSpec&) {}) == "nothing");
   CHECK(refused([](JobSpec& j) { j.training.precision = Precision::kFp8; }) ==
-        "training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)");
+        "training.precision: fp8 or nvfp4 (the engine runs fp64, fp32, bf16 and fp16)");
   CHECK(refused([](JobSpec& j) { j.training.precision = Precision::kBf16; }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.training.precision = Precision::kFp16; }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.training.accumulate_gradients_in_fp32 = false; }) ==

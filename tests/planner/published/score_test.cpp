@@ -195,7 +195,8 @@ TEST_CASE("score: a row that names a published model has its shape from the tabl
   CHECK(row("llama4_e16").reason.find("the vision tower's time is not priced") !=
         std::string::npos);
   CHECK(row("lama3-8b").reason ==
-        "layers is empty: unknown model 'lama3-8b', did you mean 'llama3-8b' or 'llama3.1-8b'? "
+        "layers is empty: unknown model 'lama3-8b', did you mean 'llama3-8b' or 'neva-llama3-8b' "
+        "or 'llama3.1-8b'? "
         "smp-plan models lists all models");
   CHECK(row("qwen3-next-80b-a3b").reason ==
         "model 'qwen3-next-80b-a3b' is known, but its layers of linear attention (gated delta "

@@ -53,6 +53,8 @@ Exported export_plan(const Plan& plan, ExportTarget target, const std::string& n
   Exported out;
   out.text = write(view, target, refusals);
   refusals.note_ramp();
+  refusals.refuse_if(target != ExportTarget::kMegatron && !view.parallel.recompute_modules.empty(),
+                     "recompute_modules", "recompute: full");
   refusals.fine_tuning(target == ExportTarget::kMegatron || target == ExportTarget::kTorchtitan);
   refusals.raise_if_any(name, name_of(target));
   out.notes = refusals.take_notes();

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -98,8 +99,9 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
 void refuse_layout(const ExportView& view, Refusals& refusals) {
   const mesh::Degrees& degrees = view.degrees;
   const bool pipeline = degrees.pipeline > 1;
-  refusals.precision_among({Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kFp8},
-                           Precision::kFp32);
+  refusals.precision_among(
+      {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kFp8, Precision::kNvfp4},
+      Precision::kFp32);
   const bool known =
       view.schedule == PipelineKind::kInterleaved || view.schedule == PipelineKind::kVirtual;
   refusals.refuse_if(pipeline && !known, fmt::format("pipeline: {}", name_of(view.schedule)),
@@ -310,9 +312,11 @@ void training_flags(const ExportView& view, Flags& flags) {
   flags.value("global-batch-size", view.global_batch);
   if (training.steps > 0) flags.value("train-iters", training.steps);
   if (view.precision == Precision::kFp16) flags.flag("fp16");
-  if (view.precision == Precision::kBf16 || view.precision == Precision::kFp8) flags.flag("bf16");
+  const bool fp4 = view.precision == Precision::kNvfp4;
+  if (view.precision == Precision::kBf16 || is_narrow(view.precision)) flags.flag("bf16");
   if (view.precision == Precision::kFp8) flags.value("fp8-format", "hybrid");
-  if (training.fp8_parameters) flags.flag("fp8-param-gather");
+  if (fp4) flags.value("fp4-format", "e2m1");
+  if (training.fp8_parameters) flags.flag(fp4 ? "fp4-param-gather" : "fp8-param-gather");
   if (view.is_half() && training.accumulate_gradients_in_fp32) {
     flags.flag(*training.accumulate_gradients_in_fp32 ? "accumulate-allreduce-grads-in-fp32"
                                                       : "grad-reduce-in-bf16");
@@ -321,6 +325,10 @@ void training_flags(const ExportView& view, Flags& flags) {
               training.attention == AttentionKind::kFlash ? "flash" : "unfused");
   if (view.recompute == Recompute::kSelective) {
     flags.value("recompute-granularity", "selective");
+    if (!view.parallel.recompute_modules.empty()) {
+      flags.value("recompute-modules",
+                  fmt::format("{}", fmt::join(view.parallel.recompute_modules, " ")));
+    }
   } else if (view.recompute == Recompute::kFull) {
     const auto layers = view.parallel.recompute_layers;
     const int64_t stage =

@@ -59,7 +59,7 @@ class Refusals {
 
   // Notes on the settings that a file leaves to the script (export_notes.cpp).
   void note_optimizer();  // and its schedule
-  void fp32_states();  // refuses others
+  void fp32_states();     // refuses others
   void note_schedule();
   void note_part_of_recompute();
   void note_ramp();

@@ -98,7 +98,8 @@ const std::vector<ForeignKey>& axolotl_keys() {
       {"tiled_mlp", Form::kBool, Use::kRead, "",
        "a warning if true: the plan runs an MLP in one piece"},
       {"optimizer", Form::kText, Use::kRead, "training.optimizer.kind",
-       "adamw_* = adamw (8bit: moments in int8), with a warning for paged ones, sgd; optimizers with other state "
+       "adamw_* = adamw (8bit: moments in int8), with a warning for paged ones, sgd; optimizers "
+       "with other state "
        "are "
        "refused"},
       {"learning_rate", Form::kNumber, Use::kCopied, "training.optimizer.learning_rate",

@@ -32,7 +32,7 @@ constexpr std::string_view kModelStandIn =
     "vocab_size: 2}\n";
 constexpr std::string_view kExpertsStandIn = "model: {num_experts: 64, experts_per_token: 1}\n";
 constexpr std::string_view kClusterStandIn =
-    "cluster: {has_bf16: true, has_fp16: true, fp8_flops_per_s: 1}\n";
+    "cluster: {has_bf16: true, has_fp16: true, fp8_flops_per_s: 1, fp4_flops_per_s: 1}\n";
 
 std::string_view section_of(std::string_view path) { return path.substr(0, path.rfind('.')); }
 

@@ -57,7 +57,8 @@ const std::vector<ForeignKey>& llama_factory_keys() {
       {"enable_liger_kernel", Form::kBool, Use::kRead, "training.fused_loss", kSame},
       {"torch_compile", Form::kBool, Use::kCopied, "training.compiled", kSame},
       {"optim", Form::kText, Use::kRead, "training.optimizer.kind",
-       "adamw_* = adamw (8bit: moments in int8), with a warning for paged ones, sgd; optimizers with other state "
+       "adamw_* = adamw (8bit: moments in int8), with a warning for paged ones, sgd; optimizers "
+       "with other state "
        "are "
        "refused"},
       {"learning_rate", Form::kNumber, Use::kCopied, "training.optimizer.learning_rate", kSame},

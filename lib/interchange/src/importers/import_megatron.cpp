@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -198,13 +199,20 @@ void MegatronLine::precision() {
     reader_.error("fp16", "--fp16 and --bf16 cannot both be given");
     return;
   }
-  const std::string_view flag = has("fp8-format") ? "fp8-format" : has("fp16") ? "fp16" : "bf16";
-  set(flag, "training.precision",
-      std::string(has("fp8-format") ? "fp8"
-                  : has("fp16")     ? "fp16"
-                  : has("bf16")     ? "bf16"
-                                    : "fp32"));
-  if (has("fp8-param-gather")) set("fp8-param-gather", "training.fp8_parameters", true);
+  if (has("fp8-format") && has("fp4-format")) {
+    reader_.error("fp4-format", "--fp4-format and --fp8-format cannot both be given");
+    return;
+  }
+  constexpr std::array<std::array<std::string_view, 2>, 4> kFlags = {
+      {{"fp4-format", "nvfp4"}, {"fp8-format", "fp8"}, {"fp16", "fp16"}, {"bf16", "bf16"}}};
+  const auto* given =
+      std::ranges::find_if(kFlags, [&](const auto& each) { return has(each.front()); });
+  const bool any = given != kFlags.end();
+  set(any ? given->front() : "bf16", "training.precision",
+      std::string(any ? given->back() : "fp32"));
+  for (const char* flag : {"fp8-param-gather", "fp4-param-gather"}) {
+    if (has(flag)) set(flag, "training.fp8_parameters", true);
+  }
   if (has("accumulate-allreduce-grads-in-fp32")) {
     set("accumulate-allreduce-grads-in-fp32", "training.accumulate_gradients_in_fp32", true);
   } else if (has("grad-reduce-in-bf16")) {
@@ -223,6 +231,14 @@ void MegatronLine::recompute() {
   } else {
     set("recompute-activations", "parallel.recompute",
         std::string(has("recompute-activations") ? "selective" : "none"));
+  }
+  if (granularity == "selective" && has("recompute-modules")) {
+    std::vector<std::string> modules;
+    for (const text::YamlNode& item : reader_.node("recompute-modules")->items) {
+      modules.push_back(item.text);
+    }
+    set("recompute-modules", "parallel.recompute_modules",
+        fmt::format("[{}]", fmt::join(modules, ", ")));
   }
   const auto layers = whole("recompute-num-layers");
   if (granularity == "full" && !has("recompute-method")) {

@@ -59,7 +59,7 @@ void MegatronLine::optimizer_types() {
   constexpr const char* kMaster = "training.optimizer.master_weights";
   if (reader_.text("main-params-dtype").value_or("fp32") == "fp16") {
     set("main-params-dtype", kMaster, std::string("fp16"));
-  } else if (has(kAware) && has("bf16") && !has("fp8-param-gather")) {
+  } else if (has(kAware) && has("bf16") && !has("fp8-param-gather") && !has("fp4-param-gather")) {
     set(kAware, kMaster, std::string("remainder"));
   }
 }

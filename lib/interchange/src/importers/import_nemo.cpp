@@ -378,7 +378,10 @@ class NemoFile {
     set("bf16", bf16 ? "true" : "false");
     set("fp16", fp16 ? "true" : "false");
     if (says("mixed") && !fp32) set("grad_reduce_in_fp32", bf16 ? "true" : "false");
-    if (says("nvfp4")) set("fp4", "e2m1");
+    if (says("nvfp4")) {
+      set("fp4", "e2m1");
+      set("fp4_param_gather", "true");
+    }
     if (!says("fp8")) return;
     set("fp8", says("mxfp8") ? "e4m3" : "hybrid");
     if (!says("subchannel")) set("fp8_param_gather", "true");

@@ -78,7 +78,8 @@ class TorchTitanFile {
                                [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
         const auto says = [&](std::string_view part) { return name.find(part) != name.npos; };
         if (says("nvfp4")) {
-          reader_.error_at(item.place, "NVFP4 is not supported; the nearest is float8");
+          precision = "nvfp4";
+          key = "model.converters";
         } else if (says("float8") || says("mx")) {
           precision = "fp8";
           key = "model.converters";

@@ -17,7 +17,7 @@ const std::vector<ForeignKey>& torchtitan_keys() {
       {"model.tokenizer_path", Form::kAny, Use::kIgnored, "", kData},
       {"model.print_after_conversion", Form::kAny, Use::kIgnored, "", "output only"},
       {"model.converters", Form::kList, Use::kRead, "training.precision",
-       "float8, mx and quantize.* = fp8; nvfp4 is refused"},
+       "float8, mx and quantize.* = fp8, nvfp4 = nvfp4"},
       {"optimizer.name", Form::kText, Use::kRead, "training.optimizer.kind",
        "AdamW = adamw; Adam = adamw, with a warning; others are refused"},
       {"optimizer.lr", Form::kNumber, Use::kCopied, "training.optimizer.learning_rate", "the same",

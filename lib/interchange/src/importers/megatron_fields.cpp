@@ -294,6 +294,10 @@ void MegatronFields::own(const Value& value, const ImportContext& context) {
     return give(value, "fp8-format",
                 is_true ? (boolean("fp8_e4m3").value_or(false) ? "e4m3" : "hybrid") : node.text);
   }
+  if (field == "fp4") {
+    if (!is_off(node)) give(value, "fp4-format", node.text);
+    return;
+  }
   if (field == "grad_reduce_in_fp32") {
     const bool fp32 = bool_value(node).value_or(true);
     return give(value, fp32 ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", "true");

@@ -16,8 +16,8 @@ bool is_fp16(const JobSpec& job) { return job.training.precision == Precision::k
 bool is_dynamic_fp16(const JobSpec& job) { return is_fp16(job) && job.training.loss_scale.dynamic; }
 
 bool is_half(const JobSpec& job) {
-  return job.training.precision == Precision::kBf16 || job.training.precision == Precision::kFp8 ||
-         is_fp16(job);
+  return job.training.precision == Precision::kBf16 || is_fp16(job) ||
+         (job.training.precision && is_narrow(*job.training.precision));
 }
 
 const Condition kHalf = {is_half, "training.precision", "precision: bf16, fp16 or fp8"};

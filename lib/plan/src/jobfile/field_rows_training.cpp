@@ -66,8 +66,8 @@ void add_training_fields(std::vector<Field>& out) {
        "samples by which the batch grows",
        {.max = kMostSamples}},
       {kTraining, "precision", SMP_AT(training.precision),
-       "type of activations and matmuls; bf16 and fp16 keep fp32 master weights; fp8 = fp8 "
-       "matmuls, the rest as bf16"},
+       "type of activations and matmuls; bf16 and fp16 keep fp32 master weights; fp8 and "
+       "nvfp4 = matmuls of that type, the rest as bf16"},
       {kTraining,
        "attention",
        SMP_AT(training.attention),
@@ -86,8 +86,9 @@ void add_training_fields(std::vector<Field>& out) {
       {kTraining,
        "fp8_parameters",
        SMP_AT(training.fp8_parameters),
-       "with precision: fp8, weights are stored in 8 bits alone, without a 16-bit copy",
-       {.also = {"fp8_param_gather", "fp8_param"}}},
+       "with precision: fp8 or nvfp4, the weights of the layers' matrices are stored in that type "
+       "alone, without a 16-bit copy",
+       {.also = {"fp8_param_gather", "fp8_param", "fp4_param_gather"}}},
       {kTraining,
        "compiled",
        SMP_AT(training.compiled),

@@ -290,6 +290,7 @@ void JobBuilder::check_rates() {
       {"cluster.fp32_flops_per_s", cluster.fp32_flops_per_s},
       {"cluster.half_flops_per_s", cluster.half_flops_per_s},
       {"cluster.fp8_flops_per_s", cluster.fp8_flops_per_s},
+      {"cluster.fp4_flops_per_s", cluster.fp4_flops_per_s},
       {"cluster.memory_bytes_per_s", cluster.memory_bytes_per_s},
       {"cluster.host_link_bytes_per_s", cluster.host_link_bytes_per_s},
       {"cluster.intra_host_bytes_per_s", cluster.intra_host_bytes_per_s},
@@ -303,17 +304,23 @@ void JobBuilder::check_rates() {
 }
 
 void JobBuilder::check_precision() {
-  if (spec_.training.save_weights_as == Precision::kFp8) {
+  const TrainingSpec& training = spec_.training;
+  if (training.save_weights_as && is_narrow(*training.save_weights_as)) {
     error({"training.save_weights_as"},
-          "save_weights_as must be fp32, fp64, bf16 or fp16: weights have no fp8 files");
+          "save_weights_as must be fp32, fp64, bf16 or fp16: weights have no files of fewer bits");
   }
-  if (spec_.training.fp8_parameters && spec_.training.precision != Precision::kFp8) {
-    error({"training.fp8_parameters"}, "fp8_parameters needs precision: fp8");
+  const bool narrow = training.precision && is_narrow(*training.precision);
+  if (training.fp8_parameters && !narrow) {
+    error({"training.fp8_parameters"}, "fp8_parameters needs precision: fp8 or nvfp4");
   }
-  if (spec_.training.precision != Precision::kFp8 || spec_.cluster.fp8_flops_per_s > 0) return;
-  if (!usable({"cluster.fp8_flops_per_s"})) return;
+  if (!narrow) return;
+  const bool fp4 = training.precision == Precision::kNvfp4;
+  const std::string rate = fp4 ? "cluster.fp4_flops_per_s" : "cluster.fp8_flops_per_s";
+  if ((fp4 ? spec_.cluster.fp4_flops_per_s : spec_.cluster.fp8_flops_per_s) > 0) return;
+  if (!usable({rate})) return;
   error({"training.precision"},
-        "precision fp8 needs cluster.fp8_flops_per_s, the accelerator's rate of fp8 matmuls");
+        fmt::format("precision {} needs {}, the accelerator's rate of such matmuls",
+                    fp4 ? "nvfp4" : "fp8", rate));
 }
 
 void JobBuilder::check_trace() {

@@ -14,8 +14,6 @@
 namespace smp::jobfile {
 namespace {
 
-constexpr std::string_view kImages =
-    "its layers of images are not priced: plan the language model alone";
 constexpr std::string_view kDeltaNets =
     "its layers of linear attention (gated delta nets) are not priced";
 
@@ -29,15 +27,6 @@ constexpr std::array kUnpriced = {
     UnpricedModel{"MiniMaxAI/MiniMax-M1-80k", "its layers of lightning attention are not priced"},
     UnpricedModel{"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B",
                   "its latent experts, of less than the model's width, are not priced"},
-    UnpricedModel{"Qwen/Qwen2.5-VL-7B", kImages},
-    UnpricedModel{"Qwen/Qwen2.5-VL-32B", kImages},
-    UnpricedModel{"qwen25vl_7b", kImages},
-    UnpricedModel{"qwen25vl_32b", kImages},
-    UnpricedModel{"Qwen/Qwen3-VL-30B-A3B", kImages},
-    UnpricedModel{"Qwen/Qwen3-VL-235B-A22B", kImages},
-    UnpricedModel{"neva_llama3_8b", kImages},
-    UnpricedModel{"vlm_llama4_e16", kImages},
-    UnpricedModel{"vlm_llama4_e128", kImages},
     UnpricedModel{"flux_12b", "it makes images and is no language model"},
 };
 

@@ -93,6 +93,7 @@ double peak_flops_per_s(const ClusterSpec& cluster, Precision precision) {
     case Precision::kBf16:
     case Precision::kFp16: return cluster.half_flops_per_s;
     case Precision::kFp8: return cluster.fp8_flops_per_s;
+    case Precision::kNvfp4: return cluster.fp4_flops_per_s;
   }
   return 0;
 }

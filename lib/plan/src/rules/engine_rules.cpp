@@ -79,8 +79,8 @@ const EngineRule kRules[] = {
        return data::reads_bytes_unsaid(plan.job) && !plan.job.training.init_from.empty();
      },
      data::kKnowTokens, Concerns::kPlace},
-    {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp8; },
-     "training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"},
+    {[](const Plan& plan) { return is_narrow(*plan.job.training.precision); },
+     "training.precision: fp8 or nvfp4 (the engine runs fp64, fp32, bf16 and fp16)"},
     {[](const Plan& plan) { return plan.job.training.attention == AttentionKind::kUnfused; },
      "training.attention: unfused (the engine runs flash)"},
     {[](const Plan& plan) { return plan.job.training.fused_loss; },

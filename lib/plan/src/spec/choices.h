@@ -23,7 +23,8 @@ struct Choices<DeviceKind> {
 };
 template <>
 struct Choices<Precision> {
-  static constexpr std::array<std::string_view, 5> kNames = {"fp32", "fp64", "bf16", "fp16", "fp8"};
+  static constexpr std::array<std::string_view, 6> kNames = {"fp32", "fp64", "bf16",
+                                                             "fp16", "fp8",  "nvfp4"};
 };
 template <>
 struct Choices<Sharding> {

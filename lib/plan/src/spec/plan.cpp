@@ -43,7 +43,8 @@ DType compute_dtype(const Plan& plan) {
     case Precision::kFp32: return DType::kF32;
     case Precision::kFp64: return DType::kF64;
     case Precision::kBf16:
-    case Precision::kFp8: return DType::kBF16;  // what lies between the matmuls
+    case Precision::kFp8:
+    case Precision::kNvfp4: return DType::kBF16;  // what lies between the matmuls
     case Precision::kFp16: return DType::kF16;
   }
   check_failed(__FILE__, __LINE__, "unknown precision");

@@ -10,7 +10,7 @@ namespace {
 
 struct Module {
   const char* name;
-  bool RecomputeModules::* flag;
+  bool RecomputeModules::*flag;
   bool (*is_of)(const ModelSpec&);
   const char* needs;
 };

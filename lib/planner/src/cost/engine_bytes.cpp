@@ -13,7 +13,8 @@ DType dtype_of(Precision precision) {
     case Precision::kFp32: return DType::kF32;
     case Precision::kFp64: return DType::kF64;
     case Precision::kBf16:
-    case Precision::kFp8: return DType::kBF16;
+    case Precision::kFp8:
+    case Precision::kNvfp4: return DType::kBF16;
     case Precision::kFp16: return DType::kF16;
   }
   return DType::kF32;

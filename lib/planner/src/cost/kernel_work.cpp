@@ -7,7 +7,7 @@
 #include "links/link_model.h"
 #include "links/rate.h"
 #include "smp/plan/spec/seen_pairs.h"
-#include "smp/planner/cost/weight_casts.h"
+#include "smp/planner/cost/narrow_matmuls.h"
 
 namespace smp::cost {
 namespace {
@@ -19,8 +19,7 @@ constexpr double kCompiledOperators = 30;
 constexpr double kPartKernels = 6;
 // An RMSNorm written with plain operators: cast to fp32, square, mean, scale, cast, weight.
 constexpr double kUnfusedRmsNorm = 5;
-// Of an element that is cast to fp8: read in 16 bits, written twice, once transposed.
-constexpr double kCastBytes = 4;
+constexpr double kHalfBytes = 2;
 // Drawing whether an element stays takes as long as so many flops of an fp32 matmul: 7 rounds of
 // Philox4x32 for 8 elements. Measured on a core of an EPYC 9005: 0.22 to 0.26 ns with AVX-512, in
 // residual sums and in attention of 256 to 1,024 tokens, where matmuls run at 190 Gflop/s
@@ -45,13 +44,13 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
       training(job.training),
       framework(framework::framework_model(job)),
       rates(matmul_rates(job.cluster, choice.precision)),
-      core_rates(matmul_rates(
-          job.cluster, choice.precision == Precision::kFp8 ? Precision::kBf16 : choice.precision)) {
+      core_rates(matmul_rates(job.cluster,
+                              is_narrow(choice.precision) ? Precision::kBf16 : choice.precision)) {
   if (cluster.fp8_flops_per_s > 0) {  // Hopper and later
     rates.flops_per_s *= framework.hopper_matmul_rate;
     core_rates.flops_per_s *= framework.hopper_matmul_rate;
   }
-  if (choice.precision == Precision::kFp8) rates.flops_per_s *= framework.fp8_matmul_rate;
+  if (is_narrow(choice.precision)) rates.flops_per_s *= framework.fp8_matmul_rate;
   weight_casts = casts_weights(job, choice) ? 1.0 / choice.microbatches : 0;
   t = choice.tensor;
   c = choice.context;
@@ -101,10 +100,11 @@ void linear(LayerWork& work, const PricedCall& call, double tokens, double in, d
   work.backward.matmul_s += matmul_s(call.rates, copies, tokens, in, out) + of_weights;
   work.forward.kernels += 1;
   work.backward.kernels += call.trains ? 2 : 1;
-  if (call.rates.element_bytes == 1) {
-    // Transformer Engine: operands are cast, and laid out again for the other direction.
-    work.forward.bytes += copies * kCastBytes * (tokens * in + call.weight_casts * in * out);
-    work.backward.bytes += copies * kCastBytes * tokens * out;
+  if (call.rates.element_bytes < kHalfBytes) {
+    // Transformer Engine: operands are read in 16 bits and written twice, for either direction.
+    const double cast = kHalfBytes + 2 * call.rates.element_bytes;
+    work.forward.bytes += copies * cast * (tokens * in + call.weight_casts * in * out);
+    work.backward.bytes += copies * cast * tokens * out;
     work.forward.kernels += 4;
     work.backward.kernels += call.trains ? 4 : 2;
   }

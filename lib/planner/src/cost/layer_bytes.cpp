@@ -16,7 +16,7 @@
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/recompute_modules.h"
-#include "smp/planner/cost/weight_casts.h"
+#include "smp/planner/cost/narrow_matmuls.h"
 
 // Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
 // those of Korthikanti et al. 2022 (arXiv 2205.05198) where that paper's block is meant.
@@ -57,7 +57,9 @@ struct Shapes {
     fused = framework.fused_kernels || training.compiled;
     drops_first_product = recomputes_mlps(job);
     drops = recompute_modules(job.parallel);
-    read = choice.precision == Precision::kFp8 && framework.transformer_engine ? 0.5 : 1;
+    if (is_narrow(choice.precision) && framework.transformer_engine) {
+      read = narrow_bytes(choice.precision) / e;
+    }
     if (!trains) read = 0;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
   }
@@ -82,11 +84,11 @@ struct Shapes {
   double heads, kv_heads, heads_ranks, mlp_ranks;
   // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
-  double read;
-  bool fused;  // kernels of norms and of gated activations
-  RecomputeModules drops;  // by selective recomputation
+  double read = 1;
+  bool fused;                // kernels of norms and of gated activations
+  RecomputeModules drops;    // by selective recomputation
   bool drops_first_product;  // of the MLP, and nothing else: our engine
-  double stats;  // of a norm
+  double stats;              // of a norm
 };
 
 // What a part of a block keeps, and the most temporaries of its backward.
@@ -281,8 +283,7 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
   const auto k = static_cast<double>(m.experts_per_token);
   // Each rank routes its tokens; the ranks that cut an expert gather theirs. Without sequence
   // parallelism the tensor ranks route the same tokens.
-  const double routed =
-      s.framework.routed_tokens * local * k * (s.split ? expert_tensor : 1);
+  const double routed = s.framework.routed_tokens * local * k * (s.split ? expert_tensor : 1);
   const auto ffn = static_cast<double>(m.expert_ffn_hidden_size > 0 ? m.expert_ffn_hidden_size
                                                                     : m.ffn_hidden_size) /
                    expert_tensor;

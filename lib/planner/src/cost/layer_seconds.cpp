@@ -231,8 +231,7 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
   const double bytes = call.element * call.tokens * routed * call.h / call.t;
   const double exchange = 2 * links::all_to_all_s(bytes, group, call.cluster);  // dispatch, combine
   const Messages experts_only{exchange, exchange};
-  const double repeated =
-      choice.recompute == Recompute::kSelective && modules.moe ? exchange : 0;
+  const double repeated = choice.recompute == Recompute::kSelective && modules.moe ? exchange : 0;
   if (alone) {
     CallSeconds seconds = seconds_of(call, choice, work, {}, {}, experts_only);
     seconds.recompute += repeated;

@@ -6,6 +6,7 @@
 #include "links/link_model.h"
 #include "links/rate.h"
 #include "smp/plan/base/check.h"
+#include "smp/planner/cost/narrow_matmuls.h"
 
 namespace smp::cost {
 namespace {
@@ -55,11 +56,18 @@ MatmulRates matmul_rates(const ClusterSpec& cluster, Precision precision) {
           cluster.fp8_flops_per_s > 0 ? cluster.fp8_flops_per_s : cluster.half_flops_per_s;
       rates.element_bytes = 1;
       break;
+    case Precision::kNvfp4:
+      rates.flops_per_s = cluster.fp4_flops_per_s;
+      rates.element_bytes = kNvfp4Bytes;
+      break;
   }
-  const bool has_fp8 = precision == Precision::kFp8 && cluster.fp8_flops_per_s > 0;
+  const bool has_fp8 = is_narrow(precision) && cluster.fp8_flops_per_s > 0;
+  const bool fp4 = precision == Precision::kNvfp4 && cluster.fp4_matmul_efficiency > 0;
   const double fp8 = cluster.fp8_matmul_efficiency > 0 ? cluster.fp8_matmul_efficiency
                                                        : kFp8Share * cluster.matmul_efficiency;
-  rates.flops_per_s *= has_fp8 ? fp8 : cluster.matmul_efficiency;
+  rates.flops_per_s *= fp4       ? cluster.fp4_matmul_efficiency
+                       : has_fp8 ? fp8
+                                 : cluster.matmul_efficiency;
   return rates;
 }
 

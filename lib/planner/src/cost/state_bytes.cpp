@@ -58,7 +58,8 @@ double element_bytes(Precision precision) {
     case Precision::kFp64: return 8;
     case Precision::kBf16:
     case Precision::kFp16:
-    case Precision::kFp8: return 2;
+    case Precision::kFp8:
+    case Precision::kNvfp4: return 2;
   }
   return 2;
 }

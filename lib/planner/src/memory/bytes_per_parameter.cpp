@@ -11,7 +11,8 @@ BytesPerParameter bytes_per_parameter(const JobSpec& job) {
       case Precision::kFp32: return kFp32;
       case Precision::kFp64: return kFp64;
       case Precision::kBf16:
-      case Precision::kFp8: return kBf16;
+      case Precision::kFp8:
+      case Precision::kNvfp4: return kBf16;
       case Precision::kFp16: return cost::runs_in_engine(job) ? kBf16 : kAmpAdam;
     }
     check_failed(__FILE__, __LINE__, "unknown precision");

@@ -127,8 +127,7 @@ void add_imbalance(std::vector<EventPeak>& events, const Plan& plan, int64_t sta
   for (const PeakPhase phase : {PeakPhase::kForward, PeakPhase::kBackward}) {
     const PhasePeak* even = phase_of(phases, phase);
     const PhasePeak* other = phase_of(more, phase);
-    if (even != nullptr && other != nullptr)
-      events.push_back(with_imbalance(*even, *other, ratio));
+    if (even != nullptr && other != nullptr) events.push_back(with_imbalance(*even, *other, ratio));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/bucket_size.h"
+#include "smp/planner/cost/narrow_matmuls.h"
 
 namespace smp::memory {
 namespace {
@@ -208,11 +209,12 @@ StateRules::StateRules(const JobSpec& job, const choice::LayoutChoice& choice)
   if (!job.training.fused_optimizer.value_or(framework.fused_optimizer)) {
     step_bytes += framework.step_bytes_unfused;
   }
-  // Transformer Engine's 8-bit weights, and transposed for the backward pass, stay from a step's
+  // Transformer Engine's narrow weights, and transposed for the backward pass, stay from a step's
   // first microbatch on (pytorch/module/linear.py, quantize_weight).
-  if (choice.precision == Precision::kFp8 && framework.transformer_engine &&
-      !job.training.fp8_parameters && choice.sharding != Sharding::kParameters) {
-    copy_bytes = 2;
+  if (is_narrow(choice.precision) && framework.transformer_engine &&
+      choice.sharding != Sharding::kParameters) {
+    copy_bytes = 2 * cost::narrow_bytes(choice.precision);
+    if (job.training.fp8_parameters) copy_bytes -= state.weight;  // in their stead
   }
   workspace = library_workspace(job);
   if (job.cluster.reserved_bytes == 0) {  // a cluster's reserved_memory stands for both

@@ -6,6 +6,7 @@
 #include "memory/stage_blocks.h"
 #include "memory/stage_terms.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/spec/job_names.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/memory/memory_estimate.h"
 
@@ -95,8 +96,9 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
       const double copy = StateRules(job, choice).copy_bytes;
       const std::string weights = of_state(state.weight, Sharding::kParameters);
       if (copy == 0) return weights;
-      return fmt::format("{} + {:g} B x {} in fp8, and transposed", weights, copy,
-                         count(block_parameters(layers, holds)));
+      return fmt::format("{} {} {:g} B x {} in {}, and transposed", weights, copy > 0 ? '+' : '-',
+                         std::abs(copy), count(block_parameters(layers, holds)),
+                         name_of(choice.precision));
     }
     case Term::kFrozenWeights:
       return frozen_words(parameters, ranks, choice.sharding == Sharding::kParameters);

@@ -76,6 +76,7 @@ PublishedDegrees degrees_of(RunCells& cells, PublishedRun& run) {
 
 Precision precision_of(RunCells& cells, bool has_bf16) {
   const std::string word = cells.word("precision");
+  if (contains(word, "fp4")) return Precision::kNvfp4;
   if (contains(word, "fp8") || contains(word, "float8") || contains(word, "mxfp8")) {
     return Precision::kFp8;
   }
@@ -175,9 +176,9 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   choice.pipeline = static_cast<int32_t>(degrees.pipeline);
   choice.context = static_cast<int32_t>(degrees.context);
   choice.expert = static_cast<int32_t>(degrees.expert);
-  choice.expert_tensor = static_cast<int32_t>(
-      cells.note_count("expert-tensor-parallel-size")
-          .value_or(cells.number_after("etp ").value_or(degrees.tensor)));
+  choice.expert_tensor =
+      static_cast<int32_t>(cells.note_count("expert-tensor-parallel-size")
+                               .value_or(cells.number_after("etp ").value_or(degrees.tensor)));
   choice.precision = precision_of(cells, job.cluster.has_bf16);
   job.training.precision = choice.precision;
   job.training.attention = attention_of(cells, run);
@@ -214,8 +215,8 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
     }
   }
   run.sharding_is_published = cells.has("sharding");
-  // A 0 in NeMo's table of recipes leaves recomputation as the recipe has it (scripts/performance/
-  // helpers.py, set_recompute_configs), which the table does not say.
+  // A 0 in NeMo's table of recipes leaves recomputation as the recipe has it (set_recompute_configs
+  // of its performance scripts), which the table does not say.
   const bool recipes_own = cells.mentions("expert-tuned") && choice.recompute == Recompute::kNone;
   run.recompute_is_published = cells.has("recompute") && !recipes_own;
   run.figure = figure_of(cells);

@@ -103,8 +103,8 @@ void read_batch(RunCells& cells, choice::LayoutChoice& choice, int64_t data, int
   choice.microbatches = static_cast<int32_t>(microbatches);
 }
 
-// Megatron's modules: "mla_up_proj/mlp/moe", "moe_act layernorm". Those that the model does not have
-// change nothing.
+// Megatron's modules: "mla_up_proj/mlp/moe", "moe_act layernorm". Those that the model does not
+// have change nothing.
 void read_modules(RunCells& cells, PublishedRun& run, std::string words) {
   for (char& letter : words) {
     if (std::string_view("/,+;[]'\"").find(letter) != std::string_view::npos) letter = ' ';

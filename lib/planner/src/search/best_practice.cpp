@@ -148,7 +148,8 @@ FamilyResult search_family(const SearchSpace& space, const SearchSpace::Split& s
   family.data = split.data;
   const choice::BatchChoices batches =
       choice::batch_choices(space.job(), split.pipeline, split.data);
-  family.problem = batches.problem.empty() ? space.chunks_problem(split) : batches.problem;
+  family.problem =
+      batches.problem.empty() ? space.schedules_problem(split, batches.shapes) : batches.problem;
 
   FamilySearch search(space, split, pricer);
   for (const choice::BatchShape& batch : batches.shapes) {

@@ -97,7 +97,8 @@ class Search {
       result.split = split;
       const choice::BatchChoices batches =
           choice::every_batch(space_.job(), split.pipeline, split.data, split.context);
-      result.problem = batches.problem.empty() ? space_.chunks_problem(split) : batches.problem;
+      result.problem = batches.problem.empty() ? space_.schedules_problem(split, batches.shapes)
+                                               : batches.problem;
       for (const choice::BatchShape& batch : batches.shapes) {
         add_nodes(split, batch, static_cast<int32_t>(result_.splits.size()));
       }

@@ -267,13 +267,43 @@ bool SearchSpace::deals_to_chunks() const {
   return deals_to_chunks_ || (balances_ && job_.parallel.framework.is_engine());
 }
 
-std::string SearchSpace::chunks_problem(const Split& split) const {
-  const auto asked = job_.parallel.virtual_pipeline_degree;
+std::string SearchSpace::schedules_problem(const Split& split,
+                                           const std::vector<choice::BatchShape>& batches) const {
+  for (const choice::BatchShape& batch : batches) {
+    if (!schedules(split, batch).empty()) return "";
+  }
+  if (batches.empty()) return "";
+  const ParallelSpec& parallel = job_.parallel;
   const int64_t blocks = model::block_count(job_.model);
-  if (!asked || *asked == 1 || split.pipeline == 1 || deals_to_chunks()) return "";
-  if (blocks % (split.pipeline * *asked) == 0) return "";
-  return fmt::format("{} layers do not divide by {} stages x {} chunks: parallel.partition deals them",
-                     blocks, split.pipeline, *asked);
+  for (const PipelineKind kind : schedules_) {
+    const int64_t chunks =
+        kind == PipelineKind::kVirtual ? parallel.virtual_pipeline_degree.value_or(2) : 1;
+    if (!deals_to_chunks() && chunks > 1 && blocks % (split.pipeline * chunks) != 0) {
+      return fmt::format(
+          "{} layers do not divide by {} stages x {} chunks: parallel.partition deals "
+          "them",
+          blocks, split.pipeline, chunks);
+    }
+    const schedule::ScheduleShape shape = shape_of(split, batches.front(), kind, chunks);
+    for (const auto& problem :
+         {layout::stage_chunks_problem(blocks / split.pipeline, chunks),
+          layout::partition_length_problem(parallel.partition, split.pipeline, chunks),
+          schedule::schedule_refused(shape)}) {
+      if (problem) return *problem;
+    }
+  }
+  return "";
+}
+
+schedule::ScheduleShape SearchSpace::shape_of(const Split& split, const choice::BatchShape& batch,
+                                              PipelineKind kind, int64_t chunks) const {
+  schedule::ScheduleShape shape;
+  shape.kind = kind;
+  shape.stages = split.pipeline;
+  shape.virtual_stages = chunks;
+  shape.microbatches = batch.microbatches;
+  shape.active_microbatches = job_.parallel.active_microbatches.value_or(0);
+  return shape;
 }
 
 std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(
@@ -299,13 +329,7 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(
       if (layout::stage_chunks_problem(blocks / split.pipeline, chunks)) continue;
       if (layout::partition_length_problem(parallel.partition, split.pipeline, chunks)) continue;
       if (is_virtual && !open_to(parallel.virtual_pipeline_degree, v)) continue;
-      schedule::ScheduleShape shape;
-      shape.kind = kind;
-      shape.stages = split.pipeline;
-      shape.virtual_stages = v;
-      shape.microbatches = batch.microbatches;
-      shape.active_microbatches = parallel.active_microbatches.value_or(0);
-      if (schedule::schedule_refused(shape)) continue;
+      if (schedule::schedule_refused(shape_of(split, batch, kind, v))) continue;
       open.push_back({kind, narrow(chunks)});
       if (balances_ && split.ends.first > 0) open.push_back({kind, narrow(chunks), true});
     }

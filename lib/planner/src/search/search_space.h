@@ -42,8 +42,9 @@ class SearchSpace {
     int32_t virtual_stages = 1;
     bool even = false;  // stages as even as possible, whatever partition_method finds faster
   };
-  // Why the chunks that are asked for cannot be dealt to the split's stages; empty where they can.
-  std::string chunks_problem(const Split& split) const;
+  // Why no schedule of the split is legal with any of the batches; empty where one is.
+  std::string schedules_problem(const Split& split,
+                                const std::vector<choice::BatchShape>& batches) const;
   std::vector<ScheduleChoice> schedules(const Split& split, const choice::BatchShape& batch) const;
 
   struct ShardingChoice {
@@ -79,6 +80,8 @@ class SearchSpace {
   bool offers_parameters() const;
   void open_splits();
   bool deals_to_chunks() const;
+  schedule::ScheduleShape shape_of(const Split& split, const choice::BatchShape& batch,
+                                   PipelineKind kind, int64_t chunks) const;
   Split::Ends ends_of(const Split& split, PipelineKind kind) const;
 
   const JobSpec& job_;

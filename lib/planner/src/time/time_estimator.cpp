@@ -6,7 +6,7 @@
 #include "smp/plan/model/model_flops.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/schedule/schedule_shape.h"
-#include "smp/planner/cost/weight_casts.h"
+#include "smp/planner/cost/narrow_matmuls.h"
 #include "smp/planner/time/pipeline_estimate.h"
 #include "time/step_messages.h"
 

@@ -43,4 +43,7 @@ Finding batch_over_token_limit(const Looked& at);
 Finding sequence_over_positions(const Looked& at);
 Finding fp16_without_loss_scaling(const Looked& at);
 
+// What the prediction leaves out: training_traps.cpp.
+Finding vision_tower(const Looked& at);
+
 }  // namespace smp::traps

@@ -45,4 +45,13 @@ Finding fp16_without_loss_scaling(const Looked& at) {
       scale.init_scale);
 }
 
+Finding vision_tower(const Looked& at) {
+  const int64_t parameters = at.plan.job.model.vision_parameters;
+  if (parameters == 0) return std::nullopt;
+  return fmt::format(
+      "the vision tower counts as {} parameters on the first stage: its activations and its time "
+      "are not priced",
+      text::with_commas(parameters));
+}
+
 }  // namespace smp::traps

@@ -51,6 +51,9 @@ constexpr Rule kRules[] = {
     {{"smp/fp16-without-loss-scaling", "training.loss_scale.dynamic",
       "fp16 gradients without loss scaling"},
      fp16_without_loss_scaling},
+    {{"smp/vision-tower", "model.vision_parameters",
+      "of a vision tower only the parameters are priced"},
+     vision_tower},
 };
 
 }  // namespace

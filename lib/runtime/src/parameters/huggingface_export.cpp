@@ -258,6 +258,7 @@ DType saved_dtype(const Plan& plan, DType trained) {
     case Precision::kFp64: return DType::kF64;
     case Precision::kBf16: return DType::kBF16;
     case Precision::kFp16: return DType::kF16;
+    case Precision::kNvfp4:
     case Precision::kFp8: return trained;  // save_weights_as is not set
   }
   check_failed(__FILE__, __LINE__, "unknown precision");

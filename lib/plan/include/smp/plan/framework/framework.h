@@ -79,7 +79,7 @@ struct FrameworkModel {
   // Whether what experts put out is kept for the gradient of the router's weights; not where those
   // are applied inside the experts.
   bool keeps_expert_outputs = true;
-  double routed_tokens = 1;  // of the fullest rank's experts, over the mean
+  double routed_tokens = 1;              // of the fullest rank's experts, over the mean
   bool fused_gate = true;                // activation and product of a gated MLP are one kernel
   bool fused_kernels = true;             // norm, bias + activation, softmax; else each its own pass
   bool transformer_engine = false;       // its fused layers
@@ -109,8 +109,8 @@ struct FrameworkSupport {
   bool offload_optimizer = true;
   bool offload_parameters = true;
   bool recompute_modules = false;  // parallel.recompute_modules
-  bool spread_placement = true;  // stages lie on one host or apart, as placement_strategy says
-  bool smddp = false;            // SageMaker's library may do the collectives of data parallelism
+  bool spread_placement = true;    // stages lie on one host or apart, as placement_strategy says
+  bool smddp = false;              // SageMaker's library may do the collectives of data parallelism
 };
 
 // What its users run where a published row does not say.

@@ -33,7 +33,9 @@ enum class PositionKind { kLearned, kRotary, kAlibi, kRelative, kNone };
 // transformers' modeling_rope_utils.py, whose sizes alone are known here.
 enum class RopeScaling { kNone, kLinear, kLlama3, kDynamic, kYarn, kLongRope };
 enum class DeviceKind { kCpu, kCuda };
-enum class Precision { kFp32, kFp64, kBf16, kFp16, kFp8 };  // fp8: matmuls; the rest as bf16
+// fp8 and nvfp4: matmuls; the rest as bf16
+enum class Precision { kFp32, kFp64, kBf16, kFp16, kFp8, kNvfp4 };
+constexpr bool is_narrow(Precision precision) { return precision >= Precision::kFp8; }
 enum class Sharding { kNone, kOptimizerState, kGradients, kParameters };  // ZeRO 0, 1, 2, 3
 // All forward then all backward; 1F1B; Megatron's virtual stages; zero-bubble H1 and V.
 enum class PipelineKind { kSimple, kInterleaved, kVirtual, kZbH1, kZbV };
@@ -182,8 +184,10 @@ struct ClusterSpec {
   double fp32_flops_per_s = 0;       // dense matmul peak
   double half_flops_per_s = 0;       // bf16/fp16 dense matmul peak
   double fp8_flops_per_s = 0;        // 0 = none
+  double fp4_flops_per_s = 0;        // of NVFP4; 0 = none
   double matmul_efficiency = 0.5;    // share of the peak that large matmuls reach
   double fp8_matmul_efficiency = 0;  // ... of the fp8 peak; 0 = 0.8875 of matmul_efficiency
+  double fp4_matmul_efficiency = 0;  // ... of the fp4 peak; 0 = that of fp8
   int64_t multiprocessors = 0;       // matmul tiles run on them in waves; 0 = not modelled
   double kernel_launch_s = 0;        // least time from one kernel's start to the next one's
   double memory_bytes_per_s = 0;
