@@ -9,6 +9,7 @@
 #include "importers/smp_dictionary.h"
 #include "importers/toml_tree.h"
 #include "importers/trainer_words.h"
+#include "smp/plan/jobfile/model_catalog.h"
 #include "smp/plan/text/json_tree.h"
 
 // A torchtitan configuration (its TOML, or the JSON of scripts/dump-torchtitan-config) as keys of a
@@ -56,7 +57,8 @@ class TorchTitanFile {
     if (name.empty() && flavor.empty()) return;
     const std::string whole_name = fmt::format("{}-{}", name, flavor);
     // A folder may be there, or be called as the model is.
-    const bool by_folder = published_model(whole_name).empty() && is_known_model(folder, out_);
+    const bool by_folder =
+        jobfile::find_model(whole_name) == nullptr && is_known_model(folder, out_);
     const std::string key = by_folder ? "model.hf_assets_path" : "model.flavor";
     add_named_model(key, reader_.place(key), by_folder ? folder : whole_name, known_, out_);
     const ImportedKey* layers = out_.find("model.num_layers");
