@@ -62,15 +62,6 @@ void set_attention_word(ForeignReader& reader, const std::string& key, const std
   reader.set_from(key, "training.attention", unfused ? "unfused" : "flash");
 }
 
-std::string_view sharding_of_word(std::string_view word) {
-  const std::string lower = lower_word(word);
-  if (lower == "full_shard" || lower == "hybrid_shard") return "parameters";
-  if (lower == "shard_grad_op" || lower == "hybrid_shard_zero2") return "gradients";
-  return lower == "no_shard" ? "none" : "";
-}
-
-bool is_hybrid_word(std::string_view word) { return lower_word(word).starts_with("hybrid"); }
-
 void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& origin) {
   const char* const name = trainer == Trainer::kDeepSpeed    ? "deepspeed"
                            : trainer == Trainer::kTorchTitan ? "torchtitan"

@@ -21,11 +21,6 @@ void set_schedule_word(ForeignReader& reader, const std::string& key, const std:
 // "fa2", "sdpa", "flash_attention_2", "eager", ...: training.attention.
 void set_attention_word(ForeignReader& reader, const std::string& key, const std::string& word);
 
-// "full_shard", "shard_grad_op", "hybrid_shard", "no_shard" in either case: the sharding that it
-// is, as parallel.sharding has it; empty for another word.
-std::string_view sharding_of_word(std::string_view word);
-bool is_hybrid_word(std::string_view word);
-
 // What trains underneath, whose memory and time the plan predicts.
 enum class Trainer { kFsdp, kTorchTitan, kDeepSpeed };
 void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& origin);
