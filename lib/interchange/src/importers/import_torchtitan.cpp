@@ -11,6 +11,7 @@
 #include "importers/trainer_words.h"
 #include "smp/plan/jobfile/model_catalog.h"
 #include "smp/plan/text/json_tree.h"
+#include "smp/plan/text/lower_case.h"
 
 // A torchtitan configuration (its TOML, or the JSON of scripts/dump-torchtitan-config) as keys of a
 // job file. Sources: torchtitan/config, distributed/pipeline_parallel.py, distributed/fsdp.py.
@@ -72,9 +73,7 @@ class TorchTitanFile {
     std::string key = "training.mixed_precision_param";
     if (const text::YamlNode* list = reader_.node("model.converters")) {
       for (const text::YamlNode& item : list->items) {
-        std::string name = item.text;
-        std::ranges::transform(name, name.begin(),
-                               [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        const std::string name = text::lower_case(item.text);
         const auto says = [&](std::string_view part) { return name.find(part) != name.npos; };
         if (says("nvfp4")) {
           reader_.error_at(item.place, "NVFP4 is not supported; the nearest is float8");

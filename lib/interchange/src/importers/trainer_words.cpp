@@ -4,23 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <filesystem>
 
+#include "smp/plan/text/lower_case.h"
+
 namespace smp::importers {
-namespace {
-
-std::string lower_word(std::string_view word) {
-  std::string out(word);
-  std::ranges::transform(out, out.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
-}  // namespace
 
 void set_optimizer_word(ForeignReader& reader, const std::string& key, const std::string& word) {
-  const std::string last = lower_word(word.substr(word.rfind('.') + 1));
+  const std::string last = text::lower_case(word.substr(word.rfind('.') + 1));
   constexpr std::array<std::string_view, 10> kAdamW = {
       "adamw",           "adamw_torch", "adamw_torch_fused",     "adamw_hf", "adamw_apex_fused",
       "adamw_torch_xla", "fusedadamw",  "adamw_torch_npu_fused", "adam",     "fusedadam"};
@@ -42,7 +33,7 @@ void set_optimizer_word(ForeignReader& reader, const std::string& key, const std
 }
 
 void set_schedule_word(ForeignReader& reader, const std::string& key, const std::string& word) {
-  const std::string lower = lower_word(word);
+  const std::string lower = text::lower_case(word);
   const bool cosine = lower == "cosine" || lower == "cosine_with_min_lr";
   const bool constant = lower == "constant" || lower == "constant_with_warmup";
   if (cosine || constant || lower == "linear") {
@@ -58,7 +49,7 @@ void set_schedule_word(ForeignReader& reader, const std::string& key, const std:
 
 void set_attention_word(ForeignReader& reader, const std::string& key, const std::string& word) {
   constexpr std::array<std::string_view, 3> kUnfused = {"eager", "disabled", "false"};
-  const bool unfused = std::ranges::count(kUnfused, lower_word(word)) > 0;
+  const bool unfused = std::ranges::count(kUnfused, text::lower_case(word)) > 0;
   reader.set_from(key, "training.attention", unfused ? "unfused" : "flash");
 }
 
@@ -86,7 +77,7 @@ bool set_deepspeed_or_fsdp(ForeignReader& reader, const ImportContext& context) 
 
 std::string_view pipeline_of_word(ForeignReader& reader, const std::string& key,
                                   const std::string& word) {
-  const std::string lower = lower_word(word);
+  const std::string lower = text::lower_case(word);
   if (lower == "1f1b") return "interleaved";
   if (lower == "gpipe") return "simple";
   if (lower == "interleaved1f1b") return "virtual";
