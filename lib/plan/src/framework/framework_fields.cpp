@@ -345,6 +345,9 @@ const std::vector<HabitField>& habit_fields() {
       {kUsual, "cuts_by_matmuls", SMP_HABIT(usual.cuts_by_matmuls),
        "a pipeline's stages are cut by the matmuls of blocks and head, not by the number of "
        "blocks"},
+      {kUsual, "unnamed", SMP_HABIT(usual.unnamed),
+       "of a shipped file: published runs leave out the framework's name, so that "
+       "`framework: unknown` may be it"},
 
       {.section = kResiduals,
        .key = "memory_low",
