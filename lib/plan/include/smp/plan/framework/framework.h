@@ -116,6 +116,7 @@ struct UsualSettings {
   bool fp8_parameters = false;            // with fp8, weights are gathered in fp8
   bool recomputes_fewest_layers = false;  // of each stage, where a run does not fit otherwise
   bool cuts_by_matmuls = false;  // stages are cut by the matmuls of blocks and head, not by blocks
+  bool fused_adapters = false;   // LoRA: one adapter for query, key and value, one for gate and up
   bool unnamed = false;          // published runs leave out its name
 };
 
