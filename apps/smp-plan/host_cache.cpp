@@ -14,6 +14,7 @@
 #include "smp/plan/files/atomic_file.h"
 #include "smp/plan/files/text_file.h"
 #include "smp/plan/text/json.h"
+#include "smp/plan/text/lower_case.h"
 
 namespace smp {
 namespace {
@@ -47,10 +48,9 @@ int64_t cpus_of_process() {
 std::string as_file_name(const std::string& text) {
   constexpr size_t kLongest = 100;
   std::string name;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte)) {
-      name += static_cast<char>(std::tolower(byte));
+  for (const char c : text::lower_case(text)) {
+    if (std::isalnum(static_cast<unsigned char>(c))) {
+      name += c;
     } else if (!name.empty() && name.back() != '-') {
       name += '-';
     }

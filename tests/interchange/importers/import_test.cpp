@@ -12,7 +12,6 @@
 #include <sstream>
 
 #include "importers/foreign_keys.h"
-#include "importers/named_model.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_format.h"
 #include "smp/plan/jobfile/job_reader.h"
@@ -291,17 +290,20 @@ TEST_CASE(
         }) == "d.json: fp16.min_loss_scale: min_scale (4) is above init_scale (1)");
 }
 
-TEST_CASE("a foreign file names a model of the table by its repository, its recipe or its class") {
-  const auto named = [](std::string_view name) {
-    const std::string_view text = published_model(name);
-    return std::string(text.substr(0, text.find(',')));
+TEST_CASE("a foreign file's model is found as a job's is, and is no other version of it") {
+  const auto imported = [](const std::string& name) {
+    return import_sources({{"a.yaml", "base_model: " + name + "\n"}}, ForeignFormat::kAxolotl)
+        .front();
   };
-  CHECK(named("meta-llama/Llama-3.1-405B-Instruct") == "# Llama 3.1 405B");
-  CHECK(named("llama31_405b") == "# Llama 3.1 405B");
-  CHECK(named("Llama3Config70B") == "# Llama 3 70B");
-  CHECK(named("mistralai/Mistral-7B-Instruct-v0.3") == "# Mistral 7B v0.3");
-  CHECK(named("nvidia/Nemotron-H-8B-Base-8K") == "# Nemotron-H 8B");
-  CHECK(named("llama3-9b") == "");
+  const Imported known = imported("Qwen/Qwen3-30B-A3B-Instruct-2507");
+  REQUIRE(known.find("model.name") != nullptr);
+  CHECK(known.find("model.name")->value == "qwen3-30b-a3b");
+  const Imported other = imported("mistralai/Mistral-7B-Instruct-v0.2");
+  CHECK(other.find("model.name") == nullptr);
+  REQUIRE(other.warnings.size() == 1);
+  CHECK(other.warnings.front() ==
+        "a.yaml:1:1: smp has no sizes of the model 'mistralai/Mistral-7B-Instruct-v0.2': import "
+        "its config.json in the same call");
 }
 
 TEST_CASE("hf_config names a published model's repository where no file has that name") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "plan/model_samples.h"
+#include "smp/plan/model/layers.h"
 
 using namespace smp;
 using namespace smp::model;
@@ -32,6 +33,36 @@ TEST_CASE("the embedding, the head and the first layers can be frozen") {
   CHECK(but_head.first_blocks == 5);
   CHECK_FALSE(but_head.head);
   CHECK(parts_of({"head"}).head);
+}
+
+TEST_CASE("the layers of the first blocks are frozen, and the embedding is no block") {
+  JobSpec job;
+  job.model = small_llama();
+  const auto frozen = [&](const std::vector<std::string>& parts) {
+    job.training.frozen = parts;
+    std::string layers;
+    for (const LayerSpec& layer : layers_of(job.model)) {
+      if (is_frozen_block(job, layer)) layers += layer.name + " ";
+    }
+    return layers;
+  };
+  CHECK(frozen({}) == "");
+  CHECK(frozen({"embedding", "head"}) == "");
+  CHECK(frozen({"layers.0-1"}) == "layers.0 layers.1 ");
+  CHECK(frozen({"layers", "embedding"}) == "layers.0 layers.1 layers.2 layers.3 layers.4 ");
+  CHECK(frozen_blocks(job) == 5);
+  job.training.frozen.clear();
+  CHECK(frozen_blocks(job) == 0);
+}
+
+TEST_CASE("a tied projection is frozen with the embedding") {
+  ModelSpec model = small_llama();
+  model.tied_embeddings = false;
+  CHECK(parts_of({"head"}).projection(model));
+  CHECK_FALSE(parts_of({"embedding"}).projection(model));
+  model.tied_embeddings = true;
+  CHECK_FALSE(parts_of({"head"}).projection(model));
+  CHECK(parts_of({"embedding"}).projection(model));
 }
 
 TEST_CASE("a list of frozen parts says what is wrong with it") {

@@ -72,6 +72,41 @@ TEST_CASE("matmuls run at the framework's rate from Hopper on, and in fp8 at a f
   }
 }
 
+TEST_CASE("NVFP4 runs at its own peak, with the share of fp8 unless the cluster has its own") {
+  JobSpec job = llama_on("gb200", 2);
+  LayoutChoice choice = tensor_over(1);
+  choice.precision = Precision::kFp8;
+  const double fp8 = layer_seconds(job, choice).block.matmul_forward;
+  choice.precision = Precision::kNvfp4;
+  const double fp4 = layer_seconds(job, choice).block.matmul_forward;
+  CHECK(fp4 < fp8);
+  CHECK(fp4 > fp8 / 2);  // attention stays in 16 bits
+  job.cluster.fp4_matmul_efficiency = job.cluster.fp8_matmul_efficiency / 2;
+  CHECK(layer_seconds(job, choice).block.matmul_forward == doctest::Approx(fp8));
+}
+
+TEST_CASE("recomputed modules take their forward again, experts with their exchange") {
+  JobSpec job = llama_on("dgx-h100", 1);
+  job.model.num_experts = 8;
+  job.model.experts_per_token = 2;
+  job.model.expert_ffn_hidden_size = 1024;
+  LayoutChoice choice = tensor_over(1);
+  choice.expert = 8;
+  choice.recompute = Recompute::kSelective;
+  const auto seconds = [&](std::vector<std::string> modules) {
+    job.parallel.recompute_modules = std::move(modules);
+    return layer_seconds(job, choice).moe_block;
+  };
+  const CallSeconds core = seconds({"core_attn"});
+  const CallSeconds moe = seconds({"moe"});
+  const CallSeconds both = seconds({"core_attn", "moe"});
+  CHECK(moe.recompute > moe.expert_forward);
+  CHECK(both.recompute == doctest::Approx(core.recompute + moe.recompute));
+  CHECK(both.recompute < both.forward());
+  CHECK(seconds({"moe_act"}).recompute < moe.recompute - moe.expert_forward);
+  CHECK(seconds({"mlp"}).recompute == 0);
+}
+
 TEST_CASE("a cluster's fp8 efficiency replaces the share of its 16-bit efficiency") {
   JobSpec job = llama_on("dgx-h100", 1);
   LayoutChoice choice = tensor_over(1);

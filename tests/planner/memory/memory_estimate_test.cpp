@@ -144,6 +144,85 @@ TEST_CASE("in fp8 matmuls keep their inputs in bytes, and weights a copy and its
   CHECK(estimate(job, choice)[Term::kWeights] == doctest::Approx(sixteen));
 }
 
+TEST_CASE(
+    "in NVFP4 an element has 4 bits and its share of a scale, in copies or in weights' stead") {
+  JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
+  LayoutChoice choice{.precision = Precision::kBf16};
+  const CallBytes wide = layer_bytes(job, choice).block;
+  const double sixteen = estimate(job, choice)[Term::kWeights];
+  choice.precision = Precision::kNvfp4;
+  constexpr double kEach = 0.5 + 1.0 / 16;
+  const double sbh = 4096.0 * 4096, sbf = 4096.0 * 11008;
+  CHECK(wide.saved - layer_bytes(job, choice).block.saved ==
+        doctest::Approx((2 - kEach) * (2 * sbh + sbf) - kEach * sbh));
+  const double blocks = 32 * layer_bytes(job, choice).block_parameters;
+  CHECK(estimate(job, choice)[Term::kWeights] == doctest::Approx(sixteen + 2 * kEach * blocks));
+  job.training.fp8_parameters = true;
+  CHECK(estimate(job, choice)[Term::kWeights] ==
+        doctest::Approx(sixteen + (2 * kEach - 2) * blocks));
+}
+
+TEST_CASE("the optimizer's state has the bytes of its types") {
+  JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
+  const LayoutChoice choice{.precision = Precision::kBf16};
+  const MemoryEstimate usual = estimate(job, choice);
+  const double each = usual[Term::kMasterWeights] / 4;
+  OptimizerSpec& optimizer = job.training.optimizer;
+  optimizer.master_weights = MasterKind::kRemainder;
+  optimizer.momentum_dtype = MomentKind::kBf16;
+  optimizer.variance_dtype = MomentKind::kFp8;
+  const MemoryEstimate narrow = estimate(job, choice);
+  CHECK(narrow[Term::kMasterWeights] == doctest::Approx(2 * each));
+  CHECK(narrow[Term::kMomentum] == doctest::Approx(2 * each));
+  CHECK(narrow[Term::kVariance] == doctest::Approx(each));
+  CHECK(narrow[Term::kWeights] == usual[Term::kWeights]);
+  optimizer.momentum_dtype = MomentKind::kInt8;
+  CHECK(estimate(job, choice)[Term::kMomentum] == doctest::Approx((1 + 4.0 / 256) * each));
+  // FSDP's shards are fp32 themselves, unless all is in 16 bits.
+  job.parallel.framework = framework::framework_named("fsdp2");
+  optimizer.momentum_dtype = MomentKind::kFp32;
+  optimizer.master_weights = MasterKind::kFp32;
+  CHECK(estimate(job, choice)[Term::kWeights] == doctest::Approx(4 * each));
+  optimizer.master_weights = MasterKind::kNone;
+  const MemoryEstimate half = estimate(job, choice);
+  CHECK(half[Term::kWeights] == doctest::Approx(2 * each));
+  CHECK(half[Term::kGradients] == doctest::Approx(2 * each));
+  CHECK(half[Term::kMasterWeights] == 0);
+}
+
+TEST_CASE("selective recomputation drops what its modules keep, by hand") {
+  ModelSpec model = llama2_7b();
+  model.num_experts = 8;
+  model.experts_per_token = 2;
+  model.expert_ffn_hidden_size = 1024;
+  model.shared_expert_ffn_hidden_size = 2048;
+  model.first_dense_layers = 1;
+  JobSpec job = on_accelerators(model, 4096, "nemo");
+  const LayoutChoice choice{.precision = Precision::kBf16, .recompute = Recompute::kSelective};
+  const auto dropped = [&](std::vector<std::string> modules, bool experts) {
+    job.parallel.recompute_modules = std::move(modules);
+    const LayerBytes layers = layer_bytes(job, choice);
+    const CallBytes& call = experts ? layers.moe_block : layers.block;
+    return call.saved - call.selective;
+  };
+  const double s = 4096, h = 4096;
+  const double log_sum = 4 * s * 32;
+  CHECK(dropped({}, false) == doctest::Approx(log_sum));
+  CHECK(dropped({"core_attn"}, true) == doctest::Approx(log_sum));
+  // The norm is a part of the MLP's first matmul: its output, its rows' scales, gate, up, product.
+  CHECK(dropped({"mlp"}, false) == doctest::Approx(2 * s * h + 4 * s + 2 * s * 3 * 11008));
+  CHECK(dropped({"mlp"}, true) == 0);
+  CHECK(dropped({"layernorm"}, true) == doctest::Approx(2 * s * h));
+  CHECK(dropped({"layernorm"}, false) == 0);
+  CHECK(dropped({"moe_act"}, true) == doctest::Approx(2 * s * 2 * 1024));
+  CHECK(dropped({"shared_experts"}, true) == doctest::Approx(2 * s * 3 * 2048));
+  // Router's scores, dispatched tokens, gate, up and product of experts, and of the shared one,
+  // with its input.
+  CHECK(dropped({"moe"}, true) ==
+        doctest::Approx(12 * s * 8 + 2 * 2 * s * (h + 3 * 1024) + 2 * s * (3 * 2048 + h)));
+  CHECK(dropped({"moe", "layernorm"}, true) == doctest::Approx(dropped({"moe"}, true) + 2 * s * h));
+}
+
 TEST_CASE("DeepSpeed's ZeRO-3 keeps the blocks that it needs again within 1e9 elements") {
   const JobSpec job = on_accelerators(llama2_7b(), 4096, "deepspeed");
   LayoutChoice choice{.shard = 8, .sharding = Sharding::kParameters};

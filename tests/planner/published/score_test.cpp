@@ -164,6 +164,16 @@ TEST_CASE("score: an unknown framework ranges over all that offer the row's layo
                     framework::framework_named("unknown"))
             .rows.front()
             .reason.ends_with("unknown framework: priced as fsdp2, internevo, torchtitan"));
+  const auto refused = [](const std::string& cells) {
+    return score_table("t.csv", fmt::format("{},cp,offload\n{}\n", kHeader, cells),
+                       framework::framework_named("unknown"))
+        .rows.front()
+        .reason;
+  };
+  CHECK(refused("r,gpt,12,1024,16,1024,8,A100,1,1,4,zero1,4,2,32,full,bf16,2,activations") ==
+        "no shipped framework offers the layout");
+  CHECK(refused("r,gpt,12.5,1024,16,1024,8,A100,1,1,4,zero1,4,2,32,full,bf16,2,activations") ==
+        "layers '12.5' is not understood");
 }
 
 TEST_CASE("score: cells that do not fit together, and such that say nothing") {

@@ -53,7 +53,7 @@ TEST_CASE("a plan without traps has none, and each rule has an id of its own") {
     CHECK(rule.id.starts_with("smp/"));
     CHECK(ids.insert(rule.id).second);
   }
-  CHECK(ids.size() == 14);
+  CHECK(ids.size() == 15);
 }
 
 TEST_CASE("on CPUs nothing is said of tensor cores") {
@@ -190,6 +190,12 @@ TEST_CASE("smp/sequence-over-positions") {
         "sequence_length 4,096 is above rope_original_positions 1,024 x rope_scaling_factor 2 = "
         "2048: positions beyond it turn by angles that the model has not seen. Raise "
         "rope_scaling_factor or shorten the sequences");
+}
+
+TEST_CASE("smp/vision-tower") {
+  CHECK(only({"model.vision_parameters=871000000"}, "smp/vision-tower") ==
+        "the vision tower counts as 871,000,000 parameters on the first stage: its activations and "
+        "its time are not priced");
 }
 
 TEST_CASE("smp/fp16-without-loss-scaling") {

@@ -7,6 +7,7 @@
 
 #include "smp/plan/base/errors.h"
 #include "smp/plan/spec/job_names.h"
+#include "smp/plan/text/lower_case.h"
 
 namespace smp::exporters {
 
@@ -132,9 +133,9 @@ std::string comments(const std::vector<std::string>& notes) {
 
 std::string python_name(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : text::lower_case(text)) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-    out += plain ? static_cast<char>(std::tolower(static_cast<unsigned char>(c))) : '_';
+    out += plain ? c : '_';
   }
   if (out.empty() || std::isdigit(static_cast<unsigned char>(out[0]))) out = "job_" + out;
   return out;

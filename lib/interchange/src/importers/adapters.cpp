@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "smp/plan/text/lower_case.h"
+
 namespace smp::importers {
 namespace {
 
@@ -132,9 +134,7 @@ std::string set_adapters(const Adapters& adapters, Imported& out) {
 }
 
 bool is_low_rank(std::string_view kind) {
-  std::string lower(last_part(kind));
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = text::lower_case(last_part(kind));
   return lower == "peftconfig" || lower.find("lora") != lower.npos || lower == "dora";
 }
 

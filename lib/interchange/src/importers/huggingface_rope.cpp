@@ -14,8 +14,8 @@ namespace {
 
 class RopeReader {
  public:
-  RopeReader(const huggingface::HuggingFaceType& type, ForeignReader& reader)
-      : type_(type), reader_(reader) {}
+  explicit RopeReader(HuggingFaceReader reader)
+      : type_(reader.type), reader_(reader.keys), model_(reader) {}
 
   // The positions that scaling reaches; 0 = no others than the file says.
   int64_t read(int64_t head_dim) {
@@ -26,18 +26,12 @@ class RopeReader {
   }
 
  private:
-  void set(std::string_view key, std::string_view path, std::string value) {
-    reader_.set(
-        "model." + std::string(path), std::move(value),
-        reader_.has(key) ? std::string(key) : fmt::format("{}, default of {}", key, type_.name));
-  }
-
   void theta() {
     const std::string_view own = type_.keys.rope_theta;
     const std::string_view key =
         one_of({"rope_parameters.rope_theta", own, "rope_theta", "rope_scaling.rope_theta"});
-    set(key.empty() ? own : key, "rope_theta",
-        fmt::format("{}", reader_.number(key).value_or(type_.defaults.rope_theta)));
+    model_.set_word(key.empty() ? own : key, "rope_theta",
+                    fmt::format("{}", reader_.number(key).value_or(type_.defaults.rope_theta)));
   }
 
   // The first of several keys for one number that is given; they must agree. "" for none.
@@ -68,7 +62,8 @@ class RopeReader {
                     fmt::format("{} is {}, but {} rotates whole heads", key, factor, type_.name));
       return;
     }
-    set(key, "rotary_dim",
+    model_.set_word(
+        key, "rotary_dim",
         fmt::format("{}", static_cast<int64_t>(static_cast<double>(head_dim) * factor)));
   }
 
@@ -118,7 +113,7 @@ class RopeReader {
                                      key, text::quoted_for_message(kind)));
       return;
     }
-    set(key, "rope_scaling", kind);
+    model_.set_word(key, "rope_scaling", kind);
     const bool stretches = kind == "yarn" || kind == "dynamic";
     copy(from + ".factor", "rope_scaling_factor",
          kind == "linear" || kind == "llama3" || stretches);
@@ -134,8 +129,7 @@ class RopeReader {
   void reach(const std::string& from) {
     const std::string original = from + ".original_max_position_embeddings";
     const auto factor = reader_.number(from + ".factor");
-    const double said =
-        static_cast<double>(reader_.whole(type_.keys.positions).value_or(type_.sizes.positions));
+    const double said = static_cast<double>(model_.positions());
     if (!factor) return;
     const double reached = reader_.number(original).value_or(said) * *factor;
     constexpr double kMost = 1 << 28;
@@ -145,7 +139,7 @@ class RopeReader {
 
   void copy(const std::string& key, std::string_view path, bool needed) {
     if (const auto value = reader_.number(key)) {
-      set(key, path, fmt::format("{}", *value));
+      model_.set_word(key, path, fmt::format("{}", *value));
     } else if (needed && reader_.usable(key)) {
       reader_.error(group() + ".rope_type",
                     fmt::format("the key {} is missing for this kind of rotary embedding", key));
@@ -154,14 +148,27 @@ class RopeReader {
 
   const huggingface::HuggingFaceType& type_;
   ForeignReader& reader_;
+  HuggingFaceReader model_;
   int64_t positions_ = 0;
 };
 
 }  // namespace
 
-int64_t read_huggingface_rope(const huggingface::HuggingFaceType& type, int64_t head_dim,
-                              ForeignReader& reader) {
-  return RopeReader(type, reader).read(head_dim);
+int64_t read_huggingface_rope(HuggingFaceReader reader, int64_t head_dim) {
+  return RopeReader(reader).read(head_dim);
+}
+
+void refuse_rope_by_layers(const text::YamlNode& root, text::Diagnostics& diagnostics) {
+  for (const std::string_view group : {"rope_parameters", "rope_scaling"}) {
+    const text::YamlEntry* entry = root.find(group);
+    if (entry == nullptr) continue;
+    for (const text::YamlEntry& part : entry->value.entries) {
+      if (part.value.kind != text::YamlNode::Kind::kMap) continue;
+      diagnostics.error(
+          part.place, fmt::format("{}.{}: rotary embeddings that differ by layer are not supported",
+                                  group, part.key));
+    }
+  }
 }
 
 }  // namespace smp::importers

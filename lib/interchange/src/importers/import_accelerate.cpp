@@ -2,6 +2,7 @@
 
 #include "importers/auto_values.h"
 #include "importers/foreign_keys.h"
+#include "importers/fsdp_words.h"
 #include "importers/smp_dictionary.h"
 
 // An accelerate configuration (YAML) as keys of a job file.
@@ -109,53 +110,29 @@ class AccelerateFile {
                     "fsdp_sharding_strategy is a key of FSDP version 1; version 2 has "
                     "fsdp_reshard_after_forward: true or false");
     }
-    std::string word = reader_.text(two ? reshard : strategy).value_or(two ? "true" : "FULL_SHARD");
-    const std::string numbers = "12345";
-    if (word.size() == 1 && numbers.find(word) != std::string::npos) {
-      constexpr std::string_view kWords[] = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
-                                             "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
-      word = kWords[word[0] - '1'];
-    }
-    const bool gradients = word == "false" || word == "False" || word == "SHARD_GRAD_OP" ||
-                           word == "HYBRID_SHARD_ZERO2";
-    const std::string sharding =
-        word == "NO_SHARD" ? "none" : (gradients ? "gradients" : "parameters");
-    fsdp_degree(word.starts_with("HYBRID"), sharding, two ? reshard : strategy);
-    if (reader_.boolean(joined(kFsdp, "offload_params")).value_or(false)) {
-      if (sharding != "parameters") {
-        reader_.error(joined(kFsdp, "offload_params"),
-                      fmt::format("fsdp_offload_params with {}: smp offloads only sharded "
-                                  "parameters: use FULL_SHARD or HYBRID_SHARD",
-                                  word));
-      }
-      for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
-        reader_.set(path, "true", "fsdp_offload_params");
-      }
-    }
+    const std::string& key = two ? reshard : strategy;
+    FsdpSharding fsdp;
+    fsdp.kind = "parameters";
+    fsdp.origin = "no " + key;
+    read_fsdp_strategy(reader_, key, fsdp);
+    const std::string offload = joined(kFsdp, "offload_params");
+    if (reader_.boolean(offload).value_or(false)) fsdp.offload_key = offload;
+    set_fsdp_offload(reader_, fsdp);
+    fsdp_degree(fsdp);
   }
 
-  void fsdp_degree(bool hybrid, const std::string& sharding, const std::string& origin) {
+  void fsdp_degree(const FsdpSharding& fsdp) {
     const auto shard = reader_.whole(joined(kSizes, "dp_shard_size"));
     const auto replicate = reader_.whole(joined(kSizes, "dp_replicate_size"));
-    if (shard || replicate) {
-      check_product(shard.value_or(1), replicate.value_or(1));
-      const int64_t degree = shard.value_or(1);
-      reader_.set("parallel.sharding", degree > 1 ? sharding : "none", origin);
-      reader_.set("parallel.sharded_data_parallel_degree", fmt::format("{}", degree),
-                  shard ? joined(kSizes, "dp_shard_size") : "no dp_shard_size");
-    } else if (hybrid && known_.processes_per_host) {
-      reader_.set("parallel.sharding", sharding, origin);
-      reader_.set("parallel.sharded_data_parallel_degree",
-                  fmt::format("{}", *known_.processes_per_host), "the processes of a host");
-    } else if (hybrid) {
-      reader_.error(
-          origin,
-          "a HYBRID strategy shards over the processes of a host: num_processes is missing");
-    } else {
-      const bool offloads = reader_.boolean(joined(kFsdp, "offload_params")).value_or(false);
-      set_shard_over_all(reader_, sharding, known_, context_, tensor_, pipeline_, origin, {},
-                         offloads);
+    if (!shard && !replicate) {
+      set_fsdp_sharding(reader_, fsdp, known_, context_, tensor_, pipeline_);
+      return;
     }
+    check_product(shard.value_or(1), replicate.value_or(1));
+    const int64_t degree = shard.value_or(1);
+    reader_.set("parallel.sharding", degree > 1 ? fsdp.kind : "none", fsdp.origin);
+    reader_.set("parallel.sharded_data_parallel_degree", fmt::format("{}", degree),
+                shard ? joined(kSizes, "dp_shard_size") : "no dp_shard_size");
   }
 
   void check_product(int64_t shard, int64_t replicate) {

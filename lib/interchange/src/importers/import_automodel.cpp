@@ -164,7 +164,9 @@ class AutomodelFile {
         reader_.has("model.config.torch_dtype") ? "model.config.torch_dtype" : "model.torch_dtype";
     const std::string type = last_part(reader_.text(key).value_or("bf16"));
     const bool fp32 = type == "float32" || type == "fp32";
-    if (!fp32) set_half_states(reader_, key, type == "float16" || type == "fp16");
+    if (!fp32)
+      set_half_states(reader_, key, type == "float16" || type == "fp16",
+                      reader_.text("optimizer._target_").value_or(""));
     const bool fp8 = is_true("fp8.enabled");
     const bool fp16 = type == "float16" || type == "fp16";
     reader_.set_by(fp8 ? "fp8.enabled" : key, "training.precision",

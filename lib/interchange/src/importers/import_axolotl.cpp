@@ -4,8 +4,8 @@
 
 #include "importers/adapters.h"
 #include "importers/foreign_keys.h"
+#include "importers/fsdp_words.h"
 #include "importers/named_model.h"
-#include "importers/smp_dictionary.h"
 #include "importers/trainer_words.h"
 
 // An axolotl configuration (YAML) as keys of a job file. Defaults: axolotl's utils/schemas.
@@ -152,67 +152,29 @@ class AxolotlFile {
 
   void sharding() {
     if (set_deepspeed_or_fsdp(reader_, known_)) return;
-    const text::YamlNode* list = reader_.node("fsdp");
-    const text::YamlNode* words = list != nullptr && !list->items.empty() ? list : nullptr;
+    FsdpSharding fsdp;
+    read_trainers_fsdp(reader_, fsdp);
     const bool two = reader_.whole("fsdp_version")
                          .value_or(reader_.whole("fsdp_config.fsdp_version").value_or(1)) == 2;
     const bool by_config = reader_.has(fsdp_key("reshard_after_forward")) ||
                            reader_.has(fsdp_key("sharding_strategy")) ||
                            reader_.has(fsdp_key("offload_params"));
-    const bool shards =
-        words != nullptr || two || by_config || reader_.has("dp_shard_size") || context_ > 1;
-    std::string kind = shards ? "parameters" : "none";
-    std::string origin = words != nullptr ? "fsdp"
-                         : two            ? "fsdp_version"
-                         : by_config      ? "fsdp_config"
-                                          : "no fsdp";
-    bool hybrid = false;
-    bool offloads = reader_.boolean(fsdp_key("offload_params")).value_or(false);
-    const auto take = [&](const std::string& key, const std::string& word) {
-      if (word == "auto_wrap" || word.empty()) return;
-      if (word == "offload") {
-        offloads = true;
-      } else if (sharding_of_word(word).empty()) {
-        reader_.error(key, fmt::format("{}: {} is not supported; supported are full_shard, "
-                                       "shard_grad_op, hybrid_shard, no_shard, auto_wrap and "
-                                       "offload",
-                                       key, text::quoted_for_message(word)));
-      } else {
-        kind = sharding_of_word(word);
-        hybrid = is_hybrid_word(word);
-        origin = fmt::format("{} = {}", key, word);
-      }
-    };
-    if (words != nullptr) {
-      for (const text::YamlNode& item : words->items) take("fsdp", item.text);
+    if (fsdp.key.empty() && (two || by_config || reader_.has("dp_shard_size") || context_ > 1)) {
+      fsdp.kind = "parameters";
+      if (two || by_config) fsdp.origin = two ? "fsdp_version" : "fsdp_config";
     }
-    const std::string strategy = fsdp_key("sharding_strategy");
-    if (shards && reader_.has(strategy)) take(strategy, *reader_.text(strategy));
-    const std::string reshard = fsdp_key("reshard_after_forward");
-    if (const auto word = reader_.text(reshard); shards && word) {
-      if (*word == "true" || *word == "True" || *word == "false" || *word == "False") {
-        kind = is_true(reshard) ? "parameters" : "gradients";
-        origin = reshard;
-      } else {
-        take(reshard, *word);
-      }
-    }
-    if (offloads && kind == "parameters") {
-      const std::string key =
-          reader_.has(fsdp_key("offload_params")) ? fsdp_key("offload_params") : "fsdp";
-      for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
-        reader_.set_by(key, path, std::string("true"));
-      }
-    }
-    degree(kind, origin, hybrid, offloads);
+    read_fsdp_strategy(reader_, fsdp_key("sharding_strategy"), fsdp);
+    read_fsdp_strategy(reader_, fsdp_key("reshard_after_forward"), fsdp);
+    const std::string offload = fsdp_key("offload_params");
+    if (reader_.boolean(offload).value_or(false)) fsdp.offload_key = offload;
+    set_fsdp_offload(reader_, fsdp);
+    degree(fsdp);
   }
 
-  void degree(const std::string& kind, const std::string& origin, bool hybrid, bool offloads) {
+  void degree(const FsdpSharding& fsdp) {
     const auto shard = reader_.whole("dp_shard_size");
     const auto replicas = reader_.whole("dp_replicate_size");
     const auto world = known_.world();
-    const auto each =
-        known_.processes_per_host ? known_.processes_per_host : known_.cluster_processes_per_host;
     if (shard && world) {
       const int64_t product = product_of({*shard, replicas.value_or(1), tensor_, context_});
       if (product != *world) {
@@ -226,18 +188,11 @@ class AxolotlFile {
       }
     }
     if (shard) {
-      reader_.set("parallel.sharding", *shard > 1 ? kind : "none", origin);
+      reader_.set("parallel.sharding", *shard > 1 ? fsdp.kind : "none", fsdp.origin);
       if (*shard > 1)
         reader_.set_by("dp_shard_size", "parallel.sharded_data_parallel_degree", *shard);
-    } else if (hybrid && !each) {
-      reader_.error("fsdp",
-                    "fsdp: hybrid_shard shards over the ranks of a host: give "
-                    "--processes-per-host N");
-    } else if (hybrid) {
-      reader_.set("parallel.sharding", kind, origin);
-      reader_.set("parallel.sharded_data_parallel_degree", fmt::format("{}", *each), origin);
     } else {
-      set_shard_over_all(reader_, kind, known_, context_, tensor_, 1, origin, {}, offloads);
+      set_fsdp_sharding(reader_, fsdp, known_, context_, tensor_, 1);
     }
   }
 

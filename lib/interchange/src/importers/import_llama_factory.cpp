@@ -1,12 +1,11 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "importers/adapters.h"
 #include "importers/foreign_keys.h"
+#include "importers/fsdp_words.h"
 #include "importers/named_model.h"
-#include "importers/smp_dictionary.h"
 #include "importers/trainer_words.h"
 
 // A LLaMA-Factory configuration (YAML) as keys of a job file. Defaults: hparams/data_args.py,
@@ -103,7 +102,7 @@ class LlamaFactoryFile {
     constexpr const char* kPure = "pure_bf16";
     if (is_true(kPure)) {
       reader_.set_by(kPure, "training.precision", "bf16");
-      set_half_states(reader_, kPure, false);
+      set_half_states(reader_, kPure, false, reader_.text("optim").value_or(""));
       return;
     }
     const std::string key = is_true("fp8") ? "fp8" : is_true("fp16") ? "fp16" : "bf16";
@@ -114,50 +113,10 @@ class LlamaFactoryFile {
     reader_.set("parallel.tensor_parallel_degree", "1", "no tensor parallelism");
     reader_.set("parallel.pipeline_parallel_degree", "1", "no pipeline");
     if (set_deepspeed_or_fsdp(reader_, known_)) return;
-    const text::YamlNode* fsdp = reader_.node("fsdp");
-    std::string words = fsdp != nullptr ? fsdp->text : "";
-    if (fsdp != nullptr) {
-      for (const text::YamlNode& item : fsdp->items) words.append(" ").append(item.text);
-    }
-    std::string sharding = "none";
-    bool hybrid = false, offloads = false;
-    for (size_t at = 0; at < words.size();) {
-      const size_t end = std::min(words.find(' ', at), words.size());
-      const std::string word = words.substr(at, end - at);
-      at = end + 1;
-      if (word.empty() || word == "auto_wrap" || word == "true" || word == "false") continue;
-      if (word == "offload") {
-        offloads = true;
-      } else if (!sharding_of_word(word).empty()) {
-        sharding = sharding_of_word(word);
-        hybrid = is_hybrid_word(word);
-      } else {
-        reader_.error("fsdp", fmt::format("fsdp: {} is not supported; supported are full_shard, "
-                                          "shard_grad_op, hybrid_shard, no_shard, auto_wrap and "
-                                          "offload",
-                                          text::quoted_for_message(word)));
-      }
-    }
-    const std::string origin = fsdp != nullptr ? fmt::format("fsdp = {}", words) : "no fsdp";
-    if (offloads && sharding == "parameters") {
-      for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
-        reader_.set(path, "true", origin);
-      }
-    }
-    if (!hybrid) {
-      set_shard_over_all(reader_, sharding, known_, 1, 1, 1, origin, {}, offloads);
-      return;
-    }
-    reader_.set("parallel.sharding", sharding, origin);
-    const auto each =
-        known_.processes_per_host ? known_.processes_per_host : known_.cluster_processes_per_host;
-    if (!each) {
-      reader_.error("fsdp",
-                    "fsdp: hybrid_shard shards over the ranks of a host: give "
-                    "--processes-per-host N");
-    } else {
-      reader_.set("parallel.sharded_data_parallel_degree", fmt::format("{}", *each), origin);
-    }
+    FsdpSharding fsdp;
+    read_trainers_fsdp(reader_, fsdp);
+    set_fsdp_offload(reader_, fsdp);
+    set_fsdp_sharding(reader_, fsdp, known_, 1, 1, 1);
   }
 
   void memory() {

@@ -39,7 +39,7 @@ const std::vector<ForeignKey>& llama_factory_keys() {
       {"deepspeed", Form::kText, Use::kRead, "parallel.sharding",
        "the DeepSpeed file is read too, if it is there"},
       {"fsdp", Form::kAny, Use::kRead, "parallel.sharding, parallel.offload_parameters",
-       "full_shard, shard_grad_op, hybrid_shard or no_shard, with offload"},
+       "full_shard or true, shard_grad_op, hybrid_shard or no_shard, with offload"},
       {"fsdp_config.activation_checkpointing", Form::kBool, Use::kRead, "parallel.recompute",
        "true = full"},
       {"fsdp_config.*", Form::kAny, Use::kIgnored, "",

@@ -1,15 +1,17 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "importers/foreign_keys.h"
+#include "importers/import_torchtitan_pipeline.h"
+#include "importers/import_torchtitan_training.h"
 #include "importers/named_model.h"
 #include "importers/smp_dictionary.h"
 #include "importers/toml_tree.h"
 #include "importers/trainer_words.h"
+#include "smp/plan/jobfile/model_catalog.h"
 #include "smp/plan/text/json_tree.h"
+#include "smp/plan/text/lower_case.h"
 
 // A torchtitan configuration (its TOML, or the JSON of scripts/dump-torchtitan-config) as keys of a
 // job file. Sources: torchtitan/config, distributed/pipeline_parallel.py, distributed/fsdp.py.
@@ -37,12 +39,12 @@ class TorchTitanFile {
     precision();
     degrees();
     sharding();
-    schedule();
+    read_torchtitan_pipeline(reader_, known_.num_layers, pipeline_);
     batch();
     recompute();
-    optimizer();
-    learning_rate();
-    compile();
+    read_torchtitan_optimizer(reader_);
+    read_torchtitan_learning_rate(reader_);
+    read_torchtitan_compilation(reader_);
   }
 
  private:
@@ -56,7 +58,8 @@ class TorchTitanFile {
     if (name.empty() && flavor.empty()) return;
     const std::string whole_name = fmt::format("{}-{}", name, flavor);
     // A folder may be there, or be called as the model is.
-    const bool by_folder = published_model(whole_name).empty() && is_known_model(folder, out_);
+    const bool by_folder =
+        jobfile::find_model(whole_name) == nullptr && is_known_model(folder, out_);
     const std::string key = by_folder ? "model.hf_assets_path" : "model.flavor";
     add_named_model(key, reader_.place(key), by_folder ? folder : whole_name, known_, out_);
     const ImportedKey* layers = out_.find("model.num_layers");
@@ -66,16 +69,14 @@ class TorchTitanFile {
 
   void precision() {
     if (reader_.text("training.dtype").value_or("float32") == "bfloat16") {
-      set_half_states(reader_, "training.dtype", false);
+      set_half_states(reader_, "training.dtype", false, "");
     }
     const std::string word = reader_.text("training.mixed_precision_param").value_or("bfloat16");
     std::string precision = word == "bfloat16" ? "bf16" : "fp32";
     std::string key = "training.mixed_precision_param";
     if (const text::YamlNode* list = reader_.node("model.converters")) {
       for (const text::YamlNode& item : list->items) {
-        std::string name = item.text;
-        std::ranges::transform(name, name.begin(),
-                               [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        const std::string name = text::lower_case(item.text);
         const auto says = [&](std::string_view part) { return name.find(part) != name.npos; };
         if (says("nvfp4")) {
           precision = "nvfp4";
@@ -167,92 +168,6 @@ class TorchTitanFile {
     reader_.set_by(reader_.has(reshard) ? reshard : shard, "parallel.sharding",
                    degree > 1 ? kind : std::string("none"));
     if (degree > 1) reader_.set_by(shard, "parallel.sharded_data_parallel_degree", degree);
-  }
-
-  void schedule() {
-    if (pipeline_ == 1) return;
-    const std::string file = key_of_parallelism("pipeline_parallel_schedule_csv");
-    if (!reader_.text(file).value_or("").empty()) {
-      reader_.error(file, file + ": a schedule of one's own is not imported");
-    }
-    const std::string key = key_of_parallelism("pipeline_parallel_schedule");
-    const std::string word = reader_.text(key).value_or("1F1B");
-    const std::string_view kind = pipeline_of_word(reader_, key, word);
-    if (kind.empty()) return;
-    reader_.set_by(key, "parallel.pipeline", std::string(kind));
-    several_ = kind == "virtual" || kind == "zb_v";
-    partition(key);
-  }
-
-  // pipeline_parallel.py: _get_pipeline_metadata and _generate_llm_fqn_per_model_part.
-  void partition(const std::string& schedule) {
-    const std::string parts = key_of_parallelism("module_fqns_per_model_part");
-    const std::string points = key_of_parallelism("pipeline_parallel_split_points");
-    if (const text::YamlNode* list = reader_.node(parts); list != nullptr && !list->items.empty()) {
-      std::vector<int64_t> layers;
-      for (const text::YamlNode& part : list->items) {
-        layers.push_back(std::ranges::count_if(part.items, [](const text::YamlNode& name) {
-          return name.text.starts_with("layers.");
-        }));
-      }
-      return set_chunks(parts, layers);
-    }
-    const auto all = known_.num_layers;
-    if (const text::YamlNode* list = reader_.node(points);
-        list != nullptr && !list->items.empty() && all) {
-      std::vector<int64_t> layers;
-      int64_t last = 0;
-      for (const text::YamlNode& point : list->items) {
-        const int64_t at = whole_value(point.text.substr(point.text.rfind('.') + 1)).value_or(0);
-        layers.push_back(at - last);
-        last = at;
-      }
-      layers.push_back(*all - last);
-      return set_chunks(points, layers);
-    }
-    const std::string key = key_of_parallelism("pipeline_parallel_layers_per_stage");
-    if (!all) {
-      if (several_) set_virtual(schedule, 2);
-      return;
-    }
-    const int64_t first =
-        whole(key_of_parallelism("pipeline_parallel_first_stage_less_layers")).value_or(1);
-    const int64_t last =
-        whole(key_of_parallelism("pipeline_parallel_last_stage_less_layers")).value_or(1);
-    const int64_t counted = *all + first + last;
-    const auto each = whole(key);
-    const int64_t chunks = each ? (counted + *each - 1) / *each : pipeline_ * (several_ ? 2 : 1);
-    if (chunks % pipeline_ != 0 || counted / chunks < std::max({first, last, int64_t{1}})) {
-      reader_.error(each ? key : schedule,
-                    fmt::format("{} layers, with {} for the embedding and {} for the head, are {} "
-                                "chunks, which the {} stages do not share evenly",
-                                *all, first, last, chunks, pipeline_));
-      return;
-    }
-    std::vector<int64_t> layers;
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      layers.push_back(counted / chunks + (chunk < counted % chunks ? 1 : 0) -
-                       (chunk == 0 ? first : 0) - (chunk + 1 == chunks ? last : 0));
-    }
-    set_chunks(each ? key : schedule, layers);
-  }
-
-  void set_virtual(const std::string& key, int64_t degree) {
-    reader_.set_by(key, "parallel.virtual_pipeline_degree", degree);
-  }
-
-  void set_chunks(const std::string& key, const std::vector<int64_t>& layers) {
-    const auto chunks = static_cast<int64_t>(layers.size());
-    const bool fits = chunks % pipeline_ == 0 && (chunks > pipeline_) == several_;
-    if (!fits) {
-      reader_.error(key, fmt::format("{} chunks of layers for {} stages do not fit the schedule: "
-                                     "expected {}",
-                                     chunks, pipeline_,
-                                     several_ ? "two or more for each stage" : "one for each"));
-      return;
-    }
-    if (several_) set_virtual(key, chunks / pipeline_);
-    reader_.set_by(key, "parallel.partition", fmt::format("[{}]", fmt::join(layers, ", ")));
   }
 
   void batch() {
@@ -352,71 +267,10 @@ class TorchTitanFile {
     }
   }
 
-  void optimizer() {
-    constexpr const char* kName = "optimizer.name";
-    const std::string name = reader_.text(kName).value_or("AdamW");
-    if (name == "Adam") {
-      reader_.warn(kName, "Adam becomes adamw, whose decay of weights is decoupled");
-    } else if (name != "AdamW") {
-      reader_.error(kName, fmt::format("optimizer.name {} is not supported; supported are AdamW "
-                                       "and Adam",
-                                       text::quoted_for_message(name)));
-    }
-    constexpr const char* kKind = "optimizer.implementation";
-    const std::string kind = reader_.text(kKind).value_or("fused");
-    if (kind == "fused_opt_states_bf16") {
-      reader_.set_by(kKind, "training.fused_optimizer", std::string("true"));
-      for (const char* key : {"momentum_dtype", "variance_dtype"}) {
-        reader_.set_by(kKind, fmt::format("training.optimizer.{}", key), std::string("bf16"));
-      }
-    } else if (!reader_.has("optimizer.fused")) {
-      reader_.set_by(kKind, "training.fused_optimizer",
-                     std::string(kind == "fused" ? "true" : "false"));
-    }
-  }
-
-  void learning_rate() {
-    constexpr const char* kRatio = "lr_scheduler.decay_ratio";
-    constexpr const char* kType = "lr_scheduler.decay_type";
-    std::string type = reader_.text(kType).value_or("linear");
-    if (type == "sqrt") {
-      reader_.warn(kType, "smp has no square-root decay: the job has a linear one");
-      type = "linear";
-    }
-    const auto ratio = reader_.number(kRatio);
-    const auto steps = whole("training.steps");
-    if (ratio && steps) {
-      reader_.set_by(kRatio, "training.optimizer.schedule", std::string("wsd"));
-      reader_.set_by(kRatio, "training.optimizer.decay_steps",
-                     static_cast<int64_t>(std::llround(*ratio * static_cast<double>(*steps))));
-      if (type == "cosine") reader_.warn(kType, "smp's final decay is linear, not cosine");
-    } else {
-      reader_.set_by(kType, "training.optimizer.schedule", type);
-    }
-    const std::string factor =
-        reader_.has("lr_scheduler.lr_min") ? "lr_scheduler.lr_min" : "lr_scheduler.min_lr_factor";
-    if (const auto rate = reader_.number("optimizer.lr")) {
-      reader_.set_by(factor, "training.optimizer.min_learning_rate",
-                     fmt::format("{:g}", *rate * reader_.number(factor).value_or(0)));
-    }
-  }
-
-  void compile() {
-    const std::string key = is_true("training.compile") ? "training.compile" : "compile.enable";
-    if (!is_true(key)) return;
-    const text::YamlNode* parts = reader_.node("compile.components");
-    const auto has = [&](std::string_view part) {
-      return parts == nullptr || std::ranges::count(parts->items, part, &text::YamlNode::text) > 0;
-    };
-    if (has("model")) reader_.set_by(key, "training.compiled", std::string("true"));
-    if (has("loss")) reader_.set_by(key, "training.fused_loss", std::string("true"));
-  }
-
   ForeignReader& reader_;
   ImportContext known_;
   Imported& out_;
   bool experts_ = false;
-  bool several_ = false;  // chunks of a rank
   int64_t tensor_ = 1;
   int64_t pipeline_ = 1;
   int64_t context_ = 1;

@@ -19,7 +19,4 @@ void add_named_model(std::string_view shown, text::Place place, const std::strin
 // Whether add_named_model() would find the model.
 bool is_known_model(const std::string& name, const Imported& file);
 
-// The job file of a published model, compared without case and punctuation; empty if there is none.
-std::string_view published_model(std::string_view name);
-
 }  // namespace smp::importers

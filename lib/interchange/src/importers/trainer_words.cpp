@@ -4,23 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <filesystem>
 
+#include "smp/plan/text/lower_case.h"
+
 namespace smp::importers {
-namespace {
-
-std::string lower_word(std::string_view word) {
-  std::string out(word);
-  std::ranges::transform(out, out.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
-}  // namespace
 
 void set_optimizer_word(ForeignReader& reader, const std::string& key, const std::string& word) {
-  const std::string last = lower_word(word.substr(word.rfind('.') + 1));
+  const std::string last = text::lower_case(word.substr(word.rfind('.') + 1));
   constexpr std::array<std::string_view, 10> kAdamW = {
       "adamw",           "adamw_torch", "adamw_torch_fused",     "adamw_hf", "adamw_apex_fused",
       "adamw_torch_xla", "fusedadamw",  "adamw_torch_npu_fused", "adam",     "fusedadam"};
@@ -49,15 +40,17 @@ void set_optimizer_word(ForeignReader& reader, const std::string& key, const std
   }
 }
 
-void set_half_states(ForeignReader& reader, const std::string& key, bool fp16) {
+void set_half_states(ForeignReader& reader, const std::string& key, bool fp16,
+                     const std::string& optimizer) {
   reader.set_by(key, "training.optimizer.master_weights", "none");
+  if (text::lower_case(optimizer).find("8bit") != std::string::npos) return;
   for (const char* moment : {"momentum_dtype", "variance_dtype"}) {
     reader.set_by(key, fmt::format("training.optimizer.{}", moment), fp16 ? "fp16" : "bf16");
   }
 }
 
 void set_schedule_word(ForeignReader& reader, const std::string& key, const std::string& word) {
-  const std::string lower = lower_word(word);
+  const std::string lower = text::lower_case(word);
   const bool cosine = lower == "cosine" || lower == "cosine_with_min_lr";
   const bool constant = lower == "constant" || lower == "constant_with_warmup";
   if (cosine || constant || lower == "linear") {
@@ -73,18 +66,9 @@ void set_schedule_word(ForeignReader& reader, const std::string& key, const std:
 
 void set_attention_word(ForeignReader& reader, const std::string& key, const std::string& word) {
   constexpr std::array<std::string_view, 3> kUnfused = {"eager", "disabled", "false"};
-  const bool unfused = std::ranges::count(kUnfused, lower_word(word)) > 0;
+  const bool unfused = std::ranges::count(kUnfused, text::lower_case(word)) > 0;
   reader.set_from(key, "training.attention", unfused ? "unfused" : "flash");
 }
-
-std::string_view sharding_of_word(std::string_view word) {
-  const std::string lower = lower_word(word);
-  if (lower == "full_shard" || lower == "hybrid_shard") return "parameters";
-  if (lower == "shard_grad_op" || lower == "hybrid_shard_zero2") return "gradients";
-  return lower == "no_shard" ? "none" : "";
-}
-
-bool is_hybrid_word(std::string_view word) { return lower_word(word).starts_with("hybrid"); }
 
 void set_trainer(ForeignReader& reader, Trainer trainer, const std::string& origin) {
   const char* const name = trainer == Trainer::kDeepSpeed    ? "deepspeed"
@@ -110,7 +94,7 @@ bool set_deepspeed_or_fsdp(ForeignReader& reader, const ImportContext& context) 
 
 std::string_view pipeline_of_word(ForeignReader& reader, const std::string& key,
                                   const std::string& word) {
-  const std::string lower = lower_word(word);
+  const std::string lower = text::lower_case(word);
   if (lower == "1f1b") return "interleaved";
   if (lower == "gpipe") return "simple";
   if (lower == "interleaved1f1b") return "virtual";

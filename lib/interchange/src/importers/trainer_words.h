@@ -15,19 +15,16 @@ namespace smp::importers {
 // are priced, paged ones a warning; optimizers with other state are errors.
 void set_optimizer_word(ForeignReader& reader, const std::string& key, const std::string& word);
 
-// Weights of 16 bits without fp32 ones, and moments of their type (bf16, or fp16).
-void set_half_states(ForeignReader& reader, const std::string& key, bool fp16);
+// Weights of 16 bits without fp32 ones, and moments of their type (bf16, or fp16) unless
+// `optimizer`, as set_optimizer_word() takes it, has moments of 8 bits.
+void set_half_states(ForeignReader& reader, const std::string& key, bool fp16,
+                     const std::string& optimizer);
 
 // "cosine", "linear", "constant_with_warmup", ...: training.optimizer.schedule.
 void set_schedule_word(ForeignReader& reader, const std::string& key, const std::string& word);
 
 // "fa2", "sdpa", "flash_attention_2", "eager", ...: training.attention.
 void set_attention_word(ForeignReader& reader, const std::string& key, const std::string& word);
-
-// "full_shard", "shard_grad_op", "hybrid_shard", "no_shard" in either case: the sharding that it
-// is, as parallel.sharding has it; empty for another word.
-std::string_view sharding_of_word(std::string_view word);
-bool is_hybrid_word(std::string_view word);
 
 // What trains underneath, whose memory and time the plan predicts.
 enum class Trainer { kFsdp, kTorchTitan, kDeepSpeed };

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <numeric>
 #include <set>
 #include <string_view>
 
 #include "smp/plan/base/errors.h"
 #include "smp/plan/text/json.h"
+#include "smp/plan/text/lower_case.h"
 
 namespace smp::schedulers {
 namespace {
@@ -45,9 +45,7 @@ std::map<std::string, std::string> words_of(const std::string& place, std::strin
     if (equals == word.npos || equals == 0)
       throw ConfigError(fmt::format(
           "{}: unexpected '{}': expected a line such as SwitchName=s0 Nodes=n[1-4]", place, word));
-    std::string key(word.substr(0, equals));
-    for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    words[key] = word.substr(equals + 1);
+    words[text::lower_case(word.substr(0, equals))] = word.substr(equals + 1);
   }
 }
 

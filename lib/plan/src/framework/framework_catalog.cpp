@@ -88,8 +88,8 @@ std::shared_ptr<const Framework> load_framework(const std::string& path,
 std::vector<FrameworkChoice> possible_frameworks() {
   std::vector<FrameworkChoice> possible;
   for (const NamedFramework& known : named_frameworks()) {
-    if (known.name.starts_with("smp")) continue;
-    possible.push_back({std::string(known.name), shipped_framework(known.name)});
+    std::shared_ptr<const Framework> habits = shipped_framework(known.name);
+    if (habits->usual.unnamed) possible.push_back({std::string(known.name), std::move(habits)});
   }
   return possible;
 }

@@ -357,6 +357,13 @@ const std::vector<HabitField>& habit_fields() {
       {kUsual, "cuts_by_matmuls", SMP_HABIT(usual.cuts_by_matmuls),
        "a pipeline's stages are cut by the matmuls of blocks and head, not by the number of "
        "blocks"},
+      {kUsual, "fused_adapters", SMP_HABIT(usual.fused_adapters),
+       "LoRA has one adapter for query, key and value, and one for gate and up, because they are "
+       "one "
+       "matrix each"},
+      {kUsual, "unnamed", SMP_HABIT(usual.unnamed),
+       "of a shipped file: published runs leave out the framework's name, so that "
+       "`framework: unknown` may be it"},
 
       {.section = kResiduals,
        .key = "memory_low",

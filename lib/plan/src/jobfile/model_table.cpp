@@ -23,7 +23,8 @@ model: llama3-8b
 
 - The name is that of the table below, that of the Hugging Face repository (`meta-llama/Meta-Llama-3-8B`) or that of
   the recipe in NeMo or Megatron-Bridge (`llama3_8b`). Case, owner, separators and the suffixes `-Instruct`, `-Base`,
-  `-Chat`, `-hf`, `-it` and `-pt` do not matter. A name that is not in the table is an error that names the nearest ones.
+  `-Chat`, `-hf`, `-it` and `-pt` do not matter, nor do the months `-2407`, `-2501` and `-2507`. A name that is not in
+  the table is an error that names the nearest ones.
 - `smp-plan models` lists the table, `smp-plan models NAME` prints the section `model` of one, to be copied and
   changed, and `smp-plan models --json` is for programs. Keys are changed without a copy by `--set model.num_layers=16`, or in the file by
   `model: {hf_config: llama3-8b, num_layers: 16}`.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "smp/plan/model/layers.h"
 #include "smp/plan/model/parameter_counts.h"
 
 namespace smp::model {
@@ -49,6 +50,11 @@ FrozenParts frozen_parts(const JobSpec& job) {
     }
   }
   return parts;
+}
+
+bool is_frozen_block(const JobSpec& job, const LayerSpec& layer) {
+  const int64_t frozen = frozen_blocks(job);
+  return frozen > 0 && is_transformer_block(layer.kind) && layer.index <= frozen;  // 0: embedding
 }
 
 std::string problem_of_frozen(const std::vector<std::string>& frozen, int64_t blocks) {

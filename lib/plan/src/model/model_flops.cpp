@@ -76,8 +76,7 @@ double model_flops(const JobSpec& job, double samples) {
   for (int64_t block = 0; block < parts.first_blocks; ++block) {
     first += active_parameters(counts, kind_of_block(model, block));
   }
-  const bool projection = model.tied_embeddings ? parts.embedding : parts.head;
-  double saved = 2 * (first + (projection ? counts.vocabulary.all() : 0));
+  double saved = 2 * (first + (parts.projection(model) ? counts.vocabulary.all() : 0));
   if (parts.first_blocks_end_backward()) {
     const auto width = static_cast<double>(model.num_heads * model.head_dim);
     saved += 2 * first +

@@ -136,9 +136,7 @@ bool trains_blocks(const JobSpec& job) { return job.training.lora.rank == 0; }
 
 bool trains_projection(const JobSpec& job) {
   if (job.training.lora.rank > 0) return false;
-  if (job.training.frozen.empty()) return true;
-  const model::FrozenParts parts = model::frozen_parts(job);
-  return job.model.tied_embeddings ? !parts.embedding : !parts.head;
+  return job.training.frozen.empty() || !model::frozen_parts(job).projection(job.model);
 }
 
 double quantized_bytes(QuantizedKind kind) {

@@ -16,11 +16,6 @@ namespace {
 
 constexpr double kTokenBytes = 8;  // int64 ids
 
-// First blocks that training.frozen names. A plain job's are counted a million times a second.
-int64_t frozen_blocks(const JobSpec& job) {
-  return job.training.frozen.empty() ? 0 : model::frozen_parts(job).first_blocks;
-}
-
 // A stage at its fullest: the phase, and what activations add to each term then.
 struct StagePeak {
   StagePeak(const JobSpec& job, const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
@@ -147,7 +142,7 @@ std::string_view name_of(PeakPhase phase) {
 EstimatedStage::EstimatedStage(const JobSpec& job, const choice::LayoutChoice& choice,
                                const cost::LayerBytes& layers, int64_t stage)
     : index(stage),
-      holds(stage_holds(job.model, choice, stage, frozen_blocks(job))),
+      holds(stage_holds(job.model, choice, stage, model::frozen_blocks(job))),
       message_bytes(message_buffers(job, choice, layers, holds)) {}
 
 MemoryEstimate estimate_memory(const JobSpec& job, const choice::LayoutChoice& choice,
@@ -187,7 +182,7 @@ MemoryEstimate MemoryEstimator::fullest(const choice::LayoutChoice& choice,
   const StagePeak last = peak_of(job_, choice, layers, *rules_, last_);
   // Stages in the middle have ever fewer microbatches and never more layers than the second, unless
   // their layers are trained and the second's are not.
-  if (choice.pipeline > 2 && frozen_blocks(job_) > 0) {
+  if (choice.pipeline > 2 && model::frozen_blocks(job_) > 0) {
     StagePeak most = last.reserved > first.reserved ? last : first;
     int64_t fullest = last.reserved > first.reserved ? last_.index : 0;
     for (int64_t stage = 1; stage + 1 < choice.pipeline; ++stage) {

@@ -91,14 +91,14 @@ RankPrediction predict_on_cpu(const Plan& plan, const layout::RankLayout& layout
   return best;
 }
 
-// Of the model's blocks, which follow the embedding, the first `frozen` are.
+// The frozen ones of the blocks that a stage holds.
 void count_frozen_blocks(cost::StageBlocks& blocks, const layout::StageLayers& held,
-                         int64_t frozen) {
+                         const JobSpec& job) {
   auto layer = held.layers.begin();
   for (const int64_t count : held.chunk_layers) {
     double cold = 0;
     for (int64_t i = 0; i < count; ++i, ++layer) {
-      if (!model::is_transformer_block(layer->kind) || layer->index > frozen) continue;
+      if (!model::is_frozen_block(job, *layer)) continue;
       const bool cross = layer->kind == model::LayerKind::kCrossBlock;
       const bool experts = layer->kind == model::LayerKind::kMoeBlock;
       ++(experts ? blocks.frozen_moe : cross ? blocks.frozen_cross : blocks.frozen_dense);
@@ -111,9 +111,7 @@ void count_frozen_blocks(cost::StageBlocks& blocks, const layout::StageLayers& h
 StageHolds holds_of(const layout::StageLayers& held, const JobSpec& job) {
   const ModelSpec& model = job.model;
   StageHolds holds;
-  if (!job.training.frozen.empty()) {
-    count_frozen_blocks(holds.blocks, held, model::frozen_parts(job).first_blocks);
-  }
+  if (model::frozen_blocks(job) > 0) count_frozen_blocks(holds.blocks, held, job);
   for (const model::LayerSpec& layer : held.layers) {
     const bool experts = layer.kind == model::LayerKind::kMoeBlock ||
                          (layer.kind == model::LayerKind::kMtpBlock &&

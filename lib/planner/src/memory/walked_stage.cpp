@@ -41,15 +41,9 @@ const cost::CallBytes& call_of(const cost::LayerBytes& layers, const ModelSpec& 
   check_failed(__FILE__, __LINE__, "unknown layer kind");
 }
 
-// Of the model's blocks, which follow the embedding, the first ones may be frozen.
-bool is_frozen(const JobSpec& job, const model::LayerSpec& layer) {
-  return !job.training.frozen.empty() && model::is_transformer_block(layer.kind) &&
-         layer.index <= model::frozen_parts(job).first_blocks;
-}
-
 const cost::CallBytes& call_of(const cost::LayerBytes& layers, const JobSpec& job,
                                const model::LayerSpec& layer) {
-  if (!is_frozen(job, layer)) return call_of(layers, job.model, layer.kind);
+  if (!model::is_frozen_block(job, layer)) return call_of(layers, job.model, layer.kind);
   if (layer.kind == model::LayerKind::kMoeBlock) return layers.frozen_moe_block.call;
   return layer.kind == model::LayerKind::kCrossBlock ? layers.frozen_cross_block.call
                                                      : layers.frozen_block.call;
@@ -136,8 +130,8 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
         walked.handed_gradient_bytes = marks.handed_gradient_bytes;
       }
       // Where no gradient passes through frozen blocks, a chunk's last one keeps its output alone.
-      const bool ends_frozen =
-          is_frozen(plan.job, *layer) && (i + 1 == count || !is_frozen(plan.job, *(layer + 1)));
+      const bool ends_frozen = model::is_frozen_block(plan.job, *layer) &&
+                               (i + 1 == count || !model::is_frozen_block(plan.job, *(layer + 1)));
       if (ends_frozen && is_forward_alone(call_of(sized.bytes, plan.job, *layer)) &&
           !choice.offload_activations) {
         walked.memory.saved_bytes = walked.memory.output_bytes;

@@ -21,9 +21,8 @@ void read_fine_tuning(RunCells& cells, PublishedRun& run) {
   const auto rank = cells.note_count("lora-rank");
   lora.rank = rank.value_or(kRecipesRank);
   lora.alpha = static_cast<double>(lora.rank);
-  // Megatron's fused layers have one adapter each.
   const bool fused =
-      !framework::framework_of(job).model.fp32_weights && job.model.kv_lora_rank == 0;
+      framework::framework_of(job).usual.fused_adapters && job.model.kv_lora_rank == 0;
   if (recipe && fused) {
     lora.targets = {"attention.qkv"};
     if (!cells.has("sp")) run.choice.sequence_parallel = run.choice.tensor > 1;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "published/csv_reader.h"
+#include "smp/plan/text/lower_case.h"
 
 namespace smp::published {
 
@@ -52,7 +53,7 @@ class RunCells {
   std::string everything_;
 };
 
-std::string lower_case(std::string_view text);
+using text::lower_case;
 std::string trimmed(std::string_view text);
 bool contains(std::string_view text, std::string_view part);
 // The number at the beginning of `text` with commas and k, m, b behind it read; nothing if none.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "prediction/over_frameworks.h"
 #include "prediction/possible_jobs.h"
 #include "published/csv_reader.h"
 #include "published/published_run.h"
@@ -215,46 +216,29 @@ RowScore score_as(RunCells cells, KnownClusters& clusters, const FrameworkChoice
   return row;
 }
 
-// The middle one of `rows` by a predicted value.
-const RowScore& median_row(std::vector<RowScore>& rows, double RowScore::*value) {
-  std::stable_sort(rows.begin(), rows.end(),
-                   [value](const RowScore& a, const RowScore& b) { return a.*value < b.*value; });
-  return rows[(rows.size() - 1) / 2];
-}
-
-prediction::Fit fit_in_all(const std::vector<RowScore>& rows) {
-  const auto count = [&](prediction::Fit fit) {
-    return std::count_if(rows.begin(), rows.end(),
-                         [fit](const RowScore& row) { return row.fit == fit; });
-  };
-  const auto all = static_cast<std::ptrdiff_t>(rows.size());
-  if (count(prediction::Fit::kFits) == all) return prediction::Fit::kFits;
-  return count(prediction::Fit::kNo) == all ? prediction::Fit::kNo : prediction::Fit::kTight;
-}
-
 // A run whose framework nobody names: the medians of those that offer its layout, and the range
 // over all of them.
 RowScore score_as_unknown(const RunCells& cells, KnownClusters& clusters) {
   std::vector<RowScore> rows;
   std::vector<std::string> names;
-  RowScore other;  // of a row that none can express
+  std::optional<RowScore> refused;  // the first, and rather by a row that cannot be expressed
   for (const FrameworkChoice& framework : framework::possible_frameworks()) {
     bool offered = false;
     RowScore row = score_as(cells, clusters, framework, offered);
     if (!offered) {
-      other = std::move(row);
+      if (!refused || (refused->expressible && !row.expressible)) refused = std::move(row);
       continue;
     }
     names.push_back(framework.name);
     rows.push_back(std::move(row));
   }
   if (rows.empty()) {
-    if (other.expressible) other.reason = "no shipped framework offers the layout";
-    other.expressible = false;
-    return other;
+    if (refused->expressible) refused->reason = "no shipped framework offers the layout";
+    refused->expressible = false;
+    return *refused;
   }
-  RowScore row = median_row(rows, &RowScore::predicted_step_s);
-  const RowScore& by_memory = median_row(rows, &RowScore::predicted_peak_gib);
+  RowScore row = prediction::median_of(rows, &RowScore::predicted_step_s);
+  const RowScore& by_memory = prediction::median_of(rows, &RowScore::predicted_peak_gib);
   row.predicted_peak_gib = by_memory.predicted_peak_gib;
   row.measured_peak_gib = by_memory.measured_peak_gib;
   row.low_gib = by_memory.low_gib;
@@ -265,7 +249,7 @@ RowScore score_as_unknown(const RunCells& cells, KnownClusters& clusters) {
     row.step_low_s = std::min(row.step_low_s, one.step_low_s);
     row.step_high_s = std::max(row.step_high_s, one.step_high_s);
   }
-  row.fit = fit_in_all(rows);
+  row.fit = prediction::fit_in_all(rows, &RowScore::fit);
   if (!row.reason.empty()) row.reason += "; ";
   row.reason += fmt::format("unknown framework: priced as {}", fmt::join(names, ", "));
   return row;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "choice/resolve.h"
+#include "prediction/over_frameworks.h"
 #include "prediction/possible_jobs.h"
 #include "search/exact.h"
 #include "search/explain.h"
@@ -83,12 +84,6 @@ std::vector<PossiblePlan> possible_plans(const Plan& plan) {
   return plans;
 }
 
-template <class Less>
-const PossiblePlan& median_of(std::vector<PossiblePlan>& plans, const Less& less) {
-  std::stable_sort(plans.begin(), plans.end(), less);
-  return plans[(plans.size() - 1) / 2];
-}
-
 // The first framework that finds a plan, or the first answer of those that find none.
 SearchResult first_result(JobSpec one, const SearchOptions& options) {
   std::optional<SearchResult> infeasible;
@@ -108,7 +103,7 @@ SearchResult first_result(JobSpec one, const SearchOptions& options) {
         infeasible = std::move(result);
       }
     } catch (const ConfigError& error) {
-      refused = error.what();
+      if (refused.empty()) refused = error.what();
     }
   }
   if (infeasible) return *infeasible;
@@ -130,31 +125,17 @@ void combine(Plan& plan, const PossiblePlan& by_memory, const PossiblePlan& by_t
   plan.job.parallel.framework.habits = by_memory.plan.job.parallel.framework.habits;
 }
 
-bool less_memory(const PossiblePlan& a, const PossiblePlan& b) {
-  return a.exact.peak_bytes < b.exact.peak_bytes;
-}
-bool less_time(const PossiblePlan& a, const PossiblePlan& b) {
-  return a.exact.step_s < b.exact.step_s;
-}
-
-prediction::Fit fit_in_all(const std::vector<PossiblePlan>& plans) {
-  const auto is = [&](prediction::Fit fit) {
-    return [fit](const PossiblePlan& plan) { return plan.exact.fit == fit; };
-  };
-  if (std::all_of(plans.begin(), plans.end(), is(prediction::Fit::kFits)))
-    return prediction::Fit::kFits;
-  return std::all_of(plans.begin(), plans.end(), is(prediction::Fit::kNo))
-             ? prediction::Fit::kNo
-             : prediction::Fit::kTight;
-}
+double memory_of(const PossiblePlan& plan) { return plan.exact.peak_bytes; }
+double time_of(const PossiblePlan& plan) { return plan.exact.step_s; }
+prediction::Fit fit_of(const PossiblePlan& plan) { return plan.exact.fit; }
 
 }  // namespace
 
 void predict_as_unknown(Plan& plan) {
   plan.job.parallel.framework.name = framework::kUnknownFramework;
   std::vector<PossiblePlan> plans = possible_plans(plan);
-  const PossiblePlan by_memory = median_of(plans, less_memory);
-  combine(plan, by_memory, median_of(plans, less_time));
+  const PossiblePlan by_memory = prediction::median_of(plans, memory_of);
+  combine(plan, by_memory, prediction::median_of(plans, time_of));
 }
 
 SearchResult plan_of_unknown(const JobSpec& job, const SearchOptions& options) {
@@ -168,8 +149,8 @@ SearchResult plan_of_unknown(const JobSpec& job, const SearchOptions& options) {
   std::vector<PossiblePlan> plans = possible_plans(*plan);
   std::vector<std::string> names;
   for (const PossiblePlan& one : plans) names.push_back(one.plan.job.parallel.framework.name);
-  const PossiblePlan by_memory = median_of(plans, less_memory);
-  const PossiblePlan by_time = median_of(plans, less_time);
+  const PossiblePlan by_memory = prediction::median_of(plans, memory_of);
+  const PossiblePlan by_time = prediction::median_of(plans, time_of);
   combine(*plan, by_memory, by_time);
   plan->reasons.push_back(fmt::format(
       "framework unknown: priced as {}; the median peak is that of {}, the median step that of {}",
@@ -179,7 +160,7 @@ SearchResult plan_of_unknown(const JobSpec& job, const SearchOptions& options) {
   result.best_priced->time = by_time.priced.time;
   result.best_priced->seconds_per_token = by_time.priced.seconds_per_token;
   result.best_priced->cost_per_token = by_time.priced.cost_per_token;
-  result.fit = result.best_priced->fit = fit_in_all(plans);
+  result.fit = result.best_priced->fit = prediction::fit_in_all(plans, fit_of);
   result.bottleneck = bottleneck_of(job.cluster, *result.best_priced);
   result.runner_up.reset();
   result.others.clear();

@@ -56,9 +56,7 @@ void add_neighbour_waits(StageSeconds& stage, double share, int64_t stages) {
 const cost::CallSeconds& call_of(const cost::LayerSeconds& layers, const JobSpec& job,
                                  const model::LayerSpec& layer) {
   const model::LayerKind kind = layer.kind;
-  const bool frozen = !job.training.frozen.empty() && model::is_transformer_block(kind) &&
-                      layer.index <= model::frozen_parts(job).first_blocks;
-  if (frozen) {
+  if (model::is_frozen_block(job, layer)) {
     return kind == model::LayerKind::kMoeBlock     ? layers.frozen_moe_block
            : kind == model::LayerKind::kCrossBlock ? layers.frozen_cross_block
                                                    : layers.frozen_block;
@@ -78,8 +76,8 @@ double seconds_of(const cost::LayerSeconds& layers, const JobSpec& job,
 
 StageContent stage_content(const JobSpec& job, const choice::LayoutChoice& choice,
                            const cost::LayerBytes& bytes, int64_t stage) {
-  const int64_t frozen = job.training.frozen.empty() ? 0 : model::frozen_parts(job).first_blocks;
-  const cost::StageBlocks blocks = cost::stage_blocks(job.model, choice, stage, frozen);
+  const cost::StageBlocks blocks =
+      cost::stage_blocks(job.model, choice, stage, model::frozen_blocks(job));
   const memory::StageHolds holds = memory::stage_holds(job.model, choice, stage, blocks);
   return {blocks, parameters_of(job, bytes, holds)};
 }

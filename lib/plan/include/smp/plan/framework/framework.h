@@ -122,6 +122,8 @@ struct UsualSettings {
   bool remainder_master_weights = false;  // with bf16
   bool recomputes_fewest_layers = false;  // of each stage, where a run does not fit otherwise
   bool cuts_by_matmuls = false;  // stages are cut by the matmuls of blocks and head, not by blocks
+  bool fused_adapters = false;   // LoRA: one adapter for query, key and value, one for gate and up
+  bool unnamed = false;          // published runs leave out its name
 };
 
 // Measured / predicted of published runs: nine of ten lie between low and high.

@@ -30,7 +30,7 @@ bool is_framework_path(std::string_view word);
 std::shared_ptr<const Framework> shipped_framework(std::string_view name);
 
 // "unknown" stands for a framework that nobody names: a layout is priced as each shipped framework
-// that offers it, but ours and SMP's.
+// that offers it and of which runs are published without its name.
 inline constexpr std::string_view kUnknownFramework = "unknown";
 inline bool is_unknown(const FrameworkChoice& choice) { return choice.name == kUnknownFramework; }
 std::vector<FrameworkChoice> possible_frameworks();
