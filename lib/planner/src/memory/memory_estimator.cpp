@@ -18,9 +18,9 @@ constexpr double kTokenBytes = 8;  // int64 ids
 
 // A stage at its fullest: the phase, and what activations add to each term then.
 struct StagePeak {
-  StagePeak(const JobSpec& job, const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
-            const StateRules& rules, const EstimatedStage& stage)
-      : terms(stage_terms(job, choice, layers, rules, stage.holds, stage.message_bytes)),
+  StagePeak(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
+            const StageTerms& states, const EstimatedStage& stage)
+      : terms(states),
         blocks(blocks_kept(choice, layers, stage.holds.blocks)),
         live(microbatches_in_flight(choice, stage.index)) {}
 
@@ -35,10 +35,10 @@ struct StagePeak {
 };
 
 StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
-                  const cost::LayerBytes& layers, const StateRules& rules,
+                  const cost::LayerBytes& layers, const StateRules& rules, const StageTerms& terms,
                   const EstimatedStage& stage) {
   const StageHolds& holds = stage.holds;
-  StagePeak now(job, choice, layers, rules, stage);
+  StagePeak now(choice, layers, terms, stage);
   now.host_bytes = now.terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
@@ -90,11 +90,13 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
   consider(PeakPhase::kBackward, others, now.blocks.again,
            now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
            holds.head ? 0 : boundary);
-  const double held = held_bytes(now.live * holds.blocks.all() * layers.held, now.reserved,
-                                 static_cast<double>(allowed_bytes(job.cluster)));
-  now.workspace += held;
-  now.peak += held;
-  now.reserved += held * in_use;
+  if (layers.held > 0) {
+    const double held = held_bytes(now.live * holds.blocks.all() * layers.held, now.reserved,
+                                   static_cast<double>(allowed_bytes(job.cluster)));
+    now.workspace += held;
+    now.peak += held;
+    now.reserved += held * in_use;
+  }
   for (const PeakPhase phase : {PeakPhase::kStep, PeakPhase::kCheckpoint}) {
     highest(phase, now.terms.total(phase), 1 + rules.fragmentation(phase));
   }
@@ -149,7 +151,8 @@ MemoryEstimate estimate_memory(const JobSpec& job, const choice::LayoutChoice& c
                                const cost::LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
   const EstimatedStage here(job, choice, layers, stage);
-  return estimate_of(peak_of(job, choice, layers, rules, here), rules, stage);
+  const StageTerms terms = stage_terms(job, choice, layers, rules, here.holds, here.message_bytes);
+  return estimate_of(peak_of(job, choice, layers, rules, terms, here), rules, stage);
 }
 
 MemoryEstimate estimate_memory(const JobSpec& job, const choice::LayoutChoice& choice,
@@ -169,24 +172,44 @@ void MemoryEstimator::look_at(const choice::LayoutChoice& choice, const cost::La
   if (rules_ && key == key_) return;
   key_ = key;
   rules_.emplace(job_, choice);
+  for (KnownTerms* known : {&first_terms_, &second_terms_, &last_terms_}) known->known = 0;
   first_ = {job_, choice, layers, 0};
   if (choice.pipeline > 1) last_ = {job_, choice, layers, choice.pipeline - 1};
   if (choice.pipeline > 2) second_ = {job_, choice, layers, 1};
 }
 
+// Of the states: whatever else `choice` recomputes and offloads than key_of() it.
+const StageTerms& MemoryEstimator::terms_of(KnownTerms& known, const choice::LayoutChoice& choice,
+                                            const cost::LayerBytes& layers,
+                                            const EstimatedStage& stage) const {
+  const unsigned place = (choice.offload_optimizer ? 1U : 0U) |
+                         (choice.offload_parameters ? 2U : 0U) |
+                         (choice.recompute == Recompute::kFull ? 4U : 0U);
+  StageTerms& terms = known.terms.at(place);
+  if ((known.known >> place & 1U) == 0) {
+    terms = stage_terms(job_, choice, layers, *rules_, stage.holds, stage.message_bytes);
+    known.known |= 1U << place;
+  }
+  return terms;
+}
+
 MemoryEstimate MemoryEstimator::fullest(const choice::LayoutChoice& choice,
                                         const cost::LayerBytes& layers) {
   look_at(choice, layers);
-  const StagePeak first = peak_of(job_, choice, layers, *rules_, first_);
+  const auto peak_at = [&](KnownTerms& known, const EstimatedStage& stage) {
+    return peak_of(job_, choice, layers, *rules_, terms_of(known, choice, layers, stage), stage);
+  };
+  const StagePeak first = peak_at(first_terms_, first_);
   if (choice.pipeline == 1) return estimate_of(first, *rules_, 0);
-  const StagePeak last = peak_of(job_, choice, layers, *rules_, last_);
+  const StagePeak last = peak_at(last_terms_, last_);
   // Stages in the middle have ever fewer microbatches and never more layers than the second, unless
   // their layers are trained and the second's are not.
   if (choice.pipeline > 2 && model::frozen_blocks(job_) > 0) {
     StagePeak most = last.reserved > first.reserved ? last : first;
     int64_t fullest = last.reserved > first.reserved ? last_.index : 0;
     for (int64_t stage = 1; stage + 1 < choice.pipeline; ++stage) {
-      const StagePeak peak = peak_of(job_, choice, layers, *rules_, {job_, choice, layers, stage});
+      KnownTerms own;
+      const StagePeak peak = peak_at(own, {job_, choice, layers, stage});
       if (peak.reserved <= most.reserved) continue;
       most = peak;
       fullest = stage;
@@ -194,7 +217,7 @@ MemoryEstimate MemoryEstimator::fullest(const choice::LayoutChoice& choice,
     return estimate_of(most, *rules_, fullest);
   }
   if (choice.pipeline > 2) {
-    const StagePeak second = peak_of(job_, choice, layers, *rules_, second_);
+    const StagePeak second = peak_at(second_terms_, second_);
     if (second.reserved > first.reserved && second.reserved >= last.reserved)
       return estimate_of(second, *rules_, second_.index);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "memory/stage_terms.h"
@@ -32,11 +33,20 @@ class MemoryEstimator {
   static choice::LayoutChoice key_of(choice::LayoutChoice choice);
   void look_at(const choice::LayoutChoice& choice, const cost::LayerBytes& layers);
 
+  // Of a stage the states, for each way to recompute and offload that was asked for.
+  struct KnownTerms {
+    std::array<StageTerms, 8> terms;
+    unsigned known = 0;  // a bit for each
+  };
+  const StageTerms& terms_of(KnownTerms& known, const choice::LayoutChoice& choice,
+                             const cost::LayerBytes& layers, const EstimatedStage& stage) const;
+
   const JobSpec& job_;
   // Of the choice that was asked for last.
   choice::LayoutChoice key_;
   std::optional<StateRules> rules_;
   EstimatedStage first_, second_, last_;
+  KnownTerms first_terms_, second_terms_, last_terms_;
 };
 
 }  // namespace smp::memory

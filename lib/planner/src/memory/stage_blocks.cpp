@@ -48,11 +48,12 @@ BlocksKept blocks_kept(const choice::LayoutChoice& choice, const cost::LayerByte
   add(layers.block, count.dense - count.frozen_dense);
   add(layers.moe_block, count.moe - count.frozen_moe);
   add(layers.cross_block, count.cross - count.frozen_cross);
+  if (count.frozen_chunks == 0) return sum;
   add(layers.frozen_block.call, count.frozen_dense);
   add(layers.frozen_moe_block.call, count.frozen_moe);
   add(layers.frozen_cross_block.call, count.frozen_cross);
   // Where no gradient passes through them, the last frozen block of a chunk keeps its output alone.
-  if (count.frozen_chunks > 0 && is_forward_alone(layers.frozen_block.call)) {
+  if (is_forward_alone(layers.frozen_block.call)) {
     (choice.recompute == Recompute::kFull ? sum.checkpoints : sum.kept) +=
         count.frozen_chunks * layers.frozen_block.call.output;
   }

@@ -293,7 +293,7 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
   terms.constants = rules.context + terms.communicators + rules.workspace;
   terms.host_bytes = rules.groups_on_host + message_bytes;
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
-  terms.weights += rules.copy_bytes * block_parameters(layers, holds);
+  if (rules.copy_bytes != 0) terms.weights += rules.copy_bytes * block_parameters(layers, holds);
   const bool shards_frozen = choice.sharding == Sharding::kParameters;
   (choice.offload_parameters ? terms.host_bytes : terms.frozen_weights) +=
       parameters.frozen_bytes * (shards_frozen ? rules.dense_share : 1) +
