@@ -52,6 +52,8 @@ model:
   hidden_dropout: 0.2
   num_experts: 8
   experts_per_token: 2
+  expert_capacity_factor: 1.25
+  pad_experts_to_capacity: true
   expert_ffn_hidden_size: 50
   shared_expert_ffn_hidden_size: 60
   shared_expert_gate: true

@@ -104,6 +104,11 @@ TEST_CASE("an imbalance of experts grows their activations alone, in proportion 
   CHECK(extra(1.2) == 0);
   CHECK(extra(1.5) > 0);
   CHECK(extra(2) == doctest::Approx(0.7 / 0.2 * extra(1.5)).epsilon(1e-6));
+  // A capacity cuts it off.
+  Plan capped = plan;
+  capped.job.model.expert_capacity_factor = 1.5;
+  CHECK(term(event(event_peaks(capped, 0, 0, 4), "imbalance of backward"),
+             "tokens of the other ranks") == extra(1.5));
   // A dense model has no experts.
   CHECK(event_peaks(test::practical_plan_of(test::small_job()), 0, 0, 2).size() == 8);
 }

@@ -425,6 +425,17 @@ TEST_CASE("experts are sharded over their own replicas, and routed tokens cost t
   single.model.experts_per_token = 1;
   const double more = layers.moe_block.saved - layer_bytes(single, one).moe_block.saved;
   CHECK(more == doctest::Approx(1.3 * 2.0 * 4096 * (3 * 11008 + 4096)));
+  // A capacity drops what is more; padding fills it.
+  const auto kept = [&](double factor, bool pads) {
+    JobSpec capped = job;
+    capped.model.expert_capacity_factor = factor;
+    capped.model.pad_experts_to_capacity = pads;
+    return layer_bytes(capped, one).moe_block.saved;
+  };
+  const double each = 2 * 2.0 * 4096 * (3 * 11008 + 4096);
+  CHECK(layers.moe_block.saved - kept(1, false) == doctest::Approx(0.3 * each));
+  CHECK(kept(2, false) == layers.moe_block.saved);
+  CHECK(kept(2, true) - layers.moe_block.saved == doctest::Approx(0.7 * each));
 }
 
 TEST_CASE("offloading moves bytes to the host") {

@@ -184,6 +184,10 @@ void model_flags(const ModelSpec& model, Flags& flags) {
     flags.value("num-experts", model.num_experts);
     flags.value("moe-router-topk", model.experts_per_token);
     flags.value("moe-ffn-hidden-size", model.expert_ffn_hidden_size);
+    if (model.expert_capacity_factor > 0) {
+      flags.value("moe-expert-capacity-factor", model.expert_capacity_factor);
+      if (model.pad_experts_to_capacity) flags.flag("moe-pad-expert-input-to-capacity");
+    }
     if (model.shared_expert_ffn_hidden_size > 0) {
       flags.value("moe-shared-expert-intermediate-size", model.shared_expert_ffn_hidden_size);
       if (model.shared_expert_gate) flags.flag("moe-shared-expert-gate");

@@ -198,6 +198,9 @@ void MegatronLine::sizes(bool swiglu) {
 void MegatronLine::experts() {
   if (!has("num-experts")) return;
   set("moe-router-topk", "model.experts_per_token", whole("moe-router-topk").value_or(2));
+  constexpr const char* kCapacity = "moe-expert-capacity-factor";
+  const double capacity = reader_.number(kCapacity).value_or(0);
+  if (capacity > 0) set(kCapacity, "model.expert_capacity_factor", *reader_.text(kCapacity));
   if (const auto width = whole("moe-ffn-hidden-size")) {
     set("moe-ffn-hidden-size", "model.expert_ffn_hidden_size", *width);
   }

@@ -118,8 +118,6 @@ const std::vector<MegatronField>& megatron_fields() {
       {"num_microbatches_with_partial_activation_checkpoints", kWarned, "", "",
        "the plan recomputes in all microbatches"},
       {"first_last_layers_bf16", kWarned, "", "", "the plan has fp8 in all layers", kOff},
-      {"moe_expert_capacity_factor", kWarned, "", "", kCapacity},
-      {"moe_pad_expert_input_to_capacity", kWarned, "", "", kCapacity, kOff},
       {"moe_expert_rank_capacity_factor", kWarned, "", "", kCapacity},
       {"moe_layer_recompute", kWarned, "", "", "the plan does not recompute experts alone", kOff},
       {"moe_paged_stash", kWarned, "", "", "the plan keeps the experts' activations as they are",

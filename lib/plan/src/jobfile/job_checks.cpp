@@ -158,6 +158,11 @@ void JobBuilder::check_blocks() {
             fmt::format("experts_per_token ({}) is above num_experts ({})", model.experts_per_token,
                         model.num_experts));
     }
+    if (model.pad_experts_to_capacity && model.expert_capacity_factor == 0 &&
+        usable({"model.pad_experts_to_capacity", "model.expert_capacity_factor"})) {
+      error({"model.pad_experts_to_capacity"},
+            "pad_experts_to_capacity: true needs expert_capacity_factor above 0");
+    }
     if (model.shared_expert_gate && model.shared_expert_ffn_hidden_size == 0 &&
         usable({"model.shared_expert_ffn_hidden_size"})) {
       error({"model.shared_expert_gate"},

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/routed_tokens.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/adapters.h"
@@ -27,7 +28,8 @@ struct AdaptedCall {
     split = choice.sequence_parallel && choice.tensor > 1;
     const double local = split ? tokens / choice.tensor : tokens;
     const double expert_tensor = std::max(1, choice.expert_tensor);
-    routed = local * static_cast<double>(job.model.experts_per_token) * (split ? expert_tensor : 1);
+    routed = fullest_share(job) * local * static_cast<double>(job.model.experts_per_token) *
+             (split ? expert_tensor : 1);
   }
 
   // Of a matrix on one rank.

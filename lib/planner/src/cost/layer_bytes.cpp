@@ -9,6 +9,7 @@
 #include "cost/layer_parameters.h"
 #include "cost/mamba_layer.h"
 #include "cost/rank_order.h"
+#include "cost/routed_tokens.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/model/frozen_parts.h"
@@ -57,6 +58,7 @@ struct Shapes {
     fused = framework.fused_kernels || training.compiled;
     drops_first_product = recomputes_mlps(job);
     drops = recompute_modules(job.parallel);
+    fullest = fullest_share(job);
     if (is_narrow(choice.precision) && framework.transformer_engine) {
       read = narrow_bytes(choice.precision) / e;
     }
@@ -85,6 +87,7 @@ struct Shapes {
   // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
   double read = 1;
+  double fullest;            // tokens of the fullest rank's experts, over the mean
   bool fused;                // kernels of norms and of gated activations
   RecomputeModules drops;    // by selective recomputation
   bool drops_first_product;  // of the MLP, and nothing else: our engine
@@ -283,7 +286,7 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
   const auto k = static_cast<double>(m.experts_per_token);
   // Each rank routes its tokens; the ranks that cut an expert gather theirs. Without sequence
   // parallelism the tensor ranks route the same tokens.
-  const double routed = s.framework.routed_tokens * local * k * (s.split ? expert_tensor : 1);
+  const double routed = s.fullest * local * k * (s.split ? expert_tensor : 1);
   const auto ffn = static_cast<double>(m.expert_ffn_hidden_size > 0 ? m.expert_ffn_hidden_size
                                                                     : m.ffn_hidden_size) /
                    expert_tensor;

@@ -9,6 +9,7 @@
 #include "cost/kernel_work.h"
 #include "cost/mamba_layer.h"
 #include "cost/rank_order.h"
+#include "cost/routed_tokens.h"
 #include "links/link_model.h"
 #include "links/rate.h"
 #include "smp/plan/model/frozen_parts.h"
@@ -187,7 +188,8 @@ CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choi
 CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice) {
   const ModelSpec& model = call.model;
   const double experts = static_cast<double>(model.num_experts);
-  const double routed = static_cast<double>(model.experts_per_token);
+  // On average: what a capacity drops, and what fills it.
+  const double routed = within_capacity(model, 1) * static_cast<double>(model.experts_per_token);
   const double own = std::max(1.0, experts / static_cast<double>(choice.expert));
   const double expert_tensor = static_cast<double>(choice.expert_tensor);
   const double expert_width = static_cast<double>(

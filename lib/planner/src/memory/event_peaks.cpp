@@ -5,6 +5,7 @@
 
 #include "choice/resolve.h"
 #include "cost/engine_bytes.h"
+#include "cost/routed_tokens.h"
 #include "memory/stage_terms.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/framework/framework_catalog.h"
@@ -120,7 +121,8 @@ EventPeak with_imbalance(const PhasePeak& even, const PhasePeak& more, double ra
 void add_imbalance(std::vector<EventPeak>& events, const Plan& plan, int64_t stage, int64_t tensor,
                    const std::vector<PhasePeak>& phases, double imbalance) {
   if (plan.job.model.num_experts == 0 || imbalance <= 1) return;
-  const double ratio = imbalance / framework::framework_model(plan.job).routed_tokens;
+  const double ratio =
+      cost::within_capacity(plan.job.model, imbalance) / cost::fullest_share(plan.job);
   Plan routed = plan;
   routed.job.model.experts_per_token *= kMoreRouted;
   const std::vector<PhasePeak> more = MemoryModel(routed).phases(stage, tensor);

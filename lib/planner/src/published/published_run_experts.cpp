@@ -46,6 +46,17 @@ void read_experts(RunCells& cells, ModelSpec& model) {
   set(model.expert_ffn_hidden_size, {"moe-ffn-hidden-size", "moe_ffn_hidden_size", "moe_ffn"});
   set(model.shared_expert_ffn_hidden_size,
       {"moe-shared-expert-intermediate-size", "moe_shared_expert_intermediate_size"});
+  if (const auto factor = cells.note("moe-expert-capacity-factor")) {
+    const auto value = leading_number(*factor);
+    if (!value || *value < 0) {
+      cells.problem(fmt::format("notes: moe-expert-capacity-factor={} is not understood", *factor));
+    } else {
+      model.expert_capacity_factor = *value;
+      model.pad_experts_to_capacity = cells.has_note("moe-pad-expert-input-to-capacity");
+    }
+  } else if (cells.mentions("tokendrop")) {  // NeMo's MegatronTokenDropCallback
+    model.expert_capacity_factor = 1;
+  }
   if (model.num_experts == 0) {
     if (cells.degree("ep").value_or(1) > 1) {
       cells.problem(

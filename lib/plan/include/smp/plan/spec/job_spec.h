@@ -110,6 +110,8 @@ struct ModelSpec {
   // others every `moe_layer_period`-th has experts.
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
+  double expert_capacity_factor = 0;  // tokens of an expert, over its even share; 0 = all
+  bool pad_experts_to_capacity = false;
   int64_t expert_ffn_hidden_size = 0;         // = ffn_hidden_size unless given
   int64_t shared_expert_ffn_hidden_size = 0;  // 0 = no shared expert
   bool shared_expert_gate = false;            // its output is weighed by a row of its own (Qwen)
