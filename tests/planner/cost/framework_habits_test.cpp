@@ -118,6 +118,29 @@ TEST_CASE("a cluster's fp8 efficiency replaces the share of its 16-bit efficienc
   CHECK(layer_seconds(job, choice).block.matmul_forward > 1.3 * usual.matmul_forward);
 }
 
+TEST_CASE("an fp8 recipe decides what a cast moves and how many bytes an element's scale adds") {
+  JobSpec job = llama_on("dgx-h100", 1);
+  job.training.fp8_parameters = true;
+  LayoutChoice choice = tensor_over(1);
+  choice.precision = Precision::kFp8;
+  const auto moved = [&](Fp8Recipe recipe) {
+    job.training.fp8_recipe = recipe;
+    return layer_seconds(job, choice).block.memory_forward;
+  };
+  const auto saved = [&](Fp8Recipe recipe) {
+    job.training.fp8_recipe = recipe;
+    return layer_bytes(job, choice).block.saved;
+  };
+  const double delayed = moved(Fp8Recipe::kDelayed);
+  // A second look at 2 B beside 4 B; scales of 1/32 B in each of two copies.
+  const double look = moved(Fp8Recipe::kCurrent) - delayed;
+  CHECK(look > 0);
+  CHECK(moved(Fp8Recipe::kMxfp8) - delayed == doctest::Approx(look / 32));
+  CHECK(moved(Fp8Recipe::kBlockwise) == doctest::Approx(moved(Fp8Recipe::kMxfp8)));
+  CHECK(saved(Fp8Recipe::kCurrent) == saved(Fp8Recipe::kDelayed));
+  CHECK(saved(Fp8Recipe::kMxfp8) > saved(Fp8Recipe::kDelayed));
+}
+
 TEST_CASE("fp8 weights are cast once a step, or never where they are parameters in fp8") {
   JobSpec job = llama_on("dgx-h100", 1);
   LayoutChoice choice = tensor_over(1);

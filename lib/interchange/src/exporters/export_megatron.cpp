@@ -318,7 +318,11 @@ void training_flags(const ExportView& view, Flags& flags) {
   if (view.precision == Precision::kFp16) flags.flag("fp16");
   const bool fp4 = view.precision == Precision::kNvfp4;
   if (view.precision == Precision::kBf16 || is_narrow(view.precision)) flags.flag("bf16");
-  if (view.precision == Precision::kFp8) flags.value("fp8-format", "hybrid");
+  if (view.precision == Precision::kFp8) {
+    const Fp8Recipe recipe = training.fp8_recipe;
+    flags.value("fp8-format", recipe == Fp8Recipe::kMxfp8 ? "e4m3" : "hybrid");
+    flags.value("fp8-recipe", recipe == Fp8Recipe::kCurrent ? "tensorwise" : name_of(recipe));
+  }
   if (fp4) flags.value("fp4-format", "e2m1");
   if (training.fp8_parameters) flags.flag(fp4 ? "fp4-param-gather" : "fp8-param-gather");
   if (view.is_half() && training.accumulate_gradients_in_fp32) {

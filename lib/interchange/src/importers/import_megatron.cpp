@@ -210,6 +210,10 @@ void MegatronLine::precision() {
   const bool any = given != kFlags.end();
   set(any ? given->front() : "bf16", "training.precision",
       std::string(any ? given->back() : "fp32"));
+  if (has("fp8-format") && has("fp8-recipe")) {
+    const std::string recipe = *reader_.text("fp8-recipe");
+    set("fp8-recipe", "training.fp8_recipe", recipe == "tensorwise" ? "current" : recipe);
+  }
   for (const char* flag : {"fp8-param-gather", "fp4-param-gather"}) {
     if (has(flag)) set(flag, "training.fp8_parameters", true);
   }

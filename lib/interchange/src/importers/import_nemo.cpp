@@ -384,6 +384,10 @@ class NemoFile {
     }
     if (!says("fp8")) return;
     set("fp8", says("mxfp8") ? "e4m3" : "hybrid");
+    set("fp8_recipe", says("mxfp8")             ? "mxfp8"
+                      : says("subchannel")      ? "blockwise"
+                      : says("current_scaling") ? "tensorwise"
+                                                : "delayed");
     if (!says("subchannel")) set("fp8_param_gather", "true");
     if (says("current_scaling")) set("first_last_layers_bf16", "true");
   }

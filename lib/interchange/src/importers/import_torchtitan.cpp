@@ -83,6 +83,8 @@ class TorchTitanFile {
           key = "model.converters";
         } else if (says("float8") || says("mx")) {
           precision = "fp8";
+          reader_.set_by("model.converters", "training.fp8_recipe",
+                         std::string(says("mx") ? "mxfp8" : "current"));
           key = "model.converters";
         } else {
           reader_.error_at(item.place, fmt::format("the converter {} is not supported",

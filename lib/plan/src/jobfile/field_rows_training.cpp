@@ -17,6 +17,9 @@ bool stops_early(const JobSpec& job) {
 }
 const Condition kStopsEarly = {stops_early, "training.evaluation.patience", "patience above 0"};
 
+bool is_fp8(const JobSpec& job) { return job.training.precision == Precision::kFp8; }
+const Condition kFp8 = {is_fp8, "training.precision", "precision: fp8"};
+
 }  // namespace
 
 void add_training_fields(std::vector<Field>& out) {
@@ -83,6 +86,14 @@ void add_training_fields(std::vector<Field>& out) {
        SMP_AT(training.fused_loss),
        "the cross-entropy is one fused kernel, which saves no copies of the logits",
        {.also = {"cross_entropy_loss_fusion", "fused_cross_entropy"}}},
+      {kTraining,
+       "fp8_recipe",
+       SMP_AT(training.fp8_recipe),
+       "with precision: fp8, scaling of the operands: delayed and current = a scale for a tensor, "
+       "of "
+       "earlier steps' largest elements or of its own; blockwise = for 128 elements; mxfp8 = for "
+       "32",
+       {.condition = kFp8}},
       {kTraining,
        "fp8_parameters",
        SMP_AT(training.fp8_parameters),

@@ -81,6 +81,11 @@ struct Choices<OptimizerKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"adamw", "sgd"};
 };
 template <>
+struct Choices<Fp8Recipe> {
+  static constexpr std::array<std::string_view, 4> kNames = {"delayed", "current", "blockwise",
+                                                             "mxfp8"};
+};
+template <>
 struct Choices<MasterKind> {
   static constexpr std::array<std::string_view, 4> kNames = {"fp32", "fp16", "remainder", "none"};
 };

@@ -19,6 +19,7 @@ std::string_view name_of(Recompute recompute) { return choice_name(recompute); }
 std::string_view name_of(AttentionKind attention) { return choice_name(attention); }
 std::string_view name_of(OptimizerKind kind) { return choice_name(kind); }
 std::string_view name_of(LearningRateSchedule schedule) { return choice_name(schedule); }
+std::string_view name_of(Fp8Recipe recipe) { return choice_name(recipe); }
 std::string_view name_of(MasterKind master) { return choice_name(master); }
 std::string_view name_of(MomentKind moment) { return choice_name(moment); }
 std::string_view name_of(QuantizedKind quantized) { return choice_name(quantized); }

@@ -19,7 +19,6 @@ constexpr double kCompiledOperators = 30;
 constexpr double kPartKernels = 6;
 // An RMSNorm written with plain operators: cast to fp32, square, mean, scale, cast, weight.
 constexpr double kUnfusedRmsNorm = 5;
-constexpr double kHalfBytes = 2;
 // Drawing whether an element stays takes as long as so many flops of an fp32 matmul: 7 rounds of
 // Philox4x32 for 8 elements. Measured on a core of an EPYC 9005: 0.22 to 0.26 ns with AVX-512, in
 // residual sums and in attention of 256 to 1,024 tokens, where matmuls run at 190 Gflop/s
@@ -51,6 +50,7 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
     core_rates.flops_per_s *= framework.hopper_matmul_rate;
   }
   if (is_narrow(choice.precision)) rates.flops_per_s *= framework.fp8_matmul_rate;
+  cast_bytes = is_narrow(choice.precision) ? cost::cast_bytes(job, choice.precision) : 0;
   weight_casts = casts_weights(job, choice) ? 1.0 / choice.microbatches : 0;
   t = choice.tensor;
   c = choice.context;
@@ -100,9 +100,7 @@ void linear(LayerWork& work, const PricedCall& call, double tokens, double in, d
   work.backward.matmul_s += matmul_s(call.rates, copies, tokens, in, out) + of_weights;
   work.forward.kernels += 1;
   work.backward.kernels += call.trains ? 2 : 1;
-  if (call.rates.element_bytes < kHalfBytes) {
-    // Transformer Engine: operands are read in 16 bits and written twice, for either direction.
-    const double cast = kHalfBytes + 2 * call.rates.element_bytes;
+  if (const double cast = call.cast_bytes; cast > 0) {  // of Transformer Engine
     work.forward.bytes += copies * cast * (tokens * in + call.weight_casts * in * out);
     work.backward.bytes += copies * cast * tokens * out;
     work.forward.kernels += 4;

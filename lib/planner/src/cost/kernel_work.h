@@ -38,7 +38,8 @@ struct PricedCall {
   MatmulRates core_rates;  // of attention: never fp8
   double t, c, batch, sequence, tokens, wide_tokens, h, element, heads, kv_heads;
   double mlp_ranks;     // that share an MLP's width
-  double weight_casts;  // to fp8, of each weight in each microbatch
+  double cast_bytes;    // of an operand's element, to fp8 or NVFP4
+  double weight_casts;  // of each weight in each microbatch
   double key_dim, value_dim, vocabulary, gradient_bytes;
   bool latent, fused, flash;
   bool draws_dropout;       // as the engine does on CPUs: no masks

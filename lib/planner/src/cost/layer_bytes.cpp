@@ -60,7 +60,7 @@ struct Shapes {
     drops = recompute_modules(job.parallel);
     fullest = fullest_share(job);
     if (is_narrow(choice.precision) && framework.transformer_engine) {
-      read = narrow_bytes(choice.precision) / e;
+      read = narrow_bytes(job, choice.precision) / e;
     }
     if (!trains) read = 0;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;

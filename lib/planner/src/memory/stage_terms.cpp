@@ -213,7 +213,7 @@ StateRules::StateRules(const JobSpec& job, const choice::LayoutChoice& choice)
   // first microbatch on (pytorch/module/linear.py, quantize_weight).
   if (is_narrow(choice.precision) && framework.transformer_engine &&
       choice.sharding != Sharding::kParameters) {
-    copy_bytes = 2 * cost::narrow_bytes(choice.precision);
+    copy_bytes = 2 * cost::narrow_bytes(job, choice.precision);
     if (job.training.fp8_parameters) copy_bytes -= state.weight;  // in their stead
   }
   workspace = library_workspace(job);

@@ -183,6 +183,14 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   job.training.precision = choice.precision;
   job.training.attention = attention_of(cells, run);
   job.training.fused_loss = cells.has_note("cross-entropy-loss-fusion");
+  const std::string precision = cells.word("precision");
+  if (contains(precision, "cs") || contains(precision, "current")) {
+    job.training.fp8_recipe = Fp8Recipe::kCurrent;
+  } else if (contains(precision, "mx")) {
+    job.training.fp8_recipe = Fp8Recipe::kMxfp8;
+  } else if (contains(precision, "block") || contains(precision, "subchannel")) {
+    job.training.fp8_recipe = Fp8Recipe::kBlockwise;
+  }
   job.training.fp8_parameters = cells.has_note("fp8-param-gather") || usual.fp8_parameters;
   if (usual.remainder_master_weights && choice.precision == Precision::kBf16) {
     job.training.optimizer.master_weights = MasterKind::kRemainder;

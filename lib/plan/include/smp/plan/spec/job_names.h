@@ -22,6 +22,7 @@ std::string_view name_of(Recompute recompute);
 std::string_view name_of(AttentionKind attention);
 std::string_view name_of(OptimizerKind kind);  // "adamw", "sgd"
 std::string_view name_of(LearningRateSchedule schedule);
+std::string_view name_of(Fp8Recipe recipe);         // "delayed", "mxfp8"
 std::string_view name_of(MasterKind master);        // "fp32", "remainder"
 std::string_view name_of(MomentKind moment);        // "fp32", "int8"
 std::string_view name_of(QuantizedKind quantized);  // "none", "nf4"

@@ -35,6 +35,9 @@ enum class RopeScaling { kNone, kLinear, kLlama3, kDynamic, kYarn, kLongRope };
 enum class DeviceKind { kCpu, kCuda };
 // fp8 and nvfp4: matmuls; the rest as bf16
 enum class Precision { kFp32, kFp64, kBf16, kFp16, kFp8, kNvfp4 };
+// How fp8 operands are scaled: a tensor by what it held before, or by what it holds; tiles of 128
+// elements; 32 elements (on Blackwell).
+enum class Fp8Recipe { kDelayed, kCurrent, kBlockwise, kMxfp8 };
 constexpr bool is_narrow(Precision precision) { return precision >= Precision::kFp8; }
 enum class Sharding { kNone, kOptimizerState, kGradients, kParameters };  // ZeRO 0, 1, 2, 3
 // All forward then all backward; 1F1B; Megatron's virtual stages; zero-bubble H1 and V.
@@ -314,6 +317,7 @@ struct TrainingSpec {
   AttentionKind attention = AttentionKind::kFlash;
   std::optional<bool> accumulate_gradients_in_fp32;  // auto: as in the framework
   bool fused_loss = false;                           // cross-entropy as one compiled function
+  Fp8Recipe fp8_recipe = Fp8Recipe::kDelayed;
   bool fp8_parameters = false;          // with precision: fp8, no 16-bit weights beside them
   bool compiled = false;                // torch.compile: element-wise kernels and casts are fused
   bool deterministic = false;           // larger workspaces of the matmul library
