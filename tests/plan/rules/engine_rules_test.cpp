@@ -276,6 +276,9 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "model.kv_lora_rank: above 0 (the engine runs plain attention)");
   CHECK(refused([](JobSpec& j) { j.model.num_mtp_layers = 1; }) ==
         "model.num_mtp_layers: above 0 (the engine predicts the next token alone)");
+  CHECK(refused([](JobSpec& j) { j.training.optimizer.variance_dtype = MomentKind::kBf16; }) ==
+        "training.optimizer.master_weights, momentum_dtype or variance_dtype: other than fp32 (the "
+        "engine keeps its optimizer's state in fp32)");
   CHECK(refused([](JobSpec& j) { j.model.vocab_multiple_of = 128; }) ==
         "model.vocab_multiple_of: above 1 (the engine does not pad the vocabulary)");
   CHECK(refused([](JobSpec& j) { j.parallel.context_parallel_degree = 2; }) ==

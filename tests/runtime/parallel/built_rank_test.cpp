@@ -87,7 +87,7 @@ TEST_CASE("what cannot be built is refused") {
   fp8.job.training.precision = Precision::kFp8;
   CHECK_THROWS_WITH_AS(build_rank(fp8, 0),
                        "the engine cannot build this plan:\n"
-                       "  training.precision: fp8 (the engine "
+                       "  training.precision: fp8 or nvfp4 (the engine "
                        "runs fp64, fp32, bf16 and fp16)",
                        ConfigError);
   Plan small = plan;

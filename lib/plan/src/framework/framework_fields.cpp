@@ -107,7 +107,8 @@ const std::vector<HabitField>& habit_fields() {
       {kStates, "gradient_copy_at_step_only", SMP_HABIT(model.gradient_copy_at_step_only),
        "the optimizer's step makes that copy and drops it"},
       {kStates, "fp32_sum_beside_gradients", SMP_HABIT(model.fp32_sum_beside_gradients),
-       "bf16: an unsharded fp32 sum lies beside the 16-bit gradients"},
+       "sums of bf16 gradients in fp32 lie beside them, unsharded up to `sharding: "
+       "optimizer_state`"},
       {kStates, "fp32_weights", SMP_HABIT(model.fp32_weights),
        "shards of weights are fp32; 16-bit weights exist while they are gathered"},
       {kStates, "flat_gradient_buffer", SMP_HABIT(model.flat_gradient_buffer),

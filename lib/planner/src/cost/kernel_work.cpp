@@ -73,11 +73,12 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
   fused = framework.fused_kernels || training.compiled;
   draws_dropout = runs_in_engine(job);
   flash = training.attention == AttentionKind::kFlash && cluster.device == DeviceKind::kCuda;
-  const bool fp32_sums = choice.precision == Precision::kFp16 ? framework.fp32_gradients_with_fp16
-                                                              : framework.fp32_gradients_with_bf16;
-  sums_beside = choice.precision == Precision::kBf16 && framework.fp32_sum_beside_gradients;
-  gradient_bytes =
-      element == 2 && training.accumulate_gradients_in_fp32.value_or(fp32_sums) ? 4 : element;
+  const bool fp32_sums = training.accumulate_gradients_in_fp32.value_or(
+      choice.precision == Precision::kFp16 ? framework.fp32_gradients_with_fp16
+                                           : framework.fp32_gradients_with_bf16);
+  sums_beside =
+      choice.precision == Precision::kBf16 && framework.fp32_sum_beside_gradients && fp32_sums;
+  gradient_bytes = element == 2 && fp32_sums && !sums_beside ? 4 : element;
 }
 
 namespace {

@@ -21,12 +21,12 @@ StateBytes with_adam(const JobSpec& job, const choice::LayoutChoice& choice) {
   // fp32 message of their reduce-scatter.
   if (framework.fp32_weights) return {4, 4, 0, 0, 4, 4, 2, 2 + 4, true};
   const bool fp16 = choice.precision == Precision::kFp16;
-  const bool sums =
-      framework.fp32_sum_beside_gradients && choice.sharding <= Sharding::kOptimizerState;
+  const bool beside = framework.fp32_sum_beside_gradients;
+  const bool sums = beside && choice.sharding <= Sharding::kOptimizerState;
   const bool ours = runs_in_engine(job);  // one gradient, in fp32
   const bool fp32 = ours || job.training.accumulate_gradients_in_fp32.value_or(
                                 fp16 ? framework.fp32_gradients_with_fp16
-                                     : framework.fp32_gradients_with_bf16 || sums);
+                                     : framework.fp32_gradients_with_bf16 && (sums || !beside));
   StateBytes bytes{2, 2, 0, 4, 4, 4, 2, 2, true};
   if (fp32 && sums && !fp16) {
     bytes.gradient_copy = 4;

@@ -23,7 +23,8 @@ double gradient_width(const JobSpec& job, const choice::LayoutChoice& choice) {
   if (element > 2) return element;
   const framework::FrameworkModel& framework = framework::framework_model(job);
   const bool fp32 = choice.precision == Precision::kFp16 ? framework.fp32_gradients_with_fp16
-                                                         : framework.fp32_gradients_with_bf16;
+                                                         : framework.fp32_gradients_with_bf16 &&
+                                                               !framework.fp32_sum_beside_gradients;
   return job.training.accumulate_gradients_in_fp32.value_or(fp32) ? 4 : 2;
 }
 

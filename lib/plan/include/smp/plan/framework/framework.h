@@ -25,7 +25,7 @@ struct FrameworkModel {
   bool fp32_gradients_with_fp16 = false;
   bool gradient_copy_in_fp32 = false;       // with fp16: an fp32 copy beside the 16-bit gradients
   bool gradient_copy_at_step_only = false;  // made by the step, gone when it ends
-  // Beside 16-bit gradients of bf16 an unsharded fp32 sum of them (DeepSpeed's BF16_Optimizer).
+  // Sums in fp32 lie unsharded beside bf16 gradients, up to ZeRO-1 (DeepSpeed's BF16_Optimizer).
   bool fp32_sum_beside_gradients = false;
   bool fp32_weights = false;             // FSDP: shards are fp32, 16-bit weights live when gathered
   bool flat_gradient_buffer = false;     // all gradients live in one buffer from start to end
