@@ -54,7 +54,10 @@ double launch_s(const PricedCall& call, const KernelWork& work, double messages_
 double pipeline_crossing_s(const PricedCall& call, const choice::LayoutChoice& choice) {
   const double each = call.framework.pipeline_crossing_s;
   if (each == 0 || choice.tensor == 1 || choice.pipeline == 1) return 0;
-  return boundaries_between_hosts(choice, call.job) > 0 ? each * (choice.tensor - 1) : 0;
+  if (boundaries_between_hosts(choice, call.job) == 0) return 0;
+  // Of nanotron's runs groups over two hosts wait as those in one, groups over four twice as long.
+  const double hosts = tensor_placement(choice, call.job).hosts;
+  return each * (choice.tensor - 1) * std::max(1.0, hosts / 2);
 }
 
 void add(KernelWork& sum, const KernelWork& part) {
