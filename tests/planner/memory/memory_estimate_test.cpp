@@ -464,6 +464,23 @@ TEST_CASE("offloading moves bytes to the host") {
   CHECK(all.host_bytes == doctest::Approx(18 * shard));
 }
 
+TEST_CASE("offloaded activations come back through a window of the widest blocks") {
+  ModelSpec model = llama2_7b();
+  model.num_experts = 8;
+  model.experts_per_token = 2;
+  model.expert_ffn_hidden_size = model.ffn_hidden_size;
+  model.first_dense_layers = 1;
+  const JobSpec job = on_accelerators(model, 4096, "smp");
+  LayoutChoice choice{.expert = 8, .shard = 8};
+  choice.microbatches = 2;
+  choice.offload_activations = true;
+  const LayerBytes layers = layer_bytes(job, choice);
+  CHECK(layers.moe_block.saved > layers.block.saved);
+  const double blocks = static_cast<double>(job.parallel.activation_loading_horizon) + 1;
+  CHECK(estimate(job, choice)[Term::kOffloadWindow] ==
+        doctest::Approx(blocks * layers.moe_block.saved));
+}
+
 TEST_CASE("what PyTorch counts leaves out the context, and what is allocated the fragmentation") {
   const JobSpec job = on_accelerators(llama2_7b(), 4096, "fsdp2");
   const MemoryEstimate memory =

@@ -172,7 +172,8 @@ RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& 
   const double could_hold = microbatches_in_flight(choice, place.stage) * blocks * layers.held;
   const auto consider = [&](PeakPhase phase, TermBytes bytes) {
     if (phase == PeakPhase::kForward || phase == PeakPhase::kBackward) {
-      const double needed = total(bytes) * (1 + rules.fragmentation(phase));
+      const double outside = at(bytes, Term::kContext) + at(bytes, Term::kCommunicators);
+      const double needed = outside + (total(bytes) - outside) * (1 + rules.fragmentation(phase));
       at(bytes, Term::kWorkspace) +=
           held_bytes(could_hold, needed, static_cast<double>(allowed_bytes(plan.job.cluster)));
     }

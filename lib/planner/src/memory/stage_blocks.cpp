@@ -62,11 +62,15 @@ BlocksKept blocks_kept(const choice::LayoutChoice& choice, const cost::LayerByte
 
 double offload_window(const JobSpec& job, const choice::LayoutChoice& choice,
                       const cost::LayerBytes& layers, double blocks) {
-  const bool crosses = layers.cross_block.saved > layers.block.saved;
-  const cost::CallBytes& call = crosses ? layers.cross_block : layers.block;
-  const double each = choice.recompute == Recompute::kFull        ? call.checkpoint
-                      : choice.recompute == Recompute::kSelective ? call.selective
-                                                                  : call.saved;
+  double each = 0;  // of the widest
+  for (const cost::CallBytes* call :
+       {&layers.block, &layers.moe_block, &layers.cross_block, &layers.frozen_block.call,
+        &layers.frozen_moe_block.call, &layers.frozen_cross_block.call}) {
+    const double kept = choice.recompute == Recompute::kFull        ? call->checkpoint
+                        : choice.recompute == Recompute::kSelective ? call->selective
+                                                                    : call->saved;
+    each = std::max(each, kept);
+  }
   if (framework::framework_model(job).fetches_checkpoints_late &&
       choice.recompute == Recompute::kFull)
     return each;

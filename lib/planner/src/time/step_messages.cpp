@@ -191,8 +191,12 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
              : choice.recompute == Recompute::kSelective ? block.selective
                                                          : block.saved;
     };
-    const double moved = (on_stage.dense + on_stage.moe) * kept(bytes.block) +
-                         on_stage.cross * kept(bytes.cross_block);
+    const double moved = (on_stage.dense - on_stage.frozen_dense) * kept(bytes.block) +
+                         (on_stage.moe - on_stage.frozen_moe) * kept(bytes.moe_block) +
+                         (on_stage.cross - on_stage.frozen_cross) * kept(bytes.cross_block) +
+                         on_stage.frozen_dense * kept(bytes.frozen_block.call) +
+                         on_stage.frozen_moe * kept(bytes.frozen_moe_block.call) +
+                         on_stage.frozen_cross * kept(bytes.frozen_cross_block.call);
     if (job.cluster.device == DeviceKind::kCpu) {  // read, and written to the other pool
       messages.copies_s = links::over(2 * moved, job.cluster.memory_bytes_per_s);
     } else {
