@@ -228,7 +228,7 @@ inline const std::string kBoth =
 // Keys that only SGD and fp16 have, as they are written.
 inline const std::string kFp16Sgd =
     "    momentum: 0.9\n    nesterov: false\n    weight_decay: 0\n    gradient_clipping: 1\n"
-    "    master_weights: fp32\n    momentum_dtype: fp32\n"
+    "    master_weights: fp32\n"
     "  loss_scale:\n    dynamic: true\n    init_scale: 65536\n    scale_factor: 2\n"
     "    scale_window: 1000\n    min_scale: 1\n    delayed_shift: 1\n"
     "    raise_error_at_min_scale: true\n";

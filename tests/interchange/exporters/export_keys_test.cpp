@@ -147,7 +147,7 @@ const std::vector<Change>& changes() {
       {"training.batch_ramp_increment", "32", {{"training.batch_ramp_start", "16"}}},
       {"training.precision", "fp32"},
       {"training.attention", "unfused"},
-      {"training.accumulate_gradients_in_fp32", "true"},
+      {"training.accumulate_gradients_in_fp32", "false"},
       {"training.fp8_recipe", "current", {{"training.precision", "fp8"}}},
       {"training.fp8_parameters", "true", {{"training.precision", "fp8"}}},
       {"training.frozen", "[embedding]"},

@@ -288,6 +288,27 @@ TEST_CASE("recomputing some layers costs their share, offloading what computing 
   CHECK(step_s(job, choice) >= none);
 }
 
+TEST_CASE("an update moves its states in the bytes of their types") {
+  JobSpec job =
+      read_job({{"job.yaml",
+                 "model: {family: llama, num_layers: 4, hidden_size: 4096, num_heads: 32, "
+                 "ffn_hidden_size: 11008, vocab_size: 32000, max_positions: 4096}\n"
+                 "training: {sequence_length: 4096, precision: bf16}\n"
+                 "parallel: {framework: megatron-core}\n"},
+                jobfile::cluster_source("dgx-h100")});
+  const LayoutChoice choice;
+  const double usual = step_s(job, choice);
+  job.training.optimizer.momentum_dtype = MomentKind::kBf16;
+  const double half = usual - step_s(job, choice);
+  CHECK(half > 0);
+  job.training.optimizer.variance_dtype = MomentKind::kBf16;
+  CHECK(usual - step_s(job, choice) == doctest::Approx(2 * half));
+  // The remainder and the 16-bit weight are as much as the weight in fp32.
+  job.training.optimizer.momentum_dtype = job.training.optimizer.variance_dtype = MomentKind::kFp32;
+  job.training.optimizer.master_weights = MasterKind::kRemainder;
+  CHECK(step_s(job, choice) == doctest::Approx(usual));
+}
+
 TEST_CASE("on CPUs activations that are offloaded are copied out and back, and nothing hides it") {
   const JobSpec job = read_job(
       {{"job.yaml",

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "exporters/export_view.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/spec/bucket_size.h"
 #include "smp/plan/spec/checkpoint_strategy.h"
 #include "smp/plan/spec/job_names.h"
@@ -151,8 +152,11 @@ std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
   out["gradient_clipping"] = view.training.optimizer.gradient_clipping;
   if (view.precision == Precision::kBf16) out["bf16"] = {{"enabled", true}};
   if (view.precision == Precision::kFp16) out["fp16"] = fp16_block(view.training.loss_scale);
-  if (view.is_half() && view.training.accumulate_gradients_in_fp32) {
-    const bool wide = *view.training.accumulate_gradients_in_fp32;
+  const framework::FrameworkModel& habits = framework::framework_model(view.plan.job);
+  const bool usually = view.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16
+                                                          : habits.fp32_gradients_with_bf16;
+  if (view.is_half() && (usually || view.training.accumulate_gradients_in_fp32)) {
+    const bool wide = view.training.accumulate_gradients_in_fp32.value_or(usually);
     out["data_types"] = {{"grad_accum_dtype", wide ? "fp32" : name_of(view.precision)}};
   }
   out["zero_optimization"] = zero_block(view);

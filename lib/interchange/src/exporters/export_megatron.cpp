@@ -113,6 +113,15 @@ void refuse_layout(const ExportView& view, Refusals& refusals) {
     refusals.refuse_if(kind == MomentKind::kInt8, fmt::format("{} int8", name), "fp8");
   }
   refusals.refuse_if(optimizer.master_weights == MasterKind::kNone, "master_weights none", "fp16");
+  const bool typed = optimizer.momentum_dtype != MomentKind::kFp32 ||
+                     optimizer.variance_dtype != MomentKind::kFp32 ||
+                     optimizer.master_weights != MasterKind::kFp32;
+  refusals.refuse_if(typed && view.sharding != Sharding::kOptimizerState,
+                     "types of the optimizer's state other than fp32",
+                     "sharding: optimizer_state, whose optimizer has them");
+  refusals.refuse_if(typed && view.offload_optimizer,
+                     "types of the optimizer's state other than fp32 with offload_optimizer",
+                     "fp32");
   refusals.refuse_if(optimizer.kind == OptimizerKind::kSgd && optimizer.nesterov,
                      "optimizer.nesterov: true", "nesterov: false");
   refusals.refuse_if(view.offload_activations, "offload_activations",
@@ -281,6 +290,7 @@ void optimizer_flags(const TrainingSpec& training, Flags& flags) {
       flags.value("exp-avg-dtype", name_of(optimizer.momentum_dtype));
       flags.value("exp-avg-sq-dtype", name_of(optimizer.variance_dtype));
     }
+    if (optimizer.master_weights == MasterKind::kFp32) flags.flag("no-store-param-remainders");
     if (optimizer.master_weights == MasterKind::kFp16) flags.value("main-params-dtype", "fp16");
   }
   const bool wsd = optimizer.schedule == LearningRateSchedule::kWsd;

@@ -111,19 +111,28 @@ class AxolotlFile {
                    reader_.whole("gradient_accumulation_steps").value_or(1));
   }
 
+  // The model is loaded in 16 bits. accelerate's FSDP makes fp32 weights of them but where nothing
+  // is mixed, DeepSpeed has fp32 ones beside them, and adapters are fp32 (loaders/model.py).
+  void weights_of_16_bits(bool bf16) {
+    std::string key;
+    if (is_true("bfloat16") || is_true("float16")) {
+      key = is_true("bfloat16") ? "bfloat16" : "float16";
+    } else if (reader_.text("bf16") == "full" || reader_.text("fp16") == "full") {
+      key = reader_.text("bf16") == "full" ? "bf16" : "fp16";
+    } else if (bf16 && !reader_.has("fsdp") && !reader_.has("fsdp_config") &&
+               !reader_.has("adapter")) {
+      key = "bf16";
+    }
+    if (key.empty() || reader_.has("deepspeed")) return;
+    set_half_states(reader_, key, key.front() == 'f', reader_.text("optimizer").value_or(""));
+  }
+
   void precision() {
     const auto on = [&](const char* key) {
       const std::string word = reader_.text(key).value_or("false");
       return word != "false" && word != "False";
     };
-    const bool pure = is_true("bfloat16") || is_true("float16");
-    if (pure || reader_.text("bf16") == "full" || reader_.text("fp16") == "full") {
-      const std::string key = is_true("bfloat16")              ? "bfloat16"
-                              : is_true("float16")             ? "float16"
-                              : reader_.text("bf16") == "full" ? "bf16"
-                                                               : "fp16";
-      reader_.warn(key, fmt::format("{}: the plan keeps fp32 weights beside 16-bit ones", key));
-    }
+    weights_of_16_bits(on("bf16"));
     const std::string key = is_true("fp8")                       ? "fp8"
                             : on("fp16") && !on("bf16")          ? "fp16"
                             : is_true("float16") && !on("bf16")  ? "float16"

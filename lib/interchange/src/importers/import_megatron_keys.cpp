@@ -191,6 +191,8 @@ const std::vector<ForeignKey>& megatron_keys() {
       {"use-precision-aware-optimizer", Form::kBool, Use::kRead,
        "training.optimizer.master_weights",
        "remainder with bf16 weights; the types of the states may be set"},
+      {"no-store-param-remainders", Form::kBool, Use::kRead, "training.optimizer.master_weights",
+       "not remainder"},
       {"exp-avg-dtype", Form::kText, Use::kRead, "training.optimizer.momentum_dtype", "the same",
        "", "fp32 bf16 fp16 fp8"},
       {"exp-avg-sq-dtype", Form::kText, Use::kRead, "training.optimizer.variance_dtype", "the same",

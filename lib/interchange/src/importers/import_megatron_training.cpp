@@ -43,10 +43,12 @@ void MegatronLine::optimizer() {
 }
 
 // megatron/core/optimizer/optimizer_config.py, __post_init__ and store_param_remainders, whose
-// default is true: of an fp32 weight the 16 bits that the bf16 weight lacks are kept.
+// default is true: of an fp32 weight the 16 bits that the bf16 weight lacks are kept. Not where
+// Megatron itself updates fp32 weights: with fp8 recipes but delayed scaling, and on the host.
 void MegatronLine::optimizer_types() {
   constexpr const char* kAware = "use-precision-aware-optimizer";
-  for (const char* flag : {"main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}) {
+  for (const char* flag :
+       {"main-params-dtype", "main-grads-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}) {
     if (reader_.text(flag).value_or("fp32") == "fp32" || has(kAware)) continue;
     reader_.error(flag, fmt::format("--{} other than fp32 needs --{}", flag, kAware));
     return;
@@ -59,7 +61,9 @@ void MegatronLine::optimizer_types() {
   constexpr const char* kMaster = "training.optimizer.master_weights";
   if (reader_.text("main-params-dtype").value_or("fp32") == "fp16") {
     set("main-params-dtype", kMaster, std::string("fp16"));
-  } else if (has(kAware) && has("bf16") && !has("fp8-param-gather") && !has("fp4-param-gather")) {
+  } else if (has(kAware) && has("bf16") && !has("fp8-param-gather") && !has("fp4-param-gather") &&
+             !has("optimizer-cpu-offload") && !has("no-store-param-remainders") &&
+             reader_.text("fp8-recipe").value_or("delayed") == "delayed") {
     set(kAware, kMaster, std::string("remainder"));
   }
 }

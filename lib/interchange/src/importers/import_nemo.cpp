@@ -382,10 +382,13 @@ class NemoFile {
       set("fp4", "e2m1");
       set("fp4_param_gather", "true");
     }
+    // The default of Bridge's MixedPrecisionConfig reaches its optimizer without fp8 too.
+    if (!says("fp8") && bf16 && shown == "mixed_precision") set("fp8_recipe", "tensorwise");
     if (!says("fp8")) return;
     set("fp8", says("mxfp8") ? "e4m3" : "hybrid");
     set("fp8_recipe", says("mxfp8")             ? "mxfp8"
                       : says("subchannel")      ? "blockwise"
+                      : says("nanov2")          ? "blockwise"
                       : says("current_scaling") ? "tensorwise"
                                                 : "delayed");
     if (!says("subchannel")) set("fp8_param_gather", "true");

@@ -99,7 +99,7 @@ const std::vector<std::string_view>& megatron_field_words() {
       "scale_positional_embedding scatter_embedding_sequence_parallel setup_optimizers sft "
       "sharp_enabled_group skip_getting_attention_mask_from_dataset "
       "skip_sync_grad_norm_across_mp softmax_scale softmax_type special_tokens "
-      "start_eval_at_iter start_iteration store_param_remainders strict_fsdp_dtensor_load "
+      "start_eval_at_iter start_iteration strict_fsdp_dtensor_load "
       "suggested_communication_unit_size symmetric_ar_type sync_batch_comm te_rng_tracker "
       "timers tokenizer total_model_parallel_size tp_only_amax_red train_valid_test_num_samples "
       "transformer_block_type transformer_engine transformer_layer_spec "

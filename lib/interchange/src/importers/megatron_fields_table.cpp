@@ -74,6 +74,7 @@ const std::vector<MegatronField>& megatron_fields() {
       {"fp8_params", kTrue, "fp8-param-gather", "", ""},
       {"fp4", kOwn, "", "training.precision", "e2m1 = nvfp4"},
       {"fp4_param", kTrue, "fp4-param-gather", "", ""},
+      {"store_param_remainders", kFalse, "no-store-param-remainders", "", ""},
       {"grad_reduce_in_fp32", kOwn, "", "training.accumulate_gradients_in_fp32", "the same"},
       {"fsdp", kOwn, "", "parallel.sharding", "megatron, pytorch and true = parameters"},
       {"main_grads_dtype", kOwn, "", "training.accumulate_gradients_in_fp32", "bfloat16 = false"},

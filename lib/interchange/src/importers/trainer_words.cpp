@@ -26,6 +26,7 @@ void set_optimizer_word(ForeignReader& reader, const std::string& key, const std
     if (last.find("8bit") != last.npos) {
       reader.set_from(key, "training.optimizer.momentum_dtype", "int8");
       reader.set_from(key, "training.optimizer.variance_dtype", "int8");
+      reader.set_from(key, "training.fused_optimizer", "true");
       if (last.find("paged") == last.npos) return;
       reader.warn(key, fmt::format("{} {}: the plan keeps Adam's moments on the accelerator", key,
                                    text::quoted_for_message(word)));
@@ -44,8 +45,10 @@ void set_half_states(ForeignReader& reader, const std::string& key, bool fp16,
                      const std::string& optimizer) {
   reader.set_by(key, "training.optimizer.master_weights", "none");
   if (text::lower_case(optimizer).find("8bit") != std::string::npos) return;
+  const std::string type = fp16 ? "fp16" : "bf16";
+  if (text::lower_case(optimizer).find("sgd") != std::string::npos) return;
   for (const char* moment : {"momentum_dtype", "variance_dtype"}) {
-    reader.set_by(key, fmt::format("training.optimizer.{}", moment), fp16 ? "fp16" : "bf16");
+    reader.set_by(key, fmt::format("training.optimizer.{}", moment), type);
   }
 }
 

@@ -76,6 +76,12 @@ const std::vector<HabitField>& habit_fields() {
        "values of `parallel.pipeline` that the framework has; `[]` without a pipeline"},
       {kOffers, "shardings", SMP_HABIT(offers.shardings),
        "values of `parallel.sharding` that the framework has"},
+      {kOffers, "master_weights", SMP_HABIT(offers.master_weights),
+       "values of `training.optimizer.master_weights` that the framework has"},
+      {kOffers, "moments", SMP_HABIT(offers.moments),
+       "values of `training.optimizer.momentum_dtype` and `variance_dtype` that the framework has"},
+      {kOffers, "fp8_parameters", SMP_HABIT(offers.fp8_parameters),
+       "whether weights can exist in fp8 or NVFP4 alone (`training.fp8_parameters`)"},
       {kOffers, "sharded_pipelines", SMP_HABIT(offers.sharded_pipelines),
        "whether `sharding: gradients` and `parameters` go with a pipeline"},
       {kOffers, "sequence_parallel", SMP_HABIT(offers.sequence_parallel),
@@ -429,6 +435,12 @@ std::string value_words(const HabitField& field) {
     std::string operator()(Member<std::vector<std::string>>) const { return "a list of texts"; }
     std::string operator()(Member<std::vector<PipelineKind>>) const {
       return "a list of " + text::joined_or(choice_names<PipelineKind>());
+    }
+    std::string operator()(Member<std::vector<MasterKind>>) const {
+      return "a list of " + text::joined_or(choice_names<MasterKind>());
+    }
+    std::string operator()(Member<std::vector<MomentKind>>) const {
+      return "a list of " + text::joined_or(choice_names<MomentKind>());
     }
     std::string operator()(Member<std::vector<Sharding>>) const {
       return "a list of " + text::joined_or(choice_names<Sharding>());

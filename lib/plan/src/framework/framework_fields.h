@@ -15,7 +15,8 @@ using Member = T& (*)(Framework&);
 
 using Target = std::variant<Member<bool>, Member<int64_t>, Member<double>, Member<std::string>,
                             Member<std::vector<std::string>>, Member<std::vector<PipelineKind>>,
-                            Member<std::vector<Sharding>>>;
+                            Member<std::vector<Sharding>>, Member<std::vector<MasterKind>>,
+                            Member<std::vector<MomentKind>>>;
 
 enum class Unit { kNone, kBytes, kElements, kShare };
 

@@ -29,6 +29,12 @@ struct HabitJson {
   text::OrderedJson operator()(Member<std::vector<PipelineKind>> member) const {
     return names_of(member(framework));
   }
+  text::OrderedJson operator()(Member<std::vector<MasterKind>> member) const {
+    return names_of(member(framework));
+  }
+  text::OrderedJson operator()(Member<std::vector<MomentKind>> member) const {
+    return names_of(member(framework));
+  }
   text::OrderedJson operator()(Member<std::vector<Sharding>> member) const {
     return names_of(member(framework));
   }

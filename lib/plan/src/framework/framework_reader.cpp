@@ -39,6 +39,8 @@ struct ReadHabit {
   }
   void operator()(Member<std::vector<PipelineKind>> member) const { read_choices(member); }
   void operator()(Member<std::vector<Sharding>> member) const { read_choices(member); }
+  void operator()(Member<std::vector<MomentKind>> member) const { read_choices(member); }
+  void operator()(Member<std::vector<MasterKind>> member) const { read_choices(member); }
 
   template <class E>
   void read_choices(Member<std::vector<E>> member) const {

@@ -112,7 +112,7 @@ void add_optimizer_fields(std::vector<Field>& out) {
        "momentum_dtype",
        SMP_AT(training.optimizer.momentum_dtype),
        "type of the first moment; int8 = 8 bits, and an fp32 scale for 256 elements",
-       {.also = {"exp_avg_dtype"}}},
+       {.condition = kAdamW, .also = {"exp_avg_dtype"}}},
       {kOptimizer,
        "variance_dtype",
        SMP_AT(training.optimizer.variance_dtype),

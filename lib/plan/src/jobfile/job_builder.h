@@ -71,6 +71,7 @@ class JobBuilder {
   void resolve_training();
   void resolve_optimizer();
   void check_optimizer();
+  void check_state_types();
   void resolve_fine_tuning();
   void check_fine_tuning();
   void check_batch_ramp();

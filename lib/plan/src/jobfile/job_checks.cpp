@@ -319,6 +319,13 @@ void JobBuilder::check_precision() {
     error({"training.fp8_parameters"}, "fp8_parameters needs precision: fp8 or nvfp4");
   }
   if (!narrow) return;
+  if (training.fp8_recipe == Fp8Recipe::kMxfp8 && training.precision == Precision::kFp8 &&
+      spec_.cluster.fp4_flops_per_s == 0 &&
+      usable({"training.fp8_recipe", "cluster.fp4_flops_per_s"})) {
+    error({"training.fp8_recipe"},
+          "fp8_recipe: mxfp8 needs an accelerator that has it, from Blackwell on: one with "
+          "cluster.fp4_flops_per_s");
+  }
   const bool fp4 = training.precision == Precision::kNvfp4;
   const std::string rate = fp4 ? "cluster.fp4_flops_per_s" : "cluster.fp8_flops_per_s";
   if ((fp4 ? spec_.cluster.fp4_flops_per_s : spec_.cluster.fp8_flops_per_s) > 0) return;

@@ -1,6 +1,11 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "jobfile/job_builder.h"
+#include "smp/plan/framework/framework.h"
+#include "spec/choices.h"
 
 // Defaults of training.optimizer that follow from its other keys, and what they must say together.
 namespace smp::jobfile {
@@ -38,6 +43,7 @@ void JobBuilder::check_optimizer() {
       optimizer.nesterov && optimizer.momentum == 0) {
     error({"training.optimizer.nesterov"}, "nesterov: true needs momentum above 0");
   }
+  check_state_types();
   const LossScaleSpec& scale = spec_.training.loss_scale;
   if (spec_.training.precision == Precision::kFp16 && scale.dynamic &&
       usable({"training.loss_scale.init_scale", "training.loss_scale.min_scale"}) &&
@@ -56,6 +62,52 @@ void JobBuilder::check_optimizer() {
     error({"training.optimizer.decay_steps", "training.optimizer.warmup_steps"},
           fmt::format("warmup_steps ({}) + decay_steps ({}) are more than steps ({})",
                       optimizer.warmup_steps, optimizer.decay_steps, steps));
+  }
+}
+
+void JobBuilder::check_state_types() {
+  const OptimizerSpec& optimizer = spec_.training.optimizer;
+  constexpr std::string_view kMaster = "training.optimizer.master_weights";
+  if (!usable({"parallel.framework", "training.precision", "training.fp8_parameters",
+               "training.optimizer.kind"})) {
+    return;
+  }
+  const TrainingSpec& training = spec_.training;
+  const bool is_adam = optimizer.kind == OptimizerKind::kAdamW;
+  if (optimizer.master_weights == MasterKind::kRemainder && usable({kMaster})) {
+    const bool is_bf16 = training.precision == Precision::kBf16 ||
+                         (training.precision == Precision::kFp8 && !training.fp8_parameters &&
+                          training.fp8_recipe == Fp8Recipe::kDelayed);
+    if (!is_bf16) {
+      error({kMaster},
+            "master_weights: remainder needs weights in bf16: precision bf16, or fp8 with the "
+            "delayed recipe and without fp8_parameters");
+    }
+  }
+  if (!is_adam && usable({kMaster}) && optimizer.master_weights != MasterKind::kFp32 &&
+      optimizer.master_weights != MasterKind::kNone) {
+    error({kMaster}, fmt::format("master_weights: {} needs kind: adamw",
+                                 choice_name(optimizer.master_weights)));
+  }
+  const auto& habits = spec_.parallel.framework.habits;
+  if (!habits) return;  // not known, or one of several
+  const framework::FrameworkSupport& offers = habits->offers;
+  const auto check = [&](std::string_view path, auto value, const auto& offered) {
+    if (!usable({path}) || std::ranges::count(offered, value) > 0) return;
+    std::vector<std::string_view> names;
+    for (const auto each : offered) names.push_back(choice_name(each));
+    error({path},
+          fmt::format("{}: {}, but framework {} has {}", path.substr(path.rfind('.') + 1),
+                      choice_name(value), spec_.parallel.framework.name, fmt::join(names, ", ")));
+  };
+  check(kMaster, optimizer.master_weights, offers.master_weights);
+  check("training.optimizer.momentum_dtype", optimizer.momentum_dtype, offers.moments);
+  check("training.optimizer.variance_dtype", optimizer.variance_dtype, offers.moments);
+  const bool narrow = training.precision && is_narrow(*training.precision);
+  if (training.fp8_parameters && narrow && !offers.fp8_parameters) {
+    error({"training.fp8_parameters"},
+          fmt::format("fp8_parameters: framework {} keeps 16-bit weights",
+                      spec_.parallel.framework.name));
   }
 }
 

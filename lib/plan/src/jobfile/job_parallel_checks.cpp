@@ -119,8 +119,8 @@ void JobBuilder::agree_on_recompute() {
   constexpr std::string_view kModules = "parallel.recompute_modules";
   if (!parallel.recompute_modules.empty() && usable({kModules, "parallel.framework"})) {
     std::string problem = problem_of_recompute_modules(parallel.recompute_modules, spec_.model);
-    if (problem.empty() && !framework::is_unknown(parallel.framework) &&
-        !framework::framework_of(spec_).offers.recompute_modules) {
+    const auto& habits = parallel.framework.habits;
+    if (problem.empty() && habits && !habits->offers.recompute_modules) {
       problem = fmt::format("framework {} has no such list", parallel.framework.name);
     }
     if (!problem.empty()) error({kModules}, fmt::format("recompute_modules: {}", problem));

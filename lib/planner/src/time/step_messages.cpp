@@ -23,20 +23,21 @@ double gradient_width(const JobSpec& job, const choice::LayoutChoice& choice) {
   if (element > 2) return element;
   const framework::FrameworkModel& framework = framework::framework_model(job);
   const bool fp32 = choice.precision == Precision::kFp16 ? framework.fp32_gradients_with_fp16
-                                                         : framework.fp32_gradients_with_bf16 &&
-                                                               !framework.fp32_sum_beside_gradients;
-  return job.training.accumulate_gradients_in_fp32.value_or(fp32) ? 4 : 2;
+                                                         : framework.fp32_gradients_with_bf16;
+  // Sums that lie beside 16-bit gradients are not what is sent.
+  const bool beside = choice.precision == Precision::kBf16 && framework.fp32_sum_beside_gradients;
+  return !beside && job.training.accumulate_gradients_in_fp32.value_or(fp32) ? 4 : 2;
 }
 
 // Bytes that one update moves for each parameter: weight, momentum and variance read and written,
 // the gradient read; with 16 bits the weight written once more, and in the passes before it the
 // gradient converted, checked for overflow, its norm taken and scaled.
-double update_bytes(double element, double gradient, const OptimizerSpec& optimizer) {
-  const bool adam = optimizer.kind == OptimizerKind::kAdamW;
-  const double states = adam ? 2 : optimizer.momentum > 0 ? 1 : 0;
-  const double moved = 2 + 2 * states;  // the weight and each state, read and written
-  if (element > 2) return moved * element + element + 3 * element;
-  return moved * 4 + 2 + (gradient + 4) + 4 + 8 + 4;
+double update_bytes(double element, double gradient, const cost::StateBytes& state) {
+  // Of a remainder the 16-bit weight has the other half.
+  const double weight = state.master == 2 ? 4 : state.master > 0 ? state.master : state.weight;
+  const double moved = 2 * (weight + state.momentum + state.variance);
+  if (element > 2) return moved + element + 3 * element;
+  return moved + 2 + (gradient + 4) + 4 + 8 + 4;
 }
 
 // Calls of one rank for `elements` in buckets; 0: of 25 MB of 16 bits.
@@ -243,7 +244,7 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   }
 
   const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;
-  const double touched = owned * update_bytes(width, gradient, job.training.optimizer);
+  const double touched = owned * update_bytes(width, gradient, cost::state_bytes(job, choice));
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
   if (choice.offload_optimizer && cpu) {
     // The host's pool is the same memory: gradients and weights are read and written once more.

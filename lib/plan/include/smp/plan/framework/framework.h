@@ -101,6 +101,9 @@ struct FrameworkModel {
 struct FrameworkSupport {
   std::vector<PipelineKind> schedules;
   std::vector<Sharding> shardings;
+  std::vector<MasterKind> master_weights;
+  std::vector<MomentKind> moments;
+  bool fp8_parameters = false;
   bool sharded_pipelines = true;  // ZeRO-2 and 3 with stages
   bool sequence_parallel = true;
   bool context = true;
