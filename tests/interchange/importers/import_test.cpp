@@ -297,12 +297,12 @@ TEST_CASE("a foreign file's model is found as a job's is, and is no other versio
   };
   const Imported known = imported("Qwen/Qwen3-30B-A3B-Instruct-2507");
   REQUIRE(known.find("model.name") != nullptr);
-  CHECK(known.find("model.name")->value == "qwen3-30b-a3b");
-  const Imported other = imported("mistralai/Mistral-7B-Instruct-v0.2");
+  CHECK(known.find("model.name")->value == "qwen3-30b-a3b-2507");
+  const Imported other = imported("mistralai/Mistral-7B-Instruct-v0.4");
   CHECK(other.find("model.name") == nullptr);
   REQUIRE(other.warnings.size() == 1);
   CHECK(other.warnings.front() ==
-        "a.yaml:1:1: smp has no sizes of the model 'mistralai/Mistral-7B-Instruct-v0.2': import "
+        "a.yaml:1:1: smp has no sizes of the model 'mistralai/Mistral-7B-Instruct-v0.4': import "
         "its config.json in the same call");
 }
 

@@ -46,7 +46,9 @@ TEST_CASE("a published model is found by its repository, its recipe and its shor
   CHECK(found("gpt3-13b") == "gpt3-13b");  // and not 1.3 B
   CHECK(found("gpt3-1_3b") == "gpt3-1.3b");
   CHECK(found("Qwen/Qwen3-8B-Base") == "qwen3-8b");
-  CHECK(found("Qwen/Qwen3-30B-A3B-Instruct-2507") == "qwen3-30b-a3b");
+  CHECK(found("Qwen/Qwen3-30B-A3B-Instruct-2507") == "qwen3-30b-a3b-2507");
+  CHECK(found("Qwen/Qwen3-30B-A3B-Instruct") == "qwen3-30b-a3b");
+  CHECK(found("mistralai/Mistral-7B-Instruct-v0.2") == "mistral-7b-v0.2");
   CHECK(found("mistralai/Mistral-Nemo-Instruct-2407") == "mistral-nemo-12b");
   CHECK(found("mistralai/Mistral-7B-Instruct-v0.3") == "mistral-7b-v0.3");
   CHECK(found("mistralai/Mistral-7B-Instruct-v0.2") == "");

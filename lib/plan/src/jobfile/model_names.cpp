@@ -12,8 +12,8 @@ namespace smp::jobfile {
 namespace {
 
 // What a name has behind that of the sizes. Not -v0.3: of Mistral 7B, each version has its own.
-constexpr std::array<std::string_view, 9> kModelSuffixes = {
-    "-instruct", "-base", "-chat", "-hf", "-it", "-pt", "-2407", "-2501", "-2507"};
+constexpr std::array<std::string_view, 8> kModelSuffixes = {"-instruct", "-base", "-chat", "-hf",
+                                                            "-it",       "-pt",   "-2407", "-2501"};
 
 bool is_separator(char c) { return c == '-' || c == '_' || c == '.' || c == ' '; }
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }

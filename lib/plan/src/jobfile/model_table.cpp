@@ -23,7 +23,7 @@ model: llama3-8b
 
 - The name is that of the table below, that of the Hugging Face repository (`meta-llama/Meta-Llama-3-8B`) or that of
   the recipe in NeMo or Megatron-Bridge (`llama3_8b`). Case, owner, separators and the suffixes `-Instruct`, `-Base`,
-  `-Chat`, `-hf`, `-it` and `-pt` do not matter, nor do the months `-2407`, `-2501` and `-2507`. A name that is not in
+  `-Chat`, `-hf`, `-it` and `-pt` do not matter, nor do the months `-2407` and `-2501`. A name that is not in
   the table is an error that names the nearest ones.
 - `smp-plan models` lists the table, `smp-plan models NAME` prints the section `model` of one, to be copied and
   changed, and `smp-plan models --json` is for programs. Keys are changed without a copy by `--set model.num_layers=16`, or in the file by
