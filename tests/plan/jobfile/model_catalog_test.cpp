@@ -51,7 +51,7 @@ TEST_CASE("a published model is found by its repository, its recipe and its shor
   CHECK(found("mistralai/Mistral-7B-Instruct-v0.2") == "mistral-7b-v0.2");
   CHECK(found("mistralai/Mistral-Nemo-Instruct-2407") == "mistral-nemo-12b");
   CHECK(found("mistralai/Mistral-7B-Instruct-v0.3") == "mistral-7b-v0.3");
-  CHECK(found("mistralai/Mistral-7B-Instruct-v0.2") == "");
+  CHECK(found("mistralai/Mistral-7B-Instruct-v0.4") == "");
   CHECK(found("moonshotai/Kimi-K2-Instruct") == "kimi-k2");
   CHECK(found("t5-base") == "t5-base");
   CHECK(found("t5") == "");
