@@ -47,7 +47,7 @@ TEST_CASE("an unknown framework is a name without habits, for the frameworks tha
   CHECK(framework_named("unknown").habits == nullptr);
   const std::vector<FrameworkChoice> possible = possible_frameworks();
   CHECK(possible.size() >= 9);  // all but smp, smp-v1 and smp-v2
-  CHECK(possible.size() == named_frameworks().size() - 3);
+  CHECK(possible.size() == named_frameworks().size() - 4);
   for (const FrameworkChoice& one : possible) {
     CHECK(one.habits->name == one.name);
     CHECK_FALSE(one.name.starts_with("smp"));
@@ -71,7 +71,7 @@ TEST_CASE("a framework that is not known, or whose file is not there or not righ
       refused("job.yaml", "fsdp")
           .starts_with(
               "job.yaml:7:3: unknown framework 'fsdp'; PyTorch FSDP is called 'fsdp2' here. Known "
-              "frameworks: deepspeed, "));
+              "frameworks: automodel, "));
   CHECK(refused("job.yaml", "deepsped")
             .starts_with("job.yaml:7:3: unknown framework 'deepsped', did you mean 'deepspeed'? "
                          "Known frameworks: "));

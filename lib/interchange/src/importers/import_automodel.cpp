@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -180,7 +181,13 @@ class AutomodelFile {
   }
 
   void sharding() {
-    set_trainer(reader_, Trainer::kFsdp, "Automodel");
+    // BackendConfig takes Transformer Engine where it is installed, as in NVIDIA's containers.
+    const std::string linear = reader_.text("model.backend.linear").value_or("te");
+    if (is_true("model.force_hf") || linear != "te") {
+      set_trainer(reader_, Trainer::kFsdp, "Automodel with torch's layers");
+    } else {
+      reader_.set("parallel.framework", "automodel", "Automodel");
+    }
     const std::string key =
         reader_.has("distributed.strategy") ? "distributed.strategy" : "distributed._target_";
     const std::string word = last_part(reader_.text(key).value_or("fsdp2"));
@@ -242,11 +249,23 @@ class AutomodelFile {
     const auto each = reader_.whole(kLayers);
     if (each && known_.num_layers) {
       const int64_t chunks = std::max<int64_t>((*known_.num_layers + *each - 1) / *each, 1);
-      const int64_t degree = std::max<int64_t>(chunks / pipeline_, 2);
+      const bool up =
+          reader_.text("distributed.pipeline.round_virtual_stages_to_pp_multiple") == "up";
+      const int64_t degree = std::max<int64_t>((chunks + (up ? pipeline_ - 1 : 0)) / pipeline_, 2);
       reader_.set_by(kLayers, "parallel.virtual_pipeline_degree", degree);
+      deal(kLayers, *known_.num_layers, pipeline_ * degree);
     } else {
       reader_.set_by(kKey, "parallel.virtual_pipeline_degree", 2);
     }
+  }
+
+  // The first chunks have the layers that are left over (components/distributed/pipelining/
+  // functional.py).
+  void deal(const char* key, int64_t layers, int64_t chunks) {
+    if (layers % chunks == 0 || layers < chunks) return;
+    std::vector<int64_t> partition(static_cast<size_t>(chunks), layers / chunks);
+    for (int64_t i = 0; i < layers % chunks; ++i) ++partition[static_cast<size_t>(i)];
+    reader_.set_by(key, "parallel.partition", fmt::format("[{}]", fmt::join(partition, ", ")));
   }
 
   void memory() {

@@ -14,6 +14,7 @@ const char* framework_of_run(const RunCells& cells) {
   if (any({"smp v1", "smp_v1", "model-parallel-best-practices.md"})) return "smp-v1";
   if (any({"smp v2", "smp_v2", "sagemaker"})) return "smp-v2";
   if (any({"nanotron"})) return "nanotron";
+  if (any({"automodel"})) return "automodel";
   // Not the models that are called Nemotron.
   if (any({"nvidia/nemo", "nvidia-nemo", "nemo_", "nemo ", "nemo;", "megatron-bridge", "dgxc"})) {
     return "nemo";
