@@ -100,3 +100,44 @@ TEST_CASE("job_of_files says what foreign files lack, and refuses what no import
   forced.format = ForeignFormat::kAccelerate;
   CHECK(complaint(forced).starts_with("my.yaml:1:1: unknown key 'model' of an accelerate"));
 }
+
+TEST_CASE("a foreign job has nothing that its file does not ask for: a planner would offload it") {
+  const auto parallel = [](std::vector<jobfile::JobSource> sources) {
+    AnyFiles files = any(std::move(sources), "dgx-h100");
+    files.hosts = 2;
+    return job_of_files(files).job.parallel;
+  };
+  const ParallelSpec moe = parallel({{"a.yaml",
+                                      "base_model: Qwen/Qwen3-30B-A3B\nsequence_len: 4096\n"
+                                      "micro_batch_size: 1\nfsdp_version: 2\n"}});
+  CHECK(moe.expert_parallel_degree == 1);
+  CHECK(moe.expert_tensor_degree == 1);
+  CHECK(moe.context_parallel_degree == 1);
+  CHECK(moe.offload_optimizer == false);
+  CHECK(moe.offload_parameters == false);
+  CHECK(moe.offload_activations == false);
+  const std::string megatron =
+      "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 256 "
+      "--max-position-embeddings 64 --seq-length 64 --num-experts 8 --bf16 "
+      "--tensor-model-parallel-size 2 ";
+  CHECK(parallel({{"m.sh", megatron}}).expert_parallel_degree == 1);
+  CHECK(parallel({{"m.sh", megatron}}).expert_tensor_degree == 2);
+  CHECK(parallel({{"m.sh", megatron}}).offload_optimizer == false);
+  CHECK(parallel({{"m.sh", megatron + "--optimizer-cpu-offload"}}).offload_optimizer == true);
+  // A DeepSpeed file is silent about its script's degrees; with a model of Hugging Face's there are
+  // none.
+  const jobfile::JobSource config = golden_file("huggingface/llama2-7b.json");
+  const jobfile::JobSource deepspeed{"ds.json", R"({"zero_optimization": {"stage": 3}})"};
+  CHECK(parallel({config, deepspeed}).tensor_parallel_degree == 1);
+  CHECK(parallel({config, deepspeed}).pipeline_parallel_degree == 1);
+  CHECK_FALSE(parallel({deepspeed, kOwn}).pipeline_parallel_degree.has_value());
+  CHECK(parallel({deepspeed, kOwn}).offload_optimizer == false);
+  // What a file leaves open stays so: "auto", and a DeepSpeed file that is not there.
+  const jobfile::JobSource open{
+      "ds.json", R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "auto"}}})"};
+  CHECK_FALSE(parallel({config, open}).offload_optimizer.has_value());
+  const jobfile::JobSource unseen{"l.yaml",
+                                  "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\n"
+                                  "finetuning_type: full\ndeepspeed: not-there.json\n"};
+  CHECK_FALSE(parallel({unseen}).offload_optimizer.has_value());
+}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "importers/absent_features.h"
 #include "importers/foreign_keys.h"
 #include "importers/import_world.h"
 #include "importers/trainer_words.h"
@@ -109,6 +110,7 @@ std::vector<Imported> import_sources(const std::vector<jobfile::JobSource>& sour
     add("cluster.processes_per_host", context.processes_per_host, "--processes-per-host");
   }
   drop_assumed(out);
+  turn_off_absent(out);
   check_agreement(out);
   check_world(out);
   return out;

@@ -45,6 +45,7 @@ struct Imported {
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
   std::vector<std::string> ignored;  // known keys that no plan depends on
+  std::vector<std::string> open;     // keys of a job that the file leaves to a script ("auto")
 
   const ImportedKey* find(std::string_view path) const;
 };
