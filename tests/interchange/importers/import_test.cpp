@@ -103,6 +103,21 @@ TEST_CASE("foreign files become the job files beside them") {
   }
 }
 
+TEST_CASE("an imported job is a file of smp, though its comments name flags and scripts") {
+  const std::string words = "job.sh: this is a job file of smp, which needs no import";
+  int read = 0;
+  for (const auto& path : files_in("import")) {
+    std::string job = contents(path.string() + ".expected");
+    job = job.substr(0, std::min(job.find("\nwarning: "), job.size() - 1) + 1);
+    INFO(path.string());
+    CHECK_FALSE(foreign_format({"job.sh", job}).has_value());
+    CHECK(error_of([&] { recognise({"job.sh", job}); }) == words);
+    ++read;
+  }
+  CHECK(read >= 60);
+  CHECK_FALSE(foreign_format({"j.yaml", "# --num-layers\nmodel: {}\ntrainnig: {}\n"}).has_value());
+}
+
 TEST_CASE("bad foreign files are refused with these words") {
   const auto files = files_in("bad");
   CHECK(files.size() >= 60);
