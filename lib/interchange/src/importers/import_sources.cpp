@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 
 #include "importers/absent_features.h"
 #include "importers/foreign_keys.h"
@@ -30,8 +32,8 @@ void check_agreement(const std::vector<Imported>& files) {
   }
 }
 
-// A default of one program yields to what another file says. Where one counts the samples of a
-// batch, the microbatches follow.
+// A default of one program yields to what another file says, and to the default of a program before
+// it. Where one counts the samples of a batch, the microbatches follow.
 void drop_assumed(std::vector<Imported>& files) {
   const auto said = [&](std::string_view path) {
     return std::ranges::any_of(files, [&](const Imported& file) {
@@ -40,10 +42,15 @@ void drop_assumed(std::vector<Imported>& files) {
     });
   };
   const bool has_batch = said("training.global_batch");
+  std::set<std::string> assumed;
   for (Imported& file : files) {
     std::erase_if(file.keys, [&](const ImportedKey& key) {
-      return key.assumed && (said(key.path) || (has_batch && key.path == "training.microbatches"));
+      return key.assumed && (said(key.path) || assumed.contains(key.path) ||
+                             (has_batch && key.path == "training.microbatches"));
     });
+    for (const ImportedKey& key : file.keys) {
+      if (key.assumed) assumed.insert(key.path);
+    }
   }
 }
 
