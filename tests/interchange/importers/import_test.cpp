@@ -317,8 +317,10 @@ TEST_CASE("a foreign file's model is found as a job's is, and is no other versio
   CHECK(other.find("model.name") == nullptr);
   REQUIRE(other.warnings.size() == 1);
   CHECK(other.warnings.front() ==
-        "a.yaml:1:1: smp has no sizes of the model 'mistralai/Mistral-7B-Instruct-v0.2': import "
-        "its config.json in the same call");
+        "a.yaml:1:1: unknown model 'mistralai/Mistral-7B-Instruct-v0.2', did you mean 'mistral-7b' "
+        "or "
+        "'mistral-7b-v0.3' or 'mixtral-8x7b'? smp-plan "
+        "models lists all models, and a config.json in the same call gives one too");
 }
 
 TEST_CASE("hf_config names a published model's repository where no file has that name") {
@@ -616,10 +618,9 @@ TEST_CASE("a model that a file gives by name is known by its repository, its cla
   const std::string text =
       "trainer: {num_nodes: 1}\nmodel: {config: {_target_: nemo.AquilaConfig9B}}\n";
   const Imported unknown = import_source({"x.yaml", text}, ForeignFormat::kNemo);
-  CHECK(
-      unknown.warnings.front() ==
-      "x.yaml:2:28: smp has no sizes of the model 'AquilaConfig9B': import its config.json in the "
-      "same call");
+  CHECK(unknown.warnings.front() ==
+        "x.yaml:2:28: unknown model 'AquilaConfig9B'. smp-plan models lists all models, and a "
+        "config.json in the same call gives one too");
 }
 
 TEST_CASE("a fine-tuning file gives its DeepSpeed file and the folder of its model") {

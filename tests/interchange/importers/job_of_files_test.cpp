@@ -89,6 +89,14 @@ TEST_CASE("job_of_files says what foreign files lack, and refuses what no import
   CHECK(complaint(any({{"ds.json", R"({"zero_optimization": {"stage": 3}})"}}, "dgx-h100")) ==
         "ds.json: the file gives no sizes of a model: give the model's config.json too, as in "
         "--with config.json");
+  CHECK(complaint(any({{"a.yaml",
+                        "base_model: mistralai/Mistral-7B-Instruct-v0.2\n"
+                        "micro_batch_size: 1\n"}},
+                      "dgx-h100")) ==
+        "a.yaml:1:1: unknown model 'mistralai/Mistral-7B-Instruct-v0.2', did you mean 'mistral-7b' "
+        "or "
+        "'mistral-7b-v0.3' or 'mixtral-8x7b'? smp-plan "
+        "models lists all models, and a config.json in the same call gives one too");
   const jobfile::JobSource config = golden_file("huggingface/llama2-7b.json");
   CHECK(complaint(any({config})) == config.path +
                                         ": the file does not name the accelerators: give "
@@ -140,4 +148,33 @@ TEST_CASE("a foreign job has nothing that its file does not ask for: a planner w
                                   "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\n"
                                   "finetuning_type: full\ndeepspeed: not-there.json\n"};
   CHECK_FALSE(parallel({unseen}).offload_optimizer.has_value());
+}
+
+TEST_CASE("what a launcher's file says counts more than what the trainer's file leaves out") {
+  const jobfile::JobSource train{"l.yaml",
+                                 "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\n"
+                                 "finetuning_type: full\n"};
+  const jobfile::JobSource axolotl{"a.yaml",
+                                   "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\n"
+                                   "micro_batch_size: 1\n"};
+  const jobfile::JobSource fsdp{"fsdp.yaml",
+                                "distributed_type: FSDP\nmixed_precision: bf16\n"
+                                "fsdp_config: {fsdp_sharding_strategy: FULL_SHARD}\n"};
+  for (const jobfile::JobSource& file : {train, axolotl}) {
+    const JobSpec job = job_of_files(any({file, fsdp}, "dgx-h100")).job;
+    CHECK(job.parallel.sharding == Sharding::kParameters);
+    CHECK(job.parallel.sharded_data_parallel_degree == 8);
+    CHECK(job.training.precision == Precision::kBf16);
+    CHECK(job_of_files(any({file}, "dgx-h100")).job.parallel.sharding == Sharding::kNone);
+  }
+  const jobfile::JobSource deepspeed{"ds.yaml",
+                                     "distributed_type: DEEPSPEED\n"
+                                     "deepspeed_config: {zero_stage: 3}\n"};
+  const JobSpec job = job_of_files(any({train, deepspeed}, "dgx-h100")).job;
+  CHECK(job.parallel.framework.name == "deepspeed");
+  CHECK(job.parallel.sharding == Sharding::kParameters);
+  const jobfile::JobSource other{"l.yaml", train.text + "fsdp: shard_grad_op\n"};
+  CHECK(complaint(any({other, fsdp}, "dgx-h100")) ==
+        "fsdp.yaml: fsdp_config.fsdp_sharding_strategy = FULL_SHARD gives parallel.sharding: "
+        "parameters, but fsdp = shard_grad_op of l.yaml gives gradients");
 }

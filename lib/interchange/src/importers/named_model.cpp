@@ -63,15 +63,12 @@ void add_named_model(std::string_view shown, text::Place place, const std::strin
   const std::filesystem::path beside = std::filesystem::path(out.file).parent_path();
   if (add_folder(beside / name, origin, out) || add_folder(name, origin, out)) return;
   const jobfile::NamedModel* const known = jobfile::find_model(name);
-  if (known == nullptr && jobfile::find_unpriced_model(name) != nullptr) {
-    out.warnings.push_back(fmt::format("{}:{}:{}: {}", out.file, place.line, place.column,
-                                       jobfile::unknown_model(name)));
-    return;
-  }
   if (known == nullptr) {
-    out.warnings.push_back(fmt::format(
-        "{}:{}:{}: smp has no sizes of the model {}: import its config.json in the same call",
-        out.file, place.line, place.column, text::quoted_for_message(name)));
+    const bool is_priceable = jobfile::find_unpriced_model(name) == nullptr;
+    out.unknown_model = fmt::format(
+        "{}:{}:{}: {}{}", out.file, place.line, place.column, jobfile::unknown_model(name),
+        is_priceable ? ", and a config.json in the same call gives one too" : "");
+    out.warnings.push_back(out.unknown_model);
     return;
   }
   text::Diagnostics quiet;
