@@ -178,3 +178,17 @@ TEST_CASE("what a launcher's file says counts more than what the trainer's file 
         "fsdp.yaml: fsdp_config.fsdp_sharding_strategy = FULL_SHARD gives parallel.sharding: "
         "parameters, but fsdp = shard_grad_op of l.yaml gives gradients");
 }
+
+TEST_CASE("a length that a file of samples leaves out is assumed, and given by a file of smp") {
+  const jobfile::JobSource tune{"a.yaml",
+                                "model: {pretrained_model_name_or_path: Qwen/Qwen3-8B}\n"
+                                "step_scheduler: {global_batch_size: 32, local_batch_size: 1}\n"};
+  const JobOfFiles assumed = job_of_files(any({tune}, "dgx-h100"));
+  CHECK(assumed.job.training.sequence_length == 4096);
+  CHECK(assumed.warnings ==
+        std::vector<std::string>{
+            "a.yaml: the file gives no length of a sample: the plan has 4096; give another by "
+            "--with FILE, whose line is training: {sequence_length: N}"});
+  const jobfile::JobSource length{"length.yaml", "training: {sequence_length: 8192}\n"};
+  CHECK(job_of_files(any({tune, length}, "dgx-h100")).job.training.sequence_length == 8192);
+}

@@ -105,6 +105,7 @@ std::vector<Imported> import_sources(const std::vector<jobfile::JobSource>& sour
     out.push_back(import_source(source, format, known));
     learn(out.back(), "model.num_layers", known.num_layers);
     learn(out.back(), "model.hidden_size", known.hidden_size);
+    learn(out.back(), "model.max_positions", known.max_positions);
     learn(out.back(), "cluster.hosts", known.hosts);
     learn(out.back(), "cluster.processes_per_host", known.processes_per_host);
   }

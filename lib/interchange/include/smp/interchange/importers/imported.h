@@ -56,6 +56,7 @@ struct Imported {
 struct ImportContext {
   std::optional<int64_t> num_layers;
   std::optional<int64_t> hidden_size;
+  std::optional<int64_t> max_positions;
   std::optional<int64_t> hosts;
   std::optional<int64_t> processes_per_host;
   // Of the cluster that the command line names: they count where nothing else gives the number.
