@@ -253,6 +253,12 @@ TEST_CASE("several files are one job: where they disagree, both are named") {
   CHECK(error_of([&] { imported_job_yaml(import_sources({megatron}, std::nullopt)); }) ==
         "run.sh: the model has no num_heads, vocab_size: add it, or import the model's config.json "
         "in the same call");
+  const JobSource tokenizer{"run.sh",
+                            "--num-layers 24 --hidden-size 4096 --num-attention-heads 32 "
+                            "--tokenizer-type HuggingFaceTokenizer --tokenizer-model my/own"};
+  CHECK(error_of([&] { imported_job_yaml(import_sources({tokenizer}, std::nullopt)); }) ==
+        "run.sh: the model has no vocab_size: Megatron takes the size from the tokenizer; add "
+        "--vocab-size N");
 }
 
 TEST_CASE("hosts and processes turn 'over all ranks' into a degree") {
