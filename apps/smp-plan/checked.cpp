@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "files.h"
 #include "smp/plan/base/errors.h"
@@ -132,19 +134,42 @@ CheckedFile checked_plan(const Plan& plan, const jobfile::JobSource& source,
   return file;
 }
 
+CheckedFile checked_job_or_plan(const PlannableFile& file, const jobfile::JobSource& source,
+                                const report::VerdictOptions& options) {
+  if (const Plan* plan = std::get_if<Plan>(&file)) return checked_plan(*plan, source, options);
+  search::SearchResult result = search::plan_job(std::get<JobSpec>(file));
+  if (const Plan* plan = std::get_if<Plan>(&result.best))
+    return checked_plan(*plan, source, options);
+  search::Infeasible& none = std::get<search::Infeasible>(result.best);
+  return does_not_fit(none.problem, std::move(none.changes), source);
+}
+
+// A warning without a place, or with one in another file, stands at the head of this one.
+void add_import_warnings(CheckedFile& file, const std::vector<std::string>& warnings) {
+  const std::string prefix = file.path + ":";
+  for (const std::string& warning : warnings) {
+    const bool is_own = warning.starts_with(prefix);
+    CheckRemark remark{"", is_own ? warning.substr(prefix.size() + 1) : warning};
+    if (is_own) {
+      if (const auto at = placed(std::string_view(warning).substr(prefix.size()))) remark = *at;
+    }
+    remark.id = "smp/import";
+    remark.is_error = false;
+    file.remarks.push_back(std::move(remark));
+  }
+}
+
 }  // namespace
 
 report::CheckedFile checked_file(const std::string& path, const importers::AnyFiles& more,
                                  const report::VerdictOptions& options, LocalRates& local) {
   jobfile::JobSource source{path, ""};
   try {
-    PlannableFile file = read_plannable(path, source, local, more);
-    if (const Plan* plan = std::get_if<Plan>(&file)) return checked_plan(*plan, source, options);
-    search::SearchResult result = search::plan_job(std::get<JobSpec>(file));
-    if (const Plan* plan = std::get_if<Plan>(&result.best))
-      return checked_plan(*plan, source, options);
-    search::Infeasible& none = std::get<search::Infeasible>(result.best);
-    return does_not_fit(none.problem, std::move(none.changes), source);
+    std::vector<std::string> warnings;
+    PlannableFile file = read_plannable(path, source, local, warnings, more);
+    CheckedFile checked = checked_job_or_plan(file, source, options);
+    add_import_warnings(checked, warnings);
+    return checked;
   } catch (const ConfigError& error) {
     return invalid(error.what(), source);
   }

@@ -31,7 +31,7 @@ Plan with_framework_file(Plan plan) {
 }  // namespace
 
 PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source, LocalRates& local,
-                             importers::AnyFiles more) {
+                             std::vector<std::string>& warnings, importers::AnyFiles more) {
   source = files::is_plan_file(path)  // may be larger than a job file
                ? jobfile::JobSource{path, files::read_text_file(path, "plan file")}
                : jobfile::load_job_source(path);
@@ -50,9 +50,7 @@ PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source
     throw ConfigError(file.path + ": this is a plan: give it alone, without --with");
   }
   importers::JobOfFiles read = importers::job_of_files(more);
-  for (const std::string& warning : read.warnings) {
-    print(stderr, fmt::format("warning: {}\n", warning));
-  }
+  warnings.insert(warnings.end(), read.warnings.begin(), read.warnings.end());
   local.apply(read.job, {});
   return std::move(read.job);
 }
@@ -60,7 +58,9 @@ PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source
 Plan plan_of_file(const std::string& path) {
   jobfile::JobSource source;
   LocalRates local;
-  PlannableFile file = read_plannable(path, source, local);
+  std::vector<std::string> warnings;
+  PlannableFile file = read_plannable(path, source, local, warnings);
+  for (const std::string& warning : warnings) print(stderr, fmt::format("warning: {}\n", warning));
   if (Plan* plan = std::get_if<Plan>(&file)) return std::move(*plan);
   search::SearchResult result = search::plan_job(std::get<JobSpec>(file));
   if (Plan* plan = std::get_if<Plan>(&result.best)) {

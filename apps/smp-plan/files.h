@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "local_rates.h"
 #include "smp/interchange/importers/job_of_files.h"
@@ -22,10 +23,10 @@ using PlannableFile = std::variant<JobSpec, Plan>;
 
 // Reads a job file, a plan, or a file of another program: the one place where a path becomes a job,
 // for every command that takes any of them. `more` has the further files of the same job, and the
-// options under which they are read. Prints the warnings of foreign files. `source` is the file as
+// options under which they are read. `warnings` get those of foreign files. `source` is the file as
 // it was read, also if this throws ConfigError.
 PlannableFile read_plannable(const std::string& path, jobfile::JobSource& source, LocalRates& local,
-                             importers::AnyFiles more = {});
+                             std::vector<std::string>& warnings, importers::AnyFiles more = {});
 
 // The plan that the file holds, or that smp-plan chooses for it when it is a job. Throws
 // ConfigError, or NoFeasiblePlan.

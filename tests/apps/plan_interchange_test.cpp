@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "program.h"
+#include "smp/plan/text/json.h"
 
 // import, export, init and completion as a user runs them.
 
@@ -178,8 +179,26 @@ TEST_CASE("check takes the files that import takes, without a job file between")
       plan({"check", deepspeed, "--with", config, "--cluster", "p4d.24xlarge", "--hosts", "2"});
   CHECK(end.code == 0);
   CHECK(end.out.starts_with(deepspeed + ": fits: "));
-  CHECK(end.err.find("warning: " + deepspeed + ":47:3: unknown key 'my_own_key'\n") !=
+  CHECK(end.out.find("\n" + deepspeed + ":47:3: warning smp/import: unknown key 'my_own_key'\n") !=
         std::string::npos);
+  CHECK(end.err.empty());
+  const std::vector<std::string> same = {"check", deepspeed,   "--with",
+                                         config,  "--cluster", "p4d.24xlarge"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), same.begin(), same.end());
+    return plan(more);
+  };
+  const text::Json warnings = text::Json::parse(with({"--json"}).out)["warnings"];
+  CHECK(std::ranges::any_of(warnings, [&](const text::Json& one) {
+    return one["id"] == "smp/import" && one["line"] == 47 && one["column"] == 3 &&
+           one["text"] == "unknown key 'my_own_key'";
+  }));
+  CHECK(with({"--annotations", "github"})
+            .out.find("::warning file=" + deepspeed +
+                      ",line=47,col=3,title=smp/import::unknown key 'my_own_key'\n") !=
+        std::string::npos);
+  CHECK(with({"--annotations", "sarif"}).out.find("\"smp/import\"") != std::string::npos);
+  CHECK(with({"--fail-on", "warning"}).code == 6);
   const ProgramEnd bare = plan({"check", config});
   CHECK(bare.code == 3);
   CHECK(bare.out ==

@@ -103,6 +103,21 @@ TEST_CASE("foreign files become the job files beside them") {
   }
 }
 
+TEST_CASE("an imported job is a file of smp, though its comments name flags and scripts") {
+  const std::string words = "job.sh: this is a job file of smp, which needs no import";
+  int read = 0;
+  for (const auto& path : files_in("import")) {
+    std::string job = contents(path.string() + ".expected");
+    job = job.substr(0, std::min(job.find("\nwarning: "), job.size() - 1) + 1);
+    INFO(path.string());
+    CHECK_FALSE(foreign_format({"job.sh", job}).has_value());
+    CHECK(error_of([&] { recognise({"job.sh", job}); }) == words);
+    ++read;
+  }
+  CHECK(read >= 60);
+  CHECK_FALSE(foreign_format({"j.yaml", "# --num-layers\nmodel: {}\ntrainnig: {}\n"}).has_value());
+}
+
 TEST_CASE("bad foreign files are refused with these words") {
   const auto files = files_in("bad");
   CHECK(files.size() >= 60);
@@ -238,6 +253,12 @@ TEST_CASE("several files are one job: where they disagree, both are named") {
   CHECK(error_of([&] { imported_job_yaml(import_sources({megatron}, std::nullopt)); }) ==
         "run.sh: the model has no num_heads, vocab_size: add it, or import the model's config.json "
         "in the same call");
+  const JobSource tokenizer{"run.sh",
+                            "--num-layers 24 --hidden-size 4096 --num-attention-heads 32 "
+                            "--tokenizer-type HuggingFaceTokenizer --tokenizer-model my/own"};
+  CHECK(error_of([&] { imported_job_yaml(import_sources({tokenizer}, std::nullopt)); }) ==
+        "run.sh: the model has no vocab_size: Megatron takes the size from the tokenizer; add "
+        "--vocab-size N");
 }
 
 TEST_CASE("hosts and processes turn 'over all ranks' into a degree") {
@@ -302,8 +323,10 @@ TEST_CASE("a foreign file's model is found as a job's is, and is no other versio
   CHECK(other.find("model.name") == nullptr);
   REQUIRE(other.warnings.size() == 1);
   CHECK(other.warnings.front() ==
-        "a.yaml:1:1: smp has no sizes of the model 'mistralai/Mistral-7B-Instruct-v0.4': import "
-        "its config.json in the same call");
+        "a.yaml:1:1: unknown model 'mistralai/Mistral-7B-Instruct-v0.4', did you mean 'mistral-7b' "
+        "or "
+        "'mistral-7b-v0.2' or 'mistral-7b-v0.3'? smp-plan "
+        "models lists all models, and a config.json in the same call gives one too");
 }
 
 TEST_CASE("hf_config names a published model's repository where no file has that name") {
@@ -601,10 +624,9 @@ TEST_CASE("a model that a file gives by name is known by its repository, its cla
   const std::string text =
       "trainer: {num_nodes: 1}\nmodel: {config: {_target_: nemo.AquilaConfig9B}}\n";
   const Imported unknown = import_source({"x.yaml", text}, ForeignFormat::kNemo);
-  CHECK(
-      unknown.warnings.front() ==
-      "x.yaml:2:28: smp has no sizes of the model 'AquilaConfig9B': import its config.json in the "
-      "same call");
+  CHECK(unknown.warnings.front() ==
+        "x.yaml:2:28: unknown model 'AquilaConfig9B'. smp-plan models lists all models, and a "
+        "config.json in the same call gives one too");
 }
 
 TEST_CASE("a fine-tuning file gives its DeepSpeed file and the folder of its model") {

@@ -38,6 +38,11 @@ TEST_CASE("a published model is found by its repository, its recipe and its shor
   CHECK(found("Llama-2-70b-chat-hf") == "llama2-70b");
   CHECK(found("Qwen3_30B_a3B") == "qwen3-30b-a3b");
   CHECK(found("Qwen/Qwen2.5-7B-Instruct") == "qwen2-7b");
+  CHECK(found("Qwen/Qwen2.5-Coder-7B-Instruct") == "qwen2-7b");
+  CHECK(found("Qwen/QwQ-32B") == "qwen2.5-32b");
+  CHECK(found("deepseek-ai/DeepSeek-R1-Distill-Llama-8B") == "llama3.1-8b");
+  // Its embedding is not tied.
+  CHECK(found("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B") == "");
   CHECK(found("deepseek-ai/DeepSeek-V3") == "deepseek-v3");
   CHECK(found("deepseek_v3-") == "deepseek-v3");
   CHECK(found("google/gemma-3-27b-it") == "gemma3-27b");

@@ -58,7 +58,7 @@ TEST_CASE("a SARIF document names every rule, and each remark with its place") {
   const text::Json& run = document["runs"][0];
   std::vector<std::string> ids;
   for (const text::Json& rule : run["tool"]["driver"]["rules"]) ids.push_back(rule["id"]);
-  CHECK(ids.size() == traps::rules().size() + 3);
+  CHECK(ids.size() == traps::rules().size() + 4);
   REQUIRE(run["results"].size() == 2);
   const text::Json& result = run["results"][0];
   CHECK(std::find(ids.begin(), ids.end(), result["ruleId"]) != ids.end());

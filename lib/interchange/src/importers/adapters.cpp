@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "smp/plan/text/lower_case.h"
 
@@ -78,12 +79,38 @@ std::string_view target_of(std::string_view module) {
   return row == std::end(kModules) ? std::string_view() : row->target;
 }
 
+// "layers.[\\d]+.(mlp|self_attn).(up|down|q)_proj", as axolotl's and PEFT's regular expressions
+// have it, names up_proj, down_proj and q_proj; another text names itself.
+std::vector<std::string> names_in(const std::string& module) {
+  std::string_view rest = module;
+  if (rest.ends_with('$')) rest.remove_suffix(1);
+  const std::size_t open = rest.rfind('(');
+  const std::size_t close = rest.find(')', std::min(open, rest.size()));
+  if (open == rest.npos || close == rest.npos) return {module};
+  // The last part has no ".*" before the group.
+  std::string head(rest.substr(0, open));
+  const std::size_t part = head.rfind('.') + 1;
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0; };
+  head.erase(head.begin() + static_cast<std::ptrdiff_t>(part),
+             std::find_if(head.begin() + static_cast<std::ptrdiff_t>(part), head.end(), is_letter));
+  std::string_view group = rest.substr(open + 1, close - open - 1);
+  if (group.starts_with("?:")) group.remove_prefix(2);
+  std::vector<std::string> names;
+  while (true) {
+    const std::size_t bar = std::min(group.find('|'), group.size());
+    names.push_back(fmt::format("{}{}{}", head, group.substr(0, bar), rest.substr(close + 1)));
+    if (bar == group.size()) return names;
+    group.remove_prefix(bar + 1);
+  }
+}
+
 // "*.layers.0.*.linear_qkv": a part that is a number is a layer's.
 bool is_of_some_layers(std::string_view module) {
   const auto digit = [](unsigned char c) { return std::isdigit(c) != 0; };
   while (true) {
     const std::size_t dot = module.find('.');
-    const std::string_view part = module.substr(0, dot);
+    std::string_view part = module.substr(0, dot);
+    if (part.ends_with('\\')) part.remove_suffix(1);
     if (!part.empty() && std::ranges::all_of(part, digit)) return true;
     if (dot == module.npos) return false;
     module.remove_prefix(dot + 1);
@@ -103,7 +130,11 @@ void add(Imported& out, std::string_view name, const AdapterValue& value) {
 
 std::string set_adapters(const Adapters& adapters, Imported& out) {
   std::vector<std::string_view> targets;
+  std::vector<std::string> modules;
   for (const std::string& module : adapters.modules) {
+    std::ranges::move(names_in(module), std::back_inserter(modules));
+  }
+  for (const std::string& module : modules) {
     const std::string_view target = target_of(module);
     if (target.empty()) {
       out.warnings.push_back(fmt::format(

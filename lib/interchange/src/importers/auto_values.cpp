@@ -27,7 +27,7 @@ std::string default_at(std::string_view path) {
 
 }  // namespace
 
-void say_autos(ForeignReader& reader, const Imported& out) {
+void say_autos(ForeignReader& reader, Imported& out) {
   std::string planned, taken;
   std::vector<std::string_view> said;
   for (const auto& [key, targets] : reader.autos()) {
@@ -38,6 +38,7 @@ void say_autos(ForeignReader& reader, const Imported& out) {
       if (out.find(path) != nullptr || std::ranges::count(said, path) > 0) continue;
       said.push_back(path);
       const std::string value = default_at(path);
+      if (value == "auto") out.open.emplace_back(path);
       std::string& list = value == "auto" ? planned : taken;
       if (!list.empty()) list += ", ";
       list += value == "auto" ? fmt::format("{} ({})", path, key)

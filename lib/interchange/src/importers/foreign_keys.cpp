@@ -340,6 +340,7 @@ void ForeignReader::set(std::string path, std::string value, std::string origin)
 
 void ForeignReader::set_by(const std::string& key, std::string_view path, std::string value) {
   set(std::string(path), std::move(value), (has(key) ? "" : "no ") + key);
+  out_.keys.back().assumed = !has(key);
 }
 
 void ForeignReader::set_by(const std::string& key, std::string_view path, int64_t value) {
@@ -356,6 +357,10 @@ void ForeignReader::set_from(std::string_view key, std::string path, std::string
 void ForeignReader::assume(std::string_view key, std::string path, std::string value) {
   out_.keys.push_back(
       {std::move(path), std::move(value), fmt::format("no {}: DeepSpeed's default", key), true});
+}
+
+void ForeignReader::assume_none(std::string path, std::string origin) {
+  out_.keys.push_back({std::move(path), "none", std::move(origin), true});
 }
 
 void ForeignReader::copy_all() {

@@ -110,11 +110,13 @@ class ForeignReader {
   void set(std::string path, std::string value, std::string origin);
   void set_from(std::string_view key, std::string path, std::string value);  // "key = its text"
   // Sets a key of the job that follows from `key` or from its absence: the origin is "key" or "no
-  // key".
+  // key", which another file may override.
   void set_by(const std::string& key, std::string_view path, std::string value);
   void set_by(const std::string& key, std::string_view path, int64_t value);
   // DeepSpeed's default for an absent `key`; another file may override it.
   void assume(std::string_view key, std::string path, std::string value);
+  // The value "none", which another file may override.
+  void assume_none(std::string path, std::string origin);
   void copy_all();  // what the table calls kCopied
 
  private:

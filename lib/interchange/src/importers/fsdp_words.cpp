@@ -103,6 +103,10 @@ void set_fsdp_offload(ForeignReader& reader, const FsdpSharding& fsdp) {
 void set_fsdp_sharding(ForeignReader& reader, const FsdpSharding& fsdp,
                        const ImportContext& context, int64_t context_degree, int64_t tensor_degree,
                        int64_t pipeline_degree) {
+  if (fsdp.kind == "none" && fsdp.key.empty()) {
+    reader.assume_none("parallel.sharding", fsdp.origin);
+    return;
+  }
   if (!fsdp.hybrid) {
     set_shard_over_all(reader, fsdp.kind, context, context_degree, tensor_degree, pipeline_degree,
                        fsdp.origin, {}, !fsdp.offload_key.empty());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "importers/foreign_keys.h"
 #include "importers/hjson.h"
@@ -92,10 +93,25 @@ text::YamlNode yaml_root(const jobfile::JobSource& source) {
   return text::parse_yaml(source.text, quiet.add_source(source.path, source.text), quiet).root;
 }
 
+constexpr std::array<std::string_view, 5> kOwnSections = {"model", "cluster", "training",
+                                                          "parallel", "smp_plan"};
+
+bool is_own_section(const text::YamlEntry& entry) {
+  return std::ranges::count(kOwnSections, entry.key) > 0;
+}
+
 // Sections of smp's own files.
 bool has_own_section(const text::YamlNode& root) {
   return root.kind == text::YamlNode::Kind::kMap &&
-         has_any(root, {"model", "cluster", "training", "parallel", "smp_plan"});
+         std::ranges::any_of(root.entries, is_own_section);
+}
+
+// A file of smp, whose comments may name flags and scripts: those of imported jobs do.
+bool is_own_file(const text::YamlNode& root) {
+  const auto is_own = [](const text::YamlEntry& entry) {
+    return entry.key == "name" || is_own_section(entry);
+  };
+  return has_own_section(root) && std::ranges::all_of(root.entries, is_own) && !yaml_format(root);
 }
 
 std::optional<ForeignFormat> json_format(const jobfile::JobSource& source) {
@@ -143,6 +159,7 @@ std::optional<ForeignFormat> foreign_format(const jobfile::JobSource& source) {
     return std::nullopt;
   }
   if (is_json(source.text)) return json_format(source);
+  if (is_own_file(yaml_root(source))) return std::nullopt;
   if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
     return ForeignFormat::kSageMaker;
   }
@@ -155,6 +172,8 @@ std::optional<ForeignFormat> foreign_format(const jobfile::JobSource& source) {
   if (const auto format = yaml_format(root)) return format;
   if (is_nemo_command(text)) return ForeignFormat::kNemo;
   refuse_other(source, root);
+  // A job file with a mistake among its sections: its reader says which.
+  if (has_own_section(root) && is_own_section(root.entries.front())) return std::nullopt;
   if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
   if (is_accelerate_yaml(root)) return ForeignFormat::kAccelerate;
   return std::nullopt;

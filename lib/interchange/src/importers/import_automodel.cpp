@@ -155,9 +155,15 @@ class AutomodelFile {
       reader_.set_by(key, "training.sequence_length", *length);
       return;
     }
+    constexpr int64_t kAssumed = 4096;
+    const ImportedKey* most = out_.find("model.max_positions");
+    const auto longest = most != nullptr ? whole_value(most->value) : known_.max_positions;
+    const int64_t length = std::min(longest.value_or(kAssumed), kAssumed);
+    reader_.set_by("dataset.seq_length", "training.sequence_length", length);
     reader_.warn_of_file(
-        "the file gives no length of a sample: set training.sequence_length; without it, the plan "
-        "has the longest that the model takes");
+        fmt::format("the file gives no length of a sample: the plan has {}; give another by --with "
+                    "FILE, whose line is training: {{sequence_length: N}}",
+                    length));
   }
 
   void precision() {

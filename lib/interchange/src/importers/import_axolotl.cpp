@@ -161,6 +161,7 @@ class AxolotlFile {
 
   void sharding() {
     if (set_deepspeed_or_fsdp(reader_, known_)) return;
+    out_.assume("parallel.framework");
     FsdpSharding fsdp;
     read_trainers_fsdp(reader_, fsdp);
     const bool two = reader_.whole("fsdp_version")

@@ -176,8 +176,8 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"optimizer.params.adam_w_mode", Form::kBool, Use::kRead, "",
        "with type Adam, false adds weight_decay to the gradients (L2), which is refused unless "
        "weight_decay is 0"},
-      {"optimizer.params.bias_correction", Form::kBool, Use::kRefused, "",
-       "Adam without bias correction is not supported", "true"},
+      {"optimizer.params.bias_correction", Form::kBool, Use::kRead, "",
+       "false: a warning, because smp's Adam corrects"},
       {"optimizer.params.amsgrad", Form::kBool, Use::kRefused, "",
        "AMSGrad, which has a third moment, is not supported", "false"},
       {"optimizer.params.momentum", Form::kNumber, Use::kRead, "training.optimizer.momentum",
@@ -243,6 +243,7 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"comet.*", Form::kAny, Use::kIgnored, "", kPrinting},
       {"csv_monitor.*", Form::kAny, Use::kIgnored, "", kPrinting},
       {"comms_logger.*", Form::kAny, Use::kIgnored, "", kPrinting},
+      {"comms_config.*", Form::kAny, Use::kIgnored, "", "no key of DeepSpeed's"},
       {"flops_profiler.*", Form::kAny, Use::kIgnored, "", kPrinting},
       {"monitor_config.*", Form::kAny, Use::kIgnored, "", kPrinting},
       {"autotuning.*", Form::kAny, Use::kIgnored, "", "the planner makes these choices"},

@@ -51,6 +51,12 @@ void check_decay(ForeignReader& reader, const std::string& type) {
                "support (smp runs AdamW): write adam_w_mode: true, or weight_decay: 0");
 }
 
+void check_correction(ForeignReader& reader) {
+  constexpr std::string_view kKey = "optimizer.params.bias_correction";
+  if (reader.boolean(kKey).value_or(true)) return;
+  reader.warn(kKey, "bias_correction: false: smp's Adam corrects the bias, at the same price");
+}
+
 void copy(ForeignReader& reader, std::string_view key, std::string_view path) {
   if (const auto text = reader.text(key)) reader.set_from(key, std::string(path), *text);
 }
@@ -97,6 +103,7 @@ void read_deepspeed_optimizer(ForeignReader& reader) {
                              text::quoted_for_message(*reader.text("optimizer.type"))));
   }
   check_decay(reader, folded);
+  check_correction(reader);
   copy(reader, "optimizer.params.eps", "training.optimizer.epsilon");
   set_absent(reader, "optimizer.params.eps", "training.optimizer.epsilon", "1e-8");
   set_absent(reader, "optimizer.params.weight_decay", "training.optimizer.weight_decay", "0");

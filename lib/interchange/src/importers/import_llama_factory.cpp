@@ -113,6 +113,7 @@ class LlamaFactoryFile {
     reader_.set("parallel.tensor_parallel_degree", "1", "no tensor parallelism");
     reader_.set("parallel.pipeline_parallel_degree", "1", "no pipeline");
     if (set_deepspeed_or_fsdp(reader_, known_)) return;
+    out_.assume("parallel.framework");
     FsdpSharding fsdp;
     read_trainers_fsdp(reader_, fsdp);
     set_fsdp_offload(reader_, fsdp);

@@ -70,6 +70,13 @@ void MegatronLine::degrees() {
   if (has("context-parallel-size")) {
     set("context-parallel-size", "parallel.context_parallel_degree", context_);
   }
+  constexpr std::string_view kExpertTensor = "expert-tensor-parallel-size";
+  const bool dense = reads_model_ && whole("num-experts").value_or(0) == 0;
+  if (has(kExpertTensor) && dense) {
+    reader_.warn(kExpertTensor, fmt::format("--{}: the model has no experts", kExpertTensor));
+  } else if (has(kExpertTensor)) {
+    set(kExpertTensor, "parallel.expert_tensor_degree", *whole(kExpertTensor));
+  }
   // Megatron's order of ranks: tensor, context, data, pipeline from fast to slow.
   set("use-tp-pp-dp-mapping", "parallel.placement_strategy",
       std::string(has("use-tp-pp-dp-mapping") ? "cluster" : "PDT"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "importers/megatron_line.h"
+#include "importers/named_model.h"
 
 // The model of a Megatron-LM command line.
 namespace smp::importers {
@@ -48,10 +49,12 @@ void MegatronLine::leave_model() {
     if (!has(flag)) continue;
     set(flag, fmt::format("model.{}_dropout", kind), fmt::format("{}", *reader_.number(flag)));
   }
+  leave_tokenizer();
   std::string unread;
   for (const ForeignKey& row : megatron_keys()) {
     const bool of_model = row.use == Use::kRead && row.target.starts_with("model.");
     if (!of_model || !has(row.key) || row.key.ends_with("-dropout")) continue;
+    if (row.key.starts_with("tokenizer-") || row.key == "vocab-file") continue;
     unread += fmt::format("{}--{}", unread.empty() ? "" : ", ", row.key);
   }
   if (unread.empty()) return;
@@ -64,11 +67,44 @@ void MegatronLine::vocabulary() {
   if (const auto rows = whole("pad-vocab-size-to")) {
     set("pad-vocab-size-to", "model.vocab_size", *rows);
     set("pad-vocab-size-to", "model.vocab_multiple_of", int64_t{1});
+    leave_tokenizer();
     return;
   }
-  if (has("vocab-size")) set("vocab-size", "model.vocab_size", *whole("vocab-size"));
+  if (has("vocab-size")) {
+    set("vocab-size", "model.vocab_size", *whole("vocab-size"));
+    leave_tokenizer();
+  } else if (!vocabulary_of_tokenizer()) {
+    leave_tokenizer();
+  }
   set("make-vocab-size-divisible-by", "model.vocab_multiple_of",
       whole("make-vocab-size-divisible-by").value_or(128));
+}
+
+// Megatron takes the size from the tokenizer: GPT-2's 50,257 and Llama 2's 32,000 pieces, and what
+// the repository of a Hugging Face model holds.
+bool MegatronLine::vocabulary_of_tokenizer() {
+  const std::string type = reader_.text("tokenizer-type").value_or("");
+  const std::string file = reader_.text("vocab-file").value_or("");
+  const bool gpt2_file = file.substr(file.rfind('/') + 1) == "gpt2-vocab.json";
+  if (gpt2_file || (type == "GPT2BPETokenizer" && file.empty())) {
+    const std::string_view flag = gpt2_file ? "vocab-file" : "tokenizer-type";
+    reader_.set_from(flag, "model.vocab_size", "50257");
+  } else if (type == "Llama2Tokenizer") {
+    reader_.set_from("tokenizer-type", "model.vocab_size", "32000");
+  } else if (type == "HuggingFaceTokenizer") {
+    const std::string size = vocabulary_of_model(reader_.text("tokenizer-model").value_or(""));
+    if (size.empty()) return false;
+    reader_.set_from("tokenizer-model", "model.vocab_size", size);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void MegatronLine::leave_tokenizer() {
+  for (const char* flag : {"tokenizer-type", "tokenizer-model", "vocab-file"}) {
+    if (has(flag)) reader_.leave_out(fmt::format("--{}", flag));
+  }
 }
 
 // Its fused GELU is the tanh one and needs a bias (validate_args; mlp.py); the other is exact.
@@ -113,6 +149,10 @@ void MegatronLine::positions() {
   }
   rotary_share(rotary);
   if (rotary) rotary_scaling();
+  if (rotary && has("rotary-interleaved")) {
+    reader_.warn("rotary-interleaved",
+                 "--rotary-interleaved: smp pairs elements half a head apart, at the same price");
+  }
   window();
 }
 
@@ -151,6 +191,7 @@ void MegatronLine::rotary_scaling() {
 // "(127,0)": so many keys to the left and to the right of a query's own; -1 = all.
 void MegatronLine::window() {
   auto text = reader_.text("window-size");
+  if (!text && has("window-attn-skip-freq")) reader_.leave_out("--window-attn-skip-freq");
   if (!text) return;
   std::erase_if(*text, [](char c) { return c == '(' || c == ')' || c == ' '; });
   const size_t comma = text->find(',');
@@ -162,6 +203,22 @@ void MegatronLine::window() {
                                              *reader_.text("window-size")));
   } else if (*left >= 0) {
     set("window-size", "model.sliding_window", *left + 1);
+    full_layers();
+  }
+}
+
+// Every N-th layer has no window (transformer_config.py, window_attn_skip_freq).
+void MegatronLine::full_layers() {
+  constexpr std::string_view kFlag = "window-attn-skip-freq";
+  const auto text = reader_.text(kFlag);
+  if (!text) return;
+  const auto period = whole_value(*text);
+  if (period && *period >= 1 && *period <= 1 << 20) {
+    set(kFlag, "model.full_attention_period", *period);
+  } else {
+    reader_.error(kFlag, fmt::format("--{} {} is not supported: expected N, where every N-th layer "
+                                     "has no window",
+                                     kFlag, *text));
   }
 }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 
+#include "importers/absent_features.h"
 #include "importers/foreign_keys.h"
 #include "importers/import_world.h"
 #include "importers/trainer_words.h"
@@ -29,8 +32,8 @@ void check_agreement(const std::vector<Imported>& files) {
   }
 }
 
-// A default of one program yields to what another file says. Where one counts the samples of a
-// batch, the microbatches follow.
+// A default of one program yields to what another file says, and to the default of a program before
+// it. Where one counts the samples of a batch, the microbatches follow.
 void drop_assumed(std::vector<Imported>& files) {
   const auto said = [&](std::string_view path) {
     return std::ranges::any_of(files, [&](const Imported& file) {
@@ -39,10 +42,15 @@ void drop_assumed(std::vector<Imported>& files) {
     });
   };
   const bool has_batch = said("training.global_batch");
+  std::set<std::string> assumed;
   for (Imported& file : files) {
     std::erase_if(file.keys, [&](const ImportedKey& key) {
-      return key.assumed && (said(key.path) || (has_batch && key.path == "training.microbatches"));
+      return key.assumed && (said(key.path) || assumed.contains(key.path) ||
+                             (has_batch && key.path == "training.microbatches"));
     });
+    for (const ImportedKey& key : file.keys) {
+      if (key.assumed) assumed.insert(key.path);
+    }
   }
 }
 
@@ -97,6 +105,7 @@ std::vector<Imported> import_sources(const std::vector<jobfile::JobSource>& sour
     out.push_back(import_source(source, format, known));
     learn(out.back(), "model.num_layers", known.num_layers);
     learn(out.back(), "model.hidden_size", known.hidden_size);
+    learn(out.back(), "model.max_positions", known.max_positions);
     learn(out.back(), "cluster.hosts", known.hosts);
     learn(out.back(), "cluster.processes_per_host", known.processes_per_host);
   }
@@ -109,6 +118,7 @@ std::vector<Imported> import_sources(const std::vector<jobfile::JobSource>& sour
     add("cluster.processes_per_host", context.processes_per_host, "--processes-per-host");
   }
   drop_assumed(out);
+  turn_off_absent(out);
   check_agreement(out);
   check_world(out);
   return out;

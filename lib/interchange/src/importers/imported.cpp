@@ -48,6 +48,12 @@ const ImportedKey* Imported::find(std::string_view path) const {
   return found != keys.end() ? &*found : nullptr;
 }
 
+void Imported::assume(std::string_view path) {
+  for (ImportedKey& key : keys) {
+    if (key.path == path) key.assumed = true;
+  }
+}
+
 std::optional<int64_t> ImportContext::world() const {
   const auto of_hosts = hosts ? hosts : cluster_hosts;
   const auto of_each = processes_per_host ? processes_per_host : cluster_processes_per_host;

@@ -62,6 +62,10 @@ JobOfFiles imported_job(const AnyFiles& request, const std::vector<jobfile::JobS
   }
   const bool has_model =
       gives(files, [](std::string_view key) { return key == "model.num_layers"; });
+  const auto unknown =
+      std::ranges::find_if(files, [](const Imported& file) { return !file.unknown_model.empty(); });
+  if (own.empty() && !has_model && unknown != files.end())
+    throw ConfigError(unknown->unknown_model);
   if (own.empty() && !has_model) {
     throw ConfigError(fmt::format(
         "{}: the file gives no sizes of a model: give the model's config.json too, as in --with "

@@ -64,6 +64,11 @@ bool names_data(std::string_view flag) {
   return std::ranges::count(kOfData, flag) > 0;
 }
 
+// Of the tokenizer, which counts where it is known and no --vocab-size is given.
+bool names_tokenizer(std::string_view flag) {
+  return flag == "tokenizer-type" || flag == "tokenizer-model" || flag == "vocab-file";
+}
+
 class FlagScan {
  public:
   FlagScan(const ImportContext& context, ForeignReader& reader, text::Diagnostics& diagnostics,
@@ -102,7 +107,7 @@ class FlagScan {
       if (word.only_if) {
         if (row != nullptr && names_data(flag)) {
           leave_open(flag, word.place, word.only_if->what);
-        } else if (row != nullptr && row->use != Use::kIgnored) {
+        } else if (row != nullptr && row->use != Use::kIgnored && !names_tokenizer(flag)) {
           refuse_choice(flag, *word.only_if, true);
         }
       } else if (row == nullptr) {
@@ -174,6 +179,10 @@ class FlagScan {
         return;  // the call says it
       }
       if (flag == "deepspeed_config") continue;  // only a warning names it
+      if (doubtful && names_tokenizer(flag)) {
+        reader_.leave_out("--" + flag);
+        return;
+      }
       if (doubtful && names_data(flag)) {
         leave_open(flag, value.place, (value.only_if ? *value.only_if : *value.unknown).what);
         return;

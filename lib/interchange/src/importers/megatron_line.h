@@ -34,10 +34,13 @@ class MegatronLine {
   void model();
   void leave_model();
   void vocabulary();
+  bool vocabulary_of_tokenizer();  // whether it is known
+  void leave_tokenizer();
   void positions();
   void rotary_share(bool rotary);
   void rotary_scaling();
   void window();
+  void full_layers();
   void activation();
   void sizes(bool swiglu);
   void experts();

@@ -31,6 +31,14 @@ void add_keys(const text::YamlNode& model, const std::string& origin, Imported& 
   }
 }
 
+text::YamlNode sizes_of(const jobfile::NamedModel& known) {
+  text::Diagnostics quiet;
+  const std::string text(known.text);
+  const text::YamlTree tree = text::parse_yaml(text, quiet.add_source("", text), quiet);
+  const text::YamlEntry* const model = tree.root.find("model");
+  return model != nullptr ? model->value : text::YamlNode();
+}
+
 bool has_config(const std::filesystem::path& folder) {
   std::error_code none;
   return std::filesystem::is_regular_file(folder / "config.json", none);
@@ -63,21 +71,23 @@ void add_named_model(std::string_view shown, text::Place place, const std::strin
   const std::filesystem::path beside = std::filesystem::path(out.file).parent_path();
   if (add_folder(beside / name, origin, out) || add_folder(name, origin, out)) return;
   const jobfile::NamedModel* const known = jobfile::find_model(name);
-  if (known == nullptr && jobfile::find_unpriced_model(name) != nullptr) {
-    out.warnings.push_back(fmt::format("{}:{}:{}: {}", out.file, place.line, place.column,
-                                       jobfile::unknown_model(name)));
-    return;
-  }
   if (known == nullptr) {
-    out.warnings.push_back(fmt::format(
-        "{}:{}:{}: smp has no sizes of the model {}: import its config.json in the same call",
-        out.file, place.line, place.column, text::quoted_for_message(name)));
+    const bool is_priceable = jobfile::find_unpriced_model(name) == nullptr;
+    out.unknown_model = fmt::format(
+        "{}:{}:{}: {}{}", out.file, place.line, place.column, jobfile::unknown_model(name),
+        is_priceable ? ", and a config.json in the same call gives one too" : "");
+    out.warnings.push_back(out.unknown_model);
     return;
   }
-  text::Diagnostics quiet;
-  const text::YamlTree tree =
-      text::parse_yaml(known->text, quiet.add_source(name, std::string(known->text)), quiet);
-  if (const text::YamlEntry* model = tree.root.find("model")) add_keys(model->value, origin, out);
+  add_keys(sizes_of(*known), origin, out);
+}
+
+std::string vocabulary_of_model(const std::string& name) {
+  const jobfile::NamedModel* const known = name.empty() ? nullptr : jobfile::find_model(name);
+  if (known == nullptr) return "";
+  const text::YamlNode model = sizes_of(*known);
+  const text::YamlEntry* const rows = model.find("vocab_size");
+  return rows != nullptr ? rows->value.text : "";
 }
 
 }  // namespace smp::importers

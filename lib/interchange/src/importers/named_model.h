@@ -16,6 +16,9 @@ namespace smp::importers {
 void add_named_model(std::string_view shown, text::Place place, const std::string& name,
                      const ImportContext& context, Imported& out);
 
+// Rows of the vocabulary of a published model, by the name of its repository; empty for another.
+std::string vocabulary_of_model(const std::string& name);
+
 // Whether add_named_model() would find the model.
 bool is_known_model(const std::string& name, const Imported& file);
 

@@ -13,6 +13,7 @@ namespace {
 constexpr std::pair<const char*, const char*> kOutcomeRules[] = {
     {"smp/invalid", "the file cannot be planned, or its plan is broken"},
     {"smp/does-not-fit", "the job does not fit in memory"},
+    {"smp/import", "what a file of another program asks for, and the job has not"},
     {"smp/tight", "the job fits, but the usual prediction error exceeds the memory"},
 };
 

@@ -45,14 +45,18 @@ struct Imported {
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
   std::vector<std::string> ignored;  // known keys that no plan depends on
+  std::string unknown_model;         // the warning about a model that it names, and smp lacks
+  std::vector<std::string> open;     // keys of a job that the file leaves to a script ("auto")
 
   const ImportedKey* find(std::string_view path) const;
+  void assume(std::string_view path);  // a key of the file becomes a default of its program's
 };
 
 // What the reader of one file may know from other files of the same call, or from a command line.
 struct ImportContext {
   std::optional<int64_t> num_layers;
   std::optional<int64_t> hidden_size;
+  std::optional<int64_t> max_positions;
   std::optional<int64_t> hosts;
   std::optional<int64_t> processes_per_host;
   // Of the cluster that the command line names: they count where nothing else gives the number.
