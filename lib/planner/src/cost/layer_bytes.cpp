@@ -8,6 +8,7 @@
 #include "cost/held_by_messages.h"
 #include "cost/layer_parameters.h"
 #include "cost/mamba_layer.h"
+#include "cost/norms_apart.h"
 #include "cost/rank_order.h"
 #include "cost/routed_tokens.h"
 #include "cost/state_bytes.h"
@@ -58,6 +59,8 @@ struct Shapes {
     fused = framework.fused_kernels || training.compiled;
     drops_first_product = recomputes_mlps(job);
     drops = recompute_modules(job.parallel);
+    norm_before_attention = has_norm_before_attention(job);
+    norm_before_mlp = has_norm_before_mlp(job);
     fullest = fullest_share(job);
     if (is_narrow(choice.precision) && framework.transformer_engine) {
       read = narrow_bytes(job, choice.precision) / e;
@@ -87,11 +90,12 @@ struct Shapes {
   // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
   double read = 1;
-  double fullest;            // tokens of the fullest rank's experts, over the mean
-  bool fused;                // kernels of norms and of gated activations
-  RecomputeModules drops;    // by selective recomputation
-  bool drops_first_product;  // of the MLP, and nothing else: our engine
-  double stats;              // of a norm
+  double fullest;          // tokens of the fullest rank's experts, over the mean
+  bool fused;              // kernels of norms and of gated activations
+  RecomputeModules drops;  // by selective recomputation
+  bool norm_before_attention, norm_before_mlp;  // modules of their own
+  bool drops_first_product;                     // of the MLP, and nothing else: our engine
+  double stats;                                 // of a norm
 };
 
 // What a part of a block keeps, and the most temporaries of its backward.
@@ -144,7 +148,19 @@ Part attention(const Shapes& s) {
   if (s.drops_first_product) return part;
   if (s.drops.core_attention) part.dropped += core;
   if (s.drops.mla_up) part.dropped += queries + 2 * (keys + values);
-  if (s.drops.norms && latent) part.dropped += s.read * s.wide;
+  return part;
+}
+
+// Of a norm before attention that is recomputed: its output. Of a decoder beside an encoder the one
+// before its own attention alone.
+double dropped_norm(const Shapes& s) {
+  return s.drops.norms && s.norm_before_attention ? s.read * s.wide : 0;
+}
+
+Part attention_with_norm(const Shapes& s, double attentions = 1) {
+  Part part = attention(s);
+  part.kept *= attentions;
+  part.dropped = attentions * part.dropped + dropped_norm(s);
   return part;
 }
 
@@ -229,15 +245,18 @@ Part dense_mlp(const Shapes& s) {
   mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
   if (s.drops_first_product) {
     mlp.dropped = s.e * s.tokens * width * (is_gated(s.model.mlp) ? 2 : 1);
-  } else if (s.drops.mlp) {
-    mlp.dropped = mlp.kept;  // the norm is a part of the first matmul
+  } else {
+    // A norm that is a part of the first matmul goes with it; else its output is what the MLP is
+    // computed of again.
+    if (s.drops.mlp) mlp.dropped = mlp.kept - (s.norm_before_mlp ? s.norm_kept() + s.wide : 0);
+    if (s.drops.norms && s.norm_before_mlp) mlp.dropped += s.drops.mlp ? s.wide : s.read * s.wide;
   }
   mlp.backward = mlp_backward(s, width);
   return mlp;
 }
 
 Part mixer_part(const Shapes& s, char letter) {
-  if (letter == model::kAttentionLetter) return attention(s);
+  if (letter == model::kAttentionLetter) return attention_with_norm(s);
   Part part;
   if (letter == model::kMlpLetter) {
     part = dense_mlp(s);
@@ -272,11 +291,7 @@ CallBytes mean_mixer_bytes(const Shapes& s) {
 
 // `attentions`: of a decoder beside an encoder, to the encoder too.
 CallBytes dense_block(const Shapes& s, double attentions = 1) {
-  const Part mlp = dense_mlp(s);
-  Part core = attention(s);
-  core.kept *= attentions;
-  core.dropped *= attentions;
-  return block_of(s, core, mlp);
+  return block_of(s, attention_with_norm(s, attentions), dense_mlp(s));
 }
 
 CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
@@ -315,7 +330,7 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
     mlp.kept += s.mask;
     return mixer_of(s, mlp);
   }
-  return block_of(s, attention(s), mlp);
+  return block_of(s, attention_with_norm(s), mlp);
 }
 
 CallBytes embedding_call(const Shapes& s) {
