@@ -66,13 +66,14 @@ struct Shapes {
       read = narrow_bytes(job, choice.precision) / e;
     }
     if (!trains) read = 0;
+    copies = !fused && model.norm == NormKind::kRmsNorm && e < kFp32Bytes;
+    stream = copies && !trains ? 0 : wide;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
   }
 
   // What a norm keeps beside its input and output. torch.nn.RMSNorm of several kernels: its input
   // in fp32 and the normed input before the weight.
   double norm_kept() const {
-    const bool copies = !fused && model.norm == NormKind::kRmsNorm && e < kFp32Bytes;
     return stats + (copies ? (kFp32Bytes + (trains ? e : 0)) / e * wide : 0);
   }
 
@@ -96,6 +97,8 @@ struct Shapes {
   bool norm_before_attention, norm_before_mlp;  // modules of their own
   bool drops_first_product;                     // of the MLP, and nothing else: our engine
   double stats;                                 // of a norm
+  bool copies;                                  // norms keep their input in fp32
+  double stream;  // what else keeps it: the residual stream in its own precision
 };
 
 // What a part of a block keeps, and the most temporaries of its backward.
@@ -200,11 +203,12 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   CallBytes call;
   call.output = s.wide;
   call.input_gradient = s.wide;
-  // The residual sum between the two parts, and the block's output.
-  double fixed = s.mask + 2 * s.wide;
+  // The residual sum between the two parts, and the block's output: inputs of norms.
+  double fixed = s.mask + 2 * s.stream;
   // Norms of what attention and the MLP put out keep their inputs.
-  if (s.model.norm_placement == NormPlacement::kBoth) fixed += 2 * (s.norm_kept() + s.wide);
+  if (s.model.norm_placement == NormPlacement::kBoth) fixed += 2 * (s.norm_kept() + s.stream);
   call.saved = attention.kept + mlp.kept + fixed;
+  const double alive = call.saved + 2 * (s.wide - s.stream);  // until the block's forward ends
   call.selective = call.saved - attention.dropped - mlp.dropped;
   if (s.framework.selective_per_operation) {
     // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
@@ -215,14 +219,14 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
                      kFp32Bytes * s.tokens * s.heads;
   }
   call.checkpoint = s.wide;
-  call.recomputed = call.saved - call.checkpoint;
+  call.recomputed = alive - call.checkpoint;
   if (s.cut_checkpoints) {  // gathered again beside the rank's part
     call.checkpoint = s.whole / s.t;
-    call.recomputed = call.saved;
+    call.recomputed = alive;
   }
   // By the time of attention's backward what the MLP kept is gone.
   call.workspace = std::max(mlp.backward, attention.backward - mlp.kept);
-  call.forward = call.saved + s.whole;
+  call.forward = alive + s.whole;
   return call;
 }
 
@@ -230,12 +234,13 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
 CallBytes mixer_of(const Shapes& s, const Part& mixer) {
   CallBytes call;
   call.output = call.input_gradient = s.wide;
-  call.saved = mixer.kept + s.wide;
+  call.saved = mixer.kept + s.stream;
   call.selective = call.saved - mixer.dropped;
   call.checkpoint = s.cut_checkpoints ? s.whole / s.t : s.wide;
-  call.recomputed = s.cut_checkpoints ? call.saved : call.saved - call.checkpoint;
+  const double alive = mixer.kept + s.wide;
+  call.recomputed = s.cut_checkpoints ? alive : alive - call.checkpoint;
   call.workspace = mixer.backward;
-  call.forward = call.saved + s.whole;
+  call.forward = alive + s.whole;
   return call;
 }
 
@@ -356,8 +361,9 @@ double logits_of_token(const Shapes& s, const JobSpec& job, const choice::Layout
 CallBytes head_call(const Shapes& s, const JobSpec& job, const choice::LayoutChoice& choice) {
   const double logits = s.tokens * logits_of_token(s, job, choice);
   CallBytes call;
-  const double kept = s.stats + (s.trains ? s.wide : 0);  // the final norm's output
-  framework::LogitBytes logit{2 * s.e, s.e, 2 * s.e};     // the softmax beside the logits
+  // The final norm's output, and its input where the last block does not keep that.
+  const double kept = (s.stream == 0 ? s.norm_kept() : s.stats) + (s.trains ? s.wide : 0);
+  framework::LogitBytes logit{2 * s.e, s.e, 2 * s.e};  // the softmax beside the logits
   if (s.framework.fp32_logits && s.e < kFp32Bytes) {
     logit = s.training.fused_loss ? s.framework.fused_logit : s.framework.logit;
   }
