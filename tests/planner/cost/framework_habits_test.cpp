@@ -105,6 +105,50 @@ TEST_CASE("recomputed modules take their forward again, experts with their excha
   CHECK(both.recompute < both.forward());
   CHECK(seconds({"moe_act"}).recompute < moe.recompute - moe.expert_forward);
   CHECK(seconds({"mlp"}).recompute == 0);
+  // The norm before the experts, beside them too.
+  const double norms = seconds({"layernorm"}).recompute;
+  CHECK(norms > 0);
+  CHECK(seconds({"moe", "layernorm"}).recompute == doctest::Approx(moe.recompute + norms));
+  // What is computed again is launched again, flash attention excepted.
+  const ClusterSpec cluster = job.cluster;
+  job.cluster.kernel_launch_s = 0;
+  const double unlaunched = seconds({"moe"}).recompute;
+  job.cluster.kernel_launch_s = 1e-3;
+  CHECK(seconds({"moe"}).recompute > 2 * unlaunched);
+  CHECK(seconds({"core_attn"}).recompute == doctest::Approx(core.recompute));
+  job.cluster = cluster;
+}
+
+TEST_CASE("a dense MLP that is recomputed repeats its messages, its norm where that is a part") {
+  JobSpec job = llama_on("dgx-h100", 1);
+  job.parallel.framework = framework::framework_named("megatron-core");
+  LayoutChoice choice = tensor_over(2);
+  choice.recompute = Recompute::kSelective;
+  const auto seconds = [&](std::vector<std::string> modules) {
+    job.parallel.recompute_modules = std::move(modules);
+    return layer_seconds(job, choice).block;
+  };
+  job.cluster.kernel_launch_s = 0;
+  for (const bool sequence : {false, true}) {
+    choice.sequence_parallel = sequence;
+    const CallSeconds split = seconds({"mlp"});
+    ClusterSpec slow = job.cluster;
+    std::swap(slow, job.cluster);
+    job.cluster.intra_host_bytes_per_s /= 2;
+    const CallSeconds slower = seconds({"mlp"});
+    std::swap(slow, job.cluster);
+    // One of the block's two parts.
+    CHECK(slower.recompute - split.recompute ==
+          doctest::Approx((slower.tensor_forward - split.tensor_forward) / 2));
+    CHECK(slower.recompute > split.recompute);
+  }
+  CHECK(seconds({"layernorm"}).recompute == 0);  // parts of the matmuls
+  const double with_norm = seconds({"mlp"}).recompute;
+  job.parallel.framework = framework::framework_named("megatron-core-local");
+  const double norms = seconds({"layernorm"}).recompute;
+  CHECK(norms > 0);
+  CHECK(with_norm - seconds({"mlp"}).recompute == doctest::Approx(norms / 2));
+  CHECK(seconds({"mlp", "layernorm"}).recompute == doctest::Approx(with_norm + norms / 2));
 }
 
 TEST_CASE("a cluster's fp8 efficiency replaces the share of its 16-bit efficiency") {

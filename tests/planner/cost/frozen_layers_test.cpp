@@ -83,6 +83,21 @@ TEST_CASE("a block keeps what PyTorch's autograd saves of it") {
         by_hand + 4 * kTokens * (2 * kHidden + kFfn + 7 * 8));
 }
 
+TEST_CASE("in 16 bits a norm of several kernels keeps its input in fp32 and no other copy of it") {
+  // Counted as above (bf16, the norm of Hugging Face's Llama): of the residual stream nothing else.
+  LayoutChoice choice = kTwoSamples;
+  choice.precision = Precision::kBf16;
+  const CallBytes block = layer_bytes(adapted_job(8), choice).block;
+  CHECK(block.saved == 2'758'656);
+  CHECK(block.forward > block.saved + block.output);
+  // Fused norms keep the stream itself.
+  JobSpec compiled = adapted_job(8);
+  compiled.training.compiled = true;
+  const double silu = 2 * kTokens * kFfn;
+  CHECK(layer_bytes(compiled, choice).block.saved ==
+        2'758'656 - silu - 2 * (4 - 2) * kTokens * kHidden);
+}
+
 TEST_CASE("an adapter keeps its input once for all that read it, with dropout each its own") {
   JobSpec job = adapted_job(8);
   const auto with = [&](const std::vector<std::string>& targets) {

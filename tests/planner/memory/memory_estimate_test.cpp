@@ -221,6 +221,21 @@ TEST_CASE("selective recomputation drops what its modules keep, by hand") {
   CHECK(dropped({"moe"}, true) ==
         doctest::Approx(12 * s * 8 + 2 * 2 * s * (h + 3 * 1024) + 2 * s * (3 * 2048 + h)));
   CHECK(dropped({"moe", "layernorm"}, true) == doctest::Approx(dropped({"moe"}, true) + 2 * s * h));
+  // Without Transformer Engine each norm is a module of its own, and the MLP is checkpointed behind
+  // it.
+  job = on_accelerators(model, 4096, "megatron-core-local");
+  CHECK(dropped({"layernorm"}, false) == doctest::Approx(2 * 2 * s * h));
+  CHECK(dropped({"layernorm"}, true) == doctest::Approx(2 * 2 * s * h));
+  CHECK(dropped({"mlp"}, false) == doctest::Approx(2 * s * 3 * 11008));
+  CHECK(dropped({"mlp", "layernorm"}, false) == doctest::Approx(2 * s * 3 * 11008 + 2 * 2 * s * h));
+  // Of a decoder's block the norm before its own attention and the one before the MLP.
+  job.model.num_experts = job.model.experts_per_token = 0;
+  job.model.shared_expert_ffn_hidden_size = job.model.first_dense_layers = 0;
+  job.model.stack = Stack::kEncoderDecoder;
+  job.model.decoder_layers = 2;
+  job.parallel.recompute_modules = {"layernorm"};
+  const CallBytes cross = layer_bytes(job, choice).cross_block;
+  CHECK(cross.saved - cross.selective == doctest::Approx(2 * 2 * s * h));
 }
 
 TEST_CASE("DeepSpeed's ZeRO-3 keeps the blocks that it needs again within 1e9 elements") {

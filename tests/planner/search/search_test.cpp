@@ -7,6 +7,7 @@
 #include "choice/batch.h"
 #include "planner/job_samples.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/planfile/plan_file.h"
 #include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/rules/engine_rules.h"
@@ -350,6 +351,60 @@ TEST_CASE("each pin alone is tried: the change that is named makes the job fit")
   CHECK(infeasible_text(stuck, {}).find("  no change of a single key makes it fit: tried pins, "
                                         "memory, hosts and the token limit\n") !=
         std::string::npos);
+}
+
+TEST_CASE("a pinned recompute is unpinned in both of its keys") {
+  JobSpec job = large_job(llama2_7b(), 1);
+  job.parallel.framework = framework::framework_named("megatron-core");
+  job.parallel.recompute = Recompute::kNone;
+  job.parallel.activation_checkpointing = false;
+  job.training.micro_batch = 32;
+  job.parallel.tensor_parallel_degree = 8;
+  const SearchResult result = plan_job(job);
+  REQUIRE(std::holds_alternative<Infeasible>(result.best));
+  const std::vector<std::string>& changes = std::get<Infeasible>(result.best).changes;
+  CHECK(std::find(changes.begin(), changes.end(), "parallel.recompute: full instead of none") !=
+        changes.end());
+}
+
+TEST_CASE("activations of other frameworks are offloaded only where blocks are recomputed") {
+  JobSpec job = large_job(llama2_7b(), 1);
+  job.parallel.framework = framework::framework_named("fsdp2");
+  job.parallel.recompute = Recompute::kNone;
+  job.parallel.activation_checkpointing = false;
+  job.training.micro_batch = 8;
+  job.parallel.tensor_parallel_degree = job.parallel.pipeline_parallel_degree = 1;
+  job.parallel.context_parallel_degree = 1;
+  const SearchResult result = plan_job(job);  // no, where it was once a bad job
+  REQUIRE(std::holds_alternative<Infeasible>(result.best));
+  CHECK(std::get<Infeasible>(result.best).problem.find("offloaded") == std::string::npos);
+}
+
+TEST_CASE("a pinned degree of experts' tensors is tried between 1 and the tensor degree") {
+  JobSpec job = large_job(llama2_7b(), 1);
+  job.model.num_layers = 4;
+  job.model.num_experts = 4;
+  job.model.experts_per_token = 2;
+  job.parallel.framework = framework::framework_named("megatron-core");
+  job.parallel.tensor_parallel_degree = 4;
+  job.parallel.expert_parallel_degree = 2;
+  job.parallel.expert_tensor_degree = 2;
+  const Plan plan = plan_of(job);
+  CHECK(plan.degrees.expert == 2);
+  CHECK(plan.degrees.expert_tensor == 2);
+  CHECK(check(plan).empty());
+}
+
+TEST_CASE("zb_v needs layers for two chunks of each stage, and says so") {
+  JobSpec job = large_job(llama2_7b(), 1);
+  job.model.num_layers = 6;
+  job.parallel.pipeline = PipelineKind::kZbV;
+  job.parallel.pipeline_parallel_degree = 2;
+  job.parallel.partition_method = "uniform";
+  const SearchResult result = plan_job(job);
+  REQUIRE(std::holds_alternative<Infeasible>(result.best));
+  CHECK(std::get<Infeasible>(result.best).problem ==
+        "6 layers do not divide by 2 stages x 2 chunks: parallel.partition deals them");
 }
 
 TEST_CASE("a proof says what is wrong with a plan that was not made by the planner") {

@@ -76,6 +76,16 @@ TEST_CASE(
   CHECK(range.high == doctest::Approx(high).epsilon(0.01));
 }
 
+TEST_CASE("recomputed modules are priced only as frameworks that have the list") {
+  JobSpec job = llama("unknown", kPins);
+  job.parallel.recompute_modules = {"mlp"};
+  std::vector<std::string> names;
+  for (const JobSpec& possible : prediction::possible_jobs(job, {})) {
+    names.push_back(possible.parallel.framework.name);
+  }
+  CHECK(names == std::vector<std::string>{"megatron-core", "megatron-core-local", "nemo"});
+}
+
 TEST_CASE("a layout that fits in some frameworks alone is tight where none is named") {
   const auto peak = [](const char* framework) {
     return static_cast<int64_t>(planned(framework).best_priced->memory.peak_bytes);

@@ -171,6 +171,7 @@ const std::vector<HabitField>& habit_fields() {
        .key = "routed_tokens",
        .target = SMP_HABIT(model.routed_tokens),
        .doc = "tokens of the experts of the fullest rank, over the mean of the ranks",
+       .min = 1,
        .max = kMostTimes},
       {kSaved, "fp32_logits", SMP_HABIT(model.fp32_logits),
        "the loss is computed of logits in fp32"},

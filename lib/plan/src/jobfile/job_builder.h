@@ -80,6 +80,7 @@ class JobBuilder {
 
   void resolve_framework();
   void agree_on_sharding();
+  void check_recompute_modules();
   bool check_strategy();  // whether layers share a checkpoint
   void agree_on_recompute();
   void agree_on_pipeline();

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "jobfile/job_builder.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/framework/framework_catalog.h"
@@ -116,15 +118,7 @@ void JobBuilder::agree_on_recompute() {
                     "is {}",
                     parallel.activation_checkpointing_strategy, choice_name(*parallel.recompute)));
   }
-  constexpr std::string_view kModules = "parallel.recompute_modules";
-  if (!parallel.recompute_modules.empty() && usable({kModules, "parallel.framework"})) {
-    std::string problem = problem_of_recompute_modules(parallel.recompute_modules, spec_.model);
-    const auto& habits = parallel.framework.habits;
-    if (problem.empty() && habits && !habits->offers.recompute_modules) {
-      problem = fmt::format("framework {} has no such list", parallel.framework.name);
-    }
-    if (!problem.empty()) error({kModules}, fmt::format("recompute_modules: {}", problem));
-  }
+  check_recompute_modules();
   // Our engine moves what a block keeps, whatever that is.
   if (parallel.offload_activations == true && parallel.recompute) {
     const auto problem =
@@ -140,6 +134,31 @@ void JobBuilder::agree_on_recompute() {
           "keys disagree: sequence_parallel already splits the inputs that partition_activations "
           "splits: leave one of them out");
   }
+}
+
+void JobBuilder::check_recompute_modules() {
+  constexpr std::string_view kModules = "parallel.recompute_modules";
+  const ParallelSpec& parallel = spec_.parallel;
+  const TrainingSpec& training = spec_.training;
+  const std::vector<std::string>& modules = parallel.recompute_modules;
+  if (modules.empty() || !usable({kModules, "parallel.framework"})) return;
+  std::string problem = problem_of_recompute_modules(modules, spec_.model);
+  const auto& habits = parallel.framework.habits;  // none: not known, or one of several
+  if (problem.empty() && habits && !habits->offers.recompute_modules) {
+    problem = fmt::format("framework {} has no such list", parallel.framework.name);
+  }
+  // transformer_config.py
+  if (problem.empty() && training.precision == Precision::kFp8 &&
+      training.fp8_recipe == Fp8Recipe::kDelayed && usable({"training.fp8_recipe"})) {
+    for (const char* module : {"layernorm", "moe_act"}) {
+      if (std::find(modules.begin(), modules.end(), module) == modules.end()) continue;
+      problem = fmt::format(
+          "Megatron refuses '{}' with precision: fp8 and fp8_recipe: delayed: take another recipe",
+          module);
+      break;
+    }
+  }
+  if (!problem.empty()) error({kModules}, fmt::format("recompute_modules: {}", problem));
 }
 
 void JobBuilder::agree_on_pipeline() {

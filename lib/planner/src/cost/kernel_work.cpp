@@ -309,6 +309,7 @@ void norms_and_residuals(LayerWork& work, const PricedCall& call, double further
   const double more = std::max(0.0, others - counted);
   work.forward.kernels += more;
   work.backward.kernels += 2 * more;
+  if (counted > 0) work.selective.kernels *= 1 + more / counted;
 }
 
 }  // namespace smp::cost

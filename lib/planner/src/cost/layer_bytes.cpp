@@ -8,6 +8,7 @@
 #include "cost/held_by_messages.h"
 #include "cost/layer_parameters.h"
 #include "cost/mamba_layer.h"
+#include "cost/norms_apart.h"
 #include "cost/rank_order.h"
 #include "cost/routed_tokens.h"
 #include "cost/state_bytes.h"
@@ -58,18 +59,21 @@ struct Shapes {
     fused = framework.fused_kernels || training.compiled;
     drops_first_product = recomputes_mlps(job);
     drops = recompute_modules(job.parallel);
+    norm_before_attention = has_norm_before_attention(job);
+    norm_before_mlp = has_norm_before_mlp(job);
     fullest = fullest_share(job);
     if (is_narrow(choice.precision) && framework.transformer_engine) {
       read = narrow_bytes(job, choice.precision) / e;
     }
     if (!trains) read = 0;
+    copies = !fused && model.norm == NormKind::kRmsNorm && e < kFp32Bytes;
+    stream = copies && !trains ? 0 : wide;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
   }
 
   // What a norm keeps beside its input and output. torch.nn.RMSNorm of several kernels: its input
   // in fp32 and the normed input before the weight.
   double norm_kept() const {
-    const bool copies = !fused && model.norm == NormKind::kRmsNorm && e < kFp32Bytes;
     return stats + (copies ? (kFp32Bytes + (trains ? e : 0)) / e * wide : 0);
   }
 
@@ -87,11 +91,14 @@ struct Shapes {
   // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
   double read = 1;
-  double fullest;            // tokens of the fullest rank's experts, over the mean
-  bool fused;                // kernels of norms and of gated activations
-  RecomputeModules drops;    // by selective recomputation
-  bool drops_first_product;  // of the MLP, and nothing else: our engine
-  double stats;              // of a norm
+  double fullest;          // tokens of the fullest rank's experts, over the mean
+  bool fused;              // kernels of norms and of gated activations
+  RecomputeModules drops;  // by selective recomputation
+  bool norm_before_attention, norm_before_mlp;  // modules of their own
+  bool drops_first_product;                     // of the MLP, and nothing else: our engine
+  double stats;                                 // of a norm
+  bool copies;                                  // norms keep their input in fp32
+  double stream;  // what else keeps it: the residual stream in its own precision
 };
 
 // What a part of a block keeps, and the most temporaries of its backward.
@@ -144,7 +151,19 @@ Part attention(const Shapes& s) {
   if (s.drops_first_product) return part;
   if (s.drops.core_attention) part.dropped += core;
   if (s.drops.mla_up) part.dropped += queries + 2 * (keys + values);
-  if (s.drops.norms && latent) part.dropped += s.read * s.wide;
+  return part;
+}
+
+// Of a norm before attention that is recomputed: its output. Of a decoder beside an encoder the one
+// before its own attention alone.
+double dropped_norm(const Shapes& s) {
+  return s.drops.norms && s.norm_before_attention ? s.read * s.wide : 0;
+}
+
+Part attention_with_norm(const Shapes& s, double attentions = 1) {
+  Part part = attention(s);
+  part.kept *= attentions;
+  part.dropped = attentions * part.dropped + dropped_norm(s);
   return part;
 }
 
@@ -184,11 +203,12 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   CallBytes call;
   call.output = s.wide;
   call.input_gradient = s.wide;
-  // The residual sum between the two parts, and the block's output.
-  double fixed = s.mask + 2 * s.wide;
+  // The residual sum between the two parts, and the block's output: inputs of norms.
+  double fixed = s.mask + 2 * s.stream;
   // Norms of what attention and the MLP put out keep their inputs.
-  if (s.model.norm_placement == NormPlacement::kBoth) fixed += 2 * (s.norm_kept() + s.wide);
+  if (s.model.norm_placement == NormPlacement::kBoth) fixed += 2 * (s.norm_kept() + s.stream);
   call.saved = attention.kept + mlp.kept + fixed;
+  const double alive = call.saved + 2 * (s.wide - s.stream);  // until the block's forward ends
   call.selective = call.saved - attention.dropped - mlp.dropped;
   if (s.framework.selective_per_operation) {
     // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
@@ -199,14 +219,14 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
                      kFp32Bytes * s.tokens * s.heads;
   }
   call.checkpoint = s.wide;
-  call.recomputed = call.saved - call.checkpoint;
+  call.recomputed = alive - call.checkpoint;
   if (s.cut_checkpoints) {  // gathered again beside the rank's part
     call.checkpoint = s.whole / s.t;
-    call.recomputed = call.saved;
+    call.recomputed = alive;
   }
   // By the time of attention's backward what the MLP kept is gone.
   call.workspace = std::max(mlp.backward, attention.backward - mlp.kept);
-  call.forward = call.saved + s.whole;
+  call.forward = alive + s.whole;
   return call;
 }
 
@@ -214,12 +234,13 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
 CallBytes mixer_of(const Shapes& s, const Part& mixer) {
   CallBytes call;
   call.output = call.input_gradient = s.wide;
-  call.saved = mixer.kept + s.wide;
+  call.saved = mixer.kept + s.stream;
   call.selective = call.saved - mixer.dropped;
   call.checkpoint = s.cut_checkpoints ? s.whole / s.t : s.wide;
-  call.recomputed = s.cut_checkpoints ? call.saved : call.saved - call.checkpoint;
+  const double alive = mixer.kept + s.wide;
+  call.recomputed = s.cut_checkpoints ? alive : alive - call.checkpoint;
   call.workspace = mixer.backward;
-  call.forward = call.saved + s.whole;
+  call.forward = alive + s.whole;
   return call;
 }
 
@@ -229,15 +250,18 @@ Part dense_mlp(const Shapes& s) {
   mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
   if (s.drops_first_product) {
     mlp.dropped = s.e * s.tokens * width * (is_gated(s.model.mlp) ? 2 : 1);
-  } else if (s.drops.mlp) {
-    mlp.dropped = mlp.kept;  // the norm is a part of the first matmul
+  } else {
+    // A norm that is a part of the first matmul goes with it; else its output is what the MLP is
+    // computed of again.
+    if (s.drops.mlp) mlp.dropped = mlp.kept - (s.norm_before_mlp ? s.norm_kept() + s.wide : 0);
+    if (s.drops.norms && s.norm_before_mlp) mlp.dropped += s.drops.mlp ? s.wide : s.read * s.wide;
   }
   mlp.backward = mlp_backward(s, width);
   return mlp;
 }
 
 Part mixer_part(const Shapes& s, char letter) {
-  if (letter == model::kAttentionLetter) return attention(s);
+  if (letter == model::kAttentionLetter) return attention_with_norm(s);
   Part part;
   if (letter == model::kMlpLetter) {
     part = dense_mlp(s);
@@ -272,11 +296,7 @@ CallBytes mean_mixer_bytes(const Shapes& s) {
 
 // `attentions`: of a decoder beside an encoder, to the encoder too.
 CallBytes dense_block(const Shapes& s, double attentions = 1) {
-  const Part mlp = dense_mlp(s);
-  Part core = attention(s);
-  core.kept *= attentions;
-  core.dropped *= attentions;
-  return block_of(s, core, mlp);
+  return block_of(s, attention_with_norm(s, attentions), dense_mlp(s));
 }
 
 CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
@@ -315,7 +335,7 @@ CallBytes expert_block(const Shapes& s, const choice::LayoutChoice& choice) {
     mlp.kept += s.mask;
     return mixer_of(s, mlp);
   }
-  return block_of(s, attention(s), mlp);
+  return block_of(s, attention_with_norm(s), mlp);
 }
 
 CallBytes embedding_call(const Shapes& s) {
@@ -341,8 +361,9 @@ double logits_of_token(const Shapes& s, const JobSpec& job, const choice::Layout
 CallBytes head_call(const Shapes& s, const JobSpec& job, const choice::LayoutChoice& choice) {
   const double logits = s.tokens * logits_of_token(s, job, choice);
   CallBytes call;
-  const double kept = s.stats + (s.trains ? s.wide : 0);  // the final norm's output
-  framework::LogitBytes logit{2 * s.e, s.e, 2 * s.e};     // the softmax beside the logits
+  // The final norm's output, and its input where the last block does not keep that.
+  const double kept = (s.stream == 0 ? s.norm_kept() : s.stats) + (s.trains ? s.wide : 0);
+  framework::LogitBytes logit{2 * s.e, s.e, 2 * s.e};  // the softmax beside the logits
   if (s.framework.fp32_logits && s.e < kFp32Bytes) {
     logit = s.training.fused_loss ? s.framework.fused_logit : s.framework.logit;
   }

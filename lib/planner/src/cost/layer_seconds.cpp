@@ -9,6 +9,7 @@
 #include "cost/frozen_layers.h"
 #include "cost/kernel_work.h"
 #include "cost/mamba_layer.h"
+#include "cost/norms_apart.h"
 #include "cost/rank_order.h"
 #include "cost/routed_tokens.h"
 #include "links/link_model.h"
@@ -89,18 +90,51 @@ CallSeconds seconds_of(const PricedCall& call, const choice::LayoutChoice& choic
       call, work.backward, tensor.backward + context.backward + expert.backward, 2 * waits / 3);
   if (choice.recompute == Recompute::kFull) seconds.recompute = seconds.forward();
   if (choice.recompute == Recompute::kSelective) {
-    seconds.recompute = work.selective.matmul_s + pass_s(call, work.selective);
+    const KernelWork& again = work.selective;
+    seconds.recompute = again.matmul_s + pass_s(call, again);
+    if (again.kernels > 0) {
+      seconds.recompute += seconds.launch_forward * again.kernels / work.forward.kernels;
+    }
   }
   return seconds;
 }
 
-// Adds what selective recomputation repeats of attention, and of norms of their own.
+// Adds what selective recomputation repeats of attention. The core itself is few kernels, whose
+// launches hide.
 void repeat_attention(LayerWork& work, const PricedCall& call, const RecomputeModules& modules) {
-  if (modules.core_attention) add(work.selective, work.attention_core);
   LayerWork again;
+  if (modules.core_attention) {
+    again.forward = work.attention_core;
+    again.forward.kernels = 0;
+  }
   if (modules.mla_up) latent_up(again, call);
-  if (modules.norms && call.latent) norm(again, call, call.wide_tokens, call.h);
+  if (modules.norms && has_norm_before_attention(call.job)) {
+    norm(again, call, call.wide_tokens, call.h);
+  }
   add(work.selective, again.forward);
+}
+
+// Adds what selective recomputation repeats of a dense MLP: its norm where that is a part of the
+// first matmul, or asked for itself.
+void repeat_mlp(LayerWork& work, const PricedCall& call, const RecomputeModules& modules,
+                double width) {
+  LayerWork again;
+  const bool apart = has_norm_before_mlp(call.job);
+  const bool repeated = call.model.shared_norm && apart;  // with attention
+  if (!repeated && (apart ? modules.norms : modules.mlp)) {
+    norm(again, call, call.wide_tokens, call.h);
+  }
+  if (modules.mlp) mlp(again, call, call.tokens, width);
+  add(work.selective, again.forward);
+}
+
+// The messages of a dense MLP that is recomputed: Megatron's checkpoint holds the gather before its
+// first matmul and the reduction after its second.
+double repeated_mlp_messages(const PricedCall& call, const choice::LayoutChoice& choice) {
+  const bool repeats = choice.recompute == Recompute::kSelective && !recomputes_mlps(call.job) &&
+                       recompute_modules(call.job.parallel).mlp;
+  if (!repeats) return 0;
+  return tensor_messages(call, choice, 1, call.job.parallel.tensor_parallel.mlp ? 1 : 0, 0).forward;
 }
 
 // `attends_twice`: a decoder's block, which attends to the encoder output too.
@@ -121,10 +155,7 @@ CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choi
   } else {
     const RecomputeModules modules = recompute_modules(call.job.parallel);
     repeat_attention(work, call, modules);
-    if (modules.mlp) {
-      norm(again, call, call.wide_tokens, call.h);
-      mlp(again, call, call.tokens, width);
-    }
+    repeat_mlp(work, call, modules, width);
   }
   add(work.selective, again.forward);
   mlp(work, call, call.tokens, width);
@@ -138,7 +169,10 @@ CallSeconds dense_block(const PricedCall& call, const choice::LayoutChoice& choi
       std::min(parts, (kinds.attention ? attentions : 0.0) + (kinds.mlp ? 1.0 : 0.0));
   const Messages tensor = with_adapters(tensor_messages(call, choice, parts, pairs, attentions - 1),
                                         adapter_messages(call, choice, kind));
-  return seconds_of(call, choice, work, tensor, context_messages(call, choice, work), {});
+  CallSeconds seconds =
+      seconds_of(call, choice, work, tensor, context_messages(call, choice, work), {});
+  seconds.recompute += repeated_mlp_messages(call, choice);
+  return seconds;
 }
 
 CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice) {
@@ -181,6 +215,11 @@ CallSeconds moe_block(const PricedCall& call, const choice::LayoutChoice& choice
     const double values = received * expert_width / expert_tensor;
     passes(work.selective, call, (is_gated(model.mlp) ? 3 : 2) * values, 1);
   }
+  if (modules.norms) {
+    LayerWork again;
+    norm(again, call, call.wide_tokens, call.h);
+    add(work.selective, again.forward);
+  }
   norms_and_residuals(work, call, call.framework.routing_operators, alone ? 1 : 2);
   if (!alone) {
     adapters(work, call, model::LayerKind::kMoeBlock, {received / own, own, expert_tensor});
@@ -220,13 +259,16 @@ CallSeconds mixer(const PricedCall& call, const choice::LayoutChoice& choice, ch
     repeat_attention(work, call, modules);
     context = context_messages(call, choice, work);
   } else {
-    mlp(work, call, call.tokens, static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks);
-    if (modules.mlp) work.selective = work.forward;
+    const double width = static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks;
+    mlp(work, call, call.tokens, width);
+    repeat_mlp(work, call, modules, width);
   }
   norms_and_residuals(work, call, 0, 1);
   const bool is_cut = letter == model::kMlpLetter ? kinds.mlp : kinds.attention;
-  return seconds_of(call, choice, work, tensor_messages(call, choice, 1, is_cut ? 1 : 0, 0),
-                    context, {});
+  CallSeconds seconds = seconds_of(
+      call, choice, work, tensor_messages(call, choice, 1, is_cut ? 1 : 0, 0), context, {});
+  if (letter == model::kMlpLetter) seconds.recompute += repeated_mlp_messages(call, choice);
+  return seconds;
 }
 
 void add_share(CallSeconds& sum, const CallSeconds& call, double share) {

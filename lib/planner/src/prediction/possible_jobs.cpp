@@ -35,7 +35,9 @@ std::vector<JobSpec> possible_jobs(const JobSpec& job, const choice::LayoutChoic
   if (!framework::is_unknown(job.parallel.framework)) return {job};
   std::vector<JobSpec> jobs;
   for (FrameworkChoice& possible : framework::possible_frameworks()) {
-    if (!offers(possible.habits->offers, choice)) continue;
+    const framework::FrameworkSupport& support = possible.habits->offers;
+    if (!offers(support, choice)) continue;
+    if (!job.parallel.recompute_modules.empty() && !support.recompute_modules) continue;
     jobs.push_back(job);
     jobs.back().parallel.framework = std::move(possible);
   }

@@ -7,6 +7,7 @@
 
 #include "search/stage_balance.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/planner/memory/memory_estimate.h"
 
 namespace smp::search {
@@ -248,11 +249,13 @@ class Search {
     choice.offload_parameters = offload.parameters;
   }
 
-  // What is offloaded of activations are checkpoints, but where something else is asked for;
-  // weights move layer by layer as gathered ones do.
+  // What is offloaded of activations are checkpoints, but where our engine is asked for something
+  // else; weights move layer by layer as gathered ones do.
   bool applies(const Offload& offload, const choice::LayoutChoice& choice) const {
+    const ParallelSpec& parallel = space_.job().parallel;
     if (offload.activations && choice.recompute != Recompute::kFull &&
-        !space_.job().parallel.recompute) {
+        (!parallel.recompute ||
+         rules::offload_activations_problem(parallel.framework, choice.recompute))) {
       return false;
     }
     return !offload.parameters || choice.sharding == Sharding::kParameters;

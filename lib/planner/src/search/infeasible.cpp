@@ -111,14 +111,26 @@ void try_shardings(Trials& trials) {
 void try_checkpointing(Trials& trials) {
   const JobSpec& job = trials.job();
   if (job.cluster.device == DeviceKind::kCpu) return;  // the engine runs without it
-  if (job.parallel.activation_checkpointing == false) {
+  const std::optional<Recompute>& recompute = job.parallel.recompute;
+  if (!recompute && job.parallel.activation_checkpointing == false) {
     trials.unpin("parallel.activation_checkpointing", SMP_KEY(parallel.activation_checkpointing)) ||
         trials.attempt(
             "parallel.activation_checkpointing",
             [](JobSpec& changed) { changed.parallel.activation_checkpointing = true; },
             [](const Plan&) { return "true instead of false"; });
   }
-  trials.unpin("parallel.recompute", SMP_KEY(parallel.recompute));
+  if (recompute) {  // which a job file says in both keys, whichever is written
+    trials.attempt(
+        "parallel.recompute",
+        [](JobSpec& changed) {
+          changed.parallel.recompute.reset();
+          changed.parallel.activation_checkpointing.reset();
+        },
+        [&](const Plan& plan) {
+          return fmt::format("{} instead of {}", name_of(*plan.job.parallel.recompute),
+                             name_of(*recompute));
+        });
+  }
   trials.unpin("parallel.recompute_layers", SMP_KEY(parallel.recompute_layers));
   trials.unpin("parallel.offload_activations", SMP_KEY(parallel.offload_activations));
   trials.unpin("parallel.offload_optimizer", SMP_KEY(parallel.offload_optimizer));
@@ -212,6 +224,7 @@ void try_more_hosts(Trials& trials) {
 }
 
 constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kLargestDeviceMib = 284208;  // configs/clusters/gb300.yaml
 
 int64_t whole_mib(double bytes) { return (static_cast<int64_t>(bytes + 0.5) + kMiB - 1) / kMiB; }
 
@@ -239,11 +252,14 @@ void try_more_host_memory(Trials& trials, const PricedLayout& closest) {
       });
 }
 
-// A tenth more each time, where the exact prices of that layout are above its closed form.
+// A tenth more each time, where the exact prices of that layout are above its closed form; no more
+// than there is to buy.
 void try_memory(Trials& trials, int64_t needed_mib) {
   if (needed_mib == 0) return;
-  const int64_t has = trials.job().cluster.memory_per_process_bytes;
+  const ClusterSpec& cluster = trials.job().cluster;
+  const int64_t has = cluster.memory_per_process_bytes;
   for (int tries = 0; tries < 5; ++tries, needed_mib += (needed_mib + 9) / 10) {
+    if (cluster.device == DeviceKind::kCuda && needed_mib > kLargestDeviceMib) return;
     const bool helps = trials.attempt(
         "cluster.memory_per_process",
         [&](JobSpec& changed) { changed.cluster.memory_per_process_bytes = needed_mib * kMiB; },

@@ -60,7 +60,7 @@ std::vector<ExpertDegrees> expert_degrees(const JobSpec& job, bool open, int64_t
   for (const int64_t e : choice::divisors(job.model.num_experts)) {
     if (!open && !parallel.expert_parallel_degree && e > 1) continue;
     if (!open_to(parallel.expert_parallel_degree, e)) continue;
-    for (const int64_t et : {int64_t{1}, tensor}) {
+    for (const int64_t et : {int64_t{1}, parallel.expert_tensor_degree.value_or(tensor)}) {
       if (et == 1 && tensor > 1 && e == 1 && !parallel.expert_tensor_degree) continue;
       if (!open_to(parallel.expert_tensor_degree, et) || rules::expert_problem(job, e, et, ranks))
         continue;
@@ -276,15 +276,16 @@ std::string SearchSpace::schedules_problem(const Split& split,
   const ParallelSpec& parallel = job_.parallel;
   const int64_t blocks = model::block_count(job_.model);
   for (const PipelineKind kind : schedules_) {
-    const int64_t chunks =
+    const int64_t virtual_stages =
         kind == PipelineKind::kVirtual ? parallel.virtual_pipeline_degree.value_or(2) : 1;
+    const int64_t chunks = kind == PipelineKind::kZbV ? 2 : virtual_stages;
     if (!deals_to_chunks() && chunks > 1 && blocks % (split.pipeline * chunks) != 0) {
       return fmt::format(
           "{} layers do not divide by {} stages x {} chunks: parallel.partition deals "
           "them",
           blocks, split.pipeline, chunks);
     }
-    const schedule::ScheduleShape shape = shape_of(split, batches.front(), kind, chunks);
+    const schedule::ScheduleShape shape = shape_of(split, batches.front(), kind, virtual_stages);
     for (const auto& problem :
          {layout::stage_chunks_problem(blocks / split.pipeline, chunks),
           layout::partition_length_problem(parallel.partition, split.pipeline, chunks),
