@@ -51,7 +51,7 @@ TEST_CASE("smp-plan frameworks lists the shipped ones, and prints the file of ea
   CHECK(unknown.code == 3);
   CHECK(
       unknown.err.starts_with("unknown framework 'megatron'; Megatron-LM is called "
-                              "'megatron-core' here. Known frameworks: deepspeed, "));
+                              "'megatron-core' here. Known frameworks: automodel, "));
 }
 
 TEST_CASE("a printed framework that a user edits prices a job, and its mistakes have a place") {

@@ -90,12 +90,12 @@ TEST_CASE("job_of_files says what foreign files lack, and refuses what no import
         "ds.json: the file gives no sizes of a model: give the model's config.json too, as in "
         "--with config.json");
   CHECK(complaint(any({{"a.yaml",
-                        "base_model: mistralai/Mistral-7B-Instruct-v0.2\n"
+                        "base_model: mistralai/Mistral-7B-Instruct-v0.4\n"
                         "micro_batch_size: 1\n"}},
                       "dgx-h100")) ==
-        "a.yaml:1:1: unknown model 'mistralai/Mistral-7B-Instruct-v0.2', did you mean 'mistral-7b' "
+        "a.yaml:1:1: unknown model 'mistralai/Mistral-7B-Instruct-v0.4', did you mean 'mistral-7b' "
         "or "
-        "'mistral-7b-v0.3' or 'mixtral-8x7b'? smp-plan "
+        "'mistral-7b-v0.2' or 'mistral-7b-v0.3'? smp-plan "
         "models lists all models, and a config.json in the same call gives one too");
   const jobfile::JobSource config = golden_file("huggingface/llama2-7b.json");
   CHECK(complaint(any({config})) == config.path +
