@@ -116,6 +116,7 @@ void MegatronLine::schedule() {
     if (interleaves) set(flag, "parallel.virtual_pipeline_degree", *chunks);
   }
   uneven(layers);
+  hybrid_partition();
 }
 
 void MegatronLine::uneven(std::optional<int64_t> layers) {

@@ -41,6 +41,7 @@ void MegatronLine::model() {
   }
   experts();
   latent_attention();
+  hybrid();
 }
 
 void MegatronLine::leave_model() {

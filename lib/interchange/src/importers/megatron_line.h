@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "importers/foreign_keys.h"
 #include "smp/interchange/importers/imported.h"
@@ -46,6 +47,8 @@ class MegatronLine {
   void experts();
   static bool dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse);
   void latent_attention();
+  void hybrid();
+  void hybrid_partition();
   void degrees();
   void schedule();
   void uneven(std::optional<int64_t> layers);
@@ -71,6 +74,7 @@ class MegatronLine {
   const char* const framework_;
   int64_t tensor_ = 1;
   int64_t pipeline_ = 1;
+  std::vector<int64_t> hybrid_chunks_;  // layers between the bars of a pattern
   int64_t context_ = 1;
 };
 

@@ -136,6 +136,11 @@ void refuse_other_program(const std::vector<shell::ShellWord>& words,
   constexpr std::array<std::string_view, 9> kOthers = {"bert",  "t5",     "ict", "realm", "retro",
                                                        "mamba", "vision", "vlm", "hybrid"};
   constexpr std::string_view kHead = "pretrain_";
+  // A pattern says what each layer of a hybrid is.
+  const bool has_pattern = std::ranges::any_of(words, [](const shell::ShellWord& word) {
+    return word.text.starts_with("--hybrid-layer-pattern") ||
+           word.text.starts_with("--hybrid-override-pattern");
+  });
   for (const shell::ShellWord& word : words) {
     const std::string name = word.text.substr(word.text.rfind('/') + 1);
     if (!name.starts_with(kHead) || !name.ends_with(".py")) continue;
@@ -145,6 +150,7 @@ void refuse_other_program(const std::vector<shell::ShellWord>& words,
              std::string_view("_.").find(model[head.size()]) != std::string_view::npos;
     });
     if (other == kOthers.end()) continue;
+    if (has_pattern && (*other == "mamba" || *other == "hybrid")) continue;
     diagnostics.error(
         word.place,
         fmt::format(
