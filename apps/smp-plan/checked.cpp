@@ -164,15 +164,16 @@ void add_import_warnings(CheckedFile& file, const std::vector<std::string>& warn
 report::CheckedFile checked_file(const std::string& path, const importers::AnyFiles& more,
                                  const report::VerdictOptions& options, LocalRates& local) {
   jobfile::JobSource source{path, ""};
+  std::vector<std::string> warnings;
+  CheckedFile checked;
   try {
-    std::vector<std::string> warnings;
     PlannableFile file = read_plannable(path, source, local, warnings, more);
-    CheckedFile checked = checked_job_or_plan(file, source, options);
-    add_import_warnings(checked, warnings);
-    return checked;
+    checked = checked_job_or_plan(file, source, options);
   } catch (const ConfigError& error) {
-    return invalid(error.what(), source);
+    checked = invalid(error.what(), source);
   }
+  add_import_warnings(checked, warnings);
+  return checked;
 }
 
 }  // namespace smp

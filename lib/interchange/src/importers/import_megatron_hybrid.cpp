@@ -5,8 +5,8 @@
 
 #include "importers/megatron_line.h"
 
-// A hybrid of Mamba layers on a Megatron-LM command line. Defaults: megatron/training/arguments.py and
-// megatron/core/ssm/mamba_mixer.py.
+// A hybrid of Mamba layers on a Megatron-LM command line. Defaults: megatron/training/arguments.py
+// and megatron/core/ssm/mamba_mixer.py.
 namespace smp::importers {
 
 // Letters M, *, - and E are the layers, bars lie between two chunks of the pipeline.
@@ -35,8 +35,8 @@ void MegatronLine::hybrid() {
   if (!has("num-layers")) {
     set(flag, "model.num_layers", layers);
   } else if (const auto said = whole("num-layers"); said && *said != layers) {
-    reader_.error("num-layers", fmt::format("--num-layers {}, but --{} has {} layers", *said, flag,
-                                            layers));
+    reader_.error("num-layers",
+                  fmt::format("--num-layers {}, but --{} has {} layers", *said, flag, layers));
   }
   const int64_t width = whole("mamba-head-dim").value_or(64);
   set("mamba-head-dim", "model.mamba_head_dim", width);
@@ -58,8 +58,8 @@ void MegatronLine::hybrid_partition() {
   const std::string_view flag =
       has("hybrid-layer-pattern") ? "hybrid-layer-pattern" : "hybrid-override-pattern";
   if (chunks % pipeline_ != 0 || std::ranges::count(hybrid_chunks_, 0) > 0) {
-    reader_.error(flag, fmt::format("--{} has {} chunks, which {} stages cannot share", flag, chunks,
-                                    pipeline_));
+    reader_.error(flag, fmt::format("--{} has {} chunks, which {} stages cannot share", flag,
+                                    chunks, pipeline_));
     return;
   }
   set(flag, "parallel.partition", fmt::format("[{}]", fmt::join(hybrid_chunks_, ", ")));
