@@ -47,6 +47,11 @@ TEST_CASE("the schema names every key that is written, and no other") {
   CHECK(rewritten(kHybrid).find(kMamba) != std::string::npos);
   CHECK(rewritten(rewritten(kHybrid)) == rewritten(kHybrid));
   CHECK(rewritten(kSmall).find("mamba") == std::string::npos);
+  // A hybrid without a Mamba layer has no sizes of one.
+  const std::string attends =
+      rewritten(kSmall + "  position_embedding: none\n  layer_pattern: \"*-*-\"\n");
+  CHECK(attends.find("mamba") == std::string::npos);
+  CHECK(rewritten(attends) == attends);
   const std::string job =
       rewritten(kSmall + "training: {precision: fp16, optimizer: {kind: sgd}}\n");
   CHECK(job.find(kFp16Sgd) != std::string::npos);

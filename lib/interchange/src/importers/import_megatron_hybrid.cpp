@@ -38,6 +38,8 @@ void MegatronLine::hybrid() {
     reader_.error("num-layers",
                   fmt::format("--num-layers {}, but --{} has {} layers", *said, flag, layers));
   }
+  hybrid_chunks_ = chunks.size() > 1 ? chunks : std::vector<int64_t>{};
+  if (pattern.find('M') == std::string::npos) return;
   const int64_t width = whole("mamba-head-dim").value_or(64);
   set("mamba-head-dim", "model.mamba_head_dim", width);
   const auto heads = whole("mamba-num-heads");
@@ -48,7 +50,6 @@ void MegatronLine::hybrid() {
   }
   set("mamba-state-dim", "model.mamba_state_dim", whole("mamba-state-dim").value_or(128));
   set("mamba-num-groups", "model.mamba_groups", whole("mamba-num-groups").value_or(8));
-  hybrid_chunks_ = chunks.size() > 1 ? chunks : std::vector<int64_t>{};
 }
 
 // The division that the bars of a hybrid's pattern say.

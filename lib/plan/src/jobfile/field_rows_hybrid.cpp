@@ -5,13 +5,15 @@
 namespace smp::jobfile {
 namespace {
 
-bool has_pattern(const JobSpec& job) { return model::is_hybrid(job.model); }
+bool has_mamba(const JobSpec& job) {
+  return job.model.layer_pattern.find(model::kMambaLetter) != std::string::npos;
+}
 
-const Condition kHybrid = {has_pattern, "model.layer_pattern", "layer_pattern"};
+const Condition kMamba = {has_mamba, "model.layer_pattern", "M in layer_pattern"};
 
 Rule size_of_mamba(double max) {
   return {
-      .min = 1, .max = max, .computed = "none: M in layer_pattern needs it", .condition = kHybrid};
+      .min = 1, .max = max, .computed = "none: M in layer_pattern needs it", .condition = kMamba};
 }
 
 }  // namespace
@@ -44,12 +46,12 @@ void add_hybrid_fields(std::vector<Field>& out) {
                  "mamba_conv_kernel",
                  SMP_AT(model.mamba_conv_kernel),
                  "tokens that the convolution of a Mamba-2 layer reads",
-                 {.min = 1, .max = 64, .condition = kHybrid, .also = {"conv_kernel"}}});
+                 {.min = 1, .max = 64, .condition = kMamba, .also = {"conv_kernel"}}});
   out.push_back({kModel,
                  "mamba_chunk_size",
                  SMP_AT(model.mamba_chunk_size),
                  "tokens of a chunk of a Mamba-2 layer's scan",
-                 {.min = 1, .max = kMostRows, .condition = kHybrid, .also = {"chunk_size"}}});
+                 {.min = 1, .max = kMostRows, .condition = kMamba, .also = {"chunk_size"}}});
   out.push_back({kModel,
                  "vision_parameters",
                  SMP_AT(model.vision_parameters),
