@@ -407,6 +407,30 @@ TEST_CASE("Megatron's programs of other models are refused by name") {
       {{"x.sh", "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 8\n"}}, std::nullopt));
 }
 
+TEST_CASE("Megatron's modules are kept for each flag that recomputes them, and [] is none") {
+  const auto value = [](const Imported& read, std::string_view path) {
+    const ImportedKey* key = read.find(path);
+    return key != nullptr ? key->value : "";
+  };
+  for (const char* flag : {"--recompute-activations", "--recompute-granularity selective"}) {
+    const std::string script =
+        fmt::format("torchrun pretrain_gpt.py --num-layers 2 {} --recompute-modules mlp\n", flag);
+    const Imported read = import_sources({{"x.sh", script}}, std::nullopt).front();
+    CHECK(value(read, "parallel.recompute") == "selective");
+    CHECK(value(read, "parallel.recompute_modules") == "[mlp]");
+  }
+  const auto bridge = [&](const std::string& modules) {
+    const std::string text = fmt::format(
+        "train: {{global_batch_size: 8}}\nmodel: {{recompute_granularity: selective{}}}\n",
+        modules);
+    const Imported read = import_source({"x.yaml", text}, ForeignFormat::kNemo);
+    return value(read, "parallel.recompute") + value(read, "parallel.recompute_modules");
+  };
+  CHECK(bridge("") == "selective");
+  CHECK(bridge(", recompute_modules: [mlp]") == "selective[mlp]");
+  CHECK(bridge(", recompute_modules: []") == "none");
+}
+
 TEST_CASE("mistral has a window where its file says none, and none where it says null") {
   const auto window = [](const std::string& more) {
     const JobSource config{"config.json", R"({"model_type": "mistral")" + more + "}"};

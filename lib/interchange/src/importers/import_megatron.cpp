@@ -236,19 +236,24 @@ void MegatronLine::precision() {
 
 void MegatronLine::recompute() {
   const auto granularity = reader_.text("recompute-granularity");
+  std::string_view flag = "recompute-activations";
+  std::string mode = has(flag) ? "selective" : "none";
   if (granularity) {
-    set("recompute-granularity", "parallel.recompute", *granularity);
+    flag = "recompute-granularity";
+    mode = *granularity;
   } else if (has("checkpoint-activations")) {
-    set("checkpoint-activations", "parallel.recompute", std::string("full"));
-  } else {
-    set("recompute-activations", "parallel.recompute",
-        std::string(has("recompute-activations") ? "selective" : "none"));
+    flag = "checkpoint-activations";
+    mode = "full";
   }
-  if (granularity == "selective" && has("recompute-modules")) {
-    std::vector<std::string> modules;
+  std::vector<std::string> modules;
+  if (mode == "selective" && has("recompute-modules")) {
     for (const text::YamlNode& item : reader_.node("recompute-modules")->items) {
       modules.push_back(item.text);
     }
+    if (modules.empty()) mode = "none";  // Megatron-LM recomputes the listed modules alone
+  }
+  set(flag, "parallel.recompute", mode);
+  if (!modules.empty()) {
     set("recompute-modules", "parallel.recompute_modules",
         fmt::format("[{}]", fmt::join(modules, ", ")));
   }

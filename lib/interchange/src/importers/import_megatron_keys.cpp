@@ -198,7 +198,7 @@ const std::vector<ForeignKey>& megatron_keys() {
       {"recompute-granularity", Form::kText, Use::kRead, "parallel.recompute", "the same words", "",
        "full selective"},
       {"recompute-modules", Form::kList, Use::kRead, "parallel.recompute_modules",
-       "the same, with recompute-granularity selective"},
+       "the same, where recompute is selective; an empty list is recompute none"},
       {"checkpoint-activations", Form::kBool, Use::kRead, "parallel.recompute",
        "full; old name of recompute-granularity full"},
       {"recompute-method", Form::kText, Use::kRead, "",
