@@ -431,6 +431,26 @@ TEST_CASE("Megatron's modules are kept for each flag that recomputes them, and [
   CHECK(bridge(", recompute_modules: []") == "none");
 }
 
+TEST_CASE("fp8 has the scaling that Automodel and Megatron Bridge default to") {
+  const auto scaling = [](const std::string& text, ForeignFormat format) {
+    const Imported read = import_source({"x.yaml", text}, format);
+    const ImportedKey* key = read.find("training.fp8_recipe");
+    return key != nullptr ? key->value : "";
+  };
+  const auto bridge = [&](const std::string& more) {
+    const std::string map = "mixed_precision: {bf16: true, fp8: hybrid" + more + "}\n";
+    return scaling("train: {global_batch_size: 8}\n" + map, ForeignFormat::kNemo);
+  };
+  CHECK(bridge("") == "current");
+  CHECK(bridge(", fp8_recipe: delayed") == "delayed");
+  const auto automodel = [&](const std::string& enabled) {
+    return scaling("step_scheduler: {global_batch_size: 8}\nfp8: {enabled: " + enabled + "}\n",
+                   ForeignFormat::kAutomodel);
+  };
+  CHECK(automodel("true") == "current");
+  CHECK(automodel("false").empty());
+}
+
 TEST_CASE("mistral has a window where its file says none, and none where it says null") {
   const auto window = [](const std::string& more) {
     const JobSource config{"config.json", R"({"model_type": "mistral")" + more + "}"};

@@ -175,6 +175,8 @@ class AutomodelFile {
       set_half_states(reader_, key, type == "float16" || type == "fp16",
                       reader_.text("optimizer._target_").value_or(""));
     const bool fp8 = is_true("fp8.enabled");
+    // Each recipe of torchao scales by the tensor's own elements.
+    if (fp8) reader_.set_by("fp8.enabled", "training.fp8_recipe", std::string("current"));
     const bool fp16 = type == "float16" || type == "fp16";
     reader_.set_by(fp8 ? "fp8.enabled" : key, "training.precision",
                    std::string(fp8    ? "fp8"

@@ -47,6 +47,10 @@ constexpr std::array<std::string_view, 26> kGroups = {"model",
                                                       "run",
                                                       "plugins"};
 
+// The default of Megatron Bridge's MixedPrecisionConfig, which reaches its optimizer without fp8
+// too.
+constexpr const char* kBridgeFp8Recipe = "tensorwise";
+
 // What no plan depends on. "trainer.callbacks" is a key, and "logger" a whole section.
 constexpr std::array<std::string_view, 53> kLeftOut = {"logger",
                                                        "log",
@@ -236,6 +240,9 @@ class NemoFile {
     } else if (path == "trainer.plugins" && value.kind == NodeKind::kList) {
       for (const text::YamlNode& item : value.items) visit(item, path + ".");
     } else if (value.kind == NodeKind::kMap && in(kGroups, path)) {
+      if (path == "mixed_precision" && value.find("fp8_recipe") == nullptr) {
+        take("fp8_recipe", path, place, word_at(kBridgeFp8Recipe, place));
+      }
       visit(value, path + ".");
     } else if (in(kGroups, path) && value.kind == NodeKind::kNull) {
       return;
@@ -382,8 +389,7 @@ class NemoFile {
       set("fp4", "e2m1");
       set("fp4_param_gather", "true");
     }
-    // The default of Bridge's MixedPrecisionConfig reaches its optimizer without fp8 too.
-    if (!says("fp8") && bf16 && shown == "mixed_precision") set("fp8_recipe", "tensorwise");
+    if (!says("fp8") && bf16 && shown == "mixed_precision") set("fp8_recipe", kBridgeFp8Recipe);
     if (!says("fp8")) return;
     set("fp8", says("mxfp8") ? "e4m3" : "hybrid");
     set("fp8_recipe", says("mxfp8")             ? "mxfp8"
