@@ -4,7 +4,7 @@
 
 #include "jobfile/job_builder.h"
 #include "smp/plan/base/errors.h"
-#include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/framework/framework.h"
 #include "smp/plan/jobfile/forbid.h"
 #include "smp/plan/layout/partition.h"
 #include "smp/plan/model/operators.h"
