@@ -30,7 +30,7 @@ MAY_INCLUDE = {
 # is a namespace, smp::FOLDER; base and spec are the words of all and stand in smp itself, and what lies in no folder
 # in smp::LIBRARY.
 FOLDERS = {
-    "plan": "base mesh spec text env files framework system model schedule layout data rules jobfile planfile runinfo",
+    "plan": "base mesh spec text env files framework system model program schedule layout data rules jobfile planfile runinfo",
     "planner": "links choice cost memory time prediction search traps runs calibration page report runpage published",
     "interchange": "shell pyscript huggingface importers exporters",
     "rendezvous": "sockets wire handshake",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/device_functions.h"
+#include "plan/small_models.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/model/layers.h"
 #include "smp/runtime/layers/layer.h"
@@ -16,17 +17,6 @@ namespace smp::test {
 
 // Full tensors by parameter name.
 using NamedTensors = std::map<std::string, at::Tensor>;
-
-ModelSpec small_gpt2();
-ModelSpec small_llama();  // 4 heads, 2 KV heads
-// Blocks of neither family: those of Qwen 2 and 3, GPT-NeoX, Phi, Gemma, and two that nobody has
-// trained, which between them have every attribute that the engine runs.
-std::vector<ModelSpec> small_others();
-
-// T5 1.0's (ReLU, tied head, heads wider together than the hidden state) and 1.1's (gated GELU,
-// untied) attributes.
-ModelSpec small_t5();
-ModelSpec small_t5_gated();
 
 // Arbitrary but fixed weights, far enough from their usual initial values that each matters.
 NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type);

@@ -25,6 +25,7 @@
 #include "kernels/kernels.h"
 #include "kernels/sum_of_squares.h"
 #include "runtime/host_block.h"
+#include "smp/plan/program/attention_scratch.h"
 #include "tolerances.h"
 #include "worst.h"
 
@@ -125,7 +126,7 @@ TEST_CASE("cuda bodies: activations, plain and gated, with and without a bias") 
   for (const int64_t cols : kWidths) {
     for (const bool gated : {false, true}) {
       for (const bool has_bias : {false, true}) {
-        const ActivationShape shape{kRows, cols, Activation::kSilu, gated};
+        const ActivationShape shape{kRows, cols, ActivationKind::kSilu, gated};
         const int64_t u_cols = gated ? 2 * cols : cols;
         std::vector<double> u = random_values(kRows * u_cols, 7), expected_u = u;
         std::vector<double> dy = random_values(kRows * cols, 8), expected_dy = dy;
@@ -134,13 +135,13 @@ TEST_CASE("cuda bodies: activations, plain and gated, with and without a bias") 
         std::vector<double> y(dy.size()), expected_y(dy.size());
         activation_forward(shape, u.data(), b, expected_y.data());
         launch_on_host(2, 3, [&](HostBlock& block) {
-          cuda::activation_forward<Activation::kSilu>(block, shape, u.data(), b, y.data());
+          cuda::activation_forward<ActivationKind::kSilu>(block, shape, u.data(), b, y.data());
         });
         check_same(y, expected_y);
         std::vector<double> unused(static_cast<size_t>(u_cols));
         activation_backward(shape, expected_u.data(), b, expected_dy.data(), unused.data());
         launch_on_host(2, 3, [&](HostBlock& block) {
-          cuda::activation_backward<Activation::kSilu>(block, shape, u.data(), b, dy.data());
+          cuda::activation_backward<ActivationKind::kSilu>(block, shape, u.data(), b, dy.data());
         });
         check_same(u, expected_u);
         check_same(dy, expected_dy);
@@ -420,8 +421,9 @@ TEST_CASE(
       }
       std::vector<double> expected_out(dout.size());
       std::vector<double> log_sums(static_cast<size_t>(shape.log_sums()));
-      std::vector<double> scratch(static_cast<size_t>(
-          std::max(shape.forward_scratch(false), shape.backward_scratch(false))));
+      std::vector<double> scratch(
+          static_cast<size_t>(std::max(program::attention_forward_scratch(shape, false),
+                                       program::attention_backward_scratch(shape, false))));
       attention_forward(shape, given, packed_rows<const double>(shape, expected_packed.data()),
                         expected_out.data(), log_sums.data(), scratch.data());
       attention_backward(shape, given, packed_rows(shape, expected_packed.data()),
@@ -563,11 +565,11 @@ class OfElements {
 
     for (const bool gated : {false, true}) {
       const int64_t u_count = gated ? 2 * kCount : kCount;
-      const ActivationShape shape{kTokens, kFeatures, Activation::kGelu, gated};
+      const ActivationShape shape{kTokens, kFeatures, ActivationKind::kGelu, gated};
       T *const u = drawn<T>(u_count), *const y = drawn<T>(kCount), *const dy = drawn<T>(kCount);
       launch([&](HostBlock& block) {
-        cuda::activation_forward<Activation::kGelu>(block, shape, u, bias, y);
-        cuda::activation_backward<Activation::kGelu>(block, shape, u, bias, dy);
+        cuda::activation_forward<ActivationKind::kGelu>(block, shape, u, bias, y);
+        cuda::activation_backward<ActivationKind::kGelu>(block, shape, u, bias, dy);
       });
       keep(kCount, y);
       keep(u_count, u);

@@ -24,7 +24,7 @@ class FixedTimeLayer final : public layers::Layer {
                                   const kernels::CallContext& /*call*/,
                                   layers::Saved* saved) override {
     const at::Tensor& x = inputs.at(0);
-    if (saved != nullptr) *saved = {x};
+    if (saved != nullptr) saved->tensors = {x};
     if (kind_ == model::LayerKind::kHead) return {ledger::full_tensor({}, 1.0, x.options())};
     if (kind_ == model::LayerKind::kEmbedding)
       return {ledger::empty_tensor({x.size(0), x.size(1), hidden_}, at::kFloat)};
@@ -36,7 +36,8 @@ class FixedTimeLayer final : public layers::Layer {
                                    const kernels::CallContext& /*call*/,
                                    layers::DeferredWeightGradients* deferred) override {
     if (kind_ == model::LayerKind::kEmbedding) return {at::Tensor()};
-    const at::Tensor dx = ledger::empty_tensor(saved.at(0).sizes(), saved.at(0).options());
+    const at::Tensor dx =
+        ledger::empty_tensor(saved.tensors.at(0).sizes(), saved.tensors.at(0).options());
     if (kind_ == model::LayerKind::kHead) return {dx, at::Tensor()};
     spend_(deferred == nullptr ? 2 * pass_s_ : pass_s_);
     if (deferred != nullptr) deferred->defer([this] { spend_(pass_s_); });

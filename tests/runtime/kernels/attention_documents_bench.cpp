@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "smp/plan/program/attention_scratch.h"
 
 // How much faster attention is where a sample holds several documents: forward and backward over a
 // sample of L tokens as one document, and as documents of L / 8, in turn. One thread, fp32. Prints
@@ -42,8 +43,9 @@ class Sample {
       packed_.push_back(std::sin(0.37F * static_cast<float>(i)));
     output_.resize(static_cast<size_t>(tokens * shape_.output_cols()));
     log_sums_.resize(static_cast<size_t>(shape_.log_sums()));
-    scratch_.resize(static_cast<size_t>(
-        std::max(shape_.forward_scratch(false), shape_.backward_scratch(false))));
+    scratch_.resize(
+        static_cast<size_t>(std::max(program::attention_forward_scratch(shape_, false),
+                                     program::attention_backward_scratch(shape_, false))));
     const int64_t length = tokens / kDocuments;
     for (int64_t i = 0; i < tokens; ++i) starts_.push_back(i / length * length);
   }

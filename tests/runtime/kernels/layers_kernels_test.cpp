@@ -79,7 +79,7 @@ TEST_CASE("kernels: GELU in fp32 follows the fp64 tanh form") {
   for (int64_t i = 0; i < count; ++i) {
     u[static_cast<size_t>(i)] = -10.0f + 0.005f * static_cast<float>(i);
   }
-  activation_forward({1, count, Activation::kGelu, false}, u.data(), bias.data(), y.data());
+  activation_forward({1, count, ActivationKind::kGelu, false}, u.data(), bias.data(), y.data());
   for (size_t i = 0; i < u.size(); ++i) {
     const double x = u[i];
     const double z = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
@@ -95,10 +95,10 @@ TEST_CASE("kernels: exact GELU in fp32 follows fp64 far below zero too, and so d
   for (int64_t i = 0; i < count; ++i) {
     u[static_cast<size_t>(i)] = -10.0f + 0.005f * static_cast<float>(i);
   }
-  activation_forward({1, count, Activation::kGeluErf, false}, u.data(), bias.data(), y.data());
+  activation_forward({1, count, ActivationKind::kGeluErf, false}, u.data(), bias.data(), y.data());
   std::vector<float> value = u;
-  activation_backward({1, count, Activation::kGeluErf, false}, value.data(), bias.data(), dy.data(),
-                      sums.data());
+  activation_backward({1, count, ActivationKind::kGeluErf, false}, value.data(), bias.data(),
+                      dy.data(), sums.data());
   for (size_t i = 0; i < u.size(); ++i) {
     const double x = u[i], below = 0.5 * std::erfc(-x / M_SQRT2);
     const double slope = below + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);

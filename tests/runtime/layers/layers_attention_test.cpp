@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "smp/plan/program/attention_scratch.h"
 
 // Attention and its gradients against the whole square of scores, computed plainly in fp64: with
 // windows and documents that end within a strip of queries, between strips, and between blocks.
@@ -103,7 +104,8 @@ Attended ours(const kernels::AttentionShape& shape, const Values& packed, const 
   std::vector<T> log_sums(static_cast<size_t>(shape.log_sums()));
   // What is never written must never count.
   std::vector<T> scratch(
-      static_cast<size_t>(std::max(shape.forward_scratch(false), shape.backward_scratch(false))),
+      static_cast<size_t>(std::max(program::attention_forward_scratch(shape, false),
+                                   program::attention_backward_scratch(shape, false))),
       std::nan(""));
   attention_forward(shape, {}, kernels::packed_rows<const T>(shape, rows.data()), output.data(),
                     log_sums.data(), scratch.data());

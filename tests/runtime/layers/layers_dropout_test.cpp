@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/dropout.h"
-#include "kernels/tensors.h"
 #include "runtime/layers_support.h"
 #include "smp/comm/jobs/thread_group.h"
 #include "tolerances.h"
@@ -57,7 +56,7 @@ TEST_CASE("dropout: the share of elements that goes, in all and of each column, 
   const int64_t rows = 1000, cols = 300;
   for (const double share : {0.001, 0.1, 0.5, 0.9}) {
     const auto mask =
-        kept(dropout_of(share, kTraining, 2, DropoutSite::kMlpOutput, 250), rows, cols);
+        kept(dropout_of({share, 2, DropoutSite::kMlpOutput, 250}, kTraining), rows, cols);
     const auto check = [&](double goes, double n) {
       CHECK(std::abs(goes / n - share) < 5 * std::sqrt(share * (1 - share) / n));
     };
@@ -79,7 +78,7 @@ TEST_CASE("dropout: each part of the key draws another mask") {
   const int64_t rows = 64, cols = 500;
   const double share = 0.5;
   const auto mask_of = [&](const CallContext& call, int64_t layer, DropoutSite site) {
-    return kept(dropout_of(share, call, layer, site, rows), rows, cols);
+    return kept(dropout_of({share, layer, site, rows}, call), rows, cols);
   };
   const DropoutSite site = DropoutSite::kMlpOutput;
   const auto mask = mask_of(kTraining, 2, site);
@@ -102,7 +101,7 @@ TEST_CASE("dropout: each part of the key draws another mask") {
   CHECK(is_another(mask_of(kTraining, 3, site)));
   CHECK(is_another(mask_of(kTraining, 2, DropoutSite::kAttentionOutput)));
   // Neighbours within a mask: rows, and the halves of a word, which lie 16 columns apart.
-  CHECK(is_another(kept(dropout_of(share, kTraining, 2, site, rows), rows + 1, cols)) == false);
+  CHECK(is_another(kept(dropout_of({share, 2, site, rows}, kTraining), rows + 1, cols)) == false);
   for (const size_t apart : {size_t{1}, size_t{16}, size_t{32}, size_t{128}, size_t{500}}) {
     const std::vector<bool> shifted(mask.begin() + static_cast<int64_t>(apart), mask.end());
     CHECK(std::abs(agreement(shifted, mask) - 0.5) < deviation);
@@ -111,7 +110,7 @@ TEST_CASE("dropout: each part of the key draws another mask") {
 
 TEST_CASE("dropout: any part of the rows and columns has the mask of the whole, in every dtype") {
   const int64_t samples = 3, sequence = 10, cols = 300;
-  const Dropout whole = dropout_of(0.3, kTraining, 1, DropoutSite::kOutput, sequence);
+  const Dropout whole = dropout_of({0.3, 1, DropoutSite::kOutput, sequence}, kTraining);
   const auto mask = kept(whole, samples * sequence, cols);
   CHECK(kept<double>(whole, samples * sequence, cols) == mask);
   CHECK(kept<c10::BFloat16>(whole, samples * sequence, cols) == mask);
@@ -122,7 +121,7 @@ TEST_CASE("dropout: any part of the rows and columns has the mask of the whole, 
   // The second sample alone, as a microbatch of one.
   CallContext call = kTraining;
   call.first_sample += 1;
-  const Dropout one = dropout_of(0.3, call, 1, DropoutSite::kOutput, sequence);
+  const Dropout one = dropout_of({0.3, 1, DropoutSite::kOutput, sequence}, call);
   // Tokens [4, 10) and columns [130, 200) of each sample.
   Dropout part = whole;
   part.sample_rows = 6;
@@ -145,15 +144,15 @@ TEST_CASE("dropout: any part of the rows and columns has the mask of the whole, 
 
 TEST_CASE(
     "dropout: what is kept is scaled so that the mean stays, and nothing goes in evaluation") {
-  const Dropout dropout = dropout_of(0.25, kTraining, 1, DropoutSite::kOutput, 4);
+  const Dropout dropout = dropout_of({0.25, 1, DropoutSite::kOutput, 4}, kTraining);
   std::vector<double> x(4 * 200, 3.0), y(x.size(), 5.0), bias(200, 1.0);
   drop(dropout, 4, 200, x.data(), x.data());
   CHECK((std::set<double>(x.begin(), x.end()) == std::set<double>{0.0, 4.0}));
   const std::vector<double> residual(x.size(), 1.0);
   add_residual_dropped(dropout, 4, 200, residual.data(), bias.data(), y.data());
   for (size_t i = 0; i < x.size(); ++i) CHECK(y[i] == (x[i] == 0.0 ? 1.0 : 9.0));
-  CHECK_FALSE(dropout_of(0.25, {.seed = 7}, 1, DropoutSite::kOutput, 4).is_on());
-  CHECK_FALSE(dropout_of(0, kTraining, 1, DropoutSite::kOutput, 4).is_on());
+  CHECK_FALSE(dropout_of({0.25, 1, DropoutSite::kOutput, 4}, {.seed = 7}).is_on());
+  CHECK_FALSE(dropout_of({0, 1, DropoutSite::kOutput, 4}, kTraining).is_on());
 }
 
 // T5's: the norms at the end of its stacks have dropout behind them, a decoder's alone has not.
@@ -179,10 +178,11 @@ TEST_CASE(
     for (size_t i = 1; i < opens; ++i) inputs = rank.layers()[i]->forward(inputs, {}, nullptr);
     const at::Tensor whole = rank.layers()[opens]->forward(inputs, {}, nullptr)[1];
     const at::Tensor kept_of = rank.layers()[opens]->forward(inputs, kTraining, nullptr)[1];
-    const Dropout drops = dropout_of(0.2, kTraining, static_cast<int64_t>(opens),
-                                     DropoutSite::kOutput, whole.size(1));
-    CHECK(relative_difference(dropped(drops, whole.view({-1, whole.size(2)})),
-                              kept_of.view({-1, whole.size(2)})) == 0);
+    const Dropout drops = dropout_of(
+        {0.2, static_cast<int64_t>(opens), DropoutSite::kOutput, whole.size(1)}, kTraining);
+    const at::Tensor expected = whole.view({-1, whole.size(2)});
+    functions_of(expected).drop(drops, expected, expected);
+    CHECK(relative_difference(expected, kept_of.view({-1, whole.size(2)})) == 0);
   }
 }
 

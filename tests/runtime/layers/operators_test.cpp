@@ -7,19 +7,21 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 
-#include "layers/operators/operator.h"
 #include "ledger/torch_dtype.h"
 #include "plan/list_samples.h"
 #include "runtime/central_differences.h"
 #include "runtime/layers_support.h"
 #include "smp/comm/jobs/thread_group.h"
 #include "smp/plan/model/layer_tensors.h"
+#include "smp/plan/program/liveness.h"
+#include "smp/runtime/layers/layer.h"
 #include "smp/runtime/ledger/memory_ledger.h"
 #include "tolerances.h"
 
@@ -30,6 +32,7 @@ using namespace smp::kernels;
 using namespace smp::layers;
 using namespace smp::ledger;
 using namespace smp::model;
+using namespace smp::program;
 using namespace smp::test;
 
 namespace {
@@ -108,40 +111,55 @@ TEST_CASE("operators: convolutions and poolings are torch's") {
   at::set_num_threads(1);
   const at::NoGradGuard no_grad;
   const at::Tensor x = arbitrary({3, 2, 11, 9}, at::kDouble);
-  const auto run = [&](const OperatorSpec& spec, const Linear& linear) {
-    PlacedOperator placed{0, spec, {2, 11, 9}, rules_of(spec.kind).output(spec, {2, 11, 9})};
-    const bool is_max = spec.kind == OperatorKind::kMaxPool2d;
-    const OperatorPtr one = spec.kind == OperatorKind::kConv2d
-                                ? make_convolution(placed, {linear, {}, {}})
-                            : is_max ? make_max_pool(placed)
-                                     : make_mean_pool(placed);
-    Saved saved;
-    return one->forward(x, false, {}, saved);
-  };
+  // A list whose first layer is the operator. A pooling stands behind a convolution that changes
+  // nothing, since a layer begins with a matrix.
   const at::Tensor weight = arbitrary({4, 18}, at::kDouble), bias = arbitrary({4}, at::kDouble);
-  const Linear linear{{weight, {}}, {bias, {}}};
+  const auto run = [&](const OperatorSpec& spec) {
+    const bool is_convolution = spec.kind == OperatorKind::kConv2d;
+    std::vector<OperatorSpec> operators{spec};
+    if (!is_convolution) {
+      operators.insert(operators.begin(),
+                       {.kind = OperatorKind::kConv2d, .out = 2, .kernel = 1, .stride = 1});
+    }
+    operators.push_back({.kind = OperatorKind::kFlatten});
+    operators.push_back({.kind = OperatorKind::kLinear, .out = 2});
+    const ModelSpec model = list_model({2, 11, 9}, operators);
+    const at::Tensor identity = at::zeros({2, 2}, at::kDouble).fill_diagonal_(1);
+    const at::Tensor matrix = is_convolution ? weight : identity;
+    const at::Tensor vector = is_convolution ? bias : at::zeros({2}, at::kDouble);
+    const at::Tensor flat = at::empty({matrix.numel() + vector.numel()}, at::kDouble);
+    const at::Tensor gradient = at::empty({flat.numel()}, at::kDouble);
+    const auto views = [&](const at::Tensor& buffer) {
+      return std::vector<at::Tensor>{buffer.narrow(0, 0, matrix.numel()).view(matrix.sizes()),
+                                     buffer.narrow(0, matrix.numel(), vector.numel())};
+    };
+    views(flat)[0].copy_(matrix);
+    views(flat)[1].copy_(vector);
+    const auto layer =
+        make_layer(model, layers_of(model).front(), {views(flat), views(gradient)}, {});
+    return layer->forward({x}, {}, nullptr).at(0);
+  };
+  const auto difference_to = [&](const OperatorSpec& spec, const at::Tensor& expected) {
+    return relative_difference(run(spec), expected.reshape({x.size(0), -1}));
+  };
   for (const int64_t stride : {1, 2, 3}) {
     for (const int64_t padding : {0, 1, 2}) {
-      CHECK(relative_difference(run({.kind = OperatorKind::kConv2d,
-                                     .out = 4,
-                                     .kernel = 3,
-                                     .stride = stride,
-                                     .padding = padding},
-                                    linear),
-                                at::conv2d(x, weight.view({4, 2, 3, 3}), bias, stride, padding)) <
-            1e-14);
+      CHECK(difference_to({.kind = OperatorKind::kConv2d,
+                           .out = 4,
+                           .kernel = 3,
+                           .stride = stride,
+                           .padding = padding},
+                          at::conv2d(x, weight.view({4, 2, 3, 3}), bias, stride, padding)) < 1e-14);
     }
-    CHECK(relative_difference(
-              run({.kind = OperatorKind::kMaxPool2d, .kernel = 3, .stride = stride, .padding = 1},
-                  {}),
+    CHECK(difference_to(
+              {.kind = OperatorKind::kMaxPool2d, .kernel = 3, .stride = stride, .padding = 1},
               at::max_pool2d(x, 3, stride, 1)) == 0);
-    CHECK(relative_difference(
-              run({.kind = OperatorKind::kAvgPool2d, .kernel = 3, .stride = stride}, {}),
-              at::avg_pool2d(x, 3, stride)) < 1e-15);
+    CHECK(difference_to({.kind = OperatorKind::kAvgPool2d, .kernel = 3, .stride = stride},
+                        at::avg_pool2d(x, 3, stride)) < 1e-15);
   }
   for (const int64_t out : {1, 2, 5, 13}) {
-    CHECK(relative_difference(run({.kind = OperatorKind::kAdaptiveAvgPool2d, .out = out}, {}),
-                              at::adaptive_avg_pool2d(x, {out, out})) < 1e-15);
+    CHECK(difference_to({.kind = OperatorKind::kAdaptiveAvgPool2d, .out = out},
+                        at::adaptive_avg_pool2d(x, {out, out})) < 1e-15);
   }
 }
 

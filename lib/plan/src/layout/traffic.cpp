@@ -10,7 +10,8 @@
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layer_tensors.h"
-#include "smp/plan/model/operators.h"
+#include "smp/plan/program/build.h"
+#include "smp/plan/program/messages.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/plan/spec/plan.h"
 
@@ -23,8 +24,8 @@ class TrafficList {
   TrafficList(const Plan& plan, const mesh::Mesh& mesh, int64_t rank, int64_t kv_copies)
       : plan_(plan), mesh_(mesh), rank_(rank), kv_copies_(kv_copies) {}
 
-  void add(const char* label, mesh::CollectiveOp op, mesh::Axis axis, DType dtype, int64_t count,
-           int64_t calls) {
+  void add(std::string_view label, mesh::CollectiveOp op, mesh::Axis axis, DType dtype,
+           int64_t count, int64_t calls) {
     const std::vector<int64_t> group = mesh_.group(rank_, axis, kv_copies_);
     if (group.size() == 1 || calls == 0 || count == 0) return;
     const auto size = static_cast<int64_t>(group.size());
@@ -40,7 +41,7 @@ class TrafficList {
         return;
       }
     }
-    rows_.push_back({label, op, axis, size, dtype, count, calls, wire});
+    rows_.push_back({std::string(label), op, axis, size, dtype, count, calls, wire});
   }
 
   std::vector<Traffic> take() { return std::move(rows_); }
@@ -137,22 +138,17 @@ class StepTraffic {
   }
 
   void tensor_parallel() {
-    const ModelSpec& model = plan_.job.model;
-    if (model::is_list(model)) return list_of_layers();
-    const Calls calls = calls_of_microbatch();
-    if (plan_.job.parallel.sequence_parallel.value_or(false)) {
-      split_sequences(calls);
+    const bool has_programs = std::all_of(
+        layout_.layers.begin(), layout_.layers.end(),
+        [&](const auto& layer) { return program::has_program(plan_.job.model, layer); });
+    if (has_programs) {
+      programs();
     } else {
-      whole_sequences(calls);
-    }
-    loss_of_rows(tokens_, calls.shared_heads);
-    if (model.qk_norm && plan_.job.parallel.tensor_parallel.attention) {
-      // Each rank has worked on its own heads.
-      all_reduce("tensor.head_norms", wide(dtype_), 2 * norm_vectors() * model.head_dim,
-                 calls.attentions);
+      formulas();
     }
     if (kv_copies(plan_) > 1) {
-      const int64_t sums = calls.blocks * (layout_.shards_gradients() ? microbatches_ : 1);
+      const int64_t blocks = std::count_if(layout_.layers.begin(), layout_.layers.end(), is_block);
+      const int64_t sums = blocks * (layout_.shards_gradients() ? microbatches_ : 1);
       for (const bool is_vector : {false, true}) {
         list_.add("tensor.kv_gradients", mesh::CollectiveOp::kAllReduce, mesh::Axis::kKvHead,
                   wide(dtype_), kv_elements_of_block(is_vector), sums);
@@ -160,28 +156,51 @@ class StepTraffic {
     }
   }
 
-  // Sums of the outputs of row-parallel matrices (cut by inputs), and of the input gradients of
-  // column-parallel matrices (cut by outputs).
-  void list_of_layers() {
-    const ModelSpec& model = plan_.job.model;
+  // The messages of each layer's program, section by section, so that those of one label and size
+  // stand together.
+  void programs() {
+    if (plan_.degrees.tensor == 1) return;
+    const ParallelSpec& parallel = plan_.job.parallel;
     const model::LayerCall call = layer_call(plan_, layout_.coord.tensor);
-    int64_t blocks_again = calls_of_microbatch().again;
+    const auto layers = static_cast<int64_t>(layout_.layers.size());
+    const int64_t most_again =
+        parallel.recompute == Recompute::kFull ? parallel.recompute_layers.value_or(layers) : 0;
+    const bool defers = schedule::defers_weight_gradients(*parallel.pipeline);
+    int64_t blocks = 0;
     for (const model::LayerSpec& layer : layout_.layers) {
-      const bool is_again = is_block(layer) && blocks_again-- > 0;
-      for (const model::OperatorMessage& message : model::operator_messages(model, layer, call)) {
-        list_.add(message.is_backward ? "tensor.backward" : "tensor.forward", message.op,
-                  mesh::Axis::kTensor, dtype_, message.count,
-                  microbatches_ * (is_again && !message.is_backward ? 2 : 1));
+      const program::LayerProgram program = program::build(plan_.job.model, layer, call);
+      const bool is_again = is_block(layer) && blocks++ < most_again;
+      add(program, program::Section::kForward, is_again ? 2 : 1);
+      if (is_block(layer) && parallel.recompute == Recompute::kSelective) {
+        add(program, program::Section::kRematerialize, 1);
       }
-      if (model::makes_loss(layer.kind) && model::shares_loss(model))
-        loss_of_rows(call.micro_batch, 1);
+      add(program, defers ? program::Section::kDeferring : program::Section::kBackward, 1);
+      if (defers) add(program, program::Section::kWeights, 1);
+    }
+  }
+  void add(const program::LayerProgram& program, program::Section section, int64_t calls) {
+    for (const program::ProgramMessage& message : program::messages_of(program, section)) {
+      list_.add(message.label, message.op, mesh::Axis::kTensor, message.dtype, message.count,
+                calls * microbatches_);
     }
   }
 
-  // Of logits that the ranks share.
-  void loss_of_rows(int64_t rows, int64_t calls) {
-    all_reduce("tensor.loss", wide(dtype_), rows, calls);      // max of the logits
-    all_reduce("tensor.loss", wide(dtype_), 2 * rows, calls);  // sum of exponentials, target
+  // Of layers that the engine does not run.
+  void formulas() {
+    const ModelSpec& model = plan_.job.model;
+    const Calls calls = calls_of_microbatch();
+    if (plan_.job.parallel.sequence_parallel.value_or(false)) {
+      split_sequences(calls);
+    } else {
+      whole_sequences(calls);
+    }
+    all_reduce("tensor.loss", wide(dtype_), tokens_, calls.shared_heads);      // max of the logits
+    all_reduce("tensor.loss", wide(dtype_), 2 * tokens_, calls.shared_heads);  // sums, targets
+    if (model.qk_norm && plan_.job.parallel.tensor_parallel.attention) {
+      // Each rank has worked on its own heads.
+      all_reduce("tensor.head_norms", wide(dtype_), 2 * norm_vectors() * model.head_dim,
+                 calls.attentions);
+    }
   }
 
   // Column- then row-parallel pairs: one sum forward, one backward for each (Shoeybi et al. 2019,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "smp/plan/model/layers.h"
+#include "smp/plan/program/liveness.h"
 #include "smp/plan/schedule/action.h"
 
 namespace smp::cost {
@@ -54,7 +55,7 @@ struct ActivationPeaks {
 // One layer of a stage as the walk sees it.
 struct WalkedLayer {
   RunningLayer kind = RunningLayer::kBlock;
-  model::LayerMemory memory = {};
+  program::LayerMemory memory = {};
   bool recomputed = false;  // keeps a checkpoint alone
   bool selective = false;   // in_engine: keeps all but LayerMemory::recomputable_bytes
   // in_engine: computed again from its own input, not from what the layer before it gives then; and

@@ -4,11 +4,11 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/model_family.h"
 #include "smp/plan/model/operators.h"
+#include "smp/plan/program/liveness.h"
 
 namespace smp::cost {
-namespace {
 
-DType dtype_of(Precision precision) {
+DType engine_dtype(Precision precision) {
   switch (precision) {
     case Precision::kFp32: return DType::kF32;
     case Precision::kFp64: return DType::kF64;
@@ -20,8 +20,10 @@ DType dtype_of(Precision precision) {
   return DType::kF32;
 }
 
+namespace {
+
 // A recomputed call keeps its output alone and makes the rest again.
-CallBytes call_of(const model::LayerMemory& memory) {
+CallBytes call_of(const program::LayerMemory& memory) {
   CallBytes call;
   call.saved = static_cast<double>(memory.saved_bytes);
   call.selective = call.saved - static_cast<double>(memory.recomputable_bytes);
@@ -38,7 +40,7 @@ CallBytes call_of(const model::LayerMemory& memory) {
 void add_list_bytes(LayerBytes& layers, const ModelSpec& model, const model::LayerCall& call) {
   const double share = 1 / static_cast<double>(model.num_layers);
   for (const model::LayerSpec& layer : model::layers_of(model)) {
-    const CallBytes bytes = call_of(model::memory_of(model, layer, call));
+    const CallBytes bytes = call_of(program::memory_of(model, layer, call));
     if (model::makes_loss(layer.kind)) {
       layers.head = bytes;
       continue;
@@ -74,19 +76,20 @@ void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::Layo
                               job.training.sequence_length,
                               choice.tensor,
                               0,
-                              dtype_of(choice.precision),
+                              engine_dtype(choice.precision),
                               choice.sequence_parallel,
                               job.parallel.tensor_parallel};
   if (model::is_list(model)) return add_list_bytes(layers, model, call);
-  layers.embedding = call_of(model::memory_of(model, {model::LayerKind::kEmbedding, 0, ""}, call));
-  layers.block = call_of(model::memory_of(model, {model::LayerKind::kBlock, 1, ""}, call));
+  layers.embedding =
+      call_of(program::memory_of(model, {model::LayerKind::kEmbedding, 0, ""}, call));
+  layers.block = call_of(program::memory_of(model, {model::LayerKind::kBlock, 1, ""}, call));
   if (model.decoder_layers > 0) {
     const int64_t last = model.num_layers + model.decoder_layers;
     layers.cross_block =
-        call_of(model::memory_of(model, {model::LayerKind::kCrossBlock, last, ""}, call));
+        call_of(program::memory_of(model, {model::LayerKind::kCrossBlock, last, ""}, call));
   }
   layers.head =
-      call_of(model::memory_of(model, {model::LayerKind::kHead, model.num_layers + 1, ""}, call));
+      call_of(program::memory_of(model, {model::LayerKind::kHead, model.num_layers + 1, ""}, call));
 }
 
 }  // namespace smp::cost

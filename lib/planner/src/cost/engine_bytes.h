@@ -1,5 +1,6 @@
 #pragma once
 
+#include "smp/plan/base/dtype.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
 #include "smp/planner/cost/call_bytes.h"
@@ -16,6 +17,9 @@ bool runs_in_engine(const JobSpec& job);
 // Whether selective recompute makes the first product of each MLP again, as our engine does on CPUs
 // and GPUs. Elsewhere it is the core of attention.
 bool recomputes_mlps(const JobSpec& job);
+
+// The type in which our engine computes.
+DType engine_dtype(Precision precision);
 
 // The calls of LayerBytes, from memory_of().
 void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);

@@ -17,6 +17,8 @@
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
+#include "smp/plan/program/build.h"
+#include "smp/plan/program/messages.h"
 #include "smp/plan/spec/recompute_modules.h"
 
 namespace smp::cost {
@@ -370,19 +372,24 @@ Messages list_messages(const PricedCall& call, const choice::LayoutChoice& choic
   if (choice.tensor == 1) return messages;
   const links::Placement group = tensor_placement(choice, call.job);
   const links::CollectiveBackend how = links::exchange_of(call.job, mesh::Axis::kTensor);
-  const model::LayerCall one{.micro_batch = choice.micro_batch, .tensor_degree = choice.tensor};
-  for (const model::OperatorMessage& message : model::operator_messages(call.model, layer, one)) {
-    const double bytes = call.element * static_cast<double>(message.count);
-    // A gather's count is that of each rank.
-    (message.is_backward ? messages.backward : messages.forward) +=
-        message.op == mesh::CollectiveOp::kAllGather
-            ? links::all_gather_s(bytes * static_cast<double>(choice.tensor), group, call.cluster,
-                                  how)
-            : links::all_reduce_s(bytes, group, call.cluster, how);
-  }
-  if (model::makes_loss(layer.kind) && model::shares_loss(call.model)) {
-    messages.forward += 3 * links::all_reduce_s(4 * call.batch, group, call.cluster, how);
-  }
+  const program::LayerProgram program = program::build(call.model, layer,
+                                                       {.micro_batch = choice.micro_batch,
+                                                        .tensor_degree = choice.tensor,
+                                                        .dtype = engine_dtype(choice.precision)});
+  const auto seconds = [&](program::Section section) {
+    double sum = 0;
+    for (const program::ProgramMessage& message : program::messages_of(program, section)) {
+      const auto bytes = static_cast<double>(bytes_of(message.dtype) * message.count);
+      // A gather's count is that of each rank.
+      sum += message.op == mesh::CollectiveOp::kAllGather
+                 ? links::all_gather_s(bytes * static_cast<double>(choice.tensor), group,
+                                       call.cluster, how)
+                 : links::all_reduce_s(bytes, group, call.cluster, how);
+    }
+    return sum;
+  };
+  messages.forward = seconds(program::Section::kForward);
+  messages.backward = seconds(program::Section::kBackward);
   return messages;
 }
 

@@ -193,7 +193,7 @@ std::vector<cost::WalkedLayer> walked_layers(const SizedPlan& sized, int64_t ten
         layer.shared_input_bytes += taken[taken.size() - 1 - static_cast<size_t>(i)].bytes();
       }
       taken = outputs;
-      layer.memory = model::memory_of(model, spec, call);
+      layer.memory = program::memory_of(model, spec, call);
       layer.again_bytes = 0;
     } else if (block && choice.offload_activations) {
       layer.memory.saved_bytes = 0;  // on the host; those on their way are a term of their own

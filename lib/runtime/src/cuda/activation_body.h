@@ -6,7 +6,7 @@
 // The elementwise activations of kernels/kernels.h.
 namespace smp::cuda {
 
-template <kernels::Activation kKind, typename Block, typename T>
+template <kernels::ActivationKind kKind, typename Block, typename T>
 SMP_HOST_DEVICE void activation_forward(const Block& block, const kernels::ActivationShape& shape,
                                         const T* u, const T* bias, T* y) {
   const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
@@ -24,7 +24,7 @@ SMP_HOST_DEVICE void activation_forward(const Block& block, const kernels::Activ
 }
 
 // The bias's gradient is the column sums of the new u (gated), or of the new dy (not gated).
-template <kernels::Activation kKind, typename Block, typename T>
+template <kernels::ActivationKind kKind, typename Block, typename T>
 SMP_HOST_DEVICE void activation_backward(const Block& block, const kernels::ActivationShape& shape,
                                          T* u, const T* bias, T* dy) {
   const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;

@@ -40,7 +40,8 @@ SMP_HOST_DEVICE void fill_turns(const Block& block, const kernels::AttentionShap
   const int64_t half = shape.rotary.dim / 2;
   for_each(block, shape.longer() * half, [&](int64_t i) {
     const int64_t position = i / half, pair = i % half;
-    const double angle = static_cast<double>(position) * shape.rotary.frequency(pair);
+    const double angle =
+        static_cast<double>(position) * kernels::rotary_frequency(shape.rotary, pair);
     C* const to = turns + position * 2 * half + pair;
     to[0] = C(std::cos(angle));
     to[half] = C(std::sin(angle));

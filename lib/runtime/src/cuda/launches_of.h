@@ -30,20 +30,24 @@ void launch_column_sums(const Runner& runner, int64_t rows, int64_t cols, const 
 
 // Calls body with the activation as a std::integral_constant.
 template <typename Body>
-void with_activation(kernels::Activation activation, const Body& body) {
+void with_activation(kernels::ActivationKind activation, const Body& body) {
   switch (activation) {
-    case kernels::Activation::kGelu:
-      return body(std::integral_constant<kernels::Activation, kernels::Activation::kGelu>());
-    case kernels::Activation::kGeluErf:
-      return body(std::integral_constant<kernels::Activation, kernels::Activation::kGeluErf>());
-    case kernels::Activation::kRelu:
-      return body(std::integral_constant<kernels::Activation, kernels::Activation::kRelu>());
-    case kernels::Activation::kSilu:
-      return body(std::integral_constant<kernels::Activation, kernels::Activation::kSilu>());
+    case kernels::ActivationKind::kGelu:
+      return body(
+          std::integral_constant<kernels::ActivationKind, kernels::ActivationKind::kGelu>());
+    case kernels::ActivationKind::kGeluErf:
+      return body(
+          std::integral_constant<kernels::ActivationKind, kernels::ActivationKind::kGeluErf>());
+    case kernels::ActivationKind::kRelu:
+      return body(
+          std::integral_constant<kernels::ActivationKind, kernels::ActivationKind::kRelu>());
+    case kernels::ActivationKind::kSilu:
+      return body(
+          std::integral_constant<kernels::ActivationKind, kernels::ActivationKind::kSilu>());
   }
 }
 
-template <kernels::Activation kKind, typename Runner, typename T>
+template <kernels::ActivationKind kKind, typename Runner, typename T>
 void launch_activation(const Runner& runner, const kernels::ActivationShape& shape, const T* u,
                        const T* bias, T* y) {
   runner.run(blocks_of_strips<Runner, T>(shape.rows * shape.cols),
@@ -52,7 +56,7 @@ void launch_activation(const Runner& runner, const kernels::ActivationShape& sha
              });
 }
 
-template <kernels::Activation kKind, typename Runner, typename T>
+template <kernels::ActivationKind kKind, typename Runner, typename T>
 void launch_activation_backward(const Runner& runner, const kernels::ActivationShape& shape, T* u,
                                 const T* bias, T* dy) {
   runner.run(blocks_of_strips<Runner, T>(shape.rows * shape.cols),

@@ -184,7 +184,7 @@ void LayerCalls::recompute(const schedule::Action& action) {
 // layers also use stay where they are.
 void LayerCalls::move(SavedCall& call, at::Device to) {
   const ledger::CategoryScope category(MemoryCategory::kActivations);
-  for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
+  for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved.tensors}) {
     for (at::Tensor& tensor : *tensors) {
       const bool stays = std::any_of(call.shared.begin(), call.shared.end(),
                                      [&](const auto& shared) { return tensor.is_same(shared); });

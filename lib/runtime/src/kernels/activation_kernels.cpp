@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kBlock = 64;  // rows of one partial column sum
 
-template <Activation kKind, bool kBias, typename T>
+template <ActivationKind kKind, bool kBias, typename T>
 SMP_INLINE void plain_forward(int64_t rows, int64_t cols, const T* u, const T* bias, T* y) {
   for (int64_t r = 0; r < rows; ++r, u += cols, y += cols) {
 #pragma omp simd
@@ -16,7 +16,7 @@ SMP_INLINE void plain_forward(int64_t rows, int64_t cols, const T* u, const T* b
   }
 }
 
-template <Activation kKind, bool kBias, typename T>
+template <ActivationKind kKind, bool kBias, typename T>
 SMP_INLINE void gated_forward(int64_t rows, int64_t cols, const T* u, const T* bias, T* y) {
   for (int64_t r = 0; r < rows; ++r, u += 2 * cols, y += cols) {
     const T* up = u + cols;
@@ -29,7 +29,7 @@ SMP_INLINE void gated_forward(int64_t rows, int64_t cols, const T* u, const T* b
 }
 
 // `sums` gets the column sums of the gradient of u.
-template <Activation kKind, bool kBias, typename T>
+template <ActivationKind kKind, bool kBias, typename T>
 SMP_INLINE void plain_backward(int64_t rows, int64_t cols, T* u, const T* bias, T* dy, T* sums) {
   for (int64_t r = 0; r < rows; ++r, u += cols, dy += cols) {
 #pragma omp simd
@@ -43,7 +43,7 @@ SMP_INLINE void plain_backward(int64_t rows, int64_t cols, T* u, const T* bias, 
   }
 }
 
-template <Activation kKind, bool kBias, typename T>
+template <ActivationKind kKind, bool kBias, typename T>
 SMP_INLINE void gated_backward(int64_t rows, int64_t cols, T* u, const T* bias, T* dy, T* sums) {
   for (int64_t r = 0; r < rows; ++r, u += 2 * cols, dy += cols) {
     T* up = u + cols;
@@ -63,7 +63,7 @@ SMP_INLINE void gated_backward(int64_t rows, int64_t cols, T* u, const T* bias, 
   }
 }
 
-template <Activation kKind, bool kBias, typename T>
+template <ActivationKind kKind, bool kBias, typename T>
 SMP_INLINE void forward_loop(const ActivationShape& shape, const T* u, const T* bias, T* y) {
   if (shape.gated) {
     gated_forward<kKind, kBias>(shape.rows, shape.cols, u, bias, y);
@@ -72,7 +72,7 @@ SMP_INLINE void forward_loop(const ActivationShape& shape, const T* u, const T* 
   }
 }
 
-template <Activation kKind, bool kBias, typename T>
+template <ActivationKind kKind, bool kBias, typename T>
 SMP_INLINE void backward_loop(const ActivationShape& shape, T* u, const T* bias, T* dy, T* dbias) {
   const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
   std::vector<T> sums(static_cast<size_t>(kBias ? u_cols : 0));
@@ -129,20 +129,20 @@ SMP_INLINE void residual_loop(int64_t rows, int64_t cols, const T* x, const T* b
 }  // namespace
 
 // A macro, since a lambda would not be part of the clone that calls it.
-#define SMP_EACH_KIND(loop, ...)                                                 \
-  switch (shape.activation) {                                                    \
-    case Activation::kGelu:                                                      \
-      if (bias != nullptr) return loop<Activation::kGelu, true>(__VA_ARGS__);    \
-      return loop<Activation::kGelu, false>(__VA_ARGS__);                        \
-    case Activation::kGeluErf:                                                   \
-      if (bias != nullptr) return loop<Activation::kGeluErf, true>(__VA_ARGS__); \
-      return loop<Activation::kGeluErf, false>(__VA_ARGS__);                     \
-    case Activation::kRelu:                                                      \
-      if (bias != nullptr) return loop<Activation::kRelu, true>(__VA_ARGS__);    \
-      return loop<Activation::kRelu, false>(__VA_ARGS__);                        \
-    case Activation::kSilu:                                                      \
-      if (bias != nullptr) return loop<Activation::kSilu, true>(__VA_ARGS__);    \
-      return loop<Activation::kSilu, false>(__VA_ARGS__);                        \
+#define SMP_EACH_KIND(loop, ...)                                                     \
+  switch (shape.activation) {                                                        \
+    case ActivationKind::kGelu:                                                      \
+      if (bias != nullptr) return loop<ActivationKind::kGelu, true>(__VA_ARGS__);    \
+      return loop<ActivationKind::kGelu, false>(__VA_ARGS__);                        \
+    case ActivationKind::kGeluErf:                                                   \
+      if (bias != nullptr) return loop<ActivationKind::kGeluErf, true>(__VA_ARGS__); \
+      return loop<ActivationKind::kGeluErf, false>(__VA_ARGS__);                     \
+    case ActivationKind::kRelu:                                                      \
+      if (bias != nullptr) return loop<ActivationKind::kRelu, true>(__VA_ARGS__);    \
+      return loop<ActivationKind::kRelu, false>(__VA_ARGS__);                        \
+    case ActivationKind::kSilu:                                                      \
+      if (bias != nullptr) return loop<ActivationKind::kSilu, true>(__VA_ARGS__);    \
+      return loop<ActivationKind::kSilu, false>(__VA_ARGS__);                        \
   }
 
 #define SMP_DEFINE(T)                                                                        \

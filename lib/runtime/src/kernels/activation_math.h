@@ -27,27 +27,27 @@ struct Slope {
   T value, derivative;
 };
 
-template <Activation kKind, typename T>
+template <ActivationKind kKind, typename T>
 SMP_HOST_DEVICE T value_of(T v) {
-  if constexpr (kKind == Activation::kGelu) return v * gelu_sigmoid(v);
-  if constexpr (kKind == Activation::kGeluErf) {
+  if constexpr (kKind == ActivationKind::kGelu) return v * gelu_sigmoid(v);
+  if constexpr (kKind == ActivationKind::kGeluErf) {
     return v * vector_normal_integral(v, vector_exp(T(-0.5) * v * v));
   }
-  if constexpr (kKind == Activation::kSilu) return v * vector_sigmoid(v);
-  if constexpr (kKind == Activation::kRelu) return v > T(0) ? v : T(0);
+  if constexpr (kKind == ActivationKind::kSilu) return v * vector_sigmoid(v);
+  if constexpr (kKind == ActivationKind::kRelu) return v > T(0) ? v : T(0);
 }
 
-template <Activation kKind, typename T>
+template <ActivationKind kKind, typename T>
 SMP_HOST_DEVICE Slope<T> slope_of(T v) {
-  if constexpr (kKind == Activation::kGelu) {
+  if constexpr (kKind == ActivationKind::kGelu) {
     const T s = gelu_sigmoid(v);
     const T slope = kGeluScale<T> * (T(1) + T(3) * kGeluCubic<T> * v * v);
     return {v * s, s + v * s * (T(1) - s) * slope};
-  } else if constexpr (kKind == Activation::kGeluErf) {
+  } else if constexpr (kKind == ActivationKind::kGeluErf) {
     const T bell = vector_exp(T(-0.5) * v * v);
     const T below = vector_normal_integral(v, bell);
     return {v * below, below + v * kBellScale<T> * bell};
-  } else if constexpr (kKind == Activation::kSilu) {
+  } else if constexpr (kKind == ActivationKind::kSilu) {
     const T s = vector_sigmoid(v);
     const T silu = v * s;
     return {silu, s + silu * (T(1) - s)};

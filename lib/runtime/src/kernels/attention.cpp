@@ -7,7 +7,7 @@
 #include "kernels/attention_loops.h"
 #include "kernels/block_product.h"
 #include "kernels/relative_positions.h"
-#include "smp/plan/model/layers.h"
+#include "smp/plan/program/attention_scratch.h"
 
 namespace smp::kernels {
 namespace {
@@ -16,8 +16,10 @@ namespace {
 // the innermost cache. Backward does the same for a block of strips, then the keys' and values'
 // gradients for the block. A strip sees the keys up to its last query; nothing is computed beyond.
 constexpr int64_t kStrip = kProductRows;
-constexpr int64_t kQueryBlock = model::kAttentionQueryBlock;
-constexpr int64_t kRowMultiple = 32;  // of the rows of scores and of transposed heads
+constexpr int64_t kQueryBlock = program::kAttentionQueryBlock;
+constexpr int64_t kRowMultiple = program::kAttentionRowMultiple;
+static_assert(kStrip == program::kAttentionStrip);
+static_assert(kProductOverread == program::kAttentionOverread);
 static_assert(kQueryBlock % kStrip == 0 && kRowMultiple % kProductOverread == 0);
 static_assert(kProductOverread % kStrip == 0);  // strips of keys begin alike in every block
 
@@ -331,21 +333,6 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
 }
 
 }  // namespace
-
-int64_t AttentionShape::forward_scratch(bool narrow) const {
-  return either_elements(*this) + key_elements(*this) + turned_elements(*this) +
-         kStrip * row_elements(*this) + table_elements(*this) + stats_elements(*this) +
-         (narrow ? kStrip * head_dim : 0) + diagonal_elements(*this) + kProductOverread;
-}
-int64_t AttentionShape::backward_scratch(bool narrow) const {
-  int64_t elements = either_elements(*this) + key_elements(*this) + query_elements(*this) +
-                     2 * turned_elements(*this) + 2 * kQueryBlock * row_elements(*this) +
-                     table_elements(*this) + 2 * stats_elements(*this) +
-                     2 * diagonal_elements(*this) + kProductOverread;
-  if (gradients_beside(*this, narrow)) elements += query_elements(*this) + 2 * key_elements(*this);
-  if (narrow) elements += query_elements(*this);
-  return elements;
-}
 
 #define SMP_DEFINE(T)                                                                              \
   void attention_forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,   \

@@ -20,7 +20,7 @@ template <typename T>
 void fill_rotations(const AttentionShape& shape, T* table) {
   const int64_t dim = shape.rotary.dim, half = dim / 2;
   for (int64_t i = 0; i < half; ++i) {
-    const double frequency = shape.rotary.frequency(i);
+    const double frequency = rotary_frequency(shape.rotary, i);
     const double turn_cos = std::cos(frequency), turn_sin = std::sin(frequency);
     double c = 1, s = 0;
     for (int64_t position = 0; position < shape.longer(); ++position) {

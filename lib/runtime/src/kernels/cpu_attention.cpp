@@ -1,6 +1,7 @@
 #include "kernels/cpu_functions.h"
 #include "kernels/element_types.h"
 #include "ledger/tensor_factories.h"
+#include "smp/plan/program/attention_scratch.h"
 
 namespace smp::kernels {
 namespace {
@@ -56,8 +57,8 @@ AttentionRows<Element> rows_of(const AttentionShape& shape, const AttentionInput
 
 void cpu_attention_forward(const AttentionShape& shape, const AttentionInputs& inputs,
                            const at::Tensor& output, const at::Tensor& log_sums) {
-  const at::Tensor scratch =
-      ledger::empty_tensor({shape.forward_scratch(is_narrow(output))}, wide_options(output));
+  const at::Tensor scratch = ledger::empty_tensor(
+      {program::attention_forward_scratch(shape, is_narrow(output))}, wide_options(output));
   with_element_type(output, [&](auto zero) {
     using T = decltype(zero);
     const SmallParameters<T> small(inputs);
@@ -69,8 +70,8 @@ void cpu_attention_forward(const AttentionShape& shape, const AttentionInputs& i
 void cpu_attention_backward(const AttentionShape& shape, const AttentionInputs& inputs,
                             const at::Tensor& output, const at::Tensor& output_gradient,
                             const at::Tensor& log_sums, const AttentionGradients& gradients) {
-  const at::Tensor scratch =
-      ledger::empty_tensor({shape.backward_scratch(is_narrow(output))}, wide_options(output));
+  const at::Tensor scratch = ledger::empty_tensor(
+      {program::attention_backward_scratch(shape, is_narrow(output))}, wide_options(output));
   with_element_type(output, [&](auto zero) {
     using T = decltype(zero);
     const SmallParameters<T> small(inputs);

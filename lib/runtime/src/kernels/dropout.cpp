@@ -46,19 +46,22 @@ SMP_INLINE void drop_rows(const Dropout& dropout, int64_t rows, int64_t cols, co
 
 }  // namespace
 
-Dropout dropout_of(double share, const CallContext& call, int64_t layer, DropoutSite site,
-                   int64_t sample_rows) {
-  SMP_CHECK(share >= 0 && share < 1 && sample_rows > 0);
+Dropout dropout_of(const program::DropoutAttributes& attributes, const CallContext& call) {
+  const double share = attributes.share;
+  SMP_CHECK(share >= 0 && share < 1 && attributes.sample_rows > 0);
   if (share == 0 || !call.trains) return {};
   const PhiloxKey stream = stream_key(call.seed, "dropout");
-  const PhiloxBlock block =
-      philox4x32_10({static_cast<uint32_t>(call.step), static_cast<uint32_t>(call.step >> 32),
-                     static_cast<uint32_t>(layer), static_cast<uint32_t>(site)},
-                    stream);
+  const PhiloxBlock block = philox4x32_10(
+      {static_cast<uint32_t>(call.step), static_cast<uint32_t>(call.step >> 32),
+       static_cast<uint32_t>(attributes.layer), static_cast<uint32_t>(attributes.site)},
+      stream);
   return {.key = {block[0], block[1]},
           .threshold = static_cast<uint32_t>(std::min(65535L, std::lround(share * 65536.0))),
           .first_sample = call.first_sample,
-          .sample_rows = sample_rows};
+          .sample_rows = attributes.sample_rows,
+          .first_row = attributes.first_row,
+          .first_col = attributes.first_col,
+          .rows_before = attributes.rows_before};
 }
 
 #define SMP_DEFINE(T)                                                                             \

@@ -6,21 +6,14 @@
 #include "kernels/host_device.h"
 #include "kernels/wide.h"
 #include "smp/plan/base/philox.h"
+#include "smp/plan/program/attributes.h"
 #include "smp/runtime/kernels/call_context.h"
 
 // Dropout without stored masks. Whether an element is kept is a function of its position in the
 // whole model and the global batch. So backward, recomputation and every layout draw the same mask.
 namespace smp::kernels {
 
-// Where in a layer; part of the key.
-enum class DropoutSite : uint32_t {
-  kOutput,           // of an embedding, of a dropout layer, of an encoder_decoder's final norms
-  kAttention,        // the softmax weights
-  kAttentionOutput,  // the attention branch's result
-  kCrossAttention,   // the same for a decoder's attention to the encoder
-  kCrossAttentionOutput,
-  kMlpOutput,  // the MLP branch's result
-};
+using program::DropoutSite;
 
 // The dropout of one site in one call, whose tensors have rows of several samples.
 struct Dropout {
@@ -40,10 +33,9 @@ struct Dropout {
   }
 };
 
-// `share` is rounded to 1/65536; what is kept is scaled by the rounded share. Not on where the call
-// does not train.
-Dropout dropout_of(double share, const CallContext& call, int64_t layer, DropoutSite site,
-                   int64_t sample_rows);
+// The share is rounded to 1/65536; what is kept is scaled by the rounded share. Not on where the
+// call does not train.
+Dropout dropout_of(const program::DropoutAttributes& attributes, const CallContext& call);
 
 #define SMP_DROPOUT_OF(T)                                                                   \
   /* y = x [rows, cols] where it is kept, times the factor, else 0; y may be x. */          \

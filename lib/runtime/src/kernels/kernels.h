@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/wide.h"
+#include "smp/plan/program/attributes.h"
 
 // Loops over plain arrays, row-major, one thread. Each exists in fp64, fp32, bf16 and fp16; the
 // 16-bit ones widen a few rows at a time and run the fp32 loop on them. Sums over rows are taken in
@@ -19,14 +20,14 @@ struct NormShape {
   constexpr int64_t stats_per_row() const { return centered ? 2 : 1; }
 };
 
-enum class Activation { kGelu, kGeluErf, kRelu, kSilu };  // kGelu: the tanh form
+using program::ActivationKind;
 
 // Of u [rows, cols], or gated: u [rows, 2 * cols] holds (gate, up), and the result is
 // activation(gate) * up.
 struct ActivationShape {
   int64_t rows = 0;
   int64_t cols = 0;  // of the result
-  Activation activation = Activation::kGelu;
+  ActivationKind activation = ActivationKind::kGelu;
   bool gated = false;
 };
 

@@ -2,12 +2,14 @@
 
 #include <utility>
 
+#include "kernels/element_types.h"
+#include "ledger/torch_dtype.h"
 #include "smp/plan/base/check.h"
 
 namespace smp::layers {
 ParameterViews::ParameterViews(const ModelSpec& model, const model::LayerSpec& layer,
                                LayerParameters parameters)
-    : layer_(layer.index), parameters_(std::move(parameters)) {
+    : parameters_(std::move(parameters)) {
   for (const model::ParameterSpec& spec : model::parameters_of(model, layer)) {
     SMP_CHECK(spec.name.starts_with(layer.name + "."));
     names_.push_back(spec.name.substr(layer.name.size() + 1));
@@ -34,11 +36,9 @@ int ParameterViews::index_of(const std::string& name) const {
   return -1;
 }
 
-kernels::Parameter ParameterViews::at(const std::string& name) const { return joined(name, name); }
-
-kernels::Parameter ParameterViews::joined(const std::string& first, const std::string& last) const {
+Parameter ParameterViews::joined(const std::string& first, const std::string& last) const {
   const int begin = index_of(first);
-  if (begin < 0) return {};
+  SMP_CHECK(begin >= 0);
   const int end = index_of(last) + 1;
   SMP_CHECK(end > begin);
   const auto join = [&](const std::vector<at::Tensor>& views) {
@@ -56,17 +56,15 @@ kernels::Parameter ParameterViews::joined(const std::string& first, const std::s
   return {join(parameters_.weights), join(parameters_.gradients)};
 }
 
-kernels::Parameter ParameterViews::tied() const {
+Parameter ParameterViews::tied() const {
   SMP_CHECK(parameters_.weights.size() == names_.size() + 1);
   return {parameters_.weights.back(), parameters_.gradients.back()};
 }
 
-kernels::Linear ParameterViews::linear(const std::string& name) const {
-  return {at(name + ".weight"), at(name + ".bias")};
+DType ParameterViews::dtype() const {
+  return ledger::dtype_of(parameters_.weights.at(0).scalar_type());
 }
 
-kernels::Norm ParameterViews::norm(const std::string& name, double epsilon) const {
-  return {at(name + ".weight"), at(name + ".bias"), epsilon};
-}
+at::Device ParameterViews::device() const { return parameters_.weights.at(0).device(); }
 
 }  // namespace smp::layers

@@ -7,11 +7,8 @@ SampleShape output(const OperatorSpec& /*spec*/, const SampleShape& in) {
   return {elements_of(in)};
 }
 
-OperatorMemory memory(const OperatorCall& /*call*/) { return {.is_view = true}; }
-
 }  // namespace
 
-const OperatorRules kFlattenRules = {
-    .type = "flatten", .keys = {}, .output = output, .memory = memory};
+const OperatorRules kFlattenRules = {.type = "flatten", .keys = {}, .output = output};
 
 }  // namespace smp::model

@@ -1,4 +1,3 @@
-#include "model/alive_bytes.h"
 #include "model/operators/operator_rules.h"
 
 // Norms of each sample's features.
@@ -22,26 +21,16 @@ std::vector<ParameterSpec> rms_norm(const OperatorSpec& /*spec*/, const SampleSh
   return {scale(in[0])};
 }
 
-OperatorMemory memory_with(const OperatorCall& call, int64_t stats) {
-  return {.keeps_input = true,
-          .kept_bytes = wide_bytes(call.dtype) * call.batch * stats,
-          .gradient_in_place = true};
-}
-OperatorMemory layer_norm_memory(const OperatorCall& call) { return memory_with(call, 2); }
-OperatorMemory rms_norm_memory(const OperatorCall& call) { return memory_with(call, 1); }
-
 }  // namespace
 
 const OperatorRules kLayerNormRules = {.type = "layer_norm",
                                        .keys = {},
                                        .output = output,
-                                       .memory = layer_norm_memory,
                                        .parameters = layer_norm,
                                        .reads_all_channels = true};
 const OperatorRules kRmsNormRules = {.type = "rms_norm",
                                      .keys = {},
                                      .output = output,
-                                     .memory = rms_norm_memory,
                                      .parameters = rms_norm,
                                      .reads_all_channels = true};
 

@@ -18,7 +18,4 @@ void check_flat(const OperatorSpec& spec, const SampleShape& in);
 // +-1/sqrt(cols) (kaiming_uniform_ with a = sqrt(5)), which has this deviation.
 std::vector<ParameterSpec> matrix_and_bias(int64_t rows, int64_t cols);
 
-// Scratch bytes for `count` sums over an image: fp32 sums beside 16-bit elements.
-int64_t sums_bytes(DType dtype, int64_t count);
-
 }  // namespace smp::model

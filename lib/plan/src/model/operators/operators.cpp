@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "model/alive_bytes.h"
 #include "model/operators/operator_rules.h"
 #include "smp/plan/base/errors.h"
 
@@ -68,10 +67,6 @@ std::vector<ParameterSpec> matrix_and_bias(int64_t rows, int64_t cols) {
            .init_std = bound / std::sqrt(3.0),
            .weight_decay = true},
           {.name = "bias", .rows = rows, .is_vector = true, .init = Init::kZeros}};
-}
-
-int64_t sums_bytes(DType dtype, int64_t count) {
-  return bytes_of(dtype) == 2 ? wide_bytes(dtype) * count : 0;
 }
 
 SampleShape input_of(const ModelSpec& model) {

@@ -3,12 +3,9 @@
 #include "model/operators/operator_rules.h"
 #include "smp/plan/base/errors.h"
 
-// Windows of an image, channel by channel: their largest value or their mean. A largest value's
-// place is kept in 32 bits.
+// Windows of an image, channel by channel: their largest value or their mean.
 namespace smp::model {
 namespace {
-
-constexpr int64_t kPlaceBytes = 4;
 
 SampleShape output(const OperatorSpec& spec, const SampleShape& in) {
   check_image(spec, in);
@@ -25,20 +22,6 @@ SampleShape adaptive_output(const OperatorSpec& spec, const SampleShape& in) {
   return {in[0], spec.out, spec.out};
 }
 
-// For a channel of a sample. Windows overlap, so an element's gradient is a sum.
-int64_t plane_sums(const OperatorCall& call) {
-  return sums_bytes(call.dtype, call.in[1] * call.in[2]);
-}
-
-OperatorMemory max_memory(const OperatorCall& call) {
-  return {.kept_bytes = kPlaceBytes * call.batch * elements_of(call.out),
-          .gradient_scratch_bytes = plane_sums(call)};
-}
-
-OperatorMemory mean_memory(const OperatorCall& call) {
-  return {.gradient_scratch_bytes = plane_sums(call)};
-}
-
 // As in torch, windows lie side by side if no stride is given (0).
 const OperatorKey kKernel = {"kernel", &OperatorSpec::kernel};
 const OperatorKey kStride = {"stride", &OperatorSpec::stride, 1, kMostKernel, 0};
@@ -48,13 +31,11 @@ const OperatorKey kStride = {"stride", &OperatorSpec::stride, 1, kMostKernel, 0}
 const OperatorRules kMaxPool2dRules = {
     .type = "max_pool2d",
     .keys = {kKernel, kStride, {"padding", &OperatorSpec::padding, 0, kMostKernel, 0}},
-    .output = output,
-    .memory = max_memory};
+    .output = output};
 const OperatorRules kAvgPool2dRules = {
-    .type = "avg_pool2d", .keys = {kKernel, kStride}, .output = output, .memory = mean_memory};
+    .type = "avg_pool2d", .keys = {kKernel, kStride}, .output = output};
 const OperatorRules kAdaptiveAvgPool2dRules = {.type = "adaptive_avg_pool2d",
                                                .keys = {{"out", &OperatorSpec::out}},
-                                               .output = adaptive_output,
-                                               .memory = mean_memory};
+                                               .output = adaptive_output};
 
 }  // namespace smp::model

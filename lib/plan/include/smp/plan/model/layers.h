@@ -10,10 +10,9 @@
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/spec/job_spec.h"
 
-// A model is a sequence of layers. This header states all that is known of a layer without running
-// it: its parameters, how tensor parallelism cuts them, its work and its memory. The forward pass
-// of each kind is one file in lib/runtime, which must agree with this page to the byte (a test
-// compares them).
+// A model is a sequence of layers. This header states what a layer is: its kind, its parameters and
+// how tensor parallelism cuts them. What it does, and what that costs, is its program
+// (smp/plan/program).
 namespace smp::model {
 
 enum class LayerKind {
@@ -141,34 +140,5 @@ struct LayerCall {
   int64_t tokens() const { return micro_batch * sequence_length; }
   int64_t own_tokens() const { return sequence_parallel ? tokens() / tensor_degree : tokens(); }
 };
-
-// Queries whose scores our attention's backward holds at once.
-inline constexpr int64_t kAttentionQueryBlock = 64;
-
-// Bytes of one call on one rank, as lib/runtime's implementation allocates them. The input is not
-// included: it is the previous layer's output, or a receive buffer. Only for the kinds that the
-// engine runs. Peaks of bf16 leave out oneDNN's packed copy of a product, which is below 130 KiB.
-struct LayerMemory {
-  int64_t output_bytes = 0;        // what goes to the next layer; part of saved_bytes
-  int64_t saved_bytes = 0;         // alive from the end of forward to the backward, output included
-  int64_t forward_peak_bytes = 0;  // most bytes alive during forward above those at its start
-  int64_t input_gradient_bytes = 0;  // what backward hands to the previous layer
-  // Most bytes alive during backward above those at its start. At the start the saved bytes and the
-  // gradient of the output are alive; backward releases both.
-  int64_t backward_peak_bytes = 0;
-
-  // Selective recompute: the part of saved_bytes that is released and computed again before the
-  // backward; and the most bytes alive during that.
-  int64_t recomputable_bytes = 0;
-  int64_t complete_peak_bytes = 0;
-
-  // For deferred weight gradients. An embedding and a head defer nothing.
-  int64_t deferred_bytes = 0;  // alive from the end of backward to the weights' gradients; the
-                               // gradient of the output is among them
-  int64_t deferred_saved_bytes = 0;          // of those what the forward has kept
-  int64_t deferred_backward_peak_bytes = 0;  // as backward_peak_bytes
-  int64_t weight_peak_bytes = 0;  // most bytes alive in the weights' gradients above their start
-};
-LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
 }  // namespace smp::model

@@ -9,10 +9,9 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/spec/operator_spec.h"
 
-// All that is known of each kind of operator without running it: its keys, shapes, parameters, work
-// and memory. A kind is one file in src/model/operators and one in
-// lib/runtime/src/layers/operators, which must agree to the byte (a test compares them). See
-// docs/adding-a-layer.md.
+// The keys, shapes and parameters of each kind of operator. A kind is one file in
+// src/model/operators; what it does is part of its layer's program (program/layers/operator_list).
+// See docs/adding-a-layer.md.
 //
 // A *layer* is the unit that is placed, sharded and recomputed: an operator with a matrix and the
 // operators without one that follow it. Operators before the first matrix belong to the first
@@ -23,26 +22,6 @@
 // The next matrix is cut by its inputs, and its output is a sum over the ranks, whole on each. An
 // operator without a matrix that reads all channels gets them gathered. A loss reads them cut.
 namespace smp::model {
-
-// One operator of one call.
-struct OperatorCall {
-  const OperatorSpec& spec;
-  SampleShape in, out;
-  int64_t batch = 1;
-  DType dtype = DType::kF32;
-};
-
-// The tensors of one call, as lib/runtime allocates them.
-struct OperatorMemory {
-  bool is_view = false;         // nothing is allocated or kept: the output is the input
-  bool works_in_place = false;  // the output takes the input's place, unless that is the layer's
-  bool keeps_input = false;     // until its backward
-  int64_t kept_bytes = 0;       // beside it
-  int64_t forward_scratch_bytes = 0;   // beside the output and what is kept
-  bool gradient_in_place = false;      // the input's takes the place of the output's
-  int64_t gradient_scratch_bytes = 0;  // beside the input's gradient
-  int64_t weight_scratch_bytes = 0;    // while the matrix's gradient is made
-};
 
 inline constexpr int64_t kMostOut = 1 << 20;
 inline constexpr int64_t kMostKernel = 1 << 10;
@@ -61,7 +40,6 @@ struct OperatorRules {
   std::vector<OperatorKey> keys;
   // Throws ConfigError with what is wrong.
   SampleShape (*output)(const OperatorSpec& spec, const SampleShape& in);
-  OperatorMemory (*memory)(const OperatorCall& call);
   // The first is the matrix; names are within the operator. None: nullptr.
   std::vector<ParameterSpec> (*parameters)(const OperatorSpec& spec,
                                            const SampleShape& in) = nullptr;
@@ -120,21 +98,12 @@ std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec
 // Every matrix of the model, in order, as one rank has it.
 std::vector<PlacedOperator> matrices_of(const ModelSpec& model, const TensorPlace& place = {});
 
-// One message of a call that a rank sends over its tensor group.
-struct OperatorMessage {
-  mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
-  int64_t count = 0;  // elements, as TrafficList counts them
-  bool is_backward = false;
-};
-std::vector<OperatorMessage> operator_messages(const ModelSpec& model, const LayerSpec& layer,
-                                               const LayerCall& call);
 // Whether the loss reads logits that are cut.
 bool shares_loss(const ModelSpec& model);
 
 // The functions of layers.h for a list of operators.
 std::vector<LayerSpec> operator_layers(const ModelSpec& model);
 std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const LayerSpec& layer);
-LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
 // Sets the sizes of a ModelSpec that follow from the list: num_layers (without the last one, which
 // makes the loss), vocab_size (the classes), hidden_size (the widest tensor between two layers).

@@ -28,11 +28,15 @@ struct LayerParameters {
   std::vector<at::Tensor> gradients;
 };
 
-// The tensors that a forward saves for its backward. Each layer defines their order.
-using Saved = std::vector<at::Tensor>;
+struct PreparedProgram;
 
-// The deferred weight gradients of one backward, for zero-bubble schedules. Each piece is one
-// product and holds its factors.
+// The tensors that a forward saves for its backward, in the order of LayerProgram::saved.
+struct Saved {
+  std::vector<at::Tensor> tensors;
+  const PreparedProgram* program = nullptr;  // whose forward has saved them
+};
+
+// The deferred weight gradients of one backward, for zero-bubble schedules.
 class DeferredWeightGradients {
  public:
   void defer(std::function<void()> piece) { pieces_.push_back(std::move(piece)); }
@@ -53,8 +57,8 @@ class Layer {
   //   embedding  {tokens [b, s] int64}                   -> {x [b, s, h]}
   //   block      {x [b, s, h]}                           -> {x [b, s, h]}
   //   head       {x [b, s, h], targets [b, s] int64}     -> {loss [], mean over the b * s tokens}
-  // Inputs are contiguous and must not change until the backward. Appends the tensors that the
-  // backward needs to `saved`; nullptr: there is no backward, and nothing is saved.
+  // Inputs are contiguous and must not change until the backward. Fills `saved` with what the
+  // backward needs; nullptr: there is no backward, and nothing is saved.
   virtual std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
                                           const kernels::CallContext& call, Saved* saved) = 0;
 

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "smp/plan/model/operators.h"
+#include "smp/plan/spec/job_spec.h"
+
+// The constants of operations (operation.h). What the seed, the step and the samples give is added
+// by a call.
+namespace smp::program {
+
+// Where in a layer dropout is; part of its random key.
+enum class DropoutSite : uint32_t {
+  kOutput,           // of an embedding, of a dropout layer, of an encoder_decoder's final norms
+  kAttention,        // the softmax weights
+  kAttentionOutput,  // the attention branch's result
+  kCrossAttention,   // the same for a decoder's attention to the encoder
+  kCrossAttentionOutput,
+  kMlpOutput,  // the MLP branch's result
+};
+
+// Dropout of a tensor whose rows are those of several samples. Off where a call does not train.
+struct DropoutAttributes {
+  double share = 0;   // of elements that go; 0 = none
+  int64_t layer = 0;  // with `site` the key
+  DropoutSite site = DropoutSite::kOutput;
+  int64_t sample_rows = 1;  // rows of each sample in the microbatch
+  int64_t first_row = 0;    // of these in the sample
+  int64_t first_col = 0;    // of the tensor in the whole row
+  int64_t rows_before = 0;  // of the microbatch, before those of the tensor
+
+  bool is_on() const { return share > 0; }
+};
+
+struct NormAttributes {
+  bool centered = true;  // LayerNorm; else RMSNorm
+  double epsilon = 0;
+};
+
+// What is multiplied by a constant, beside a factor that a call may give.
+struct ProductAttributes {
+  double scale = 1;
+};
+
+// The elements of a head that rotate with its position, and how fast (ModelSpec's rope keys).
+struct RotaryAttributes {
+  int64_t dim = 0;  // the first elements of a head; 0 = none
+  double theta = 10000;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  double original_positions = 8192;
+};
+
+struct AttentionAttributes {
+  int64_t batch = 0;
+  int64_t sequence = 0;  // queries of a sample
+  int64_t keys = 0;      // of a sample
+  bool causal = true;
+  int64_t window = 0;    // keys that a query sees; 0 = all
+  int64_t heads = 0;     // of this rank
+  int64_t kv_heads = 0;  // of this rank
+  int64_t first_head = 0;
+  int64_t head_dim = 0;
+  double scale = 1;              // of the scores
+  int64_t relative_buckets = 0;  // 0 = no relative positions
+  RotaryAttributes rotary;
+  bool has_head_norms = false;
+  bool centered_norms = false;
+  double norm_epsilon = 0;
+  DropoutAttributes weight_dropout;  // of the softmax weights
+};
+
+enum class ActivationKind { kGelu, kGeluErf, kRelu, kSilu };  // kGelu: the tanh form
+
+struct ActivationAttributes {
+  ActivationKind activation = ActivationKind::kGelu;
+  bool gated = false;  // of [rows, gate | up]: activation(gate) * up
+};
+
+// Rows of a table by ids, or of positions. A rank may have a part of either.
+struct RowsAttributes {
+  int64_t table_begin = 0;  // the first row of the rank's part of the table
+  int64_t first_id = 0;     // the first that is used of the ids; for positions, of the tokens
+  int64_t sequence = 1;     // tokens of a sample
+};
+
+struct LossAttributes {
+  int64_t begin = 0;            // the first entry of the rank's part of the vocabulary
+  bool is_shared = false;       // the tensor ranks have a part each
+  bool counts_correct = false;  // an evaluation counts the rows whose target has the largest logit
+};
+
+// A message to all tensor ranks. One that does not wait is followed by kWait.
+struct MessageAttributes {
+  std::string_view label;  // as in the traffic of a step: "tensor.forward"
+  bool waits = true;
+};
+
+// The rows of a tensor of all tokens that are this rank's.
+struct OwnTokensAttributes {
+  int64_t first = 0;
+};
+
+// An operator of a list of layers, on samples of these shapes.
+struct ImageAttributes {
+  OperatorSpec spec;
+  SampleShape in, out;
+};
+
+struct ChannelAttributes {
+  model::ChannelCut cut;
+  model::TensorPlace place;
+};
+
+}  // namespace smp::program

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/program/program.h"
+
+namespace smp::program {
+
+// One message of a section, over the tensor ranks; `count` as in wire_bytes().
+struct ProgramMessage {
+  std::string_view label;  // "tensor.forward"
+  mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
+  DType dtype = DType::kF32;
+  int64_t count = 0;
+};
+
+// In the order in which a rank sends them.
+std::vector<ProgramMessage> messages_of(const LayerProgram& program, Section section);
+
+}  // namespace smp::program

@@ -1,0 +1,42 @@
+#include "smp/plan/program/build.h"
+
+#include "program/layers/layers.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/model/hybrid.h"
+#include "smp/plan/program/fusions.h"
+
+namespace smp::program {
+
+bool has_program(const ModelSpec& model, const model::LayerSpec& layer) {
+  if (model.stack == Stack::kEncoder || model::is_hybrid(model) || model.kv_lora_rank > 0) {
+    return false;
+  }
+  return layer.kind != model::LayerKind::kMoeBlock && layer.kind != model::LayerKind::kMtpBlock;
+}
+
+LayerProgram build_unfused(const ModelSpec& model, const model::LayerSpec& layer,
+                           const model::LayerCall& call) {
+  ProgramBuilder builder(model, layer, call);
+  switch (layer.kind) {
+    case model::LayerKind::kEmbedding: build_embedding(builder); break;
+    case model::LayerKind::kBlock: build_block(builder); break;
+    case model::LayerKind::kCrossBlock: build_cross_block(builder); break;
+    case model::LayerKind::kHead: build_head(builder); break;
+    case model::LayerKind::kOperators:
+    case model::LayerKind::kLastOperators: build_operators(builder); break;
+    case model::LayerKind::kMoeBlock:
+    case model::LayerKind::kMtpBlock:
+      check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
+  }
+  return builder.take();
+}
+
+LayerProgram build(const ModelSpec& model, const model::LayerSpec& layer,
+                   const model::LayerCall& call) {
+  LayerProgram program = build_unfused(model, layer, call);
+  for (const FusionRule& rule : fusion_rules()) rule.apply(program);
+  find_saved(program);
+  return program;
+}
+
+}  // namespace smp::program

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <utility>
+
+#include "program/layers/branches.h"
+#include "smp/plan/base/check.h"
+#include "smp/plan/model/parameter_counts.h"
+
+namespace smp::program {
+namespace {
+
+RotaryAttributes rotary_of(const ModelSpec& model) {
+  if (model.position_embedding != PositionKind::kRotary) return {};
+  return {.dim = rotary_dim_of(model),
+          .theta = model.rope_theta,
+          .scaling = model.rope_scaling,
+          .factor = model.rope_scaling_factor,
+          .low_freq_factor = model.rope_low_freq_factor,
+          .high_freq_factor = model.rope_high_freq_factor,
+          .original_positions = static_cast<double>(model.rope_original_positions)};
+}
+
+}  // namespace
+
+AttentionBranch::AttentionBranch(ProgramBuilder& builder, std::string name, bool causal,
+                                 bool reads_encoder_output)
+    : builder_(builder),
+      name_(std::move(name)),
+      causal_(causal),
+      reads_encoder_output_(reads_encoder_output),
+      region_(builder, builder.call().kinds.attention),
+      norm_(program::norm_parts(builder, name_ + "_norm")),
+      q_norm_(program::norm_parts(builder, name_ + ".q_norm")),
+      k_norm_(program::norm_parts(builder, name_ + ".k_norm")),
+      bias_(builder.parameters(name_ + ".q.bias",
+                               name_ + (reads_encoder_output ? ".q.bias" : ".v.bias"))),
+      projection_(reads_encoder_output
+                      ? builder.parameter(name_ + ".q.weight")
+                      : builder.parameters(name_ + ".q.weight", name_ + ".v.weight")),
+      kv_projection_(reads_encoder_output
+                         ? builder.parameters(name_ + ".k.weight", name_ + ".v.weight")
+                         : kNoValue),
+      kv_bias_(reads_encoder_output ? builder.parameters(name_ + ".k.bias", name_ + ".v.bias")
+                                    : kNoValue),
+      output_(builder.parameter(name_ + ".output.weight")),
+      output_bias_(builder.parameter(name_ + ".output.bias")) {}
+
+AttentionAttributes AttentionBranch::attributes(const AttentionSides& sides) const {
+  const ModelSpec& model = builder_.model();
+  const model::LayerCall& call = builder_.call();
+  AttentionAttributes attention;
+  attention.batch = call.micro_batch;
+  attention.sequence = attention.keys = call.sequence_length;
+  attention.causal = causal_;
+  attention.window = causal_ ? model.sliding_window : 0;
+  // A window over all keys is no restriction, and attention without a window is faster.
+  if (attention.window >= attention.keys) attention.window = 0;
+  attention.heads = model.num_heads / region_.degree();
+  attention.kv_heads = std::max<int64_t>(1, model.num_kv_heads / region_.degree());
+  attention.first_head = region_.rank() * attention.heads;
+  attention.head_dim = model.head_dim;
+  attention.scale = model::score_scale(model);
+  attention.relative_buckets = sides.table == kNoValue ? 0 : model::kRelativeBuckets;
+  attention.rotary = rotary_of(model);
+  attention.has_head_norms = model.qk_norm;
+  attention.centered_norms = model.norm == NormKind::kLayerNorm;
+  attention.norm_epsilon = model.norm_epsilon;
+  attention.weight_dropout = {
+      .share = model.attention_dropout,
+      .layer = builder_.layer().index,
+      .site = reads_encoder_output_ ? DropoutSite::kCrossAttention : DropoutSite::kAttention,
+      .sample_rows = call.sequence_length};
+  return attention;
+}
+
+std::vector<ValueId> AttentionBranch::inputs(ValueId packed, ValueId kv,
+                                             const AttentionSides& sides) const {
+  return {packed,         kv,           kNoValue,   q_norm_.weight, q_norm_.bias,
+          k_norm_.weight, k_norm_.bias, sides.table};
+}
+
+DropoutAttributes AttentionBranch::output_dropout() const {
+  return hidden_dropout(
+      builder_, region_,
+      reads_encoder_output_ ? DropoutSite::kCrossAttentionOutput : DropoutSite::kAttentionOutput);
+}
+
+ValueId AttentionBranch::forward(ValueId x, const AttentionSides& sides) {
+  const AttentionAttributes attention = attributes(sides);
+  const int64_t parts = region_.degree();
+  normed_ = norm(builder_, norm_, x, name_ + " norm");
+  packed_ = product(builder_, region_.gathered(normed_.y, kForwardLabel), projection_,
+                    name_ + (reads_encoder_output_ ? " q" : " qkv"), {0, "heads", parts});
+  if (reads_encoder_output_) {
+    kv_ = product(builder_, region_.gathered(sides.encoder_output, kForwardLabel), kv_projection_,
+                  name_ + " kv", {0, "heads", parts});
+  }
+  packed_ = add_bias(builder_, packed_, bias_);
+  if (reads_encoder_output_) kv_ = add_bias(builder_, kv_, kv_bias_);
+  attended_ = builder_.made(
+      name_ + " result", region_.all_tokens({attention.heads * attention.head_dim, "heads", parts}),
+      builder_.dtype());
+  log_sums_ = builder_.made(name_ + " log sums",
+                            {{attention.batch * attention.heads * attention.sequence, "rows"}},
+                            builder_.wide_dtype());
+  builder_.add(OperationKind::kAttention, inputs(packed_, kv_, sides), {attended_, log_sums_},
+               attention);
+  const ValueId y = region_.summed(
+      product(builder_, attended_, output_, name_ + " output", {0, "hidden"}), kForwardLabel);
+  return add_branch(builder_, x, y, output_bias_, output_dropout(), "x + " + name_);
+}
+
+ValueId AttentionBranch::backward(ValueId dy, ValueId x, const AttentionSides& sides,
+                                  AttentionSides& gradients) {
+  const ValueId added = dropped(builder_, dy, output_dropout());
+  const ValueId all = region_.gathered(added, kBackwardLabel);
+  bias_gradient(builder_, all, output_bias_);
+  const bool defers = builder_.defers();
+  builder_.weights([&] {
+    const ValueId factor = defers ? region_.gathered(added, kBackwardLabel) : all;
+    weight_gradient(builder_, factor, attended_, output_);
+  });
+  const ValueId attended_gradient = input_gradient(builder_, all, output_, "d " + name_ + " result",
+                                                   {0, "heads", region_.degree()});
+  const auto [packed, kv] = backward_heads(attended_gradient, sides, gradients);
+
+  const Region::Sum sum = region_.start_sum(
+      input_gradient(builder_, packed, projection_, "d " + name_ + " norm", {0, "hidden"}),
+      kBackwardLabel);
+  bias_gradient(builder_, packed, bias_);
+  const ValueId normal = norm_again(builder_, norm_, x, normed_.stats, name_ + " norm");
+  builder_.weights([&, packed = packed] {
+    weight_gradient(builder_, packed, region_.gathered(normal, kBackwardLabel), projection_);
+  });
+  if (reads_encoder_output_) backward_encoder_output(sides.encoder_output, kv, gradients);
+  return region_.wait(sum);
+}
+
+// What was kept of queries, keys and values becomes their gradients.
+std::pair<ValueId, ValueId> AttentionBranch::backward_heads(ValueId attended_gradient,
+                                                            const AttentionSides& sides,
+                                                            AttentionSides& gradients) {
+  const AttentionAttributes attention = attributes(sides);
+  const ValueId packed_gradient = builder_.over("d " + builder_.value(packed_).name, packed_);
+  ValueId kv_gradient = kNoValue, table = kNoValue, head_norms = kNoValue;
+  if (kv_ != kNoValue) kv_gradient = builder_.over("d " + name_ + " kv", kv_);
+  if (sides.table != kNoValue) {
+    table =
+        builder_.made("d table, wide", builder_.value(sides.table).shape, builder_.wide_dtype());
+  }
+  if (attention.has_head_norms) {
+    head_norms = builder_.made(
+        "d head norms", {{attention.centered_norms ? 4 : 2, ""}, {attention.head_dim, "head"}},
+        builder_.wide_dtype());
+  }
+  std::vector<ValueId> operands = inputs(packed_, kv_, sides);
+  operands.insert(operands.end(), {attended_, attended_gradient, log_sums_});
+  builder_.add(OperationKind::kAttentionBackward, operands,
+               {packed_gradient, kv_gradient, table, head_norms}, attention);
+  if (table != kNoValue) {
+    if (builder_.is_narrow()) {
+      const ValueId narrow = builder_.made_like("d table", sides.table);
+      builder_.add(OperationKind::kCast, {table}, {narrow});
+      table = narrow;
+    }
+    gradients.table = add_to(builder_, gradients.table, table);
+  }
+  // Every tensor rank has a copy of the head norms' parameters and the gradient of its own heads.
+  if (head_norms != kNoValue) {
+    head_norms = region_.all_reduced(head_norms, "tensor.head_norms");
+    builder_.add(OperationKind::kAccumulate, {head_norms}, {}, {},
+                 {builder_.gradient_of(q_norm_.weight), builder_.gradient_of(k_norm_.weight),
+                  builder_.gradient_of(q_norm_.bias), builder_.gradient_of(k_norm_.bias)});
+  }
+  return {packed_gradient, kv_gradient};
+}
+
+// The gradient of keys' and values' weights is never deferred: its factor, the encoder output,
+// belongs to other blocks as well.
+void AttentionBranch::backward_encoder_output(ValueId encoder_output, ValueId kv,
+                                              AttentionSides& gradients) {
+  ValueId part = input_gradient(builder_, kv, kv_projection_, "d encoder output", {0, "hidden"});
+  // Without sequence parallelism `part` is this rank's addend of a sum that the first decoder block
+  // takes. With it the ranks have different tokens, so the sum must be taken here.
+  if (region_.splits_tokens()) part = region_.summed(part, kBackwardLabel);
+  gradients.encoder_output = add_to(builder_, gradients.encoder_output, part);
+  bias_gradient(builder_, kv, kv_bias_);
+  weight_gradient(builder_, kv, region_.gathered(encoder_output, kBackwardLabel), kv_projection_);
+}
+
+}  // namespace smp::program

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/layers/parts.h"
+
+// The branches that a block adds to its residual stream: output(attention(norm(x))) and
+// down(activation(up(norm(x)))). The backward computes the results of norms and activation again:
+// they are cheap and would be half of the saved bytes.
+namespace smp::program {
+
+// The inputs of attention beside its block's input, or their gradients.
+struct AttentionSides {
+  ValueId table = kNoValue;           // of relative positions, [buckets, heads/t]
+  ValueId encoder_output = kNoValue;  // the source of keys and values; none: the block's input
+};
+
+class AttentionBranch {
+ public:
+  // Its parameters are `name`.*, its norm is `name`_norm. Unless it reads the encoder output, keys
+  // and values are projections of the block's input.
+  AttentionBranch(ProgramBuilder& builder, std::string name, bool causal,
+                  bool reads_encoder_output);
+
+  // x plus the branch; x has this rank's tokens.
+  ValueId forward(ValueId x, const AttentionSides& sides);
+  // dy is the gradient of the branch's result. Returns the gradient of its norm's result, summed by
+  // the region, and adds to `gradients`. Those are of all tokens and this rank's addend of a sum
+  // over the group; with sequence parallelism they are of this rank's tokens and summed.
+  ValueId backward(ValueId dy, ValueId x, const AttentionSides& sides, AttentionSides& gradients);
+
+  const NormParts& norm_parts() const { return norm_; }
+  const Region& region() const { return region_; }
+  ValueId stats() const { return normed_.stats; }
+
+ private:
+  AttentionAttributes attributes(const AttentionSides& sides) const;
+  std::vector<ValueId> inputs(ValueId packed, ValueId kv, const AttentionSides& sides) const;
+  // The gradients of packed queries, keys and values, and of the encoder output's keys and values.
+  std::pair<ValueId, ValueId> backward_heads(ValueId attended_gradient, const AttentionSides& sides,
+                                             AttentionSides& gradients);
+  void backward_encoder_output(ValueId encoder_output, ValueId kv, AttentionSides& gradients);
+  DropoutAttributes output_dropout() const;
+
+  ProgramBuilder& builder_;
+  const std::string name_;
+  const bool causal_, reads_encoder_output_;
+  const Region region_;
+  NormParts norm_, q_norm_, k_norm_;
+  ValueId bias_, projection_, kv_projection_, kv_bias_, output_, output_bias_;
+  // What the forward has made.
+  Normed normed_;
+  ValueId packed_ = kNoValue, kv_ = kNoValue, attended_ = kNoValue, log_sums_ = kNoValue;
+};
+
+class MlpBranch {
+ public:
+  explicit MlpBranch(ProgramBuilder& builder);
+
+  // residual + the branch of x; x may be the residual. `stats` are those of attention's norm if it
+  // is shared, else kNoValue.
+  ValueId forward(ValueId x, ValueId residual, ValueId stats);
+  // Makes what selective recompute drops again: the product before the activation.
+  void rematerialize();
+  // As the attention branch's.
+  ValueId backward(ValueId dy);
+
+  const NormParts& norm_parts() const { return norm_; }
+  const Region& region() const { return region_; }
+  ValueId stats() const { return stats_; }
+
+ private:
+  ProgramBuilder& builder_;
+  const bool shares_norm_;
+  const Region region_;
+  const ActivationAttributes activation_;
+  NormParts norm_;
+  ValueId up_, up_bias_, down_, down_bias_;
+  // What the forward has made.
+  ValueId x_ = kNoValue, stats_ = kNoValue, up_result_ = kNoValue, before_activation_ = kNoValue;
+};
+
+}  // namespace smp::program

@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "program/operations/rules.h"
+#include "smp/plan/program/attention_scratch.h"
+
+// Attention over rows of [q heads | k heads | v heads], or of [q heads] and [k heads | v heads].
+// Bias, norms of queries and keys and rotary positions are applied while a head is copied.
+namespace smp::program {
+namespace {
+
+// Pairs of a query and a key that it sees, of all heads.
+double seen_pairs(const AttentionAttributes& a) {
+  const auto keys = static_cast<double>(a.keys), queries = static_cast<double>(a.sequence);
+  const double window = a.window > 0 ? static_cast<double>(a.window) : keys;
+  const double of_sample =
+      a.causal ? window * (window + 1) / 2 + (queries - window) * window : queries * keys;
+  return static_cast<double>(a.batch * a.heads) * of_sample;
+}
+
+// Scores and their product with the values; backward those of the scores again and of four
+// gradients.
+double forward_flops(const PlacedOperation& p) {
+  const auto& a = p.operation.as<AttentionAttributes>();
+  return 2 * 2 * static_cast<double>(a.head_dim) * seen_pairs(a);
+}
+double backward_flops(const PlacedOperation& p) {
+  const auto& a = p.operation.as<AttentionAttributes>();
+  return 5 * 2 * static_cast<double>(a.head_dim) * seen_pairs(a);
+}
+
+int64_t forward_bytes(const PlacedOperation& p) {
+  const DType dtype = p.dtype(p.operation.in(0));
+  return wide_bytes(dtype) *
+         attention_forward_scratch(p.operation.as<AttentionAttributes>(), is_narrow(dtype));
+}
+int64_t backward_bytes(const PlacedOperation& p) {
+  const DType dtype = p.dtype(p.operation.in(0));
+  return wide_bytes(dtype) *
+         attention_backward_scratch(p.operation.as<AttentionAttributes>(), is_narrow(dtype));
+}
+
+int64_t padded_row(const AttentionAttributes& a) {
+  return (a.keys + kAttentionRowMultiple - 1) / kAttentionRowMultiple * kAttentionRowMultiple;
+}
+int64_t rotations(const AttentionAttributes& a) {
+  return std::max(a.sequence, a.keys) * a.rotary.dim;
+}
+int64_t head_stats(const AttentionAttributes& a) {
+  return a.has_head_norms ? 2 * std::max(a.sequence, a.keys) : 0;
+}
+// Numbers by distance, of relative positions.
+int64_t diagonals(const AttentionAttributes& a) {
+  return a.relative_buckets > 0 ? a.heads * (a.sequence + a.keys - 1) : 0;
+}
+
+}  // namespace
+
+int64_t attention_forward_scratch(const AttentionAttributes& a, bool narrow) {
+  const int64_t either = std::max(a.sequence, a.keys) * a.head_dim, of_keys = a.keys * a.head_dim;
+  return either + of_keys + a.head_dim * padded_row(a) + kAttentionStrip * padded_row(a) +
+         rotations(a) + head_stats(a) + (narrow ? kAttentionStrip * a.head_dim : 0) + diagonals(a) +
+         kAttentionOverread;
+}
+
+int64_t attention_backward_scratch(const AttentionAttributes& a, bool narrow) {
+  const int64_t of_queries = a.sequence * a.head_dim, of_keys = a.keys * a.head_dim;
+  int64_t elements = std::max(of_queries, of_keys) + of_keys + of_queries +
+                     2 * a.head_dim * padded_row(a) + 2 * kAttentionQueryBlock * padded_row(a) +
+                     rotations(a) + 2 * head_stats(a) + 2 * diagonals(a) + kAttentionOverread;
+  // Where elements are 16-bit or heads have norms, the gradients of q, k and v stand beside them.
+  if (narrow || a.has_head_norms) elements += of_queries + 2 * of_keys;
+  if (narrow) elements += of_queries;
+  return elements;
+}
+
+const OperationRules kAttentionRules = {
+    .name = "attention",
+    .kernel = KernelClass::kAttention,
+    .inputs = "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table?",
+    .outputs = "result log_sums",
+    .flops = forward_flops,
+    .scratch_bytes = forward_bytes};
+const OperationRules kAttentionBackwardRules = {
+    .name = "attention backward",
+    .kernel = KernelClass::kAttention,
+    .inputs =
+        "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table? result "
+        "d_result log_sums",
+    .outputs = "d_qkv d_kv? d_table? d_norms?",
+    .flops = backward_flops,
+    .scratch_bytes = backward_bytes};
+
+}  // namespace smp::program

@@ -1,0 +1,54 @@
+#include "layers/operations/kernels_of.h"
+#include "smp/plan/base/check.h"
+
+namespace smp::layers {
+namespace {
+
+kernels::AttentionShape shape_of(const Frame& frame) {
+  const auto& attributes = frame.as<program::AttentionAttributes>();
+  kernels::AttentionShape shape;
+  static_cast<program::AttentionAttributes&>(shape) = attributes;
+  shape.dropout = frame.dropout(attributes.weight_dropout);
+  const kernels::CallContext& call = frame.call();
+  if (call.document_starts != nullptr) {
+    SMP_CHECK(shape.causal);
+    SMP_CHECK_EQ(call.document_starts->numel(), shape.batch * shape.sequence);
+    shape.documents = call.document_starts->const_data_ptr<int64_t>();
+    shape.documents_on_host = call.document_starts_on_host->const_data_ptr<int64_t>();
+  }
+  return shape;
+}
+
+kernels::AttentionInputs inputs_of(const Frame& frame) {
+  return {.packed = frame.in(0),
+          .kv = frame.in(1),
+          .bias = frame.in(2),
+          .q_weight = frame.in(3),
+          .q_bias = frame.in(4),
+          .k_weight = frame.in(5),
+          .k_bias = frame.in(6),
+          .table = frame.in(7)};
+}
+
+}  // namespace
+
+void run_attention(Frame& frame) {
+  const at::Tensor& attended = frame.make(0);
+  const at::Tensor& log_sums = frame.make(1);
+  kernels::functions_of(attended).attention_forward(shape_of(frame), inputs_of(frame), attended,
+                                                    log_sums);
+}
+
+// Overwrites queries, keys and values with their gradients.
+void run_attention_backward(Frame& frame) {
+  kernels::AttentionGradients small;
+  if (frame.has_out(2)) small.table = frame.make_zero(2);
+  if (frame.has_out(3)) small.norms = frame.make_zero(3);
+  const at::Tensor& attended = frame.in(8);
+  kernels::functions_of(attended).attention_backward(shape_of(frame), inputs_of(frame), attended,
+                                                     frame.in(9), frame.in(10), small);
+  frame.set_over(0, frame.in(0));
+  if (frame.has_out(1)) frame.set_over(1, frame.in(1));
+}
+
+}  // namespace smp::layers

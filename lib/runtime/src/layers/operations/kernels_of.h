@@ -1,0 +1,62 @@
+#pragma once
+
+#include "kernels/device_functions.h"
+#include "layers/frame.h"
+
+// The kernels of operations, by family, each in its file; rules_of() describes what each does.
+namespace smp::layers {
+
+void run_norm(Frame& frame);
+void run_norm_again(Frame& frame);
+void run_norm_backward(Frame& frame);
+
+void run_product(Frame& frame);
+void run_input_gradient(Frame& frame);
+void run_weight_gradient(Frame& frame);
+void run_bias_gradient(Frame& frame);
+void run_logits(Frame& frame);
+
+void run_attention(Frame& frame);
+void run_attention_backward(Frame& frame);
+
+void run_activation(Frame& frame);
+void run_activation_backward(Frame& frame);
+void run_add_bias(Frame& frame);
+void run_drop(Frame& frame);
+void run_add(Frame& frame);
+void run_add_branch(Frame& frame);
+void run_scale(Frame& frame);
+void run_copy(Frame& frame);
+void run_cast(Frame& frame);
+void run_accumulate(Frame& frame);
+
+void run_take_rows(Frame& frame);
+void run_add_rows(Frame& frame);
+void run_add_positions(Frame& frame);
+void run_position_gradient(Frame& frame);
+
+void run_softmax_loss(Frame& frame);
+void run_softmax_gradient(Frame& frame);
+
+void run_own_tokens(Frame& frame);
+void run_all_reduce(Frame& frame);
+void run_all_gather(Frame& frame);
+void run_reduce_scatter(Frame& frame);
+void run_wait(Frame& frame);
+void run_gather_channels(Frame& frame);
+void run_own_channels(Frame& frame);
+
+void run_convolution(Frame& frame);
+void run_convolution_input_gradient(Frame& frame);
+void run_convolution_weight_gradient(Frame& frame);
+void run_relu(Frame& frame);
+void run_relu_backward(Frame& frame);
+void run_tanh(Frame& frame);
+void run_tanh_backward(Frame& frame);
+void run_max_pool(Frame& frame);
+void run_max_pool_backward(Frame& frame);
+void run_mean_pool(Frame& frame);
+void run_mean_pool_backward(Frame& frame);
+void run_reshape(Frame& frame);
+
+}  // namespace smp::layers
