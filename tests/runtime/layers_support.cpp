@@ -75,6 +75,7 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
   if (communicator != nullptr && communicator->size() > 1) {
     group = {communicator, communicator->size(), communicator->rank(), sequence_parallel, kinds};
   }
+  const auto programs = layers::make_program_cache(model);
   at::Tensor token_weight, token_gradient;
   for (const model::LayerSpec& layer : model::layers_of(model)) {
     const std::vector<model::ParameterSpec> specs = model::parameters_of(model, layer, kinds);
@@ -109,7 +110,7 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
       parameters.weights.push_back(token_weight);
       parameters.gradients.push_back(token_gradient);
     }
-    layers_.push_back(layers::make_layer(model, layer, std::move(parameters), group));
+    layers_.push_back(layers::make_layer(layer, std::move(parameters), group, programs));
   }
 }
 

@@ -135,8 +135,8 @@ TEST_CASE("operators: convolutions and poolings are torch's") {
     };
     views(flat)[0].copy_(matrix);
     views(flat)[1].copy_(vector);
-    const auto layer =
-        make_layer(model, layers_of(model).front(), {views(flat), views(gradient)}, {});
+    const auto layer = make_layer(layers_of(model).front(), {views(flat), views(gradient)}, {},
+                                  make_program_cache(model));
     return layer->forward({x}, {}, nullptr).at(0);
   };
   const auto difference_to = [&](const OperatorSpec& spec, const at::Tensor& expected) {

@@ -14,6 +14,14 @@ bool has_program(const ModelSpec& model, const model::LayerSpec& layer) {
   return layer.kind != model::LayerKind::kMoeBlock && layer.kind != model::LayerKind::kMtpBlock;
 }
 
+bool are_alike(const ModelSpec& model, const model::LayerSpec& a, const model::LayerSpec& b) {
+  if (a.index == b.index) return true;
+  if (a.kind != b.kind || model::is_list(model)) return false;
+  return model::is_in_encoder(model, a) == model::is_in_encoder(model, b) &&
+         model::opens_decoder(model, a) == model::opens_decoder(model, b) &&
+         model::closes_stack(model, a) == model::closes_stack(model, b);
+}
+
 LayerProgram build_unfused(const ModelSpec& model, const model::LayerSpec& layer,
                            const model::LayerCall& call) {
   ProgramBuilder builder(model, layer, call);

@@ -15,23 +15,37 @@
 // The tensors of one call of a program, and the operation that runs, as its kernel sees them.
 namespace smp::layers {
 
+// What the calls of a layer have in common.
+struct LayerOnRank {
+  int64_t index = 0;  // in the model
+  kernels::TensorParallel group;
+  at::Device device = at::kCPU;
+  std::vector<at::Tensor> parameters;  // and their gradients, by value; else undefined
+};
+
 class Frame {
  public:
-  Frame(const PreparedProgram& prepared, const kernels::TensorParallel& group,
-        const kernels::CallContext& call, at::Device device)
-      : prepared_(prepared),
-        group_(group),
-        call_(call),
-        options_(at::TensorOptions().device(device)),
-        slots_(prepared.program.values.size()) {}
+  // `slots`: memory of an earlier frame's, or empty. Of this size each new one would make malloc
+  // collect what is free.
+  Frame(const PreparedProgram& prepared, const LayerOnRank& layer, const kernels::CallContext& call,
+        std::vector<at::Tensor> slots = {})
+      : prepared_(prepared), layer_(layer), call_(call), slots_(std::move(slots)) {
+    slots_.resize(prepared.program.values.size());
+  }
 
   // Runs a section. A forward that does not save lets everything but its outputs go.
   void run(program::Section section, bool saves = true);
 
+  // Lets go of all tensors.
+  std::vector<at::Tensor> take_slots() {
+    for (at::Tensor& tensor : slots_) tensor.reset();
+    return std::move(slots_);
+  }
+
   at::Tensor& slot(program::ValueId id) { return slots_[static_cast<size_t>(id)]; }
   const PreparedProgram& prepared() const { return prepared_; }
   const kernels::CallContext& call() const { return call_; }
-  const kernels::TensorParallel& group() const { return group_; }
+  const kernels::TensorParallel& group() const { return layer_.group; }
   bool saves() const { return saves_; }
 
   // Operands of the running operation; undefined where the layer does not have them.
@@ -74,7 +88,9 @@ class Frame {
     return has_in(operand) ? constant * in(operand).item().toDouble() : constant;
   }
   kernels::Dropout dropout(const program::DropoutAttributes& attributes) const {
-    return kernels::dropout_of(attributes, call_);
+    program::DropoutAttributes keyed = attributes;
+    if (keyed.layer == program::kOwnLayer) keyed.layer = layer_.index;
+    return kernels::dropout_of(keyed, call_);
   }
 
   // A message under way, by the value that it gives.
@@ -89,20 +105,19 @@ class Frame {
  private:
   const at::Tensor& at(program::ValueId id) const {
     if (id == program::kNoValue) return none_;
-    const at::Tensor& fixed = prepared_.fixed[static_cast<size_t>(id)];
-    return fixed.defined() ? fixed : slots_[static_cast<size_t>(id)];
+    const at::Tensor& parameter = layer_.parameters[static_cast<size_t>(id)];
+    return parameter.defined() ? parameter : slots_[static_cast<size_t>(id)];
   }
   at::IntArrayRef sizes(program::ValueId id) const {
     return prepared_.sizes[static_cast<size_t>(id)];
   }
   at::TensorOptions options(program::ValueId id) const {
-    return options_.dtype(prepared_.types[static_cast<size_t>(id)]);
+    return at::TensorOptions(prepared_.types[static_cast<size_t>(id)]).device(layer_.device);
   }
 
   const PreparedProgram& prepared_;
-  const kernels::TensorParallel group_;
+  const LayerOnRank& layer_;
   const kernels::CallContext call_;
-  const at::TensorOptions options_;
   const at::Tensor none_;
   std::vector<at::Tensor> slots_;
   // Behind the tensors, which must outlive their messages.

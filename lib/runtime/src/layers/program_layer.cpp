@@ -5,30 +5,27 @@
 
 #include "layers/frame.h"
 #include "layers/parameter_views.h"
-#include "ledger/torch_dtype.h"
+#include "layers/program_cache.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/program/build.h"
 
 namespace smp::layers {
 namespace {
 
-std::vector<int64_t> sizes_of(const program::Value& value) {
-  std::vector<int64_t> sizes;
-  for (const program::Dim& dim : value.shape) sizes.push_back(dim.size);
-  return sizes;
-}
-
 at::Tensor viewed(const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
   return tensor.sizes() == at::IntArrayRef(sizes) ? tensor : tensor.view(sizes);
 }
 
-// A layer that executes its program. The program follows from the sizes of a call, and is kept for
-// the calls that come after.
+// A layer that executes its program.
 class ProgramLayer final : public Layer {
  public:
-  ProgramLayer(const ModelSpec& model, const model::LayerSpec& layer, ParameterViews parameters,
-               const kernels::TensorParallel& group)
-      : model_(model), layer_(layer), parameters_(std::move(parameters)), group_(group) {}
+  ProgramLayer(const model::LayerSpec& layer, ParameterViews parameters,
+               const kernels::TensorParallel& group, std::shared_ptr<ProgramCache> programs)
+      : layer_(layer), parameters_(std::move(parameters)), programs_(std::move(programs)) {
+    rank_.index = layer.index;
+    rank_.group = group;
+    rank_.device = parameters_.device();
+  }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
                                   const kernels::CallContext& call, Saved* saved) override;
@@ -39,84 +36,69 @@ class ProgramLayer final : public Layer {
   void rematerialize(Saved& saved) const override;
 
  private:
-  const PreparedProgram& prepared_for(const std::vector<at::Tensor>& inputs);
-  std::unique_ptr<PreparedProgram> prepare(int64_t micro_batch, int64_t sequence_length) const;
-  void put_saved(Frame& frame, const Saved& saved) const;
+  const PreparedProgram& program_for(const std::vector<at::Tensor>& inputs);
+  model::LayerCall call_of(const std::vector<at::Tensor>& inputs) const;
+  void bind_parameters(const program::LayerProgram& program);
+  static void put_saved(Frame& frame, const Saved& saved);
 
-  const ModelSpec model_;
   const model::LayerSpec layer_;
   const ParameterViews parameters_;
-  const kernels::TensorParallel group_;
-  std::vector<std::unique_ptr<PreparedProgram>> prepared_;
+  const std::shared_ptr<ProgramCache> programs_;
+  LayerOnRank rank_;
+  std::vector<at::Tensor> slots_;  // of the last frame, all undefined
 };
 
 // Tokens are [b, s], or [2, b, s] of an encoder_decoder; what is between layers is [b, s / parts,
 // h], or of a list [b, ...].
-const PreparedProgram& ProgramLayer::prepared_for(const std::vector<at::Tensor>& inputs) {
-  const at::Tensor& first = inputs.at(0);
-  int64_t micro_batch = first.size(0), sequence_length = 1;
+model::LayerCall ProgramLayer::call_of(const std::vector<at::Tensor>& inputs) const {
+  const kernels::TensorParallel& group = rank_.group;
+  model::LayerCall call{.micro_batch = inputs.at(0).size(0),
+                        .sequence_length = 1,
+                        .tensor_degree = group.degree,
+                        .tensor_rank = group.rank,
+                        .dtype = parameters_.dtype(),
+                        .sequence_parallel = group.splits_sequence,
+                        .kinds = group.kinds};
+  const at::Tensor& first = inputs[0];
   if (layer_.kind == model::LayerKind::kEmbedding) {
-    micro_batch = first.size(-2);
-    sequence_length = first.size(-1);
-  } else if (!model::is_list(model_)) {
-    sequence_length = first.size(1) * group_.parts();
+    call.micro_batch = first.size(-2);
+    call.sequence_length = first.size(-1);
+  } else if (!model::is_list(programs_->model())) {
+    call.sequence_length = first.size(1) * group.parts();
   }
-  for (const auto& known : prepared_) {
-    if (known->micro_batch == micro_batch && known->sequence_length == sequence_length) {
-      return *known;
-    }
-  }
-  PreparedProgram& made = *prepared_.emplace_back(prepare(micro_batch, sequence_length));
-  for (const at::Tensor& input : inputs) made.input_sizes.push_back(input.sizes().vec());
-  return made;
+  return call;
 }
 
-std::unique_ptr<PreparedProgram> ProgramLayer::prepare(int64_t micro_batch,
-                                                       int64_t sequence_length) const {
-  const model::LayerCall call{.micro_batch = micro_batch,
-                              .sequence_length = sequence_length,
-                              .tensor_degree = group_.degree,
-                              .tensor_rank = group_.rank,
-                              .dtype = parameters_.dtype(),
-                              .sequence_parallel = group_.splits_sequence,
-                              .kinds = group_.kinds};
-  auto made = std::make_unique<PreparedProgram>();
-  made->program = program::build(model_, layer_, call);
-  made->micro_batch = micro_batch;
-  made->sequence_length = sequence_length;
-  made->outputs = model::outputs_of(model_, layer_, call);
-  const program::LayerProgram& program = made->program;
-  made->fixed.resize(program.values.size());
+const PreparedProgram& ProgramLayer::program_for(const std::vector<at::Tensor>& inputs) {
+  const PreparedProgram& prepared = programs_->get(layer_, call_of(inputs), inputs);
+  // Programs of a layer for other sizes have the same parameters under the same values.
+  if (rank_.parameters.empty()) bind_parameters(prepared.program);
+  SMP_CHECK_EQ(rank_.parameters.size(), prepared.program.values.size());
+  return prepared;
+}
+
+void ProgramLayer::bind_parameters(const program::LayerProgram& program) {
+  rank_.parameters.resize(program.values.size());
   for (size_t i = 0; i < program.values.size(); ++i) {
     const program::Value& value = program.values[i];
-    made->sizes.push_back(sizes_of(value));
-    made->types.push_back(ledger::scalar_type_of(value.dtype));
     if (value.role != program::Role::kParameter) continue;
+    const bool joins = !value.last_parameter.empty();
     const Parameter parameter =
         value.name == program::kTiedParameter
             ? parameters_.tied()
-            : parameters_.joined(value.name,
-                                 value.last_parameter.empty() ? value.name : value.last_parameter);
-    SMP_CHECK(parameter.weight.sizes() == at::IntArrayRef(made->sizes[i]));
-    made->fixed[i] = parameter.weight;
-    made->fixed[i + 1] = parameter.gradient;  // which stands behind its parameter
+            : parameters_.joined(value.name, joins ? value.last_parameter : value.name);
+    SMP_CHECK_EQ(parameter.weight.numel(), value.elements());
+    rank_.parameters[i] = parameter.weight;
+    rank_.parameters[i + 1] = parameter.gradient;  // which stands behind its parameter
   }
-  for (const program::Section section :
-       {program::Section::kForward, program::Section::kBackward, program::Section::kDeferring,
-        program::Section::kWeights, program::Section::kRematerialize}) {
-    made->freed[static_cast<int>(section)] = program::life_of(program, section).freed;
-  }
-  made->freed_in_evaluation = program::life_of(program, program::Section::kForward, false).freed;
-  made->deferred = program::deferred_values(program);
-  return made;
 }
 
 std::vector<at::Tensor> ProgramLayer::forward(const std::vector<at::Tensor>& inputs,
                                               const kernels::CallContext& call, Saved* saved) {
-  const PreparedProgram& prepared = prepared_for(inputs);
+  const PreparedProgram& prepared = program_for(inputs);
   const program::LayerProgram& program = prepared.program;
   SMP_CHECK_EQ(inputs.size(), program.inputs.size());
-  Frame frame(prepared, group_, call, parameters_.device());
+  Frame frame(prepared, rank_, call, std::exchange(slots_, {}));
   const auto input_of = [&](program::ValueId id) -> const at::Tensor* {
     const auto found = std::find(program.inputs.begin(), program.inputs.end(), id);
     return found == program.inputs.end() ? nullptr : &inputs[found - program.inputs.begin()];
@@ -133,9 +115,7 @@ std::vector<at::Tensor> ProgramLayer::forward(const std::vector<at::Tensor>& inp
     if (const at::Tensor* input = input_of(id)) {
       outputs.push_back(*input);  // the same tensor, which other layers know
     } else {
-      outputs.push_back(prepared.outputs.empty()
-                            ? frame.slot(id)
-                            : viewed(frame.slot(id), prepared.outputs[i].shape));
+      outputs.push_back(viewed(frame.slot(id), prepared.output_sizes[i]));
     }
   }
   if (frame.correct >= 0) {
@@ -144,15 +124,17 @@ std::vector<at::Tensor> ProgramLayer::forward(const std::vector<at::Tensor>& inp
   if (saved != nullptr) {
     saved->program = &prepared;
     saved->tensors.clear();
+    saved->tensors.reserve(program.saved.size());
     for (const program::ValueId id : program.saved) {
       const at::Tensor* input = input_of(id);
       saved->tensors.push_back(input != nullptr ? *input : std::move(frame.slot(id)));
     }
   }
+  slots_ = frame.take_slots();
   return outputs;
 }
 
-void ProgramLayer::put_saved(Frame& frame, const Saved& saved) const {
+void ProgramLayer::put_saved(Frame& frame, const Saved& saved) {
   const PreparedProgram& prepared = frame.prepared();
   SMP_CHECK_EQ(saved.tensors.size(), prepared.program.saved.size());
   for (size_t i = 0; i < saved.tensors.size(); ++i) {
@@ -170,7 +152,7 @@ std::vector<at::Tensor> ProgramLayer::backward(Saved saved, std::vector<at::Tens
   const bool defers = deferred != nullptr && !prepared.deferred.empty();
   const program::Section section =
       defers ? program::Section::kDeferring : program::Section::kBackward;
-  Frame frame(prepared, group_, call, parameters_.device());
+  Frame frame(prepared, rank_, call, std::exchange(slots_, {}));
   put_saved(frame, saved);
   saved.tensors.clear();
   SMP_CHECK(gradients.size() >= program.output_gradients.size());
@@ -187,10 +169,14 @@ std::vector<at::Tensor> ProgramLayer::backward(Saved saved, std::vector<at::Tens
     if (made[i] == program::kNoValue) continue;
     of_inputs[i] = viewed(frame.slot(made[i]), prepared.input_sizes[i]);
   }
-  if (!defers) return of_inputs;
-  auto rest = std::make_shared<Frame>(prepared, group_, call, parameters_.device());
+  if (!defers) {
+    slots_ = frame.take_slots();
+    return of_inputs;
+  }
+  auto rest = std::make_shared<Frame>(prepared, rank_, call);
   for (const program::ValueId id : prepared.deferred) rest->slot(id) = frame.slot(id);
   deferred->defer([rest = std::move(rest)] { rest->run(program::Section::kWeights); });
+  slots_ = frame.take_slots();
   return of_inputs;
 }
 
@@ -206,7 +192,7 @@ void ProgramLayer::drop_recomputable(Saved& saved) const {
 void ProgramLayer::rematerialize(Saved& saved) const {
   const program::LayerProgram& program = saved.program->program;
   if (program.dropped.empty()) return;
-  Frame frame(*saved.program, group_, {}, parameters_.device());
+  Frame frame(*saved.program, rank_, {});
   put_saved(frame, saved);
   frame.run(program::Section::kRematerialize);
   for (size_t i = 0; i < program.saved.size(); ++i) {
@@ -224,11 +210,16 @@ void DeferredWeightGradients::run() {
   pieces_.clear();
 }
 
-std::unique_ptr<Layer> make_layer(const ModelSpec& model, const model::LayerSpec& layer,
-                                  LayerParameters parameters, kernels::TensorParallel group) {
+std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model) {
+  return std::make_shared<ProgramCache>(model);
+}
+
+std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,
+                                  const kernels::TensorParallel& group,
+                                  std::shared_ptr<ProgramCache> programs) {
   SMP_CHECK((group.communicator == nullptr) == (group.degree == 1));
-  return std::make_unique<ProgramLayer>(model, layer,
-                                        ParameterViews(model, layer, std::move(parameters)), group);
+  ParameterViews views(programs->model(), layer, std::move(parameters));
+  return std::make_unique<ProgramLayer>(layer, std::move(views), group, std::move(programs));
 }
 
 }  // namespace smp::layers

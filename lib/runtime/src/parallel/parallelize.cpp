@@ -59,9 +59,10 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
   const kernels::TensorParallel tensor{
       model.groups->find(mesh::Axis::kTensor), plan.degrees.tensor, coord.tensor,
       plan.job.parallel.sequence_parallel.value_or(false), plan.job.parallel.tensor_parallel};
+  const auto programs = layers::make_program_cache(plan.job.model);
   for (const model::LayerSpec& layer : layers) {
     model.layers.push_back(layers::make_layer(
-        plan.job.model, layer, model.parameters->layer_parameters(layer.index), tensor));
+        layer, model.parameters->layer_parameters(layer.index), tensor, programs));
   }
 
   // The optimizer after the weights: master weights are copies of them. Its state covers only this

@@ -66,7 +66,6 @@ AttentionAttributes AttentionBranch::attributes(const AttentionSides& sides) con
   attention.norm_epsilon = model.norm_epsilon;
   attention.weight_dropout = {
       .share = model.attention_dropout,
-      .layer = builder_.layer().index,
       .site = reads_encoder_output_ ? DropoutSite::kCrossAttention : DropoutSite::kAttention,
       .sample_rows = call.sequence_length};
   return attention;

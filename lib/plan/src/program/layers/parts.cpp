@@ -63,7 +63,6 @@ ValueId drop_in_place(ProgramBuilder& builder, ValueId x, const DropoutAttribute
 DropoutAttributes hidden_dropout(const ProgramBuilder& builder, const Region& region,
                                  DropoutSite site) {
   return {.share = builder.model().hidden_dropout,
-          .layer = builder.layer().index,
           .site = site,
           .sample_rows = builder.call().sequence_length,
           .rows_before = region.first_token()};

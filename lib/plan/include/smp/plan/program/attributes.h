@@ -20,10 +20,13 @@ enum class DropoutSite : uint32_t {
   kMlpOutput,  // the MLP branch's result
 };
 
+// The index of the layer that calls, whichever that is: alike layers share a program.
+inline constexpr int64_t kOwnLayer = -1;
+
 // Dropout of a tensor whose rows are those of several samples. Off where a call does not train.
 struct DropoutAttributes {
-  double share = 0;   // of elements that go; 0 = none
-  int64_t layer = 0;  // with `site` the key
+  double share = 0;           // of elements that go; 0 = none
+  int64_t layer = kOwnLayer;  // with `site` the key
   DropoutSite site = DropoutSite::kOutput;
   int64_t sample_rows = 1;  // rows of each sample in the microbatch
   int64_t first_row = 0;    // of these in the sample

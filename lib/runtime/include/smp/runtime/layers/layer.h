@@ -77,7 +77,12 @@ class Layer {
   virtual void rematerialize(Saved& /*saved*/) const {}
 };
 
-std::unique_ptr<Layer> make_layer(const ModelSpec& model, const model::LayerSpec& layer,
-                                  LayerParameters parameters, kernels::TensorParallel group);
+// The programs of a model's layers on this rank, which alike layers share.
+class ProgramCache;
+std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model);
+
+std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,
+                                  const kernels::TensorParallel& group,
+                                  std::shared_ptr<ProgramCache> programs);
 
 }  // namespace smp::layers
