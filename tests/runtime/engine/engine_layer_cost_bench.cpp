@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,9 @@ double least_step_s(int64_t blocks, Tracing tracing) {
 }  // namespace smp
 
 int main(int argc, char** argv) {
+  // As smp-worker does: freed memory stays, whatever lies above it.
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TOP_PAD, 64 << 20);
   const std::string word = argc > 1 ? argv[1] : "";
   const auto tracing = word == "traced" ? smp::Tracing::kOn
                        : word == "idle" ? smp::Tracing::kIdle
