@@ -135,6 +135,7 @@ Run parse_command_line(int argc, const char* const* argv) {
   add_groups_command(app, run);
   add_import_command(app, run);
   add_init_command(app, run);
+  add_layers_command(app, run);
   add_schedule_command(app, run);
   add_schema_command(app, run);
   add_models_command(app, run);

@@ -37,6 +37,7 @@ void add_groups_command(CLI::App& app, Run& run);
 void add_import_command(CLI::App& app, Run& run);
 void add_import_nccl_tests_command(CLI::App& import_command, Run& run);  // below import
 void add_init_command(CLI::App& app, Run& run);
+void add_layers_command(CLI::App& app, Run& run);
 void add_models_command(CLI::App& app, Run& run);
 void add_schedule_command(CLI::App& app, Run& run);
 void add_schema_command(CLI::App& app, Run& run);

@@ -6,6 +6,10 @@
 
 namespace smp::program {
 
+std::string gradient_name(const std::string& of) {
+  return of.find('+') == std::string::npos ? "d " + of : "d(" + of + ")";
+}
+
 ProgramBuilder::ProgramBuilder(const ModelSpec& model, const model::LayerSpec& layer,
                                const model::LayerCall& call)
     : model_(model),
@@ -34,8 +38,8 @@ ValueId ProgramBuilder::batch(std::string name, Shape shape, DType dtype) {
 
 ValueId ProgramBuilder::output_gradient(ValueId of) {
   const Value& output = value(of);
-  program_.output_gradients.push_back(add_value(
-      {"d " + output.name, Role::kOutputGradient, output.dtype, output.shape, kNoValue, ""}));
+  program_.output_gradients.push_back(add_value({gradient_name(output.name), Role::kOutputGradient,
+                                                 output.dtype, output.shape, kNoValue, ""}));
   return program_.output_gradients.back();
 }
 

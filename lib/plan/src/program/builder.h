@@ -12,6 +12,9 @@ namespace smp::program {
 
 using Shape = std::vector<Dim>;
 
+// "d x", and "d(x + y)" of a name of several words.
+std::string gradient_name(const std::string& of);
+
 // Makes the program of one call of one layer: values, and operations at the end of the section that
 // is open.
 class ProgramBuilder {

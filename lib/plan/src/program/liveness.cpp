@@ -43,6 +43,7 @@ class SectionWalk {
       for (const ValueId id : life.freed[i]) {
         if (static_cast<ValueId>(memory(id)) == id) now -= program_.value(id).bytes();
       }
+      life.alive_bytes.push_back(now);
     }
     life.end_bytes = now;
     return life;

@@ -11,6 +11,7 @@ namespace smp::program {
 struct SectionLife {
   // For each operation the values whose memory is free behind it: for the executor to let go.
   std::vector<std::vector<ValueId>> freed;
+  std::vector<int64_t> alive_bytes;  // behind each operation, above those at the start
   int64_t peak_bytes = 0;  // most bytes above those at the start, which may be freed meanwhile
   int64_t end_bytes = 0;   // at the end, above those at the start; may be negative
 };

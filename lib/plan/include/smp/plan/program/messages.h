@@ -15,7 +15,8 @@ struct ProgramMessage {
   int64_t count = 0;
 };
 
-// In the order in which a rank sends them.
+// In the order in which a rank sends them. Of most operations none, of a loss two.
+std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Operation& operation);
 std::vector<ProgramMessage> messages_of(const LayerProgram& program, Section section);
 
 }  // namespace smp::program

@@ -110,6 +110,8 @@ struct OperationRules {
   std::string_view name;  // "norm"
   KernelClass kernel = KernelClass::kElements;
   std::string_view inputs, outputs;  // their names, separated by spaces; '?' marks optional ones
+  // Of its table, and of the table's gradient, only the rows that it uses are moved.
+  bool moves_rows = false;
   // Multiplications and additions. nullptr: none that count.
   double (*flops)(const PlacedOperation& placed) = nullptr;
   // Most bytes that a call holds at once beside its operands. nullptr: none.

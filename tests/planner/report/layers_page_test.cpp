@@ -1,0 +1,55 @@
+#include "smp/planner/report/layers_page.h"
+
+#include <doctest/doctest.h>
+
+#include "plan/plan_samples.h"
+#include "smp/plan/base/errors.h"
+
+using namespace smp;
+using namespace smp::report;
+
+namespace {
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("layers page: alike layers once, each operation on a line") {
+  const std::string text = layers_text(sample_plan(small_gpt2(), {}), "");
+  INFO(text);
+  CHECK(has(text, "layers.0 to layers.4 (5 alike)"));
+  CHECK(has(text, "attention qkv* [32 tokens x 144 heads] = product(attention norm, "
+                  "attention.q.weight..attention.v.weight)"));
+  CHECK(has(text, "x + mlp in place of down = add branch(x + attention, down, mlp.down.bias)"));
+  CHECK(has(text, "in all, 10 operations"));
+  CHECK_FALSE(has(text, "all_reduce"));
+  CHECK_FALSE(has(text, "gradients of weights"));
+}
+
+TEST_CASE("layers page: messages of tensor ranks, and the halves of a deferring schedule") {
+  const std::string text = layers_text(
+      sample_plan(small_gpt2(), {.pipeline = 2, .tensor = 2, .pipeline_kind = PipelineKind::kZbH1}),
+      "layers.1");
+  INFO(text);
+  CHECK(has(text, "rank 0 of 2 tensor ranks"));
+  CHECK(has(text, "attention output summed in place of attention output = all_reduce(attention output)"));
+  CHECK(has(text, "backward of inputs"));
+  CHECK(has(text, "gradients of weights"));
+  CHECK_FALSE(has(text, "embedding"));
+}
+
+TEST_CASE("layers page: a layer that the model does not have") {
+  CHECK_THROWS_WITH_AS(
+      layers_text(sample_plan(small_gpt2(), {}), "layer.3"),
+      "--layer: the model has no layer 'layer.3' (did you mean 'layers.3'?); it has embedding, "
+      "layers.0 to layers.4 (5 alike), head",
+      ConfigError);
+}
+
+TEST_CASE("layers page: as HTML the same lines") {
+  const std::string html = layers_html(sample_plan(small_gpt2(), {}), "head");
+  CHECK(has(html, "softmax loss(logits, targets)"));
+  CHECK(has(html, "<title>The layers of"));
+}
