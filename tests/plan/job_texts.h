@@ -52,6 +52,11 @@ model:
   hidden_dropout: 0.2
   num_experts: 8
   experts_per_token: 2
+  router: sigmoid
+  normalize_expert_weights: false
+  routed_scaling_factor: 2.5
+  expert_groups: 4
+  expert_groups_per_token: 2
   expert_capacity_factor: 1.25
   pad_experts_to_capacity: true
   expert_ffn_hidden_size: 50

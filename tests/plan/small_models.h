@@ -101,4 +101,37 @@ inline std::vector<ModelSpec> small_others() {
   return {qwen2, qwen3, llama31, neox, phi, gemma, relu, gated};
 }
 
+// Mixtures of experts: softmax routers as Mixtral's and Qwen's, the latter with an expert for all
+// tokens and its gate, and DeepSeek-V3's sigmoids in groups behind a dense layer.
+inline std::vector<ModelSpec> small_mixtures() {
+  ModelSpec mixtral = small_llama();
+  mixtral.name = "mixtral";
+  mixtral.num_experts = 4;
+  mixtral.experts_per_token = 2;
+  mixtral.expert_ffn_hidden_size = 24;
+  ModelSpec qwen = mixtral;
+  qwen.name = "qwen2 moe";
+  qwen.qkv_bias = true;
+  qwen.num_experts = 5;
+  qwen.experts_per_token = 3;
+  qwen.normalize_expert_weights = false;
+  qwen.shared_expert_ffn_hidden_size = 20;
+  qwen.shared_expert_gate = true;
+  ModelSpec deepseek = mixtral;
+  deepseek.name = "deepseek";
+  deepseek.num_layers = 3;
+  deepseek.first_dense_layers = 1;
+  deepseek.num_experts = 6;
+  deepseek.router = RouterKind::kSigmoid;
+  deepseek.routed_scaling_factor = 2.5;
+  deepseek.expert_groups = 3;
+  deepseek.expert_groups_per_token = 2;
+  deepseek.shared_expert_ffn_hidden_size = 24;
+  ModelSpec oss = mixtral;
+  oss.name = "without gates";
+  oss.mlp = MlpKind::kGelu;
+  oss.tied_embeddings = true;
+  return {mixtral, qwen, deepseek, oss};
+}
+
 }  // namespace smp::test

@@ -268,10 +268,29 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
           j.model.head_bias = j.model.qk_norm = true;
           j.model.parallel_residual = j.model.shared_norm = true;
         }) == "nothing");
-  CHECK(refused([](JobSpec& j) {
-          j.model.num_experts = 4;
-          j.model.expert_ffn_hidden_size = 8;
-        }) == "model.num_experts: above 0 (the engine runs dense layers)");
+  const auto with_experts = [](void (*change)(JobSpec&)) {
+    Plan plan = sample_plan(small_llama(), {});
+    ModelSpec& model = plan.job.model;
+    model.num_experts = 4;
+    model.experts_per_token = 2;
+    model.expert_ffn_hidden_size = 8;
+    change(plan.job);
+    const Texts texts = what_engine_cannot_run(plan);
+    return texts.empty() ? std::string("nothing") : texts.front();
+  };
+  CHECK(with_experts([](JobSpec&) {}) == "nothing");
+  CHECK(
+      with_experts([](JobSpec& j) { j.model.parallel_residual = true; }) ==
+      "model.parallel_residual: true with num_experts (the engine runs experts behind attention)");
+  CHECK(with_experts([](JobSpec& j) { j.model.mlp_bias = true; }) ==
+        "model.mlp_bias: true with num_experts (the engine runs experts without biases)");
+  CHECK(with_experts([](JobSpec& j) { j.model.expert_capacity_factor = 1.25; }) ==
+        "model.expert_capacity_factor: above 0 (the engine drops no token)");
+  CHECK(with_experts([](JobSpec& j) { j.parallel.expert_parallel_degree = 2; }) ==
+        "parallel.expert_parallel_degree: above 1 (the engine shares experts over the tensor "
+        "ranks)");
+  CHECK(with_experts([](JobSpec& j) { j.cluster.device = DeviceKind::kCuda; }) ==
+        "model.num_experts: above 0 (the engine runs experts on CPUs)");
   CHECK(refused([](JobSpec& j) { j.model.kv_lora_rank = 4; }) ==
         "model.kv_lora_rank: above 0 (the engine runs plain attention)");
   CHECK(refused([](JobSpec& j) { j.model.num_mtp_layers = 1; }) ==

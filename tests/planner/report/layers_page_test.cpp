@@ -20,8 +20,9 @@ TEST_CASE("layers page: alike layers once, each operation on a line") {
   const std::string text = layers_text(sample_plan(small_gpt2(), {}), "");
   INFO(text);
   CHECK(has(text, "layers.0 to layers.4 (5 alike)"));
-  CHECK(has(text, "attention qkv* [32 tokens x 144 heads] = product(attention norm, "
-                  "attention.q.weight..attention.v.weight)"));
+  CHECK(has(text,
+            "attention qkv* [32 tokens x 144 heads] = product(attention norm, "
+            "attention.q.weight..attention.v.weight)"));
   CHECK(has(text, "x + mlp in place of down = add branch(x + attention, down, mlp.down.bias)"));
   CHECK(has(text, "in all, 10 operations"));
   CHECK_FALSE(has(text, "all_reduce"));
@@ -34,7 +35,8 @@ TEST_CASE("layers page: messages of tensor ranks, and the halves of a deferring 
       "layers.1");
   INFO(text);
   CHECK(has(text, "rank 0 of 2 tensor ranks"));
-  CHECK(has(text, "attention output summed in place of attention output = all_reduce(attention output)"));
+  CHECK(has(text,
+            "attention output summed in place of attention output = all_reduce(attention output)"));
   CHECK(has(text, "backward of inputs"));
   CHECK(has(text, "gradients of weights"));
   CHECK_FALSE(has(text, "embedding"));

@@ -105,6 +105,17 @@ TEST_CASE("layers: tensor-parallel ranks compute what one rank does, blocks of n
   }
 }
 
+TEST_CASE("layers: tensor-parallel ranks compute what one rank does, experts and their routers") {
+  // 4, 5 and 6 experts: some ranks have more than others, and of 4 each has one.
+  for (const ModelSpec& model : small_mixtures()) {
+    INFO(model.name);
+    for (int degree : {2, 4}) {
+      for (const bool split : {false, true}) check_split(model, degree, split);
+    }
+    check_split(model, 2, true, {.mlp = false});
+  }
+}
+
 TEST_CASE("layers: ranks that split sequences too compute what one rank does") {
   for (int degree : {2, 4}) {
     check_split(small_gpt2(), degree, true);

@@ -64,6 +64,10 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(model.parallel_residual || model.shared_norm,
                      "parallel attention and MLP (parallel_residual, shared_norm)",
                      "parallel_residual: false");
+  refusals.refuse_if(model.num_experts > 0 && model.router == RouterKind::kSigmoid &&
+                         !model.normalize_expert_weights,
+                     "normalize_expert_weights: false with router: sigmoid",
+                     "normalize_expert_weights: true");
   refusals.refuse_if(model.first_dense_layers > 0 && model.moe_layer_period > 1,
                      "first_dense_layers with a moe_layer_period", "one of the two keys");
   refusals.refuse_if(model.norm_placement != NormPlacement::kBefore,
@@ -192,6 +196,20 @@ void model_flags(const ModelSpec& model, Flags& flags) {
   if (model.num_experts > 0) {
     flags.value("num-experts", model.num_experts);
     flags.value("moe-router-topk", model.experts_per_token);
+    // Megatron's softmax is of the chosen scores unless it comes first, and it always normalizes
+    // sigmoids (moe_utils.py, topk_routing_with_score_function).
+    if (model.router == RouterKind::kSigmoid) {
+      flags.value("moe-router-score-function", "sigmoid");
+    } else if (!model.normalize_expert_weights) {
+      flags.flag("moe-router-pre-softmax");
+    }
+    if (model.routed_scaling_factor != 1) {
+      flags.value("moe-router-topk-scaling-factor", model.routed_scaling_factor);
+    }
+    if (model.expert_groups > 1) {
+      flags.value("moe-router-num-groups", model.expert_groups);
+      flags.value("moe-router-group-topk", model.expert_groups_per_token);
+    }
     flags.value("moe-ffn-hidden-size", model.expert_ffn_hidden_size);
     if (model.expert_capacity_factor > 0) {
       flags.value("moe-expert-capacity-factor", model.expert_capacity_factor);

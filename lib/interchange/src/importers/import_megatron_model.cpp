@@ -256,6 +256,9 @@ void MegatronLine::sizes(bool swiglu) {
 void MegatronLine::experts() {
   if (!has("num-experts")) return;
   set("moe-router-topk", "model.experts_per_token", whole("moe-router-topk").value_or(2));
+  if (has("moe-router-pre-softmax")) {
+    set("moe-router-pre-softmax", "model.normalize_expert_weights", false);
+  }
   constexpr const char* kCapacity = "moe-expert-capacity-factor";
   const double capacity = reader_.number(kCapacity).value_or(0);
   if (capacity > 0) set(kCapacity, "model.expert_capacity_factor", *reader_.text(kCapacity));

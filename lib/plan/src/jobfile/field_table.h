@@ -25,12 +25,12 @@ using Target = std::variant<
     Member<std::vector<OperatorSpec>>, Member<std::vector<MixtureSource>>,
     Member<std::vector<EvaluationSet>>, Member<ModelFamily>, Member<Stack>, Member<MlpKind>,
     Member<GeluKind>, Member<NormKind>, Member<NormPlacement>, Member<PositionKind>,
-    Member<RopeScaling>, Member<DeviceKind>, Member<AttentionKind>, Member<OptimizerKind>,
-    Member<LearningRateSchedule>, Member<QuantizedKind>, Member<Fp8Recipe>, Member<MasterKind>,
-    Member<MomentKind>, Member<std::optional<TokenKind>>, Member<std::optional<DataFormat>>,
-    Member<Packing>, Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
-    Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
-    Member<std::optional<CollectivesKind>>>;
+    Member<RopeScaling>, Member<RouterKind>, Member<DeviceKind>, Member<AttentionKind>,
+    Member<OptimizerKind>, Member<LearningRateSchedule>, Member<QuantizedKind>, Member<Fp8Recipe>,
+    Member<MasterKind>, Member<MomentKind>, Member<std::optional<TokenKind>>,
+    Member<std::optional<DataFormat>>, Member<Packing>, Member<std::optional<Precision>>,
+    Member<std::optional<Sharding>>, Member<std::optional<PipelineKind>>,
+    Member<std::optional<Recompute>>, Member<std::optional<CollectivesKind>>>;
 
 enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 

@@ -64,6 +64,7 @@ class JobBuilder {
   void check_heads();
   void check_rotary();
   void check_blocks();
+  void check_expert_groups();
   void check_hybrid();
   void check_size();
   void check_data();

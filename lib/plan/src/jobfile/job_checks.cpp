@@ -143,6 +143,28 @@ void JobBuilder::check_rotary() {
   }
 }
 
+// A token's experts must find room in its groups.
+void JobBuilder::check_expert_groups() {
+  const ModelSpec& model = spec_.model;
+  if (!usable({"model.expert_groups", "model.num_experts"}) || model.expert_groups <= 1) return;
+  if (model.num_experts % model.expert_groups != 0) {
+    error({"model.expert_groups"}, fmt::format("num_experts ({}) is not divisible by expert_groups "
+                                               "({})",
+                                               model.num_experts, model.expert_groups));
+  } else if (model.expert_groups_per_token > model.expert_groups) {
+    error({"model.expert_groups_per_token"},
+          fmt::format("expert_groups_per_token ({}) is above expert_groups ({})",
+                      model.expert_groups_per_token, model.expert_groups));
+  } else if (model.expert_groups_per_token * (model.num_experts / model.expert_groups) <
+             model.experts_per_token) {
+    error({"model.expert_groups_per_token"},
+          fmt::format("experts_per_token ({}) is above the experts of expert_groups_per_token ({}) "
+                      "groups ({} each)",
+                      model.experts_per_token, model.expert_groups_per_token,
+                      model.num_experts / model.expert_groups));
+  }
+}
+
 void JobBuilder::check_blocks() {
   const ModelSpec& model = spec_.model;
   if (model.shared_norm && !model.parallel_residual) {
@@ -163,6 +185,7 @@ void JobBuilder::check_blocks() {
       error({"model.pad_experts_to_capacity"},
             "pad_experts_to_capacity: true needs expert_capacity_factor above 0");
     }
+    check_expert_groups();
     if (model.shared_expert_gate && model.shared_expert_ffn_hidden_size == 0 &&
         usable({"model.shared_expert_ffn_hidden_size"})) {
       error({"model.shared_expert_gate"},

@@ -10,6 +10,7 @@
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layer_tensors.h"
+#include "smp/plan/model/model_family.h"
 #include "smp/plan/program/build.h"
 #include "smp/plan/program/messages.h"
 #include "smp/plan/schedule/schedule.h"
@@ -55,6 +56,13 @@ class TrafficList {
 };
 
 bool is_block(const model::LayerSpec& layer) { return model::is_transformer_block(layer.kind); }
+
+// Whether tensor ranks share whole experts, as our engine's do, if there are any.
+bool shares_whole_experts(const JobSpec& job) {
+  return job.model.num_experts == 0 ||
+         (job.parallel.framework.is_engine() && job.cluster.device == DeviceKind::kCpu &&
+          model::is_mixture_decoder(job.model));
+}
 
 // The messages of the runtime in one step, layer by layer and bucket by bucket.
 class StepTraffic {
@@ -141,7 +149,7 @@ class StepTraffic {
     const bool has_programs = std::all_of(
         layout_.layers.begin(), layout_.layers.end(),
         [&](const auto& layer) { return program::has_program(plan_.job.model, layer); });
-    if (has_programs) {
+    if (has_programs && shares_whole_experts(plan_.job)) {
       programs();
     } else {
       formulas();

@@ -56,13 +56,10 @@ std::string reads_of(const std::string& name, AdapterInput input) {
 }
 
 AdaptedMatrix matrix_of(const ModelSpec& model, const ParameterSpec& parameter, std::string name) {
-  // All experts' matrices lie in one: rows (of down: columns) by expert.
-  const bool columns_by_expert = parameter.is_expert && name.ends_with(".down");
+  // All experts' matrices lie in one: rows by expert.
   const int64_t copies = parameter.is_expert ? model.num_experts : 1;
-  const auto rows =
-      static_cast<double>(columns_by_expert ? parameter.rows : parameter.rows / copies);
-  const auto cols =
-      static_cast<double>(columns_by_expert ? parameter.cols / copies : parameter.cols);
+  const auto rows = static_cast<double>(parameter.rows / copies);
+  const auto cols = static_cast<double>(parameter.cols);
   AdaptedMatrix matrix;
   matrix.input = input_of(name);
   matrix.reads = reads_of(name, matrix.input);
@@ -72,7 +69,14 @@ AdaptedMatrix matrix_of(const ModelSpec& model, const ParameterSpec& parameter, 
   matrix.out.whole = rows;
   switch (parameter.split) {
     case TensorSplit::kReplicated: break;
-    case TensorSplit::kRows: matrix.out = {.cut = rows}; break;
+    case TensorSplit::kRows:
+      // Elsewhere tensor ranks cut each expert, as any MLP.
+      if (parameter.is_expert && matrix.name.ends_with(".down")) {
+        matrix.in = {.cut = cols};
+      } else {
+        matrix.out = {.cut = rows};
+      }
+      break;
     case TensorSplit::kKvHeads: matrix.out = {.kv = rows}; break;
     case TensorSplit::kColumns: matrix.in = {.cut = cols}; break;
   }

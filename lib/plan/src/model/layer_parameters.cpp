@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "smp/plan/base/check.h"
@@ -45,8 +46,12 @@ class ParameterList {
     if (model_.norm == NormKind::kLayerNorm) bias(name + ".bias", size, TensorSplit::kReplicated);
   }
 
-  void mark_experts(size_t from) {
-    for (size_t i = from; i < parameters_.size(); ++i) parameters_[i].is_expert = true;
+  // Of those behind `from` each has the rows of `experts` experts, which stay together.
+  void mark_experts(size_t from, int64_t experts) {
+    for (size_t i = from; i < parameters_.size(); ++i) {
+      parameters_[i].is_expert = true;
+      parameters_[i].row_unit = std::max<int64_t>(1, parameters_[i].rows / experts);
+    }
   }
   size_t size() const { return parameters_.size(); }
   std::vector<ParameterSpec> take() { return std::move(parameters_); }
@@ -120,21 +125,35 @@ void add_attention(ParameterList& list, const ModelSpec& model, const std::strin
   if (model.attention_output_bias) list.bias(name + ".output.bias", h, TensorSplit::kReplicated);
 }
 
-// `copies` experts' matrices lie in one: rows (of down: columns) by expert.
-void add_mlp(ParameterList& list, const ModelSpec& model, const std::string& name, int64_t width,
-             int64_t copies = 1) {
+void add_mlp(ParameterList& list, const ModelSpec& model, const std::string& name, int64_t width) {
   list.share(list.kinds().mlp);
   const int64_t h = model.hidden_size;
-  const int64_t f = width * copies;
   const bool gated = is_gated(model.mlp);
-  if (gated) list.matrix(name + ".gate.weight", f, h, TensorSplit::kRows);
-  list.matrix(name + ".up.weight", f, h, TensorSplit::kRows);
+  if (gated) list.matrix(name + ".gate.weight", width, h, TensorSplit::kRows);
+  list.matrix(name + ".up.weight", width, h, TensorSplit::kRows);
   if (model.mlp_bias) {
-    if (gated) list.bias(name + ".gate.bias", f, TensorSplit::kRows);
-    list.bias(name + ".up.bias", f, TensorSplit::kRows);
+    if (gated) list.bias(name + ".gate.bias", width, TensorSplit::kRows);
+    list.bias(name + ".up.bias", width, TensorSplit::kRows);
   }
-  list.residual_matrix(name + ".down.weight", h, f, TensorSplit::kColumns);
-  if (model.mlp_bias) list.bias(name + ".down.bias", h * copies, TensorSplit::kReplicated);
+  list.residual_matrix(name + ".down.weight", h, width, TensorSplit::kColumns);
+  if (model.mlp_bias) list.bias(name + ".down.bias", h, TensorSplit::kReplicated);
+}
+
+// The experts' matrices lie in one, rows by expert. Tensor ranks share the experts.
+void add_expert_mlps(ParameterList& list, const ModelSpec& model, const std::string& name) {
+  list.share(list.kinds().mlp);
+  const int64_t h = model.hidden_size, f = model.expert_ffn_hidden_size, all = model.num_experts;
+  const size_t first = list.size();
+  const bool gated = is_gated(model.mlp);
+  if (gated) list.matrix(name + ".gate.weight", all * f, h, TensorSplit::kRows);
+  list.matrix(name + ".up.weight", all * f, h, TensorSplit::kRows);
+  if (model.mlp_bias) {
+    if (gated) list.bias(name + ".gate.bias", all * f, TensorSplit::kRows);
+    list.bias(name + ".up.bias", all * f, TensorSplit::kRows);
+  }
+  list.residual_matrix(name + ".down.weight", all * h, f, TensorSplit::kRows);
+  if (model.mlp_bias) list.bias(name + ".down.bias", all * h, TensorSplit::kRows);
+  list.mark_experts(first, all);
 }
 
 void add_experts(ParameterList& list, const ModelSpec& model) {
@@ -145,9 +164,7 @@ void add_experts(ParameterList& list, const ModelSpec& model) {
       list.matrix("mlp.shared_expert_gate.weight", 1, model.hidden_size, TensorSplit::kReplicated);
     }
   }
-  const size_t first = list.size();
-  add_mlp(list, model, "mlp.experts", model.expert_ffn_hidden_size, model.num_experts);
-  list.mark_experts(first);
+  add_expert_mlps(list, model, "mlp.experts");
 }
 
 // Norms of attention or MLP, by placement. Of a block whose norm is shared, `name` is the one.

@@ -72,7 +72,10 @@ Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t t
   switch (parameter.split) {
     case TensorSplit::kReplicated: break;
     case TensorSplit::kRows:
-      cut(parameter.rows, tensor_degree, tensor_rank, box.row_begin, box.row_end);
+      cut(parameter.rows / parameter.row_unit, tensor_degree, tensor_rank, box.row_begin,
+          box.row_end);
+      box.row_begin *= parameter.row_unit;
+      box.row_end *= parameter.row_unit;
       break;
     case TensorSplit::kColumns:
       cut(parameter.cols / parameter.column_unit, tensor_degree, tensor_rank, box.col_begin,

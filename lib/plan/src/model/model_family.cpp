@@ -33,13 +33,26 @@ bool has_blocks_of(const ModelSpec& model, ModelFamily family) {
          model.layer_pattern.empty();
 }
 
-bool is_dense_decoder(const ModelSpec& model) {
+namespace {
+
+bool is_plain_decoder(const ModelSpec& model) {
   const PositionKind positions = model.position_embedding;
   return model.operators.empty() && model.stack == Stack::kDecoder &&
          positions != PositionKind::kAlibi && positions != PositionKind::kRelative &&
-         model.num_experts == 0 && model.kv_lora_rank == 0 && model.num_mtp_layers == 0 &&
+         model.kv_lora_rank == 0 && model.num_mtp_layers == 0 &&
          model.norm_placement == NormPlacement::kBefore && model.layer_pattern.empty() &&
          model.mlp != MlpKind::kSquaredRelu && model.vision_parameters == 0;
+}
+
+}  // namespace
+
+bool is_dense_decoder(const ModelSpec& model) {
+  return is_plain_decoder(model) && model.num_experts == 0;
+}
+
+bool is_mixture_decoder(const ModelSpec& model) {
+  return is_plain_decoder(model) && model.num_experts > 0 && !model.parallel_residual &&
+         !model.mlp_bias && model.expert_capacity_factor == 0;
 }
 
 bool is_dense_encoder_decoder(const ModelSpec& model) {

@@ -11,7 +11,8 @@ bool has_program(const ModelSpec& model, const model::LayerSpec& layer) {
   if (model.stack == Stack::kEncoder || model::is_hybrid(model) || model.kv_lora_rank > 0) {
     return false;
   }
-  return layer.kind != model::LayerKind::kMoeBlock && layer.kind != model::LayerKind::kMtpBlock;
+  if (layer.kind == model::LayerKind::kMoeBlock && model.mlp_bias) return false;
+  return layer.kind != model::LayerKind::kMtpBlock;
 }
 
 bool are_alike(const ModelSpec& model, const model::LayerSpec& a, const model::LayerSpec& b) {
@@ -32,7 +33,7 @@ LayerProgram build_unfused(const ModelSpec& model, const model::LayerSpec& layer
     case model::LayerKind::kHead: build_head(builder); break;
     case model::LayerKind::kOperators:
     case model::LayerKind::kLastOperators: build_operators(builder); break;
-    case model::LayerKind::kMoeBlock:
+    case model::LayerKind::kMoeBlock: build_expert_block(builder); break;
     case model::LayerKind::kMtpBlock:
       check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
   }

@@ -104,6 +104,13 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
     }
     return std::nullopt;
   }
+  const bool shares_experts = job.parallel.framework.is_engine() &&
+                              job.cluster.device == DeviceKind::kCpu &&
+                              job.parallel.tensor_parallel.mlp;
+  if (shares_experts && model.num_experts > 0 && model.num_experts < tensor) {
+    return fmt::format("num_experts ({}) is below {}: tensor ranks share the experts",
+                       model.num_experts, tensor);
+  }
   if (!job.parallel.tensor_parallel.attention) return std::nullopt;
   if (model.num_heads % tensor != 0) {
     return fmt::format("num_heads ({}) is not divisible by {}", model.num_heads, tensor);

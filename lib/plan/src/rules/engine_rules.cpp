@@ -184,8 +184,20 @@ const EngineRule kRules[] = {
      "model.layer_pattern (the engine runs layers of attention and an MLP)"},
     {[](const Plan& plan) { return plan.job.model.vision_parameters > 0; },
      "model.vision_parameters: above 0 (the engine reads tokens alone)"},
-    {[](const Plan& plan) { return plan.job.model.num_experts > 0; },
-     "model.num_experts: above 0 (the engine runs dense layers)"},
+    {[](const Plan& plan) {
+       return plan.job.model.num_experts > 0 && plan.job.cluster.device != DeviceKind::kCpu;
+     },
+     "model.num_experts: above 0 (the engine runs experts on CPUs)"},
+    {[](const Plan& plan) {
+       return plan.job.model.num_experts > 0 && plan.job.model.parallel_residual;
+     },
+     "model.parallel_residual: true with num_experts (the engine runs experts behind attention)"},
+    {[](const Plan& plan) { return plan.job.model.num_experts > 0 && plan.job.model.mlp_bias; },
+     "model.mlp_bias: true with num_experts (the engine runs experts without biases)"},
+    {[](const Plan& plan) { return plan.job.model.expert_capacity_factor > 0; },
+     "model.expert_capacity_factor: above 0 (the engine drops no token)"},
+    {[](const Plan& plan) { return plan.job.parallel.expert_parallel_degree.value_or(1) > 1; },
+     "parallel.expert_parallel_degree: above 1 (the engine shares experts over the tensor ranks)"},
     {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },
      "model.kv_lora_rank: above 0 (the engine runs plain attention)"},
     {[](const Plan& plan) { return plan.job.model.num_mtp_layers > 0; },

@@ -47,6 +47,10 @@ struct Choices<MlpKind> {
                                                              "squared_relu"};
 };
 template <>
+struct Choices<RouterKind> {
+  static constexpr std::array<std::string_view, 2> kNames = {"softmax", "sigmoid"};
+};
+template <>
 struct Choices<GeluKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"tanh", "erf"};
 };

@@ -57,9 +57,11 @@ void add_list_bytes(LayerBytes& layers, const ModelSpec& model, const model::Lay
 }  // namespace
 
 bool is_of_engine(const JobSpec& job) {
+  const bool mixture =
+      job.cluster.device == DeviceKind::kCpu && model::is_mixture_decoder(job.model);
   return job.parallel.framework.is_engine() &&
-         (model::is_dense_decoder(job.model) || model::is_dense_encoder_decoder(job.model) ||
-          model::is_list(job.model));
+         (mixture || model::is_dense_decoder(job.model) ||
+          model::is_dense_encoder_decoder(job.model) || model::is_list(job.model));
 }
 
 bool runs_in_engine(const JobSpec& job) {
@@ -83,6 +85,10 @@ void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::Layo
   layers.embedding =
       call_of(program::memory_of(model, {model::LayerKind::kEmbedding, 0, ""}, call));
   layers.block = call_of(program::memory_of(model, {model::LayerKind::kBlock, 1, ""}, call));
+  if (model.num_experts > 0) {
+    layers.moe_block =
+        call_of(program::memory_of(model, {model::LayerKind::kMoeBlock, 1, ""}, call));
+  }
   if (model.decoder_layers > 0) {
     const int64_t last = model.num_layers + model.decoder_layers;
     layers.cross_block =

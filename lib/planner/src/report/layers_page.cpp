@@ -108,9 +108,8 @@ class ProgramPage {
     add(program::Section::kForward);
     const bool selective = plan.job.parallel.recompute == Recompute::kSelective;
     if (selective) add(program::Section::kRematerialize);
-    const bool defers =
-        schedule::defers_weight_gradients(*plan.job.parallel.pipeline) &&
-        !program_.section(program::Section::kWeights).empty();
+    const bool defers = schedule::defers_weight_gradients(*plan.job.parallel.pipeline) &&
+                        !program_.section(program::Section::kWeights).empty();
     add(defers ? program::Section::kDeferring : program::Section::kBackward);
     if (defers) add(program::Section::kWeights);
   }
@@ -284,7 +283,11 @@ std::string line_text(const ProgramLine& line) {
   const bool adds = line.made.ends_with("+=");
   const bool equals = !line.made.empty() && !line.does.empty();
   return fmt::format("{:>12} {:>10} {:>10} {:>10}   {}{}{}\n", line.flops, line.moved, line.sent,
-                     line.alive, line.made, !equals ? "" : adds ? " " : " = ", line.does);
+                     line.alive, line.made,
+                     !equals ? ""
+                     : adds  ? " "
+                             : " = ",
+                     line.does);
 }
 
 }  // namespace
@@ -333,17 +336,17 @@ std::string layers_html(const Plan& plan, std::string_view layer) {
       }
       const ProgramLine& sum = section.sum;
       rows.push_back({"in all", "", sum.flops, sum.moved, sum.sent, sum.alive});
-      sections.push_back(
-          {fmt::format("{}: {}", alike.name(), section.name),
-           page::table({"makes", "by", "flops", "moved", "sent", "alive"}, rows)});
+      sections.push_back({fmt::format("{}: {}", alike.name(), section.name),
+                          page::table({"makes", "by", "flops", "moved", "sent", "alive"}, rows)});
     }
   }
   if (!summary.empty()) {
     sections.insert(sections.begin(), {"Layers", page::table(summary_head(), summary) + "<p>" +
                                                      page::escape(kLegend) + "</p>"});
   }
-  return page::page(fmt::format("The layers of {}", plan.job.model.name), call_text(plan), sections,
-                    "From the program of each layer, which the planner prices and the ranks execute.");
+  return page::page(
+      fmt::format("The layers of {}", plan.job.model.name), call_text(plan), sections,
+      "From the program of each layer, which the planner prices and the ranks execute.");
 }
 
 }  // namespace smp::report

@@ -25,7 +25,8 @@ Shape table_shape(const ProgramBuilder& builder) {
           {builder.model().num_heads / parts, "heads", parts}};
 }
 
-// The two branches and how they are joined.
+// The two branches and how they are joined. FeedForward: MlpBranch or ExpertsBranch.
+template <typename FeedForward>
 class Block {
  public:
   explicit Block(ProgramBuilder& builder)
@@ -89,7 +90,7 @@ class Block {
   ProgramBuilder& builder_;
   const bool is_parallel_, shares_norm_, has_table_, keeps_table_;
   AttentionBranch attention_;
-  MlpBranch mlp_;
+  FeedForward mlp_;
   ValueId x_ = kNoValue, x1_ = kNoValue, read_ = kNoValue;
   AttentionSides sides_;
   std::vector<ValueId> passed_;
@@ -204,7 +205,9 @@ void build_with(ProgramBuilder& builder) {
 
 }  // namespace
 
-void build_block(ProgramBuilder& builder) { build_with<Block>(builder); }
+void build_block(ProgramBuilder& builder) { build_with<Block<MlpBranch>>(builder); }
+
+void build_expert_block(ProgramBuilder& builder) { build_with<Block<ExpertsBranch>>(builder); }
 
 void build_cross_block(ProgramBuilder& builder) { build_with<CrossBlock>(builder); }
 

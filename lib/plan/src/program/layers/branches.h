@@ -55,6 +55,9 @@ class AttentionBranch {
   ValueId packed_ = kNoValue, kv_ = kNoValue, attended_ = kNoValue, log_sums_ = kNoValue;
 };
 
+// The activation of the model's MLPs and experts.
+ActivationAttributes activation_of(const ModelSpec& model);
+
 class MlpBranch {
  public:
   explicit MlpBranch(ProgramBuilder& builder);
@@ -80,6 +83,59 @@ class MlpBranch {
   ValueId up_, up_bias_, down_, down_bias_;
   // What the forward has made.
   ValueId x_ = kNoValue, stats_ = kNoValue, up_result_ = kNoValue, before_activation_ = kNoValue;
+};
+
+// A router, its experts, and an expert for all tokens if there is one, in the place of an MLP.
+class ExpertsBranch {
+ public:
+  explicit ExpertsBranch(ProgramBuilder& builder);
+
+  // residual + the branch of x. It has a norm of its own: `stats` is kNoValue.
+  ValueId forward(ValueId x, ValueId residual, ValueId stats);
+  void rematerialize();
+  ValueId backward(ValueId dy);
+
+  const NormParts& norm_parts() const { return norm_; }
+  const Region& region() const { return region_; }
+  ValueId stats() const { return stats_; }
+
+ private:
+  struct Matrices {
+    ValueId gate, up, down;
+  };
+  // What the activation's backward makes.
+  struct Hidden {
+    ValueId d_up = kNoValue, d_gate = kNoValue, activated = kNoValue, d_weights = kNoValue;
+  };
+  Matrices matrices(const std::string& name);
+  ValueId expert_product(ValueId x, ValueId weight, const std::string& name, Dim cols);
+  ValueId expert_input_gradient(ValueId dy, ValueId weight, const std::string& name, Dim cols);
+  void expert_weight_gradient(ValueId dy, ValueId x, ValueId weight);
+  // Rows for the experts from tokens, and sums for the tokens from rows.
+  ValueId dispatched(ValueId x, const std::string& name);
+  ValueId combined(ValueId x, const std::string& name);
+  void route(ValueId all);
+  void first_products(ValueId all, bool again);
+  Hidden activation_backward(ValueId up, ValueId gate, ValueId weights, ValueId rows, ValueId ends,
+                             ValueId dy, const std::string& name);
+  ValueId router_backward(ValueId all, ValueId d_weights, ValueId d_shared_weights);
+
+  ProgramBuilder& builder_;
+  const Region region_;
+  const RouterAttributes router_;
+  const ActivationAttributes activation_;
+  const NormParts norm_;
+  const ValueId router_weight_;
+  const Matrices routed_, shared_;
+  const ValueId shared_gate_;
+  ExpertAttributes experts_;  // of this rank
+  int64_t rows_ = 0;          // for them, at most
+  // What the forward has made.
+  ValueId x_ = kNoValue, stats_ = kNoValue;
+  ValueId probabilities_ = kNoValue, chosen_ = kNoValue, weights_ = kNoValue;
+  ValueId rows_by_expert_ = kNoValue, ends_ = kNoValue, places_ = kNoValue;
+  ValueId up_ = kNoValue, gate_ = kNoValue;
+  ValueId shared_weights_ = kNoValue, shared_up_ = kNoValue, shared_gate_result_ = kNoValue;
 };
 
 }  // namespace smp::program

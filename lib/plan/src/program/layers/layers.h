@@ -7,6 +7,7 @@ namespace smp::program {
 
 void build_embedding(ProgramBuilder& builder);
 void build_block(ProgramBuilder& builder);
+void build_expert_block(ProgramBuilder& builder);
 void build_cross_block(ProgramBuilder& builder);
 void build_head(ProgramBuilder& builder);
 void build_operators(ProgramBuilder& builder);

@@ -2,7 +2,6 @@
 #include "smp/plan/base/check.h"
 
 namespace smp::program {
-namespace {
 
 ActivationAttributes activation_of(const ModelSpec& model) {
   switch (model.mlp) {
@@ -16,8 +15,6 @@ ActivationAttributes activation_of(const ModelSpec& model) {
   }
   check_failed(__FILE__, __LINE__, "unknown mlp");
 }
-
-}  // namespace
 
 MlpBranch::MlpBranch(ProgramBuilder& builder)
     : builder_(builder),

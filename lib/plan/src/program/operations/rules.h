@@ -23,6 +23,11 @@ extern const OperationRules kOwnTokensRules, kAllReduceRules, kAllGatherRules, k
 extern const OperationRules kConvolutionRules, kConvolutionInputGradientRules,
     kConvolutionWeightGradientRules, kReluRules, kReluBackwardRules, kTanhRules, kTanhBackwardRules,
     kMaxPoolRules, kMaxPoolBackwardRules, kMeanPoolRules, kMeanPoolBackwardRules, kReshapeRules;
+extern const OperationRules kRouterScoresRules, kRouteRules, kRouteBackwardRules,
+    kRouterInputGradientRules, kRouterWeightGradientRules, kSigmoidRules, kSigmoidBackwardRules,
+    kSortByExpertRules, kDispatchRules, kCombineRules, kExpertProductRules,
+    kExpertInputGradientRules, kExpertWeightGradientRules, kExpertActivationRules,
+    kExpertActivationBackwardRules;
 
 // Bytes of statistics, scratch buffers and gradients of weights.
 inline int64_t wide_bytes(DType dtype) { return bytes_of(wide(dtype)); }

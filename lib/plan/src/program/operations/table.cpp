@@ -50,6 +50,21 @@ const OperationRules& rules_of(OperationKind kind) {
       &kReshapeRules,
       &kGatherChannelsRules,
       &kOwnChannelsRules,
+      &kRouterScoresRules,
+      &kRouteRules,
+      &kRouteBackwardRules,
+      &kRouterInputGradientRules,
+      &kRouterWeightGradientRules,
+      &kSigmoidRules,
+      &kSigmoidBackwardRules,
+      &kSortByExpertRules,
+      &kDispatchRules,
+      &kCombineRules,
+      &kExpertProductRules,
+      &kExpertInputGradientRules,
+      &kExpertWeightGradientRules,
+      &kExpertActivationRules,
+      &kExpertActivationBackwardRules,
   };
   static_assert(std::size(kRules) == kOperationKinds);
   return *kRules[static_cast<size_t>(kind)];

@@ -50,6 +50,21 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_reshape,
       run_gather_channels,
       run_own_channels,
+      run_router_scores,
+      run_route,
+      run_route_backward,
+      run_router_input_gradient,
+      run_router_weight_gradient,
+      run_sigmoid,
+      run_sigmoid_backward,
+      run_sort_by_expert,
+      run_dispatch,
+      run_combine,
+      run_expert_product,
+      run_expert_input_gradient,
+      run_expert_weight_gradient,
+      run_expert_activation,
+      run_expert_activation_backward,
   };
   static_assert(std::size(kKernels) == program::kOperationKinds);
   return kKernels[static_cast<size_t>(kind)];

@@ -59,4 +59,20 @@ void run_mean_pool(Frame& frame);
 void run_mean_pool_backward(Frame& frame);
 void run_reshape(Frame& frame);
 
+void run_router_scores(Frame& frame);
+void run_route(Frame& frame);
+void run_route_backward(Frame& frame);
+void run_router_input_gradient(Frame& frame);
+void run_router_weight_gradient(Frame& frame);
+void run_sigmoid(Frame& frame);
+void run_sigmoid_backward(Frame& frame);
+void run_sort_by_expert(Frame& frame);
+void run_dispatch(Frame& frame);
+void run_combine(Frame& frame);
+void run_expert_product(Frame& frame);
+void run_expert_input_gradient(Frame& frame);
+void run_expert_weight_gradient(Frame& frame);
+void run_expert_activation(Frame& frame);
+void run_expert_activation_backward(Frame& frame);
+
 }  // namespace smp::layers

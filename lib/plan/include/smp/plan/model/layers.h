@@ -72,7 +72,8 @@ struct ParameterSpec {
   Init init = Init::kNormal;
   double init_std = 0;        // kNormal
   bool weight_decay = false;  // matrices yes; norms, biases and position tables no
-  bool is_expert = false;     // of experts: all of a layer's in one matrix, by expert
+  bool is_expert = false;     // of experts: all of a layer's in one matrix, rows by expert
+  int64_t row_unit = 1;       // kRows: rows that stay together
   int64_t column_unit = 1;    // kColumns: columns that stay together
 
   int64_t size() const { return rows * cols; }

@@ -20,6 +20,8 @@ bool has_blocks_of(const ModelSpec& model, ModelFamily family);
 // blocks with plain attention and learned, rotary or no positions. Other attributes of the blocks
 // do not count.
 bool is_dense_decoder(const ModelSpec& model);
+// The same with experts, behind attention, without biases, and without a capacity.
+bool is_mixture_decoder(const ModelSpec& model);
 
 // Whether the model is an encoder and a decoder as the engine runs them: T5's, with any norms,
 // biases and MLP.

@@ -107,6 +107,25 @@ struct OwnTokensAttributes {
   int64_t first = 0;
 };
 
+// How tokens choose experts.
+struct RouterAttributes {
+  int64_t experts = 0;
+  int64_t experts_per_token = 0;
+  RouterKind kind = RouterKind::kSoftmax;
+  bool normalizes = true;  // a token's weights, to a sum of 1
+  double scale = 1;        // of the weights, behind that
+  int64_t groups = 1, groups_per_token = 1;
+};
+
+// The experts of a rank, whose matrices lie in one, rows by expert.
+struct ExpertAttributes {
+  int64_t first = 0;  // of all experts
+  int64_t count = 1;
+  int64_t tokens = 0;     // the most that may go to one of them
+  int64_t per_token = 1;  // experts that a token goes to
+  ActivationAttributes activation;
+};
+
 // An operator of a list of layers, on samples of these shapes.
 struct ImageAttributes {
   OperatorSpec spec;

@@ -65,13 +65,30 @@ enum class OperationKind : uint8_t {
   kReshape,
   kGatherChannels,
   kOwnChannels,
+  kRouterScores,
+  kRoute,
+  kRouteBackward,
+  kRouterInputGradient,
+  kRouterWeightGradient,
+  kSigmoid,
+  kSigmoidBackward,
+  kSortByExpert,
+  kDispatch,
+  kCombine,
+  kExpertProduct,
+  kExpertInputGradient,
+  kExpertWeightGradient,
+  kExpertActivation,
+  kExpertActivationBackward,
 };
-inline constexpr int kOperationKinds = static_cast<int>(OperationKind::kOwnChannels) + 1;
+inline constexpr int kOperationKinds =
+    static_cast<int>(OperationKind::kExpertActivationBackward) + 1;
 
 using Attributes =
     std::variant<std::monostate, DropoutAttributes, NormAttributes, ProductAttributes,
                  AttentionAttributes, ActivationAttributes, RowsAttributes, LossAttributes,
-                 MessageAttributes, OwnTokensAttributes, ImageAttributes, ChannelAttributes>;
+                 MessageAttributes, OwnTokensAttributes, ImageAttributes, ChannelAttributes,
+                 RouterAttributes, ExpertAttributes>;
 
 struct Operation {
   OperationKind kind = OperationKind::kNorm;

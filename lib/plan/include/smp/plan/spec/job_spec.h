@@ -66,6 +66,10 @@ enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
 // With another framework than smp, kHost is priced as SageMaker's SMDDP.
 enum class CollectivesKind { kNccl, kHost };
 
+// How a router weighs experts: by the softmax of all scores (Mixtral, Qwen), or by their sigmoids
+// (DeepSeek-V3). A softmax of the chosen scores (gpt-oss) is a normalized softmax of all.
+enum class RouterKind { kSoftmax, kSigmoid };
+
 struct ModelSpec {
   std::string name;
   std::string hf_config;  // the config.json that gave the sizes (see import.h)
@@ -115,6 +119,12 @@ struct ModelSpec {
   int64_t experts_per_token = 0;
   double expert_capacity_factor = 0;  // tokens of an expert, over its even share; 0 = all
   bool pad_experts_to_capacity = false;
+  RouterKind router = RouterKind::kSoftmax;
+  bool normalize_expert_weights = true;  // of a token's experts, so that their sum is 1
+  double routed_scaling_factor = 1;      // of what the experts of a token put out together
+  // Experts in groups: a token's are of the best `expert_groups_per_token` groups alone (DeepSeek).
+  int64_t expert_groups = 1;
+  int64_t expert_groups_per_token = 1;
   int64_t expert_ffn_hidden_size = 0;         // = ffn_hidden_size unless given
   int64_t shared_expert_ffn_hidden_size = 0;  // 0 = no shared expert
   bool shared_expert_gate = false;            // its output is weighed by a row of its own (Qwen)

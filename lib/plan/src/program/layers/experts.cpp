@@ -1,0 +1,258 @@
+#include <algorithm>
+
+#include "program/layers/branches.h"
+#include "smp/plan/base/check.h"
+
+// A router and its experts, and an expert for all tokens if there is one. Tensor ranks share the
+// experts: each computes those that it has for all tokens, and the outputs are summed as those of
+// any row-parallel matrix. All ranks compute the same scores.
+namespace smp::program {
+namespace {
+
+constexpr std::string_view kRouterLabel = "tensor.router";
+
+RouterAttributes router_of(const ModelSpec& model) {
+  return {.experts = model.num_experts,
+          .experts_per_token = model.experts_per_token,
+          .kind = model.router,
+          .normalizes = model.normalize_expert_weights,
+          .scale = model.routed_scaling_factor,
+          .groups = model.expert_groups,
+          .groups_per_token = model.expert_groups_per_token};
+}
+
+}  // namespace
+
+ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
+    : builder_(builder),
+      region_(builder, builder.call().kinds.mlp),
+      router_(router_of(builder.model())),
+      activation_(activation_of(builder.model())),
+      norm_(program::norm_parts(builder, "mlp_norm")),
+      router_weight_(builder.parameter("mlp.router.weight")),
+      routed_(matrices("mlp.experts")),
+      shared_(matrices("mlp.shared_expert")),
+      shared_gate_(builder.parameter("mlp.shared_expert_gate.weight")) {
+  SMP_CHECK(!builder.model().shared_norm && !builder.model().mlp_bias);
+  const int64_t tokens = builder.call().tokens();
+  experts_ = {.first = mesh::part_begin(router_.experts, region_.degree(), region_.rank()),
+              .count = mesh::part_size(router_.experts, region_.degree(), region_.rank()),
+              .tokens = tokens,
+              .per_token = router_.experts_per_token,
+              .activation = activation_};
+  rows_ = tokens * std::min(router_.experts_per_token, experts_.count);
+}
+
+ExpertsBranch::Matrices ExpertsBranch::matrices(const std::string& name) {
+  return {activation_.gated ? builder_.parameter(name + ".gate.weight") : kNoValue,
+          builder_.parameter(name + ".up.weight"), builder_.parameter(name + ".down.weight")};
+}
+
+ValueId ExpertsBranch::expert_product(ValueId x, ValueId weight, const std::string& name, Dim cols) {
+  cols.size = builder_.value(weight).shape[0].size / experts_.count;
+  const ValueId y = builder_.made(name, {builder_.value(x).shape[0], cols}, builder_.dtype());
+  builder_.add(OperationKind::kExpertProduct, {x, weight, ends_}, {y}, experts_);
+  return y;
+}
+
+ValueId ExpertsBranch::expert_input_gradient(ValueId dy, ValueId weight, const std::string& name,
+                                             Dim cols) {
+  cols.size = builder_.value(weight).shape[1].size;
+  const ValueId dx = builder_.made(name, {builder_.value(dy).shape[0], cols}, builder_.dtype());
+  builder_.add(OperationKind::kExpertInputGradient, {dy, weight, ends_}, {dx}, experts_);
+  return dx;
+}
+
+ValueId ExpertsBranch::dispatched(ValueId x, const std::string& name) {
+  const ValueId y =
+      builder_.made(name, {{rows_, "rows"}, builder_.value(x).shape[1]}, builder_.dtype());
+  builder_.add(OperationKind::kDispatch, {x, rows_by_expert_, ends_}, {y}, experts_);
+  return y;
+}
+
+ValueId ExpertsBranch::combined(ValueId x, const std::string& name) {
+  const ValueId y =
+      builder_.made(name, region_.all_tokens(builder_.value(x).shape[1]), builder_.dtype());
+  builder_.add(OperationKind::kCombine, {x, places_}, {y});
+  return y;
+}
+
+void ExpertsBranch::route(ValueId all) {
+  const Dim tokens{builder_.call().tokens(), "tokens"}, chosen{router_.experts_per_token, "chosen"};
+  const DType wide = builder_.wide_dtype();
+  const ValueId scores = builder_.made("scores", {tokens, {router_.experts, "experts"}}, wide);
+  builder_.add(OperationKind::kRouterScores, {all, router_weight_}, {scores});
+  probabilities_ = builder_.over("probabilities", scores);
+  chosen_ = builder_.made("chosen experts", {tokens, chosen}, DType::kI32);
+  weights_ = builder_.made("expert weights", {tokens, chosen}, wide);
+  builder_.add(OperationKind::kRoute, {scores}, {probabilities_, chosen_, weights_}, router_);
+  rows_by_expert_ = builder_.made("rows by expert", {{rows_, "rows"}}, DType::kI32);
+  ends_ = builder_.made("ends", {{experts_.count, "experts", region_.degree()}}, DType::kI32);
+  places_ = builder_.made("places", {tokens, chosen}, DType::kI32);
+  builder_.add(OperationKind::kSortByExpert, {chosen_}, {rows_by_expert_, ends_, places_},
+               experts_);
+  if (shared_gate_ == kNoValue) return;
+  const ValueId gate_score = builder_.made("shared gate", {tokens, {1, ""}}, wide);
+  builder_.add(OperationKind::kRouterScores, {all, shared_gate_}, {gate_score});
+  shared_weights_ = builder_.over("shared weights", gate_score);
+  builder_.add(OperationKind::kSigmoid, {gate_score}, {shared_weights_});
+}
+
+// The products before the activation, which selective recompute drops.
+void ExpertsBranch::first_products(ValueId all, bool again) {
+  const int64_t parts = region_.degree();
+  const auto routed = [&](ValueId x, ValueId weight, ValueId& result, const std::string& name) {
+    if (weight == kNoValue) return;
+    if (again) {
+      builder_.add(OperationKind::kExpertProduct, {x, weight, ends_}, {result}, experts_);
+    } else {
+      result = expert_product(x, weight, name, {0, "ffn"});
+    }
+  };
+  const ValueId x = dispatched(all, "dispatched");
+  routed(x, routed_.gate, gate_, "experts gate");
+  routed(x, routed_.up, up_, "experts up");
+  const auto shared = [&](ValueId weight, ValueId& result, const std::string& name) {
+    if (weight == kNoValue) return;
+    if (again) {
+      builder_.add(OperationKind::kProduct, {all, weight}, {result});
+    } else {
+      result = product(builder_, all, weight, name, {0, "ffn", parts});
+    }
+  };
+  shared(shared_.gate, shared_gate_result_, "shared gate product");
+  shared(shared_.up, shared_up_, "shared up");
+}
+
+ValueId ExpertsBranch::forward(ValueId x, ValueId residual, ValueId stats) {
+  SMP_CHECK(stats == kNoValue);
+  x_ = x;
+  const Normed normed = norm(builder_, norm_, x, "mlp norm");
+  stats_ = normed.stats;
+  const ValueId all = region_.gathered(normed.y, kForwardLabel);
+  route(all);
+  first_products(all, false);
+  const ValueId activated = builder_.made_like("activated", up_);
+  builder_.add(OperationKind::kExpertActivation, {up_, gate_, weights_, rows_by_expert_, ends_},
+               {activated}, experts_);
+  ValueId y = combined(expert_product(activated, routed_.down, "experts down", {0, "hidden"}),
+                       "experts combined");
+  if (shared_.up != kNoValue) {
+    const ValueId hidden = builder_.made_like("shared activated", shared_up_);
+    builder_.add(OperationKind::kExpertActivation,
+                 {shared_up_, shared_gate_result_, shared_weights_, kNoValue, kNoValue}, {hidden},
+                 experts_);
+    y = add_to(builder_, y, product(builder_, hidden, shared_.down, "shared down", {0, "hidden"}));
+  }
+  return add_branch(builder_, residual, region_.summed(y, kForwardLabel), kNoValue,
+                    hidden_dropout(builder_, region_, DropoutSite::kMlpOutput), "x + experts");
+}
+
+void ExpertsBranch::rematerialize() {
+  const ValueId normal = norm_again(builder_, norm_, x_, stats_, "mlp norm");
+  first_products(region_.gathered(normal, kForwardLabel), true);
+}
+
+// Gradients of the first products, and the activation again.
+ExpertsBranch::Hidden ExpertsBranch::activation_backward(ValueId up, ValueId gate, ValueId weights,
+                                                         ValueId rows, ValueId ends, ValueId dy,
+                                                         const std::string& name) {
+  Hidden hidden;
+  hidden.d_up = builder_.over("d " + name + " up", up);
+  if (gate != kNoValue) hidden.d_gate = builder_.over("d " + name + " gate", gate);
+  hidden.activated = builder_.over(name + " activated", dy);
+  if (weights != kNoValue) hidden.d_weights = builder_.made_like("d " + name + " weights", weights);
+  builder_.add(OperationKind::kExpertActivationBackward, {up, gate, weights, rows, ends, dy},
+               {hidden.d_up, hidden.d_gate, hidden.activated, hidden.d_weights}, experts_);
+  return hidden;
+}
+
+void ExpertsBranch::expert_weight_gradient(ValueId dy, ValueId x, ValueId weight) {
+  if (weight == kNoValue) return;
+  builder_.add(OperationKind::kExpertWeightGradient, {dy, x, ends_}, {}, experts_,
+               {builder_.gradient_of(weight)});
+}
+
+// The gradient of what the router and the shared gate have read, of all tokens and whole on each
+// rank. Adds the gradients of their weights.
+ValueId ExpertsBranch::router_backward(ValueId all, ValueId d_weights, ValueId d_shared_weights) {
+  const auto input_gradient = [&](ValueId d_scores, ValueId weight, const std::string& name) {
+    builder_.add(OperationKind::kRouterWeightGradient, {d_scores, all}, {}, {},
+                 {builder_.gradient_of(weight)});
+    const ValueId dx = builder_.made_like(name, all);
+    builder_.add(OperationKind::kRouterInputGradient, {d_scores, weight}, {dx});
+    return dx;
+  };
+  const ValueId d_scores = builder_.over("d scores", probabilities_);
+  builder_.add(OperationKind::kRouteBackward,
+               {probabilities_, chosen_, weights_, region_.all_reduced(d_weights, kRouterLabel)},
+               {d_scores}, router_);
+  const ValueId dx = input_gradient(d_scores, router_weight_, "d mlp norm of the router");
+  if (shared_gate_ == kNoValue) return dx;
+  const ValueId summed = region_.all_reduced(d_shared_weights, kRouterLabel);
+  const ValueId d_gate = builder_.over("d shared gate", summed);
+  builder_.add(OperationKind::kSigmoidBackward, {shared_weights_, summed}, {d_gate});
+  return add_to(builder_, dx, input_gradient(d_gate, shared_gate_, "d mlp norm of the shared gate"));
+}
+
+ValueId ExpertsBranch::backward(ValueId dy) {
+  const ValueId added =
+      dropped(builder_, dy, hidden_dropout(builder_, region_, DropoutSite::kMlpOutput));
+  const ValueId all_dy = region_.gathered(added, kBackwardLabel);
+  const bool defers = builder_.defers();
+
+  // The second matrices.
+  const ValueId dispatched_dy = dispatched(all_dy, "d experts down");
+  const Hidden routed = activation_backward(
+      up_, gate_, weights_, rows_by_expert_, ends_,
+      expert_input_gradient(dispatched_dy, routed_.down, "d activated", {0, "ffn"}), "experts");
+  builder_.weights([&] { expert_weight_gradient(dispatched_dy, routed.activated, routed_.down); });
+  Hidden shared;
+  if (shared_.up != kNoValue) {
+    shared = activation_backward(
+        shared_up_, shared_gate_result_, shared_weights_, kNoValue, kNoValue,
+        input_gradient(builder_, all_dy, shared_.down, "d shared activated",
+                       {0, "ffn", region_.degree()}),
+        "shared");
+    builder_.weights([&] {
+      const ValueId factor = defers ? region_.gathered(added, kBackwardLabel) : all_dy;
+      weight_gradient(builder_, factor, shared.activated, shared_.down);
+    });
+  }
+
+  // The first ones. The router's part is whole on each rank: one adds it to the sum.
+  const ValueId normal = norm_again(builder_, norm_, x_, stats_, "mlp norm");
+  const ValueId all = region_.gathered(normal, kBackwardLabel);
+  ValueId d_rows = expert_input_gradient(routed.d_up, routed_.up, "d dispatched", {0, "hidden"});
+  if (routed_.gate != kNoValue) {
+    d_rows = add_to(builder_, d_rows,
+                    expert_input_gradient(routed.d_gate, routed_.gate, "d dispatched by gate",
+                                          {0, "hidden"}));
+  }
+  ValueId dx = combined(d_rows, "d mlp norm");
+  if (shared_.up != kNoValue) {
+    dx = add_to(builder_, dx,
+                input_gradient(builder_, shared.d_up, shared_.up, "d mlp norm by shared up",
+                               {0, "hidden"}));
+    if (shared_.gate != kNoValue) {
+      dx = add_to(builder_, dx,
+                  input_gradient(builder_, shared.d_gate, shared_.gate,
+                                 "d mlp norm by shared gate", {0, "hidden"}));
+    }
+  }
+  const ValueId of_router = router_backward(all, routed.d_weights, shared.d_weights);
+  if (region_.rank() == 0) dx = add_to(builder_, dx, of_router);
+  const Region::Sum sum = region_.start_sum(dx, kBackwardLabel);
+  builder_.weights([&] {
+    const ValueId again = defers ? region_.gathered(normal, kBackwardLabel) : all;
+    const ValueId x = dispatched(again, "dispatched");
+    expert_weight_gradient(routed.d_up, x, routed_.up);
+    expert_weight_gradient(routed.d_gate, x, routed_.gate);
+    if (shared_.up == kNoValue) return;
+    weight_gradient(builder_, shared.d_up, again, shared_.up);
+    if (shared_.gate != kNoValue) weight_gradient(builder_, shared.d_gate, again, shared_.gate);
+  });
+  return region_.wait(sum);
+}
+
+}  // namespace smp::program

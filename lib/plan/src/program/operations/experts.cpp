@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "program/operations/rules.h"
+
+// Mixture of experts: a router scores each token, the token goes to the experts with the best
+// scores, and gets back the sum of what they put out, weighed by the scores. Router scores, weights
+// and their gradients are fp32 with 16-bit tokens.
+//
+// A rank has some experts. Rows are the tokens that go to them, sorted by expert and then by token.
+// `rows` has token * experts_per_token + place of each, `ends` the end of each expert's rows, and
+// `places` the row of each token's choices, -1 where another rank has the expert. The tensors have
+// as many rows as there may be at most. The weight of a row is applied ahead of the second matrix,
+// so that what experts put out need not be kept.
+namespace smp::program {
+namespace {
+
+// The wide copies of 16-bit tokens and weights, and the product ahead of its narrow copy.
+int64_t wide_copies(const PlacedOperation& p, ValueId x, ValueId weight) {
+  if (!is_narrow(p.dtype(x))) return 0;
+  return wide_bytes(p.dtype(x)) * (p.elements(x) + p.elements(weight));
+}
+
+double router_flops(const PlacedOperation& p) {
+  const ValueId x = p.operation.in(0), weight = p.operation.in(1);
+  return 2.0 * static_cast<double>(p.rows(x)) * static_cast<double>(p.elements(weight));
+}
+int64_t scores_bytes(const PlacedOperation& p) {
+  return wide_copies(p, p.operation.in(0), p.operation.in(1));
+}
+// Wide dscores and weight -> dx.
+int64_t router_input_bytes(const PlacedOperation& p) {
+  const ValueId scores = p.operation.in(0), weight = p.operation.in(1);
+  if (!is_narrow(p.dtype(weight))) return 0;
+  return wide_bytes(p.dtype(weight)) *
+         (p.elements(weight) + p.rows(scores) * p.cols(weight));
+}
+int64_t router_weight_bytes(const PlacedOperation& p) {
+  const ValueId scores = p.operation.in(0), x = p.operation.in(1);
+  const int64_t copy = is_narrow(p.dtype(x)) ? wide_bytes(p.dtype(x)) * p.elements(x) : 0;
+  return copy + weight_gradient_scratch(p.dtype(scores), p.rows(scores), p.cols(scores), p.cols(x));
+}
+
+const ExpertAttributes& experts_of(const PlacedOperation& p) {
+  return p.operation.as<ExpertAttributes>();
+}
+
+// All rows with the matrix of one expert: x [rows, in], weight [count * out, in] -> [rows, out].
+double expert_flops(const PlacedOperation& p) {
+  const ValueId x = p.operation.in(0), weight = p.operation.in(1);
+  return 2.0 * static_cast<double>(p.rows(x)) * static_cast<double>(p.elements(weight)) /
+         static_cast<double>(experts_of(p).count);
+}
+double expert_weight_flops(const PlacedOperation& p) {
+  const ValueId dy = p.operation.in(0), x = p.operation.in(1);
+  return 2.0 * static_cast<double>(p.elements(dy)) * static_cast<double>(p.cols(x));
+}
+// The product of the fullest expert, ahead of its copy to the rows.
+int64_t expert_product_bytes(const PlacedOperation& p) {
+  const ValueId x = p.operation.in(0), y = p.operation.out(0);
+  const int64_t tokens = experts_of(p).tokens;
+  return bytes_of(p.dtype(y)) * tokens * p.cols(y) +
+         product_scratch(p.dtype(x), tokens, p.cols(x), p.cols(y));
+}
+int64_t expert_weight_bytes(const PlacedOperation& p) {
+  const ValueId dy = p.operation.in(0), x = p.operation.in(1);
+  return weight_gradient_scratch(p.dtype(dy), experts_of(p).tokens, p.cols(dy), p.cols(x));
+}
+
+}  // namespace
+
+const OperationRules kRouterScoresRules = {.name = "router scores",
+                                           .kernel = KernelClass::kProduct,
+                                           .inputs = "x weight",
+                                           .outputs = "scores",
+                                           .flops = router_flops,
+                                           .scratch_bytes = scores_bytes};
+// The experts of each token, best first, and their weights; the scores become probabilities.
+const OperationRules kRouteRules = {.name = "route",
+                                    .kernel = KernelClass::kRows,
+                                    .inputs = "scores",
+                                    .outputs = "probabilities experts weights"};
+const OperationRules kRouteBackwardRules = {.name = "route backward",
+                                            .kernel = KernelClass::kRows,
+                                            .inputs = "probabilities experts weights d_weights",
+                                            .outputs = "d_scores"};
+const OperationRules kRouterInputGradientRules = {.name = "router, d input",
+                                                  .kernel = KernelClass::kProduct,
+                                                  .inputs = "d_scores weight",
+                                                  .outputs = "dx",
+                                                  .flops = router_flops,
+                                                  .scratch_bytes = router_input_bytes};
+const OperationRules kRouterWeightGradientRules = {.name = "router, d weight",
+                                                   .kernel = KernelClass::kProduct,
+                                                   .inputs = "d_scores x",
+                                                   .outputs = "",
+                                                   .scratch_bytes = router_weight_bytes};
+const OperationRules kSigmoidRules = {.name = "sigmoid", .inputs = "x", .outputs = "y"};
+const OperationRules kSigmoidBackwardRules = {
+    .name = "sigmoid backward", .inputs = "y dy", .outputs = "dx"};
+const OperationRules kSortByExpertRules = {.name = "sort by expert",
+                                           .kernel = KernelClass::kRows,
+                                           .inputs = "experts",
+                                           .outputs = "rows ends places"};
+const OperationRules kDispatchRules = {.name = "dispatch",
+                                       .kernel = KernelClass::kRows,
+                                       .inputs = "x rows ends",
+                                       .outputs = "y"};
+// The sum of each token's rows, best expert first.
+const OperationRules kCombineRules = {
+    .name = "combine", .kernel = KernelClass::kRows, .inputs = "x places", .outputs = "y"};
+const OperationRules kExpertProductRules = {.name = "expert product",
+                                            .kernel = KernelClass::kProduct,
+                                            .inputs = "x weight ends",
+                                            .outputs = "y",
+                                            .flops = expert_flops,
+                                            .scratch_bytes = expert_product_bytes};
+const OperationRules kExpertInputGradientRules = {.name = "expert product, d input",
+                                                  .kernel = KernelClass::kProduct,
+                                                  .inputs = "dy weight ends",
+                                                  .outputs = "dx",
+                                                  .flops = expert_flops,
+                                                  .scratch_bytes = expert_product_bytes};
+const OperationRules kExpertWeightGradientRules = {.name = "expert product, d weight",
+                                                   .kernel = KernelClass::kProduct,
+                                                   .inputs = "dy x ends",
+                                                   .outputs = "",
+                                                   .flops = expert_weight_flops,
+                                                   .scratch_bytes = expert_weight_bytes};
+// Each row times its weight. Without `rows` row n is token n, and without weights they are 1.
+const OperationRules kExpertActivationRules = {
+    .name = "expert activation", .inputs = "up gate? weights? rows? ends?", .outputs = "y"};
+// y again, in the memory of its gradient, and the gradient of the weights.
+const OperationRules kExpertActivationBackwardRules = {
+    .name = "expert activation backward",
+    .inputs = "up gate? weights? rows? ends? dy",
+    .outputs = "d_up d_gate? y d_weights?"};
+
+}  // namespace smp::program

@@ -1,0 +1,190 @@
+#include "kernels/expert_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/activation_math.h"
+
+namespace smp::kernels {
+namespace {
+
+template <ActivationKind kKind, typename T>
+SMP_INLINE void row_forward(int64_t cols, T weight, const T* gate, const T* up, T* y) {
+  if (gate != nullptr) {
+#pragma omp simd
+    for (int64_t c = 0; c < cols; ++c) y[c] = weight * (value_of<kKind>(gate[c]) * up[c]);
+  } else {
+#pragma omp simd
+    for (int64_t c = 0; c < cols; ++c) y[c] = weight * value_of<kKind>(up[c]);
+  }
+}
+
+template <ActivationKind kKind, typename T>
+SMP_INLINE T row_backward(int64_t cols, T weight, T* gate, T* up, T* dy) {
+  T sum = 0;
+  if (gate != nullptr) {
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < cols; ++c) {
+      const Slope<T> at = slope_of<kKind>(gate[c]);
+      const T y = at.value * up[c], d = weight * dy[c];
+      sum += dy[c] * y;
+      gate[c] = d * up[c] * at.derivative;
+      up[c] = d * at.value;
+      dy[c] = weight * y;
+    }
+  } else {
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < cols; ++c) {
+      const Slope<T> at = slope_of<kKind>(up[c]);
+      sum += dy[c] * at.value;
+      up[c] = weight * dy[c] * at.derivative;
+      dy[c] = weight * at.value;
+    }
+  }
+  return sum;
+}
+
+// DeepSeek-V3's own, so that sigmoids that are all 0 give no division by 0.
+template <typename T>
+constexpr T kLeastSum = T(1e-20);
+
+template <typename T>
+void softmax_in_place(int64_t count, T* x) {
+  const T most = *std::max_element(x, x + count);
+  T sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += x[i] = std::exp(x[i] - most);
+  for (int64_t i = 0; i < count; ++i) x[i] /= sum;
+}
+
+// The best of a group: of softmaxes the largest (DeepSeek-V2, arXiv:2405.04434 section 2.2.2), of
+// sigmoids the sum of the two largest (DeepSeek-V3, arXiv:2412.19437 section 2.1.2).
+template <typename T>
+T score_of_group(RouterKind kind, int64_t count, const T* scores) {
+  T first = -std::numeric_limits<T>::infinity(), second = first;
+  for (int64_t i = 0; i < count; ++i) {
+    if (scores[i] > first) {
+      second = first;
+      first = scores[i];
+    } else if (scores[i] > second) {
+      second = scores[i];
+    }
+  }
+  return kind == RouterKind::kSigmoid && count > 1 ? first + second : first;
+}
+
+// The places of the largest values, largest first; of equal ones the first.
+template <typename T>
+void largest(int64_t count, const T* values, int64_t wanted, int32_t* places) {
+  std::vector<bool> taken(static_cast<size_t>(count), false);
+  for (int64_t k = 0; k < wanted; ++k) {
+    int64_t best = -1;
+    for (int64_t i = 0; i < count; ++i) {
+      if (taken[static_cast<size_t>(i)]) continue;
+      if (best < 0 || values[i] > values[best]) best = i;
+    }
+    taken[static_cast<size_t>(best)] = true;
+    places[k] = static_cast<int32_t>(best);
+  }
+}
+
+template <typename T>
+void choose(const program::RouterAttributes& router, T* scores, int32_t* chosen, T* weights) {
+  const int64_t experts = router.experts, k = router.experts_per_token;
+  if (router.kind == RouterKind::kSoftmax) softmax_in_place(experts, scores);
+  if (router.kind == RouterKind::kSigmoid) {
+    for (int64_t e = 0; e < experts; ++e) scores[e] = T(1) / (T(1) + std::exp(-scores[e]));
+  }
+  if (router.groups > 1) {
+    const int64_t size = experts / router.groups;
+    std::vector<T> of_groups, allowed(static_cast<size_t>(experts),
+                                      -std::numeric_limits<T>::infinity());
+    for (int64_t g = 0; g < router.groups; ++g) {
+      of_groups.push_back(score_of_group(router.kind, size, scores + g * size));
+    }
+    std::vector<int32_t> groups(static_cast<size_t>(router.groups_per_token));
+    largest(router.groups, of_groups.data(), router.groups_per_token, groups.data());
+    for (const int32_t g : groups) {
+      std::copy_n(scores + g * size, size, allowed.begin() + g * size);
+    }
+    largest(experts, allowed.data(), k, chosen);
+  } else {
+    largest(experts, scores, k, chosen);
+  }
+  T sum = 0;
+  for (int64_t i = 0; i < k; ++i) sum += weights[i] = scores[chosen[i]];
+  if (router.normalizes) {
+    for (int64_t i = 0; i < k; ++i) weights[i] /= sum + kLeastSum<T>;
+  }
+  for (int64_t i = 0; i < k; ++i) weights[i] *= T(router.scale);
+}
+
+template <typename T>
+void choose_backward(const program::RouterAttributes& router, T* probabilities,
+                     const int32_t* chosen, const T* weights, const T* d_weights) {
+  const int64_t experts = router.experts, k = router.experts_per_token;
+  const T scale = T(router.scale);
+  std::vector<T> d(static_cast<size_t>(k));  // of the chosen probabilities, or scores
+  T mean = 0;  // of the gradients, by weight
+  for (int64_t i = 0; i < k; ++i) mean += d_weights[i] * weights[i] / scale;
+  T sum = 0;
+  for (int64_t i = 0; i < k; ++i) sum += probabilities[chosen[i]];
+  for (int64_t i = 0; i < k; ++i) {
+    d[static_cast<size_t>(i)] = router.normalizes
+                                    ? scale * (d_weights[i] - mean) / (sum + kLeastSum<T>)
+                                    : scale * d_weights[i];
+  }
+  if (router.kind == RouterKind::kSigmoid) {
+    for (int64_t i = 0; i < k; ++i) {
+      const T p = probabilities[chosen[i]];
+      d[static_cast<size_t>(i)] *= p * (T(1) - p);
+    }
+    std::fill_n(probabilities, experts, T(0));
+    for (int64_t i = 0; i < k; ++i) probabilities[chosen[i]] = d[static_cast<size_t>(i)];
+    return;
+  }
+  T dot = 0;
+  for (int64_t i = 0; i < k; ++i) dot += d[static_cast<size_t>(i)] * probabilities[chosen[i]];
+  std::vector<T> own(static_cast<size_t>(k));
+  for (int64_t i = 0; i < k; ++i) {
+    own[static_cast<size_t>(i)] = probabilities[chosen[i]] * (d[static_cast<size_t>(i)] - dot);
+  }
+  for (int64_t e = 0; e < experts; ++e) probabilities[e] *= -dot;
+  for (int64_t i = 0; i < k; ++i) probabilities[chosen[i]] = own[static_cast<size_t>(i)];
+}
+
+}  // namespace
+
+// A macro, since a lambda would not be part of the clone that calls it.
+#define SMP_EACH_KIND(loop, ...)                                                       \
+  switch (kind) {                                                                      \
+    case ActivationKind::kGelu: return loop<ActivationKind::kGelu>(__VA_ARGS__);       \
+    case ActivationKind::kGeluErf: return loop<ActivationKind::kGeluErf>(__VA_ARGS__); \
+    case ActivationKind::kRelu: return loop<ActivationKind::kRelu>(__VA_ARGS__);       \
+    case ActivationKind::kSilu: return loop<ActivationKind::kSilu>(__VA_ARGS__);       \
+  }
+
+#define SMP_DEFINE(T)                                                                              \
+  SMP_VECTOR_CLONES void expert_row_forward(ActivationKind kind, int64_t cols, T weight,           \
+                                            const T* gate, const T* up, T* y) {                    \
+    SMP_EACH_KIND(row_forward, cols, weight, gate, up, y)                                          \
+  }                                                                                                \
+  SMP_VECTOR_CLONES T expert_row_backward(ActivationKind kind, int64_t cols, T weight, T* gate,    \
+                                          T* up, T* dy) {                                          \
+    SMP_EACH_KIND(row_backward, cols, weight, gate, up, dy)                                        \
+    return T(0);                                                                                   \
+  }                                                                                                \
+  void choose_experts(const program::RouterAttributes& router, T* scores, int32_t* chosen,         \
+                      T* weights) {                                                                \
+    choose(router, scores, chosen, weights);                                                       \
+  }                                                                                                \
+  void choose_experts_backward(const program::RouterAttributes& router, T* probabilities,          \
+                               const int32_t* chosen, const T* weights, const T* d_weights) {      \
+    choose_backward(router, probabilities, chosen, weights, d_weights);                            \
+  }
+
+SMP_DEFINE(float)
+SMP_DEFINE(double)
+
+}  // namespace smp::kernels
