@@ -94,6 +94,29 @@ ModelSpec t5_gated_model() {
   return model;
 }
 
+ModelSpec mixtral_model() {
+  ModelSpec model = llama_model();
+  model.name = "mixtral-like";
+  model.num_experts = 5;
+  model.experts_per_token = 2;
+  model.expert_ffn_hidden_size = 60;
+  return model;
+}
+
+ModelSpec deepseek_model() {
+  ModelSpec model = mixtral_model();
+  model.name = "deepseek-like";
+  model.first_dense_layers = 1;
+  model.num_experts = 6;
+  model.router = RouterKind::kSigmoid;
+  model.routed_scaling_factor = 2.5;
+  model.expert_groups = 3;
+  model.expert_groups_per_token = 2;
+  model.shared_expert_ffn_hidden_size = 44;
+  model.shared_expert_gate = true;
+  return model;
+}
+
 ModelSpec wider(ModelSpec model) {
   model.name += "-wide";
   model.hidden_size *= 2;
