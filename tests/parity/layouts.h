@@ -65,7 +65,7 @@ ModelSpec t5_model();
 ModelSpec t5_gated_model();
 ModelSpec mixtral_model();   // experts in every layer
 ModelSpec deepseek_model();  // behind a dense layer, in groups, beside an expert for all tokens
-ModelSpec image_model();  // a list with every kind of operator; shapes differ between all layers
+ModelSpec image_model();     // a list with every kind of operator; shapes differ between all layers
 // The same model with twice the width and heads.
 ModelSpec wider(ModelSpec model);
 

@@ -98,6 +98,19 @@ TEST_CASE("tensor ranks share the heads and the groups of Mamba-2 layers") {
   CHECK(tensor_problem(job, 8) == "mamba_heads (4) is not divisible by 8");
 }
 
+TEST_CASE("tensor ranks of the engine share the experts, those of other frameworks cut each") {
+  JobSpec job = mixture_job();
+  job.model.num_experts = 2;
+  job.cluster.device = DeviceKind::kCpu;
+  CHECK(tensor_problem(job, 2) == Problem());
+  CHECK(tensor_problem(job, 4) == "num_experts (2) is below 4: tensor ranks share the experts");
+  job.parallel.tensor_parallel.mlp = false;
+  CHECK(tensor_problem(job, 4) == Problem());
+  job.parallel.tensor_parallel.mlp = true;
+  job.cluster.device = DeviceKind::kCuda;
+  CHECK(tensor_problem(job, 4) == Problem());
+}
+
 TEST_CASE("the rules that the job reader shares with the planner") {
   CHECK(chunks_problem(PipelineKind::kInterleaved, 1) == Problem());
   CHECK(chunks_problem(PipelineKind::kZbV, 2) == Problem());

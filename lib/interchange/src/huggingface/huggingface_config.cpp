@@ -83,6 +83,19 @@ void add_own_keys(const ModelSpec& model, text::OrderedJson& config) {
   config["parallel_residual"] = model.parallel_residual;
   config["shared_norm"] = model.shared_norm;
   config["sliding_window"] = model.sliding_window;
+  if (model.num_experts == 0) return;
+  config["num_experts"] = model.num_experts;
+  config["experts_per_token"] = model.experts_per_token;
+  config["router"] = name_of(model.router);
+  config["normalize_expert_weights"] = model.normalize_expert_weights;
+  config["routed_scaling_factor"] = model.routed_scaling_factor;
+  config["expert_groups"] = model.expert_groups;
+  config["expert_groups_per_token"] = model.expert_groups_per_token;
+  config["expert_ffn_hidden_size"] = model.expert_ffn_hidden_size;
+  config["shared_expert_ffn_hidden_size"] = model.shared_expert_ffn_hidden_size;
+  config["shared_expert_gate"] = model.shared_expert_gate;
+  config["first_dense_layers"] = model.first_dense_layers;
+  config["moe_layer_period"] = model.moe_layer_period;
 }
 
 const char* t5_activation_word(const ModelSpec& model) {

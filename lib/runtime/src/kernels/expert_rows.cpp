@@ -98,8 +98,8 @@ void choose(const program::RouterAttributes& router, T* scores, int32_t* chosen,
   }
   if (router.groups > 1) {
     const int64_t size = experts / router.groups;
-    std::vector<T> of_groups, allowed(static_cast<size_t>(experts),
-                                      -std::numeric_limits<T>::infinity());
+    std::vector<T> of_groups,
+        allowed(static_cast<size_t>(experts), -std::numeric_limits<T>::infinity());
     for (int64_t g = 0; g < router.groups; ++g) {
       of_groups.push_back(score_of_group(router.kind, size, scores + g * size));
     }
@@ -126,7 +126,7 @@ void choose_backward(const program::RouterAttributes& router, T* probabilities,
   const int64_t experts = router.experts, k = router.experts_per_token;
   const T scale = T(router.scale);
   std::vector<T> d(static_cast<size_t>(k));  // of the chosen probabilities, or scores
-  T mean = 0;  // of the gradients, by weight
+  T mean = 0;                                // of the gradients, by weight
   for (int64_t i = 0; i < k; ++i) mean += d_weights[i] * weights[i] / scale;
   T sum = 0;
   for (int64_t i = 0; i < k; ++i) sum += probabilities[chosen[i]];
@@ -165,23 +165,21 @@ void choose_backward(const program::RouterAttributes& router, T* probabilities,
     case ActivationKind::kSilu: return loop<ActivationKind::kSilu>(__VA_ARGS__);       \
   }
 
-#define SMP_DEFINE(T)                                                                              \
-  SMP_VECTOR_CLONES void expert_row_forward(ActivationKind kind, int64_t cols, T weight,           \
-                                            const T* gate, const T* up, T* y) {                    \
-    SMP_EACH_KIND(row_forward, cols, weight, gate, up, y)                                          \
-  }                                                                                                \
-  SMP_VECTOR_CLONES T expert_row_backward(ActivationKind kind, int64_t cols, T weight, T* gate,    \
-                                          T* up, T* dy) {                                          \
-    SMP_EACH_KIND(row_backward, cols, weight, gate, up, dy)                                        \
-    return T(0);                                                                                   \
-  }                                                                                                \
-  void choose_experts(const program::RouterAttributes& router, T* scores, int32_t* chosen,         \
-                      T* weights) {                                                                \
-    choose(router, scores, chosen, weights);                                                       \
-  }                                                                                                \
-  void choose_experts_backward(const program::RouterAttributes& router, T* probabilities,          \
-                               const int32_t* chosen, const T* weights, const T* d_weights) {      \
-    choose_backward(router, probabilities, chosen, weights, d_weights);                            \
+#define SMP_DEFINE(T)                                                                         \
+  SMP_VECTOR_CLONES void expert_row_forward(                                                  \
+      ActivationKind kind, int64_t cols, T weight, const T* gate, const T* up,                \
+      T* y){SMP_EACH_KIND(row_forward, cols, weight, gate, up, y)} SMP_VECTOR_CLONES T        \
+  expert_row_backward(ActivationKind kind, int64_t cols, T weight, T* gate, T* up, T* dy) {   \
+    SMP_EACH_KIND(row_backward, cols, weight, gate, up, dy)                                   \
+    return T(0);                                                                              \
+  }                                                                                           \
+  void choose_experts(const program::RouterAttributes& router, T* scores, int32_t* chosen,    \
+                      T* weights) {                                                           \
+    choose(router, scores, chosen, weights);                                                  \
+  }                                                                                           \
+  void choose_experts_backward(const program::RouterAttributes& router, T* probabilities,     \
+                               const int32_t* chosen, const T* weights, const T* d_weights) { \
+    choose_backward(router, probabilities, chosen, weights, d_weights);                       \
   }
 
 SMP_DEFINE(float)

@@ -48,7 +48,8 @@ ExpertsBranch::Matrices ExpertsBranch::matrices(const std::string& name) {
           builder_.parameter(name + ".up.weight"), builder_.parameter(name + ".down.weight")};
 }
 
-ValueId ExpertsBranch::expert_product(ValueId x, ValueId weight, const std::string& name, Dim cols) {
+ValueId ExpertsBranch::expert_product(ValueId x, ValueId weight, const std::string& name,
+                                      Dim cols) {
   cols.size = builder_.value(weight).shape[0].size / experts_.count;
   const ValueId y = builder_.made(name, {builder_.value(x).shape[0], cols}, builder_.dtype());
   builder_.add(OperationKind::kExpertProduct, {x, weight, ends_}, {y}, experts_);
@@ -192,7 +193,8 @@ ValueId ExpertsBranch::router_backward(ValueId all, ValueId d_weights, ValueId d
   const ValueId summed = region_.all_reduced(d_shared_weights, kRouterLabel);
   const ValueId d_gate = builder_.over("d shared gate", summed);
   builder_.add(OperationKind::kSigmoidBackward, {shared_weights_, summed}, {d_gate});
-  return add_to(builder_, dx, input_gradient(d_gate, shared_gate_, "d mlp norm of the shared gate"));
+  return add_to(builder_, dx,
+                input_gradient(d_gate, shared_gate_, "d mlp norm of the shared gate"));
 }
 
 ValueId ExpertsBranch::backward(ValueId dy) {
@@ -209,11 +211,11 @@ ValueId ExpertsBranch::backward(ValueId dy) {
   builder_.weights([&] { expert_weight_gradient(dispatched_dy, routed.activated, routed_.down); });
   Hidden shared;
   if (shared_.up != kNoValue) {
-    shared = activation_backward(
-        shared_up_, shared_gate_result_, shared_weights_, kNoValue, kNoValue,
-        input_gradient(builder_, all_dy, shared_.down, "d shared activated",
-                       {0, "ffn", region_.degree()}),
-        "shared");
+    shared =
+        activation_backward(shared_up_, shared_gate_result_, shared_weights_, kNoValue, kNoValue,
+                            input_gradient(builder_, all_dy, shared_.down, "d shared activated",
+                                           {0, "ffn", region_.degree()}),
+                            "shared");
     builder_.weights([&] {
       const ValueId factor = defers ? region_.gathered(added, kBackwardLabel) : all_dy;
       weight_gradient(builder_, factor, shared.activated, shared_.down);
@@ -225,9 +227,9 @@ ValueId ExpertsBranch::backward(ValueId dy) {
   const ValueId all = region_.gathered(normal, kBackwardLabel);
   ValueId d_rows = expert_input_gradient(routed.d_up, routed_.up, "d dispatched", {0, "hidden"});
   if (routed_.gate != kNoValue) {
-    d_rows = add_to(builder_, d_rows,
-                    expert_input_gradient(routed.d_gate, routed_.gate, "d dispatched by gate",
-                                          {0, "hidden"}));
+    d_rows = add_to(
+        builder_, d_rows,
+        expert_input_gradient(routed.d_gate, routed_.gate, "d dispatched by gate", {0, "hidden"}));
   }
   ValueId dx = combined(d_rows, "d mlp norm");
   if (shared_.up != kNoValue) {
@@ -236,8 +238,8 @@ ValueId ExpertsBranch::backward(ValueId dy) {
                                {0, "hidden"}));
     if (shared_.gate != kNoValue) {
       dx = add_to(builder_, dx,
-                  input_gradient(builder_, shared.d_gate, shared_.gate,
-                                 "d mlp norm by shared gate", {0, "hidden"}));
+                  input_gradient(builder_, shared.d_gate, shared_.gate, "d mlp norm by shared gate",
+                                 {0, "hidden"}));
     }
   }
   const ValueId of_router = router_backward(all, routed.d_weights, shared.d_weights);

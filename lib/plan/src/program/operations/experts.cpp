@@ -31,8 +31,7 @@ int64_t scores_bytes(const PlacedOperation& p) {
 int64_t router_input_bytes(const PlacedOperation& p) {
   const ValueId scores = p.operation.in(0), weight = p.operation.in(1);
   if (!is_narrow(p.dtype(weight))) return 0;
-  return wide_bytes(p.dtype(weight)) *
-         (p.elements(weight) + p.rows(scores) * p.cols(weight));
+  return wide_bytes(p.dtype(weight)) * (p.elements(weight) + p.rows(scores) * p.cols(weight));
 }
 int64_t router_weight_bytes(const PlacedOperation& p) {
   const ValueId scores = p.operation.in(0), x = p.operation.in(1);
@@ -101,10 +100,8 @@ const OperationRules kSortByExpertRules = {.name = "sort by expert",
                                            .kernel = KernelClass::kRows,
                                            .inputs = "experts",
                                            .outputs = "rows ends places"};
-const OperationRules kDispatchRules = {.name = "dispatch",
-                                       .kernel = KernelClass::kRows,
-                                       .inputs = "x rows ends",
-                                       .outputs = "y"};
+const OperationRules kDispatchRules = {
+    .name = "dispatch", .kernel = KernelClass::kRows, .inputs = "x rows ends", .outputs = "y"};
 // The sum of each token's rows, best expert first.
 const OperationRules kCombineRules = {
     .name = "combine", .kernel = KernelClass::kRows, .inputs = "x places", .outputs = "y"};
@@ -130,9 +127,8 @@ const OperationRules kExpertWeightGradientRules = {.name = "expert product, d we
 const OperationRules kExpertActivationRules = {
     .name = "expert activation", .inputs = "up gate? weights? rows? ends?", .outputs = "y"};
 // y again, in the memory of its gradient, and the gradient of the weights.
-const OperationRules kExpertActivationBackwardRules = {
-    .name = "expert activation backward",
-    .inputs = "up gate? weights? rows? ends? dy",
-    .outputs = "d_up d_gate? y d_weights?"};
+const OperationRules kExpertActivationBackwardRules = {.name = "expert activation backward",
+                                                       .inputs = "up gate? weights? rows? ends? dy",
+                                                       .outputs = "d_up d_gate? y d_weights?"};
 
 }  // namespace smp::program

@@ -10,9 +10,7 @@
 namespace smp::layers {
 namespace {
 
-at::Tensor widened(const at::Tensor& x) {
-  return kernels::is_narrow(x) ? x.to(at::kFloat) : x;
-}
+at::Tensor widened(const at::Tensor& x) { return kernels::is_narrow(x) ? x.to(at::kFloat) : x; }
 
 // Calls body(expert, first row, rows) for the rank's experts that have rows.
 template <typename Body>
@@ -125,8 +123,8 @@ void run_route_backward(Frame& frame) {
       for (int64_t t = 0; t < probabilities.size(0); ++t) {
         kernels::choose_experts_backward(
             router, kernels::data_of<T>(probabilities) + t * router.experts,
-            kernels::data_of<int32_t>(frame.in(1)) + t * k, kernels::data_of<T>(frame.in(2)) + t * k,
-            kernels::data_of<T>(frame.in(3)) + t * k);
+            kernels::data_of<int32_t>(frame.in(1)) + t * k,
+            kernels::data_of<T>(frame.in(2)) + t * k, kernels::data_of<T>(frame.in(3)) + t * k);
       }
     }
   });
@@ -301,9 +299,8 @@ void run_expert_activation_backward(Frame& frame) {
       WideRow<T> wide_up(up + r * cols, cols),
           wide_gate(gate == nullptr ? nullptr : gate + r * cols, cols),
           result(kernels::data_of<T>(dy) + r * cols, cols);
-      const C d_weight =
-          kernels::expert_row_backward(rows.kind, cols, rows.weight<C>(r), wide_gate.data(),
-                                       wide_up.data(), result.data());
+      const C d_weight = kernels::expert_row_backward(
+          rows.kind, cols, rows.weight<C>(r), wide_gate.data(), wide_up.data(), result.data());
       for (WideRow<T>* row : {&wide_up, &wide_gate, &result}) row->put_back();
       if (d_weights.defined()) kernels::data_of<C>(d_weights)[rows.place(r)] = d_weight;
     }
