@@ -50,6 +50,13 @@ TEST_CASE("layers page: a layer that the model does not have") {
       ConfigError);
 }
 
+TEST_CASE("layers page: layers that the engine does not run have no program") {
+  ModelSpec model = small_gpt2();
+  model.norm_placement = NormPlacement::kBoth;
+  const std::string text = layers_text(sample_plan(model, {}), "layers.0");
+  CHECK(has(text, "layers.0: the engine does not run this kind of layer, so it has no program"));
+}
+
 TEST_CASE("layers page: as HTML the same lines") {
   const std::string html = layers_html(sample_plan(small_gpt2(), {}), "head");
   CHECK(has(html, "softmax loss(logits, targets)"));

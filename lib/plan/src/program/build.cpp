@@ -2,17 +2,20 @@
 
 #include "program/layers/layers.h"
 #include "smp/plan/base/check.h"
-#include "smp/plan/model/hybrid.h"
+#include "smp/plan/model/model_family.h"
+#include "smp/plan/model/operators.h"
 #include "smp/plan/program/fusions.h"
 
 namespace smp::program {
 
 bool has_program(const ModelSpec& model, const model::LayerSpec& layer) {
-  if (model.stack == Stack::kEncoder || model::is_hybrid(model) || model.kv_lora_rank > 0) {
-    return false;
-  }
-  if (layer.kind == model::LayerKind::kMoeBlock && model.mlp_bias) return false;
-  return layer.kind != model::LayerKind::kMtpBlock;
+  const bool is_known = model::is_list(model) || model::is_dense_decoder(model) ||
+                        model::is_dense_encoder_decoder(model) || model::is_mixture_decoder(model);
+  const bool same_windows =
+      model.sliding_window == 0 || (model.full_attention_period == 0 && !model.chunked_windows);
+  return is_known && same_windows && model.vocab_multiple_of <= 1 &&
+         model.norm_placement == NormPlacement::kBefore && model.mlp != MlpKind::kSquaredRelu &&
+         layer.kind != model::LayerKind::kMtpBlock;
 }
 
 bool are_alike(const ModelSpec& model, const model::LayerSpec& a, const model::LayerSpec& b) {

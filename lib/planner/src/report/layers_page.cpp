@@ -235,6 +235,9 @@ std::string call_text(const Plan& plan) {
     text += fmt::format(", rank 0 of {} tensor ranks", call.tensor_degree);
     if (call.sequence_parallel) text += " that split sequences";
   }
+  if (!plan.job.parallel.framework.is_engine()) {
+    text += "; as smp's engine runs it, not the framework of the plan";
+  }
   return text;
 }
 
