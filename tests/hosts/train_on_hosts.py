@@ -14,6 +14,7 @@ many steps on 4 hosts, in the layout that smp-plan chooses for them and as ZeRO-
 each: the losses of an undisturbed run to the bit, and of one host in the same layout.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -217,7 +218,8 @@ class Test(Checks):
 
     def signal_host(self, host, number):
         for pid, _ in self.hosts.pids(host):
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # one that goes on may have ended another
+                os.kill(pid, number)
 
     def train_all(self):
         for number, case in enumerate(self.cases):
