@@ -253,12 +253,26 @@ void MegatronLine::sizes(bool swiglu) {
   }
 }
 
+// A softmax is of the chosen scores unless it comes first; sigmoids are always normalized
+// (moe_utils.py, topk_routing_with_score_function). Without experts no flag of it has an effect.
+void MegatronLine::router() {
+  const std::string score = reader_.text("moe-router-score-function").value_or("softmax");
+  for (const auto& [flag, path] :
+       {std::pair{"moe-router-score-function", "model.router"},
+        std::pair{"moe-router-topk-scaling-factor", "model.routed_scaling_factor"},
+        std::pair{"moe-router-num-groups", "model.expert_groups"},
+        std::pair{"moe-router-group-topk", "model.expert_groups_per_token"}}) {
+    if (const auto value = reader_.text(flag)) set(flag, path, *value);
+  }
+  if (has("moe-router-pre-softmax") && score == "softmax") {
+    set("moe-router-pre-softmax", "model.normalize_expert_weights", false);
+  }
+}
+
 void MegatronLine::experts() {
   if (!has("num-experts")) return;
   set("moe-router-topk", "model.experts_per_token", whole("moe-router-topk").value_or(2));
-  if (has("moe-router-pre-softmax")) {
-    set("moe-router-pre-softmax", "model.normalize_expert_weights", false);
-  }
+  router();
   constexpr const char* kCapacity = "moe-expert-capacity-factor";
   const double capacity = reader_.number(kCapacity).value_or(0);
   if (capacity > 0) set(kCapacity, "model.expert_capacity_factor", *reader_.text(kCapacity));

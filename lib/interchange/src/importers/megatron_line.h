@@ -45,6 +45,7 @@ class MegatronLine {
   void activation();
   void sizes(bool swiglu);
   void experts();
+  void router();
   static bool dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse);
   void latent_attention();
   void hybrid();
