@@ -17,7 +17,7 @@ constexpr const char* kLayersDescription =
     R"(Prints what each layer does: its program, operation by operation.
 
 Each line has the flops of an operation, the bytes that it moves through memory and sends to other
-ranks, and the bytes alive behind it. Ranks execute these lines, and the planner adds them up.
+ranks, and the bytes alive behind it. Ranks execute these lines.
 
 Examples:
   smp-plan layers plan.yaml

@@ -28,7 +28,7 @@ class ModelOnRank {
  public:
   // communicator may be null for one rank.
   ModelOnRank(const ModelSpec& model, const NamedTensors& weights, comm::Communicator* communicator,
-              bool sequence_parallel = false, const TensorKinds& kinds = {});
+              bool sequence_parallel = false, const TensorKinds& kinds = {}, bool fuses = true);
 
   // Of the runs from now on.
   void set_context(const kernels::CallContext& context) { context_ = context; }

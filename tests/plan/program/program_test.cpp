@@ -6,9 +6,9 @@
 #include "plan/list_samples.h"
 #include "plan/small_models.h"
 #include "smp/plan/program/build.h"
-#include "smp/plan/program/fusions.h"
 #include "smp/plan/program/liveness.h"
 #include "smp/plan/program/verify.h"
+#include "smp/plan/program/work.h"
 
 using namespace smp;
 using namespace smp::model;
@@ -69,6 +69,120 @@ TEST_CASE("programs: every layer's is proved, fused or not") {
         CHECK(verify(build_unfused(model, layer, call)) == "");
         CHECK(verify(build(model, layer, call)) == "");
       }
+    }
+  }
+}
+
+namespace {
+
+// A block of GPT-2 on one of two tensor ranks, with something changed.
+template <typename Change>
+std::string changed(const Change& change) {
+  const ModelSpec model = small_gpt2();
+  LayerProgram program = build(model, layers_of(model)[1],
+                               {.micro_batch = 2, .sequence_length = 8, .tensor_degree = 2});
+  change(program);
+  return verify(program);
+}
+
+std::vector<Operation>& of(LayerProgram& program, Section section) {
+  return program.sections[static_cast<int>(section)];
+}
+
+// The first of its kind.
+size_t place_of(const std::vector<Operation>& operations, OperationKind kind) {
+  for (size_t i = 0; i < operations.size(); ++i) {
+    if (operations[i].kind == kind) return i;
+  }
+  REQUIRE(false);
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("programs: a proof names the operation that is wrong") {
+  CHECK(changed([](LayerProgram&) {}) == "");
+  CHECK(changed([](LayerProgram& program) {
+          std::swap(of(program, Section::kForward)[0], of(program, Section::kForward)[1]);
+        }) == "forward, operation 1 (product): attention norm is read, and is not there");
+  CHECK(changed([](LayerProgram& program) {
+          std::vector<Operation>& forward = of(program, Section::kForward);
+          forward.insert(forward.begin() + 1, forward.front());
+        }) == "forward, operation 2 (norm): attention norm is written twice");
+  CHECK(changed([](LayerProgram& program) {
+          of(program, Section::kForward)[0].inputs.pop_back();
+          of(program, Section::kForward)[0].inputs.pop_back();
+        }) == "forward, operation 1 (norm): there is no weight");
+  CHECK(changed([](LayerProgram& program) {
+          of(program, Section::kForward)[1].inputs.push_back(0);
+        }) == "forward, operation 2 (product): 3 operands, where 2 have names");
+  // What attention's backward has overwritten.
+  CHECK(changed([](LayerProgram& program) {
+          std::vector<Operation>& backward = of(program, Section::kBackward);
+          const size_t attention = place_of(backward, OperationKind::kAttentionBackward);
+          const ValueId packed = backward[attention].in(0);
+          for (size_t i = attention + 1; i < backward.size(); ++i) {
+            for (ValueId& id : backward[i].inputs) {
+              if (id == backward[attention].out(0)) id = packed;
+            }
+          }
+        }).find("attention qkv is read, and is not there") != std::string::npos);
+  CHECK(changed([](LayerProgram& program) {
+          std::vector<Operation>& backward = of(program, Section::kBackward);
+          backward.push_back(backward[place_of(backward, OperationKind::kWeightGradient)]);
+        }).find("is added to 2 times, and the forward reads") != std::string::npos);
+  CHECK(changed([](LayerProgram& program) {
+          std::vector<Operation>& backward = of(program, Section::kBackward);
+          const size_t place = place_of(backward, OperationKind::kBiasGradient);
+          backward.insert(backward.begin() + static_cast<std::ptrdiff_t>(place), backward[place]);
+        }).find("is added to 2 times, and the forward reads") != std::string::npos);
+  CHECK(changed([](LayerProgram& program) {
+          std::erase_if(of(program, Section::kWeights), [](const Operation&) { return true; });
+        }).find("is added to 0 times, and the forward reads") != std::string::npos);
+  CHECK(changed([](LayerProgram& program) {
+          program.saved.pop_back();
+        }).find("is read, and is not there") != std::string::npos);
+  CHECK(changed([](LayerProgram& program) { program.saved.push_back(program.outputs[0]); }) ==
+        "x + mlp is saved, and no backward reads it");
+  CHECK(changed([](LayerProgram& program) {
+          of(program, Section::kRematerialize).pop_back();
+        }).find("up was dropped, and is not made again") != std::string::npos);
+}
+
+TEST_CASE("programs: a sum under way is not read, and is waited for") {
+  const auto message = [](LayerProgram& program) -> Operation& {
+    std::vector<Operation>& forward = of(program, Section::kForward);
+    return forward[place_of(forward, OperationKind::kAllReduce)];
+  };
+  CHECK(changed([&](LayerProgram& program) {
+          std::get<MessageAttributes>(message(program).attributes).waits = false;
+        }).find("attention output summed is read while its message is under way") !=
+        std::string::npos);
+  CHECK(changed([](LayerProgram& program) {
+          // The last wait of the backward goes, and with it what reads its result.
+          std::vector<Operation>& backward = of(program, Section::kBackward);
+          while (backward.back().kind != OperationKind::kWait) backward.pop_back();
+          backward.pop_back();
+        }).find("nothing waits for") != std::string::npos);
+}
+
+TEST_CASE("programs: the products of a forward are two operations a weight and token") {
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    const LayerCall call{.micro_batch = 2, .sequence_length = 70};
+    for (const LayerSpec& layer : layers_of(model)) {
+      if (layer.kind != LayerKind::kBlock) continue;
+      double weights = 0;
+      for (const ParameterSpec& parameter : parameters_of(model, layer)) {
+        if (!parameter.is_vector) weights += static_cast<double>(parameter.size());
+      }
+      // Scores and values of the pairs of a query and a key before it.
+      const double pairs = 2 * 70 * 71 / 2.0 * static_cast<double>(model.num_heads);
+      const double attention = 4 * pairs * static_cast<double>(model.head_dim);
+      const LayerProgram program = build(model, layer, call);
+      CHECK(work_of(program, Section::kForward).flops ==
+            doctest::Approx(2 * 140 * weights + attention));
+      CHECK(work_of(program, Section::kBackward).flops ==
+            doctest::Approx(4 * 140 * weights + 2.5 * attention));
     }
   }
 }

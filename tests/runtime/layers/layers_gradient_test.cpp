@@ -202,6 +202,32 @@ TEST_CASE("layers: deferred weight gradients equal those of at once, to the bit"
   }
 }
 
+TEST_CASE("layers: fusions change the losses and gradients of no model") {
+  at::set_num_threads(1);
+  std::vector<ModelSpec> models = small_others();
+  models.insert(models.end(), {small_mixtures().front(), small_t5(), small_gpt2(), small_llama()});
+  ModelSpec drops = small_gpt2();
+  drops.hidden_dropout = 0.2;
+  models.push_back(drops);
+  for (const ModelSpec& model : models) {
+    INFO(model.name);
+    const auto weights = arbitrary_weights(model, at::kDouble);
+    const auto batch = arbitrary_batch(model, 2, 7);
+    ModelOnRank fused(model, weights, nullptr);
+    ModelOnRank plain(model, weights, nullptr, false, {}, false);
+    for (ModelOnRank* rank : {&fused, &plain}) rank->set_context({.seed = 3, .trains = true});
+    const double loss = fused.run(batch, true);
+    CHECK(std::abs(plain.run(batch, true) - loss) < tolerance::kMicrobatchLoss * loss);
+    for (const auto& [name, gradient] : fused.gradients()) {
+      INFO(name);
+      // The keys' bias has no gradient but rounding.
+      if (name.ends_with("k.bias")) continue;
+      CHECK(relative_difference(plain.gradients().at(name), gradient) <
+            tolerance::kMicrobatchGradient);
+    }
+  }
+}
+
 // Each tensor that a call makes is rounded once, by at most `roundoff` of an element, and what
 // lies between is fp32. Forward and backward of an embedding, two blocks and a head make about
 // 4 + 2 * 16 + 4 tensors that the others depend on, so that the errors of a gradient cannot add up

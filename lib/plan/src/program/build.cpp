@@ -46,7 +46,9 @@ LayerProgram build_unfused(const ModelSpec& model, const model::LayerSpec& layer
 LayerProgram build(const ModelSpec& model, const model::LayerSpec& layer,
                    const model::LayerCall& call) {
   LayerProgram program = build_unfused(model, layer, call);
-  for (const FusionRule& rule : fusion_rules()) rule.apply(program);
+  for (const FusionRule& rule : fusion_rules()) {
+    if (const int places = rule.apply(program)) program.fusions.push_back({rule.name, places});
+  }
   find_saved(program);
   return program;
 }

@@ -102,14 +102,13 @@ ValueId ProgramBuilder::over(std::string name, ValueId memory) {
   return add_value({std::move(name), Role::kResult, before.dtype, before.shape, before.memory, ""});
 }
 
-Operation& ProgramBuilder::add(OperationKind kind, std::vector<ValueId> inputs,
-                               std::vector<ValueId> outputs, Attributes attributes,
-                               std::vector<ValueId> gradients) {
+void ProgramBuilder::add(OperationKind kind, std::vector<ValueId> inputs,
+                         std::vector<ValueId> outputs, Attributes attributes,
+                         std::vector<ValueId> gradients) {
   std::erase(gradients, kNoValue);
   std::vector<Operation>& operations = program_.sections[static_cast<int>(section_)];
   operations.push_back(
       {kind, std::move(inputs), std::move(outputs), std::move(gradients), std::move(attributes)});
-  return operations.back();
 }
 
 LayerProgram ProgramBuilder::take() {

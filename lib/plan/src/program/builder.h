@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,8 +56,8 @@ class ProgramBuilder {
   // A value in the memory of `memory`, with its shape and type.
   ValueId over(std::string name, ValueId memory);
 
-  Operation& add(OperationKind kind, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
-                 Attributes attributes = {}, std::vector<ValueId> gradients = {});
+  void add(OperationKind kind, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
+           Attributes attributes = {}, std::vector<ValueId> gradients = {});
 
   const Value& value(ValueId id) const { return program_.value(id); }
   DType dtype() const { return call_.dtype; }

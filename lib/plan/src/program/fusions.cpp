@@ -7,8 +7,8 @@
 namespace smp::program {
 namespace {
 
-constexpr Section kAll[] = {Section::kForward, Section::kBackward, Section::kDeferring,
-                            Section::kWeights, Section::kRematerialize};
+constexpr Section kEverySection[] = {Section::kForward, Section::kBackward, Section::kDeferring,
+                                     Section::kWeights, Section::kRematerialize};
 
 std::vector<Operation>& operations_of(LayerProgram& program, Section section) {
   return program.sections[static_cast<int>(section)];
@@ -20,7 +20,7 @@ bool reads(const Operation& operation, ValueId id) {
 
 // The value is `to` wherever it was `from`, for readers and as memory.
 void replace(LayerProgram& program, ValueId from, ValueId to) {
-  for (const Section section : kAll) {
+  for (const Section section : kEverySection) {
     for (Operation& operation : operations_of(program, section)) {
       std::replace(operation.inputs.begin(), operation.inputs.end(), from, to);
     }
@@ -31,7 +31,7 @@ void replace(LayerProgram& program, ValueId from, ValueId to) {
 bool may_take_bias(const LayerProgram& program, ValueId biased, OperationKind forward,
                    OperationKind backward) {
   int readers = 0;
-  for (const Section section : kAll) {
+  for (const Section section : kEverySection) {
     for (const Operation& operation : program.section(section)) {
       if (!reads(operation, biased)) continue;
       ++readers;
@@ -61,7 +61,7 @@ int fuse_bias(LayerProgram& program, OperationKind forward, OperationKind backwa
     const ValueId sum = operations[i].out(0), addend = operations[i].in(0),
                   bias = operations[i].in(1);
     if (!may_take_bias(program, sum, forward, backward)) continue;
-    for (const Section section : kAll) {
+    for (const Section section : kEverySection) {
       std::vector<Operation>& all = operations_of(program, section);
       std::erase_if(all, [&](const Operation& operation) {
         return operation.kind == OperationKind::kAddBias && operation.out(0) == sum;
@@ -79,16 +79,19 @@ int fuse_bias(LayerProgram& program, OperationKind forward, OperationKind backwa
   return changed;
 }
 
+// An activation adds the bias of the product before it.
 int bias_and_activation(LayerProgram& program) {
   return fuse_bias(program, OperationKind::kActivation, OperationKind::kActivationBackward, 1,
                    true);
 }
 
+// Attention adds the bias of queries, keys and values as it copies a head.
 int bias_and_attention(LayerProgram& program) {
   return fuse_bias(program, OperationKind::kAttention, OperationKind::kAttentionBackward, 2, false);
 }
 
-// [bias], [dropout] and the sum with the residual stream, one behind the other in one memory.
+// Bias, dropout and the sum with the residual stream become one pass. They stand one behind the
+// other in one memory; bias or dropout may be absent.
 int branch_sum(LayerProgram& program) {
   int changed = 0;
   std::vector<Operation>& operations = operations_of(program, Section::kForward);
@@ -125,11 +128,9 @@ int branch_sum(LayerProgram& program) {
 
 const std::vector<FusionRule>& fusion_rules() {
   static const std::vector<FusionRule> rules = {
-      {"bias and activation", "an activation adds the bias of the product before it",
-       bias_and_activation},
-      {"bias and attention", "attention adds the bias of queries, keys and values to a head",
-       bias_and_attention},
-      {"branch sum", "bias, dropout and the sum with the residual stream in one pass", branch_sum},
+      {"bias and activation", bias_and_activation},
+      {"bias and attention", bias_and_attention},
+      {"branch sum", branch_sum},
   };
   return rules;
 }

@@ -80,8 +80,29 @@ class Proof {
     }
   }
 
+  // `names`: as OperationRules has them.
+  void check_operands(std::string_view names, const std::vector<ValueId>& operands) {
+    size_t count = 0;
+    while (!names.empty()) {
+      const size_t end = std::min(names.find(' '), names.size());
+      const std::string_view name = names.substr(0, end);
+      const bool is_there = count < operands.size() && operands[count] != kNoValue;
+      if (!is_there && !name.ends_with('?')) {
+        found(fmt::format("{}: there is no {}", where_, name));
+      }
+      ++count;
+      names.remove_prefix(std::min(end + 1, names.size()));
+    }
+    if (operands.size() > count) {
+      found(fmt::format("{}: {} operands, where {} have names", where_, operands.size(), count));
+    }
+  }
+
   void run(const Operation& operation, Section section) {
     const OperationRules& rules = rules_of(operation.kind);
+    check_operands(rules.inputs, operation.inputs);
+    check_operands(rules.outputs, operation.outputs);
+    if (!problem_.empty()) return;
     const bool is_wait = operation.kind == OperationKind::kWait;
     const bool is_view = rules.kernel == KernelClass::kView;
     for (const ValueId id : operation.inputs) {

@@ -9,7 +9,6 @@ void OperationWork::add(const OperationWork& other) {
   flops += other.flops;
   read_bytes += other.read_bytes;
   written_bytes += other.written_bytes;
-  kernels += other.kernels;
 }
 
 OperationWork work_of(const LayerProgram& program, const Operation& operation) {
@@ -28,7 +27,6 @@ OperationWork work_of(const LayerProgram& program, const Operation& operation) {
     work.written_bytes += std::min(bytes(id), rows);
   }
   if (rules.flops != nullptr) work.flops = rules.flops({program, operation});
-  work.kernels = 1;
   return work;
 }
 

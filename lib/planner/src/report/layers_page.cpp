@@ -123,6 +123,14 @@ class ProgramPage {
     return program::work_of(program_, program::Section::kBackward);
   }
   int64_t sent() const { return sent_; }
+  // "branch sum (2), bias and activation (1)"; "" for none.
+  std::string fusions() const {
+    std::string text;
+    for (const program::AppliedFusion& fusion : program_.fusions) {
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", fusion.name, fusion.places);
+    }
+    return text;
+  }
   int64_t parameters() const {
     int64_t count = 0;
     for (const program::Value& value : program_.values) {
@@ -307,6 +315,7 @@ std::string layers_text(const Plan& plan, std::string_view layer) {
     const ProgramPage page(plan, alike.layers.front());
     summary.push_back(summary_row(alike, page));
     programs += fmt::format("\n{}\n", alike.name());
+    if (!page.fusions().empty()) programs += fmt::format("  fused: {}\n", page.fusions());
     for (const ProgramSection& section : page.sections()) {
       programs += fmt::format("\n  {}\n", section.name);
       programs += line_text({"flops", "moved", "sent", "alive"});
@@ -338,9 +347,15 @@ std::string layers_html(const Plan& plan, std::string_view layer) {
         rows.push_back({line.made, line.does, line.flops, line.moved, line.sent, line.alive});
       }
       const ProgramLine& sum = section.sum;
+      const bool is_first = &section == &program_page.sections().front();
+      std::string fused;
+      if (is_first && !program_page.fusions().empty()) {
+        fused = fmt::format("<p>fused: {}</p>", page::escape(program_page.fusions()));
+      }
       rows.push_back({"in all", "", sum.flops, sum.moved, sum.sent, sum.alive});
-      sections.push_back({fmt::format("{}: {}", alike.name(), section.name),
-                          page::table({"makes", "by", "flops", "moved", "sent", "alive"}, rows)});
+      sections.push_back(
+          {fmt::format("{}: {}", alike.name(), section.name),
+           fused + page::table({"makes", "by", "flops", "moved", "sent", "alive"}, rows)});
     }
   }
   if (!summary.empty()) {

@@ -13,10 +13,11 @@ std::vector<int64_t> sizes_of(const program::Value& value) {
 }
 
 std::unique_ptr<PreparedProgram> prepare(const ModelSpec& model, const model::LayerSpec& layer,
-                                         const model::LayerCall& call,
+                                         const model::LayerCall& call, bool fuses,
                                          const std::vector<at::Tensor>& inputs) {
   auto made = std::make_unique<PreparedProgram>();
-  made->program = program::build(model, layer, call);
+  made->program =
+      fuses ? program::build(model, layer, call) : program::build_unfused(model, layer, call);
   made->layer = layer;
   made->call = call;
   const program::LayerProgram& program = made->program;
@@ -51,7 +52,7 @@ const PreparedProgram& ProgramCache::get(const model::LayerSpec& layer,
       return *known;
     }
   }
-  return *programs_.emplace_back(prepare(model_, layer, call, inputs));
+  return *programs_.emplace_back(prepare(model_, layer, call, fuses_, inputs));
 }
 
 }  // namespace smp::layers

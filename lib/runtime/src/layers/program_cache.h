@@ -11,15 +11,18 @@ namespace smp::layers {
 // the layers.
 class ProgramCache {
  public:
-  explicit ProgramCache(const ModelSpec& model) : model_(model) {}
+  // `fuses`: with the fusions of fusions.h.
+  ProgramCache(const ModelSpec& model, bool fuses) : model_(model), fuses_(fuses) {}
 
-  // The program of a layer for calls of this size, with these inputs.
+  // The program of a layer for calls of this size, with these inputs. Type, tensor rank and degree
+  // are the same in all calls.
   const PreparedProgram& get(const model::LayerSpec& layer, const model::LayerCall& call,
                              const std::vector<at::Tensor>& inputs);
   const ModelSpec& model() const { return model_; }
 
  private:
   const ModelSpec model_;
+  const bool fuses_;
   std::vector<std::unique_ptr<PreparedProgram>> programs_;
 };
 

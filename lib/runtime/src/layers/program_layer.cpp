@@ -210,8 +210,8 @@ void DeferredWeightGradients::run() {
   pieces_.clear();
 }
 
-std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model) {
-  return std::make_shared<ProgramCache>(model);
+std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model, bool fuses) {
+  return std::make_shared<ProgramCache>(model, fuses);
 }
 
 std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,

@@ -221,7 +221,9 @@ class OperatorList {
     steps_.push_back([this, kind, image, places, x = x_, wanted = wants_gradient_](ValueId dy) {
       if (!wanted) return kNoValue;
       const ValueId dx = builder_.made_like("d " + builder_.value(x).name, x);
-      builder_.add(kind, {dy, places}, {dx}, image);
+      std::vector<ValueId> operands{dy};
+      if (places != kNoValue) operands.push_back(places);
+      builder_.add(kind, operands, {dx}, image);
       return dx;
     });
   }

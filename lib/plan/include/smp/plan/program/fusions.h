@@ -11,7 +11,6 @@ namespace smp::program {
 
 struct FusionRule {
   std::string_view name;
-  std::string_view what;
   int (*apply)(LayerProgram& program);  // the number of places that it has changed
 };
 const std::vector<FusionRule>& fusion_rules();

@@ -105,7 +105,7 @@ struct Operation {
   ValueId out(size_t i) const { return i < outputs.size() ? outputs[i] : kNoValue; }
 };
 
-// What an operation mostly does; the time model has a rate for each.
+// What an operation mostly does.
 enum class KernelClass { kProduct, kAttention, kElements, kRows, kMessage, kView };
 
 struct LayerProgram;
@@ -115,8 +115,6 @@ struct PlacedOperation {
   const LayerProgram& program;
   const Operation& operation;
 
-  bool has_in(size_t i) const { return operation.in(i) != kNoValue; }
-  bool has_out(size_t i) const { return operation.out(i) != kNoValue; }
   int64_t rows(ValueId value) const;  // of a matrix: its first dimension
   int64_t cols(ValueId value) const;  // the other ones together
   int64_t elements(ValueId value) const;

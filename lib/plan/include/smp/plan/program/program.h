@@ -16,8 +16,8 @@
 //                  is the backward without their products, and `weights` are the products
 //   rematerialize  for selective recompute: `dropped` again, from what else is kept
 //
-// Each value is written once. A value may lie in the memory of another, which is then overwritten,
-// or seen in another shape.
+// Each value is written once. A value may lie in the memory of another: the other one is then
+// overwritten, or seen in another shape.
 // Memory is free after the last operation that uses it: nothing else says how long a tensor lives.
 namespace smp::program {
 
@@ -28,7 +28,7 @@ enum class Role {
   kInput,           // the output of the layer before
   kBatch,           // a field of the batch
   kParameter,       // of this layer, or neighbouring ones as one matrix
-  kGradient,        // of a parameter; operations add to it
+  kGradient,        // of the parameter that stands before it in `values`; operations add to it
   kOutputGradient,  // the gradient of an output, which the layer behind has made
   kResult,          // made by an operation
 };
@@ -57,6 +57,12 @@ enum class Section { kForward, kBackward, kDeferring, kWeights, kRematerialize }
 inline constexpr int kSections = 5;
 std::string_view name_of(Section section);
 
+// A fusion that the program has (fusions.h), and in how many places.
+struct AppliedFusion {
+  std::string_view name;
+  int places = 0;
+};
+
 struct LayerProgram {
   std::vector<Value> values;
   std::vector<Operation> sections[kSections];
@@ -67,6 +73,7 @@ struct LayerProgram {
   std::vector<ValueId> deferred_input_gradients;  // what `deferring` makes of them
   std::vector<ValueId> saved;    // what the backward reads of inputs and of what the forward made
   std::vector<ValueId> dropped;  // of these, what selective recompute makes again
+  std::vector<AppliedFusion> fusions;
 
   const std::vector<Operation>& section(Section section) const {
     return sections[static_cast<int>(section)];
@@ -78,7 +85,7 @@ struct LayerProgram {
   }
 };
 
-// Sets `saved` from what the sections read, after the operations have changed.
+// Sets `saved` and `dropped` from what the sections read, after the operations have changed.
 void find_saved(LayerProgram& program);
 
 }  // namespace smp::program

@@ -8,6 +8,7 @@ namespace smp::program {
 
 // Proves a program, and returns "" or the first thing that is wrong, with its section, operation
 // and value:
+//   - each operation has the operands that its entry in the table names
 //   - each value is written once, before it is read; what is made again was dropped
 //   - nothing is read after its memory was overwritten, and a message's operands wait for its end
 //   - an output has the memory of an input only if the operation overwrites that input

@@ -11,7 +11,6 @@ struct OperationWork {
   double flops = 0;
   int64_t read_bytes = 0;     // operands, once each
   int64_t written_bytes = 0;  // results, and gradients that are added to
-  int64_t kernels = 0;        // that are started
 
   int64_t moved_bytes() const { return read_bytes + written_bytes; }
   void add(const OperationWork& other);

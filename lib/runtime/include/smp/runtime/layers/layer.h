@@ -77,9 +77,10 @@ class Layer {
   virtual void rematerialize(Saved& /*saved*/) const {}
 };
 
-// The programs of a model's layers on this rank, which alike layers share.
+// The programs of a model's layers on this rank, which alike layers share. `fuses`: several
+// operations become one where there is a kernel for that.
 class ProgramCache;
-std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model);
+std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model, bool fuses = true);
 
 std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,
                                   const kernels::TensorParallel& group,
