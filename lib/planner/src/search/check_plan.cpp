@@ -2,12 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <set>
+
 #include "choice/batch.h"
 #include "choice/resolve.h"
 #include "search/unknown_framework.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/layout/chunk_ends.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/program/build.h"
+#include "smp/plan/program/verify.h"
 #include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/rules/engine_rules.h"
 #include "smp/plan/schedule/schedule.h"
@@ -103,6 +109,23 @@ void check_schedule(const Plan& plan, Problems& problems) {
   }
 }
 
+// The programs of the layers that the engine runs, on the tensor ranks that may differ.
+void check_programs(const Plan& plan, Problems& problems) {
+  if (!plan.job.parallel.framework.is_engine()) return;
+  const ModelSpec& model = plan.job.model;
+  for (const int64_t tensor : std::set<int64_t>{0, plan.degrees.tensor - 1}) {
+    const model::LayerCall call = layout::layer_call(plan, tensor);
+    std::optional<model::LayerSpec> last;
+    for (const model::LayerSpec& layer : model::layers_of(model)) {
+      const bool is_proved = last && program::are_alike(model, *last, layer);
+      last = layer;
+      if (is_proved || !program::has_program(model, layer)) continue;
+      const std::string problem = program::verify(program::build(model, layer, call));
+      if (!problem.empty()) problems.push_back(fmt::format("{}: {}", layer.name, problem));
+    }
+  }
+}
+
 void check_engine(const Plan& plan, Problems& problems) {
   if (plan.job.cluster.device != DeviceKind::kCpu) return;
   if (!plan.job.parallel.framework.is_engine()) return;
@@ -127,6 +150,7 @@ std::vector<std::string> check(const Plan& written) {
     if (framework::is_unknown(plan.job.parallel.framework)) predict_as_unknown(plan);
     check_memory(plan, written.predictions.ranks, problems);
     check_schedule(plan, problems);
+    check_programs(plan, problems);
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());
   }
