@@ -164,8 +164,7 @@ class StepTraffic {
     }
   }
 
-  // The messages of each layer's program, section by section, so that those of one label and size
-  // stand together.
+  // The messages of each layer's program. Alike layers mostly stand side by side.
   void programs() {
     if (plan_.degrees.tensor == 1) return;
     const ParallelSpec& parallel = plan_.job.parallel;
@@ -175,8 +174,13 @@ class StepTraffic {
         parallel.recompute == Recompute::kFull ? parallel.recompute_layers.value_or(layers) : 0;
     const bool defers = schedule::defers_weight_gradients(*parallel.pipeline);
     int64_t blocks = 0;
+    program::LayerProgram program;
+    std::optional<model::LayerSpec> last;  // whose program that is
     for (const model::LayerSpec& layer : layout_.layers) {
-      const program::LayerProgram program = program::build(plan_.job.model, layer, call);
+      if (!last || !program::are_alike(plan_.job.model, *last, layer)) {
+        program = program::build(plan_.job.model, layer, call);
+      }
+      last = layer;
       const bool is_again = is_block(layer) && blocks++ < most_again;
       add(program, program::Section::kForward, is_again ? 2 : 1);
       if (is_block(layer) && parallel.recompute == Recompute::kSelective) {

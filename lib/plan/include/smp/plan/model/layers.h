@@ -22,8 +22,8 @@ enum class LayerKind {
   kHead,           // final norm, vocabulary projection, cross-entropy
   kOperators,      // of a list (operators.h)
   kLastOperators,  // the last of a list, and cross-entropy
+  kMoeBlock,       // a block whose MLP is a router and experts
   // Priced, and not run by the engine yet:
-  kMoeBlock,  // a block whose MLP is a router and experts
   kMtpBlock,  // predicts a further token: norms, projection, a block; lies before the head
 };
 
