@@ -1,5 +1,6 @@
 #include "state_weights_folder.h"
 
+#include <ATen/ops/cat.h>
 #include <c10/core/InferenceMode.h>
 
 #include "ledger/tensor_factories.h"
@@ -57,16 +58,18 @@ NamedTensors weights_of_folder(const ModelSpec& model, const std::string& dir,
 
 NamedTensors parameters_in(const ModelSpec& model,
                            const std::map<std::string, at::Tensor>& theirs) {
-  NamedTensors parameters;
+  std::map<std::string, std::vector<at::Tensor>> rows;  // of our parameters, in their order
   for (const huggingface::HuggingFaceTensor& tensor : huggingface::huggingface_tensors(model)) {
     const at::Tensor& whole = theirs.at(tensor.name);
     const at::Tensor stacked = tensor.transposed ? whole.t() : whole;
     int64_t row = 0;
-    for (const model::ParameterSpec& source : tensor.sources) {
-      parameters[source.name] = stacked.narrow(0, row, source.rows).contiguous();
-      row += source.rows;
+    for (const huggingface::SourceRows& source : tensor.sources) {
+      rows[source.parameter.name].push_back(stacked.narrow(0, row, source.count()));
+      row += source.count();
     }
   }
+  NamedTensors parameters;
+  for (const auto& [name, parts] : rows) parameters[name] = at::cat(parts).contiguous();
   return parameters;
 }
 

@@ -186,11 +186,12 @@ TEST_CASE("Hugging Face weights are our parameters, in any cut") {
       std::vector<float> stored(static_cast<size_t>(entry.bytes() / 4));
       reader.read(entry, stored.data());
       int64_t rows_before = 0;
-      for (const model::ParameterSpec& parameter : tensor.sources) {
+      for (const auto& [parameter, first, last] : tensor.sources) {
         INFO(parameter.name);
+        REQUIRE(last - first == parameter.rows);
         const std::vector<float> all = whole_of<float>(weights, parameter, DType::kF32);
         int64_t stacked_rows = 0;
-        for (const model::ParameterSpec& source : tensor.sources) stacked_rows += source.rows;
+        for (const auto& source : tensor.sources) stacked_rows += source.count();
         for (int64_t r = 0; r < parameter.rows; ++r) {
           for (int64_t c = 0; c < parameter.cols; ++c) {
             const int64_t at = tensor.transposed ? c * stacked_rows + rows_before + r

@@ -23,6 +23,34 @@ Class llama_class_of(const ModelSpec& model) {
   return model.qkv_bias || model.mlp_bias ? Class::kNone : Class::kMistral;
 }
 
+// Which layers have experts is said by a period, or by the dense layers before them.
+bool has_layers_of_qwen(const ModelSpec& model) {
+  return model.moe_layer_period == 1 || model.first_dense_layers == model.moe_layer_period - 1;
+}
+
+// For a mixture whose experts are SwiGLU or GeGLU, and whose attention is Llama's as above.
+Class mixture_class_of(const ModelSpec& model) {
+  const bool shared = model.shared_expert_ffn_hidden_size > 0;
+  if (model.router != RouterKind::kSoftmax || model.routed_scaling_factor != 1 ||
+      model.expert_groups > 1 || model.expert_capacity_factor > 0 || model.mlp_bias) {
+    return Class::kNone;
+  }
+  switch (llama_class_of(model)) {
+    case Class::kLlama:
+    case Class::kMistral:
+      return !shared && !model.qkv_bias && model.normalize_expert_weights &&
+                     model.first_dense_layers == 0 && model.moe_layer_period == 1
+                 ? Class::kMixtral
+                 : Class::kNone;
+    case Class::kQwen2:
+      return shared && model.shared_expert_gate && has_layers_of_qwen(model) ? Class::kQwen2Moe
+                                                                             : Class::kNone;
+    case Class::kQwen3:
+      return !shared && has_layers_of_qwen(model) ? Class::kQwen3Moe : Class::kNone;
+    default: return Class::kNone;
+  }
+}
+
 bool has_blocks_of_phi(const ModelSpec& model) {
   return model.norm == NormKind::kLayerNorm && model.qkv_bias && model.attention_output_bias &&
          model.mlp_bias && model.head_bias && !model.qk_norm && model.parallel_residual &&
@@ -51,10 +79,10 @@ HuggingFaceClass class_of(const ModelSpec& model) {
   ModelSpec plain = model;
   plain.mlp = MlpKind::kSwiglu;
   plain.qkv_bias = plain.attention_output_bias = plain.mlp_bias = plain.qk_norm = false;
+  plain.num_experts = 0;
   const bool turns_whole_heads = rotary && rotary_dim_of(model) == model.head_dim;
-  return turns_whole_heads && model::has_blocks_of(plain, ModelFamily::kLlama)
-             ? llama_class_of(model)
-             : Class::kNone;
+  if (!turns_whole_heads || !model::has_blocks_of(plain, ModelFamily::kLlama)) return Class::kNone;
+  return model.num_experts > 0 ? mixture_class_of(model) : llama_class_of(model);
 }
 
 }  // namespace smp::huggingface

@@ -112,14 +112,37 @@ void add_t5(const ModelSpec& model, text::OrderedJson& config) {
   config["pad_token_id"] = 0;
 }
 
+// Sizes of experts, how a token's are weighed, and which layers have them.
+void add_experts(const HuggingFaceType& type, const ModelSpec& model, text::OrderedJson& config) {
+  const HuggingFaceExperts& experts = type.experts;
+  if (experts.num == 0) return;
+  config[std::string(experts.number_key)] = model.num_experts;
+  config["num_experts_per_tok"] = model.experts_per_token;
+  if (experts.ffn == 0) {
+    config[std::string(type.keys.ffn)] = model.expert_ffn_hidden_size;
+    return;
+  }
+  config["moe_intermediate_size"] = model.expert_ffn_hidden_size;
+  config["norm_topk_prob"] = model.normalize_expert_weights;
+  if (experts.shared_ffn > 0) {
+    config["shared_expert_intermediate_size"] = model.shared_expert_ffn_hidden_size;
+  }
+  const bool by_period = model.moe_layer_period > 1;
+  config["decoder_sparse_step"] = model.moe_layer_period;
+  text::OrderedJson dense = text::OrderedJson::array();
+  for (int64_t i = 0; !by_period && i < model.first_dense_layers; ++i) dense.push_back(i);
+  config["mlp_only_layers"] = dense;
+}
+
 void add_sizes(const HuggingFaceType& type, const ModelSpec& model, text::OrderedJson& config) {
   const auto add = [&](std::string_view key, int64_t value) {
     if (!key.empty()) config[std::string(key)] = value;
   };
   add("vocab_size", model.vocab_size);
+  add_experts(type, model, config);
   if (type.blocks != HuggingFaceBlocks::kT5) add(type.keys.positions, model.max_positions);
   add(type.keys.hidden, model.hidden_size);
-  add(type.keys.ffn, model.ffn_hidden_size);
+  if (!config.contains(type.keys.ffn)) add(type.keys.ffn, model.ffn_hidden_size);
   add(type.keys.layers, model.num_layers);
   add(type.keys.heads, model.num_heads);
   add(type.keys.kv_heads, model.num_kv_heads);
@@ -145,10 +168,16 @@ void add_attributes(const HuggingFaceType& type, const ModelSpec& model,
   if (type.defaults.rotary_share != 1 && rotary_dim_of(model) == model.head_dim) {
     add(type.keys.rotary_share, 1.0);
   }
-  if (type.model_class == HuggingFaceClass::kMistral) add("sliding_window", model.sliding_window);
-  if (type.model_class == HuggingFaceClass::kQwen2 ||
-      type.model_class == HuggingFaceClass::kQwen3) {
-    add("use_sliding_window", false);
+  switch (type.model_class) {
+    case HuggingFaceClass::kMistral: add("sliding_window", model.sliding_window); break;
+    case HuggingFaceClass::kMixtral:
+      if (model.sliding_window > 0) add("sliding_window", model.sliding_window);
+      break;
+    case HuggingFaceClass::kQwen2:
+    case HuggingFaceClass::kQwen2Moe:
+    case HuggingFaceClass::kQwen3:
+    case HuggingFaceClass::kQwen3Moe: add("use_sliding_window", false); break;
+    default: break;
   }
 }
 

@@ -93,6 +93,10 @@ class ConfigCheck {
   }
 
   text::OrderedJson value_of(const std::string& key) const {
+    // transformers 5 calls Qwen 3's key num_local_experts.
+    if (key == "num_experts" && !has("num_experts") && has("num_local_experts")) {
+      return theirs_.at("num_local_experts");
+    }
     if (has(key.c_str())) return theirs_.at(key);
     const bool is_null = theirs_.contains(key);
     if (defaults_.contains(key) && !(is_null && is_size(key))) return defaults_.at(key);

@@ -11,11 +11,13 @@
 namespace smp::huggingface {
 namespace {
 
-// Names of ours -> the name of theirs, within one layer.
+// Names of ours -> the name of theirs, within one layer. Of a parameter of all experts the tensor
+// has the rows of one.
 struct Name {
   std::vector<const char*> sources;
   std::string target;
   bool transposed = false;
+  int64_t expert = 0;
 };
 
 const std::vector<Name>& gpt2_block_names() {
@@ -38,7 +40,35 @@ const std::vector<Name>& gpt2_block_names() {
   return names;
 }
 
-std::vector<Name> llama_block_names(const ModelSpec& model) {
+struct ExpertNames {
+  std::string mlp;  // the part of the block
+  const char *gate, *up, *down;
+};
+
+void add_expert_names(std::vector<Name>& names, const ModelSpec& model, const ExpertNames& theirs) {
+  names.push_back({{"mlp.router.weight"}, theirs.mlp + ".gate.weight"});
+  const auto add = [&](const std::string& part, int64_t expert, const char* source,
+                       const char* target) {
+    names.push_back(
+        {{source}, fmt::format("{}.{}.{}.weight", theirs.mlp, part, target), false, expert});
+  };
+  for (int64_t expert = 0; expert < model.num_experts; ++expert) {
+    const std::string part = fmt::format("experts.{}", expert);
+    add(part, expert, "mlp.experts.gate.weight", theirs.gate);
+    add(part, expert, "mlp.experts.up.weight", theirs.up);
+    add(part, expert, "mlp.experts.down.weight", theirs.down);
+  }
+  if (model.shared_expert_ffn_hidden_size == 0) return;
+  add("shared_expert", 0, "mlp.shared_expert.gate.weight", theirs.gate);
+  add("shared_expert", 0, "mlp.shared_expert.up.weight", theirs.up);
+  add("shared_expert", 0, "mlp.shared_expert.down.weight", theirs.down);
+  if (model.shared_expert_gate) {
+    names.push_back({{"mlp.shared_expert_gate.weight"}, theirs.mlp + ".shared_expert_gate.weight"});
+  }
+}
+
+std::vector<Name> llama_block_names(const ModelSpec& model, bool has_experts,
+                                    HuggingFaceClass model_class) {
   std::vector<Name> names = {
       {{"attention_norm.weight"}, "input_layernorm.weight"},
       {{"attention.q.weight"}, "self_attn.q_proj.weight"},
@@ -46,10 +76,16 @@ std::vector<Name> llama_block_names(const ModelSpec& model) {
       {{"attention.v.weight"}, "self_attn.v_proj.weight"},
       {{"attention.output.weight"}, "self_attn.o_proj.weight"},
       {{"mlp_norm.weight"}, "post_attention_layernorm.weight"},
-      {{"mlp.gate.weight"}, "mlp.gate_proj.weight"},
-      {{"mlp.up.weight"}, "mlp.up_proj.weight"},
-      {{"mlp.down.weight"}, "mlp.down_proj.weight"},
   };
+  if (!has_experts) {
+    names.push_back({{"mlp.gate.weight"}, "mlp.gate_proj.weight"});
+    names.push_back({{"mlp.up.weight"}, "mlp.up_proj.weight"});
+    names.push_back({{"mlp.down.weight"}, "mlp.down_proj.weight"});
+  } else if (model_class == HuggingFaceClass::kMixtral) {
+    add_expert_names(names, model, {"block_sparse_moe", "w1", "w3", "w2"});
+  } else {
+    add_expert_names(names, model, {"mlp", "gate_proj", "up_proj", "down_proj"});
+  }
   if (model.qkv_bias) {
     names.push_back({{"attention.q.bias"}, "self_attn.q_proj.bias"});
     names.push_back({{"attention.k.bias"}, "self_attn.k_proj.bias"});
@@ -176,15 +212,18 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model,
       }
       return {"model.", {{{"tokens.weight"}, "embed_tokens.weight"}}};
     case model::LayerKind::kBlock:
+    case model::LayerKind::kMoeBlock:
       if (model_class == HuggingFaceClass::kT5) return {"", t5_block_names(model, layer)};
       if (gpt2) return {fmt::format("transformer.h.{}.", layer.index - 1), gpt2_block_names()};
-      return {fmt::format("model.layers.{}.", layer.index - 1),
-              model_class == HuggingFaceClass::kPhi ? phi_block_names() : llama_block_names(model)};
+      return {
+          fmt::format("model.layers.{}.", layer.index - 1),
+          model_class == HuggingFaceClass::kPhi
+              ? phi_block_names()
+              : llama_block_names(model, layer.kind == model::LayerKind::kMoeBlock, model_class)};
     case model::LayerKind::kCrossBlock: return {"", t5_block_names(model, layer)};
     case model::LayerKind::kHead: return {"", head_names(model, model_class)};
     case model::LayerKind::kOperators:
-    case model::LayerKind::kLastOperators:  // under their own names
-    case model::LayerKind::kMoeBlock:
+    case model::LayerKind::kLastOperators:    // under their own names
     case model::LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
   }
   check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
@@ -201,12 +240,14 @@ HuggingFaceTensor tensor_of(const Name& name, const std::string& prefix,
     const std::string wanted = layer.name + "." + source;
     const size_t before = tensor.sources.size();
     for (const model::ParameterSpec& parameter : parameters) {
-      if (parameter.name == wanted) tensor.sources.push_back(parameter);
+      if (parameter.name != wanted) continue;
+      const int64_t count = parameter.is_expert ? parameter.row_unit : parameter.rows;
+      tensor.sources.push_back({parameter, name.expert * count, (name.expert + 1) * count});
     }
     SMP_CHECK_EQ(tensor.sources.size(), before + 1);
-    rows += tensor.sources.back().rows;
+    rows += tensor.sources.back().count();
   }
-  const model::ParameterSpec& first = tensor.sources.front();
+  const model::ParameterSpec& first = tensor.sources.front().parameter;
   if (first.is_vector) {
     tensor.shape = {rows};
   } else if (tensor.transposed) {
@@ -219,8 +260,9 @@ HuggingFaceTensor tensor_of(const Name& name, const std::string& prefix,
 
 // A tensor under our own name.
 HuggingFaceTensor own_tensor(const model::ParameterSpec& parameter) {
-  HuggingFaceTensor tensor{
-      .name = parameter.name, .shape = {parameter.rows}, .sources = {parameter}};
+  HuggingFaceTensor tensor{.name = parameter.name,
+                           .shape = {parameter.rows},
+                           .sources = {{parameter, 0, parameter.rows}}};
   if (!parameter.is_vector) tensor.shape.push_back(parameter.cols);
   return tensor;
 }
@@ -230,25 +272,26 @@ HuggingFaceTensor own_tensor(const model::ParameterSpec& parameter) {
 std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model) {
   const HuggingFaceClass model_class = class_of(model);
   std::vector<HuggingFaceTensor> tensors;
-  size_t used = 0;
-  size_t parameters_in_all = 0;
+  int64_t used = 0, in_all = 0;  // elements
   for (const model::LayerSpec& layer : model::layers_of(model)) {
     const std::vector<model::ParameterSpec> parameters = model::parameters_of(model, layer);
-    parameters_in_all += parameters.size();
+    for (const model::ParameterSpec& parameter : parameters) in_all += parameter.size();
     if (model_class == HuggingFaceClass::kNone) {
       for (const model::ParameterSpec& parameter : parameters) {
         tensors.push_back(own_tensor(parameter));
+        used += parameter.size();
       }
-      used += parameters.size();
       continue;
     }
     const auto [prefix, names] = names_of(model, layer, model_class);
     for (const Name& name : names) {
       tensors.push_back(tensor_of(name, prefix, layer, parameters));
-      used += name.sources.size();
+      for (const SourceRows& source : tensors.back().sources) {
+        used += source.count() * source.parameter.cols;
+      }
     }
   }
-  SMP_CHECK_EQ(used, parameters_in_all);
+  SMP_CHECK_EQ(used, in_all);
   return tensors;
 }
 

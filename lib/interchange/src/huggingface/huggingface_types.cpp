@@ -110,7 +110,7 @@ constexpr std::array<HuggingFaceType, 11> kTypes = {{
      {},
      {4096, 32, 32, 8, 0, 14336, 32000, 131072},
      {.epsilon = 1e-5, .rope_theta = 1e6, .window_in_all_layers = true},
-     {.num = 8, .per_token = 2}},
+     {.number_key = "num_local_experts", .num = 8, .per_token = 2}},
     {"phi",
      "PhiForCausalLM",
      Class::kPhi,
@@ -132,7 +132,7 @@ constexpr std::array<HuggingFaceType, 11> kTypes = {{
      kQwen2MoeKeys,
      {2048, 24, 16, 16, 0, 5632, 151936, 32768},
      {.qkv_bias = true},
-     {.num = 60, .per_token = 4, .ffn = 1408, .shared_ffn = 5632}},
+     {.number_key = "num_experts", .num = 60, .per_token = 4, .ffn = 1408, .shared_ffn = 5632}},
     {"qwen3",
      "Qwen3ForCausalLM",
      Class::kQwen3,
@@ -147,7 +147,7 @@ constexpr std::array<HuggingFaceType, 11> kTypes = {{
      kQwen3Keys,
      {2048, 24, 32, 4, 0, 6144, 151936, 32768},
      {.qk_norm = true},
-     {.num = 128, .per_token = 8, .ffn = 768}},
+     {.number_key = "num_experts", .num = 128, .per_token = 8, .ffn = 768}},
     {"t5",
      "T5ForConditionalGeneration",
      Class::kT5,
@@ -180,6 +180,22 @@ const HuggingFaceType* type_named(std::string_view model_type) {
   return found == kTypes.end() ? nullptr : &*found;
 }
 
+namespace {
+
+void add_experts(const HuggingFaceExperts& experts, text::OrderedJson& out) {
+  if (experts.num == 0) return;
+  out[std::string(experts.number_key)] = experts.num;
+  out["num_experts_per_tok"] = experts.per_token;
+  if (experts.ffn == 0) return;
+  out["moe_intermediate_size"] = experts.ffn;
+  out["norm_topk_prob"] = false;
+  out["decoder_sparse_step"] = 1;
+  out["mlp_only_layers"] = text::OrderedJson::array();
+  if (experts.shared_ffn > 0) out["shared_expert_intermediate_size"] = experts.shared_ffn;
+}
+
+}  // namespace
+
 text::OrderedJson defaults_of(const HuggingFaceType& type) {
   const HuggingFaceKeys& keys = type.keys;
   const HuggingFaceSizes& sizes = type.sizes;
@@ -205,6 +221,7 @@ text::OrderedJson defaults_of(const HuggingFaceType& type) {
   // Mistral has no such keys: its class computes what Llama's does with these values.
   add("attention_bias", values.output_bias);
   add("mlp_bias", values.mlp_bias);
+  add_experts(type.experts, out);
   if (type.blocks != Blocks::kT5) return out;
   add("relative_attention_num_buckets", model::kRelativeBuckets);
   add("relative_attention_max_distance", model::kRelativeDistance);

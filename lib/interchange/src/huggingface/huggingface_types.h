@@ -79,6 +79,7 @@ struct HuggingFaceDefaults {
 
 // Defaults of a type with experts; num == 0 for all others.
 struct HuggingFaceExperts {
+  std::string_view number_key = "";
   int64_t num = 0, per_token = 0;
   int64_t ffn = 0;         // of each expert; 0 = intermediate_size
   int64_t shared_ffn = 0;  // of the shared expert; 0 = there is none

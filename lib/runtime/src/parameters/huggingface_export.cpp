@@ -76,8 +76,8 @@ std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
 std::vector<model::Box> blocks_of(const huggingface::HuggingFaceTensor& tensor,
                                   int64_t element_bytes) {
   int64_t rows = 0;
-  for (const model::ParameterSpec& source : tensor.sources) rows += source.rows;
-  const int64_t cols = tensor.sources.front().cols;
+  for (const huggingface::SourceRows& source : tensor.sources) rows += source.count();
+  const int64_t cols = tensor.sources.front().parameter.cols;
   const int64_t stored_rows = tensor.transposed ? cols : rows;
   const int64_t stored_cols = tensor.transposed ? rows : cols;
   const int64_t step = std::max<int64_t>(1, kBlockBytes / (stored_cols * element_bytes));
@@ -90,11 +90,13 @@ std::vector<model::Box> blocks_of(const huggingface::HuggingFaceTensor& tensor,
   return blocks;
 }
 
-// `box` of a parameter whose row 0 is row `first_row` of the stacked tensor, cut to `block`, in the
-// parameter's own rows and columns; empty when they do not meet.
-model::Box part_in(const model::Box& box, int64_t first_row, const model::Box& block) {
-  return {std::max(box.row_begin, block.row_begin - first_row),
-          std::min(box.row_end, block.row_end - first_row),
+// `box` of a parameter, whose row `source.begin` is row `first_row` of the stacked tensor, cut to
+// the source and to `block`, in the parameter's own rows and columns; empty when they do not meet.
+model::Box part_in(const model::Box& box, const huggingface::SourceRows& source, int64_t first_row,
+                   const model::Box& block) {
+  const int64_t shift = source.begin - first_row;
+  return {std::max({box.row_begin, source.begin, block.row_begin + shift}),
+          std::min({box.row_end, source.end, block.row_end + shift}),
           std::max(box.col_begin, block.col_begin), std::min(box.col_end, block.col_end)};
 }
 
@@ -141,20 +143,21 @@ class WeightGatherer {
       stacked = tensor.transposed ? stored.t() : stored;
     }
     int64_t first_row = 0, elements = 0;
-    for (const model::ParameterSpec& source : tensor.sources) {
-      for (const Holder& holder : holders_.at(source.name)) {
-        const model::Box part = part_in(holder.box, first_row, block);
+    for (const huggingface::SourceRows& source : tensor.sources) {
+      for (const Holder& holder : holders_.at(source.parameter.name)) {
+        const model::Box part = part_in(holder.box, source, first_row, block);
         if (is_empty(part)) continue;
         const int64_t first = count_before(holder.box, part, holder.begin);
         const int64_t last = count_before(holder.box, part, holder.end);
         if (first == last) continue;
         elements += last - first;
-        move(source, holder, part, first, last, [&] {
-          return stacked.narrow(0, first_row + part.row_begin - block.row_begin, part.rows())
+        move(source.parameter, holder, part, first, last, [&] {
+          const int64_t row = first_row + part.row_begin - source.begin;
+          return stacked.narrow(0, row - block.row_begin, part.rows())
               .narrow(1, part.col_begin - block.col_begin, part.cols());
         });
       }
-      first_row += source.rows;
+      first_row += source.count();
     }
     SMP_CHECK_EQ(elements, block.size());
     return stored;

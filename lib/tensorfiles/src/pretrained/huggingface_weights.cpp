@@ -301,9 +301,10 @@ void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
     }
     wanted.insert(tensor.name);
     int64_t row = 0;
-    for (const model::ParameterSpec& source : tensor.sources) {
-      sources_[source.name] = {found->second, row, tensor.transposed};
-      row += source.rows;
+    for (const huggingface::SourceRows& source : tensor.sources) {
+      sources_[source.parameter.name].push_back(
+          {found->second, source.begin, source.end, row, tensor.transposed});
+      row += source.count();
     }
   }
   for (const auto& [name, stored] : stored_) {
@@ -314,40 +315,51 @@ void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
 }
 
 void HuggingFaceWeights::read(const safetensors::TensorPiece& piece) const {
-  const Source& source = sources_.at(piece.name);
+  for (const safetensors::Rectangle& rectangle : safetensors::rectangles_of(piece)) {
+    for (const Source& source : sources_.at(piece.name)) {
+      model::Box box = rectangle.box;
+      box.row_begin = std::max(box.row_begin, source.begin);
+      box.row_end = std::min(box.row_end, source.end);
+      if (box.rows() <= 0) continue;
+      const int64_t skipped = (box.row_begin - rectangle.box.row_begin) * box.cols();
+      read_box(source, box, piece.dtype,
+               piece.data + (rectangle.offset + skipped) * bytes_of(piece.dtype));
+    }
+  }
+}
+
+// Fills `out` with the box of a parameter, row by row; the box is within the source.
+void HuggingFaceWeights::read_box(const Source& source, const model::Box& box, DType dtype,
+                                  std::byte* out) const {
   const safetensors::SafetensorsEntry& entry = *source.stored.entry;
   const int64_t stored_cols = entry.shape.size() == 2 ? entry.shape[1] : 1;
-  const int64_t in_bytes = bytes_of(entry.dtype), out_bytes = bytes_of(piece.dtype);
+  const int64_t in_bytes = bytes_of(entry.dtype), out_bytes = bytes_of(dtype);
   std::vector<std::byte> buffer;
-  for (const safetensors::Rectangle& rectangle : safetensors::rectangles_of(piece)) {
-    const model::Box& box = rectangle.box;
-    std::byte* const out = piece.data + rectangle.offset * out_bytes;
-    // The rectangle as it is stored: rows of these, from these columns on.
-    const int64_t first = source.first_row + box.row_begin;
-    const model::Box stored =
-        source.transposed ? model::Box{box.col_begin, box.col_end, first, first + box.rows()}
-                          : model::Box{first, first + box.rows(), box.col_begin, box.col_end};
-    // Whole stored rows follow each other, and are read many at once.
-    const bool whole = stored.cols() == stored_cols;
-    const int64_t most = whole ? std::max<int64_t>(1, kReadBytes / (stored_cols * in_bytes)) : 1;
-    for (int64_t row = stored.row_begin; row < stored.row_end; row += most) {
-      const int64_t rows = std::min(most, stored.row_end - row);
-      buffer.resize(static_cast<size_t>(rows * stored.cols() * in_bytes));
-      source.stored.file->read(entry, (row * stored_cols + stored.col_begin) * in_bytes,
-                               static_cast<int64_t>(buffer.size()), buffer.data());
-      if (safetensors::count_not_finite(entry.dtype, buffer.data(), rows * stored.cols()) > 0) {
-        throw ConfigError(
-            fmt::format("training.init_from: {}: tensor '{}' holds inf or nan: use weights saved "
-                        "before they became non-finite",
-                        folder_, entry.name));
-      }
-      for (int64_t i = 0; i < rows; ++i) {
-        const int64_t at = row + i - stored.row_begin;
-        safetensors::convert_numbers(entry.dtype, buffer.data() + i * stored.cols() * in_bytes,
-                                     stored.cols(), piece.dtype,
-                                     out + (source.transposed ? at : at * box.cols()) * out_bytes,
-                                     source.transposed ? box.cols() : 1);
-      }
+  // The box as it is stored: rows of these, from these columns on.
+  const int64_t first = source.first_row + box.row_begin - source.begin;
+  const model::Box stored = source.transposed
+                                ? model::Box{box.col_begin, box.col_end, first, first + box.rows()}
+                                : model::Box{first, first + box.rows(), box.col_begin, box.col_end};
+  // Whole stored rows follow each other, and are read many at once.
+  const bool whole = stored.cols() == stored_cols;
+  const int64_t most = whole ? std::max<int64_t>(1, kReadBytes / (stored_cols * in_bytes)) : 1;
+  for (int64_t row = stored.row_begin; row < stored.row_end; row += most) {
+    const int64_t rows = std::min(most, stored.row_end - row);
+    buffer.resize(static_cast<size_t>(rows * stored.cols() * in_bytes));
+    source.stored.file->read(entry, (row * stored_cols + stored.col_begin) * in_bytes,
+                             static_cast<int64_t>(buffer.size()), buffer.data());
+    if (safetensors::count_not_finite(entry.dtype, buffer.data(), rows * stored.cols()) > 0) {
+      throw ConfigError(
+          fmt::format("training.init_from: {}: tensor '{}' holds inf or nan: use weights saved "
+                      "before they became non-finite",
+                      folder_, entry.name));
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t at = row + i - stored.row_begin;
+      safetensors::convert_numbers(entry.dtype, buffer.data() + i * stored.cols() * in_bytes,
+                                   stored.cols(), dtype,
+                                   out + (source.transposed ? at : at * box.cols()) * out_bytes,
+                                   source.transposed ? box.cols() : 1);
     }
   }
 }

@@ -8,16 +8,25 @@
 
 // A model in the terms of Hugging Face's transformers: names and shapes of its tensors, and the
 // config.json that AutoModelForCausalLM needs. The classes are GPT2LMHeadModel and those of Llama,
-// Mistral, Qwen 2, Qwen 3, Phi and T5. A model that none of them computes keeps our own names, and
-// its model_type is smp. Pure; any thread.
+// Mistral, Mixtral, Qwen 2 and 3 with and without experts, Phi and T5. A model that none of them
+// computes keeps our own names, and its model_type is smp. Pure; any thread.
 namespace smp::huggingface {
 
-// One tensor of the file: whole parameters of ours below each other (q, k and v of GPT-2 are one
-// tensor there), transposed where Hugging Face stores [in, out] (Conv1D).
+// Rows of one of our parameters: all, or those of one expert.
+struct SourceRows {
+  model::ParameterSpec parameter;
+  int64_t begin = 0, end = 0;
+
+  int64_t count() const { return end - begin; }
+};
+
+// One tensor of the file: rows of our parameters below each other (q, k and v of GPT-2 are one
+// tensor there, and each expert of ours has tensors of its own), transposed where Hugging Face
+// stores [in, out] (Conv1D).
 struct HuggingFaceTensor {
   std::string name;
   std::vector<int64_t> shape;
-  std::vector<model::ParameterSpec> sources;
+  std::vector<SourceRows> sources;
   bool transposed = false;
 };
 

@@ -43,8 +43,9 @@ class HuggingFaceWeights {
     const safetensors::SafetensorsReader* file = nullptr;
     const safetensors::SafetensorsEntry* entry = nullptr;
   };
-  struct Source {  // where one of our parameters lies
+  struct Source {  // where rows [begin, end) of one of our parameters lie
     Stored stored;
+    int64_t begin = 0, end = 0;
     int64_t first_row = 0;  // of the stacked tensor
     bool transposed = false;
   };
@@ -58,13 +59,14 @@ class HuggingFaceWeights {
   std::string hint_of_missing(const std::string& name) const;
   std::string hint_of_no_weights() const;
   void check_tensors(const ModelSpec& model);
+  void read_box(const Source& source, const model::Box& box, DType dtype, std::byte* out) const;
 
   std::string folder_;
   std::vector<files::KnownFile> known_;  // all of its files that are read
   std::map<std::string, std::unique_ptr<safetensors::SafetensorsReader>> files_;  // by name
-  std::map<std::string, Stored> stored_;        // by their name, once read by the model's
-  std::map<std::string, std::string> file_of_;  // tensor to file
-  std::map<std::string, Source> sources_;       // by our name
+  std::map<std::string, Stored> stored_;                // by their name, once read by the model's
+  std::map<std::string, std::string> file_of_;          // tensor to file
+  std::map<std::string, std::vector<Source>> sources_;  // by our name
 };
 
 // The file of each tensor, from model.safetensors.index.json. Throws ConfigError if the text is no
