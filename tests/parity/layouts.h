@@ -63,9 +63,11 @@ ModelSpec phi_model();    // parallel residual, one norm, rotary positions, bias
 // T5's: 2 blocks of an encoder, 3 of a decoder; 1.0 is tied, 1.1 gated and untied.
 ModelSpec t5_model();
 ModelSpec t5_gated_model();
-ModelSpec mixtral_model();   // experts in every layer
-ModelSpec deepseek_model();  // behind a dense layer, in groups, beside an expert for all tokens
-ModelSpec image_model();     // a list with every kind of operator; shapes differ between all layers
+ModelSpec mixtral_model();  // experts in every layer
+// Behind a dense layer, in groups, beside an expert for all tokens; with latent attention.
+ModelSpec deepseek_model();
+ModelSpec deepseek_lite_model();
+ModelSpec image_model();  // a list with every kind of operator; shapes differ between all layers
 // The same model with twice the width and heads.
 ModelSpec wider(ModelSpec model);
 

@@ -96,6 +96,37 @@ TEST_CASE("recompute and offload change no bit, and save what the plan says") {
   }
 }
 
+// What experts need depends on the router, so the plan's peaks are bounds.
+TEST_CASE("experts: recompute and offload change no bit") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "text.txt") << sample_text(20000);
+  const LayoutCase one{"one rank", {}};
+  LayoutCase deep{"p2t2", {.pipeline = 2, .tensor = 2}};
+  deep.pipeline = PipelineKind::kZbV;
+  deep.virtual_stages = 2;
+  deep.microbatches = 6;
+  for (const ModelSpec& model : {mixtral_model(), wider(deepseek_model())}) {
+    for (const LayoutCase& layout : {one, deep}) {
+      const auto plan_for = [&](const LayoutCase& which) {
+        return plan_of(model, which, Precision::kFp32, folder / "text.txt");
+      };
+      const Run reference = run(plan_for(layout), kSteps);
+      for (const LayoutCase& less :
+           {with(layout.name + ", full", layout, Recompute::kFull, -1, false),
+            with(layout.name + ", selective and offload", layout, Recompute::kSelective, -1, true),
+            with(layout.name + ", full and offload", layout, Recompute::kFull, -1, true)}) {
+        INFO(model.name << " " << less.name);
+        const Plan plan = plan_for(less);
+        const Run one_run = run(plan, kSteps);
+        check_equal(one_run, reference);
+        check_memory(plan, one_run.result);
+        check_wire(plan, one_run.result);
+        CHECK(peak_bytes(one_run.result) < peak_bytes(reference.result));
+      }
+    }
+  }
+}
+
 TEST_CASE("optimizer state and weights on the host change no bit, and save what the plan says") {
   const ScratchFolder folder;
   std::ofstream(folder / "text.txt") << sample_text(20000);

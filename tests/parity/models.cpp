@@ -103,9 +103,16 @@ ModelSpec mixtral_model() {
   return model;
 }
 
-ModelSpec deepseek_model() {
+// As DeepSeek-V2-Lite: queries have no latent.
+ModelSpec deepseek_lite_model() {
   ModelSpec model = mixtral_model();
-  model.name = "deepseek-like";
+  model.name = "deepseek-lite-like";
+  model.num_kv_heads = model.num_heads;
+  model.kv_lora_rank = 20;
+  model.qk_head_dim = 6;
+  model.qk_rope_head_dim = 4;
+  model.v_head_dim = 7;
+  model.head_dim = model.qk_head_dim + model.qk_rope_head_dim;
   model.first_dense_layers = 1;
   model.num_experts = 6;
   model.router = RouterKind::kSigmoid;
@@ -114,6 +121,13 @@ ModelSpec deepseek_model() {
   model.expert_groups_per_token = 2;
   model.shared_expert_ffn_hidden_size = 44;
   model.shared_expert_gate = true;
+  return model;
+}
+
+ModelSpec deepseek_model() {
+  ModelSpec model = deepseek_lite_model();
+  model.name = "deepseek-like";
+  model.q_lora_rank = 24;
   return model;
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("Mistral, fp64, 5 steps: with windows every layout trains as one rank 
   compare(mistral, Precision::kFp64, layouts(), 5);
 }
 
-// Experts: every rank routes each token alike, to the bit of its scores.
+// Experts and latent attention: every rank routes each token alike, to the bit of its scores.
 TEST_CASE("experts, fp64, 10 steps: every layout trains as one rank does") {
   for (const ModelSpec& model : {mixtral_model(), deepseek_model()}) {
     MESSAGE(model.name);
@@ -109,9 +109,11 @@ TEST_CASE("experts, fp64, 10 steps: every layout trains as one rank does") {
 }
 TEST_CASE("experts, fp64, 5 steps: schedules, split sequences and small buckets change nothing") {
   compare(mixtral_model(), Precision::kFp64, schedules(), 5);
-  for (const ModelSpec& model : {mixtral_model(), deepseek_model()}) {
+  compare(deepseek_model(), Precision::kFp64, schedules(), 5);
+  for (const ModelSpec& model : {mixtral_model(), deepseek_model(), deepseek_lite_model()}) {
     compare(model, Precision::kFp64, split_sequences(), 5);
     compare(model, Precision::kFp64, small_layers(), 5);
+    compare(model, Precision::kFp64, shared_kinds(), 5);
   }
 }
 

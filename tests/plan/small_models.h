@@ -102,7 +102,8 @@ inline std::vector<ModelSpec> small_others() {
 }
 
 // Mixtures of experts: softmax routers as Mixtral's and Qwen's, the latter with an expert for all
-// tokens and its gate, and DeepSeek-V3's sigmoids in groups behind a dense layer.
+// tokens and its gate, and DeepSeek-V3's sigmoids in groups behind a dense layer, with plain and
+// latent attention.
 inline std::vector<ModelSpec> small_mixtures() {
   ModelSpec mixtral = small_llama();
   mixtral.name = "mixtral";
@@ -127,11 +128,22 @@ inline std::vector<ModelSpec> small_mixtures() {
   deepseek.expert_groups = 3;
   deepseek.expert_groups_per_token = 2;
   deepseek.shared_expert_ffn_hidden_size = 24;
+  ModelSpec latent = deepseek;  // of which queries have no latent, as in DeepSeek-V2-Lite
+  latent.name = "deepseek v2 lite";
+  latent.num_kv_heads = latent.num_heads;
+  latent.kv_lora_rank = 10;
+  latent.qk_head_dim = 6;
+  latent.qk_rope_head_dim = 4;
+  latent.v_head_dim = 5;
+  latent.head_dim = 10;
+  ModelSpec whole = latent;
+  whole.name = "deepseek v3";
+  whole.q_lora_rank = 12;
   ModelSpec oss = mixtral;
   oss.name = "without gates";
   oss.mlp = MlpKind::kGelu;
   oss.tied_embeddings = true;
-  return {mixtral, qwen, deepseek, oss};
+  return {mixtral, qwen, deepseek, latent, whole, oss};
 }
 
 }  // namespace smp::test

@@ -291,8 +291,12 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "ranks)");
   CHECK(with_experts([](JobSpec& j) { j.cluster.device = DeviceKind::kCuda; }) ==
         "model.num_experts: above 0 (the engine runs experts on CPUs)");
-  CHECK(refused([](JobSpec& j) { j.model.kv_lora_rank = 4; }) ==
-        "model.kv_lora_rank: above 0 (the engine runs plain attention)");
+  CHECK(refused([](JobSpec& j) {
+          j.model.kv_lora_rank = 4;
+          j.model.norm = NormKind::kLayerNorm;
+        }) ==
+        "model.kv_lora_rank: above 0 with layernorm, qkv_bias or qk_norm (the engine's latent "
+        "attention has RMSNorm, no biases and no norms of heads)");
   CHECK(refused([](JobSpec& j) { j.model.num_mtp_layers = 1; }) ==
         "model.num_mtp_layers: above 0 (the engine predicts the next token alone)");
   CHECK(refused([](JobSpec& j) { j.training.optimizer.variance_dtype = MomentKind::kBf16; }) ==

@@ -24,7 +24,7 @@ Values some_values(int64_t count, double turn) {
   return out;
 }
 
-kernels::AttentionShape shape_of(int64_t sequence, int64_t window) {
+kernels::AttentionShape shape_of(int64_t sequence, int64_t window, int64_t value_dim = 6) {
   kernels::AttentionShape shape;
   shape.batch = 2;
   shape.sequence = shape.keys = sequence;
@@ -32,6 +32,7 @@ kernels::AttentionShape shape_of(int64_t sequence, int64_t window) {
   shape.heads = 4;
   shape.kv_heads = 2;
   shape.head_dim = 6;
+  shape.value_dim = value_dim;
   shape.scale = 0.7;
   return shape;
 }
@@ -47,10 +48,10 @@ void plain_head(const kernels::AttentionShape& shape, const int64_t* documents, 
                 const double* k, const double* v, const double* dout, double* out, double* dq,
                 double* dk, double* dv) {
   const int64_t s = shape.sequence, d = shape.head_dim, row = shape.packed_cols();
-  const int64_t out_row = shape.output_cols();
-  const auto dot = [&](const double* a, const double* b) {
+  const int64_t out_row = shape.output_cols(), values = shape.value_width();
+  const auto dot = [&](const double* a, const double* b, int64_t count) {
     double sum = 0;
-    for (int64_t c = 0; c < d; ++c) sum += a[c] * b[c];
+    for (int64_t c = 0; c < count; ++c) sum += a[c] * b[c];
     return sum;
   };
   for (int64_t i = 0; i < s; ++i) {
@@ -59,23 +60,24 @@ void plain_head(const kernels::AttentionShape& shape, const int64_t* documents, 
     Values p;
     double sum = 0;
     for (int64_t j = begin; j <= i; ++j) {
-      p.push_back(std::exp(shape.scale * dot(q + i * row, k + j * row)));
+      p.push_back(std::exp(shape.scale * dot(q + i * row, k + j * row, d)));
       sum += p.back();
     }
     for (int64_t j = begin; j <= i; ++j) {
       double& weight = p[static_cast<size_t>(j - begin)];
       weight /= sum;
-      for (int64_t c = 0; c < d; ++c) out[i * out_row + c] += weight * v[j * row + c];
+      for (int64_t c = 0; c < values; ++c) out[i * out_row + c] += weight * v[j * row + c];
     }
-    const double product = dot(out + i * out_row, dout + i * out_row);
+    const double product = dot(out + i * out_row, dout + i * out_row, values);
     for (int64_t j = begin; j <= i; ++j) {
       const double weight = p[static_cast<size_t>(j - begin)];
-      const double ds = shape.scale * weight * (dot(dout + i * out_row, v + j * row) - product);
+      const double dp = dot(dout + i * out_row, v + j * row, values);
+      const double ds = shape.scale * weight * (dp - product);
       for (int64_t c = 0; c < d; ++c) {
         dq[i * row + c] += ds * k[j * row + c];
         dk[j * row + c] += ds * q[i * row + c];
-        dv[j * row + c] += weight * dout[i * out_row + c];
       }
+      for (int64_t c = 0; c < values; ++c) dv[j * row + c] += weight * dout[i * out_row + c];
     }
   }
 }
@@ -86,8 +88,10 @@ Attended plain(const kernels::AttentionShape& shape, const Values& packed, const
   Attended got{Values(dout.size()), Values(packed.size())};
   for (int64_t b = 0; b < shape.batch; ++b) {
     for (int64_t h = 0; h < shape.heads; ++h) {
-      const int64_t q = b * s * row + h * d, o = b * s * shape.output_cols() + h * d;
-      const int64_t k = b * s * row + (shape.heads + h / group) * d, v = k + shape.kv_heads * d;
+      const int64_t values = shape.value_width(), first = b * s * row;
+      const int64_t q = first + h * d, o = b * s * shape.output_cols() + h * values;
+      const int64_t k = first + (shape.heads + h / group) * d;
+      const int64_t v = first + (shape.heads + shape.kv_heads) * d + h / group * values;
       double* gradient = got.packed_gradient.data();
       plain_head(shape, shape.documents != nullptr ? shape.documents + b * s : nullptr,
                  packed.data() + q, packed.data() + k, packed.data() + v, dout.data() + o,
@@ -161,6 +165,24 @@ TEST_CASE("layers: attention with and without a window is that of the whole squa
       const Attended in_float = ours<float>(shape, packed, dout);
       CHECK(largest_difference(in_float.output, expected.output) < 1e-5);
       CHECK(largest_difference(in_float.packed_gradient, expected.packed_gradient) < 1e-4);
+    }
+  }
+}
+
+TEST_CASE("layers: attention with narrower or wider values is that of the whole square of scores") {
+  for (const int64_t values : {1, 4, 6, 9}) {
+    for (const int64_t sequence : {1, 7, 65, 130}) {
+      for (const int64_t window : {0, 9, 64}) {
+        INFO("values ", values, " sequence ", sequence, " window ", window);
+        const kernels::AttentionShape shape = shape_of(sequence, window, values);
+        const int64_t tokens = shape.batch * sequence;
+        const Values packed = some_values(tokens * shape.packed_cols(), 0.37);
+        const Values dout = some_values(tokens * shape.output_cols(), 0.91);
+        const Attended expected = plain(shape, packed, dout);
+        const Attended found = ours<double>(shape, packed, dout);
+        CHECK(largest_difference(found.output, expected.output) < 1e-13);
+        CHECK(largest_difference(found.packed_gradient, expected.packed_gradient) < 1e-12);
+      }
     }
   }
 }

@@ -57,7 +57,9 @@ double head_scale(const ModelSpec& model) {
 
 double score_scale(const ModelSpec& model) {
   if (model.position_embedding == PositionKind::kRelative) return 1;
-  return 1 / std::sqrt(static_cast<double>(model.head_dim));
+  const bool latent = model.kv_lora_rank > 0;
+  const int64_t width = latent ? model.qk_head_dim + model.qk_rope_head_dim : model.head_dim;
+  return 1 / std::sqrt(static_cast<double>(width));
 }
 
 Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t tensor_degree,

@@ -35,13 +35,19 @@ bool has_blocks_of(const ModelSpec& model, ModelFamily family) {
 
 namespace {
 
+// Biases of the projections and norms of heads are those of plain attention alone.
+bool has_latent_attention_of_engine(const ModelSpec& model) {
+  return model.norm == NormKind::kRmsNorm && !model.qkv_bias && !model.qk_norm;
+}
+
 bool is_plain_decoder(const ModelSpec& model) {
   const PositionKind positions = model.position_embedding;
   return model.operators.empty() && model.stack == Stack::kDecoder &&
          positions != PositionKind::kAlibi && positions != PositionKind::kRelative &&
-         model.kv_lora_rank == 0 && model.num_mtp_layers == 0 &&
-         model.norm_placement == NormPlacement::kBefore && model.layer_pattern.empty() &&
-         model.mlp != MlpKind::kSquaredRelu && model.vision_parameters == 0;
+         (model.kv_lora_rank == 0 || has_latent_attention_of_engine(model)) &&
+         model.num_mtp_layers == 0 && model.norm_placement == NormPlacement::kBefore &&
+         model.layer_pattern.empty() && model.mlp != MlpKind::kSquaredRelu &&
+         model.vision_parameters == 0;
 }
 
 }  // namespace

@@ -198,8 +198,17 @@ const EngineRule kRules[] = {
      "model.expert_capacity_factor: above 0 (the engine drops no token)"},
     {[](const Plan& plan) { return plan.job.parallel.expert_parallel_degree.value_or(1) > 1; },
      "parallel.expert_parallel_degree: above 1 (the engine shares experts over the tensor ranks)"},
-    {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },
-     "model.kv_lora_rank: above 0 (the engine runs plain attention)"},
+    {[](const Plan& plan) {
+       return plan.job.model.kv_lora_rank > 0 && plan.job.cluster.device != DeviceKind::kCpu;
+     },
+     "model.kv_lora_rank: above 0 (the engine runs latent attention on CPUs)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return model.kv_lora_rank > 0 &&
+              (model.norm != NormKind::kRmsNorm || model.qkv_bias || model.qk_norm);
+     },
+     "model.kv_lora_rank: above 0 with layernorm, qkv_bias or qk_norm (the engine's latent "
+     "attention has RMSNorm, no biases and no norms of heads)"},
     {[](const Plan& plan) { return plan.job.model.num_mtp_layers > 0; },
      "model.num_mtp_layers: above 0 (the engine predicts the next token alone)"},
     {[](const Plan& plan) { return plan.job.model.vocab_multiple_of > 1; },

@@ -27,9 +27,16 @@ int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / mult
 int64_t row_elements(const AttentionShape& shape) { return round_up(shape.keys, kRowMultiple); }
 int64_t query_elements(const AttentionShape& shape) { return shape.sequence * shape.head_dim; }
 int64_t key_elements(const AttentionShape& shape) { return shape.keys * shape.head_dim; }
+int64_t output_elements(const AttentionShape& shape) {
+  return shape.sequence * shape.value_width();
+}
+int64_t value_elements(const AttentionShape& shape) { return shape.keys * shape.value_width(); }
 int64_t either_elements(const AttentionShape& shape) { return shape.longer() * shape.head_dim; }
 int64_t turned_elements(const AttentionShape& shape) {
   return shape.head_dim * row_elements(shape);
+}
+int64_t turned_value_elements(const AttentionShape& shape) {
+  return shape.value_width() * row_elements(shape);
 }
 int64_t table_elements(const AttentionShape& shape) { return shape.longer() * shape.rotary.dim; }
 int64_t stats_elements(const AttentionShape& shape) {
@@ -93,16 +100,17 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
              const AttentionRows<const T>& rows, T* output, Wide<T>* log_sums, Wide<T>* scratch) {
   using C = Wide<T>;
   const int64_t s = shape.sequence, d = shape.head_dim, group = shape.heads / shape.kv_heads;
+  const int64_t dv = shape.value_width();
   const int64_t row = row_elements(shape), stride = shape.output_cols();
   const C scale = static_cast<C>(shape.scale);
   Parts<C> parts(scratch);
   C* q = parts.take(either_elements(shape));  // and, before that, the keys of its group
-  C* v = parts.take(key_elements(shape));
+  C* v = parts.take(value_elements(shape));
   C* keys = parts.take(turned_elements(shape));
   C* scores = parts.take(kStrip * row);
   C* rotations = parts.take(table_elements(shape));
   C* stats = parts.take(stats_elements(shape));
-  C* strip = parts.take(kIsNarrow<T> ? kStrip * d : 0);  // of the output
+  C* strip = parts.take(kIsNarrow<T> ? kStrip * dv : 0);  // of the output
   C* diagonals = parts.take(diagonal_elements(shape));
   if (shape.relative_buckets > 0) fill_diagonals(shape, given.relative, diagonals);
   const HeadMaker<const T> maker(shape, given, rows, rotations);
@@ -127,16 +135,16 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
           }
           softmax(m, seen, row, scores, inverse_sums, log_sums + (b * shape.heads + head) * s + i);
           if (dropout.threshold > 0) drop_strip(m, seen, row, from_query(dropout, i), scores);
-          T* out = output + (b * s + i) * stride + head * d;
+          T* out = output + (b * s + i) * stride + head * dv;
           if constexpr (kIsNarrow<T>) {
-            block_product(m, d, end - begin, C(1), {scores + begin, row, 1}, v + begin * d, d,
-                          false, strip, d);
-            scale_rows(m, d, d, inverse_sums, strip);
-            store_rows(m, d, strip, out, stride);
+            block_product(m, dv, end - begin, C(1), {scores + begin, row, 1}, v + begin * dv, dv,
+                          false, strip, dv);
+            scale_rows(m, dv, dv, inverse_sums, strip);
+            store_rows(m, dv, strip, out, stride);
           } else {
-            block_product(m, d, end - begin, C(1), {scores + begin, row, 1}, v + begin * d, d,
+            block_product(m, dv, end - begin, C(1), {scores + begin, row, 1}, v + begin * dv, dv,
                           false, out, stride);
-            scale_rows(m, d, stride, inverse_sums, out);
+            scale_rows(m, dv, stride, inverse_sums, out);
           }
         }
       }
@@ -149,8 +157,8 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
 template <typename T>
 struct HeadBackward {
   const AttentionShape& shape;
-  const T *q, *k, *keys, *values;  // [s, d], [s, d], and transposed [d, row]
-  const T* output_gradient;        // [s, d]
+  const T *q, *k, *keys, *values;  // [s, d], [s, d], and transposed [d, row], [dv, row]
+  const T* output_gradient;        // [s, dv]
   const T* output;
   int64_t output_stride;  // between rows
   const T* log_sums;
@@ -160,11 +168,11 @@ struct HeadBackward {
   const T* diagonal;      // null without relative positions
   T* diagonal_gradient;
   T *q_out, *k_out, *v_out;
-  int64_t q_stride, kv_stride;  // between their rows
+  int64_t q_stride, k_stride, v_stride;  // between their rows
 
   // Probabilities, their gradients, and the gradients of the queries from `first` on.
   void queries(int64_t first, int64_t count) const {
-    const int64_t d = shape.head_dim, row = row_elements(shape);
+    const int64_t d = shape.head_dim, dv = shape.value_width(), row = row_elements(shape);
     const int64_t block_begin = first_key(shape, documents, first);
     const T scale = static_cast<T>(shape.scale);
     for (int64_t i = 0; i < count; i += kStrip) {
@@ -177,10 +185,10 @@ struct HeadBackward {
       block_product(m, cols, d, scale, {q + at * d, d, 1}, keys + begin, row, false, p + begin,
                     row);
       if (diagonal != nullptr) add_diagonal(m, end, diagonal + offset, row, p);
-      block_product(m, cols, d, T(1), {output_gradient + at * d, d, 1}, values + begin, row, false,
-                    dp + begin, row);
-      softmax_backward(m, visible_keys(shape, documents, at, begin), row, d,
-                       output + at * output_stride, output_stride, output_gradient + at * d,
+      block_product(m, cols, dv, T(1), {output_gradient + at * dv, dv, 1}, values + begin, row,
+                    false, dp + begin, row);
+      softmax_backward(m, visible_keys(shape, documents, at, begin), row, dv,
+                       output + at * output_stride, output_stride, output_gradient + at * dv,
                        log_sums + at, from_query(dropout, at), p, dp);
       // What keys_and_values() reads as well; with dropout a few of them were written.
       for (int64_t r = 0; r < m && begin > block_begin; ++r) {
@@ -204,7 +212,7 @@ struct HeadBackward {
   // What those queries add to the gradients of the keys and values they saw. Those before `written`
   // have none yet.
   void keys_and_values(int64_t first, int64_t count, int64_t written) const {
-    const int64_t d = shape.head_dim, row = row_elements(shape), stride = kv_stride;
+    const int64_t d = shape.head_dim, dv = shape.value_width(), row = row_elements(shape);
     const int64_t end = seen_end(shape, first + count - 1);
     const T scale = static_cast<T>(shape.scale);
     for (int64_t j = first_key(shape, documents, first); j < end; j += kStrip) {
@@ -215,10 +223,10 @@ struct HeadBackward {
       const int64_t depth = seeing_end(at, first + count, j + m) - at;  // 0: zeros, if any
       const bool add = j >= written;
       if (add && depth == 0) continue;
-      block_product(m, d, depth, T(1), {scores + offset, 1, row}, output_gradient + at * d, d, add,
-                    v_out + j * stride, stride);
+      block_product(m, dv, depth, T(1), {scores + offset, 1, row}, output_gradient + at * dv, dv,
+                    add, v_out + j * v_stride, v_stride);
       block_product(m, d, depth, scale, {gradients + offset, 1, row}, q + at * d, d, add,
-                    k_out + j * stride, stride);
+                    k_out + j * k_stride, k_stride);
     }
   }
 };
@@ -229,14 +237,15 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
               const Wide<T>* log_sums, Wide<T>* scratch) {
   using C = Wide<T>;
   const int64_t s = shape.sequence, d = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const int64_t row = row_elements(shape);
+  const int64_t dv = shape.value_width(), row = row_elements(shape);
   const bool beside = gradients_beside(shape, kIsNarrow<T>);
   Parts<C> parts(scratch);
-  C* q = parts.take(either_elements(shape));  // and, before that, the values of its group
+  // And, before that, the values of its group.
+  C* q = parts.take(std::max(either_elements(shape), value_elements(shape)));
   C* k = parts.take(key_elements(shape));
-  C* gradient = parts.take(query_elements(shape));
+  C* gradient = parts.take(output_elements(shape));
   C* keys = parts.take(turned_elements(shape));
-  C* values = parts.take(turned_elements(shape));
+  C* values = parts.take(turned_value_elements(shape));
   C* scores = parts.take(kQueryBlock * row);
   C* score_gradients = parts.take(kQueryBlock * row);
   C* rotations = parts.take(table_elements(shape));
@@ -244,8 +253,8 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
   C* k_stats = parts.take(stats_elements(shape));
   C* q_gradient = parts.take(beside ? query_elements(shape) : 0);
   C* k_gradient = parts.take(beside ? key_elements(shape) : 0);
-  C* v_gradient = parts.take(beside ? key_elements(shape) : 0);
-  C* output_head = parts.take(kIsNarrow<T> ? query_elements(shape) : 0);
+  C* v_gradient = parts.take(beside ? value_elements(shape) : 0);
+  C* output_head = parts.take(kIsNarrow<T> ? output_elements(shape) : 0);
   C* diagonals = parts.take(diagonal_elements(shape));
   C* diagonal_gradients = parts.take(diagonal_elements(shape));
   if (shape.relative_buckets > 0) fill_diagonals(shape, given.relative, diagonals);
@@ -260,7 +269,7 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
       load_head<T>(shape, key, key_steps, k);
       transpose(shape.keys, d, k, row, keys);
       load_head<T>(shape, value, maker.value_steps(kv), q);
-      transpose(shape.keys, d, q, row, values);
+      transpose(shape.keys, dv, q, row, values);
       HeadBackward<C> work{.shape = shape,
                            .q = q,
                            .k = k,
@@ -268,7 +277,7 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
                            .values = values,
                            .output_gradient = gradient,
                            .output = output_head,
-                           .output_stride = d,
+                           .output_stride = dv,
                            .log_sums = nullptr,
                            .documents = documents,
                            .dropout = {},
@@ -280,21 +289,22 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
                            .k_out = k_gradient,
                            .v_out = v_gradient,
                            .q_stride = d,
-                           .kv_stride = d};
+                           .k_stride = d,
+                           .v_stride = dv};
       if constexpr (!kIsNarrow<T>) {
         if (!beside) {
           work.k_out = key;
           work.v_out = value;
           work.q_stride = rows.query_stride;
-          work.kv_stride = rows.key_stride;
+          work.k_stride = work.v_stride = rows.key_stride;
         }
       }
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-        const int64_t offset = b * s * shape.output_cols() + head * d;
+        const int64_t offset = b * s * shape.output_cols() + head * dv;
         T* query = maker.query(b, head);
         const HeadSteps<C> query_steps = maker.query_steps(b, head, q_stats);
         load_head<T>(shape, query, query_steps, q);
-        load_rows<T>(shape, s, output_gradient + offset, shape.output_cols(), nullptr, gradient);
+        load_rows<T>(dv, s, output_gradient + offset, shape.output_cols(), nullptr, gradient);
         work.dropout = dropout_of_head(shape, b, head);
         work.log_sums = log_sums + (b * shape.heads + head) * s;
         if (shape.relative_buckets > 0) {
@@ -302,7 +312,7 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
           work.diagonal_gradient = diagonal_gradients + head * shape.distances();
         }
         if constexpr (kIsNarrow<T>) {
-          load_rows<T>(shape, s, output + offset, shape.output_cols(), nullptr, output_head);
+          load_rows<T>(dv, s, output + offset, shape.output_cols(), nullptr, output_head);
         } else {
           work.output = output + offset;
           work.output_stride = shape.output_cols();
@@ -320,10 +330,10 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
         turn_back<T>(shape, query, query_steps, work.q_out, work.q_stride, q);
         if (beside) store_rows<T>(s, d, work.q_out, query, rows.query_stride);
       }
-      turn_back<T>(shape, key, key_steps, work.k_out, work.kv_stride, k);
+      turn_back<T>(shape, key, key_steps, work.k_out, work.k_stride, k);
       if (beside) {
         store_rows<T>(shape.keys, d, work.k_out, key, rows.key_stride);
-        store_rows<T>(shape.keys, d, work.v_out, value, rows.key_stride);
+        store_rows<T>(shape.keys, dv, work.v_out, value, rows.key_stride);
       }
     }
   }

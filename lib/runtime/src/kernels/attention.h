@@ -13,7 +13,7 @@
 namespace smp::kernels {
 
 #define SMP_ATTENTION_OF(T)                                                                        \
-  /* Writes output [b * s, heads * head_dim] and the logarithm of each softmax's denominator,      \
+  /* Writes output [b * s, heads * value_width] and the logarithm of each softmax's denominator,   \
      [b, heads, s]. */                                                                             \
   void attention_forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,   \
                          const AttentionRows<const T>& rows, T* output, Wide<T>* log_sums,         \

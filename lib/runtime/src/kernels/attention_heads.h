@@ -41,11 +41,10 @@ inline NormShape norm_shape_of(const AttentionShape& shape, int64_t rows) {
   return {.rows = rows, .cols = shape.head_dim, .centered = shape.centered_norms};
 }
 
-// `count` rows of a head, `stride` apart in the tensors, as a contiguous [count, head_dim] buffer.
+// `count` rows of a head, `stride` apart in the tensors, as a contiguous [count, d] buffer.
 template <typename T>
-void load_rows(const AttentionShape& shape, int64_t count, const T* from, int64_t stride,
-               const Wide<T>* bias, Wide<T>* to) {
-  const int64_t d = shape.head_dim;
+void load_rows(int64_t d, int64_t count, const T* from, int64_t stride, const Wide<T>* bias,
+               Wide<T>* to) {
   if constexpr (kIsNarrow<T>) {
     for (int64_t r = 0; r < count; ++r) widen(d, from + r * stride, to + r * d);
     if (bias != nullptr) copy_rows(count, d, to, d, bias, to);
@@ -68,9 +67,10 @@ void store_rows(int64_t rows, int64_t cols, const Wide<T>* from, T* to, int64_t 
 // How a head is made of its rows: null norms and rotations where it has none.
 template <typename C>
 struct HeadSteps {
+  int64_t dim = 0;          // elements of a row
   int64_t count = 0;        // of rows
   int64_t stride = 0;       // between them
-  const C* bias = nullptr;  // [head_dim]
+  const C* bias = nullptr;  // [dim]
   const HeadNorm<C>* norm = nullptr;
   const C* rotations = nullptr;
   C* stats = nullptr;                  // of the norm
@@ -100,13 +100,13 @@ void rotate_rows(const AttentionShape& shape, const HeadSteps<C>& steps, C direc
 template <typename T>
 void load_head(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<T>>& steps,
                Wide<T>* to) {
-  const int64_t count = steps.count, d = shape.head_dim;
+  const int64_t count = steps.count, d = steps.dim;
   if constexpr (!kIsNarrow<T>) {
     if (steps.rotations != nullptr && steps.bias == nullptr && steps.norm == nullptr) {
       return rotate_rows(shape, steps, T(1), rows, steps.stride, to, d);
     }
   }
-  load_rows(shape, count, rows, steps.stride, steps.bias, to);
+  load_rows(d, count, rows, steps.stride, steps.bias, to);
   if (steps.norm != nullptr) {
     norm_forward(norm_shape_of(shape, count), Wide<T>(shape.norm_epsilon), to, steps.norm->weight,
                  steps.norm->bias, to, steps.stats);
@@ -126,7 +126,7 @@ void turn_back(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<
     rotate_rows(shape, steps, Wide<T>(-1), gradient, stride, gradient, stride);
   }
   if (steps.norm != nullptr) {  // then stride is d
-    load_rows(shape, count, rows, steps.stride, steps.bias, raw);
+    load_rows(steps.dim, count, rows, steps.stride, steps.bias, raw);
     norm_backward(norm_shape_of(shape, count), gradient, raw, steps.stats, steps.norm->weight,
                   static_cast<const Wide<T>*>(nullptr), gradient, steps.norm->weight_gradient,
                   steps.norm->bias_gradient);
@@ -154,10 +154,14 @@ class HeadMaker {
   T* key(int64_t sample, int64_t kv) const {
     return rows_.keys + sample * shape_.keys * rows_.key_stride + kv * shape_.head_dim;
   }
-  T* value(int64_t sample, int64_t kv) const { return key(sample, kv + shape_.kv_heads); }
+  T* value(int64_t sample, int64_t kv) const {
+    return rows_.keys + sample * shape_.keys * rows_.key_stride + shape_.key_cols() +
+           kv * shape_.value_width();
+  }
 
   HeadSteps<C> query_steps(int64_t sample, int64_t head, C* stats) const {
-    return {shape_.sequence,
+    return {shape_.head_dim,
+            shape_.sequence,
             rows_.query_stride,
             bias_of(head),
             norm(given_.q_norm),
@@ -166,7 +170,8 @@ class HeadMaker {
             documents_of(shape_, sample)};
   }
   HeadSteps<C> key_steps(int64_t sample, int64_t kv, C* stats) const {
-    return {shape_.keys,
+    return {shape_.head_dim,
+            shape_.keys,
             rows_.key_stride,
             bias_of(shape_.heads + kv),
             norm(given_.k_norm),
@@ -175,13 +180,14 @@ class HeadMaker {
             documents_of(shape_, sample)};
   }
   HeadSteps<C> value_steps(int64_t kv) const {
-    return {.count = shape_.keys,
+    return {.dim = shape_.value_width(),
+            .count = shape_.keys,
             .stride = rows_.key_stride,
             .bias = bias_of(shape_.heads + shape_.kv_heads + kv)};
   }
 
  private:
-  // Of all heads: those of queries, of keys, of values.
+  // Of all heads: those of queries, of keys, of values. With a bias all are of the same width.
   const C* bias_of(int64_t head) const {
     return given_.bias != nullptr ? given_.bias + head * shape_.head_dim : nullptr;
   }

@@ -37,12 +37,13 @@ struct AttentionShape : program::AttentionAttributes {
   Dropout dropout;  // of the softmax weights: rows are queries, columns keys
 
   constexpr int64_t query_cols() const { return heads * head_dim; }
-  constexpr int64_t kv_cols() const { return 2 * kv_heads * head_dim; }
+  constexpr int64_t key_cols() const { return kv_heads * head_dim; }
+  constexpr int64_t kv_cols() const { return key_cols() + kv_heads * value_width(); }
   constexpr int64_t packed_cols() const { return query_cols() + kv_cols(); }
   constexpr int64_t longer() const { return std::max(sequence, keys); }
   // Of a key and a query.
   constexpr int64_t distances() const { return sequence + keys - 1; }
-  constexpr int64_t output_cols() const { return heads * head_dim; }
+  constexpr int64_t output_cols() const { return heads * value_width(); }
   constexpr int64_t log_sums() const { return batch * heads * sequence; }
 };
 

@@ -8,9 +8,9 @@
 namespace smp::program {
 namespace {
 
-RotaryAttributes rotary_of(const ModelSpec& model) {
+RotaryAttributes rotary_of(const ModelSpec& model, int64_t dim) {
   if (model.position_embedding != PositionKind::kRotary) return {};
-  return {.dim = rotary_dim_of(model),
+  return {.dim = dim,
           .theta = model.rope_theta,
           .scaling = model.rope_scaling,
           .factor = model.rope_scaling_factor,
@@ -20,6 +20,27 @@ RotaryAttributes rotary_of(const ModelSpec& model) {
 }
 
 }  // namespace
+
+AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& region, bool causal,
+                                 int64_t rotary_dim) {
+  const ModelSpec& model = builder.model();
+  const model::LayerCall& call = builder.call();
+  AttentionAttributes attention;
+  attention.batch = call.micro_batch;
+  attention.sequence = attention.keys = call.sequence_length;
+  attention.causal = causal;
+  attention.window = causal ? model.sliding_window : 0;
+  // A window over all keys is no restriction, and attention without a window is faster.
+  if (attention.window >= attention.keys) attention.window = 0;
+  attention.heads = model.num_heads / region.degree();
+  attention.first_head = region.rank() * attention.heads;
+  attention.scale = model::score_scale(model);
+  attention.rotary = rotary_of(model, rotary_dim);
+  attention.weight_dropout = {.share = model.attention_dropout,
+                              .site = DropoutSite::kAttention,
+                              .sample_rows = call.sequence_length};
+  return attention;
+}
 
 AttentionBranch::AttentionBranch(ProgramBuilder& builder, std::string name, bool causal,
                                  bool reads_encoder_output)
@@ -46,28 +67,14 @@ AttentionBranch::AttentionBranch(ProgramBuilder& builder, std::string name, bool
 
 AttentionAttributes AttentionBranch::attributes(const AttentionSides& sides) const {
   const ModelSpec& model = builder_.model();
-  const model::LayerCall& call = builder_.call();
-  AttentionAttributes attention;
-  attention.batch = call.micro_batch;
-  attention.sequence = attention.keys = call.sequence_length;
-  attention.causal = causal_;
-  attention.window = causal_ ? model.sliding_window : 0;
-  // A window over all keys is no restriction, and attention without a window is faster.
-  if (attention.window >= attention.keys) attention.window = 0;
-  attention.heads = model.num_heads / region_.degree();
+  AttentionAttributes attention = attention_of(builder_, region_, causal_, rotary_dim_of(model));
   attention.kv_heads = std::max<int64_t>(1, model.num_kv_heads / region_.degree());
-  attention.first_head = region_.rank() * attention.heads;
   attention.head_dim = model.head_dim;
-  attention.scale = model::score_scale(model);
   attention.relative_buckets = sides.table == kNoValue ? 0 : model::kRelativeBuckets;
-  attention.rotary = rotary_of(model);
   attention.has_head_norms = model.qk_norm;
   attention.centered_norms = model.norm == NormKind::kLayerNorm;
   attention.norm_epsilon = model.norm_epsilon;
-  attention.weight_dropout = {
-      .share = model.attention_dropout,
-      .site = reads_encoder_output_ ? DropoutSite::kCrossAttention : DropoutSite::kAttention,
-      .sample_rows = call.sequence_length};
+  if (reads_encoder_output_) attention.weight_dropout.site = DropoutSite::kCrossAttention;
   return attention;
 }
 

@@ -25,8 +25,9 @@ Shape table_shape(const ProgramBuilder& builder) {
           {builder.model().num_heads / parts, "heads", parts}};
 }
 
-// The two branches and how they are joined. FeedForward: MlpBranch or ExpertsBranch.
-template <typename FeedForward>
+// The two branches and how they are joined. Attention: AttentionBranch or LatentAttentionBranch;
+// FeedForward: MlpBranch or ExpertsBranch.
+template <typename Attention, typename FeedForward>
 class Block {
  public:
   explicit Block(ProgramBuilder& builder)
@@ -72,14 +73,14 @@ class Block {
     }
     ValueId dx1 = mlp_.backward(dy);
     if (!shares_norm_) {
-      dx1 = norm_backward(builder_, mlp_.norm_parts(), dx1, read_, mlp_.stats(), dy, mlp_.region(),
-                          is_parallel_ ? "x + y" : "x + attention");
+      dx1 = norm_backward(builder_, mlp_.norm_parts(), dx1, read_, mlp_.stats(), dy,
+                          mlp_.region().splits_tokens(), is_parallel_ ? "x + y" : "x + attention");
     }
     ValueId dx = attention_.backward(is_parallel_ ? dy : dx1, x_, sides_, gradients);
     // Both branches' gradients of the shared norm's result.
     if (shares_norm_) dx = add_to(builder_, dx, dx1);
     dx = norm_backward(builder_, attention_.norm_parts(), dx, x_, attention_.stats(),
-                       shares_norm_ ? dy : dx1, attention_.region(), "x");
+                       shares_norm_ ? dy : dx1, attention_.region().splits_tokens(), "x");
     std::vector<ValueId> inputs{dx};
     if (has_table_) inputs.push_back(gradients.table);
     inputs.insert(inputs.end(), passed.begin(), passed.end());
@@ -89,7 +90,7 @@ class Block {
  private:
   ProgramBuilder& builder_;
   const bool is_parallel_, shares_norm_, has_table_, keeps_table_;
-  AttentionBranch attention_;
+  Attention attention_;
   FeedForward mlp_;
   ValueId x_ = kNoValue, x1_ = kNoValue, read_ = kNoValue;
   AttentionSides sides_;
@@ -144,15 +145,15 @@ class CrossBlock {
     AttentionSides gradients;
     if (!closes_) gradients = {.table = given[2], .encoder_output = given[1]};
     ValueId dx2 = mlp_.backward(dy);
-    dx2 = norm_backward(builder_, mlp_.norm_parts(), dx2, x2_, mlp_.stats(), dy, mlp_.region(),
-                        "x + cross_attention");
+    dx2 = norm_backward(builder_, mlp_.norm_parts(), dx2, x2_, mlp_.stats(), dy,
+                        mlp_.region().splits_tokens(), "x + cross_attention");
     const AttentionSides sides{.encoder_output = encoder_output_again()};
     ValueId dx1 = cross_.backward(dx2, x1_, sides, gradients);
     dx1 = norm_backward(builder_, cross_.norm_parts(), dx1, x1_, cross_.stats(), dx2,
-                        cross_.region(), "x + attention");
+                        cross_.region().splits_tokens(), "x + attention");
     ValueId dx = self_.backward(dx1, x_, {.table = table_}, gradients);
-    dx = norm_backward(builder_, self_.norm_parts(), dx, x_, self_.stats(), dx1, self_.region(),
-                       "x");
+    dx = norm_backward(builder_, self_.norm_parts(), dx, x_, self_.stats(), dx1,
+                       self_.region().splits_tokens(), "x");
     if (!opens_) return {dx, gradients.encoder_output, gradients.table};
     return {encoder_gradient(gradients.encoder_output), dx, gradients.table};
   }
@@ -176,7 +177,7 @@ class CrossBlock {
     if (!region.splits_tokens()) gradient = region.summed(gradient, kBackwardLabel);
     gradient = drop_in_place(builder_, gradient, encoder_dropout());
     return norm_backward(builder_, encoder_norm_, gradient, encoder_, encoder_normed_.stats,
-                         kNoValue, region, "encoder's x");
+                         kNoValue, region.splits_tokens(), "encoder's x");
   }
 
   ProgramBuilder& builder_;
@@ -203,11 +204,20 @@ void build_with(ProgramBuilder& builder) {
   builder.program().deferred_input_gradients = block.backward();
 }
 
+template <typename FeedForward>
+void build_block_with(ProgramBuilder& builder) {
+  if (builder.model().kv_lora_rank > 0) {
+    build_with<Block<LatentAttentionBranch, FeedForward>>(builder);
+  } else {
+    build_with<Block<AttentionBranch, FeedForward>>(builder);
+  }
+}
+
 }  // namespace
 
-void build_block(ProgramBuilder& builder) { build_with<Block<MlpBranch>>(builder); }
+void build_block(ProgramBuilder& builder) { build_block_with<MlpBranch>(builder); }
 
-void build_expert_block(ProgramBuilder& builder) { build_with<Block<ExpertsBranch>>(builder); }
+void build_expert_block(ProgramBuilder& builder) { build_block_with<ExpertsBranch>(builder); }
 
 void build_cross_block(ProgramBuilder& builder) { build_with<CrossBlock>(builder); }
 

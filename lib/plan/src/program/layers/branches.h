@@ -17,6 +17,10 @@ struct AttentionSides {
   ValueId encoder_output = kNoValue;  // the source of keys and values; none: the block's input
 };
 
+// What a rank's attention has of the model and the call. Widths and kv_heads are the branch's.
+AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& region, bool causal,
+                                 int64_t rotary_dim);
+
 class AttentionBranch {
  public:
   // Its parameters are `name`.*, its norm is `name`_norm. Unless it reads the encoder output, keys
@@ -53,6 +57,45 @@ class AttentionBranch {
   // What the forward has made.
   Normed normed_;
   ValueId packed_ = kNoValue, kv_ = kNoValue, attended_ = kNoValue, log_sums_ = kNoValue;
+};
+
+// Latent attention, in the place of attention: queries, keys and values are made of normed
+// projections to a few columns. Tensor ranks share the heads; each makes the whole latents.
+class LatentAttentionBranch {
+ public:
+  LatentAttentionBranch(ProgramBuilder& builder, const std::string& name, bool causal,
+                        bool reads_encoder_output);
+
+  // As the attention branch's; it has no sides.
+  ValueId forward(ValueId x, const AttentionSides& sides);
+  ValueId backward(ValueId dy, ValueId x, const AttentionSides& sides, AttentionSides& gradients);
+
+  const NormParts& norm_parts() const { return norm_; }
+  const Region& region() const { return region_; }
+  ValueId stats() const { return stats_; }
+
+ private:
+  // Of all tokens, with the statistics of its norm.
+  struct Latent {
+    NormParts norm;
+    ValueId rows = kNoValue, stats = kNoValue;
+  };
+  AttentionAttributes attributes() const;
+  std::vector<ValueId> operands() const;
+  DropoutAttributes output_dropout() const;
+  ValueId up(Latent& latent, ValueId rows, ValueId weight, const std::string& name);
+  ValueId up_backward(const Latent& latent, ValueId dy, ValueId weight, const std::string& name);
+  Region::Sum down_backward(ValueId d_q, ValueId d_kv_down, ValueId x);
+
+  ProgramBuilder& builder_;
+  const Region region_, whole_;  // `whole_`: what each rank computes whole
+  const LatentAttributes widths_;
+  const bool has_q_latent_;
+  NormParts norm_;
+  Latent q_latent_, kv_latent_;
+  ValueId q_down_, q_up_, kv_down_, kv_up_, output_, output_bias_;  // without q_down, q_up reads x
+  // What the forward has made.
+  ValueId stats_ = kNoValue, packed_ = kNoValue, attended_ = kNoValue, log_sums_ = kNoValue;
 };
 
 // The activation of the model's MLPs and experts.

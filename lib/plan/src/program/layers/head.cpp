@@ -60,7 +60,8 @@ class Head {
     weight_gradient(builder_, logits, region_.gathered(normal, kBackwardLabel), weight_, scale_,
                     factor);
     const ValueId dx = drop_in_place(builder_, region_.wait(sum), dropout());
-    return {norm_backward(builder_, norm_, dx, x_, stats_, kNoValue, region_, "x"), kNoValue};
+    return {norm_backward(builder_, norm_, dx, x_, stats_, kNoValue, region_.splits_tokens(), "x"),
+            kNoValue};
   }
 
  private:

@@ -267,8 +267,7 @@ class OperatorList {
     const Normed normed = norm(builder_, parts, x, "norm");
     x_ = normed.y;
     steps_.push_back([this, parts, x, stats = normed.stats](ValueId dy) {
-      return norm_backward(builder_, parts, dy, x, stats, kNoValue, Region(builder_, false),
-                           builder_.value(x).name);
+      return norm_backward(builder_, parts, dy, x, stats, kNoValue, false, builder_.value(x).name);
     });
   }
 

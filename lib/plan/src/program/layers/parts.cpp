@@ -26,13 +26,13 @@ ValueId norm_again(ProgramBuilder& builder, const NormParts& parts, ValueId x, V
 }
 
 ValueId norm_backward(ProgramBuilder& builder, const NormParts& parts, ValueId dy, ValueId x,
-                      ValueId stats, ValueId residual, const Region& region,
+                      ValueId stats, ValueId residual, bool of_own_tokens,
                       const std::string& name) {
   const ValueId dx = builder.over(gradient_name(name), dy);
   const std::vector<ValueId> gradients{builder.gradient_of(parts.weight),
                                        builder.gradient_of(parts.bias)};
   const std::vector<ValueId> inputs{dy, x, stats, parts.weight, residual};
-  if (!region.splits_tokens()) {
+  if (!of_own_tokens) {
     builder.add(OperationKind::kNormBackward, inputs, {dx}, parts.attributes, gradients);
     return dx;
   }

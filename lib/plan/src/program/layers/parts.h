@@ -22,11 +22,10 @@ Normed norm(ProgramBuilder& builder, const NormParts& parts, ValueId x, const st
 // y again.
 ValueId norm_again(ProgramBuilder& builder, const NormParts& parts, ValueId x, ValueId stats,
                    const std::string& name);
-// residual + the gradient of x, in the memory of dy; residual may be kNoValue. x has this rank's
-// tokens: with split sequences the ranks sum the gradients of the norm's parameters.
+// residual + the gradient of x, in the memory of dy; residual may be kNoValue. If x has this rank's
+// tokens alone (`of_own_tokens`), the ranks sum the gradients of the norm's parameters.
 ValueId norm_backward(ProgramBuilder& builder, const NormParts& parts, ValueId dy, ValueId x,
-                      ValueId stats, ValueId residual, const Region& region,
-                      const std::string& name);
+                      ValueId stats, ValueId residual, bool of_own_tokens, const std::string& name);
 
 // x with dropout: a new value, or x itself if there is none; or in the memory of x.
 ValueId dropped(ProgramBuilder& builder, ValueId x, const DropoutAttributes& dropout);

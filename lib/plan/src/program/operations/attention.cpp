@@ -21,11 +21,11 @@ double seen_pairs(const AttentionAttributes& a) {
 // gradients.
 double forward_flops(const PlacedOperation& p) {
   const auto& a = p.operation.as<AttentionAttributes>();
-  return 2 * 2 * static_cast<double>(a.head_dim) * seen_pairs(a);
+  return 2 * static_cast<double>(a.head_dim + a.value_width()) * seen_pairs(a);
 }
 double backward_flops(const PlacedOperation& p) {
   const auto& a = p.operation.as<AttentionAttributes>();
-  return 5 * 2 * static_cast<double>(a.head_dim) * seen_pairs(a);
+  return 2 * static_cast<double>(3 * a.head_dim + 2 * a.value_width()) * seen_pairs(a);
 }
 
 int64_t forward_bytes(const PlacedOperation& p) {
@@ -56,20 +56,22 @@ int64_t diagonals(const AttentionAttributes& a) {
 }  // namespace
 
 int64_t attention_forward_scratch(const AttentionAttributes& a, bool narrow) {
-  const int64_t either = std::max(a.sequence, a.keys) * a.head_dim, of_keys = a.keys * a.head_dim;
-  return either + of_keys + a.head_dim * padded_row(a) + kAttentionStrip * padded_row(a) +
-         rotations(a) + head_stats(a) + (narrow ? kAttentionStrip * a.head_dim : 0) + diagonals(a) +
-         kAttentionOverread;
+  const int64_t either = std::max(a.sequence, a.keys) * a.head_dim;
+  const int64_t of_values = a.keys * a.value_width();
+  return either + of_values + a.head_dim * padded_row(a) + kAttentionStrip * padded_row(a) +
+         rotations(a) + head_stats(a) + (narrow ? kAttentionStrip * a.value_width() : 0) +
+         diagonals(a) + kAttentionOverread;
 }
 
 int64_t attention_backward_scratch(const AttentionAttributes& a, bool narrow) {
   const int64_t of_queries = a.sequence * a.head_dim, of_keys = a.keys * a.head_dim;
-  int64_t elements = std::max(of_queries, of_keys) + of_keys + of_queries +
-                     2 * a.head_dim * padded_row(a) + 2 * kAttentionQueryBlock * padded_row(a) +
+  const int64_t of_values = a.keys * a.value_width(), of_output = a.sequence * a.value_width();
+  int64_t elements = std::max({of_queries, of_keys, of_values}) + of_keys + of_output +
+                     (a.head_dim + a.value_width() + 2 * kAttentionQueryBlock) * padded_row(a) +
                      rotations(a) + 2 * head_stats(a) + 2 * diagonals(a) + kAttentionOverread;
   // Where elements are 16-bit or heads have norms, the gradients of q, k and v stand beside them.
-  if (narrow || a.has_head_norms) elements += of_queries + 2 * of_keys;
-  if (narrow) elements += of_queries;
+  if (narrow || a.has_head_norms) elements += of_queries + of_keys + of_values;
+  if (narrow) elements += of_output;
   return elements;
 }
 
@@ -89,5 +91,19 @@ const OperationRules kAttentionBackwardRules = {
     .outputs = "d_qkv d_kv? d_table? d_norms?",
     .flops = backward_flops,
     .scratch_bytes = backward_bytes};
+
+// Queries, and keys and values without position, by head; the rotating part of the keys, which all
+// heads share -> the rows of attention. In each head what rotates comes first, its even elements
+// before its odd ones: pairs are neighbours in the projections, as in DeepSeek's own code, and half
+// the part apart in attention.
+const OperationRules kLatentHeadsRules = {
+    .name = "latent heads", .inputs = "q kv k_rotary", .outputs = "qkv"};
+// The gradients of the three; the heads' of k_rotary are summed.
+const OperationRules kLatentHeadsBackwardRules = {
+    .name = "latent heads backward", .inputs = "d_qkv", .outputs = "d_q d_kv d_k_rotary"};
+// [rows, a | b] -> [rows, a] and [rows, b], and back.
+const OperationRules kSplitColumnsRules = {
+    .name = "split columns", .inputs = "x", .outputs = "a b"};
+const OperationRules kJoinColumnsRules = {.name = "join columns", .inputs = "a b", .outputs = "x"};
 
 }  // namespace smp::program

@@ -12,7 +12,8 @@ namespace smp::program {
 extern const OperationRules kNormRules, kNormAgainRules, kNormBackwardRules;
 extern const OperationRules kProductRules, kInputGradientRules, kWeightGradientRules,
     kBiasGradientRules, kLogitsRules;
-extern const OperationRules kAttentionRules, kAttentionBackwardRules;
+extern const OperationRules kAttentionRules, kAttentionBackwardRules, kLatentHeadsRules,
+    kLatentHeadsBackwardRules, kSplitColumnsRules, kJoinColumnsRules;
 extern const OperationRules kActivationRules, kActivationBackwardRules, kAddBiasRules, kDropRules,
     kAddRules, kAddBranchRules, kScaleRules, kCopyRules, kCastRules, kAccumulateRules;
 extern const OperationRules kTakeRowsRules, kAddRowsRules, kAddPositionsRules,

@@ -1,3 +1,5 @@
+#include "kernels/element_types.h"
+#include "kernels/latent_heads.h"
 #include "layers/operations/kernels_of.h"
 #include "smp/plan/base/check.h"
 
@@ -49,6 +51,45 @@ void run_attention_backward(Frame& frame) {
                                                      frame.in(9), frame.in(10), small);
   frame.set_over(0, frame.in(0));
   if (frame.has_out(1)) frame.set_over(1, frame.in(1));
+}
+
+void run_latent_heads(Frame& frame) {
+  const at::Tensor& packed = frame.make(0);
+  kernels::with_element_type(packed, [&](auto zero) {
+    using T = decltype(zero);
+    kernels::latent_heads(frame.as<program::LatentAttributes>(), packed.size(0),
+                          kernels::data_of<T>(frame.in(0)), kernels::data_of<T>(frame.in(1)),
+                          kernels::data_of<T>(frame.in(2)), kernels::data_of<T>(packed));
+  });
+}
+
+void run_latent_heads_backward(Frame& frame) {
+  const at::Tensor& packed = frame.in(0);
+  const at::Tensor& q = frame.make(0);
+  const at::Tensor& kv = frame.make(1);
+  const at::Tensor& k_rotary = frame.make(2);
+  kernels::with_element_type(packed, [&](auto zero) {
+    using T = decltype(zero);
+    kernels::latent_heads_backward(frame.as<program::LatentAttributes>(), packed.size(0),
+                                   kernels::data_of<T>(packed), kernels::data_of<T>(q),
+                                   kernels::data_of<T>(kv), kernels::data_of<T>(k_rotary));
+  });
+}
+
+void run_split_columns(Frame& frame) {
+  const at::Tensor& x = frame.in(0);
+  const at::Tensor& a = frame.make(0);
+  const at::Tensor& b = frame.make(1);
+  a.copy_(x.narrow(1, 0, a.size(1)));
+  b.copy_(x.narrow(1, a.size(1), b.size(1)));
+}
+
+void run_join_columns(Frame& frame) {
+  const at::Tensor& a = frame.in(0);
+  const at::Tensor& b = frame.in(1);
+  const at::Tensor& x = frame.make(0);
+  x.narrow(1, 0, a.size(1)).copy_(a);
+  x.narrow(1, a.size(1), b.size(1)).copy_(b);
 }
 
 }  // namespace smp::layers

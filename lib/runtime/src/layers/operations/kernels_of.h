@@ -18,6 +18,10 @@ void run_logits(Frame& frame);
 
 void run_attention(Frame& frame);
 void run_attention_backward(Frame& frame);
+void run_latent_heads(Frame& frame);
+void run_latent_heads_backward(Frame& frame);
+void run_split_columns(Frame& frame);
+void run_join_columns(Frame& frame);
 
 void run_activation(Frame& frame);
 void run_activation_backward(Frame& frame);

@@ -116,8 +116,8 @@ bool closes_stack(const ModelSpec& model, const LayerSpec& layer);
 // is tied (Raffel et al. 2020: T5), else 1.
 double head_scale(const ModelSpec& model);
 
-// The factor on scores before their softmax: 1 / sqrt(head_dim), and 1 with relative positions
-// (Raffel et al. 2020: T5 has the factor in the initial weights instead).
+// The factor on scores before their softmax: 1 / sqrt(width of a key), and 1 with relative
+// positions (Raffel et al. 2020: T5 has the factor in the initial weights instead).
 double score_scale(const ModelSpec& model);
 
 // The input of one call of a layer.

@@ -17,8 +17,8 @@ void set_family(ModelSpec& model, ModelFamily family);
 bool has_blocks_of(const ModelSpec& model, ModelFamily family);
 
 // Whether the model is embedding, blocks and head as the engine runs them: a decoder of dense
-// blocks with plain attention and learned, rotary or no positions. Other attributes of the blocks
-// do not count.
+// blocks with learned, rotary or no positions, and plain attention or a latent one without biases,
+// with RMSNorm. Other attributes of the blocks do not count.
 bool is_dense_decoder(const ModelSpec& model);
 // The same with experts, behind attention, without biases, and without a capacity.
 bool is_mixture_decoder(const ModelSpec& model);

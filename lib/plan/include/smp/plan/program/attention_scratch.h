@@ -6,8 +6,8 @@
 
 // Elements of the scratch buffer of one call of attention, which lib/runtime allocates; of fp32
 // where the tensors are `narrow`, of 16 bits. A head at a time is copied: q, k and v, and backward
-// the gradient of its output. A copy is [s, head_dim], or transposed with padded rows. Beside the
-// copies lie the rotary table and the scores of some queries.
+// the gradient of its output. A copy is [s, head_dim], of values [s, value_width], or transposed
+// with padded rows. Beside the copies lie the rotary table and the scores of some queries.
 namespace smp::program {
 
 // Queries whose scores the backward holds at once, and the forward.

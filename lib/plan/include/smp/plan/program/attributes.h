@@ -66,7 +66,8 @@ struct AttentionAttributes {
   int64_t heads = 0;     // of this rank
   int64_t kv_heads = 0;  // of this rank
   int64_t first_head = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;          // of queries and keys
+  int64_t value_dim = 0;         // of values; 0 = head_dim
   double scale = 1;              // of the scores
   int64_t relative_buckets = 0;  // 0 = no relative positions
   RotaryAttributes rotary;
@@ -74,6 +75,19 @@ struct AttentionAttributes {
   bool centered_norms = false;
   double norm_epsilon = 0;
   DropoutAttributes weight_dropout;  // of the softmax weights
+
+  constexpr int64_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }
+};
+
+// The widths of a head's parts in latent attention, and the heads of this rank (DeepSeek-AI 2024,
+// arXiv:2405.04434, section 2.1).
+struct LatentAttributes {
+  int64_t heads = 0;
+  int64_t plain = 0;   // elements of queries and keys without position
+  int64_t rotary = 0;  // those that rotate; all heads' keys share them
+  int64_t value = 0;
+
+  constexpr int64_t head_dim() const { return plain + rotary; }
 };
 
 enum class ActivationKind { kGelu, kGeluErf, kRelu, kSilu };  // kGelu: the tanh form

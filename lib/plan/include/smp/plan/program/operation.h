@@ -30,6 +30,10 @@ enum class OperationKind : uint8_t {
   kBiasGradient,
   kAttention,
   kAttentionBackward,
+  kLatentHeads,
+  kLatentHeadsBackward,
+  kSplitColumns,
+  kJoinColumns,
   kActivation,
   kActivationBackward,
   kDrop,
@@ -86,9 +90,9 @@ inline constexpr int kOperationKinds =
 
 using Attributes =
     std::variant<std::monostate, DropoutAttributes, NormAttributes, ProductAttributes,
-                 AttentionAttributes, ActivationAttributes, RowsAttributes, LossAttributes,
-                 MessageAttributes, OwnTokensAttributes, ImageAttributes, ChannelAttributes,
-                 RouterAttributes, ExpertAttributes>;
+                 AttentionAttributes, LatentAttributes, ActivationAttributes, RowsAttributes,
+                 LossAttributes, MessageAttributes, OwnTokensAttributes, ImageAttributes,
+                 ChannelAttributes, RouterAttributes, ExpertAttributes>;
 
 struct Operation {
   OperationKind kind = OperationKind::kNorm;
