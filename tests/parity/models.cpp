@@ -100,6 +100,9 @@ ModelSpec mixtral_model() {
   model.num_experts = 5;
   model.experts_per_token = 2;
   model.expert_ffn_hidden_size = 60;
+  model.router_balance_loss = 0.02;
+  model.router_balance_over = BalanceOver::kSequence;
+  model.router_z_loss = 0.001;
   return model;
 }
 
@@ -117,6 +120,8 @@ ModelSpec deepseek_lite_model() {
   model.num_experts = 6;
   model.router = RouterKind::kSigmoid;
   model.routed_scaling_factor = 2.5;
+  model.router_correction_bias = true;
+  model.router_correction_rate = 0.01;
   model.expert_groups = 3;
   model.expert_groups_per_token = 2;
   model.shared_expert_ffn_hidden_size = 44;

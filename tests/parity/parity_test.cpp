@@ -1,9 +1,12 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <fstream>
+
 #include "parity/comparison.h"
 #include "parity/layouts.h"
 #include "plan/list_samples.h"
+#include "scratch_folder.h"
 #include "short_runs.h"
 
 // Each layout trains the same model on the same batches as one rank does, with its ranks as
@@ -114,6 +117,45 @@ TEST_CASE("experts, fp64, 5 steps: schedules, split sequences and small buckets 
     compare(model, Precision::kFp64, split_sequences(), 5);
     compare(model, Precision::kFp64, small_layers(), 5);
     compare(model, Precision::kFp64, shared_kinds(), 5);
+  }
+}
+
+// What an expert drops, and what balances a microbatch, depends on the microbatch's size alone.
+TEST_CASE("full experts and losses of microbatches: layouts with equal microbatches train alike") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "text.txt") << sample_text(20000);
+  for (ModelSpec model : {mixtral_model(), deepseek_model()}) {
+    model.expert_capacity_factor = 1.1;
+    model.router_balance_over = BalanceOver::kMicrobatch;
+    LayoutCase one{"one rank", {}};
+    one.microbatches = 6;
+    const auto plan_for = [&](const LayoutCase& layout) {
+      return plan_of(model, layout, Precision::kFp64, folder / "text.txt");
+    };
+    const Run reference = run(plan_for(one), 5);
+    int64_t dropped = 0;
+    for (const record::RouterMetrics& router : reference.result.routers) dropped += router.dropped;
+    CHECK(dropped > 0);
+    LayoutCase stages{"p2t2", {.pipeline = 2, .tensor = 2}};
+    stages.microbatches = 6;
+    LayoutCase recomputed = stages;
+    recomputed.recompute = Recompute::kFull;
+    LayoutCase sharded{"t2d3 ZeRO-3", {.tensor = 2, .shard = 3}};
+    sharded.sharding = Sharding::kParameters;
+    sharded.microbatches = 2;
+    for (const LayoutCase& layout : {stages, recomputed, sharded}) {
+      INFO(model.name << " " << layout.name);
+      const Plan plan = plan_for(layout);
+      const Run one_run = run(plan, 5);
+      check_parity(one_run, reference, tolerance::kParityF64);
+      check_memory(plan, one_run.result);
+      check_wire(plan, one_run.result);
+      REQUIRE(one_run.result.routers.size() == reference.result.routers.size());
+      for (size_t i = 0; i < one_run.result.routers.size(); ++i) {
+        CHECK(one_run.result.routers[i].tokens == reference.result.routers[i].tokens);
+        CHECK(one_run.result.routers[i].dropped == reference.result.routers[i].dropped);
+      }
+    }
   }
 }
 

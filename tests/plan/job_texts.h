@@ -55,6 +55,11 @@ model:
   router: sigmoid
   normalize_expert_weights: false
   routed_scaling_factor: 2.5
+  router_correction_bias: true
+  router_correction_rate: 0.01
+  router_balance_loss: 0.02
+  router_balance_over: sequence
+  router_z_loss: 0.0001
   expert_groups: 4
   expert_groups_per_token: 2
   expert_capacity_factor: 1.25

@@ -125,6 +125,7 @@ inline std::vector<ModelSpec> small_mixtures() {
   deepseek.num_experts = 6;
   deepseek.router = RouterKind::kSigmoid;
   deepseek.routed_scaling_factor = 2.5;
+  deepseek.router_correction_bias = true;
   deepseek.expert_groups = 3;
   deepseek.expert_groups_per_token = 2;
   deepseek.shared_expert_ffn_hidden_size = 24;

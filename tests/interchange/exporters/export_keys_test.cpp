@@ -41,6 +41,15 @@ const With kLlama3 = {{"model.rope_scaling", "llama3"}};
 const With kExperts = {{"model.num_experts", "8"},
                        {"model.experts_per_token", "2"},
                        {"model.expert_ffn_hidden_size", "1024"}};
+const With kBiasedRouter = {{"model.num_experts", "8"},
+                            {"model.experts_per_token", "2"},
+                            {"model.expert_ffn_hidden_size", "1024"},
+                            {"model.router", "sigmoid"},
+                            {"model.router_correction_bias", "true"}};
+const With kBalanced = {{"model.num_experts", "8"},
+                        {"model.experts_per_token", "2"},
+                        {"model.expert_ffn_hidden_size", "1024"},
+                        {"model.router_balance_loss", "0.01"}};
 const With kSharedExpert = {{"model.num_experts", "8"},
                             {"model.experts_per_token", "2"},
                             {"model.expert_ffn_hidden_size", "1024"},
@@ -118,6 +127,11 @@ const std::vector<Change>& changes() {
       {"model.router", "sigmoid", kExperts},
       {"model.normalize_expert_weights", "false", kExperts},
       {"model.routed_scaling_factor", "2.5", kExperts},
+      {"model.router_correction_bias", "true", kExperts},
+      {"model.router_correction_rate", "0.01", kBiasedRouter},
+      {"model.router_balance_loss", "0.01", kExperts},
+      {"model.router_balance_over", "sequence", kBalanced},
+      {"model.router_z_loss", "0.01", kExperts},
       {"model.expert_groups", "4", kExperts},
       {"model.expert_groups_per_token",
        "2",

@@ -284,8 +284,8 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
       "model.parallel_residual: true with num_experts (the engine runs experts behind attention)");
   CHECK(with_experts([](JobSpec& j) { j.model.mlp_bias = true; }) ==
         "model.mlp_bias: true with num_experts (the engine runs experts without biases)");
-  CHECK(with_experts([](JobSpec& j) { j.model.expert_capacity_factor = 1.25; }) ==
-        "model.expert_capacity_factor: above 0 (the engine drops no token)");
+  CHECK(with_experts([](JobSpec& j) { j.model.pad_experts_to_capacity = true; }) ==
+        "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)");
   CHECK(with_experts([](JobSpec& j) { j.parallel.expert_parallel_degree = 2; }) ==
         "parallel.expert_parallel_degree: above 1 (the engine shares experts over the tensor "
         "ranks)");

@@ -59,6 +59,64 @@ TEST_CASE("layers: gradients of experts and their routers are those of central d
   }
 }
 
+TEST_CASE("layers: gradients with losses of routers and full experts are central differences'") {
+  at::set_num_threads(1);
+  for (ModelSpec& model : small_mixtures()) {
+    model.router_balance_loss = 0.7;
+    model.router_z_loss = 0.3;
+    const bool sigmoid = model.router == RouterKind::kSigmoid;
+    model.router_balance_over = sigmoid ? BalanceOver::kSequence : BalanceOver::kMicrobatch;
+    model.expert_capacity_factor = 1.2;
+    INFO(model.name);
+    constexpr int64_t kTokens = 14;
+    ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
+    rank.set_context({.trains = true, .loss_gradient = 1.0 / kTokens});
+    const auto batch = arbitrary_batch(model, 2, kTokens / 2);
+    int64_t dropped = 0;
+    double of_routers = 0;
+    const GradientError largest = largest_gradient_error(rank, batch, [&] {
+      for (const auto& layer : rank.layers()) layer->take_router_load();
+      double loss = rank.run(batch, true);
+      for (const auto& layer : rank.layers()) {
+        const RouterLoad load = layer->take_router_load();
+        dropped += load.dropped;
+        of_routers += load.balance_loss + load.z_loss;
+        loss += (load.balance_loss + load.z_loss) / kTokens;
+      }
+      return loss;
+    });
+    INFO(largest.element);
+    CHECK(largest.difference < tolerance::kCentralDifferenceOfLoss);
+    CHECK(dropped > 0);
+    CHECK(of_routers > 0);
+  }
+}
+
+// DeepSeek-V3's bias helps to choose and does not weigh; its gradient is the excess of the load.
+TEST_CASE("layers: a router's bias moves tokens to other experts") {
+  at::set_num_threads(1);
+  ModelSpec model = small_mixtures().front();
+  model.router_correction_bias = true;
+  NamedTensors weights = arbitrary_weights(model, at::kDouble);
+  const std::string name = "layers.0.mlp.router.correction_bias";
+  weights.at(name).zero_();
+  weights.at(name)[2] = 10.0;  // all tokens choose it
+  weights.at(name)[3] = -10.0;
+  ModelOnRank rank(model, weights, nullptr);
+  rank.run(arbitrary_batch(model, 2, 7), true);
+  const RouterLoad load = rank.layers()[1]->take_router_load();
+  REQUIRE(load.tokens.size() == 4);
+  CHECK(load.tokens[2] == 14);
+  CHECK(load.tokens[3] == 0);
+  CHECK(load.tokens[0] + load.tokens[1] == 14);
+  for (size_t e = 0; e < 4; ++e) {
+    // Experts times its tokens, minus all choices.
+    CHECK(rank.gradients().at(name).data_ptr<double>()[e] ==
+          static_cast<double>(4 * load.tokens[e] - 28));
+  }
+  CHECK(rank.layers()[1]->take_router_load().tokens.empty());
+}
+
 TEST_CASE("layers: gradients with dropout are those of central differences of the same masks") {
   const CallContext call{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
   std::vector<ModelSpec> models = small_others();

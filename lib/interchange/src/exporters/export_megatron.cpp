@@ -68,6 +68,8 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
                          !model.normalize_expert_weights,
                      "normalize_expert_weights: false with router: sigmoid",
                      "normalize_expert_weights: true");
+  refusals.refuse_if(model.router_correction_bias && model.router == RouterKind::kSoftmax,
+                     "router_correction_bias: true with router: softmax", "router: sigmoid");
   refusals.refuse_if(model.first_dense_layers > 0 && model.moe_layer_period > 1,
                      "first_dense_layers with a moe_layer_period", "one of the two keys");
   refusals.refuse_if(model.norm_placement != NormPlacement::kBefore,
@@ -156,6 +158,22 @@ void rotary_flags(const ModelSpec& model, Flags& flags) {
   }
 }
 
+// How the load of the experts is evened.
+void router_loss_flags(const ModelSpec& model, Flags& flags) {
+  if (model.router_correction_bias) {
+    flags.flag("moe-router-enable-expert-bias");
+    flags.value("moe-router-bias-update-rate", model.router_correction_rate);
+  }
+  if (model.router_z_loss > 0) flags.value("moe-z-loss-coeff", model.router_z_loss);
+  if (model.router_balance_loss == 0) {
+    flags.value("moe-router-load-balancing-type", "none");
+    return;
+  }
+  const bool by_sequence = model.router_balance_over == BalanceOver::kSequence;
+  flags.value("moe-router-load-balancing-type", by_sequence ? "seq_aux_loss" : "aux_loss");
+  flags.value("moe-aux-loss-coeff", model.router_balance_loss);
+}
+
 void model_flags(const ModelSpec& model, Flags& flags) {
   flags.value("num-layers", model.num_layers);
   flags.value("hidden-size", model.hidden_size);
@@ -210,6 +228,7 @@ void model_flags(const ModelSpec& model, Flags& flags) {
       flags.value("moe-router-num-groups", model.expert_groups);
       flags.value("moe-router-group-topk", model.expert_groups_per_token);
     }
+    router_loss_flags(model, flags);
     flags.value("moe-ffn-hidden-size", model.expert_ffn_hidden_size);
     if (model.expert_capacity_factor > 0) {
       flags.value("moe-expert-capacity-factor", model.expert_capacity_factor);

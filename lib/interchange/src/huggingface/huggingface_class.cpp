@@ -32,7 +32,8 @@ bool has_layers_of_qwen(const ModelSpec& model) {
 Class mixture_class_of(const ModelSpec& model) {
   const bool shared = model.shared_expert_ffn_hidden_size > 0;
   if (model.router != RouterKind::kSoftmax || model.routed_scaling_factor != 1 ||
-      model.expert_groups > 1 || model.expert_capacity_factor > 0 || model.mlp_bias) {
+      model.expert_groups > 1 || model.router_correction_bias || model.expert_capacity_factor > 0 ||
+      model.mlp_bias) {
     return Class::kNone;
   }
   switch (llama_class_of(model)) {

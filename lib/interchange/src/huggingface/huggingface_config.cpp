@@ -89,6 +89,8 @@ void add_own_keys(const ModelSpec& model, text::OrderedJson& config) {
   config["router"] = name_of(model.router);
   config["normalize_expert_weights"] = model.normalize_expert_weights;
   config["routed_scaling_factor"] = model.routed_scaling_factor;
+  config["router_correction_bias"] = model.router_correction_bias;
+  config["expert_capacity_factor"] = model.expert_capacity_factor;
   config["expert_groups"] = model.expert_groups;
   config["expert_groups_per_token"] = model.expert_groups_per_token;
   config["expert_ffn_hidden_size"] = model.expert_ffn_hidden_size;

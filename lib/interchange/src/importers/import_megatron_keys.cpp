@@ -84,6 +84,17 @@ const std::vector<ForeignKey>& megatron_keys() {
        1 << 16},
       {"moe-router-group-topk", Form::kWhole, Use::kRead, "model.expert_groups_per_token", kSame,
        "", "", 1, 1 << 16},
+      {"moe-router-enable-expert-bias", Form::kBool, Use::kRead, "model.router_correction_bias",
+       "true"},
+      {"moe-router-bias-update-rate", Form::kNumber, Use::kRead, "model.router_correction_rate",
+       kSame, "", "", 0, 1},
+      {"moe-aux-loss-coeff", Form::kNumber, Use::kRead, "model.router_balance_loss", kSame, "", "",
+       0, 1000},
+      {"moe-router-load-balancing-type", Form::kText, Use::kRead, "model.router_balance_over",
+       "aux_loss = microbatch, seq_aux_loss = sequence; with others moe-aux-loss-coeff is left "
+       "out"},
+      {"moe-z-loss-coeff", Form::kNumber, Use::kRead, "model.router_z_loss", kSame, "", "", 0,
+       1000},
       {"moe-expert-capacity-factor", Form::kNumber, Use::kRead, "model.expert_capacity_factor",
        "the same; negative = 0", "", "", -1, 1 << 16},
       {"moe-pad-expert-input-to-capacity", Form::kBool, Use::kCopied,
@@ -332,8 +343,6 @@ const std::vector<ForeignKey>& megatron_keys() {
       {"no-masked-softmax-fusion", Form::kBool, Use::kIgnored, "", kKernels},
       {"moe-grouped-gemm", Form::kBool, Use::kIgnored, "", kKernels},
       {"moe-token-dispatcher-type", Form::kText, Use::kIgnored, "", "token exchange"},
-      {"moe-router-load-balancing-type", Form::kText, Use::kIgnored, "", "loss term"},
-      {"moe-aux-loss-coeff", Form::kNumber, Use::kIgnored, "", "loss term"},
   };
   return kKeys;
 }
@@ -408,9 +417,6 @@ const std::vector<std::string_view>& megatron_words() {
                                                        "cp-comm-type",
                                                        "moe-permute-fusion",
                                                        "moe-router-dtype",
-                                                       "moe-z-loss-coeff",
-                                                       "moe-router-enable-expert-bias",
-                                                       "moe-router-bias-update-rate",
                                                        "rotary-scaling-factor",
                                                        "mscale",
                                                        "mscale-all-dim",

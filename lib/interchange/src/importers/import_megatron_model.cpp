@@ -267,6 +267,34 @@ void MegatronLine::router() {
   if (has("moe-router-pre-softmax") && score == "softmax") {
     set("moe-router-pre-softmax", "model.normalize_expert_weights", false);
   }
+  router_losses();
+}
+
+void MegatronLine::router_losses() {
+  if (has("moe-router-enable-expert-bias")) {
+    set("moe-router-enable-expert-bias", "model.router_correction_bias", true);
+    if (const auto rate = reader_.text("moe-router-bias-update-rate")) {
+      set("moe-router-bias-update-rate", "model.router_correction_rate", *rate);
+    }
+  }
+  if (const auto loss = reader_.text("moe-z-loss-coeff")) {
+    set("moe-z-loss-coeff", "model.router_z_loss", *loss);
+  }
+  constexpr const char* kType = "moe-router-load-balancing-type";
+  const std::string type = reader_.text(kType).value_or("aux_loss");
+  const auto loss = reader_.text("moe-aux-loss-coeff");
+  if (!loss || reader_.number("moe-aux-loss-coeff").value_or(0) == 0) return;
+  if (type != "aux_loss" && type != "seq_aux_loss") {
+    if (type != "none") {
+      reader_.warn(kType, fmt::format("{} {} is not supported: the job has no balancing loss",
+                                      kType, text::quoted_for_message(type)));
+    }
+    return;
+  }
+  set("moe-aux-loss-coeff", "model.router_balance_loss", *loss);
+  if (type == "seq_aux_loss") {
+    set(kType, "model.router_balance_over", std::string("sequence"));
+  }
 }
 
 void MegatronLine::experts() {

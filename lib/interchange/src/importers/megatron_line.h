@@ -46,6 +46,7 @@ class MegatronLine {
   void sizes(bool swiglu);
   void experts();
   void router();
+  void router_losses();
   static bool dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse);
   void latent_attention();
   void hybrid();

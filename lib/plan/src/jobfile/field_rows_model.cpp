@@ -341,6 +341,36 @@ void add_model_fields(std::vector<Field>& out) {
        "scales the weights of a token's experts",
        {.max = 1000, .condition = kMixture}},
       {kModel,
+       "router_correction_bias",
+       SMP_AT(model.router_correction_bias),
+       "a bias that balances the experts without a loss: it helps to choose a token's experts, and "
+       "each step moves it towards an even load (DeepSeek-V3)",
+       {.condition = kMixture, .also = {"moe_router_enable_expert_bias"}}},
+      {kModel,
+       "router_correction_rate",
+       SMP_AT(model.router_correction_rate),
+       "how far a step moves `router_correction_bias`; 0 = it stays",
+       {.max = 1, .condition = kMixture, .also = {"moe_router_bias_update_rate"}}},
+      {kModel,
+       "router_balance_loss",
+       SMP_AT(model.router_balance_loss),
+       "factor of the loss that evens the experts' load, in each layer: experts / "
+       "experts_per_token x the sum over the experts of their share of the tokens x their mean "
+       "probability",
+       {.max = 1000, .condition = kMixture, .also = {"moe_aux_loss_coeff", "aux_loss_alpha"}}},
+      {kModel,
+       "router_balance_over",
+       SMP_AT(model.router_balance_over),
+       "the tokens over which `router_balance_loss` takes its means: those of a `microbatch`, or "
+       "of each `sequence` (DeepSeek)",
+       {.condition = kMixture}},
+      {kModel,
+       "router_z_loss",
+       SMP_AT(model.router_z_loss),
+       "factor of the mean square of the logsumexp of a token's scores, in each layer; keeps "
+       "scores small",
+       {.max = 1000, .condition = kMixture, .also = {"moe_z_loss_coeff"}}},
+      {kModel,
        "expert_groups",
        SMP_AT(model.expert_groups),
        "groups of experts, as many in each; a token's experts are in the best "

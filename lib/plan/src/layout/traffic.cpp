@@ -383,9 +383,17 @@ class StepTraffic {
 
 }  // namespace
 
+int64_t router_sums(const ModelSpec& model, const model::LayerSpec& layer) {
+  return layer.kind == model::LayerKind::kMoeBlock ? model.num_experts + kRouterExtraSums : 0;
+}
+
 int64_t step_sums(const JobSpec& job) {
   const int64_t loss = counts_vary(job.training) ? 2 : 1;
-  return static_cast<int64_t>(model::layers_of(job.model).size()) + loss;
+  int64_t sums = loss;
+  for (const model::LayerSpec& layer : model::layers_of(job.model)) {
+    sums += 1 + router_sums(job.model, layer);
+  }
+  return sums;
 }
 
 std::vector<Traffic> step_traffic(const Plan& plan, int64_t rank) {

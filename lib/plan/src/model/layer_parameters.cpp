@@ -46,6 +46,11 @@ class ParameterList {
     if (model_.norm == NormKind::kLayerNorm) bias(name + ".bias", size, TensorSplit::kReplicated);
   }
 
+  void correction_bias(const std::string& name, int64_t size) {
+    bias(name, size, TensorSplit::kReplicated);
+    parameters_.back().follows_load = true;
+  }
+
   // Of those behind `from` each has the rows of `experts` experts, which stay together.
   void mark_experts(size_t from, int64_t experts) {
     for (size_t i = from; i < parameters_.size(); ++i) {
@@ -158,6 +163,9 @@ void add_expert_mlps(ParameterList& list, const ModelSpec& model, const std::str
 
 void add_experts(ParameterList& list, const ModelSpec& model) {
   list.matrix("mlp.router.weight", model.num_experts, model.hidden_size, TensorSplit::kReplicated);
+  if (model.router_correction_bias) {
+    list.correction_bias("mlp.router.correction_bias", model.num_experts);
+  }
   if (model.shared_expert_ffn_hidden_size > 0) {
     add_mlp(list, model, "mlp.shared_expert", model.shared_expert_ffn_hidden_size);
     if (model.shared_expert_gate) {

@@ -58,7 +58,7 @@ bool is_dense_decoder(const ModelSpec& model) {
 
 bool is_mixture_decoder(const ModelSpec& model) {
   return is_plain_decoder(model) && model.num_experts > 0 && !model.parallel_residual &&
-         !model.mlp_bias && model.expert_capacity_factor == 0;
+         !model.mlp_bias && !model.pad_experts_to_capacity;
 }
 
 bool is_dense_encoder_decoder(const ModelSpec& model) {

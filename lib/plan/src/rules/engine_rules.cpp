@@ -194,8 +194,8 @@ const EngineRule kRules[] = {
      "model.parallel_residual: true with num_experts (the engine runs experts behind attention)"},
     {[](const Plan& plan) { return plan.job.model.num_experts > 0 && plan.job.model.mlp_bias; },
      "model.mlp_bias: true with num_experts (the engine runs experts without biases)"},
-    {[](const Plan& plan) { return plan.job.model.expert_capacity_factor > 0; },
-     "model.expert_capacity_factor: above 0 (the engine drops no token)"},
+    {[](const Plan& plan) { return plan.job.model.pad_experts_to_capacity; },
+     "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)"},
     {[](const Plan& plan) { return plan.job.parallel.expert_parallel_degree.value_or(1) > 1; },
      "parallel.expert_parallel_degree: above 1 (the engine shares experts over the tensor ranks)"},
     {[](const Plan& plan) {

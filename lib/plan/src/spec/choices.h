@@ -51,6 +51,10 @@ struct Choices<RouterKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"softmax", "sigmoid"};
 };
 template <>
+struct Choices<BalanceOver> {
+  static constexpr std::array<std::string_view, 2> kNames = {"microbatch", "sequence"};
+};
+template <>
 struct Choices<GeluKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"tanh", "erf"};
 };

@@ -13,6 +13,7 @@ std::string_view name_of(MlpKind mlp) { return choice_name(mlp); }
 std::string_view name_of(GeluKind gelu) { return choice_name(gelu); }
 std::string_view name_of(RopeScaling scaling) { return choice_name(scaling); }
 std::string_view name_of(RouterKind router) { return choice_name(router); }
+std::string_view name_of(BalanceOver over) { return choice_name(over); }
 std::string_view name_of(NormKind norm) { return choice_name(norm); }
 std::string_view name_of(NormPlacement placement) { return choice_name(placement); }
 std::string_view name_of(PositionKind positions) { return choice_name(positions); }

@@ -50,10 +50,12 @@ int64_t LayerCalls::first_sample_of(const schedule::Action& action) const {
 
 // The chunk's fields must have been read.
 kernels::CallContext LayerCalls::context_of(const schedule::Action& action) {
-  kernels::CallContext context{.seed = plan_.job.training.seed,
-                               .step = step_,
-                               .first_sample = first_sample_of(action),
-                               .trains = !evaluates_};
+  kernels::CallContext context{
+      .seed = plan_.job.training.seed,
+      .step = step_,
+      .first_sample = first_sample_of(action),
+      .trains = !evaluates_,
+      .loss_gradient = mean_factor() * loss_scale_ / static_cast<double>(call_.tokens())};
   const InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
   if (const auto starts = flight.fields.find(model::BatchField::kDocumentStarts);
       starts != flight.fields.end()) {

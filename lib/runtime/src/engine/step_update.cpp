@@ -16,6 +16,7 @@ namespace smp::engine {
 StepUpdate::StepUpdate(const Plan& plan, parallel::ParallelModel& model)
     : plan_(plan),
       model_(model),
+      layers_(model::layers_of(plan.job.model)),
       early_(!layout::why_updates_wait(plan.job.training)),
       counts_vary_(layout::counts_vary(plan.job.training)),
       sums_(static_cast<size_t>(layout::step_sums(plan.job))),
@@ -27,6 +28,7 @@ void StepUpdate::begin(int64_t step, double learning_rate) {
   has_begun_ = skips_ = false;
   std::fill(sums_.begin(), sums_.end(), 0.0);
   has_norms_.assign(has_norms_.size(), false);
+  for (const auto& layer : model_.layers) layer->take_router_load();  // of a step that has failed
 }
 
 void StepUpdate::reduced(int64_t bucket) {
@@ -56,6 +58,7 @@ StepResult StepUpdate::agree(double loss, int64_t counted) {
   model_.optimizer->add_norms_squared(sums_);
   // Ranks without the head have a loss of 0. All ranks of a tensor group have the same loss, so one
   // of them contributes it.
+  if (coord.tensor == 0) add_router_loads();
   double& loss_sum = sums_.at(sums_.size() - (counts_vary_ ? 2 : 1));
   loss_sum = coord.tensor == 0 ? loss : 0.0;
   if (counts_vary_) sums_.back() = coord.tensor == 0 ? static_cast<double>(counted) : 0.0;
@@ -66,12 +69,13 @@ StepResult StepUpdate::agree(double loss, int64_t counted) {
         ->wait();
   }
   const double correction = counts_vary_ ? mean_correction(sums_.back()) : 1.0;
-  const auto norms_end = sums_.begin() + (&loss_sum - sums_.data());
+  const auto norms_end = sums_.begin() + static_cast<int64_t>(layers_.size());
   StepResult result;
   result.loss_scale = model_.loss_scale.value();
   result.grad_norm = std::sqrt(std::accumulate(sums_.begin(), norms_end, 0.0)) /
                      model_.loss_scale.value() * correction;
   result.loss = loss_sum * correction;
+  result.routers = router_metrics();
   const bool overflowed = !std::isfinite(result.grad_norm);
   // A lower scale helps gradients that overflow, not a loss that does.
   result.skipped = overflowed && std::isfinite(result.loss) && model_.loss_scale.guards();
@@ -86,6 +90,45 @@ StepResult StepUpdate::agree(double loss, int64_t counted) {
   }
   model_.loss_scale.step_done(result.skipped);
   return result;
+}
+
+// The sums of the routers lie behind the norms, layer by layer.
+void StepUpdate::add_router_loads() {
+  const std::vector<model::LayerSpec>& here = model_.parameters->layout().layers;
+  auto at = sums_.begin() + static_cast<int64_t>(layers_.size());
+  for (const model::LayerSpec& layer : layers_) {
+    const int64_t count = layout::router_sums(plan_.job.model, layer);
+    const auto own = std::ranges::find(here, layer.index, &model::LayerSpec::index);
+    if (count > 0 && own != here.end()) {
+      const layers::RouterLoad load =
+          model_.layers[static_cast<size_t>(own - here.begin())]->take_router_load();
+      const auto next = std::copy(load.tokens.begin(), load.tokens.end(), at);
+      const double extra[] = {static_cast<double>(load.dropped), load.balance_loss, load.z_loss};
+      static_assert(std::size(extra) == layout::kRouterExtraSums);
+      std::copy(std::begin(extra), std::end(extra), next);
+    }
+    at += count;
+  }
+}
+
+std::vector<record::RouterMetrics> StepUpdate::router_metrics() const {
+  const TrainingSpec& training = plan_.job.training;
+  const auto tokens = static_cast<double>(*training.global_batch * training.sequence_length);
+  std::vector<record::RouterMetrics> routers;
+  auto at = sums_.begin() + static_cast<int64_t>(layers_.size());
+  for (const model::LayerSpec& layer : layers_) {
+    if (layout::router_sums(plan_.job.model, layer) == 0) continue;
+    record::RouterMetrics router;
+    router.layer = layer.name;
+    for (int64_t e = 0; e < plan_.job.model.num_experts; ++e) {
+      router.tokens.push_back(std::llround(*at++));
+    }
+    router.dropped = std::llround(*at++);
+    router.balance_loss = *at++ / tokens;
+    router.z_loss = *at++ / tokens;
+    routers.push_back(std::move(router));
+  }
+  return routers;
 }
 
 // Each microbatch divides by the number of all its targets, before the number of targets of the

@@ -50,12 +50,15 @@ class StepUpdate {
  private:
   double clipping(double norm) const;
   double mean_correction(double counted) const;
+  void add_router_loads();
+  std::vector<record::RouterMetrics> router_metrics() const;
 
   const Plan& plan_;
   parallel::ParallelModel& model_;
-  const bool early_;             // update() is called before agree()
+  const std::vector<model::LayerSpec> layers_;  // of the model
+  const bool early_;                            // update() is called before agree()
   const bool counts_vary_;       // the number of targets that count varies, so it is summed too
-  std::vector<double> sums_;     // squared gradient norms by layer, the loss, that number
+  std::vector<double> sums_;     // as layout::step_sums() says
   std::vector<bool> has_norms_;  // by bucket: the norms of this step were started
 
   // of the current step

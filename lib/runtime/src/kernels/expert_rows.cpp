@@ -90,27 +90,34 @@ void largest(int64_t count, const T* values, int64_t wanted, int32_t* places) {
 }
 
 template <typename T>
-void choose(const program::RouterAttributes& router, T* scores, int32_t* chosen, T* weights) {
+void choose(const program::RouterAttributes& router, const T* bias, T* scores, int32_t* chosen,
+            T* weights) {
   const int64_t experts = router.experts, k = router.experts_per_token;
   if (router.kind == RouterKind::kSoftmax) softmax_in_place(experts, scores);
   if (router.kind == RouterKind::kSigmoid) {
     for (int64_t e = 0; e < experts; ++e) scores[e] = T(1) / (T(1) + std::exp(-scores[e]));
+  }
+  std::vector<T> biased;
+  const T* choosing = scores;
+  if (bias != nullptr) {
+    for (int64_t e = 0; e < experts; ++e) biased.push_back(scores[e] + bias[e]);
+    choosing = biased.data();
   }
   if (router.groups > 1) {
     const int64_t size = experts / router.groups;
     std::vector<T> of_groups,
         allowed(static_cast<size_t>(experts), -std::numeric_limits<T>::infinity());
     for (int64_t g = 0; g < router.groups; ++g) {
-      of_groups.push_back(score_of_group(router.kind, size, scores + g * size));
+      of_groups.push_back(score_of_group(router.kind, size, choosing + g * size));
     }
     std::vector<int32_t> groups(static_cast<size_t>(router.groups_per_token));
     largest(router.groups, of_groups.data(), router.groups_per_token, groups.data());
     for (const int32_t g : groups) {
-      std::copy_n(scores + g * size, size, allowed.begin() + g * size);
+      std::copy_n(choosing + g * size, size, allowed.begin() + g * size);
     }
     largest(experts, allowed.data(), k, chosen);
   } else {
-    largest(experts, scores, k, chosen);
+    largest(experts, choosing, k, chosen);
   }
   T sum = 0;
   for (int64_t i = 0; i < k; ++i) sum += weights[i] = scores[chosen[i]];
@@ -120,38 +127,110 @@ void choose(const program::RouterAttributes& router, T* scores, int32_t* chosen,
   for (int64_t i = 0; i < k; ++i) weights[i] *= T(router.scale);
 }
 
+// The gradients of the chosen probabilities. A choice that its expert did not take has a weight of
+// 0, and counts in the sum that the others were divided by.
 template <typename T>
-void choose_backward(const program::RouterAttributes& router, T* probabilities,
-                     const int32_t* chosen, const T* weights, const T* d_weights) {
-  const int64_t experts = router.experts, k = router.experts_per_token;
+std::vector<T> chosen_gradients(const program::RouterAttributes& router, const T* probabilities,
+                                const int32_t* chosen, const T* weights, const T* d_weights) {
+  const int64_t k = router.experts_per_token;
   const T scale = T(router.scale);
-  std::vector<T> d(static_cast<size_t>(k));  // of the chosen probabilities, or scores
-  T mean = 0;                                // of the gradients, by weight
-  for (int64_t i = 0; i < k; ++i) mean += d_weights[i] * weights[i] / scale;
-  T sum = 0;
-  for (int64_t i = 0; i < k; ++i) sum += probabilities[chosen[i]];
+  T mean = 0, sum = 0;  // of the gradients, by weight; of the probabilities
+  for (int64_t i = 0; i < k; ++i) {
+    mean += d_weights[i] * weights[i] / scale;
+    sum += probabilities[expert_of_choice(chosen[i])];
+  }
+  std::vector<T> d(static_cast<size_t>(k));
   for (int64_t i = 0; i < k; ++i) {
     d[static_cast<size_t>(i)] = router.normalizes
                                     ? scale * (d_weights[i] - mean) / (sum + kLeastSum<T>)
                                     : scale * d_weights[i];
   }
-  if (router.kind == RouterKind::kSigmoid) {
-    for (int64_t i = 0; i < k; ++i) {
-      const T p = probabilities[chosen[i]];
-      d[static_cast<size_t>(i)] *= p * (T(1) - p);
-    }
-    std::fill_n(probabilities, experts, T(0));
-    for (int64_t i = 0; i < k; ++i) probabilities[chosen[i]] = d[static_cast<size_t>(i)];
+  return d;
+}
+
+// Through the softmax, or the sigmoids, of a gradient of all probabilities; in its place.
+template <typename T>
+void scores_backward(RouterKind kind, int64_t experts, const T* probabilities, T* d) {
+  if (kind == RouterKind::kSigmoid) {
+    for (int64_t e = 0; e < experts; ++e) d[e] *= probabilities[e] * (T(1) - probabilities[e]);
     return;
   }
   T dot = 0;
-  for (int64_t i = 0; i < k; ++i) dot += d[static_cast<size_t>(i)] * probabilities[chosen[i]];
-  std::vector<T> own(static_cast<size_t>(k));
-  for (int64_t i = 0; i < k; ++i) {
-    own[static_cast<size_t>(i)] = probabilities[chosen[i]] * (d[static_cast<size_t>(i)] - dot);
+  for (int64_t e = 0; e < experts; ++e) dot += d[e] * probabilities[e];
+  for (int64_t e = 0; e < experts; ++e) d[e] = probabilities[e] * (d[e] - dot);
+}
+
+// Shares of sigmoids are these divided by their sum.
+template <typename T>
+void add_balance(RouterKind kind, int64_t experts, const T* probabilities, const T* balance, T* d) {
+  T sum = 1, mean = 0;
+  if (kind == RouterKind::kSigmoid) {
+    sum = kLeastSum<T>;
+    for (int64_t e = 0; e < experts; ++e) sum += probabilities[e];
+    for (int64_t e = 0; e < experts; ++e) mean += balance[e] * probabilities[e] / sum;
   }
-  for (int64_t e = 0; e < experts; ++e) probabilities[e] *= -dot;
-  for (int64_t i = 0; i < k; ++i) probabilities[chosen[i]] = own[static_cast<size_t>(i)];
+  for (int64_t e = 0; e < experts; ++e) d[e] += (balance[e] - mean) / sum;
+}
+
+// The derivative of the logsumexp is the softmax of the scores.
+template <typename T>
+void add_z(RouterKind kind, int64_t experts, const T* probabilities, T z, T log_sum, T* d) {
+  constexpr T kLeast = std::numeric_limits<T>::epsilon();
+  for (int64_t e = 0; e < experts; ++e) {
+    const T p = probabilities[e];
+    const T share = kind == RouterKind::kSoftmax
+                        ? p
+                        : std::min(T(1), p / std::max(T(1) - p, kLeast) * std::exp(-log_sum));
+    d[e] += z * share;
+  }
+}
+
+template <typename T>
+void choose_backward(const program::RouterAttributes& router, T* probabilities,
+                     const int32_t* chosen, const T* weights, const T* d_weights,
+                     const RouterLosses<T>& losses) {
+  const int64_t experts = router.experts, k = router.experts_per_token;
+  const std::vector<T> of_chosen =
+      chosen_gradients(router, probabilities, chosen, weights, d_weights);
+  std::vector<T> d(static_cast<size_t>(experts));
+  for (int64_t i = 0; i < k; ++i) {
+    d[static_cast<size_t>(expert_of_choice(chosen[i]))] = of_chosen[static_cast<size_t>(i)];
+  }
+  if (losses.balance != nullptr) {
+    add_balance(router.kind, experts, probabilities, losses.balance, d.data());
+  }
+  scores_backward(router.kind, experts, probabilities, d.data());
+  if (losses.z != 0) {
+    add_z(router.kind, experts, probabilities, losses.z, losses.log_sum, d.data());
+  }
+  std::copy(d.begin(), d.end(), probabilities);
+}
+
+template <typename T>
+T log_sum(int64_t experts, const T* scores) {
+  const T highest = *std::max_element(scores, scores + experts);
+  T sum = 0;
+  for (int64_t e = 0; e < experts; ++e) sum += std::exp(scores[e] - highest);
+  return highest + std::log(sum);
+}
+
+template <typename T>
+void drop_beyond(const program::RouterAttributes& router, int64_t tokens, int32_t* chosen,
+                 T* weights) {
+  if (router.capacity == 0) return;
+  std::vector<std::vector<int64_t>> choices(static_cast<size_t>(router.experts));
+  for (int64_t i = 0; i < tokens * router.experts_per_token; ++i) {
+    choices[static_cast<size_t>(chosen[i])].push_back(i);
+  }
+  for (std::vector<int64_t>& of_expert : choices) {
+    if (static_cast<int64_t>(of_expert.size()) <= router.capacity) continue;
+    std::stable_sort(of_expert.begin(), of_expert.end(),
+                     [&](int64_t a, int64_t b) { return weights[a] > weights[b]; });
+    for (size_t i = static_cast<size_t>(router.capacity); i < of_expert.size(); ++i) {
+      chosen[of_expert[i]] = ~chosen[of_expert[i]];
+      weights[of_expert[i]] = 0;
+    }
+  }
 }
 
 }  // namespace
@@ -165,21 +244,27 @@ void choose_backward(const program::RouterAttributes& router, T* probabilities,
     case ActivationKind::kSilu: return loop<ActivationKind::kSilu>(__VA_ARGS__);       \
   }
 
-#define SMP_DEFINE(T)                                                                         \
-  SMP_VECTOR_CLONES void expert_row_forward(                                                  \
-      ActivationKind kind, int64_t cols, T weight, const T* gate, const T* up,                \
-      T* y){SMP_EACH_KIND(row_forward, cols, weight, gate, up, y)} SMP_VECTOR_CLONES T        \
-  expert_row_backward(ActivationKind kind, int64_t cols, T weight, T* gate, T* up, T* dy) {   \
-    SMP_EACH_KIND(row_backward, cols, weight, gate, up, dy)                                   \
-    return T(0);                                                                              \
-  }                                                                                           \
-  void choose_experts(const program::RouterAttributes& router, T* scores, int32_t* chosen,    \
-                      T* weights) {                                                           \
-    choose(router, scores, chosen, weights);                                                  \
-  }                                                                                           \
-  void choose_experts_backward(const program::RouterAttributes& router, T* probabilities,     \
-                               const int32_t* chosen, const T* weights, const T* d_weights) { \
-    choose_backward(router, probabilities, chosen, weights, d_weights);                       \
+#define SMP_DEFINE(T)                                                                       \
+  SMP_VECTOR_CLONES void expert_row_forward(                                                \
+      ActivationKind kind, int64_t cols, T weight, const T* gate, const T* up,              \
+      T* y){SMP_EACH_KIND(row_forward, cols, weight, gate, up, y)} SMP_VECTOR_CLONES T      \
+  expert_row_backward(ActivationKind kind, int64_t cols, T weight, T* gate, T* up, T* dy) { \
+    SMP_EACH_KIND(row_backward, cols, weight, gate, up, dy)                                 \
+    return T(0);                                                                            \
+  }                                                                                         \
+  void choose_experts(const program::RouterAttributes& router, const T* bias, T* scores,    \
+                      int32_t* chosen, T* weights) {                                        \
+    choose(router, bias, scores, chosen, weights);                                          \
+  }                                                                                         \
+  T log_sum_of(int64_t experts, const T* scores) { return log_sum(experts, scores); }       \
+  void drop_beyond_capacity(const program::RouterAttributes& router, int64_t tokens,        \
+                            int32_t* chosen, T* weights) {                                  \
+    drop_beyond(router, tokens, chosen, weights);                                           \
+  }                                                                                         \
+  void choose_experts_backward(const program::RouterAttributes& router, T* probabilities,   \
+                               const int32_t* chosen, const T* weights, const T* d_weights, \
+                               const RouterLosses<T>& losses) {                             \
+    choose_backward(router, probabilities, chosen, weights, d_weights, losses);             \
   }
 
 SMP_DEFINE(float)

@@ -6,6 +6,17 @@
 // The arithmetic of a mixture of experts that is no product, for one row of fp32 or fp64.
 namespace smp::kernels {
 
+// The gradients of a router's losses, for one token.
+template <typename T>
+struct RouterLosses {
+  const T* balance = nullptr;  // by each share of an expert in the sum of the token's probabilities
+  T z = 0;                     // by the logsumexp of the scores, which is log_sum
+  T log_sum = 0;
+};
+
+// The expert of a choice, whether or not it takes the token (kRouteRules).
+constexpr int32_t expert_of_choice(int32_t choice) { return choice < 0 ? ~choice : choice; }
+
 #define SMP_EXPERT_ROWS_OF(T)                                                                      \
   /* y = weight * activation(gate) * up, or without a gate weight * activation(up). */             \
   void expert_row_forward(ActivationKind kind, int64_t cols, T weight, const T* gate, const T* up, \
@@ -14,12 +25,21 @@ namespace smp::kernels {
      in that of dy. Returns the gradient of the weight. */                                         \
   T expert_row_backward(ActivationKind kind, int64_t cols, T weight, T* gate, T* up, T* dy);       \
   /* The experts of a token by their scores [experts], which become probabilities, and their       \
-     weights; best first, of equal ones the first. */                                              \
-  void choose_experts(const program::RouterAttributes& router, T* scores, int32_t* chosen,         \
-                      T* weights);                                                                 \
-  /* The probabilities become the gradients of the scores. */                                      \
+     weights; best first, of equal ones the first. `bias` [experts] is added to the probabilities  \
+     that choose, and to nothing else; null: there is none. */                                     \
+  void choose_experts(const program::RouterAttributes& router, const T* bias, T* scores,           \
+                      int32_t* chosen, T* weights);                                                \
+  /* The logarithm of the sum of the exponentials. */                                              \
+  T log_sum_of(int64_t experts, const T* scores);                                                  \
+  /* Of the choices of `tokens` tokens each expert takes those with the largest weights, the first \
+     of equal ones, up to its capacity. The others become ~expert with weight 0. */                \
+  void drop_beyond_capacity(const program::RouterAttributes& router, int64_t tokens,               \
+                            int32_t* chosen, T* weights);                                          \
+  /* The probabilities become the gradients of the scores. `losses`: what the router's own losses  \
+     add. */                                                                                       \
   void choose_experts_backward(const program::RouterAttributes& router, T* probabilities,          \
-                               const int32_t* chosen, const T* weights, const T* d_weights);
+                               const int32_t* chosen, const T* weights, const T* d_weights,        \
+                               const RouterLosses<T>& losses);
 
 SMP_EXPERT_ROWS_OF(float)
 SMP_EXPERT_ROWS_OF(double)

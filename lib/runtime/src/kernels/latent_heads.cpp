@@ -82,14 +82,14 @@ void backward(const program::LatentAttributes& w, int64_t rows, const T* packed,
 
 }  // namespace
 
-#define SMP_DEFINE(T)                                                                            \
-  void latent_heads(const program::LatentAttributes& widths, int64_t rows, const T* q,           \
-                    const T* kv, const T* k_rotary, T* packed) {                                 \
-    forward(widths, rows, q, kv, k_rotary, packed);                                              \
-  }                                                                                              \
-  void latent_heads_backward(const program::LatentAttributes& widths, int64_t rows,              \
-                             const T* packed, T* q, T* kv, T* k_rotary) {                        \
-    backward(widths, rows, packed, q, kv, k_rotary);                                             \
+#define SMP_DEFINE(T)                                                                  \
+  void latent_heads(const program::LatentAttributes& widths, int64_t rows, const T* q, \
+                    const T* kv, const T* k_rotary, T* packed) {                       \
+    forward(widths, rows, q, kv, k_rotary, packed);                                    \
+  }                                                                                    \
+  void latent_heads_backward(const program::LatentAttributes& widths, int64_t rows,    \
+                             const T* packed, T* q, T* kv, T* k_rotary) {              \
+    backward(widths, rows, packed, q, kv, k_rotary);                                   \
   }
 
 SMP_DEFINE(float)

@@ -11,6 +11,7 @@
 #include "smp/comm/communicator.h"
 #include "smp/runtime/kernels/call_context.h"
 #include "smp/runtime/kernels/tensor_parallel.h"
+#include "smp/runtime/layers/layer.h"
 
 // The tensors of one call of a program, and the operation that runs, as its kernel sees them.
 namespace smp::layers {
@@ -21,6 +22,7 @@ struct LayerOnRank {
   kernels::TensorParallel group;
   at::Device device = at::kCPU;
   std::vector<at::Tensor> parameters;  // and their gradients, by value; else undefined
+  mutable RouterLoad router_load;      // of the backwards since it was last taken
 };
 
 class Frame {
@@ -47,6 +49,7 @@ class Frame {
   const kernels::CallContext& call() const { return call_; }
   const kernels::TensorParallel& group() const { return layer_.group; }
   bool saves() const { return saves_; }
+  RouterLoad& router_load() const { return layer_.router_load; }
 
   // Operands of the running operation; undefined where the layer does not have them.
   const at::Tensor& in(size_t i) const { return at(operation_->in(i)); }

@@ -32,6 +32,7 @@ class ProgramLayer final : public Layer {
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
                                    const kernels::CallContext& call,
                                    DeferredWeightGradients* deferred) override;
+  RouterLoad take_router_load() override { return std::exchange(rank_.router_load, {}); }
   void drop_recomputable(Saved& saved) const override;
   void rematerialize(Saved& saved) const override;
 

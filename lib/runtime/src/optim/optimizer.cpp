@@ -34,6 +34,7 @@ struct UpdateSpan {
   Span span;
   int64_t state = 0;
   bool decays = false;
+  bool follows_load = false;
 };
 
 // The part of a bucket that this rank owns; `begin` is its first element.
@@ -51,7 +52,7 @@ void add_update(std::vector<UpdateSpan>& updates, const UpdateSpan& next) {
     UpdateSpan& last = updates.back();
     const bool follows = last.span.end == next.span.begin &&
                          last.state + (next.span.begin - last.span.begin) == next.state;
-    if (follows && last.decays == next.decays) {
+    if (follows && last.decays == next.decays && last.follows_load == next.follows_load) {
       last.span.end = next.span.end;
       return;
     }
@@ -71,7 +72,7 @@ std::unique_ptr<UpdateRule> make_update_rule(const OptimizerSpec& spec) {
 
 struct Optimizer::Impl {
   parameters::FlatParameters* parameters = nullptr;
-  std::unique_ptr<UpdateRule> rule;
+  std::unique_ptr<UpdateRule> rule, load_rule;
   std::vector<const char*> names;  // of `states`
   std::vector<at::Tensor> states;
   at::Tensor master;  // undefined if weights are fp32 or fp64
@@ -102,8 +103,8 @@ void Optimizer::Impl::add_bucket(int64_t bucket, const mesh::Degrees& degrees, i
     if (span.begin >= span.end) continue;
     const int64_t at = state + (span.begin - held.begin);
     owned.push_back({static_cast<int64_t>(i), span.begin, span.end, at});
-    add_update(part.updates, {span, at, parameter.spec.weight_decay});
-    if (!parameter.counts) continue;
+    add_update(part.updates, {span, at, parameter.spec.weight_decay, parameter.spec.follows_load});
+    if (!parameter.counts || parameter.spec.follows_load) continue;
     // The replicas hold equal gradients, and each sums its share of them. The shares are parts of
     // each parameter, so they do not depend on the stage's other layers.
     const int64_t size = span.end - span.begin;
@@ -151,21 +152,24 @@ void Optimizer::Impl::update(const BucketPart& part, const double* only_if_finit
     } else {
       range.weights = static_cast<T*>(weights) + begin;
     }
+    const UpdateRule& one_rule = one.follows_load ? *load_rule : *rule;
     if (on_host) {
-      on_host->run(*rule, range, held.weights.narrow(0, begin, range.count),
+      on_host->run(one_rule, range, held.weights.narrow(0, begin, range.count),
                    held.gradients.narrow(0, begin, range.count));
     } else {
-      rule->update(kernels::functions_of(held.gradients), range);
+      one_rule.update(kernels::functions_of(held.gradients), range);
     }
   }
 }
 
 Optimizer::Optimizer(const OptimizerSpec& spec, const mesh::Degrees& degrees,
-                     parameters::FlatParameters& parameters, ledger::MemoryLedger* host)
+                     parameters::FlatParameters& parameters, ledger::MemoryLedger* host,
+                     double correction_rate)
     : impl_(std::make_unique<Impl>()) {
   const layout::RankLayout& layout = parameters.layout();
   impl_->parameters = &parameters;
   impl_->rule = make_update_rule(spec);
+  impl_->load_rule = make_load_rule(correction_rate);
   impl_->names = impl_->rule->states();
   int64_t elements = 0;
   for (size_t i = 0; i < layout.buckets.size(); ++i) {

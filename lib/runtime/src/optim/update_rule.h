@@ -36,6 +36,8 @@ class UpdateRule {
 
 std::unique_ptr<UpdateRule> make_adamw(const OptimizerSpec& spec);
 std::unique_ptr<UpdateRule> make_sgd(const OptimizerSpec& spec);
+// Of ParameterSpec::follows_load, whatever the optimizer. On CPUs.
+std::unique_ptr<UpdateRule> make_load_rule(double rate);
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerSpec& spec);
 
 }  // namespace smp::optim

@@ -67,9 +67,9 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
 
   // The optimizer after the weights: master weights are copies of them. Its state covers only this
   // rank's part of each bucket.
-  model.optimizer =
-      std::make_unique<optim::Optimizer>(plan.job.training.optimizer, plan.degrees,
-                                         *model.parameters, pool(parallel.offload_optimizer));
+  model.optimizer = std::make_unique<optim::Optimizer>(
+      plan.job.training.optimizer, plan.degrees, *model.parameters,
+      pool(parallel.offload_optimizer), plan.job.model.router_correction_rate);
 
   const TrainingSpec& training = plan.job.training;
   if (training.precision == Precision::kFp16)

@@ -50,6 +50,22 @@ std::string memory(int64_t bytes) {
   return mib < 10240 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
+text::OrderedJson experts_json(const StepMetrics& metrics) {
+  const RouterSummary summary = summary_of(metrics.routers);
+  text::OrderedJson json = {{"imbalance", summary.imbalance},
+                            {"dropped", summary.dropped},
+                            {"balance_loss", summary.balance_loss},
+                            {"z_loss", summary.z_loss}};
+  size_t numbers = 0;
+  for (const RouterMetrics& router : metrics.routers) {
+    json["imbalances"][router.layer] = imbalance(router);
+    numbers += router.tokens.size();
+  }
+  if (numbers > kMostTokensPerExpert && metrics.step % kRareTokensPerExpert != 0) return json;
+  for (const RouterMetrics& router : metrics.routers) json["tokens"][router.layer] = router.tokens;
+  return json;
+}
+
 }  // namespace
 
 std::string to_json(const StepMetrics& metrics) {
@@ -82,6 +98,7 @@ std::string to_json(const StepMetrics& metrics) {
   json["memory_live_bytes"] = metrics.memory_live_bytes;
   json["memory_peak_bytes"] = metrics.memory_peak_bytes;
   if (metrics.cache_flushes) json["cache_flushes"] = *metrics.cache_flushes;
+  if (!metrics.routers.empty()) json["experts"] = experts_json(metrics);
   return json.dump();
 }
 

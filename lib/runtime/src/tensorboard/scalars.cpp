@@ -71,6 +71,13 @@ std::vector<std::pair<std::string, double>> scalars_of(const record::StepMetrics
       scalars.emplace_back("perplexity/evaluation", std::exp(*metrics.evaluation_loss));
     }
   }
+  if (!metrics.routers.empty()) {
+    const record::RouterSummary experts = record::summary_of(metrics.routers);
+    scalars.emplace_back("experts/imbalance", experts.imbalance);
+    scalars.emplace_back("experts/dropped", experts.dropped);
+    scalars.emplace_back("experts/balance_loss", experts.balance_loss);
+    scalars.emplace_back("experts/z_loss", experts.z_loss);
+  }
   if (metrics.cache_flushes)
     scalars.emplace_back("memory/cache_flushes", static_cast<double>(*metrics.cache_flushes));
   return scalars;

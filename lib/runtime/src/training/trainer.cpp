@@ -242,6 +242,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
   tracing.start(result.first_step + 1, model.actions);
   std::optional<record::CacheFlushes> flushes;
   if (model.gpu) flushes.emplace(plan, *model.gpu, rank, options.progress);
+  record::StarvationWatch starvation(rank == 0 ? options.progress : nullptr);
   model.groups->world().barrier("setup.start")->wait();
 
   const std::optional<double> mfu_per_s = mfu_of_one_second(plan);
@@ -275,9 +276,12 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
     if (mfu_per_s) metrics.mfu = *mfu_per_s / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;
     metrics.memory_peak_bytes = ledger.peak().bytes;
+    metrics.routers = done.routers;
+    starvation.add(step + 1, done.routers);
     if (flushes) metrics.cache_flushes = flushes->of_step(step + 1);
     result.losses.push_back(done.loss);
     result.grad_norms.push_back(done.grad_norm);
+    result.routers = done.routers;
     result.step_s.push_back(metrics.step_s);
     if (step == result.first_step && steps > step + 1) {
       waited_before_s = model.groups->waited_s();

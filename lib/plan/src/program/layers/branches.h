@@ -168,7 +168,7 @@ class ExpertsBranch {
   const RouterAttributes router_;
   const ActivationAttributes activation_;
   const NormParts norm_;
-  const ValueId router_weight_;
+  const ValueId router_weight_, correction_bias_;
   const Matrices routed_, shared_;
   const ValueId shared_gate_;
   ExpertAttributes experts_;  // of this rank
@@ -176,6 +176,7 @@ class ExpertsBranch {
   // What the forward has made.
   ValueId x_ = kNoValue, stats_ = kNoValue;
   ValueId probabilities_ = kNoValue, chosen_ = kNoValue, weights_ = kNoValue;
+  ValueId log_sums_ = kNoValue;
   ValueId rows_by_expert_ = kNoValue, ends_ = kNoValue, places_ = kNoValue;
   ValueId up_ = kNoValue, gate_ = kNoValue;
   ValueId shared_weights_ = kNoValue, shared_up_ = kNoValue, shared_gate_result_ = kNoValue;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "program/layers/branches.h"
 #include "smp/plan/base/check.h"
@@ -11,14 +12,27 @@ namespace {
 
 constexpr std::string_view kRouterLabel = "tensor.router";
 
-RouterAttributes router_of(const ModelSpec& model) {
+// Tokens of a microbatch that an expert takes; 0 = all.
+int64_t capacity_of(const ModelSpec& model, int64_t tokens) {
+  if (model.expert_capacity_factor == 0) return 0;
+  const double even = static_cast<double>(tokens * model.experts_per_token) /
+                      static_cast<double>(model.num_experts);
+  return std::min(tokens, static_cast<int64_t>(std::ceil(model.expert_capacity_factor * even)));
+}
+
+RouterAttributes router_of(const ModelSpec& model, const model::LayerCall& call) {
+  const bool by_sequence = model.router_balance_over == BalanceOver::kSequence;
   return {.experts = model.num_experts,
           .experts_per_token = model.experts_per_token,
           .kind = model.router,
           .normalizes = model.normalize_expert_weights,
           .scale = model.routed_scaling_factor,
           .groups = model.expert_groups,
-          .groups_per_token = model.expert_groups_per_token};
+          .groups_per_token = model.expert_groups_per_token,
+          .capacity = capacity_of(model, call.tokens()),
+          .balance_loss = model.router_balance_loss,
+          .balance_tokens = by_sequence ? call.sequence_length : call.tokens(),
+          .z_loss = model.router_z_loss};
 }
 
 }  // namespace
@@ -26,10 +40,11 @@ RouterAttributes router_of(const ModelSpec& model) {
 ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
     : builder_(builder),
       region_(builder, builder.call().kinds.mlp),
-      router_(router_of(builder.model())),
+      router_(router_of(builder.model(), builder.call())),
       activation_(activation_of(builder.model())),
       norm_(program::norm_parts(builder, "mlp_norm")),
       router_weight_(builder.parameter("mlp.router.weight")),
+      correction_bias_(builder.parameter("mlp.router.correction_bias")),
       routed_(matrices("mlp.experts")),
       shared_(matrices("mlp.shared_expert")),
       shared_gate_(builder.parameter("mlp.shared_expert_gate.weight")) {
@@ -37,10 +52,11 @@ ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
   const int64_t tokens = builder.call().tokens();
   experts_ = {.first = mesh::part_begin(router_.experts, region_.degree(), region_.rank()),
               .count = mesh::part_size(router_.experts, region_.degree(), region_.rank()),
-              .tokens = tokens,
+              .tokens = router_.capacity > 0 ? router_.capacity : tokens,
               .per_token = router_.experts_per_token,
               .activation = activation_};
-  rows_ = tokens * std::min(router_.experts_per_token, experts_.count);
+  rows_ = std::min(tokens * std::min(router_.experts_per_token, experts_.count),
+                   experts_.count * experts_.tokens);
 }
 
 ExpertsBranch::Matrices ExpertsBranch::matrices(const std::string& name) {
@@ -86,7 +102,9 @@ void ExpertsBranch::route(ValueId all) {
   probabilities_ = builder_.over("probabilities", scores);
   chosen_ = builder_.made("chosen experts", {tokens, chosen}, DType::kI32);
   weights_ = builder_.made("expert weights", {tokens, chosen}, wide);
-  builder_.add(OperationKind::kRoute, {scores}, {probabilities_, chosen_, weights_}, router_);
+  if (router_.z_loss > 0) log_sums_ = builder_.made("log sums", {tokens}, wide);
+  builder_.add(OperationKind::kRoute, {scores, correction_bias_},
+               {probabilities_, chosen_, weights_, log_sums_}, router_);
   rows_by_expert_ = builder_.made("rows by expert", {{rows_, "rows"}}, DType::kI32);
   ends_ = builder_.made("ends", {{experts_.count, "experts", region_.degree()}}, DType::kI32);
   places_ = builder_.made("places", {tokens, chosen}, DType::kI32);
@@ -184,10 +202,13 @@ ValueId ExpertsBranch::router_backward(ValueId all, ValueId d_weights, ValueId d
     builder_.add(OperationKind::kRouterInputGradient, {d_scores, weight}, {dx});
     return dx;
   };
+  builder_.add(OperationKind::kExpertLoad, {chosen_}, {}, router_,
+               {builder_.gradient_of(correction_bias_)});
   const ValueId d_scores = builder_.over("d scores", probabilities_);
-  builder_.add(OperationKind::kRouteBackward,
-               {probabilities_, chosen_, weights_, region_.all_reduced(d_weights, kRouterLabel)},
-               {d_scores}, router_);
+  builder_.add(
+      OperationKind::kRouteBackward,
+      {probabilities_, chosen_, weights_, region_.all_reduced(d_weights, kRouterLabel), log_sums_},
+      {d_scores}, router_);
   const ValueId dx = input_gradient(d_scores, router_weight_, "d mlp norm of the router");
   if (shared_gate_ == kNoValue) return dx;
   const ValueId summed = region_.all_reduced(d_shared_weights, kRouterLabel);

@@ -10,6 +10,15 @@
 namespace smp::program {
 namespace {
 
+// In DeepSeek's code, and in transformers, whatever the model's norm_epsilon.
+constexpr double kLatentNormEpsilon = 1e-6;
+
+NormParts latent_norm(ProgramBuilder& builder, const std::string& name) {
+  NormParts parts = norm_parts(builder, name);
+  parts.attributes.epsilon = kLatentNormEpsilon;
+  return parts;
+}
+
 LatentAttributes widths_of(const ProgramBuilder& builder, const Region& region) {
   const ModelSpec& model = builder.model();
   return {.heads = model.num_heads / region.degree(),
@@ -28,8 +37,8 @@ LatentAttentionBranch::LatentAttentionBranch(ProgramBuilder& builder, const std:
       widths_(widths_of(builder, region_)),
       has_q_latent_(builder.model().q_lora_rank > 0),
       norm_(program::norm_parts(builder, name + "_norm")),
-      q_latent_{program::norm_parts(builder, name + ".q_down_norm")},
-      kv_latent_{program::norm_parts(builder, name + ".kv_down_norm")},
+      q_latent_{latent_norm(builder, name + ".q_down_norm")},
+      kv_latent_{latent_norm(builder, name + ".kv_down_norm")},
       q_down_(builder.parameter(name + ".q_down.weight")),
       q_up_(builder.parameter(name + (has_q_latent_ ? ".q_up.weight" : ".q.weight"))),
       kv_down_(builder.parameter(name + ".kv_down.weight")),
@@ -100,10 +109,11 @@ ValueId LatentAttentionBranch::forward(ValueId x, const AttentionSides& sides) {
   const ValueId k_rotary = columns("k rotary", widths_.rotary);
   builder_.add(OperationKind::kSplitColumns, {kv_down}, {latent, k_rotary});
   const ValueId kv = up(kv_latent_, latent, kv_up_, "kv");
-  packed_ = builder_.made(
-      "attention qkv",
-      region_.all_tokens({widths_.heads * (2 * widths_.head_dim() + widths_.value), "heads", parts}),
-      builder_.dtype());
+  packed_ =
+      builder_.made("attention qkv",
+                    region_.all_tokens(
+                        {widths_.heads * (2 * widths_.head_dim() + widths_.value), "heads", parts}),
+                    builder_.dtype());
   builder_.add(OperationKind::kLatentHeads, {q, kv, k_rotary}, {packed_}, widths_);
   attended_ = builder_.made("attention result",
                             region_.all_tokens({widths_.heads * widths_.value, "heads", parts}),
@@ -128,12 +138,12 @@ ValueId LatentAttentionBranch::backward(ValueId dy, ValueId x, const AttentionSi
     weight_gradient(builder_, factor, attended_, output_);
   });
   std::vector<ValueId> inputs = operands();
-  const ValueId d_attended = input_gradient(builder_, all, output_, "d attention result",
-                                            {0, "heads", region_.degree()});
+  const ValueId d_attended =
+      input_gradient(builder_, all, output_, "d attention result", {0, "heads", region_.degree()});
   inputs.insert(inputs.end(), {attended_, d_attended, log_sums_});
   const ValueId d_packed = builder_.over("d attention qkv", packed_);
-  builder_.add(OperationKind::kAttentionBackward, inputs,
-               {d_packed, kNoValue, kNoValue, kNoValue}, attributes());
+  builder_.add(OperationKind::kAttentionBackward, inputs, {d_packed, kNoValue, kNoValue, kNoValue},
+               attributes());
 
   const int64_t parts = region_.degree(), heads = widths_.heads;
   const auto columns = [&](const std::string& name, Dim dim) {

@@ -73,15 +73,22 @@ const OperationRules kRouterScoresRules = {.name = "router scores",
                                            .outputs = "scores",
                                            .flops = router_flops,
                                            .scratch_bytes = scores_bytes};
-// The experts of each token, best first, and their weights; the scores become probabilities.
+// The experts of each token, best first, and their weights; the scores become probabilities. ~e in
+// place of an expert e: it is full, and the token passes it by with weight 0. With a z loss also
+// the logsumexp of each token's scores.
 const OperationRules kRouteRules = {.name = "route",
                                     .kernel = KernelClass::kRows,
-                                    .inputs = "scores",
-                                    .outputs = "probabilities experts weights"};
-const OperationRules kRouteBackwardRules = {.name = "route backward",
-                                            .kernel = KernelClass::kRows,
-                                            .inputs = "probabilities experts weights d_weights",
-                                            .outputs = "d_scores"};
+                                    .inputs = "scores bias?",
+                                    .outputs = "probabilities experts weights log_sums?"};
+const OperationRules kRouteBackwardRules = {
+    .name = "route backward",
+    .kernel = KernelClass::kRows,
+    .inputs = "probabilities experts weights d_weights log_sums?",
+    .outputs = "d_scores"};
+// Counts the tokens of each expert. To the gradient of the router's bias is added by how many they
+// exceed an even share, times the number of experts: a whole number.
+const OperationRules kExpertLoadRules = {
+    .name = "expert load", .kernel = KernelClass::kRows, .inputs = "experts", .outputs = ""};
 const OperationRules kRouterInputGradientRules = {.name = "router, d input",
                                                   .kernel = KernelClass::kProduct,
                                                   .inputs = "d_scores weight",

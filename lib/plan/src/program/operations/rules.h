@@ -24,7 +24,7 @@ extern const OperationRules kOwnTokensRules, kAllReduceRules, kAllGatherRules, k
 extern const OperationRules kConvolutionRules, kConvolutionInputGradientRules,
     kConvolutionWeightGradientRules, kReluRules, kReluBackwardRules, kTanhRules, kTanhBackwardRules,
     kMaxPoolRules, kMaxPoolBackwardRules, kMeanPoolRules, kMeanPoolBackwardRules, kReshapeRules;
-extern const OperationRules kRouterScoresRules, kRouteRules, kRouteBackwardRules,
+extern const OperationRules kRouterScoresRules, kRouteRules, kRouteBackwardRules, kExpertLoadRules,
     kRouterInputGradientRules, kRouterWeightGradientRules, kSigmoidRules, kSigmoidBackwardRules,
     kSortByExpertRules, kDispatchRules, kCombineRules, kExpertProductRules,
     kExpertInputGradientRules, kExpertWeightGradientRules, kExpertActivationRules,

@@ -57,6 +57,7 @@ const OperationRules& rules_of(OperationKind kind) {
       &kRouterScoresRules,
       &kRouteRules,
       &kRouteBackwardRules,
+      &kExpertLoadRules,
       &kRouterInputGradientRules,
       &kRouterWeightGradientRules,
       &kSigmoidRules,

@@ -57,6 +57,7 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_router_scores,
       run_route,
       run_route_backward,
+      run_expert_load,
       run_router_input_gradient,
       run_router_weight_gradient,
       run_sigmoid,

@@ -66,6 +66,7 @@ void run_reshape(Frame& frame);
 void run_router_scores(Frame& frame);
 void run_route(Frame& frame);
 void run_route_backward(Frame& frame);
+void run_expert_load(Frame& frame);
 void run_router_input_gradient(Frame& frame);
 void run_router_weight_gradient(Frame& frame);
 void run_sigmoid(Frame& frame);

@@ -21,6 +21,7 @@ torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint "$HEA
   --init-method-std 0.02 \
   --num-experts 8 \
   --moe-router-topk 2 \
+  --moe-router-load-balancing-type none \
   --moe-ffn-hidden-size 14336 \
   --moe-layer-freq 1 \
   --tensor-model-parallel-size 2 \

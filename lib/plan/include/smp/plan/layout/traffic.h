@@ -11,8 +11,12 @@
 
 namespace smp {
 struct JobSpec;
+struct ModelSpec;
 struct Plan;
 }  // namespace smp
+namespace smp::model {
+struct LayerSpec;
+}
 
 namespace smp::layout {
 
@@ -29,9 +33,14 @@ struct Traffic {
   int64_t wire_bytes = 0;  // that this rank sends per step, all calls together
 };
 
+// Numbers of a layer's router in the last message of a step: the tokens that chose each expert, the
+// dropped choices, and the two losses of the router. 0: the layer has none.
+inline constexpr int64_t kRouterExtraSums = 3;
+int64_t router_sums(const ModelSpec& model, const model::LayerSpec& layer);
+
 // Numbers that the last message of a step sums over all ranks: the squared gradient norm of each
-// layer, the loss, and how many targets count in it, where that is not known before (counts_vary()
-// of schedule.h).
+// layer, those of the routers, the loss, and how many targets count in it, where that is not known
+// before (counts_vary() of schedule.h).
 int64_t step_sums(const JobSpec& job);
 
 // All messages of `rank` in one step, in a fixed order. Groups of one rank send nothing and are

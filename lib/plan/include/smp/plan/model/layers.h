@@ -73,6 +73,8 @@ struct ParameterSpec {
   double init_std = 0;        // kNormal
   bool weight_decay = false;  // matrices yes; norms, biases and position tables no
   bool is_expert = false;     // of experts: all of a layer's in one matrix, rows by expert
+  bool follows_load = false;  // moved by the experts' load, not by the optimizer; no parameter that
+                              // parameter_count() counts
   int64_t row_unit = 1;       // kRows: rows that stay together
   int64_t column_unit = 1;    // kColumns: columns that stay together
 

@@ -20,7 +20,7 @@ bool has_blocks_of(const ModelSpec& model, ModelFamily family);
 // blocks with learned, rotary or no positions, and plain attention or a latent one without biases,
 // with RMSNorm. Other attributes of the blocks do not count.
 bool is_dense_decoder(const ModelSpec& model);
-// The same with experts, behind attention, without biases, and without a capacity.
+// The same with experts, behind attention, without biases, and not padded to a capacity.
 bool is_mixture_decoder(const ModelSpec& model);
 
 // Whether the model is an encoder and a decoder as the engine runs them: T5's, with any norms,

@@ -129,6 +129,10 @@ struct RouterAttributes {
   bool normalizes = true;  // a token's weights, to a sum of 1
   double scale = 1;        // of the weights, behind that
   int64_t groups = 1, groups_per_token = 1;
+  int64_t capacity = 0;        // tokens that an expert takes; 0 = all
+  double balance_loss = 0;     // factor of the balancing loss
+  int64_t balance_tokens = 0;  // over which it takes its means: a microbatch or a sequence
+  double z_loss = 0;           // factor of the mean square of the scores' logsumexp
 };
 
 // The experts of a rank, whose matrices lie in one, rows by expert.

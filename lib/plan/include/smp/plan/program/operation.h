@@ -72,6 +72,7 @@ enum class OperationKind : uint8_t {
   kRouterScores,
   kRoute,
   kRouteBackward,
+  kExpertLoad,
   kRouterInputGradient,
   kRouterWeightGradient,
   kSigmoid,

@@ -70,6 +70,9 @@ enum class CollectivesKind { kNccl, kHost };
 // (DeepSeek-V3). A softmax of the chosen scores (gpt-oss) is a normalized softmax of all.
 enum class RouterKind { kSoftmax, kSigmoid };
 
+// The tokens over which a balancing loss takes its means.
+enum class BalanceOver { kMicrobatch, kSequence };
+
 struct ModelSpec {
   std::string name;
   std::string hf_config;  // the config.json that gave the sizes (see import.h)
@@ -122,6 +125,13 @@ struct ModelSpec {
   RouterKind router = RouterKind::kSoftmax;
   bool normalize_expert_weights = true;  // of a token's experts, so that their sum is 1
   double routed_scaling_factor = 1;      // of what the experts of a token put out together
+  // A bias on the scores that choose experts, and on nothing else. Each step moves it by the rate,
+  // up for an expert with fewer tokens than its even share (DeepSeek-V3).
+  bool router_correction_bias = false;
+  double router_correction_rate = 0.001;
+  double router_balance_loss = 0;  // factor of the loss that evens the experts' load
+  BalanceOver router_balance_over = BalanceOver::kMicrobatch;
+  double router_z_loss = 0;  // factor of the mean square of the scores' logsumexp
   // Experts in groups: a token's are of the best `expert_groups_per_token` groups alone (DeepSeek).
   int64_t expert_groups = 1;
   int64_t expert_groups_per_token = 1;

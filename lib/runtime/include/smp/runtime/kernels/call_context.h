@@ -15,6 +15,9 @@ struct CallContext {
   int64_t step = 0;          // from 0
   int64_t first_sample = 0;  // of the microbatch, in the step's global batch
   bool trains = false;       // false: no dropout
+  // The gradient of a loss that a layer adds, such as a router's: of its sum over the tokens of the
+  // microbatch.
+  double loss_gradient = 0;
   // For packed samples: for each token the position in its sample of its document's first token
   // (BatchField::kDocumentStarts), [b, s] int64. One copy is on the layers' device, one on the
   // host; on CPUs both are the same memory. Null: a sample is one document.

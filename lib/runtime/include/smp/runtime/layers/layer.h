@@ -48,6 +48,14 @@ class DeferredWeightGradients {
   std::vector<std::function<void()>> pieces_;
 };
 
+// What a router has done in the backwards of some microbatches.
+struct RouterLoad {
+  std::vector<int64_t> tokens;  // that chose each expert; empty: the layer has none
+  int64_t dropped = 0;          // choices that a full expert did not take
+  double balance_loss = 0;      // each with its factor, summed over the tokens
+  double z_loss = 0;
+};
+
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -69,6 +77,9 @@ class Layer {
   virtual std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
                                            const kernels::CallContext& call,
                                            DeferredWeightGradients* deferred) = 0;
+
+  // Of the backwards since the last call. The tensor ranks have the same.
+  virtual RouterLoad take_router_load() { return {}; }
 
   // Selective recomputation. drop_recomputable() frees the saved tensors,
   // LayerMemory::recomputable_bytes in all, that rematerialize() computes again from the others, to

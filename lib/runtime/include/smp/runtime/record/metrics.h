@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "smp/runtime/record/router_metrics.h"
+
 // The metrics of each step: a line of metrics.jsonl and the step line on rank 0's stdout. Used by
 // one thread.
 namespace smp::record {
@@ -46,7 +48,13 @@ struct StepMetrics {
   int64_t memory_peak_bytes = 0;
   // On GPUs only: how often the allocator had to free its cache in this step (alloc retries).
   std::optional<int64_t> cache_flushes;
+  std::vector<RouterMetrics> routers;  // by layer with experts
 };
+// Numbers of tokens by expert that a line of metrics.jsonl has in every step; more of them it has
+// in each kRareTokensPerExpert-th.
+inline constexpr size_t kMostTokensPerExpert = 1024;
+inline constexpr int64_t kRareTokensPerExpert = 100;
+
 std::string to_json(const StepMetrics& metrics);  // one line, without its end
 
 // Appends whole lines, one write each, so that a reader never sees part of a line.

@@ -17,6 +17,7 @@ struct RunResult {
   std::vector<double> losses;      // of each step
   std::vector<double> grad_norms;  // before clipping
   std::vector<double> step_s;
+  std::vector<record::RouterMetrics> routers;  // of the last step, by layer with experts
   record::RunMeasurements run;
   record::RankMeasurements mine;
   std::vector<record::RankMeasurements> ranks;  // in rank order
