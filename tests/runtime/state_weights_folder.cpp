@@ -60,6 +60,7 @@ NamedTensors parameters_in(const ModelSpec& model,
                            const std::map<std::string, at::Tensor>& theirs) {
   std::map<std::string, std::vector<at::Tensor>> rows;  // of our parameters, in their order
   for (const huggingface::HuggingFaceTensor& tensor : huggingface::huggingface_tensors(model)) {
+    if (tensor.sources.front().parameter.follows_load && theirs.count(tensor.name) == 0) continue;
     const at::Tensor& whole = theirs.at(tensor.name);
     const at::Tensor stacked = tensor.transposed ? whole.t() : whole;
     int64_t row = 0;

@@ -34,7 +34,7 @@ TEST_CASE("the schema names every key that is written, and no other") {
       "layers: [flatten, {type: linear, out: 3}, relu, {type: linear, out: 2}]}\n");
   std::istringstream lines(kEverything + "  decoder_layers: 2\n  partition_method: auto\n" +
                            "  recompute_modules: [mlp]\n  fp8_recipe: current\n" + kFp16Sgd +
-                           kByGroup + kMamba + list);
+                           kByGroup + kMamba + kYarn + list);
   std::set<std::string> written;
   for (std::string line; std::getline(lines, line);) {
     written.insert(line.substr(0, line.find(':')));

@@ -222,8 +222,8 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         }) ==
         "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
         "never the whole model)");
-  CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kYarn; }) ==
-        "model.rope_scaling: dynamic, yarn or longrope (the engine runs none, linear and llama3)");
+  CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kDynamic; }) ==
+        "model.rope_scaling: dynamic or longrope (the engine runs none, linear, llama3 and yarn)");
   CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kLlama3; }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.model.sliding_window = 3; }) == "nothing");
   CHECK(refused([](JobSpec& j) {

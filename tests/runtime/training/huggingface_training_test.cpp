@@ -58,6 +58,7 @@ double loss_from(const std::string& dir, const LayoutCase& layout, const std::st
   Plan plan = parity::plan_of(test::model_of_folder(dir), layout, Precision::kFp32, text);
   plan.job.training.init_from = dir;
   plan.job.training.data_tokens = TokenKind::kBytes;
+  plan.job.model.router_correction_rate = 0;
   OptimizerSpec& optimizer = plan.job.training.optimizer;
   optimizer.learning_rate = optimizer.min_learning_rate = 0;
   double loss = 0;

@@ -52,6 +52,23 @@ Class mixture_class_of(const ModelSpec& model) {
   }
 }
 
+// DeepSeek's experts: dense layers in front, and shared experts without a gate; of V3 and GLM-4.5 a
+// sigmoid router with a correction bias.
+Class deepseek_class_of(const ModelSpec& model) {
+  const int64_t shared = model.shared_expert_ffn_hidden_size;
+  if (shared == 0 || shared % model.expert_ffn_hidden_size != 0 || model.shared_expert_gate ||
+      model.moe_layer_period > 1 || model.expert_capacity_factor > 0 || model.mlp_bias ||
+      model.attention_output_bias || model.sliding_window > 0 || model.full_attention_period > 0) {
+    return Class::kNone;
+  }
+  const bool sigmoid = model.router == RouterKind::kSigmoid;
+  if (sigmoid != model.router_correction_bias) return Class::kNone;
+  if (model.kv_lora_rank == 0) return sigmoid ? Class::kGlm4Moe : Class::kNone;
+  if (model.qkv_bias || model.qk_norm || model.num_kv_heads != model.num_heads) return Class::kNone;
+  if (sigmoid) return Class::kDeepseekV3;
+  return model.normalize_expert_weights ? Class::kNone : Class::kDeepseekV2;
+}
+
 bool has_blocks_of_phi(const ModelSpec& model) {
   return model.norm == NormKind::kLayerNorm && model.qkv_bias && model.attention_output_bias &&
          model.mlp_bias && model.head_bias && !model.qk_norm && model.parallel_residual &&
@@ -80,9 +97,13 @@ HuggingFaceClass class_of(const ModelSpec& model) {
   ModelSpec plain = model;
   plain.mlp = MlpKind::kSwiglu;
   plain.qkv_bias = plain.attention_output_bias = plain.mlp_bias = plain.qk_norm = false;
-  plain.num_experts = 0;
-  const bool turns_whole_heads = rotary && rotary_dim_of(model) == model.head_dim;
-  if (!turns_whole_heads || !model::has_blocks_of(plain, ModelFamily::kLlama)) return Class::kNone;
+  plain.num_experts = plain.kv_lora_rank = 0;
+  if (!rotary || !model::has_blocks_of(plain, ModelFamily::kLlama)) return Class::kNone;
+  if (model.num_experts > 0) {
+    const Class deepseek = deepseek_class_of(model);
+    if (deepseek != Class::kNone) return deepseek;
+  }
+  if (model.kv_lora_rank > 0 || rotary_dim_of(model) != model.head_dim) return Class::kNone;
   return model.num_experts > 0 ? mixture_class_of(model) : llama_class_of(model);
 }
 

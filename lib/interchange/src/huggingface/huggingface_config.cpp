@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -54,6 +55,17 @@ text::OrderedJson rope_of(const ModelSpec& model) {
     rope["high_freq_factor"] = model.rope_high_freq_factor;
     rope["original_max_position_embeddings"] = model.rope_original_positions;
   }
+  if (model.rope_scaling == RopeScaling::kYarn) {
+    rope["original_max_position_embeddings"] = model.rope_original_positions;
+    rope["beta_fast"] = model.rope_beta_fast;
+    rope["beta_slow"] = model.rope_beta_slow;
+    const auto add = [&](const char* key, double value) {
+      if (value > 0) rope[key] = value;
+    };
+    add("attention_factor", model.rope_attention_factor);
+    add("mscale", model.rope_mscale);
+    add("mscale_all_dim", model.rope_mscale_all_dim);
+  }
   return rope;
 }
 
@@ -63,7 +75,7 @@ void add_rope(const ModelSpec& model, text::OrderedJson& config) {
   config["rope_theta"] = model.rope_theta;
   if (model.rope_scaling != RopeScaling::kNone) config["rope_scaling"] = rope;
   rope["rope_theta"] = model.rope_theta;
-  if (rotary_dim_of(model) != model.head_dim) {
+  if (model.kv_lora_rank == 0 && rotary_dim_of(model) != model.head_dim) {
     config["partial_rotary_factor"] = rope["partial_rotary_factor"] = rotary_factor(model);
   }
   config["rope_parameters"] = rope;
@@ -126,6 +138,18 @@ void add_experts(const HuggingFaceType& type, const ModelSpec& model, text::Orde
   }
   config["moe_intermediate_size"] = model.expert_ffn_hidden_size;
   config["norm_topk_prob"] = model.normalize_expert_weights;
+  if (experts.has_deepseek_keys) {
+    config["n_shared_experts"] =
+        model.shared_expert_ffn_hidden_size / std::max<int64_t>(1, model.expert_ffn_hidden_size);
+    config["routed_scaling_factor"] = model.routed_scaling_factor;
+    config["n_group"] = model.expert_groups;
+    config["topk_group"] = model.expert_groups_per_token;
+    config["first_k_dense_replace"] = model.first_dense_layers;
+    if (!experts.is_sigmoid) {
+      config["topk_method"] = model.expert_groups > 1 ? "group_limited_greedy" : "greedy";
+    }
+    return;
+  }
   if (experts.shared_ffn > 0) {
     config["shared_expert_intermediate_size"] = model.shared_expert_ffn_hidden_size;
   }
@@ -136,12 +160,24 @@ void add_experts(const HuggingFaceType& type, const ModelSpec& model, text::Orde
   config["mlp_only_layers"] = dense;
 }
 
+void add_latent(const HuggingFaceType& type, const ModelSpec& model, text::OrderedJson& config) {
+  if (type.latent.kv_rank == 0) return;
+  config["q_lora_rank"] =
+      model.q_lora_rank > 0 ? text::OrderedJson(model.q_lora_rank) : text::OrderedJson();
+  config["kv_lora_rank"] = model.kv_lora_rank;
+  config["qk_nope_head_dim"] = model.qk_head_dim;
+  config["qk_rope_head_dim"] = model.qk_rope_head_dim;
+  config["v_head_dim"] = model.v_head_dim;
+  config["rope_interleave"] = true;
+}
+
 void add_sizes(const HuggingFaceType& type, const ModelSpec& model, text::OrderedJson& config) {
   const auto add = [&](std::string_view key, int64_t value) {
     if (!key.empty()) config[std::string(key)] = value;
   };
   add("vocab_size", model.vocab_size);
   add_experts(type, model, config);
+  add_latent(type, model, config);
   if (type.blocks != HuggingFaceBlocks::kT5) add(type.keys.positions, model.max_positions);
   add(type.keys.hidden, model.hidden_size);
   if (!config.contains(type.keys.ffn)) add(type.keys.ffn, model.ffn_hidden_size);
@@ -162,6 +198,7 @@ void add_attributes(const HuggingFaceType& type, const ModelSpec& model,
   add(type.keys.hidden_dropout, model.hidden_dropout);
   add(type.keys.qkv_bias, model.qkv_bias);
   add(type.keys.mlp_bias, model.mlp_bias);
+  if (type.model_class == HuggingFaceClass::kGlm4Moe) add(type.keys.qk_norm, model.qk_norm);
   if (type.model_class == HuggingFaceClass::kGpt2) {
     add("embd_pdrop", model.hidden_dropout);
     add(type.keys.attention_dropout, model.attention_dropout);

@@ -98,6 +98,8 @@ class ConfigCheck {
       return theirs_.at("num_local_experts");
     }
     if (has(key.c_str())) return theirs_.at(key);
+    // Without a latent of the queries.
+    if (key == "q_lora_rank" && theirs_.contains(key)) return theirs_.at(key);
     const bool is_null = theirs_.contains(key);
     if (defaults_.contains(key) && !(is_null && is_size(key))) return defaults_.at(key);
     const HuggingFaceKeys& keys = type_->keys;
@@ -148,6 +150,16 @@ class ConfigCheck {
     if (!rope.contains("rope_theta")) rope["rope_theta"] = type_->defaults.rope_theta;
     if (!rope.contains("partial_rotary_factor")) {
       rope["partial_rotary_factor"] = type_->defaults.rotary_share;
+    }
+    if (rope.at("rope_type") == "yarn") {
+      const auto fill = [&](const char* key, const text::OrderedJson& value) {
+        if (!rope.contains(key)) rope[key] = value;
+      };
+      fill("beta_fast", 32);
+      fill("beta_slow", 1);
+      if (has("max_position_embeddings")) {
+        fill("original_max_position_embeddings", theirs_.at("max_position_embeddings"));
+      }
     }
     return rope;
   }

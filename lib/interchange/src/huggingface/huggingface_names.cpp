@@ -43,10 +43,14 @@ const std::vector<Name>& gpt2_block_names() {
 struct ExpertNames {
   std::string mlp;  // the part of the block
   const char *gate, *up, *down;
+  std::string shared = "shared_expert";
 };
 
 void add_expert_names(std::vector<Name>& names, const ModelSpec& model, const ExpertNames& theirs) {
   names.push_back({{"mlp.router.weight"}, theirs.mlp + ".gate.weight"});
+  if (model.router_correction_bias) {
+    names.push_back({{"mlp.router.correction_bias"}, theirs.mlp + ".gate.e_score_correction_bias"});
+  }
   const auto add = [&](const std::string& part, int64_t expert, const char* source,
                        const char* target) {
     names.push_back(
@@ -59,24 +63,41 @@ void add_expert_names(std::vector<Name>& names, const ModelSpec& model, const Ex
     add(part, expert, "mlp.experts.down.weight", theirs.down);
   }
   if (model.shared_expert_ffn_hidden_size == 0) return;
-  add("shared_expert", 0, "mlp.shared_expert.gate.weight", theirs.gate);
-  add("shared_expert", 0, "mlp.shared_expert.up.weight", theirs.up);
-  add("shared_expert", 0, "mlp.shared_expert.down.weight", theirs.down);
+  add(theirs.shared, 0, "mlp.shared_expert.gate.weight", theirs.gate);
+  add(theirs.shared, 0, "mlp.shared_expert.up.weight", theirs.up);
+  add(theirs.shared, 0, "mlp.shared_expert.down.weight", theirs.down);
   if (model.shared_expert_gate) {
     names.push_back({{"mlp.shared_expert_gate.weight"}, theirs.mlp + ".shared_expert_gate.weight"});
   }
+}
+
+void add_latent_attention_names(std::vector<Name>& names, const ModelSpec& model) {
+  if (model.q_lora_rank > 0) {
+    names.push_back({{"attention.q_down.weight"}, "self_attn.q_a_proj.weight"});
+    names.push_back({{"attention.q_down_norm.weight"}, "self_attn.q_a_layernorm.weight"});
+    names.push_back({{"attention.q_up.weight"}, "self_attn.q_b_proj.weight"});
+  } else {
+    names.push_back({{"attention.q.weight"}, "self_attn.q_proj.weight"});
+  }
+  names.push_back({{"attention.kv_down.weight"}, "self_attn.kv_a_proj_with_mqa.weight"});
+  names.push_back({{"attention.kv_down_norm.weight"}, "self_attn.kv_a_layernorm.weight"});
+  names.push_back({{"attention.kv_up.weight"}, "self_attn.kv_b_proj.weight"});
 }
 
 std::vector<Name> llama_block_names(const ModelSpec& model, bool has_experts,
                                     HuggingFaceClass model_class) {
   std::vector<Name> names = {
       {{"attention_norm.weight"}, "input_layernorm.weight"},
-      {{"attention.q.weight"}, "self_attn.q_proj.weight"},
-      {{"attention.k.weight"}, "self_attn.k_proj.weight"},
-      {{"attention.v.weight"}, "self_attn.v_proj.weight"},
       {{"attention.output.weight"}, "self_attn.o_proj.weight"},
       {{"mlp_norm.weight"}, "post_attention_layernorm.weight"},
   };
+  if (model.kv_lora_rank > 0) {
+    add_latent_attention_names(names, model);
+  } else {
+    names.push_back({{"attention.q.weight"}, "self_attn.q_proj.weight"});
+    names.push_back({{"attention.k.weight"}, "self_attn.k_proj.weight"});
+    names.push_back({{"attention.v.weight"}, "self_attn.v_proj.weight"});
+  }
   if (!has_experts) {
     names.push_back({{"mlp.gate.weight"}, "mlp.gate_proj.weight"});
     names.push_back({{"mlp.up.weight"}, "mlp.up_proj.weight"});
@@ -84,7 +105,11 @@ std::vector<Name> llama_block_names(const ModelSpec& model, bool has_experts,
   } else if (model_class == HuggingFaceClass::kMixtral) {
     add_expert_names(names, model, {"block_sparse_moe", "w1", "w3", "w2"});
   } else {
-    add_expert_names(names, model, {"mlp", "gate_proj", "up_proj", "down_proj"});
+    const bool of_qwen =
+        model_class == HuggingFaceClass::kQwen2Moe || model_class == HuggingFaceClass::kQwen3Moe;
+    add_expert_names(
+        names, model,
+        {"mlp", "gate_proj", "up_proj", "down_proj", of_qwen ? "shared_expert" : "shared_experts"});
   }
   if (model.qkv_bias) {
     names.push_back({{"attention.q.bias"}, "self_attn.q_proj.bias"});

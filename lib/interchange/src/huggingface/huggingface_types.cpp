@@ -12,6 +12,10 @@ using Class = HuggingFaceClass;
 using Blocks = HuggingFaceBlocks;
 using Keys = HuggingFaceKeys;
 
+// head_dim is another width there, that of what rotates.
+constexpr Keys kDeepseekKeys = {.head_dim = ""};
+constexpr HuggingFaceLatent kDeepseekLatent = {1536, 512, 128, 64, 128};
+constexpr Keys kGlm4MoeKeys = {.qkv_bias = "attention_bias", .qk_norm = "use_qk_norm"};
 constexpr Keys kGpt2Keys = {.hidden = "n_embd",
                             .layers = "n_layer",
                             .heads = "n_head",
@@ -74,7 +78,57 @@ constexpr HuggingFaceDefaults kPhiDefaults = {.epsilon = 1e-5,
 
 // model_type, class, blocks, keys;
 // sizes: hidden, layers, heads, KV heads, head_dim, ffn, vocab, positions; attributes; experts
-constexpr std::array<HuggingFaceType, 11> kTypes = {{
+constexpr std::array<HuggingFaceType, 14> kTypes = {{
+    {"deepseek_v2",
+     "DeepseekV2ForCausalLM",
+     Class::kDeepseekV2,
+     Blocks::kLlama,
+     kDeepseekKeys,
+     {4096, 32, 32, 0, 0, 11008, 32000, 2048},
+     {},
+     {.number_key = "n_routed_experts",
+      .num = 64,
+      .per_token = 0,
+      .ffn = 1407,
+      .has_deepseek_keys = true,
+      .shared = 2},
+     kDeepseekLatent},
+    {"deepseek_v3",
+     "DeepseekV3ForCausalLM",
+     Class::kDeepseekV3,
+     Blocks::kLlama,
+     kDeepseekKeys,
+     {7168, 61, 128, 128, 0, 18432, 129280, 4096},
+     {},
+     {.number_key = "n_routed_experts",
+      .num = 256,
+      .per_token = 8,
+      .ffn = 2048,
+      .has_deepseek_keys = true,
+      .shared = 1,
+      .groups = 8,
+      .groups_per_token = 4,
+      .first_dense = 3,
+      .scale = 2.5,
+      .normalizes = true,
+      .is_sigmoid = true},
+     kDeepseekLatent},
+    {"glm4_moe",
+     "Glm4MoeForCausalLM",
+     Class::kGlm4Moe,
+     Blocks::kLlama,
+     kGlm4MoeKeys,
+     {4096, 46, 96, 8, 0, 10944, 151552, 131072},
+     {.epsilon = 1e-5, .rotary_share = 0.5},
+     {.number_key = "n_routed_experts",
+      .num = 128,
+      .per_token = 8,
+      .ffn = 1408,
+      .has_deepseek_keys = true,
+      .shared = 1,
+      .first_dense = 1,
+      .normalizes = true,
+      .is_sigmoid = true}},
     {"gpt2",
      "GPT2LMHeadModel",
      Class::kGpt2,
@@ -163,12 +217,12 @@ constexpr HuggingFaceType kOwn = {"smp",
                                   Class::kNone,
                                   Blocks::kLlama,
                                   {},
-                                  kTypes[2].sizes,
+                                  kTypes[5].sizes,
                                   {.window_in_all_layers = true}};
 
 }  // namespace
 
-const std::array<HuggingFaceType, 11>& huggingface_types() { return kTypes; }
+const std::array<HuggingFaceType, 14>& huggingface_types() { return kTypes; }
 
 const HuggingFaceType& type_of(HuggingFaceClass model_class) {
   return model_class == Class::kNone ? kOwn : kTypes.at(static_cast<size_t>(model_class));
@@ -188,10 +242,29 @@ void add_experts(const HuggingFaceExperts& experts, text::OrderedJson& out) {
   out["num_experts_per_tok"] = experts.per_token;
   if (experts.ffn == 0) return;
   out["moe_intermediate_size"] = experts.ffn;
-  out["norm_topk_prob"] = false;
+  out["norm_topk_prob"] = experts.normalizes;
+  if (experts.has_deepseek_keys) {
+    out["n_shared_experts"] = experts.shared;
+    out["routed_scaling_factor"] = experts.scale;
+    out["n_group"] = experts.groups;
+    out["topk_group"] = experts.groups_per_token;
+    out["first_k_dense_replace"] = experts.first_dense;
+    out["topk_method"] = "greedy";
+    return;
+  }
   out["decoder_sparse_step"] = 1;
   out["mlp_only_layers"] = text::OrderedJson::array();
   if (experts.shared_ffn > 0) out["shared_expert_intermediate_size"] = experts.shared_ffn;
+}
+
+void add_latent(const HuggingFaceLatent& latent, text::OrderedJson& out) {
+  if (latent.kv_rank == 0) return;
+  out["q_lora_rank"] = latent.q_rank;
+  out["kv_lora_rank"] = latent.kv_rank;
+  out["qk_nope_head_dim"] = latent.plain;
+  out["qk_rope_head_dim"] = latent.rotary;
+  out["v_head_dim"] = latent.value;
+  out["rope_interleave"] = true;
 }
 
 }  // namespace
@@ -222,6 +295,7 @@ text::OrderedJson defaults_of(const HuggingFaceType& type) {
   add("attention_bias", values.output_bias);
   add("mlp_bias", values.mlp_bias);
   add_experts(type.experts, out);
+  add_latent(type.latent, out);
   if (type.blocks != Blocks::kT5) return out;
   add("relative_attention_num_buckets", model::kRelativeBuckets);
   add("relative_attention_max_distance", model::kRelativeDistance);

@@ -14,6 +14,9 @@ namespace smp::huggingface {
 
 // A class of transformers. kNone: a model that no class of transformers computes.
 enum class HuggingFaceClass {
+  kDeepseekV2,
+  kDeepseekV3,
+  kGlm4Moe,
   kGpt2,
   kGptNeoX,
   kLlama,
@@ -83,6 +86,18 @@ struct HuggingFaceExperts {
   int64_t num = 0, per_token = 0;
   int64_t ffn = 0;         // of each expert; 0 = intermediate_size
   int64_t shared_ffn = 0;  // of the shared expert; 0 = there is none
+  // Of types with DeepSeek's keys: groups, dense layers in front, and a number of shared experts,
+  // which together are one.
+  bool has_deepseek_keys = false;
+  int64_t shared = 0, groups = 1, groups_per_token = 1, first_dense = 0;
+  double scale = 1;
+  bool normalizes = false;
+  bool is_sigmoid = false;  // with a correction bias
+};
+
+// Widths of latent attention; kv_rank == 0 for types without it.
+struct HuggingFaceLatent {
+  int64_t q_rank = 0, kv_rank = 0, plain = 0, rotary = 0, value = 0;
 };
 
 struct HuggingFaceType {
@@ -94,9 +109,10 @@ struct HuggingFaceType {
   HuggingFaceSizes sizes;
   HuggingFaceDefaults defaults;
   HuggingFaceExperts experts = {};
+  HuggingFaceLatent latent = {};
 };
 
-const std::array<HuggingFaceType, 11>& huggingface_types();  // sorted by name
+const std::array<HuggingFaceType, 14>& huggingface_types();  // sorted by name
 const HuggingFaceType& type_of(HuggingFaceClass model_class);
 
 // The row of a model_type, "smp" included; nullptr for another word.

@@ -118,10 +118,31 @@ class RopeReader {
     copy(from + ".factor", "rope_scaling_factor",
          kind == "linear" || kind == "llama3" || stretches);
     if (stretches) reach(from);
+    if (kind == "yarn") yarn(from);
     if (kind != "llama3") return;
     copy(from + ".low_freq_factor", "rope_low_freq_factor", true);
     copy(from + ".high_freq_factor", "rope_high_freq_factor", true);
     copy(from + ".original_max_position_embeddings", "rope_original_positions", true);
+  }
+
+  // Without original positions the file's own are taken for them.
+  void yarn(const std::string& from) {
+    const std::string original = from + ".original_max_position_embeddings";
+    if (reader_.has(original)) {
+      copy(original, "rope_original_positions", true);
+    } else if (reader_.usable(original)) {
+      model_.set(type_.keys.positions, "rope_original_positions", model_.positions());
+    }
+    for (const auto& [key, path] :
+         {std::pair{".beta_fast", "rope_beta_fast"}, std::pair{".beta_slow", "rope_beta_slow"},
+          std::pair{".attention_factor", "rope_attention_factor"},
+          std::pair{".mscale", "rope_mscale"},
+          std::pair{".mscale_all_dim", "rope_mscale_all_dim"}}) {
+      copy(from + key, path, false);
+    }
+    if (!reader_.boolean(from + ".truncate").value_or(true)) {
+      reader_.error(from + ".truncate", fmt::format("{}.truncate: false is not supported", from));
+    }
   }
 
   // yarn and dynamic make positions that the weights know from the original ones: some files give

@@ -42,6 +42,7 @@ class HuggingFaceModel {
     const bool rotary = type_.blocks != Blocks::kGpt2 && type_.blocks != Blocks::kT5;
     set_positions(rotary ? read_huggingface_rope(model_, head_dim) : 0);
     read_huggingface_experts(model_);
+    latent_attention();
     dropout();
     read_huggingface_windows(model_);
     dtypes();
@@ -53,7 +54,7 @@ class HuggingFaceModel {
       for (const HuggingFaceType& other : huggingface_types()) {
         const std::string_view key = other.keys.*size;
         if (key.empty() || key == keys_.*size || !reader_.has(key)) continue;
-        if (is_own(key)) continue;
+        if (is_own(key) || (key == "head_dim" && type_.latent.kv_rank > 0)) continue;
         reader_.error(key, keys_.*size == "" ? fmt::format("{} is a key of {}; {} has no such key",
                                                            key, other.name, type_.name)
                                              : fmt::format("{} is a key of {}; {} calls it {}", key,
@@ -93,6 +94,21 @@ class HuggingFaceModel {
                            : model_.origin(keys_.positions));
   }
 
+  // 0: there is none. With latent attention it follows from other keys.
+  int64_t head_width(int64_t hidden, int64_t heads) {
+    if (type_.latent.kv_rank > 0) return 0;
+    const auto head_dim = keys_.head_dim.empty() ? std::nullopt : reader_.whole(keys_.head_dim);
+    const bool own_default = sizes_.head_dim > 0 && !reader_.is_null(keys_.head_dim);
+    if (!head_dim && !own_default && hidden % heads != 0) {
+      reader_.error(keys_.hidden, fmt::format("{} ({}) is not divisible by {} ({})", keys_.hidden,
+                                              hidden, keys_.heads, heads));
+      return 0;
+    }
+    const int64_t width = head_dim.value_or(own_default ? sizes_.head_dim : hidden / heads);
+    model_.set(keys_.head_dim, "head_dim", width);
+    return width;
+  }
+
   // The width of a head, or 0.
   int64_t sizes() {
     const int64_t hidden = size(keys_.hidden, "hidden_size", sizes_.hidden);
@@ -107,18 +123,14 @@ class HuggingFaceModel {
       if (kv_heads > 0 && heads % kv_heads != 0) {
         reader_.error(keys_.kv_heads, fmt::format("{} ({}) is not divisible by {} ({})",
                                                   keys_.heads, heads, keys_.kv_heads, kv_heads));
+      } else if (type_.latent.kv_rank > 0 && kv_heads != heads) {
+        reader_.error(keys_.kv_heads,
+                      fmt::format("{} ({}) must equal {} ({}): latent attention makes keys for "
+                                  "every head",
+                                  keys_.kv_heads, kv_heads, keys_.heads, heads));
       }
     }
-    const auto head_dim = keys_.head_dim.empty() ? std::nullopt : reader_.whole(keys_.head_dim);
-    const bool own_default = sizes_.head_dim > 0 && !reader_.is_null(keys_.head_dim);
-    int64_t width = 0;
-    if (!head_dim && !own_default && hidden % heads != 0) {
-      reader_.error(keys_.hidden, fmt::format("{} ({}) is not divisible by {} ({})", keys_.hidden,
-                                              hidden, keys_.heads, heads));
-    } else {
-      width = head_dim.value_or(own_default ? sizes_.head_dim : hidden / heads);
-      model_.set(keys_.head_dim, "head_dim", width);
-    }
+    const int64_t width = head_width(hidden, heads);
     const int64_t ffn_default = sizes_.ffn > 0 ? sizes_.ffn : 4 * hidden;
     model_.set(keys_.ffn, "ffn_hidden_size", reader_.whole(keys_.ffn).value_or(ffn_default));
     size("vocab_size", "vocab_size", sizes_.vocab);
@@ -146,6 +158,28 @@ class HuggingFaceModel {
                                 buckets, model::kRelativeBuckets));
     }
     return width;
+  }
+
+  // Multi-head latent attention. Its head_dim is that of what rotates, and follows.
+  void latent_attention() {
+    const huggingface::HuggingFaceLatent& latent = type_.latent;
+    if (latent.kv_rank == 0) return;
+    const auto width = [&](std::string_view key, std::string_view path, int64_t fallback) {
+      model_.set(key, path, reader_.whole(key).value_or(fallback));
+    };
+    width("kv_lora_rank", "kv_lora_rank", latent.kv_rank);
+    if (!reader_.is_null("q_lora_rank")) width("q_lora_rank", "q_lora_rank", latent.q_rank);
+    width("qk_nope_head_dim", "qk_head_dim", latent.plain);
+    width("qk_rope_head_dim", "qk_rope_head_dim", latent.rotary);
+    width("v_head_dim", "v_head_dim", latent.value);
+    if (reader_.boolean("attention_bias").value_or(false)) {
+      reader_.error("attention_bias",
+                    "attention_bias: true is not supported with latent attention");
+    }
+    if (!reader_.boolean("rope_interleave").value_or(true)) {
+      reader_.error("rope_interleave",
+                    "rope_interleave: false is not supported: latent attention pairs neighbours");
+    }
   }
 
   std::string_view mlp() {

@@ -9,6 +9,10 @@ bool is_rotary(const JobSpec& job) { return job.model.position_embedding == Posi
 bool is_stretched(const JobSpec& job) {
   return is_rotary(job) && job.model.rope_scaling != RopeScaling::kNone;
 }
+bool is_yarn(const JobSpec& job) { return job.model.rope_scaling == RopeScaling::kYarn; }
+bool has_original_positions(const JobSpec& job) {
+  return job.model.rope_scaling == RopeScaling::kLlama3 || is_yarn(job);
+}
 bool is_llama3(const JobSpec& job) {
   return is_rotary(job) && job.model.rope_scaling == RopeScaling::kLlama3;
 }
@@ -21,6 +25,9 @@ bool has_window(const JobSpec& job) { return job.model.sliding_window > 0; }
 
 const Condition kRotary = {is_rotary, "model.position_embedding", "position_embedding: rotary"};
 const Condition kStretched = {is_stretched, "model.rope_scaling", "rope_scaling"};
+const Condition kYarnRope = {is_yarn, "model.rope_scaling", "rope_scaling: yarn"};
+const Condition kRopeWithOriginal = {has_original_positions, "model.rope_scaling",
+                                     "rope_scaling: llama3 or yarn"};
 const Condition kLlama3Rope = {is_llama3, "model.rope_scaling", "rope_scaling: llama3"};
 const Condition kHasGelu = {has_gelu, "model.mlp", "mlp: gelu or geglu"};
 const Condition kEncoderDecoder = {has_decoder_beside, "model.stack", "stack: encoder_decoder"};
@@ -273,8 +280,36 @@ void add_model_fields(std::vector<Field>& out) {
        "longest sequence before the scaling",
        {.min = 1,
         .max = kMostRows,
-        .condition = kLlama3Rope,
+        .computed = "llama3: 8192; yarn: max_positions / rope_scaling_factor",
+        .condition = kRopeWithOriginal,
         .also = {"original_max_position_embeddings"}}},
+      {kModel,
+       "rope_beta_fast",
+       SMP_AT(model.rope_beta_fast),
+       "yarn: elements that turn more often than this over rope_original_positions are not scaled",
+       {.min_excluded = true, .condition = kYarnRope, .also = {"beta_fast"}}},
+      {kModel,
+       "rope_beta_slow",
+       SMP_AT(model.rope_beta_slow),
+       "yarn: those that turn less often than this are scaled by the whole factor",
+       {.min_excluded = true, .condition = kYarnRope, .also = {"beta_slow"}}},
+      {kModel,
+       "rope_attention_factor",
+       SMP_AT(model.rope_attention_factor),
+       "yarn: factor of sines and cosines; 0 = m(rope_mscale) / m(rope_mscale_all_dim) if both are "
+       "given, else m(1), where m(x) = 0.1 x ln(rope_scaling_factor) + 1",
+       {.max = 1000, .condition = kYarnRope, .also = {"attention_factor"}}},
+      {kModel,
+       "rope_mscale",
+       SMP_AT(model.rope_mscale),
+       "yarn: see rope_attention_factor (DeepSeek); 0 = not given",
+       {.max = 1000, .condition = kYarnRope, .also = {"mscale"}}},
+      {kModel,
+       "rope_mscale_all_dim",
+       SMP_AT(model.rope_mscale_all_dim),
+       "yarn: see rope_attention_factor; with latent attention the scores are multiplied by the "
+       "square of its m (DeepSeek); 0 = not given",
+       {.max = 1000, .condition = kYarnRope, .also = {"mscale_all_dim"}}},
       {kModel,
        "sliding_window",
        SMP_AT(model.sliding_window),

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "jobfile/job_builder.h"
 #include "jobfile/key_hint.h"
@@ -54,6 +55,11 @@ void JobBuilder::resolve_model() {
     model.max_positions = gpt2                                ? kGpt2Positions
                           : given("training.sequence_length") ? spec_.training.sequence_length
                                                               : kOtherPositions;
+  }
+  if (!given("model.rope_original_positions") && model.rope_scaling == RopeScaling::kYarn &&
+      usable({"model.max_positions", "model.rope_scaling_factor"})) {
+    model.rope_original_positions = std::max<int64_t>(
+        1, std::llround(static_cast<double>(model.max_positions) / model.rope_scaling_factor));
   }
   if (given("model.head_dim") ||
       !usable({"model.hidden_size", "model.num_heads", "model.head_dim"})) {
@@ -133,6 +139,13 @@ void JobBuilder::check_rotary() {
             fmt::format("{} ({}) must be even: the rotary embedding rotates pairs of elements", key,
                         turned));
     }
+  }
+  if (model.rope_scaling == RopeScaling::kYarn &&
+      usable({"model.rope_beta_fast", "model.rope_beta_slow"}) &&
+      model.rope_beta_slow > model.rope_beta_fast) {
+    error({"model.rope_beta_slow", "model.rope_scaling"},
+          fmt::format("rope_beta_slow ({}) is above rope_beta_fast ({})", model.rope_beta_slow,
+                      model.rope_beta_fast));
   }
   if (model.rope_scaling == RopeScaling::kLlama3 &&
       usable({"model.rope_low_freq_factor", "model.rope_high_freq_factor"}) &&

@@ -41,8 +41,12 @@ class ParameterList {
     vector(name, size, split, Init::kZeros);
   }
 
-  void norm(const std::string& name, int64_t size) {
+  void norm_weight(const std::string& name, int64_t size) {
     vector(name + ".weight", size, TensorSplit::kReplicated, Init::kOnes);
+  }
+
+  void norm(const std::string& name, int64_t size) {
+    norm_weight(name, size);
     if (model_.norm == NormKind::kLayerNorm) bias(name + ".bias", size, TensorSplit::kReplicated);
   }
 
@@ -94,14 +98,14 @@ void add_latent_attention(ParameterList& list, const ModelSpec& model) {
   const int64_t kv_rows = model.num_heads * (model.qk_head_dim + model.v_head_dim);
   if (model.q_lora_rank > 0) {
     list.matrix("attention.q_down.weight", model.q_lora_rank, h, TensorSplit::kReplicated);
-    list.bias("attention.q_down_norm.weight", model.q_lora_rank, TensorSplit::kReplicated);
+    list.norm_weight("attention.q_down_norm", model.q_lora_rank);
     list.matrix("attention.q_up.weight", q_rows, model.q_lora_rank, TensorSplit::kRows);
   } else {
     list.matrix("attention.q.weight", q_rows, h, TensorSplit::kRows);
   }
   list.matrix("attention.kv_down.weight", model.kv_lora_rank + model.qk_rope_head_dim, h,
               TensorSplit::kReplicated);
-  list.bias("attention.kv_down_norm.weight", model.kv_lora_rank, TensorSplit::kReplicated);
+  list.norm_weight("attention.kv_down_norm", model.kv_lora_rank);
   list.matrix("attention.kv_up.weight", kv_rows, model.kv_lora_rank, TensorSplit::kRows);
   list.residual_matrix("attention.output.weight", h, model.num_heads * model.v_head_dim,
                        TensorSplit::kColumns);

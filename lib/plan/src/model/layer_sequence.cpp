@@ -55,11 +55,36 @@ double head_scale(const ModelSpec& model) {
   return scaled ? 1 / std::sqrt(static_cast<double>(model.hidden_size)) : 1;
 }
 
+namespace {
+
+// How much yarn sharpens the attention of stretched positions: m(x) = 0.1 x ln(factor) + 1.
+double yarn_m(const ModelSpec& model, double x) {
+  return 0.1 * x * std::log(std::max(1.0, model.rope_scaling_factor)) + 1;
+}
+
+// Of the scores of latent attention, as in DeepSeek-V3.
+double latent_score_factor(const ModelSpec& model) {
+  if (model.rope_scaling != RopeScaling::kYarn || model.rope_mscale_all_dim == 0) return 1;
+  const double m = yarn_m(model, model.rope_mscale_all_dim);
+  return m * m;
+}
+
+}  // namespace
+
+double rope_attention_factor(const ModelSpec& model) {
+  if (model.rope_scaling != RopeScaling::kYarn) return 1;
+  if (model.rope_attention_factor > 0) return model.rope_attention_factor;
+  if (model.rope_mscale > 0 && model.rope_mscale_all_dim > 0) {
+    return yarn_m(model, model.rope_mscale) / yarn_m(model, model.rope_mscale_all_dim);
+  }
+  return yarn_m(model, 1);
+}
+
 double score_scale(const ModelSpec& model) {
   if (model.position_embedding == PositionKind::kRelative) return 1;
   const bool latent = model.kv_lora_rank > 0;
   const int64_t width = latent ? model.qk_head_dim + model.qk_rope_head_dim : model.head_dim;
-  return 1 / std::sqrt(static_cast<double>(width));
+  return (latent ? latent_score_factor(model) : 1) / std::sqrt(static_cast<double>(width));
 }
 
 Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t tensor_degree,

@@ -204,6 +204,9 @@ ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kind
     counts.expert = mlp_of(model.expert_ffn_hidden_size);
     counts.moe_block = is_hybrid(model) ? norms(model, placed) : core;
     counts.moe_block.whole += h * static_cast<double>(model.num_experts);
+    if (model.router_correction_bias) {
+      counts.moe_block.whole += static_cast<double>(model.num_experts);
+    }
     if (model.shared_expert_ffn_hidden_size > 0) {
       counts.moe_block = counts.moe_block + mlp_of(model.shared_expert_ffn_hidden_size);
       if (model.shared_expert_gate) counts.moe_block.whole += h;

@@ -141,10 +141,9 @@ const EngineRule kRules[] = {
      "num_kv_heads)"},
     {[](const Plan& plan) {
        const RopeScaling scaling = plan.job.model.rope_scaling;
-       return scaling != RopeScaling::kNone && scaling != RopeScaling::kLinear &&
-              scaling != RopeScaling::kLlama3;
+       return scaling == RopeScaling::kDynamic || scaling == RopeScaling::kLongRope;
      },
-     "model.rope_scaling: dynamic, yarn or longrope (the engine runs none, linear and llama3)"},
+     "model.rope_scaling: dynamic or longrope (the engine runs none, linear, llama3 and yarn)"},
     {[](const Plan& plan) {
        return is_windowed(plan.job) && plan.job.model.stack != Stack::kDecoder;
      },

@@ -43,8 +43,8 @@ SMP_HOST_DEVICE void fill_turns(const Block& block, const kernels::AttentionShap
     const double angle =
         static_cast<double>(position) * kernels::rotary_frequency(shape.rotary, pair);
     C* const to = turns + position * 2 * half + pair;
-    to[0] = C(std::cos(angle));
-    to[half] = C(std::sin(angle));
+    to[0] = C(shape.rotary.attention_factor * std::cos(angle));
+    to[half] = C(shape.rotary.attention_factor * std::sin(angle));
   });
 }
 

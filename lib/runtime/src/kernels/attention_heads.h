@@ -28,8 +28,8 @@ void fill_rotations(const AttentionShape& shape, T* table) {
         c = std::cos(frequency * static_cast<double>(position));
         s = std::sin(frequency * static_cast<double>(position));
       }
-      table[position * dim + i] = static_cast<T>(c);
-      table[position * dim + half + i] = static_cast<T>(s);
+      table[position * dim + i] = static_cast<T>(shape.rotary.attention_factor * c);
+      table[position * dim + half + i] = static_cast<T>(shape.rotary.attention_factor * s);
       const double turned = c * turn_cos - s * turn_sin;
       s = s * turn_cos + c * turn_sin;
       c = turned;

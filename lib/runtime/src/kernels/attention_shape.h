@@ -11,13 +11,38 @@
 // The sizes, parameters and rows of a call of attention (attention.h).
 namespace smp::kernels {
 
+// The pair that turns `rotations` times over the original positions.
+SMP_HOST_DEVICE double pair_of_rotations(const program::RotaryAttributes& rotary,
+                                         double rotations) {
+  constexpr double kTurn = 6.283185307179586476925286766559;
+  return static_cast<double>(rotary.dim) *
+         std::log(rotary.original_positions / (rotations * kTurn)) / (2 * std::log(rotary.theta));
+}
+
+// Yarn: pairs up to the one of beta_fast keep their frequency, those from the one of beta_slow on
+// are stretched, and between them the share grows evenly.
+SMP_HOST_DEVICE double yarn_frequency(const program::RotaryAttributes& rotary, int64_t pair,
+                                      double plain) {
+  const double fast = std::floor(pair_of_rotations(rotary, rotary.beta_fast));
+  const double slow = std::ceil(pair_of_rotations(rotary, rotary.beta_slow));
+  const double first = fast > 0 ? fast : 0;
+  const double most = static_cast<double>(rotary.dim - 1);
+  double last = slow < most ? slow : most;
+  if (first == last) last += 0.001;
+  const double at = (static_cast<double>(pair) - first) / (last - first);
+  const double share = at < 0 ? 0 : at > 1 ? 1 : at;
+  return share * plain / rotary.factor + (1 - share) * plain;
+}
+
 // The frequency of a pair of elements that rotate, in radians a position. transformers'
-// modeling_rope_utils.py: _compute_linear_scaling_rope_parameters and _compute_llama3_parameters.
+// modeling_rope_utils.py: _compute_linear_scaling_rope_parameters, _compute_yarn_parameters and
+// _compute_llama3_parameters.
 SMP_HOST_DEVICE double rotary_frequency(const program::RotaryAttributes& rotary, int64_t pair) {
   const double plain =
       std::pow(rotary.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(rotary.dim));
   if (rotary.scaling == RopeScaling::kNone) return plain;
   if (rotary.scaling == RopeScaling::kLinear) return plain / rotary.factor;
+  if (rotary.scaling == RopeScaling::kYarn) return yarn_frequency(rotary, pair, plain);
   // How often the wave fits into the sequences of before.
   const double waves = rotary.original_positions * plain / 6.283185307179586476925286766559;
   if (waves < rotary.low_freq_factor) return plain / rotary.factor;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -62,6 +63,18 @@ std::string without_wrappers(std::string name) {
 bool is_buffer(const std::string& name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
          name.ends_with(".rotary_emb.inv_freq");
+}
+
+// Files of DeepSeek-V3 and GLM-4.5 hold the layers that predict further tokens behind the model's
+// own; transformers does not load them either.
+bool is_of_later_layer(std::string_view name, const ModelSpec& model) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!model.router_correction_bias || !name.starts_with(kLayers)) return false;
+  name.remove_prefix(kLayers.size());
+  int64_t index = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  return error == std::errc() && end != name.data() + name.size() && *end == '.' &&
+         index >= model.num_layers;
 }
 
 bool is_floating(DType dtype) {
@@ -308,7 +321,7 @@ void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
     }
   }
   for (const auto& [name, stored] : stored_) {
-    if (wanted.count(name) != 0 || is_buffer(name)) continue;
+    if (wanted.count(name) != 0 || is_buffer(name) || is_of_later_layer(name, model)) continue;
     throw ConfigError(fmt::format("training.init_from: {}: tensor '{}' is not in this model",
                                   folder_, stored.entry->name));
   }

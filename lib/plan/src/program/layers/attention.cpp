@@ -16,7 +16,10 @@ RotaryAttributes rotary_of(const ModelSpec& model, int64_t dim) {
           .factor = model.rope_scaling_factor,
           .low_freq_factor = model.rope_low_freq_factor,
           .high_freq_factor = model.rope_high_freq_factor,
-          .original_positions = static_cast<double>(model.rope_original_positions)};
+          .original_positions = static_cast<double>(model.rope_original_positions),
+          .beta_fast = model.rope_beta_fast,
+          .beta_slow = model.rope_beta_slow,
+          .attention_factor = model::rope_attention_factor(model)};
 }
 
 }  // namespace

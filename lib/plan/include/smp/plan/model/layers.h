@@ -73,8 +73,7 @@ struct ParameterSpec {
   double init_std = 0;        // kNormal
   bool weight_decay = false;  // matrices yes; norms, biases and position tables no
   bool is_expert = false;     // of experts: all of a layer's in one matrix, rows by expert
-  bool follows_load = false;  // moved by the experts' load, not by the optimizer; no parameter that
-                              // parameter_count() counts
+  bool follows_load = false;  // moved by the experts' load, not by the optimizer
   int64_t row_unit = 1;       // kRows: rows that stay together
   int64_t column_unit = 1;    // kColumns: columns that stay together
 
@@ -118,7 +117,11 @@ bool closes_stack(const ModelSpec& model, const LayerSpec& layer);
 // is tied (Raffel et al. 2020: T5), else 1.
 double head_scale(const ModelSpec& model);
 
-// The factor on scores before their softmax: 1 / sqrt(width of a key), and 1 with relative
+// What sines and cosines are multiplied with: 1 without yarn.
+double rope_attention_factor(const ModelSpec& model);
+
+// The factor on scores before their softmax: 1 / sqrt(width of a key), in latent attention with
+// yarn times the square of its m(rope_mscale_all_dim) (DeepSeek-V3), and 1 with relative
 // positions (Raffel et al. 2020: T5 has the factor in the initial weights instead).
 double score_scale(const ModelSpec& model);
 

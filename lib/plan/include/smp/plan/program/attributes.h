@@ -55,6 +55,8 @@ struct RotaryAttributes {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   double original_positions = 8192;
+  double beta_fast = 32, beta_slow = 1;  // yarn
+  double attention_factor = 1;           // of sines and cosines
 };
 
 struct AttentionAttributes {

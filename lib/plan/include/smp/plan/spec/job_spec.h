@@ -104,9 +104,15 @@ struct ModelSpec {
   int64_t rotary_dim = 0;       // elements of a head that turn; 0 = all
   RopeScaling rope_scaling = RopeScaling::kNone;
   double rope_scaling_factor = 8;
-  double rope_low_freq_factor = 1;  // llama3, as rope_high_freq_factor and rope_original_positions
+  double rope_low_freq_factor = 1;  // llama3, as rope_high_freq_factor
   double rope_high_freq_factor = 4;
-  int64_t rope_original_positions = 8192;
+  int64_t rope_original_positions = 8192;  // llama3 and yarn
+  // Yarn (Peng et al. 2023, arXiv:2309.00071), with DeepSeek's mscale keys.
+  double rope_beta_fast = 32;
+  double rope_beta_slow = 1;
+  double rope_attention_factor = 0;  // of sines and cosines; 0 = it follows from the other keys
+  double rope_mscale = 0;
+  double rope_mscale_all_dim = 0;
   int64_t sliding_window = 0;    // keys that a query sees, itself among them; 0 = all before it
   bool chunked_windows = false;  // windows lie side by side, and a query sees its own (Llama 4)
   int64_t full_attention_period = 0;  // every n-th layer has no window; 0 = all layers have it
