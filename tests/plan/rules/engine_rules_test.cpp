@@ -293,6 +293,12 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "model.num_experts: above 0 (the engine runs experts on CPUs)");
   CHECK(refused([](JobSpec& j) {
           j.model.kv_lora_rank = 4;
+          j.model.norm = NormKind::kRmsNorm;
+          j.model.qkv_bias = j.model.qk_norm = false;
+          j.cluster.device = DeviceKind::kCuda;
+        }) == "model.kv_lora_rank: above 0 (the engine runs latent attention on CPUs)");
+  CHECK(refused([](JobSpec& j) {
+          j.model.kv_lora_rank = 4;
           j.model.norm = NormKind::kLayerNorm;
         }) ==
         "model.kv_lora_rank: above 0 with layernorm, qkv_bias or qk_norm (the engine's latent "

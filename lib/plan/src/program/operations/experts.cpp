@@ -56,13 +56,16 @@ double expert_weight_flops(const PlacedOperation& p) {
 // The product of the fullest expert, ahead of its copy to the rows.
 int64_t expert_product_bytes(const PlacedOperation& p) {
   const ValueId x = p.operation.in(0), y = p.operation.out(0);
-  const int64_t tokens = experts_of(p).tokens;
+  const int64_t tokens = std::min(p.rows(x), padded_expert_rows(experts_of(p).tokens));
   return bytes_of(p.dtype(y)) * tokens * p.cols(y) +
          product_scratch(p.dtype(x), tokens, p.cols(x), p.cols(y));
 }
 int64_t expert_weight_bytes(const PlacedOperation& p) {
   const ValueId dy = p.operation.in(0), x = p.operation.in(1);
-  return weight_gradient_scratch(p.dtype(dy), experts_of(p).tokens, p.cols(dy), p.cols(x));
+  const int64_t tokens = experts_of(p).tokens, padded = padded_expert_rows(tokens);
+  if (p.dtype(dy) == DType::kF64) return 0;
+  const int64_t copies = bytes_of(p.dtype(dy)) * padded * (p.cols(dy) + p.cols(x));
+  return copies + weight_gradient_scratch(p.dtype(dy), padded, p.cols(dy), p.cols(x));
 }
 
 }  // namespace

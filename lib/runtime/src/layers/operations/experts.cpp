@@ -336,15 +336,38 @@ void run_combine(Frame& frame) {
   });
 }
 
+namespace {
+
+// The rows of an expert times its matrix [out, in], transposed. The product also takes rows behind
+// them, whose results are left out.
+void put_product(const at::Tensor& x, const at::Tensor& weight, int64_t first, int64_t rows,
+                 const at::Tensor& y) {
+  const int64_t taken = std::min(program::padded_expert_rows(rows), x.size(0) - first);
+  y.narrow(0, first, rows)
+      .copy_(
+          kernels::functions_of(x).product(x.narrow(0, first, taken), weight).narrow(0, 0, rows));
+}
+
+// Rows with zeros behind them; of fp64, whose product is not oneDNN's, the rows themselves.
+at::Tensor padded_rows(const at::Tensor& x, int64_t first, int64_t rows) {
+  const at::Tensor own = x.narrow(0, first, rows);
+  const int64_t padded = program::padded_expert_rows(rows);
+  if (x.scalar_type() == at::kDouble || padded == rows) return own;
+  at::Tensor all = ledger::empty_tensor({padded, x.size(1)}, x.options());
+  all.narrow(0, 0, rows).copy_(own);
+  all.narrow(0, rows, padded - rows).zero_();
+  return all;
+}
+
+}  // namespace
+
 void run_expert_product(Frame& frame) {
   const int64_t experts = frame.as<program::ExpertAttributes>().count;
   const at::Tensor& x = frame.in(0);
   const at::Tensor& weight = frame.in(1);
   const at::Tensor& y = frame.make(0);
   for_each_expert(frame.in(2), [&](int64_t expert, int64_t first, int64_t rows) {
-    y.narrow(0, first, rows)
-        .copy_(kernels::functions_of(x).product(x.narrow(0, first, rows),
-                                                matrix_of(weight, expert, experts)));
+    put_product(x, matrix_of(weight, expert, experts), first, rows, y);
   });
 }
 
@@ -354,9 +377,7 @@ void run_expert_input_gradient(Frame& frame) {
   const at::Tensor& weight = frame.in(1);
   const at::Tensor& dx = frame.make(0);
   for_each_expert(frame.in(2), [&](int64_t expert, int64_t first, int64_t rows) {
-    dx.narrow(0, first, rows)
-        .copy_(kernels::functions_of(dy).product(dy.narrow(0, first, rows),
-                                                 matrix_of(weight, expert, experts).t()));
+    put_product(dy, matrix_of(weight, expert, experts).t(), first, rows, dx);
   });
 }
 
@@ -365,8 +386,8 @@ void run_expert_weight_gradient(Frame& frame) {
   const at::Tensor& dy = frame.in(0);
   const at::Tensor& x = frame.in(1);
   for_each_expert(frame.in(2), [&](int64_t expert, int64_t first, int64_t rows) {
-    kernels::functions_of(dy).add_product(dy.narrow(0, first, rows), x.narrow(0, first, rows), 1,
-                                          matrix_of(frame.gradient(0), expert, experts));
+    kernels::functions_of(dy).add_product(padded_rows(dy, first, rows), padded_rows(x, first, rows),
+                                          1, matrix_of(frame.gradient(0), expert, experts));
   });
 }
 

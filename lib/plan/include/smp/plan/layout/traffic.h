@@ -39,8 +39,8 @@ inline constexpr int64_t kRouterExtraSums = 3;
 int64_t router_sums(const ModelSpec& model, const model::LayerSpec& layer);
 
 // Numbers that the last message of a step sums over all ranks: the squared gradient norm of each
-// layer, those of the routers, the loss, and how many targets count in it, where that is not known
-// before (counts_vary() of schedule.h).
+// layer, those of the routers, and the loss. Where it is not known before how many targets count in
+// the loss (counts_vary() of schedule.h), their number too.
 int64_t step_sums(const JobSpec& job);
 
 // All messages of `rank` in one step, in a fixed order. Groups of one rank send nothing and are

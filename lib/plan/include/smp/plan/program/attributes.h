@@ -146,6 +146,13 @@ struct ExpertAttributes {
   ActivationAttributes activation;
 };
 
+// Products of an expert's rows take a multiple of this many, so that there are few different
+// shapes: oneDNN makes code for each.
+inline constexpr int64_t kExpertRowMultiple = 16;
+constexpr int64_t padded_expert_rows(int64_t rows) {
+  return (rows + kExpertRowMultiple - 1) / kExpertRowMultiple * kExpertRowMultiple;
+}
+
 // An operator of a list of layers, on samples of these shapes.
 struct ImageAttributes {
   OperatorSpec spec;
