@@ -45,6 +45,20 @@ AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& re
   return attention;
 }
 
+ValueId attended_gradient(ProgramBuilder& builder, const Region& region, ValueId dy,
+                          const AttentionOutput& output) {
+  const ValueId added = dropped(builder, dy, output.dropout);
+  const ValueId all = region.gathered(added, kBackwardLabel);
+  bias_gradient(builder, all, output.bias);
+  const bool defers = builder.defers();
+  builder.weights([&] {
+    const ValueId factor = defers ? region.gathered(added, kBackwardLabel) : all;
+    weight_gradient(builder, factor, output.attended, output.weight);
+  });
+  return input_gradient(builder, all, output.weight, "d " + builder.value(output.attended).name,
+                        {0, "heads", region.degree()});
+}
+
 AttentionBranch::AttentionBranch(ProgramBuilder& builder, std::string name, bool causal,
                                  bool reads_encoder_output)
     : builder_(builder),
@@ -120,17 +134,9 @@ ValueId AttentionBranch::forward(ValueId x, const AttentionSides& sides) {
 
 ValueId AttentionBranch::backward(ValueId dy, ValueId x, const AttentionSides& sides,
                                   AttentionSides& gradients) {
-  const ValueId added = dropped(builder_, dy, output_dropout());
-  const ValueId all = region_.gathered(added, kBackwardLabel);
-  bias_gradient(builder_, all, output_bias_);
-  const bool defers = builder_.defers();
-  builder_.weights([&] {
-    const ValueId factor = defers ? region_.gathered(added, kBackwardLabel) : all;
-    weight_gradient(builder_, factor, attended_, output_);
-  });
-  const ValueId attended_gradient = input_gradient(builder_, all, output_, "d " + name_ + " result",
-                                                   {0, "heads", region_.degree()});
-  const auto [packed, kv] = backward_heads(attended_gradient, sides, gradients);
+  const ValueId attended = attended_gradient(builder_, region_, dy,
+                                             {attended_, output_, output_bias_, output_dropout()});
+  const auto [packed, kv] = backward_heads(attended, sides, gradients);
 
   const Region::Sum sum = region_.start_sum(
       input_gradient(builder_, packed, projection_, "d " + name_ + " norm", {0, "hidden"}),

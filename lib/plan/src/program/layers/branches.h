@@ -21,6 +21,16 @@ struct AttentionSides {
 AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& region, bool causal,
                                  int64_t rotary_dim);
 
+// The way out of attention.
+struct AttentionOutput {
+  ValueId attended, weight, bias;
+  DropoutAttributes dropout;
+};
+// The gradient of what the heads gave, of the gradient of the branch. Adds those of the output's
+// parameters.
+ValueId attended_gradient(ProgramBuilder& builder, const Region& region, ValueId dy,
+                          const AttentionOutput& output);
+
 class AttentionBranch {
  public:
   // Its parameters are `name`.*, its norm is `name`_norm. Unless it reads the encoder output, keys

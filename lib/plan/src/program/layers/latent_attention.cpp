@@ -129,17 +129,9 @@ ValueId LatentAttentionBranch::forward(ValueId x, const AttentionSides& sides) {
 
 ValueId LatentAttentionBranch::backward(ValueId dy, ValueId x, const AttentionSides&,
                                         AttentionSides&) {
-  const ValueId added = dropped(builder_, dy, output_dropout());
-  const ValueId all = region_.gathered(added, kBackwardLabel);
-  bias_gradient(builder_, all, output_bias_);
-  const bool defers = builder_.defers();
-  builder_.weights([&] {
-    const ValueId factor = defers ? region_.gathered(added, kBackwardLabel) : all;
-    weight_gradient(builder_, factor, attended_, output_);
-  });
+  const ValueId d_attended = attended_gradient(
+      builder_, region_, dy, {attended_, output_, output_bias_, output_dropout()});
   std::vector<ValueId> inputs = operands();
-  const ValueId d_attended =
-      input_gradient(builder_, all, output_, "d attention result", {0, "heads", region_.degree()});
   inputs.insert(inputs.end(), {attended_, d_attended, log_sums_});
   const ValueId d_packed = builder_.over("d attention qkv", packed_);
   builder_.add(OperationKind::kAttentionBackward, inputs, {d_packed, kNoValue, kNoValue, kNoValue},
