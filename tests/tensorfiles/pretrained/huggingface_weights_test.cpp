@@ -186,9 +186,10 @@ TEST_CASE("Hugging Face weights are our parameters, in any cut") {
       std::vector<float> stored(static_cast<size_t>(entry.bytes() / 4));
       reader.read(entry, stored.data());
       int64_t rows_before = 0;
-      for (const auto& [parameter, first, last] : tensor.sources) {
+      for (const huggingface::SourceRows& rows : tensor.sources) {
+        const model::ParameterSpec& parameter = rows.parameter;
         INFO(parameter.name);
-        REQUIRE(last - first == parameter.rows);
+        REQUIRE(rows.count() == parameter.rows);
         const std::vector<float> all = whole_of<float>(weights, parameter, DType::kF32);
         int64_t stacked_rows = 0;
         for (const auto& source : tensor.sources) stacked_rows += source.count();
