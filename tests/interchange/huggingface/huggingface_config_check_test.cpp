@@ -126,5 +126,31 @@ TEST_CASE("an absent key has transformers' default, and a null size none") {
         "c: num_attention_heads is \"32\", but this job's model has 32");
 }
 
+TEST_CASE("of yarn every number must be the model's, and positions may be what it reaches") {
+  ModelSpec model = small_model_of(ModelFamily::kLlama);
+  model.rope_scaling = RopeScaling::kYarn;
+  model.rope_scaling_factor = 4;
+  model.rope_original_positions = 16;
+  model.max_positions = 64;
+  const auto error = [&](const text::OrderedJson& rope, int64_t positions = 64) {
+    text::OrderedJson config =
+        text::OrderedJson::parse(huggingface::huggingface_config(model, DType::kF32));
+    config.erase("rope_parameters");
+    config["rope_scaling"] = {
+        {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+    config["rope_scaling"].update(rope);
+    config["max_position_embeddings"] = positions;
+    return error_of(
+        [&] { huggingface::check_huggingface_config("config.json", config.dump(), model); });
+  };
+  CHECK(error(text::OrderedJson::object()) == "no error");
+  CHECK(error(text::OrderedJson::object(), 20) == "no error");  // the file's own positions
+  CHECK(error({{"mscale_all_dim", 1.0}}) ==
+        "config.json: mscale_all_dim of the rotary embedding is 1.0, but this job's model has 0");
+  CHECK(error({{"truncate", false}}) ==
+        "config.json: truncate of the rotary embedding is false, but this job's model has true");
+  CHECK(error({{"beta_fast", 16}}).starts_with("config.json: beta_fast of the rotary embedding"));
+}
+
 }  // namespace
 }  // namespace smp

@@ -297,12 +297,14 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
           j.model.qkv_bias = j.model.qk_norm = false;
           j.cluster.device = DeviceKind::kCuda;
         }) == "model.kv_lora_rank: above 0 (the engine runs latent attention on CPUs)");
-  CHECK(refused([](JobSpec& j) {
-          j.model.kv_lora_rank = 4;
-          j.model.norm = NormKind::kLayerNorm;
-        }) ==
-        "model.kv_lora_rank: above 0 with layernorm, qkv_bias or qk_norm (the engine's latent "
-        "attention has RMSNorm, no biases and no norms of heads)");
+  CHECK(
+      refused([](JobSpec& j) {
+        j.model.kv_lora_rank = 4;
+        j.model.norm = NormKind::kLayerNorm;
+      }) ==
+      "model.kv_lora_rank: above 0 with layernorm, qkv_bias, qk_norm or another num_kv_heads than "
+      "num_heads (the engine's latent attention has RMSNorm, no biases and no norms of heads, "
+      "and makes keys for every head)");
   CHECK(refused([](JobSpec& j) { j.model.num_mtp_layers = 1; }) ==
         "model.num_mtp_layers: above 0 (the engine predicts the next token alone)");
   CHECK(refused([](JobSpec& j) { j.training.optimizer.variance_dtype = MomentKind::kBf16; }) ==

@@ -64,7 +64,8 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(model.parallel_residual || model.shared_norm,
                      "parallel attention and MLP (parallel_residual, shared_norm)",
                      "parallel_residual: false");
-  refusals.refuse_if(model.num_experts > 0 && model.router == RouterKind::kSigmoid &&
+  // Of a single expert Megatron takes the sigmoid itself.
+  refusals.refuse_if(model.experts_per_token > 1 && model.router == RouterKind::kSigmoid &&
                          !model.normalize_expert_weights,
                      "normalize_expert_weights: false with router: sigmoid",
                      "normalize_expert_weights: true");

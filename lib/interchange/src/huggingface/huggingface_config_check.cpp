@@ -49,6 +49,7 @@ class ConfigCheck {
     for (const auto& [key, value] : ours.items()) {
       if (is_among(kCosmetic, key) || is_among(kTogether, key)) continue;
       const text::OrderedJson found = value_of(key);
+      if (key == "max_position_embeddings" && reaches(found, value)) continue;
       if (!fits(key, found, value)) {
         refuse(
             fmt::format("{} is {}, but this job's model has {}", key, found.dump(), value.dump()));
@@ -82,6 +83,13 @@ class ConfigCheck {
       return activation_of(found.get<std::string>()) == value.get<std::string>();
     }
     return found == value;
+  }
+
+  // Yarn's factor times the original positions, which some files give in place of what they reach.
+  bool reaches(const text::OrderedJson& found, const text::OrderedJson& positions) const {
+    return model_.rope_scaling == RopeScaling::kYarn && found.is_number() &&
+           positions.get<double>() <=
+               model_.rope_scaling_factor * static_cast<double>(model_.rope_original_positions);
   }
 
   // Sizes that transformers reads as None where the file has null. KV heads, the width of a head
@@ -157,6 +165,8 @@ class ConfigCheck {
       };
       fill("beta_fast", 32);
       fill("beta_slow", 1);
+      for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"}) fill(key, 0);
+      fill("truncate", true);
       if (has("max_position_embeddings")) {
         fill("original_max_position_embeddings", theirs_.at("max_position_embeddings"));
       }
@@ -166,7 +176,14 @@ class ConfigCheck {
 
   void check_rope(const text::OrderedJson& ours) const {
     const text::OrderedJson rope = their_rope();
-    for (const auto& [key, value] : ours.items()) {
+    text::OrderedJson wanted = ours;
+    if (wanted.at("rope_type") == "yarn") {
+      for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"}) {
+        if (!wanted.contains(key)) wanted[key] = 0;
+      }
+      wanted["truncate"] = true;
+    }
+    for (const auto& [key, value] : wanted.items()) {
       if (key == "partial_rotary_factor") continue;
       const text::OrderedJson found = rope.value(key, text::OrderedJson());
       if (found == value) continue;

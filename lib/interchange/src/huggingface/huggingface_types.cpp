@@ -294,6 +294,11 @@ text::OrderedJson defaults_of(const HuggingFaceType& type) {
   // Mistral has no such keys: its class computes what Llama's does with these values.
   add("attention_bias", values.output_bias);
   add("mlp_bias", values.mlp_bias);
+  add(keys.qk_norm, values.qk_norm);
+  if (&type == &kOwn) {  // keys that older files of ours do not have
+    add("router_correction_bias", false);
+    add("expert_capacity_factor", 0.0);
+  }
   add_experts(type.experts, out);
   add_latent(type.latent, out);
   if (type.blocks != Blocks::kT5) return out;

@@ -31,6 +31,11 @@ const Condition kRopeWithOriginal = {has_original_positions, "model.rope_scaling
 const Condition kLlama3Rope = {is_llama3, "model.rope_scaling", "rope_scaling: llama3"};
 const Condition kHasGelu = {has_gelu, "model.mlp", "mlp: gelu or geglu"};
 const Condition kEncoderDecoder = {has_decoder_beside, "model.stack", "stack: encoder_decoder"};
+const Condition kBiasedRouter = {
+    [](const JobSpec& job) { return job.model.router_correction_bias; },
+    "model.router_correction_bias", "router_correction_bias: true"};
+const Condition kBalanced = {[](const JobSpec& job) { return job.model.router_balance_loss > 0; },
+                             "model.router_balance_loss", "router_balance_loss above 0"};
 const Condition kMixture = {is_mixture, "model.num_experts", "num_experts"};
 const Condition kWindowed = {has_window, "model.sliding_window", "sliding_window"};
 const Condition kLatent = {is_latent, "model.kv_lora_rank", "kv_lora_rank"};
@@ -385,7 +390,7 @@ void add_model_fields(std::vector<Field>& out) {
        "router_correction_rate",
        SMP_AT(model.router_correction_rate),
        "how far a step moves `router_correction_bias`; 0 = it stays",
-       {.max = 1, .condition = kMixture, .also = {"moe_router_bias_update_rate"}}},
+       {.max = 1, .condition = kBiasedRouter, .also = {"moe_router_bias_update_rate"}}},
       {kModel,
        "router_balance_loss",
        SMP_AT(model.router_balance_loss),
@@ -398,7 +403,7 @@ void add_model_fields(std::vector<Field>& out) {
        SMP_AT(model.router_balance_over),
        "the tokens over which `router_balance_loss` takes its means: those of a `microbatch`, or "
        "of each `sequence` (DeepSeek)",
-       {.condition = kMixture}},
+       {.condition = kBalanced}},
       {kModel,
        "router_z_loss",
        SMP_AT(model.router_z_loss),

@@ -121,7 +121,15 @@ void JobBuilder::check_heads() {
 
 void JobBuilder::check_rotary() {
   const ModelSpec& model = spec_.model;
-  if (model.position_embedding != PositionKind::kRotary) return;
+  if (model.position_embedding != PositionKind::kRotary) {
+    if (model.kv_lora_rank > 0 && model.qk_rope_head_dim % 2 != 0 &&
+        usable({"model.qk_rope_head_dim"})) {
+      error({"model.qk_rope_head_dim"},
+            fmt::format("qk_rope_head_dim ({}) must be even: its elements are pairs",
+                        model.qk_rope_head_dim));
+    }
+    return;
+  }
   const bool latent = model.kv_lora_rank > 0;
   if (usable({"model.head_dim", "model.num_heads", "model.hidden_size", "model.rotary_dim"})) {
     const char* key = latent                 ? "qk_rope_head_dim"

@@ -32,7 +32,7 @@ std::vector<LayerSpec> layers_of(const ModelSpec& model) {
 }
 
 int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree) {
-  if (is_list(model)) return 1;
+  if (is_list(model) || model.kv_lora_rank > 0) return 1;
   return std::max<int64_t>(1, tensor_degree / model.num_kv_heads);
 }
 

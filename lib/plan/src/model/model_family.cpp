@@ -37,7 +37,8 @@ namespace {
 
 // Biases of the projections and norms of heads are those of plain attention alone.
 bool has_latent_attention_of_engine(const ModelSpec& model) {
-  return model.norm == NormKind::kRmsNorm && !model.qkv_bias && !model.qk_norm;
+  return model.norm == NormKind::kRmsNorm && !model.qkv_bias && !model.qk_norm &&
+         model.num_kv_heads == model.num_heads;
 }
 
 bool is_plain_decoder(const ModelSpec& model) {

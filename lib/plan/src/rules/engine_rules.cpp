@@ -203,11 +203,12 @@ const EngineRule kRules[] = {
      "model.kv_lora_rank: above 0 (the engine runs latent attention on CPUs)"},
     {[](const Plan& plan) {
        const ModelSpec& model = plan.job.model;
-       return model.kv_lora_rank > 0 &&
-              (model.norm != NormKind::kRmsNorm || model.qkv_bias || model.qk_norm);
+       return model.kv_lora_rank > 0 && (model.norm != NormKind::kRmsNorm || model.qkv_bias ||
+                                         model.qk_norm || model.num_kv_heads != model.num_heads);
      },
-     "model.kv_lora_rank: above 0 with layernorm, qkv_bias or qk_norm (the engine's latent "
-     "attention has RMSNorm, no biases and no norms of heads)"},
+     "model.kv_lora_rank: above 0 with layernorm, qkv_bias, qk_norm or another num_kv_heads than "
+     "num_heads (the engine's latent attention has RMSNorm, no biases and no norms of heads, and "
+     "makes keys for every head)"},
     {[](const Plan& plan) { return plan.job.model.num_mtp_layers > 0; },
      "model.num_mtp_layers: above 0 (the engine predicts the next token alone)"},
     {[](const Plan& plan) { return plan.job.model.vocab_multiple_of > 1; },

@@ -172,17 +172,20 @@ void add_balance(RouterKind kind, int64_t experts, const T* probabilities, const
   for (int64_t e = 0; e < experts; ++e) d[e] += (balance[e] - mean) / sum;
 }
 
-// The derivative of the logsumexp is the softmax of the scores.
+// The derivative of the logsumexp is the softmax of the scores. Of sigmoids p the exponential of a
+// score is p / (1 - p), up to what 1 - p can tell apart from 0.
 template <typename T>
-void add_z(RouterKind kind, int64_t experts, const T* probabilities, T z, T log_sum, T* d) {
-  constexpr T kLeast = std::numeric_limits<T>::epsilon();
-  for (int64_t e = 0; e < experts; ++e) {
-    const T p = probabilities[e];
-    const T share = kind == RouterKind::kSoftmax
-                        ? p
-                        : std::min(T(1), p / std::max(T(1) - p, kLeast) * std::exp(-log_sum));
-    d[e] += z * share;
+void add_z(RouterKind kind, int64_t experts, const T* probabilities, T z, T* d) {
+  if (kind == RouterKind::kSoftmax) {
+    for (int64_t e = 0; e < experts; ++e) d[e] += z * probabilities[e];
+    return;
   }
+  const auto odds = [&](int64_t e) {
+    return probabilities[e] / std::max(T(1) - probabilities[e], std::numeric_limits<T>::epsilon());
+  };
+  T sum = 0;
+  for (int64_t e = 0; e < experts; ++e) sum += odds(e);
+  for (int64_t e = 0; e < experts && sum > 0; ++e) d[e] += z * odds(e) / sum;
 }
 
 template <typename T>
@@ -201,7 +204,7 @@ void choose_backward(const program::RouterAttributes& router, T* probabilities,
   }
   scores_backward(router.kind, experts, probabilities, d.data());
   if (losses.z != 0) {
-    add_z(router.kind, experts, probabilities, losses.z, losses.log_sum, d.data());
+    add_z(router.kind, experts, probabilities, losses.z, d.data());
   }
   std::copy(d.begin(), d.end(), probabilities);
 }

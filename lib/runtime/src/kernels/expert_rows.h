@@ -10,8 +10,7 @@ namespace smp::kernels {
 template <typename T>
 struct RouterLosses {
   const T* balance = nullptr;  // by each share of an expert in the sum of the token's probabilities
-  T z = 0;                     // by the logsumexp of the scores, which is log_sum
-  T log_sum = 0;
+  T z = 0;                     // by the logsumexp of the scores
 };
 
 // The expert of a choice, whether or not it takes the token (kRouteRules).

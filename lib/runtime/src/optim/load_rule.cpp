@@ -28,8 +28,7 @@ class LoadRule final : public UpdateRule {
     if (range.is_held_back()) return;
     for (int64_t i = 0; i < range.count; ++i) {
       const T excess = range.gradients[i];
-      if (excess == 0) continue;
-      range.weights[i] += static_cast<T>(excess > 0 ? -rate_ : rate_);
+      if (excess != 0) range.weights[i] += static_cast<T>(excess > 0 ? -rate_ : rate_);
       put(i, range.weights[i]);
     }
   }

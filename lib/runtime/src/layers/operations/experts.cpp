@@ -6,8 +6,8 @@
 #include "layers/operations/kernels_of.h"
 #include "smp/plan/base/check.h"
 
-// Mixture of experts. Rows are sorted by expert and then by token; what lies behind the last
-// expert's is never read.
+// Mixture of experts. Rows are sorted by expert and then by token. What lies behind the last
+// expert's has no meaning; products may read a few rows of it, and leave out what these give.
 namespace smp::layers {
 namespace {
 
@@ -202,9 +202,9 @@ void run_route_backward(Frame& frame) {
       T* of_token = kernels::data_of<T>(probabilities) + t * router.experts;
       kernels::RouterLosses<T> losses{.balance = balance.of(t, of_token, load.balance_loss)};
       if (frame.has_in(4)) {
-        losses.log_sum = kernels::data_of<T>(frame.in(4))[t];
-        losses.z = static_cast<T>(2 * router.z_loss * loss_gradient) * losses.log_sum;
-        load.z_loss += router.z_loss * static_cast<double>(losses.log_sum * losses.log_sum);
+        const auto log_sum = static_cast<double>(kernels::data_of<T>(frame.in(4))[t]);
+        losses.z = static_cast<T>(2 * router.z_loss * loss_gradient * log_sum);
+        load.z_loss += router.z_loss * log_sum * log_sum;
       }
       kernels::choose_experts_backward(router, of_token, kernels::data_of<int32_t>(chosen) + t * k,
                                        kernels::data_of<T>(frame.in(2)) + t * k,
