@@ -148,23 +148,26 @@ double largest_difference(const Values& a, const Values& b) {
   return largest;
 }
 
+void check_against_plain(const kernels::AttentionShape& shape) {
+  const int64_t tokens = shape.batch * shape.sequence;
+  const Values packed = some_values(tokens * shape.packed_cols(), 0.37);
+  const Values dout = some_values(tokens * shape.output_cols(), 0.91);
+  const Attended expected = plain(shape, packed, dout);
+  const Attended in_double = ours<double>(shape, packed, dout);
+  CHECK(largest_difference(in_double.output, expected.output) < 1e-13);
+  CHECK(largest_difference(in_double.packed_gradient, expected.packed_gradient) < 1e-12);
+  const Attended in_float = ours<float>(shape, packed, dout);
+  CHECK(largest_difference(in_float.output, expected.output) < 1e-5);
+  CHECK(largest_difference(in_float.packed_gradient, expected.packed_gradient) < 1e-4);
+}
+
 }  // namespace
 
 TEST_CASE("layers: attention with and without a window is that of the whole square of scores") {
   for (const int64_t sequence : {1, 7, 64, 65, 130, 201}) {
     for (const int64_t window : {0, 1, 2, 7, 8, 9, 16, 17, 63, 64, 65, 100, 129, 200, 500}) {
       INFO("sequence ", sequence, " window ", window);
-      const kernels::AttentionShape shape = shape_of(sequence, window);
-      const int64_t tokens = shape.batch * sequence;
-      const Values packed = some_values(tokens * shape.packed_cols(), 0.37);
-      const Values dout = some_values(tokens * shape.output_cols(), 0.91);
-      const Attended expected = plain(shape, packed, dout);
-      const Attended in_double = ours<double>(shape, packed, dout);
-      CHECK(largest_difference(in_double.output, expected.output) < 1e-13);
-      CHECK(largest_difference(in_double.packed_gradient, expected.packed_gradient) < 1e-12);
-      const Attended in_float = ours<float>(shape, packed, dout);
-      CHECK(largest_difference(in_float.output, expected.output) < 1e-5);
-      CHECK(largest_difference(in_float.packed_gradient, expected.packed_gradient) < 1e-4);
+      check_against_plain(shape_of(sequence, window));
     }
   }
 }
@@ -174,14 +177,7 @@ TEST_CASE("layers: attention with narrower or wider values is that of the whole 
     for (const int64_t sequence : {1, 7, 65, 130}) {
       for (const int64_t window : {0, 9, 64}) {
         INFO("values ", values, " sequence ", sequence, " window ", window);
-        const kernels::AttentionShape shape = shape_of(sequence, window, values);
-        const int64_t tokens = shape.batch * sequence;
-        const Values packed = some_values(tokens * shape.packed_cols(), 0.37);
-        const Values dout = some_values(tokens * shape.output_cols(), 0.91);
-        const Attended expected = plain(shape, packed, dout);
-        const Attended found = ours<double>(shape, packed, dout);
-        CHECK(largest_difference(found.output, expected.output) < 1e-13);
-        CHECK(largest_difference(found.packed_gradient, expected.packed_gradient) < 1e-12);
+        check_against_plain(shape_of(sequence, window, values));
       }
     }
   }

@@ -33,6 +33,15 @@ bool is_its_llama3(const ModelSpec& model) {
          model.rope_original_positions == 8192;
 }
 
+// Latent attention alone has yarn, over 4096 original positions (MLATransformerConfig); its
+// m(mscale) / m(mscale_all_dim) is ours where both are given, or neither.
+bool is_its_yarn(const ModelSpec& model) {
+  return model.kv_lora_rank > 0 && model.rope_original_positions == 4096 &&
+         model.rope_beta_fast == 32 && model.rope_beta_slow == 1 &&
+         model.rope_attention_factor == 0 &&
+         (model.rope_mscale > 0) == (model.rope_mscale_all_dim > 0);
+}
+
 void refuse_rotary(const ModelSpec& model, Refusals& refusals) {
   if (model.position_embedding != PositionKind::kRotary) return;
   refusals.refuse_if(!is_whole(model.rope_theta), fmt::format("rope_theta: {}", model.rope_theta),
@@ -50,6 +59,12 @@ void refuse_rotary(const ModelSpec& model, Refusals& refusals) {
         !is_whole(model.rope_scaling_factor),
         fmt::format("rope_scaling: linear with rope_scaling_factor {}", model.rope_scaling_factor),
         "a whole number");
+  } else if (scaling == RopeScaling::kYarn && model.kv_lora_rank > 0) {
+    refusals.refuse_if(
+        !is_its_yarn(model),
+        "rope_scaling: yarn with rope_original_positions, rope_beta_fast, rope_beta_slow or "
+        "rope_attention_factor of its own, or one of rope_mscale and rope_mscale_all_dim alone",
+        "4096, 32, 1, 0, and both or none");
   } else {
     refusals.refuse_if(scaling != RopeScaling::kNone,
                        fmt::format("rope_scaling: {}", name_of(scaling)),
@@ -253,6 +268,13 @@ void model_flags(const ModelSpec& model, Flags& flags) {
     flags.value("qk-head-dim", model.qk_head_dim);
     flags.value("qk-pos-emb-head-dim", model.qk_rope_head_dim);
     flags.value("v-head-dim", model.v_head_dim);
+    if (model.rope_scaling == RopeScaling::kYarn) {
+      flags.value("rotary-scaling-factor", model.rope_scaling_factor);
+      if (model.rope_mscale > 0) {
+        flags.value("mscale", model.rope_mscale);
+        flags.value("mscale-all-dim", model.rope_mscale_all_dim);
+      }
+    }
   }
   if (model.num_mtp_layers > 0) flags.value("mtp-num-layers", model.num_mtp_layers);
 }

@@ -35,6 +35,16 @@ bool is_among(const std::array<const char*, n>& keys, const std::string& key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
+// Numbers of yarn that transformers has a value for where they are absent; 0 stands for None.
+void fill_yarn(text::OrderedJson& rope) {
+  const text::OrderedJson defaults = {{"beta_fast", 32},       {"beta_slow", 1},
+                                      {"attention_factor", 0}, {"mscale", 0},
+                                      {"mscale_all_dim", 0},   {"truncate", true}};
+  for (const auto& [key, value] : defaults.items()) {
+    if (!rope.contains(key)) rope[key] = value;
+  }
+}
+
 class ConfigCheck {
  public:
   ConfigCheck(const std::string& path, const text::OrderedJson& theirs, const ModelSpec& model)
@@ -160,15 +170,9 @@ class ConfigCheck {
       rope["partial_rotary_factor"] = type_->defaults.rotary_share;
     }
     if (rope.at("rope_type") == "yarn") {
-      const auto fill = [&](const char* key, const text::OrderedJson& value) {
-        if (!rope.contains(key)) rope[key] = value;
-      };
-      fill("beta_fast", 32);
-      fill("beta_slow", 1);
-      for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"}) fill(key, 0);
-      fill("truncate", true);
-      if (has("max_position_embeddings")) {
-        fill("original_max_position_embeddings", theirs_.at("max_position_embeddings"));
+      fill_yarn(rope);
+      if (!rope.contains("original_max_position_embeddings") && has("max_position_embeddings")) {
+        rope["original_max_position_embeddings"] = theirs_.at("max_position_embeddings");
       }
     }
     return rope;
@@ -177,12 +181,7 @@ class ConfigCheck {
   void check_rope(const text::OrderedJson& ours) const {
     const text::OrderedJson rope = their_rope();
     text::OrderedJson wanted = ours;
-    if (wanted.at("rope_type") == "yarn") {
-      for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"}) {
-        if (!wanted.contains(key)) wanted[key] = 0;
-      }
-      wanted["truncate"] = true;
-    }
+    if (wanted.at("rope_type") == "yarn") fill_yarn(wanted);
     for (const auto& [key, value] : wanted.items()) {
       if (key == "partial_rotary_factor") continue;
       const text::OrderedJson found = rope.value(key, text::OrderedJson());

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "importers/megatron_line.h"
 #include "importers/named_model.h"
@@ -356,6 +357,26 @@ void MegatronLine::latent_attention() {
   copy("qk-head-dim", "model.qk_head_dim", 128);
   copy("qk-pos-emb-head-dim", "model.qk_rope_head_dim", 64);
   copy("v-head-dim", "model.v_head_dim", 128);
+  latent_rope();
+}
+
+// Latent attention turns by yarn unless told otherwise, of the class's 4096 original positions
+// (multi_latent_attention.py; yarn_rotary_pos_embedding.py).
+void MegatronLine::latent_rope() {
+  const double factor = reader_.number("rotary-scaling-factor").value_or(1);
+  if (reader_.text("rope-type").value_or("yarn") == "rope" || factor <= 1) return;
+  const double mscale = reader_.number("mscale").value_or(1);
+  const double all_dim = reader_.number("mscale-all-dim").value_or(0);
+  set("rotary-scaling-factor", "model.rope_scaling", std::string("yarn"));
+  set("rotary-scaling-factor", "model.rope_scaling_factor", fmt::format("{}", factor));
+  set("rotary-scaling-factor", "model.rope_original_positions", int64_t{4096});
+  if (all_dim > 0) {
+    set("mscale", "model.rope_mscale", fmt::format("{}", mscale));
+    set("mscale-all-dim", "model.rope_mscale_all_dim", fmt::format("{}", all_dim));
+  } else if (mscale != 1) {
+    set("mscale", "model.rope_attention_factor",
+        fmt::format("{}", 0.1 * mscale * std::log(factor) + 1));
+  }
 }
 
 }  // namespace smp::importers

@@ -49,6 +49,7 @@ class MegatronLine {
   void router_losses();
   static bool dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse);
   void latent_attention();
+  void latent_rope();
   void hybrid();
   void hybrid_partition();
   void degrees();

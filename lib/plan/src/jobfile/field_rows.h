@@ -51,7 +51,10 @@ extern const Condition kTransformerModel, kLayerList;
 inline bool is_mixture(const JobSpec& job) { return job.model.num_experts > 0; }
 
 void add_model_fields(std::vector<Field>& out);
-void add_hybrid_fields(std::vector<Field>& out);  // of the model, too
+// Of the model, too.
+void add_expert_fields(std::vector<Field>& out);
+void add_latent_fields(std::vector<Field>& out);
+void add_hybrid_fields(std::vector<Field>& out);
 void add_cluster_fields(std::vector<Field>& out);
 void add_training_fields(std::vector<Field>& out);
 void add_optimizer_fields(std::vector<Field>& out);

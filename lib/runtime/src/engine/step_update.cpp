@@ -56,8 +56,8 @@ StepResult StepUpdate::agree(double loss, int64_t counted) {
   for (size_t bucket = 0; bucket < has_norms_.size(); ++bucket)
     reduced(static_cast<int64_t>(bucket));
   model_.optimizer->add_norms_squared(sums_);
-  // Ranks without the head have a loss of 0. All ranks of a tensor group have the same loss, so one
-  // of them contributes it.
+  // All ranks of a tensor group have the same loads and the same loss, so one of them contributes
+  // these. Ranks without the head have a loss of 0.
   if (coord.tensor == 0) add_router_loads();
   double& loss_sum = sums_.at(sums_.size() - (counts_vary_ ? 2 : 1));
   loss_sum = coord.tensor == 0 ? loss : 0.0;
@@ -102,10 +102,10 @@ void StepUpdate::add_router_loads() {
     if (count > 0 && own != here.end()) {
       const layers::RouterLoad load =
           model_.layers[static_cast<size_t>(own - here.begin())]->take_router_load();
-      const auto next = std::copy(load.tokens.begin(), load.tokens.end(), at);
+      std::copy(load.tokens.begin(), load.tokens.end(), at);
       const double extra[] = {static_cast<double>(load.dropped), load.balance_loss, load.z_loss};
       static_assert(std::size(extra) == layout::kRouterExtraSums);
-      std::copy(std::begin(extra), std::end(extra), next);
+      std::copy(std::begin(extra), std::end(extra), at + plan_.job.model.num_experts);
     }
     at += count;
   }
