@@ -1,5 +1,3 @@
-#include "cost/mamba_layer.h"
-
 #include <doctest/doctest.h>
 
 #include "smp/plan/jobfile/cluster_catalog.h"
@@ -43,14 +41,17 @@ LayerSeconds seconds_with(const std::string& pattern, const choice::LayoutChoice
 }  // namespace
 
 TEST_CASE("a Mamba-2 layer keeps its projection, the scan's output, and what its matrices read") {
-  const JobSpec job = job_of("nemotron-h-8b");
-  const MambaBytes bytes = mamba_bytes(job.model, 4096, 2, 1);
-  CHECK(bytes.kept == 4096 * (2.0 * (18560 + 2 * 8192) + 4));
-  CHECK(bytes.output_input == 4096 * 2.0 * 8192);
-  const MambaBytes half = mamba_bytes(job.model, 4096, 2, 2);
-  CHECK(half.output_input == bytes.output_input / 2);
-  // Two states of fp32 for each chunk of 128 tokens are among the temporaries.
-  CHECK(bytes.backward > 2 * 4.0 * 4096 / 128 * 8192 * 128);
+  JobSpec job = job_of("nemotron-h-8b");
+  job.model.layer_pattern = "M";
+  job.model.num_layers = 1;
+  const auto saved = [&](int32_t tensor) {
+    return layer_bytes(job, choice_of(tensor)).block.saved;
+  };
+  // In 16 bits the outputs of both norms, of the layer and of the projection, what the scan gives
+  // and that times the gate; in fp32 the norms' statistics.
+  const double h = 4096, projected = 18560, inner = 8192;
+  CHECK(saved(1) == 4096 * (2.0 * (2 * h + projected + 3 * inner) + 2 * 4));
+  CHECK(saved(1) - saved(2) == 4096 * (projected + 3 * inner));
 }
 
 TEST_CASE("a block of a hybrid costs the mean of its layers without experts") {

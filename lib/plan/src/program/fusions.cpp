@@ -129,7 +129,7 @@ int branch_sum(LayerProgram& program) {
 const std::vector<FusionRule>& fusion_rules() {
   static const std::vector<FusionRule> rules = {
       {"bias and activation", bias_and_activation},
-      {"bias and attention", bias_and_attention},
+      {kBiasAndAttention, bias_and_attention},
       {"branch sum", branch_sum},
   };
   return rules;

@@ -34,12 +34,10 @@ class SectionWalk {
     int64_t now = 0;
     for (size_t i = 0; i < operations_.size(); ++i) {
       const Operation& operation = operations_[i];
-      const auto scratch = rules_of(operation.kind).scratch_bytes;
       for (const ValueId id : operation.outputs) {
         if (id != kNoValue && is_new(id)) now += program_.value(id).bytes();
       }
-      life.peak_bytes = std::max(life.peak_bytes,
-                                 now + (scratch != nullptr ? scratch({program_, operation}) : 0));
+      life.peak_bytes = std::max(life.peak_bytes, now + scratch_bytes(operation));
       for (const ValueId id : life.freed[i]) {
         if (static_cast<ValueId>(memory(id)) == id) now -= program_.value(id).bytes();
       }
@@ -51,6 +49,12 @@ class SectionWalk {
 
  private:
   static constexpr int kUnused = -1;
+
+  int64_t scratch_bytes(const Operation& operation) const {
+    if (operation.scratch_bytes != kScratchOfRules) return operation.scratch_bytes;
+    const auto scratch = rules_of(operation.kind).scratch_bytes;
+    return scratch != nullptr ? scratch({program_, operation}) : 0;
+  }
 
   size_t memory(ValueId id) const { return static_cast<size_t>(program_.value(id).memory); }
 

@@ -1,6 +1,25 @@
 #include "smp/plan/program/messages.h"
 
 namespace smp::program {
+namespace {
+
+// Ring attention: each rank's keys and values go once round the ranks that share the sequence, and
+// backward their gradients with them (Liu et al. 2023, arXiv:2310.01889).
+std::vector<ProgramMessage> ring_messages(const LayerProgram& program, const Operation& operation) {
+  const auto& a = operation.as<AttentionAttributes>();
+  if (a.context_degree == 1) return {};
+  const bool is_forward = operation.kind == OperationKind::kAttention;
+  const int64_t count = a.batch * a.sequence * a.kv_heads * (a.head_dim + a.value_width());
+  std::vector<ProgramMessage> messages;
+  for (int64_t hop = 1; hop < a.context_degree; ++hop) {
+    messages.push_back({is_forward ? "context.forward" : "context.backward",
+                        mesh::CollectiveOp::kSend, program.value(operation.in(0)).dtype,
+                        is_forward ? count : 2 * count});
+  }
+  return messages;
+}
+
+}  // namespace
 
 std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Operation& operation) {
   const OperationRules& rules = rules_of(operation.kind);
@@ -18,6 +37,10 @@ std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Opera
     const auto& [cut, place] = operation.as<ChannelAttributes>();
     return {{"tensor.forward", rules.message, sent.dtype,
              sent.shape.front().size * cut.size({place.degree, 0})}};
+  }
+  if (rules.kernel == KernelClass::kAttention &&
+      std::holds_alternative<AttentionAttributes>(operation.attributes)) {
+    return ring_messages(program, operation);
   }
   if (rules.kernel != KernelClass::kMessage) return {};
   return {{operation.as<MessageAttributes>().label, rules.message, sent.dtype, sent.elements()}};

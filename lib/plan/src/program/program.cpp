@@ -45,7 +45,9 @@ void find_saved(LayerProgram& program) {
   }
   std::vector<bool> is_again(program.values.size(), false);
   for (const Operation& operation : program.section(Section::kRematerialize)) {
-    for (const ValueId id : operation.outputs) is_again[static_cast<size_t>(id)] = true;
+    for (const ValueId id : operation.outputs) {
+      if (id != kNoValue) is_again[static_cast<size_t>(id)] = true;
+    }
   }
   program.saved.clear();
   program.dropped.clear();

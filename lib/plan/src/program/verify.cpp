@@ -193,10 +193,11 @@ std::string check_gradients(const LayerProgram& program, const Proof& forward,
   return "";
 }
 
-// What a backward reads of the forward, beyond what it makes itself.
+// What a backward, or what makes dropped values again for it, reads of the forward.
 std::string check_saved(const LayerProgram& program) {
   std::vector<bool> is_read(program.values.size(), false);
-  for (const Section section : {Section::kBackward, Section::kDeferring, Section::kWeights}) {
+  for (const Section section :
+       {Section::kBackward, Section::kDeferring, Section::kWeights, Section::kRematerialize}) {
     for (const Operation& operation : program.section(section)) {
       for (const ValueId id : operation.inputs) {
         if (id != kNoValue) is_read[static_cast<size_t>(id)] = true;
@@ -230,6 +231,12 @@ std::string verify(const LayerProgram& program) {
     at_once.run(Section::kBackward);
     at_once.end_backward(Section::kBackward);
     if (!at_once.problem().empty()) return at_once.problem();
+    // Other frameworks' programs put nothing off.
+    if (program.section(Section::kDeferring).empty()) {
+      std::string problem = check_gradients(program, forward, at_once);
+      if (!problem.empty()) return problem;
+      continue;
+    }
     Proof deferring = completed;
     deferring.run(Section::kDeferring);
     deferring.end_backward(Section::kDeferring);

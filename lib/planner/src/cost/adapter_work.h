@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cost/kernel_work.h"
+#include "cost/priced_call.h"
 #include "smp/plan/model/layers.h"
 
 // The kernels and messages of low-rank adapters. Pure.

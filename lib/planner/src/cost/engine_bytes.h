@@ -21,7 +21,4 @@ bool recomputes_mlps(const JobSpec& job);
 // The type in which our engine computes.
 DType engine_dtype(Precision precision);
 
-// The calls of LayerBytes, from memory_of().
-void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);
-
 }  // namespace smp::cost

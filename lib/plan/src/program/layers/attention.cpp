@@ -30,7 +30,9 @@ AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& re
   const model::LayerCall& call = builder.call();
   AttentionAttributes attention;
   attention.batch = call.micro_batch;
-  attention.sequence = attention.keys = call.sequence_length;
+  attention.sequence = call.sequence_length;
+  attention.context_degree = call.context_degree;
+  attention.keys = call.sequence_length * call.context_degree;
   attention.causal = causal;
   attention.window = causal ? model.sliding_window : 0;
   // A window over all keys is no restriction, and attention without a window is faster.
@@ -66,7 +68,7 @@ AttentionBranch::AttentionBranch(ProgramBuilder& builder, std::string name, bool
       causal_(causal),
       reads_encoder_output_(reads_encoder_output),
       region_(builder, builder.call().kinds.attention),
-      norm_(program::norm_parts(builder, name_ + "_norm")),
+      norm_(branch_norm_parts(builder, name_ + "_norm")),
       q_norm_(program::norm_parts(builder, name_ + ".q_norm")),
       k_norm_(program::norm_parts(builder, name_ + ".k_norm")),
       bias_(builder.parameters(name_ + ".q.bias",
@@ -129,7 +131,8 @@ ValueId AttentionBranch::forward(ValueId x, const AttentionSides& sides) {
                attention);
   const ValueId y = region_.summed(
       product(builder_, attended_, output_, name_ + " output", {0, "hidden"}), kForwardLabel);
-  return add_branch(builder_, x, y, output_bias_, output_dropout(), "x + " + name_);
+  return add_branch(builder_, name_ + "_norm", x, y, output_bias_, output_dropout(),
+                    "x + " + name_);
 }
 
 ValueId AttentionBranch::backward(ValueId dy, ValueId x, const AttentionSides& sides,

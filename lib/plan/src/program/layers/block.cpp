@@ -1,6 +1,9 @@
 #include "program/layers/branches.h"
+#include "program/layers/experts_over_ranks.h"
 #include "program/layers/layers.h"
+#include "program/layers/mamba.h"
 #include "smp/plan/base/check.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/parameter_counts.h"
 
 // A transformer block:
@@ -36,27 +39,32 @@ class Block {
         shares_norm_(builder.model().shared_norm),
         has_table_(model::is_in_encoder(builder.model(), builder.layer())),
         keeps_table_(model::closes_stack(builder.model(), builder.layer())),
-        attention_(builder, "attention", !has_table_, false),
+        attention_(builder, "attention", builder.model().stack == Stack::kDecoder, false),
         mlp_(builder) {
     SMP_CHECK(is_parallel_ || !shares_norm_);
   }
 
   void forward() {
-    x_ = builder_.input("x", hidden_shape(builder_), builder_.dtype());
+    const ValueId x = builder_.input("x", hidden_shape(builder_), builder_.dtype());
     if (has_table_) {
       sides_.table = builder_.input("table", table_shape(builder_), builder_.dtype());
       passed_ = {builder_.input("decoder's x", hidden_shape(builder_), builder_.dtype()),
                  builder_.input("decoder's table", table_shape(builder_), builder_.dtype())};
     }
-    x1_ = attention_.forward(x_, sides_);
-    read_ = is_parallel_ ? x_ : x1_;
-    const ValueId y = mlp_.forward(read_, x1_, shares_norm_ ? attention_.stats() : kNoValue);
+    const ValueId y = forward(x);
     LayerProgram& program = builder_.program();
     program.outputs = {y};
     if (has_table_ && !keeps_table_) program.outputs.push_back(sides_.table);
     program.outputs.insert(program.outputs.end(), passed_.begin(), passed_.end());
     const std::vector<ValueId> outputs = program.outputs;
     for (const ValueId output : outputs) builder_.output_gradient(output);
+  }
+
+  ValueId forward(ValueId x) {
+    x_ = x;
+    x1_ = attention_.forward(x_, sides_);
+    read_ = is_parallel_ ? x_ : x1_;
+    return mlp_.forward(read_, x1_, shares_norm_ ? attention_.stats() : kNoValue);
   }
 
   void rematerialize() { mlp_.rematerialize(); }
@@ -220,5 +228,83 @@ void build_block(ProgramBuilder& builder) { build_block_with<MlpBranch>(builder)
 void build_expert_block(ProgramBuilder& builder) { build_block_with<ExpertsBranch>(builder); }
 
 void build_cross_block(ProgramBuilder& builder) { build_with<CrossBlock>(builder); }
+
+namespace {
+
+// Calls `body` with the block that the model's attributes make.
+template <typename FeedForward, typename Body>
+void with_block_of(ProgramBuilder& builder, const Body& body) {
+  if (builder.model().kv_lora_rank > 0) {
+    Block<LatentAttentionBranch, FeedForward> block(builder);
+    body(block);
+  } else {
+    Block<AttentionBranch, FeedForward> block(builder);
+    body(block);
+  }
+}
+template <typename Body>
+void with_block(ProgramBuilder& builder, bool has_experts, const Body& body) {
+  if (has_experts) {
+    with_block_of<ExpertsOverRanks>(builder, body);
+  } else {
+    with_block_of<MlpBranch>(builder, body);
+  }
+}
+
+}  // namespace
+
+void build_block_forward(ProgramBuilder& builder) {
+  with_block(builder, builder.layer().kind == model::LayerKind::kMoeBlock,
+             [](auto& block) { block.forward(); });
+}
+
+void build_cross_block_forward(ProgramBuilder& builder) { CrossBlock(builder).forward(); }
+
+// A layer that predicts a further token (DeepSeek-V3, arXiv:2412.19437, section 2.2): the hidden
+// state and the next token's row, both normed, are projected to one, which goes through a block.
+void build_mtp_forward(ProgramBuilder& builder) {
+  const model::LayerCall& call = builder.call();
+  const int64_t h = builder.model().hidden_size;
+  const Region region(builder, call.kinds.mlp);
+  const ValueId x = builder.input("x", hidden_shape(builder), builder.dtype());
+  const ValueId ids = builder.batch("next tokens", {{call.own_tokens(), "tokens"}}, DType::kI64);
+  const ValueId rows = builder.made("next tokens' rows", hidden_shape(builder), builder.dtype());
+  builder.add(OperationKind::kTakeRows, {ids, builder.tied_parameter()}, {rows}, RowsAttributes{});
+  const ValueId hidden = norm(builder, norm_parts(builder, "hidden_norm"), x, "hidden norm").y;
+  const ValueId token = norm(builder, norm_parts(builder, "token_norm"), rows, "token norm").y;
+  const ValueId joined = builder.made("both", region.own_tokens({2 * h, "hidden"}), builder.dtype());
+  builder.add(OperationKind::kJoinColumns, {token, hidden}, {joined});
+  ValueId projected =
+      product(builder, region.gathered(joined, kForwardLabel),
+              builder.parameter("projection.weight"), "projected", {0, "hidden", region.degree()});
+  if (region.is_shared()) {
+    const ValueId whole = builder.made("projected, whole", hidden_shape(builder), builder.dtype());
+    builder.add(OperationKind::kAllGather, {projected}, {whole}, MessageAttributes{kForwardLabel});
+    projected = whole;
+  }
+  ValueId y = kNoValue;
+  with_block(builder, model::has_experts(builder.model(), builder.model().num_layers - 1),
+             [&](auto& block) { y = block.forward(projected); });
+  builder.program().outputs = {norm(builder, norm_parts(builder, "norm"), y, "norm").y};
+  builder.output_gradient(builder.program().outputs.front());
+}
+
+// A layer of a hybrid: one mixer with its norm and its residual sum.
+void build_mixer_forward(ProgramBuilder& builder) {
+  const ValueId x = builder.input("x", hidden_shape(builder), builder.dtype());
+  ValueId y = kNoValue;
+  switch (model::layer_letter(builder.model(), builder.layer().index - 1)) {
+    case model::kMambaLetter: y = mamba_forward(builder, x); break;
+    case model::kAttentionLetter:
+      y = builder.model().kv_lora_rank > 0
+              ? LatentAttentionBranch(builder, "attention", true, false).forward(x, {})
+              : AttentionBranch(builder, "attention", true, false).forward(x, {});
+      break;
+    case model::kExpertsLetter: y = ExpertsOverRanks(builder).forward(x, x, kNoValue); break;
+    default: y = MlpBranch(builder).forward(x, x, kNoValue);
+  }
+  builder.program().outputs = {y};
+  builder.output_gradient(y);
+}
 
 }  // namespace smp::program

@@ -105,6 +105,8 @@ class Embedding {
 
 }  // namespace
 
+void build_embedding_forward(ProgramBuilder& builder) { Embedding(builder).forward(); }
+
 void build_embedding(ProgramBuilder& builder) {
   Embedding embedding(builder);
   builder.open(Section::kForward);

@@ -42,7 +42,7 @@ ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
       region_(builder, builder.call().kinds.mlp),
       router_(router_of(builder.model(), builder.call())),
       activation_(activation_of(builder.model())),
-      norm_(program::norm_parts(builder, "mlp_norm")),
+      norm_(branch_norm_parts(builder, "mlp_norm")),
       router_weight_(builder.parameter("mlp.router.weight")),
       correction_bias_(builder.parameter("mlp.router.correction_bias")),
       routed_(matrices("mlp.experts")),
@@ -54,7 +54,11 @@ ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
               .count = mesh::part_size(router_.experts, region_.degree(), region_.rank()),
               .tokens = router_.capacity > 0 ? router_.capacity : tokens,
               .per_token = router_.experts_per_token,
-              .activation = activation_};
+              .activation = activation_,
+              .expected_rows = static_cast<double>(tokens * router_.experts_per_token) *
+                               static_cast<double>(mesh::part_size(router_.experts, region_.degree(),
+                                                                   region_.rank())) /
+                               static_cast<double>(router_.experts)};
   rows_ = std::min(tokens * std::min(router_.experts_per_token, experts_.count),
                    experts_.count * experts_.tokens);
 }
@@ -163,7 +167,7 @@ ValueId ExpertsBranch::forward(ValueId x, ValueId residual, ValueId stats) {
                  experts_);
     y = add_to(builder_, y, product(builder_, hidden, shared_.down, "shared down", {0, "hidden"}));
   }
-  return add_branch(builder_, residual, region_.summed(y, kForwardLabel), kNoValue,
+  return add_branch(builder_, "mlp_norm", residual, region_.summed(y, kForwardLabel), kNoValue,
                     hidden_dropout(builder_, region_, DropoutSite::kMlpOutput), "x + experts");
 }
 

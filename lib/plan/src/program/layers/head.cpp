@@ -83,6 +83,8 @@ class Head {
 
 }  // namespace
 
+void build_head_forward(ProgramBuilder& builder) { Head(builder).forward(); }
+
 void build_head(ProgramBuilder& builder) {
   Head head(builder);
   builder.open(Section::kForward);

@@ -36,7 +36,7 @@ LatentAttentionBranch::LatentAttentionBranch(ProgramBuilder& builder, const std:
       whole_(builder, false),
       widths_(widths_of(builder, region_)),
       has_q_latent_(builder.model().q_lora_rank > 0),
-      norm_(program::norm_parts(builder, name + "_norm")),
+      norm_(branch_norm_parts(builder, name + "_norm")),
       q_latent_{latent_norm(builder, name + ".q_down_norm")},
       kv_latent_{latent_norm(builder, name + ".kv_down_norm")},
       q_down_(builder.parameter(name + ".q_down.weight")),
@@ -124,7 +124,8 @@ ValueId LatentAttentionBranch::forward(ValueId x, const AttentionSides& sides) {
   builder_.add(OperationKind::kAttention, operands(), {attended_, log_sums_}, attention);
   const ValueId y = region_.summed(
       product(builder_, attended_, output_, "attention output", {0, "hidden"}), kForwardLabel);
-  return add_branch(builder_, x, y, output_bias_, output_dropout(), "x + attention");
+  return add_branch(builder_, "attention_norm", x, y, output_bias_, output_dropout(),
+                    "x + attention");
 }
 
 ValueId LatentAttentionBranch::backward(ValueId dy, ValueId x, const AttentionSides&,

@@ -12,4 +12,13 @@ void build_cross_block(ProgramBuilder& builder);
 void build_head(ProgramBuilder& builder);
 void build_operators(ProgramBuilder& builder);
 
+// The forward alone, of layers that the engine does not run too.
+void build_embedding_forward(ProgramBuilder& builder);
+void build_block_forward(ProgramBuilder& builder);
+void build_cross_block_forward(ProgramBuilder& builder);
+void build_mixer_forward(ProgramBuilder& builder);
+void build_mtp_forward(ProgramBuilder& builder);
+void build_head_forward(ProgramBuilder& builder);
+void build_operators_forward(ProgramBuilder& builder);
+
 }  // namespace smp::program

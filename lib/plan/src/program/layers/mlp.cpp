@@ -11,7 +11,7 @@ ActivationAttributes activation_of(const ModelSpec& model) {
               is_gated(model.mlp)};
     case MlpKind::kRelu: return {ActivationKind::kRelu, false};
     case MlpKind::kSwiglu: return {ActivationKind::kSilu, true};
-    case MlpKind::kSquaredRelu: break;  // refused: engine_rules.cpp
+    case MlpKind::kSquaredRelu: return {ActivationKind::kSquaredRelu, false};
   }
   check_failed(__FILE__, __LINE__, "unknown mlp");
 }
@@ -21,7 +21,7 @@ MlpBranch::MlpBranch(ProgramBuilder& builder)
       shares_norm_(builder.model().shared_norm),
       region_(builder, builder.call().kinds.mlp),
       activation_(activation_of(builder.model())),
-      norm_(program::norm_parts(builder, shares_norm_ ? "attention_norm" : "mlp_norm")),
+      norm_(branch_norm_parts(builder, shares_norm_ ? "attention_norm" : "mlp_norm")),
       up_(builder.parameters(activation_.gated ? "mlp.gate.weight" : "mlp.up.weight",
                              "mlp.up.weight")),
       up_bias_(
@@ -50,7 +50,7 @@ ValueId MlpBranch::forward(ValueId x, ValueId residual, ValueId stats) {
                activation_);
   const ValueId y =
       region_.summed(product(builder_, activated, down_, "down", {0, "hidden"}), kForwardLabel);
-  return add_branch(builder_, residual, y, down_bias_,
+  return add_branch(builder_, "mlp_norm", residual, y, down_bias_,
                     hidden_dropout(builder_, region_, DropoutSite::kMlpOutput), "x + mlp");
 }
 

@@ -305,6 +305,8 @@ class OperatorList {
 
 }  // namespace
 
+void build_operators_forward(ProgramBuilder& builder) { OperatorList(builder).forward(); }
+
 void build_operators(ProgramBuilder& builder) {
   OperatorList list(builder);
   builder.open(Section::kForward);

@@ -1,11 +1,17 @@
 #include "program/layers/parts.h"
 
+#include "smp/plan/model/hybrid.h"
+
 namespace smp::program {
 
 NormParts norm_parts(ProgramBuilder& builder, const std::string& name) {
   return {builder.parameter(name + ".weight"),
           builder.parameter(name + ".bias"),
           {builder.model().norm == NormKind::kLayerNorm, builder.model().norm_epsilon}};
+}
+
+NormParts branch_norm_parts(ProgramBuilder& builder, const std::string& name) {
+  return norm_parts(builder, model::is_hybrid(builder.model()) ? "norm" : name);
 }
 
 Normed norm(ProgramBuilder& builder, const NormParts& parts, ValueId x, const std::string& name) {
@@ -102,12 +108,27 @@ void bias_gradient(ProgramBuilder& builder, ValueId dy, ValueId bias) {
   builder.add(OperationKind::kBiasGradient, {dy}, {}, {}, {builder.gradient_of(bias)});
 }
 
-ValueId add_branch(ProgramBuilder& builder, ValueId residual, ValueId y, ValueId bias,
-                   const DropoutAttributes& dropout, const std::string& name) {
+ValueId add_branch(ProgramBuilder& builder, const std::string& branch_norm, ValueId residual,
+                   ValueId y, ValueId bias, const DropoutAttributes& dropout,
+                   const std::string& name) {
+  if (builder.model().norm_placement == NormPlacement::kBoth) {
+    const std::string behind = model::is_hybrid(builder.model()) ? "norm" : branch_norm;
+    y = norm(builder, norm_parts(builder, "post_" + behind), add_bias(builder, y, bias),
+             "norm behind " + behind)
+            .y;
+    bias = kNoValue;
+  }
   const ValueId branch = drop_in_place(builder, add_bias(builder, y, bias), dropout);
   const ValueId sum = builder.over(name, branch);
   builder.add(OperationKind::kAdd, {residual, branch}, {sum});
   return sum;
+}
+
+ValueId to_context_ranks(ProgramBuilder& builder, ValueId x) {
+  if (builder.call().context_degree == 1) return x;
+  const ValueId y = builder.made_like(builder.value(x).name + " exchanged", x);
+  builder.add(OperationKind::kAllToAll, {x}, {y}, MessageAttributes{"context.forward"});
+  return y;
 }
 
 ValueId add_to(ProgramBuilder& builder, ValueId sum, ValueId x) {

@@ -13,6 +13,8 @@ struct NormParts {
   NormAttributes attributes = {};
 };
 NormParts norm_parts(ProgramBuilder& builder, const std::string& name);
+// Of a branch: "attention_norm", "mlp_norm". A layer of a hybrid has one norm, whatever its mixer.
+NormParts branch_norm_parts(ProgramBuilder& builder, const std::string& name);
 
 struct Normed {
   ValueId y = kNoValue;
@@ -47,9 +49,13 @@ void weight_gradient(ProgramBuilder& builder, ValueId dy, ValueId x, ValueId wei
 ValueId add_bias(ProgramBuilder& builder, ValueId y, ValueId bias);
 void bias_gradient(ProgramBuilder& builder, ValueId dy, ValueId bias);
 
-// residual + dropout of (y + bias), in the memory of y.
-ValueId add_branch(ProgramBuilder& builder, ValueId residual, ValueId y, ValueId bias,
-                   const DropoutAttributes& dropout, const std::string& name);
+// residual + dropout of (y + bias), in the memory of y. `branch` is the name of the branch's norm;
+// where a model has one behind the branch as well, it comes before the dropout.
+ValueId add_branch(ProgramBuilder& builder, const std::string& branch, ValueId residual, ValueId y,
+                   ValueId bias, const DropoutAttributes& dropout, const std::string& name);
+// Of context-parallel ranks: parts of sequences against columns, where an operation needs whole
+// sequences. x itself where there is one rank.
+ValueId to_context_ranks(ProgramBuilder& builder, ValueId x);
 // `sum` += x, in the memory of `sum`; x itself where there is nothing yet.
 ValueId add_to(ProgramBuilder& builder, ValueId sum, ValueId x);
 

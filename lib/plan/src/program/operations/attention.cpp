@@ -78,7 +78,8 @@ int64_t attention_backward_scratch(const AttentionAttributes& a, bool narrow) {
 const OperationRules kAttentionRules = {
     .name = "attention",
     .kernel = KernelClass::kAttention,
-    .inputs = "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table?",
+    .inputs =
+        "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table? normed?",
     .outputs = "result log_sums",
     .flops = forward_flops,
     .scratch_bytes = forward_bytes};
@@ -87,7 +88,7 @@ const OperationRules kAttentionBackwardRules = {
     .kernel = KernelClass::kAttention,
     .inputs =
         "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table? result "
-        "d_result log_sums",
+        "d_result log_sums normed?",
     .outputs = "d_qkv d_kv? d_table? d_norms?",
     .flops = backward_flops,
     .scratch_bytes = backward_bytes};

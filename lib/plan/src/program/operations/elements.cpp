@@ -8,14 +8,15 @@ const OperationRules kActivationRules = {.name = "activation", .inputs = "u bias
 // The gradient of u, and y again: gated, the gradient lies in u and y in dy, else the other way
 // round. A bias's gradient is added to.
 const OperationRules kActivationBackwardRules = {
-    .name = "activation backward", .inputs = "u bias? dy", .outputs = "du y"};
+    .name = "activation backward", .inputs = "u bias? dy other?", .outputs = "du y?"};
 const OperationRules kAddBiasRules = {.name = "add bias", .inputs = "x bias", .outputs = "y"};
-const OperationRules kDropRules = {.name = "dropout", .inputs = "x", .outputs = "y"};
+// Which elements go follows from their place, or from a mask that the forward has kept.
+const OperationRules kDropRules = {.name = "dropout", .inputs = "x mask?", .outputs = "y mask?"};
 // x + y in the memory of y.
 const OperationRules kAddRules = {.name = "add", .inputs = "x y", .outputs = "sum"};
 // x + dropout of (y + bias) in the memory of y.
 const OperationRules kAddBranchRules = {
-    .name = "add branch", .inputs = "x y bias?", .outputs = "sum"};
+    .name = "add branch", .inputs = "x y bias?", .outputs = "sum mask?"};
 // Times a constant and a number of the call.
 const OperationRules kScaleRules = {.name = "scale", .inputs = "x factor?", .outputs = "y"};
 const OperationRules kCopyRules = {.name = "copy", .inputs = "x", .outputs = "y"};

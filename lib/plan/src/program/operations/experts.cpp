@@ -24,6 +24,10 @@ double router_flops(const PlacedOperation& p) {
   const ValueId x = p.operation.in(0), weight = p.operation.in(1);
   return 2.0 * static_cast<double>(p.rows(x)) * static_cast<double>(p.elements(weight));
 }
+double router_weight_flops(const PlacedOperation& p) {
+  const ValueId scores = p.operation.in(0), x = p.operation.in(1);
+  return 2.0 * static_cast<double>(p.elements(scores)) * static_cast<double>(p.cols(x));
+}
 int64_t scores_bytes(const PlacedOperation& p) {
   return wide_copies(p, p.operation.in(0), p.operation.in(1));
 }
@@ -43,15 +47,16 @@ const ExpertAttributes& experts_of(const PlacedOperation& p) {
   return p.operation.as<ExpertAttributes>();
 }
 
-// All rows with the matrix of one expert: x [rows, in], weight [count * out, in] -> [rows, out].
+// Each row with the matrix of one expert: x [rows, in], weight [count * out, in] -> [rows, out].
+// Counted are the rows that there are on average.
 double expert_flops(const PlacedOperation& p) {
-  const ValueId x = p.operation.in(0), weight = p.operation.in(1);
-  return 2.0 * static_cast<double>(p.rows(x)) * static_cast<double>(p.elements(weight)) /
+  return 2.0 * experts_of(p).expected_rows * static_cast<double>(p.elements(p.operation.in(1))) /
          static_cast<double>(experts_of(p).count);
 }
 double expert_weight_flops(const PlacedOperation& p) {
   const ValueId dy = p.operation.in(0), x = p.operation.in(1);
-  return 2.0 * static_cast<double>(p.elements(dy)) * static_cast<double>(p.cols(x));
+  return 2.0 * experts_of(p).expected_rows * static_cast<double>(p.cols(dy)) *
+         static_cast<double>(p.cols(x));
 }
 // The product of the fullest expert, ahead of its copy to the rows.
 int64_t expert_product_bytes(const PlacedOperation& p) {
@@ -82,11 +87,12 @@ const OperationRules kRouterScoresRules = {.name = "router scores",
 const OperationRules kRouteRules = {.name = "route",
                                     .kernel = KernelClass::kRows,
                                     .inputs = "scores bias?",
-                                    .outputs = "probabilities experts weights log_sums?"};
+                                    .outputs =
+                                        "probabilities experts weights log_sums? by_expert?"};
 const OperationRules kRouteBackwardRules = {
     .name = "route backward",
     .kernel = KernelClass::kRows,
-    .inputs = "probabilities experts weights d_weights log_sums?",
+    .inputs = "probabilities experts weights d_weights log_sums? scores? by_expert?",
     .outputs = "d_scores"};
 // Counts the tokens of each expert. To the gradient of the router's bias is added by how many they
 // exceed an even share, times the number of experts: a whole number.
@@ -102,6 +108,7 @@ const OperationRules kRouterWeightGradientRules = {.name = "router, d weight",
                                                    .kernel = KernelClass::kProduct,
                                                    .inputs = "d_scores x",
                                                    .outputs = "",
+                                                   .flops = router_weight_flops,
                                                    .scratch_bytes = router_weight_bytes};
 const OperationRules kSigmoidRules = {.name = "sigmoid", .inputs = "x", .outputs = "y"};
 const OperationRules kSigmoidBackwardRules = {
@@ -111,34 +118,38 @@ const OperationRules kSortByExpertRules = {.name = "sort by expert",
                                            .inputs = "experts",
                                            .outputs = "rows ends places"};
 const OperationRules kDispatchRules = {
-    .name = "dispatch", .kernel = KernelClass::kRows, .inputs = "x rows ends", .outputs = "y"};
+    .name = "dispatch",
+    .kernel = KernelClass::kRows,
+    .inputs = "x rows ends? weighed?",
+    .outputs = "y d_weights?"};
 // The sum of each token's rows, best expert first.
 const OperationRules kCombineRules = {
-    .name = "combine", .kernel = KernelClass::kRows, .inputs = "x places", .outputs = "y"};
+    .name = "combine", .kernel = KernelClass::kRows, .inputs = "x places weights?", .outputs = "y"};
 const OperationRules kExpertProductRules = {.name = "expert product",
                                             .kernel = KernelClass::kProduct,
-                                            .inputs = "x weight ends",
+                                            .inputs = "x weight ends?",
                                             .outputs = "y",
                                             .flops = expert_flops,
                                             .scratch_bytes = expert_product_bytes};
 const OperationRules kExpertInputGradientRules = {.name = "expert product, d input",
                                                   .kernel = KernelClass::kProduct,
-                                                  .inputs = "dy weight ends",
+                                                  .inputs = "dy weight ends?",
                                                   .outputs = "dx",
                                                   .flops = expert_flops,
                                                   .scratch_bytes = expert_product_bytes};
 const OperationRules kExpertWeightGradientRules = {.name = "expert product, d weight",
                                                    .kernel = KernelClass::kProduct,
-                                                   .inputs = "dy x ends",
-                                                   .outputs = "",
+                                                   .inputs = "dy x ends?",
+                                                   .outputs = "product?",
                                                    .flops = expert_weight_flops,
                                                    .scratch_bytes = expert_weight_bytes};
-// Each row times its weight. Without `rows` row n is token n, and without weights they are 1.
+// Each row times its weight. Without a gate beside it `up` has the columns of both. Without `rows` row n is token n, and without weights they are 1.
 const OperationRules kExpertActivationRules = {
-    .name = "expert activation", .inputs = "up gate? weights? rows? ends?", .outputs = "y"};
+    .name = "expert activation", .inputs = "up gate? weights? rows? ends?", .outputs = "y half?"};
 // y again, in the memory of its gradient, and the gradient of the weights.
 const OperationRules kExpertActivationBackwardRules = {.name = "expert activation backward",
-                                                       .inputs = "up gate? weights? rows? ends? dy",
-                                                       .outputs = "d_up d_gate? y d_weights?"};
+                                                       .inputs =
+                                                           "up gate? weights? rows? ends? dy half?",
+                                                       .outputs = "d_up d_gate? y? d_weights?"};
 
 }  // namespace smp::program

@@ -29,11 +29,11 @@ int64_t loss_scratch(const PlacedOperation& p) {
 const OperationRules kSoftmaxLossRules = {.name = "softmax loss",
                                           .kernel = KernelClass::kRows,
                                           .inputs = "logits targets",
-                                          .outputs = "loss gradient? maxima? sums?",
+                                          .outputs = "loss gradient? maxima? sums? kept?",
                                           .scratch_bytes = loss_scratch};
 const OperationRules kSoftmaxGradientRules = {.name = "softmax gradient",
                                               .kernel = KernelClass::kRows,
-                                              .inputs = "logits targets maxima sums factor",
+                                              .inputs = "logits? targets maxima? sums? factor kept?",
                                               .outputs = "gradient",
                                               .scratch_bytes = widened_rows};
 

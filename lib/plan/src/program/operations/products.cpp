@@ -55,7 +55,7 @@ const OperationRules kInputGradientRules = {.name = "product, d input",
 const OperationRules kWeightGradientRules = {.name = "product, d weight",
                                              .kernel = KernelClass::kProduct,
                                              .inputs = "dy x factor?",
-                                             .outputs = "",
+                                             .outputs = "product?",
                                              .flops = weight_gradient_flops,
                                              .scratch_bytes = weight_gradient_bytes};
 const OperationRules kBiasGradientRules = {

@@ -29,6 +29,11 @@ extern const OperationRules kRouterScoresRules, kRouteRules, kRouteBackwardRules
     kSortByExpertRules, kDispatchRules, kCombineRules, kExpertProductRules,
     kExpertInputGradientRules, kExpertWeightGradientRules, kExpertActivationRules,
     kExpertActivationBackwardRules;
+extern const OperationRules kRotateRules, kRotateBackwardRules, kHeadNormsRules,
+    kHeadNormsBackwardRules, kRepeatHeadsRules, kRepeatHeadsBackwardRules, kScoresRules,
+    kScoresBackwardRules, kSoftmaxRules, kSoftmaxBackwardRules, kWeightedValuesRules,
+    kWeightedValuesBackwardRules, kMultiplyRules, kMultiplyBackwardRules, kScanRules,
+    kScanBackwardRules, kAllToAllRules;
 
 // Bytes of statistics, scratch buffers and gradients of weights.
 inline int64_t wide_bytes(DType dtype) { return bytes_of(wide(dtype)); }

@@ -70,6 +70,23 @@ const OperationRules& rules_of(OperationKind kind) {
       &kExpertWeightGradientRules,
       &kExpertActivationRules,
       &kExpertActivationBackwardRules,
+      &kRotateRules,
+      &kRotateBackwardRules,
+      &kHeadNormsRules,
+      &kHeadNormsBackwardRules,
+      &kRepeatHeadsRules,
+      &kRepeatHeadsBackwardRules,
+      &kScoresRules,
+      &kScoresBackwardRules,
+      &kSoftmaxRules,
+      &kSoftmaxBackwardRules,
+      &kWeightedValuesRules,
+      &kWeightedValuesBackwardRules,
+      &kMultiplyRules,
+      &kMultiplyBackwardRules,
+      &kScanRules,
+      &kScanBackwardRules,
+      &kAllToAllRules,
   };
   static_assert(std::size(kRules) == kOperationKinds);
   return *kRules[static_cast<size_t>(kind)];

@@ -1,5 +1,7 @@
 #include "layers/operations/kernels_of.h"
 
+#include "smp/plan/base/check.h"
+
 namespace smp::layers {
 
 OperationKernel kernel_of(program::OperationKind kind) {
@@ -71,7 +73,9 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_expert_activation,
       run_expert_activation_backward,
   };
-  static_assert(std::size(kKernels) == program::kOperationKinds);
+  // Those behind are other frameworks', which build() never makes.
+  static_assert(std::size(kKernels) == static_cast<size_t>(program::OperationKind::kRotate));
+  SMP_CHECK(static_cast<size_t>(kind) < std::size(kKernels));
   return kKernels[static_cast<size_t>(kind)];
 }
 

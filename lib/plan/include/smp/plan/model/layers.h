@@ -134,6 +134,12 @@ struct LayerCall {
   DType dtype = DType::kF32;
   bool sequence_parallel = false;
   TensorKinds kinds = {};
+  // Of other frameworks' ranks (program/habits.h): those that share a sequence, of which
+  // `sequence_length` is then a part, those that share the experts, and those that cut each.
+  int64_t context_degree = 1;
+  int64_t expert_degree = 1;
+  int64_t expert_tensor_degree = 1;
+  double fullest_experts = 1;  // tokens of the fullest rank's experts, over the mean
 
   // Number of ranks that share the matrices of a kind.
   int64_t attention_degree() const { return kinds.attention ? tensor_degree : 1; }

@@ -73,6 +73,7 @@ struct AttentionAttributes {
   double scale = 1;              // of the scores
   int64_t relative_buckets = 0;  // 0 = no relative positions
   RotaryAttributes rotary;
+  int64_t context_degree = 1;  // ranks that have a part of the keys each
   bool has_head_norms = false;
   bool centered_norms = false;
   double norm_epsilon = 0;
@@ -92,7 +93,8 @@ struct LatentAttributes {
   constexpr int64_t head_dim() const { return plain + rotary; }
 };
 
-enum class ActivationKind { kGelu, kGeluErf, kRelu, kSilu };  // kGelu: the tanh form
+// kGelu: the tanh form. The engine has no kernel of kSquaredRelu, and refuses it (engine_rules.cpp).
+enum class ActivationKind { kGelu, kGeluErf, kRelu, kSilu, kSquaredRelu };
 
 struct ActivationAttributes {
   ActivationKind activation = ActivationKind::kGelu;
@@ -144,6 +146,7 @@ struct ExpertAttributes {
   int64_t tokens = 0;     // the most that may go to one of them
   int64_t per_token = 1;  // experts that a token goes to
   ActivationAttributes activation;
+  double expected_rows = 0;  // of all of them, on average; there may be more
 };
 
 // Products of an expert's rows take a multiple of this many, so that there are few different
@@ -152,6 +155,15 @@ inline constexpr int64_t kExpertRowMultiple = 16;
 constexpr int64_t padded_expert_rows(int64_t rows) {
   return (rows + kExpertRowMultiple - 1) / kExpertRowMultiple * kExpertRowMultiple;
 }
+
+// The selective scan of Mamba-2 with the convolution ahead of it (Dao and Gu 2024,
+// arXiv:2405.21060), for the heads of this rank.
+struct ScanAttributes {
+  double flops = 0;              // of a forward
+  int64_t convolved = 0;         // columns that the convolution makes: the stream, B and C
+  int64_t inner = 0;             // of the stream
+  double states = 0;             // fp32 numbers of chunks' states, by token
+};
 
 // An operator of a list of layers, on samples of these shapes.
 struct ImageAttributes {

@@ -15,4 +15,6 @@ struct FusionRule {
 };
 const std::vector<FusionRule>& fusion_rules();
 
+inline constexpr std::string_view kBiasAndAttention = "bias and attention";
+
 }  // namespace smp::program

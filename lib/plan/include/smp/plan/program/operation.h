@@ -85,15 +85,35 @@ enum class OperationKind : uint8_t {
   kExpertWeightGradient,
   kExpertActivation,
   kExpertActivationBackward,
+  // Of other frameworks (habits.h): priced, and not run by the engine.
+  kRotate,
+  kRotateBackward,
+  kHeadNorms,
+  kHeadNormsBackward,
+  kRepeatHeads,
+  kRepeatHeadsBackward,
+  kScores,
+  kScoresBackward,
+  kSoftmax,
+  kSoftmaxBackward,
+  kWeightedValues,
+  kWeightedValuesBackward,
+  kMultiply,
+  kMultiplyBackward,
+  kScan,
+  kScanBackward,
+  kAllToAll,
 };
-inline constexpr int kOperationKinds =
-    static_cast<int>(OperationKind::kExpertActivationBackward) + 1;
+inline constexpr int kOperationKinds = static_cast<int>(OperationKind::kAllToAll) + 1;
 
 using Attributes =
     std::variant<std::monostate, DropoutAttributes, NormAttributes, ProductAttributes,
                  AttentionAttributes, LatentAttributes, ActivationAttributes, RowsAttributes,
                  LossAttributes, MessageAttributes, OwnTokensAttributes, ImageAttributes,
-                 ChannelAttributes, RouterAttributes, ExpertAttributes>;
+                 ChannelAttributes, RouterAttributes, ExpertAttributes, ScanAttributes>;
+
+// Scratch memory of an operation is what its entry in the table says.
+inline constexpr int64_t kScratchOfRules = -1;
 
 struct Operation {
   OperationKind kind = OperationKind::kNorm;
@@ -101,6 +121,7 @@ struct Operation {
   std::vector<ValueId> outputs;    // likewise
   std::vector<ValueId> gradients;  // of parameters; it adds to them
   Attributes attributes;
+  int64_t scratch_bytes = kScratchOfRules;  // beside its operands
 
   template <typename T>
   const T& as() const {
