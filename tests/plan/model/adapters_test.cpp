@@ -151,9 +151,7 @@ TEST_CASE("a frozen matrix takes 4 flops a weight and an adapter's 6") {
   job.training.frozen = {"layers.0-1"};  // gradients pass through them to the embedding
   CHECK(model_flops(job, 1) == 16 * (6 * matmuls - 2 * 2 * block + attention));
   job.training.frozen = {"embedding", "layers.0-1"};  // and here they do not
-  CHECK(model_flops(job, 1) ==
-        16 * (6 * matmuls - 4 * 2 * block + attention - 8.0 * 2 * 16 * 32));
+  CHECK(model_flops(job, 1) == 16 * (6 * matmuls - 4 * 2 * block + attention - 8.0 * 2 * 16 * 32));
   job.training.frozen = {"embedding", "layers"};
-  CHECK(model_flops(job, 1) ==
-        16 * (2 * 5 * block + 6 * counts.vocabulary.all() + attention / 3));
+  CHECK(model_flops(job, 1) == 16 * (2 * 5 * block + 6 * counts.vocabulary.all() + attention / 3));
 }

@@ -246,6 +246,11 @@ bool has_experts(const ModelSpec& model, int64_t block) {
          (block - model.first_dense_layers) % model.moe_layer_period == 0;
 }
 
+bool has_experts(const ModelSpec& model, const LayerSpec& layer) {
+  if (layer.kind == LayerKind::kMtpBlock) return has_experts(model, model.num_layers - 1);
+  return layer.kind == LayerKind::kMoeBlock;
+}
+
 int64_t padded_vocab_rows(const ModelSpec& model, int64_t tensor_degree) {
   if (model.vocab_multiple_of == 1) return model.vocab_size;
   const int64_t multiple = model.vocab_multiple_of * tensor_degree;
@@ -289,9 +294,8 @@ ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kind
 }
 
 const BlockParameters& ParameterCounts::of(LayerKind kind) const {
-  const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const BlockParameters& block) {
-    return block.kind == kind;
-  });
+  const auto found = std::find_if(blocks.begin(), blocks.end(),
+                                  [&](const BlockParameters& block) { return block.kind == kind; });
   SMP_CHECK(found != blocks.end());
   return *found;
 }

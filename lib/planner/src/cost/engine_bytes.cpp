@@ -36,24 +36,6 @@ CallBytes call_of(const program::LayerMemory& memory) {
   return call;
 }
 
-// A block is the mean of all layers but the last.
-void add_list_bytes(LayerBytes& layers, const ModelSpec& model, const model::LayerCall& call) {
-  const double share = 1 / static_cast<double>(model.num_layers);
-  for (const model::LayerSpec& layer : model::layers_of(model)) {
-    const CallBytes bytes = call_of(program::memory_of(model, layer, call));
-    if (model::makes_loss(layer.kind)) {
-      layers.head = bytes;
-      continue;
-    }
-    for (double CallBytes::*part :
-         {&CallBytes::saved, &CallBytes::selective, &CallBytes::checkpoint, &CallBytes::recomputed,
-          &CallBytes::workspace, &CallBytes::output, &CallBytes::forward,
-          &CallBytes::input_gradient}) {
-      layers.block.*part += share * bytes.*part;
-    }
-  }
-}
-
 }  // namespace
 
 bool is_of_engine(const JobSpec& job) {
@@ -72,8 +54,8 @@ bool recomputes_mlps(const JobSpec& job) {
   return is_of_engine(job) && job.training.attention == AttentionKind::kFlash;
 }
 
-void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice) {
-  const ModelSpec& model = job.model;
+CallBytes engine_call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                            const model::LayerSpec& layer) {
   const model::LayerCall call{choice.micro_batch,
                               job.training.sequence_length,
                               choice.tensor,
@@ -81,21 +63,7 @@ void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::Layo
                               engine_dtype(choice.precision),
                               choice.sequence_parallel,
                               job.parallel.tensor_parallel};
-  if (model::is_list(model)) return add_list_bytes(layers, model, call);
-  layers.embedding =
-      call_of(program::memory_of(model, {model::LayerKind::kEmbedding, 0, ""}, call));
-  layers.block = call_of(program::memory_of(model, {model::LayerKind::kBlock, 1, ""}, call));
-  if (model.num_experts > 0) {
-    layers.moe_block =
-        call_of(program::memory_of(model, {model::LayerKind::kMoeBlock, 1, ""}, call));
-  }
-  if (model.decoder_layers > 0) {
-    const int64_t last = model.num_layers + model.decoder_layers;
-    layers.cross_block =
-        call_of(program::memory_of(model, {model::LayerKind::kCrossBlock, last, ""}, call));
-  }
-  layers.head =
-      call_of(program::memory_of(model, {model::LayerKind::kHead, model.num_layers + 1, ""}, call));
+  return call_of(program::memory_of(job.model, layer, call));
 }
 
 }  // namespace smp::cost

@@ -21,7 +21,8 @@ bool recomputes_mlps(const JobSpec& job);
 // The type in which our engine computes.
 DType engine_dtype(Precision precision);
 
-// The calls of LayerBytes, from memory_of().
-void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);
+// One call of a layer that has a program, from memory_of().
+CallBytes engine_call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                            const model::LayerSpec& layer);
 
 }  // namespace smp::cost

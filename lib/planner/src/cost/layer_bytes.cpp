@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cost/engine_bytes.h"
 #include "cost/frozen_layers.h"
@@ -274,26 +275,6 @@ Part mixer_part(const Shapes& s, char letter) {
   return part;
 }
 
-// The mean of a hybrid's layers without experts; of temporaries the most.
-CallBytes mean_mixer_bytes(const Shapes& s) {
-  const ModelSpec& m = s.model;
-  const int64_t all = m.num_layers - model::letters(m, model::kExpertsLetter);
-  CallBytes mean;
-  for (const char letter : {model::kMambaLetter, model::kAttentionLetter, model::kMlpLetter}) {
-    const int64_t count = model::letters(m, letter);
-    if (count == 0) continue;
-    const double share = static_cast<double>(count) / static_cast<double>(all);
-    const CallBytes call = mixer_of(s, mixer_part(s, letter));
-    for (double CallBytes::*part :
-         {&CallBytes::saved, &CallBytes::selective, &CallBytes::checkpoint, &CallBytes::recomputed,
-          &CallBytes::output, &CallBytes::forward, &CallBytes::input_gradient}) {
-      mean.*part += share * call.*part;
-    }
-    mean.workspace = std::max(mean.workspace, call.workspace);
-  }
-  return mean;
-}
-
 // `attentions`: of a decoder beside an encoder, to the encoder too.
 CallBytes dense_block(const Shapes& s, double attentions = 1) {
   return block_of(s, attention_with_norm(s, attentions), dense_mlp(s));
@@ -381,36 +362,74 @@ CallBytes head_call(const Shapes& s, const JobSpec& job, const choice::LayoutCho
   return call;
 }
 
+CallBytes block_call(const Shapes& shapes, const choice::LayoutChoice& choice,
+                     const model::LayerSpec& layer) {
+  const ModelSpec& m = shapes.model;
+  if (layer.kind == model::LayerKind::kCrossBlock) return dense_block(shapes, 2);
+  if (model::has_experts(m, layer)) return expert_block(shapes, choice);
+  if (!model::is_hybrid(m)) return dense_block(shapes);
+  return mixer_of(shapes, mixer_part(shapes, model::layer_letter(m, layer.index - 1)));
+}
+
+// What all blocks have in common, and their fullest.
+void add_fullest(LayerBytes& layers) {
+  const LayerKinds& kinds = *layers.kinds;
+  for (size_t kind = kinds.first_block(); kind < kinds.end_blocks(); ++kind) {
+    const KindBytes& each = layers.of_kind[kind];
+    const auto raise = [](double& most, double one) { most = std::max(most, one); };
+    raise(layers.largest_block_parameters, each.all_parameters());
+    raise(layers.trained_block_parameters, each.adds.dense + each.adds.experts);
+    raise(layers.frozen_block_bytes, each.adds.frozen_bytes + each.adds.frozen_expert_bytes);
+  }
+  layers.largest_layer_parameters = std::max(
+      {layers.largest_block_parameters, layers.embedding().parameters, layers.head().parameters});
+}
+
 uint64_t bits(int64_t value, int width) {
   return static_cast<uint64_t>(value) & ((uint64_t{1} << width) - 1);
 }
 
 }  // namespace
 
-LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice) {
-  LayerBytes layers;
-  count_parameters(layers, job, choice);
-  if (model::freezes_weights(job)) count_frozen(layers, job, choice);
+CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                     const model::LayerSpec& layer, bool is_frozen) {
   if (runs_in_engine(job) || model::is_list(job.model)) {
-    add_engine_bytes(layers, job, choice);
-    return layers;
+    return engine_call_bytes(job, choice, layer);
   }
-  const auto blocks = [&](const Shapes& shapes, CallBytes& dense, CallBytes& cross,
-                          CallBytes& moe) {
-    dense = model::is_hybrid(job.model) ? mean_mixer_bytes(shapes) : dense_block(shapes);
-    if (job.model.decoder_layers > 0) cross = dense_block(shapes, 2);
-    if (job.model.num_experts > 0) moe = expert_block(shapes, choice);
-  };
-  const Shapes shapes(job, choice, trains_blocks(job));
-  blocks(shapes, layers.block, layers.cross_block, layers.moe_block);
-  layers.held = held_by_messages(job, choice, shapes.whole);
-  layers.embedding = embedding_call(shapes);
-  layers.head = head_call({job, choice, trains_projection(job)}, job, choice);
-  if (!model::freezes_weights(job)) return layers;
-  blocks({job, choice, false}, layers.frozen_block.call, layers.frozen_cross_block.call,
-         layers.frozen_moe_block.call);
-  freeze_calls(layers, job, choice);
+  CallBytes call;
+  if (layer.kind == model::LayerKind::kEmbedding) {
+    call = embedding_call({job, choice, trains_blocks(job)});
+  } else if (model::makes_loss(layer.kind)) {
+    call = head_call({job, choice, trains_projection(job)}, job, choice);
+  } else {
+    call = block_call({job, choice, trains_blocks(job) && !is_frozen}, choice, layer);
+  }
+  if (model::freezes_weights(job)) fine_tune(call, job, choice, layer, is_frozen);
+  return call;
+}
+
+LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                       std::shared_ptr<const LayerKinds> kinds) {
+  LayerBytes layers;
+  layers.kinds = std::move(kinds);
+  for (size_t i = 0; i < layers.kinds->size(); ++i) {
+    const LayerKinds::Kind& kind = (*layers.kinds)[i];
+    KindBytes& bytes = layers.of_kind.emplace_back();
+    count_parameters(bytes, job, choice, kind.layer);
+    if (model::freezes_weights(job)) {
+      freeze_parameters(bytes, job, choice, kind.layer, kind.is_frozen);
+    }
+    bytes.call = call_bytes(job, choice, kind.layer, kind.is_frozen);
+  }
+  add_fullest(layers);
+  if (runs_in_engine(job) || model::is_list(job.model)) return layers;
+  layers.held = held_by_messages(job, choice, (*layers.kinds)[layers.kinds->first_block()].layer,
+                                 Shapes(job, choice).whole);
   return layers;
+}
+
+LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice) {
+  return layer_bytes(job, choice, std::make_shared<LayerKinds>(job));
 }
 
 LayerKey layer_key(const JobSpec& job, const choice::LayoutChoice& choice) {

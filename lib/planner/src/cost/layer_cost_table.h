@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "smp/planner/cost/layer_bytes.h"
@@ -32,6 +33,7 @@ class LayerCostTable {
   void grow();
 
   const JobSpec& job_;
+  std::shared_ptr<const LayerKinds> kinds_;
   std::vector<Slot> slots_;  // a power of two of them
   std::deque<LayerCosts> costs_;
   Slot last_;

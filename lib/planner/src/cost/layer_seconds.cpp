@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cost/adapter_work.h"
 #include "cost/block_messages.h"
@@ -17,6 +18,7 @@
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
+#include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/program/build.h"
 #include "smp/plan/program/messages.h"
 #include "smp/plan/spec/recompute_modules.h"
@@ -273,31 +275,6 @@ CallSeconds mixer(const PricedCall& call, const choice::LayoutChoice& choice, ch
   return seconds;
 }
 
-void add_share(CallSeconds& sum, const CallSeconds& call, double share) {
-  for (double CallSeconds::*part :
-       {&CallSeconds::matmul_forward, &CallSeconds::matmul_backward, &CallSeconds::memory_forward,
-        &CallSeconds::memory_backward, &CallSeconds::launch_forward, &CallSeconds::launch_backward,
-        &CallSeconds::recompute, &CallSeconds::tensor_forward, &CallSeconds::tensor_backward,
-        &CallSeconds::context_forward, &CallSeconds::context_backward, &CallSeconds::expert_forward,
-        &CallSeconds::expert_backward}) {
-    sum.*part += share * call.*part;
-  }
-}
-
-// The mean of a hybrid's layers without experts.
-CallSeconds mean_mixer(const PricedCall& call, const choice::LayoutChoice& choice) {
-  const ModelSpec& model = call.model;
-  const int64_t all = model.num_layers - model::letters(model, model::kExpertsLetter);
-  CallSeconds mean;
-  for (const char letter : {model::kMambaLetter, model::kAttentionLetter, model::kMlpLetter}) {
-    const int64_t count = model::letters(model, letter);
-    if (count == 0) continue;
-    add_share(mean, mixer(call, choice, letter),
-              static_cast<double>(count) / static_cast<double>(all));
-  }
-  return mean;
-}
-
 CallSeconds embedding(const PricedCall& call, const choice::LayoutChoice& choice) {
   LayerWork work;
   const double values = call.tokens * call.h;
@@ -423,62 +400,76 @@ CallSeconds operators(const PricedCall& call, const choice::LayoutChoice& choice
   return seconds_of(call, here, work, list_messages(call, choice, layer), {}, {});
 }
 
-// A block is the mean of all layers but the last.
-LayerSeconds list_seconds(const PricedCall& call, const choice::LayoutChoice& choice) {
-  LayerSeconds seconds;
-  const double share = 1 / static_cast<double>(call.model.num_layers);
-  for (const model::LayerSpec& layer : model::layers_of(call.model)) {
-    const CallSeconds of_layer = operators(call, choice, layer);
-    if (model::makes_loss(layer.kind)) {
-      seconds.head = of_layer;
-      continue;
-    }
-    add_share(seconds.block, of_layer, share);
-  }
-  return seconds;
-}
-
 // A forward alone.
 void forward_alone(CallSeconds& call) {
   call.matmul_backward = call.memory_backward = call.launch_backward = call.recompute = 0;
   call.tensor_backward = call.context_backward = call.expert_backward = 0;
 }
 
-// Fine-tuning: layers that train nothing, and those that no gradient passes through.
-void add_frozen(LayerSeconds& seconds, const PricedCall& frozen,
-                const choice::LayoutChoice& choice) {
-  const JobSpec& job = frozen.job;
-  const model::FrozenParts parts = model::frozen_parts(job);
-  if (!trains_blocks(job) || parts.embedding) forward_alone(seconds.embedding);
-  if (parts.first_blocks == 0) return;
-  seconds.frozen_block = dense_block(frozen, choice, false);
-  if (job.model.decoder_layers > 0) seconds.frozen_cross_block = dense_block(frozen, choice, true);
-  if (job.model.num_experts > 0) seconds.frozen_moe_block = moe_block(frozen, choice);
-  if (!parts.first_blocks_end_backward()) return;
-  for (CallSeconds* block :
-       {&seconds.frozen_block, &seconds.frozen_moe_block, &seconds.frozen_cross_block}) {
-    forward_alone(*block);
+// Both, one after the other.
+CallSeconds sum_of(const CallSeconds& a, const CallSeconds& b) {
+  CallSeconds sum = a;
+  for (double CallSeconds::*part :
+       {&CallSeconds::matmul_forward, &CallSeconds::matmul_backward, &CallSeconds::memory_forward,
+        &CallSeconds::memory_backward, &CallSeconds::launch_forward, &CallSeconds::launch_backward,
+        &CallSeconds::recompute, &CallSeconds::tensor_forward, &CallSeconds::tensor_backward,
+        &CallSeconds::context_forward, &CallSeconds::context_backward, &CallSeconds::expert_forward,
+        &CallSeconds::expert_backward}) {
+    sum.*part += b.*part;
   }
+  const double weights = a.matmul_backward * a.weights_share + b.matmul_backward * b.weights_share;
+  if (sum.matmul_backward > 0) sum.weights_share = weights / sum.matmul_backward;
+  return sum;
+}
+
+CallSeconds block(const PricedCall& call, const choice::LayoutChoice& choice,
+                  const model::LayerSpec& layer) {
+  const ModelSpec& model = call.model;
+  if (layer.kind == model::LayerKind::kCrossBlock) return dense_block(call, choice, true);
+  if (model::has_experts(model, layer)) return moe_block(call, choice);
+  if (!model::is_hybrid(model)) return dense_block(call, choice, false);
+  return mixer(call, choice, model::layer_letter(model, layer.index - 1));
 }
 
 }  // namespace
 
-LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice) {
-  const PricedCall call(job, choice);
-  if (model::is_list(job.model)) return list_seconds(call, choice);
-  PricedCall frozen = call;
+CallSeconds call_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
+                         const model::LayerSpec& layer, bool is_frozen) {
+  const PricedCall trained(job, choice);
+  if (model::is_list(job.model)) return operators(trained, choice, layer);
+  PricedCall frozen = trained;
   frozen.trains = false;
   frozen.stored_bytes = quantized_bytes(job.training.lora.quantized);
-  const PricedCall& blocks = trains_blocks(job) ? call : frozen;
-  LayerSeconds seconds;
-  const bool hybrid = model::is_hybrid(job.model);
-  seconds.block = hybrid ? mean_mixer(blocks, choice) : dense_block(blocks, choice, false);
-  if (job.model.decoder_layers > 0) seconds.cross_block = dense_block(blocks, choice, true);
-  if (job.model.num_experts > 0) seconds.moe_block = moe_block(blocks, choice);
-  seconds.embedding = embedding(call, choice);
-  seconds.head = head(trains_projection(job) ? call : frozen, choice);
-  if (model::freezes_weights(job)) add_frozen(seconds, frozen, choice);
+  const bool fine_tunes = model::freezes_weights(job);
+  const model::FrozenParts parts = fine_tunes ? model::frozen_parts(job) : model::FrozenParts{};
+  if (layer.kind == model::LayerKind::kEmbedding) {
+    CallSeconds seconds = embedding(trained, choice);
+    if (!trains_blocks(job) || parts.embedding) forward_alone(seconds);
+    return seconds;
+  }
+  const PricedCall& end = trains_projection(job) ? trained : frozen;
+  if (layer.kind == model::LayerKind::kHead) return head(end, choice);
+  const bool trains = trains_blocks(job) && !is_frozen;
+  CallSeconds seconds = block(trains ? trained : frozen, choice, layer);
+  if (is_frozen && parts.first_blocks_end_backward()) forward_alone(seconds);
+  // A layer that predicts a further token is a block and a head.
+  if (layer.kind == model::LayerKind::kMtpBlock) return sum_of(seconds, head(end, choice));
   return seconds;
+}
+
+LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
+                           std::shared_ptr<const LayerKinds> kinds) {
+  LayerSeconds seconds;
+  seconds.kinds = std::move(kinds);
+  for (size_t i = 0; i < seconds.kinds->size(); ++i) {
+    const LayerKinds::Kind& kind = (*seconds.kinds)[i];
+    seconds.of_kind.push_back(call_seconds(job, choice, kind.layer, kind.is_frozen));
+  }
+  return seconds;
+}
+
+LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice) {
+  return layer_seconds(job, choice, std::make_shared<LayerKinds>(job));
 }
 
 }  // namespace smp::cost

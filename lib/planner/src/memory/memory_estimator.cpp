@@ -8,7 +8,6 @@
 #include "memory/stage_blocks.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/framework/framework_catalog.h"
-#include "smp/plan/model/frozen_parts.h"
 #include "smp/planner/memory/memory_model.h"
 
 namespace smp::memory {
@@ -21,7 +20,7 @@ struct StagePeak {
   StagePeak(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
             const StageTerms& states, const EstimatedStage& stage)
       : terms(states),
-        blocks(blocks_kept(choice, layers, stage.holds.blocks)),
+        blocks(blocks_kept(choice, layers, stage.holds)),
         live(microbatches_in_flight(choice, stage.index)) {}
 
   StageTerms terms;
@@ -37,22 +36,22 @@ struct StagePeak {
 StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
                   const cost::LayerBytes& layers, const StateRules& rules, const StageTerms& terms,
                   const EstimatedStage& stage) {
-  const StageHolds& holds = stage.holds;
+  const cost::StageHolds& holds = stage.holds;
   StagePeak now(choice, layers, terms, stage);
   now.host_bytes = now.terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
-  const double boundary = layers.embedding.output;
+  const double boundary = layers.embedding().call.output;
   // Each chunk of layers receives its input and sends its output, but the model's first and last.
   const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
   const double freed = freed_outputs(job, choice, holds.head, now.live) * boundary / now.live;
   (now.blocks.kept > 0 ? now.blocks.kept : now.blocks.checkpoints) -= freed;
   if (choice.offload_activations) {
     now.host_bytes += now.live * now.blocks.all();
-    now.window = offload_window(job, choice, layers, holds.blocks.all());
+    now.window = offload_window(job, choice, layers, holds.all_blocks());
     now.blocks.kept = now.blocks.checkpoints = 0;
   }
-  if (holds.embedding) now.embedding = now.live * layers.embedding.saved;
+  if (holds.embedding) now.embedding = now.live * layers.embedding().call.saved;
   now.batch = ((holds.embedding ? now.live : 0) + heads) * kTokenBytes * choice.micro_batch *
               static_cast<double>(job.training.sequence_length) / choice.context;
   // Inputs that were received, and one gradient that is still being sent.
@@ -79,19 +78,20 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
     now.workspace = workspace;
     now.messages = messages + sent;
   };
-  const double others = holds.head ? (heads - 1) * layers.head.saved : 0;
+  const double others = holds.head ? (heads - 1) * layers.head().call.saved : 0;
   if (holds.head) {
-    consider(PeakPhase::kForward, others + layers.head.forward, 0, 0, 0);
-    consider(PeakPhase::kBackward, others + layers.head.saved, 0, layers.head.workspace, 0);
+    consider(PeakPhase::kForward, others + layers.head().call.forward, 0, 0, 0);
+    consider(PeakPhase::kBackward, others + layers.head().call.saved, 0,
+             layers.head().call.workspace, 0);
   } else {
     consider(PeakPhase::kForward, 0, 0, now.blocks.forward, 0);
   }
   // A stage without the head begins its deepest backward with a gradient that it received.
   consider(PeakPhase::kBackward, others, now.blocks.again,
-           now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
+           now.blocks.workspace + (holds.head ? layers.head().call.input_gradient : 0),
            holds.head ? 0 : boundary);
   if (layers.held > 0) {
-    const double held = held_bytes(now.live * holds.blocks.all() * layers.held, now.reserved,
+    const double held = held_bytes(now.live * holds.all_blocks() * layers.held, now.reserved,
                                    static_cast<double>(allowed_bytes(job.cluster)));
     now.workspace += held;
     now.peak += held;
@@ -144,7 +144,7 @@ std::string_view name_of(PeakPhase phase) {
 EstimatedStage::EstimatedStage(const JobSpec& job, const choice::LayoutChoice& choice,
                                const cost::LayerBytes& layers, int64_t stage)
     : index(stage),
-      holds(stage_holds(job.model, choice, stage, model::frozen_blocks(job))),
+      holds(cost::stage_holds(*layers.kinds, choice, stage)),
       message_bytes(message_buffers(job, choice, layers, holds)) {}
 
 MemoryEstimate estimate_memory(const JobSpec& job, const choice::LayoutChoice& choice,
@@ -202,9 +202,9 @@ MemoryEstimate MemoryEstimator::fullest(const choice::LayoutChoice& choice,
   const StagePeak first = peak_at(first_terms_, first_);
   if (choice.pipeline == 1) return estimate_of(first, *rules_, 0);
   const StagePeak last = peak_at(last_terms_, last_);
-  // Stages in the middle have ever fewer microbatches and never more layers than the second, unless
-  // their layers are trained and the second's are not.
-  if (choice.pipeline > 2 && model::frozen_blocks(job_) > 0) {
+  // Stages in the middle have ever fewer microbatches and never more layers than the second, but
+  // other ones may take more memory.
+  if (choice.pipeline > 2 && layers.kinds->differ_by_stage()) {
     StagePeak most = last.reserved > first.reserved ? last : first;
     int64_t fullest = last.reserved > first.reserved ? last_.index : 0;
     for (int64_t stage = 1; stage + 1 < choice.pipeline; ++stage) {

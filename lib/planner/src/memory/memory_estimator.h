@@ -15,7 +15,7 @@ struct EstimatedStage {
                  const cost::LayerBytes& layers, int64_t stage);
 
   int64_t index = 0;
-  StageHolds holds;
+  cost::StageHolds holds;
   double message_bytes = 0;  // on the host
 };
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "choice/choice_cache.h"
-#include "cost/layer_parameters.h"
 #include "smp/planner/time/time_estimate.h"
 #include "time/stage_seconds.h"
 #include "time/step_messages.h"
@@ -53,10 +52,10 @@ class TimeEstimator {
 
   // The layout that stands for all that share it.
   static choice::LayoutChoice key_of_pipeline(choice::LayoutChoice choice);
-  choice::LayoutChoice key_of_stages(choice::LayoutChoice choice) const;
-  choice::LayoutChoice key_of_transfers(choice::LayoutChoice choice) const;
-  // Stages differ in their frozen blocks, by how chunks are dealt to them.
-  bool differs_by_chunk() const { return !job_.training.frozen.empty(); }
+  choice::LayoutChoice key_of_stages(choice::LayoutChoice choice,
+                                     const cost::LayerKinds& kinds) const;
+  static choice::LayoutChoice key_of_transfers(choice::LayoutChoice choice,
+                                               const cost::LayerKinds& kinds);
 
   const JobSpec& job_;
   choice::ChoiceCache<EstimatedStages> stages_{kPlaces};

@@ -63,6 +63,8 @@ int64_t block_count(const ModelSpec& model);
 // the first (Megatron's
 // --moe-layer-freq).
 bool has_experts(const ModelSpec& model, int64_t block);
+// Of a layer: what predicts a further token has a block as the last one.
+bool has_experts(const ModelSpec& model, const LayerSpec& layer);
 
 // Rows of the vocabulary matrices: vocab_size padded to a multiple of vocab_multiple_of x
 // tensor_degree (Megatron's --make-vocab-size-divisible-by). Not padded if vocab_multiple_of is 1.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
@@ -8,8 +9,14 @@
 
 namespace smp::cost {
 
+// One call of a layer; `is_frozen`: it is one of the first blocks, which training.frozen names.
+CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                     const model::LayerSpec& layer, bool is_frozen);
+
 // The bytes and parameters of a job's layers. Depends on few of a choice's numbers (layer_key), so
-// that a search computes it seldom. Pure; any thread.
+// that a search computes it seldom. `kinds` are those of the job. Pure; any thread.
+LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                       std::shared_ptr<const LayerKinds> kinds);
 LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice);
 
 // Choices with equal keys have equal LayerBytes and LayerSeconds in one job.
