@@ -73,8 +73,8 @@ TEST_CASE("a stage of a hybrid costs the very layers that it holds") {
   const LayerBytes bytes = layer_bytes(job, choice);
   const LayerSeconds seconds = layer_seconds(job, choice);
   const auto on_stage = [&](int64_t stage) {
-    return time::stage_seconds(job, choice, bytes, seconds,
-                               time::stage_content(choice, bytes, stage));
+    const StageHolds holds = stage_holds(*bytes.kinds, choice, stage);
+    return time::stage_seconds(job, choice, bytes, seconds, holds, parameters_of(bytes, holds));
   };
   const double embedding = seconds.of(model::LayerKind::kEmbedding).forward();
   const double head = seconds.of(model::LayerKind::kHead).forward();

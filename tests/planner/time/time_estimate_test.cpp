@@ -399,8 +399,8 @@ TEST_CASE("blocks of a decoder beside an encoder have a cost of their own, where
   CHECK(count(0, model::LayerKind::kBlock) == 12);
   CHECK(count(1, model::LayerKind::kCrossBlock) == 12);
   const auto stage_s = [&](int64_t stage) {
-    const StageContent content = stage_content(choice, bytes, stage);
-    return stage_seconds(job, choice, bytes, seconds, content).both();
+    const StageHolds holds = stage_holds(*bytes.kinds, choice, stage);
+    return stage_seconds(job, choice, bytes, seconds, holds, parameters_of(bytes, holds)).both();
   };
   const double more = 12 * (seconds.of(model::LayerKind::kCrossBlock).forward() +
                             seconds.of(model::LayerKind::kCrossBlock).backward() -

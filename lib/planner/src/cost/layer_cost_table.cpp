@@ -15,8 +15,7 @@ uint64_t scattered(const LayerKey& layer) {
 
 }  // namespace
 
-LayerCostTable::LayerCostTable(const JobSpec& job)
-    : job_(job), kinds_(std::make_shared<LayerKinds>(job)), slots_(kFirstSlots) {}
+LayerCostTable::LayerCostTable(const JobSpec& job) : job_(job), slots_(kFirstSlots) {}
 
 LayerCostTable::Slot& LayerCostTable::slot_of(const LayerKey& key) {
   const size_t mask = slots_.size() - 1;
@@ -38,6 +37,7 @@ const LayerCosts& LayerCostTable::of(const choice::LayoutChoice& choice) {
   if (last_.costs != nullptr && last_.key == key) return *last_.costs;
   Slot* slot = &slot_of(key);
   if (slot->costs == nullptr) {
+    if (kinds_ == nullptr) kinds_ = std::make_shared<LayerKinds>(job_);
     costs_.push_back({layer_bytes(job_, choice, kinds_), layer_seconds(job_, choice, kinds_)});
     if (2 * costs_.size() > slots_.size()) {
       grow();

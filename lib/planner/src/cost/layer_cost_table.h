@@ -33,8 +33,8 @@ class LayerCostTable {
   void grow();
 
   const JobSpec& job_;
-  std::shared_ptr<const LayerKinds> kinds_;
-  std::vector<Slot> slots_;  // a power of two of them
+  std::shared_ptr<const LayerKinds> kinds_;  // from the first one on that is computed
+  std::vector<Slot> slots_;                  // a power of two of them
   std::deque<LayerCosts> costs_;
   Slot last_;
 };

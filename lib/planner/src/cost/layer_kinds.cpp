@@ -18,13 +18,12 @@ char letter_of(const ModelSpec& model, const model::LayerSpec& layer) {
   return has_letter ? model::layer_letter(model, layer.index - 1) : '\0';
 }
 
-// Whether two layers cost the same. Where programs are priced, the ends of an encoder_decoder's
-// stacks differ from their other blocks.
-bool are_alike(const JobSpec& job, const model::LayerSpec& a, const model::LayerSpec& b) {
-  if (runs_in_engine(job) || model::is_list(job.model)) {
-    if (!program::are_alike(job.model, a, b)) return false;
-  }
-  return a.kind == b.kind && letter_of(job.model, a) == letter_of(job.model, b) &&
+// Whether two layers cost the same. `by_program`: programs are priced, in which the ends of an
+// encoder_decoder's stacks differ from their other blocks.
+bool are_alike(const JobSpec& job, const model::LayerSpec& a, const model::LayerSpec& b,
+               bool by_program) {
+  if (a.kind != b.kind || (by_program && !program::are_alike(job.model, a, b))) return false;
+  return letter_of(job.model, a) == letter_of(job.model, b) &&
          model::is_frozen_block(job, a) == model::is_frozen_block(job, b);
 }
 
@@ -51,9 +50,10 @@ LayerKinds::LayerKinds(const JobSpec& job)
   const std::vector<model::LayerSpec> layers = model::layers_of(job.model);
   first_block_ = layers.front().kind == model::LayerKind::kEmbedding ? 1 : 0;
   const bool is_list = model::is_list(job.model);
+  const bool by_program = is_list || runs_in_engine(job);
   for (const model::LayerSpec& layer : layers) {
     size_t kind = is_list ? kinds_.size() : 0;  // no two layers of a list are alike
-    while (kind < kinds_.size() && !are_alike(job, kinds_[kind].layer, layer)) ++kind;
+    while (kind < kinds_.size() && !are_alike(job, kinds_[kind].layer, layer, by_program)) ++kind;
     if (kind == kinds_.size()) {
       kinds_.push_back({layer, model::is_frozen_block(job, layer), words_of(job, layer)});
     }

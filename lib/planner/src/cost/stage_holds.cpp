@@ -30,19 +30,6 @@ void add_blocks(StageHolds& holds, const LayerKinds& kinds, int64_t before, int6
   if (count > 0 && before < kinds.frozen_blocks()) ++holds.frozen_chunks;
 }
 
-// A stage's chunks lie apart in the model.
-void add_chunks(StageHolds& holds, const LayerKinds& kinds, const choice::LayoutChoice& choice,
-                const schedule::ScheduleShape& shape, int64_t stage) {
-  const std::vector<int64_t> chunks = chunk_blocks(kinds.blocks(), choice, shape);
-  int64_t before = 0;
-  for (size_t position = 0; position < chunks.size(); ++position) {
-    if (schedule::place_of_chunk(shape, static_cast<int64_t>(position)).stage == stage) {
-      add_blocks(holds, kinds, before, chunks[position]);
-    }
-    before += chunks[position];
-  }
-}
-
 // Blocks of all earlier stages.
 int64_t blocks_before(const choice::LayoutChoice& choice, int64_t all, int64_t stage) {
   if (stage == 0) return 0;
@@ -59,12 +46,19 @@ int64_t blocks_before(const choice::LayoutChoice& choice, int64_t all, int64_t s
   return first + longer * most + (stage - 1 - longer) * least;
 }
 
-void add_ends(StageHolds& holds, const LayerKinds& kinds) {
+// With the ends of the model, if it has them.
+StageHolds without_blocks(const LayerKinds& kinds, const choice::LayoutChoice& choice,
+                          int64_t stage) {
+  StageHolds holds;
+  holds.of_kind.resize(kinds.size());
+  holds.embedding = stage == 0;
+  holds.head = holds_head(choice, stage);
   if (holds.embedding && kinds.has_embedding()) holds.of_kind.front() = 1;
-  if (!holds.head) return;
+  if (!holds.head) return holds;
   holds.of_kind.back() = 1;
   holds.further_tokens = static_cast<double>(kinds.further_tokens());
   if (kinds.further_tokens() > 0) holds.of_kind[kinds.end_blocks()] = holds.further_tokens;
+  return holds;
 }
 
 }  // namespace
@@ -73,20 +67,37 @@ bool holds_head(const choice::LayoutChoice& choice, int64_t stage) {
   return choice.schedule == PipelineKind::kZbV ? stage == 0 : stage + 1 == choice.pipeline;
 }
 
+bool counts_chunks(const LayerKinds& kinds, const choice::LayoutChoice& choice) {
+  if (!choice.partition.empty()) return true;
+  return kinds.differ_by_stage() && choice::shape_of(choice).chunks() > 1;
+}
+
 StageHolds stage_holds(const LayerKinds& kinds, const choice::LayoutChoice& choice, int64_t stage) {
-  StageHolds holds;
-  holds.of_kind.resize(kinds.size());
-  holds.embedding = stage == 0;
-  holds.head = holds_head(choice, stage);
-  add_ends(holds, kinds);
-  const schedule::ScheduleShape shape = choice::shape_of(choice);
-  if (!choice.partition.empty() || (kinds.differ_by_stage() && shape.chunks() > 1)) {
-    add_chunks(holds, kinds, choice, shape, stage);
-  } else {
-    add_blocks(holds, kinds, blocks_before(choice, kinds.blocks(), stage),
-               choice::stage_layers(choice, kinds.blocks(), stage));
+  if (counts_chunks(kinds, choice)) {
+    return all_stage_holds(kinds, choice).at(static_cast<size_t>(stage));
   }
+  StageHolds holds = without_blocks(kinds, choice, stage);
+  add_blocks(holds, kinds, blocks_before(choice, kinds.blocks(), stage),
+             choice::stage_layers(choice, kinds.blocks(), stage));
   return holds;
+}
+
+std::vector<StageHolds> all_stage_holds(const LayerKinds& kinds,
+                                        const choice::LayoutChoice& choice) {
+  std::vector<StageHolds> stages;
+  for (int64_t stage = 0; stage < choice.pipeline; ++stage) {
+    stages.push_back(counts_chunks(kinds, choice) ? without_blocks(kinds, choice, stage)
+                                                  : stage_holds(kinds, choice, stage));
+  }
+  if (!counts_chunks(kinds, choice)) return stages;
+  const schedule::ScheduleShape shape = choice::shape_of(choice);
+  int64_t before = 0, position = 0;
+  for (const int64_t count : chunk_blocks(kinds.blocks(), choice, shape)) {
+    const int64_t stage = schedule::place_of_chunk(shape, position++).stage;
+    add_blocks(stages[static_cast<size_t>(stage)], kinds, before, count);
+    before += count;
+  }
+  return stages;
 }
 
 StageHolds stage_holds(const LayerKinds& kinds, const layout::StageLayers& layers) {

@@ -15,18 +15,23 @@ namespace smp::cost {
 bool holds_head(const choice::LayoutChoice& choice, int64_t stage);
 
 struct StageHolds {
-  std::vector<double> of_kind;  // by LayerKinds' number
-  double blocks = 0;            // those that are dealt to stages
-  double further_tokens = 0;    // those that predict further tokens
-  double frozen_chunks = 0;     // chunks of the stage with frozen blocks
+  std::vector<double> of_kind;           // by LayerKinds' number
+  double blocks = 0;                     // those that are dealt to stages
+  double further_tokens = 0;             // those that predict further tokens
+  double frozen_chunks = 0;              // chunks of the stage with frozen blocks
   bool embedding = false, head = false;  // the first layer of the model, and the last
 
   double all_blocks() const { return blocks + further_tokens; }
 };
 
-// Of the stage of a choice. Chunk by chunk where stages are priced by their very layers; else a
+// Whether chunks are counted one by one, as where stages are priced by their very layers; else a
 // stage with several chunks counts as one piece of the model.
+bool counts_chunks(const LayerKinds& kinds, const choice::LayoutChoice& choice);
+
+// Of the stage of a choice; and of all of them.
 StageHolds stage_holds(const LayerKinds& kinds, const choice::LayoutChoice& choice, int64_t stage);
+std::vector<StageHolds> all_stage_holds(const LayerKinds& kinds,
+                                        const choice::LayoutChoice& choice);
 // Of the stage of a plan.
 StageHolds stage_holds(const LayerKinds& kinds, const layout::StageLayers& layers);
 

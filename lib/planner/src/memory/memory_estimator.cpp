@@ -141,16 +141,11 @@ std::string_view name_of(PeakPhase phase) {
   check_failed(__FILE__, __LINE__, "unknown phase");
 }
 
-EstimatedStage::EstimatedStage(const JobSpec& job, const choice::LayoutChoice& choice,
-                               const cost::LayerBytes& layers, int64_t stage)
-    : index(stage),
-      holds(cost::stage_holds(*layers.kinds, choice, stage)),
-      message_bytes(message_buffers(job, choice, layers, holds)) {}
-
 MemoryEstimate estimate_memory(const JobSpec& job, const choice::LayoutChoice& choice,
                                const cost::LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
-  const EstimatedStage here(job, choice, layers, stage);
+  EstimatedStage here{stage, cost::stage_holds(*layers.kinds, choice, stage)};
+  here.message_bytes = message_buffers(job, choice, layers, here.holds);
   const StageTerms terms = stage_terms(job, choice, layers, rules, here.holds, here.message_bytes);
   return estimate_of(peak_of(job, choice, layers, rules, terms, here), rules, stage);
 }
@@ -172,22 +167,27 @@ void MemoryEstimator::look_at(const choice::LayoutChoice& choice, const cost::La
   if (rules_ && key == key_) return;
   key_ = key;
   rules_.emplace(job_, choice);
-  for (KnownTerms* known : {&first_terms_, &second_terms_, &last_terms_}) known->known = 0;
-  first_ = {job_, choice, layers, 0};
-  if (choice.pipeline > 1) last_ = {job_, choice, layers, choice.pipeline - 1};
-  if (choice.pipeline > 2) second_ = {job_, choice, layers, 1};
+  count_ = 0;
+  for (const cost::PricedStage& priced : priced_.of(*layers.kinds, choice)) {
+    if (count_ == stages_.size()) stages_.emplace_back();
+    KnownStage& known = stages_[count_++];
+    known.known = 0;
+    known.stage.index = priced.index;
+    known.stage.holds = priced.holds;
+    known.stage.message_bytes = message_buffers(job_, choice, layers, priced.holds);
+  }
 }
 
 // Of the states: whatever else `choice` recomputes and offloads than key_of() it.
-const StageTerms& MemoryEstimator::terms_of(KnownTerms& known, const choice::LayoutChoice& choice,
-                                            const cost::LayerBytes& layers,
-                                            const EstimatedStage& stage) const {
+const StageTerms& MemoryEstimator::terms_of(KnownStage& known, const choice::LayoutChoice& choice,
+                                            const cost::LayerBytes& layers) const {
   const unsigned place = (choice.offload_optimizer ? 1U : 0U) |
                          (choice.offload_parameters ? 2U : 0U) |
                          (choice.recompute == Recompute::kFull ? 4U : 0U);
   StageTerms& terms = known.terms.at(place);
   if ((known.known >> place & 1U) == 0) {
-    terms = stage_terms(job_, choice, layers, *rules_, stage.holds, stage.message_bytes);
+    terms =
+        stage_terms(job_, choice, layers, *rules_, known.stage.holds, known.stage.message_bytes);
     known.known |= 1U << place;
   }
   return terms;
@@ -196,33 +196,18 @@ const StageTerms& MemoryEstimator::terms_of(KnownTerms& known, const choice::Lay
 MemoryEstimate MemoryEstimator::fullest(const choice::LayoutChoice& choice,
                                         const cost::LayerBytes& layers) {
   look_at(choice, layers);
-  const auto peak_at = [&](KnownTerms& known, const EstimatedStage& stage) {
-    return peak_of(job_, choice, layers, *rules_, terms_of(known, choice, layers, stage), stage);
+  const auto peak_at = [&](KnownStage& known) {
+    return peak_of(job_, choice, layers, *rules_, terms_of(known, choice, layers), known.stage);
   };
-  const StagePeak first = peak_at(first_terms_, first_);
-  if (choice.pipeline == 1) return estimate_of(first, *rules_, 0);
-  const StagePeak last = peak_at(last_terms_, last_);
-  // Stages in the middle have ever fewer microbatches and never more layers than the second, but
-  // other ones may take more memory.
-  if (choice.pipeline > 2 && layers.kinds->differ_by_stage()) {
-    StagePeak most = last.reserved > first.reserved ? last : first;
-    int64_t fullest = last.reserved > first.reserved ? last_.index : 0;
-    for (int64_t stage = 1; stage + 1 < choice.pipeline; ++stage) {
-      KnownTerms own;
-      const StagePeak peak = peak_at(own, {job_, choice, layers, stage});
-      if (peak.reserved <= most.reserved) continue;
-      most = peak;
-      fullest = stage;
-    }
-    return estimate_of(most, *rules_, fullest);
+  StagePeak most = peak_at(stages_.front());
+  int64_t fullest = 0;
+  for (size_t i = 1; i < count_; ++i) {
+    const StagePeak peak = peak_at(stages_[i]);
+    if (peak.reserved <= most.reserved) continue;
+    most = peak;
+    fullest = stages_[i].stage.index;
   }
-  if (choice.pipeline > 2) {
-    const StagePeak second = peak_at(second_terms_, second_);
-    if (second.reserved > first.reserved && second.reserved >= last.reserved)
-      return estimate_of(second, *rules_, second_.index);
-  }
-  return last.reserved > first.reserved ? estimate_of(last, *rules_, last_.index)
-                                        : estimate_of(first, *rules_, 0);
+  return estimate_of(most, *rules_, fullest);
 }
 
 }  // namespace smp::memory

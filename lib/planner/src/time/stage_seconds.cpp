@@ -51,18 +51,9 @@ void add_neighbour_waits(StageSeconds& stage, double share, int64_t stages) {
 
 }  // namespace
 
-StageContent stage_content(const choice::LayoutChoice& choice, const cost::LayerBytes& bytes,
-                           int64_t stage) {
-  StageContent content;
-  content.holds = cost::stage_holds(*bytes.kinds, choice, stage);
-  content.parameters = cost::parameters_of(bytes, content.holds);
-  return content;
-}
-
 StageSeconds stage_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
                            const cost::LayerBytes& bytes, const cost::LayerSeconds& layers,
-                           const StageContent& content) {
-  const cost::StageHolds& holds = content.holds;
+                           const cost::StageHolds& holds, const cost::StageParameters& parameters) {
   const double repeated = choice.recompute_layers < 0 || holds.blocks == 0
                               ? 1
                               : std::min(1.0, choice.recompute_layers / holds.blocks);
@@ -75,7 +66,7 @@ StageSeconds stage_seconds(const JobSpec& job, const choice::LayoutChoice& choic
   for (size_t kind = kinds.first_block(); kind < kinds.end_blocks(); ++kind) add(kind);
   for (size_t kind = 0; kind < kinds.first_block(); ++kind) add(kind);
   for (size_t kind = kinds.end_blocks(); kind < kinds.size(); ++kind) add(kind);
-  add_waits(seconds, stage_messages(job, choice, bytes, holds, content.parameters));
+  add_waits(seconds, stage_messages(job, choice, bytes, holds, parameters));
   add_neighbour_waits(seconds, framework::framework_model(job).neighbour_wait, choice.pipeline);
   return seconds;
 }

@@ -21,16 +21,9 @@ struct StageSeconds {
   void add(TimePart part, double seconds) { parts[static_cast<size_t>(part)] += seconds; }
 };
 
-// What a stage holds.
-struct StageContent {
-  cost::StageHolds holds;
-  cost::StageParameters parameters;
-};
-StageContent stage_content(const choice::LayoutChoice& choice, const cost::LayerBytes& bytes,
-                           int64_t stage);
-
+// `holds`: what the stage holds, and its `parameters`.
 StageSeconds stage_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
                            const cost::LayerBytes& bytes, const cost::LayerSeconds& layers,
-                           const StageContent& content);
+                           const cost::StageHolds& holds, const cost::StageParameters& parameters);
 
 }  // namespace smp::time

@@ -118,14 +118,13 @@ std::vector<StageTime> stage_times(const Plan& plan, const Pricing& pricing) {
     const StageClass kind = class_of(held, *pricing.bytes.kinds);
     auto known = classes.find(kind);
     if (known == classes.end()) {
-      StageContent content;
-      content.holds = cost::stage_holds(*pricing.bytes.kinds, held);
-      content.parameters = cost::parameters_of(pricing.bytes, content.holds);
+      const cost::StageHolds holds = cost::stage_holds(*pricing.bytes.kinds, held);
+      const cost::StageParameters parameters = cost::parameters_of(pricing.bytes, holds);
       StageTime time;
       time.seconds =
-          stage_seconds(plan.job, pricing.choice, pricing.bytes, pricing.layers, content);
+          stage_seconds(plan.job, pricing.choice, pricing.bytes, pricing.layers, holds, parameters);
       time.chunks = chunk_costs(plan, held, pricing, time.seconds);
-      time.after = step_messages(plan.job, pricing.choice, content.parameters, time.seconds.forward,
+      time.after = step_messages(plan.job, pricing.choice, parameters, time.seconds.forward,
                                  time.seconds.backward);
       known = classes.insert_or_assign(kind, time).first;
     }

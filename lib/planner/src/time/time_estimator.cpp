@@ -48,21 +48,22 @@ std::string_view name_of(TimePart part) {
 }
 
 EstimatedStages estimate_stages(const JobSpec& job, const choice::LayoutChoice& choice,
-                                const cost::LayerBytes& bytes, const cost::LayerSeconds& layers) {
-  const int64_t p = choice.pipeline;
-  const auto stage_at = [&](int64_t stage) {
-    const StageContent content = stage_content(choice, bytes, stage);
-    return EstimatedStages::Stage{content.parameters,
-                                  stage_seconds(job, choice, bytes, layers, content)};
+                                const cost::LayerBytes& bytes, const cost::LayerSeconds& layers,
+                                const std::vector<cost::PricedStage>& priced) {
+  const auto stage_of = [&](const cost::PricedStage& stage) {
+    const cost::StageParameters held = cost::parameters_of(bytes, stage.holds);
+    return EstimatedStages::Stage{held,
+                                  stage_seconds(job, choice, bytes, layers, stage.holds, held)};
   };
   EstimatedStages stages;
-  stages.first = stage_at(0);
-  stages.last = p > 1 ? stage_at(p - 1) : stages.first;
-  stages.middle = p > 2 ? stage_at(1) : stages.first;
-  // Where each stage is priced by its own layers, the slowest stands for those between.
-  for (int64_t stage = 2; stage + 1 < p && bytes.kinds->differ_by_stage(); ++stage) {
-    const EstimatedStages::Stage other = stage_at(stage);
-    if (other.seconds.both() > stages.middle.seconds.both()) stages.middle = other;
+  stages.first = stages.last = stages.middle = stage_of(priced.front());
+  for (size_t i = 1; i < priced.size(); ++i) {
+    const EstimatedStages::Stage stage = stage_of(priced[i]);
+    if (i + 1 == priced.size()) {
+      stages.last = stage;
+    } else if (i == 1 || stage.seconds.both() > stages.middle.seconds.both()) {
+      stages.middle = stage;
+    }
   }
   return stages;
 }
@@ -130,8 +131,9 @@ TimeEstimate with_step_messages(const PipelineEstimate& pipeline, const StepMess
 
 TimeEstimate estimate_time(const JobSpec& job, const choice::LayoutChoice& choice,
                            const cost::LayerBytes& bytes, const cost::LayerSeconds& layers) {
-  const PipelineEstimate pipeline =
-      estimate_pipeline(job, choice, estimate_stages(job, choice, bytes, layers));
+  cost::PricedStages priced;
+  const PipelineEstimate pipeline = estimate_pipeline(
+      job, choice, estimate_stages(job, choice, bytes, layers, priced.of(*bytes.kinds, choice)));
   TimeEstimate time = with_step_messages(
       pipeline, step_messages(job, choice, pipeline.held, pipeline.forward_s, pipeline.backward_s));
   const double samples = static_cast<double>(choice.micro_batch) *
@@ -178,7 +180,7 @@ const PipelineEstimate& TimeEstimator::pipeline(const choice::LayoutChoice& choi
                                                 const cost::LayerSeconds& layers) {
   return pipelines_.of(key_of_pipeline(choice), [&] {
     const EstimatedStages& stages = stages_.of(key_of_stages(choice, *bytes.kinds), [&] {
-      return estimate_stages(job_, choice, bytes, layers);
+      return estimate_stages(job_, choice, bytes, layers, priced_.of(*bytes.kinds, choice));
     });
     return estimate_pipeline(job_, choice, stages);
   });
