@@ -138,7 +138,8 @@ TEST_CASE("a frozen matrix takes 4 flops a weight and an adapter's 6") {
   job.model = small_llama();
   job.training.sequence_length = 16;
   const ParameterCounts counts = parameter_counts(job.model);
-  const double matmuls = 5 * counts.block.all() + counts.vocabulary.all();
+  const double block = counts.of(LayerKind::kBlock).each.all();
+  const double matmuls = 5 * block + counts.vocabulary.all();
   const double attention = 12.0 * 5 * 16 * 32;
   CHECK(model_flops(job, 3) == model_flops(job.model, 16, 3));
   CHECK(model_flops(job, 3) == 3 * 16 * (6 * matmuls + attention));
@@ -148,11 +149,9 @@ TEST_CASE("a frozen matrix takes 4 flops a weight and an adapter's 6") {
 
   job.training.lora.rank = 0;
   job.training.frozen = {"layers.0-1"};  // gradients pass through them to the embedding
-  CHECK(model_flops(job, 1) == 16 * (6 * matmuls - 2 * 2 * counts.block.all() + attention));
+  CHECK(model_flops(job, 1) == 16 * (6 * matmuls - 2 * 2 * block + attention));
   job.training.frozen = {"embedding", "layers.0-1"};  // and here they do not
-  CHECK(model_flops(job, 1) ==
-        16 * (6 * matmuls - 4 * 2 * counts.block.all() + attention - 8.0 * 2 * 16 * 32));
+  CHECK(model_flops(job, 1) == 16 * (6 * matmuls - 4 * 2 * block + attention - 8.0 * 2 * 16 * 32));
   job.training.frozen = {"embedding", "layers"};
-  CHECK(model_flops(job, 1) ==
-        16 * (2 * 5 * counts.block.all() + 6 * counts.vocabulary.all() + attention / 3));
+  CHECK(model_flops(job, 1) == 16 * (2 * 5 * block + 6 * counts.vocabulary.all() + attention / 3));
 }

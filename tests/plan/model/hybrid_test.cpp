@@ -49,11 +49,29 @@ TEST_CASE("a layer of Mamba-2 has the parameters of mamba_ssm's") {
   CHECK(sum == 4096 * 18560 + 10240 * 5 + 3 * 128 + 8192 + 8192 * 4096 + 4096);
 }
 
+TEST_CASE("the counts of a hybrid's layers are the sums over the parameters of each") {
+  for (const char* name : {"nemotron-h-8b", "nemotron3-nano-30b-a3b"}) {
+    const ModelSpec model = published(name);
+    double all = 0;
+    for (const LayerSpec& layer : layers_of(model)) {
+      double sum = 0, experts = 0;
+      for (const ParameterSpec& parameter : parameters_of(model, layer)) {
+        (parameter.is_expert ? experts : sum) += static_cast<double>(parameter.size());
+      }
+      CHECK(parameters_of_layer(model, layer).all() == sum);
+      all += sum + experts;
+    }
+    CHECK(parameter_counts(model).total() == all);
+  }
+}
+
 TEST_CASE("experts of a hybrid count once in each layer of experts") {
   const ModelSpec model = published("nemotron3-nano-30b-a3b");
   const ParameterCounts counts = parameter_counts(model);
-  CHECK(counts.moe_blocks == 23);
-  CHECK(counts.blocks == 29);
+  CHECK(counts.of(LayerKind::kMoeBlock).count == 23);
+  int64_t others = 0;
+  for (const BlockParameters& block : counts.blocks) others += block.has_experts ? 0 : block.count;
+  CHECK(others == 29);
   CHECK(has_experts(model, 1));
   CHECK_FALSE(has_experts(model, 0));
   CHECK(counts.active() == doctest::Approx(3.58e9).epsilon(0.01));

@@ -157,6 +157,34 @@ TEST_CASE("habits: frozen matrices have no gradient and keep no input") {
   CHECK(trained.saved_bytes - memory_of(frozen).saved_bytes == 2 * s * (2 * h + f));
 }
 
+TEST_CASE("habits: a program for more samples is the one that is built for them") {
+  for (const char* name : {"gpt2-124m", "llama2-7b", "t5-base", "deepseek-v3",
+                           "nemotron3-nano-30b-a3b"}) {
+    const ModelSpec model = published(name);
+    for (const LayerSpec& layer : kinds_of(model)) {
+      for (const Habits& habits : all_habits()) {
+        LayerCall call = call_of(2, true);
+        call.micro_batch = 1;
+        LayerProgram grown = build_as(model, layer, call, habits);
+        set_samples(grown, 1, 3);
+        call.micro_batch = 3;
+        const LayerProgram built = build_as(model, layer, call, habits);
+        CAPTURE(name);
+        CAPTURE(layer.name);
+        const LayerMemory a = memory_of(grown), b = memory_of(built);
+        CHECK(a.saved_bytes == b.saved_bytes);
+        CHECK(a.forward_peak_bytes == b.forward_peak_bytes);
+        CHECK(a.backward_peak_bytes == b.backward_peak_bytes);
+        CHECK(a.recomputable_bytes == b.recomputable_bytes);
+        for (const Section section : {Section::kForward, Section::kBackward}) {
+          CHECK(work_of(grown, section).flops == doctest::Approx(work_of(built, section).flops));
+          CHECK(work_of(grown, section).moved_bytes() == work_of(built, section).moved_bytes());
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("habits: context ranks send keys and values once round, and their gradients twice") {
   const ModelSpec model = published("llama3-8b");
   LayerCall call{.micro_batch = 1, .sequence_length = 1024, .dtype = DType::kBF16};

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "cost/layer_parameters.h"
+#include "cost/stage_holds.h"
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/planfile/plan_file.h"
 
@@ -124,8 +124,11 @@ TEST_CASE("a listed partition of chunks: each stage has the blocks of its own ch
   choice.partition = BlockPartition({2, 5, 1, 5});  // stage 0: blocks 0, 1 and 7
   CHECK(stage_layers(choice, 13, 0) == 3);
   CHECK(stage_layers(choice, 13, 1) == 10);
-  CHECK(cost::stage_blocks(job.model, choice, 0).moe == 1);
-  CHECK(cost::stage_blocks(job.model, choice, 0).dense == 2);
-  CHECK(cost::stage_blocks(job.model, choice, 1).moe == 6);
-  CHECK(cost::stage_blocks(job.model, choice, 1).dense == 4);
+  const cost::LayerKinds kinds(job);
+  const size_t dense = kinds.of(model::LayerKind::kBlock);
+  const size_t experts = kinds.of(model::LayerKind::kMoeBlock);
+  CHECK(cost::stage_holds(kinds, choice, 0).of_kind[experts] == 1);
+  CHECK(cost::stage_holds(kinds, choice, 0).of_kind[dense] == 2);
+  CHECK(cost::stage_holds(kinds, choice, 1).of_kind[experts] == 6);
+  CHECK(cost::stage_holds(kinds, choice, 1).of_kind[dense] == 4);
 }

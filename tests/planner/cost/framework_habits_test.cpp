@@ -62,13 +62,17 @@ TEST_CASE("matmuls run at the framework's rate from Hopper on, and in fp8 at a f
     const JobSpec job = llama_on(cluster, 1);
     const bool hopper = job.cluster.fp8_flops_per_s > 0;
     LayoutChoice choice = tensor_over(1);
-    const double own = layer_seconds(job, choice).block.matmul_forward;
-    CHECK(layer_seconds(with(job, faster), choice).block.matmul_forward ==
+    const double own = layer_seconds(job, choice).of(model::LayerKind::kBlock).matmul_forward;
+    CHECK(layer_seconds(with(job, faster), choice).of(model::LayerKind::kBlock).matmul_forward ==
           doctest::Approx(hopper ? own / 1.25 : own));
-    CHECK(layer_seconds(with(job, eight_bits), choice).block.matmul_forward == own);
+    CHECK(
+        layer_seconds(with(job, eight_bits), choice).of(model::LayerKind::kBlock).matmul_forward ==
+        own);
     choice.precision = Precision::kFp8;
-    const double fp8 = layer_seconds(job, choice).block.matmul_backward;
-    CHECK(layer_seconds(with(job, eight_bits), choice).block.matmul_backward < fp8);
+    const double fp8 = layer_seconds(job, choice).of(model::LayerKind::kBlock).matmul_backward;
+    CHECK(
+        layer_seconds(with(job, eight_bits), choice).of(model::LayerKind::kBlock).matmul_backward <
+        fp8);
   }
 }
 
@@ -76,13 +80,14 @@ TEST_CASE("NVFP4 runs at its own peak, with the share of fp8 unless the cluster 
   JobSpec job = llama_on("gb200", 2);
   LayoutChoice choice = tensor_over(1);
   choice.precision = Precision::kFp8;
-  const double fp8 = layer_seconds(job, choice).block.matmul_forward;
+  const double fp8 = layer_seconds(job, choice).of(model::LayerKind::kBlock).matmul_forward;
   choice.precision = Precision::kNvfp4;
-  const double fp4 = layer_seconds(job, choice).block.matmul_forward;
+  const double fp4 = layer_seconds(job, choice).of(model::LayerKind::kBlock).matmul_forward;
   CHECK(fp4 < fp8);
   CHECK(fp4 > fp8 / 2);  // attention stays in 16 bits
   job.cluster.fp4_matmul_efficiency = job.cluster.fp8_matmul_efficiency / 2;
-  CHECK(layer_seconds(job, choice).block.matmul_forward == doctest::Approx(fp8));
+  CHECK(layer_seconds(job, choice).of(model::LayerKind::kBlock).matmul_forward ==
+        doctest::Approx(fp8));
 }
 
 TEST_CASE("recomputed modules take their forward again, experts with their exchange") {
@@ -95,7 +100,7 @@ TEST_CASE("recomputed modules take their forward again, experts with their excha
   choice.recompute = Recompute::kSelective;
   const auto seconds = [&](std::vector<std::string> modules) {
     job.parallel.recompute_modules = std::move(modules);
-    return layer_seconds(job, choice).moe_block;
+    return layer_seconds(job, choice).of(model::LayerKind::kMoeBlock);
   };
   const CallSeconds core = seconds({"core_attn"});
   const CallSeconds moe = seconds({"moe"});
@@ -126,7 +131,7 @@ TEST_CASE("a dense MLP that is recomputed repeats its messages, its norm where t
   choice.recompute = Recompute::kSelective;
   const auto seconds = [&](std::vector<std::string> modules) {
     job.parallel.recompute_modules = std::move(modules);
-    return layer_seconds(job, choice).block;
+    return layer_seconds(job, choice).of(model::LayerKind::kBlock);
   };
   job.cluster.kernel_launch_s = 0;
   for (const bool sequence : {false, true}) {
@@ -155,11 +160,13 @@ TEST_CASE("a cluster's fp8 efficiency replaces the share of its 16-bit efficienc
   JobSpec job = llama_on("dgx-h100", 1);
   LayoutChoice choice = tensor_over(1);
   choice.precision = Precision::kFp8;
-  const CallSeconds usual = layer_seconds(job, choice).block;
+  const CallSeconds usual = layer_seconds(job, choice).of(model::LayerKind::kBlock);
   job.cluster.fp8_matmul_efficiency = 0.8875 * job.cluster.matmul_efficiency;
-  CHECK(layer_seconds(job, choice).block.matmul_forward == doctest::Approx(usual.matmul_forward));
+  CHECK(layer_seconds(job, choice).of(model::LayerKind::kBlock).matmul_forward ==
+        doctest::Approx(usual.matmul_forward));
   job.cluster.fp8_matmul_efficiency /= 2;
-  CHECK(layer_seconds(job, choice).block.matmul_forward > 1.3 * usual.matmul_forward);
+  CHECK(layer_seconds(job, choice).of(model::LayerKind::kBlock).matmul_forward >
+        1.3 * usual.matmul_forward);
 }
 
 TEST_CASE("an fp8 recipe decides what a cast moves and how many bytes an element's scale adds") {
@@ -169,11 +176,11 @@ TEST_CASE("an fp8 recipe decides what a cast moves and how many bytes an element
   choice.precision = Precision::kFp8;
   const auto moved = [&](Fp8Recipe recipe) {
     job.training.fp8_recipe = recipe;
-    return layer_seconds(job, choice).block.memory_forward;
+    return layer_seconds(job, choice).of(model::LayerKind::kBlock).memory_forward;
   };
   const auto saved = [&](Fp8Recipe recipe) {
     job.training.fp8_recipe = recipe;
-    return layer_bytes(job, choice).block.saved;
+    return layer_bytes(job, choice).of(model::LayerKind::kBlock).call.saved;
   };
   const double delayed = moved(Fp8Recipe::kDelayed);
   // A second look at 2 B beside 4 B; scales of 1/32 B in each of two copies.
@@ -190,11 +197,11 @@ TEST_CASE("fp8 weights are cast once a step, or never where they are parameters 
   LayoutChoice choice = tensor_over(1);
   choice.precision = Precision::kFp8;
   choice.microbatches = 1;
-  const double each = layer_seconds(job, choice).block.memory_forward;
+  const double each = layer_seconds(job, choice).of(model::LayerKind::kBlock).memory_forward;
   choice.microbatches = 100;
-  const double rarely = layer_seconds(job, choice).block.memory_forward;
+  const double rarely = layer_seconds(job, choice).of(model::LayerKind::kBlock).memory_forward;
   job.training.fp8_parameters = true;
-  const double never = layer_seconds(job, choice).block.memory_forward;
+  const double never = layer_seconds(job, choice).of(model::LayerKind::kBlock).memory_forward;
   CHECK(each > rarely);
   CHECK(rarely > never);
   CHECK(each - never == doctest::Approx(100 * (rarely - never)));
@@ -205,29 +212,35 @@ TEST_CASE("a gate of two kernels keeps what is between them") {
   const auto apart = [](framework::FrameworkModel& model) { model.fused_gate = false; };
   const LayoutChoice choice = tensor_over(1, 1, 1);
   const double between = 2.0 * 4096 * 11008;
-  CHECK(layer_bytes(with(job, apart), choice).block.saved ==
-        layer_bytes(job, choice).block.saved + between);
+  CHECK(layer_bytes(with(job, apart), choice).of(model::LayerKind::kBlock).call.saved ==
+        layer_bytes(job, choice).of(model::LayerKind::kBlock).call.saved + between);
 }
 
 TEST_CASE("tensor messages: a share is hidden, and borders of hosts take longer") {
   const JobSpec job = llama_on("dgx-h100", 4);
   const auto hidden = [](framework::FrameworkModel& model) { model.tensor_hidden = 0.5; };
   const auto border = [](framework::FrameworkModel& model) { model.tensor_crossing_s = 0.001; };
-  const double inside = layer_seconds(job, tensor_over(8)).block.tensor_forward;
-  CHECK(layer_seconds(with(job, hidden), tensor_over(8)).block.tensor_forward ==
-        doctest::Approx(inside / 2));
-  CHECK(layer_seconds(with(job, border), tensor_over(8)).block.tensor_forward == inside);
+  const double inside =
+      layer_seconds(job, tensor_over(8)).of(model::LayerKind::kBlock).tensor_forward;
+  CHECK(layer_seconds(with(job, hidden), tensor_over(8))
+            .of(model::LayerKind::kBlock)
+            .tensor_forward == doctest::Approx(inside / 2));
+  CHECK(layer_seconds(with(job, border), tensor_over(8))
+            .of(model::LayerKind::kBlock)
+            .tensor_forward == inside);
   // Two gathers and two scatters, each over one border.
-  const double over = layer_seconds(job, tensor_over(16)).block.tensor_forward;
-  CHECK(layer_seconds(with(job, border), tensor_over(16)).block.tensor_forward ==
-        doctest::Approx(over + 4 * 0.001));
+  const double over =
+      layer_seconds(job, tensor_over(16)).of(model::LayerKind::kBlock).tensor_forward;
+  CHECK(layer_seconds(with(job, border), tensor_over(16))
+            .of(model::LayerKind::kBlock)
+            .tensor_forward == doctest::Approx(over + 4 * 0.001));
 }
 
 TEST_CASE("tensor messages wait where the pipeline crosses hosts, and nowhere else") {
   const JobSpec job = llama_on("dgx-h100", 2);
   const auto waits = [](framework::FrameworkModel& model) { model.pipeline_crossing_s = 0.1; };
   const auto launching = [&](const LayoutChoice& choice) {
-    return layer_seconds(with(job, waits), choice).block.launch_backward;
+    return layer_seconds(with(job, waits), choice).of(model::LayerKind::kBlock).launch_backward;
   };
   CHECK(launching(tensor_over(8, 2)) > 0.1);
   CHECK(launching(tensor_over(1, 16)) < 0.1);
@@ -260,9 +273,11 @@ TEST_CASE("hosts on one NVLink are one host to a group's messages") {
   JobSpec job = llama_on("gb200", 4);
   REQUIRE(job.cluster.processes_per_host == 4);
   REQUIRE(job.cluster.nvlink_domain == 72);
-  const double on_one_link = layer_seconds(job, tensor_over(8)).block.tensor_forward;
+  const double on_one_link =
+      layer_seconds(job, tensor_over(8)).of(model::LayerKind::kBlock).tensor_forward;
   job.cluster.nvlink_domain = 0;
-  CHECK(layer_seconds(job, tensor_over(8)).block.tensor_forward > 3 * on_one_link);
+  CHECK(layer_seconds(job, tensor_over(8)).of(model::LayerKind::kBlock).tensor_forward >
+        3 * on_one_link);
 }
 
 TEST_CASE(

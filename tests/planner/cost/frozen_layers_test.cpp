@@ -51,13 +51,13 @@ JobSpec adapted_job(int64_t rank, const char* framework = "fsdp2") {
 const LayoutChoice kTwoSamples{.precision = Precision::kFp32, .micro_batch = 2};
 
 double saved_beside_output(const JobSpec& job, const LayoutChoice& choice = kTwoSamples) {
-  const CallBytes block = layer_bytes(job, choice).block;
+  const CallBytes block = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
   return block.saved - block.output;
 }
 
 StageParameters held(const JobSpec& job, const LayoutChoice& choice) {
-  const int64_t frozen = model::frozen_parts(job).first_blocks;
-  return parameters_of(job, layer_bytes(job, choice), stage_holds(job.model, choice, 0, frozen));
+  const LayerBytes layers = layer_bytes(job, choice);
+  return parameters_of(layers, stage_holds(*layers.kinds, choice, 0));
 }
 
 MemoryEstimate estimate(const JobSpec& job, const LayoutChoice& choice) {
@@ -74,7 +74,7 @@ TEST_CASE("a block keeps what PyTorch's autograd saves of it") {
   // gate, up and silu(gate); two norms' statistics.
   JobSpec frozen = tiny_job();
   frozen.training.frozen = {"layers"};
-  const CallBytes block = layer_bytes(frozen, kTwoSamples).frozen_block.call;
+  const CallBytes block = layer_bytes(frozen, kTwoSamples).of(model::LayerKind::kBlock, true).call;
   CHECK(block.saved - block.output == 3'434'496);
   const double by_hand = 4 * kTokens * (5 * kHidden + 8 + 2 + 3 * kFfn);
   CHECK(block.saved - block.output == by_hand);
@@ -87,14 +87,14 @@ TEST_CASE("in 16 bits a norm of several kernels keeps its input in fp32 and no o
   // Counted as above (bf16, the norm of Hugging Face's Llama): of the residual stream nothing else.
   LayoutChoice choice = kTwoSamples;
   choice.precision = Precision::kBf16;
-  const CallBytes block = layer_bytes(adapted_job(8), choice).block;
+  const CallBytes block = layer_bytes(adapted_job(8), choice).of(model::LayerKind::kBlock).call;
   CHECK(block.saved == 2'758'656);
   CHECK(block.forward > block.saved + block.output);
   // Fused norms keep the stream itself.
   JobSpec compiled = adapted_job(8);
   compiled.training.compiled = true;
   const double silu = 2 * kTokens * kFfn;
-  CHECK(layer_bytes(compiled, choice).block.saved ==
+  CHECK(layer_bytes(compiled, choice).of(model::LayerKind::kBlock).call.saved ==
         2'758'656 - silu - 2 * (4 - 2) * kTokens * kHidden);
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("quantized matrices take 4.5, 4.127 or 8 bits, and 16 while they run")
   JobSpec job = adapted_job(4);
   const LayoutChoice choice{.precision = Precision::kBf16};
   const StageParameters plain = held(job, choice);
-  const CallBytes before = layer_bytes(job, choice).block;
+  const CallBytes before = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
   const LayerSeconds at_16_bits = layer_seconds(job, choice);
   job.training.lora.quantized = QuantizedKind::kNf4;
   const StageParameters quantized = held(job, choice);
@@ -172,14 +172,17 @@ TEST_CASE("quantized matrices take 4.5, 4.127 or 8 bits, and 16 while they run")
   CHECK(quantized.frozen_bytes == plain.frozen_bytes - (2 - 0.5625) * matrices);
   CHECK(quantized.dense == plain.dense);
   // Norms, embedding and head are not quantized.
-  const CallBytes after = layer_bytes(job, choice).block;
+  const CallBytes after = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
   CHECK(after.workspace == before.workspace + 2.0 * 256 * 688);
   CHECK(after.saved == before.saved);
   // Read in 4.5 bits, written in 16.
   const LayerSeconds dequantized = layer_seconds(job, choice);
-  CHECK(dequantized.block.memory_forward > at_16_bits.block.memory_forward);
-  CHECK(dequantized.block.memory_backward > at_16_bits.block.memory_backward);
-  CHECK(dequantized.head.memory_forward == at_16_bits.head.memory_forward);
+  CHECK(dequantized.of(model::LayerKind::kBlock).memory_forward >
+        at_16_bits.of(model::LayerKind::kBlock).memory_forward);
+  CHECK(dequantized.of(model::LayerKind::kBlock).memory_backward >
+        at_16_bits.of(model::LayerKind::kBlock).memory_backward);
+  CHECK(dequantized.of(model::LayerKind::kHead).memory_forward ==
+        at_16_bits.of(model::LayerKind::kHead).memory_forward);
 }
 
 TEST_CASE("memory grows with the rank and never exceeds that of full training") {
@@ -218,22 +221,25 @@ TEST_CASE("layers before the first trained one keep nothing and have no backward
   job.training.frozen = {"embedding", "layers.0-1"};
   const LayoutChoice choice{.precision = Precision::kBf16};
   const LayerBytes bytes = layer_bytes(job, choice);
-  CHECK(bytes.frozen_block.call.saved == 0);
-  CHECK(bytes.embedding.saved == 0);
-  CHECK(bytes.block.saved == layer_bytes(tiny_job(), choice).block.saved);
+  CHECK(bytes.of(model::LayerKind::kBlock, true).call.saved == 0);
+  CHECK(bytes.embedding().call.saved == 0);
+  CHECK(bytes.of(model::LayerKind::kBlock).call.saved ==
+        layer_bytes(tiny_job(), choice).of(model::LayerKind::kBlock).call.saved);
   const LayerSeconds seconds = layer_seconds(job, choice);
-  CHECK(seconds.frozen_block.backward() == 0);
-  CHECK(seconds.frozen_block.forward() > 0);
-  CHECK(seconds.embedding.backward() == 0);
-  CHECK(seconds.block.backward() > 0);
+  CHECK(seconds.of(model::LayerKind::kBlock, true).backward() == 0);
+  CHECK(seconds.of(model::LayerKind::kBlock, true).forward() > 0);
+  CHECK(seconds.of(model::LayerKind::kEmbedding).backward() == 0);
+  CHECK(seconds.of(model::LayerKind::kBlock).backward() > 0);
   // Only the embedding is frozen: its output is the first block's input, whose norm is trained.
   job.training.frozen = {"embedding"};
-  CHECK(layer_bytes(job, choice).embedding.saved == layer_bytes(job, choice).embedding.output);
+  CHECK(layer_bytes(job, choice).embedding().call.saved ==
+        layer_bytes(job, choice).embedding().call.output);
   // Gradients pass through frozen layers to a trained embedding.
   job.training.frozen = {"layers.0-1"};
-  CHECK(layer_bytes(job, choice).frozen_block.call.saved > 0);
-  CHECK(layer_seconds(job, choice).frozen_block.backward() > 0);
-  CHECK(held(job, choice).frozen == 2 * layer_bytes(job, choice).block_parameters);
+  CHECK(layer_bytes(job, choice).of(model::LayerKind::kBlock, true).call.saved > 0);
+  CHECK(layer_seconds(job, choice).of(model::LayerKind::kBlock, true).backward() > 0);
+  CHECK(held(job, choice).frozen ==
+        2 * layer_bytes(job, choice).of(model::LayerKind::kBlock).parameters);
 }
 
 TEST_CASE("a tied projection is frozen with the embedding") {
@@ -246,8 +252,8 @@ TEST_CASE("a tied projection is frozen with the embedding") {
   CHECK_FALSE(trains_projection(job));
   CHECK(held(job, {}).frozen == 1000.0 * 256);
   const LayoutChoice two{.pipeline = 2};
-  const StageParameters last =
-      parameters_of(job, layer_bytes(job, two), stage_holds(job.model, two, 1));
+  const LayerBytes layers = layer_bytes(job, two);
+  const StageParameters last = parameters_of(layers, stage_holds(*layers.kinds, two, 1));
   CHECK(last.frozen == 1000.0 * 256);  // its copy
 }
 
@@ -259,15 +265,17 @@ TEST_CASE("a backward with frozen matrices leaves out their gradients, and adapt
   large.cluster.kernel_launch_s = 0;
   JobSpec adapted = large;
   adapted.training.lora.rank = 8;
-  const CallSeconds full = layer_seconds(large, choice).block;
-  const CallSeconds tuned = layer_seconds(adapted, choice).block;
+  const CallSeconds full = layer_seconds(large, choice).of(model::LayerKind::kBlock);
+  const CallSeconds tuned = layer_seconds(adapted, choice).of(model::LayerKind::kBlock);
   CHECK(tuned.matmul_forward > full.matmul_forward);
   CHECK(tuned.matmul_forward < 1.1 * full.matmul_forward);
   CHECK(tuned.matmul_backward < 0.75 * full.matmul_backward);
   CHECK(tuned.weights_share == 0);
   // A small block is bound by launches: adapters make it slower.
-  const CallSeconds small = layer_seconds(tiny_job("megatron-core"), choice).block;
-  const CallSeconds small_adapted = layer_seconds(adapted_job(8, "megatron-core"), choice).block;
+  const CallSeconds small =
+      layer_seconds(tiny_job("megatron-core"), choice).of(model::LayerKind::kBlock);
+  const CallSeconds small_adapted =
+      layer_seconds(adapted_job(8, "megatron-core"), choice).of(model::LayerKind::kBlock);
   CHECK(small_adapted.forward() > small.forward());
 }
 
@@ -275,17 +283,22 @@ TEST_CASE("stages count the frozen blocks that they hold") {
   JobSpec job = tiny_job("megatron-core");
   job.model.num_layers = 8;
   LayoutChoice choice{.pipeline = 4};
-  const auto frozen_on = [&](int64_t stage) {
-    return stage_blocks(job.model, choice, stage, 3).frozen_dense;
+  const auto holds = [&](int64_t frozen, int64_t stage) {
+    job.training.frozen = {"layers.0-" + std::to_string(frozen - 1)};
+    return stage_holds(LayerKinds(job), choice, stage);
   };
-  CHECK(frozen_on(0) == 2);
-  CHECK(frozen_on(1) == 1);
-  CHECK(frozen_on(2) == 0);
-  CHECK(stage_blocks(job.model, choice, 1, 3).dense == 2);
+  const auto frozen_on = [&](int64_t frozen, int64_t stage) {
+    const size_t kind = 1;  // behind the embedding
+    return holds(frozen, stage).of_kind[kind];
+  };
+  CHECK(frozen_on(3, 0) == 2);
+  CHECK(frozen_on(3, 1) == 1);
+  CHECK(frozen_on(3, 2) == 0);
+  CHECK(holds(3, 1).blocks == 2);
   // Virtual stages: chunks 0 and 2 are the first stage's.
   choice = {.pipeline = 2, .virtual_stages = 2, .schedule = PipelineKind::kVirtual};
-  CHECK(frozen_on(0) == 2);
-  CHECK(frozen_on(1) == 1);
-  CHECK(stage_blocks(job.model, choice, 0, 6).frozen_dense == 4);
-  CHECK(stage_blocks(job.model, choice, 0, 6).frozen_chunks == 2);
+  CHECK(frozen_on(3, 0) == 2);
+  CHECK(frozen_on(3, 1) == 1);
+  CHECK(frozen_on(6, 0) == 4);
+  CHECK(holds(6, 0).frozen_chunks == 2);
 }

@@ -85,12 +85,12 @@ TEST_CASE("a block keeps 34sbh + 5as2b, cut as by Korthikanti et al. 2022, table
   for (const int32_t t : {1, 2, 4, 8}) {
     choice.tensor = t;
     choice.sequence_parallel = false;
-    const CallBytes open = layer_bytes(job, choice).block;
+    const CallBytes open = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
     CHECK(open.saved - statistics == doctest::Approx(sbh * (10 + 24.0 / t) + scores / t));
     CHECK(open.selective - statistics == doctest::Approx(sbh * (10 + 24.0 / t)));
     CHECK(open.checkpoint == doctest::Approx(2 * sbh));
     choice.sequence_parallel = t > 1;
-    const CallBytes split = layer_bytes(job, choice).block;
+    const CallBytes split = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
     CHECK(split.saved - statistics / t == doctest::Approx((34 * sbh + scores) / t));
     CHECK(split.selective - statistics / t == doctest::Approx(34 * sbh / t));
   }
@@ -101,7 +101,7 @@ TEST_CASE("flash attention keeps a row's sum: fewer KV heads and a gated MLP kee
   model.num_kv_heads = 8;
   model.ffn_hidden_size = 14336;  // 3.5 h
   const JobSpec job = on_accelerators(model, 4096, "megatron-core");
-  const CallBytes block = layer_bytes(job, {}).block;
+  const CallBytes block = layer_bytes(job, {}).of(model::LayerKind::kBlock).call;
   const double sbh = 4096.0 * 4096;
   // 12h + 4hg/a + 6f, and 4 bytes of each head's row and of two norms' rows.
   CHECK(block.saved == doctest::Approx(sbh * (12 + 4 * 0.25 + 6 * 3.5) + 4 * 4096.0 * (32 + 2)));
@@ -111,12 +111,12 @@ TEST_CASE("a tensor group that partitions checkpoints keeps a part each, and gat
   JobSpec job = on_accelerators(llama2_7b(), 2048, "deepspeed-2021");
   LayoutChoice choice{.tensor = 4, .recompute = Recompute::kFull};
   const double sbh = 2048.0 * 4096;
-  const CallBytes whole = layer_bytes(job, choice).block;
+  const CallBytes whole = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
   CHECK(whole.checkpoint == doctest::Approx(2 * sbh));
   CHECK(whole.recomputed == doctest::Approx(whole.saved - 2 * sbh));
   const MemoryEstimate before = estimate(job, choice);
   job.parallel.partition_activations = true;
-  const CallBytes cut = layer_bytes(job, choice).block;
+  const CallBytes cut = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
   CHECK(cut.saved == whole.saved);
   CHECK(cut.checkpoint == doctest::Approx(2 * sbh / 4));
   CHECK(cut.recomputed == doctest::Approx(whole.saved));
@@ -124,22 +124,24 @@ TEST_CASE("a tensor group that partitions checkpoints keeps a part each, and gat
   CHECK(before[Term::kCheckpoints] - after[Term::kCheckpoints] ==
         doctest::Approx(32 * 2 * sbh * 3 / 4));
   choice.sequence_parallel = true;  // cuts it already
-  CHECK(layer_bytes(job, choice).block.recomputed ==
-        doctest::Approx(layer_bytes(job, choice).block.saved - 2 * sbh / 4));
+  CHECK(layer_bytes(job, choice).of(model::LayerKind::kBlock).call.recomputed ==
+        doctest::Approx(layer_bytes(job, choice).of(model::LayerKind::kBlock).call.saved -
+                        2 * sbh / 4));
 }
 
 TEST_CASE("in fp8 matmuls keep their inputs in bytes, and weights a copy and its transpose") {
   JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
   LayoutChoice choice{.precision = Precision::kBf16};
-  const CallBytes wide = layer_bytes(job, choice).block;
+  const CallBytes wide = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
   const double sixteen = estimate(job, choice)[Term::kWeights];
   choice.precision = Precision::kFp8;
   // Of both norms' outputs and the MLP's product half; attention's output once more.
   const double sbh = 4096.0 * 4096, sbf = 4096.0 * 11008;
-  CHECK(wide.saved - layer_bytes(job, choice).block.saved == doctest::Approx(2 * sbh + sbf - sbh));
+  CHECK(wide.saved - layer_bytes(job, choice).of(model::LayerKind::kBlock).call.saved ==
+        doctest::Approx(2 * sbh + sbf - sbh));
   const LayerBytes layers = layer_bytes(job, choice);
   CHECK(estimate(job, choice)[Term::kWeights] ==
-        doctest::Approx(sixteen + 2 * 32 * layers.block_parameters));
+        doctest::Approx(sixteen + 2 * 32 * layers.of(model::LayerKind::kBlock).parameters));
   job.training.fp8_parameters = true;
   CHECK(estimate(job, choice)[Term::kWeights] == doctest::Approx(sixteen));
 }
@@ -148,14 +150,14 @@ TEST_CASE(
     "in NVFP4 an element has 4 bits and its share of a scale, in copies or in weights' stead") {
   JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
   LayoutChoice choice{.precision = Precision::kBf16};
-  const CallBytes wide = layer_bytes(job, choice).block;
+  const CallBytes wide = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
   const double sixteen = estimate(job, choice)[Term::kWeights];
   choice.precision = Precision::kNvfp4;
   constexpr double kEach = 0.5 + 1.0 / 16;
   const double sbh = 4096.0 * 4096, sbf = 4096.0 * 11008;
-  CHECK(wide.saved - layer_bytes(job, choice).block.saved ==
+  CHECK(wide.saved - layer_bytes(job, choice).of(model::LayerKind::kBlock).call.saved ==
         doctest::Approx((2 - kEach) * (2 * sbh + sbf) - kEach * sbh));
-  const double blocks = 32 * layer_bytes(job, choice).block_parameters;
+  const double blocks = 32 * layer_bytes(job, choice).of(model::LayerKind::kBlock).parameters;
   CHECK(estimate(job, choice)[Term::kWeights] == doctest::Approx(sixteen + 2 * kEach * blocks));
   job.training.fp8_parameters = true;
   CHECK(estimate(job, choice)[Term::kWeights] ==
@@ -202,7 +204,8 @@ TEST_CASE("selective recomputation drops what its modules keep, by hand") {
   const auto dropped = [&](std::vector<std::string> modules, bool experts) {
     job.parallel.recompute_modules = std::move(modules);
     const LayerBytes layers = layer_bytes(job, choice);
-    const CallBytes& call = experts ? layers.moe_block : layers.block;
+    const CallBytes& call = experts ? layers.of(model::LayerKind::kMoeBlock).call
+                                    : layers.of(model::LayerKind::kBlock).call;
     return call.saved - call.selective;
   };
   const double s = 4096, h = 4096;
@@ -234,7 +237,7 @@ TEST_CASE("selective recomputation drops what its modules keep, by hand") {
   job.model.stack = Stack::kEncoderDecoder;
   job.model.decoder_layers = 2;
   job.parallel.recompute_modules = {"layernorm"};
-  const CallBytes cross = layer_bytes(job, choice).cross_block;
+  const CallBytes cross = layer_bytes(job, choice).of(model::LayerKind::kCrossBlock).call;
   CHECK(cross.saved - cross.selective == doctest::Approx(2 * 2 * s * h));
 }
 
@@ -244,35 +247,37 @@ TEST_CASE("DeepSpeed's ZeRO-3 keeps the blocks that it needs again within 1e9 el
   const LayerBytes layers = layer_bytes(job, choice);
   const double bucket = 4096.0 * 4096;
   // Each later block is gathered for its forward and its backward: (1e9 - head) / 2 blocks.
-  const double further = std::floor((1e9 - layers.head_parameters) / (2 * layers.block_parameters));
+  const double further = std::floor((1e9 - layers.head().parameters) /
+                                    (2 * layers.of(model::LayerKind::kBlock).parameters));
   CHECK(further == 2);
   CHECK(estimate(job, choice)[Term::kGatheredWeights] ==
-        doctest::Approx(2 * (3 * layers.block_parameters + bucket)));
+        doctest::Approx(2 * (3 * layers.of(model::LayerKind::kBlock).parameters + bucket)));
   CHECK(estimate(job, choice)[Term::kBuckets] == doctest::Approx(2 * bucket));
   CHECK(estimate(job, choice)[Term::kUnreducedGradients] == doctest::Approx(2 * bucket));
   choice.micro_batch = 8;
   choice.recompute = Recompute::kFull;  // and once more to compute its forward again
   CHECK(estimate(job, choice)[Term::kGatheredWeights] ==
-        doctest::Approx(2 * (2 * layers.block_parameters + bucket)));
+        doctest::Approx(2 * (2 * layers.of(model::LayerKind::kBlock).parameters + bucket)));
 }
 
 TEST_CASE("what a gated MLP's backward needs: the widest of its three steps") {
   const JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
   // The activation's gradient, twice as wide as the MLP; what it read is gone.
-  CHECK(layer_bytes(job, {}).block.workspace == doctest::Approx(2 * 2 * 4096.0 * 11008));
+  CHECK(layer_bytes(job, {}).of(model::LayerKind::kBlock).call.workspace ==
+        doctest::Approx(2 * 2 * 4096.0 * 11008));
 }
 
 TEST_CASE(
     "logits are held in 16 bits and fp32 while the loss is made, in fp32 until its backward") {
   const JobSpec job = on_accelerators(llama2_7b(), 4096, "megatron-core");
   LayoutChoice choice{.tensor = 2};
-  const CallBytes head = layer_bytes(job, choice).head;
+  const CallBytes head = layer_bytes(job, choice).head().call;
   const double logits = 4096.0 * 16000, norm = 4096.0 * 4096 * 2 + 4 * 4096.0;
   CHECK(head.forward == doctest::Approx(6 * logits + norm));
   CHECK(head.saved == doctest::Approx(4 * logits + norm));
   JobSpec fused = on_accelerators(llama2_7b(), 4096, "fsdp2");
   fused.training.fused_loss = true;
-  CHECK(layer_bytes(fused, choice).head.forward == doctest::Approx(2 * logits + norm));
+  CHECK(layer_bytes(fused, choice).head().call.forward == doctest::Approx(2 * logits + norm));
 }
 
 TEST_CASE("our engine on GPUs begins each row of logits at a multiple of 16 bytes") {
@@ -281,7 +286,7 @@ TEST_CASE("our engine on GPUs begins each row of logits at a multiple of 16 byte
   for (const Precision precision : {Precision::kBf16, Precision::kFp32, Precision::kFp64}) {
     const LayoutChoice choice{.precision = precision};
     const auto kept = [&](const ModelSpec& model, const char* framework) {
-      return layer_bytes(on_accelerators(model, 4096, framework), choice).head.saved;
+      return layer_bytes(on_accelerators(model, 4096, framework), choice).head().call.saved;
     };
     CHECK(kept(odd, "smp") == kept(llama2_7b(), "smp"));
     CHECK(kept(odd, "megatron-core") < kept(llama2_7b(), "megatron-core"));
@@ -351,7 +356,7 @@ TEST_CASE("under 16 bytes a parameter ZeRO 1 and 2 tend to 4 and 8 times less st
 TEST_CASE("on GPUs too our engine's selective recompute drops the MLP's first product") {
   LayoutChoice choice{.tensor = 2, .recompute = Recompute::kSelective, .micro_batch = 3};
   const auto dropped = [&](const JobSpec& job) {
-    const CallBytes block = layer_bytes(job, choice).block;
+    const CallBytes block = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
     return block.saved - block.selective;
   };
   JobSpec gpt2 = on_accelerators(gpt2_sized(2, 4096, 32), 2048, "smp");
@@ -433,11 +438,12 @@ TEST_CASE("experts are sharded over their own replicas, and routed tokens cost t
   LayoutChoice choice{
       .expert = 8, .shard = 16, .sharding = Sharding::kOptimizerState, .microbatches = 2};
   const LayerBytes layers = layer_bytes(job, choice);
-  CHECK(layers.expert_parameters == doctest::Approx(3.0 * 4096 * 11008));  // one of eight
+  CHECK(layers.of(model::LayerKind::kMoeBlock).expert_parameters ==
+        doctest::Approx(3.0 * 4096 * 11008));  // one of eight
   const MemoryEstimate spread = estimate_memory(job, choice, layers);
   // 6 bytes of all that a rank holds; 12 over 16 ranks, of experts over the two that hold each.
-  const double experts = 32 * layers.expert_parameters;
-  const StageParameters held = parameters_of(job, layers, stage_holds(job.model, choice, 0));
+  const double experts = 32 * layers.of(model::LayerKind::kMoeBlock).expert_parameters;
+  const StageParameters held = parameters_of(layers, stage_holds(*layers.kinds, choice, 0));
   CHECK(held.experts == doctest::Approx(experts));
   CHECK(states(spread) ==
         doctest::Approx(6 * (held.dense + experts) + 12 * held.dense / 16 + 12 * experts / 2));
@@ -446,19 +452,22 @@ TEST_CASE("experts are sharded over their own replicas, and routed tokens cost t
   LayoutChoice one = choice;
   JobSpec single = job;
   single.model.experts_per_token = 1;
-  const double more = layers.moe_block.saved - layer_bytes(single, one).moe_block.saved;
+  const double more = layers.of(model::LayerKind::kMoeBlock).call.saved -
+                      layer_bytes(single, one).of(model::LayerKind::kMoeBlock).call.saved;
   CHECK(more == doctest::Approx(1.3 * 2.0 * 4096 * (3 * 11008 + 4096)));
   // A capacity drops what is more; padding fills it.
   const auto kept = [&](double factor, bool pads) {
     JobSpec capped = job;
     capped.model.expert_capacity_factor = factor;
     capped.model.pad_experts_to_capacity = pads;
-    return layer_bytes(capped, one).moe_block.saved;
+    return layer_bytes(capped, one).of(model::LayerKind::kMoeBlock).call.saved;
   };
   const double each = 2 * 2.0 * 4096 * (3 * 11008 + 4096);
-  CHECK(layers.moe_block.saved - kept(1, false) == doctest::Approx(0.3 * each));
-  CHECK(kept(2, false) == layers.moe_block.saved);
-  CHECK(kept(2, true) - layers.moe_block.saved == doctest::Approx(0.7 * each));
+  CHECK(layers.of(model::LayerKind::kMoeBlock).call.saved - kept(1, false) ==
+        doctest::Approx(0.3 * each));
+  CHECK(kept(2, false) == layers.of(model::LayerKind::kMoeBlock).call.saved);
+  CHECK(kept(2, true) - layers.of(model::LayerKind::kMoeBlock).call.saved ==
+        doctest::Approx(0.7 * each));
 }
 
 TEST_CASE("offloading moves bytes to the host") {
@@ -490,10 +499,11 @@ TEST_CASE("offloaded activations come back through a window of the widest blocks
   choice.microbatches = 2;
   choice.offload_activations = true;
   const LayerBytes layers = layer_bytes(job, choice);
-  CHECK(layers.moe_block.saved > layers.block.saved);
+  CHECK(layers.of(model::LayerKind::kMoeBlock).call.saved >
+        layers.of(model::LayerKind::kBlock).call.saved);
   const double blocks = static_cast<double>(job.parallel.activation_loading_horizon) + 1;
   CHECK(estimate(job, choice)[Term::kOffloadWindow] ==
-        doctest::Approx(blocks * layers.moe_block.saved));
+        doctest::Approx(blocks * layers.of(model::LayerKind::kMoeBlock).call.saved));
 }
 
 TEST_CASE("what PyTorch counts leaves out the context, and what is allocated the fragmentation") {

@@ -22,8 +22,8 @@ JobSpec on_gpus(std::optional<CollectivesKind> collectives) {
 }
 
 double buffers_of(const JobSpec& job, const LayoutChoice& choice, int64_t stage = 0) {
-  return message_buffers(job, choice, layer_bytes(job, choice),
-                         stage_holds(job.model, choice, stage));
+  const cost::LayerBytes layers = layer_bytes(job, choice);
+  return message_buffers(job, choice, layers, cost::stage_holds(*layers.kinds, choice, stage));
 }
 
 constexpr double kBlock = 4.0 * 4096 * 4096 + 3.0 * 4096 * 11008 + 2 * 4096;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "choice/resolve.h"
-#include "cost/layer_parameters.h"
 #include "cost/matmul_seconds.h"
+#include "cost/stage_holds.h"
 #include "links/link_model.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/jobfile/cluster_catalog.h"
@@ -321,7 +321,7 @@ TEST_CASE("on CPUs activations that are offloaded are copied out and back, and n
     choice.precision = Precision::kFp32;
     choice.microbatches = 2;
     choice.recompute = recompute;
-    const CallBytes block = layer_bytes(job, choice).block;
+    const CallBytes block = layer_bytes(job, choice).of(model::LayerKind::kBlock).call;
     const double kept = recompute == Recompute::kNone        ? block.saved
                         : recompute == Recompute::kSelective ? block.selective
                                                              : block.checkpoint;
@@ -358,12 +358,16 @@ TEST_CASE("on CPUs dropout costs what drawing takes, forward and backward") {
   const LayerSeconds plain = seconds_of("");
   const LayerSeconds hidden = seconds_of(", hidden_dropout: 0.1");
   // Columns are drawn 128 at a time.
-  CHECK(more(hidden.block, plain.block) == doctest::Approx(2 * tokens * 256 * element));
-  CHECK(more(hidden.embedding, plain.embedding) == doctest::Approx(tokens * 256 * element));
-  CHECK(more(hidden.head, plain.head) == 0);
-  CHECK(more(seconds_of(", attention_dropout: 0.1").block, plain.block) ==
+  CHECK(more(hidden.of(model::LayerKind::kBlock), plain.of(model::LayerKind::kBlock)) ==
+        doctest::Approx(2 * tokens * 256 * element));
+  CHECK(more(hidden.of(model::LayerKind::kEmbedding), plain.of(model::LayerKind::kEmbedding)) ==
+        doctest::Approx(tokens * 256 * element));
+  CHECK(more(hidden.of(model::LayerKind::kHead), plain.of(model::LayerKind::kHead)) == 0);
+  CHECK(more(seconds_of(", attention_dropout: 0.1").of(model::LayerKind::kBlock),
+             plain.of(model::LayerKind::kBlock)) ==
         doctest::Approx(4 * tokens * (256 + 64) * element));
-  CHECK(more(seconds_of(", hidden_dropout: 0.1", 2).block, seconds_of("", 2).block) ==
+  CHECK(more(seconds_of(", hidden_dropout: 0.1", 2).of(model::LayerKind::kBlock),
+             seconds_of("", 2).of(model::LayerKind::kBlock)) ==
         doctest::Approx(tokens * 256 * element));
 }
 
@@ -382,19 +386,28 @@ TEST_CASE("blocks of a decoder beside an encoder have a cost of their own, where
   const LayerBytes bytes = layer_bytes(job, choice);
   const LayerSeconds seconds = layer_seconds(job, choice);
   // A norm and 4 h^2 more.
-  CHECK(bytes.cross_block_parameters - bytes.block_parameters == 1024 + 4 * 1024 * 1024);
-  CHECK(bytes.cross_block.saved > bytes.block.saved);
-  CHECK(seconds.cross_block.matmul_forward > 1.3 * seconds.block.matmul_forward);
-  CHECK(stage_blocks(job.model, choice, 0).dense == 12);
-  CHECK(stage_blocks(job.model, choice, 1).cross == 12);
-  const auto stage_s = [&](int64_t stage) {
-    const StageContent content = stage_content(job, choice, bytes, stage);
-    return stage_seconds(job, choice, bytes, seconds, stage, content).both();
+  CHECK(bytes.of(model::LayerKind::kCrossBlock).parameters -
+            bytes.of(model::LayerKind::kBlock).parameters ==
+        1024 + 4 * 1024 * 1024);
+  CHECK(bytes.of(model::LayerKind::kCrossBlock).call.saved >
+        bytes.of(model::LayerKind::kBlock).call.saved);
+  CHECK(seconds.of(model::LayerKind::kCrossBlock).matmul_forward >
+        1.3 * seconds.of(model::LayerKind::kBlock).matmul_forward);
+  const auto count = [&](int64_t stage, model::LayerKind kind) {
+    return stage_holds(*bytes.kinds, choice, stage).of_kind[bytes.kinds->of(kind)];
   };
-  const double more = 12 * (seconds.cross_block.forward() + seconds.cross_block.backward() -
-                            seconds.block.forward() - seconds.block.backward());
+  CHECK(count(0, model::LayerKind::kBlock) == 12);
+  CHECK(count(1, model::LayerKind::kCrossBlock) == 12);
+  const auto stage_s = [&](int64_t stage) {
+    const StageHolds holds = stage_holds(*bytes.kinds, choice, stage);
+    return stage_seconds(job, choice, bytes, seconds, holds, parameters_of(bytes, holds)).both();
+  };
+  const double more = 12 * (seconds.of(model::LayerKind::kCrossBlock).forward() +
+                            seconds.of(model::LayerKind::kCrossBlock).backward() -
+                            seconds.of(model::LayerKind::kBlock).forward() -
+                            seconds.of(model::LayerKind::kBlock).backward());
   CHECK(stage_s(1) - stage_s(0) > 0.9 * more);  // and a head, which is more than an embedding
   choice.pipeline = 3;
-  CHECK(stage_blocks(job.model, choice, 1).dense == 4);
-  CHECK(stage_blocks(job.model, choice, 1).cross == 4);
+  CHECK(count(1, model::LayerKind::kBlock) == 4);
+  CHECK(count(1, model::LayerKind::kCrossBlock) == 4);
 }

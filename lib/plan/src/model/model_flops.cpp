@@ -14,11 +14,10 @@ LayerKind kind_of_block(const ModelSpec& model, int64_t block) {
 }
 
 // Parameters of a block that a token passes through.
-double active_parameters(const ParameterCounts& counts, LayerKind block) {
-  if (block == LayerKind::kCrossBlock) return counts.cross_block.all();
-  if (block == LayerKind::kBlock) return counts.block.all();
-  return counts.moe_block.all() +
-         static_cast<double>(counts.experts_per_token) * counts.expert.all();
+double active_parameters(const ParameterCounts& counts, LayerKind kind) {
+  const BlockParameters& block = counts.of(kind);
+  if (!block.has_experts) return block.each.all();
+  return block.each.all() + static_cast<double>(counts.experts_per_token) * counts.expert.all();
 }
 
 // Those of its adapters.
@@ -33,14 +32,15 @@ double active_adapters(const JobSpec& job, LayerKind block) {
 }
 
 double all_active_adapters(const JobSpec& job) {
-  const ParameterCounts counts = parameter_counts(job.model);
-  const auto times = [&](int64_t count, LayerKind block) {
-    return count > 0 ? static_cast<double>(count) * active_adapters(job, block) : 0;
-  };
-  const bool experts = counts.mtp_has_experts;
-  return times(counts.blocks + (experts ? 0 : counts.mtp_blocks), LayerKind::kBlock) +
-         times(counts.moe_blocks + (experts ? counts.mtp_blocks : 0), LayerKind::kMoeBlock) +
-         times(counts.cross_blocks, LayerKind::kCrossBlock);
+  double sum = 0;
+  for (const BlockParameters& block : parameter_counts(job.model).blocks) {
+    // What predicts a further token adapts its block alone.
+    const LayerKind kind = block.kind != LayerKind::kMtpBlock ? block.kind
+                           : block.has_experts                ? LayerKind::kMoeBlock
+                                                              : LayerKind::kBlock;
+    sum += static_cast<double>(block.count) * active_adapters(job, kind);
+  }
+  return sum;
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 #include "smp/plan/model/parameter_counts.h"
 
-#include <cmath>
+#include <algorithm>
 
+#include "smp/plan/base/check.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
@@ -79,7 +80,8 @@ ParameterSum mamba(const ModelSpec& model) {
                  3 * static_cast<double>(model.mamba_heads) + inner};
 }
 
-ParameterSum head(const ModelSpec& model, double vocabulary_rows) {
+ParameterSum head(const ModelSpec& model) {
+  const auto vocabulary_rows = static_cast<double>(padded_vocab_rows(model));
   const auto h = static_cast<double>(model.hidden_size);
   ParameterSum sum = norms(model, model.stack == Stack::kEncoderDecoder ? 2 : 1);
   if (!model.tied_embeddings) sum.cut += vocabulary_rows * h;
@@ -87,6 +89,149 @@ ParameterSum head(const ModelSpec& model, double vocabulary_rows) {
   if (model.stack == Stack::kEncoder) {
     // BERT: transform and its norm, pooler, next-sentence classifier.
     sum.whole += 2 * (h * h + h) + norm_size(model, h) + 2 * h + 2;
+  }
+  return sum;
+}
+
+double norms_of_mixer(const ModelSpec& model) {
+  return model.norm_placement == NormPlacement::kBoth ? 2 : 1;
+}
+
+// The parts of a model, with the matrices of each kind that tensor ranks share.
+struct Parts {
+  const ModelSpec& model;
+  const TensorKinds& kinds;
+
+  ParameterSum vocabulary() const {
+    const auto rows = static_cast<double>(padded_vocab_rows(model));
+    return shared({.cut = rows * static_cast<double>(model.hidden_size)}, kinds.embedding);
+  }
+
+  ParameterSum embedding() const {
+    const auto h = static_cast<double>(model.hidden_size);
+    ParameterSum sum = vocabulary();
+    if (model.position_embedding == PositionKind::kLearned) {
+      sum.whole += static_cast<double>(model.max_positions) * h;
+    }
+    if (model.stack == Stack::kEncoder) sum.whole += static_cast<double>(kTokenTypes) * h;
+    if (model.position_embedding == PositionKind::kRelative) {
+      const double tables = model.stack == Stack::kEncoderDecoder ? 2 : 1;
+      const auto numbers = static_cast<double>(kRelativeBuckets * model.num_heads);
+      sum = sum + shared({.cut = tables * numbers}, kinds.attention);
+    }
+    sum.whole += static_cast<double>(model.vision_parameters);
+    return sum;
+  }
+
+  ParameterSum mlp_of(int64_t width) const { return shared(mlp(model, width), kinds.mlp); }
+  ParameterSum self_attention() const {
+    return shared(model.kv_lora_rank > 0 ? latent_attention(model) : attention(model),
+                  kinds.attention);
+  }
+  ParameterSum norms_of_layer(double branches) const {
+    return norms(model, branches * norms_of_mixer(model));
+  }
+  // A block but for its MLP.
+  ParameterSum core() const { return self_attention() + norms_of_layer(model.shared_norm ? 1 : 2); }
+
+  ParameterSum dense_block() const { return core() + mlp_of(model.ffn_hidden_size); }
+
+  ParameterSum cross_block() const {
+    return dense_block() + shared(attention(model), kinds.attention) + norms(model, 1);
+  }
+
+  // Without its experts. In a hybrid attention is a layer of its own.
+  ParameterSum moe_block() const {
+    const auto experts = static_cast<double>(model.num_experts);
+    const auto h = static_cast<double>(model.hidden_size);
+    ParameterSum sum = is_hybrid(model) ? norms_of_layer(1) : core();
+    sum.whole += h * experts;
+    if (model.router_correction_bias) sum.whole += experts;
+    if (model.shared_expert_ffn_hidden_size > 0) {
+      sum = sum + mlp_of(model.shared_expert_ffn_hidden_size);
+      if (model.shared_expert_gate) sum.whole += h;
+    }
+    return sum;
+  }
+  ParameterSum expert() const { return mlp_of(model.expert_ffn_hidden_size); }
+
+  bool mtp_has_experts() const { return has_experts(model, model.num_layers - 1); }
+  // A block as the last one, and what joins the token that it predicts to it.
+  ParameterSum mtp_block() const {
+    const auto h = static_cast<double>(model.hidden_size);
+    return (mtp_has_experts() ? moe_block() : dense_block()) + norms(model, 3) +
+           ParameterSum{.cut = 2 * h * h};
+  }
+
+  // A layer of a hybrid.
+  ParameterSum mixer(char letter) const {
+    if (letter == kExpertsLetter) return moe_block();
+    const ParameterSum branch = letter == kMambaLetter ? shared(mamba(model), kinds.attention)
+                                : letter == kMlpLetter ? mlp_of(model.ffn_hidden_size)
+                                                       : self_attention();
+    return branch + norms_of_layer(1);
+  }
+
+  ParameterSum end() const { return shared(head(model), kinds.embedding); }
+};
+
+ParameterSum sum_of_list_layer(const ModelSpec& model, const LayerSpec& layer) {
+  ParameterSum sum;
+  for (const ParameterSpec& parameter : parameters_of(model, layer)) {
+    double& part = parameter.split == TensorSplit::kReplicated ? sum.whole : sum.cut;
+    part += static_cast<double>(parameter.rows) * static_cast<double>(parameter.cols);
+  }
+  return sum;
+}
+
+int64_t moe_block_count(const ModelSpec& model) {
+  const int64_t rest = model.num_layers - model.first_dense_layers;
+  if (model.num_experts == 0 || rest <= 0) return 0;
+  return (rest + model.moe_layer_period - 1) / model.moe_layer_period;
+}
+
+std::vector<BlockParameters> blocks_of(const Parts& parts) {
+  const ModelSpec& model = parts.model;
+  std::vector<BlockParameters> blocks;
+  const auto add = [&](LayerKind kind, const ParameterSum& each, int64_t count, bool experts) {
+    if (count > 0) blocks.push_back({kind, each, count, experts});
+  };
+  if (is_hybrid(model)) {
+    for (const char letter : {kMambaLetter, kAttentionLetter, kMlpLetter, kExpertsLetter}) {
+      const bool experts = letter == kExpertsLetter;
+      add(experts ? LayerKind::kMoeBlock : LayerKind::kBlock, parts.mixer(letter),
+          letters(model, letter), experts);
+    }
+    return blocks;
+  }
+  const int64_t with_experts = moe_block_count(model);
+  add(LayerKind::kBlock, parts.dense_block(), model.num_layers - with_experts, false);
+  if (model.num_experts > 0) add(LayerKind::kMoeBlock, parts.moe_block(), with_experts, true);
+  add(LayerKind::kCrossBlock, parts.cross_block(), model.decoder_layers, false);
+  if (model.num_mtp_layers > 0) {
+    add(LayerKind::kMtpBlock, parts.mtp_block(), model.num_mtp_layers, parts.mtp_has_experts());
+  }
+  return blocks;
+}
+
+ParameterCounts counts_of_list(const ModelSpec& model) {
+  ParameterCounts counts;
+  for (const LayerSpec& layer : layers_of(model)) {
+    const ParameterSum sum = sum_of_list_layer(model, layer);
+    if (makes_loss(layer.kind)) {
+      counts.head = sum;
+    } else {
+      counts.blocks.push_back({layer.kind, sum, 1, false});
+    }
+  }
+  return counts;
+}
+
+double sum_with(const ParameterCounts& counts, double experts) {
+  double sum = counts.embedding.all() + counts.head.all();
+  for (const BlockParameters& block : counts.blocks) {
+    const double each = block.each.all() + (block.has_experts ? experts * counts.expert.all() : 0);
+    sum += static_cast<double>(block.count) * each;
   }
   return sum;
 }
@@ -101,144 +246,59 @@ bool has_experts(const ModelSpec& model, int64_t block) {
          (block - model.first_dense_layers) % model.moe_layer_period == 0;
 }
 
+bool has_experts(const ModelSpec& model, const LayerSpec& layer) {
+  if (layer.kind == LayerKind::kMtpBlock) return has_experts(model, model.num_layers - 1);
+  return layer.kind == LayerKind::kMoeBlock;
+}
+
 int64_t padded_vocab_rows(const ModelSpec& model, int64_t tensor_degree) {
   if (model.vocab_multiple_of == 1) return model.vocab_size;
   const int64_t multiple = model.vocab_multiple_of * tensor_degree;
   return (model.vocab_size + multiple - 1) / multiple * multiple;
 }
 
-namespace {
-
-// A block is then the mean of all layers but the last; the embedding has what that leaves over.
-ParameterCounts counts_of_list(const ModelSpec& model) {
-  ParameterCounts counts;
-  for (const LayerSpec& layer : layers_of(model)) {
-    ParameterSum& sum = makes_loss(layer.kind) ? counts.head : counts.block;
-    for (const ParameterSpec& parameter : parameters_of(model, layer)) {
-      double& part = parameter.split == TensorSplit::kReplicated ? sum.whole : sum.cut;
-      part += static_cast<double>(parameter.rows) * static_cast<double>(parameter.cols);
-    }
+ParameterSum parameters_of_layer(const ModelSpec& model, const LayerSpec& layer,
+                                 const TensorKinds& kinds) {
+  if (is_list(model)) return sum_of_list_layer(model, layer);
+  const Parts parts{model, kinds};
+  if (is_hybrid(model) && is_transformer_block(layer.kind)) {
+    return parts.mixer(layer_letter(model, layer.index - 1));
   }
-  counts.blocks = model.num_layers;
-  const auto blocks = static_cast<double>(counts.blocks);
-  for (double ParameterSum::*part : {&ParameterSum::cut, &ParameterSum::whole}) {
-    const double all = counts.block.*part;
-    counts.block.*part = std::floor(all / blocks);
-    counts.embedding.*part = all - blocks * counts.block.*part;
+  switch (layer.kind) {
+    case LayerKind::kEmbedding: return parts.embedding();
+    case LayerKind::kBlock: return parts.dense_block();
+    case LayerKind::kMoeBlock: return parts.moe_block();
+    case LayerKind::kCrossBlock: return parts.cross_block();
+    case LayerKind::kMtpBlock: return parts.mtp_block();
+    case LayerKind::kHead: return parts.end();
+    case LayerKind::kOperators:
+    case LayerKind::kLastOperators: break;
   }
-  return counts;
+  check_failed(__FILE__, __LINE__, "an operator outside a list");
 }
-
-}  // namespace
-
-namespace {
-
-double norms_of_mixer(const ModelSpec& model) {
-  return model.norm_placement == NormPlacement::kBoth ? 2 : 1;
-}
-
-int64_t moe_block_count(const ModelSpec& model) {
-  if (is_hybrid(model)) return letters(model, kExpertsLetter);
-  const int64_t rest = model.num_layers - model.first_dense_layers;
-  return rest > 0 ? (rest + model.moe_layer_period - 1) / model.moe_layer_period : 0;
-}
-
-// A block of a hybrid is the mean of its layers without experts.
-void set_mean_of_mixers(ParameterCounts& counts, const ModelSpec& model, const TensorKinds& kinds) {
-  const ParameterSum attention_layer =
-      shared(model.kv_lora_rank > 0 ? latent_attention(model) : attention(model), kinds.attention);
-  const ParameterSum mamba_layer = shared(mamba(model), kinds.attention);
-  const ParameterSum mlp_layer = shared(mlp(model, model.ffn_hidden_size), kinds.mlp);
-  const auto mambas = static_cast<double>(letters(model, kMambaLetter));
-  const auto attentions = static_cast<double>(letters(model, kAttentionLetter));
-  const auto mlps = static_cast<double>(letters(model, kMlpLetter));
-  const double all = mambas + attentions + mlps;
-  counts.block = {};
-  if (all == 0) return;
-  for (double ParameterSum::*part : {&ParameterSum::cut, &ParameterSum::kv, &ParameterSum::whole}) {
-    counts.block.*part =
-        (mambas * mamba_layer.*part + attentions * attention_layer.*part + mlps * mlp_layer.*part) /
-        all;
-  }
-  counts.block = counts.block + norms(model, norms_of_mixer(model));
-}
-
-}  // namespace
 
 ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kinds) {
   if (is_list(model)) return counts_of_list(model);
-  const auto h = static_cast<double>(model.hidden_size);
-  const auto rows = static_cast<double>(padded_vocab_rows(model));
+  const Parts parts{model, kinds};
   ParameterCounts counts;
-  counts.vocabulary.cut = rows * h;
-  counts.embedding = counts.vocabulary;
-  if (model.position_embedding == PositionKind::kLearned) {
-    counts.embedding.whole += static_cast<double>(model.max_positions) * h;
-  }
-  if (model.stack == Stack::kEncoder) {
-    counts.embedding.whole += static_cast<double>(kTokenTypes) * h;
-  }
-  const auto tower = static_cast<double>(model.vision_parameters);
-
-  counts.embedding = shared(counts.embedding, kinds.embedding);
-  counts.vocabulary = shared(counts.vocabulary, kinds.embedding);
-  if (model.position_embedding == PositionKind::kRelative) {
-    const double tables = model.stack == Stack::kEncoderDecoder ? 2 : 1;
-    const double numbers = static_cast<double>(kRelativeBuckets * model.num_heads);
-    counts.embedding = counts.embedding + shared({.cut = tables * numbers}, kinds.attention);
-  }
-
-  counts.embedding.whole += tower;
-
-  const auto mlp_of = [&](int64_t width) { return shared(mlp(model, width), kinds.mlp); };
-  const ParameterSum self =
-      shared(model.kv_lora_rank > 0 ? latent_attention(model) : attention(model), kinds.attention);
-  const double placed = norms_of_mixer(model);
-  const ParameterSum core = self + norms(model, placed * (model.shared_norm ? 1 : 2));
-  counts.block = core + mlp_of(model.ffn_hidden_size);
-  counts.cross_block = counts.block + shared(attention(model), kinds.attention) + norms(model, 1);
-  counts.blocks = model.num_layers;
-  counts.cross_blocks = model.decoder_layers;
-  if (is_hybrid(model)) set_mean_of_mixers(counts, model, kinds);
+  counts.embedding = parts.embedding();
+  counts.vocabulary = parts.vocabulary();
+  counts.blocks = blocks_of(parts);
   if (model.num_experts > 0) {
-    counts.expert = mlp_of(model.expert_ffn_hidden_size);
-    counts.moe_block = is_hybrid(model) ? norms(model, placed) : core;
-    counts.moe_block.whole += h * static_cast<double>(model.num_experts);
-    if (model.router_correction_bias) {
-      counts.moe_block.whole += static_cast<double>(model.num_experts);
-    }
-    if (model.shared_expert_ffn_hidden_size > 0) {
-      counts.moe_block = counts.moe_block + mlp_of(model.shared_expert_ffn_hidden_size);
-      if (model.shared_expert_gate) counts.moe_block.whole += h;
-    }
-    counts.moe_blocks = moe_block_count(model);
-    counts.blocks -= counts.moe_blocks;
+    counts.expert = parts.expert();
     counts.experts = model.num_experts;
     counts.experts_per_token = model.experts_per_token;
   }
-  if (model.num_mtp_layers > 0) {
-    counts.mtp_blocks = model.num_mtp_layers;
-    counts.mtp_has_experts = has_experts(model, model.num_layers - 1);
-    counts.mtp_block = (counts.mtp_has_experts ? counts.moe_block : counts.block) +
-                       norms(model, 3) + ParameterSum{.cut = 2 * h * h};
-  }
-  counts.head = shared(head(model, rows), kinds.embedding);
+  counts.head = parts.end();
   return counts;
 }
 
-namespace {
-
-double sum_with(const ParameterCounts& counts, double experts) {
-  const auto moe_blocks = static_cast<double>(counts.moe_blocks) +
-                          (counts.mtp_has_experts ? static_cast<double>(counts.mtp_blocks) : 0);
-  return counts.embedding.all() + static_cast<double>(counts.blocks) * counts.block.all() +
-         static_cast<double>(counts.moe_blocks) * counts.moe_block.all() +
-         static_cast<double>(counts.cross_blocks) * counts.cross_block.all() +
-         static_cast<double>(counts.mtp_blocks) * counts.mtp_block.all() +
-         moe_blocks * experts * counts.expert.all() + counts.head.all();
+const BlockParameters& ParameterCounts::of(LayerKind kind) const {
+  const auto found = std::find_if(blocks.begin(), blocks.end(),
+                                  [&](const BlockParameters& block) { return block.kind == kind; });
+  SMP_CHECK(found != blocks.end());
+  return *found;
 }
-
-}  // namespace
 
 double ParameterCounts::total() const { return sum_with(*this, static_cast<double>(experts)); }
 

@@ -155,7 +155,8 @@ LayerMemory memory_of(const LayerProgram& program) {
   memory.input_gradient_bytes = bytes_of_values(program, program.input_gradients);
 
   const SectionLife forward = life_of(program, Section::kForward);
-  memory.saved_bytes = forward.end_bytes;
+  memory.reread_bytes = bytes_of_memories(program, program.reread, {Role::kResult});
+  memory.saved_bytes = forward.end_bytes - memory.reread_bytes;
   memory.forward_peak_bytes = forward.peak_bytes;
   memory.backward_peak_bytes = life_of(program, Section::kBackward).peak_bytes;
   if (!program.dropped.empty()) {

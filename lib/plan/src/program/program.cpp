@@ -29,14 +29,14 @@ void find_saved(LayerProgram& program) {
       if (id != kNoValue) is_there[static_cast<size_t>(id)] = true;
     }
   }
-  std::vector<bool> is_read(program.values.size(), false);
+  std::vector<bool> is_read(program.values.size(), false), is_reread = is_read;
   for (const Section section :
        {Section::kBackward, Section::kDeferring, Section::kWeights, Section::kRematerialize}) {
     std::vector<bool> is_made(program.values.size(), false);  // by this section
     for (const Operation& operation : program.section(section)) {
       for (const ValueId id : operation.inputs) {
         if (id == kNoValue || is_made[static_cast<size_t>(id)]) continue;
-        is_read[static_cast<size_t>(id)] = true;
+        (section == Section::kRematerialize ? is_reread : is_read)[static_cast<size_t>(id)] = true;
       }
       for (const ValueId id : operation.outputs) {
         if (id != kNoValue) is_made[static_cast<size_t>(id)] = true;
@@ -51,9 +51,11 @@ void find_saved(LayerProgram& program) {
   }
   program.saved.clear();
   program.dropped.clear();
+  program.reread.clear();
   for (size_t i = 0; i < program.values.size(); ++i) {
-    if (!is_there[i] || !is_read[i]) continue;
+    if (!is_there[i] || !(is_read[i] || is_reread[i])) continue;
     program.saved.push_back(static_cast<ValueId>(i));
+    if (!is_read[i]) program.reread.push_back(static_cast<ValueId>(i));
     if (is_again[i]) program.dropped.push_back(static_cast<ValueId>(i));
   }
 }

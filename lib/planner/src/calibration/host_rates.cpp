@@ -102,9 +102,9 @@ double matmul_rate(const HostSteps& steps, double memory_bytes_per_s) {
     flops += calls * (call.matmul_forward + call.matmul_backward);
     memory_s += calls * (call.memory_forward + call.memory_backward);
   };
-  add(seconds.block, static_cast<double>(steps.blocks));
-  add(seconds.embedding, 1);
-  add(seconds.head, 1);
+  add(seconds.of(model::LayerKind::kBlock), static_cast<double>(steps.blocks));
+  add(seconds.of(model::LayerKind::kEmbedding), 1);
+  add(seconds.of(model::LayerKind::kHead), 1);
   return flops / std::max(steps.microbatch_s - memory_s, kLeastMatmulShare * steps.microbatch_s);
 }
 

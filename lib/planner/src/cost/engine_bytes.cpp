@@ -4,7 +4,6 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/model_family.h"
 #include "smp/plan/model/operators.h"
-#include "smp/plan/program/liveness.h"
 
 namespace smp::cost {
 

@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "cost/layer_parameters.h"
 #include "cost/routed_tokens.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/adapters.h"
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/layers.h"
+#include "smp/plan/model/parameter_counts.h"
 
 namespace smp::cost {
 namespace {
@@ -113,23 +115,53 @@ void end_backward(CallBytes& bytes) {
   bytes.workspace = bytes.input_gradient = 0;
 }
 
-struct BlockKind {
-  model::LayerKind kind;
-  CallBytes LayerBytes::*call;
-  FrozenBlock LayerBytes::*frozen;
-  double LayerBytes::*parameters;
-};
-constexpr BlockKind kBlockKinds[] = {
-    {model::LayerKind::kBlock, &LayerBytes::block, &LayerBytes::frozen_block,
-     &LayerBytes::block_parameters},
-    {model::LayerKind::kMoeBlock, &LayerBytes::moe_block, &LayerBytes::frozen_moe_block,
-     &LayerBytes::moe_block_parameters},
-    {model::LayerKind::kCrossBlock, &LayerBytes::cross_block, &LayerBytes::frozen_cross_block,
-     &LayerBytes::cross_block_parameters}};
+// The kind of block that its adapters are listed by.
+model::LayerKind block_of(const ModelSpec& model, const model::LayerSpec& layer) {
+  if (layer.kind != model::LayerKind::kMtpBlock) return layer.kind;
+  return model::has_experts(model, layer) ? model::LayerKind::kMoeBlock : model::LayerKind::kBlock;
+}
 
-bool has_kind(const ModelSpec& model, model::LayerKind kind) {
-  return kind == model::LayerKind::kBlock ||
-         (kind == model::LayerKind::kMoeBlock ? model.num_experts > 0 : model.decoder_layers > 0);
+// Elements of a block's matrices that are not of experts.
+double matrix_elements(const AdaptedCall& call, model::LayerKind block) {
+  double elements = 0;
+  for (const model::AdaptedMatrix& matrix : model::adapted_matrices(
+           call.job.model, block, kAllLinear, call.job.parallel.tensor_parallel)) {
+    if (matrix.is_expert) continue;
+    elements += call.width(matrix.in, false) * call.width(matrix.out, false);
+  }
+  return elements;
+}
+
+// A block whose weights are all frozen.
+void freeze_block(KindBytes& bytes, const AdaptedCall& call, model::LayerKind block) {
+  const double stored = quantized_bytes(call.job.training.lora.quantized);
+  bytes.adds = {.frozen = bytes.parameters, .frozen_experts = bytes.expert_parameters};
+  bytes.adds.frozen_bytes = call.element * bytes.parameters;
+  bytes.adds.frozen_expert_bytes = call.element * bytes.expert_parameters;
+  if (stored == 0) return;
+  bytes.adds.frozen_bytes -= (call.element - stored) * matrix_elements(call, block);
+  bytes.adds.frozen_expert_bytes = stored * bytes.expert_parameters;
+}
+
+void add_adapter_parameters(KindBytes& bytes, const AdaptedCall& call, model::LayerKind block) {
+  const LoraSpec& lora = call.job.training.lora;
+  for (const model::AdaptedMatrix& matrix : model::adapted_matrices(
+           call.job.model, block, lora.targets, call.job.parallel.tensor_parallel)) {
+    const double parameters = call.width(matrix.parameters(lora.rank), matrix.is_expert);
+    if (matrix.is_expert) {
+      bytes.adds.experts +=
+          static_cast<double>(call.job.model.num_experts) / call.choice.expert * parameters;
+    } else {
+      bytes.adds.dense += parameters;
+    }
+  }
+}
+
+// Of an end of the model so many parameters are frozen.
+void freeze_end(KindBytes& bytes, double element, double frozen) {
+  bytes.adds.dense -= frozen;
+  bytes.adds.frozen = frozen;
+  bytes.adds.frozen_bytes = element * frozen;
 }
 
 }  // namespace
@@ -153,116 +185,52 @@ double quantized_bytes(QuantizedKind kind) {
   check_failed(__FILE__, __LINE__, "unknown storage of frozen weights");
 }
 
-void count_frozen(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice) {
+void freeze_parameters(KindBytes& bytes, const JobSpec& job, const choice::LayoutChoice& choice,
+                       const model::LayerSpec& layer, bool is_frozen) {
   const AdaptedCall call(job, choice);
-  const LoraSpec& lora = job.training.lora;
-  const TensorKinds& kinds = job.parallel.tensor_parallel;
-  const double stored = quantized_bytes(lora.quantized);
-  layers.frozen_element = call.element;
-  for (const BlockKind& kind : kBlockKinds) {
-    if (!has_kind(job.model, kind.kind)) continue;
-    FrozenBlock& frozen = layers.*kind.frozen;
-    frozen.bytes = call.element * layers.*kind.parameters;
-    if (kind.kind == model::LayerKind::kMoeBlock) {
-      layers.expert_frozen_bytes = call.element * layers.expert_parameters;
-    }
-    if (stored > 0) {
-      double matrices = 0;
-      for (const model::AdaptedMatrix& matrix :
-           model::adapted_matrices(job.model, kind.kind, kAllLinear, kinds)) {
-        if (matrix.is_expert) continue;
-        matrices += call.width(matrix.in, false) * call.width(matrix.out, false);
-      }
-      frozen.bytes -= (call.element - stored) * matrices;
-      if (kind.kind == model::LayerKind::kMoeBlock) {
-        layers.expert_frozen_bytes = stored * layers.expert_parameters;
-      }
-    }
-    if (lora.rank == 0) continue;
-    for (const model::AdaptedMatrix& matrix :
-         model::adapted_matrices(job.model, kind.kind, lora.targets, kinds)) {
-      const double parameters = call.width(matrix.parameters(lora.rank), matrix.is_expert);
-      if (matrix.is_expert) {
-        layers.expert_adapters +=
-            static_cast<double>(job.model.num_experts) / choice.expert * parameters;
-      } else {
-        frozen.adapters += parameters;
-      }
-    }
-  }
-  const model::FrozenParts parts = model::frozen_parts(job);
-  const bool adapted = lora.rank > 0;
-  const double copy =
-      job.model.tied_embeddings && choice.pipeline > 1
-          ? vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size)
-          : 0;
-  if (adapted || parts.embedding) layers.embedding_frozen = layers.embedding_parameters;
-  if (adapted || parts.head) layers.head_frozen = layers.head_parameters - copy;
-  if (adapted || parts.embedding) layers.head_frozen += copy;
-}
-
-void freeze_calls(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice) {
-  const AdaptedCall call(job, choice);
-  if (job.training.lora.rank > 0) {
-    // The first block's norm has no trained weights before it and keeps nothing of the embedding's
-    // output.
-    end_backward(layers.embedding);
-    for (const BlockKind& kind : kBlockKinds) {
-      if (has_kind(job.model, kind.kind)) add_adapters(layers.*kind.call, call, kind.kind);
-    }
+  const bool adapted = job.training.lora.rank > 0;
+  if (model::is_transformer_block(layer.kind)) {
+    const model::LayerKind block = block_of(job.model, layer);
+    if (adapted || is_frozen) freeze_block(bytes, call, block);
+    if (adapted) add_adapter_parameters(bytes, call, block);
     return;
   }
   const model::FrozenParts parts = model::frozen_parts(job);
-  if (parts.embedding) {
-    const double output = layers.embedding.output;
-    end_backward(layers.embedding);
-    const double kept = parts.first_blocks > 0 ? 0 : output;  // the first block's input
-    layers.embedding.saved = layers.embedding.selective = layers.embedding.checkpoint = kept;
+  if (layer.kind == model::LayerKind::kEmbedding) {
+    if (adapted || parts.embedding) freeze_end(bytes, call.element, bytes.parameters);
+    return;
   }
-  if (!parts.first_blocks_end_backward()) return;
-  for (const BlockKind& kind : kBlockKinds) end_backward((layers.*kind.frozen).call);
+  const double copy = tied_copy(job, choice);
+  double frozen = 0;
+  if (adapted || parts.head) frozen += bytes.parameters - copy;
+  if (adapted || parts.embedding) frozen += copy;
+  freeze_end(bytes, call.element, frozen);
 }
 
-void freeze(StageParameters& parameters, const JobSpec& job, const LayerBytes& layers,
-            const StageBlocks& blocks, bool embedding, bool head) {
-  const bool adapted = job.training.lora.rank > 0;
-  const double dense = adapted ? blocks.dense : blocks.frozen_dense;
-  const double moe = adapted ? blocks.moe : blocks.frozen_moe;
-  const double cross = adapted ? blocks.cross : blocks.frozen_cross;
-  const double of_blocks = dense * layers.block_parameters + moe * layers.moe_block_parameters +
-                           cross * layers.cross_block_parameters;
-  // With adapters all that is left beside the blocks: also what predicts further tokens.
-  const double others =
-      adapted ? parameters.dense - of_blocks
-              : (embedding ? layers.embedding_frozen : 0) + (head ? layers.head_frozen : 0);
-  parameters.frozen = of_blocks + others;
-  parameters.frozen_experts = moe * layers.expert_parameters;
-  parameters.frozen_bytes =
-      dense * layers.frozen_block.bytes + moe * layers.frozen_moe_block.bytes +
-      cross * layers.frozen_cross_block.bytes + layers.frozen_element * others;
-  parameters.frozen_expert_bytes = moe * layers.expert_frozen_bytes;
-  parameters.dense -= parameters.frozen;
-  parameters.experts -= parameters.frozen_experts;
-  if (!adapted) return;
-  parameters.dense = dense * layers.frozen_block.adapters + moe * layers.frozen_moe_block.adapters +
-                     cross * layers.frozen_cross_block.adapters;
-  parameters.experts = moe * layers.expert_adapters;
+void fine_tune(CallBytes& call, const JobSpec& job, const choice::LayoutChoice& choice,
+               const model::LayerSpec& layer, bool is_frozen) {
+  const bool embeds = layer.kind == model::LayerKind::kEmbedding;
+  if (job.training.lora.rank > 0) {
+    // The first block's norm has no trained weights before it and keeps nothing of the embedding's
+    // output.
+    if (embeds) end_backward(call);
+    if (!model::is_transformer_block(layer.kind)) return;
+    return add_adapters(call, {job, choice}, block_of(job.model, layer));
+  }
+  const model::FrozenParts parts = model::frozen_parts(job);
+  if (embeds && parts.embedding) {
+    end_backward(call);
+    const double kept = parts.first_blocks > 0 ? 0 : call.output;  // the first block's input
+    call.saved = call.selective = call.checkpoint = kept;
+  }
+  if (is_frozen && parts.first_blocks_end_backward()) end_backward(call);
 }
 
 double gathered_block_bytes(const JobSpec& job, const LayerBytes& layers, double compute) {
-  const double whole = compute * layers.largest_block_parameters();
-  if (quantized_bytes(job.training.lora.quantized) == 0 || job.training.lora.rank == 0)
-    return whole;
-  return std::max({layers.frozen_block.bytes,
-                   layers.frozen_moe_block.bytes + layers.expert_frozen_bytes,
-                   layers.frozen_cross_block.bytes});
-}
-
-double trained_block_parameters(const JobSpec& job, const LayerBytes& layers) {
-  if (job.training.lora.rank == 0) return layers.largest_block_parameters();
-  return std::max({layers.frozen_block.adapters,
-                   layers.frozen_moe_block.adapters + layers.expert_adapters,
-                   layers.frozen_cross_block.adapters});
+  const LoraSpec& lora = job.training.lora;
+  return quantized_bytes(lora.quantized) == 0 || lora.rank == 0
+             ? compute * layers.largest_block_parameters
+             : layers.frozen_block_bytes;
 }
 
 }  // namespace smp::cost

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "cost/layer_parameters.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
 #include "smp/planner/cost/call_bytes.h"
@@ -20,22 +19,16 @@ bool trains_projection(const JobSpec& job);
 // for each 256 scales (QLoRA, arXiv 2305.14314, section 3: 0.127 bits).
 double quantized_bytes(QuantizedKind kind);
 
-// Parameters that are frozen, their bytes, and adapters, by layer. After count_parameters().
-void count_frozen(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);
+// Of one layer's parameters, which are counted as trained, those that are frozen and the adapters.
+void freeze_parameters(KindBytes& bytes, const JobSpec& job, const choice::LayoutChoice& choice,
+                       const model::LayerSpec& layer, bool is_frozen);
 
-// From the calls of `layers`, whose frozen matrices keep no input, to those of the job: what
-// adapters keep, weights in 16 bits while a quantized matrix runs, and layers that no gradient
-// passes through.
-void freeze_calls(LayerBytes& layers, const JobSpec& job, const choice::LayoutChoice& choice);
-
-// Of a stage's parameters, which are counted as trained, those that are frozen and the adapters.
-void freeze(StageParameters& parameters, const JobSpec& job, const LayerBytes& layers,
-            const StageBlocks& blocks, bool embedding, bool head);
+// From a call whose frozen matrices keep no input to that of the job: what adapters keep, weights
+// in 16 bits while a quantized matrix runs, and layers that no gradient passes through.
+void fine_tune(CallBytes& call, const JobSpec& job, const choice::LayoutChoice& choice,
+               const model::LayerSpec& layer, bool is_frozen);
 
 // Bytes of the fullest block's weights while sharding gathers them.
 double gathered_block_bytes(const JobSpec& job, const LayerBytes& layers, double compute);
-
-// Trained parameters of the fullest block.
-double trained_block_parameters(const JobSpec& job, const LayerBytes& layers);
 
 }  // namespace smp::cost

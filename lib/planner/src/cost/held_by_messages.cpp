@@ -14,12 +14,13 @@ constexpr double kAheadFrom = 0.7;
 
 }  // namespace
 
-double held_by_messages(const JobSpec& job, const choice::LayoutChoice& choice, double whole) {
+double held_by_messages(const JobSpec& job, const choice::LayoutChoice& choice,
+                        const model::LayerSpec& block, double whole) {
   const double tensors = framework::framework_model(job).held_by_messages;
   if (tensors == 0 || choice.tensor == 1 || !choice.sequence_parallel) return 0;
-  const CallSeconds block = layer_seconds(job, choice).block;
-  const double waiting = block.launch_forward + block.launch_backward;
-  const double all = block.forward() + block.backward() - block.recompute;
+  const CallSeconds call = call_seconds(job, choice, block, false);
+  const double waiting = call.launch_forward + call.launch_backward;
+  const double all = call.forward() + call.backward() - call.recompute;
   const double running = all > 0 ? 1 - waiting / all : 0;
   return tensors * std::max(0.0, (running - kAheadFrom) / (1 - kAheadFrom)) * whole;
 }

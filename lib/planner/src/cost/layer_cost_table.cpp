@@ -1,9 +1,14 @@
 #include "cost/layer_cost_table.h"
 
+#include "cost/engine_bytes.h"
+#include "smp/plan/model/operators.h"
+
 namespace smp::cost {
 namespace {
 
 constexpr size_t kFirstSlots = 256;
+// Layouts that share their programs come near each other in a search.
+constexpr size_t kKnownPrograms = 64;
 
 // Spreads neighbouring keys over the table (the finaliser of SplitMix64).
 uint64_t scattered(const LayerKey& layer) {
@@ -15,7 +20,8 @@ uint64_t scattered(const LayerKey& layer) {
 
 }  // namespace
 
-LayerCostTable::LayerCostTable(const JobSpec& job) : job_(job), slots_(kFirstSlots) {}
+LayerCostTable::LayerCostTable(const JobSpec& job)
+    : job_(job), slots_(kFirstSlots), programs_(kKnownPrograms) {}
 
 LayerCostTable::Slot& LayerCostTable::slot_of(const LayerKey& key) {
   const size_t mask = slots_.size() - 1;
@@ -32,12 +38,32 @@ void LayerCostTable::grow() {
   }
 }
 
+const KindPrograms& LayerCostTable::programs_of(const choice::LayoutChoice& choice) {
+  const uint64_t key = program_key(choice);
+  for (KnownPrograms& known : programs_) {
+    if (known.programs.empty() || known.key != key) continue;
+    if (known.micro_batch == choice.micro_batch) return known.programs;
+    // Our engine's programs are exact to the byte, which do not all grow with the samples.
+    if (runs_in_engine(job_) || model::is_list(job_.model)) continue;
+    for (program::LayerProgram& program : known.programs) {
+      program::set_samples(program, known.micro_batch, choice.micro_batch);
+    }
+    known.micro_batch = choice.micro_batch;
+    return known.programs;
+  }
+  KnownPrograms& made = programs_[next_];
+  next_ = (next_ + 1) % programs_.size();
+  made = {key, choice.micro_batch, kind_programs(job_, choice, *kinds_)};
+  return made.programs;
+}
+
 const LayerCosts& LayerCostTable::of(const choice::LayoutChoice& choice) {
   const LayerKey key = layer_key(job_, choice);
   if (last_.costs != nullptr && last_.key == key) return *last_.costs;
   Slot* slot = &slot_of(key);
   if (slot->costs == nullptr) {
-    costs_.push_back({layer_bytes(job_, choice), layer_seconds(job_, choice)});
+    if (kinds_ == nullptr) kinds_ = std::make_shared<LayerKinds>(job_);
+    costs_.push_back(layer_costs(job_, choice, kinds_, programs_of(choice)));
     if (2 * costs_.size() > slots_.size()) {
       grow();
       slot = &slot_of(key);

@@ -50,10 +50,8 @@ program::Habits habits_of(const JobSpec& job, const choice::LayoutChoice& choice
   if (model.fp32_logits && element < kFp32Bytes) {
     habits.logit = job.training.fused_loss ? model.fused_logit : model.logit;
   }
-  if (choice.recompute == Recompute::kSelective) {
-    habits.dropped =
-        recomputes_mlps(job) ? program::Dropped::kFirstProducts : program::Dropped::kModules;
-  }
+  habits.dropped =
+      recomputes_mlps(job) ? program::Dropped::kFirstProducts : program::Dropped::kModules;
   habits.modules = recompute_modules(job.parallel);
   habits.norm_before_attention = has_norm_before_attention(job);
   habits.norm_before_mlp = has_norm_before_mlp(job);
@@ -78,6 +76,15 @@ program::LayerProgram layer_program(const JobSpec& job, const choice::LayoutChoi
   model.vocab_multiple_of = 1;
   const bool is_trained = trains(job, layer, is_frozen);
   return program::build_as(model, layer, call, habits_of(job, choice, is_trained));
+}
+
+KindPrograms kind_programs(const JobSpec& job, const choice::LayoutChoice& choice,
+                           const LayerKinds& kinds) {
+  KindPrograms programs;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    programs.push_back(layer_program(job, choice, kinds[i].layer, kinds[i].is_frozen));
+  }
+  return programs;
 }
 
 }  // namespace smp::cost

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <vector>
+
 #include "smp/plan/program/habits.h"
+#include "smp/planner/cost/layer_kinds.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
 
@@ -15,9 +18,15 @@ program::Habits habits_of(const JobSpec& job, const choice::LayoutChoice& choice
 // Whether a layer's weights are trained, where it is not among the first frozen ones.
 bool trains(const JobSpec& job, const model::LayerSpec& layer, bool is_frozen);
 
+using KindPrograms = std::vector<program::LayerProgram>;
+
 // What one rank runs of a layer: the program of our engine on CPUs, and of lists of operators, else
 // that of the job's framework. Pure; any thread.
 program::LayerProgram layer_program(const JobSpec& job, const choice::LayoutChoice& choice,
                                     const model::LayerSpec& layer, bool is_frozen);
+
+// Of each kind of layer.
+KindPrograms kind_programs(const JobSpec& job, const choice::LayoutChoice& choice,
+                           const LayerKinds& kinds);
 
 }  // namespace smp::cost

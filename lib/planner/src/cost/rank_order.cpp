@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "cost/layer_parameters.h"
+#include "cost/stage_holds.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/model/layers.h"

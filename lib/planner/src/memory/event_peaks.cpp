@@ -6,6 +6,7 @@
 #include "choice/resolve.h"
 #include "cost/engine_bytes.h"
 #include "cost/routed_tokens.h"
+#include "cost/stage_holds.h"
 #include "memory/stage_terms.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/framework/framework_catalog.h"
@@ -84,13 +85,12 @@ EventPeak whole(std::string event, const PhasePeak& phase) {
 int64_t forward_bytes(const Plan& plan, int64_t stage) {
   const choice::LayoutChoice choice = choice::choice_of(plan);
   const cost::LayerBytes layers = cost::layer_bytes(plan.job, choice);
-  const StageHolds holds = stage_holds(plan.job.model, choice, stage);
-  double most = holds.embedding ? layers.embedding.forward : 0;
-  if (holds.blocks.dense > 0) most = std::max(most, layers.block.forward);
-  if (holds.blocks.moe > 0) most = std::max(most, layers.moe_block.forward);
-  if (holds.blocks.cross > 0) most = std::max(most, layers.cross_block.forward);
-  if (holds.head) most = std::max(most, layers.head.forward);
-  return text::whole_bytes(most + layers.embedding.output);
+  const cost::StageHolds holds = cost::stage_holds(*layers.kinds, choice, stage);
+  double most = 0;
+  for (size_t kind = 0; kind < holds.of_kind.size(); ++kind) {
+    if (holds.of_kind[kind] > 0) most = std::max(most, layers.of_kind[kind].call.forward);
+  }
+  return text::whole_bytes(most + layers.embedding().call.output);
 }
 
 EventPeak evaluation(const Plan& plan, int64_t stage, const std::vector<PhasePeak>& phases) {

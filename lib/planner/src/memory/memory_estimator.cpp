@@ -8,7 +8,6 @@
 #include "memory/stage_blocks.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/framework/framework_catalog.h"
-#include "smp/plan/model/frozen_parts.h"
 #include "smp/planner/memory/memory_model.h"
 
 namespace smp::memory {
@@ -21,7 +20,7 @@ struct StagePeak {
   StagePeak(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
             const StageTerms& states, const EstimatedStage& stage)
       : terms(states),
-        blocks(blocks_kept(choice, layers, stage.holds.blocks)),
+        blocks(blocks_kept(choice, layers, stage.holds)),
         live(microbatches_in_flight(choice, stage.index)) {}
 
   StageTerms terms;
@@ -37,22 +36,22 @@ struct StagePeak {
 StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
                   const cost::LayerBytes& layers, const StateRules& rules, const StageTerms& terms,
                   const EstimatedStage& stage) {
-  const StageHolds& holds = stage.holds;
+  const cost::StageHolds& holds = stage.holds;
   StagePeak now(choice, layers, terms, stage);
   now.host_bytes = now.terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
-  const double boundary = layers.embedding.output;
+  const double boundary = layers.embedding().call.output;
   // Each chunk of layers receives its input and sends its output, but the model's first and last.
   const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
   const double freed = freed_outputs(job, choice, holds.head, now.live) * boundary / now.live;
   (now.blocks.kept > 0 ? now.blocks.kept : now.blocks.checkpoints) -= freed;
   if (choice.offload_activations) {
     now.host_bytes += now.live * now.blocks.all();
-    now.window = offload_window(job, choice, layers, holds.blocks.all());
+    now.window = offload_window(job, choice, layers, holds.all_blocks());
     now.blocks.kept = now.blocks.checkpoints = 0;
   }
-  if (holds.embedding) now.embedding = now.live * layers.embedding.saved;
+  if (holds.embedding) now.embedding = now.live * layers.embedding().call.saved;
   now.batch = ((holds.embedding ? now.live : 0) + heads) * kTokenBytes * choice.micro_batch *
               static_cast<double>(job.training.sequence_length) / choice.context;
   // Inputs that were received, and one gradient that is still being sent.
@@ -79,19 +78,20 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
     now.workspace = workspace;
     now.messages = messages + sent;
   };
-  const double others = holds.head ? (heads - 1) * layers.head.saved : 0;
+  const double others = holds.head ? (heads - 1) * layers.head().call.saved : 0;
   if (holds.head) {
-    consider(PeakPhase::kForward, others + layers.head.forward, 0, 0, 0);
-    consider(PeakPhase::kBackward, others + layers.head.saved, 0, layers.head.workspace, 0);
+    consider(PeakPhase::kForward, others + layers.head().call.forward, 0, 0, 0);
+    consider(PeakPhase::kBackward, others + layers.head().call.saved, 0,
+             layers.head().call.workspace, 0);
   } else {
     consider(PeakPhase::kForward, 0, 0, now.blocks.forward, 0);
   }
   // A stage without the head begins its deepest backward with a gradient that it received.
   consider(PeakPhase::kBackward, others, now.blocks.again,
-           now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
+           now.blocks.workspace + (holds.head ? layers.head().call.input_gradient : 0),
            holds.head ? 0 : boundary);
   if (layers.held > 0) {
-    const double held = held_bytes(now.live * holds.blocks.all() * layers.held, now.reserved,
+    const double held = held_bytes(now.live * holds.all_blocks() * layers.held, now.reserved,
                                    static_cast<double>(allowed_bytes(job.cluster)));
     now.workspace += held;
     now.peak += held;
@@ -141,16 +141,11 @@ std::string_view name_of(PeakPhase phase) {
   check_failed(__FILE__, __LINE__, "unknown phase");
 }
 
-EstimatedStage::EstimatedStage(const JobSpec& job, const choice::LayoutChoice& choice,
-                               const cost::LayerBytes& layers, int64_t stage)
-    : index(stage),
-      holds(stage_holds(job.model, choice, stage, model::frozen_blocks(job))),
-      message_bytes(message_buffers(job, choice, layers, holds)) {}
-
 MemoryEstimate estimate_memory(const JobSpec& job, const choice::LayoutChoice& choice,
                                const cost::LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
-  const EstimatedStage here(job, choice, layers, stage);
+  EstimatedStage here{stage, cost::stage_holds(*layers.kinds, choice, stage)};
+  here.message_bytes = message_buffers(job, choice, layers, here.holds);
   const StageTerms terms = stage_terms(job, choice, layers, rules, here.holds, here.message_bytes);
   return estimate_of(peak_of(job, choice, layers, rules, terms, here), rules, stage);
 }
@@ -172,22 +167,27 @@ void MemoryEstimator::look_at(const choice::LayoutChoice& choice, const cost::La
   if (rules_ && key == key_) return;
   key_ = key;
   rules_.emplace(job_, choice);
-  for (KnownTerms* known : {&first_terms_, &second_terms_, &last_terms_}) known->known = 0;
-  first_ = {job_, choice, layers, 0};
-  if (choice.pipeline > 1) last_ = {job_, choice, layers, choice.pipeline - 1};
-  if (choice.pipeline > 2) second_ = {job_, choice, layers, 1};
+  count_ = 0;
+  for (const cost::PricedStage& priced : priced_.of(*layers.kinds, choice)) {
+    if (count_ == stages_.size()) stages_.emplace_back();
+    KnownStage& known = stages_[count_++];
+    known.known = 0;
+    known.stage.index = priced.index;
+    known.stage.holds = priced.holds;
+    known.stage.message_bytes = message_buffers(job_, choice, layers, priced.holds);
+  }
 }
 
 // Of the states: whatever else `choice` recomputes and offloads than key_of() it.
-const StageTerms& MemoryEstimator::terms_of(KnownTerms& known, const choice::LayoutChoice& choice,
-                                            const cost::LayerBytes& layers,
-                                            const EstimatedStage& stage) const {
+const StageTerms& MemoryEstimator::terms_of(KnownStage& known, const choice::LayoutChoice& choice,
+                                            const cost::LayerBytes& layers) const {
   const unsigned place = (choice.offload_optimizer ? 1U : 0U) |
                          (choice.offload_parameters ? 2U : 0U) |
                          (choice.recompute == Recompute::kFull ? 4U : 0U);
   StageTerms& terms = known.terms.at(place);
   if ((known.known >> place & 1U) == 0) {
-    terms = stage_terms(job_, choice, layers, *rules_, stage.holds, stage.message_bytes);
+    terms =
+        stage_terms(job_, choice, layers, *rules_, known.stage.holds, known.stage.message_bytes);
     known.known |= 1U << place;
   }
   return terms;
@@ -196,33 +196,18 @@ const StageTerms& MemoryEstimator::terms_of(KnownTerms& known, const choice::Lay
 MemoryEstimate MemoryEstimator::fullest(const choice::LayoutChoice& choice,
                                         const cost::LayerBytes& layers) {
   look_at(choice, layers);
-  const auto peak_at = [&](KnownTerms& known, const EstimatedStage& stage) {
-    return peak_of(job_, choice, layers, *rules_, terms_of(known, choice, layers, stage), stage);
+  const auto peak_at = [&](KnownStage& known) {
+    return peak_of(job_, choice, layers, *rules_, terms_of(known, choice, layers), known.stage);
   };
-  const StagePeak first = peak_at(first_terms_, first_);
-  if (choice.pipeline == 1) return estimate_of(first, *rules_, 0);
-  const StagePeak last = peak_at(last_terms_, last_);
-  // Stages in the middle have ever fewer microbatches and never more layers than the second, unless
-  // their layers are trained and the second's are not.
-  if (choice.pipeline > 2 && model::frozen_blocks(job_) > 0) {
-    StagePeak most = last.reserved > first.reserved ? last : first;
-    int64_t fullest = last.reserved > first.reserved ? last_.index : 0;
-    for (int64_t stage = 1; stage + 1 < choice.pipeline; ++stage) {
-      KnownTerms own;
-      const StagePeak peak = peak_at(own, {job_, choice, layers, stage});
-      if (peak.reserved <= most.reserved) continue;
-      most = peak;
-      fullest = stage;
-    }
-    return estimate_of(most, *rules_, fullest);
+  StagePeak most = peak_at(stages_.front());
+  int64_t fullest = 0;
+  for (size_t i = 1; i < count_; ++i) {
+    const StagePeak peak = peak_at(stages_[i]);
+    if (peak.reserved <= most.reserved) continue;
+    most = peak;
+    fullest = stages_[i].stage.index;
   }
-  if (choice.pipeline > 2) {
-    const StagePeak second = peak_at(second_terms_, second_);
-    if (second.reserved > first.reserved && second.reserved >= last.reserved)
-      return estimate_of(second, *rules_, second_.index);
-  }
-  return last.reserved > first.reserved ? estimate_of(last, *rules_, last_.index)
-                                        : estimate_of(first, *rules_, 0);
+  return estimate_of(most, *rules_, fullest);
 }
 
 }  // namespace smp::memory

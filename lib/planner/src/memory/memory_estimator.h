@@ -2,7 +2,9 @@
 
 #include <array>
 #include <optional>
+#include <vector>
 
+#include "cost/priced_stages.h"
 #include "memory/stage_terms.h"
 #include "smp/planner/memory/memory_estimate.h"
 
@@ -10,12 +12,8 @@ namespace smp::memory {
 
 // What a stage needs whatever is recomputed and offloaded.
 struct EstimatedStage {
-  EstimatedStage() = default;
-  EstimatedStage(const JobSpec& job, const choice::LayoutChoice& choice,
-                 const cost::LayerBytes& layers, int64_t stage);
-
   int64_t index = 0;
-  StageHolds holds;
+  cost::StageHolds holds;
   double message_bytes = 0;  // on the host
 };
 
@@ -30,23 +28,25 @@ class MemoryEstimator {
   MemoryEstimate fullest(const choice::LayoutChoice& choice, const cost::LayerBytes& layers);
 
  private:
-  static choice::LayoutChoice key_of(choice::LayoutChoice choice);
-  void look_at(const choice::LayoutChoice& choice, const cost::LayerBytes& layers);
-
-  // Of a stage the states, for each way to recompute and offload that was asked for.
-  struct KnownTerms {
+  // A stage and its states, for each way to recompute and offload that was asked for.
+  struct KnownStage {
+    EstimatedStage stage;
     std::array<StageTerms, 8> terms;
     unsigned known = 0;  // a bit for each
   };
-  const StageTerms& terms_of(KnownTerms& known, const choice::LayoutChoice& choice,
-                             const cost::LayerBytes& layers, const EstimatedStage& stage) const;
+
+  static choice::LayoutChoice key_of(choice::LayoutChoice choice);
+  void look_at(const choice::LayoutChoice& choice, const cost::LayerBytes& layers);
+  const StageTerms& terms_of(KnownStage& known, const choice::LayoutChoice& choice,
+                             const cost::LayerBytes& layers) const;
 
   const JobSpec& job_;
+  cost::PricedStages priced_;
   // Of the choice that was asked for last.
   choice::LayoutChoice key_;
   std::optional<StateRules> rules_;
-  EstimatedStage first_, second_, last_;
-  KnownTerms first_terms_, second_terms_, last_terms_;
+  std::vector<KnownStage> stages_;  // the first `count_` of them
+  size_t count_ = 0;
 };
 
 }  // namespace smp::memory

@@ -20,8 +20,6 @@
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/layout/stage_layers.h"
-#include "smp/plan/model/frozen_parts.h"
-#include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/cost/layer_bytes.h"
@@ -91,40 +89,6 @@ RankPrediction predict_on_cpu(const Plan& plan, const layout::RankLayout& layout
   return best;
 }
 
-// The frozen ones of the blocks that a stage holds.
-void count_frozen_blocks(cost::StageBlocks& blocks, const layout::StageLayers& held,
-                         const JobSpec& job) {
-  auto layer = held.layers.begin();
-  for (const int64_t count : held.chunk_layers) {
-    double cold = 0;
-    for (int64_t i = 0; i < count; ++i, ++layer) {
-      if (!model::is_frozen_block(job, *layer)) continue;
-      const bool cross = layer->kind == model::LayerKind::kCrossBlock;
-      const bool experts = layer->kind == model::LayerKind::kMoeBlock;
-      ++(experts ? blocks.frozen_moe : cross ? blocks.frozen_cross : blocks.frozen_dense);
-      ++cold;
-    }
-    blocks.frozen_chunks += cold > 0 ? 1 : 0;
-  }
-}
-
-StageHolds holds_of(const layout::StageLayers& held, const JobSpec& job) {
-  const ModelSpec& model = job.model;
-  StageHolds holds;
-  if (model::frozen_blocks(job) > 0) count_frozen_blocks(holds.blocks, held, job);
-  for (const model::LayerSpec& layer : held.layers) {
-    const bool experts = layer.kind == model::LayerKind::kMoeBlock ||
-                         (layer.kind == model::LayerKind::kMtpBlock &&
-                          model::has_experts(model, model.num_layers - 1));
-    holds.embedding |= layer.kind == model::LayerKind::kEmbedding;
-    holds.head |= makes_loss(layer.kind);
-    if (!model::is_transformer_block(layer.kind)) continue;
-    const bool cross = layer.kind == model::LayerKind::kCrossBlock;
-    ++(experts ? holds.blocks.moe : cross ? holds.blocks.cross : holds.blocks.dense);
-  }
-  return holds;
-}
-
 // Adds what the walk found at an instant.
 void add_walked(TermBytes& bytes, const cost::ActivationBytes& now, const SizedPlan& sized,
                 bool forward, double blocks) {
@@ -162,11 +126,11 @@ RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& 
   const Plan& plan = sized.plan;
   const choice::LayoutChoice& choice = sized.choice;
   const cost::LayerBytes& layers = sized.bytes;
-  const StageHolds holds = holds_of(place.held, plan.job);
+  const cost::StageHolds holds = cost::stage_holds(*layers.kinds, place.held);
   const StateRules rules(plan.job, choice);
   const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds,
                                        message_buffers(plan.job, choice, layers, holds));
-  const double blocks = holds.blocks.all();
+  const double blocks = holds.all_blocks();
   TermBytes best{};
   PeakPhase best_phase = PeakPhase::kStep;
   const double could_hold = microbatches_in_flight(choice, place.stage) * blocks * layers.held;
@@ -197,7 +161,7 @@ RankPrediction predict_on_accelerator(const SizedPlan& sized, const WalkedRank& 
   const double live = microbatches_in_flight(choice, place.stage);
   rank.host_bytes = text::whole_bytes(std::ceil(
       terms.host_bytes +
-      (choice.offload_activations ? live * blocks_kept(choice, layers, holds.blocks).all() : 0)));
+      (choice.offload_activations ? live * blocks_kept(choice, layers, holds).all() : 0)));
   for (int i = 0; i < kTerms; ++i) {
     const Term term = static_cast<Term>(i);
     const int64_t bytes = text::whole_bytes(at(best, term));

@@ -23,9 +23,10 @@ struct Messages {
   }
 };
 
-double elements_of(const cost::LayerBytes& layers, const StageHolds& holds) {
-  return block_parameters(layers, holds) + (holds.embedding ? layers.embedding_parameters : 0) +
-         (holds.head ? layers.head_parameters : 0);
+double elements_of(const cost::LayerBytes& layers, const cost::StageHolds& holds) {
+  return cost::block_parameters(layers, holds) +
+         (holds.embedding ? layers.embedding().parameters : 0) +
+         (holds.head ? layers.head().parameters : 0);
 }
 
 // Elements of neighbouring buckets of a stage: of blocks, and with them the larger end of the model
@@ -51,7 +52,7 @@ bool by_host(const JobSpec& job, mesh::Axis axis) {
 
 // Of tensor groups and between stages.
 void add_activations(Messages& messages, const JobSpec& job, const choice::LayoutChoice& choice,
-                     const StageHolds& holds) {
+                     const cost::StageHolds& holds) {
   const double tokens = static_cast<double>(choice.micro_batch) *
                         static_cast<double>(job.training.sequence_length) / choice.context;
   const double hidden =
@@ -67,13 +68,13 @@ void add_activations(Messages& messages, const JobSpec& job, const choice::Layou
 }
 
 Buckets buckets_of(const JobSpec& job, const choice::LayoutChoice& choice,
-                   const cost::LayerBytes& layers, const StageHolds& holds, double gradient) {
-  const double all = elements_of(layers, holds), block = layers.largest_block_parameters();
-  const double blocks = holds.blocks.all();
-  const double end = std::max(holds.embedding ? layers.embedding_parameters : 0,
-                              holds.head ? layers.head_parameters : 0);
+                   const cost::LayerBytes& layers, const cost::StageHolds& holds, double gradient) {
+  const double all = elements_of(layers, holds), block = layers.largest_block_parameters;
+  const double blocks = holds.all_blocks();
+  const double end = std::max(holds.embedding ? layers.embedding().parameters : 0,
+                              holds.head ? layers.head().parameters : 0);
   if (choice.shard > 1 && choice.sharding >= Sharding::kGradients)
-    return {all, std::min(blocks, blocks_of_bucket(job, choice, layers)) * block, end};
+    return {all, std::min(blocks, blocks_of_bucket(job, choice, block)) * block, end};
   const auto bytes = bucket_bytes_of(job, choice.data(), static_cast<int64_t>(all * gradient));
   const double enough = static_cast<double>(bytes) / gradient;  // a bucket is closed
   const double of_blocks = std::min(blocks, std::max(1.0, std::ceil(enough / block))) * block;
@@ -84,7 +85,7 @@ Buckets buckets_of(const JobSpec& job, const choice::LayoutChoice& choice,
 }  // namespace
 
 double message_buffers(const JobSpec& job, const choice::LayoutChoice& choice,
-                       const cost::LayerBytes& layers, const StageHolds& holds) {
+                       const cost::LayerBytes& layers, const cost::StageHolds& holds) {
   if (job.cluster.device == DeviceKind::kCpu || !cost::is_of_engine(job) || choice.world() == 1)
     return 0;
   const double element = cost::element_bytes(choice.precision), gradient = std::max(4.0, element);
@@ -107,8 +108,8 @@ double message_buffers(const JobSpec& job, const choice::LayoutChoice& choice,
   // Alone: it takes the longest buffer, or a longer one in its place.
   const bool sends_tied = job.model.tied_embeddings && holds.embedding != holds.head;
   const double tied = !sends_tied  ? 0
-                      : holds.head ? layers.head_parameters
-                                   : layers.embedding_parameters;
+                      : holds.head ? layers.head().parameters
+                                   : layers.embedding().parameters;
   return messages.bytes + std::max(0.0, tied * gradient - messages.longest);
 }
 

@@ -11,6 +11,6 @@ namespace smp::memory {
 // for each that is under way. Buffers are kept and used again by all kinds of messages, so this is
 // what is under way at once. 0 on CPUs, and for other frameworks.
 double message_buffers(const JobSpec& job, const choice::LayoutChoice& choice,
-                       const cost::LayerBytes& layers, const StageHolds& holds);
+                       const cost::LayerBytes& layers, const cost::StageHolds& holds);
 
 }  // namespace smp::memory

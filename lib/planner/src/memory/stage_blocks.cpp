@@ -23,12 +23,21 @@ double freed_outputs(const JobSpec& job, const choice::LayoutChoice& choice, boo
   return freed * (chunks - (head ? 1 : 0));
 }
 
+double kept_by_call(const cost::CallBytes& call, Recompute recompute) {
+  return recompute == Recompute::kFull        ? call.checkpoint
+         : recompute == Recompute::kSelective ? call.selective
+                                              : call.saved;
+}
+
 BlocksKept blocks_kept(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
-                       const cost::StageBlocks& count) {
-  const double share = share_that_recomputes(choice, count.all());
+                       const cost::StageHolds& holds) {
+  const cost::LayerKinds& kinds = *layers.kinds;
+  const double share = share_that_recomputes(choice, holds.all_blocks());
   BlocksKept sum;
-  const auto add = [&](const cost::CallBytes& call, double calls) {
-    if (calls <= 0) return;
+  for (size_t kind = kinds.first_block(); kind < kinds.head(); ++kind) {
+    const double calls = holds.of_kind[kind];
+    if (calls <= 0) continue;
+    const cost::CallBytes& call = layers.of_kind[kind].call;
     const double recomputing = calls * share;
     sum.kept += (calls - recomputing) * call.saved;
     double again = 0;
@@ -44,18 +53,13 @@ BlocksKept blocks_kept(const choice::LayoutChoice& choice, const cost::LayerByte
       sum.workspace = call.workspace;
     }
     sum.forward = std::max(sum.forward, call.forward - call.saved);
-  };
-  add(layers.block, count.dense - count.frozen_dense);
-  add(layers.moe_block, count.moe - count.frozen_moe);
-  add(layers.cross_block, count.cross - count.frozen_cross);
-  if (count.frozen_chunks == 0) return sum;
-  add(layers.frozen_block.call, count.frozen_dense);
-  add(layers.frozen_moe_block.call, count.frozen_moe);
-  add(layers.frozen_cross_block.call, count.frozen_cross);
+  }
+  if (holds.frozen_chunks == 0) return sum;
   // Where no gradient passes through them, the last frozen block of a chunk keeps its output alone.
-  if (is_forward_alone(layers.frozen_block.call)) {
+  const cost::CallBytes& frozen = layers.of_kind[kinds.first_block()].call;
+  if (is_forward_alone(frozen)) {
     (choice.recompute == Recompute::kFull ? sum.checkpoints : sum.kept) +=
-        count.frozen_chunks * layers.frozen_block.call.output;
+        holds.frozen_chunks * frozen.output;
   }
   return sum;
 }
@@ -63,13 +67,8 @@ BlocksKept blocks_kept(const choice::LayoutChoice& choice, const cost::LayerByte
 double offload_window(const JobSpec& job, const choice::LayoutChoice& choice,
                       const cost::LayerBytes& layers, double blocks) {
   double each = 0;  // of the widest
-  for (const cost::CallBytes* call :
-       {&layers.block, &layers.moe_block, &layers.cross_block, &layers.frozen_block.call,
-        &layers.frozen_moe_block.call, &layers.frozen_cross_block.call}) {
-    const double kept = choice.recompute == Recompute::kFull        ? call->checkpoint
-                        : choice.recompute == Recompute::kSelective ? call->selective
-                                                                    : call->saved;
-    each = std::max(each, kept);
+  for (size_t kind = layers.kinds->first_block(); kind < layers.kinds->head(); ++kind) {
+    each = std::max(each, kept_by_call(layers.of_kind[kind].call, choice.recompute));
   }
   if (framework::framework_model(job).fetches_checkpoints_late &&
       choice.recompute == Recompute::kFull)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cost/layer_parameters.h"
+#include "cost/stage_holds.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
 #include "smp/planner/cost/layer_bytes.h"
@@ -18,6 +18,9 @@ double freed_outputs(const JobSpec& job, const choice::LayoutChoice& choice, boo
 // Whether a call of a block has no backward, as frozen blocks have none behind a frozen embedding.
 inline bool is_forward_alone(const cost::CallBytes& call) { return call.saved == 0; }
 
+// What a call that is recomputed so keeps.
+double kept_by_call(const cost::CallBytes& call, Recompute recompute);
+
 // What a stage's blocks keep of one microbatch, by how they are recomputed.
 struct BlocksKept {
   double kept = 0;         // without recomputing
@@ -29,7 +32,7 @@ struct BlocksKept {
   double all() const { return kept + checkpoints; }
 };
 BlocksKept blocks_kept(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
-                       const cost::StageBlocks& count);
+                       const cost::StageHolds& holds);
 
 // Where kept tensors are offloaded: of those of a stage with `blocks` blocks, what stays on the
 // accelerator, being fetched ahead, and one layer's that are on their way out.

@@ -5,6 +5,7 @@
 
 #include "cost/engine_bytes.h"
 #include "cost/frozen_layers.h"
+#include "cost/layer_parameters.h"
 #include "cost/rank_order.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/data/data_files.h"
@@ -46,25 +47,52 @@ double library_workspace(const JobSpec& job) {
   return 2 * torch + engines * (large ? kLargeWorkspace : kEngineWorkspace);
 }
 
-// Elements of the buffers that our engine's buckets share while they are whole, as share_buffers()
-// of lib/plan cuts them: those of `packed` blocks each in `rotating` ones, embedding and head in
-// another, or one each.
-double buffer_elements(const cost::LayerBytes& layers, const StageHolds& holds, double packed,
-                       double rotating, bool ends_apart) {
-  const double block = layers.largest_block_parameters();
-  const double embedding = holds.embedding ? layers.embedding_parameters : 0;
-  const double head = holds.head ? layers.head_parameters : 0;
-  return std::min(rotating * packed, holds.blocks.all()) * block +
-         (ends_apart ? embedding + head : std::max(embedding, head));
+// Elements of a stage's layers, as our engine cuts them into buckets.
+struct BucketLayers {
+  double block = 0;  // the largest
+  double blocks = 0;
+  double embedding = 0, head = 0;
+
+  // Of the buffers that buckets share while they are whole, as share_buffers() of lib/plan cuts
+  // them: those of `packed` blocks each in `rotating` ones, embedding and head in another, or one
+  // each.
+  double buffers(double packed, double rotating, bool ends_apart) const {
+    return std::min(rotating * packed, blocks) * block +
+           (ends_apart ? embedding + head : std::max(embedding, head));
+  }
+};
+
+// `persistent`: whether small tensors stay gathered, outside the buckets.
+BucketLayers bucket_layers(const cost::LayerBytes& layers, const cost::StageHolds& holds,
+                           bool persistent) {
+  const auto of = [&](const cost::KindBytes& each) {
+    return each.all_parameters() - (persistent ? each.persistent : 0);
+  };
+  BucketLayers of_stage;
+  for (size_t kind = layers.kinds->first_block(); kind < layers.kinds->end_blocks(); ++kind) {
+    of_stage.block = std::max(of_stage.block, of(layers.of_kind[kind]));
+  }
+  of_stage.blocks = holds.all_blocks();
+  if (holds.embedding) of_stage.embedding = of(layers.embedding());
+  if (holds.head) of_stage.head = of(layers.head());
+  return of_stage;
+}
+
+double persistent_elements(const cost::LayerBytes& layers, const cost::StageHolds& holds) {
+  double sum = 0;
+  for (size_t kind = 0; kind < holds.of_kind.size(); ++kind) {
+    sum += holds.of_kind[kind] * layers.of_kind[kind].persistent;
+  }
+  return sum;
 }
 
 // As BatchShare::bytes() of lib/plan.
 double read_ahead_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
-                        const StageHolds& holds) {
+                        const cost::StageHolds& holds) {
   if (model::is_list(job.model)) return 0;
   const bool documents =
       job.training.data_pack != Packing::kConcatenate &&
-      (holds.blocks.all() > 0 ||
+      (holds.all_blocks() > 0 ||
        (holds.embedding && job.model.position_embedding == PositionKind::kLearned));
   const auto tokens =
       static_cast<double>(holds.embedding ? data::sequences_per_sample(job.model) : 0);
@@ -75,7 +103,8 @@ double read_ahead_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
 
 // What our engine's ranks on CPUs hold instead of what other frameworks do.
 void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::LayoutChoice& choice,
-                        cost::LayerBytes layers, const StateRules& rules, const StageHolds& holds) {
+                        const cost::LayerBytes& layers, const StateRules& rules,
+                        const cost::StageHolds& holds) {
   terms.gathered = terms.unreduced = terms.buckets = 0;
   terms.keeps_buffers = true;
   terms.read_ahead = read_ahead_bytes(job, choice, holds);
@@ -86,49 +115,35 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
     terms.gradients += rules.state.gradient * table;
   }
   if (choice.shard == 1) return;
+  const bool shards_weights = choice.sharding == Sharding::kParameters;
+  BucketLayers buckets = bucket_layers(layers, holds, shards_weights);
   // A tied table's copy on the last stage is in no bucket and stays whole.
   if (tied && holds.head && !holds.embedding) {
-    const double copy =
-        cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
+    const double copy = cost::tied_copy(job, choice);
     const double rest = copy * (1 - rules.dense_share);
-    layers.head_parameters -= copy;
+    buckets.head -= copy;
     if (choice.sharding >= Sharding::kGradients) terms.gradients += rules.state.gradient * rest;
-    if (choice.sharding == Sharding::kParameters) terms.weights += rules.state.weight * rest;
+    if (shards_weights) terms.weights += rules.state.weight * rest;
     if (choice.offload_parameters) {
       const double share = rules.state.weight * copy * rules.dense_share;
       terms.host_bytes -= share;
       terms.weights += share;
     }
   }
-  double persistent = 0;
-  if (choice.sharding == Sharding::kParameters) {
-    persistent = holds.blocks.dense * layers.block_persistent +
-                 holds.blocks.cross * layers.cross_block_persistent +
-                 (holds.embedding ? layers.embedding_persistent : 0) +
-                 (holds.head ? layers.head_persistent : 0);
-    layers.block_parameters -= layers.block_persistent;
-    layers.cross_block_parameters -= layers.cross_block_persistent;
-    layers.embedding_parameters -= layers.embedding_persistent;
-    layers.head_parameters -= layers.head_persistent;
-  }
+  const double persistent = shards_weights ? persistent_elements(layers, holds) : 0;
   const bool defers = schedule::defers_weight_gradients(choice.schedule);
-  const double packed = blocks_of_bucket(job, choice, layers);
+  const double packed = blocks_of_bucket(job, choice, buckets.block);
   if (choice.sharding >= Sharding::kGradients) {
-    const double rotating = defers ? holds.blocks.all() : 2;
+    const double rotating = defers ? buckets.blocks : 2;
     terms.unreduced =
-        rules.state.gradient *
-        (persistent + buffer_elements(layers, holds, packed, rotating, tied || defers));
+        rules.state.gradient * (persistent + buckets.buffers(packed, rotating, tied || defers));
   }
-  if (choice.sharding == Sharding::kParameters) {
+  if (shards_weights) {
     double rotating = 1 + static_cast<double>(job.parallel.prefetch_layers);
     const auto most = static_cast<double>(job.parallel.max_live_parameters);
-    rotating = std::min(rotating, holds.blocks.all());
-    while (most > 0 && rotating > 1 &&
-           buffer_elements(layers, holds, packed, rotating, tied) > most) {
-      --rotating;
-    }
-    terms.gathered =
-        rules.state.weight * (persistent + buffer_elements(layers, holds, packed, rotating, tied));
+    rotating = std::min(rotating, buckets.blocks);
+    while (most > 0 && rotating > 1 && buckets.buffers(packed, rotating, tied) > most) --rotating;
+    terms.gathered = rules.state.weight * (persistent + buckets.buffers(packed, rotating, tied));
   }
 }
 
@@ -148,28 +163,26 @@ double small_bucket(const JobSpec& job) {
 int64_t blocks_ahead(const JobSpec& job, const cost::LayerBytes& layers) {
   const ParallelSpec& parallel = job.parallel;
   if (parallel.max_live_parameters == 0) return parallel.prefetch_layers;
-  const double block = layers.largest_block_parameters();
+  const double block = layers.largest_block_parameters;
   const double left =
       static_cast<double>(parallel.max_live_parameters) - layers.largest_layer_parameters;
   return std::clamp<int64_t>(static_cast<int64_t>(left / block), 0, parallel.prefetch_layers);
 }
 
 double blocks_reused(const JobSpec& job, const choice::LayoutChoice& choice,
-                     const cost::LayerBytes& layers, const StageHolds& holds) {
-  const double head = holds.head ? layers.head_parameters : 0;
-  const double block = layers.largest_block_parameters();
+                     const cost::LayerBytes& layers, const cost::StageHolds& holds) {
+  const double head = holds.head ? layers.head().parameters : 0;
+  const double block = layers.largest_block_parameters;
   // Between a block's forward and its backward each later block is gathered for both, and once
   // more where it computes its forward again.
   const double uses = choice.recompute == Recompute::kFull ? 3 : 2;
   const double further =
       (static_cast<double>(framework::framework_model(job).reuse_elements) - head) / (uses * block);
-  const double others = holds.blocks.all() - 1;
+  const double others = holds.all_blocks() - 1;
   return std::clamp(std::floor(further), 0.0, std::max(0.0, others));
 }
 
-double blocks_of_bucket(const JobSpec& job, const choice::LayoutChoice& choice,
-                        const cost::LayerBytes& layers) {
-  const double elements = layers.largest_block_parameters();
+double blocks_of_bucket(const JobSpec& job, const choice::LayoutChoice& choice, double elements) {
   if (!cost::is_of_engine(job) || schedule::defers_weight_gradients(choice.schedule) ||
       elements <= 0)
     return 1;
@@ -223,55 +236,13 @@ StateRules::StateRules(const JobSpec& job, const choice::LayoutChoice& choice)
   }
 }
 
-StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
-                       int64_t frozen) {
-  return stage_holds(model, choice, stage, cost::stage_blocks(model, choice, stage, frozen));
-}
-
-StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
-                       const cost::StageBlocks& blocks) {
-  StageHolds holds{blocks, stage == 0, cost::holds_head(choice, stage)};
-  // What predicts further tokens stays with the head, and has experts if the last block has.
-  if (holds.head && model.num_mtp_layers > 0) {
-    const auto further = static_cast<double>(model.num_mtp_layers);
-    (model::has_experts(model, model.num_layers - 1) ? holds.blocks.moe : holds.blocks.dense) +=
-        further;
-  }
-  return holds;
-}
-
-cost::StageParameters parameters_of(const JobSpec& job, const cost::LayerBytes& layers,
-                                    const StageHolds& holds) {
-  cost::StageParameters parameters;
-  parameters.dense = holds.blocks.dense * layers.block_parameters +
-                     holds.blocks.moe * layers.moe_block_parameters +
-                     holds.blocks.cross * layers.cross_block_parameters;
-  parameters.experts = holds.blocks.moe * layers.expert_parameters;
-  if (holds.embedding) parameters.dense += layers.embedding_parameters;
-  if (holds.head) {
-    parameters.dense += layers.head_parameters;
-    // Beside a block, each further token has three norms and a projection.
-    parameters.dense += static_cast<double>(job.model.num_mtp_layers) * layers.mtp_parameters;
-  }
-  if (model::freezes_weights(job)) {
-    cost::freeze(parameters, job, layers, holds.blocks, holds.embedding, holds.head);
-  }
-  return parameters;
-}
-
-double block_parameters(const cost::LayerBytes& layers, const StageHolds& holds) {
-  return holds.blocks.dense * layers.block_parameters +
-         holds.blocks.cross * layers.cross_block_parameters +
-         holds.blocks.moe * (layers.moe_block_parameters + layers.expert_parameters);
-}
-
 StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
                        const cost::LayerBytes& layers, const StateRules& rules,
-                       const StageHolds& holds, double message_bytes) {
+                       const cost::StageHolds& holds, double message_bytes) {
   const framework::FrameworkModel& framework = rules.framework;
   const cost::StateBytes& state = rules.state;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
-  const cost::StageParameters parameters = parameters_of(job, layers, holds);
+  const cost::StageParameters parameters = cost::parameters_of(layers, holds);
   const double all = parameters.dense + parameters.experts;
   const double sharded =
       parameters.dense * rules.dense_share + parameters.experts * rules.expert_share;
@@ -280,9 +251,7 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
   double updated = choice.sharding >= Sharding::kOptimizerState ? sharded : all;
   if (holds.head && !holds.embedding && job.model.tied_embeddings &&
       !framework.tied_copy_has_optimizer && cost::trains_projection(job)) {
-    const double copy =
-        cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
-    updated -= copy * rules.dense_share;
+    updated -= cost::tied_copy(job, choice) * rules.dense_share;
   }
   const double weights = choice.sharding == Sharding::kParameters ? sharded : all;
   const double reduced = choice.sharding >= Sharding::kGradients ? sharded : all;
@@ -293,7 +262,8 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
   terms.constants = rules.context + terms.communicators + rules.workspace;
   terms.host_bytes = rules.groups_on_host + message_bytes;
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
-  if (rules.copy_bytes != 0) terms.weights += rules.copy_bytes * block_parameters(layers, holds);
+  if (rules.copy_bytes != 0)
+    terms.weights += rules.copy_bytes * cost::block_parameters(layers, holds);
   const bool shards_frozen = choice.sharding == Sharding::kParameters;
   (choice.offload_parameters ? terms.host_bytes : terms.frozen_weights) +=
       parameters.frozen_bytes * (shards_frozen ? rules.dense_share : 1) +
@@ -315,13 +285,13 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
     terms.updating = rules.step_bytes * updated;
   }
 
-  const double block = layers.largest_block_parameters();
-  if (!cpu) terms.saving = state.weight * cost::trained_block_parameters(job, layers);
+  const double block = layers.largest_block_parameters;
+  if (!cpu) terms.saving = state.weight * layers.trained_block_parameters;
   const bool whole = choice.sharding < Sharding::kParameters || rules.dense_share == 1;
   if (!whole || choice.offload_parameters) {
     const auto ahead = static_cast<double>(blocks_ahead(job, layers));
-    const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
-                        (holds.head ? layers.head_parameters : 0);
+    const double ends = (holds.embedding ? layers.embedding().parameters : 0) +
+                        (holds.head ? layers.head().parameters : 0);
     const double block_bytes = cost::gathered_block_bytes(job, layers, state.compute);
     if (block_bytes != state.compute * block) {  // quantized: a layer at a time, and those ahead
       terms.gathered = std::max(state.compute * ends, block_bytes) + ahead * block_bytes;
@@ -343,7 +313,7 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
       if (scattered) bucket = std::min(bucket, small_bucket(job));
       terms.unreduced = scattered ? state.unreduced * bucket : 0;
     } else {
-      terms.unreduced = state.unreduced * cost::trained_block_parameters(job, layers);
+      terms.unreduced = state.unreduced * layers.trained_block_parameters;
     }
     terms.buckets = state.gradient * bucket;
   }

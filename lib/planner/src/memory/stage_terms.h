@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "cost/layer_parameters.h"
+#include "cost/stage_holds.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
@@ -22,22 +22,6 @@ using TermBytes = std::array<double, kTerms>;
 inline double& at(TermBytes& bytes, Term term) { return bytes[static_cast<size_t>(term)]; }
 inline double at(const TermBytes& bytes, Term term) { return bytes[static_cast<size_t>(term)]; }
 double total(const TermBytes& bytes);
-
-// What a stage holds.
-struct StageHolds {
-  cost::StageBlocks blocks;
-  bool embedding = false;
-  bool head = false;
-};
-// The model's first `frozen` blocks are.
-StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
-                       int64_t frozen = 0);
-// Where its blocks are known.
-StageHolds stage_holds(const ModelSpec& model, const choice::LayoutChoice& choice, int64_t stage,
-                       const cost::StageBlocks& blocks);
-// On one tensor rank, before sharding.
-cost::StageParameters parameters_of(const JobSpec& job, const cost::LayerBytes& layers,
-                                    const StageHolds& holds);
 
 // What all stages of a choice share.
 struct StateRules {
@@ -61,8 +45,6 @@ struct StateRules {
   }
 };
 
-double block_parameters(const cost::LayerBytes& layers, const StageHolds& holds);
-
 struct StageTerms {
   double weights = 0, gradients = 0, gradient_copy = 0;
   double frozen_weights = 0;
@@ -84,24 +66,23 @@ struct StageTerms {
 // Blocks that ZeRO-3 gathers ahead of the running layer.
 int64_t blocks_ahead(const JobSpec& job, const cost::LayerBytes& layers);
 
-// Blocks that our engine shards as one bucket.
-double blocks_of_bucket(const JobSpec& job, const choice::LayoutChoice& choice,
-                        const cost::LayerBytes& layers);
+// Blocks that our engine shards as one bucket, each of so many `elements`.
+double blocks_of_bucket(const JobSpec& job, const choice::LayoutChoice& choice, double elements);
 
 // Where weights that are soon needed again stay gathered (FrameworkModel::reuse_elements): how many
 // blocks beside the running one when the backward pass begins.
 double blocks_reused(const JobSpec& job, const choice::LayoutChoice& choice,
-                     const cost::LayerBytes& layers, const StageHolds& holds);
+                     const cost::LayerBytes& layers, const cost::StageHolds& holds);
 double small_bucket(const JobSpec& job);  // elements; FrameworkModel::small_shard_buckets
 
 // `message_bytes`: message_buffers() of what it holds.
 StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
                        const cost::LayerBytes& layers, const StateRules& rules,
-                       const StageHolds& holds, double message_bytes);
+                       const cost::StageHolds& holds, double message_bytes);
 
 // How a term comes about, with the layout's values, for what holds `holds` of `live` microbatches.
 std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice& choice,
-                       const cost::LayerBytes& layers, const StageHolds& holds, double live);
+                       const cost::LayerBytes& layers, const cost::StageHolds& holds, double live);
 
 // Of what is allocated, the share that the allocator takes from an accelerator besides.
 double fragmentation_of(const JobSpec& job, PeakPhase phase);

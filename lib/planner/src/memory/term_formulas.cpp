@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "cost/state_bytes.h"
 #include "memory/stage_blocks.h"
@@ -48,29 +51,49 @@ std::string live_words(double live) {
 // What a stage's blocks keep: `kept` of each block that does not recompute, `left` of each that
 // does (null: nothing), less so many outputs that were sent and are gone.
 std::string kept_words(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
-                       const cost::StageBlocks& blocks, double cost::CallBytes::*kept,
+                       const cost::StageHolds& holds, double cost::CallBytes::*kept,
                        double cost::CallBytes::*left, double live, double freed) {
-  const double share = share_that_recomputes(choice, blocks.all());
-  std::string text;
-  int kinds = 0;
-  const auto add = [&](double bytes, double calls, const char* what) {
-    if (calls <= 0) return;
-    text +=
-        fmt::format("{}{} B x {:g} layers{}", kinds++ == 0 ? "" : " + ", count(bytes), calls, what);
+  struct Calls {
+    double bytes = 0, count = 0;
+    std::string_view words;
   };
-  const auto add_kind = [&](const cost::CallBytes& call, double calls, const char* what) {
-    if (kept != nullptr) add(call.*kept, calls * (1 - share), what);
-    if (left != nullptr) add(call.*left, calls * share, what);
+  std::vector<Calls> calls;
+  const auto add = [&](double bytes, double count, std::string_view words) {
+    if (count <= 0) return;
+    for (Calls& other : calls) {
+      if (other.bytes != bytes || other.words != words) continue;
+      other.count += count;
+      return;
+    }
+    calls.push_back({bytes, count, words});
   };
-  add_kind(layers.block, blocks.dense, "");
-  add_kind(layers.moe_block, blocks.moe, " of experts");
-  add_kind(layers.cross_block, blocks.cross, " that attend twice");
+  const double share = share_that_recomputes(choice, holds.all_blocks());
+  for (size_t kind = layers.kinds->first_block(); kind < layers.kinds->head(); ++kind) {
+    const cost::CallBytes& call = layers.of_kind[kind].call;
+    const std::string_view words = (*layers.kinds)[kind].words;
+    // A chunk's last frozen block keeps its output, where no gradient passes through them.
+    if ((*layers.kinds)[kind].is_frozen && is_forward_alone(call)) {
+      const bool keeps = (choice.recompute == Recompute::kFull) == (kept == nullptr);
+      if (keeps && kind == layers.kinds->first_block()) {
+        add(call.output, holds.frozen_chunks, words);
+      }
+      continue;
+    }
+    if (kept != nullptr) add(call.*kept, holds.of_kind[kind] * (1 - share), words);
+    if (left != nullptr) add(call.*left, holds.of_kind[kind] * share, words);
+  }
+  const size_t kinds = calls.size();
   if (kinds == 0) return "";
+  std::string text;
+  for (const Calls& each : calls) {
+    text += fmt::format("{}{} B x {:g} layers{}", text.empty() ? "" : " + ", count(each.bytes),
+                        each.count, each.words);
+  }
   text = fmt::format("{}{}{} x {}", kinds > 1 ? "(" : "", text, kinds > 1 ? ")" : "",
                      live_words(live));
   if (freed > 0) {
-    text += fmt::format(" - {} B x {:g} of outputs already sent", count(layers.embedding.output),
-                        freed);
+    text += fmt::format(" - {} B x {:g} of outputs already sent",
+                        count(layers.embedding().call.output), freed);
   }
   return text;
 }
@@ -78,26 +101,26 @@ std::string kept_words(const choice::LayoutChoice& choice, const cost::LayerByte
 }  // namespace
 
 std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice& choice,
-                       const cost::LayerBytes& layers, const StageHolds& holds, double live) {
+                       const cost::LayerBytes& layers, const cost::StageHolds& holds, double live) {
   const framework::FrameworkModel& framework = framework::framework_model(job);
   const cost::StateBytes state = cost::state_bytes(job, choice);
   const cost::ShardRanks ranks = cost::shard_ranks(job, choice);
-  const cost::StageParameters parameters = parameters_of(job, layers, holds);
+  const cost::StageParameters parameters = cost::parameters_of(layers, holds);
   const char* kind = job.training.lora.rank > 0 ? " of adapters" : "";
   const auto of_state = [&](double bytes, Sharding from) {
     return states(bytes, parameters, ranks, choice.sharding >= from, kind);
   };
-  const double block = layers.largest_block_parameters();
+  const double block = layers.largest_block_parameters;
   const double freed = freed_outputs(job, choice, holds.head, live);
   const bool none_kept = choice.recompute == Recompute::kFull &&
-                         share_that_recomputes(choice, holds.blocks.all()) == 1;
+                         share_that_recomputes(choice, holds.all_blocks()) == 1;
   switch (term) {
     case Term::kWeights: {
       const double copy = StateRules(job, choice).copy_bytes;
       const std::string weights = of_state(state.weight, Sharding::kParameters);
       if (copy == 0) return weights;
       return fmt::format("{} {} {:g} B x {} in {}, and transposed", weights, copy > 0 ? '+' : '-',
-                         std::abs(copy), count(block_parameters(layers, holds)),
+                         std::abs(copy), count(cost::block_parameters(layers, holds)),
                          name_of(choice.precision));
     }
     case Term::kFrozenWeights:
@@ -110,8 +133,8 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
     case Term::kMomentum: return of_state(state.momentum, Sharding::kOptimizerState);
     case Term::kVariance: return of_state(state.variance, Sharding::kOptimizerState);
     case Term::kGatheredWeights: {
-      const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
-                          (holds.head ? layers.head_parameters : 0);
+      const double ends = (holds.embedding ? layers.embedding().parameters : 0) +
+                          (holds.head ? layers.head().parameters : 0);
       const int64_t ahead = blocks_ahead(job, layers);
       if (framework.gathers_ends_with_model) {
         return fmt::format("{:g} B x ({} of embedding and head + {} x {})", state.compute,
@@ -133,17 +156,17 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
                          text::with_commas(framework.bucket_elements));
     case Term::kActivations:
       return kept_words(
-          choice, layers, holds.blocks, &cost::CallBytes::saved,
+          choice, layers, holds, &cost::CallBytes::saved,
           choice.recompute == Recompute::kSelective ? &cost::CallBytes::selective : nullptr, live,
           none_kept ? 0 : freed);
     case Term::kCheckpoints:
-      return kept_words(choice, layers, holds.blocks, nullptr, &cost::CallBytes::checkpoint, live,
+      return kept_words(choice, layers, holds, nullptr, &cost::CallBytes::checkpoint, live,
                         none_kept ? freed : 0);
     case Term::kEmbeddingActivations:
-      return fmt::format("{} B x {}", count(layers.embedding.saved), live_words(live));
+      return fmt::format("{} B x {}", count(layers.embedding().call.saved), live_words(live));
     case Term::kLogits:
-      return fmt::format("{} B kept, {} B in its forward", count(layers.head.saved),
-                         count(layers.head.forward));
+      return fmt::format("{} B kept, {} B in its forward", count(layers.head().call.saved),
+                         count(layers.head().call.forward));
     case Term::kRecomputed: return "what one block computes again";
     case Term::kWorkspace: return "matmul workspaces + gradients inside the running layer";
     case Term::kOffloadWindow:
@@ -153,7 +176,8 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
       return fmt::format("{:g} B x updated parameters; {:g} B x {} while saving",
                          StateRules(job, choice).step_bytes, state.weight, count(block));
     case Term::kMessages:
-      return fmt::format("{} B a message, {}", count(layers.embedding.output), live_words(live));
+      return fmt::format("{} B a message, {}", count(layers.embedding().call.output),
+                         live_words(live));
     case Term::kBatch:
       return fmt::format("8 B x {} tokens x {}",
                          text::with_commas(int64_t{choice.micro_batch} *
@@ -169,8 +193,9 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
 
 std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice& choice,
                        int64_t stage) {
-  return formula_of(term, job, choice, cost::layer_bytes(job, choice),
-                    stage_holds(job.model, choice, stage), microbatches_in_flight(choice, stage));
+  const cost::LayerBytes layers = cost::layer_bytes(job, choice);
+  return formula_of(term, job, choice, layers, cost::stage_holds(*layers.kinds, choice, stage),
+                    microbatches_in_flight(choice, stage));
 }
 
 }  // namespace smp::memory

@@ -15,7 +15,6 @@
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/layer_tensors.h"
-#include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/program/build.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/cost/layer_bytes.h"
@@ -25,30 +24,6 @@ namespace smp::memory {
 namespace {
 
 constexpr int64_t kTokenBytes = 8;  // int64 ids
-
-const cost::CallBytes& call_of(const cost::LayerBytes& layers, const ModelSpec& model,
-                               model::LayerKind kind) {
-  switch (kind) {
-    case model::LayerKind::kEmbedding: return layers.embedding;
-    case model::LayerKind::kHead:
-    case model::LayerKind::kLastOperators: return layers.head;
-    case model::LayerKind::kMoeBlock: return layers.moe_block;
-    case model::LayerKind::kMtpBlock:
-      return model::has_experts(model, model.num_layers - 1) ? layers.moe_block : layers.block;
-    case model::LayerKind::kBlock:
-    case model::LayerKind::kOperators: return layers.block;
-    case model::LayerKind::kCrossBlock: return layers.cross_block;
-  }
-  check_failed(__FILE__, __LINE__, "unknown layer kind");
-}
-
-const cost::CallBytes& call_of(const cost::LayerBytes& layers, const JobSpec& job,
-                               const model::LayerSpec& layer) {
-  if (!model::is_frozen_block(job, layer)) return call_of(layers, job.model, layer.kind);
-  if (layer.kind == model::LayerKind::kMoeBlock) return layers.frozen_moe_block.call;
-  return layer.kind == model::LayerKind::kCrossBlock ? layers.frozen_cross_block.call
-                                                     : layers.frozen_block.call;
-}
 
 cost::WalkedLayer walked_layer(const cost::CallBytes& call, cost::RunningLayer kind,
                                Recompute recompute) {
@@ -120,8 +95,8 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
       if (walked.kind == cost::RunningLayer::kBlock && !stage.in_engine &&
           choice.recompute_layers >= 0 && ++block > choice.recompute_layers) {
         const cost::WalkedLayer marks = walked;
-        walked = walked_layer(call_of(sized.bytes, plan.job, *layer), cost::RunningLayer::kBlock,
-                              Recompute::kNone);
+        walked =
+            walked_layer(sized.bytes.of(*layer).call, cost::RunningLayer::kBlock, Recompute::kNone);
         walked.opens_chunk = marks.opens_chunk;
         walked.closes_chunk = marks.closes_chunk;
         walked.takes_over = marks.takes_over;
@@ -133,7 +108,7 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
       // Where no gradient passes through frozen blocks, a chunk's last one keeps its output alone.
       const bool ends_frozen = model::is_frozen_block(plan.job, *layer) &&
                                (i + 1 == count || !model::is_frozen_block(plan.job, *(layer + 1)));
-      if (ends_frozen && is_forward_alone(call_of(sized.bytes, plan.job, *layer)) &&
+      if (ends_frozen && is_forward_alone(sized.bytes.of(*layer).call) &&
           !choice.offload_activations) {
         walked.memory.saved_bytes = walked.memory.output_bytes;
       }
@@ -181,7 +156,7 @@ std::vector<cost::WalkedLayer> walked_layers(const SizedPlan& sized, int64_t ten
     const cost::RunningLayer kind = running_kind(spec.kind);
     const bool block = kind == cost::RunningLayer::kBlock;
     const Recompute recompute = block ? choice.recompute : Recompute::kNone;
-    cost::WalkedLayer layer = walked_layer(call_of(sized.bytes, plan.job, spec), kind, recompute);
+    cost::WalkedLayer layer = walked_layer(sized.bytes.of(spec).call, kind, recompute);
     // Elsewhere than in the engine, messages are as large as what the embedding hands on.
     layer.handed_bytes = layers.empty() ? layer.memory.output_bytes : layers.front().handed_bytes;
     layer.handed_gradient_bytes = layer.handed_bytes;

@@ -51,7 +51,6 @@ class PlannedStage {
         layout_(layout::rank_layout(plan, mesh_.rank_of({.pipeline = stage}))),
         ends_(layout::chunk_ends(plan, layout_)) {
     trace_.rank = layout_.rank;
-    for (const model::LayerSpec& layer : layout_.layers) kinds_[layer.index] = layer.kind;
     for (size_t i = 0; i < actions.size(); ++i) {
       if (const auto pass = pass_of(actions[i])) {
         shares_[*pass] += share_of(actions[i]);
@@ -121,19 +120,10 @@ class PlannedStage {
     return PassKey{kind, action.microbatch, action.chunk};
   }
 
-  const cost::CallSeconds& call_of(int64_t layer) const {
-    const model::LayerKind kind = kinds_.at(layer);
-    return kind == model::LayerKind::kEmbedding    ? seconds_.embedding
-           : model::makes_loss(kind)               ? seconds_.head
-           : kind == model::LayerKind::kMoeBlock   ? seconds_.moe_block
-           : kind == model::LayerKind::kCrossBlock ? seconds_.cross_block
-                                                   : seconds_.block;
-  }
-
   // Seconds of the action alone; a little for each, so that no pass has none.
   double share_of(const schedule::Action& action) const {
     constexpr double kLeastS = 1e-12;
-    const cost::CallSeconds& call = call_of(action.layer);
+    const cost::CallSeconds& call = seconds_.of_kind[seconds_.kinds->of_layer(action.layer)];
     const double weight =
         schedule::defers_weight_gradients(parameters_.shape.kind) ? call.matmul_backward / 2 : 0;
     const double seconds = action.kind == schedule::ActionKind::kForward  ? call.forward()
@@ -319,8 +309,7 @@ class PlannedStage {
   const mesh::Mesh mesh_;
   const layout::RankLayout layout_;
   const std::vector<layout::ChunkEnds> ends_;
-  std::map<int64_t, model::LayerKind> kinds_;  // by model index
-  std::map<PassKey, double> shares_;           // of all its actions
+  std::map<PassKey, double> shares_;  // of all its actions
   std::map<PassKey, TimedPass> passes_;
   size_t tail_ = 0;                                  // the first action after the last pass
   std::map<schedule::ActionKind, int64_t> in_tail_;  // how many there are of each kind

@@ -12,7 +12,6 @@
 #include "smp/planner/memory/memory_model.h"
 #include "smp/planner/prediction/predict.h"
 #include "smp/planner/time/time_model.h"
-#include "time/stage_seconds.h"
 #include "time/step_simulation.h"
 
 namespace smp::search {
@@ -128,7 +127,8 @@ std::vector<int64_t> given_partition(const JobSpec& job, const schedule::Schedul
 layout::PartitionWeights seconds_of_chunks(const JobSpec& job, const choice::LayoutChoice& choice) {
   const cost::LayerSeconds seconds = cost::layer_seconds(job, choice);
   return layout::weights_by_layer(job.model, [&](const model::LayerSpec& layer) {
-    return time::seconds_of(seconds, job, layer);
+    const cost::CallSeconds& call = seconds.of(layer);
+    return call.forward() + call.backward();
   });
 }
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "memory/stage_terms.h"
 #include "smp/plan/framework/framework_catalog.h"
-#include "smp/plan/model/frozen_parts.h"
 #include "time/step_messages.h"
 
 namespace smp::time {
@@ -53,63 +51,22 @@ void add_neighbour_waits(StageSeconds& stage, double share, int64_t stages) {
 
 }  // namespace
 
-const cost::CallSeconds& call_of(const cost::LayerSeconds& layers, const JobSpec& job,
-                                 const model::LayerSpec& layer) {
-  const model::LayerKind kind = layer.kind;
-  if (model::is_frozen_block(job, layer)) {
-    return kind == model::LayerKind::kMoeBlock     ? layers.frozen_moe_block
-           : kind == model::LayerKind::kCrossBlock ? layers.frozen_cross_block
-                                                   : layers.frozen_block;
-  }
-  return kind == model::LayerKind::kEmbedding    ? layers.embedding
-         : model::makes_loss(kind)               ? layers.head
-         : kind == model::LayerKind::kMoeBlock   ? layers.moe_block
-         : kind == model::LayerKind::kCrossBlock ? layers.cross_block
-                                                 : layers.block;
-}
-
-double seconds_of(const cost::LayerSeconds& layers, const JobSpec& job,
-                  const model::LayerSpec& layer) {
-  const cost::CallSeconds& call = call_of(layers, job, layer);
-  return call.forward() + call.backward();
-}
-
-StageContent stage_content(const JobSpec& job, const choice::LayoutChoice& choice,
-                           const cost::LayerBytes& bytes, int64_t stage) {
-  const cost::StageBlocks blocks =
-      cost::stage_blocks(job.model, choice, stage, model::frozen_blocks(job));
-  const memory::StageHolds holds = memory::stage_holds(job.model, choice, stage, blocks);
-  return {blocks, parameters_of(job, bytes, holds)};
-}
-
 StageSeconds stage_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
                            const cost::LayerBytes& bytes, const cost::LayerSeconds& layers,
-                           int64_t stage, const StageContent& content) {
-  const cost::StageBlocks& blocks = content.blocks;
-  const double count = blocks.all();
-  const double repeated = choice.recompute_layers < 0 || count == 0
+                           const cost::StageHolds& holds, const cost::StageParameters& parameters) {
+  const double repeated = choice.recompute_layers < 0 || holds.blocks == 0
                               ? 1
-                              : std::min(1.0, choice.recompute_layers / count);
+                              : std::min(1.0, choice.recompute_layers / holds.blocks);
   StageSeconds seconds;
-  const auto add = [&](const cost::CallSeconds& trained, const cost::CallSeconds& frozen,
-                       double all, double of_frozen) {
-    add_calls(seconds, trained, all - of_frozen, repeated * (all - of_frozen));
-    if (of_frozen > 0) add_calls(seconds, frozen, of_frozen, repeated * of_frozen);
+  const auto add = [&](size_t kind) {
+    const double count = holds.of_kind[kind];
+    if (count > 0) add_calls(seconds, layers.of_kind[kind], count, repeated * count);
   };
-  add(layers.block, layers.frozen_block, blocks.dense, blocks.frozen_dense);
-  if (blocks.moe > 0) add(layers.moe_block, layers.frozen_moe_block, blocks.moe, blocks.frozen_moe);
-  if (blocks.cross > 0) {
-    add(layers.cross_block, layers.frozen_cross_block, blocks.cross, blocks.frozen_cross);
-  }
-  if (stage == 0) add_calls(seconds, layers.embedding, 1, 0);
-  if (cost::holds_head(choice, stage)) {
-    // Layers that predict further tokens are a block and a head each.
-    const auto further = static_cast<double>(job.model.num_mtp_layers);
-    add_calls(seconds, layers.head, 1 + further, 0);
-    const cost::CallSeconds& block = job.model.num_experts > 0 ? layers.moe_block : layers.block;
-    if (further > 0) add_calls(seconds, block, further, repeated * further);
-  }
-  add_waits(seconds, stage_messages(job, choice, bytes, blocks, content.parameters));
+  const cost::LayerKinds& kinds = *layers.kinds;
+  for (size_t kind = kinds.first_block(); kind < kinds.end_blocks(); ++kind) add(kind);
+  for (size_t kind = 0; kind < kinds.first_block(); ++kind) add(kind);
+  for (size_t kind = kinds.end_blocks(); kind < kinds.size(); ++kind) add(kind);
+  add_waits(seconds, stage_messages(job, choice, bytes, holds, parameters));
   add_neighbour_waits(seconds, framework::framework_model(job).neighbour_wait, choice.pipeline);
   return seconds;
 }

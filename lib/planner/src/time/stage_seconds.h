@@ -3,8 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "cost/layer_parameters.h"
-#include "smp/plan/model/layers.h"
+#include "cost/stage_holds.h"
 #include "smp/planner/time/time_estimate.h"
 
 namespace smp::time {
@@ -22,22 +21,9 @@ struct StageSeconds {
   void add(TimePart part, double seconds) { parts[static_cast<size_t>(part)] += seconds; }
 };
 
-// What one microbatch takes in one layer; and forward and backward together.
-const cost::CallSeconds& call_of(const cost::LayerSeconds& layers, const JobSpec& job,
-                                 const model::LayerSpec& layer);
-double seconds_of(const cost::LayerSeconds& layers, const JobSpec& job,
-                  const model::LayerSpec& layer);
-
-// What a stage holds.
-struct StageContent {
-  cost::StageBlocks blocks;
-  cost::StageParameters parameters;
-};
-StageContent stage_content(const JobSpec& job, const choice::LayoutChoice& choice,
-                           const cost::LayerBytes& bytes, int64_t stage);
-
+// `holds`: what the stage holds, and its `parameters`.
 StageSeconds stage_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
                            const cost::LayerBytes& bytes, const cost::LayerSeconds& layers,
-                           int64_t stage, const StageContent& content);
+                           const cost::StageHolds& holds, const cost::StageParameters& parameters);
 
 }  // namespace smp::time

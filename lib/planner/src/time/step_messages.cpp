@@ -10,6 +10,7 @@
 #include "links/host_exchange.h"
 #include "links/link_model.h"
 #include "links/rate.h"
+#include "memory/stage_blocks.h"
 #include "memory/stage_terms.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/model/parameter_counts.h"
@@ -148,9 +149,9 @@ double stage_send_s(const JobSpec& job, const choice::LayoutChoice& choice) {
 }
 
 StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& choice,
-                             const cost::LayerBytes& bytes, const cost::StageBlocks& on_stage,
+                             const cost::LayerBytes& bytes, const cost::StageHolds& holds,
                              const cost::StageParameters& held) {
-  const double blocks = on_stage.all();
+  const double blocks = holds.blocks;
   StageMessages messages;
   const double width = cost::element_bytes(choice.precision);
   if (choice.shard > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
@@ -164,7 +165,8 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
                                   static_cast<double>(job.cluster.processes_per_host)
                             : 0;
     const double gradients = elements * gradient_width(job, choice);
-    const double buckets = std::ceil(blocks / memory::blocks_of_bucket(job, choice, bytes));
+    const double buckets =
+        std::ceil(blocks / memory::blocks_of_bucket(job, choice, bytes.largest_block_parameters));
     const double reduce = links::reduce_scatter_s(gradients / buckets, group, job.cluster,
                                                   links::exchange_of(job, mesh::Axis::kShard));
     messages.reduce_backward_s = std::max(buckets * reduce, links::over(gradients, slow));
@@ -187,17 +189,11 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
     messages.slowdown = slowdown_of(job, mesh::Axis::kShard);
   }
   if (choice.offload_activations) {
-    const auto kept = [&](const cost::CallBytes& block) {
-      return choice.recompute == Recompute::kFull        ? block.checkpoint
-             : choice.recompute == Recompute::kSelective ? block.selective
-                                                         : block.saved;
-    };
-    const double moved = (on_stage.dense - on_stage.frozen_dense) * kept(bytes.block) +
-                         (on_stage.moe - on_stage.frozen_moe) * kept(bytes.moe_block) +
-                         (on_stage.cross - on_stage.frozen_cross) * kept(bytes.cross_block) +
-                         on_stage.frozen_dense * kept(bytes.frozen_block.call) +
-                         on_stage.frozen_moe * kept(bytes.frozen_moe_block.call) +
-                         on_stage.frozen_cross * kept(bytes.frozen_cross_block.call);
+    double moved = 0;
+    for (size_t kind = bytes.kinds->first_block(); kind < bytes.kinds->end_blocks(); ++kind) {
+      moved +=
+          holds.of_kind[kind] * memory::kept_by_call(bytes.of_kind[kind].call, choice.recompute);
+    }
     if (job.cluster.device == DeviceKind::kCpu) {  // read, and written to the other pool
       messages.copies_s = links::over(2 * moved, job.cluster.memory_bytes_per_s);
     } else {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cost/layer_parameters.h"
+#include "cost/stage_holds.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
 #include "smp/planner/cost/layer_bytes.h"
@@ -10,7 +10,7 @@
 // docs/time.md says what overlaps what. Pure; no allocation.
 namespace smp::time {
 
-// Beside one microbatch on a stage of these blocks that holds `held`.
+// Beside one microbatch on a stage that holds `holds`, `held` in parameters.
 struct StageMessages {
   double gather_forward_s = 0;   // ZeRO-3: the stage's weights, before and beside its forward
   double gather_backward_s = 0;  // and once more for its backward
@@ -22,7 +22,7 @@ struct StageMessages {
   double send_s = 0;             // to the neighbours, both ways, where computing waits for it
 };
 StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& choice,
-                             const cost::LayerBytes& bytes, const cost::StageBlocks& on_stage,
+                             const cost::LayerBytes& bytes, const cost::StageHolds& holds,
                              const cost::StageParameters& held);
 
 // One message to the next stage: the mean of those inside hosts and between them.

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
 
 #include "choice/resolve.h"
-#include "cost/layer_parameters.h"
+#include "cost/layer_costs.h"
+#include "cost/stage_holds.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/layout/schedule_of_plan.h"
@@ -16,8 +16,6 @@
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/planner/cost/layer_bytes.h"
-#include "smp/planner/cost/layer_seconds.h"
 #include "time/pipeline_time.h"
 #include "time/stage_seconds.h"
 #include "time/step_messages.h"
@@ -43,38 +41,16 @@ struct Pricing {
   explicit Pricing(const Plan& plan)
       : job(plan.job),
         choice(choice::choice_of(plan)),
-        bytes(cost::layer_bytes(plan.job, choice)),
-        layers(cost::layer_seconds(plan.job, choice)) {}
+        costs(cost::layer_costs(plan.job, choice)),
+        bytes(costs.bytes),
+        layers(costs.seconds) {}
 
   const JobSpec& job;
   choice::LayoutChoice choice;
-  cost::LayerBytes bytes;
-  cost::LayerSeconds layers;
+  cost::LayerCosts costs;
+  const cost::LayerBytes& bytes;
+  const cost::LayerSeconds& layers;
 };
-
-StageContent content_of(const Plan& plan, const Pricing& pricing, const layout::StageLayers& held,
-                        int64_t stage) {
-  StageContent content = stage_content(plan.job, pricing.choice, pricing.bytes, stage);
-  double blocks = 0, cross = 0;
-  for (const model::LayerSpec& layer : held.layers) {
-    if (model::is_transformer_block(layer.kind) && layer.kind != model::LayerKind::kMtpBlock)
-      blocks += 1;
-    if (layer.kind == model::LayerKind::kCrossBlock) cross += 1;
-  }
-  const double more_cross = cross - content.blocks.cross;
-  const double more = blocks - content.blocks.all() - more_cross;
-  content.blocks.cross = cross;
-  content.blocks.dense += more;
-  const bool adapted = plan.job.training.lora.rank > 0;
-  const cost::LayerBytes& bytes = pricing.bytes;
-  (adapted ? content.parameters.frozen : content.parameters.dense) +=
-      more * bytes.block_parameters + more_cross * bytes.cross_block_parameters;
-  if (adapted) {
-    content.parameters.dense +=
-        more * bytes.frozen_block.adapters + more_cross * bytes.frozen_cross_block.adapters;
-  }
-  return content;
-}
 
 // A stage's seconds by chunk, in proportion to what the chunk's layers take; forward and backward
 // apart where some layers are frozen.
@@ -90,7 +66,7 @@ std::vector<ChunkCost> chunk_costs(const Plan& plan, const layout::StageLayers& 
   for (const int64_t count : held.chunk_layers) {
     Share& share = shares.emplace_back();
     for (int64_t i = 0; i < count; ++i, ++layer) {
-      const cost::CallSeconds& call = call_of(pricing.layers, plan.job, *layer);
+      const cost::CallSeconds& call = pricing.layers.of(*layer);
       const double both = call.forward() + call.backward();
       share.forward += frozen ? call.forward() : both;
       share.backward += frozen ? call.backward() : both;
@@ -121,8 +97,18 @@ struct StageTime {
   StepMessages after;
 };
 
-// Stages with as many blocks, the same ends of the model and chunks alike take the same time.
-using StageClass = std::tuple<std::vector<int64_t>, bool, bool>;
+// The kinds of a stage's layers, chunk by chunk: stages alike in them take the same time.
+using StageClass = std::vector<std::vector<size_t>>;
+
+StageClass class_of(const layout::StageLayers& held, const cost::LayerKinds& kinds) {
+  StageClass chunks;
+  auto layer = held.layers.begin();
+  for (const int64_t count : held.chunk_layers) {
+    std::vector<size_t>& chunk = chunks.emplace_back();
+    for (int64_t i = 0; i < count; ++i) chunk.push_back(kinds.of(*layer++));
+  }
+  return chunks;
+}
 
 std::vector<StageTime> stage_times(const Plan& plan, const Pricing& pricing) {
   std::vector<StageTime> stages;
@@ -130,16 +116,16 @@ std::vector<StageTime> stage_times(const Plan& plan, const Pricing& pricing) {
   const std::vector<layout::StageLayers> layers = layout::layers_by_stage(plan);
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     const layout::StageLayers& held = layers[static_cast<size_t>(stage)];
-    const StageClass kind{held.chunk_layers, stage == 0, cost::holds_head(pricing.choice, stage)};
+    const StageClass kind = class_of(held, *pricing.bytes.kinds);
     auto known = classes.find(kind);
-    if (known == classes.end() || plan.job.model.num_experts > 0 ||
-        !plan.job.training.frozen.empty()) {
-      const StageContent content = content_of(plan, pricing, held, stage);
+    if (known == classes.end()) {
+      const cost::StageHolds holds = cost::stage_holds(*pricing.bytes.kinds, held);
+      const cost::StageParameters parameters = cost::parameters_of(pricing.bytes, holds);
       StageTime time;
       time.seconds =
-          stage_seconds(plan.job, pricing.choice, pricing.bytes, pricing.layers, stage, content);
+          stage_seconds(plan.job, pricing.choice, pricing.bytes, pricing.layers, holds, parameters);
       time.chunks = chunk_costs(plan, held, pricing, time.seconds);
-      time.after = step_messages(plan.job, pricing.choice, content.parameters, time.seconds.forward,
+      time.after = step_messages(plan.job, pricing.choice, parameters, time.seconds.forward,
                                  time.seconds.backward);
       known = classes.insert_or_assign(kind, time).first;
     }

@@ -48,21 +48,22 @@ std::string_view name_of(TimePart part) {
 }
 
 EstimatedStages estimate_stages(const JobSpec& job, const choice::LayoutChoice& choice,
-                                const cost::LayerBytes& bytes, const cost::LayerSeconds& layers) {
-  const int64_t p = choice.pipeline;
-  const auto stage_at = [&](int64_t stage) {
-    const StageContent content = stage_content(job, choice, bytes, stage);
-    return EstimatedStages::Stage{content.parameters,
-                                  stage_seconds(job, choice, bytes, layers, stage, content)};
+                                const cost::LayerBytes& bytes, const cost::LayerSeconds& layers,
+                                const std::vector<cost::PricedStage>& priced) {
+  const auto stage_of = [&](const cost::PricedStage& stage) {
+    const cost::StageParameters held = cost::parameters_of(bytes, stage.holds);
+    return EstimatedStages::Stage{held,
+                                  stage_seconds(job, choice, bytes, layers, stage.holds, held)};
   };
   EstimatedStages stages;
-  stages.first = stage_at(0);
-  stages.last = p > 1 ? stage_at(p - 1) : stages.first;
-  stages.middle = p > 2 ? stage_at(1) : stages.first;
-  // Frozen blocks make stages differ: the slowest then stands for those between.
-  for (int64_t stage = 2; stage + 1 < p && !job.training.frozen.empty(); ++stage) {
-    const EstimatedStages::Stage other = stage_at(stage);
-    if (other.seconds.both() > stages.middle.seconds.both()) stages.middle = other;
+  stages.first = stages.last = stages.middle = stage_of(priced.front());
+  for (size_t i = 1; i < priced.size(); ++i) {
+    const EstimatedStages::Stage stage = stage_of(priced[i]);
+    if (i + 1 == priced.size()) {
+      stages.last = stage;
+    } else if (i == 1 || stage.seconds.both() > stages.middle.seconds.both()) {
+      stages.middle = stage;
+    }
   }
   return stages;
 }
@@ -130,8 +131,9 @@ TimeEstimate with_step_messages(const PipelineEstimate& pipeline, const StepMess
 
 TimeEstimate estimate_time(const JobSpec& job, const choice::LayoutChoice& choice,
                            const cost::LayerBytes& bytes, const cost::LayerSeconds& layers) {
-  const PipelineEstimate pipeline =
-      estimate_pipeline(job, choice, estimate_stages(job, choice, bytes, layers));
+  cost::PricedStages priced;
+  const PipelineEstimate pipeline = estimate_pipeline(
+      job, choice, estimate_stages(job, choice, bytes, layers, priced.of(*bytes.kinds, choice)));
   TimeEstimate time = with_step_messages(
       pipeline, step_messages(job, choice, pipeline.held, pipeline.forward_s, pipeline.backward_s));
   const double samples = static_cast<double>(choice.micro_batch) *
@@ -147,9 +149,11 @@ choice::LayoutChoice TimeEstimator::key_of_pipeline(choice::LayoutChoice choice)
 }
 
 // Of the schedule it counts where the head is, and whether weight gradients are deferred.
-choice::LayoutChoice TimeEstimator::key_of_stages(choice::LayoutChoice choice) const {
+// Where stages differ, how chunks are dealt to them counts.
+choice::LayoutChoice TimeEstimator::key_of_stages(choice::LayoutChoice choice,
+                                                  const cost::LayerKinds& kinds) const {
   leave_out_optimizer(choice);
-  if (differs_by_chunk()) return choice;
+  if (kinds.differ_by_stage()) return choice;
   if (!cost::casts_weights(job_, choice)) choice.microbatches = 1;
   choice.active_microbatches = 0;
   if (!schedule::defers_weight_gradients(choice.schedule))
@@ -158,8 +162,9 @@ choice::LayoutChoice TimeEstimator::key_of_stages(choice::LayoutChoice choice) c
   return choice;
 }
 
-choice::LayoutChoice TimeEstimator::key_of_transfers(choice::LayoutChoice choice) const {
-  if (differs_by_chunk()) return choice;
+choice::LayoutChoice TimeEstimator::key_of_transfers(choice::LayoutChoice choice,
+                                                     const cost::LayerKinds& kinds) {
+  if (kinds.differ_by_stage()) return choice;
   choice.micro_batch = choice.microbatches = 1;
   choice.active_microbatches = 0;
   choice.virtual_stages = 1;
@@ -174,8 +179,9 @@ const PipelineEstimate& TimeEstimator::pipeline(const choice::LayoutChoice& choi
                                                 const cost::LayerBytes& bytes,
                                                 const cost::LayerSeconds& layers) {
   return pipelines_.of(key_of_pipeline(choice), [&] {
-    const EstimatedStages& stages = stages_.of(
-        key_of_stages(choice), [&] { return estimate_stages(job_, choice, bytes, layers); });
+    const EstimatedStages& stages = stages_.of(key_of_stages(choice, *bytes.kinds), [&] {
+      return estimate_stages(job_, choice, bytes, layers, priced_.of(*bytes.kinds, choice));
+    });
     return estimate_pipeline(job_, choice, stages);
   });
 }
@@ -183,8 +189,9 @@ const PipelineEstimate& TimeEstimator::pipeline(const choice::LayoutChoice& choi
 TimeEstimate TimeEstimator::step(const choice::LayoutChoice& choice, const cost::LayerBytes& bytes,
                                  const cost::LayerSeconds& layers) {
   const PipelineEstimate& found = pipeline(choice, bytes, layers);
-  const StepTransfers& transfers = transfers_[found.busiest].of(
-      key_of_transfers(choice), [&] { return step_transfers(job_, choice, found.held); });
+  const StepTransfers& transfers =
+      transfers_[found.busiest].of(key_of_transfers(choice, *bytes.kinds),
+                                   [&] { return step_transfers(job_, choice, found.held); });
   return with_step_messages(
       found, step_messages(job_, choice, transfers, found.forward_s, found.backward_s));
 }

@@ -2,17 +2,18 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "choice/choice_cache.h"
-#include "cost/layer_parameters.h"
+#include "cost/priced_stages.h"
 #include "smp/planner/time/time_estimate.h"
 #include "time/stage_seconds.h"
 #include "time/step_messages.h"
 
 namespace smp::time {
 
-// Stages differ at the ends; of those between, the first holds the most blocks. What there is not
-// is as the first one.
+// Stages differ at the ends; the slowest of those that are priced between stands for all of them.
+// What there is not is as the first one.
 struct EstimatedStages {
   struct Stage {
     cost::StageParameters held;
@@ -21,7 +22,8 @@ struct EstimatedStages {
   Stage first, last, middle;
 };
 EstimatedStages estimate_stages(const JobSpec& job, const choice::LayoutChoice& choice,
-                                const cost::LayerBytes& bytes, const cost::LayerSeconds& layers);
+                                const cost::LayerBytes& bytes, const cost::LayerSeconds& layers,
+                                const std::vector<cost::PricedStage>& priced);
 
 // A step but for what follows its last backward.
 struct PipelineEstimate {
@@ -53,12 +55,13 @@ class TimeEstimator {
 
   // The layout that stands for all that share it.
   static choice::LayoutChoice key_of_pipeline(choice::LayoutChoice choice);
-  choice::LayoutChoice key_of_stages(choice::LayoutChoice choice) const;
-  choice::LayoutChoice key_of_transfers(choice::LayoutChoice choice) const;
-  // Stages differ in their frozen blocks, by how chunks are dealt to them.
-  bool differs_by_chunk() const { return !job_.training.frozen.empty(); }
+  choice::LayoutChoice key_of_stages(choice::LayoutChoice choice,
+                                     const cost::LayerKinds& kinds) const;
+  static choice::LayoutChoice key_of_transfers(choice::LayoutChoice choice,
+                                               const cost::LayerKinds& kinds);
 
   const JobSpec& job_;
+  cost::PricedStages priced_;
   choice::ChoiceCache<EstimatedStages> stages_{kPlaces};
   choice::ChoiceCache<PipelineEstimate> pipelines_{kPlaces};
   std::array<choice::ChoiceCache<StepTransfers>, 3> transfers_{

@@ -26,13 +26,14 @@ ExpertsOverRanks::ExpertsOverRanks(ProgramBuilder& builder)
       norm_(branch_norm_parts(builder, "mlp_norm")) {
   const ModelSpec& model = builder.model();
   const model::LayerCall& call = builder.call();
-  const auto own = static_cast<double>(call.own_tokens());
+  // Rows of one sample, so that those of several are as many times as many.
+  const auto own = static_cast<double>(call.own_tokens()) / static_cast<double>(call.micro_batch);
   const auto chosen = static_cast<double>(model.experts_per_token);
   const auto cut = static_cast<double>(call.expert_tensor_degree);
   // Ranks that cut an expert gather their tokens. Those with whole sequences have the same ones.
   const double gathered = call.sequence_parallel ? cut : 1;
-  sent_ = whole_rows(own * chosen);
-  received_ = whole_rows(call.fullest_experts * own * chosen * gathered);
+  sent_ = call.micro_batch * whole_rows(own * chosen);
+  received_ = call.micro_batch * whole_rows(call.fullest_experts * own * chosen * gathered);
   width_ = std::max<int64_t>(1, model.expert_ffn_hidden_size / call.expert_tensor_degree);
   experts_ = {.count = std::max<int64_t>(1, model.num_experts / call.expert_degree),
               .tokens = received_,

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "smp/plan/model/layers.h"
 #include "smp/plan/spec/job_spec.h"
 
-// Parameters of each kind of layer by arithmetic alone, for a search that counts millions of times.
+// Parameters of each kind of layer by arithmetic alone, for sizes that nobody could make a list of.
 // They equal the sums over parameters_of() (layers.h); a test compares them. They are doubles:
 // exact below 2^53, and no product of a job file's sizes overflows. Pure; safe from any thread.
 namespace smp::model {
@@ -25,25 +27,30 @@ struct ParameterSum {
   }
 };
 
-struct ParameterCounts {
-  ParameterSum embedding;    // tokens, learned or relative positions, token types, a vision tower
-  ParameterSum vocabulary;   // the token matrix alone: what a tied head copies with p > 1
-  ParameterSum block;        // dense; of a hybrid the mean of its layers without experts
-  ParameterSum moe_block;    // router and shared expert; not its experts
-  ParameterSum expert;       // one expert
-  ParameterSum cross_block;  // of the decoder of an encoder_decoder
-  ParameterSum mtp_block;    // predicts a further token; not its experts
-  ParameterSum head;         // final norms, projection unless tied
-  int64_t blocks = 0;        // how many of each in the model
-  int64_t moe_blocks = 0;
-  int64_t cross_blocks = 0;
-  int64_t mtp_blocks = 0;
-  int64_t experts = 0;           // of each block that has them
-  bool mtp_has_experts = false;  // as the last block
+// Of one layer; of a block with experts all but these.
+ParameterSum parameters_of_layer(const ModelSpec& model, const LayerSpec& layer,
+                                 const TensorKinds& kinds = {});
 
+// The blocks of a model that have as many parameters.
+struct BlockParameters {
+  LayerKind kind = LayerKind::kBlock;
+  ParameterSum each;  // not their experts
+  int64_t count = 0;
+  bool has_experts = false;
+};
+
+struct ParameterCounts {
+  ParameterSum embedding;   // tokens, learned or relative positions, token types, a vision tower
+  ParameterSum vocabulary;  // the token matrix alone: what a tied head copies with p > 1
+  std::vector<BlockParameters> blocks;  // by kind; of a hybrid by letter, of a list by layer
+  ParameterSum expert;                  // one expert
+  ParameterSum head;                    // final norms, projection unless tied
+  int64_t experts = 0;                  // of each block that has them
+  int64_t experts_per_token = 0;
+
+  const BlockParameters& of(LayerKind kind) const;  // the first of its kind, which the model has
   double total() const;
   double active() const;  // with only the experts that one token passes through
-  int64_t experts_per_token = 0;
 };
 ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kinds = {});
 
@@ -56,6 +63,8 @@ int64_t block_count(const ModelSpec& model);
 // the first (Megatron's
 // --moe-layer-freq).
 bool has_experts(const ModelSpec& model, int64_t block);
+// Of a layer: what predicts a further token has a block as the last one.
+bool has_experts(const ModelSpec& model, const LayerSpec& layer);
 
 // Rows of the vocabulary matrices: vocab_size padded to a multiple of vocab_multiple_of x
 // tensor_degree (Megatron's --make-vocab-size-divisible-by). Not padded if vocab_multiple_of is 1.

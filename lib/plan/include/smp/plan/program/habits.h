@@ -43,4 +43,7 @@ LayerProgram build_forward(const ModelSpec& model, const model::LayerSpec& layer
 LayerProgram build_as(const ModelSpec& model, const model::LayerSpec& layer,
                       const model::LayerCall& call, const Habits& habits);
 
+// From the program of one number of samples to that of another.
+void set_samples(LayerProgram& program, int64_t from, int64_t to);
+
 }  // namespace smp::program

@@ -40,6 +40,7 @@ struct LayerMemory {
   // backward; and the most bytes alive during that.
   int64_t recomputable_bytes = 0;
   int64_t complete_peak_bytes = 0;
+  int64_t reread_bytes = 0;  // what it keeps besides, of which they are made again
 
   // For deferred weight gradients. An embedding and a head defer nothing.
   int64_t deferred_bytes = 0;  // alive from the end of backward to the weights' gradients; the

@@ -73,6 +73,7 @@ struct LayerProgram {
   std::vector<ValueId> deferred_input_gradients;  // what `deferring` makes of them
   std::vector<ValueId> saved;    // what the backward reads of inputs and of what the forward made
   std::vector<ValueId> dropped;  // of these, what selective recompute makes again
+  std::vector<ValueId> reread;   // of these, what only making it again reads
   std::vector<AppliedFusion> fusions;
 
   const std::vector<Operation>& section(Section section) const {
@@ -85,7 +86,7 @@ struct LayerProgram {
   }
 };
 
-// Sets `saved` and `dropped` from what the sections read, after the operations have changed.
+// Sets `saved`, `dropped` and `reread` from what the sections read, after the operations have changed.
 void find_saved(LayerProgram& program);
 
 }  // namespace smp::program

@@ -1,6 +1,9 @@
 #pragma once
 
-#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "smp/planner/cost/layer_kinds.h"
 
 namespace smp::cost {
 
@@ -19,50 +22,6 @@ struct CallBytes {
   double input_gradient = 0;  // what its backward hands to the layer before
 };
 
-// A kind of block whose weights are frozen, on one rank.
-struct FrozenBlock {
-  CallBytes call;       // of a block that trains nothing
-  double bytes = 0;     // of its weights as they are stored, experts not among them
-  double adapters = 0;  // parameters beside them, those of experts not among them
-};
-
-// Bytes and parameters of each kind of layer of a job on one rank, as the framework holds
-// them (layer_bytes.h).
-struct LayerBytes {
-  double held = 0;        // of a block and microbatch, by asynchronous messages
-  CallBytes block;        // dense
-  CallBytes moe_block;    // with experts
-  CallBytes cross_block;  // of a decoder that attends to an encoder as well
-  CallBytes embedding;
-  CallBytes head;
-  double block_parameters = 0;      // of one rank: cut by tensor parallelism
-  double moe_block_parameters = 0;  // without the experts
-  double cross_block_parameters = 0;
-  double expert_parameters = 0;     // one MoE block's experts on one rank
-  double embedding_parameters = 0;  // first stage
-  double head_parameters = 0;       // last stage; a tied head's copy is counted with p > 1
-  double mtp_parameters = 0;        // of one layer that predicts a further token, beside its block
-  double largest_layer_parameters = 0;
-  // Of these, what stays gathered under sharding: parameters (param_persistence_threshold).
-  double block_persistent = 0;
-  double cross_block_persistent = 0;
-  double embedding_persistent = 0;
-  double head_persistent = 0;
-
-  // Of fine-tuning (frozen_layers.h).
-  FrozenBlock frozen_block, frozen_moe_block, frozen_cross_block;
-  double expert_frozen_bytes = 0;  // of one MoE block's experts
-  double expert_adapters = 0;
-  double embedding_frozen = 0;  // of their parameters
-  double head_frozen = 0;
-  double frozen_element = 0;  // bytes of a frozen weight that is not quantized
-
-  double largest_block_parameters() const {
-    return std::max(
-        {block_parameters, moe_block_parameters + expert_parameters, cross_block_parameters});
-  }
-};
-
 // Trained parameters that a rank of a stage holds: all that data parallelism replicates (or
 // shards), and beside them those of experts, whose replicas are fewer. The same of frozen ones.
 struct StageParameters {
@@ -72,6 +31,45 @@ struct StageParameters {
   double frozen_experts = 0;
   double frozen_bytes = 0;
   double frozen_expert_bytes = 0;
+};
+
+// One layer of a kind, on one rank.
+struct KindBytes {
+  CallBytes call;
+  // All its parameters, trained or not, without adapters: cut by tensor parallelism.
+  double parameters = 0;         // without the experts
+  double expert_parameters = 0;  // of the experts on one rank
+  double persistent = 0;         // of these, what stays gathered (param_persistence_threshold)
+  double further_token = 0;      // of these, what joins a further token to its block
+  StageParameters adds;          // what it adds to its stage's, adapters among them
+
+  double all_parameters() const { return parameters + expert_parameters; }
+};
+
+// Bytes and parameters of each kind of layer of a job on one rank, as the framework holds
+// them (layer_bytes.h).
+struct LayerBytes {
+  std::shared_ptr<const LayerKinds> kinds;
+  std::vector<KindBytes> of_kind;
+  double held = 0;  // of a block and microbatch, by asynchronous messages
+  double largest_layer_parameters = 0;
+
+  // Of the fullest block of those that are dealt to stages.
+  double largest_block_parameters = 0;
+  double trained_block_parameters = 0;
+  double frozen_block_bytes = 0;  // of its weights as they are stored
+
+  const KindBytes& of(const model::LayerSpec& layer) const { return of_kind[kinds->of(layer)]; }
+  // The first of that kind, which the model has.
+  const KindBytes& of(model::LayerKind kind, bool is_frozen = false) const {
+    return of_kind[kinds->of(kind, is_frozen)];
+  }
+  const KindBytes& head() const { return of_kind.back(); }
+  // In a list nothing.
+  const KindBytes& embedding() const {
+    static const KindBytes kNone{};
+    return kinds->has_embedding() ? of_kind.front() : kNone;
+  }
 };
 
 }  // namespace smp::cost

@@ -8,6 +8,10 @@
 
 namespace smp::cost {
 
+// One call of a layer; `is_frozen`: it is one of the first blocks, which training.frozen names.
+CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                     const model::LayerSpec& layer, bool is_frozen);
+
 // The bytes and parameters of a job's layers. Depends on few of a choice's numbers (layer_key), so
 // that a search computes it seldom. Pure; any thread.
 LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice);
@@ -15,7 +19,8 @@ LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice);
 // Choices with equal keys have equal LayerBytes and LayerSeconds in one job.
 struct LayerKey {
   uint64_t layout = 0;
-  uint64_t step = 0;  // microbatches between two casts of a weight, a pipeline that crosses hosts
+  // Microbatches between two casts of a weight, recompute, a pipeline that crosses hosts.
+  uint64_t step = 0;
   bool operator==(const LayerKey&) const = default;
 };
 LayerKey layer_key(const JobSpec& job, const choice::LayoutChoice& choice);

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
+#include "smp/planner/cost/layer_kinds.h"
 
 namespace smp::cost {
 
@@ -27,18 +31,22 @@ struct CallSeconds {
   }
 };
 
-// Of each kind of layer of a job. Depends on what layer_key() holds. Pure; any thread.
+// One call of a layer; `is_frozen`: it is one of the first blocks, which training.frozen names.
+CallSeconds call_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
+                         const model::LayerSpec& layer, bool is_frozen);
+
+// Of each kind of layer of a job.
 struct LayerSeconds {
-  CallSeconds block;
-  CallSeconds moe_block;
-  CallSeconds cross_block;
-  CallSeconds embedding;
-  CallSeconds head;
-  // Blocks that train nothing.
-  CallSeconds frozen_block;
-  CallSeconds frozen_moe_block;
-  CallSeconds frozen_cross_block;
+  std::shared_ptr<const LayerKinds> kinds;
+  std::vector<CallSeconds> of_kind;
+
+  const CallSeconds& of(const model::LayerSpec& layer) const { return of_kind[kinds->of(layer)]; }
+  // The first of that kind, which the model has.
+  const CallSeconds& of(model::LayerKind kind, bool is_frozen = false) const {
+    return of_kind[kinds->of(kind, is_frozen)];
+  }
 };
+// Depends on what layer_key() holds. Pure; any thread.
 LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice);
 
 }  // namespace smp::cost
