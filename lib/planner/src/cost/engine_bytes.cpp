@@ -1,25 +1,9 @@
 #include "cost/engine_bytes.h"
 
-#include "smp/plan/base/dtype.h"
-#include "smp/plan/model/layers.h"
-#include "smp/plan/model/model_family.h"
-#include "smp/plan/model/operators.h"
+#include "cost/in_engine.h"
 #include "smp/plan/program/liveness.h"
 
 namespace smp::cost {
-
-DType engine_dtype(Precision precision) {
-  switch (precision) {
-    case Precision::kFp32: return DType::kF32;
-    case Precision::kFp64: return DType::kF64;
-    case Precision::kBf16:
-    case Precision::kFp8:
-    case Precision::kNvfp4: return DType::kBF16;
-    case Precision::kFp16: return DType::kF16;
-  }
-  return DType::kF32;
-}
-
 namespace {
 
 // A recomputed call keeps its output alone and makes the rest again.
@@ -37,22 +21,6 @@ CallBytes call_of(const program::LayerMemory& memory) {
 }
 
 }  // namespace
-
-bool is_of_engine(const JobSpec& job) {
-  const bool on_cpus_alone = job.model.num_experts > 0 || job.model.kv_lora_rank > 0;
-  if (!job.parallel.framework.is_engine()) return false;
-  if (on_cpus_alone && job.cluster.device != DeviceKind::kCpu) return false;
-  return model::is_mixture_decoder(job.model) || model::is_dense_decoder(job.model) ||
-         model::is_dense_encoder_decoder(job.model) || model::is_list(job.model);
-}
-
-bool runs_in_engine(const JobSpec& job) {
-  return job.cluster.device == DeviceKind::kCpu && is_of_engine(job);
-}
-
-bool recomputes_mlps(const JobSpec& job) {
-  return is_of_engine(job) && job.training.attention == AttentionKind::kFlash;
-}
 
 CallBytes engine_call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
                             const model::LayerSpec& layer) {

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "links/link_model.h"
 #include "links/rate.h"
 #include "smp/plan/spec/seen_pairs.h"
+#include "smp/planner/cost/call_bytes.h"
 #include "smp/planner/cost/narrow_matmuls.h"
 
 namespace smp::cost {

@@ -7,6 +7,7 @@
 #include "cost/engine_bytes.h"
 #include "cost/frozen_layers.h"
 #include "cost/held_by_messages.h"
+#include "cost/in_engine.h"
 #include "cost/layer_parameters.h"
 #include "cost/mamba_layer.h"
 #include "cost/norms_apart.h"

@@ -6,8 +6,8 @@
 
 #include "cost/adapter_work.h"
 #include "cost/block_messages.h"
-#include "cost/engine_bytes.h"
 #include "cost/frozen_layers.h"
+#include "cost/in_engine.h"
 #include "cost/kernel_work.h"
 #include "cost/mamba_layer.h"
 #include "cost/norms_apart.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "choice/resolve.h"
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "cost/routed_tokens.h"
 #include "cost/stage_holds.h"
 #include "memory/stage_terms.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "memory/held_bytes.h"
 #include "memory/message_buffers.h"
 #include "memory/stage_blocks.h"

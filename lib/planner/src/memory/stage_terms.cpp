@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "cost/engine_bytes.h"
 #include "cost/frozen_layers.h"
+#include "cost/in_engine.h"
 #include "cost/layer_parameters.h"
 #include "cost/rank_order.h"
 #include "cost/state_bytes.h"
