@@ -11,6 +11,7 @@
 #include "plan/plan_samples.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/layout/layout.h"
+#include "smp/plan/layout/stage_layers.h"
 #include "smp/plan/schedule/schedule.h"
 
 using namespace smp;
@@ -183,6 +184,16 @@ TEST_CASE("a rank holds the chunks that the partition gives it") {
   plan.job.parallel.partition = {1, 2, 1, 1};
   CHECK(rank_layout(plan, 0).chunk_layers == Blocks{2, 2});  // with embedding and head
   CHECK(rank_layout(plan, 1).chunk_layers == Blocks{2, 1});
+}
+
+TEST_CASE("the blocks of a list are its layers but the last, which stays on the last stage") {
+  Plan plan = sample_plan(small_list(), {.pipeline = 2});
+  plan.job.parallel.partition = {2, 3};
+  const std::vector<StageLayers> stages = layers_by_stage(plan);
+  CHECK(stages[0].chunk_layers == Blocks{2});
+  CHECK(stages[1].chunk_layers == Blocks{4});
+  CHECK(stages[0].layers.front().index == 0);
+  CHECK(model::makes_loss(stages[1].layers.back().kind));
 }
 
 TEST_CASE("type: finds the operators of a list, whatever their case") {

@@ -4,9 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "choice/resolve.h"
 #include "memory/stage_terms.h"
 #include "plan/plan_samples.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/jobfile/model_catalog.h"
+#include "smp/plan/jobfile/model_table.h"
 #include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/model/layers.h"
 #include "smp/planner/memory/memory_estimate.h"
@@ -156,6 +160,56 @@ TEST_CASE("the closed form agrees with the walk on accelerators, schedule by sch
           CHECK(closed.peak_bytes >= 0.99 * exact);
           CHECK(closed.peak_bytes <= (defers ? 1.1 : 1.01) * exact);
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("the closed form agrees with the walk of a hybrid, whose stages hold their own layers") {
+  for (const char* name : {"nemotron-h-8b", "nemotron3-nano-30b-a3b"}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      const SampleLayout layout{
+          .pipeline = 4, .tensor = 2, .microbatches = 8, .precision = Precision::kBf16};
+      Plan plan = sample_plan(jobfile::spec_of(*jobfile::find_model(name)).model, layout);
+      plan.job.cluster.device = DeviceKind::kCuda;
+      plan.job.training.sequence_length = 4096;
+      plan.job.parallel.framework = framework::framework_named("megatron-core");
+      plan.job.parallel.recompute = recompute;
+      const LayoutChoice choice = choice::choice_of(plan);
+      const LayerBytes layers = layer_bytes(plan.job, choice);
+      for (int64_t stage = 0; stage < layout.pipeline; ++stage) {
+        CAPTURE(name);
+        CAPTURE(stage);
+        CHECK(estimate_memory(plan.job, choice, layers, stage).peak_bytes ==
+              doctest::Approx(static_cast<double>(predict_memory(plan, stage, 0).peak_bytes))
+                  .epsilon(0.02));
+      }
+    }
+  }
+}
+
+TEST_CASE("the closed form agrees with the walk of a list, whose layers are all of a kind") {
+  for (const Sharding sharding :
+       {Sharding::kNone, Sharding::kOptimizerState, Sharding::kGradients, Sharding::kParameters}) {
+    for (const int32_t pipeline : {1, 2, 3}) {
+      const bool shards = sharding != Sharding::kNone;
+      const int32_t ranks = shards ? 2 * pipeline : pipeline;
+      const JobSpec job =
+          jobfile::read_job({jobfile::load_job_source(SMP_SOURCE_DIR "/configs/jobs/digits.yaml")},
+                            {"cluster.processes_per_host=" + std::to_string(ranks)});
+      LayoutChoice choice{.pipeline = pipeline, .shard = shards ? 2 : 1, .sharding = sharding};
+      choice.precision = Precision::kFp32;
+      choice.micro_batch = 4;
+      choice.microbatches = 8;
+      const Plan plan = resolve(job, choice);
+      const LayerBytes layers = layer_bytes(plan.job, choice);
+      for (int64_t stage = 0; stage < pipeline; ++stage) {
+        CAPTURE(static_cast<int>(sharding));
+        CAPTURE(pipeline);
+        CAPTURE(stage);
+        CHECK(estimate_memory(plan.job, choice, layers, stage).peak_bytes ==
+              doctest::Approx(static_cast<double>(predict_memory(plan, stage, 0).peak_bytes))
+                  .epsilon(0.02));
       }
     }
   }

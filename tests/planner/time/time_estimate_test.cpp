@@ -136,6 +136,31 @@ TEST_CASE("the closed form is the simulation of the very schedule") {
   }
 }
 
+TEST_CASE("the closed form of a hybrid is the simulation of its stages, each with its own layers") {
+  for (const char* name : {"nemotron-h-8b", "nemotron3-nano-30b-a3b"}) {
+    for (const int32_t pipeline : {2, 4, 8}) {
+      const JobSpec job = job_on("dgx-h100", pipeline,
+                                 "model: " + std::string(name) +
+                                     "\ntraining: {sequence_length: 4096, precision: bf16}\n"
+                                     "parallel: {framework: megatron-core}\n");
+      for (const PipelineKind kind : {PipelineKind::kInterleaved, PipelineKind::kVirtual}) {
+        LayoutChoice choice;
+        choice.tensor = 8;
+        choice.pipeline = pipeline;
+        choice.schedule = kind;
+        choice.virtual_stages = kind == PipelineKind::kVirtual ? 2 : 1;
+        choice.microbatches = 32;
+        const Plan plan = resolve(job, choice);
+        const double simulated = static_cast<double>(predict_time(plan).step_ns) * 1e-9;
+        CAPTURE(name);
+        CAPTURE(pipeline);
+        CHECK(step_s(plan.job, choice) ==
+              doctest::Approx(simulated).epsilon(kind == PipelineKind::kInterleaved ? 0.01 : 0.05));
+      }
+    }
+  }
+}
+
 TEST_CASE("with frozen weights the closed form is near the simulation") {
   const JobSpec full = job_on("dgx-a100-80gb", 4);
   for (const std::vector<std::string>& frozen : std::vector<std::vector<std::string>>{

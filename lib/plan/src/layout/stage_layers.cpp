@@ -22,7 +22,8 @@ std::vector<StageLayers> layers_by_stage(const Plan& plan) {
   // Chunks of a stage follow each other along the model as they do on the stage.
   for (int64_t position = 0; position < shape.stages * shape.chunks(); ++position) {
     int64_t count = blocks[static_cast<size_t>(position)];
-    if (position == 0) ++count;
+    // A list has no embedding: its first layer is a block.
+    if (position == 0 && all.front().kind == model::LayerKind::kEmbedding) ++count;
     if (position + 1 == shape.stages * shape.chunks()) count = all.end() - next;
     StageLayers& stage =
         stages[static_cast<size_t>(schedule::place_of_chunk(shape, position).stage)];

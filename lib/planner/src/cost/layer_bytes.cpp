@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "cost/frozen_layers.h"
 #include "cost/held_by_messages.h"
 #include "cost/layer_parameters.h"
@@ -67,9 +67,11 @@ double kept_of_operations(const JobSpec& job, const choice::LayoutChoice& choice
 // What all blocks have in common, and their fullest.
 void add_fullest(LayerBytes& layers) {
   const LayerKinds& kinds = *layers.kinds;
+  layers.boundary = layers.embedding().call.output;
   for (size_t kind = kinds.first_block(); kind < kinds.end_blocks(); ++kind) {
     const KindBytes& each = layers.of_kind[kind];
     const auto raise = [](double& most, double one) { most = std::max(most, one); };
+    if (!kinds.has_embedding()) raise(layers.boundary, each.call.output);
     raise(layers.largest_block_parameters, each.all_parameters());
     raise(layers.trained_block_parameters, each.adds.dense + each.adds.experts);
     raise(layers.frozen_block_bytes, each.adds.frozen_bytes + each.adds.frozen_expert_bytes);

@@ -1,6 +1,6 @@
 #include "cost/layer_cost_table.h"
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "smp/plan/model/operators.h"
 
 namespace smp::cost {

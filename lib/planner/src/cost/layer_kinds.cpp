@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/hybrid.h"

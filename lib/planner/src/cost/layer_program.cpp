@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "cost/frozen_layers.h"
 #include "cost/layer_parameters.h"
 #include "cost/norms_apart.h"

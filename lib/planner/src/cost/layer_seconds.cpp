@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cost/adapter_work.h"
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "cost/frozen_layers.h"
 #include "cost/layer_costs.h"
 #include "cost/message_seconds.h"

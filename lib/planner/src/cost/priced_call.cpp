@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "smp/planner/cost/narrow_matmuls.h"
 
 namespace smp::cost {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 
 namespace smp::cost {
 namespace {

@@ -1,6 +1,6 @@
 #include "smp/planner/memory/bytes_per_parameter.h"
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "smp/plan/base/check.h"
 
 namespace smp::memory {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "choice/resolve.h"
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "cost/routed_tokens.h"
 #include "cost/stage_holds.h"
 #include "memory/stage_terms.h"
@@ -90,7 +90,7 @@ int64_t forward_bytes(const Plan& plan, int64_t stage) {
   for (size_t kind = 0; kind < holds.of_kind.size(); ++kind) {
     if (holds.of_kind[kind] > 0) most = std::max(most, layers.of_kind[kind].call.forward);
   }
-  return text::whole_bytes(most + layers.embedding().call.output);
+  return text::whole_bytes(most + layers.boundary);
 }
 
 EventPeak evaluation(const Plan& plan, int64_t stage, const std::vector<PhasePeak>& phases) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "memory/held_bytes.h"
 #include "memory/message_buffers.h"
 #include "memory/stage_blocks.h"
@@ -41,7 +41,7 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
   now.host_bytes = now.terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
-  const double boundary = layers.embedding().call.output;
+  const double boundary = layers.boundary;
   // Each chunk of layers receives its input and sends its output, but the model's first and last.
   const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
   const double freed = freed_outputs(job, choice, holds.head, now.live) * boundary / now.live;

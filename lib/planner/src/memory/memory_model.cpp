@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "choice/resolve.h"
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "memory/held_bytes.h"
 #include "memory/memory_terms.h"
 #include "memory/message_buffers.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/data/read_ahead.h"
 #include "smp/plan/layout/rank_groups.h"

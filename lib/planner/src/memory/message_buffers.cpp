@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "cost/state_bytes.h"
 #include "links/link_model.h"
 #include "smp/plan/schedule/schedule_shape.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "smp/plan/framework/framework_catalog.h"
 
 namespace smp::memory {

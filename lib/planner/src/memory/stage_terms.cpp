@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
-#include "cost/engine_bytes.h"
 #include "cost/frozen_layers.h"
+#include "cost/in_engine.h"
 #include "cost/layer_parameters.h"
 #include "cost/rank_order.h"
 #include "cost/state_bytes.h"
@@ -48,35 +49,59 @@ double library_workspace(const JobSpec& job) {
 }
 
 // Elements of a stage's layers, as our engine cuts them into buckets.
-struct BucketLayers {
-  double block = 0;  // the largest
-  double blocks = 0;
-  double embedding = 0, head = 0;
+class BucketLayers {
+ public:
+  // `persistent`: whether small tensors stay gathered, outside the buckets.
+  BucketLayers(const cost::LayerBytes& layers, const cost::StageHolds& holds, bool persistent)
+      : layers_(layers), holds_(holds), persistent_(persistent) {
+    if (holds.embedding) embedding_ = elements_of(layers.embedding());
+    if (holds.head) head_ = elements_of(layers.head());
+    for (size_t kind = layers.kinds->first_block(); kind < layers.kinds->end_blocks(); ++kind) {
+      if (holds.of_kind[kind] > 0) largest_ = std::max(largest_, elements_of(layers.of_kind[kind]));
+    }
+  }
+
+  double largest_block() const { return largest_; }
+  void leave_out_of_head(double elements) { head_ -= elements; }
 
   // Of the buffers that buckets share while they are whole, as share_buffers() of lib/plan cuts
   // them: those of `packed` blocks each in `rotating` ones, embedding and head in another, or one
   // each.
   double buffers(double packed, double rotating, bool ends_apart) const {
-    return std::min(rotating * packed, blocks) * block +
-           (ends_apart ? embedding + head : std::max(embedding, head));
+    return largest_blocks(rotating * packed) +
+           (ends_apart ? embedding_ + head_ : std::max(embedding_, head_));
   }
-};
 
-// `persistent`: whether small tensors stay gathered, outside the buckets.
-BucketLayers bucket_layers(const cost::LayerBytes& layers, const cost::StageHolds& holds,
-                           bool persistent) {
-  const auto of = [&](const cost::KindBytes& each) {
-    return each.all_parameters() - (persistent ? each.persistent : 0);
-  };
-  BucketLayers of_stage;
-  for (size_t kind = layers.kinds->first_block(); kind < layers.kinds->end_blocks(); ++kind) {
-    of_stage.block = std::max(of_stage.block, of(layers.of_kind[kind]));
+ private:
+  double elements_of(const cost::KindBytes& each) const {
+    return each.all_parameters() - (persistent_ ? each.persistent : 0);
   }
-  of_stage.blocks = holds.all_blocks();
-  if (holds.embedding) of_stage.embedding = of(layers.embedding());
-  if (holds.head) of_stage.head = of(layers.head());
-  return of_stage;
-}
+
+  // Of so many blocks of the stage, the largest ones.
+  double largest_blocks(double most) const {
+    double sum = 0;
+    double bound = std::numeric_limits<double>::infinity();
+    for (double left = most; left > 0;) {
+      double size = 0, count = 0;  // the largest below those that were taken
+      for (size_t kind = layers_.kinds->first_block(); kind < layers_.kinds->head(); ++kind) {
+        const double each = elements_of(layers_.of_kind[kind]);
+        if (holds_.of_kind[kind] == 0 || each >= bound || each < size) continue;
+        count = (each == size ? count : 0) + holds_.of_kind[kind];
+        size = each;
+      }
+      if (count == 0) break;
+      sum += std::min(left, count) * size;
+      left -= count;
+      bound = size;
+    }
+    return sum;
+  }
+
+  const cost::LayerBytes& layers_;
+  const cost::StageHolds& holds_;
+  bool persistent_;
+  double largest_ = 0, embedding_ = 0, head_ = 0;
+};
 
 double persistent_elements(const cost::LayerBytes& layers, const cost::StageHolds& holds) {
   double sum = 0;
@@ -116,12 +141,12 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
   }
   if (choice.shard == 1) return;
   const bool shards_weights = choice.sharding == Sharding::kParameters;
-  BucketLayers buckets = bucket_layers(layers, holds, shards_weights);
+  BucketLayers buckets(layers, holds, shards_weights);
   // A tied table's copy on the last stage is in no bucket and stays whole.
   if (tied && holds.head && !holds.embedding) {
     const double copy = cost::tied_copy(job, choice);
     const double rest = copy * (1 - rules.dense_share);
-    buckets.head -= copy;
+    buckets.leave_out_of_head(copy);
     if (choice.sharding >= Sharding::kGradients) terms.gradients += rules.state.gradient * rest;
     if (shards_weights) terms.weights += rules.state.weight * rest;
     if (choice.offload_parameters) {
@@ -132,16 +157,16 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
   }
   const double persistent = shards_weights ? persistent_elements(layers, holds) : 0;
   const bool defers = schedule::defers_weight_gradients(choice.schedule);
-  const double packed = blocks_of_bucket(job, choice, buckets.block);
+  const double packed = blocks_of_bucket(job, choice, buckets.largest_block());
   if (choice.sharding >= Sharding::kGradients) {
-    const double rotating = defers ? buckets.blocks : 2;
+    const double rotating = defers ? holds.all_blocks() : 2;
     terms.unreduced =
         rules.state.gradient * (persistent + buckets.buffers(packed, rotating, tied || defers));
   }
   if (shards_weights) {
     double rotating = 1 + static_cast<double>(job.parallel.prefetch_layers);
     const auto most = static_cast<double>(job.parallel.max_live_parameters);
-    rotating = std::min(rotating, buckets.blocks);
+    rotating = std::min(rotating, holds.all_blocks());
     while (most > 0 && rotating > 1 && buckets.buffers(packed, rotating, tied) > most) --rotating;
     terms.gathered = rules.state.weight * (persistent + buckets.buffers(packed, rotating, tied));
   }

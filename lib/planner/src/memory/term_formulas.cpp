@@ -92,8 +92,7 @@ std::string kept_words(const choice::LayoutChoice& choice, const cost::LayerByte
   text = fmt::format("{}{}{} x {}", kinds > 1 ? "(" : "", text, kinds > 1 ? ")" : "",
                      live_words(live));
   if (freed > 0) {
-    text += fmt::format(" - {} B x {:g} of outputs already sent",
-                        count(layers.embedding().call.output), freed);
+    text += fmt::format(" - {} B x {:g} of outputs already sent", count(layers.boundary), freed);
   }
   return text;
 }
@@ -176,8 +175,7 @@ std::string formula_of(Term term, const JobSpec& job, const choice::LayoutChoice
       return fmt::format("{:g} B x updated parameters; {:g} B x {} while saving",
                          StateRules(job, choice).step_bytes, state.weight, count(block));
     case Term::kMessages:
-      return fmt::format("{} B a message, {}", count(layers.embedding().call.output),
-                         live_words(live));
+      return fmt::format("{} B a message, {}", count(layers.boundary), live_words(live));
     case Term::kBatch:
       return fmt::format("8 B x {} tokens x {}",
                          text::with_commas(int64_t{choice.micro_batch} *

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "memory/memory_terms.h"
 #include "memory/stage_blocks.h"
 #include "smp/plan/base/check.h"

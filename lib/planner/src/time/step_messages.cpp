@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 #include "cost/layer_parameters.h"
 #include "cost/rank_order.h"
 #include "cost/state_bytes.h"

@@ -51,7 +51,8 @@ struct KindBytes {
 struct LayerBytes {
   std::shared_ptr<const LayerKinds> kinds;
   std::vector<KindBytes> of_kind;
-  double held = 0;  // of a block and microbatch, by asynchronous messages
+  double held = 0;      // of a block and microbatch, by asynchronous messages
+  double boundary = 0;  // of a microbatch, what a stage hands to the next; of a list the most
   double largest_layer_parameters = 0;
 
   // Of the fullest block of those that are dealt to stages.

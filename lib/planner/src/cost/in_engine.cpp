@@ -1,7 +1,5 @@
-#include "cost/engine_bytes.h"
+#include "cost/in_engine.h"
 
-#include "smp/plan/base/dtype.h"
-#include "smp/plan/model/layers.h"
 #include "smp/plan/model/model_family.h"
 #include "smp/plan/model/operators.h"
 

@@ -2,8 +2,6 @@
 
 #include "smp/plan/base/dtype.h"
 #include "smp/plan/spec/job_spec.h"
-#include "smp/planner/choice/layout_choice.h"
-#include "smp/planner/cost/call_bytes.h"
 
 namespace smp::cost {
 
