@@ -118,6 +118,10 @@ TEST_CASE("computing hides all but 15 % of communication that takes half its tim
     CHECK(once.communication_s == doctest::Approx(once.compute_s / 2));
     CHECK(once.share() <= 0.15);
     CHECK(exposed_communication(exposure_plan(sharding), {}).exposed_s == once.exposed_s);
+    if (sharding == Sharding::kNone) continue;
+    const ExposedCommunication hybrid = exposed_communication(exposure_plan(sharding, 2), {});
+    MESSAGE("exposed with two replicas: " << 100 * hybrid.share() << " %");
+    CHECK(hybrid.share() <= 0.15);
   }
 }
 

@@ -36,7 +36,7 @@ double bandwidth(const Plan& plan, double seconds) {
 
 }  // namespace
 
-Plan exposure_plan(Sharding sharding) {
+Plan exposure_plan(Sharding sharding, int64_t replicas) {
   ModelSpec model = parity::gpt2_untied_model();
   model.num_layers = 22;
   parity::LayoutCase layout;
@@ -44,7 +44,8 @@ Plan exposure_plan(Sharding sharding) {
   if (sharding == Sharding::kNone) {
     layout.degrees.replica = kRanks;
   } else {
-    layout.degrees.shard = kRanks;
+    layout.degrees.shard = kRanks / replicas;
+    layout.degrees.replica = replicas;
   }
   layout.microbatches = 1;
   Plan plan = parity::plan_of(model, layout, Precision::kFp32, "");

@@ -22,8 +22,8 @@ struct ExposureOptions {
   bool virtual_time = true;
 };
 
-// 22 blocks on 4 ranks with the one switch.
-Plan exposure_plan(Sharding sharding);
+// 22 blocks on 4 ranks with the one switch. `replicas`: of the shards (hybrid sharding).
+Plan exposure_plan(Sharding sharding, int64_t replicas = 1);
 
 ExposedCommunication exposed_communication(const Plan& plan, const ExposureOptions& options);
 

@@ -67,6 +67,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   schedule::ScheduleParameters parameters;
   parameters.shape = schedule_shape(plan);
   parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
+  parameters.has_replicas = plan.degrees.shard > 1 && plan.degrees.replica > 1;
   parameters.early_updates = !why_updates_wait(plan.job.training);
   parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
   parameters.tied_across_stages = tied_across_stages(plan);
@@ -85,6 +86,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
     set_memory_rules(plan, layout, parameters);
     std::vector<int64_t>& first_layers = parameters.bucket_first_layers.emplace_back();
     std::vector<int64_t>& last_layers = parameters.bucket_last_layers.emplace_back();
+    std::vector<int64_t>& elements = parameters.bucket_elements.emplace_back();
     if (plan.degrees.data() == 1) continue;
     parameters.persistent_buckets.push_back(layout.persistent_bucket);
     if (stage == 0 && layout.persistent_bucket >= 0) {
@@ -95,6 +97,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
     for (const Bucket& bucket : layout.buckets) {
       first_layers.push_back(bucket.first_layer);
       last_layers.push_back(bucket.last_layer);
+      elements.push_back(bucket.size());
     }
     if (layout.shards_gradients()) {
       std::vector<int32_t>& buffers = parameters.gradient_buffers.emplace_back();

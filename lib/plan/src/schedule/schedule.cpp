@@ -6,6 +6,7 @@
 
 #include "schedule/offload_actions.h"
 #include "schedule/receive_plan.h"
+#include "schedule/reduction_actions.h"
 #include "schedule/shard_actions.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/errors.h"
@@ -16,8 +17,8 @@ namespace {
 
 // Writes one stage's actions. The order of passes and the starts of receives are given; the writer
 // decides the rest. A send starts as soon as its data exist, and is waited for after the next pass.
-// Gradients are reduced as soon as they are complete. verify() proves that there is no deadlock,
-// even if a send blocks until its receive is posted.
+// Gradients are reduced as soon as they are complete; place_reductions() adds the waits. verify()
+// proves that there is no deadlock, even if a send blocks until its receive is posted.
 class StageWriter {
  public:
   StageWriter(const ScheduleParameters& parameters, int64_t stage, const std::vector<Pass>& order,
@@ -230,11 +231,7 @@ class StageWriter {
   // its gather.
   void step() {
     const bool early = parameters_.early_updates;
-    const bool waits = parameters_.gradient_buffers.empty();  // else place_shard_actions() does
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      if (waits) bucket_action(ActionKind::kReduceWait, b);
-      if (early) bucket_action(ActionKind::kUpdate, b);
-    }
+    for (size_t b = 0; early && b < buckets_.size(); ++b) bucket_action(ActionKind::kUpdate, b);
     if (early && buckets_.empty()) actions_.push_back({.kind = ActionKind::kUpdate});
     if (early) gather_all();
     actions_.push_back({.kind = ActionKind::kStep});
@@ -294,6 +291,7 @@ Schedule make_schedule(const ScheduleParameters& parameters) {
     SMP_CHECK_EQ(static_cast<int64_t>(chunks.size()), shape.chunks());
     for (const std::vector<int64_t>& layers : chunks) SMP_CHECK(!layers.empty());
   }
+  SMP_CHECK_EQ(parameters.bucket_elements.size(), parameters.bucket_first_layers.size());
   if (const auto why = schedule_refused(shape)) throw ConfigError("schedule: " + *why);
   std::vector<std::vector<Pass>> orders;
   for (int64_t stage = 0; stage < shape.stages; ++stage) orders.push_back(pass_order(shape, stage));
@@ -304,8 +302,10 @@ Schedule make_schedule(const ScheduleParameters& parameters) {
   for (size_t stage = 0; stage < orders.size(); ++stage) {
     const auto index = static_cast<int64_t>(stage);
     schedule.live_bound.push_back(held_units(shape, index));
-    schedule.actions.push_back(place_shard_actions(
-        StageWriter(parameters, index, orders[stage], receives[stage]).write(), parameters, index));
+    std::vector<Action> actions =
+        StageWriter(parameters, index, orders[stage], receives[stage]).write();
+    actions = place_reductions(std::move(actions), parameters, index);
+    schedule.actions.push_back(place_shard_gathers(std::move(actions), parameters, index));
     receives[stage] = {};  // a thousand stages' lists are large
   }
   return schedule;

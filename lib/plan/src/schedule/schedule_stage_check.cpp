@@ -46,7 +46,8 @@ StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int6
     offloaded_.assign(layers_.size() * static_cast<size_t>(shape_.microbatches), Progress::kNone);
   }
   reduced_.assign(bucket_first_layers_.size(), Progress::kNone);
-  gathered_ = reduced_;
+  gathered_ = replicas_ = reduced_;
+  has_norm_.assign(reduced_.size(), false);
   updated_.assign(std::max<size_t>(1, bucket_first_layers_.size()), false);
   if (parameters.sharded) {
     for (size_t b = 0; b < gathered_.size(); ++b) {
@@ -74,8 +75,10 @@ std::optional<std::string> StageCheck::apply(const Action& action) {
     case ActionKind::kSendWait: return end_message(action);
     case ActionKind::kReduceKv: return reduce_kv(action);
     case ActionKind::kReduce: return shards_gradients() ? reduce_shards(action) : reduce(action);
-    case ActionKind::kReduceWait:
-      return shards_gradients() ? end_reduction(action) : end_bucket(action, reduced_);
+    case ActionKind::kReduceWait: return end_reduction(action);
+    case ActionKind::kReduceReplicas: return reduce_replicas(action);
+    case ActionKind::kReduceReplicasWait: return end_replicas(action);
+    case ActionKind::kGradientNorm: return gradient_norm(action);
     case ActionKind::kStep: return step();
     case ActionKind::kUpdate: return update(action);
     case ActionKind::kGather: return shards_weights() ? gather_shards(action) : gather(action);

@@ -7,7 +7,6 @@
 
 #include "parameters/owned_part.h"
 #include "smp/plan/base/check.h"
-#include "smp/plan/spec/bucket_size.h"
 
 namespace smp::engine {
 namespace {
@@ -69,12 +68,11 @@ void DataParallelSync::show_weights() {
   std::replace(published_in_.begin(), published_in_.end(), kChanged, ++shown_);
 }
 
-void DataParallelSync::start_reduce(int64_t bucket, bool is_first, bool is_last) {
+void DataParallelSync::start_reduce(int64_t bucket, bool is_first) {
   const at::Tensor whole = parameters_.whole_gradients(bucket);
   const DType dtype = parameters_.gradient_dtype();
   void* begin = whole.mutable_data_ptr();
   comm::WorkPtr& work = reductions_.at(static_cast<size_t>(bucket));
-  add_in_flight(bucket);
   // Queued gathers start first: all ranks of a group must call in the same order.
   if (!queued_gathers_.empty()) wait_gather(queued_gathers_.back());
   if (shard_ == nullptr) {
@@ -82,73 +80,33 @@ void DataParallelSync::start_reduce(int64_t bucket, bool is_first, bool is_last)
     work = data_->all_reduce(begin, begin, whole.numel(), dtype, comm::ReduceOp::kSum, kGradients);
     return;
   }
-  const bool begins_sums = shards_gradients_ && is_first;
   const at::Tensor out =
-      begins_sums ? parameters_.owned(bucket).gradients : part_of(whole, *shard_);
+      shards_gradients_ && is_first ? parameters_.owned(bucket).gradients : part_of(whole, *shard_);
   work = shard_->reduce_scatter(begin, out.mutable_data_ptr(), whole.numel(), dtype,
                                 comm::ReduceOp::kSum, kGradients);
-  if (has_halves()) first_halves_.push_back({bucket, begins_sums, is_last});
 }
 
-void DataParallelSync::add_in_flight(int64_t bucket) {
-  std::erase_if(in_flight_, [this](int64_t one) {
-    const auto at = static_cast<size_t>(one);
-    return reductions_[at] == nullptr && second_halves_[at] == nullptr;
-  });
-  if (in_flight_.size() == kMostReductions) {
-    wait_sums(in_flight_.front());
-    in_flight_.erase(in_flight_.begin());
-  }
-  in_flight_.push_back(bucket);
+void DataParallelSync::finish_reduce(int64_t bucket, bool is_first) {
+  finish(reductions_.at(static_cast<size_t>(bucket)));
+  if (!shards_gradients_) return;
+  const at::Tensor whole = parameters_.whole_gradients(bucket);
+  if (!is_first) parameters_.owned(bucket).gradients.add_(part_of(whole, *shard_));
+  whole.zero_();
 }
 
-void DataParallelSync::poll() {
-  while (!first_halves_.empty() &&
-         reductions_[static_cast<size_t>(first_halves_.front().bucket)]->done()) {
-    finish_first_half();
-  }
-  start_gathers();
-}
-
-void DataParallelSync::finish_first_half() {
-  const FirstHalf half = first_halves_.front();
-  first_halves_.pop_front();
-  finish(reductions_[static_cast<size_t>(half.bucket)]);
-  if (shards_gradients_) {
-    const at::Tensor whole = parameters_.whole_gradients(half.bucket);
-    if (!half.begins_sums) {
-      parameters_.owned(half.bucket).gradients.add_(part_of(whole, *shard_));
-    }
-    whole.zero_();
-  }
-  if (replica_ != nullptr && half.is_last) start_second_half(half.bucket);
-}
-
-void DataParallelSync::start_second_half(int64_t bucket) {
+void DataParallelSync::start_replicas(int64_t bucket) {
+  SMP_CHECK(replica_ != nullptr);
   const at::Tensor part = parameters_.owned(bucket).gradients;
-  second_halves_[static_cast<size_t>(bucket)] =
+  second_halves_.at(static_cast<size_t>(bucket)) =
       replica_->all_reduce(part.const_data_ptr(), part.mutable_data_ptr(), part.numel(),
                            parameters_.gradient_dtype(), comm::ReduceOp::kSum, kGradients);
 }
 
-void DataParallelSync::wait_reduce(int64_t bucket) {
-  if (!shards_gradients_) return wait_sums(bucket);
-  while (reductions_.at(static_cast<size_t>(bucket)) != nullptr) finish_first_half();
+void DataParallelSync::finish_replicas(int64_t bucket) {
+  finish(second_halves_.at(static_cast<size_t>(bucket)));
 }
 
-void DataParallelSync::finish_reductions() {
-  SMP_CHECK(first_halves_.empty());
-  for (comm::WorkPtr& work : second_halves_) {
-    if (work != nullptr) finish(work);
-  }
-}
-
-void DataParallelSync::wait_sums(int64_t bucket) {
-  comm::WorkPtr& first = reductions_.at(static_cast<size_t>(bucket));
-  while (first != nullptr) has_halves() ? finish_first_half() : finish(first);
-  comm::WorkPtr& second = second_halves_.at(static_cast<size_t>(bucket));
-  if (second != nullptr) finish(second);
-}
+void DataParallelSync::poll() { start_gathers(); }
 
 void DataParallelSync::start_gather(int64_t bucket) {
   if (!limits_gathers_) return gather(bucket);

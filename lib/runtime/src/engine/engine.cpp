@@ -74,8 +74,8 @@ struct Engine::Impl {
   void execute(const schedule::Action& action);
   void dispatch(const schedule::Action& action);
   void enter(const char* phase, const schedule::Action& action);
-  // Whether a bucket's reduction is the step's first or last one of that bucket. A bucket is
-  // reduced once a step, or once for each microbatch.
+  // Whether a bucket's reduction is the step's first one of that bucket, and whether an action is
+  // of the last microbatch. A bucket is reduced once a step, or once for each microbatch.
   bool is_first(const schedule::Action& action) const {
     return action.microbatch <= 0 || action.bucket == model.parameters->layout().persistent_bucket;
   }
@@ -87,7 +87,6 @@ struct Engine::Impl {
   bool completes_tied(const schedule::Action& action) const {
     return model.parameters->layout().tied_gradient_apart && action.layer == 0 && is_last(action);
   }
-  void finish_reduce(int64_t bucket);
   void update_all();
   void reduce_kv(const schedule::Action& action);
   void begin();
@@ -143,19 +142,26 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
     case schedule::ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
     case schedule::ActionKind::kReduce:
       enter("reduce", action);
-      return data_parallel.start_reduce(action.bucket, is_first(action), is_last(action));
+      return data_parallel.start_reduce(action.bucket, is_first(action));
     case schedule::ActionKind::kReduceWait:
       enter("reduce", action);
-      return finish_reduce(action.bucket);
+      return data_parallel.finish_reduce(action.bucket, is_first(action));
+    case schedule::ActionKind::kReduceReplicas:
+      enter("reduce", action);
+      return data_parallel.start_replicas(action.bucket);
+    case schedule::ActionKind::kReduceReplicasWait:
+      enter("reduce", action);
+      return data_parallel.finish_replicas(action.bucket);
+    case schedule::ActionKind::kGradientNorm:
+      enter("gradient norm", action);
+      return update.start_norms(action.bucket);
     case schedule::ActionKind::kStep:
       enter("step", action);
-      data_parallel.finish_reductions();
       result = update.agree(calls.loss(), calls.counted());
       return;
     case schedule::ActionKind::kUpdate:
       enter("update", action);
       if (action.bucket < 0) return update_all();
-      data_parallel.wait_sums(action.bucket);
       update.update(action.bucket);
       return data_parallel.updated(action.bucket);
     case schedule::ActionKind::kGather:
@@ -171,17 +177,6 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
       return;
   }
   check_failed(__FILE__, __LINE__, "unknown action");
-}
-
-// Sharded gradients are waited for between layers, because the next bucket needs their buffer.
-// Unsharded gradients are waited for after the last layer, when all reductions have started. While
-// the last one runs, compute the norms of the buckets that are done.
-void Engine::Impl::finish_reduce(int64_t bucket) {
-  const bool are_whole = !model.parameters->layout().shards_gradients();
-  data_parallel.wait_reduce(bucket);
-  if (!are_whole) return;
-  data_parallel.poll();
-  if (!data_parallel.has_second_halves_to_start()) update.reduced(bucket);
 }
 
 // Updates the buckets of the first layers first, because peers gather them first.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "smp/plan/schedule/schedule_shape.h"
+#include "smp/plan/spec/bucket_size.h"
 
 namespace smp::schedule {
 
@@ -14,6 +15,11 @@ struct ScheduleParameters {
   // Of each gradient bucket, the last layers' first; layers may lie between two. Per stage; empty =
   // none.
   std::vector<std::vector<int64_t>> bucket_first_layers, bucket_last_layers;
+  std::vector<std::vector<int64_t>> bucket_elements;  // of the same buckets
+  // Buckets whose reduction is in flight at once.
+  int64_t most_reductions = kMostReductions;
+  // The shards have replicas: the sums of a shard group are summed over the replicas, once a step.
+  bool has_replicas = false;
   // Its weight gradient is never deferred, because it needs the logits' gradient; -1 = none.
   int64_t head_layer = -1;
   // By model index; empty = none. Of layers that are computed again before their backward: the
