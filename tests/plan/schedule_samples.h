@@ -25,6 +25,7 @@ struct SampleSchedule {
   int64_t weight_buffers = 0;
   bool replicas = false;  // of the shards
   int64_t most_reductions = kMostReductions;
+  int64_t most_gathers = 0;
   bool persistent = false;  // one bucket more, of tensors that persist, the token table among them
 };
 
@@ -59,6 +60,7 @@ inline schedule::ScheduleParameters sample_parameters(const SampleSchedule& samp
   parameters.bucket_last_layers = parameters.bucket_first_layers;
   parameters.has_replicas = sample.replicas;
   parameters.most_reductions = sample.most_reductions;
+  parameters.most_gathers = sample.most_gathers;
   const auto in_turn = [&](int64_t count) {
     std::vector<std::vector<int32_t>> buffers(stages);
     for (size_t stage = 0; stage < stages; ++stage) {

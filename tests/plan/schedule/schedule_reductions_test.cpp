@@ -87,48 +87,57 @@ int64_t most_in_flight(const Actions& actions) {
 
 TEST_CASE("a reduction beyond the cap waits for the oldest, and norms for the end") {
   CHECK(after_forward(two_at_once()) ==
-        std::vector<std::string>{
-            "backward microbatch 0 layer 3", "reduce bucket 0",       //
-            "backward microbatch 0 layer 2", "reduce bucket 1",       //
-            "backward microbatch 0 layer 1",                          //
-            "reduce_wait bucket 0",          "reduce bucket 2",       //
-            "backward microbatch 0 layer 0",                          //
-            "reduce_wait bucket 1",          "reduce bucket 3",       //
-            "gradient_norm bucket 0",        "gradient_norm bucket 1",  // beside the last two
-            "reduce_wait bucket 2",          "gradient_norm bucket 2",  //
-            "reduce_wait bucket 3",          "gradient_norm bucket 3",  //
-            "step"});
+        std::vector<std::string>{"backward microbatch 0 layer 3", "reduce bucket 0",  //
+                                 "backward microbatch 0 layer 2", "reduce bucket 1",  //
+                                 "backward microbatch 0 layer 1",                     //
+                                 "reduce_wait bucket 0", "reduce bucket 2",           //
+                                 "backward microbatch 0 layer 0",                     //
+                                 "reduce_wait bucket 1", "reduce bucket 3",           //
+                                 "gradient_norm bucket 0",
+                                 "gradient_norm bucket 1",  // beside the last two
+                                 "reduce_wait bucket 2", "gradient_norm bucket 2",  //
+                                 "reduce_wait bucket 3", "gradient_norm bucket 3",  //
+                                 "step"});
 }
 
 TEST_CASE("replicas: a second half starts one layer after its first half") {
-  CHECK(after_forward(hybrid()) ==
-        std::vector<std::string>{
-            "backward microbatch 0 layer 3", "reduce bucket 0",           //
-            "backward microbatch 0 layer 2", "reduce_wait bucket 0",      //
-            "reduce_replicas bucket 0",      "reduce bucket 1",           //
-            "backward microbatch 0 layer 1", "reduce_wait bucket 1",      //
-            "reduce_replicas bucket 1",      "reduce bucket 2",           //
-            "backward microbatch 0 layer 0", "reduce_wait bucket 2",      //
-            "reduce_replicas bucket 2",      "reduce bucket 3",           //
-            "reduce_wait bucket 3",          "reduce_replicas bucket 3",  //
-            "reduce_replicas_wait bucket 0", "gradient_norm bucket 0",    //
-            "reduce_replicas_wait bucket 1", "gradient_norm bucket 1",    //
-            "reduce_replicas_wait bucket 2", "gradient_norm bucket 2",    //
-            "reduce_replicas_wait bucket 3", "gradient_norm bucket 3",    //
-            "step"});
+  CHECK(after_forward(hybrid()) == std::vector<std::string>{"backward microbatch 0 layer 3",
+                                                            "reduce bucket 0",  //
+                                                            "backward microbatch 0 layer 2",
+                                                            "reduce_wait bucket 0",  //
+                                                            "reduce_replicas bucket 0",
+                                                            "reduce bucket 1",  //
+                                                            "backward microbatch 0 layer 1",
+                                                            "reduce_wait bucket 1",  //
+                                                            "reduce_replicas bucket 1",
+                                                            "reduce bucket 2",  //
+                                                            "backward microbatch 0 layer 0",
+                                                            "reduce_wait bucket 2",  //
+                                                            "reduce_replicas bucket 2",
+                                                            "reduce bucket 3",  //
+                                                            "reduce_wait bucket 3",
+                                                            "reduce_replicas bucket 3",  //
+                                                            "reduce_replicas_wait bucket 0",
+                                                            "gradient_norm bucket 0",  //
+                                                            "reduce_replicas_wait bucket 1",
+                                                            "gradient_norm bucket 1",  //
+                                                            "reduce_replicas_wait bucket 2",
+                                                            "gradient_norm bucket 2",  //
+                                                            "reduce_replicas_wait bucket 3",
+                                                            "gradient_norm bucket 3",  //
+                                                            "step"});
   // Early updates hide the last second half behind the first update.
   SampleSchedule early = hybrid();
   early.early_updates = true;
   std::vector<std::string> lines = after_forward(early);
   lines.erase(lines.begin(), std::find(lines.begin(), lines.end(), "reduce bucket 3") + 1);
-  CHECK(lines ==
-        std::vector<std::string>{
-            "reduce_replicas_wait bucket 0", "update bucket 0",           //
-            "reduce_wait bucket 3",          "reduce_replicas bucket 3",  //
-            "reduce_replicas_wait bucket 1", "update bucket 1",           //
-            "reduce_replicas_wait bucket 2", "update bucket 2",           //
-            "reduce_replicas_wait bucket 3", "update bucket 3",           //
-            "gather bucket 3", "gather bucket 2", "gather bucket 1", "gather bucket 0", "step"});
+  CHECK(lines == std::vector<std::string>{"reduce_replicas_wait bucket 0", "update bucket 0",  //
+                                          "reduce_wait bucket 3", "reduce_replicas bucket 3",  //
+                                          "reduce_replicas_wait bucket 1", "update bucket 1",  //
+                                          "reduce_replicas_wait bucket 2", "update bucket 2",  //
+                                          "reduce_replicas_wait bucket 3", "update bucket 3",  //
+                                          "gather bucket 3", "gather bucket 2", "gather bucket 1",
+                                          "gather bucket 0", "step"});
 }
 
 TEST_CASE("replicas: a large bucket's first half has as much computing beside it") {
@@ -206,8 +215,9 @@ TEST_CASE("verify: second halves follow their first halves, once, before the nor
 }
 
 TEST_CASE("verify: the norm has the squares of each bucket once") {
-  CHECK(verdict(four_layers(), [](Actions& s) { remove(s, "gradient_norm bucket 2"); })
-            .ends_with("(step): the norm lacks bucket 2"));
+  CHECK(verdict(four_layers(), [](Actions& s) {
+          remove(s, "gradient_norm bucket 2");
+        }).ends_with("(step): the norm lacks bucket 2"));
   CHECK(verdict(four_layers(), [](Actions& s) {
           repeat(s, "gradient_norm bucket 2");
         }).ends_with("(gradient_norm bucket 2): the action was already done"));
@@ -223,6 +233,86 @@ TEST_CASE("verify: the norm has the squares of each bucket once") {
           s.insert(s.begin() + static_cast<std::ptrdiff_t>(find(s, "update bucket 0")),
                    {.kind = ActionKind::kGradientNorm, .bucket = 0});
         }).ends_with("(gradient_norm bucket 0): an early update sums the squares itself"));
+}
+
+TEST_CASE("updated weights: at most two gathers are in flight, and the next step starts the rest") {
+  SampleSchedule sample = four_layers();
+  sample.most_gathers = 2;
+  const ScheduleParameters parameters = sample_parameters(sample);
+  const Schedule schedule = make_schedule(parameters);
+  CHECK(verify(schedule, parameters).value_or("all is well") == "all is well");
+  std::vector<std::string> lines;
+  for (const Action& action : schedule.actions[0]) {
+    const bool shown = action.kind == ActionKind::kGather ||
+                       action.kind == ActionKind::kGatherWait ||
+                       action.kind == ActionKind::kForward || action.kind == ActionKind::kUpdate;
+    if (shown) lines.push_back(to_string(action));
+  }
+  CHECK(lines ==
+        std::vector<std::string>{"gather_wait bucket 3", "gather bucket 1",               //
+                                 "forward microbatch 0 layer 0",                          //
+                                 "gather_wait bucket 2", "gather bucket 0",               //
+                                 "forward microbatch 0 layer 1",                          //
+                                 "gather_wait bucket 1", "forward microbatch 0 layer 2",  //
+                                 "gather_wait bucket 0", "forward microbatch 0 layer 3",  //
+                                 "update bucket 3", "gather bucket 3",                    //
+                                 "update bucket 2", "gather bucket 2",                    //
+                                 "update bucket 1", "update bucket 0"});
+  CHECK(verdict(sample, [](Actions& s) {
+          s.push_back({.kind = ActionKind::kGather, .bucket = 1});
+        }).ends_with("(gather bucket 1): 2 gathers are in flight, the most"));
+  CHECK(verdict(sample, [](Actions& s) {
+          move_before(s, "gather bucket 1", "gather_wait bucket 3");
+        }).ends_with("(gather bucket 1): 2 gathers are in flight, the most"));
+  CHECK(verdict(sample, [](Actions& s) {
+          remove(s, "gather bucket 1");
+        }).ends_with("(gather_wait bucket 1): the awaited action was never started"));
+  CHECK(verdict(sample, [](Actions& s) {
+          repeat(s, "gather bucket 1");
+        }).ends_with("(gather bucket 1): the action was already started"));
+  CHECK(verdict(sample, [](Actions& s) {
+          s.erase(s.end() - 3);  // gather bucket 2
+        }) == "stage 0, at its end: the weights of bucket 2 are not gathered");
+  CHECK(verdict(sample,
+                [](Actions& s) {
+                  s.push_back({.kind = ActionKind::kGatherWait, .bucket = 3});
+                  s.push_back({.kind = ActionKind::kGather, .bucket = 1});
+                }) ==
+        "stage 0, at its end: the weights of bucket 1 are gathered here, not where the next step "
+        "does it");
+}
+
+TEST_CASE("every schedule gathers updated weights, with any number in flight") {
+  for (const PipelineKind kind :
+       {PipelineKind::kSimple, PipelineKind::kInterleaved, PipelineKind::kVirtual,
+        PipelineKind::kZbH1, PipelineKind::kZbV}) {
+    for (const int64_t stages : {1, 2, 4}) {
+      for (const bool tied : {false, true}) {
+        for (const int64_t most_gathers : {0, 1, 2, 5}) {
+          SampleSchedule sample{.stages = stages,
+                                .microbatches = 4,
+                                .kind = kind,
+                                .blocks_per_stage = 4,
+                                .buckets = true,
+                                .sharded = true,
+                                .early_updates = most_gathers == 2,
+                                .tied = tied && stages > 1 && kind != PipelineKind::kZbV,
+                                .virtual_stages = kind == PipelineKind::kVirtual ? 2 : 1};
+          sample.most_gathers = most_gathers;
+          const ScheduleParameters parameters = sample_parameters(sample);
+          if (schedule_refused(parameters.shape)) continue;
+          const Schedule schedule = make_schedule(parameters);
+          CHECK(verify(schedule, parameters).value_or("all is well") == "all is well");
+          for (size_t stage = 0; stage < schedule.actions.size(); ++stage) {
+            const auto gathers = std::count_if(
+                schedule.actions[stage].begin(), schedule.actions[stage].end(),
+                [](const Action& action) { return action.kind == ActionKind::kGather; });
+            CHECK(gathers == static_cast<int64_t>(parameters.bucket_elements[stage].size()));
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("every schedule reduces over replicas, with at most four buckets in flight") {

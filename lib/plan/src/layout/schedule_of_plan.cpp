@@ -7,9 +7,11 @@
 
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/layout.h"
+#include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/mesh/mesh.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/schedule/schedule.h"
+#include "smp/plan/spec/bucket_size.h"
 #include "smp/plan/spec/checkpoint_strategy.h"
 #include "smp/plan/spec/plan.h"
 
@@ -60,6 +62,11 @@ void set_memory_rules(const Plan& plan, const RankLayout& layout,
   }
 }
 
+bool gathers_through_host(const Plan& plan) {
+  return plan.job.cluster.device == DeviceKind::kCuda &&
+         collectives_of(plan.job.parallel, mesh::Axis::kShard) == CollectivesKind::kHost;
+}
+
 }  // namespace
 
 schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
@@ -67,6 +74,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   schedule::ScheduleParameters parameters;
   parameters.shape = schedule_shape(plan);
   parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
+  if (parameters.sharded && gathers_through_host(plan)) parameters.most_gathers = kMostGathers;
   parameters.has_replicas = plan.degrees.shard > 1 && plan.degrees.replica > 1;
   parameters.early_updates = !why_updates_wait(plan.job.training);
   parameters.prefetch_layers = plan.job.parallel.prefetch_layers;

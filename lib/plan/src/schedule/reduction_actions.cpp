@@ -87,8 +87,8 @@ class ReductionWriter {
     while (static_cast<int64_t>(in_flight_.size()) >= parameters_.most_reductions) {
       finish(in_flight_.begin()->bucket);
     }
-    const bool is_last = action.microbatch < 0 ||
-                         int64_t{action.microbatch} + 1 == parameters_.shape.microbatches;
+    const bool is_last =
+        action.microbatch < 0 || int64_t{action.microbatch} + 1 == parameters_.shape.microbatches;
     in_flight_.push_back({action.bucket, action.microbatch, is_last, computed_});
   }
 

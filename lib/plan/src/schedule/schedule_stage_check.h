@@ -82,6 +82,8 @@ class StageCheck {
   Problem shards_reduced(size_t bucket) const;
   Problem norms_missing() const;
   bool gathers_within_step(size_t bucket) const;
+  Progress gathered_at_begin(size_t bucket) const;
+  Problem end_gather(const Action& action);
   Problem gradients_of(int64_t first, int64_t last) const;
   Problem not_kept(const Action& action) const;
   Problem on_host(const Action& action) const;
@@ -123,8 +125,10 @@ class StageCheck {
   std::vector<Progress> reduced_, gathered_;          // by bucket
   std::vector<Progress> replicas_;                    // by bucket: of the sums over replicas
   std::vector<bool> has_norm_;                        // by bucket
-  int64_t in_flight_ = 0;                             // reductions, of both halves
-  std::vector<bool> updated_;                         // by bucket; one entry without buckets
+  std::vector<bool> is_updated_;  // by bucket: since its last gather has started
+  int64_t gathers_ = 0;           // of updated weights, in flight
+  int64_t in_flight_ = 0;         // reductions, of both halves
+  std::vector<bool> updated_;     // by bucket; one entry without buckets
   const LayerBuckets buckets_;
   std::vector<int32_t> gradient_buffers_, weight_buffers_;  // by bucket
   std::vector<int64_t> reductions_;                         // started reductions, by bucket

@@ -184,7 +184,9 @@ StageCheck::Problem StageCheck::update(const Action& action) {
   }
   if (updated_[bucket]) return "the action was already done";
   updated_[bucket] = true;
-  if (parameters_.sharded) gathered_[bucket] = Progress::kNone;
+  if (!parameters_.sharded) return std::nullopt;
+  gathered_[bucket] = Progress::kNone;
+  is_updated_[bucket] = true;
   return std::nullopt;
 }
 
@@ -193,13 +195,35 @@ bool StageCheck::gathers_within_step(size_t bucket) const {
   return parameters_.tied_across_stages && stage_ == 0 && bucket + 1 == gathered_.size();
 }
 
+// What the step before has left: the last buckets' gathers in flight, as many as may be.
+StageCheck::Progress StageCheck::gathered_at_begin(size_t bucket) const {
+  if (gathers_within_step(bucket)) return Progress::kEnded;
+  const size_t last = gathered_.size() - 1;
+  const auto before = static_cast<int64_t>(last - bucket) - (gathers_within_step(last) ? 1 : 0);
+  const bool has_room = parameters_.most_gathers == 0 || before < parameters_.most_gathers;
+  return has_room ? Progress::kStarted : Progress::kNone;
+}
+
 StageCheck::Problem StageCheck::gather(const Action& action) {
   if (!parameters_.sharded) return "the weights are not sharded";
   if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
   const auto bucket = static_cast<size_t>(action.bucket);
-  if (!updated_[bucket]) return "the weights are not updated yet";
-  if (gathered_[bucket] != Progress::kNone) return "the action was already started";
+  if (!is_updated_[bucket]) {
+    return gathered_[bucket] == Progress::kStarted ? "the action was already started"
+                                                   : "the weights are not updated yet";
+  }
+  if (parameters_.most_gathers > 0 && gathers_ == parameters_.most_gathers) {
+    return std::to_string(gathers_) + " gathers are in flight, the most";
+  }
+  is_updated_[bucket] = false;
   gathered_[bucket] = Progress::kStarted;
+  ++gathers_;
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::end_gather(const Action& action) {
+  if (Problem problem = end_bucket(action, gathered_)) return problem;
+  --gathers_;
   return std::nullopt;
 }
 

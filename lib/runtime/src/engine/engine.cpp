@@ -88,6 +88,7 @@ struct Engine::Impl {
     return model.parameters->layout().tied_gradient_apart && action.layer == 0 && is_last(action);
   }
   void update_all();
+  void gather_updated();
   void reduce_kv(const schedule::Action& action);
   void begin();
   [[noreturn]] void stop_not_finite(const NotFinite& error);
@@ -120,23 +121,16 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
     case schedule::ActionKind::kSendWait:
       enter("send", action);
       return messages.finish_send(action);
-    case schedule::ActionKind::kForward:
-      enter("forward", action);
-      calls.forward(action);
-      return data_parallel.poll();
+    case schedule::ActionKind::kForward: enter("forward", action); return calls.forward(action);
     case schedule::ActionKind::kBackward:
       enter("backward", action);
       calls.backward(action);
       if (completes_tied(action)) model.parameters->add_tied_gradient();
-      return data_parallel.poll();
-    case schedule::ActionKind::kWeight:
-      enter("weight", action);
-      calls.weight(action);
-      return data_parallel.poll();
+      return;
+    case schedule::ActionKind::kWeight: enter("weight", action); return calls.weight(action);
     case schedule::ActionKind::kRecompute:
       enter("recompute", action);
-      calls.recompute(action);
-      return data_parallel.poll();
+      return calls.recompute(action);
     case schedule::ActionKind::kOffload: enter("offload", action); return calls.offload(action);
     case schedule::ActionKind::kFetch: enter("fetch", action); return calls.fetch(action);
     case schedule::ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
@@ -169,7 +163,7 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
       return data_parallel.start_gather(action.bucket);
     case schedule::ActionKind::kGatherWait:
       enter("gather", action);
-      return data_parallel.wait_gather(action.bucket);
+      return data_parallel.finish_gather(action.bucket);
     case schedule::ActionKind::kFree:
       // A no-op here. kFree marks the end of use of a bucket's gathered weights, for the proof of
       // the schedule (schedule_stage_check.cpp). The layout gives the buffer to several buckets in
@@ -186,6 +180,18 @@ void Engine::Impl::update_all() {
     update.update(bucket);
     data_parallel.updated(bucket);
   }
+}
+
+// The next step begins with the gathers that this one has left, and ends them before its updates.
+void Engine::Impl::gather_updated() {
+  const bool are_whole = !model.parameters->layout().shards_weights();
+  for (const schedule::Action& action : model.actions) {
+    if (!are_whole || action.kind == schedule::ActionKind::kUpdate) break;
+    if (action.kind == schedule::ActionKind::kGather) data_parallel.start_gather(action.bucket);
+    if (action.kind == schedule::ActionKind::kGatherWait)
+      data_parallel.finish_gather(action.bucket);
+  }
+  data_parallel.release_weights();
 }
 
 // Ranks with a copy of the same KV head each have the gradient of their own query heads. The sum is
@@ -224,7 +230,7 @@ void Engine::Impl::stop_not_finite(const NotFinite& error) {
       if (action.kind == schedule::ActionKind::kStep) break;
       if (action.kind != schedule::ActionKind::kUpdate) execute(action);
     }
-    data_parallel.finish_gathers();
+    gather_updated();
     check.gradients();
     first = check.first_of_all();
   } catch (const std::exception& second) {
@@ -290,7 +296,7 @@ void Engine::wait_all() {
   Impl& self = *impl_;
   self.enter("gather", {});
   try {
-    self.data_parallel.finish_gathers();
+    self.gather_updated();
   } catch (const std::exception& error) {
     self.abandon(error.what());
     throw;

@@ -32,8 +32,9 @@ struct ScheduleParameters {
   // A bucket is updated as soon as it is reduced: nothing has to be known of the others before.
   bool early_updates = false;
   // Each bucket's updated weights are gathered while the others are updated, and waited for where
-  // the next step uses them first: a list begins with the gathers of the step before under way.
+  // the next step uses them first: a list begins with the gathers that the step before has left.
   bool sharded = false;
+  int64_t most_gathers = 0;  // of these in flight at once; 0 = any number
   // Sharded gradients: each microbatch's are reduced, and the buffer of each bucket (of one layer)
   // while they are whole. Sharded weights: gathered before each use, `prefetch_layers` ahead, in
   // their buffers. Per stage; empty = whole. (RankLayout has the sizes.)
