@@ -31,8 +31,7 @@ void UpdatedGathers::updated(size_t bucket) {
 }
 
 void UpdatedGathers::start_gathers() {
-  while (!to_start_.empty() &&
-         (most_ == 0 || static_cast<int64_t>(in_flight_.size()) < most_)) {
+  while (!to_start_.empty() && (most_ == 0 || static_cast<int64_t>(in_flight_.size()) < most_)) {
     emit(ActionKind::kGather, to_start_.front());
     in_flight_.push_back(to_start_.front());
     to_start_.pop_front();

@@ -29,9 +29,9 @@ class UpdatedGathers {
 
   std::vector<Action>& actions_;
   const int64_t most_;
-  std::vector<bool> is_whole_;     // by bucket
-  std::deque<size_t> in_flight_;   // oldest first
-  std::deque<size_t> to_start_;    // in order
+  std::vector<bool> is_whole_;    // by bucket
+  std::deque<size_t> in_flight_;  // oldest first
+  std::deque<size_t> to_start_;   // in order
 };
 
 }  // namespace smp::schedule
