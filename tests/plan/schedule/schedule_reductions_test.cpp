@@ -100,7 +100,7 @@ TEST_CASE("a reduction beyond the cap waits for the oldest, and norms for the en
                                  "step"});
 }
 
-TEST_CASE("replicas: a second half starts one layer after its first half") {
+TEST_CASE("replicas: a second half starts when its first half is expected to be done") {
   CHECK(after_forward(hybrid()) == std::vector<std::string>{"backward microbatch 0 layer 3",
                                                             "reduce bucket 0",  //
                                                             "backward microbatch 0 layer 2",
@@ -153,10 +153,13 @@ TEST_CASE("replicas: a large bucket's first half has as much computing beside it
         [](const Action& action) { return action.kind == ActionKind::kBackward; });
   };
   CHECK(lag_of(1) == 1);
+  CHECK(lag_of(2) == 2);
+  CHECK(lag_of(3) == 3);
+  CHECK(lag_of(1000) == 3);  // the end of the step
+  parameters.reduced_per_computed = 4;
+  CHECK(lag_of(1) == 1);
   CHECK(lag_of(4) == 1);
   CHECK(lag_of(5) == 2);
-  CHECK(lag_of(12) == 3);
-  CHECK(lag_of(1000) == 3);  // the end of the step
 }
 
 TEST_CASE("verify: reductions stay below the cap, and all are waited for") {

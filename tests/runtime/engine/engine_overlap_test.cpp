@@ -171,6 +171,20 @@ TEST_CASE("computing hides all but 15 % of communication that takes half its tim
   }
 }
 
+TEST_CASE("the sooner second halves start after their first halves, the less is exposed") {
+  double before = 0.15;
+  for (const int64_t pace : {1, 2, 4}) {
+    const double share = exposed_communication(exposure_plan(Sharding::kOptimizerState, 2),
+                                               {.reduced_per_computed = pace})
+                             .share();
+    MESSAGE("reduced per computed " << pace << ", exposed: " << 100 * share << " %");
+    CHECK(share < before);
+    before = share;
+  }
+  CHECK(before <=
+        0.111);  // as if each started at the end of the layer in which it becomes possible
+}
+
 TEST_CASE("a step begins on updated shards, whatever their owners do after the update") {
   const ScratchFolder folder;
   std::ofstream(folder / "text.txt") << parity::sample_text(8000);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
+#include "layout/reduction_pace.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/layout/rank_groups.h"
@@ -75,7 +77,6 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   parameters.shape = schedule_shape(plan);
   parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
   if (parameters.sharded && gathers_through_host(plan)) parameters.most_gathers = kMostGathers;
-  parameters.has_replicas = plan.degrees.shard > 1 && plan.degrees.replica > 1;
   parameters.early_updates = !why_updates_wait(plan.job.training);
   parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
   parameters.tied_across_stages = tied_across_stages(plan);
@@ -115,6 +116,13 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
       std::vector<int32_t>& buffers = parameters.weight_buffers.emplace_back();
       for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.weight_buffer);
     }
+  }
+  parameters.has_replicas = plan.degrees.shard > 1 && plan.degrees.replica > 1;
+  if (parameters.has_replicas) {
+    int64_t all = 0;
+    for (const std::vector<int64_t>& elements : parameters.bucket_elements)
+      all = std::accumulate(elements.begin(), elements.end(), all);
+    parameters.reduced_per_computed = reduced_per_computed(plan, all);
   }
   return parameters;
 }

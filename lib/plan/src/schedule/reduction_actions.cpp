@@ -9,9 +9,6 @@
 namespace smp::schedule {
 namespace {
 
-// Elements that a first half reduces while the backward makes one, at least.
-constexpr int64_t kReducedPerComputed = 4;
-
 class ReductionWriter {
  public:
   ReductionWriter(std::vector<Action> actions, const ScheduleParameters& parameters, int64_t stage)
@@ -109,7 +106,7 @@ class ReductionWriter {
   }
 
   bool is_expected_done(const Reduction& one) const {
-    return kReducedPerComputed * (computed_ - one.computed) >= elements(one.bucket);
+    return parameters_.reduced_per_computed * (computed_ - one.computed) >= elements(one.bucket);
   }
 
   void finish_first_half(Place one) {

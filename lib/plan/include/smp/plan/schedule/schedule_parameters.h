@@ -20,6 +20,9 @@ struct ScheduleParameters {
   int64_t most_reductions = kMostReductions;
   // The shards have replicas: the sums of a shard group are summed over the replicas, once a step.
   bool has_replicas = false;
+  // Elements that a shard group is expected to reduce while the backward makes one: second halves
+  // start when the first ones are expected to be done.
+  int64_t reduced_per_computed = 1;
   // Its weight gradient is never deferred, because it needs the logits' gradient; -1 = none.
   int64_t head_layer = -1;
   // By model index; empty = none. Of layers that are computed again before their backward: the
