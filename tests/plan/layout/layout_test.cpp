@@ -315,6 +315,20 @@ TEST_CASE(
   CHECK(rank_layout(two, 1).layers[2].name == "mtp_layers.0");
 }
 
+TEST_CASE("gathers of updated weights are limited where they take host memory") {
+  Plan plan = sample_plan(small_gpt2(), {.shard = 2});
+  const auto most = [&] { return schedule_parameters(plan).most_gathers; };
+  CHECK(most() == 0);
+  plan.job.cluster.device = DeviceKind::kCuda;
+  plan.job.parallel.data_collectives = CollectivesKind::kHost;
+  CHECK(most() == 2);
+  plan.job.parallel.collectives.shard = CollectivesKind::kNccl;
+  CHECK(most() == 0);
+  plan.job.parallel.collectives.shard = CollectivesKind::kHost;
+  plan.job.parallel.sharding = Sharding::kParameters;  // gathered into buffers instead
+  CHECK(most() == 0);
+}
+
 TEST_CASE("second halves are placed by the cluster's rates") {
   Plan plan = sample_plan(small_gpt2(), {.shard = 2, .replica = 2});
   ClusterSpec& cluster = plan.job.cluster;

@@ -92,8 +92,7 @@ TEST_CASE("a rank that breaks in its backward leaves no reduction or gather behi
       };
       const auto layers = model.parameters->layout().layers;
       for (size_t i = 0; i < layers.size(); ++i) {
-        model.layers[i] =
-            std::make_unique<FixedTimeLayer>(layers[i], gpt.hidden_size, 0.0, spend);
+        model.layers[i] = std::make_unique<FixedTimeLayer>(layers[i], gpt.hidden_size, 0.0, spend);
       }
       engine::Engine engine(plan, model, ledger,
                             constant_samples(plan.job.training.sequence_length));

@@ -29,8 +29,8 @@ double backward_s(const Plan& plan) {
 double reduction_s(const Plan& plan, int64_t elements) {
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   const bool on_host = grid_of(plan, mesh.group(0, mesh::Axis::kShard)).hosts == 1;
-  const double rate = on_host ? plan.job.cluster.intra_host_bytes_per_s
-                              : plan.job.cluster.inter_host_bytes_per_s;
+  const double rate =
+      on_host ? plan.job.cluster.intra_host_bytes_per_s : plan.job.cluster.inter_host_bytes_per_s;
   if (!(rate > 0)) return 0;
   const auto ranks = static_cast<double>(plan.degrees.shard);
   const auto bytes = static_cast<double>(elements * bytes_of(wide(compute_dtype(plan))));

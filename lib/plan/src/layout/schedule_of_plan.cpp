@@ -66,7 +66,7 @@ void set_memory_rules(const Plan& plan, const RankLayout& layout,
 
 bool gathers_through_host(const Plan& plan) {
   return plan.job.cluster.device == DeviceKind::kCuda &&
-         collectives_of(plan.job.parallel, mesh::Axis::kShard) == CollectivesKind::kHost;
+         collectives_of(plan.job.parallel, mesh::Axis::kShard) != CollectivesKind::kNccl;
 }
 
 }  // namespace
