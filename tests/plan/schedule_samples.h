@@ -23,6 +23,9 @@ struct SampleSchedule {
   // Buckets' buffers in turn, of gradients two; 0 = whole.
   bool sharded_gradients = false;
   int64_t weight_buffers = 0;
+  bool replicas = false;  // of the shards
+  int64_t most_reductions = kMostReductions;
+  int64_t most_gathers = 0;
   bool persistent = false;  // one bucket more, of tensors that persist, the token table among them
 };
 
@@ -55,6 +58,9 @@ inline schedule::ScheduleParameters sample_parameters(const SampleSchedule& samp
     }
   }
   parameters.bucket_last_layers = parameters.bucket_first_layers;
+  parameters.has_replicas = sample.replicas;
+  parameters.most_reductions = sample.most_reductions;
+  parameters.most_gathers = sample.most_gathers;
   const auto in_turn = [&](int64_t count) {
     std::vector<std::vector<int32_t>> buffers(stages);
     for (size_t stage = 0; stage < stages; ++stage) {
@@ -75,6 +81,9 @@ inline schedule::ScheduleParameters sample_parameters(const SampleSchedule& samp
     parameters.bucket_last_layers[stage].push_back(parameters.layers[stage].back().back());
     parameters.gradient_buffers[stage].push_back(2);
     parameters.weight_buffers[stage].push_back(static_cast<int32_t>(sample.weight_buffers));
+  }
+  for (const std::vector<int64_t>& buckets : parameters.bucket_first_layers) {
+    parameters.bucket_elements.emplace_back(buckets.size(), 1);
   }
   return parameters;
 }

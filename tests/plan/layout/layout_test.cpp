@@ -10,6 +10,7 @@
 #include "plan/plan_samples.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/model/model_flops.h"
 #include "smp/plan/schedule/schedule.h"
 
 using namespace smp;
@@ -312,4 +313,50 @@ TEST_CASE(
   CHECK(rank_layout(two, 0).layers.size() == 4);
   REQUIRE(rank_layout(two, 1).layers.size() == 4);
   CHECK(rank_layout(two, 1).layers[2].name == "mtp_layers.0");
+}
+
+TEST_CASE("gathers of updated weights are limited where they take host memory") {
+  Plan plan = sample_plan(small_gpt2(), {.shard = 2});
+  const auto most = [&] { return schedule_parameters(plan).most_gathers; };
+  CHECK(most() == 0);
+  plan.job.cluster.device = DeviceKind::kCuda;
+  plan.job.parallel.data_collectives = CollectivesKind::kHost;
+  CHECK(most() == 2);
+  plan.job.parallel.collectives.shard = CollectivesKind::kNccl;
+  CHECK(most() == 0);
+  plan.job.parallel.collectives.shard = CollectivesKind::kHost;
+  plan.job.parallel.sharding = Sharding::kParameters;  // gathered into buffers instead
+  CHECK(most() == 0);
+}
+
+TEST_CASE("second halves are placed by the cluster's rates") {
+  Plan plan = sample_plan(small_gpt2(), {.shard = 2, .replica = 2});
+  ClusterSpec& cluster = plan.job.cluster;
+  const auto pace = [&] { return schedule_parameters(plan).reduced_per_computed; };
+  CHECK(pace() == 2);  // no rates
+  // The backward takes 2/3 of the model's flops, at half of 1 Gflop/s. A rank sends half of its
+  // gradients; half of the rate is expected.
+  cluster.fp32_flops_per_s = 1e9;
+  cluster.matmul_efficiency = 0.5;
+  cluster.intra_host_bytes_per_s = 1e9;
+  int64_t elements = 0;
+  for (const Bucket& bucket : rank_layout(plan, 0).buckets) elements += bucket.size();
+  const double flops = model_flops(plan.job, static_cast<double>(*plan.job.training.micro_batch));
+  const double computing_s = flops * 2 / 3 / 0.5e9;
+  const double reducing_s = static_cast<double>(4 * elements / 2) / 1e9;
+  const int64_t expected = static_cast<int64_t>(0.5 * computing_s / reducing_s);
+  REQUIRE(expected > 2);
+  CHECK(pace() == expected);
+  cluster.intra_host_bytes_per_s = 1e3;
+  CHECK(pace() == 1);
+  cluster.intra_host_bytes_per_s = 1e15;
+  CHECK(pace() == 1024);
+  // Shard groups that reach over hosts use the network.
+  cluster.hosts = 4;
+  cluster.processes_per_host = 1;
+  CHECK(pace() == 2);
+  cluster.inter_host_bytes_per_s = 1e3;
+  CHECK(pace() == 1);
+  plan.degrees.replica = 1;
+  CHECK(schedule_parameters(plan).has_replicas == false);
 }

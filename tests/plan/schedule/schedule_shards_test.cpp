@@ -212,7 +212,7 @@ TEST_CASE("verify: a gradients' buffer is filled when its reduction has ended") 
   CHECK(verdict(kZero2, [](Actions& s) {
           remove(s, "reduce microbatch 1 bucket 3");
           remove(s, "reduce_wait microbatch 1 bucket 3");
-        }).ends_with("(step): bucket 3 is not reduced yet"));
+        }).ends_with("(gradient_norm bucket 3): bucket 3 is not reduced yet"));
   CHECK(verdict(kZero2, [](Actions& s) {
           std::swap(s[find(s, "reduce microbatch 0 bucket 0")],
                     s[find(s, "backward microbatch 0 layer 3")]);

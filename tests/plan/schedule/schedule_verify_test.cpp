@@ -239,7 +239,7 @@ TEST_CASE("verify: gradients are reduced when complete, once, before the step") 
   CHECK(verdict(kTied, [](auto& s) { repeat(s[1], "reduce bucket 0"); }) ==
         "stage 1, action 16 (reduce bucket 0): the action was already started");
   CHECK(verdict(kTied, [](auto& s) { remove(s[1], "reduce_wait bucket 1"); }) ==
-        "stage 1, action 23 (step): bucket 1 is not reduced yet");
+        "stage 1, action 24 (gradient_norm bucket 1): bucket 1 is not reduced yet");
   CHECK(verdict(kTied, [](auto& s) { s[1][find(s[1], "reduce bucket 1")].bucket = 5; }) ==
         "stage 1, action 17 (reduce bucket 5): the bucket is not of this stage");
   const SampleSchedule kv{.buckets = true, .kv_replicated = true};
@@ -257,13 +257,13 @@ TEST_CASE("verify: a tied embedding's gradient and weight take their ways in ord
         }) == "stage 0, action 19 (reduce bucket 1): the tied gradient has not arrived");
   CHECK(verdict(kTied, [](auto& s) {
           move_before(s[0], "send tied_weight to stage 1", "gather_wait bucket 1");
-        }) == "stage 0, action 28 (send tied_weight to stage 1): the weight is not gathered yet");
+        }) == "stage 0, action 30 (send tied_weight to stage 1): the weight is not gathered yet");
   CHECK(verdict(kTied,
                 [](auto& s) {
                   remove(s[1], "receive tied_weight from stage 0");
                   remove(s[1], "receive_wait tied_weight from stage 0");
                 }) ==
-        "deadlock: no stage can proceed\n  stage 0, action 30 (send_wait tied_weight to stage 1): "
+        "deadlock: no stage can proceed\n  stage 0, action 32 (send_wait tied_weight to stage 1): "
         "stage 1 has not begun to receive the message\n  stage 1 has ended");
   CHECK(verdict(kTied,
                 [](auto& s) {
@@ -283,7 +283,7 @@ TEST_CASE("verify: a tied embedding's gradient and weight take their ways in ord
 
 TEST_CASE("verify: updated weights are gathered, all of them, and waited for by the next step") {
   CHECK(verdict(kTied, [](auto& s) { move_before(s[0], "gather bucket 0", "step"); }) ==
-        "stage 0, action 23 (gather bucket 0): the weights are not updated yet");
+        "stage 0, action 25 (gather bucket 0): the weights are not updated yet");
   CHECK(verdict(kTied, [](auto& s) { remove(s[1], "gather bucket 0"); }) ==
         "stage 1, at its end: the weights of bucket 0 are not gathered");
   CHECK(verdict(kTied, [](auto& s) { remove(s[1], "gather_wait bucket 0"); }) ==
@@ -298,12 +298,12 @@ TEST_CASE("verify: updated weights are gathered, all of them, and waited for by 
         }).ends_with("(send tied_weight to stage 1): the weight is not gathered yet"));
   CHECK(verdict({.buckets = true}, [](auto& s) {
           s[0].push_back({.kind = ActionKind::kGather, .bucket = 0});
-        }) == "stage 0, action 16 (gather bucket 0): the weights are not sharded");
+        }) == "stage 0, action 19 (gather bucket 0): the weights are not sharded");
 }
 
 TEST_CASE("verify: each bucket is updated once, after the step or where nothing is to be known") {
   CHECK(verdict(kTied, [](auto& s) { move_before(s[0], "update bucket 0", "step"); }) ==
-        "stage 0, action 23 (update bucket 0): the norm of all gradients is not known yet");
+        "stage 0, action 25 (update bucket 0): the norm of all gradients is not known yet");
   CHECK(
       verdict(kTied, [](auto& s) {
         repeat(s[0], "update bucket 0");

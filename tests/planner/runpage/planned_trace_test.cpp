@@ -52,6 +52,9 @@ TEST_CASE("a planned trace has the schedule's actions in their order, within the
   for (const char* parallel :
        {"pipeline_parallel_degree: 1, tensor_parallel_degree: 1, "
         "sharded_data_parallel_degree: 4, sharding: gradients",
+        "pipeline_parallel_degree: 1, tensor_parallel_degree: 1, "
+        "sharded_data_parallel_degree: 2",
+        "pipeline_parallel_degree: 2, sharded_data_parallel_degree: 1",
         "pipeline_parallel_degree: 2, sharded_data_parallel_degree: 2, sharding: parameters, "
         "recompute: full",
         "pipeline_parallel_degree: 4, pipeline: simple", "pipeline_parallel_degree: 4",
@@ -62,6 +65,8 @@ TEST_CASE("a planned trace has the schedule's actions in their order, within the
     const Plan plan = plan_with(parallel, kRates, 4);
     const Schedule schedule = make_schedule(schedule_parameters(plan));
     const std::string text = planned_text(plan, false);
+    const bool has_replicas = plan.degrees.shard > 1 && plan.degrees.replica > 1;
+    CHECK((text.find("\"reduce_replicas\"") != std::string::npos) == has_replicas);
     const TraceCheck check(text);
     CHECK(check.problems() == std::vector<std::string>{});
     CHECK(check.about().at("kind") == "planned");

@@ -18,6 +18,8 @@
 #include "scratch_folder.h"
 #include "smp/comm/jobs/thread_group.h"
 #include "smp/comm/wrapped_communicator.h"
+#include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/schedule/schedule.h"
 #include "smp/runtime/engine/engine.h"
 #include "smp/runtime/parallel/parallelize.h"
 
@@ -82,6 +84,8 @@ TEST_CASE("at most four buckets of gradients and two of weights are under way") 
       layout.sharding = sharding;
       Plan plan = parity::plan_of(gpt, layout, Precision::kFp32, folder / "text.txt");
       plan.job.parallel.bucket_bytes = 1;  // a layer's are one
+      schedule::ScheduleParameters parameters = layout::schedule_parameters(plan);
+      if (parameters.sharded) parameters.most_gathers = kMostGathers;  // as with GPUs
       jobs::run_ranks(static_cast<int>(2 * replicas), [&](comm::Communicator& threads) {
         CountedCalls::ByLabel counts{{"data.gradients", {}}, {"shard.weights", {}}};
         std::vector<int> all(static_cast<size_t>(threads.size()));
@@ -90,10 +94,13 @@ TEST_CASE("at most four buckets of gradients and two of weights are under way") 
         ledger::MemoryLedger ledger(world.rank(), 0);
         const ledger::LedgerScope scope(ledger);
         parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+        model.actions = schedule::make_schedule(parameters).actions.front();
         engine::Engine engine(plan, model, ledger,
                               constant_samples(plan.job.training.sequence_length));
-        for (int64_t step = 0; step < 3; ++step) engine.step(step, 1e-3);
-        engine.wait_all();
+        for (int64_t step = 0; step < 3; ++step) {
+          engine.step(step, 1e-3);
+          if (step != 1) engine.wait_all();
+        }
         const CountedCalls::Counts gradients = counts["data.gradients"];
         const CountedCalls::Counts weights = counts["shard.weights"];
         CHECK(gradients.now == 0);
@@ -102,10 +109,49 @@ TEST_CASE("at most four buckets of gradients and two of weights are under way") 
         if (sharding == Sharding::kNone) CHECK(gradients.most == 4);
         CHECK(weights.now == 0);
         CHECK(weights.all >= (sharding == Sharding::kNone ? 0 : 3 * 8));
+        // One for each update, whoever starts it: the step, the next one or wait_all().
+        if (parameters.sharded) CHECK(weights.all == 3 * parameters.bucket_elements[0].size());
         CHECK(weights.most <= 2);
       });
     }
   }
+}
+
+TEST_CASE("weights are the same however many gathers may be in flight") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "text.txt") << parity::sample_text(8000);
+  parity::LayoutCase layout{"", {.shard = 2}};
+  layout.sharding = Sharding::kOptimizerState;
+  Plan plan = parity::plan_of(parity::gpt2_model(), layout, Precision::kFp32, folder / "text.txt");
+  plan.job.parallel.bucket_bytes = 1;
+  plan.job.training.evaluation.every_steps = 1;
+  const auto losses = [&](int64_t most_gathers) {
+    schedule::ScheduleParameters parameters = layout::schedule_parameters(plan);
+    parameters.most_gathers = most_gathers;
+    std::vector<double> all(6);
+    jobs::run_ranks(2, [&](comm::Communicator& world) {
+      ledger::MemoryLedger ledger(world.rank(), 0);
+      const ledger::LedgerScope scope(ledger);
+      parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+      model.actions = schedule::make_schedule(parameters).actions.front();
+      engine::Engine engine(plan, model, ledger,
+                            constant_samples(plan.job.training.sequence_length));
+      for (size_t step = 0; step < 3; ++step) {
+        const double loss = engine.step(static_cast<int64_t>(step), 1e-2).loss;
+        // Evaluation needs all weights between two steps.
+        const double evaluated = step == 1 ? engine.evaluate(0) : 0;
+        if (world.rank() != 0) continue;
+        all[step] = loss;
+        all[3 + step] = evaluated;
+      }
+      engine.wait_all();
+    });
+    return all;
+  };
+  const std::vector<double> unlimited = losses(0);
+  CHECK(unlimited[2] < unlimited[0]);
+  CHECK(unlimited[4] > 0);
+  for (const int64_t most_gathers : {1, 2, 3}) CHECK(losses(most_gathers) == unlimited);
 }
 
 // In virtual time, so that the numbers are exact.
@@ -118,7 +164,25 @@ TEST_CASE("computing hides all but 15 % of communication that takes half its tim
     CHECK(once.communication_s == doctest::Approx(once.compute_s / 2));
     CHECK(once.share() <= 0.15);
     CHECK(exposed_communication(exposure_plan(sharding), {}).exposed_s == once.exposed_s);
+    if (sharding == Sharding::kNone) continue;
+    const ExposedCommunication hybrid = exposed_communication(exposure_plan(sharding, 2), {});
+    MESSAGE("exposed with two replicas: " << 100 * hybrid.share() << " %");
+    CHECK(hybrid.share() <= 0.15);
   }
+}
+
+TEST_CASE("the sooner second halves start after their first halves, the less is exposed") {
+  double before = 0.15;
+  for (const int64_t pace : {1, 2, 4}) {
+    const double share = exposed_communication(exposure_plan(Sharding::kOptimizerState, 2),
+                                               {.reduced_per_computed = pace})
+                             .share();
+    MESSAGE("reduced per computed " << pace << ", exposed: " << 100 * share << " %");
+    CHECK(share < before);
+    before = share;
+  }
+  CHECK(before <=
+        0.111);  // as if each started at the end of the layer in which it becomes possible
 }
 
 TEST_CASE("a step begins on updated shards, whatever their owners do after the update") {

@@ -125,8 +125,8 @@ TEST_CASE("norms that are taken as buckets are reduced are those of all at once,
     const double norm = at_once.agree(1, 0).grad_norm;
     for (int64_t step = 0; step < 2; ++step) {
       as_they_come.begin(step, 0);
-      for (int64_t bucket = 0; bucket + 2 < buckets; ++bucket) as_they_come.reduced(bucket);
-      if (step > 0) as_they_come.reduced(0);
+      for (int64_t bucket = 0; bucket + 2 < buckets; ++bucket) as_they_come.start_norms(bucket);
+      if (step > 0) as_they_come.start_norms(0);
       CHECK(as_they_come.agree(1, 0).grad_norm == norm);
     }
   });

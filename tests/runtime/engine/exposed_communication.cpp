@@ -8,7 +8,9 @@
 #include "runtime/engine/fixed_time_layer.h"
 #include "runtime/paced_communicator.h"
 #include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/layout/traffic.h"
+#include "smp/plan/schedule/schedule.h"
 #include "smp/runtime/engine/engine.h"
 
 namespace smp {
@@ -36,7 +38,7 @@ double bandwidth(const Plan& plan, double seconds) {
 
 }  // namespace
 
-Plan exposure_plan(Sharding sharding) {
+Plan exposure_plan(Sharding sharding, int64_t replicas) {
   ModelSpec model = parity::gpt2_untied_model();
   model.num_layers = 22;
   parity::LayoutCase layout;
@@ -44,7 +46,8 @@ Plan exposure_plan(Sharding sharding) {
   if (sharding == Sharding::kNone) {
     layout.degrees.replica = kRanks;
   } else {
-    layout.degrees.shard = kRanks;
+    layout.degrees.shard = kRanks / replicas;
+    layout.degrees.replica = replicas;
   }
   layout.microbatches = 1;
   Plan plan = parity::plan_of(model, layout, Precision::kFp32, "");
@@ -65,6 +68,11 @@ ExposedCommunication exposed_communication(const Plan& plan, const ExposureOptio
     PacedCommunicator world(threads, link);
     ledger::MemoryLedger ledger(world.rank(), 0);
     parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+    if (options.reduced_per_computed > 0) {
+      schedule::ScheduleParameters parameters = layout::schedule_parameters(plan);
+      parameters.reduced_per_computed = options.reduced_per_computed;
+      model.actions = schedule::make_schedule(parameters).actions.front();
+    }
     const auto layers = model.parameters->layout().layers;
     for (size_t i = 0; i < layers.size(); ++i) {
       model.layers[i] = std::make_unique<FixedTimeLayer>(

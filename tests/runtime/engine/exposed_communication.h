@@ -20,10 +20,11 @@ struct ExposedCommunication {
 struct ExposureOptions {
   double pass_s = 0.002;  // of a block's forward, input gradients, weight gradients
   bool virtual_time = true;
+  int64_t reduced_per_computed = 0;  // of the schedule; 0: the plan's own
 };
 
-// 22 blocks on 4 ranks with the one switch.
-Plan exposure_plan(Sharding sharding);
+// 22 blocks on 4 ranks with the one switch. `replicas`: of the shards (hybrid sharding).
+Plan exposure_plan(Sharding sharding, int64_t replicas = 1);
 
 ExposedCommunication exposed_communication(const Plan& plan, const ExposureOptions& options);
 

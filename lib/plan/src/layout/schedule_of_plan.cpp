@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
+#include "layout/reduction_pace.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/layout.h"
+#include "smp/plan/layout/rank_groups.h"
 #include "smp/plan/mesh/mesh.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/schedule/schedule.h"
+#include "smp/plan/spec/bucket_size.h"
 #include "smp/plan/spec/checkpoint_strategy.h"
 #include "smp/plan/spec/plan.h"
 
@@ -60,6 +64,11 @@ void set_memory_rules(const Plan& plan, const RankLayout& layout,
   }
 }
 
+bool gathers_through_host(const Plan& plan) {
+  return plan.job.cluster.device == DeviceKind::kCuda &&
+         collectives_of(plan.job.parallel, mesh::Axis::kShard) != CollectivesKind::kNccl;
+}
+
 }  // namespace
 
 schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
@@ -67,6 +76,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   schedule::ScheduleParameters parameters;
   parameters.shape = schedule_shape(plan);
   parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
+  if (parameters.sharded && gathers_through_host(plan)) parameters.most_gathers = kMostGathers;
   parameters.early_updates = !why_updates_wait(plan.job.training);
   parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
   parameters.tied_across_stages = tied_across_stages(plan);
@@ -85,6 +95,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
     set_memory_rules(plan, layout, parameters);
     std::vector<int64_t>& first_layers = parameters.bucket_first_layers.emplace_back();
     std::vector<int64_t>& last_layers = parameters.bucket_last_layers.emplace_back();
+    std::vector<int64_t>& elements = parameters.bucket_elements.emplace_back();
     if (plan.degrees.data() == 1) continue;
     parameters.persistent_buckets.push_back(layout.persistent_bucket);
     if (stage == 0 && layout.persistent_bucket >= 0) {
@@ -95,6 +106,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
     for (const Bucket& bucket : layout.buckets) {
       first_layers.push_back(bucket.first_layer);
       last_layers.push_back(bucket.last_layer);
+      elements.push_back(bucket.size());
     }
     if (layout.shards_gradients()) {
       std::vector<int32_t>& buffers = parameters.gradient_buffers.emplace_back();
@@ -104,6 +116,13 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
       std::vector<int32_t>& buffers = parameters.weight_buffers.emplace_back();
       for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.weight_buffer);
     }
+  }
+  parameters.has_replicas = plan.degrees.shard > 1 && plan.degrees.replica > 1;
+  if (parameters.has_replicas) {
+    int64_t all = 0;
+    for (const std::vector<int64_t>& elements : parameters.bucket_elements)
+      all = std::accumulate(elements.begin(), elements.end(), all);
+    parameters.reduced_per_computed = reduced_per_computed(plan, all);
   }
   return parameters;
 }

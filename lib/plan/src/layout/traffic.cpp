@@ -308,48 +308,37 @@ class StepTraffic {
               microbatches_);
   }
 
+  // The calls are those of the schedule's actions.
   void data_parallel() {
+    if (plan_.degrees.data() == 1) return;
+    struct BucketCalls {
+      int64_t reduce = 0, reduce_replicas = 0, gather = 0;
+    };
+    std::vector<BucketCalls> calls(layout_.buckets.size());
+    const schedule::Schedule schedule = schedule::make_schedule(schedule_parameters(plan_));
+    for (const schedule::Action& action :
+         schedule.actions[static_cast<size_t>(layout_.coord.pipeline)]) {
+      if (action.bucket < 0) continue;
+      BucketCalls& of = calls[static_cast<size_t>(action.bucket)];
+      if (action.kind == schedule::ActionKind::kReduce) ++of.reduce;
+      if (action.kind == schedule::ActionKind::kReduceReplicas) ++of.reduce_replicas;
+      if (action.kind == schedule::ActionKind::kGather) ++of.gather;
+    }
     const char* gradients = "data.gradients";
     const int64_t shard = plan_.degrees.shard;
-    if (layout_.shards_gradients()) return sharded();
-    for (const Bucket& bucket : layout_.buckets) {
+    for (size_t b = 0; b < calls.size(); ++b) {
+      const int64_t size = layout_.buckets[b].size();
       if (shard == 1) {
-        list_.add(gradients, mesh::CollectiveOp::kAllReduce, mesh::Axis::kData, wide(dtype_),
-                  bucket.size(), 1);
+        list_.add(gradients, mesh::CollectiveOp::kAllReduce, mesh::Axis::kData, wide(dtype_), size,
+                  calls[b].reduce);
         continue;
       }
-      const int64_t own = bucket.size() / shard;
       list_.add(gradients, mesh::CollectiveOp::kReduceScatter, mesh::Axis::kShard, wide(dtype_),
-                bucket.size(), 1);
-      list_.add(gradients, mesh::CollectiveOp::kAllReduce, mesh::Axis::kReplica, wide(dtype_), own,
-                1);
-      list_.add("shard.weights", mesh::CollectiveOp::kAllGather, mesh::Axis::kShard, dtype_, own,
-                1);
-    }
-  }
-
-  // The gradients of each microbatch are reduce-scattered. Their sums are then added over replicas.
-  void sharded() {
-    std::vector<int64_t> gathers(layout_.buckets.size(), 1);  // after the step
-    if (layout_.shards_weights()) {
-      gathers.assign(layout_.buckets.size(), 0);
-      const schedule::Schedule schedule = schedule::make_schedule(schedule_parameters(plan_));
-      for (const schedule::Action& action :
-           schedule.actions[static_cast<size_t>(layout_.coord.pipeline)]) {
-        if (action.kind == schedule::ActionKind::kGather)
-          ++gathers[static_cast<size_t>(action.bucket)];
-      }
-    }
-    for (size_t b = 0; b < layout_.buckets.size(); ++b) {
-      const int64_t size = layout_.buckets[b].size();
-      const int64_t own = size / plan_.degrees.shard;
-      const bool once = static_cast<int32_t>(b) == layout_.persistent_bucket;
-      list_.add("data.gradients", mesh::CollectiveOp::kReduceScatter, mesh::Axis::kShard,
-                wide(dtype_), size, once ? 1 : microbatches_);
-      list_.add("data.gradients", mesh::CollectiveOp::kAllReduce, mesh::Axis::kReplica,
-                wide(dtype_), own, 1);
-      list_.add("shard.weights", mesh::CollectiveOp::kAllGather, mesh::Axis::kShard, dtype_, own,
-                gathers[b]);
+                size, calls[b].reduce);
+      list_.add(gradients, mesh::CollectiveOp::kAllReduce, mesh::Axis::kReplica, wide(dtype_),
+                size / shard, calls[b].reduce_replicas);
+      list_.add("shard.weights", mesh::CollectiveOp::kAllGather, mesh::Axis::kShard, dtype_,
+                size / shard, calls[b].gather);
     }
   }
 

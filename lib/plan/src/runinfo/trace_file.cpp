@@ -128,7 +128,10 @@ std::string_view trace_category(schedule::ActionKind kind) {
     case schedule::ActionKind::kFetch: return "offload";
     case schedule::ActionKind::kReduceKv:
     case schedule::ActionKind::kReduce:
-    case schedule::ActionKind::kReduceWait: return "reduce";
+    case schedule::ActionKind::kReduceWait:
+    case schedule::ActionKind::kReduceReplicas:
+    case schedule::ActionKind::kReduceReplicasWait: return "reduce";
+    case schedule::ActionKind::kGradientNorm:
     case schedule::ActionKind::kStep:
     case schedule::ActionKind::kUpdate: return "update";
     case schedule::ActionKind::kGather:

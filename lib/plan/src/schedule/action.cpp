@@ -21,6 +21,9 @@ std::string_view name_of(ActionKind kind) {
     case ActionKind::kReduceKv: return "reduce_kv";
     case ActionKind::kReduce: return "reduce";
     case ActionKind::kReduceWait: return "reduce_wait";
+    case ActionKind::kReduceReplicas: return "reduce_replicas";
+    case ActionKind::kReduceReplicasWait: return "reduce_replicas_wait";
+    case ActionKind::kGradientNorm: return "gradient_norm";
     case ActionKind::kStep: return "step";
     case ActionKind::kUpdate: return "update";
     case ActionKind::kGather: return "gather";

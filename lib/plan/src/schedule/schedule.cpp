@@ -1,12 +1,15 @@
 #include "smp/plan/schedule/schedule.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "schedule/offload_actions.h"
 #include "schedule/receive_plan.h"
+#include "schedule/reduction_actions.h"
 #include "schedule/shard_actions.h"
+#include "schedule/updated_gathers.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/schedule/pass_order.h"
@@ -16,8 +19,8 @@ namespace {
 
 // Writes one stage's actions. The order of passes and the starts of receives are given; the writer
 // decides the rest. A send starts as soon as its data exist, and is waited for after the next pass.
-// Gradients are reduced as soon as they are complete. verify() proves that there is no deadlock,
-// even if a send blocks until its receive is posted.
+// Gradients are reduced as soon as they are complete; place_reductions() adds the waits. verify()
+// proves that there is no deadlock, even if a send blocks until its receive is posted.
 class StageWriter {
  public:
   StageWriter(const ScheduleParameters& parameters, int64_t stage, const std::vector<Pass>& order,
@@ -46,9 +49,9 @@ class StageWriter {
       if (bucket >= 0) ++bucket_layers_left_[static_cast<size_t>(bucket)];
       if (persistent_ >= 0) ++bucket_layers_left_[static_cast<size_t>(persistent_)];
     }
-    const bool awaits = parameters.sharded && !shape_.forward_only;
-    is_whole_.assign(buckets_.size(), !awaits);
-    if (awaits && sends_tied_weight()) is_whole_.back() = true;
+    if (parameters.sharded && !shape_.forward_only) {
+      gathers_.emplace(actions_, buckets_.size(), parameters.most_gathers, sends_tied_weight());
+    }
   }
 
   std::vector<Action> write() {
@@ -128,7 +131,8 @@ class StageWriter {
     switch (pass.kind) {
       case PassKind::kForward:
         for (const int64_t layer : layers) {
-          await_weights(layer);
+          // The step before has started to gather them.
+          if (gathers_ && !buckets_.empty()) gathers_->wait_for(bucket_of(layer));
           compute(ActionKind::kForward, pass, layer);
         }
         return;
@@ -157,15 +161,6 @@ class StageWriter {
                         .chunk = pass.chunk,
                         .microbatch = pass.microbatch,
                         .layer = static_cast<int32_t>(layer)});
-  }
-
-  // The step before has started to gather them.
-  void await_weights(int64_t layer) {
-    if (buckets_.empty() || !parameters_.sharded) return;
-    const size_t bucket = bucket_of(layer);
-    if (is_whole_[bucket]) return;
-    is_whole_[bucket] = true;
-    bucket_action(ActionKind::kGatherWait, bucket);
   }
 
   // When the backward reaches a run of layers that share a checkpoint, it recomputes the whole run.
@@ -230,21 +225,15 @@ class StageWriter {
   // its gather.
   void step() {
     const bool early = parameters_.early_updates;
-    const bool waits = parameters_.gradient_buffers.empty();  // else place_shard_actions() does
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      if (waits) bucket_action(ActionKind::kReduceWait, b);
-      if (early) bucket_action(ActionKind::kUpdate, b);
-    }
+    for (size_t b = 0; early && b < buckets_.size(); ++b) bucket_action(ActionKind::kUpdate, b);
     if (early && buckets_.empty()) actions_.push_back({.kind = ActionKind::kUpdate});
-    if (early) gather_all();
+    for (size_t b = buckets_.size(); early && gathers_ && b-- > 0;) gathers_->updated(b);
     actions_.push_back({.kind = ActionKind::kStep});
     const bool receives_tied = parameters_.tied_across_stages && stage_ == last_stage_;
     if (receives_tied) receive(ActionKind::kReceive, Payload::kTiedWeight, 0);
     if (!early) update_all();
     if (sends_tied_weight()) {
-      if (parameters_.sharded) {  // the weight must be whole before it is sent
-        bucket_action(ActionKind::kGatherWait, buckets_.size() - 1);
-      }
+      if (gathers_) gathers_->wait_for(buckets_.size() - 1);  // it must be whole to be sent
       send({.payload = Payload::kTiedWeight, .peer = static_cast<int32_t>(last_stage_)});
     }
     for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
@@ -255,13 +244,7 @@ class StageWriter {
     if (buckets_.empty()) actions_.push_back({.kind = ActionKind::kUpdate});
     for (size_t b = buckets_.size(); b-- > 0;) {
       bucket_action(ActionKind::kUpdate, b);
-      if (parameters_.sharded) bucket_action(ActionKind::kGather, b);
-    }
-  }
-
-  void gather_all() {
-    for (size_t b = buckets_.size(); parameters_.sharded && b-- > 0;) {
-      bucket_action(ActionKind::kGather, b);
+      if (gathers_) gathers_->updated(b);
     }
   }
 
@@ -278,8 +261,8 @@ class StageWriter {
   const LayerBuckets layer_buckets_;
   int32_t persistent_ = -1;  // the bucket of what stays gathered
   std::vector<int64_t> bucket_layers_left_;
-  std::vector<bool> is_whole_;  // by bucket: the step has no gather to wait for any more
   std::vector<Action> actions_;
+  std::optional<UpdatedGathers> gathers_;  // where the shards of updated weights are gathered
   std::vector<Action> unfinished_sends_;
   size_t next_receive_ = 0;
 };
@@ -294,6 +277,7 @@ Schedule make_schedule(const ScheduleParameters& parameters) {
     SMP_CHECK_EQ(static_cast<int64_t>(chunks.size()), shape.chunks());
     for (const std::vector<int64_t>& layers : chunks) SMP_CHECK(!layers.empty());
   }
+  SMP_CHECK_EQ(parameters.bucket_elements.size(), parameters.bucket_first_layers.size());
   if (const auto why = schedule_refused(shape)) throw ConfigError("schedule: " + *why);
   std::vector<std::vector<Pass>> orders;
   for (int64_t stage = 0; stage < shape.stages; ++stage) orders.push_back(pass_order(shape, stage));
@@ -304,8 +288,10 @@ Schedule make_schedule(const ScheduleParameters& parameters) {
   for (size_t stage = 0; stage < orders.size(); ++stage) {
     const auto index = static_cast<int64_t>(stage);
     schedule.live_bound.push_back(held_units(shape, index));
-    schedule.actions.push_back(place_shard_actions(
-        StageWriter(parameters, index, orders[stage], receives[stage]).write(), parameters, index));
+    std::vector<Action> actions =
+        StageWriter(parameters, index, orders[stage], receives[stage]).write();
+    actions = place_reductions(std::move(actions), parameters, index);
+    schedule.actions.push_back(place_shard_gathers(std::move(actions), parameters, index));
     receives[stage] = {};  // a thousand stages' lists are large
   }
   return schedule;

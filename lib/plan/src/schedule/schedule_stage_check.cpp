@@ -46,12 +46,14 @@ StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int6
     offloaded_.assign(layers_.size() * static_cast<size_t>(shape_.microbatches), Progress::kNone);
   }
   reduced_.assign(bucket_first_layers_.size(), Progress::kNone);
-  gathered_ = reduced_;
+  gathered_ = replicas_ = reduced_;
+  has_norm_.assign(reduced_.size(), false);
   updated_.assign(std::max<size_t>(1, bucket_first_layers_.size()), false);
   if (parameters.sharded) {
     for (size_t b = 0; b < gathered_.size(); ++b) {
-      const bool is_whole = shape_.forward_only || gathers_within_step(b);
-      gathered_[b] = is_whole ? Progress::kEnded : Progress::kStarted;
+      gathered_[b] = shape_.forward_only ? Progress::kEnded : gathered_at_begin(b);
+      is_updated_.push_back(gathered_[b] == Progress::kNone);
+      gathers_ += gathered_[b] == Progress::kStarted ? 1 : 0;
     }
   }
   const auto index = static_cast<size_t>(stage);
@@ -74,12 +76,14 @@ std::optional<std::string> StageCheck::apply(const Action& action) {
     case ActionKind::kSendWait: return end_message(action);
     case ActionKind::kReduceKv: return reduce_kv(action);
     case ActionKind::kReduce: return shards_gradients() ? reduce_shards(action) : reduce(action);
-    case ActionKind::kReduceWait:
-      return shards_gradients() ? end_reduction(action) : end_bucket(action, reduced_);
+    case ActionKind::kReduceWait: return end_reduction(action);
+    case ActionKind::kReduceReplicas: return reduce_replicas(action);
+    case ActionKind::kReduceReplicasWait: return end_replicas(action);
+    case ActionKind::kGradientNorm: return gradient_norm(action);
     case ActionKind::kStep: return step();
     case ActionKind::kUpdate: return update(action);
     case ActionKind::kGather: return shards_weights() ? gather_shards(action) : gather(action);
-    case ActionKind::kGatherWait: return end_bucket(action, gathered_);
+    case ActionKind::kGatherWait: return end_gather(action);
     case ActionKind::kFree: return free_weights(action);
   }
   check_failed(__FILE__, __LINE__, "unknown action");
@@ -250,12 +254,13 @@ std::optional<std::string> StageCheck::missing_at_end() const {
     return "the weights of bucket " + number(static_cast<int64_t>(b)) + " are not updated";
   }
   for (size_t b = 0; parameters_.sharded && b < gathered_.size(); ++b) {
-    const Progress due = gathers_within_step(b) ? Progress::kEnded : Progress::kStarted;
+    const Progress due = gathered_at_begin(b);
     if (gathered_[b] == due) continue;
     return "the weights of bucket " + number(static_cast<int64_t>(b)) +
            (gathered_[b] == Progress::kNone ? " are not gathered"
             : due == Progress::kEnded       ? " are still being gathered"
-                                      : " were awaited here, not where the next step uses them");
+            : due == Progress::kNone        ? " are gathered here, not where the next step does it"
+                                     : " were awaited here, not where the next step uses them");
   }
   return weights_freed();
 }

@@ -51,6 +51,11 @@ class StageCheck {
   // From complete gradients to the end of the step (schedule_stage_step.cpp).
   Problem reduce_kv(const Action& action);
   Problem reduce(const Action& action);
+  Problem end_reduction(const Action& action);
+  Problem reduce_replicas(const Action& action);
+  Problem end_replicas(const Action& action);
+  Problem too_many_reductions() const;
+  Problem gradient_norm(const Action& action);
   Problem step();
   Problem update(const Action& action);
   Problem not_updated(const Action& action) const;  // for a layer's action
@@ -62,7 +67,7 @@ class StageCheck {
   bool shards_weights() const { return !weight_buffers_.empty(); }
   Problem shards_ready(const Action& action) const;  // for a layer's action
   Problem reduce_shards(const Action& action);
-  Problem end_reduction(const Action& action);
+  Problem end_microbatch(const Action& action);
   Problem gather_shards(const Action& action);
   Problem free_weights(const Action& action);
   Problem weights_freed() const;
@@ -74,7 +79,11 @@ class StageCheck {
   Problem data_for(const Action& action) const;
   Problem everything_reduced() const;
   Problem reduced(size_t bucket) const;
+  Problem shards_reduced(size_t bucket) const;
+  Problem norms_missing() const;
   bool gathers_within_step(size_t bucket) const;
+  Progress gathered_at_begin(size_t bucket) const;
+  Problem end_gather(const Action& action);
   Problem gradients_of(int64_t first, int64_t last) const;
   Problem not_kept(const Action& action) const;
   Problem on_host(const Action& action) const;
@@ -114,7 +123,12 @@ class StageCheck {
   std::vector<Progress> messages_;                    // by payload, direction and unit
   std::set<std::pair<int64_t, int64_t>> reduced_kv_;  // layer, last microbatch of the sum
   std::vector<Progress> reduced_, gathered_;          // by bucket
-  std::vector<bool> updated_;                         // by bucket; one entry without buckets
+  std::vector<Progress> replicas_;                    // by bucket: of the sums over replicas
+  std::vector<bool> has_norm_;                        // by bucket
+  std::vector<bool> is_updated_;  // by bucket: since its last gather has started
+  int64_t gathers_ = 0;           // of updated weights, in flight
+  int64_t in_flight_ = 0;         // reductions, of both halves
+  std::vector<bool> updated_;     // by bucket; one entry without buckets
   const LayerBuckets buckets_;
   std::vector<int32_t> gradient_buffers_, weight_buffers_;  // by bucket
   std::vector<int64_t> reductions_;                         // started reductions, by bucket

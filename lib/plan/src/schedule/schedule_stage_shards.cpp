@@ -62,19 +62,17 @@ StageCheck::Problem StageCheck::reduce_shards(const Action& action) {
   }
   if (reduced_[bucket] == Progress::kStarted)
     return "the previous reduction of the bucket has not ended";
+  if (Problem problem = too_many_reductions()) return problem;
   reduced_[bucket] = Progress::kStarted;
   ++reductions_[bucket];
+  ++in_flight_;
   return std::nullopt;
 }
 
-StageCheck::Problem StageCheck::end_reduction(const Action& action) {
-  if (!has_bucket(action.bucket)) return "the awaited action was never started";
+StageCheck::Problem StageCheck::end_microbatch(const Action& action) {
   const auto bucket = static_cast<size_t>(action.bucket);
   if (reductions_[bucket] <= action.microbatch) return "the awaited action was never started";
-  if (reduced_[bucket] != Progress::kStarted || action.microbatch + 1 != reductions_[bucket]) {
-    return "the action was already awaited";
-  }
-  reduced_[bucket] = Progress::kEnded;
+  if (action.microbatch + 1 != reductions_[bucket]) return "the action was already awaited";
   return std::nullopt;
 }
 

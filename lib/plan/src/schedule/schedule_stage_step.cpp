@@ -44,7 +44,60 @@ StageCheck::Problem StageCheck::reduce(const Action& action) {
     }
   }
   if (reduced_[bucket] != Progress::kNone) return "the action was already started";
+  if (Problem problem = too_many_reductions()) return problem;
   reduced_[bucket] = Progress::kStarted;
+  ++in_flight_;
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::too_many_reductions() const {
+  if (in_flight_ < parameters_.most_reductions) return std::nullopt;
+  return std::to_string(in_flight_) + " reductions are in flight, the most";
+}
+
+StageCheck::Problem StageCheck::end_reduction(const Action& action) {
+  if (has_bucket(action.bucket) && shards_gradients()) {
+    if (Problem problem = end_microbatch(action)) return problem;
+  }
+  if (Problem problem = end_bucket(action, reduced_)) return problem;
+  --in_flight_;
+  return std::nullopt;
+}
+
+// All ranks of a stage have one list, so second halves start in the same order on all replicas.
+StageCheck::Problem StageCheck::reduce_replicas(const Action& action) {
+  if (!parameters_.has_replicas) return "the shards have no replicas";
+  if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
+  const auto bucket = static_cast<size_t>(action.bucket);
+  if (Problem problem = shards_reduced(bucket)) return problem;
+  if (replicas_[bucket] != Progress::kNone) return "the action was already started";
+  if (Problem problem = too_many_reductions()) return problem;
+  replicas_[bucket] = Progress::kStarted;
+  ++in_flight_;
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::end_replicas(const Action& action) {
+  if (Problem problem = end_bucket(action, replicas_)) return problem;
+  --in_flight_;
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::gradient_norm(const Action& action) {
+  if (stepped_) return "the action comes after the step";
+  if (parameters_.early_updates) return "an early update sums the squares itself";
+  if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
+  const auto bucket = static_cast<size_t>(action.bucket);
+  if (Problem problem = reduced(bucket)) return problem;
+  if (has_norm_[bucket]) return "the action was already done";
+  has_norm_[bucket] = true;
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::norms_missing() const {
+  for (size_t b = 0; !parameters_.early_updates && b < has_norm_.size(); ++b) {
+    if (!has_norm_[b]) return "the norm lacks bucket " + std::to_string(b);
+  }
   return std::nullopt;
 }
 
@@ -62,10 +115,17 @@ bool StageCheck::kv_summed(int64_t layer, int64_t microbatch) const {
          reduced_kv_.contains({layer, microbatch});
 }
 
-StageCheck::Problem StageCheck::reduced(size_t bucket) const {
+// The shard group's sums of all microbatches; without sharding, those of all data-parallel ranks.
+StageCheck::Problem StageCheck::shards_reduced(size_t bucket) const {
   const bool all = !shards_gradients() || reductions_[bucket] == shape_.microbatches;
   if (all && reduced_[bucket] == Progress::kEnded) return std::nullopt;
-  return "bucket " + std::to_string(static_cast<int64_t>(bucket)) + " is not reduced yet";
+  return "bucket " + std::to_string(bucket) + " is not reduced yet";
+}
+
+StageCheck::Problem StageCheck::reduced(size_t bucket) const {
+  if (Problem problem = shards_reduced(bucket)) return problem;
+  if (!parameters_.has_replicas || replicas_[bucket] == Progress::kEnded) return std::nullopt;
+  return "bucket " + std::to_string(bucket) + " is not reduced over the replicas yet";
 }
 
 StageCheck::Problem StageCheck::everything_reduced() const {
@@ -89,6 +149,7 @@ StageCheck::Problem StageCheck::step() {
   if (stepped_) return "the step was already done";
   if (Problem problem = gradients_of(0, static_cast<int64_t>(layers_.size()))) return problem;
   if (Problem problem = everything_reduced()) return problem;
+  if (Problem problem = norms_missing()) return problem;
   if (Problem problem = weights_freed()) return problem;
   stepped_ = true;
   return std::nullopt;
@@ -123,7 +184,9 @@ StageCheck::Problem StageCheck::update(const Action& action) {
   }
   if (updated_[bucket]) return "the action was already done";
   updated_[bucket] = true;
-  if (parameters_.sharded) gathered_[bucket] = Progress::kNone;
+  if (!parameters_.sharded) return std::nullopt;
+  gathered_[bucket] = Progress::kNone;
+  is_updated_[bucket] = true;
   return std::nullopt;
 }
 
@@ -132,13 +195,35 @@ bool StageCheck::gathers_within_step(size_t bucket) const {
   return parameters_.tied_across_stages && stage_ == 0 && bucket + 1 == gathered_.size();
 }
 
+// What the step before has left: the last buckets' gathers in flight, as many as may be.
+StageCheck::Progress StageCheck::gathered_at_begin(size_t bucket) const {
+  if (gathers_within_step(bucket)) return Progress::kEnded;
+  const size_t last = gathered_.size() - 1;
+  const auto before = static_cast<int64_t>(last - bucket) - (gathers_within_step(last) ? 1 : 0);
+  const bool has_room = parameters_.most_gathers == 0 || before < parameters_.most_gathers;
+  return has_room ? Progress::kStarted : Progress::kNone;
+}
+
 StageCheck::Problem StageCheck::gather(const Action& action) {
   if (!parameters_.sharded) return "the weights are not sharded";
   if (!has_bucket(action.bucket)) return "the bucket is not of this stage";
   const auto bucket = static_cast<size_t>(action.bucket);
-  if (!updated_[bucket]) return "the weights are not updated yet";
-  if (gathered_[bucket] != Progress::kNone) return "the action was already started";
+  if (!is_updated_[bucket]) {
+    return gathered_[bucket] == Progress::kStarted ? "the action was already started"
+                                                   : "the weights are not updated yet";
+  }
+  if (parameters_.most_gathers > 0 && gathers_ == parameters_.most_gathers) {
+    return std::to_string(gathers_) + " gathers are in flight, the most";
+  }
+  is_updated_[bucket] = false;
   gathered_[bucket] = Progress::kStarted;
+  ++gathers_;
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::end_gather(const Action& action) {
+  if (Problem problem = end_bucket(action, gathered_)) return problem;
+  --gathers_;
   return std::nullopt;
 }
 

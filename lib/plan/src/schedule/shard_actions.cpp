@@ -30,11 +30,7 @@ class ShardWriter {
  public:
   ShardWriter(std::vector<Action> actions, const ScheduleParameters& parameters, int64_t stage)
       : parameters_(parameters), buckets_(parameters, stage), in_(std::move(actions)) {
-    const auto index = static_cast<size_t>(stage);
-    gradient_buffers_ = parameters.gradient_buffers[index];
-    reducing_.resize(buffers_of(gradient_buffers_));
-    if (parameters.weight_buffers.empty()) return;
-    weight_buffers_ = parameters.weight_buffers[index];
+    weight_buffers_ = parameters.weight_buffers[static_cast<size_t>(stage)];
     holder_.assign(buffers_of(weight_buffers_), kNobody);
     is_ready_.assign(weight_buffers_.size(), false);
     for (size_t i = 0; i < in_.size(); ++i) {
@@ -48,10 +44,8 @@ class ShardWriter {
     out_.reserve(in_.size() + in_.size() / 2);
     for (size_t i = 0; i < in_.size(); ++i) {
       const Action& action = in_[i];
-      make_gradient_buffers_free(action);
-      if (!weight_buffers_.empty()) gather_for(i);
+      gather_for(i);
       out_.push_back(action);
-      if (action.kind == ActionKind::kReduce) reducing_[gradient_buffer(action.bucket)] = action;
       const bool sent = action.kind == ActionKind::kSendWait;
       if (sent && action.payload == Payload::kTiedWeight) free_all();
     }
@@ -60,34 +54,7 @@ class ShardWriter {
   }
 
  private:
-  void emit(ActionKind kind, int32_t bucket, int32_t microbatch = -1) {
-    out_.push_back({.kind = kind, .microbatch = microbatch, .bucket = bucket});
-  }
-
-  size_t gradient_buffer(int32_t bucket) const {
-    return static_cast<size_t>(gradient_buffers_[static_cast<size_t>(bucket)]);
-  }
-
-  void make_gradient_buffers_free(const Action& action) {
-    if (action.kind == ActionKind::kUpdate && action.bucket >= 0) {
-      const size_t buffer = gradient_buffer(action.bucket);
-      if (reducing_[buffer].bucket == action.bucket) wait_reduction(buffer);
-      return;
-    }
-    if (action.kind == ActionKind::kStep) {
-      for (size_t buffer = 0; buffer < reducing_.size(); ++buffer) wait_reduction(buffer);
-      return;
-    }
-    for (const int32_t bucket : buckets_.gradients(action)) {
-      if (bucket >= 0) wait_reduction(gradient_buffer(bucket));
-    }
-  }
-
-  void wait_reduction(size_t buffer) {
-    const Action started = std::exchange(reducing_[buffer], Action{});
-    if (started.bucket < 0) return;
-    emit(ActionKind::kReduceWait, started.bucket, started.microbatch);
-  }
+  void emit(ActionKind kind, int32_t bucket) { out_.push_back({.kind = kind, .bucket = bucket}); }
 
   int32_t& holder_of(int32_t bucket) {
     return holder_[static_cast<size_t>(weight_buffers_[static_cast<size_t>(bucket)])];
@@ -170,11 +137,10 @@ class ShardWriter {
   const LayerBuckets buckets_;
   const std::vector<Action> in_;
   std::vector<Action> out_;
-  std::vector<int32_t> gradient_buffers_, weight_buffers_;  // by bucket
-  std::vector<Action> reducing_;                            // by buffer; bucket -1 = nothing is
-  std::vector<int32_t> holder_;                             // by buffer
-  std::vector<bool> is_ready_;                              // by bucket
-  std::vector<Use> uses_;                                   // of weights, in order
+  std::vector<int32_t> weight_buffers_;  // by bucket
+  std::vector<int32_t> holder_;          // by buffer
+  std::vector<bool> is_ready_;           // by bucket
+  std::vector<Use> uses_;                // of weights, in order
   size_t next_use_ = 0;
 };
 
@@ -238,9 +204,9 @@ LayerBuckets::Used LayerBuckets::gradients(const Action& action) const {
   return used_by(action.layer);
 }
 
-std::vector<Action> place_shard_actions(std::vector<Action> actions,
+std::vector<Action> place_shard_gathers(std::vector<Action> actions,
                                         const ScheduleParameters& parameters, int64_t stage) {
-  if (parameters.gradient_buffers.empty()) return actions;
+  if (parameters.weight_buffers.empty()) return actions;
   return ShardWriter(std::move(actions), parameters, stage).write();
 }
 

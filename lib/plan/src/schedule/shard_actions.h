@@ -8,16 +8,15 @@
 
 namespace smp::schedule {
 
-// Adds the gathers and reductions of sharded weights and gradients to a stage's actions. Without
-// sharding it returns the actions unchanged. Pure.
+// Adds the gathers of sharded weights to a stage's actions. Without them it returns the actions
+// unchanged. Pure.
 //
 // Weights are gathered in the order of use. Each action waits for its own weights. The gathers of
 // the next `prefetch_layers` layers are already under way if their buffers are free. Weights stay
 // gathered until another bucket needs their buffer, so the next use does not gather again. All are
 // freed before the step, or before the first update, because updates change them. Persistent
-// tensors are gathered once a step. A reduction is waited for before its buffer is filled again,
-// and before the step.
-std::vector<Action> place_shard_actions(std::vector<Action> actions,
+// tensors are gathered once a step.
+std::vector<Action> place_shard_gathers(std::vector<Action> actions,
                                         const ScheduleParameters& parameters, int64_t stage);
 
 // The buckets of a stage, numbered from the last layers to the first, and the buckets that an

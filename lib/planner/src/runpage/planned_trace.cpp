@@ -183,6 +183,7 @@ class PlannedStage {
     if (action.kind == schedule::ActionKind::kSend) send(action, send_costs);
     if (action.kind == schedule::ActionKind::kReceive) receive(action);
     if (action.kind == schedule::ActionKind::kReduce) reduce(action.bucket);
+    if (action.kind == schedule::ActionKind::kReduceReplicas) reduce_replicas(action.bucket);
     if (action.kind == schedule::ActionKind::kGather) gather(action.bucket);
     now_ = end;
   }
@@ -284,14 +285,21 @@ class PlannedStage {
         std::llround(bytes) / (op == mesh::CollectiveOp::kAllGather ? members : 1);
     add_call(op, axis, label, begin, free_at, given, members);
   }
-  void reduce(int64_t bucket) {
+  double gradient_bytes(int64_t bucket) const {
     const bool wide = plan_.job.training.accumulate_gradients_in_fp32.value_or(true);
     const DType dtype =
         wide && bytes_of(compute_dtype(plan_)) < 4 ? DType::kF32 : compute_dtype(plan_);
-    const auto bytes = static_cast<double>(elements_of(bucket) * bytes_of(dtype));
+    return static_cast<double>(elements_of(bucket) * bytes_of(dtype));
+  }
+  void reduce(int64_t bucket) {
+    const double bytes = gradient_bytes(bucket);
     if (plan_.degrees.shard == 1 || *plan_.job.parallel.sharding == Sharding::kNone)
       return call(mesh::CollectiveOp::kAllReduce, mesh::Axis::kData, "data.gradients", bytes);
     call(mesh::CollectiveOp::kReduceScatter, mesh::Axis::kShard, "data.gradients", bytes);
+  }
+  void reduce_replicas(int64_t bucket) {
+    call(mesh::CollectiveOp::kAllReduce, mesh::Axis::kReplica, "data.gradients",
+         gradient_bytes(bucket) / static_cast<double>(plan_.degrees.shard));
   }
   void gather(int64_t bucket) {
     call(mesh::CollectiveOp::kAllGather, mesh::Axis::kShard, "shard.weights",

@@ -52,8 +52,9 @@ const std::vector<page::Meaning> kStepMeanings = {{0, "forward"},
 
 int colour_of(const runinfo::TimelinePiece& piece) {
   static const std::map<std::string, int> kColours = {
-      {"forward", 0}, {"backward", 1}, {"weight", 2}, {"recompute", 3}, {"send", 6},
-      {"receive", 6}, {"gather", 6},   {"reduce", 6}, {"update", 9},    {"step", 9}};
+      {"forward", 0}, {"backward", 1}, {"weight", 2},       {"recompute", 3},
+      {"send", 6},    {"receive", 6},  {"gather", 6},       {"reduce", 6},
+      {"update", 9},  {"step", 9},     {"gradient norm", 9}};
   if (piece.waiting) return kWaitingColour;
   const auto found = kColours.find(piece.phase);
   return found == kColours.end() ? 8 : found->second;

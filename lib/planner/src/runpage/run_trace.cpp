@@ -58,14 +58,13 @@ Spent spent_in(const runinfo::TimelinePiece& piece) {
       {"offload", Spent::kOffload},   {"fetch", Spent::kOffload},
       {"send", Spent::kMessages},     {"receive", Spent::kMessages},
       {"reduce", Spent::kReductions}, {"reduce_kv", Spent::kReductions},
-      {"gather", Spent::kGathers},    {"step", Spent::kAgreement},
+      {"gather", Spent::kGathers},    {"reduce_replicas", Spent::kReductions},
+      {"step", Spent::kAgreement},    {"gradient_norm", Spent::kUpdate},
       {"update", Spent::kUpdate}};
   const auto found = kOf.find(piece.phase);
   const Spent what = found == kOf.end() ? Spent::kOther : found->second;
   if (!piece.waiting) return what;
   if (what == Spent::kMessages) return Spent::kStages;
-  // A bucket is updated once its sums are there.
-  if (what == Spent::kUpdate) return Spent::kReductions;
   const bool computes = what == Spent::kForward || what == Spent::kRecompute ||
                         what == Spent::kBackward || what == Spent::kWeight;
   return computes ? Spent::kWithin : what;

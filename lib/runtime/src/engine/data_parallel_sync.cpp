@@ -7,7 +7,6 @@
 
 #include "parameters/owned_part.h"
 #include "smp/plan/base/check.h"
-#include "smp/plan/spec/bucket_size.h"
 
 namespace smp::engine {
 namespace {
@@ -38,16 +37,16 @@ DataParallelSync::DataParallelSync(parameters::FlatParameters& parameters,
       shard_(groups.find(mesh::Axis::kShard)),
       replica_(groups.find(mesh::Axis::kReplica)),
       shards_gradients_(parameters.layout().shards_gradients()),
+      shards_weights_(parameters.layout().shards_weights()),
       reductions_(parameters.layout().buckets.size()),
       second_halves_(reductions_.size()),
       published_in_(reductions_.size(), kChanged),
+      is_updated_(reductions_.size(), false),
       gathers_(reductions_.size()) {
   if (shard_ == nullptr || parameters.weights_on_host()) return;
   const at::Tensor& weights = parameters.weights();
   window_ =
       shard_->open_window(weights.const_data_ptr(), weights.numel(), parameters.dtype(), kWindow);
-  limits_gathers_ = window_ == nullptr && !parameters.layout().shards_weights() &&
-                    !groups.is_among_gpus(mesh::Axis::kShard);
 }
 
 void DataParallelSync::changed(int64_t bucket) {
@@ -61,6 +60,7 @@ void DataParallelSync::changed(int64_t bucket) {
 // Publishes at once. Otherwise a faster peer would wait until this rank's next gather.
 void DataParallelSync::updated(int64_t bucket) {
   changed(bucket);
+  is_updated_[static_cast<size_t>(bucket)] = true;
   if (window_ != nullptr) show_weights();
 }
 
@@ -69,119 +69,57 @@ void DataParallelSync::show_weights() {
   std::replace(published_in_.begin(), published_in_.end(), kChanged, ++shown_);
 }
 
-void DataParallelSync::start_reduce(int64_t bucket, bool is_first, bool is_last) {
+void DataParallelSync::start_reduce(int64_t bucket, bool is_first) {
   const at::Tensor whole = parameters_.whole_gradients(bucket);
   const DType dtype = parameters_.gradient_dtype();
   void* begin = whole.mutable_data_ptr();
   comm::WorkPtr& work = reductions_.at(static_cast<size_t>(bucket));
-  add_in_flight(bucket);
-  // Queued gathers start first: all ranks of a group must call in the same order.
-  if (!queued_gathers_.empty()) wait_gather(queued_gathers_.back());
   if (shard_ == nullptr) {
     SMP_CHECK(data_ != nullptr);
     work = data_->all_reduce(begin, begin, whole.numel(), dtype, comm::ReduceOp::kSum, kGradients);
     return;
   }
-  const bool begins_sums = shards_gradients_ && is_first;
   const at::Tensor out =
-      begins_sums ? parameters_.owned(bucket).gradients : part_of(whole, *shard_);
+      shards_gradients_ && is_first ? parameters_.owned(bucket).gradients : part_of(whole, *shard_);
   work = shard_->reduce_scatter(begin, out.mutable_data_ptr(), whole.numel(), dtype,
                                 comm::ReduceOp::kSum, kGradients);
-  if (has_halves()) first_halves_.push_back({bucket, begins_sums, is_last});
 }
 
-void DataParallelSync::add_in_flight(int64_t bucket) {
-  std::erase_if(in_flight_, [this](int64_t one) {
-    const auto at = static_cast<size_t>(one);
-    return reductions_[at] == nullptr && second_halves_[at] == nullptr;
-  });
-  if (in_flight_.size() == kMostReductions) {
-    wait_sums(in_flight_.front());
-    in_flight_.erase(in_flight_.begin());
-  }
-  in_flight_.push_back(bucket);
+void DataParallelSync::finish_reduce(int64_t bucket, bool is_first) {
+  finish(reductions_.at(static_cast<size_t>(bucket)));
+  if (!shards_gradients_) return;
+  const at::Tensor whole = parameters_.whole_gradients(bucket);
+  if (!is_first) parameters_.owned(bucket).gradients.add_(part_of(whole, *shard_));
+  whole.zero_();
 }
 
-void DataParallelSync::poll() {
-  while (!first_halves_.empty() &&
-         reductions_[static_cast<size_t>(first_halves_.front().bucket)]->done()) {
-    finish_first_half();
-  }
-  start_gathers();
-}
-
-void DataParallelSync::finish_first_half() {
-  const FirstHalf half = first_halves_.front();
-  first_halves_.pop_front();
-  finish(reductions_[static_cast<size_t>(half.bucket)]);
-  if (shards_gradients_) {
-    const at::Tensor whole = parameters_.whole_gradients(half.bucket);
-    if (!half.begins_sums) {
-      parameters_.owned(half.bucket).gradients.add_(part_of(whole, *shard_));
-    }
-    whole.zero_();
-  }
-  if (replica_ != nullptr && half.is_last) start_second_half(half.bucket);
-}
-
-void DataParallelSync::start_second_half(int64_t bucket) {
+void DataParallelSync::start_replicas(int64_t bucket) {
+  SMP_CHECK(replica_ != nullptr);
   const at::Tensor part = parameters_.owned(bucket).gradients;
-  second_halves_[static_cast<size_t>(bucket)] =
+  second_halves_.at(static_cast<size_t>(bucket)) =
       replica_->all_reduce(part.const_data_ptr(), part.mutable_data_ptr(), part.numel(),
                            parameters_.gradient_dtype(), comm::ReduceOp::kSum, kGradients);
 }
 
-void DataParallelSync::wait_reduce(int64_t bucket) {
-  if (!shards_gradients_) return wait_sums(bucket);
-  while (reductions_.at(static_cast<size_t>(bucket)) != nullptr) finish_first_half();
-}
-
-void DataParallelSync::finish_reductions() {
-  SMP_CHECK(first_halves_.empty());
-  for (comm::WorkPtr& work : second_halves_) {
-    if (work != nullptr) finish(work);
-  }
-}
-
-void DataParallelSync::wait_sums(int64_t bucket) {
-  comm::WorkPtr& first = reductions_.at(static_cast<size_t>(bucket));
-  while (first != nullptr) has_halves() ? finish_first_half() : finish(first);
-  comm::WorkPtr& second = second_halves_.at(static_cast<size_t>(bucket));
-  if (second != nullptr) finish(second);
+void DataParallelSync::finish_replicas(int64_t bucket) {
+  finish(second_halves_.at(static_cast<size_t>(bucket)));
 }
 
 void DataParallelSync::start_gather(int64_t bucket) {
-  if (!limits_gathers_) return gather(bucket);
-  queued_gathers_.push_back(bucket);
-  start_gathers();
-}
-
-void DataParallelSync::start_gathers() {
-  const auto is_there = [this](int64_t bucket) {
-    const comm::WorkPtr& work = gathers_[static_cast<size_t>(bucket)];
-    return work == nullptr || work->done();
-  };
-  while (!queued_gathers_.empty()) {
-    while (!gathers_in_flight_.empty() && is_there(gathers_in_flight_.front()))
-      gathers_in_flight_.pop_front();
-    if (gathers_in_flight_.size() == kMostGathers) return;
-    gather(queued_gathers_.front());
-    gathers_in_flight_.push_back(queued_gathers_.front());
-    queued_gathers_.pop_front();
-  }
-}
-
-void DataParallelSync::gather(int64_t bucket) {
   SMP_CHECK(shard_ != nullptr);
+  const auto index = static_cast<size_t>(bucket);
+  if (!shards_weights_) {
+    if (!is_updated_.at(index)) return;
+    is_updated_[index] = false;
+  }
   at::Tensor part = parameters_.owned(bucket).weights;
   const at::Tensor whole = parameters_.whole_weights(bucket);
-  comm::WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
+  comm::WorkPtr& work = gathers_.at(index);
   if (window_ != nullptr) {
-    if (published_in_[static_cast<size_t>(bucket)] == kChanged) show_weights();
-    const bool sharded = parameters_.layout().shards_weights();
-    const int64_t begin = parameters_.layout().buckets[static_cast<size_t>(bucket)].begin;
-    work = window_->gather(sharded ? begin / shard_->size() : begin, sharded ? 0 : part.numel(),
-                           part.numel(), published_in_[static_cast<size_t>(bucket)],
+    if (published_in_[index] == kChanged) show_weights();
+    const int64_t begin = parameters_.layout().buckets[index].begin;
+    work = window_->gather(shards_weights_ ? begin / shard_->size() : begin,
+                           shards_weights_ ? 0 : part.numel(), part.numel(), published_in_[index],
                            whole.mutable_data_ptr(), kWeights);
     return;
   }
@@ -192,23 +130,13 @@ void DataParallelSync::gather(int64_t bucket) {
                             parameters_.dtype(), kWeights);
 }
 
-void DataParallelSync::wait_gather(int64_t bucket) {
-  while (std::find(queued_gathers_.begin(), queued_gathers_.end(), bucket) !=
-         queued_gathers_.end()) {
-    finish(gathers_.at(static_cast<size_t>(gathers_in_flight_.front())));
-    start_gathers();
-  }
+void DataParallelSync::finish_gather(int64_t bucket) {
   comm::WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
   if (work != nullptr) finish(work);
-  start_gathers();
 }
 
-void DataParallelSync::finish_gathers() {
-  while (!queued_gathers_.empty()) wait_gather(queued_gathers_.back());
-  for (comm::WorkPtr& work : gathers_) {
-    if (work != nullptr) finish(work);
-  }
-  // Peers may still read this rank's weights, and the caller may change or free them.
+void DataParallelSync::release_weights() {
+  for (const comm::WorkPtr& work : gathers_) SMP_CHECK(work == nullptr);
   if (window_ != nullptr) shard_->barrier(kWindow)->wait();
   changed(-1);
 }

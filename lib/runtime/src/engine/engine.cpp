@@ -74,8 +74,8 @@ struct Engine::Impl {
   void execute(const schedule::Action& action);
   void dispatch(const schedule::Action& action);
   void enter(const char* phase, const schedule::Action& action);
-  // Whether a bucket's reduction is the step's first or last one of that bucket. A bucket is
-  // reduced once a step, or once for each microbatch.
+  // Whether a bucket's reduction is the step's first one of that bucket, and whether an action is
+  // of the last microbatch. A bucket is reduced once a step, or once for each microbatch.
   bool is_first(const schedule::Action& action) const {
     return action.microbatch <= 0 || action.bucket == model.parameters->layout().persistent_bucket;
   }
@@ -87,8 +87,8 @@ struct Engine::Impl {
   bool completes_tied(const schedule::Action& action) const {
     return model.parameters->layout().tied_gradient_apart && action.layer == 0 && is_last(action);
   }
-  void finish_reduce(int64_t bucket);
   void update_all();
+  void gather_updated();
   void reduce_kv(const schedule::Action& action);
   void begin();
   [[noreturn]] void stop_not_finite(const NotFinite& error);
@@ -121,41 +121,41 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
     case schedule::ActionKind::kSendWait:
       enter("send", action);
       return messages.finish_send(action);
-    case schedule::ActionKind::kForward:
-      enter("forward", action);
-      calls.forward(action);
-      return data_parallel.poll();
+    case schedule::ActionKind::kForward: enter("forward", action); return calls.forward(action);
     case schedule::ActionKind::kBackward:
       enter("backward", action);
       calls.backward(action);
       if (completes_tied(action)) model.parameters->add_tied_gradient();
-      return data_parallel.poll();
-    case schedule::ActionKind::kWeight:
-      enter("weight", action);
-      calls.weight(action);
-      return data_parallel.poll();
+      return;
+    case schedule::ActionKind::kWeight: enter("weight", action); return calls.weight(action);
     case schedule::ActionKind::kRecompute:
       enter("recompute", action);
-      calls.recompute(action);
-      return data_parallel.poll();
+      return calls.recompute(action);
     case schedule::ActionKind::kOffload: enter("offload", action); return calls.offload(action);
     case schedule::ActionKind::kFetch: enter("fetch", action); return calls.fetch(action);
     case schedule::ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
     case schedule::ActionKind::kReduce:
       enter("reduce", action);
-      return data_parallel.start_reduce(action.bucket, is_first(action), is_last(action));
+      return data_parallel.start_reduce(action.bucket, is_first(action));
     case schedule::ActionKind::kReduceWait:
       enter("reduce", action);
-      return finish_reduce(action.bucket);
+      return data_parallel.finish_reduce(action.bucket, is_first(action));
+    case schedule::ActionKind::kReduceReplicas:
+      enter("reduce", action);
+      return data_parallel.start_replicas(action.bucket);
+    case schedule::ActionKind::kReduceReplicasWait:
+      enter("reduce", action);
+      return data_parallel.finish_replicas(action.bucket);
+    case schedule::ActionKind::kGradientNorm:
+      enter("gradient norm", action);
+      return update.start_norms(action.bucket);
     case schedule::ActionKind::kStep:
       enter("step", action);
-      data_parallel.finish_reductions();
       result = update.agree(calls.loss(), calls.counted());
       return;
     case schedule::ActionKind::kUpdate:
       enter("update", action);
       if (action.bucket < 0) return update_all();
-      data_parallel.wait_sums(action.bucket);
       update.update(action.bucket);
       return data_parallel.updated(action.bucket);
     case schedule::ActionKind::kGather:
@@ -163,7 +163,7 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
       return data_parallel.start_gather(action.bucket);
     case schedule::ActionKind::kGatherWait:
       enter("gather", action);
-      return data_parallel.wait_gather(action.bucket);
+      return data_parallel.finish_gather(action.bucket);
     case schedule::ActionKind::kFree:
       // A no-op here. kFree marks the end of use of a bucket's gathered weights, for the proof of
       // the schedule (schedule_stage_check.cpp). The layout gives the buffer to several buckets in
@@ -173,17 +173,6 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
   check_failed(__FILE__, __LINE__, "unknown action");
 }
 
-// Sharded gradients are waited for between layers, because the next bucket needs their buffer.
-// Unsharded gradients are waited for after the last layer, when all reductions have started. While
-// the last one runs, compute the norms of the buckets that are done.
-void Engine::Impl::finish_reduce(int64_t bucket) {
-  const bool are_whole = !model.parameters->layout().shards_gradients();
-  data_parallel.wait_reduce(bucket);
-  if (!are_whole) return;
-  data_parallel.poll();
-  if (!data_parallel.has_second_halves_to_start()) update.reduced(bucket);
-}
-
 // Updates the buckets of the first layers first, because peers gather them first.
 void Engine::Impl::update_all() {
   auto bucket = static_cast<int64_t>(model.parameters->layout().buckets.size());
@@ -191,6 +180,18 @@ void Engine::Impl::update_all() {
     update.update(bucket);
     data_parallel.updated(bucket);
   }
+}
+
+// The next step begins with the gathers that this one has left, and ends them before its updates.
+void Engine::Impl::gather_updated() {
+  const bool are_whole = !model.parameters->layout().shards_weights();
+  for (const schedule::Action& action : model.actions) {
+    if (!are_whole || action.kind == schedule::ActionKind::kUpdate) break;
+    if (action.kind == schedule::ActionKind::kGather) data_parallel.start_gather(action.bucket);
+    if (action.kind == schedule::ActionKind::kGatherWait)
+      data_parallel.finish_gather(action.bucket);
+  }
+  data_parallel.release_weights();
 }
 
 // Ranks with a copy of the same KV head each have the gradient of their own query heads. The sum is
@@ -229,7 +230,7 @@ void Engine::Impl::stop_not_finite(const NotFinite& error) {
       if (action.kind == schedule::ActionKind::kStep) break;
       if (action.kind != schedule::ActionKind::kUpdate) execute(action);
     }
-    data_parallel.finish_gathers();
+    gather_updated();
     check.gradients();
     first = check.first_of_all();
   } catch (const std::exception& second) {
@@ -295,7 +296,7 @@ void Engine::wait_all() {
   Impl& self = *impl_;
   self.enter("gather", {});
   try {
-    self.data_parallel.finish_gathers();
+    self.gather_updated();
   } catch (const std::exception& error) {
     self.abandon(error.what());
     throw;

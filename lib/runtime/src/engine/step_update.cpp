@@ -31,7 +31,7 @@ void StepUpdate::begin(int64_t step, double learning_rate) {
   for (const auto& layer : model_.layers) layer->take_router_load();  // of a step that has failed
 }
 
-void StepUpdate::reduced(int64_t bucket) {
+void StepUpdate::start_norms(int64_t bucket) {
   if (has_norms_.at(static_cast<size_t>(bucket))) return;
   has_norms_[static_cast<size_t>(bucket)] = true;
   model_.optimizer->start_norms(bucket);
@@ -40,7 +40,7 @@ void StepUpdate::reduced(int64_t bucket) {
 void StepUpdate::update(int64_t bucket) {
   if (early_) {
     if (!std::exchange(has_begun_, true)) model_.optimizer->begin(learning_rate_, 1);
-    reduced(bucket);
+    start_norms(bucket);
     model_.optimizer->update(bucket, /*only_if_finite=*/true);
   } else if (!skips_) {
     model_.optimizer->update(bucket);
@@ -54,7 +54,7 @@ void StepUpdate::update(int64_t bucket) {
 StepResult StepUpdate::agree(double loss, int64_t counted) {
   const mesh::Coord& coord = model_.parameters->layout().coord;
   for (size_t bucket = 0; bucket < has_norms_.size(); ++bucket)
-    reduced(static_cast<int64_t>(bucket));
+    start_norms(static_cast<int64_t>(bucket));
   model_.optimizer->add_norms_squared(sums_);
   // All ranks of a tensor group have the same loads and the same loss, so one of them contributes
   // these. Ranks without the head have a loss of 0.

@@ -34,9 +34,9 @@ class StepUpdate {
 
   void begin(int64_t step, double learning_rate);
 
-  // This rank's gradients of a bucket are reduced. Starts the bucket's norms while other buckets
-  // are still in flight. The call is optional: agree() starts the norms that are left.
-  void reduced(int64_t bucket);
+  // Sums the squares of a bucket's reduced gradients. agree() does so for buckets whose gradients
+  // nobody reduces.
+  void start_norms(int64_t bucket);
 
   // Updates a reduced bucket. A skipped step updates nothing. A bucket whose sum of squares on this
   // rank is not finite is not updated either; such a step fails in agree().

@@ -23,6 +23,9 @@ enum class ActionKind : uint8_t {
   kReduceKv,     // sum the gradients of replicated KV heads of `layer` over the tensor ranks
   kReduce,       // start reducing gradient bucket `bucket` over the data-parallel ranks
   kReduceWait,
+  kReduceReplicas,  // with replicas of the shards: start summing this rank's part of `bucket` there
+  kReduceReplicasWait,
+  kGradientNorm,  // the reduced gradients of `bucket` are squared and summed, for the norm
   kStep,    // the ranks agree on norm and loss, and so on clipping; everything is reduced by now
   kUpdate,  // the optimizer updates what this rank owns of `bucket`; -1 = of all its weights
   kGather,  // start gathering the weights of `bucket` over the shard ranks

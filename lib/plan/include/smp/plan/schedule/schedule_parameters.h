@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "smp/plan/schedule/schedule_shape.h"
+#include "smp/plan/spec/bucket_size.h"
 
 namespace smp::schedule {
 
@@ -14,6 +15,14 @@ struct ScheduleParameters {
   // Of each gradient bucket, the last layers' first; layers may lie between two. Per stage; empty =
   // none.
   std::vector<std::vector<int64_t>> bucket_first_layers, bucket_last_layers;
+  std::vector<std::vector<int64_t>> bucket_elements;  // of the same buckets
+  // Buckets whose reduction is in flight at once.
+  int64_t most_reductions = kMostReductions;
+  // The shards have replicas: the sums of a shard group are summed over the replicas, once a step.
+  bool has_replicas = false;
+  // Elements that a shard group is expected to reduce while the backward makes one: second halves
+  // start when the first ones are expected to be done.
+  int64_t reduced_per_computed = 1;
   // Its weight gradient is never deferred, because it needs the logits' gradient; -1 = none.
   int64_t head_layer = -1;
   // By model index; empty = none. Of layers that are computed again before their backward: the
@@ -26,8 +35,9 @@ struct ScheduleParameters {
   // A bucket is updated as soon as it is reduced: nothing has to be known of the others before.
   bool early_updates = false;
   // Each bucket's updated weights are gathered while the others are updated, and waited for where
-  // the next step uses them first: a list begins with the gathers of the step before under way.
+  // the next step uses them first: a list begins with the gathers that the step before has left.
   bool sharded = false;
+  int64_t most_gathers = 0;  // of these in flight at once; 0 = any number
   // Sharded gradients: each microbatch's are reduced, and the buffer of each bucket (of one layer)
   // while they are whole. Sharded weights: gathered before each use, `prefetch_layers` ahead, in
   // their buffers. Per stage; empty = whole. (RankLayout has the sizes.)

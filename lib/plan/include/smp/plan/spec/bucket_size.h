@@ -19,6 +19,9 @@ inline constexpr int64_t kLeastPartBytes = 128 << 10;  // a message between host
 inline constexpr int64_t kLeastBuckets = 4;  // of a rank: the last one's reduction is not hidden
 
 inline constexpr int kMostReductions = 4;  // of buckets, under way at once in a rank
+// Of whole updated weights, where a GPU's memory is gathered through its host: each takes a buffer
+// of host memory.
+inline constexpr int kMostGathers = 2;
 // Buffers that the blocks' buckets use in turn while their gradients are whole, with sharded
 // gradients and no deferred weight gradient.
 inline constexpr int kGradientBuffers = 2;

@@ -36,10 +36,11 @@ class Engine {
   // One training step, number `step` from 0. Throws TrainingError, CommError, OutOfMemory, or
   // ConfigError for a missing target in a job whose targets must all count. The engine cannot be
   // used after an exception. With ZeRO-1 and 2 the gathers of updated weights may still be in
-  // flight when step() returns: each rank has its own part, and the next step waits for the rest.
+  // flight when step() returns, or not started where the schedule limits them: each rank has its
+  // own part, and the next step starts and waits for the rest.
   StepResult step(int64_t step, double learning_rate);
 
-  // Waits for all communication in flight. Afterwards the caller may read or change the weights,
+  // Ends all communication of the last step. Afterwards the caller may read or change the weights,
   // and the counted traffic is that of whole steps. Must be called before the engine is destroyed.
   // Throws CommError.
   void wait_all();
