@@ -45,7 +45,12 @@ ParameterSum attention(const ModelSpec& model) {
   ParameterSum sum{.cut = 2 * h * q, .kv = 2 * h * kv};
   if (model.qkv_bias) sum = sum + ParameterSum{.cut = q, .kv = 2 * kv};
   if (model.attention_output_bias) sum.whole += h;
-  if (model.qk_norm) sum.whole += 2 * norm_size(model, head_dim);
+  if (model.attention_sinks) sum.cut += static_cast<double>(model.num_heads);
+  if (model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads) {
+    sum = sum + ParameterSum{.cut = norm_size(model, q), .kv = norm_size(model, kv)};
+  } else if (model.qk_norm) {
+    sum.whole += 2 * norm_size(model, head_dim);
+  }
   return sum;
 }
 
@@ -204,6 +209,7 @@ ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kind
     counts.expert = mlp_of(model.expert_ffn_hidden_size);
     counts.moe_block = is_hybrid(model) ? norms(model, placed) : core;
     counts.moe_block.whole += h * static_cast<double>(model.num_experts);
+    if (model.router_bias) counts.moe_block.whole += static_cast<double>(model.num_experts);
     if (model.router_correction_bias) {
       counts.moe_block.whole += static_cast<double>(model.num_experts);
     }

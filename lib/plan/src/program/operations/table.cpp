@@ -15,6 +15,10 @@ const OperationRules& rules_of(OperationKind kind) {
       &kBiasGradientRules,
       &kAttentionRules,
       &kAttentionBackwardRules,
+      &kQkSquaresRules,
+      &kQkNormRules,
+      &kQkNormSumsRules,
+      &kQkNormBackwardRules,
       &kLatentHeadsRules,
       &kLatentHeadsBackwardRules,
       &kSplitColumnsRules,
@@ -68,6 +72,7 @@ const OperationRules& rules_of(OperationKind kind) {
       &kExpertProductRules,
       &kExpertInputGradientRules,
       &kExpertWeightGradientRules,
+      &kExpertBiasGradientRules,
       &kExpertActivationRules,
       &kExpertActivationBackwardRules,
   };

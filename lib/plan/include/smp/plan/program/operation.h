@@ -30,6 +30,10 @@ enum class OperationKind : uint8_t {
   kBiasGradient,
   kAttention,
   kAttentionBackward,
+  kQkSquares,
+  kQkNorm,
+  kQkNormSums,
+  kQkNormBackward,
   kLatentHeads,
   kLatentHeadsBackward,
   kSplitColumns,
@@ -83,6 +87,7 @@ enum class OperationKind : uint8_t {
   kExpertProduct,
   kExpertInputGradient,
   kExpertWeightGradient,
+  kExpertBiasGradient,
   kExpertActivation,
   kExpertActivationBackward,
 };
@@ -91,9 +96,9 @@ inline constexpr int kOperationKinds =
 
 using Attributes =
     std::variant<std::monostate, DropoutAttributes, NormAttributes, ProductAttributes,
-                 AttentionAttributes, LatentAttributes, ActivationAttributes, RowsAttributes,
-                 LossAttributes, MessageAttributes, OwnTokensAttributes, ImageAttributes,
-                 ChannelAttributes, RouterAttributes, ExpertAttributes>;
+                 AttentionAttributes, QkNormAttributes, LatentAttributes, ActivationAttributes,
+                 RowsAttributes, LossAttributes, MessageAttributes, OwnTokensAttributes,
+                 ImageAttributes, ChannelAttributes, RouterAttributes, ExpertAttributes>;
 
 struct Operation {
   OperationKind kind = OperationKind::kNorm;
