@@ -65,6 +65,8 @@ ModelSpec t5_model();
 ModelSpec t5_gated_model();
 ModelSpec mixtral_model();  // experts in every layer
 // Behind a dense layer, in groups, beside an expert for all tokens; with latent attention.
+ModelSpec olmoe_model();
+ModelSpec gpt_oss_model();
 ModelSpec deepseek_model();
 ModelSpec deepseek_lite_model();
 ModelSpec image_model();  // a list with every kind of operator; shapes differ between all layers

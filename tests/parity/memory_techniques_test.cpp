@@ -105,7 +105,8 @@ TEST_CASE("experts: recompute and offload change no bit") {
   deep.pipeline = PipelineKind::kZbV;
   deep.virtual_stages = 2;
   deep.microbatches = 6;
-  for (const ModelSpec& model : {mixtral_model(), wider(deepseek_model())}) {
+  for (const ModelSpec& model :
+       {mixtral_model(), wider(deepseek_model()), olmoe_model(), gpt_oss_model()}) {
     for (const LayoutCase& layout : {one, deep}) {
       const auto plan_for = [&](const LayoutCase& which) {
         return plan_of(model, which, Precision::kFp32, folder / "text.txt");

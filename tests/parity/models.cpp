@@ -106,6 +106,29 @@ ModelSpec mixtral_model() {
   return model;
 }
 
+ModelSpec olmoe_model() {
+  ModelSpec model = mixtral_model();
+  model.name = "olmoe-like";
+  model.qk_norm = true;
+  model.qk_norm_over = QkNormOver::kAllHeads;
+  model.normalize_expert_weights = false;
+  return model;
+}
+
+ModelSpec gpt_oss_model() {
+  ModelSpec model = mixtral_model();
+  model.name = "gpt-oss-like";
+  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+  model.attention_sinks = model.router_bias = true;
+  model.sliding_window = 5;
+  model.full_attention_period = 2;
+  model.mlp = MlpKind::kGeglu;
+  model.gelu = GeluKind::kSigmoid;
+  model.glu_limit = 0.05;  // weights are small: some factors are beyond it
+  model.glu_offset = 1;
+  return model;
+}
+
 // As DeepSeek-V2-Lite: queries have no latent.
 ModelSpec deepseek_lite_model() {
   ModelSpec model = mixtral_model();

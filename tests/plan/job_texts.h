@@ -16,6 +16,8 @@ model:
   stack: decoder
   mlp: geglu
   gelu: erf
+  glu_limit: 7
+  glu_offset: 1
   norm: layernorm
   norm_placement: both
   position_embedding: rotary
@@ -24,6 +26,8 @@ model:
   mlp_bias: true
   head_bias: true
   qk_norm: true
+  qk_norm_over: all_heads
+  attention_sinks: true
   parallel_residual: true
   shared_norm: true
   num_layers: 5
@@ -55,6 +59,7 @@ model:
   router: sigmoid
   normalize_expert_weights: false
   routed_scaling_factor: 2.5
+  router_bias: true
   router_correction_bias: true
   router_correction_rate: 0.01
   router_balance_loss: 0.02
@@ -223,7 +228,8 @@ parallel:
 
 // Keys that only a hybrid has, as they are written.
 inline const std::string kYarn =
-    "  rope_beta_fast: 32\n  rope_beta_slow: 1\n  rope_attention_factor: 0\n  rope_mscale: 0\n"
+    "  rope_beta_fast: 32\n  rope_beta_slow: 1\n  rope_truncate: true\n  rope_attention_factor: "
+    "0\n  rope_mscale: 0\n"
     "  rope_mscale_all_dim: 0\n";
 inline const std::string kMamba =
     "  layer_pattern: \"M-*E\"\n  mamba_heads: 8\n  mamba_head_dim: 16\n  mamba_state_dim: 32\n"

@@ -101,9 +101,26 @@ inline std::vector<ModelSpec> small_others() {
   return {qwen2, qwen3, llama31, neox, phi, gemma, relu, gated};
 }
 
+// Decoders that run on CPUs alone: norms over all heads, behind biases; sinks of heads, with
+// windows in every other layer.
+inline std::vector<ModelSpec> small_on_cpus() {
+  ModelSpec norms = small_llama();
+  norms.name = "norms over all heads";
+  norms.qk_norm = norms.qkv_bias = true;
+  norms.qk_norm_over = QkNormOver::kAllHeads;
+  ModelSpec sinks = small_llama();
+  sinks.name = "sinks, windows in every other layer";
+  sinks.attention_sinks = sinks.qkv_bias = true;
+  sinks.sliding_window = 3;
+  sinks.full_attention_period = 2;
+  sinks.mlp = MlpKind::kGelu;
+  sinks.gelu = GeluKind::kSigmoid;
+  return {norms, sinks};
+}
+
 // Mixtures of experts: softmax routers as Mixtral's and Qwen's, the latter with an expert for all
-// tokens and its gate, and DeepSeek-V3's sigmoids in groups behind a dense layer, with plain and
-// latent attention.
+// tokens and its gate, OLMoE's norms over all heads, gpt-oss with biases and limits, and
+// DeepSeek-V3's sigmoids in groups behind a dense layer, with plain and latent attention.
 inline std::vector<ModelSpec> small_mixtures() {
   ModelSpec mixtral = small_llama();
   mixtral.name = "mixtral";
@@ -140,11 +157,27 @@ inline std::vector<ModelSpec> small_mixtures() {
   ModelSpec whole = latent;
   whole.name = "deepseek v3";
   whole.q_lora_rank = 12;
-  ModelSpec oss = mixtral;
-  oss.name = "without gates";
-  oss.mlp = MlpKind::kGelu;
-  oss.tied_embeddings = true;
-  return {mixtral, qwen, deepseek, latent, whole, oss};
+  ModelSpec ungated = mixtral;
+  ungated.name = "without gates";
+  ungated.mlp = MlpKind::kGelu;
+  ungated.tied_embeddings = true;
+  ungated.mlp_bias = true;
+  ModelSpec olmoe = mixtral;
+  olmoe.name = "olmoe";
+  olmoe.qk_norm = true;
+  olmoe.qk_norm_over = QkNormOver::kAllHeads;
+  olmoe.normalize_expert_weights = false;
+  ModelSpec gpt_oss = mixtral;
+  gpt_oss.name = "gpt-oss";
+  gpt_oss.qkv_bias = gpt_oss.attention_output_bias = gpt_oss.mlp_bias = true;
+  gpt_oss.attention_sinks = gpt_oss.router_bias = true;
+  gpt_oss.sliding_window = 3;
+  gpt_oss.full_attention_period = 2;
+  gpt_oss.mlp = MlpKind::kGeglu;
+  gpt_oss.gelu = GeluKind::kSigmoid;
+  gpt_oss.glu_limit = 0.4;  // some of the experts' factors are beyond it
+  gpt_oss.glu_offset = 1;
+  return {mixtral, qwen, deepseek, latent, whole, ungated, olmoe, gpt_oss};
 }
 
 }  // namespace smp::test

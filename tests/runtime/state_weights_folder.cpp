@@ -60,13 +60,21 @@ NamedTensors parameters_in(const ModelSpec& model,
                            const std::map<std::string, at::Tensor>& theirs) {
   std::map<std::string, std::vector<at::Tensor>> rows;  // of our parameters, in their order
   for (const huggingface::HuggingFaceTensor& tensor : huggingface::huggingface_tensors(model)) {
-    if (tensor.sources.front().parameter.follows_load && theirs.count(tensor.name) == 0) continue;
-    const at::Tensor& whole = theirs.at(tensor.name);
-    const at::Tensor stacked = tensor.transposed ? whole.t() : whole;
-    int64_t row = 0;
-    for (const huggingface::SourceRows& source : tensor.sources) {
-      rows[source.parameter.name].push_back(stacked.narrow(0, row, source.count()));
-      row += source.count();
+    const model::ParameterSpec& first = tensor.matrices.front().sources.front().parameter;
+    if (first.follows_load && theirs.count(tensor.name) == 0) continue;
+    const at::Tensor flat = theirs.at(tensor.name).reshape({-1});
+    int64_t begin = 0;
+    for (const huggingface::HuggingFaceMatrix& matrix : tensor.matrices) {
+      const at::Tensor stored = flat.narrow(0, begin, matrix.size());
+      const at::Tensor upright = matrix.transposed ? stored.view({matrix.cols(), matrix.rows()}).t()
+                                                   : stored.view({matrix.rows(), matrix.cols()});
+      begin += matrix.size();
+      for (const huggingface::SourceRows& source : matrix.sources) {
+        const at::Tensor own =
+            upright.slice(0, source.first, c10::nullopt, source.step).narrow(0, 0, source.count());
+        const bool is_vector = source.parameter.is_vector;
+        rows[source.parameter.name].push_back(is_vector ? own.reshape({-1}) : own);
+      }
     }
   }
   NamedTensors parameters;

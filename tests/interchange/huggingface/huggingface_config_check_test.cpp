@@ -126,6 +126,54 @@ TEST_CASE("an absent key has transformers' default, and a null size none") {
         "c: num_attention_heads is \"32\", but this job's model has 32");
 }
 
+TEST_CASE("keys of OLMoE and gpt-oss decide what a model computes") {
+  ModelSpec olmoe = small_model_of(ModelFamily::kLlama);
+  olmoe.qk_norm = true;
+  olmoe.qk_norm_over = QkNormOver::kAllHeads;
+  olmoe.num_experts = 4;
+  olmoe.experts_per_token = 2;
+  olmoe.expert_ffn_hidden_size = 12;
+  olmoe.normalize_expert_weights = false;
+  ModelSpec oss = olmoe;
+  oss.qk_norm = false;
+  oss.normalize_expert_weights = true;
+  oss.mlp = MlpKind::kGeglu;
+  oss.gelu = GeluKind::kSigmoid;
+  oss.glu_limit = huggingface::kGptOssLimit;
+  oss.glu_offset = 1;
+  oss.attention_sinks = oss.router_bias = true;
+  oss.qkv_bias = oss.attention_output_bias = oss.mlp_bias = true;
+  oss.sliding_window = 8;
+  oss.full_attention_period = 2;
+  const auto error = [](const ModelSpec& model, const text::OrderedJson& changes,
+                        const std::vector<std::string>& absent = {}) {
+    text::OrderedJson config =
+        text::OrderedJson::parse(huggingface::huggingface_config(model, DType::kF32));
+    config.update(changes);
+    for (const std::string& key : absent) config.erase(key);
+    return error_of([&] { huggingface::check_huggingface_config("c", config.dump(), model); });
+  };
+  CHECK(error(olmoe, text::OrderedJson::object()) == "no error");
+  CHECK(error(olmoe, text::OrderedJson::object(), {"clip_qkv", "norm_topk_prob"}) == "no error");
+  CHECK(error(olmoe, {{"clip_qkv", 8.0}}) ==
+        "c: clip_qkv is 8.0, but this job's model has null");
+  CHECK(error(olmoe, {{"norm_topk_prob", true}}) ==
+        "c: norm_topk_prob is true, but this job's model has false");
+  CHECK(error(oss, text::OrderedJson::object()) == "no error");
+  CHECK(error(oss, text::OrderedJson::object(), {"layer_types", "swiglu_limit"}) == "no error");
+  CHECK(error(oss, {{"swiglu_limit", 5.0}}) ==
+        "c: swiglu_limit is 5.0, but this job's model has 7.0");
+  CHECK(error(oss, {{"layer_types", {"full_attention", "sliding_attention"}}}) ==
+        "c: layer_types is [\"full_attention\",\"sliding_attention\"], but this job's model has "
+        "[\"sliding_attention\",\"full_attention\"]");
+  CHECK(error(oss, {{"sliding_window", 128}}) ==
+        "c: sliding_window is 128, but this job's model has 8 (0 = none; a window of at least "
+        "model.max_positions = none)");
+  CHECK(error(oss, text::OrderedJson::object(), {"rope_parameters"}) ==
+        "c: 'rope_scaling' is missing");
+  CHECK(error(oss, {{"rope_scaling", nullptr}}, {"rope_parameters"}) == "no error");
+}
+
 TEST_CASE("of yarn every number must be the model's, and positions may be what it reaches") {
   ModelSpec model = small_model_of(ModelFamily::kLlama);
   model.rope_scaling = RopeScaling::kYarn;

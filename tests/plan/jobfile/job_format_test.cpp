@@ -36,6 +36,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                           "  mlp_bias: true\n"
                           "  head_bias: false\n"
                           "  qk_norm: false\n"
+                          "  attention_sinks: false\n"
                           "  parallel_residual: false\n"
                           "  shared_norm: false\n"
                           "  num_layers: 4\n"

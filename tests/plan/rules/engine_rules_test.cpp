@@ -77,12 +77,6 @@ TEST_CASE("layers that are priced for other engines alone are refused") {
   CHECK(refused([](ModelSpec& model) {
           model.sliding_window = 3;
           model.full_attention_period = 2;
-        }) ==
-        Texts{"model.full_attention_period: above 0 with a window below training.sequence_length "
-              "(the engine has the same window in all layers)"});
-  CHECK(refused([](ModelSpec& model) {
-          model.sliding_window = 1 << 20;
-          model.full_attention_period = 2;
         }).empty());
 }
 
@@ -282,8 +276,56 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   CHECK(
       with_experts([](JobSpec& j) { j.model.parallel_residual = true; }) ==
       "model.parallel_residual: true with num_experts (the engine runs experts behind attention)");
-  CHECK(with_experts([](JobSpec& j) { j.model.mlp_bias = true; }) ==
-        "model.mlp_bias: true with num_experts (the engine runs experts without biases)");
+  CHECK(with_experts([](JobSpec& j) { j.model.mlp_bias = true; }) == "nothing");
+  CHECK(with_experts([](JobSpec& j) {
+          j.model.mlp_bias = true;
+          j.model.shared_expert_ffn_hidden_size = 8;
+        }) ==
+        "model.mlp_bias: true with shared_expert_ffn_hidden_size (the engine runs shared experts "
+        "without biases)");
+  const auto set_limits = [](JobSpec& j) {
+    j.model.glu_limit = 7;
+    j.model.glu_offset = 1;
+  };
+  const char* const kLimits =
+      "model.glu_limit or glu_offset: above 0 with dense layers (the engine has them in experts "
+      "alone)";
+  CHECK(with_experts(set_limits) == "nothing");
+  CHECK(with_experts([](JobSpec& j) {
+          j.model.glu_limit = 7;
+          j.model.first_dense_layers = 1;
+        }) == kLimits);
+  CHECK(refused([](JobSpec& j) { j.model.glu_offset = 1; }) == kLimits);
+  const char* const kSinks =
+      "model.attention_sinks: true with latent attention, in an encoder_decoder or on GPUs (the "
+      "engine runs them in the plain attention of decoders on CPUs)";
+  CHECK(with_experts([](JobSpec& j) { j.model.attention_sinks = true; }) == "nothing");
+  CHECK(refused([](JobSpec& j) {
+          j.model.attention_sinks = true;
+          j.cluster.device = DeviceKind::kCuda;
+        }) == kSinks);
+  CHECK(refused([](JobSpec& j) {
+          set_t5(j);
+          j.model.attention_sinks = true;
+        }) == kSinks);
+  const char* const kAllHeads =
+      "model.qk_norm_over: all_heads with layernorm, in an encoder_decoder or on GPUs (the engine "
+      "runs such norms in decoders on CPUs, as RMS norms)";
+  CHECK(with_experts([](JobSpec& j) {
+          j.model.qk_norm = true;
+          j.model.qk_norm_over = QkNormOver::kAllHeads;
+        }) == "nothing");
+  CHECK(refused([](JobSpec& j) {
+          j.model.qk_norm = true;
+          j.model.qk_norm_over = QkNormOver::kAllHeads;
+          j.model.norm = NormKind::kLayerNorm;
+        }) == kAllHeads);
+  CHECK(refused([](JobSpec& j) {
+          j.model.qk_norm = true;
+          j.model.qk_norm_over = QkNormOver::kAllHeads;
+          j.model.norm = NormKind::kRmsNorm;
+          j.cluster.device = DeviceKind::kCuda;
+        }) == kAllHeads);
   CHECK(with_experts([](JobSpec& j) { j.model.pad_experts_to_capacity = true; }) ==
         "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)");
   CHECK(with_experts([](JobSpec& j) { j.parallel.expert_parallel_degree = 2; }) ==

@@ -54,6 +54,7 @@ std::vector<ModelSpec> decoders() {
   std::vector<ModelSpec> models = small_others();
   models.push_back(small_gpt2());
   models.push_back(small_llama());
+  for (const ModelSpec& model : small_on_cpus()) models.push_back(model);
   ModelSpec windowed = small_llama();
   windowed.sliding_window = 5;
   models.push_back(windowed);

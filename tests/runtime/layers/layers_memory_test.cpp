@@ -215,6 +215,17 @@ TEST_CASE("layers: counted bytes of blocks of neither family") {
   }
 }
 
+TEST_CASE("layers: counted bytes with norms over all heads, and with sinks") {
+  for (const ModelSpec& model : small_on_cpus()) {
+    for (const int degree : {1, 2, 4}) {
+      for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+        check_memory(model, degree, type, 2, 72);
+        if (degree > 1) check_memory(model, degree, type, 2, 36, true);
+      }
+    }
+  }
+}
+
 TEST_CASE("layers: counted bytes of the blocks of an encoder and a decoder") {
   for (const ModelSpec& model : {small_t5(), small_t5_gated()}) {
     for (const int degree : {1, 2}) {

@@ -28,8 +28,10 @@ void reduce_kv(const ModelSpec& model, Communicator& comm, NamedTensors& gradien
   for (int i = 0; i < copies; ++i) members.push_back(comm.rank() / copies * copies + i);
   const auto holders = comm.split(members);
   for (auto& [name, gradient] : gradients) {
+    const bool normed = model.qk_norm_over == QkNormOver::kAllHeads;
     if (name.find("attention.k.") == std::string::npos &&
-        name.find("attention.v.") == std::string::npos) {
+        name.find("attention.v.") == std::string::npos &&
+        !(normed && name.ends_with("attention.k_norm.weight"))) {
       continue;
     }
     holders
@@ -102,6 +104,17 @@ TEST_CASE("layers: tensor-parallel ranks compute what one rank does, blocks of n
   for (const ModelSpec& model : small_others()) {
     INFO(model.name);
     for (int degree : {2, 4}) check_split(model, degree);
+  }
+}
+
+TEST_CASE("layers: tensor-parallel ranks share norms over all heads, and sinks") {
+  // Of 2 KV heads, 4 ranks have copies.
+  for (const ModelSpec& model : small_on_cpus()) {
+    INFO(model.name);
+    for (int degree : {2, 4}) {
+      for (const bool split : {false, true}) check_split(model, degree, split);
+    }
+    check_split(model, 2, true, {.attention = false});
   }
 }
 

@@ -3,9 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
+#include "files_and_errors.h"
+#include "plan/small_models.h"
 #include "runtime/state_plans.h"
 #include "scratch_folder.h"
 #include "smp/comm/jobs/thread_group.h"
@@ -14,6 +18,7 @@
 #include "smp/plan/text/json.h"
 #include "smp/runtime/ledger/memory_ledger.h"
 #include "smp/runtime/parameters/flat_parameters.h"
+#include "smp/tensorfiles/pretrained/huggingface_weights.h"
 #include "smp/tensorfiles/safetensors/number_formats.h"
 #include "smp/tensorfiles/safetensors/safetensors.h"
 
@@ -86,6 +91,86 @@ TEST_CASE("the weights of every layout are saved as the same bytes as one rank's
       }
     }
   }
+}
+
+// Of the experts' tensors each rank has a part, whose rows take turns with another parameter's.
+TEST_CASE("the experts of gpt-oss are saved as the same bytes by every layout, and read back") {
+  const auto plan_for = [](const Degrees& degrees) {
+    Plan plan = wide_plan(ModelFamily::kLlama, degrees);
+    ModelSpec oss = test::small_mixtures().back();
+    REQUIRE(oss.name == "gpt-oss");
+    oss.num_layers = plan.job.model.num_layers;
+    oss.glu_limit = 7;
+    oss.num_experts = 5;
+    oss.hidden_size = 128;  // a block of the file is a part of an expert
+    oss.expert_ffn_hidden_size = 300;
+    plan.job.model = oss;
+    return plan;
+  };
+  const ScratchFolder folder;
+  save_initial_weights(plan_for({}), folder / "one");
+  const std::string expected = read_text(folder / "one/model.safetensors");
+  const Json config = Json::parse(read_text(folder / "one/config.json"));
+  CHECK(config.at("model_type") == "gpt_oss");
+  CHECK(config.at("layer_types")[0] == "sliding_attention");
+  CHECK(config.at("layer_types")[1] == "full_attention");
+  const SafetensorsReader file(folder / "one/model.safetensors");
+  CHECK(file.find("model.layers.0.mlp.experts.gate_up_proj")->shape ==
+        std::vector<int64_t>{5, 128, 600});
+  CHECK(file.find("model.layers.0.mlp.experts.down_proj_bias")->shape ==
+        std::vector<int64_t>{5, 128});
+  int count = 0;
+  for (const Degrees degrees : {Degrees{.tensor = 2}, Degrees{.tensor = 4},
+                                Degrees{.pipeline = 2, .tensor = 2, .shard = 3}}) {
+    Plan plan = plan_for(degrees);
+    if (degrees.shard > 1) plan.job.parallel.sharding = Sharding::kParameters;
+    const std::string dir = folder / std::to_string(count++);
+    save_initial_weights(plan, dir);
+    CHECK(read_text(dir + "/model.safetensors") == expected);
+  }
+
+  const Plan plan = plan_for({});
+  FlatParameters parameters(rank_layout(plan, 0), DType::kF64);
+  parameters.initialise(7);
+  const pretrained::HuggingFaceWeights weights(folder / "one", plan.job.model);
+  const auto& placed = parameters.layout().parameters;
+  for (size_t i = 0; i < placed.size(); ++i) {
+    const model::ParameterSpec& spec = placed[i].spec;
+    std::vector<double> read(static_cast<size_t>(spec.size()));
+    TensorPiece piece{.name = spec.name,
+                      .shape = {spec.rows},
+                      .dtype = DType::kF64,
+                      .box = {0, spec.rows, 0, spec.cols},
+                      .end = spec.size()};
+    if (!spec.is_vector) piece.shape.push_back(spec.cols);
+    piece.data = reinterpret_cast<std::byte*>(read.data());
+    weights.read(piece);
+    const at::Tensor own = parameters.weight(static_cast<int64_t>(i)).contiguous();
+    INFO(spec.name);
+    CHECK(std::equal(read.begin(), read.end(), own.const_data_ptr<double>()));
+  }
+
+  // As OpenAI's own files name what they store in 4 bits.
+  std::vector<SafetensorsEntry> entries = file.header().entries;
+  const std::string stored = "model.layers.0.mlp.experts.gate_up_proj";
+  std::filesystem::create_directories(folder / "mxfp4");
+  std::filesystem::copy(folder / "one/config.json", folder / "mxfp4/config.json");
+  for (SafetensorsEntry& entry : entries) {
+    if (entry.name == stored) entry.name += "_blocks";
+  }
+  SafetensorsWriter writer(folder / "mxfp4/model.safetensors", entries);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::vector<std::byte> bytes(static_cast<size_t>(entries[i].bytes()));
+    file.read(file.header().entries[i], bytes.data());
+    writer.append(entries[i].name, bytes.data(), entries[i].bytes());
+  }
+  writer.finish();
+  CHECK(error_of([&] {
+          const pretrained::HuggingFaceWeights mxfp4(folder / "mxfp4", plan.job.model);
+        }) == "training.init_from: " + (folder / "mxfp4") + " has no tensor '" + stored +
+                  "': the experts are stored in MXFP4, which smp does not read: load the model "
+                  "with transformers' Mxfp4Config(dequantize=True), and write it with "
+                  "save_pretrained()");
 }
 
 TEST_CASE("GPT-2's saved q, k and v are one transposed tensor") {
@@ -220,6 +305,17 @@ TEST_CASE("names are those of Qwen 2, Qwen 3 and Phi, and our own where nobody h
   qwen3.qk_norm = true;
   CHECK(type_of(qwen3) == "qwen3");
   CHECK(shapes_of(qwen3).at("model.layers.4.self_attn.q_norm.weight") == std::vector<int64_t>{8});
+  ModelSpec olmoe = llama;
+  olmoe.qk_norm = true;
+  olmoe.qk_norm_over = QkNormOver::kAllHeads;
+  CHECK(type_of(olmoe) == "smp");  // dense
+  olmoe.num_experts = 4;
+  olmoe.experts_per_token = 2;
+  olmoe.expert_ffn_hidden_size = 16;
+  CHECK(type_of(olmoe) == "olmoe");
+  CHECK(shapes_of(olmoe).at("model.layers.0.self_attn.k_norm.weight") == std::vector<int64_t>{16});
+  olmoe.router_bias = true;
+  CHECK(type_of(olmoe) == "smp");
   ModelSpec phi = small_plan(ModelFamily::kGpt2, {}).job.model;
   phi.position_embedding = PositionKind::kRotary;
   phi.head_bias = phi.parallel_residual = phi.shared_norm = true;

@@ -185,17 +185,17 @@ TEST_CASE("Hugging Face weights are our parameters, in any cut") {
       const safetensors::SafetensorsEntry& entry = *reader.find(tensor.name);
       std::vector<float> stored(static_cast<size_t>(entry.bytes() / 4));
       reader.read(entry, stored.data());
+      REQUIRE(tensor.matrices.size() == 1);
+      const huggingface::HuggingFaceMatrix& matrix = tensor.matrices.front();
       int64_t rows_before = 0;
-      for (const huggingface::SourceRows& rows : tensor.sources) {
+      for (const huggingface::SourceRows& rows : matrix.sources) {
         const model::ParameterSpec& parameter = rows.parameter;
         INFO(parameter.name);
         REQUIRE(rows.count() == parameter.rows);
         const std::vector<float> all = whole_of<float>(weights, parameter, DType::kF32);
-        int64_t stacked_rows = 0;
-        for (const auto& source : tensor.sources) stacked_rows += source.count();
         for (int64_t r = 0; r < parameter.rows; ++r) {
           for (int64_t c = 0; c < parameter.cols; ++c) {
-            const int64_t at = tensor.transposed ? c * stacked_rows + rows_before + r
+            const int64_t at = matrix.transposed ? c * matrix.rows() + rows_before + r
                                                  : (rows_before + r) * parameter.cols + c;
             REQUIRE(all[static_cast<size_t>(r * parameter.cols + c)] ==
                     stored[static_cast<size_t>(at)]);

@@ -38,7 +38,7 @@ bool is_its_llama3(const ModelSpec& model) {
 bool is_its_yarn(const ModelSpec& model) {
   return model.kv_lora_rank > 0 && model.rope_original_positions == 4096 &&
          model.rope_beta_fast == 32 && model.rope_beta_slow == 1 &&
-         model.rope_attention_factor == 0 &&
+         model.rope_attention_factor == 0 && model.rope_truncate &&
          (model.rope_mscale > 0) == (model.rope_mscale_all_dim > 0);
 }
 
@@ -62,9 +62,10 @@ void refuse_rotary(const ModelSpec& model, Refusals& refusals) {
   } else if (scaling == RopeScaling::kYarn && model.kv_lora_rank > 0) {
     refusals.refuse_if(
         !is_its_yarn(model),
-        "rope_scaling: yarn with rope_original_positions, rope_beta_fast, rope_beta_slow or "
-        "rope_attention_factor of its own, or one of rope_mscale and rope_mscale_all_dim alone",
-        "4096, 32, 1, 0, and both or none");
+        "rope_scaling: yarn with rope_original_positions, rope_beta_fast, rope_beta_slow, "
+        "rope_truncate or rope_attention_factor of its own, or one of rope_mscale and "
+        "rope_mscale_all_dim alone",
+        "4096, 32, 1, true, 0, and both or none");
   } else {
     refusals.refuse_if(scaling != RopeScaling::kNone,
                        fmt::format("rope_scaling: {}", name_of(scaling)),
@@ -100,6 +101,14 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(
       model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kTanh && !model.mlp_bias,
       "gelu: tanh without mlp_bias", "gelu: erf");
+  refusals.refuse_if(model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kSigmoid,
+                     "gelu: sigmoid", "gelu: erf");
+  refusals.refuse_if(model.glu_limit > 0 || model.glu_offset > 0, "glu_limit or glu_offset",
+                     "glu_limit: 0 and glu_offset: 0");
+  refusals.refuse_if(model.attention_sinks, "attention_sinks: true", "attention_sinks: false");
+  refusals.refuse_if(model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads,
+                     "qk_norm_over: all_heads", "qk_norm_over: head");
+  refusals.refuse_if(model.router_bias, "router_bias: true", "router_bias: false");
   refusals.refuse_if(model.head_bias, "head_bias: true", "head_bias: false");
   refusals.refuse_if(model.mlp == MlpKind::kRelu || model.mlp == MlpKind::kGeglu,
                      fmt::format("mlp: {}", name_of(model.mlp)),

@@ -44,7 +44,9 @@ bool is(const Flavor& flavor, const ModelSpec& model) {
       rotary_dim_of(model) == model.head_dim && model.attention_dropout == 0 &&
       model.hidden_dropout == 0 && model.num_mtp_layers == 0 && model.kv_lora_rank == 0 &&
       model.norm_placement == NormPlacement::kBefore && model.layer_pattern.empty() &&
-      model.vision_parameters == 0;
+      model.vision_parameters == 0 && model.qk_norm_over == QkNormOver::kHead &&
+      !model.attention_sinks && model.glu_limit == 0 && model.glu_offset == 0 &&
+      !model.router_bias && model.rope_truncate;
   return plain && model.mlp == MlpKind::kSwiglu && model.norm == NormKind::kRmsNorm &&
          model.position_embedding == PositionKind::kRotary && !model.qkv_bias && !model.mlp_bias &&
          model.stack == Stack::kDecoder && model.qk_norm == qwen &&

@@ -14,6 +14,7 @@ Class llama_class_of(const ModelSpec& model) {
   const bool all_biases = model.qkv_bias == model.attention_output_bias;
   const bool windowed = model.sliding_window > 0;
   if (model.full_attention_period > 0 || model.chunked_windows) return Class::kNone;
+  if (model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads) return Class::kNone;
   if (model.qk_norm)
     return all_biases && !model.mlp_bias && !windowed ? Class::kQwen3 : Class::kNone;
   if (!all_biases) {
@@ -21,6 +22,31 @@ Class llama_class_of(const ModelSpec& model) {
   }
   if (!windowed) return Class::kLlama;
   return model.qkv_bias || model.mlp_bias ? Class::kNone : Class::kMistral;
+}
+
+// Softmax routers without groups or capacity, and experts in all layers that are the only ones.
+bool has_plain_experts(const ModelSpec& model) {
+  return model.num_experts > 0 && model.router == RouterKind::kSoftmax &&
+         model.routed_scaling_factor == 1 && model.expert_groups == 1 &&
+         !model.router_correction_bias && model.expert_capacity_factor == 0 &&
+         model.shared_expert_ffn_hidden_size == 0 && model.first_dense_layers == 0 &&
+         model.moe_layer_period == 1;
+}
+
+bool is_olmoe(const ModelSpec& model) {
+  return has_plain_experts(model) && model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads &&
+         !model.router_bias && !model.mlp_bias && model.qkv_bias == model.attention_output_bias &&
+         model.sliding_window == 0 && model.head_dim * model.num_heads == model.hidden_size;
+}
+
+// Biases, sinks and limits, which are not Llama's.
+bool is_gpt_oss(const ModelSpec& model) {
+  return has_plain_experts(model) && model.normalize_expert_weights && model.attention_sinks &&
+         model.mlp == MlpKind::kGeglu && model.gelu == GeluKind::kSigmoid &&
+         model.glu_limit == kGptOssLimit && model.glu_offset == 1 && model.router_bias &&
+         model.mlp_bias && !model.qk_norm && model.qkv_bias == model.attention_output_bias &&
+         model.sliding_window > 0 && !model.chunked_windows && model.kv_lora_rank == 0 &&
+         rotary_dim_of(model) == model.head_dim;
 }
 
 // Which layers have experts is said by a period, or by the dense layers before them.
@@ -32,10 +58,11 @@ bool has_layers_of_qwen(const ModelSpec& model) {
 Class mixture_class_of(const ModelSpec& model) {
   const bool shared = model.shared_expert_ffn_hidden_size > 0;
   if (model.router != RouterKind::kSoftmax || model.routed_scaling_factor != 1 ||
-      model.expert_groups > 1 || model.router_correction_bias || model.expert_capacity_factor > 0 ||
-      model.mlp_bias) {
+      model.expert_groups > 1 || model.router_correction_bias || model.router_bias ||
+      model.expert_capacity_factor > 0 || model.mlp_bias) {
     return Class::kNone;
   }
+  if (is_olmoe(model)) return Class::kOlmoe;
   switch (llama_class_of(model)) {
     case Class::kLlama:
     case Class::kMistral:
@@ -58,6 +85,7 @@ Class deepseek_class_of(const ModelSpec& model) {
   const int64_t shared = model.shared_expert_ffn_hidden_size;
   if (shared == 0 || shared % model.expert_ffn_hidden_size != 0 || model.shared_expert_gate ||
       model.moe_layer_period > 1 || model.expert_capacity_factor > 0 || model.mlp_bias ||
+      model.router_bias || (model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads) ||
       model.attention_output_bias || model.sliding_window > 0 || model.full_attention_period > 0) {
     return Class::kNone;
   }
@@ -71,15 +99,18 @@ Class deepseek_class_of(const ModelSpec& model) {
 
 bool has_blocks_of_phi(const ModelSpec& model) {
   return model.norm == NormKind::kLayerNorm && model.qkv_bias && model.attention_output_bias &&
-         model.mlp_bias && model.head_bias && !model.qk_norm && model.parallel_residual &&
-         model.shared_norm && !model.tied_embeddings && model::is_dense_decoder(model);
+         model.mlp_bias && model.head_bias && !model.qk_norm && !model.attention_sinks &&
+         model.parallel_residual && model.shared_norm && !model.tied_embeddings &&
+         model::is_dense_decoder(model);
 }
 
 // T5's dense MLP is ReLU, or gated by GELU (in its tanh form) or SiLU.
 bool is_t5(const ModelSpec& model) {
   return model::is_dense_encoder_decoder(model) && model.norm == NormKind::kRmsNorm &&
-         model.mlp != MlpKind::kGelu && model.num_kv_heads == model.num_heads && !model.qkv_bias &&
-         !model.attention_output_bias && !model.mlp_bias && !model.head_bias && !model.qk_norm;
+         model.mlp != MlpKind::kGelu &&
+         (model.mlp != MlpKind::kGeglu || model.gelu == GeluKind::kTanh) &&
+         model.num_kv_heads == model.num_heads && !model.qkv_bias && !model.attention_output_bias &&
+         !model.mlp_bias && !model.head_bias && !model.qk_norm;
 }
 
 }  // namespace
@@ -98,7 +129,13 @@ HuggingFaceClass class_of(const ModelSpec& model) {
   plain.mlp = MlpKind::kSwiglu;
   plain.qkv_bias = plain.attention_output_bias = plain.mlp_bias = plain.qk_norm = false;
   plain.num_experts = plain.kv_lora_rank = 0;
+  const bool gpt_oss = is_gpt_oss(model);
+  if (gpt_oss) {
+    plain.attention_sinks = false;
+    plain.glu_limit = plain.glu_offset = 0;
+  }
   if (!rotary || !model::has_blocks_of(plain, ModelFamily::kLlama)) return Class::kNone;
+  if (gpt_oss) return Class::kGptOss;
   if (model.num_experts > 0) {
     const Class deepseek = deepseek_class_of(model);
     if (deepseek != Class::kNone) return deepseek;

@@ -24,10 +24,19 @@ const char* torch_name_of(DType dtype) {
   }
 }
 
+const char* gelu_word(GeluKind gelu) {
+  switch (gelu) {
+    case GeluKind::kTanh: return "gelu_new";
+    case GeluKind::kErf: return "gelu";
+    case GeluKind::kSigmoid: return "quick_gelu";
+  }
+  check_failed(__FILE__, __LINE__, "unknown gelu");
+}
+
 const char* activation_word(const ModelSpec& model) {
   switch (model.mlp) {
     case MlpKind::kGelu:
-    case MlpKind::kGeglu: return model.gelu == GeluKind::kErf ? "gelu" : "gelu_new";
+    case MlpKind::kGeglu: return gelu_word(model.gelu);
     case MlpKind::kRelu: return "relu";
     case MlpKind::kSwiglu: return "silu";
     case MlpKind::kSquaredRelu: return "relu2";
@@ -59,6 +68,7 @@ text::OrderedJson rope_of(const ModelSpec& model) {
     rope["original_max_position_embeddings"] = model.rope_original_positions;
     rope["beta_fast"] = model.rope_beta_fast;
     rope["beta_slow"] = model.rope_beta_slow;
+    if (!model.rope_truncate) rope["truncate"] = false;
     const auto add = [&](const char* key, double value) {
       if (value > 0) rope[key] = value;
     };
@@ -92,15 +102,21 @@ void add_own_keys(const ModelSpec& model, text::OrderedJson& config) {
   config["mlp_bias"] = model.mlp_bias;
   config["head_bias"] = model.head_bias;
   config["qk_norm"] = model.qk_norm;
+  config["qk_norm_over"] = name_of(model.qk_norm_over);
+  config["attention_sinks"] = model.attention_sinks;
+  config["glu_limit"] = model.glu_limit;
+  config["glu_offset"] = model.glu_offset;
   config["parallel_residual"] = model.parallel_residual;
   config["shared_norm"] = model.shared_norm;
   config["sliding_window"] = model.sliding_window;
+  config["full_attention_period"] = model.full_attention_period;
   if (model.num_experts == 0) return;
   config["num_experts"] = model.num_experts;
   config["experts_per_token"] = model.experts_per_token;
   config["router"] = name_of(model.router);
   config["normalize_expert_weights"] = model.normalize_expert_weights;
   config["routed_scaling_factor"] = model.routed_scaling_factor;
+  config["router_bias"] = model.router_bias;
   config["router_correction_bias"] = model.router_correction_bias;
   config["expert_capacity_factor"] = model.expert_capacity_factor;
   config["expert_groups"] = model.expert_groups;
@@ -132,12 +148,12 @@ void add_experts(const HuggingFaceType& type, const ModelSpec& model, text::Orde
   if (experts.num == 0) return;
   config[std::string(experts.number_key)] = model.num_experts;
   config["num_experts_per_tok"] = model.experts_per_token;
+  if (!experts.always_normalizes) config["norm_topk_prob"] = model.normalize_expert_weights;
   if (experts.ffn == 0) {
     config[std::string(type.keys.ffn)] = model.expert_ffn_hidden_size;
     return;
   }
   config["moe_intermediate_size"] = model.expert_ffn_hidden_size;
-  config["norm_topk_prob"] = model.normalize_expert_weights;
   if (experts.has_deepseek_keys) {
     config["n_shared_experts"] =
         model.shared_expert_ffn_hidden_size / std::max<int64_t>(1, model.expert_ffn_hidden_size);
@@ -193,7 +209,11 @@ void add_attributes(const HuggingFaceType& type, const ModelSpec& model,
     if (!key.empty()) config[std::string(key)] = value;
   };
   const bool is_t5 = type.blocks == HuggingFaceBlocks::kT5;
-  add(type.keys.activation, is_t5 ? t5_activation_word(model) : activation_word(model));
+  const bool is_gpt_oss =
+      type.model_class == HuggingFaceClass::kGptOss;  // whose word has no effect
+  add(type.keys.activation, is_t5        ? t5_activation_word(model)
+                            : is_gpt_oss ? type.defaults.activation.data()
+                                         : activation_word(model));
   add(type.keys.epsilon, model.norm_epsilon);
   add(type.keys.hidden_dropout, model.hidden_dropout);
   add(type.keys.qkv_bias, model.qkv_bias);
@@ -208,6 +228,13 @@ void add_attributes(const HuggingFaceType& type, const ModelSpec& model,
     add(type.keys.rotary_share, 1.0);
   }
   switch (type.model_class) {
+    case HuggingFaceClass::kGptOss:
+      add("swiglu_limit", model.glu_limit);
+      add("swiglu_alpha", 1.702);
+      add("sliding_window", model.sliding_window);
+      add("layer_types", layer_types_of(model.num_layers, model.full_attention_period));
+      break;
+    case HuggingFaceClass::kOlmoe: add("clip_qkv", nullptr); break;
     case HuggingFaceClass::kMistral: add("sliding_window", model.sliding_window); break;
     case HuggingFaceClass::kMixtral:
       if (model.sliding_window > 0) add("sliding_window", model.sliding_window);

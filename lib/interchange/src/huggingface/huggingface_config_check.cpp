@@ -127,6 +127,9 @@ class ConfigCheck {
       return size(keys.hidden) / std::max<int64_t>(1, size(keys.heads));
     }
     if (key == "num_decoder_layers") return size(keys.layers);
+    if (key == "layer_types") {
+      return layer_types_of(size(keys.layers), type_->defaults.full_attention_period);
+    }
     refuse(fmt::format("'{}' is missing", key));
   }
 
@@ -161,7 +164,13 @@ class ConfigCheck {
         say(key, fmt::format("{}.{}", group, key), value);
       }
     }
-    if (!rope.contains("rope_type")) rope["rope_type"] = "default";
+    if (!rope.contains("rope_type")) {
+      // Without the key it is a yarn of the class's own.
+      if (type_->model_class == HuggingFaceClass::kGptOss && !theirs_.contains("rope_scaling")) {
+        refuse("'rope_scaling' is missing");
+      }
+      rope["rope_type"] = "default";
+    }
     for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
       if (has(key)) say(key, key, theirs_.at(key));
     }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "huggingface/huggingface_class.h"
@@ -7,17 +8,19 @@
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/parameter_counts.h"
 
-// Names and shapes: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/modeling_*.py.
+// Names and shapes: transformers/models/{gpt2,gpt_oss,llama,mistral,olmoe,phi,qwen2,qwen3,
+// t5}/modeling_*.py.
 namespace smp::huggingface {
 namespace {
 
 // Names of ours -> the name of theirs, within one layer. Of a parameter of all experts the tensor
-// has the rows of one.
+// has the rows of one, or a matrix for each.
 struct Name {
   std::vector<const char*> sources;
   std::string target;
   bool transposed = false;
   int64_t expert = 0;
+  int64_t experts = 0;  // 0: the tensor is a matrix
 };
 
 const std::vector<Name>& gpt2_block_names() {
@@ -71,6 +74,20 @@ void add_expert_names(std::vector<Name>& names, const ModelSpec& model, const Ex
   }
 }
 
+// Each expert's matrices are [in, out]; rows of gate and up take turns.
+void add_gpt_oss_names(std::vector<Name>& names, const ModelSpec& model) {
+  names.push_back({{"attention.sinks"}, "self_attn.sinks"});
+  names.push_back({{"mlp.router.weight"}, "mlp.router.weight"});
+  names.push_back({{"mlp.router.bias"}, "mlp.router.bias"});
+  const auto add = [&](std::vector<const char*> sources, const char* target, bool transposed) {
+    names.push_back({std::move(sources), target, transposed, 0, model.num_experts});
+  };
+  add({"mlp.experts.gate.weight", "mlp.experts.up.weight"}, "mlp.experts.gate_up_proj", true);
+  add({"mlp.experts.gate.bias", "mlp.experts.up.bias"}, "mlp.experts.gate_up_proj_bias", false);
+  add({"mlp.experts.down.weight"}, "mlp.experts.down_proj", true);
+  add({"mlp.experts.down.bias"}, "mlp.experts.down_proj_bias", false);
+}
+
 void add_latent_attention_names(std::vector<Name>& names, const ModelSpec& model) {
   if (model.q_lora_rank > 0) {
     names.push_back({{"attention.q_down.weight"}, "self_attn.q_a_proj.weight"});
@@ -102,6 +119,8 @@ std::vector<Name> llama_block_names(const ModelSpec& model, bool has_experts,
     names.push_back({{"mlp.gate.weight"}, "mlp.gate_proj.weight"});
     names.push_back({{"mlp.up.weight"}, "mlp.up_proj.weight"});
     names.push_back({{"mlp.down.weight"}, "mlp.down_proj.weight"});
+  } else if (model_class == HuggingFaceClass::kGptOss) {
+    add_gpt_oss_names(names, model);
   } else if (model_class == HuggingFaceClass::kMixtral) {
     add_expert_names(names, model, {"block_sparse_moe", "w1", "w3", "w2"});
   } else {
@@ -119,7 +138,7 @@ std::vector<Name> llama_block_names(const ModelSpec& model, bool has_experts,
   if (model.attention_output_bias) {
     names.push_back({{"attention.output.bias"}, "self_attn.o_proj.bias"});
   }
-  if (model.mlp_bias) {
+  if (model.mlp_bias && !has_experts) {
     names.push_back({{"mlp.gate.bias"}, "mlp.gate_proj.bias"});
     names.push_back({{"mlp.up.bias"}, "mlp.up_proj.bias"});
     names.push_back({{"mlp.down.bias"}, "mlp.down_proj.bias"});
@@ -254,45 +273,64 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model,
   check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
 }
 
-HuggingFaceTensor tensor_of(const Name& name, const std::string& prefix,
-                            const model::LayerSpec& layer,
+HuggingFaceMatrix matrix_of(const Name& name, int64_t expert, const model::LayerSpec& layer,
                             const std::vector<model::ParameterSpec>& parameters) {
-  HuggingFaceTensor tensor;
-  tensor.name = prefix + name.target;
-  tensor.transposed = name.transposed;
+  HuggingFaceMatrix matrix{.sources = {}, .transposed = name.transposed};
+  const bool take_turns = name.experts > 0;
   int64_t rows = 0;
   for (const char* source : name.sources) {
     const std::string wanted = layer.name + "." + source;
-    const size_t before = tensor.sources.size();
-    for (const model::ParameterSpec& parameter : parameters) {
-      if (parameter.name != wanted) continue;
-      const int64_t count = parameter.is_expert ? parameter.row_unit : parameter.rows;
-      tensor.sources.push_back({parameter, name.expert * count, (name.expert + 1) * count});
-    }
-    SMP_CHECK_EQ(tensor.sources.size(), before + 1);
-    rows += tensor.sources.back().count();
+    const auto parameter = std::ranges::find(parameters, wanted, &model::ParameterSpec::name);
+    SMP_CHECK(parameter != parameters.end());
+    const int64_t count = parameter->is_expert ? parameter->row_unit : parameter->rows;
+    const auto place = static_cast<int64_t>(matrix.sources.size());
+    matrix.sources.push_back({.parameter = *parameter,
+                              .begin = expert * count,
+                              .end = (expert + 1) * count,
+                              .first = take_turns ? place : rows,
+                              .step = take_turns ? static_cast<int64_t>(name.sources.size()) : 1});
+    rows += count;
   }
-  const model::ParameterSpec& first = tensor.sources.front().parameter;
-  if (first.is_vector) {
-    tensor.shape = {rows};
-  } else if (tensor.transposed) {
-    tensor.shape = {first.cols, rows};
+  return matrix;
+}
+
+HuggingFaceTensor tensor_of(const Name& name, const std::string& prefix,
+                            const model::LayerSpec& layer,
+                            const std::vector<model::ParameterSpec>& parameters) {
+  HuggingFaceTensor tensor{.name = prefix + name.target, .shape = {}, .matrices = {}};
+  for (int64_t i = 0; i < std::max<int64_t>(1, name.experts); ++i) {
+    const int64_t expert = name.experts > 0 ? i : name.expert;
+    tensor.matrices.push_back(matrix_of(name, expert, layer, parameters));
+  }
+  const HuggingFaceMatrix& first = tensor.matrices.front();
+  if (name.experts > 0) tensor.shape.push_back(name.experts);
+  if (first.sources.front().parameter.is_vector) {
+    tensor.shape.push_back(first.rows());
+  } else if (first.transposed) {
+    tensor.shape.insert(tensor.shape.end(), {first.cols(), first.rows()});
   } else {
-    tensor.shape = {rows, first.cols};
+    tensor.shape.insert(tensor.shape.end(), {first.rows(), first.cols()});
   }
   return tensor;
 }
 
 // A tensor under our own name.
 HuggingFaceTensor own_tensor(const model::ParameterSpec& parameter) {
-  HuggingFaceTensor tensor{.name = parameter.name,
-                           .shape = {parameter.rows},
-                           .sources = {{parameter, 0, parameter.rows}}};
+  HuggingFaceTensor tensor{
+      .name = parameter.name,
+      .shape = {parameter.rows},
+      .matrices = {{.sources = {{.parameter = parameter, .begin = 0, .end = parameter.rows}}}}};
   if (!parameter.is_vector) tensor.shape.push_back(parameter.cols);
   return tensor;
 }
 
 }  // namespace
+
+int64_t HuggingFaceMatrix::rows() const {
+  int64_t rows = 0;
+  for (const SourceRows& source : sources) rows += source.count();
+  return rows;
+}
 
 std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model) {
   const HuggingFaceClass model_class = class_of(model);
@@ -311,9 +349,7 @@ std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model) {
     const auto [prefix, names] = names_of(model, layer, model_class);
     for (const Name& name : names) {
       tensors.push_back(tensor_of(name, prefix, layer, parameters));
-      for (const SourceRows& source : tensors.back().sources) {
-        used += source.count() * source.parameter.cols;
-      }
+      for (const HuggingFaceMatrix& matrix : tensors.back().matrices) used += matrix.size();
     }
   }
   SMP_CHECK_EQ(used, in_all);

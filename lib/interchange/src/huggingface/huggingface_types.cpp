@@ -36,8 +36,11 @@ constexpr Keys kGptNeoXKeys = {.kv_heads = "",
                                .qkv_bias = "attention_bias",
                                .output_bias = "attention_bias",
                                .parallel_residual = "use_parallel_residual"};
+constexpr Keys kGptOssKeys = {.qkv_bias = "attention_bias", .output_bias = "attention_bias"};
 constexpr Keys kLlamaKeys = {
     .qkv_bias = "attention_bias", .output_bias = "attention_bias", .mlp_bias = "mlp_bias"};
+constexpr Keys kOlmoeKeys = {
+    .head_dim = "", .qkv_bias = "attention_bias", .output_bias = "attention_bias"};
 constexpr Keys kPhiKeys = {
     .epsilon = "layer_norm_eps", .hidden_dropout = "resid_pdrop", .qk_norm = "qk_layernorm"};
 constexpr Keys kQwen2MoeKeys = {.qkv_bias = "qkv_bias"};
@@ -68,6 +71,14 @@ constexpr HuggingFaceDefaults kGptNeoXDefaults = {.epsilon = 1e-5,
                                                   .output_bias = true,
                                                   .mlp_bias = true,
                                                   .parallel_residual = true};
+constexpr HuggingFaceDefaults kGptOssDefaults = {.epsilon = 1e-5,
+                                                 .rope_theta = 150000,
+                                                 .qkv_bias = true,
+                                                 .output_bias = true,
+                                                 .mlp_bias = true,
+                                                 .window = 128,
+                                                 .window_in_all_layers = true,
+                                                 .full_attention_period = 2};
 constexpr HuggingFaceDefaults kPhiDefaults = {.epsilon = 1e-5,
                                               .activation = "gelu_new",
                                               .rotary_share = 0.5,
@@ -76,9 +87,11 @@ constexpr HuggingFaceDefaults kPhiDefaults = {.epsilon = 1e-5,
                                               .mlp_bias = true,
                                               .parallel_residual = true};
 
+constexpr HuggingFaceSizes kLlamaSizes = {4096, 32, 32, 0, 0, 11008, 32000, 2048};
+
 // model_type, class, blocks, keys;
 // sizes: hidden, layers, heads, KV heads, head_dim, ffn, vocab, positions; attributes; experts
-constexpr std::array<HuggingFaceType, 14> kTypes = {{
+constexpr std::array<HuggingFaceType, kHuggingFaceTypes> kTypes = {{
     {"deepseek_v2",
      "DeepseekV2ForCausalLM",
      Class::kDeepseekV2,
@@ -143,13 +156,15 @@ constexpr std::array<HuggingFaceType, 14> kTypes = {{
      kGptNeoXKeys,
      {6144, 44, 64, 0, 0, 24576, 50432, 2048},
      kGptNeoXDefaults},
-    {"llama",
-     "LlamaForCausalLM",
-     Class::kLlama,
+    {"gpt_oss",
+     "GptOssForCausalLM",
+     Class::kGptOss,
      Blocks::kLlama,
-     kLlamaKeys,
-     {4096, 32, 32, 0, 0, 11008, 32000, 2048},
-     {}},
+     kGptOssKeys,
+     {2880, 36, 64, 8, 64, 2880, 201088, 131072},
+     kGptOssDefaults,
+     {.number_key = "num_local_experts", .num = 128, .per_token = 4, .always_normalizes = true}},
+    {"llama", "LlamaForCausalLM", Class::kLlama, Blocks::kLlama, kLlamaKeys, kLlamaSizes, {}},
     {"mistral",
      "MistralForCausalLM",
      Class::kMistral,
@@ -164,7 +179,15 @@ constexpr std::array<HuggingFaceType, 14> kTypes = {{
      {},
      {4096, 32, 32, 8, 0, 14336, 32000, 131072},
      {.epsilon = 1e-5, .rope_theta = 1e6, .window_in_all_layers = true},
-     {.number_key = "num_local_experts", .num = 8, .per_token = 2}},
+     {.number_key = "num_local_experts", .num = 8, .per_token = 2, .always_normalizes = true}},
+    {"olmoe",
+     "OlmoeForCausalLM",
+     Class::kOlmoe,
+     Blocks::kLlama,
+     kOlmoeKeys,
+     {2048, 16, 16, 0, 0, 2048, 50304, 4096},
+     {.epsilon = 1e-5, .qk_norm = true, .norms_over_all_heads = true},
+     {.number_key = "num_experts", .num = 64, .per_token = 8}},
     {"phi",
      "PhiForCausalLM",
      Class::kPhi,
@@ -217,12 +240,12 @@ constexpr HuggingFaceType kOwn = {"smp",
                                   Class::kNone,
                                   Blocks::kLlama,
                                   {},
-                                  kTypes[5].sizes,
+                                  kLlamaSizes,
                                   {.window_in_all_layers = true}};
 
 }  // namespace
 
-const std::array<HuggingFaceType, 14>& huggingface_types() { return kTypes; }
+const std::array<HuggingFaceType, kHuggingFaceTypes>& huggingface_types() { return kTypes; }
 
 const HuggingFaceType& type_of(HuggingFaceClass model_class) {
   return model_class == Class::kNone ? kOwn : kTypes.at(static_cast<size_t>(model_class));
@@ -240,9 +263,9 @@ void add_experts(const HuggingFaceExperts& experts, text::OrderedJson& out) {
   if (experts.num == 0) return;
   out[std::string(experts.number_key)] = experts.num;
   out["num_experts_per_tok"] = experts.per_token;
+  if (!experts.always_normalizes) out["norm_topk_prob"] = experts.normalizes;
   if (experts.ffn == 0) return;
   out["moe_intermediate_size"] = experts.ffn;
-  out["norm_topk_prob"] = experts.normalizes;
   if (experts.has_deepseek_keys) {
     out["n_shared_experts"] = experts.shared;
     out["routed_scaling_factor"] = experts.scale;
@@ -293,10 +316,21 @@ text::OrderedJson defaults_of(const HuggingFaceType& type) {
   add("tie_word_embeddings", values.tied);
   // Mistral has no such keys: its class computes what Llama's does with these values.
   add("attention_bias", values.output_bias);
+  if (type.model_class == Class::kOlmoe) add("clip_qkv", nullptr);
+  if (type.model_class == Class::kGptOss) {
+    add("swiglu_limit", kGptOssLimit);
+    add("swiglu_alpha", 1.702);
+  }
   add("mlp_bias", values.mlp_bias);
   add(keys.qk_norm, values.qk_norm);
   if (&type == &kOwn) {  // keys that older files of ours do not have
     add("router_correction_bias", false);
+    add("router_bias", false);
+    add("qk_norm_over", "head");
+    add("attention_sinks", false);
+    add("glu_limit", 0.0);
+    add("glu_offset", 0.0);
+    add("full_attention_period", 0);
     add("expert_capacity_factor", 0.0);
   }
   add_experts(type.experts, out);
@@ -307,6 +341,14 @@ text::OrderedJson defaults_of(const HuggingFaceType& type) {
   add("is_encoder_decoder", true);
   add("decoder_start_token_id", 0);
   return out;
+}
+
+text::OrderedJson layer_types_of(int64_t layers, int64_t period) {
+  text::OrderedJson types = text::OrderedJson::array();
+  for (int64_t i = 1; i <= layers; ++i) {
+    types.push_back(period > 0 && i % period == 0 ? "full_attention" : "sliding_attention");
+  }
+  return types;
 }
 
 std::string_view activation_of(std::string_view word) {

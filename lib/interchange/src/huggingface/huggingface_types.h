@@ -19,9 +19,11 @@ enum class HuggingFaceClass {
   kGlm4Moe,
   kGpt2,
   kGptNeoX,
+  kGptOss,
   kLlama,
   kMistral,
   kMixtral,
+  kOlmoe,
   kPhi,
   kQwen2,
   kQwen2Moe,
@@ -76,16 +78,19 @@ struct HuggingFaceDefaults {
   double dropout = 0;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   bool qk_norm = false, parallel_residual = false;
+  bool norms_over_all_heads = false;  // those of queries and keys
   int64_t window = 0;                 // of sliding_window; 0 = none
   bool window_in_all_layers = false;  // sliding_window counts without use_sliding_window
+  int64_t full_attention_period = 0;  // without layer_types; 0: the type has no such layers
 };
 
 // Defaults of a type with experts; num == 0 for all others.
 struct HuggingFaceExperts {
   std::string_view number_key = "";
   int64_t num = 0, per_token = 0;
-  int64_t ffn = 0;         // of each expert; 0 = intermediate_size
-  int64_t shared_ffn = 0;  // of the shared expert; 0 = there is none
+  int64_t ffn = 0;                 // of each expert; 0 = intermediate_size
+  int64_t shared_ffn = 0;          // of the shared expert; 0 = there is none
+  bool always_normalizes = false;  // there is no norm_topk_prob
   // Of types with DeepSeek's keys: groups, dense layers in front, and a number of shared experts,
   // which together are one.
   bool has_deepseek_keys = false;
@@ -112,7 +117,8 @@ struct HuggingFaceType {
   HuggingFaceLatent latent = {};
 };
 
-const std::array<HuggingFaceType, 14>& huggingface_types();  // sorted by name
+inline constexpr size_t kHuggingFaceTypes = 16;
+const std::array<HuggingFaceType, kHuggingFaceTypes>& huggingface_types();  // sorted by name
 const HuggingFaceType& type_of(HuggingFaceClass model_class);
 
 // The row of a model_type, "smp" included; nullptr for another word.
@@ -121,6 +127,13 @@ const HuggingFaceType* type_named(std::string_view model_type);
 // Default of every key of config.json that decides what the model computes, as JSON. Sizes that
 // follow from other sizes are left out.
 text::OrderedJson defaults_of(const HuggingFaceType& type);
+
+// The limit of gpt_oss's experts: transformers 4 has no other.
+inline constexpr double kGptOssLimit = 7;
+
+// The list layer_types of a config.json: every `period`-th layer has full attention, or none with
+// period 0.
+text::OrderedJson layer_types_of(int64_t layers, int64_t period);
 
 // transformers has several words for one activation (activations.py). Returns "gelu_new" for all
 // forms by tanh, "gelu" for the exact form, "silu" for swish, and any other word itself.

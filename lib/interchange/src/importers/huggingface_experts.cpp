@@ -84,13 +84,14 @@ void read_huggingface_experts(HuggingFaceReader reader) {
   reader.set(key, "num_experts", reader.keys.whole(key).value_or(experts.num));
   reader.set("num_experts_per_tok", "experts_per_token",
              reader.keys.whole("num_experts_per_tok").value_or(experts.per_token));
-  if (experts.ffn == 0) {  // mixtral, which always normalizes
+  if (!experts.always_normalizes &&
+      !reader.keys.boolean("norm_topk_prob").value_or(experts.normalizes)) {
+    reader.set_word("norm_topk_prob", "normalize_expert_weights", "false");
+  }
+  if (experts.ffn == 0) {
     reader.set(reader.type.keys.ffn, "expert_ffn_hidden_size",
                reader.keys.whole(reader.type.keys.ffn).value_or(reader.type.sizes.ffn));
     return;
-  }
-  if (!reader.keys.boolean("norm_topk_prob").value_or(false)) {
-    reader.set_word("norm_topk_prob", "normalize_expert_weights", "false");
   }
   reader.set("moe_intermediate_size", "expert_ffn_hidden_size",
              reader.keys.whole("moe_intermediate_size").value_or(experts.ffn));

@@ -101,7 +101,14 @@ class RopeReader {
 
   void scaling() {
     const std::string from = group();
-    if (from.empty()) return;
+    if (from.empty()) {
+      // Without the key it is a yarn of the class's own.
+      if (type_.model_class == huggingface::HuggingFaceClass::kGptOss &&
+          !reader_.is_null("rope_scaling")) {
+        reader_.error(type_.keys.layers, "rope_scaling is missing: write the file's yarn, or null");
+      }
+      return;
+    }
     check_both_groups();
     const std::string key = kind_key(from);
     const std::string kind = *reader_.text(key);
@@ -141,7 +148,7 @@ class RopeReader {
       copy(from + key, path, false);
     }
     if (!reader_.boolean(from + ".truncate").value_or(true)) {
-      reader_.error(from + ".truncate", fmt::format("{}.truncate: false is not supported", from));
+      model_.set_word(from + ".truncate", "rope_truncate", "false");
     }
   }
 

@@ -6,6 +6,7 @@
 #include "huggingface/huggingface_types.h"
 #include "importers/foreign_keys.h"
 #include "importers/huggingface_experts.h"
+#include "importers/huggingface_gpt_oss.h"
 #include "importers/huggingface_reader.h"
 #include "importers/huggingface_rope.h"
 #include "importers/huggingface_windows.h"
@@ -42,6 +43,7 @@ class HuggingFaceModel {
     const bool rotary = type_.blocks != Blocks::kGpt2 && type_.blocks != Blocks::kT5;
     set_positions(rotary ? read_huggingface_rope(model_, head_dim) : 0);
     read_huggingface_experts(model_);
+    if (type_.model_class == huggingface::HuggingFaceClass::kGptOss) read_gpt_oss(model_);
     latent_attention();
     dropout();
     read_huggingface_windows(model_);
@@ -194,7 +196,8 @@ class HuggingFaceModel {
         !(t5 && gated)) {  // of a gated T5 it means gelu_new (configuration_t5.py)
       model_.set_word(keys_.activation, "gelu", "erf");
     }
-    if (kind == "gelu_new") kind = "gelu";
+    if (kind == "quick_gelu" && !t5) model_.set_word(keys_.activation, "gelu", "sigmoid");
+    if (kind == "gelu_new" || (kind == "quick_gelu" && !t5)) kind = "gelu";
     if (gated && kind == "silu") return "swiglu";
     if (gated && kind == "gelu") return "geglu";
     if (!gated && kind == "gelu") return "gelu";
@@ -217,7 +220,8 @@ class HuggingFaceModel {
   }
 
   void blocks() {
-    const std::string_view activation = mlp();
+    const bool gpt_oss = type_.model_class == huggingface::HuggingFaceClass::kGptOss;
+    const std::string_view activation = gpt_oss ? kGptOssMlp : mlp();
     const bool t5 = type_.blocks == Blocks::kT5;
     if (type_.blocks == Blocks::kGpt2) {
       model_.set_word("", "family", "gpt2");
@@ -226,7 +230,7 @@ class HuggingFaceModel {
     }
     model_.set_word("", "family", "transformer");
     if (t5) model_.set_word("", "stack", "encoder_decoder");
-    model_.set_word(keys_.activation, "mlp", activation);
+    model_.set_word(gpt_oss ? "" : keys_.activation, "mlp", activation);
     model_.set_word("", "norm", type_.blocks == Blocks::kLlama || t5 ? "rmsnorm" : "layernorm");
     model_.set_word("", "position_embedding", t5 ? "relative" : "rotary");
     attribute(keys_.qkv_bias, "qkv_bias", defaults_.qkv_bias);
@@ -234,6 +238,7 @@ class HuggingFaceModel {
     attribute(keys_.mlp_bias, "mlp_bias", defaults_.mlp_bias);
     flag("", "head_bias", type_.blocks == Blocks::kPhi);
     attribute(keys_.qk_norm, "qk_norm", defaults_.qk_norm);
+    if (defaults_.norms_over_all_heads) model_.set_word("", "qk_norm_over", "all_heads");
     attribute(keys_.parallel_residual, "parallel_residual", defaults_.parallel_residual);
     flag("", "shared_norm", type_.blocks == Blocks::kPhi);
   }

@@ -50,6 +50,11 @@ void add_expert_fields(std::vector<Field>& out) {
        "scales the weights of a token's experts",
        {.max = 1000, .condition = kMixture}},
       {kModel,
+       "router_bias",
+       SMP_AT(model.router_bias),
+       "a bias of the router's scores (gpt-oss)",
+       {.condition = kMixture}},
+      {kModel,
        "router_correction_bias",
        SMP_AT(model.router_correction_bias),
        "a bias that balances the experts without a loss: it helps to choose a token's experts, and "

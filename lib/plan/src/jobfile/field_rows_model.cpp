@@ -20,6 +20,8 @@ bool has_gelu(const JobSpec& job) {
   return job.model.mlp == MlpKind::kGelu || job.model.mlp == MlpKind::kGeglu;
 }
 bool has_decoder_beside(const JobSpec& job) { return job.model.stack == Stack::kEncoderDecoder; }
+bool has_gate(const JobSpec& job) { return is_gated(job.model.mlp); }
+bool has_qk_norm(const JobSpec& job) { return job.model.qk_norm; }
 bool has_window(const JobSpec& job) { return job.model.sliding_window > 0; }
 
 const Condition kRotary = {is_rotary, "model.position_embedding", "position_embedding: rotary"};
@@ -29,6 +31,8 @@ const Condition kRopeWithOriginal = {has_original_positions, "model.rope_scaling
                                      "rope_scaling: llama3 or yarn"};
 const Condition kLlama3Rope = {is_llama3, "model.rope_scaling", "rope_scaling: llama3"};
 const Condition kHasGelu = {has_gelu, "model.mlp", "mlp: gelu or geglu"};
+const Condition kHasGate = {has_gate, "model.mlp", "mlp: swiglu or geglu"};
+const Condition kHasQkNorm = {has_qk_norm, "model.qk_norm", "qk_norm: true"};
 const Condition kEncoderDecoder = {has_decoder_beside, "model.stack", "stack: encoder_decoder"};
 const Condition kWindowed = {has_window, "model.sliding_window", "sliding_window"};
 
@@ -101,8 +105,22 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "gelu",
        SMP_AT(model.gelu),
-       "form of GELU: tanh (GPT-2, Phi) or exact (GPT-NeoX)",
+       "form of GELU: tanh (GPT-2, Phi), erf = exact (GPT-NeoX), or sigmoid = x * sigmoid(1.702 x) "
+       "(gpt-oss)",
        {.condition = kHasGelu}},
+      {kModel,
+       "glu_limit",
+       SMP_AT(model.glu_limit),
+       "limits the two factors of a gated feed-forward layer: the gate from above, the other from "
+       "both sides (gpt-oss: 7); 0 = no limit",
+       {.max = 1e6,
+        .condition = kHasGate,
+        .also = {"swiglu_limit", "activation_func_clamp_value"}}},
+      {kModel,
+       "glu_offset",
+       SMP_AT(model.glu_offset),
+       "added to the factor beside the gate (gpt-oss: 1)",
+       {.max = 1000, .condition = kHasGate, .also = {"glu_linear_offset"}}},
       {kModel,
        "norm",
        SMP_AT(model.norm),
@@ -145,8 +163,16 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "qk_norm",
        SMP_AT(model.qk_norm),
-       "a norm of each head's queries and keys (Qwen3)",
+       "norms of queries and keys (Qwen3)",
        {.also = {"qk_layernorm"}}},
+      {kModel,
+       "qk_norm_over",
+       SMP_AT(model.qk_norm_over),
+       "what these norms span: each `head` (Qwen3), or `all_heads` together (OLMo 2, OLMoE)",
+       {.condition = kHasQkNorm}},
+      {kModel, "attention_sinks", SMP_AT(model.attention_sinks),
+       "a learnt score of each head joins the softmax of a query's scores, and has no value "
+       "(gpt-oss)"},
       {kModel,
        "parallel_residual",
        SMP_AT(model.parallel_residual),
@@ -290,6 +316,12 @@ void add_model_fields(std::vector<Field>& out) {
        SMP_AT(model.rope_beta_slow),
        "yarn: those that turn less often than this are scaled by the whole factor",
        {.min_excluded = true, .condition = kYarnRope, .also = {"beta_slow"}}},
+      {kModel,
+       "rope_truncate",
+       SMP_AT(model.rope_truncate),
+       "yarn: the elements between rope_beta_fast and rope_beta_slow end at whole pairs; gpt-oss: "
+       "false",
+       {.condition = kYarnRope, .also = {"truncate"}}},
       {kModel,
        "rope_attention_factor",
        SMP_AT(model.rope_attention_factor),

@@ -42,7 +42,7 @@ What the planner prices beside plain layers of attention and an MLP:
 - **Vision towers** (`vision_parameters`): a fixed number of parameters on the first stage. Their activations and time
   are not priced, and the report says so.
 
-Of these the engine runs sliding windows that all layers have; [what runs today](support.md) has the rest.
+Of these the engine runs sliding windows, in all layers or in some; [what runs today](support.md) has the rest.
 
 )";
 

@@ -164,7 +164,7 @@ class StepTraffic {
     }
   }
 
-  // The messages of each layer's program. Alike layers mostly stand side by side.
+  // The messages of each layer's program.
   void programs() {
     if (plan_.degrees.tensor == 1) return;
     const ParallelSpec& parallel = plan_.job.parallel;
@@ -174,13 +174,10 @@ class StepTraffic {
         parallel.recompute == Recompute::kFull ? parallel.recompute_layers.value_or(layers) : 0;
     const bool defers = schedule::defers_weight_gradients(*parallel.pipeline);
     int64_t blocks = 0;
-    program::LayerProgram program;
-    std::optional<model::LayerSpec> last;  // whose program that is
+    program::OfAlikeLayers<program::LayerProgram> programs(plan_.job.model);
     for (const model::LayerSpec& layer : layout_.layers) {
-      if (!last || !program::are_alike(plan_.job.model, *last, layer)) {
-        program = program::build(plan_.job.model, layer, call);
-      }
-      last = layer;
+      const program::LayerProgram& program =
+          programs.of(layer, [&] { return program::build(plan_.job.model, layer, call); });
       const bool is_again = is_block(layer) && blocks++ < most_again;
       add(program, program::Section::kForward, is_again ? 2 : 1);
       if (is_block(layer) && parallel.recompute == Recompute::kSelective) {
@@ -208,8 +205,12 @@ class StepTraffic {
     }
     all_reduce("tensor.loss", wide(dtype_), tokens_, calls.shared_heads);      // max of the logits
     all_reduce("tensor.loss", wide(dtype_), 2 * tokens_, calls.shared_heads);  // sums, targets
-    if (model.qk_norm && plan_.job.parallel.tensor_parallel.attention) {
-      // Each rank has worked on its own heads.
+    if (!model.qk_norm || !plan_.job.parallel.tensor_parallel.attention) return;
+    // Each rank has worked on its own heads.
+    if (model.qk_norm_over == QkNormOver::kAllHeads) {
+      all_reduce("tensor.qk_norms", wide(dtype_), 2 * tokens_,
+                 2 * calls.attentions + calls.attentions_again);
+    } else {
       all_reduce("tensor.head_norms", wide(dtype_), 2 * norm_vectors() * model.head_dim,
                  calls.attentions);
     }

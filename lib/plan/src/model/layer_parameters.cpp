@@ -41,13 +41,14 @@ class ParameterList {
     vector(name, size, split, Init::kZeros);
   }
 
-  void norm_weight(const std::string& name, int64_t size) {
-    vector(name + ".weight", size, TensorSplit::kReplicated, Init::kOnes);
+  void norm_weight(const std::string& name, int64_t size,
+                   TensorSplit split = TensorSplit::kReplicated) {
+    vector(name + ".weight", size, split, Init::kOnes);
   }
 
-  void norm(const std::string& name, int64_t size) {
-    norm_weight(name, size);
-    if (model_.norm == NormKind::kLayerNorm) bias(name + ".bias", size, TensorSplit::kReplicated);
+  void norm(const std::string& name, int64_t size, TensorSplit split = TensorSplit::kReplicated) {
+    norm_weight(name, size, split);
+    if (model_.norm == NormKind::kLayerNorm) bias(name + ".bias", size, split);
   }
 
   void correction_bias(const std::string& name, int64_t size) {
@@ -112,7 +113,8 @@ void add_latent_attention(ParameterList& list, const ModelSpec& model) {
   if (model.attention_output_bias) list.bias("attention.output.bias", h, TensorSplit::kReplicated);
 }
 
-// Weights first, then their biases, so that each kind is one contiguous matrix or vector.
+// Weights first, then their biases, so that each kind is one contiguous matrix or vector. So are
+// all vectors that are cut by KV heads.
 void add_attention(ParameterList& list, const ModelSpec& model, const std::string& name) {
   list.share(list.kinds().attention);
   const int64_t h = model.hidden_size;
@@ -126,10 +128,14 @@ void add_attention(ParameterList& list, const ModelSpec& model, const std::strin
     list.bias(name + ".k.bias", kv_rows, TensorSplit::kKvHeads);
     list.bias(name + ".v.bias", kv_rows, TensorSplit::kKvHeads);
   }
-  if (model.qk_norm) {
+  if (model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads) {
+    list.norm(name + ".k_norm", kv_rows, TensorSplit::kKvHeads);
+    list.norm(name + ".q_norm", q_rows, TensorSplit::kRows);
+  } else if (model.qk_norm) {
     list.norm(name + ".q_norm", model.head_dim);
     list.norm(name + ".k_norm", model.head_dim);
   }
+  if (model.attention_sinks) list.bias(name + ".sinks", model.num_heads, TensorSplit::kRows);
   list.residual_matrix(name + ".output.weight", h, q_rows, TensorSplit::kColumns);
   if (model.attention_output_bias) list.bias(name + ".output.bias", h, TensorSplit::kReplicated);
 }
@@ -167,6 +173,9 @@ void add_expert_mlps(ParameterList& list, const ModelSpec& model, const std::str
 
 void add_experts(ParameterList& list, const ModelSpec& model) {
   list.matrix("mlp.router.weight", model.num_experts, model.hidden_size, TensorSplit::kReplicated);
+  if (model.router_bias) {
+    list.bias("mlp.router.bias", model.num_experts, TensorSplit::kReplicated);
+  }
   if (model.router_correction_bias) {
     list.correction_bias("mlp.router.correction_bias", model.num_experts);
   }

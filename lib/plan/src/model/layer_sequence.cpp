@@ -36,6 +36,11 @@ int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree) {
   return std::max<int64_t>(1, tensor_degree / model.num_kv_heads);
 }
 
+bool has_window(const ModelSpec& model, const LayerSpec& layer) {
+  const int64_t period = model.full_attention_period;
+  return model.sliding_window > 0 && (period == 0 || layer.index % period != 0);
+}
+
 bool is_in_encoder(const ModelSpec& model, const LayerSpec& layer) {
   return model.stack == Stack::kEncoderDecoder && is_transformer_block(layer.kind) &&
          layer.kind != LayerKind::kCrossBlock;

@@ -46,7 +46,12 @@ ParameterSum attention(const ModelSpec& model) {
   ParameterSum sum{.cut = 2 * h * q, .kv = 2 * h * kv};
   if (model.qkv_bias) sum = sum + ParameterSum{.cut = q, .kv = 2 * kv};
   if (model.attention_output_bias) sum.whole += h;
-  if (model.qk_norm) sum.whole += 2 * norm_size(model, head_dim);
+  if (model.attention_sinks) sum.cut += static_cast<double>(model.num_heads);
+  if (model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads) {
+    sum = sum + ParameterSum{.cut = norm_size(model, q), .kv = norm_size(model, kv)};
+  } else if (model.qk_norm) {
+    sum.whole += 2 * norm_size(model, head_dim);
+  }
   return sum;
 }
 
@@ -146,6 +151,7 @@ struct Parts {
     const auto h = static_cast<double>(model.hidden_size);
     ParameterSum sum = is_hybrid(model) ? norms_of_layer(1) : core();
     sum.whole += h * experts;
+    if (model.router_bias) sum.whole += experts;
     if (model.router_correction_bias) sum.whole += experts;
     if (model.shared_expert_ffn_hidden_size > 0) {
       sum = sum + mlp_of(model.shared_expert_ffn_hidden_size);

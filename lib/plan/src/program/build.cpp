@@ -11,9 +11,8 @@ namespace smp::program {
 bool has_program(const ModelSpec& model, const model::LayerSpec& layer) {
   const bool is_known = model::is_list(model) || model::is_dense_decoder(model) ||
                         model::is_dense_encoder_decoder(model) || model::is_mixture_decoder(model);
-  const bool same_windows =
-      model.sliding_window == 0 || (model.full_attention_period == 0 && !model.chunked_windows);
-  return is_known && same_windows && model.vocab_multiple_of <= 1 &&
+  const bool slides = model.sliding_window == 0 || !model.chunked_windows;
+  return is_known && slides && model.vocab_multiple_of <= 1 &&
          model.norm_placement == NormPlacement::kBefore && model.mlp != MlpKind::kSquaredRelu &&
          layer.kind != model::LayerKind::kMtpBlock;
 }
@@ -21,7 +20,8 @@ bool has_program(const ModelSpec& model, const model::LayerSpec& layer) {
 bool are_alike(const ModelSpec& model, const model::LayerSpec& a, const model::LayerSpec& b) {
   if (a.index == b.index) return true;
   if (a.kind != b.kind || model::is_list(model)) return false;
-  return model::is_in_encoder(model, a) == model::is_in_encoder(model, b) &&
+  return model::has_window(model, a) == model::has_window(model, b) &&
+         model::is_in_encoder(model, a) == model::is_in_encoder(model, b) &&
          model::opens_decoder(model, a) == model::opens_decoder(model, b) &&
          model::closes_stack(model, a) == model::closes_stack(model, b);
 }

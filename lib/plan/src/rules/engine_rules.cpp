@@ -174,11 +174,6 @@ const EngineRule kRules[] = {
     {[](const Plan& plan) { return is_windowed(plan.job) && plan.job.model.chunked_windows; },
      "model.chunked_windows: true with a window below training.sequence_length (the engine has "
      "sliding windows)"},
-    {[](const Plan& plan) {
-       return is_windowed(plan.job) && plan.job.model.full_attention_period > 0;
-     },
-     "model.full_attention_period: above 0 with a window below training.sequence_length (the "
-     "engine has the same window in all layers)"},
     {[](const Plan& plan) { return model::is_hybrid(plan.job.model); },
      "model.layer_pattern (the engine runs layers of attention and an MLP)"},
     {[](const Plan& plan) { return plan.job.model.vision_parameters > 0; },
@@ -191,8 +186,35 @@ const EngineRule kRules[] = {
        return plan.job.model.num_experts > 0 && plan.job.model.parallel_residual;
      },
      "model.parallel_residual: true with num_experts (the engine runs experts behind attention)"},
-    {[](const Plan& plan) { return plan.job.model.num_experts > 0 && plan.job.model.mlp_bias; },
-     "model.mlp_bias: true with num_experts (the engine runs experts without biases)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return model.num_experts > 0 && model.mlp_bias && model.shared_expert_ffn_hidden_size > 0;
+     },
+     "model.mlp_bias: true with shared_expert_ffn_hidden_size (the engine runs shared experts "
+     "without biases)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return (model.glu_limit > 0 || model.glu_offset > 0) &&
+              (model.num_experts == 0 || model.first_dense_layers > 0 ||
+               model.moe_layer_period > 1);
+     },
+     "model.glu_limit or glu_offset: above 0 with dense layers (the engine has them in experts "
+     "alone)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads &&
+              (model.norm != NormKind::kRmsNorm || model.stack != Stack::kDecoder ||
+               plan.job.cluster.device != DeviceKind::kCpu);
+     },
+     "model.qk_norm_over: all_heads with layernorm, in an encoder_decoder or on GPUs (the engine "
+     "runs such norms in decoders on CPUs, as RMS norms)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return model.attention_sinks && (model.stack != Stack::kDecoder || model.kv_lora_rank > 0 ||
+                                        plan.job.cluster.device != DeviceKind::kCpu);
+     },
+     "model.attention_sinks: true with latent attention, in an encoder_decoder or on GPUs (the "
+     "engine runs them in the plain attention of decoders on CPUs)"},
     {[](const Plan& plan) { return plan.job.model.pad_experts_to_capacity; },
      "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)"},
     {[](const Plan& plan) { return plan.job.parallel.expert_parallel_degree.value_or(1) > 1; },

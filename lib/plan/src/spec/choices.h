@@ -56,7 +56,11 @@ struct Choices<BalanceOver> {
 };
 template <>
 struct Choices<GeluKind> {
-  static constexpr std::array<std::string_view, 2> kNames = {"tanh", "erf"};
+  static constexpr std::array<std::string_view, 3> kNames = {"tanh", "erf", "sigmoid"};
+};
+template <>
+struct Choices<QkNormOver> {
+  static constexpr std::array<std::string_view, 2> kNames = {"head", "all_heads"};
 };
 template <>
 struct Choices<RopeScaling> {

@@ -11,6 +11,7 @@ std::string_view name_of(Sharding sharding) { return choice_name(sharding); }
 std::string_view name_of(Stack stack) { return choice_name(stack); }
 std::string_view name_of(MlpKind mlp) { return choice_name(mlp); }
 std::string_view name_of(GeluKind gelu) { return choice_name(gelu); }
+std::string_view name_of(QkNormOver over) { return choice_name(over); }
 std::string_view name_of(RopeScaling scaling) { return choice_name(scaling); }
 std::string_view name_of(RouterKind router) { return choice_name(router); }
 std::string_view name_of(BalanceOver over) { return choice_name(over); }

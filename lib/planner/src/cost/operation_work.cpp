@@ -287,6 +287,16 @@ KernelWork Kernels::work() {
     case OperationKind::kNorm:
     case OperationKind::kNormAgain: norm(elements(in(0)), true); break;
     case OperationKind::kNormBackward: norm(elements(in(0)), false); break;
+    case OperationKind::kQkNorm:
+    case OperationKind::kQkNormBackward: {
+      const auto& norms = operation_.as<program::QkNormAttributes>();
+      norm(rows(in(0)) * static_cast<double>(norms.q_cols + norms.k_cols),
+           operation_.kind == OperationKind::kQkNorm);
+      break;
+    }
+    // Parts of the norm.
+    case OperationKind::kQkSquares:
+    case OperationKind::kQkNormSums: break;
     case OperationKind::kProduct:
     case OperationKind::kLogits:
       product(1, rows(in(0)), cols(in(0)), rows(in(1)), true);

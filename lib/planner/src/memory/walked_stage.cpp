@@ -150,8 +150,7 @@ std::vector<cost::WalkedLayer> walked_layers(const SizedPlan& sized, int64_t ten
   const bool exact = cost::runs_in_engine(plan.job);
   std::vector<cost::WalkedLayer> layers;
   std::vector<model::TensorSpec> taken;  // what the layer before hands on
-  std::optional<model::LayerSpec> last;  // the layer before, which mostly is alike
-  program::LayerMemory memory;
+  program::OfAlikeLayers<program::LayerMemory> memories(model);
   for (const model::LayerSpec& spec : model::layers_of(model)) {
     const cost::RunningLayer kind = running_kind(spec.kind);
     const bool block = kind == cost::RunningLayer::kBlock;
@@ -171,10 +170,7 @@ std::vector<cost::WalkedLayer> walked_layers(const SizedPlan& sized, int64_t ten
         layer.shared_input_bytes += taken[taken.size() - 1 - static_cast<size_t>(i)].bytes();
       }
       taken = outputs;
-      const bool is_known = last && program::are_alike(model, *last, spec);
-      layer.memory = is_known ? memory : program::memory_of(model, spec, call);
-      last = spec;
-      memory = layer.memory;
+      layer.memory = memories.of(spec, [&] { return program::memory_of(model, spec, call); });
       layer.again_bytes = 0;
     } else if (block && choice.offload_activations) {
       layer.memory.saved_bytes = 0;  // on the host; those on their way are a term of their own

@@ -28,6 +28,12 @@ struct AlikeLayers {
   std::string name() const {
     const std::string& first = layers.front().name;
     if (layers.size() == 1) return first;
+    const bool side_by_side =
+        layers.back().index - layers.front().index + 1 == static_cast<int64_t>(layers.size());
+    if (!side_by_side) {
+      return fmt::format("{}, {} ... {} ({} alike)", first, layers[1].name, layers.back().name,
+                         layers.size());
+    }
     return fmt::format("{} to {} ({} alike)", first, layers.back().name, layers.size());
   }
 };
@@ -35,10 +41,11 @@ struct AlikeLayers {
 std::vector<AlikeLayers> alike_layers(const ModelSpec& model) {
   std::vector<AlikeLayers> groups;
   for (const model::LayerSpec& layer : model::layers_of(model)) {
-    const bool joins =
-        !groups.empty() && program::are_alike(model, groups.back().layers.front(), layer);
-    if (!joins) groups.emplace_back();
-    groups.back().layers.push_back(layer);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const AlikeLayers& known) {
+      return program::are_alike(model, known.layers.front(), layer);
+    });
+    if (group == groups.end()) group = groups.emplace(group);
+    group->layers.push_back(layer);
   }
   return groups;
 }

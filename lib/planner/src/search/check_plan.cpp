@@ -115,13 +115,14 @@ void check_programs(const Plan& plan, Problems& problems) {
   const ModelSpec& model = plan.job.model;
   for (const int64_t tensor : std::set<int64_t>{0, plan.degrees.tensor - 1}) {
     const model::LayerCall call = layout::layer_call(plan, tensor);
-    std::optional<model::LayerSpec> last;
+    program::OfAlikeLayers<bool> proved(model);
     for (const model::LayerSpec& layer : model::layers_of(model)) {
-      const bool is_proved = last && program::are_alike(model, *last, layer);
-      last = layer;
-      if (is_proved || !program::has_program(model, layer)) continue;
-      const std::string problem = program::verify(program::build(model, layer, call));
-      if (!problem.empty()) problems.push_back(fmt::format("{}: {}", layer.name, problem));
+      if (!program::has_program(model, layer)) continue;
+      proved.of(layer, [&] {
+        const std::string problem = program::verify(program::build(model, layer, call));
+        if (!problem.empty()) problems.push_back(fmt::format("{}: {}", layer.name, problem));
+        return problem.empty();
+      });
     }
   }
 }

@@ -31,6 +31,7 @@ class GpuAttention {
         score_elements_(score_elements),
         group_(shape.heads / shape.kv_heads),
         turns_(filled_turns()) {
+    SMP_CHECK(!inputs.sinks.defined());  // engine_rules.cpp refuses them
     SMP_CHECK(shape.relative_buckets <= model::kRelativeBuckets);
   }
 

@@ -38,6 +38,9 @@ void with_activation(kernels::ActivationKind activation, const Body& body) {
     case kernels::ActivationKind::kGeluErf:
       return body(
           std::integral_constant<kernels::ActivationKind, kernels::ActivationKind::kGeluErf>());
+    case kernels::ActivationKind::kGeluSigmoid:
+      return body(
+          std::integral_constant<kernels::ActivationKind, kernels::ActivationKind::kGeluSigmoid>());
     case kernels::ActivationKind::kRelu:
       return body(
           std::integral_constant<kernels::ActivationKind, kernels::ActivationKind::kRelu>());

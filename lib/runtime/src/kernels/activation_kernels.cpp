@@ -129,20 +129,23 @@ SMP_INLINE void residual_loop(int64_t rows, int64_t cols, const T* x, const T* b
 }  // namespace
 
 // A macro, since a lambda would not be part of the clone that calls it.
-#define SMP_EACH_KIND(loop, ...)                                                     \
-  switch (shape.activation) {                                                        \
-    case ActivationKind::kGelu:                                                      \
-      if (bias != nullptr) return loop<ActivationKind::kGelu, true>(__VA_ARGS__);    \
-      return loop<ActivationKind::kGelu, false>(__VA_ARGS__);                        \
-    case ActivationKind::kGeluErf:                                                   \
-      if (bias != nullptr) return loop<ActivationKind::kGeluErf, true>(__VA_ARGS__); \
-      return loop<ActivationKind::kGeluErf, false>(__VA_ARGS__);                     \
-    case ActivationKind::kRelu:                                                      \
-      if (bias != nullptr) return loop<ActivationKind::kRelu, true>(__VA_ARGS__);    \
-      return loop<ActivationKind::kRelu, false>(__VA_ARGS__);                        \
-    case ActivationKind::kSilu:                                                      \
-      if (bias != nullptr) return loop<ActivationKind::kSilu, true>(__VA_ARGS__);    \
-      return loop<ActivationKind::kSilu, false>(__VA_ARGS__);                        \
+#define SMP_EACH_KIND(loop, ...)                                                         \
+  switch (shape.activation) {                                                            \
+    case ActivationKind::kGelu:                                                          \
+      if (bias != nullptr) return loop<ActivationKind::kGelu, true>(__VA_ARGS__);        \
+      return loop<ActivationKind::kGelu, false>(__VA_ARGS__);                            \
+    case ActivationKind::kGeluErf:                                                       \
+      if (bias != nullptr) return loop<ActivationKind::kGeluErf, true>(__VA_ARGS__);     \
+      return loop<ActivationKind::kGeluErf, false>(__VA_ARGS__);                         \
+    case ActivationKind::kGeluSigmoid:                                                   \
+      if (bias != nullptr) return loop<ActivationKind::kGeluSigmoid, true>(__VA_ARGS__); \
+      return loop<ActivationKind::kGeluSigmoid, false>(__VA_ARGS__);                     \
+    case ActivationKind::kRelu:                                                          \
+      if (bias != nullptr) return loop<ActivationKind::kRelu, true>(__VA_ARGS__);        \
+      return loop<ActivationKind::kRelu, false>(__VA_ARGS__);                            \
+    case ActivationKind::kSilu:                                                          \
+      if (bias != nullptr) return loop<ActivationKind::kSilu, true>(__VA_ARGS__);        \
+      return loop<ActivationKind::kSilu, false>(__VA_ARGS__);                            \
   }
 
 #define SMP_DEFINE(T)                                                                        \

@@ -18,6 +18,10 @@ SMP_HOST_DEVICE T gelu_sigmoid(T u) {
   return vector_sigmoid(kGeluScale<T> * u * (T(1) + kGeluCubic<T> * u * u));
 }
 
+// The other form of Hendrycks and Gimpel: u * sigmoid(1.702 u).
+template <typename T>
+inline constexpr T kGeluSigmoidScale = T(1.702);
+
 template <typename T>
 inline constexpr T kBellScale = T(0.39894228040143267793994605993438);  // 1 / sqrt(2 pi)
 
@@ -33,6 +37,9 @@ SMP_HOST_DEVICE T value_of(T v) {
   if constexpr (kKind == ActivationKind::kGeluErf) {
     return v * vector_normal_integral(v, vector_exp(T(-0.5) * v * v));
   }
+  if constexpr (kKind == ActivationKind::kGeluSigmoid) {
+    return v * vector_sigmoid(kGeluSigmoidScale<T> * v);
+  }
   if constexpr (kKind == ActivationKind::kSilu) return v * vector_sigmoid(v);
   if constexpr (kKind == ActivationKind::kRelu) return v > T(0) ? v : T(0);
 }
@@ -47,6 +54,9 @@ SMP_HOST_DEVICE Slope<T> slope_of(T v) {
     const T bell = vector_exp(T(-0.5) * v * v);
     const T below = vector_normal_integral(v, bell);
     return {v * below, below + v * kBellScale<T> * bell};
+  } else if constexpr (kKind == ActivationKind::kGeluSigmoid) {
+    const T s = vector_sigmoid(kGeluSigmoidScale<T> * v);
+    return {v * s, s + kGeluSigmoidScale<T> * v * s * (T(1) - s)};
   } else if constexpr (kKind == ActivationKind::kSilu) {
     const T s = vector_sigmoid(v);
     const T silu = v * s;

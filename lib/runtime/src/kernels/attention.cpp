@@ -124,6 +124,7 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
         load_head(shape, maker.query(b, head), maker.query_steps(b, head, stats), q);
         const DropoutRow dropout = dropout_of_head(shape, b, head);
+        const C* sink = given.sinks != nullptr ? given.sinks + head : nullptr;
         for (int64_t i = 0; i < s; i += kStrip) {
           const int64_t m = std::min(kStrip, s - i);
           const int64_t begin = first_key(shape, documents, i), end = seen_end(shape, i + m - 1);
@@ -133,7 +134,8 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
           if (shape.relative_buckets > 0) {
             add_diagonal(m, end, diagonals + head * shape.distances() + s - 1 - i, row, scores);
           }
-          softmax(m, seen, row, scores, inverse_sums, log_sums + (b * shape.heads + head) * s + i);
+          softmax(m, seen, row, sink, scores, inverse_sums,
+                  log_sums + (b * shape.heads + head) * s + i);
           if (dropout.threshold > 0) drop_strip(m, seen, row, from_query(dropout, i), scores);
           T* out = output + (b * s + i) * stride + head * dv;
           if constexpr (kIsNarrow<T>) {
@@ -317,6 +319,10 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
           work.output = output + offset;
           work.output_stride = shape.output_cols();
           if (!beside) work.q_out = query;
+        }
+        if (given.sinks != nullptr) {
+          given.sinks_gradient[head] += sink_gradient(s, dv, given.sinks[head], work.output,
+                                                      work.output_stride, gradient, work.log_sums);
         }
         // The last block that sees a key writes its gradients, the others add.
         const int64_t last = (s - 1) / kQueryBlock * kQueryBlock;

@@ -62,16 +62,16 @@ SMP_INLINE int64_t begin_of(const VisibleKeys& keys, int64_t r) {
 }
 
 template <typename T>
-SMP_INLINE void softmax_loop(int64_t rows, const VisibleKeys& keys, int64_t row, T* scores,
-                             T* inverse_sums, T* log_sums) {
+SMP_INLINE void softmax_loop(int64_t rows, const VisibleKeys& keys, int64_t row, const T* sink,
+                             T* scores, T* inverse_sums, T* log_sums) {
   const int64_t cols = keys.end + (rows - 1) * keys.more;
   for (int64_t r = 0; r < rows; ++r, scores += row) {
     const int64_t begin = begin_of(keys, r), seen = keys.end + r * keys.more;
     for (int64_t k = keys.first; k < begin; ++k) scores[k] = 0;
-    T highest = std::numeric_limits<T>::lowest();
+    T highest = sink != nullptr ? *sink : std::numeric_limits<T>::lowest();
 #pragma omp simd reduction(max : highest)
     for (int64_t k = begin; k < seen; ++k) highest = scores[k] > highest ? scores[k] : highest;
-    T sum = 0;
+    T sum = sink != nullptr ? vector_exp(*sink - highest) : T(0);
 #pragma omp simd reduction(+ : sum)
     for (int64_t k = begin; k < seen; ++k) {
       const T e = vector_exp(scores[k] - highest);
@@ -152,6 +152,22 @@ SMP_INLINE void softmax_backward_loop(int64_t rows, const VisibleKeys& keys, int
 }
 
 template <typename T>
+SMP_INLINE T sink_gradient_loop(int64_t rows, int64_t head_dim, T sink, const T* output,
+                                int64_t output_stride, const T* output_gradient,
+                                const T* log_sums) {
+  T sum = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* o = output + r * output_stride;
+    const T* d = output_gradient + r * head_dim;
+    T product = 0;
+#pragma omp simd reduction(+ : product)
+    for (int64_t c = 0; c < head_dim; ++c) product += o[c] * d[c];
+    sum -= vector_exp(sink - log_sums[r]) * product;
+  }
+  return sum;
+}
+
+template <typename T>
 SMP_INLINE void add_diagonal_loop(int64_t rows, int64_t cols, const T* diagonal, int64_t row,
                                   T* scores) {
   for (int64_t r = 0; r < rows; ++r, scores += row, --diagonal) {
@@ -185,9 +201,9 @@ SMP_INLINE void add_to_diagonal_loop(int64_t rows, int64_t cols, const T* gradie
                                    T* to) {                                                       \
     transpose_loop(s, head_dim, from, row, to);                                                   \
   }                                                                                               \
-  SMP_VECTOR_CLONES void softmax(int64_t rows, const VisibleKeys& seen, int64_t row, T* scores,   \
-                                 T* inverse_sums, T* log_sums) {                                  \
-    softmax_loop(rows, seen, row, scores, inverse_sums, log_sums);                                \
+  SMP_VECTOR_CLONES void softmax(int64_t rows, const VisibleKeys& seen, int64_t row,              \
+                                 const T* sink, T* scores, T* inverse_sums, T* log_sums) {        \
+    softmax_loop(rows, seen, row, sink, scores, inverse_sums, log_sums);                          \
   }                                                                                               \
   SMP_VECTOR_CLONES void drop_strip(int64_t rows, const VisibleKeys& seen, int64_t row,           \
                                     DropoutRow dropout, T* scores) {                              \
@@ -203,6 +219,12 @@ SMP_INLINE void add_to_diagonal_loop(int64_t rows, int64_t cols, const T* gradie
       T* scores, T* gradients) {                                                                  \
     softmax_backward_loop(rows, seen, row, head_dim, output, output_stride, output_gradient,      \
                           log_sums, dropout, scores, gradients);                                  \
+  }                                                                                               \
+  SMP_VECTOR_CLONES T sink_gradient(int64_t rows, int64_t head_dim, T sink, const T* output,      \
+                                    int64_t output_stride, const T* output_gradient,              \
+                                    const T* log_sums) {                                          \
+    return sink_gradient_loop(rows, head_dim, sink, output, output_stride, output_gradient,       \
+                              log_sums);                                                          \
   }                                                                                               \
   SMP_VECTOR_CLONES void add_diagonal(int64_t rows, int64_t cols, const T* diagonal, int64_t row, \
                                       T* scores) {                                                \

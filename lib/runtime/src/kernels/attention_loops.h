@@ -28,9 +28,10 @@ struct VisibleKeys {
   void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride, const T* bias, T* to); \
   /* to [head_dim, row] = from [s, head_dim] transposed, its rows filled up with zeros. */         \
   void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row, T* to);                  \
-  /* A strip of scores: exponentials of those that a row sees, zeros for the strip's others. */    \
-  void softmax(int64_t rows, const VisibleKeys& seen, int64_t row, T* scores, T* inverse_sums,     \
-               T* log_sums);                                                                       \
+  /* A strip of scores: exponentials of those that a row sees, zeros for the strip's others. The   \
+     head's sink, which may be null, counts in the sums. */                                        \
+  void softmax(int64_t rows, const VisibleKeys& seen, int64_t row, const T* sink, T* scores,       \
+               T* inverse_sums, T* log_sums);                                                      \
   /* Of the strip's exponentials what dropout lets go becomes 0, the rest is scaled; `dropout` is  \
      that of its first row. */                                                                     \
   void drop_strip(int64_t rows, const VisibleKeys& seen, int64_t row, DropoutRow dropout,          \
@@ -41,6 +42,9 @@ struct VisibleKeys {
   void softmax_backward(int64_t rows, const VisibleKeys& seen, int64_t row, int64_t head_dim,      \
                         const T* output, int64_t output_stride, const T* output_gradient,          \
                         const T* log_sums, DropoutRow dropout, T* scores, T* gradients);           \
+  /* The gradient of a head's sink: no value is behind it, so that of its probability is 0. */     \
+  T sink_gradient(int64_t rows, int64_t head_dim, T sink, const T* output, int64_t output_stride,  \
+                  const T* output_gradient, const T* log_sums);                                    \
   /* Row r of a strip and `diagonal` - r on: a query's neighbour sees the same distances, one      \
      earlier. To the scores is added the diagonal; to the diagonal the gradients. */               \
   void add_diagonal(int64_t rows, int64_t cols, const T* diagonal, int64_t row, T* scores);        \

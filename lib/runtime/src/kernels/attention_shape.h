@@ -20,11 +20,13 @@ SMP_HOST_DEVICE double pair_of_rotations(const program::RotaryAttributes& rotary
 }
 
 // Yarn: pairs up to the one of beta_fast keep their frequency, those from the one of beta_slow on
-// are stretched, and between them the share grows evenly.
+// are stretched, and between them the share grows evenly. The two ends are whole pairs, or are not.
 SMP_HOST_DEVICE double yarn_frequency(const program::RotaryAttributes& rotary, int64_t pair,
                                       double plain) {
-  const double fast = std::floor(pair_of_rotations(rotary, rotary.beta_fast));
-  const double slow = std::ceil(pair_of_rotations(rotary, rotary.beta_slow));
+  const double fast_pair = pair_of_rotations(rotary, rotary.beta_fast);
+  const double slow_pair = pair_of_rotations(rotary, rotary.beta_slow);
+  const double fast = rotary.truncates ? std::floor(fast_pair) : fast_pair;
+  const double slow = rotary.truncates ? std::ceil(slow_pair) : slow_pair;
   const double first = fast > 0 ? fast : 0;
   const double most = static_cast<double>(rotary.dim - 1);
   double last = slow < most ? slow : most;
@@ -87,6 +89,8 @@ struct AttentionParameters {
   HeadNorm<C> q_norm, k_norm;
   const C* relative = nullptr;     // [relative_buckets, heads]
   C* relative_gradient = nullptr;  // added to
+  const C* sinks = nullptr;        // [heads]; null where there are none
+  C* sinks_gradient = nullptr;     // added to
 };
 
 // Row r of sample b begins at queries + (b * sequence + r) * query_stride, and keys likewise.

@@ -16,14 +16,17 @@ class SmallParameters {
         q_bias_(vector(inputs.q_bias)),
         k_weight_(vector(inputs.k_weight)),
         k_bias_(vector(inputs.k_bias)),
-        table_(vector(inputs.table)) {}
+        table_(vector(inputs.table)),
+        sinks_(vector(inputs.sinks)) {}
 
   AttentionParameters<Wide<T>> given(const AttentionGradients& gradients) const {
     AttentionParameters<Wide<T>> given{.bias = bias_.data(),
                                        .q_norm = {q_weight_.data(), q_bias_.data()},
                                        .k_norm = {k_weight_.data(), k_bias_.data()},
                                        .relative = table_.data(),
-                                       .relative_gradient = data_of<Wide<T>>(gradients.table)};
+                                       .relative_gradient = data_of<Wide<T>>(gradients.table),
+                                       .sinks = sinks_.data(),
+                                       .sinks_gradient = data_of<Wide<T>>(gradients.sinks)};
     if (gradients.norms.defined()) {
       auto* rows = data_of<Wide<T>>(gradients.norms);
       const int64_t d = gradients.norms.size(1);
@@ -42,7 +45,7 @@ class SmallParameters {
     return {tensor.defined() ? tensor.numel() : 0, data_of<T>(tensor)};
   }
 
-  WideVector<T> bias_, q_weight_, q_bias_, k_weight_, k_bias_, table_;
+  WideVector<T> bias_, q_weight_, q_bias_, k_weight_, k_bias_, table_, sinks_;
 };
 
 // Where the heads of a call lie.

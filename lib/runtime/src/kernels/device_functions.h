@@ -41,12 +41,14 @@ struct AttentionInputs {
   at::Tensor k_weight;
   at::Tensor k_bias;
   at::Tensor table;  // of relative positions; undefined without them
+  at::Tensor sinks;  // [heads]; undefined without them
 };
 
 // Further gradients to which attention's backward adds; wide.
 struct AttentionGradients {
   at::Tensor norms;  // [2 or 4, head_dim]: q's and k's weights, then their biases; may be undefined
   at::Tensor table;  // may be undefined
+  at::Tensor sinks;  // may be undefined
 };
 
 // Statistics of the softmax of each row of logits, over the whole vocabulary; wide.

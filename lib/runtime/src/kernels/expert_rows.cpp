@@ -10,8 +10,57 @@
 namespace smp::kernels {
 namespace {
 
+// Of a gated activation with a limit or an offset.
+template <typename T>
+struct Limits {
+  T most, offset;  // most: infinite where there is no limit
+};
+template <typename T>
+Limits<T> limits_of(const program::ActivationAttributes& activation) {
+  return {activation.limit > 0 ? T(activation.limit) : std::numeric_limits<T>::infinity(),
+          T(activation.offset)};
+}
+bool has_limits(const program::ActivationAttributes& activation) {
+  return activation.limit > 0 || activation.offset != 0;
+}
+
 template <ActivationKind kKind, typename T>
-SMP_INLINE void row_forward(int64_t cols, T weight, const T* gate, const T* up, T* y) {
+SMP_INLINE void limited_row_forward(int64_t cols, const Limits<T>& limits, T weight, const T* gate,
+                                    const T* up, T* y) {
+#pragma omp simd
+  for (int64_t c = 0; c < cols; ++c) {
+    const T g = std::min(gate[c], limits.most);
+    const T u = std::max(-limits.most, std::min(up[c], limits.most)) + limits.offset;
+    y[c] = weight * (value_of<kKind>(g) * u);
+  }
+}
+
+// Beyond a limit the gradient is 0.
+template <ActivationKind kKind, typename T>
+SMP_INLINE T limited_row_backward(int64_t cols, const Limits<T>& limits, T weight, T* gate, T* up,
+                                  T* dy) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t c = 0; c < cols; ++c) {
+    const Slope<T> at = slope_of<kKind>(std::min(gate[c], limits.most));
+    const T u = std::max(-limits.most, std::min(up[c], limits.most)) + limits.offset;
+    const T y = at.value * u, d = weight * dy[c];
+    const T of_gate = gate[c] <= limits.most ? T(1) : T(0);
+    const T of_up = up[c] >= -limits.most && up[c] <= limits.most ? T(1) : T(0);
+    sum += dy[c] * y;
+    gate[c] = of_gate * (d * u * at.derivative);
+    up[c] = of_up * (d * at.value);
+    dy[c] = weight * y;
+  }
+  return sum;
+}
+
+template <ActivationKind kKind, typename T>
+SMP_INLINE void row_forward(const program::ActivationAttributes& activation, int64_t cols, T weight,
+                            const T* gate, const T* up, T* y) {
+  if (gate != nullptr && has_limits(activation)) {
+    return limited_row_forward<kKind>(cols, limits_of<T>(activation), weight, gate, up, y);
+  }
   if (gate != nullptr) {
 #pragma omp simd
     for (int64_t c = 0; c < cols; ++c) y[c] = weight * (value_of<kKind>(gate[c]) * up[c]);
@@ -22,7 +71,11 @@ SMP_INLINE void row_forward(int64_t cols, T weight, const T* gate, const T* up, 
 }
 
 template <ActivationKind kKind, typename T>
-SMP_INLINE T row_backward(int64_t cols, T weight, T* gate, T* up, T* dy) {
+SMP_INLINE T row_backward(const program::ActivationAttributes& activation, int64_t cols, T weight,
+                          T* gate, T* up, T* dy) {
+  if (gate != nullptr && has_limits(activation)) {
+    return limited_row_backward<kKind>(cols, limits_of<T>(activation), weight, gate, up, dy);
+  }
   T sum = 0;
   if (gate != nullptr) {
 #pragma omp simd reduction(+ : sum)
@@ -239,35 +292,38 @@ void drop_beyond(const program::RouterAttributes& router, int64_t tokens, int32_
 }  // namespace
 
 // A macro, since a lambda would not be part of the clone that calls it.
-#define SMP_EACH_KIND(loop, ...)                                                       \
-  switch (kind) {                                                                      \
-    case ActivationKind::kGelu: return loop<ActivationKind::kGelu>(__VA_ARGS__);       \
-    case ActivationKind::kGeluErf: return loop<ActivationKind::kGeluErf>(__VA_ARGS__); \
-    case ActivationKind::kRelu: return loop<ActivationKind::kRelu>(__VA_ARGS__);       \
-    case ActivationKind::kSilu: return loop<ActivationKind::kSilu>(__VA_ARGS__);       \
+#define SMP_EACH_KIND(loop, ...)                                                               \
+  switch (activation.activation) {                                                             \
+    case ActivationKind::kGelu: return loop<ActivationKind::kGelu>(__VA_ARGS__);               \
+    case ActivationKind::kGeluErf: return loop<ActivationKind::kGeluErf>(__VA_ARGS__);         \
+    case ActivationKind::kGeluSigmoid: return loop<ActivationKind::kGeluSigmoid>(__VA_ARGS__); \
+    case ActivationKind::kRelu: return loop<ActivationKind::kRelu>(__VA_ARGS__);               \
+    case ActivationKind::kSilu: return loop<ActivationKind::kSilu>(__VA_ARGS__);               \
   }
 
-#define SMP_DEFINE(T)                                                                       \
-  SMP_VECTOR_CLONES void expert_row_forward(                                                \
-      ActivationKind kind, int64_t cols, T weight, const T* gate, const T* up,              \
-      T* y){SMP_EACH_KIND(row_forward, cols, weight, gate, up, y)} SMP_VECTOR_CLONES T      \
-  expert_row_backward(ActivationKind kind, int64_t cols, T weight, T* gate, T* up, T* dy) { \
-    SMP_EACH_KIND(row_backward, cols, weight, gate, up, dy)                                 \
-    return T(0);                                                                            \
-  }                                                                                         \
-  void choose_experts(const program::RouterAttributes& router, const T* bias, T* scores,    \
-                      int32_t* chosen, T* weights) {                                        \
-    choose(router, bias, scores, chosen, weights);                                          \
-  }                                                                                         \
-  T log_sum_of(int64_t experts, const T* scores) { return log_sum(experts, scores); }       \
-  void drop_beyond_capacity(const program::RouterAttributes& router, int64_t tokens,        \
-                            int32_t* chosen, T* weights) {                                  \
-    drop_beyond(router, tokens, chosen, weights);                                           \
-  }                                                                                         \
-  void choose_experts_backward(const program::RouterAttributes& router, T* probabilities,   \
-                               const int32_t* chosen, const T* weights, const T* d_weights, \
-                               const RouterLosses<T>& losses) {                             \
-    choose_backward(router, probabilities, chosen, weights, d_weights, losses);             \
+#define SMP_DEFINE(T)                                                                              \
+  SMP_VECTOR_CLONES void expert_row_forward(                                                       \
+      const program::ActivationAttributes& activation, int64_t cols, T weight, const T* gate,      \
+      const T* up,                                                                                 \
+      T* y){SMP_EACH_KIND(row_forward, activation, cols, weight, gate, up, y)} SMP_VECTOR_CLONES T \
+  expert_row_backward(const program::ActivationAttributes& activation, int64_t cols, T weight,     \
+                      T* gate, T* up, T* dy) {                                                     \
+    SMP_EACH_KIND(row_backward, activation, cols, weight, gate, up, dy)                            \
+    return T(0);                                                                                   \
+  }                                                                                                \
+  void choose_experts(const program::RouterAttributes& router, const T* bias, T* scores,           \
+                      int32_t* chosen, T* weights) {                                               \
+    choose(router, bias, scores, chosen, weights);                                                 \
+  }                                                                                                \
+  T log_sum_of(int64_t experts, const T* scores) { return log_sum(experts, scores); }              \
+  void drop_beyond_capacity(const program::RouterAttributes& router, int64_t tokens,               \
+                            int32_t* chosen, T* weights) {                                         \
+    drop_beyond(router, tokens, chosen, weights);                                                  \
+  }                                                                                                \
+  void choose_experts_backward(const program::RouterAttributes& router, T* probabilities,          \
+                               const int32_t* chosen, const T* weights, const T* d_weights,        \
+                               const RouterLosses<T>& losses) {                                    \
+    choose_backward(router, probabilities, chosen, weights, d_weights, losses);                    \
   }
 
 SMP_DEFINE(float)

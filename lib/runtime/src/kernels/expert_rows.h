@@ -17,12 +17,14 @@ struct RouterLosses {
 constexpr int32_t expert_of_choice(int32_t choice) { return choice < 0 ? ~choice : choice; }
 
 #define SMP_EXPERT_ROWS_OF(T)                                                                      \
-  /* y = weight * activation(gate) * up, or without a gate weight * activation(up). */             \
-  void expert_row_forward(ActivationKind kind, int64_t cols, T weight, const T* gate, const T* up, \
-                          T* y);                                                                   \
+  /* y = weight * activation(gate) * up, or without a gate weight * activation(up). With a limit   \
+     or an offset: of gate and up as ActivationAttributes says. */                                 \
+  void expert_row_forward(const program::ActivationAttributes& activation, int64_t cols, T weight, \
+                          const T* gate, const T* up, T* y);                                       \
   /* On entry as in forward, and dy. On exit the gradients of gate and up in their place, and y    \
      in that of dy. Returns the gradient of the weight. */                                         \
-  T expert_row_backward(ActivationKind kind, int64_t cols, T weight, T* gate, T* up, T* dy);       \
+  T expert_row_backward(const program::ActivationAttributes& activation, int64_t cols, T weight,   \
+                        T* gate, T* up, T* dy);                                                    \
   /* The experts of a token by their scores [experts], which become probabilities, and their       \
      weights; best first, of equal ones the first. `bias` [experts] is added to the probabilities  \
      that choose, and to nothing else; null: there is none. */                                     \

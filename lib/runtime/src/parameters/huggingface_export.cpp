@@ -70,33 +70,34 @@ std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
   return holders;
 }
 
-// Splits a stacked tensor (its sources below each other) into boxes of whole rows of the stored
-// tensor, so that a box is contiguous in the file. A box has as many rows as kBlockBytes hold, and
-// at least one.
-std::vector<model::Box> blocks_of(const huggingface::HuggingFaceTensor& tensor,
+// Splits a matrix into boxes of whole rows of what is stored, so that a box is contiguous in the
+// file. A box has as many rows as kBlockBytes hold, and at least one.
+std::vector<model::Box> blocks_of(const huggingface::HuggingFaceMatrix& matrix,
                                   int64_t element_bytes) {
-  int64_t rows = 0;
-  for (const huggingface::SourceRows& source : tensor.sources) rows += source.count();
-  const int64_t cols = tensor.sources.front().parameter.cols;
-  const int64_t stored_rows = tensor.transposed ? cols : rows;
-  const int64_t stored_cols = tensor.transposed ? rows : cols;
+  const int64_t rows = matrix.rows(), cols = matrix.cols();
+  const int64_t stored_rows = matrix.transposed ? cols : rows;
+  const int64_t stored_cols = matrix.transposed ? rows : cols;
   const int64_t step = std::max<int64_t>(1, kBlockBytes / (stored_cols * element_bytes));
   std::vector<model::Box> blocks;
   for (int64_t begin = 0; begin < stored_rows; begin += step) {
     const int64_t end = std::min(stored_rows, begin + step);
-    blocks.push_back(tensor.transposed ? model::Box{0, rows, begin, end}
+    blocks.push_back(matrix.transposed ? model::Box{0, rows, begin, end}
                                        : model::Box{begin, end, 0, cols});
   }
   return blocks;
 }
 
-// `box` of a parameter, whose row `source.begin` is row `first_row` of the stacked tensor, cut to
-// the source and to `block`, in the parameter's own rows and columns; empty when they do not meet.
-model::Box part_in(const model::Box& box, const huggingface::SourceRows& source, int64_t first_row,
+// `box` of a parameter, cut to the source and to `block` of its matrix, in the parameter's own rows
+// and columns; empty when they do not meet.
+model::Box part_in(const model::Box& box, const huggingface::SourceRows& source,
                    const model::Box& block) {
-  const int64_t shift = source.begin - first_row;
-  return {std::max({box.row_begin, source.begin, block.row_begin + shift}),
-          std::min({box.row_end, source.end, block.row_end + shift}),
+  // The first row of the source that is not before this row of the matrix.
+  const auto row_from = [&](int64_t row) {
+    const int64_t rows = row - source.first;
+    return source.begin + (rows <= 0 ? 0 : (rows + source.step - 1) / source.step);
+  };
+  return {std::max({box.row_begin, source.begin, row_from(block.row_begin)}),
+          std::min({box.row_end, source.end, row_from(block.row_end)}),
           std::max(box.col_begin, block.col_begin), std::min(box.col_end, block.col_end)};
 }
 
@@ -135,29 +136,29 @@ class WeightGatherer {
   }
 
   // The block as it is stored on rank 0, an undefined tensor elsewhere.
-  at::Tensor gather(const huggingface::HuggingFaceTensor& tensor, const model::Box& block) {
-    at::Tensor stored, stacked;  // the same bytes
+  at::Tensor gather(const huggingface::HuggingFaceMatrix& matrix, const model::Box& block) {
+    at::Tensor stored, upright;  // the same bytes
     if (world_.rank() == 0) {
-      stored = tensor.transposed ? allocate(block.cols(), block.rows())
+      stored = matrix.transposed ? allocate(block.cols(), block.rows())
                                  : allocate(block.rows(), block.cols());
-      stacked = tensor.transposed ? stored.t() : stored;
+      upright = matrix.transposed ? stored.t() : stored;
     }
-    int64_t first_row = 0, elements = 0;
-    for (const huggingface::SourceRows& source : tensor.sources) {
+    int64_t elements = 0;
+    for (const huggingface::SourceRows& source : matrix.sources) {
       for (const Holder& holder : holders_.at(source.parameter.name)) {
-        const model::Box part = part_in(holder.box, source, first_row, block);
+        const model::Box part = part_in(holder.box, source, block);
         if (is_empty(part)) continue;
         const int64_t first = count_before(holder.box, part, holder.begin);
         const int64_t last = count_before(holder.box, part, holder.end);
         if (first == last) continue;
         elements += last - first;
         move(source.parameter, holder, part, first, last, [&] {
-          const int64_t row = first_row + part.row_begin - source.begin;
-          return stacked.narrow(0, row - block.row_begin, part.rows())
+          const int64_t row = source.first + (part.row_begin - source.begin) * source.step;
+          return upright.slice(0, row - block.row_begin, c10::nullopt, source.step)
+              .narrow(0, 0, part.rows())
               .narrow(1, part.col_begin - block.col_begin, part.cols());
         });
       }
-      first_row += source.count();
     }
     SMP_CHECK_EQ(elements, block.size());
     return stored;
@@ -282,17 +283,28 @@ int64_t not_finite(const at::Tensor& numbers, DType dtype) {
       dtype, static_cast<const std::byte*>(numbers.const_data_ptr()), numbers.numel());
 }
 
+// Calls body(block) on rank 0 for the blocks of the stored tensor, in order. Collective.
+template <typename Body>
+void for_each_block(const huggingface::HuggingFaceTensor& tensor, DType trained,
+                    WeightGatherer& gatherer, const Body& body) {
+  for (const huggingface::HuggingFaceMatrix& matrix : tensor.matrices) {
+    for (const model::Box& block : blocks_of(matrix, bytes_of(trained))) {
+      const at::Tensor stored = gatherer.gather(matrix, block);
+      if (stored.defined()) body(stored);
+    }
+  }
+}
+
 // On rank 0 returns the first tensor with numbers that would become infinite. Collective.
 std::string beyond_fp16(const std::vector<huggingface::HuggingFaceTensor>& tensors, DType trained,
                         WeightGatherer& gatherer) {
   std::string beyond;
   for (const huggingface::HuggingFaceTensor& tensor : tensors) {
-    for (const model::Box& block : blocks_of(tensor, bytes_of(trained))) {
-      const at::Tensor stored = gatherer.gather(tensor, block);
-      if (!beyond.empty() || !stored.defined()) continue;
+    for_each_block(tensor, trained, gatherer, [&](const at::Tensor& stored) {
+      if (!beyond.empty()) return;
       const at::Tensor saved = as_saved(stored, trained, DType::kF16);
       if (not_finite(saved, DType::kF16) > not_finite(stored, trained)) beyond = tensor.name;
-    }
+    });
   }
   return beyond;
 }
@@ -327,12 +339,10 @@ std::string save_weights(const Plan& plan, const FlatParameters& parameters,
                                                               std::move(entries));
   }
   for (const huggingface::HuggingFaceTensor& tensor : tensors) {
-    for (const model::Box& block : blocks_of(tensor, bytes_of(parameters.dtype()))) {
-      const at::Tensor stored = gatherer.gather(tensor, block);
-      if (!writer) continue;
+    for_each_block(tensor, parameters.dtype(), gatherer, [&](const at::Tensor& stored) {
       const at::Tensor saved = as_saved(stored, parameters.dtype(), dtype);
       writer->append(tensor.name, saved.const_data_ptr(), saved.numel() * bytes_of(dtype));
-    }
+    });
   }
   if (!writer) return "";
   writer->finish();

@@ -283,6 +283,10 @@ std::string HuggingFaceWeights::hint_of_missing(const std::string& name) const {
     return ": tie_word_embeddings in config.json and model.tied_embeddings are false; if the head "
            "uses the embedding's matrix, set both to true";
   }
+  if (stored_.count(name + "_blocks") > 0) {
+    return ": the experts are stored in MXFP4, which smp does not read: load the model with "
+           "transformers' Mxfp4Config(dequantize=True), and write it with save_pretrained()";
+  }
   for (const auto& [stored, where] : stored_) {
     if (!stored.ends_with("." + name)) continue;
     return fmt::format(
@@ -313,11 +317,19 @@ void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
                       fmt::join(entry.shape, ", "), fmt::join(tensor.shape, ", ")));
     }
     wanted.insert(tensor.name);
-    int64_t row = 0;
-    for (const huggingface::SourceRows& source : tensor.sources) {
-      sources_[source.parameter.name].push_back(
-          {found->second, source.begin, source.end, row, tensor.transposed});
-      row += source.count();
+    int64_t matrix_begin = 0;
+    for (const huggingface::HuggingFaceMatrix& matrix : tensor.matrices) {
+      const int64_t row_step = matrix.transposed ? 1 : matrix.cols();
+      for (const huggingface::SourceRows& source : matrix.sources) {
+        sources_[source.parameter.name].push_back(
+            {.stored = found->second,
+             .begin = source.begin,
+             .end = source.end,
+             .at = matrix_begin + source.first * row_step,
+             .row_step = source.step * row_step,
+             .col_step = matrix.transposed ? matrix.rows() : 1});
+      }
+      matrix_begin += matrix.size();
     }
   }
   for (const auto& [name, stored] : stored_) {
@@ -341,38 +353,48 @@ void HuggingFaceWeights::read(const safetensors::TensorPiece& piece) const {
   }
 }
 
-// Fills `out` with the box of a parameter, row by row; the box is within the source.
+// Fills `out` with the box of a parameter, row by row; the box is within the source. A strip is
+// what lies closest together in the file: a row of the box or, of a vector and where the file has
+// it transposed, a column.
 void HuggingFaceWeights::read_box(const Source& source, const model::Box& box, DType dtype,
                                   std::byte* out) const {
   const safetensors::SafetensorsEntry& entry = *source.stored.entry;
-  const int64_t stored_cols = entry.shape.size() == 2 ? entry.shape[1] : 1;
   const int64_t in_bytes = bytes_of(entry.dtype), out_bytes = bytes_of(dtype);
-  std::vector<std::byte> buffer;
-  // The box as it is stored: rows of these, from these columns on.
-  const int64_t first = source.first_row + box.row_begin - source.begin;
-  const model::Box stored = source.transposed
-                                ? model::Box{box.col_begin, box.col_end, first, first + box.rows()}
-                                : model::Box{first, first + box.rows(), box.col_begin, box.col_end};
-  // Whole stored rows follow each other, and are read many at once.
-  const bool whole = stored.cols() == stored_cols;
-  const int64_t most = whole ? std::max<int64_t>(1, kReadBytes / (stored_cols * in_bytes)) : 1;
-  for (int64_t row = stored.row_begin; row < stored.row_end; row += most) {
-    const int64_t rows = std::min(most, stored.row_end - row);
-    buffer.resize(static_cast<size_t>(rows * stored.cols() * in_bytes));
-    source.stored.file->read(entry, (row * stored_cols + stored.col_begin) * in_bytes,
-                             static_cast<int64_t>(buffer.size()), buffer.data());
-    if (safetensors::count_not_finite(entry.dtype, buffer.data(), rows * stored.cols()) > 0) {
+  const bool transposed = source.row_step < source.col_step || box.cols() == 1;
+  const int64_t strips = transposed ? box.cols() : box.rows();
+  const int64_t count = transposed ? box.rows() : box.cols();  // numbers of a strip
+  const int64_t step = transposed ? source.row_step : source.col_step;
+  const int64_t to_next = transposed ? source.col_step : source.row_step;
+  const int64_t span = (count - 1) * step + 1;
+  const int64_t first = source.at + (box.row_begin - source.begin) * source.row_step +
+                        box.col_begin * source.col_step;
+  // Strips that follow each other are read many at once.
+  const bool whole = to_next - span < step;
+  const int64_t most = whole ? std::max<int64_t>(1, kReadBytes / (to_next * in_bytes)) : 1;
+  std::vector<std::byte> buffer, strip(static_cast<size_t>(span * out_bytes));
+  for (int64_t begin = 0; begin < strips; begin += most) {
+    const int64_t n = std::min(most, strips - begin), numbers = (n - 1) * to_next + span;
+    buffer.resize(static_cast<size_t>(numbers * in_bytes));
+    source.stored.file->read(entry, (first + begin * to_next) * in_bytes, numbers * in_bytes,
+                             buffer.data());
+    if (safetensors::count_not_finite(entry.dtype, buffer.data(), numbers) > 0) {
       throw ConfigError(
           fmt::format("training.init_from: {}: tensor '{}' holds inf or nan: use weights saved "
                       "before they became non-finite",
                       folder_, entry.name));
     }
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t at = row + i - stored.row_begin;
-      safetensors::convert_numbers(entry.dtype, buffer.data() + i * stored.cols() * in_bytes,
-                                   stored.cols(), dtype,
-                                   out + (source.transposed ? at : at * box.cols()) * out_bytes,
-                                   source.transposed ? box.cols() : 1);
+    for (int64_t i = 0; i < n; ++i) {
+      const std::byte* from = buffer.data() + i * to_next * in_bytes;
+      std::byte* to = out + (begin + i) * (transposed ? 1 : box.cols()) * out_bytes;
+      const int64_t out_step = transposed ? box.cols() : 1;
+      if (step == 1) {
+        safetensors::convert_numbers(entry.dtype, from, count, dtype, to, out_step);
+        continue;
+      }
+      safetensors::convert_numbers(entry.dtype, from, span, dtype, strip.data(), 1);
+      for (int64_t k = 0; k < count; ++k) {
+        std::copy_n(strip.data() + k * step * out_bytes, out_bytes, to + k * out_step * out_bytes);
+      }
     }
   }
 }

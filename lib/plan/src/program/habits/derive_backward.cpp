@@ -216,13 +216,14 @@ class Backward {
     const auto& a = forward.as<AttentionAttributes>();
     const ValueId qkv = forward.in(0), kv = forward.in(1);
     std::vector<ValueId> inputs = forward.inputs;
-    inputs.resize(8, kNoValue);
-    inputs.insert(inputs.end(), {forward.out(0), dy, forward.out(1), forward.in(8)});
+    const ValueId sinks = forward.in(8), normed = forward.in(9);
+    inputs.resize(9, kNoValue);
+    inputs.insert(inputs.end(), {forward.out(0), dy, forward.out(1), normed});
     const ValueId d_qkv = like(qkv), d_kv = kv == kNoValue ? kNoValue : like(kv);
     // The gradient of the queries is summed in fp32.
     const int64_t queries = a.batch * a.sequence * a.heads * a.head_dim;
-    emit_all(OperationKind::kAttentionBackward, std::move(inputs), {d_qkv, d_kv}, a, {},
-             queries * bytes_of(value(qkv).dtype));
+    emit_all(OperationKind::kAttentionBackward, std::move(inputs), {d_qkv, d_kv}, a,
+             {gradient_of(sinks)}, queries * bytes_of(value(qkv).dtype));
     add(qkv, d_qkv);
     if (kv != kNoValue) add(kv, d_kv);
   }
@@ -246,6 +247,21 @@ class Backward {
              {d_qkv, d_kv}, forward.attributes);
     add(qkv, d_qkv);
     if (kv != kNoValue) add(kv, d_kv);
+  }
+
+  // Over all heads: the sums that a row's gradient needs are those of all tensor ranks.
+  void qk_norm(const Operation& forward, ValueId dy) {
+    const ValueId qkv = forward.in(0), squares = forward.in(1);
+    const ValueId q_weight = forward.in(2), k_weight = forward.in(3);
+    ValueId sums = like(squares);
+    emit(OperationKind::kQkNormSums, {dy, qkv, squares, q_weight, k_weight}, sums,
+         forward.attributes, {gradient_of(q_weight), gradient_of(k_weight)});
+    if (forward.as<QkNormAttributes>().ranks > 1) {
+      sums = emit(OperationKind::kAllReduce, {sums}, editor_.over(value(sums).name, sums),
+                  MessageAttributes{"tensor.qk_norms"});
+    }
+    add(qkv, emit(OperationKind::kQkNormBackward, {dy, qkv, squares, sums, q_weight, k_weight},
+                  like(qkv), forward.attributes));
   }
 
   // Its gradient becomes that of what it was made of.
@@ -350,6 +366,7 @@ class Backward {
       case OperationKind::kLogits: return product(forward, dy);
       case OperationKind::kAddBias: bias_gradient(dy, forward.in(1)); return add(x, dy);
       case OperationKind::kAttention: return attention(forward, dy);
+      case OperationKind::kQkNorm: return qk_norm(forward, dy);
       case OperationKind::kScores: return scores(forward, dy);
       case OperationKind::kWeightedValues: return weighted_values(forward, dy);
       case OperationKind::kSoftmax:

@@ -31,7 +31,7 @@ void put(std::vector<ValueId>& operands, size_t at, ValueId id) {
 int64_t tokens_of(const AttentionAttributes& a) { return a.batch * a.sequence; }
 
 // Operands of attention.
-constexpr size_t kPacked = 0, kFirstNorm = 3, kSecondNorm = 5, kTable = 7, kNormed = 8;
+constexpr size_t kPacked = 0, kFirstNorm = 3, kSecondNorm = 5, kTable = 7, kNormed = 9;
 
 }  // namespace
 

@@ -19,6 +19,7 @@ RotaryAttributes rotary_of(const ModelSpec& model, int64_t dim) {
           .original_positions = static_cast<double>(model.rope_original_positions),
           .beta_fast = model.rope_beta_fast,
           .beta_slow = model.rope_beta_slow,
+          .truncates = model.rope_truncate,
           .attention_factor = model::rope_attention_factor(model)};
 }
 
@@ -34,7 +35,8 @@ AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& re
   attention.context_degree = call.context_degree;
   attention.keys = call.sequence_length * call.context_degree;
   attention.causal = causal;
-  attention.window = causal ? model.sliding_window : 0;
+  const bool has_window = causal && model::has_window(model, builder.layer());
+  attention.window = has_window ? model.sliding_window : 0;
   // A window over all keys is no restriction, and attention without a window is faster.
   if (attention.window >= attention.keys) attention.window = 0;
   attention.heads = model.num_heads / region.degree();
@@ -69,8 +71,12 @@ AttentionBranch::AttentionBranch(ProgramBuilder& builder, std::string name, bool
       reads_encoder_output_(reads_encoder_output),
       region_(builder, builder.call().kinds.attention),
       norm_(branch_norm_parts(builder, name_ + "_norm")),
-      q_norm_(program::norm_parts(builder, name_ + ".q_norm")),
-      k_norm_(program::norm_parts(builder, name_ + ".k_norm")),
+      all_heads_norms_(builder, region_, name_),
+      q_norm_(all_heads_norms_.exist() ? NormParts{}
+                                       : program::norm_parts(builder, name_ + ".q_norm")),
+      k_norm_(all_heads_norms_.exist() ? NormParts{}
+                                       : program::norm_parts(builder, name_ + ".k_norm")),
+      sinks_(builder.parameter(name_ + ".sinks")),
       bias_(builder.parameters(name_ + ".q.bias",
                                name_ + (reads_encoder_output ? ".q.bias" : ".v.bias"))),
       projection_(reads_encoder_output
@@ -90,7 +96,7 @@ AttentionAttributes AttentionBranch::attributes(const AttentionSides& sides) con
   attention.kv_heads = std::max<int64_t>(1, model.num_kv_heads / region_.degree());
   attention.head_dim = model.head_dim;
   attention.relative_buckets = sides.table == kNoValue ? 0 : model::kRelativeBuckets;
-  attention.has_head_norms = model.qk_norm;
+  attention.has_head_norms = q_norm_.weight != kNoValue;
   attention.centered_norms = model.norm == NormKind::kLayerNorm;
   attention.norm_epsilon = model.norm_epsilon;
   if (reads_encoder_output_) attention.weight_dropout.site = DropoutSite::kCrossAttention;
@@ -99,8 +105,8 @@ AttentionAttributes AttentionBranch::attributes(const AttentionSides& sides) con
 
 std::vector<ValueId> AttentionBranch::inputs(ValueId packed, ValueId kv,
                                              const AttentionSides& sides) const {
-  return {packed,         kv,           kNoValue,   q_norm_.weight, q_norm_.bias,
-          k_norm_.weight, k_norm_.bias, sides.table};
+  return {packed,         kv,           kNoValue,    q_norm_.weight, q_norm_.bias,
+          k_norm_.weight, k_norm_.bias, sides.table, sinks_};
 }
 
 DropoutAttributes AttentionBranch::output_dropout() const {
@@ -127,7 +133,8 @@ ValueId AttentionBranch::forward(ValueId x, const AttentionSides& sides) {
   log_sums_ = builder_.made(name_ + " log sums",
                             {{attention.batch * attention.heads * attention.sequence, "rows"}},
                             builder_.wide_dtype());
-  builder_.add(OperationKind::kAttention, inputs(packed_, kv_, sides), {attended_, log_sums_},
+  const ValueId heads = all_heads_norms_.exist() ? all_heads_norms_.forward(packed_) : packed_;
+  builder_.add(OperationKind::kAttention, inputs(heads, kv_, sides), {attended_, log_sums_},
                attention);
   const ValueId y = region_.summed(
       product(builder_, attended_, output_, name_ + " output", {0, "hidden"}), kForwardLabel);
@@ -153,13 +160,14 @@ ValueId AttentionBranch::backward(ValueId dy, ValueId x, const AttentionSides& s
   return region_.wait(sum);
 }
 
-// What was kept of queries, keys and values becomes their gradients.
+// What was kept of queries, keys and values, or normed again, becomes their gradients.
 std::pair<ValueId, ValueId> AttentionBranch::backward_heads(ValueId attended_gradient,
                                                             const AttentionSides& sides,
                                                             AttentionSides& gradients) {
   const AttentionAttributes attention = attributes(sides);
-  const ValueId packed_gradient = builder_.over("d " + builder_.value(packed_).name, packed_);
-  ValueId kv_gradient = kNoValue, table = kNoValue, head_norms = kNoValue;
+  const ValueId heads = all_heads_norms_.exist() ? all_heads_norms_.again() : packed_;
+  ValueId packed_gradient = builder_.over("d " + builder_.value(heads).name, heads);
+  ValueId kv_gradient = kNoValue, table = kNoValue, head_norms = kNoValue, sinks = kNoValue;
   if (kv_ != kNoValue) kv_gradient = builder_.over("d " + name_ + " kv", kv_);
   if (sides.table != kNoValue) {
     table =
@@ -170,10 +178,17 @@ std::pair<ValueId, ValueId> AttentionBranch::backward_heads(ValueId attended_gra
         "d head norms", {{attention.centered_norms ? 4 : 2, ""}, {attention.head_dim, "head"}},
         builder_.wide_dtype());
   }
-  std::vector<ValueId> operands = inputs(packed_, kv_, sides);
+  if (sinks_ != kNoValue) {
+    sinks = builder_.made("d sinks, wide", builder_.value(sinks_).shape, builder_.wide_dtype());
+  }
+  std::vector<ValueId> operands = inputs(heads, kv_, sides);
   operands.insert(operands.end(), {attended_, attended_gradient, log_sums_});
   builder_.add(OperationKind::kAttentionBackward, operands,
-               {packed_gradient, kv_gradient, table, head_norms}, attention);
+               {packed_gradient, kv_gradient, table, head_norms, sinks}, attention);
+  if (sinks != kNoValue) {
+    builder_.add(OperationKind::kAccumulate, {sinks}, {}, {}, {builder_.gradient_of(sinks_)});
+  }
+  if (all_heads_norms_.exist()) packed_gradient = all_heads_norms_.backward(packed_gradient);
   if (table != kNoValue) {
     if (builder_.is_narrow()) {
       const ValueId narrow = builder_.made_like("d table", sides.table);

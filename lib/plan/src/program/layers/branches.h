@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "program/layers/parts.h"
+#include "program/layers/qk_norms.h"
 
 // The branches that a block adds to its residual stream: output(attention(norm(x))) and
 // down(activation(up(norm(x)))). The backward computes the results of norms and activation again:
@@ -62,8 +63,10 @@ class AttentionBranch {
   const std::string name_;
   const bool causal_, reads_encoder_output_;
   const Region region_;
-  NormParts norm_, q_norm_, k_norm_;
-  ValueId bias_, projection_, kv_projection_, kv_bias_, output_, output_bias_;
+  NormParts norm_;
+  QkNorms all_heads_norms_;
+  NormParts q_norm_, k_norm_;  // of each head
+  ValueId sinks_, bias_, projection_, kv_projection_, kv_bias_, output_, output_bias_;
   // What the forward has made.
   Normed normed_;
   ValueId packed_ = kNoValue, kv_ = kNoValue, attended_ = kNoValue, log_sums_ = kNoValue;
@@ -160,10 +163,14 @@ class ExpertsBranch {
   struct Hidden {
     ValueId d_up = kNoValue, d_gate = kNoValue, activated = kNoValue, d_weights = kNoValue;
   };
-  Matrices matrices(const std::string& name);
-  ValueId expert_product(ValueId x, ValueId weight, const std::string& name, Dim cols);
+  Matrices matrices(const std::string& name, const std::string& kind);
+  // `weighted`: the rows' weights apply to the bias.
+  std::vector<ValueId> product_operands(ValueId x, ValueId weight, ValueId bias,
+                                        bool weighted) const;
+  ValueId expert_product(const std::vector<ValueId>& operands, const std::string& name, Dim cols);
   ValueId expert_input_gradient(ValueId dy, ValueId weight, const std::string& name, Dim cols);
   void expert_weight_gradient(ValueId dy, ValueId x, ValueId weight);
+  void bias_gradients(ValueId d_down, Hidden& routed);
   // Rows for the experts from tokens, and sums for the tokens from rows.
   ValueId dispatched(ValueId x, const std::string& name);
   ValueId combined(ValueId x, const std::string& name);
@@ -178,8 +185,8 @@ class ExpertsBranch {
   const RouterAttributes router_;
   const ActivationAttributes activation_;
   const NormParts norm_;
-  const ValueId router_weight_, correction_bias_;
-  const Matrices routed_, shared_;
+  const ValueId router_weight_, router_bias_, correction_bias_;
+  const Matrices routed_, biases_, shared_;
   const ValueId shared_gate_;
   ExpertAttributes experts_;  // of this rank
   int64_t rows_ = 0;          // for them, at most

@@ -44,11 +44,14 @@ ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
       activation_(activation_of(builder.model())),
       norm_(branch_norm_parts(builder, "mlp_norm")),
       router_weight_(builder.parameter("mlp.router.weight")),
+      router_bias_(builder.parameter("mlp.router.bias")),
       correction_bias_(builder.parameter("mlp.router.correction_bias")),
-      routed_(matrices("mlp.experts")),
-      shared_(matrices("mlp.shared_expert")),
+      routed_(matrices("mlp.experts", ".weight")),
+      biases_(matrices("mlp.experts", ".bias")),
+      shared_(matrices("mlp.shared_expert", ".weight")),
       shared_gate_(builder.parameter("mlp.shared_expert_gate.weight")) {
-  SMP_CHECK(!builder.model().shared_norm && !builder.model().mlp_bias);
+  SMP_CHECK(!builder.model().shared_norm);
+  SMP_CHECK(shared_.up == kNoValue || !builder.model().mlp_bias);
   const int64_t tokens = builder.call().tokens();
   experts_ = {.first = mesh::part_begin(router_.experts, region_.degree(), region_.rank()),
               .count = mesh::part_size(router_.experts, region_.degree(), region_.rank()),
@@ -63,16 +66,26 @@ ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
                    experts_.count * experts_.tokens);
 }
 
-ExpertsBranch::Matrices ExpertsBranch::matrices(const std::string& name) {
-  return {activation_.gated ? builder_.parameter(name + ".gate.weight") : kNoValue,
-          builder_.parameter(name + ".up.weight"), builder_.parameter(name + ".down.weight")};
+ExpertsBranch::Matrices ExpertsBranch::matrices(const std::string& name, const std::string& kind) {
+  return {activation_.gated ? builder_.parameter(name + ".gate" + kind) : kNoValue,
+          builder_.parameter(name + ".up" + kind), builder_.parameter(name + ".down" + kind)};
 }
 
-ValueId ExpertsBranch::expert_product(ValueId x, ValueId weight, const std::string& name,
+std::vector<ValueId> ExpertsBranch::product_operands(ValueId x, ValueId weight, ValueId bias,
+                                                     bool weighted) const {
+  std::vector<ValueId> operands{x, weight, ends_};
+  if (bias == kNoValue) return operands;
+  operands.push_back(bias);
+  if (weighted) operands.insert(operands.end(), {weights_, rows_by_expert_});
+  return operands;
+}
+
+ValueId ExpertsBranch::expert_product(const std::vector<ValueId>& operands, const std::string& name,
                                       Dim cols) {
-  cols.size = builder_.value(weight).shape[0].size / experts_.count;
-  const ValueId y = builder_.made(name, {builder_.value(x).shape[0], cols}, builder_.dtype());
-  builder_.add(OperationKind::kExpertProduct, {x, weight, ends_}, {y}, experts_);
+  cols.size = builder_.value(operands[1]).shape[0].size / experts_.count;
+  const ValueId y =
+      builder_.made(name, {builder_.value(operands[0]).shape[0], cols}, builder_.dtype());
+  builder_.add(OperationKind::kExpertProduct, operands, {y}, experts_);
   return y;
 }
 
@@ -102,7 +115,7 @@ void ExpertsBranch::route(ValueId all) {
   const Dim tokens{builder_.call().tokens(), "tokens"}, chosen{router_.experts_per_token, "chosen"};
   const DType wide = builder_.wide_dtype();
   const ValueId scores = builder_.made("scores", {tokens, {router_.experts, "experts"}}, wide);
-  builder_.add(OperationKind::kRouterScores, {all, router_weight_}, {scores});
+  builder_.add(OperationKind::kRouterScores, {all, router_weight_, router_bias_}, {scores});
   probabilities_ = builder_.over("probabilities", scores);
   chosen_ = builder_.made("chosen experts", {tokens, chosen}, DType::kI32);
   weights_ = builder_.made("expert weights", {tokens, chosen}, wide);
@@ -124,17 +137,18 @@ void ExpertsBranch::route(ValueId all) {
 // The products before the activation, which selective recompute drops.
 void ExpertsBranch::first_products(ValueId all, bool again) {
   const int64_t parts = region_.degree();
-  const auto routed = [&](ValueId x, ValueId weight, ValueId& result, const std::string& name) {
+  const ValueId x = dispatched(all, "dispatched");
+  const auto routed = [&](ValueId weight, ValueId bias, ValueId& result, const std::string& name) {
     if (weight == kNoValue) return;
+    const std::vector<ValueId> operands = product_operands(x, weight, bias, false);
     if (again) {
-      builder_.add(OperationKind::kExpertProduct, {x, weight, ends_}, {result}, experts_);
+      builder_.add(OperationKind::kExpertProduct, operands, {result}, experts_);
     } else {
-      result = expert_product(x, weight, name, {0, "ffn"});
+      result = expert_product(operands, name, {0, "ffn"});
     }
   };
-  const ValueId x = dispatched(all, "dispatched");
-  routed(x, routed_.gate, gate_, "experts gate");
-  routed(x, routed_.up, up_, "experts up");
+  routed(routed_.gate, biases_.gate, gate_, "experts gate");
+  routed(routed_.up, biases_.up, up_, "experts up");
   const auto shared = [&](ValueId weight, ValueId& result, const std::string& name) {
     if (weight == kNoValue) return;
     if (again) {
@@ -158,7 +172,8 @@ ValueId ExpertsBranch::forward(ValueId x, ValueId residual, ValueId stats) {
   const ValueId activated = builder_.made_like("activated", up_);
   builder_.add(OperationKind::kExpertActivation, {up_, gate_, weights_, rows_by_expert_, ends_},
                {activated}, experts_);
-  ValueId y = combined(expert_product(activated, routed_.down, "experts down", {0, "hidden"}),
+  ValueId y = combined(expert_product(product_operands(activated, routed_.down, biases_.down, true),
+                                      "experts down", {0, "hidden"}),
                        "experts combined");
   if (shared_.up != kNoValue) {
     const ValueId hidden = builder_.made_like("shared activated", shared_up_);
@@ -196,6 +211,23 @@ void ExpertsBranch::expert_weight_gradient(ValueId dy, ValueId x, ValueId weight
                {builder_.gradient_of(weight)});
 }
 
+// Of the biases of the experts, of which a model has all or none. That of the second matrix is
+// weighed as the row is.
+void ExpertsBranch::bias_gradients(ValueId d_down, Hidden& routed) {
+  if (biases_.up == kNoValue) return;
+  const auto add = [&](const std::vector<ValueId>& operands, const std::vector<ValueId>& outputs,
+                       ValueId bias) {
+    builder_.add(OperationKind::kExpertBiasGradient, operands, outputs, experts_,
+                 {builder_.gradient_of(bias)});
+  };
+  const ValueId d_weights = builder_.over("d expert weights", routed.d_weights);
+  add({d_down, ends_, biases_.down, weights_, rows_by_expert_, routed.d_weights}, {d_weights},
+      biases_.down);
+  routed.d_weights = d_weights;
+  add({routed.d_up, ends_}, {}, biases_.up);
+  if (biases_.gate != kNoValue) add({routed.d_gate, ends_}, {}, biases_.gate);
+}
+
 // The gradient of what the router and the shared gate have read, of all tokens and whole on each
 // rank. Adds the gradients of their weights.
 ValueId ExpertsBranch::router_backward(ValueId all, ValueId d_weights, ValueId d_shared_weights) {
@@ -213,6 +245,7 @@ ValueId ExpertsBranch::router_backward(ValueId all, ValueId d_weights, ValueId d
       OperationKind::kRouteBackward,
       {probabilities_, chosen_, weights_, region_.all_reduced(d_weights, kRouterLabel), log_sums_},
       {d_scores}, router_);
+  bias_gradient(builder_, d_scores, router_bias_);
   const ValueId dx = input_gradient(d_scores, router_weight_, "d mlp norm of the router");
   if (shared_gate_ == kNoValue) return dx;
   const ValueId summed = region_.all_reduced(d_shared_weights, kRouterLabel);
@@ -230,10 +263,11 @@ ValueId ExpertsBranch::backward(ValueId dy) {
 
   // The second matrices.
   const ValueId dispatched_dy = dispatched(all_dy, "d experts down");
-  const Hidden routed = activation_backward(
+  Hidden routed = activation_backward(
       up_, gate_, weights_, rows_by_expert_, ends_,
       expert_input_gradient(dispatched_dy, routed_.down, "d activated", {0, "ffn"}), "experts");
   builder_.weights([&] { expert_weight_gradient(dispatched_dy, routed.activated, routed_.down); });
+  bias_gradients(dispatched_dy, routed);
   Hidden shared;
   if (shared_.up != kNoValue) {
     shared =

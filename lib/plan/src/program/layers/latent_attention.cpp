@@ -57,7 +57,7 @@ AttentionAttributes LatentAttentionBranch::attributes() const {
 }
 
 std::vector<ValueId> LatentAttentionBranch::operands() const {
-  std::vector<ValueId> operands(8, kNoValue);
+  std::vector<ValueId> operands(9, kNoValue);
   operands.front() = packed_;
   return operands;
 }

@@ -3,14 +3,26 @@
 
 namespace smp::program {
 
+namespace {
+
+ActivationKind gelu_of(GeluKind gelu) {
+  switch (gelu) {
+    case GeluKind::kTanh: return ActivationKind::kGelu;
+    case GeluKind::kErf: return ActivationKind::kGeluErf;
+    case GeluKind::kSigmoid: return ActivationKind::kGeluSigmoid;
+  }
+  check_failed(__FILE__, __LINE__, "unknown gelu");
+}
+
+}  // namespace
+
 ActivationAttributes activation_of(const ModelSpec& model) {
   switch (model.mlp) {
     case MlpKind::kGelu:
     case MlpKind::kGeglu:
-      return {model.gelu == GeluKind::kErf ? ActivationKind::kGeluErf : ActivationKind::kGelu,
-              is_gated(model.mlp)};
+      return {gelu_of(model.gelu), is_gated(model.mlp), model.glu_limit, model.glu_offset};
     case MlpKind::kRelu: return {ActivationKind::kRelu, false};
-    case MlpKind::kSwiglu: return {ActivationKind::kSilu, true};
+    case MlpKind::kSwiglu: return {ActivationKind::kSilu, true, model.glu_limit, model.glu_offset};
     case MlpKind::kSquaredRelu: return {ActivationKind::kSquaredRelu, false};
   }
   check_failed(__FILE__, __LINE__, "unknown mlp");

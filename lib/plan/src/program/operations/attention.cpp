@@ -4,7 +4,8 @@
 #include "smp/plan/program/attention_scratch.h"
 
 // Attention over rows of [q heads | k heads | v heads], or of [q heads] and [k heads | v heads].
-// Bias, norms of queries and keys and rotary positions are applied while a head is copied.
+// Bias, norms of queries and keys and rotary positions are applied while a head is copied. A head's
+// sink is a score that joins the softmax of each query, and has no value.
 namespace smp::program {
 namespace {
 
@@ -79,7 +80,8 @@ const OperationRules kAttentionRules = {
     .name = "attention",
     .kernel = KernelClass::kAttention,
     .inputs =
-        "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table? normed?",
+        "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table? "
+        "sinks? normed?",
     .outputs = "result log_sums",
     .flops = forward_flops,
     .scratch_bytes = forward_bytes};
@@ -87,9 +89,9 @@ const OperationRules kAttentionBackwardRules = {
     .name = "attention backward",
     .kernel = KernelClass::kAttention,
     .inputs =
-        "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table? result "
-        "d_result log_sums normed?",
-    .outputs = "d_qkv d_kv? d_table? d_norms?",
+        "qkv kv? bias? q_norm.weight? q_norm.bias? k_norm.weight? k_norm.bias? table? sinks? "
+        "result d_result log_sums normed?",
+    .outputs = "d_qkv d_kv? d_table? d_norms? d_sinks?",
     .flops = backward_flops,
     .scratch_bytes = backward_bytes};
 

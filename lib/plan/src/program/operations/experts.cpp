@@ -77,7 +77,7 @@ int64_t expert_weight_bytes(const PlacedOperation& p) {
 
 const OperationRules kRouterScoresRules = {.name = "router scores",
                                            .kernel = KernelClass::kProduct,
-                                           .inputs = "x weight",
+                                           .inputs = "x weight bias?",
                                            .outputs = "scores",
                                            .flops = router_flops,
                                            .scratch_bytes = scores_bytes};
@@ -125,9 +125,10 @@ const OperationRules kDispatchRules = {
 // The sum of each token's rows, best expert first.
 const OperationRules kCombineRules = {
     .name = "combine", .kernel = KernelClass::kRows, .inputs = "x places weights?", .outputs = "y"};
+// A bias is that of the row's expert, times the row's weight if there are weights.
 const OperationRules kExpertProductRules = {.name = "expert product",
                                             .kernel = KernelClass::kProduct,
-                                            .inputs = "x weight ends?",
+                                            .inputs = "x weight ends? bias? weights? rows?",
                                             .outputs = "y",
                                             .flops = expert_flops,
                                             .scratch_bytes = expert_product_bytes};
@@ -143,6 +144,13 @@ const OperationRules kExpertWeightGradientRules = {.name = "expert product, d we
                                                    .outputs = "product?",
                                                    .flops = expert_weight_flops,
                                                    .scratch_bytes = expert_weight_bytes};
+// Of the biases: the sums of each expert's rows, times their weights if there are any. Then the
+// bias adds to the gradients of the weights as well.
+const OperationRules kExpertBiasGradientRules = {
+    .name = "expert bias gradient",
+    .kernel = KernelClass::kRows,
+    .inputs = "dy ends bias? weights? rows? d_weights?",
+    .outputs = "d_weights?"};
 // Each row times its weight. Without a gate beside it `up` has the columns of both. Without `rows` row n is token n, and without weights they are 1.
 const OperationRules kExpertActivationRules = {
     .name = "expert activation", .inputs = "up gate? weights? rows? ends?", .outputs = "y half?"};

@@ -22,4 +22,24 @@ const OperationRules kNormBackwardRules = {.name = "norm backward",
                                                "dy x? statistics weight residual? wide? unweighted?",
                                            .outputs = "dx sums?"};
 
+// Norms of queries and of keys over all heads, in rows of [q heads | k heads | v heads]. Of each
+// row two sums over the heads: of the squares, and backward of dy * weight * x / rms. The ranks
+// that share the heads have added up theirs before the sums are read. Values are copied.
+const OperationRules kQkSquaresRules = {
+    .name = "qk squares", .kernel = KernelClass::kRows, .inputs = "qkv", .outputs = "squares"};
+const OperationRules kQkNormRules = {.name = "qk norm",
+                                     .kernel = KernelClass::kRows,
+                                     .inputs = "qkv squares q_norm.weight k_norm.weight",
+                                     .outputs = "y"};
+// Adds to the gradients of the weights.
+const OperationRules kQkNormSumsRules = {.name = "qk norm, sums",
+                                         .kernel = KernelClass::kRows,
+                                         .inputs = "dy qkv squares q_norm.weight k_norm.weight",
+                                         .outputs = "sums"};
+const OperationRules kQkNormBackwardRules = {
+    .name = "qk norm backward",
+    .kernel = KernelClass::kRows,
+    .inputs = "dy qkv squares sums q_norm.weight k_norm.weight",
+    .outputs = "dx"};
+
 }  // namespace smp::program

@@ -9,7 +9,8 @@
 namespace smp::program {
 
 // In the order of the kinds of each family.
-extern const OperationRules kNormRules, kNormAgainRules, kNormBackwardRules;
+extern const OperationRules kNormRules, kNormAgainRules, kNormBackwardRules, kQkSquaresRules,
+    kQkNormRules, kQkNormSumsRules, kQkNormBackwardRules;
 extern const OperationRules kProductRules, kInputGradientRules, kWeightGradientRules,
     kBiasGradientRules, kLogitsRules;
 extern const OperationRules kAttentionRules, kAttentionBackwardRules, kLatentHeadsRules,
@@ -27,8 +28,8 @@ extern const OperationRules kConvolutionRules, kConvolutionInputGradientRules,
 extern const OperationRules kRouterScoresRules, kRouteRules, kRouteBackwardRules, kExpertLoadRules,
     kRouterInputGradientRules, kRouterWeightGradientRules, kSigmoidRules, kSigmoidBackwardRules,
     kSortByExpertRules, kDispatchRules, kCombineRules, kExpertProductRules,
-    kExpertInputGradientRules, kExpertWeightGradientRules, kExpertActivationRules,
-    kExpertActivationBackwardRules;
+    kExpertInputGradientRules, kExpertWeightGradientRules, kExpertBiasGradientRules,
+    kExpertActivationRules, kExpertActivationBackwardRules;
 extern const OperationRules kRotateRules, kRotateBackwardRules, kHeadNormsRules,
     kHeadNormsBackwardRules, kRepeatHeadsRules, kRepeatHeadsBackwardRules, kScoresRules,
     kScoresBackwardRules, kSoftmaxRules, kSoftmaxBackwardRules, kWeightedValuesRules,

@@ -29,7 +29,8 @@ kernels::AttentionInputs inputs_of(const Frame& frame) {
           .q_bias = frame.in(4),
           .k_weight = frame.in(5),
           .k_bias = frame.in(6),
-          .table = frame.in(7)};
+          .table = frame.in(7),
+          .sinks = frame.in(8)};
 }
 
 }  // namespace
@@ -46,9 +47,10 @@ void run_attention_backward(Frame& frame) {
   kernels::AttentionGradients small;
   if (frame.has_out(2)) small.table = frame.make_zero(2);
   if (frame.has_out(3)) small.norms = frame.make_zero(3);
-  const at::Tensor& attended = frame.in(8);
+  if (frame.has_out(4)) small.sinks = frame.make_zero(4);
+  const at::Tensor& attended = frame.in(9);
   kernels::functions_of(attended).attention_backward(shape_of(frame), inputs_of(frame), attended,
-                                                     frame.in(9), frame.in(10), small);
+                                                     frame.in(10), frame.in(11), small);
   frame.set_over(0, frame.in(0));
   if (frame.has_out(1)) frame.set_over(1, frame.in(1));
 }

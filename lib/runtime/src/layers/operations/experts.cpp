@@ -2,6 +2,7 @@
 
 #include "kernels/element_types.h"
 #include "kernels/expert_rows.h"
+#include "layers/operations/for_each_expert.h"
 #include "layers/operations/kernels_of.h"
 #include "smp/plan/base/check.h"
 
@@ -9,17 +10,6 @@
 // expert's has no meaning; products may read a few rows of it, and leave out what these give.
 namespace smp::layers {
 namespace {
-
-// Calls body(expert, first row, rows) for the rank's experts that have rows.
-template <typename Body>
-void for_each_expert(const at::Tensor& ends, const Body& body) {
-  const auto* end = ends.const_data_ptr<int32_t>();
-  int64_t first = 0;
-  for (int64_t e = 0; e < ends.numel(); ++e) {
-    if (end[e] > first) body(e, first, end[e] - first);
-    first = end[e];
-  }
-}
 
 int64_t used_rows(const at::Tensor& ends) {
   return ends.const_data_ptr<int32_t>()[ends.numel() - 1];
@@ -69,7 +59,7 @@ struct ActivationRows {
         weights(frame.in(2)),
         by_expert(frame.in(3)),
         count(frame.has_in(4) ? used_rows(frame.in(4)) : up.size(0)),
-        kind(frame.as<program::ExpertAttributes>().activation.activation) {}
+        activation(frame.as<program::ExpertAttributes>().activation) {}
 
   // Where the row's weight is.
   int64_t place(int64_t row) const {
@@ -82,7 +72,7 @@ struct ActivationRows {
 
   const at::Tensor &up, &gate, &weights, &by_expert;
   const int64_t count;
-  const kernels::ActivationKind kind;
+  const program::ActivationAttributes& activation;
 };
 
 }  // namespace
@@ -187,6 +177,7 @@ void run_expert_product(Frame& frame) {
   for_each_expert(frame.in(2), [&](int64_t expert, int64_t first, int64_t rows) {
     put_product(x, matrix_of(weight, expert, experts), first, rows, y);
   });
+  if (frame.has_in(3)) add_expert_biases(frame, y);
 }
 
 void run_expert_input_gradient(Frame& frame) {
@@ -221,7 +212,7 @@ void run_expert_activation(Frame& frame) {
       WideRow<T> wide_up(up + r * cols, cols),
           wide_gate(gate == nullptr ? nullptr : gate + r * cols, cols),
           result(kernels::data_of<T>(y) + r * cols, cols);
-      kernels::expert_row_forward(rows.kind, cols, rows.weight<C>(r), wide_gate.data(),
+      kernels::expert_row_forward(rows.activation, cols, rows.weight<C>(r), wide_gate.data(),
                                   wide_up.data(), result.data());
       result.put_back();
     }
@@ -242,8 +233,9 @@ void run_expert_activation_backward(Frame& frame) {
       WideRow<T> wide_up(up + r * cols, cols),
           wide_gate(gate == nullptr ? nullptr : gate + r * cols, cols),
           result(kernels::data_of<T>(dy) + r * cols, cols);
-      const C d_weight = kernels::expert_row_backward(
-          rows.kind, cols, rows.weight<C>(r), wide_gate.data(), wide_up.data(), result.data());
+      const C d_weight =
+          kernels::expert_row_backward(rows.activation, cols, rows.weight<C>(r), wide_gate.data(),
+                                       wide_up.data(), result.data());
       for (WideRow<T>* row : {&wide_up, &wide_gate, &result}) row->put_back();
       if (d_weights.defined()) kernels::data_of<C>(d_weights)[rows.place(r)] = d_weight;
     }

@@ -17,6 +17,10 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_bias_gradient,
       run_attention,
       run_attention_backward,
+      run_qk_squares,
+      run_qk_norm,
+      run_qk_norm_sums,
+      run_qk_norm_backward,
       run_latent_heads,
       run_latent_heads_backward,
       run_split_columns,
@@ -70,6 +74,7 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_expert_product,
       run_expert_input_gradient,
       run_expert_weight_gradient,
+      run_expert_bias_gradient,
       run_expert_activation,
       run_expert_activation_backward,
   };

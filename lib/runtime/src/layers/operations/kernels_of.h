@@ -18,6 +18,10 @@ void run_logits(Frame& frame);
 
 void run_attention(Frame& frame);
 void run_attention_backward(Frame& frame);
+void run_qk_squares(Frame& frame);
+void run_qk_norm(Frame& frame);
+void run_qk_norm_sums(Frame& frame);
+void run_qk_norm_backward(Frame& frame);
 void run_latent_heads(Frame& frame);
 void run_latent_heads_backward(Frame& frame);
 void run_split_columns(Frame& frame);
@@ -77,6 +81,9 @@ void run_combine(Frame& frame);
 void run_expert_product(Frame& frame);
 void run_expert_input_gradient(Frame& frame);
 void run_expert_weight_gradient(Frame& frame);
+void run_expert_bias_gradient(Frame& frame);
+// To the rows of an expert product, as its operands say.
+void add_expert_biases(const Frame& frame, const at::Tensor& y);
 void run_expert_activation(Frame& frame);
 void run_expert_activation_backward(Frame& frame);
 

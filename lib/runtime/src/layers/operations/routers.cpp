@@ -23,7 +23,18 @@ at::Tensor widened(const at::Tensor& x) { return kernels::is_narrow(x) ? x.to(at
 
 void run_router_scores(Frame& frame) {
   const at::Tensor x = widened(frame.in(0));
-  frame.set(0, kernels::functions_of(x).product(x, widened(frame.in(1))));
+  const at::Tensor& scores =
+      frame.set(0, kernels::functions_of(x).product(x, widened(frame.in(1))));
+  if (!frame.has_in(2)) return;
+  const at::Tensor& bias = frame.in(2);
+  kernels::with_element_type(bias, [&](auto zero) {
+    using T = decltype(zero);
+    const kernels::WideVector<T> wide(bias.numel(), kernels::data_of<T>(bias));
+    auto* row = kernels::data_of<kernels::Wide<T>>(scores);
+    for (int64_t t = 0; t < scores.size(0); ++t, row += bias.numel()) {
+      for (int64_t e = 0; e < bias.numel(); ++e) row[e] += wide.data()[e];
+    }
+  });
 }
 
 void run_route(Frame& frame) {

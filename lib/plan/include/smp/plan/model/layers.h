@@ -107,6 +107,9 @@ Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t t
 // Ranks that hold the same KV head: max(1, t / num_kv_heads).
 int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree);
 
+// Whether the queries of a block see a window of the keys alone.
+bool has_window(const ModelSpec& model, const LayerSpec& layer);
+
 // In an encoder_decoder: whether the block belongs to the encoder; whether it is the first or last
 // of its stack.
 bool is_in_encoder(const ModelSpec& model, const LayerSpec& layer);

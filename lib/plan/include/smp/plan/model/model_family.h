@@ -18,9 +18,10 @@ bool has_blocks_of(const ModelSpec& model, ModelFamily family);
 
 // Whether the model is embedding, blocks and head as the engine runs them: a decoder of dense
 // blocks with learned, rotary or no positions, and plain attention or a latent one without biases,
-// with RMSNorm. Other attributes of the blocks do not count.
+// with RMSNorm. Norms over all heads are RMS norms. Other attributes of the blocks do not count.
 bool is_dense_decoder(const ModelSpec& model);
-// The same with experts, behind attention, without biases, and not padded to a capacity.
+// The same with experts, behind attention, and not padded to a capacity. Beside a shared expert
+// they have no biases.
 bool is_mixture_decoder(const ModelSpec& model);
 
 // Whether the model is an encoder and a decoder as the engine runs them: T5's, with any norms,

@@ -56,6 +56,7 @@ struct RotaryAttributes {
   double high_freq_factor = 4;
   double original_positions = 8192;
   double beta_fast = 32, beta_slow = 1;  // yarn
+  bool truncates = true;                 // yarn: its range ends at whole pairs
   double attention_factor = 1;           // of sines and cosines
 };
 
@@ -93,12 +94,23 @@ struct LatentAttributes {
   constexpr int64_t head_dim() const { return plain + rotary; }
 };
 
-// kGelu: the tanh form. The engine has no kernel of kSquaredRelu, and refuses it (engine_rules.cpp).
-enum class ActivationKind { kGelu, kGeluErf, kRelu, kSilu, kSquaredRelu };
+// The norms of queries and of keys over all heads, in rows of [q heads | k heads | v heads].
+struct QkNormAttributes {
+  int64_t q_cols = 0, k_cols = 0;  // of this rank
+  int64_t ranks = 1;               // that share the heads, or hold copies of a KV head
+  double epsilon = 0;
+};
+
+// kGelu: the tanh form; kGeluSigmoid: x * sigmoid(1.702 x). The engine has no kernel of
+// kSquaredRelu, and refuses it (engine_rules.cpp).
+enum class ActivationKind { kGelu, kGeluErf, kGeluSigmoid, kRelu, kSilu, kSquaredRelu };
 
 struct ActivationAttributes {
   ActivationKind activation = ActivationKind::kGelu;
   bool gated = false;  // of [rows, gate | up]: activation(gate) * up
+  // Of experts: activation(min(gate, limit)) * (up within -limit and limit, + offset); 0 = none.
+  double limit = 0;
+  double offset = 0;
 };
 
 // Rows of a table by ids, or of positions. A rank may have a part of either.

@@ -30,6 +30,10 @@ enum class OperationKind : uint8_t {
   kBiasGradient,
   kAttention,
   kAttentionBackward,
+  kQkSquares,
+  kQkNorm,
+  kQkNormSums,
+  kQkNormBackward,
   kLatentHeads,
   kLatentHeadsBackward,
   kSplitColumns,
@@ -83,6 +87,7 @@ enum class OperationKind : uint8_t {
   kExpertProduct,
   kExpertInputGradient,
   kExpertWeightGradient,
+  kExpertBiasGradient,
   kExpertActivation,
   kExpertActivationBackward,
   // Of other frameworks (habits.h): priced, and not run by the engine.
@@ -108,9 +113,10 @@ inline constexpr int kOperationKinds = static_cast<int>(OperationKind::kAllToAll
 
 using Attributes =
     std::variant<std::monostate, DropoutAttributes, NormAttributes, ProductAttributes,
-                 AttentionAttributes, LatentAttributes, ActivationAttributes, RowsAttributes,
-                 LossAttributes, MessageAttributes, OwnTokensAttributes, ImageAttributes,
-                 ChannelAttributes, RouterAttributes, ExpertAttributes, ScanAttributes>;
+                 AttentionAttributes, QkNormAttributes, LatentAttributes, ActivationAttributes,
+                 RowsAttributes, LossAttributes, MessageAttributes, OwnTokensAttributes,
+                 ImageAttributes, ChannelAttributes, RouterAttributes, ExpertAttributes,
+                 ScanAttributes>;
 
 // Scratch memory of an operation is what its entry in the table says.
 inline constexpr int64_t kScratchOfRules = -1;

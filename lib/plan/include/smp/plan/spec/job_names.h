@@ -13,7 +13,8 @@ std::string_view name_of(Precision precision);  // "fp32", "fp64", "bf16", "fp16
 std::string_view name_of(Sharding sharding);    // "none", "optimizer_state", "gradients", ...
 std::string_view name_of(Stack stack);
 std::string_view name_of(MlpKind mlp);
-std::string_view name_of(GeluKind gelu);      // "tanh", "erf"
+std::string_view name_of(GeluKind gelu);      // "tanh", "erf", "sigmoid"
+std::string_view name_of(QkNormOver over);    // "head", "all_heads"
 std::string_view name_of(RouterKind router);  // "softmax", "sigmoid"
 std::string_view name_of(BalanceOver over);   // "microbatch", "sequence"
 std::string_view name_of(NormPlacement placement);

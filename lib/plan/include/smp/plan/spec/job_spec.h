@@ -23,11 +23,14 @@ struct Framework;
 enum class ModelFamily { kGpt2, kLlama, kTransformer };
 enum class Stack { kDecoder, kEncoder, kEncoderDecoder };
 enum class MlpKind { kGelu, kRelu, kSwiglu, kGeglu, kSquaredRelu };
-// x * Phi(x) exactly, or by the tanh that stands for it (Hendrycks and Gimpel 2016).
-enum class GeluKind { kTanh, kErf };
+// x * Phi(x) exactly, or by what stands for it: a tanh, or x * sigmoid(1.702 x) (Hendrycks and
+// Gimpel 2016).
+enum class GeluKind { kTanh, kErf, kSigmoid };
 enum class NormKind { kLayerNorm, kRmsNorm };
 // Of attention and of the MLP: at their input; at their output (OLMo 2); at both (Gemma 2 and 3).
 enum class NormPlacement { kBefore, kAfter, kBoth };
+// What a norm of queries or keys spans.
+enum class QkNormOver { kHead, kAllHeads };
 enum class PositionKind { kLearned, kRotary, kAlibi, kRelative, kNone };
 // How rotary frequencies are stretched: by one factor; by wavelength (Llama 3.1); the others of
 // transformers' modeling_rope_utils.py, whose sizes alone are known here.
@@ -87,9 +90,15 @@ struct ModelSpec {
   bool attention_output_bias = true;
   bool mlp_bias = true;
   bool head_bias = false;
-  bool qk_norm = false;            // a norm of head_dim on queries and on keys
+  bool qk_norm = false;  // a norm on queries and on keys
+  QkNormOver qk_norm_over = QkNormOver::kHead;
+  bool attention_sinks = false;    // a learnt score of each head, in the softmax's sum alone
   bool parallel_residual = false;  // attention and MLP read the same input (gpt_neox, phi)
   bool shared_norm = false;        // and one norm serves both (phi)
+  // Of a gated MLP or expert: activation(min(gate, limit)) * (up + offset), where up lies within
+  // the limit on both sides; limit 0 = none.
+  double glu_limit = 0;
+  double glu_offset = 0;
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
   int64_t num_heads = 0;
@@ -110,6 +119,7 @@ struct ModelSpec {
   // Yarn (Peng et al. 2023, arXiv:2309.00071), with DeepSeek's mscale keys.
   double rope_beta_fast = 32;
   double rope_beta_slow = 1;
+  bool rope_truncate = true;         // the range between the two ends at whole pairs
   double rope_attention_factor = 0;  // of sines and cosines; 0 = it follows from the other keys
   double rope_mscale = 0;
   double rope_mscale_all_dim = 0;
@@ -131,6 +141,7 @@ struct ModelSpec {
   RouterKind router = RouterKind::kSoftmax;
   bool normalize_expert_weights = true;  // of a token's experts, so that their sum is 1
   double routed_scaling_factor = 1;      // of what the experts of a token put out together
+  bool router_bias = false;              // of the scores
   // A bias on the scores that choose experts, and on nothing else. Each step moves it by the rate,
   // up for an expert with fewer tokens than its even share (DeepSeek-V3).
   bool router_correction_bias = false;

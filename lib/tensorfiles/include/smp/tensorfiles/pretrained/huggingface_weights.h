@@ -46,8 +46,9 @@ class HuggingFaceWeights {
   struct Source {  // where rows [begin, end) of one of our parameters lie
     Stored stored;
     int64_t begin = 0, end = 0;
-    int64_t first_row = 0;  // of the stacked tensor
-    bool transposed = false;
+    int64_t at = 0;        // the first element
+    int64_t row_step = 0;  // elements between rows
+    int64_t col_step = 1;  // and columns
   };
 
   void open_files();
