@@ -136,12 +136,12 @@ TEST_CASE("the closed form is the simulation of the very schedule") {
   }
 }
 
-TEST_CASE("the closed form of a hybrid is the simulation of its stages, each with its own layers") {
-  for (const char* name : {"nemotron-h-8b", "nemotron3-nano-30b-a3b"}) {
+TEST_CASE("where stages hold different layers, the closed form is the simulation of them") {
+  for (const char* name : {"nemotron-h-8b", "nemotron3-nano-30b-a3b", "t5-11b"}) {
     for (const int32_t pipeline : {2, 4, 8}) {
       const JobSpec job = job_on("dgx-h100", pipeline,
                                  "model: " + std::string(name) +
-                                     "\ntraining: {sequence_length: 4096, precision: bf16}\n"
+                                     "\ntraining: {sequence_length: 512, precision: bf16}\n"
                                      "parallel: {framework: megatron-core}\n");
       for (const PipelineKind kind : {PipelineKind::kInterleaved, PipelineKind::kVirtual}) {
         LayoutChoice choice;

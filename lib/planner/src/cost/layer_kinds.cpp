@@ -46,7 +46,7 @@ LayerKinds::LayerKinds(const JobSpec& job)
       further_tokens_(model::is_list(job.model) ? 0 : job.model.num_mtp_layers),
       frozen_blocks_(model::frozen_blocks(job)),
       differ_by_stage_(model::is_list(job.model) || model::is_hybrid(job.model) ||
-                       frozen_blocks_ > 0) {
+                       job.model.decoder_layers > 0 || frozen_blocks_ > 0) {
   const std::vector<model::LayerSpec> layers = model::layers_of(job.model);
   first_block_ = layers.front().kind == model::LayerKind::kEmbedding ? 1 : 0;
   const bool is_list = model::is_list(job.model);

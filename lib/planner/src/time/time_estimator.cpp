@@ -148,23 +148,31 @@ choice::LayoutChoice TimeEstimator::key_of_pipeline(choice::LayoutChoice choice)
   return choice;
 }
 
-// Of the schedule it counts where the head is, and whether weight gradients are deferred.
-// Where stages differ, how chunks are dealt to them counts.
+// Of the schedule it counts where the head is, and whether weight gradients are deferred. Where
+// stages differ, how chunks are dealt to them counts as well.
 choice::LayoutChoice TimeEstimator::key_of_stages(choice::LayoutChoice choice,
                                                   const cost::LayerKinds& kinds) const {
   leave_out_optimizer(choice);
-  if (kinds.differ_by_stage()) return choice;
   if (!cost::casts_weights(job_, choice)) choice.microbatches = 1;
   choice.active_microbatches = 0;
+  if (kinds.differ_by_stage() && choice::shape_of(choice).chunks() > 1) return choice;
   if (!schedule::defers_weight_gradients(choice.schedule))
     choice.schedule = PipelineKind::kInterleaved;
   if (!waits_for_sends(job_)) choice.virtual_stages = 1;
   return choice;
 }
 
+// Where stages differ, what the slowest one holds depends on their seconds.
 choice::LayoutChoice TimeEstimator::key_of_transfers(choice::LayoutChoice choice,
-                                                     const cost::LayerKinds& kinds) {
-  if (kinds.differ_by_stage()) return choice;
+                                                     const cost::LayerKinds& kinds) const {
+  if (kinds.differ_by_stage()) {
+    choice::LayoutChoice key = key_of_stages(choice, kinds);
+    key.offload_optimizer = choice.offload_optimizer;
+    key.sharding = choice.sharding;
+    key.shard = choice.shard;
+    key.replica = choice.replica;
+    return key;
+  }
   choice.micro_batch = choice.microbatches = 1;
   choice.active_microbatches = 0;
   choice.virtual_stages = 1;

@@ -57,8 +57,8 @@ class TimeEstimator {
   static choice::LayoutChoice key_of_pipeline(choice::LayoutChoice choice);
   choice::LayoutChoice key_of_stages(choice::LayoutChoice choice,
                                      const cost::LayerKinds& kinds) const;
-  static choice::LayoutChoice key_of_transfers(choice::LayoutChoice choice,
-                                               const cost::LayerKinds& kinds);
+  choice::LayoutChoice key_of_transfers(choice::LayoutChoice choice,
+                                        const cost::LayerKinds& kinds) const;
 
   const JobSpec& job_;
   cost::PricedStages priced_;

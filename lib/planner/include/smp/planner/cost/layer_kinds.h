@@ -42,8 +42,9 @@ class LayerKinds {
   int64_t further_tokens() const { return further_tokens_; }
   int64_t frozen_blocks() const { return frozen_blocks_; }  // the first ones
 
-  // Whether a stage is priced by the very layers that it holds: of a hybrid, of a list, and with
-  // frozen blocks. In a mixture the second stage stands for all between the first and the last.
+  // Whether a stage is priced by the very layers that it holds: of a hybrid, of a list, of an
+  // encoder_decoder, and with frozen blocks. In a mixture the second stage stands for all between
+  // the first and the last.
   bool differ_by_stage() const { return differ_by_stage_; }
 
   // Adds the blocks [begin, end) of the model to `counts`, by kind.
