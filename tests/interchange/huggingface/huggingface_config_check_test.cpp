@@ -155,8 +155,7 @@ TEST_CASE("keys of OLMoE and gpt-oss decide what a model computes") {
   };
   CHECK(error(olmoe, text::OrderedJson::object()) == "no error");
   CHECK(error(olmoe, text::OrderedJson::object(), {"clip_qkv", "norm_topk_prob"}) == "no error");
-  CHECK(error(olmoe, {{"clip_qkv", 8.0}}) ==
-        "c: clip_qkv is 8.0, but this job's model has null");
+  CHECK(error(olmoe, {{"clip_qkv", 8.0}}) == "c: clip_qkv is 8.0, but this job's model has null");
   CHECK(error(olmoe, {{"norm_topk_prob", true}}) ==
         "c: norm_topk_prob is true, but this job's model has false");
   CHECK(error(oss, text::OrderedJson::object()) == "no error");

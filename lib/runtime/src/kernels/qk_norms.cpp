@@ -6,9 +6,10 @@
 
 #include "kernels/vector_math.h"
 
-// With n columns of all ranks: 1/rms = 1 / sqrt(squares / n + epsilon), and of the gradient w = dy *
-// weight: dx = (w - x/rms * sum(w * x/rms) / n) / rms. Where ranks hold copies of a KV head, each has
-// a part of its dy, and the copies count in both sums and in n: then the parts of dx add up as well.
+// With n columns of all ranks: 1/rms = 1 / sqrt(squares / n + epsilon), and of the gradient w = dy
+// * weight: dx = (w - x/rms * sum(w * x/rms) / n) / rms. Where ranks hold copies of a KV head, each
+// has a part of its dy, and the copies count in both sums and in n: then the parts of dx add up as
+// well.
 namespace smp::kernels {
 namespace {
 
@@ -142,17 +143,15 @@ void copy_values(const program::QkNormAttributes& norm, int64_t rows, int64_t co
     normed(norm, keys_of(norm), rows, cols, x, squares, weights, y);                              \
     copy_values(norm, rows, cols, x, y);                                                          \
   }                                                                                               \
-  SMP_VECTOR_CLONES void qk_norm_sums(const program::QkNormAttributes& norm, int64_t rows,        \
-                                      int64_t cols, const T* dy, const T* x,                      \
-                                      const Wide<T>* squares, const QkWeights<Wide<T>>& weights,  \
-                                      Wide<T>* sums) {                                            \
+  SMP_VECTOR_CLONES void qk_norm_sums(                                                            \
+      const program::QkNormAttributes& norm, int64_t rows, int64_t cols, const T* dy, const T* x, \
+      const Wide<T>* squares, const QkWeights<Wide<T>>& weights, Wide<T>* sums) {                 \
     sums_of(norm, queries_of(norm), rows, cols, dy, x, squares, weights, sums);                   \
     sums_of(norm, keys_of(norm), rows, cols, dy, x, squares, weights, sums);                      \
   }                                                                                               \
-  SMP_VECTOR_CLONES void qk_norm_backward(const program::QkNormAttributes& norm, int64_t rows,    \
-                                          int64_t cols, T* dy, const T* x,                        \
-                                          const Wide<T>* squares, const Wide<T>* sums,            \
-                                          const QkWeights<Wide<T>>& weights) {                    \
+  SMP_VECTOR_CLONES void qk_norm_backward(                                                        \
+      const program::QkNormAttributes& norm, int64_t rows, int64_t cols, T* dy, const T* x,       \
+      const Wide<T>* squares, const Wide<T>* sums, const QkWeights<Wide<T>>& weights) {           \
     backward(norm, queries_of(norm), rows, cols, dy, x, squares, sums, weights);                  \
     backward(norm, keys_of(norm), rows, cols, dy, x, squares, sums, weights);                     \
   }

@@ -10,8 +10,8 @@ namespace smp::kernels {
 
 template <typename C>
 struct QkWeights {
-  const C *q = nullptr, *k = nullptr;                    // [q_cols] and [k_cols]
-  C *q_gradient = nullptr, *k_gradient = nullptr;        // added to
+  const C *q = nullptr, *k = nullptr;              // [q_cols] and [k_cols]
+  C *q_gradient = nullptr, *k_gradient = nullptr;  // added to
 };
 
 #define SMP_QK_NORMS_OF(T)                                                                        \

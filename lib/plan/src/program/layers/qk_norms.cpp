@@ -53,8 +53,8 @@ ValueId QkNorms::backward(ValueId dy) {
                attributes(), {builder_.gradient_of(q_.weight), builder_.gradient_of(k_.weight)});
   const ValueId sums = region_.all_reduced(own, kNormsLabel);
   const ValueId dx = builder_.over("d " + builder_.value(packed_).name, dy);
-  builder_.add(OperationKind::kQkNormBackward,
-               {dy, packed_, squares_, sums, q_.weight, k_.weight}, {dx}, attributes());
+  builder_.add(OperationKind::kQkNormBackward, {dy, packed_, squares_, sums, q_.weight, k_.weight},
+               {dx}, attributes());
   return dx;
 }
 

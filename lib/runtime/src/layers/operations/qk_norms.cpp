@@ -47,10 +47,9 @@ void run_qk_norm(Frame& frame) {
   kernels::with_element_type(x, [&](auto zero) {
     using T = decltype(zero);
     const Weights<T> weights(frame, 2);
-    kernels::qk_norm(norm_of(frame), x.size(0), x.size(1),
-                     static_cast<const T*>(kernels::data_of<T>(x)),
-                     kernels::data_of<kernels::Wide<T>>(frame.in(1)), weights.given(),
-                     kernels::data_of<T>(y));
+    kernels::qk_norm(
+        norm_of(frame), x.size(0), x.size(1), static_cast<const T*>(kernels::data_of<T>(x)),
+        kernels::data_of<kernels::Wide<T>>(frame.in(1)), weights.given(), kernels::data_of<T>(y));
   });
 }
 
