@@ -36,8 +36,8 @@ class Engine {
   // One training step, number `step` from 0. Throws TrainingError, CommError, OutOfMemory, or
   // ConfigError for a missing target in a job whose targets must all count. The engine cannot be
   // used after an exception. With ZeRO-1 and 2 the gathers of updated weights may still be in
-  // flight when step() returns, or not started where the schedule limits them: each rank has its
-  // own part, and the next step starts and waits for the rest.
+  // flight when step() returns. Where the schedule limits them some are not even started. Each rank
+  // has its own part; the next step starts and waits for the rest.
   StepResult step(int64_t step, double learning_rate);
 
   // Ends all communication of the last step. Afterwards the caller may read or change the weights,
