@@ -73,7 +73,8 @@ std::vector<Habits> all_habits() {
   return all;
 }
 
-double flops(const LayerProgram& program, Section section, std::initializer_list<OperationKind> of) {
+double flops(const LayerProgram& program, Section section,
+             std::initializer_list<OperationKind> of) {
   const std::set<OperationKind> kinds(of);
   double sum = 0;
   for (const Operation& operation : program.section(section)) {
@@ -109,10 +110,9 @@ TEST_CASE("habits: each product has two gradients, of its input and of its weigh
     for (const LayerSpec& layer : kinds_of(model)) {
       if (!is_transformer_block(layer.kind)) continue;
       const LayerProgram program = build_as(model, layer, call_of(2, true), {});
-      const double forward =
-          flops(program, Section::kForward,
-                {OperationKind::kProduct, OperationKind::kExpertProduct,
-                 OperationKind::kRouterScores});
+      const double forward = flops(
+          program, Section::kForward,
+          {OperationKind::kProduct, OperationKind::kExpertProduct, OperationKind::kRouterScores});
       const double inputs =
           flops(program, Section::kBackward,
                 {OperationKind::kInputGradient, OperationKind::kExpertInputGradient,
@@ -158,8 +158,8 @@ TEST_CASE("habits: frozen matrices have no gradient and keep no input") {
 }
 
 TEST_CASE("habits: a program for more samples is the one that is built for them") {
-  for (const char* name : {"gpt2-124m", "llama2-7b", "t5-base", "deepseek-v3",
-                           "nemotron3-nano-30b-a3b"}) {
+  for (const char* name :
+       {"gpt2-124m", "llama2-7b", "t5-base", "deepseek-v3", "nemotron3-nano-30b-a3b"}) {
     const ModelSpec model = published(name);
     for (const LayerSpec& layer : kinds_of(model)) {
       for (const Habits& habits : all_habits()) {

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <utility>
 
-#include "cost/in_engine.h"
 #include "cost/frozen_layers.h"
 #include "cost/held_by_messages.h"
-#include "cost/layer_parameters.h"
+#include "cost/in_engine.h"
 #include "cost/layer_costs.h"
+#include "cost/layer_parameters.h"
 #include "cost/rank_order.h"
 #include "cost/state_bytes.h"
 #include "smp/plan/framework/framework_catalog.h"
@@ -40,8 +40,8 @@ double logits_of(const JobSpec& job, const choice::LayoutChoice& choice) {
 void add_further_logits(CallBytes& head, const JobSpec& job, const choice::LayoutChoice& choice) {
   const double kept = habits_of(job, choice, true).logit.kept;
   const double padded = padding_of_logits(job, choice);
-  const double further = static_cast<double>(job.model.num_mtp_layers) * kept *
-                         logits_of(job, choice) * padded;
+  const double further =
+      static_cast<double>(job.model.num_mtp_layers) * kept * logits_of(job, choice) * padded;
   const double padding = (padded - 1) * logits_of(job, choice);
   const framework::LogitBytes logit = habits_of(job, choice, true).logit;
   head.saved += further + padding * logit.kept;
@@ -84,11 +84,9 @@ uint64_t bits(int64_t value, int width) {
   return static_cast<uint64_t>(value) & ((uint64_t{1} << width) - 1);
 }
 
-}  // namespace
-
-CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
-                     const model::LayerSpec& layer, bool is_frozen,
-                     const program::LayerProgram& program) {
+CallBytes bytes_of_values(const JobSpec& job, const choice::LayoutChoice& choice,
+                          const model::LayerSpec& layer, bool is_frozen,
+                          const program::LayerProgram& program) {
   const program::LayerMemory memory = program::memory_of(program);
   CallBytes call;
   call.output = static_cast<double>(memory.output_bytes);
@@ -130,6 +128,17 @@ CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
     call.recomputed += call.checkpoint;
     call.checkpoint /= choice.tensor;
   }
+  return call;
+}
+
+}  // namespace
+
+CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                     const model::LayerSpec& layer, bool is_frozen,
+                     const program::LayerProgram& program) {
+  CallBytes call = bytes_of_values(job, choice, layer, is_frozen, program);
+  const bool in_engine = runs_in_engine(job) || model::is_list(job.model);
+  if (!in_engine && model::freezes_weights(job)) fine_tune(call, job, choice, layer, is_frozen);
   return call;
 }
 
@@ -183,8 +192,8 @@ LayerKey layer_key(const JobSpec& job, const choice::LayoutChoice& choice) {
   const bool crosses = framework::framework_model(job).pipeline_crossing_s > 0 &&
                        choice.pipeline > 1 && boundaries_between_hosts(choice, job) > 0;
   const int64_t casts = casts_weights(job, choice) ? choice.microbatches : 0;
-  return {key, static_cast<uint64_t>(casts) << 3 |
-                   static_cast<uint64_t>(choice.recompute) << 1 | (crosses ? 1 : 0)};
+  return {key, static_cast<uint64_t>(casts) << 3 | static_cast<uint64_t>(choice.recompute) << 1 |
+                   (crosses ? 1 : 0)};
 }
 
 }  // namespace smp::cost

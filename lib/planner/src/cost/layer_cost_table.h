@@ -9,8 +9,9 @@
 
 namespace smp::cost {
 
-// LayerCosts, of all layouts that share a layer_key, by it in one flat table with open addressing: a search asks a million times a
-// second and computes a few hundred. References stay valid. One thread.
+// LayerCosts, of all layouts that share a layer_key, by it in one flat table with open addressing:
+// a search asks a million times a second and computes a few hundred. References stay valid. One
+// thread.
 class LayerCostTable {
  public:
   explicit LayerCostTable(const JobSpec& job);

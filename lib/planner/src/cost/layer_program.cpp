@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "cost/in_engine.h"
 #include "cost/frozen_layers.h"
+#include "cost/in_engine.h"
 #include "cost/layer_parameters.h"
 #include "cost/norms_apart.h"
 #include "cost/routed_tokens.h"

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "smp/plan/program/habits.h"
-#include "smp/planner/cost/layer_kinds.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
+#include "smp/planner/cost/layer_kinds.h"
 
 namespace smp::cost {
 

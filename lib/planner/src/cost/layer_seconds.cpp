@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "cost/adapter_work.h"
-#include "cost/in_engine.h"
 #include "cost/frozen_layers.h"
+#include "cost/in_engine.h"
 #include "cost/layer_costs.h"
 #include "cost/message_seconds.h"
 #include "cost/operation_work.h"
@@ -249,8 +249,7 @@ LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choic
   seconds.kinds = std::move(kinds);
   for (size_t i = 0; i < seconds.kinds->size(); ++i) {
     const LayerKinds::Kind& kind = (*seconds.kinds)[i];
-    seconds.of_kind.push_back(
-        call_seconds(job, choice, kind.layer, kind.is_frozen, programs[i]));
+    seconds.of_kind.push_back(call_seconds(job, choice, kind.layer, kind.is_frozen, programs[i]));
   }
   return seconds;
 }

@@ -80,8 +80,8 @@ class Kernels {
                                  : matmul_s(call_.rates, copies, rows, in, out);
     work_.kernels += 1;
     if (const double cast = call_.cast_bytes; cast > 0) {  // of Transformer Engine
-      work_.bytes += copies * cast *
-                     (is_forward ? rows * in + call_.weight_casts * in * out : rows * out);
+      work_.bytes +=
+          copies * cast * (is_forward ? rows * in + call_.weight_casts * in * out : rows * out);
       work_.kernels += is_forward ? 4 : 2;
     }
     // A quantized matrix is written in 16 bits before each of its matmuls.
@@ -114,8 +114,8 @@ class Kernels {
 
   void attention(const program::AttentionAttributes& a, bool is_forward);
   void rotate(const program::AttentionAttributes& a) {
-    const double turned = static_cast<double>(a.batch * a.sequence * (a.heads + a.kv_heads) *
-                                              a.head_dim);
+    const double turned =
+        static_cast<double>(a.batch * a.sequence * (a.heads + a.kv_heads) * a.head_dim);
     passes((call_.fused ? 2 : 8) * turned, call_.fused ? 1 : 8);
   }
   void head_norms(const program::AttentionAttributes& a, bool is_forward) {
@@ -157,8 +157,7 @@ void Kernels::attention(const program::AttentionAttributes& a, bool is_forward) 
   const double key_dim = static_cast<double>(a.head_dim);
   const double value_dim = static_cast<double>(a.value_width());
   // Causal kernels skip the upper half, and what no window reaches.
-  const double seen =
-      a.causal ? seen_pairs(call_.model, context) / (context * context) : 1.0;
+  const double seen = a.causal ? seen_pairs(call_.model, context) / (context * context) : 1.0;
   const double flops = 2 * seen * pairs * s * context * (key_dim + value_dim);
   const bool waves = call_.core_rates.multiprocessors > 0;
   // Head dimensions run padded to 64 or 128.
@@ -167,10 +166,10 @@ void Kernels::attention(const program::AttentionAttributes& a, bool is_forward) 
   const double narrow = waves && wide <= 64 ? 0.8 : 1;
   const double rate = call_.core_rates.flops_per_s * used * narrow;
   const framework::FrameworkModel& framework = call_.framework;
-  work_.matmul_s +=
-      is_forward ? links::over(flops, rate * (waves ? framework.attention_forward_rate : 1))
-                 : links::over(waves ? 2.5 * flops : 2 * flops,
-                               rate * (waves ? framework.attention_backward_rate : 1));
+  work_.matmul_s += is_forward
+                        ? links::over(flops, rate * (waves ? framework.attention_forward_rate : 1))
+                        : links::over(waves ? 2.5 * flops : 2 * flops,
+                                      rate * (waves ? framework.attention_backward_rate : 1));
   work_.kernels += is_forward ? 1 : 3;
   const auto others = static_cast<double>(a.context_degree - 1);
   if (waves && others > 0) {
@@ -199,9 +198,9 @@ void Kernels::scores(const program::AttentionAttributes& a, bool is_forward) {
   const double pairs = static_cast<double>(a.batch * a.heads);
   const double s = static_cast<double>(a.sequence), context = static_cast<double>(a.keys);
   const double seconds =
-      is_first ? matmul_s(call_.core_rates, pairs, s, context, static_cast<double>(a.head_dim))
-               : matmul_s(call_.core_rates, pairs, s, static_cast<double>(a.value_width()),
-                          context);
+      is_first
+          ? matmul_s(call_.core_rates, pairs, s, context, static_cast<double>(a.head_dim))
+          : matmul_s(call_.core_rates, pairs, s, static_cast<double>(a.value_width()), context);
   work_.matmul_s += is_forward ? seconds : 2 * seconds;
   work_.kernels += is_forward ? 2 : 4;
   if (!is_first) gather_heads(a);  // heads are brought together: one copy each way
@@ -262,8 +261,7 @@ void Kernels::convolution() {
   const bool is_forward = operation_.kind == OperationKind::kConvolution;
   const bool is_weights = operation_.kind == OperationKind::kConvolutionWeightGradient;
   const auto outputs = static_cast<double>(image.out[0]);
-  const double pixels =
-      call_.batch * static_cast<double>(model::elements_of(image.out)) / outputs;
+  const double pixels = call_.batch * static_cast<double>(model::elements_of(image.out)) / outputs;
   const auto patch = static_cast<double>(
       model::rules_of(image.spec.kind).parameters(image.spec, image.in)[0].cols);
   if (is_weights) {
@@ -298,9 +296,7 @@ KernelWork Kernels::work() {
     case OperationKind::kQkSquares:
     case OperationKind::kQkNormSums: break;
     case OperationKind::kProduct:
-    case OperationKind::kLogits:
-      product(1, rows(in(0)), cols(in(0)), rows(in(1)), true);
-      break;
+    case OperationKind::kLogits: product(1, rows(in(0)), cols(in(0)), rows(in(1)), true); break;
     case OperationKind::kRouterScores: router(rows(in(0)), cols(in(0)), rows(in(1))); break;
     case OperationKind::kRouterInputGradient: router(rows(in(0)), rows(in(1)), cols(in(1))); break;
     case OperationKind::kRouterWeightGradient: router(cols(in(0)), rows(in(0)), cols(in(1))); break;
@@ -308,8 +304,7 @@ KernelWork Kernels::work() {
       product(1, rows(in(0)), cols(in(1)), rows(in(1)), false);
       break;
     case OperationKind::kWeightGradient: {
-      const ValueId gradient =
-          operation_.gradients.empty() ? out(0) : operation_.gradients.front();
+      const ValueId gradient = operation_.gradients.empty() ? out(0) : operation_.gradients.front();
       weight_gradient(1, rows(in(0)), cols(gradient), rows(gradient));
       break;
     }
@@ -340,8 +335,7 @@ KernelWork Kernels::work() {
     case OperationKind::kMultiplyBackward: passes(5 * elements(in(0)), 2); break;
     case OperationKind::kDrop:
       drop(elements(in(0)) / static_cast<double>(program_.value(in(0)).shape.back().size),
-           static_cast<double>(program_.value(in(0)).shape.back().size),
-           !call_.draws_dropout);
+           static_cast<double>(program_.value(in(0)).shape.back().size), !call_.draws_dropout);
       break;
     case OperationKind::kAddBranch:
       passes((out(1) == program::kNoValue ? 3 : 3.5) * elements(out(0)), 1);

@@ -94,14 +94,16 @@ class Backward {
   ValueId like(ValueId of) { return editor_.made_like("d " + value(of).name, of); }
 
   void add(ValueId of, ValueId gradient, bool is_addend = false) {
-    if (gradient != kNoValue && needed_[at(of)]) gradients_[at(of)].push_back({gradient, is_addend});
+    if (gradient != kNoValue && needed_[at(of)])
+      gradients_[at(of)].push_back({gradient, is_addend});
   }
 
   ValueId sum(ValueId of, const std::vector<Part>& parts, bool of_addends) {
     ValueId result = kNoValue;
     for (const Part& part : parts) {
       if (part.is_addend != of_addends) continue;
-      result = result == kNoValue ? part.id : emit(OperationKind::kAdd, {part.id, result}, like(of));
+      result =
+          result == kNoValue ? part.id : emit(OperationKind::kAdd, {part.id, result}, like(of));
     }
     return result;
   }
@@ -116,8 +118,8 @@ class Backward {
     ValueId addends = sum(of, parts, true);
     const ValueId whole = sum(of, parts, false);
     if (addends != kNoValue && !was_gathered) {
-      addends = emit(OperationKind::kAllReduce, {addends}, editor_.over(value(addends).name, addends),
-                     MessageAttributes{kBackwardLabel});
+      addends = emit(OperationKind::kAllReduce, {addends},
+                     editor_.over(value(addends).name, addends), MessageAttributes{kBackwardLabel});
     }
     if (addends == kNoValue || whole == kNoValue) return addends == kNoValue ? whole : addends;
     return emit(OperationKind::kAdd, {whole, addends}, like(of));
@@ -134,10 +136,10 @@ class Backward {
     ValueId kept = was_gathered ? producer->in(0) : x;
     if (habits_.narrow_bytes > 0) kept = narrow(kept);
     if (!was_gathered) return kept;
-    const ValueId again = habits_.narrow_bytes > 0
-                              ? editor_.made_of_bytes(value(x).name, value(x).elements(),
-                                                      habits_.narrow_bytes)
-                              : editor_.made_like(value(x).name, x);
+    const ValueId again =
+        habits_.narrow_bytes > 0
+            ? editor_.made_of_bytes(value(x).name, value(x).elements(), habits_.narrow_bytes)
+            : editor_.made_like(value(x).name, x);
     return emit(OperationKind::kAllGather, {kept}, again, MessageAttributes{kGatheredAgain});
   }
   // The value in less than 16 bits: cast by the forward, once for all that read it.
@@ -161,9 +163,8 @@ class Backward {
       emit(kind, std::move(inputs), kNoValue, attributes, {gradient});
       return;
     }
-    const ValueId made =
-        emit(kind, std::move(inputs), editor_.made_like("d " + value(weight).name, weight),
-             attributes);
+    const ValueId made = emit(kind, std::move(inputs),
+                              editor_.made_like("d " + value(weight).name, weight), attributes);
     emit(OperationKind::kAccumulate, {made}, kNoValue, {}, {gradient});
   }
 
@@ -180,8 +181,8 @@ class Backward {
     const ValueId x = forward.in(0), weight = forward.in(1);
     if (needs(x)) {
       const bool is_addend = parts_of(value(forward.out(0))) > parts_of(value(x));
-      add(x, emit(OperationKind::kInputGradient, {dy, weight, kNoValue}, like(x),
-                  ProductAttributes{}),
+      add(x,
+          emit(OperationKind::kInputGradient, {dy, weight, kNoValue}, like(x), ProductAttributes{}),
           is_addend);
     }
     if (!habits_.trains) return;
@@ -270,9 +271,9 @@ class Backward {
     if (dy == kNoValue) return;
     std::vector<ValueId> inputs{dy};
     inputs.insert(inputs.end(), forward.inputs.begin(), forward.inputs.end());
-    add(qkv, emit(OperationKind::kHeadNormsBackward, std::move(inputs),
-                  editor_.over(value(dy).name, dy), forward.attributes,
-                  {gradient_of(forward.in(1)), gradient_of(forward.in(2))}));
+    add(qkv,
+        emit(OperationKind::kHeadNormsBackward, std::move(inputs), editor_.over(value(dy).name, dy),
+             forward.attributes, {gradient_of(forward.in(1)), gradient_of(forward.in(2))}));
   }
 
   void expert_activation(const Operation& forward, ValueId dy) {
@@ -327,11 +328,10 @@ class Backward {
     const ValueId dy = summed(forward.out(0)), logits = forward.in(0), kept = forward.out(4);
     const double count = static_cast<double>(value(logits).elements());
     const auto held = static_cast<double>(bytes_of(value(logits).dtype)) + habits_.logit.kept;
-    add(logits,
-        emit(OperationKind::kSoftmaxGradient,
-             {kNoValue, forward.in(1), kNoValue, kNoValue, dy, kept}, like(logits),
-             forward.attributes, {},
-             static_cast<int64_t>(std::max(0.0, habits_.logit.backward - held) * count)));
+    add(logits, emit(OperationKind::kSoftmaxGradient,
+                     {kNoValue, forward.in(1), kNoValue, kNoValue, dy, kept}, like(logits),
+                     forward.attributes, {},
+                     static_cast<int64_t>(std::max(0.0, habits_.logit.backward - held) * count)));
   }
 
   void message(const Operation& forward, OperationKind kind, ValueId dy) {
@@ -391,7 +391,8 @@ class Backward {
         return add(x, da);
       }
       case OperationKind::kDrop:
-        return add(x, emit(OperationKind::kDrop, {dy, forward.out(1)}, like(x), forward.attributes));
+        return add(x,
+                   emit(OperationKind::kDrop, {dy, forward.out(1)}, like(x), forward.attributes));
       case OperationKind::kAdd: add(x, dy); return add(forward.in(1), dy);
       case OperationKind::kAddBranch: {
         add(x, dy);
@@ -409,8 +410,8 @@ class Backward {
       case OperationKind::kReduceScatter: return message(forward, OperationKind::kAllGather, dy);
       case OperationKind::kAllToAll: return message(forward, OperationKind::kAllToAll, dy);
       case OperationKind::kOwnTokens:
-        return add(x, emit(OperationKind::kAllGather, {dy}, like(x),
-                           MessageAttributes{kBackwardLabel}));
+        return add(
+            x, emit(OperationKind::kAllGather, {dy}, like(x), MessageAttributes{kBackwardLabel}));
       case OperationKind::kTakeRows:
         if (!habits_.trains) return;
         emit(OperationKind::kAddRows, {x, dy}, kNoValue, forward.attributes,

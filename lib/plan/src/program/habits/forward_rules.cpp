@@ -117,10 +117,9 @@ void make_scores(const ProgramEditor& editor) {
   replace(editor, {OperationKind::kAttention}, [&](const Operation& attention, auto& operations) {
     const auto& a = attention.as<AttentionAttributes>();
     const ValueId qkv = attention.in(kPacked), kv = attention.in(1);
-    const ValueId scores =
-        editor.made("scores",
-                    {{a.batch * a.heads, "heads"}, {a.sequence, "queries"}, {a.keys, "keys"}},
-                    editor.program.value(qkv).dtype);
+    const ValueId scores = editor.made(
+        "scores", {{a.batch * a.heads, "heads"}, {a.sequence, "queries"}, {a.keys, "keys"}},
+        editor.program.value(qkv).dtype);
     operations.push_back(
         {OperationKind::kScores, {qkv, kv, attention.in(kNormed)}, {scores}, {}, a});
     ValueId weights = editor.over("weights", scores);

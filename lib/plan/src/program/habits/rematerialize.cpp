@@ -23,7 +23,7 @@ Module of_parameter(std::string_view name) {
     if (name.starts_with("post_") || name.find("down_norm") != std::string_view::npos) {
       return Module::kOther;
     }
-    if (name.starts_with("cross_")) return Module::kOther;
+    if (name.starts_with("cross_") || name.starts_with("encoder_")) return Module::kOther;
     return name.starts_with("mlp") ? Module::kMlpNorm : Module::kAttentionNorm;
   }
   if (name.starts_with("mlp.shared_expert")) return Module::kSharedExpert;

@@ -272,7 +272,8 @@ void build_mtp_forward(ProgramBuilder& builder) {
   builder.add(OperationKind::kTakeRows, {ids, builder.tied_parameter()}, {rows}, RowsAttributes{});
   const ValueId hidden = norm(builder, norm_parts(builder, "hidden_norm"), x, "hidden norm").y;
   const ValueId token = norm(builder, norm_parts(builder, "token_norm"), rows, "token norm").y;
-  const ValueId joined = builder.made("both", region.own_tokens({2 * h, "hidden"}), builder.dtype());
+  const ValueId joined =
+      builder.made("both", region.own_tokens({2 * h, "hidden"}), builder.dtype());
   builder.add(OperationKind::kJoinColumns, {token, hidden}, {joined});
   ValueId projected =
       product(builder, region.gathered(joined, kForwardLabel),

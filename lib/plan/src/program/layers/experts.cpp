@@ -59,8 +59,8 @@ ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
               .per_token = router_.experts_per_token,
               .activation = activation_,
               .expected_rows = static_cast<double>(tokens * router_.experts_per_token) *
-                               static_cast<double>(mesh::part_size(router_.experts, region_.degree(),
-                                                                   region_.rank())) /
+                               static_cast<double>(mesh::part_size(
+                                   router_.experts, region_.degree(), region_.rank())) /
                                static_cast<double>(router_.experts)};
   rows_ = std::min(tokens * std::min(router_.experts_per_token, experts_.count),
                    experts_.count * experts_.tokens);

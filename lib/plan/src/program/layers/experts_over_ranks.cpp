@@ -80,11 +80,10 @@ ValueId ExpertsOverRanks::routed(ValueId y) {
   const ValueId experts = builder_.made("chosen experts", {tokens, chosen}, DType::kI32);
   const ValueId weights = builder_.made("expert weights", {tokens, chosen}, wide);
   const ValueId by_expert = builder_.made("weights by expert", {tokens, all}, wide);
-  builder_.add(OperationKind::kRoute,
-               {scores, kNoValue},
-               {probabilities, experts, weights, kNoValue, by_expert},
-               RouterAttributes{.experts = model.num_experts,
-                                .experts_per_token = model.experts_per_token});
+  builder_.add(
+      OperationKind::kRoute, {scores, kNoValue},
+      {probabilities, experts, weights, kNoValue, by_expert},
+      RouterAttributes{.experts = model.num_experts, .experts_per_token = model.experts_per_token});
   const ValueId sorted =
       builder_.made("sorted", {{sent_, "rows"}, builder_.value(y).shape[1]}, builder_.dtype());
   builder_.add(OperationKind::kDispatch, {y, experts, kNoValue}, {sorted}, experts_);

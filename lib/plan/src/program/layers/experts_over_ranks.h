@@ -30,7 +30,7 @@ class ExpertsOverRanks {
   const bool gated_;
   const NormParts norm_;
   ExpertAttributes experts_;
-  int64_t width_ = 0;  // of an expert on this rank
+  int64_t width_ = 0;                // of an expert on this rank
   int64_t sent_ = 0, received_ = 0;  // rows
 };
 

@@ -27,13 +27,12 @@ ValueId mamba_forward(ProgramBuilder& builder, ValueId x) {
                              .states = static_cast<double>(inner * model.mamba_state_dim) /
                                        static_cast<double>(model.mamba_chunk_size)});
   builder.add(OperationKind::kMultiply, {scanned, exchanged}, {gated});
-  NormParts parts{builder.parameter("mamba.gated_norm.weight"), kNoValue,
-                  {false, model.norm_epsilon}};
+  NormParts parts{
+      builder.parameter("mamba.gated_norm.weight"), kNoValue, {false, model.norm_epsilon}};
   const ValueId y = norm(builder, parts, to_context_ranks(builder, gated), "gated norm").y;
-  const ValueId out =
-      region.summed(product(builder, y, builder.parameter("mamba.output.weight"), "mamba output",
-                            {0, "hidden"}),
-                    kForwardLabel);
+  const ValueId out = region.summed(
+      product(builder, y, builder.parameter("mamba.output.weight"), "mamba output", {0, "hidden"}),
+      kForwardLabel);
   return add_branch(builder, "norm", x, out, kNoValue,
                     hidden_dropout(builder, region, DropoutSite::kMlpOutput), "x + mamba");
 }

@@ -21,9 +21,10 @@ ActivationAttributes activation_of(const ModelSpec& model) {
     case MlpKind::kGelu:
     case MlpKind::kGeglu:
       return {gelu_of(model.gelu), is_gated(model.mlp), model.glu_limit, model.glu_offset};
-    case MlpKind::kRelu: return {ActivationKind::kRelu, false};
+    case MlpKind::kRelu:
+    case MlpKind::kSquaredRelu:  // refused to run (engine_rules.cpp), and priced alike
+      return {ActivationKind::kRelu, false};
     case MlpKind::kSwiglu: return {ActivationKind::kSilu, true, model.glu_limit, model.glu_offset};
-    case MlpKind::kSquaredRelu: return {ActivationKind::kSquaredRelu, false};
   }
   check_failed(__FILE__, __LINE__, "unknown mlp");
 }

@@ -84,11 +84,11 @@ const OperationRules kRouterScoresRules = {.name = "router scores",
 // The experts of each token, best first, and their weights; the scores become probabilities. ~e in
 // place of an expert e: it is full, and the token passes it by with weight 0. With a z loss also
 // the logsumexp of each token's scores.
-const OperationRules kRouteRules = {.name = "route",
-                                    .kernel = KernelClass::kRows,
-                                    .inputs = "scores bias?",
-                                    .outputs =
-                                        "probabilities experts weights log_sums? by_expert?"};
+const OperationRules kRouteRules = {
+    .name = "route",
+    .kernel = KernelClass::kRows,
+    .inputs = "scores bias?",
+    .outputs = "probabilities experts weights log_sums? by_expert?"};
 const OperationRules kRouteBackwardRules = {
     .name = "route backward",
     .kernel = KernelClass::kRows,
@@ -117,11 +117,10 @@ const OperationRules kSortByExpertRules = {.name = "sort by expert",
                                            .kernel = KernelClass::kRows,
                                            .inputs = "experts",
                                            .outputs = "rows ends places"};
-const OperationRules kDispatchRules = {
-    .name = "dispatch",
-    .kernel = KernelClass::kRows,
-    .inputs = "x rows ends? weighed?",
-    .outputs = "y d_weights?"};
+const OperationRules kDispatchRules = {.name = "dispatch",
+                                       .kernel = KernelClass::kRows,
+                                       .inputs = "x rows ends? weighed?",
+                                       .outputs = "y d_weights?"};
 // The sum of each token's rows, best expert first.
 const OperationRules kCombineRules = {
     .name = "combine", .kernel = KernelClass::kRows, .inputs = "x places weights?", .outputs = "y"};
@@ -151,13 +150,14 @@ const OperationRules kExpertBiasGradientRules = {
     .kernel = KernelClass::kRows,
     .inputs = "dy ends bias? weights? rows? d_weights?",
     .outputs = "d_weights?"};
-// Each row times its weight. Without a gate beside it `up` has the columns of both. Without `rows` row n is token n, and without weights they are 1.
+// Each row times its weight. Without a gate beside it `up` has the columns of both. Without `rows`
+// row n is token n, and without weights they are 1.
 const OperationRules kExpertActivationRules = {
     .name = "expert activation", .inputs = "up gate? weights? rows? ends?", .outputs = "y half?"};
 // y again, in the memory of its gradient, and the gradient of the weights.
-const OperationRules kExpertActivationBackwardRules = {.name = "expert activation backward",
-                                                       .inputs =
-                                                           "up gate? weights? rows? ends? dy half?",
-                                                       .outputs = "d_up d_gate? y? d_weights?"};
+const OperationRules kExpertActivationBackwardRules = {
+    .name = "expert activation backward",
+    .inputs = "up gate? weights? rows? ends? dy half?",
+    .outputs = "d_up d_gate? y? d_weights?"};
 
 }  // namespace smp::program

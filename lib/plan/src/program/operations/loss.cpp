@@ -31,10 +31,11 @@ const OperationRules kSoftmaxLossRules = {.name = "softmax loss",
                                           .inputs = "logits targets",
                                           .outputs = "loss gradient? maxima? sums? kept?",
                                           .scratch_bytes = loss_scratch};
-const OperationRules kSoftmaxGradientRules = {.name = "softmax gradient",
-                                              .kernel = KernelClass::kRows,
-                                              .inputs = "logits? targets maxima? sums? factor kept?",
-                                              .outputs = "gradient",
-                                              .scratch_bytes = widened_rows};
+const OperationRules kSoftmaxGradientRules = {
+    .name = "softmax gradient",
+    .kernel = KernelClass::kRows,
+    .inputs = "logits? targets maxima? sums? factor kept?",
+    .outputs = "gradient",
+    .scratch_bytes = widened_rows};
 
 }  // namespace smp::program

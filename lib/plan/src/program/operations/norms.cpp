@@ -16,11 +16,11 @@ const OperationRules kNormAgainRules = {.name = "norm again",
                                         .outputs = "y"};
 // residual + the gradient of x, in the memory of dy. Adds to the gradients of weight and bias, or
 // makes their sums over the rank's own tokens.
-const OperationRules kNormBackwardRules = {.name = "norm backward",
-                                           .kernel = KernelClass::kRows,
-                                           .inputs =
-                                               "dy x? statistics weight residual? wide? unweighted?",
-                                           .outputs = "dx sums?"};
+const OperationRules kNormBackwardRules = {
+    .name = "norm backward",
+    .kernel = KernelClass::kRows,
+    .inputs = "dy x? statistics weight residual? wide? unweighted?",
+    .outputs = "dx sums?"};
 
 // Norms of queries and of keys over all heads, in rows of [q heads | k heads | v heads]. Of each
 // row two sums over the heads: of the squares, and backward of dy * weight * x / rms. The ranks

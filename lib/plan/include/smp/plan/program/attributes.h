@@ -101,9 +101,8 @@ struct QkNormAttributes {
   double epsilon = 0;
 };
 
-// kGelu: the tanh form; kGeluSigmoid: x * sigmoid(1.702 x). The engine has no kernel of
-// kSquaredRelu, and refuses it (engine_rules.cpp).
-enum class ActivationKind { kGelu, kGeluErf, kGeluSigmoid, kRelu, kSilu, kSquaredRelu };
+// kGelu: the tanh form; kGeluSigmoid: x * sigmoid(1.702 x)
+enum class ActivationKind { kGelu, kGeluErf, kGeluSigmoid, kRelu, kSilu };
 
 struct ActivationAttributes {
   ActivationKind activation = ActivationKind::kGelu;
@@ -171,10 +170,10 @@ constexpr int64_t padded_expert_rows(int64_t rows) {
 // The selective scan of Mamba-2 with the convolution ahead of it (Dao and Gu 2024,
 // arXiv:2405.21060), for the heads of this rank.
 struct ScanAttributes {
-  double flops = 0;              // of a forward
-  int64_t convolved = 0;         // columns that the convolution makes: the stream, B and C
-  int64_t inner = 0;             // of the stream
-  double states = 0;             // fp32 numbers of chunks' states, by token
+  double flops = 0;       // of a forward
+  int64_t convolved = 0;  // columns that the convolution makes: the stream, B and C
+  int64_t inner = 0;      // of the stream
+  double states = 0;      // fp32 numbers of chunks' states, by token
 };
 
 // An operator of a list of layers, on samples of these shapes.

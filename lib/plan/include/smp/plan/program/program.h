@@ -86,7 +86,8 @@ struct LayerProgram {
   }
 };
 
-// Sets `saved`, `dropped` and `reread` from what the sections read, after the operations have changed.
+// Sets `saved`, `dropped` and `reread` from what the sections read, after the operations have
+// changed.
 void find_saved(LayerProgram& program);
 
 }  // namespace smp::program
