@@ -7,7 +7,7 @@
 #include "cost/adapter_work.h"
 #include "cost/frozen_layers.h"
 #include "cost/in_engine.h"
-#include "cost/layer_costs.h"
+#include "cost/layer_program.h"
 #include "cost/message_seconds.h"
 #include "cost/operation_work.h"
 #include "cost/rank_order.h"
@@ -241,23 +241,6 @@ CallSeconds call_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
 CallSeconds call_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
                          const model::LayerSpec& layer, bool is_frozen) {
   return call_seconds(job, choice, layer, is_frozen, layer_program(job, choice, layer, is_frozen));
-}
-
-LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
-                           std::shared_ptr<const LayerKinds> kinds, const KindPrograms& programs) {
-  LayerSeconds seconds;
-  seconds.kinds = std::move(kinds);
-  for (size_t i = 0; i < seconds.kinds->size(); ++i) {
-    const LayerKinds::Kind& kind = (*seconds.kinds)[i];
-    seconds.of_kind.push_back(call_seconds(job, choice, kind.layer, kind.is_frozen, programs[i]));
-  }
-  return seconds;
-}
-
-LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choice) {
-  auto kinds = std::make_shared<LayerKinds>(job);
-  const KindPrograms programs = kind_programs(job, choice, *kinds);
-  return layer_seconds(job, choice, std::move(kinds), programs);
 }
 
 }  // namespace smp::cost

@@ -6,11 +6,19 @@
 #include "smp/planner/choice/layout_choice.h"
 #include "smp/planner/cost/call_bytes.h"
 
+namespace smp::program {
+struct LayerProgram;
+}
+
 namespace smp::cost {
 
 // One call of a layer; `is_frozen`: it is one of the first blocks, which training.frozen names.
 CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
                      const model::LayerSpec& layer, bool is_frozen);
+// The same from the life of the values of the layer's program.
+CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
+                     const model::LayerSpec& layer, bool is_frozen,
+                     const program::LayerProgram& program);
 
 // The bytes and parameters of a job's layers. Depends on few of a choice's numbers (layer_key), so
 // that a search computes it seldom. Pure; any thread.

@@ -7,6 +7,10 @@
 #include "smp/planner/choice/layout_choice.h"
 #include "smp/planner/cost/layer_kinds.h"
 
+namespace smp::program {
+struct LayerProgram;
+}
+
 namespace smp::cost {
 
 // Seconds of one call (one microbatch) of a kind of layer on one rank, forward; and what its
@@ -34,6 +38,10 @@ struct CallSeconds {
 // One call of a layer; `is_frozen`: it is one of the first blocks, which training.frozen names.
 CallSeconds call_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
                          const model::LayerSpec& layer, bool is_frozen);
+// The same as the sum over the operations of the layer's program.
+CallSeconds call_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
+                         const model::LayerSpec& layer, bool is_frozen,
+                         const program::LayerProgram& program);
 
 // Of each kind of layer of a job.
 struct LayerSeconds {
