@@ -1,5 +1,7 @@
 #include "cost/layer_cost_table.h"
 
+#include <utility>
+
 #include "cost/in_engine.h"
 #include "smp/plan/model/operators.h"
 
@@ -20,8 +22,31 @@ uint64_t scattered(const LayerKey& layer) {
 
 }  // namespace
 
-LayerCostTable::LayerCostTable(const JobSpec& job)
-    : job_(job), slots_(kFirstSlots), programs_(kKnownPrograms) {}
+const KindPrograms& ProgramTable::of(const JobSpec& job, const choice::LayoutChoice& choice,
+                                     const LayerKinds& kinds) {
+  const uint64_t key = program_key(choice);
+  for (Known& known : known_) {
+    if (known.key != key) continue;
+    if (known.micro_batch == choice.micro_batch) return known.programs;
+    // Our engine's programs are exact to the byte, which do not all grow with the samples.
+    if (runs_in_engine(job) || model::is_list(job.model)) continue;
+    for (program::LayerProgram& program : known.programs) {
+      program::set_samples(program, known.micro_batch, choice.micro_batch);
+    }
+    known.micro_batch = choice.micro_batch;
+    return known.programs;
+  }
+  if (known_.size() < kKnownPrograms) known_.emplace_back();
+  Known& made = known_[next_];
+  next_ = (next_ + 1) % kKnownPrograms;
+  made = {key, choice.micro_batch, kind_programs(job, choice, kinds)};
+  return made.programs;
+}
+
+LayerCostTable::LayerCostTable(const JobSpec& job, std::shared_ptr<ProgramTable> programs)
+    : job_(job), slots_(kFirstSlots), programs_(std::move(programs)) {
+  if (programs_ == nullptr) programs_ = std::make_shared<ProgramTable>();
+}
 
 LayerCostTable::Slot& LayerCostTable::slot_of(const LayerKey& key) {
   const size_t mask = slots_.size() - 1;
@@ -38,32 +63,13 @@ void LayerCostTable::grow() {
   }
 }
 
-const KindPrograms& LayerCostTable::programs_of(const choice::LayoutChoice& choice) {
-  const uint64_t key = program_key(choice);
-  for (KnownPrograms& known : programs_) {
-    if (known.programs.empty() || known.key != key) continue;
-    if (known.micro_batch == choice.micro_batch) return known.programs;
-    // Our engine's programs are exact to the byte, which do not all grow with the samples.
-    if (runs_in_engine(job_) || model::is_list(job_.model)) continue;
-    for (program::LayerProgram& program : known.programs) {
-      program::set_samples(program, known.micro_batch, choice.micro_batch);
-    }
-    known.micro_batch = choice.micro_batch;
-    return known.programs;
-  }
-  KnownPrograms& made = programs_[next_];
-  next_ = (next_ + 1) % programs_.size();
-  made = {key, choice.micro_batch, kind_programs(job_, choice, *kinds_)};
-  return made.programs;
-}
-
 const LayerCosts& LayerCostTable::of(const choice::LayoutChoice& choice) {
   const LayerKey key = layer_key(job_, choice);
   if (last_.costs != nullptr && last_.key == key) return *last_.costs;
   Slot* slot = &slot_of(key);
   if (slot->costs == nullptr) {
     if (kinds_ == nullptr) kinds_ = std::make_shared<LayerKinds>(job_);
-    costs_.push_back(layer_costs(job_, choice, kinds_, programs_of(choice)));
+    costs_.push_back(layer_costs(job_, choice, kinds_, programs_->of(job_, choice, *kinds_)));
     if (2 * costs_.size() > slots_.size()) {
       grow();
       slot = &slot_of(key);

@@ -30,12 +30,15 @@ struct Prices {
   }
 };
 
-double step_s(const JobSpec& job, const choice::LayoutChoice& choice) {
-  return Pricer(job).detail(choice).time.step_s;
+using Programs = std::shared_ptr<cost::ProgramTable>;
+
+double step_s(const JobSpec& job, const choice::LayoutChoice& choice, const Programs& programs) {
+  return Pricer(job, programs).detail(choice).time.step_s;
 }
 
 // Of SMP's one way for all groups of data parallelism.
-CollectivesChoice choose_as_smp(JobSpec job, const choice::LayoutChoice& choice) {
+CollectivesChoice choose_as_smp(JobSpec job, const choice::LayoutChoice& choice,
+                                const Programs& programs) {
   constexpr std::string_view kGroups = "collectives of data-parallel groups";
   if (job.parallel.data_collectives) {
     const CollectivesKind kind = *job.parallel.data_collectives;
@@ -46,9 +49,9 @@ CollectivesChoice choose_as_smp(JobSpec job, const choice::LayoutChoice& choice)
   }
   Prices prices;
   job.parallel.data_collectives = kNccl;
-  prices.nccl_s = step_s(job, choice);
+  prices.nccl_s = step_s(job, choice, programs);
   job.parallel.data_collectives = kHost;
-  prices.host_s = step_s(job, choice);
+  prices.host_s = step_s(job, choice, programs);
   if (!prices.differ()) return {};
   const CollectivesKind kind = prices.less();
   return {{}, kind, {fmt::format("{} {}: {}", kGroups, name_of(kind), prices.words())}};
@@ -68,7 +71,8 @@ bool offloads(const choice::LayoutChoice& choice) {
 }
 
 // The axes one after the other: those before as chosen, those behind with NCCL or as pinned.
-CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choice) {
+CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choice,
+                                  const Programs& programs) {
   CollectivesChoice chosen;
   bool all_by_hosts = true;
   for (const mesh::Axis axis : axes_of(choice)) {
@@ -76,9 +80,9 @@ CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choic
     auto& own = job.parallel.collectives.*layout::own_collectives(axis);
     Prices prices;
     own = kNccl;
-    prices.nccl_s = step_s(job, choice);
+    prices.nccl_s = step_s(job, choice, programs);
     own = kHost;
-    const PricedLayout by_hosts = Pricer(job).detail(choice);
+    const PricedLayout by_hosts = Pricer(job, programs).detail(choice);
     prices.host_s = by_hosts.time.step_s;
     // Copies to hosts at an unknown rate would cost nothing.
     const bool priced = prices.differ() && job.cluster.host_link_bytes_per_s > 0;
@@ -111,12 +115,14 @@ CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choic
 
 }  // namespace
 
-CollectivesChoice choose_collectives(const JobSpec& job, const choice::LayoutChoice& choice) {
+CollectivesChoice choose_collectives(const JobSpec& job, const choice::LayoutChoice& choice,
+                                     std::shared_ptr<cost::ProgramTable> programs) {
   const auto pinned = job.parallel.data_collectives;
   if (job.cluster.device != DeviceKind::kCuda) return {{}, pinned.value_or(kNccl), {}};
-  if (job.parallel.framework.is_engine()) return choose_by_group(job, choice);
+  if (programs == nullptr) programs = std::make_shared<cost::ProgramTable>();
+  if (job.parallel.framework.is_engine()) return choose_by_group(job, choice, programs);
   if (!framework::framework_of(job).offers.smddp) return {{}, pinned.value_or(kNccl), {}};
-  if (choice.data() > 1 || pinned) return choose_as_smp(job, choice);
+  if (choice.data() > 1 || pinned) return choose_as_smp(job, choice, programs);
   return {};
 }
 

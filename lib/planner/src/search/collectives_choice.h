@@ -1,10 +1,15 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
+
+namespace smp::cost {
+class ProgramTable;
+}
 
 namespace smp::search {
 
@@ -20,6 +25,8 @@ struct CollectivesChoice {
   CollectivesKind others = CollectivesKind::kNccl;
   std::vector<std::string> reasons;
 };
-CollectivesChoice choose_collectives(const JobSpec& job, const choice::LayoutChoice& choice);
+// `programs`: of the job's layers, if there are some.
+CollectivesChoice choose_collectives(const JobSpec& job, const choice::LayoutChoice& choice,
+                                     std::shared_ptr<cost::ProgramTable> programs = nullptr);
 
 }  // namespace smp::search

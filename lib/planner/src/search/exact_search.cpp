@@ -10,9 +10,6 @@
 #include "search/stage_balance.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/planner/cost/layer_bytes.h"
-#include "smp/planner/cost/layer_seconds.h"
-#include "smp/planner/time/time_estimate.h"
 
 namespace smp::search {
 namespace {
@@ -80,15 +77,13 @@ ExactSearch::Traffic ExactSearch::traffic_of(const choice::LayoutChoice& choice)
 double ExactSearch::collectives_ratio(const choice::LayoutChoice& choice) {
   const auto [found, unknown] = collectives_ratios_.try_emplace(traffic_of(choice), 1.0);
   if (!unknown || defaulted_.job.cluster.device != DeviceKind::kCuda) return found->second;
-  const CollectivesChoice chosen = choose_collectives(defaulted_.job, choice);
+  const CollectivesChoice chosen = choose_collectives(defaulted_.job, choice, pricer_.programs());
   JobSpec job = defaulted_.job;
   job.parallel.collectives = chosen.groups;
   job.parallel.data_collectives = chosen.others;
   const double closed_s = pricer_.price_time(choice).step_s;
   if (closed_s > 0) {
-    const double chosen_s = time::estimate_time(job, choice, cost::layer_bytes(job, choice),
-                                                cost::layer_seconds(job, choice))
-                                .step_s;
+    const double chosen_s = Pricer(job, pricer_.programs()).detail(choice).time.step_s;
     found->second = std::min(1.0, chosen_s / closed_s);
   }
   return found->second;

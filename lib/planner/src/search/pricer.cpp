@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "smp/plan/text/units.h"
 #include "smp/planner/memory/memory_model.h"
@@ -18,7 +19,8 @@ double tokens_of(const JobSpec& job, const choice::LayoutChoice& choice) {
 
 }  // namespace
 
-Pricer::Pricer(const JobSpec& job) : job_(job), costs_(job), memory_(job), time_(job) {}
+Pricer::Pricer(const JobSpec& job, std::shared_ptr<cost::ProgramTable> programs)
+    : job_(job), costs_(job, std::move(programs)), memory_(job), time_(job) {}
 
 double host_bytes_needed(const JobSpec& job, const memory::MemoryEstimate& memory) {
   return memory.host_bytes * static_cast<double>(job.cluster.processes_per_host);

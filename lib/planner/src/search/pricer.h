@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,11 @@ struct Candidate {
   double least_seconds_per_token = 0;  // no simulation of it takes less
 };
 
-// Prices layouts of one job in closed form, and counts. `job` must outlive it. One thread.
+// Prices layouts of one job in closed form, and counts. `job` must outlive it. `programs`: of jobs
+// that differ in collectives alone. One thread.
 class Pricer {
  public:
-  explicit Pricer(const JobSpec& job);
+  explicit Pricer(const JobSpec& job, std::shared_ptr<cost::ProgramTable> programs = nullptr);
 
   // Memory and step time.
   Candidate price(const choice::LayoutChoice& choice);
@@ -60,6 +62,7 @@ class Pricer {
   }
 
   const JobSpec& job() const { return job_; }
+  const std::shared_ptr<cost::ProgramTable>& programs() const { return costs_.programs(); }
   const SearchStatistics& statistics() const { return statistics_; }
   SearchStatistics& statistics() { return statistics_; }
 
