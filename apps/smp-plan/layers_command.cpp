@@ -17,7 +17,8 @@ constexpr const char* kLayersDescription =
     R"(Prints what each layer does: its program, operation by operation.
 
 Each line has the flops of an operation, the bytes that it moves through memory and sends to other
-ranks, and the bytes alive behind it. Ranks execute these lines.
+ranks, and the bytes alive behind it. Ranks execute these lines. Of a plan for another framework
+they are what that framework runs, as the planner prices it.
 
 Examples:
   smp-plan layers plan.yaml

@@ -4,6 +4,7 @@
 
 #include "plan/plan_samples.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/framework/framework_catalog.h"
 
 using namespace smp;
 using namespace smp::report;
@@ -51,11 +52,19 @@ TEST_CASE("layers page: a layer that the model does not have") {
       ConfigError);
 }
 
-TEST_CASE("layers page: layers that the engine does not run have no program") {
-  ModelSpec model = small_gpt2();
-  model.norm_placement = NormPlacement::kBoth;
-  const std::string text = layers_text(sample_plan(model, {}), "layers.0");
-  CHECK(has(text, "layers.0: the engine does not run this kind of layer, so it has no program"));
+TEST_CASE("layers page: of another framework's plan its own program") {
+  Plan plan = sample_plan(small_gpt2(), {.tensor = 2, .precision = Precision::kBf16});
+  plan.job.cluster.device = DeviceKind::kCuda;
+  plan.job.parallel.framework = framework::framework_named("megatron-core");
+  plan.job.model.hidden_dropout = 0.1;
+  const std::string text = layers_text(plan, "layers.0");
+  INFO(text);
+  CHECK(has(text, "as Megatron-LM (megatron/core) with Transformer Engine runs it on GPUs"));
+  // What its products read is kept, and so are dropout's masks; nothing is overwritten.
+  CHECK(has(text, "attention norm* ["));
+  CHECK(has(text, "mask* ["));
+  CHECK(has(text, "d attention qkv ["));
+  CHECK_FALSE(has(text, "norm again"));
 }
 
 TEST_CASE("layers page: as HTML the same lines") {

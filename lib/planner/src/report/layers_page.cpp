@@ -7,9 +7,14 @@
 #include <cmath>
 #include <vector>
 
+#include "choice/resolve.h"
+#include "cost/in_engine.h"
+#include "cost/layer_program.h"
 #include "page/html.h"
 #include "smp/plan/base/errors.h"
-#include "smp/plan/layout/chunk_ends.h"
+#include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/model/frozen_parts.h"
+#include "smp/plan/model/operators.h"
 #include "smp/plan/program/build.h"
 #include "smp/plan/program/liveness.h"
 #include "smp/plan/program/messages.h"
@@ -109,9 +114,9 @@ struct ProgramSection {
 class ProgramPage {
  public:
   ProgramPage(const Plan& plan, const model::LayerSpec& layer)
-      : plan_(plan),
-        call_(layout::layer_call(plan, 0)),
-        program_(program::build(plan.job.model, layer, call_)) {
+      : call_(cost::call_of(plan.job, choice::choice_of(plan))),
+        program_(cost::layer_program(plan.job, choice::choice_of(plan), layer,
+                                     model::is_frozen_block(plan.job, layer))) {
     add(program::Section::kForward);
     const bool selective = plan.job.parallel.recompute == Recompute::kSelective;
     if (selective) add(program::Section::kRematerialize);
@@ -194,8 +199,13 @@ class ProgramPage {
   int64_t sent_bytes(const program::Operation& operation) const {
     int64_t bytes = 0;
     for (const program::ProgramMessage& message : program::messages_of(program_, operation)) {
-      bytes += mesh::wire_bytes(message.op, call_.tensor_degree, 0, message.count,
-                                bytes_of(message.dtype), 0, 1);
+      const bool exchanges = message.op == mesh::CollectiveOp::kAllToAll;
+      const int64_t ranks = message.label.starts_with("expert.")    ? call_.expert_degree
+                            : message.label.starts_with("context.") ? call_.context_degree
+                                                                    : call_.tensor_degree;
+      // What is exchanged has a part for each rank.
+      const int64_t count = exchanges ? message.count / ranks : message.count;
+      bytes += mesh::wire_bytes(message.op, ranks, 0, count, bytes_of(message.dtype), 0, 1);
     }
     return bytes;
   }
@@ -234,7 +244,6 @@ class ProgramPage {
     return std::find(program_.saved.begin(), program_.saved.end(), id) != program_.saved.end();
   }
 
-  const Plan& plan_;
   const model::LayerCall call_;
   const program::LayerProgram program_;
   std::vector<ProgramSection> sections_;
@@ -242,7 +251,7 @@ class ProgramPage {
 };
 
 std::string call_text(const Plan& plan) {
-  const model::LayerCall call = layout::layer_call(plan, 0);
+  const model::LayerCall call = cost::call_of(plan.job, choice::choice_of(plan));
   std::string text = fmt::format("a microbatch of {}", call.micro_batch);
   if (call.sequence_length > 1) text += fmt::format(" x {} tokens", call.sequence_length);
   text += fmt::format(", {}", name_of(call.dtype));
@@ -250,8 +259,11 @@ std::string call_text(const Plan& plan) {
     text += fmt::format(", rank 0 of {} tensor ranks", call.tensor_degree);
     if (call.sequence_parallel) text += " that split sequences";
   }
-  if (!plan.job.parallel.framework.is_engine()) {
-    text += "; as smp's engine runs it, not the framework of the plan";
+  if (call.context_degree > 1) {
+    text += fmt::format(", a part of {} of each sequence", call.context_degree);
+  }
+  if (!cost::runs_in_engine(plan.job) && !model::is_list(plan.job.model)) {
+    text += fmt::format("; as {} runs it on GPUs", framework::framework_of(plan.job).title);
   }
   return text;
 }
@@ -292,11 +304,6 @@ std::string columns_text(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string sentence_of_unknown(const AlikeLayers& alike) {
-  return fmt::format("{}: the engine does not run this kind of layer, so it has no program\n",
-                     alike.name());
-}
-
 std::string line_text(const ProgramLine& line) {
   const bool adds = line.made.ends_with("+=");
   const bool equals = !line.made.empty() && !line.does.empty();
@@ -313,12 +320,8 @@ std::string line_text(const ProgramLine& line) {
 std::string layers_text(const Plan& plan, std::string_view layer) {
   const std::vector<AlikeLayers> groups = chosen_layers(plan.job.model, layer);
   std::vector<std::vector<std::string>> summary{summary_head()};
-  std::string unknown, programs;
+  std::string programs;
   for (const AlikeLayers& alike : groups) {
-    if (!program::has_program(plan.job.model, alike.layers.front())) {
-      unknown += sentence_of_unknown(alike);
-      continue;
-    }
     const ProgramPage page(plan, alike.layers.front());
     summary.push_back(summary_row(alike, page));
     programs += fmt::format("\n{}\n", alike.name());
@@ -333,19 +336,13 @@ std::string layers_text(const Plan& plan, std::string_view layer) {
     }
   }
   std::string text = fmt::format("{}: {}\n", plan.job.model.name, call_text(plan));
-  text += unknown;
-  if (summary.size() > 1) text += '\n' + columns_text(summary) + '\n' + kLegend + '\n' + programs;
-  return text;
+  return text + '\n' + columns_text(summary) + '\n' + kLegend + '\n' + programs;
 }
 
 std::string layers_html(const Plan& plan, std::string_view layer) {
   std::vector<page::Section> sections;
   std::vector<std::vector<std::string>> summary;
   for (const AlikeLayers& alike : chosen_layers(plan.job.model, layer)) {
-    if (!program::has_program(plan.job.model, alike.layers.front())) {
-      sections.push_back({alike.name(), fmt::format("<p>{}</p>", sentence_of_unknown(alike))});
-      continue;
-    }
     const ProgramPage program_page(plan, alike.layers.front());
     summary.push_back(summary_row(alike, program_page));
     for (const ProgramSection& section : program_page.sections()) {
@@ -365,10 +362,8 @@ std::string layers_html(const Plan& plan, std::string_view layer) {
            fused + page::table({"makes", "by", "flops", "moved", "sent", "alive"}, rows)});
     }
   }
-  if (!summary.empty()) {
-    sections.insert(sections.begin(), {"Layers", page::table(summary_head(), summary) + "<p>" +
-                                                     page::escape(kLegend) + "</p>"});
-  }
+  sections.insert(sections.begin(), {"Layers", page::table(summary_head(), summary) + "<p>" +
+                                                   page::escape(kLegend) + "</p>"});
   return page::page(
       fmt::format("The layers of {}", plan.job.model.name), call_text(plan), sections,
       "From the program of each layer, which the planner prices and the ranks execute.");
