@@ -163,6 +163,7 @@ LayerMemory memory_of(const LayerProgram& program) {
     memory.recomputable_bytes = bytes_of_memories(program, program.dropped, {Role::kResult});
     memory.complete_peak_bytes = life_of(program, Section::kRematerialize).peak_bytes;
   }
+  if (program.section(Section::kDeferring).empty()) return memory;
   memory.deferred_backward_peak_bytes = life_of(program, Section::kDeferring).peak_bytes;
   const std::vector<ValueId> deferred = deferred_values(program);
   if (deferred.empty()) return memory;
