@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/builder.h"
 #include "program/habits/editor.h"
 #include "smp/plan/program/habits.h"
 
@@ -32,7 +33,7 @@ class Gradients {
                 Attributes attributes = {}, std::vector<ValueId> gradients = {},
                 int64_t scratch = 0);
   // A value of that shape and type, to be its gradient.
-  ValueId like(ValueId of) const { return editor_.made_like("d " + value(of).name, of); }
+  ValueId like(ValueId of) const { return editor_.made_like(gradient_name(value(of).name), of); }
 
   // One more gradient of a value, or with `is_addend` this rank's addend of one.
   void add(ValueId of, ValueId gradient, bool is_addend = false);
