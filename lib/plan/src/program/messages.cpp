@@ -23,8 +23,14 @@ std::vector<ProgramMessage> ring_messages(const LayerProgram& program, const Ope
 
 std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Operation& operation) {
   const OperationRules& rules = rules_of(operation.kind);
+  if (rules.kernel == KernelClass::kAttention &&
+      std::holds_alternative<AttentionAttributes>(operation.attributes)) {
+    return ring_messages(program, operation);
+  }
+  const bool is_loss = operation.kind == OperationKind::kSoftmaxLoss;
+  if (rules.kernel != KernelClass::kMessage && !is_loss) return {};
   const Value& sent = program.value(operation.in(0));
-  if (operation.kind == OperationKind::kSoftmaxLoss) {
+  if (is_loss) {
     if (!operation.as<LossAttributes>().is_shared) return {};
     const int64_t rows = sent.shape.front().size;
     const DType dtype = wide(sent.dtype);
@@ -38,11 +44,6 @@ std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Opera
     return {{"tensor.forward", rules.message, sent.dtype,
              sent.shape.front().size * cut.size({place.degree, 0})}};
   }
-  if (rules.kernel == KernelClass::kAttention &&
-      std::holds_alternative<AttentionAttributes>(operation.attributes)) {
-    return ring_messages(program, operation);
-  }
-  if (rules.kernel != KernelClass::kMessage) return {};
   return {{operation.as<MessageAttributes>().label, rules.message, sent.dtype, sent.elements()}};
 }
 
