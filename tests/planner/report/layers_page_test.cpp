@@ -67,6 +67,24 @@ TEST_CASE("layers page: of another framework's plan its own program") {
   CHECK_FALSE(has(text, "norm again"));
 }
 
+TEST_CASE("layers page: of our engine's plan for GPUs the program that its ranks execute") {
+  Plan plan = sample_plan(small_gpt2(), {.tensor = 2, .precision = Precision::kBf16});
+  const std::string on_cpus = layers_text(plan, "layers.0");
+  plan.job.cluster.device = DeviceKind::kCuda;
+  CHECK(layers_text(plan, "layers.0") == on_cpus);
+  CHECK_FALSE(has(on_cpus, "as smp runs it"));
+}
+
+TEST_CASE("layers page: layers that the engine does not run have no program") {
+  ModelSpec model = small_gpt2();
+  model.norm_placement = NormPlacement::kBoth;
+  const std::string text = layers_text(sample_plan(model, {}), "layers.0");
+  CHECK(
+      has(text, "layers.0: the engine does not run this layer in this job, so it has no program"));
+  CHECK(has(text, "model.norm_placement: after or both"));
+  CHECK_FALSE(has(text, "take rows"));
+}
+
 TEST_CASE("layers page: as HTML the same lines") {
   const std::string html = layers_html(sample_plan(small_gpt2(), {}), "head");
   CHECK(has(html, "softmax loss(logits, targets)"));

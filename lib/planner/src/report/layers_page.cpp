@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "choice/resolve.h"
-#include "cost/in_engine.h"
 #include "cost/layer_program.h"
 #include "page/html.h"
 #include "smp/plan/base/errors.h"
@@ -19,6 +18,7 @@
 #include "smp/plan/program/liveness.h"
 #include "smp/plan/program/messages.h"
 #include "smp/plan/program/work.h"
+#include "smp/plan/rules/engine_rules.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/plan/text/suggest.h"
 #include "smp/plan/text/units.h"
@@ -110,13 +110,40 @@ struct ProgramSection {
   ProgramLine sum;
 };
 
+// The ranks of our engine execute the programs of build(), on CPUs and GPUs.
+bool is_executed(const Plan& plan) {
+  return plan.job.parallel.framework.is_engine() || model::is_list(plan.job.model);
+}
+
+// What prevents our engine from running the layer in this job; empty = nothing.
+std::vector<std::string> what_prevents(const Plan& plan, const AlikeLayers& alike) {
+  if (!is_executed(plan)) return {};
+  std::vector<std::string> reasons = rules::what_engine_cannot_build(plan);
+  if (reasons.empty() && !program::has_program(plan.job.model, alike.layers.front())) {
+    reasons.emplace_back("the model has layers of another kind");
+  }
+  return reasons;
+}
+
+std::string sentence_of_unknown(const AlikeLayers& alike, const std::vector<std::string>& reasons) {
+  return fmt::format("{}: the engine does not run this layer in this job, so it has no program:\n",
+                     alike.name()) +
+         fmt::format("  {}\n", fmt::join(reasons, "\n  "));
+}
+
+program::LayerProgram program_of(const Plan& plan, const model::LayerSpec& layer) {
+  const choice::LayoutChoice choice = choice::choice_of(plan);
+  if (is_executed(plan)) {
+    return program::build(plan.job.model, layer, cost::call_of(plan.job, choice));
+  }
+  return cost::layer_program(plan.job, choice, layer, model::is_frozen_block(plan.job, layer));
+}
+
 // The sections of a program that the plan's schedule and recompute use.
 class ProgramPage {
  public:
   ProgramPage(const Plan& plan, const model::LayerSpec& layer)
-      : call_(cost::call_of(plan.job, choice::choice_of(plan))),
-        program_(cost::layer_program(plan.job, choice::choice_of(plan), layer,
-                                     model::is_frozen_block(plan.job, layer))) {
+      : call_(cost::call_of(plan.job, choice::choice_of(plan))), program_(program_of(plan, layer)) {
     add(program::Section::kForward);
     const bool selective = plan.job.parallel.recompute == Recompute::kSelective;
     if (selective) add(program::Section::kRematerialize);
@@ -262,7 +289,7 @@ std::string call_text(const Plan& plan) {
   if (call.context_degree > 1) {
     text += fmt::format(", a part of {} of each sequence", call.context_degree);
   }
-  if (!cost::runs_in_engine(plan.job) && !model::is_list(plan.job.model)) {
+  if (!is_executed(plan)) {
     text += fmt::format("; as {} runs it on GPUs", framework::framework_of(plan.job).title);
   }
   return text;
@@ -320,8 +347,13 @@ std::string line_text(const ProgramLine& line) {
 std::string layers_text(const Plan& plan, std::string_view layer) {
   const std::vector<AlikeLayers> groups = chosen_layers(plan.job.model, layer);
   std::vector<std::vector<std::string>> summary{summary_head()};
-  std::string programs;
+  std::string unknown, programs;
   for (const AlikeLayers& alike : groups) {
+    const std::vector<std::string> reasons = what_prevents(plan, alike);
+    if (!reasons.empty()) {
+      unknown += sentence_of_unknown(alike, reasons);
+      continue;
+    }
     const ProgramPage page(plan, alike.layers.front());
     summary.push_back(summary_row(alike, page));
     programs += fmt::format("\n{}\n", alike.name());
@@ -336,13 +368,21 @@ std::string layers_text(const Plan& plan, std::string_view layer) {
     }
   }
   std::string text = fmt::format("{}: {}\n", plan.job.model.name, call_text(plan));
-  return text + '\n' + columns_text(summary) + '\n' + kLegend + '\n' + programs;
+  text += unknown;
+  if (summary.size() > 1) text += '\n' + columns_text(summary) + '\n' + kLegend + '\n' + programs;
+  return text;
 }
 
 std::string layers_html(const Plan& plan, std::string_view layer) {
   std::vector<page::Section> sections;
   std::vector<std::vector<std::string>> summary;
   for (const AlikeLayers& alike : chosen_layers(plan.job.model, layer)) {
+    const std::vector<std::string> reasons = what_prevents(plan, alike);
+    if (!reasons.empty()) {
+      const std::string text = page::escape(sentence_of_unknown(alike, reasons));
+      sections.push_back({alike.name(), fmt::format("<p>{}</p>", text)});
+      continue;
+    }
     const ProgramPage program_page(plan, alike.layers.front());
     summary.push_back(summary_row(alike, program_page));
     for (const ProgramSection& section : program_page.sections()) {
@@ -362,11 +402,13 @@ std::string layers_html(const Plan& plan, std::string_view layer) {
            fused + page::table({"makes", "by", "flops", "moved", "sent", "alive"}, rows)});
     }
   }
-  sections.insert(sections.begin(), {"Layers", page::table(summary_head(), summary) + "<p>" +
-                                                   page::escape(kLegend) + "</p>"});
-  return page::page(
-      fmt::format("The layers of {}", plan.job.model.name), call_text(plan), sections,
-      "From the program of each layer, which the planner prices and the ranks execute.");
+  if (!summary.empty()) {
+    sections.insert(sections.begin(), {"Layers", page::table(summary_head(), summary) + "<p>" +
+                                                     page::escape(kLegend) + "</p>"});
+  }
+  return page::page(fmt::format("The layers of {}", plan.job.model.name), call_text(plan), sections,
+                    fmt::format("From the program of each layer, which {}.",
+                                is_executed(plan) ? "the ranks execute" : "the planner prices"));
 }
 
 }  // namespace smp::report
