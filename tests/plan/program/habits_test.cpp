@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "plan/small_models.h"
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/jobfile/model_catalog.h"
+#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/program/build.h"
 #include "smp/plan/program/liveness.h"
@@ -182,6 +184,41 @@ TEST_CASE("habits: a program for more samples is the one that is built for them"
         }
       }
     }
+  }
+}
+
+TEST_CASE("habits: norms that are made again are those in front of attention and MLP") {
+  Habits habits;
+  habits.dropped = Dropped::kModules;
+  habits.modules.norms = true;
+  const auto norms_of = [&](const ModelSpec& model, const LayerSpec& layer) {
+    std::string names;
+    const LayerProgram program = build_as(model, layer, call_of(1, false), habits);
+    for (const Operation& operation : program.section(Section::kRematerialize)) {
+      if (operation.kind == OperationKind::kNorm)
+        names += program.value(operation.in(1)).name + ' ';
+    }
+    return names;
+  };
+  const ModelSpec qwen = published("qwen3-4b");  // has norms of heads
+  CHECK(norms_of(qwen, layers_of(qwen)[1]) == "attention_norm.weight mlp_norm.weight ");
+  CHECK(norms_of(qwen, layers_of(qwen).back()).empty());  // no block
+
+  const ModelSpec deepseek = published("deepseek-v3");  // has norms of latents
+  const std::vector<LayerSpec> layers = layers_of(deepseek);
+  CHECK(norms_of(deepseek, layers[1]) == "attention_norm.weight mlp_norm.weight ");
+  const auto further = std::find_if(layers.begin(), layers.end(), [](const LayerSpec& layer) {
+    return layer.kind == LayerKind::kMtpBlock;
+  });
+  REQUIRE(further != layers.end());
+  CHECK(norms_of(deepseek, *further) == "attention_norm.weight mlp_norm.weight ");
+
+  // The one norm of a hybrid's layer; Megatron does not repeat those of Mamba-2 mixers.
+  const ModelSpec hybrid = published("nemotron-h-8b");
+  for (const LayerSpec& layer : kinds_of(hybrid)) {
+    if (!is_transformer_block(layer.kind)) continue;
+    const bool scans = layer_letter(hybrid, layer.index - 1) == kMambaLetter;
+    CHECK(norms_of(hybrid, layer) == (scans ? "" : "norm.weight "));
   }
 }
 

@@ -48,7 +48,7 @@ LayerProgram build_as(const ModelSpec& model, const model::LayerSpec& layer,
   for (Operation& operation : editor.forward()) operation.scratch_bytes = 0;
   set_loss(editor, habits.logit);
   derive_backward(program, habits);
-  rematerialize(program, habits);
+  if (model::is_transformer_block(layer.kind)) rematerialize(program, habits);
   find_saved(program);
   return program;
 }

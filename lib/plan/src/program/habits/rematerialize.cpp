@@ -19,13 +19,8 @@ enum class Module {
 };
 
 Module of_parameter(std::string_view name) {
-  if (name.find("norm.") != std::string_view::npos) {
-    if (name.starts_with("post_") || name.find("down_norm") != std::string_view::npos) {
-      return Module::kOther;
-    }
-    if (name.starts_with("cross_") || name.starts_with("encoder_")) return Module::kOther;
-    return name.starts_with("mlp") ? Module::kMlpNorm : Module::kAttentionNorm;
-  }
+  if (name.starts_with("attention_norm.")) return Module::kAttentionNorm;
+  if (name.starts_with("mlp_norm.")) return Module::kMlpNorm;
   if (name.starts_with("mlp.shared_expert")) return Module::kSharedExpert;
   if (name.starts_with("mlp.router") || name.starts_with("mlp.experts")) return Module::kExperts;
   if (name.starts_with("mlp.")) return Module::kMlp;
@@ -35,11 +30,29 @@ Module of_parameter(std::string_view name) {
   return Module::kOther;
 }
 
+// The module of a norm that is named alone: the one of a hybrid's layer, whose mixer tells what it
+// is. A block has its own norms by name; its further one is behind it.
+Module of_only_norm(const LayerProgram& program) {
+  Module module = Module::kMlpNorm;
+  for (const Operation& operation : program.section(Section::kForward)) {
+    if (operation.kind == OperationKind::kScan) return Module::kOther;
+    if (operation.kind == OperationKind::kAttention || operation.kind == OperationKind::kScores) {
+      module = Module::kAttentionNorm;
+    }
+    for (const ValueId id : operation.inputs) {
+      if (id == kNoValue || program.value(id).role != Role::kParameter) continue;
+      if (program.value(id).name.starts_with("attention_norm.")) return Module::kOther;
+    }
+  }
+  return module;
+}
+
 class Modules {
  public:
   Modules(const LayerProgram& program, bool has_experts)
       : program_(program),
         has_experts_(has_experts),
+        of_only_norm_(of_only_norm(program)),
         of_value_(program.values.size(), Module::kOther) {}
 
   // In the order of the forward.
@@ -68,7 +81,8 @@ class Modules {
     }
     for (const ValueId id : operation.inputs) {
       if (id != kNoValue && program_.value(id).role == Role::kParameter) {
-        return of_parameter(program_.value(id).name);
+        const std::string& name = program_.value(id).name;
+        return name.starts_with("norm.") ? of_only_norm_ : of_parameter(name);
       }
     }
     const ValueId x = operation.in(0);
@@ -86,6 +100,7 @@ class Modules {
 
   const LayerProgram& program_;
   const bool has_experts_;
+  const Module of_only_norm_;
   std::vector<Module> of_value_;
 };
 
