@@ -74,8 +74,14 @@ program::LayerProgram layer_program(const JobSpec& job, const choice::LayoutChoi
   const int64_t ranks = call.vocabulary_degree();
   model.vocab_size = static_cast<int64_t>(vocabulary_rows(job, choice)) * ranks;
   model.vocab_multiple_of = 1;
+  // Counts that are rounded up grow with the samples all the same (ProgramTable).
+  model::LayerCall of_one_sample = call;
+  of_one_sample.micro_batch = 1;
   const bool is_trained = trains(job, layer, is_frozen);
-  return program::build_as(model, layer, call, habits_of(job, choice, is_trained));
+  program::LayerProgram program =
+      program::build_as(model, layer, of_one_sample, habits_of(job, choice, is_trained));
+  program::set_samples(program, 1, call.micro_batch);
+  return program;
 }
 
 KindPrograms kind_programs(const JobSpec& job, const choice::LayoutChoice& choice,

@@ -1,5 +1,4 @@
 #include <cstring>
-#include <type_traits>
 #include <variant>
 
 #include "smp/plan/program/habits.h"

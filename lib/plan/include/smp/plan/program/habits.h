@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "smp/plan/framework/framework.h"
 #include "smp/plan/program/program.h"
 #include "smp/plan/spec/recompute_modules.h"
@@ -43,7 +41,8 @@ LayerProgram build_forward(const ModelSpec& model, const model::LayerSpec& layer
 LayerProgram build_as(const ModelSpec& model, const model::LayerSpec& layer,
                       const model::LayerCall& call, const Habits& habits);
 
-// From the program of one number of samples to that of another.
+// From the program of one number of samples to that of another. Exact where each count is a
+// multiple of `from`: for programs made of one sample, whatever they were set to since.
 void set_samples(LayerProgram& program, int64_t from, int64_t to);
 
 }  // namespace smp::program
