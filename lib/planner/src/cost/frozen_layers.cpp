@@ -115,12 +115,6 @@ void end_backward(CallBytes& bytes) {
   bytes.workspace = bytes.input_gradient = 0;
 }
 
-// The kind of block that its adapters are listed by.
-model::LayerKind block_of(const ModelSpec& model, const model::LayerSpec& layer) {
-  if (layer.kind != model::LayerKind::kMtpBlock) return layer.kind;
-  return model::has_experts(model, layer) ? model::LayerKind::kMoeBlock : model::LayerKind::kBlock;
-}
-
 // Elements of a block's matrices that are not of experts.
 double matrix_elements(const AdaptedCall& call, model::LayerKind block) {
   double elements = 0;
@@ -165,6 +159,11 @@ void freeze_end(KindBytes& bytes, double element, double frozen) {
 }
 
 }  // namespace
+
+model::LayerKind block_of(const ModelSpec& model, const model::LayerSpec& layer) {
+  if (layer.kind != model::LayerKind::kMtpBlock) return layer.kind;
+  return model::has_experts(model, layer) ? model::LayerKind::kMoeBlock : model::LayerKind::kBlock;
+}
 
 bool trains_blocks(const JobSpec& job) { return job.training.lora.rank == 0; }
 

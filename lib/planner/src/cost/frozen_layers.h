@@ -9,6 +9,10 @@
 // the gradient of its input needs its weights alone. Pure; any thread.
 namespace smp::cost {
 
+// The kind of block that a layer is, or that predicts a further token inside it: the one that its
+// adapters are listed by.
+model::LayerKind block_of(const ModelSpec& model, const model::LayerSpec& layer);
+
 // Whether the blocks' weights are trained, where they are not among the first frozen ones; and the
 // projection of the head, which is the embedding's where they are tied.
 bool trains_blocks(const JobSpec& job);

@@ -15,6 +15,7 @@
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/operators.h"
+#include "smp/plan/model/parameter_counts.h"
 
 namespace smp::cost {
 namespace {
@@ -118,7 +119,7 @@ double further_kernels(const PricedCall& call, const model::LayerSpec& layer, do
   const double mixers = model::is_hybrid(call.model) ? 1 : 2;
   double all = (call.training.compiled ? kCompiledOperators : call.framework.operators_per_block) *
                mixers / 2;
-  if (layer.kind == model::LayerKind::kMoeBlock) all += call.framework.routing_operators;
+  if (model::has_experts(call.model, layer)) all += call.framework.routing_operators;
   return std::max(0.0, all - counted);
 }
 
@@ -181,11 +182,12 @@ CallSeconds sum_of_operations(const JobSpec& job, const choice::LayoutChoice& ch
     forward.work.kernels += more;
     backward.work.kernels += 2 * more;
     if (counted > 0) again.work.kernels *= 1 + more / counted;
+    const model::LayerKind block = block_of(job.model, layer);
     LayerWork adapted;
-    adapters(adapted, call, layer.kind, expert_rows(program, choice));
+    adapters(adapted, call, block, expert_rows(program, choice));
     add(forward.work, adapted.forward);
     add(backward.work, adapted.backward);
-    const AdapterMessages sums = adapter_messages(call, choice, layer.kind);
+    const AdapterMessages sums = adapter_messages(call, choice, block);
     forward.messages.tensor += sums.forward;
     backward.messages.tensor += sums.backward;
   }
