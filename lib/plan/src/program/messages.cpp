@@ -35,8 +35,9 @@ std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Opera
     const int64_t rows = sent.shape.front().size;
     const DType dtype = wide(sent.dtype);
     // The maxima; the sums of exponentials and the targets' logits.
-    return {{"tensor.loss", mesh::CollectiveOp::kAllReduce, dtype, rows},
-            {"tensor.loss", mesh::CollectiveOp::kAllReduce, dtype, 2 * rows}};
+    const ProgramMessage of_rows{"tensor.loss", mesh::CollectiveOp::kAllReduce, dtype, rows};
+    if (operation.as<LossAttributes>().sums_apart) return {of_rows, of_rows, of_rows};
+    return {of_rows, {"tensor.loss", mesh::CollectiveOp::kAllReduce, dtype, 2 * rows}};
   }
   if (operation.kind == OperationKind::kGatherChannels) {
     // All parts are as large as the largest.

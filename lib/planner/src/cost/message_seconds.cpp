@@ -62,11 +62,9 @@ void add_messages(MessageSeconds& sum, const PricedCall& call, const choice::Lay
     if (choice.context > 1) sum.context += ring_s(call, choice, program, operation);
     return;
   }
-  // Maximum, sum and the target's logit of each token.
-  const double times = operation.kind == OperationKind::kSoftmaxLoss ? 1.5 : 1;
   for (const program::ProgramMessage& message : program::messages_of(program, operation)) {
     if (message.label.starts_with("tensor.")) {
-      sum.tensor += times * tensor_s(call, choice, message, is_in_block);
+      sum.tensor += tensor_s(call, choice, message, is_in_block);
       continue;
     }
     const auto bytes =

@@ -212,6 +212,7 @@ void set_loss(const ProgramEditor& editor, const framework::LogitBytes& logit) {
     const ValueId kept = keeps_logits ? editor.over("logits kept", logits)
                                       : editor.made_of_bytes("logits kept", count, logit.kept);
     operation.outputs = {operation.out(0), kNoValue, kNoValue, kNoValue, kept};
+    std::get<LossAttributes>(operation.attributes).sums_apart = true;
     const double held = element + (keeps_logits ? 0 : logit.kept);
     operation.scratch_bytes =
         static_cast<int64_t>(std::max(0.0, logit.forward - held) * static_cast<double>(count));

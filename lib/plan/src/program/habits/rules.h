@@ -20,7 +20,8 @@ void separate_gates(const ProgramEditor& editor);
 void widen_norms(const ProgramEditor& editor);
 // What experts put out is weighed behind them.
 void weigh_expert_outputs(const ProgramEditor& editor);
-// The loss keeps so many bytes of a logit.
+// The loss keeps so many bytes of a logit, and adds up over tensor ranks one number of each row at
+// a time (megatron/core/tensor_parallel/cross_entropy.py).
 void set_loss(const ProgramEditor& editor, const framework::LogitBytes& logit);
 
 // Adds the backward of the forward as it stands.
