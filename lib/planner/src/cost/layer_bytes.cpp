@@ -34,14 +34,15 @@ double logits_of(const JobSpec& job, const choice::LayoutChoice& choice) {
   return tokens * vocabulary_rows(job, choice);
 }
 
-// Layers that predict further tokens have logits of their own, before the head's.
-void add_further_logits(CallBytes& head, const JobSpec& job, const choice::LayoutChoice& choice) {
-  const double kept = habits_of(job, choice, true).logit.kept;
-  const double padded = padding_of_logits(job, choice);
-  const double further =
-      static_cast<double>(job.model.num_mtp_layers) * kept * logits_of(job, choice) * padded;
-  const double padding = (padded - 1) * logits_of(job, choice);
+// What the head's program leaves out: the padding of its logits, and the logits of layers that
+// predict further tokens, which come before the head's.
+void complete_logits(CallBytes& head, const JobSpec& job, const choice::LayoutChoice& choice) {
   const framework::LogitBytes logit = habits_of(job, choice, true).logit;
+  const double logits = logits_of(job, choice);
+  const double padded = padding_of_logits(job, choice);
+  const double padding = (padded - 1) * logits;
+  const double further =
+      static_cast<double>(job.model.num_mtp_layers) * logit.kept * padded * logits;
   head.saved += further + padding * logit.kept;
   head.forward += further + padding * logit.forward;
   head.workspace += padding * std::max(0.0, logit.backward - logit.kept);
@@ -82,7 +83,7 @@ CallBytes bytes_of_values(const JobSpec& job, const choice::LayoutChoice& choice
   if (layer.kind == model::LayerKind::kHead) {
     call.output = 0;
     call.recomputed = 0;
-    add_further_logits(call, job, choice);
+    complete_logits(call, job, choice);
   }
   if (!model::is_transformer_block(layer.kind)) {
     call.selective = call.checkpoint = call.saved;

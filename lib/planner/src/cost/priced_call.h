@@ -20,7 +20,7 @@ struct LayerWork {
   KernelWork backward;
 };
 
-// Everything that the formulas below read, once.
+// What the prices of operations read of a job and its layout, once.
 struct PricedCall {
   PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choice);
 
@@ -30,14 +30,15 @@ struct PricedCall {
   const TrainingSpec& training;
   const framework::FrameworkModel& framework;
   MatmulRates rates;
-  MatmulRates core_rates;  // of attention and the head: never fp8
-  MatmulRates wide_rates;  // of fp32: routers
-  double t, c, batch, sequence, tokens, wide_tokens, h, element, heads, kv_heads;
-  double mlp_ranks;     // that share an MLP's width
-  double cast_bytes;    // of an operand's element, to fp8 or NVFP4
-  double weight_casts;  // of each weight in each microbatch
-  double key_dim, value_dim, vocabulary, gradient_bytes;
-  bool latent, fused, flash;
+  MatmulRates core_rates;   // of attention and the head: never fp8
+  MatmulRates wide_rates;   // of fp32: routers
+  double t;                 // tensor ranks
+  double batch, tokens;     // of a microbatch on a rank: samples, and their tokens
+  double element;           // bytes
+  double cast_bytes;        // of an operand's element, to fp8 or NVFP4
+  double weight_casts;      // of each weight in each microbatch
+  double gradient_bytes;    // of an element
+  bool fused;               // norms, activations and sums are a kernel each
   bool draws_dropout;       // as the engine does on CPUs: no masks
   bool sums_beside;         // 16-bit gradients are added to fp32 ones in a pass of its own
   bool trains = true;       // weights have gradients
