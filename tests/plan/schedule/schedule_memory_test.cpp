@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/schedule_samples.h"
+#include "plan/schedule/damaged_schedules.h"
 
 using namespace smp;
 using namespace smp::schedule;
@@ -52,14 +52,6 @@ int64_t count(const Schedule& schedule, ActionKind kind) {
                            [&](const Action& action) { return action.kind == kind; });
   }
   return found;
-}
-
-size_t find(const std::vector<Action>& actions, const std::string& text) {
-  for (size_t i = 0; i < actions.size(); ++i) {
-    if (to_string(actions[i]) == text) return i;
-  }
-  FAIL("no action '" << text << "'");
-  return 0;
 }
 
 }  // namespace

@@ -1,16 +1,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "plan/schedule_samples.h"
+#include "plan/schedule/damaged_schedules.h"
 
 using namespace smp;
 using namespace smp::schedule;
 
 namespace {
-
-using Actions = std::vector<Action>;
 
 // Embedding, two blocks and head: layers 0 to 3, buckets 3 to 0.
 SampleSchedule four_layers() { return {.blocks_per_stage = 2, .buckets = true, .sharded = true}; }
@@ -36,37 +33,6 @@ std::vector<std::string> after_forward(const SampleSchedule& sample) {
               }));
   lines.erase(std::find(lines.begin(), lines.end(), "step") + 1, lines.end());
   return lines;
-}
-
-size_t find(const Actions& actions, const std::string& text) {
-  for (size_t i = 0; i < actions.size(); ++i) {
-    if (to_string(actions[i]) == text) return i;
-  }
-  FAIL("no action '" << text << "'");
-  return 0;
-}
-
-void remove(Actions& actions, const std::string& text) {
-  actions.erase(actions.begin() + static_cast<std::ptrdiff_t>(find(actions, text)));
-}
-
-void move_before(Actions& actions, const std::string& what, const std::string& where) {
-  const Action action = actions[find(actions, what)];
-  remove(actions, what);
-  actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(find(actions, where)), action);
-}
-
-void repeat(Actions& actions, const std::string& text) {
-  const size_t at = find(actions, text);
-  actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(at), actions[at]);
-}
-
-std::string verdict(const SampleSchedule& sample, const std::function<void(Actions&)>& damage) {
-  const ScheduleParameters parameters = sample_parameters(sample);
-  Schedule schedule = make_schedule(parameters);
-  REQUIRE_FALSE(verify(schedule, parameters).has_value());
-  damage(schedule.actions[0]);
-  return verify(schedule, parameters).value_or("all is well");
 }
 
 // The most buckets in flight at once: between the start of a half and its wait.

@@ -1,16 +1,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "plan/schedule_samples.h"
+#include "plan/schedule/damaged_schedules.h"
 
 using namespace smp;
 using namespace smp::schedule;
 
 namespace {
-
-using Actions = std::vector<Action>;
 
 // One stage of embedding, two blocks and head: layers 0 to 3, buckets 3 to 0.
 const SampleSchedule kZero2{.stages = 1,
@@ -45,26 +42,6 @@ std::vector<std::string> only(const SampleSchedule& sample, const std::vector<Ac
     lines.push_back(to_string(action));
   }
   return lines;
-}
-
-size_t find(const Actions& actions, const std::string& text) {
-  for (size_t i = 0; i < actions.size(); ++i) {
-    if (to_string(actions[i]) == text) return i;
-  }
-  FAIL("no action '" << text << "'");
-  return 0;
-}
-
-void remove(Actions& actions, const std::string& text) {
-  actions.erase(actions.begin() + static_cast<std::ptrdiff_t>(find(actions, text)));
-}
-
-std::string verdict(const SampleSchedule& sample, const std::function<void(Actions&)>& damage) {
-  const ScheduleParameters parameters = sample_parameters(sample);
-  Schedule schedule = make_schedule(parameters);
-  REQUIRE_FALSE(verify(schedule, parameters).has_value());
-  damage(schedule.actions[0]);
-  return verify(schedule, parameters).value_or("all is well");
 }
 
 }  // namespace

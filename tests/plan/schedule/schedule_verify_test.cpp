@@ -1,54 +1,16 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "plan/schedule_samples.h"
+#include "plan/schedule/damaged_schedules.h"
 
 using namespace smp;
 using namespace smp::schedule;
 
 namespace {
 
-using Actions = std::vector<Action>;
-
-// Index of the first action whose text is this.
-size_t find(const Actions& actions, const std::string& text) {
-  for (size_t i = 0; i < actions.size(); ++i) {
-    if (to_string(actions[i]) == text) return i;
-  }
-  FAIL("no action '" << text << "'");
-  return 0;
-}
-
-void remove(Actions& actions, const std::string& text) {
-  actions.erase(actions.begin() + static_cast<std::ptrdiff_t>(find(actions, text)));
-}
-
 void swap_actions(Actions& actions, const std::string& a, const std::string& b) {
   std::swap(actions[find(actions, a)], actions[find(actions, b)]);
-}
-
-void repeat(Actions& actions, const std::string& text) {
-  const size_t at = find(actions, text);
-  actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(at), actions[at]);
-}
-
-void move_before(Actions& actions, const std::string& what, const std::string& where) {
-  const Action action = actions[find(actions, what)];
-  remove(actions, what);
-  actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(find(actions, where)), action);
-}
-
-using Break = std::function<void(std::vector<Actions>&)>;
-
-// What verify() says of a sample whose actions were broken.
-std::string verdict(const SampleSchedule& sample, const Break& damage) {
-  const ScheduleParameters parameters = sample_parameters(sample);
-  Schedule schedule = make_schedule(parameters);
-  REQUIRE_FALSE(verify(schedule, parameters).has_value());
-  damage(schedule.actions);
-  return verify(schedule, parameters).value_or("all is well");
 }
 
 const SampleSchedule kTwoStages{.stages = 2, .microbatches = 3};
@@ -58,49 +20,51 @@ const SampleSchedule kTied{
 }  // namespace
 
 TEST_CASE("verify: swapped layers, passes and microbatches") {
-  CHECK(verdict(kTwoStages,
-                [](auto& s) {
-                  swap_actions(s[0], "forward microbatch 0 layer 0",
-                               "forward microbatch 0 layer 1");
-                }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) {
+                            swap_actions(s[0], "forward microbatch 0 layer 0",
+                                         "forward microbatch 0 layer 1");
+                          }) ==
         "stage 0, action 0 (forward microbatch 0 layer 1): forward of layer 0 comes next for this "
         "microbatch");
-  CHECK(verdict(kTwoStages,
-                [](auto& s) {
-                  swap_actions(s[0], "backward microbatch 0 layer 1",
-                               "backward microbatch 0 layer 0");
-                }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) {
+                            swap_actions(s[0], "backward microbatch 0 layer 1",
+                                         "backward microbatch 0 layer 0");
+                          }) ==
         "stage 0, action 9 (backward microbatch 0 layer 0): backward of layer 1 comes next for "
         "this microbatch");
-  CHECK(verdict(kTwoStages,
-                [](auto& s) {
-                  swap_actions(s[1], "forward microbatch 0 layer 3",
-                               "backward microbatch 0 layer 3");
-                }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) {
+                            swap_actions(s[1], "forward microbatch 0 layer 3",
+                                         "backward microbatch 0 layer 3");
+                          }) ==
         "stage 1, action 3 (backward microbatch 0 layer 3): forward of this microbatch has not "
         "ended on this stage");
-  CHECK(verdict(kTwoStages,
-                [](auto& s) {
-                  swap_actions(s[1], "forward microbatch 0 layer 2",
-                               "forward microbatch 1 layer 2");
-                }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) {
+                            swap_actions(s[1], "forward microbatch 0 layer 2",
+                                         "forward microbatch 1 layer 2");
+                          }) ==
         "stage 1, action 2 (forward microbatch 1 layer 2): the input of the layer has not arrived");
 }
 
 TEST_CASE("verify: missing computation") {
-  CHECK(verdict(kTwoStages, [](auto& s) { remove(s[0], "backward microbatch 2 layer 0"); }) ==
-        "stage 0, action 23 (step): a microbatch has not passed layer 0 backward");
-  CHECK(verdict(kTwoStages, [](auto& s) { remove(s[1], "forward microbatch 1 layer 3"); }) ==
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) {
+          remove(s[0], "backward microbatch 2 layer 0");
+        }) == "stage 0, action 23 (step): a microbatch has not passed layer 0 backward");
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) { remove(s[1], "forward microbatch 1 layer 3"); }) ==
         "stage 1, action 12 (backward microbatch 1 layer 3): forward of this microbatch has not "
         "ended on this stage");
-  CHECK(verdict(kTwoStages,
-                [](auto& s) {
-                  remove(s[0], "step");
-                  remove(s[0], "update");
-                }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) {
+                            remove(s[0], "step");
+                            remove(s[0], "update");
+                          }) ==
         "deadlock: no stage can proceed\n  stage 0 has ended\n  stage 1, action 24 (step): stage 0 "
         "has not reached its step");
-  CHECK(verdict(kTwoStages, [](auto& s) {
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) {
           for (Actions& stage : s) {
             remove(stage, "step");
             remove(stage, "update");
@@ -109,88 +73,93 @@ TEST_CASE("verify: missing computation") {
 }
 
 TEST_CASE("verify: doubled actions") {
-  CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[0], "forward microbatch 0 layer 1"); }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) { repeat(s[0], "forward microbatch 0 layer 1"); }) ==
         "stage 0, action 2 (forward microbatch 0 layer 1): the microbatch has already passed all "
         "layers of this stage");
-  CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[1], "backward microbatch 0 layer 2"); }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) { repeat(s[1], "backward microbatch 0 layer 2"); }) ==
         "stage 1, action 7 (backward microbatch 0 layer 2): backward of this microbatch has "
         "already ended");
-  CHECK(verdict(kTwoStages,
-                [](auto& s) { repeat(s[0], "send activation microbatch 0 to stage 1"); }) ==
+  CHECK(verdict_of_stages(
+            kTwoStages, [](auto& s) { repeat(s[0], "send activation microbatch 0 to stage 1"); }) ==
         "stage 0, action 3 (send activation microbatch 0 to stage 1): the action was already "
         "started");
-  CHECK(
-      verdict(kTwoStages,
-              [](auto& s) { repeat(s[1], "receive_wait activation microbatch 0 from stage 0"); }) ==
-      "stage 1, action 2 (receive_wait activation microbatch 0 from stage 0): the action was "
-      "already awaited");
-  CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[0], "step"); }) ==
+  CHECK(verdict_of_stages(
+            kTwoStages,
+            [](auto& s) { repeat(s[1], "receive_wait activation microbatch 0 from stage 0"); }) ==
+        "stage 1, action 2 (receive_wait activation microbatch 0 from stage 0): the action was "
+        "already awaited");
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) { repeat(s[0], "step"); }) ==
         "stage 0, action 25 (step): the step was already done");
 }
 
 TEST_CASE("verify: data used before they are there") {
-  CHECK(
-      verdict(kTwoStages,
-              [](auto& s) { remove(s[1], "receive_wait activation microbatch 0 from stage 0"); }) ==
-      "stage 1, action 1 (forward microbatch 0 layer 2): the input of the layer has not arrived");
-  CHECK(verdict(kTwoStages,
-                [](auto& s) { remove(s[0], "receive_wait gradient microbatch 1 from stage 1"); }) ==
+  CHECK(verdict_of_stages(
+            kTwoStages,
+            [](auto& s) { remove(s[1], "receive_wait activation microbatch 0 from stage 0"); }) ==
+        "stage 1, action 1 (forward microbatch 0 layer 2): the input of the layer has not arrived");
+  CHECK(verdict_of_stages(
+            kTwoStages,
+            [](auto& s) { remove(s[0], "receive_wait gradient microbatch 1 from stage 1"); }) ==
         "stage 0, action 17 (backward microbatch 1 layer 1): the gradient of the layer's output "
         "has not arrived");
   CHECK(
-      verdict(kTwoStages,
-              [](auto& s) {
-                move_before(s[0], "send activation microbatch 0 to stage 1",
-                            "forward microbatch 0 layer 1");
-              }) ==
+      verdict_of_stages(kTwoStages,
+                        [](auto& s) {
+                          move_before(s[0], "send activation microbatch 0 to stage 1",
+                                      "forward microbatch 0 layer 1");
+                        }) ==
       "stage 0, action 1 (send activation microbatch 0 to stage 1): the output does not exist yet");
   CHECK(
-      verdict(kTwoStages,
-              [](auto& s) {
-                move_before(s[1], "send gradient microbatch 0 to stage 0",
-                            "backward microbatch 0 layer 2");
-              }) ==
+      verdict_of_stages(kTwoStages,
+                        [](auto& s) {
+                          move_before(s[1], "send gradient microbatch 0 to stage 0",
+                                      "backward microbatch 0 layer 2");
+                        }) ==
       "stage 1, action 6 (send gradient microbatch 0 to stage 0): the gradient does not exist yet");
 }
 
 TEST_CASE("verify: messages that do not meet") {
-  CHECK(verdict(kTwoStages,
-                [](auto& s) {
-                  // Both sides are in order by themselves, but stage 1 asks for microbatch 1 first.
-                  std::swap(s[1][find(s[1], "receive activation microbatch 0 from stage 0")],
-                            s[1][find(s[1], "receive activation microbatch 1 from stage 0")]);
-                }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) {
+                            // Both sides are in order by themselves, but stage 1 asks for
+                            // microbatch 1 first.
+                            std::swap(
+                                s[1][find(s[1], "receive activation microbatch 0 from stage 0")],
+                                s[1][find(s[1], "receive activation microbatch 1 from stage 0")]);
+                          }) ==
         "message 0 of channel 0 -> 1 differs on its two sides:\n"
         "  sent by stage 0, action 2 (send activation microbatch 0 to stage 1)\n"
         "  received by stage 1, action 0 (receive activation microbatch 1 from stage 0)");
-  CHECK(verdict(kTwoStages,
-                [](auto& s) { remove(s[0], "send activation microbatch 1 to stage 1"); }) ==
+  CHECK(verdict_of_stages(
+            kTwoStages, [](auto& s) { remove(s[0], "send activation microbatch 1 to stage 1"); }) ==
         "stage 0, action 10 (send_wait activation microbatch 1 to stage 1): the awaited action was "
         "never started");
-  CHECK(verdict(kTwoStages,
-                [](auto& s) {
-                  remove(s[0], "send activation microbatch 2 to stage 1");
-                  remove(s[0], "send_wait activation microbatch 2 to stage 1");
-                }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) {
+                            remove(s[0], "send activation microbatch 2 to stage 1");
+                            remove(s[0], "send_wait activation microbatch 2 to stage 1");
+                          }) ==
         "deadlock: no stage can proceed\n  stage 0, action 19 (receive_wait gradient microbatch 2 "
         "from stage 1): stage 1 has not sent the message\n  stage 1, action 16 (receive_wait "
         "activation microbatch 2 from stage 0): stage 0 has not sent the message");
-  CHECK(verdict(kTwoStages, [](auto& s) {
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) {
           remove(s[0], "receive gradient microbatch 2 from stage 1");
           remove(s[0], "receive_wait gradient microbatch 2 from stage 1");
         }).find("the gradient of the layer's output has not arrived") != std::string::npos);
-  CHECK(verdict(kTwoStages,
-                [](auto& s) {
-                  s[0][find(s[0], "send activation microbatch 0 to stage 1")].peer = 0;
-                }) ==
+  CHECK(verdict_of_stages(kTwoStages,
+                          [](auto& s) {
+                            s[0][find(s[0], "send activation microbatch 0 to stage 1")].peer = 0;
+                          }) ==
         "stage 0, action 2 (send activation microbatch 0 to stage 0): the peer must be stage 1");
-  CHECK(verdict(kTwoStages, [](auto& s) { s[1][0].payload = Payload::kGradient; }) ==
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) { s[1][0].payload = Payload::kGradient; }) ==
         "stage 1, action 0 (receive gradient microbatch 0 from stage 0): the stage has no "
         "neighbour in this direction");
 }
 
 TEST_CASE("verify: a send that nobody waits for") {
-  CHECK(verdict(kTwoStages, [](auto& s) {
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) {
           remove(s[0], "send_wait activation microbatch 2 to stage 1");
         }) == "stage 0, at its end: no action waits for 'send activation microbatch 2'");
 }
@@ -207,7 +176,7 @@ TEST_CASE("verify: sends that wait for each other's receives deadlock") {
     move_before(s[1], "receive activation microbatch 1 from stage 0",
                 "receive_wait activation microbatch 1 from stage 0");
   };
-  CHECK(verdict(kTwoStages, stuck) ==
+  CHECK(verdict_of_stages(kTwoStages, stuck) ==
         "deadlock: no stage can proceed\n  stage 0, action 7 (send_wait activation microbatch 1 to "
         "stage 1): stage 1 has not begun to receive the message\n  stage 1, action 7 (send_wait "
         "gradient microbatch 0 to stage 0): stage 0 has not begun to receive the message");
@@ -215,14 +184,15 @@ TEST_CASE("verify: sends that wait for each other's receives deadlock") {
 
 TEST_CASE("verify: more live microbatches than promised") {
   CHECK(
-      verdict(kTwoStages,
-              [](auto& s) {
-                // All forward first: the third microbatch is one too many for stage 0.
-                for (const char* text :
-                     {"forward microbatch 2 layer 0", "forward microbatch 2 layer 1"}) {
-                  move_before(s[0], text, "receive_wait gradient microbatch 0 from stage 1");
-                }
-              }) ==
+      verdict_of_stages(kTwoStages,
+                        [](auto& s) {
+                          // All forward first: the third microbatch is one too many for stage 0.
+                          for (const char* text :
+                               {"forward microbatch 2 layer 0", "forward microbatch 2 layer 1"}) {
+                            move_before(s[0], text,
+                                        "receive_wait gradient microbatch 0 from stage 1");
+                          }
+                        }) ==
       "stage 0, action 8 (forward microbatch 2 layer 0): 3 microbatches are live, the bound is 2");
   const ScheduleParameters parameters = sample_parameters(
       {.stages = 2, .microbatches = 3, .kind = PipelineKind::kSimple, .active_microbatches = 2});
@@ -233,106 +203,109 @@ TEST_CASE("verify: more live microbatches than promised") {
 }
 
 TEST_CASE("verify: gradients are reduced when complete, once, before the step") {
-  CHECK(verdict(kTied, [](auto& s) {
+  CHECK(verdict_of_stages(kTied, [](auto& s) {
           move_before(s[1], "reduce bucket 0", "backward microbatch 1 layer 3");
         }) == "stage 1, action 14 (reduce bucket 0): a microbatch has not passed layer 3 backward");
-  CHECK(verdict(kTied, [](auto& s) { repeat(s[1], "reduce bucket 0"); }) ==
+  CHECK(verdict_of_stages(kTied, [](auto& s) { repeat(s[1], "reduce bucket 0"); }) ==
         "stage 1, action 16 (reduce bucket 0): the action was already started");
-  CHECK(verdict(kTied, [](auto& s) { remove(s[1], "reduce_wait bucket 1"); }) ==
+  CHECK(verdict_of_stages(kTied, [](auto& s) { remove(s[1], "reduce_wait bucket 1"); }) ==
         "stage 1, action 24 (gradient_norm bucket 1): bucket 1 is not reduced yet");
-  CHECK(verdict(kTied, [](auto& s) { s[1][find(s[1], "reduce bucket 1")].bucket = 5; }) ==
+  CHECK(verdict_of_stages(kTied, [](auto& s) { s[1][find(s[1], "reduce bucket 1")].bucket = 5; }) ==
         "stage 1, action 17 (reduce bucket 5): the bucket is not of this stage");
   const SampleSchedule kv{.buckets = true, .kv_replicated = true};
-  CHECK(verdict(kv, [](auto& s) { remove(s[0], "reduce_kv layer 1"); }) ==
+  CHECK(verdict_of_stages(kv, [](auto& s) { remove(s[0], "reduce_kv layer 1"); }) ==
         "stage 0, action 6 (reduce bucket 1): the KV gradients of layer 1 are not summed yet");
-  CHECK(verdict({.kv_replicated = true}, [](auto& s) { remove(s[0], "reduce_kv layer 1"); }) ==
-        "stage 0, action 6 (step): the KV gradients of layer 1 are not summed yet");
-  CHECK(verdict({.kv_replicated = true}, [](auto& s) { s[0][5].layer = 2; }) ==
+  CHECK(verdict_of_stages({.kv_replicated = true}, [](auto& s) {
+          remove(s[0], "reduce_kv layer 1");
+        }) == "stage 0, action 6 (step): the KV gradients of layer 1 are not summed yet");
+  CHECK(verdict_of_stages({.kv_replicated = true}, [](auto& s) { s[0][5].layer = 2; }) ==
         "stage 0, action 5 (reduce_kv layer 2): the layer is not a block of this stage");
 }
 
 TEST_CASE("verify: a tied embedding's gradient and weight take their ways in order") {
-  CHECK(verdict(kTied, [](auto& s) {
+  CHECK(verdict_of_stages(kTied, [](auto& s) {
           move_before(s[0], "reduce bucket 1", "receive_wait tied_gradient from stage 1");
         }) == "stage 0, action 19 (reduce bucket 1): the tied gradient has not arrived");
-  CHECK(verdict(kTied, [](auto& s) {
+  CHECK(verdict_of_stages(kTied, [](auto& s) {
           move_before(s[0], "send tied_weight to stage 1", "gather_wait bucket 1");
         }) == "stage 0, action 30 (send tied_weight to stage 1): the weight is not gathered yet");
-  CHECK(verdict(kTied,
-                [](auto& s) {
-                  remove(s[1], "receive tied_weight from stage 0");
-                  remove(s[1], "receive_wait tied_weight from stage 0");
-                }) ==
+  CHECK(verdict_of_stages(kTied,
+                          [](auto& s) {
+                            remove(s[1], "receive tied_weight from stage 0");
+                            remove(s[1], "receive_wait tied_weight from stage 0");
+                          }) ==
         "deadlock: no stage can proceed\n  stage 0, action 32 (send_wait tied_weight to stage 1): "
         "stage 1 has not begun to receive the message\n  stage 1 has ended");
-  CHECK(verdict(kTied,
-                [](auto& s) {
-                  // With two stages the tied gradient shares the channel of the activations'
-                  // gradients.
-                  move_before(s[1], "send tied_gradient to stage 0",
-                              "send gradient microbatch 1 to stage 0");
-                }) ==
+  CHECK(verdict_of_stages(kTied,
+                          [](auto& s) {
+                            // With two stages the tied gradient shares the channel of the
+                            // activations' gradients.
+                            move_before(s[1], "send tied_gradient to stage 0",
+                                        "send gradient microbatch 1 to stage 0");
+                          }) ==
         "message 1 of channel 1 -> 0 differs on its two sides:\n"
         "  sent by stage 1, action 18 (send tied_gradient to stage 0)\n"
         "  received by stage 0, action 10 (receive gradient microbatch 1 from stage 1)");
   CHECK(
-      verdict(kTwoStages, [](auto& s) {
+      verdict_of_stages(kTwoStages, [](auto& s) {
         s[1].push_back({.kind = ActionKind::kReceive, .payload = Payload::kTiedWeight, .peer = 0});
       }) == "stage 1, action 26 (receive tied_weight from stage 0): the stages share no embedding");
 }
 
 TEST_CASE("verify: updated weights are gathered, all of them, and waited for by the next step") {
-  CHECK(verdict(kTied, [](auto& s) { move_before(s[0], "gather bucket 0", "step"); }) ==
+  CHECK(verdict_of_stages(kTied, [](auto& s) { move_before(s[0], "gather bucket 0", "step"); }) ==
         "stage 0, action 25 (gather bucket 0): the weights are not updated yet");
-  CHECK(verdict(kTied, [](auto& s) { remove(s[1], "gather bucket 0"); }) ==
+  CHECK(verdict_of_stages(kTied, [](auto& s) { remove(s[1], "gather bucket 0"); }) ==
         "stage 1, at its end: the weights of bucket 0 are not gathered");
-  CHECK(verdict(kTied, [](auto& s) { remove(s[1], "gather_wait bucket 0"); }) ==
+  CHECK(verdict_of_stages(kTied, [](auto& s) { remove(s[1], "gather_wait bucket 0"); }) ==
         "stage 1, action 4 (forward microbatch 0 layer 3): the weights of bucket 0 are not "
         "gathered");
-  CHECK(verdict(kTied,
-                [](auto& s) { s[1].push_back({.kind = ActionKind::kGatherWait, .bucket = 0}); }) ==
-        "stage 1, at its end: the weights of bucket 0 were awaited here, not where the next step "
-        "uses them");
-  CHECK(verdict(kTied, [](auto& s) {
+  CHECK(
+      verdict_of_stages(
+          kTied, [](auto& s) { s[1].push_back({.kind = ActionKind::kGatherWait, .bucket = 0}); }) ==
+      "stage 1, at its end: the weights of bucket 0 were awaited here, not where the next step "
+      "uses them");
+  CHECK(verdict_of_stages(kTied, [](auto& s) {
           remove(s[0], "gather_wait bucket 1");
         }).ends_with("(send tied_weight to stage 1): the weight is not gathered yet"));
-  CHECK(verdict({.buckets = true}, [](auto& s) {
+  CHECK(verdict_of_stages({.buckets = true}, [](auto& s) {
           s[0].push_back({.kind = ActionKind::kGather, .bucket = 0});
         }) == "stage 0, action 19 (gather bucket 0): the weights are not sharded");
 }
 
 TEST_CASE("verify: each bucket is updated once, after the step or where nothing is to be known") {
-  CHECK(verdict(kTied, [](auto& s) { move_before(s[0], "update bucket 0", "step"); }) ==
+  CHECK(verdict_of_stages(kTied, [](auto& s) { move_before(s[0], "update bucket 0", "step"); }) ==
         "stage 0, action 25 (update bucket 0): the norm of all gradients is not known yet");
   CHECK(
-      verdict(kTied, [](auto& s) {
+      verdict_of_stages(kTied, [](auto& s) {
         repeat(s[0], "update bucket 0");
       }).ends_with("(update bucket 0): the gather of the step before may still read the weights"));
-  CHECK(verdict({.buckets = true}, [](auto& s) {
+  CHECK(verdict_of_stages({.buckets = true}, [](auto& s) {
           repeat(s[0], "update bucket 0");
         }).ends_with("(update bucket 0): the action was already done"));
-  CHECK(verdict({.buckets = true}, [](auto& s) { remove(s[0], "update bucket 2"); }) ==
+  CHECK(verdict_of_stages({.buckets = true}, [](auto& s) { remove(s[0], "update bucket 2"); }) ==
         "stage 0, at its end: the weights of bucket 2 are not updated");
-  CHECK(verdict(kTwoStages, [](auto& s) { remove(s[1], "update"); }) ==
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) { remove(s[1], "update"); }) ==
         "stage 1, at its end: the weights are not updated");
-  CHECK(verdict(kTwoStages, [](auto& s) {
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) {
           s[1].back().bucket = 0;
         }).ends_with("(update bucket 0): the bucket is not of this stage"));
   const SampleSchedule early{.buckets = true, .early_updates = true};
-  CHECK(verdict(early, [](auto& s) {
+  CHECK(verdict_of_stages(early, [](auto& s) {
           move_before(s[0], "update bucket 1", "reduce_wait bucket 1");
         }).ends_with("(update bucket 1): bucket 1 is not reduced yet"));
-  CHECK(verdict(early, [](auto& s) { move_before(s[0], "forward microbatch 0 layer 0", "step"); })
+  CHECK(verdict_of_stages(
+            early, [](auto& s) { move_before(s[0], "forward microbatch 0 layer 0", "step"); })
             .ends_with("(forward microbatch 0 layer 1): forward of layer 0 comes next for this "
                        "microbatch"));
 }
 
 TEST_CASE("verify: places outside the job") {
-  CHECK(verdict(kTwoStages, [](auto& s) { s[0][0].microbatch = 7; }) ==
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) { s[0][0].microbatch = 7; }) ==
         "stage 0, action 0 (forward microbatch 7 layer 0): there are microbatches 0 to 2 only");
-  CHECK(verdict(kTwoStages, [](auto& s) { s[0][0].layer = 3; }) ==
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) { s[0][0].layer = 3; }) ==
         "stage 0, action 0 (forward microbatch 0 layer 3): the layer is not of this stage");
-  CHECK(verdict(kTwoStages, [](auto& s) {
+  CHECK(verdict_of_stages(kTwoStages, [](auto& s) {
           s[0].push_back({.kind = ActionKind::kForward, .microbatch = 0, .layer = 0});
         }) == "stage 0, action 26 (forward microbatch 0 layer 0): the action comes after the step");
 }

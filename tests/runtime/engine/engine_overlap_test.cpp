@@ -67,6 +67,18 @@ class CountedCalls final : public comm::WrappedCommunicator {
   ByLabel& counts_;
 };
 
+// An engine that runs the schedule of these parameters.
+template <typename Use>
+void with_engine(const Plan& plan, const schedule::ScheduleParameters& parameters,
+                 comm::Communicator& world, const Use& use) {
+  ledger::MemoryLedger ledger(world.rank(), 0);
+  const ledger::LedgerScope scope(ledger);
+  parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
+  model.actions = schedule::make_schedule(parameters).actions.front();
+  engine::Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
+  use(engine);
+}
+
 }  // namespace
 
 TEST_CASE("at most four buckets of gradients and two of weights are under way") {
@@ -91,27 +103,23 @@ TEST_CASE("at most four buckets of gradients and two of weights are under way") 
         std::vector<int> all(static_cast<size_t>(threads.size()));
         std::iota(all.begin(), all.end(), 0);
         CountedCalls world(threads.split(all), counts);
-        ledger::MemoryLedger ledger(world.rank(), 0);
-        const ledger::LedgerScope scope(ledger);
-        parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
-        model.actions = schedule::make_schedule(parameters).actions.front();
-        engine::Engine engine(plan, model, ledger,
-                              constant_samples(plan.job.training.sequence_length));
-        for (int64_t step = 0; step < 3; ++step) {
-          engine.step(step, 1e-3);
-          if (step != 1) engine.wait_all();
-        }
-        const CountedCalls::Counts gradients = counts["data.gradients"];
-        const CountedCalls::Counts weights = counts["shard.weights"];
-        CHECK(gradients.now == 0);
-        CHECK(gradients.all >= 3 * 8);
-        CHECK(gradients.most <= 4);
-        if (sharding == Sharding::kNone) CHECK(gradients.most == 4);
-        CHECK(weights.now == 0);
-        CHECK(weights.all >= (sharding == Sharding::kNone ? 0 : 3 * 8));
-        // One for each update, whoever starts it: the step, the next one or wait_all().
-        if (parameters.sharded) CHECK(weights.all == 3 * parameters.bucket_elements[0].size());
-        CHECK(weights.most <= 2);
+        with_engine(plan, parameters, world, [&](engine::Engine& engine) {
+          for (int64_t step = 0; step < 3; ++step) {
+            engine.step(step, 1e-3);
+            if (step != 1) engine.wait_all();
+          }
+          const CountedCalls::Counts gradients = counts["data.gradients"];
+          const CountedCalls::Counts weights = counts["shard.weights"];
+          CHECK(gradients.now == 0);
+          CHECK(gradients.all >= 3 * 8);
+          CHECK(gradients.most <= 4);
+          if (sharding == Sharding::kNone) CHECK(gradients.most == 4);
+          CHECK(weights.now == 0);
+          CHECK(weights.all >= (sharding == Sharding::kNone ? 0 : 3 * 8));
+          // One for each update, whoever starts it: the step, the next one or wait_all().
+          if (parameters.sharded) CHECK(weights.all == 3 * parameters.bucket_elements[0].size());
+          CHECK(weights.most <= 2);
+        });
       });
     }
   }
@@ -130,21 +138,17 @@ TEST_CASE("weights are the same however many gathers may be in flight") {
     parameters.most_gathers = most_gathers;
     std::vector<double> all(6);
     jobs::run_ranks(2, [&](comm::Communicator& world) {
-      ledger::MemoryLedger ledger(world.rank(), 0);
-      const ledger::LedgerScope scope(ledger);
-      parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);
-      model.actions = schedule::make_schedule(parameters).actions.front();
-      engine::Engine engine(plan, model, ledger,
-                            constant_samples(plan.job.training.sequence_length));
-      for (size_t step = 0; step < 3; ++step) {
-        const double loss = engine.step(static_cast<int64_t>(step), 1e-2).loss;
-        // Evaluation needs all weights between two steps.
-        const double evaluated = step == 1 ? engine.evaluate(0) : 0;
-        if (world.rank() != 0) continue;
-        all[step] = loss;
-        all[3 + step] = evaluated;
-      }
-      engine.wait_all();
+      with_engine(plan, parameters, world, [&](engine::Engine& engine) {
+        for (size_t step = 0; step < 3; ++step) {
+          const double loss = engine.step(static_cast<int64_t>(step), 1e-2).loss;
+          // Evaluation needs all weights between two steps.
+          const double evaluated = step == 1 ? engine.evaluate(0) : 0;
+          if (world.rank() != 0) continue;
+          all[step] = loss;
+          all[3 + step] = evaluated;
+        }
+        engine.wait_all();
+      });
     });
     return all;
   };

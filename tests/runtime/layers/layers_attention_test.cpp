@@ -193,16 +193,7 @@ TEST_CASE("layers: attention within documents is that of the masked square of sc
         const std::vector<int64_t> starts =
             some_documents(shape.batch, sequence, mean_length, random);
         shape.documents = shape.documents_on_host = starts.data();
-        const int64_t tokens = shape.batch * sequence;
-        const Values packed = some_values(tokens * shape.packed_cols(), 0.37);
-        const Values dout = some_values(tokens * shape.output_cols(), 0.91);
-        const Attended expected = plain(shape, packed, dout);
-        const Attended in_double = ours<double>(shape, packed, dout);
-        CHECK(largest_difference(in_double.output, expected.output) < 1e-13);
-        CHECK(largest_difference(in_double.packed_gradient, expected.packed_gradient) < 1e-12);
-        const Attended in_float = ours<float>(shape, packed, dout);
-        CHECK(largest_difference(in_float.output, expected.output) < 1e-5);
-        CHECK(largest_difference(in_float.packed_gradient, expected.packed_gradient) < 1e-4);
+        check_against_plain(shape);
       }
     }
   }
