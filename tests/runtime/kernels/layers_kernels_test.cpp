@@ -2,10 +2,12 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
 #include "kernels/block_product.h"
+#include "kernels/expert_rows.h"
 #include "kernels/kernels.h"
 #include "kernels/transposed_sum.h"
 #include "kernels/vector_math.h"
@@ -172,4 +174,27 @@ TEST_CASE("kernels: bf16 and fp16 are widened exactly and rounded to nearest eve
   };
   check(c10::BFloat16());
   check(c10::Half());
+}
+
+TEST_CASE("kernels: limits of experts' activations let no NaN pass for a number") {
+  const auto check = [](auto zero) {
+    using T = decltype(zero);
+    const T nan = std::numeric_limits<T>::quiet_NaN();
+    const program::ActivationAttributes activation{ActivationKind::kGeluSigmoid, true, 7, 1};
+    for (int64_t at = 0; at < 17; ++at) {
+      std::vector<T> gate(17, T(0.5)), up(17, T(9)), y(17);
+      up[static_cast<size_t>(at)] = nan;
+      expert_row_forward(activation, 17, T(1), gate.data(), up.data(), y.data());
+      for (int64_t c = 0; c < 17; ++c) {
+        CHECK(std::isnan(y[static_cast<size_t>(c)]) == (c == at));
+      }
+      std::vector<T> dy(17, T(1));
+      const T d_weight =
+          expert_row_backward(activation, 17, T(1), gate.data(), up.data(), dy.data());
+      CHECK(std::isnan(d_weight));
+      CHECK(std::isnan(gate[static_cast<size_t>(at)]));
+    }
+  };
+  check(0.0F);
+  check(0.0);
 }

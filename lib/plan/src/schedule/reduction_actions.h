@@ -17,11 +17,10 @@ namespace smp::schedule {
 //
 //   cap      At most `most_reductions` buckets are in flight: a start waits for the oldest.
 //   buffer   A first half is waited for before another bucket's gradients fill its buffer.
-//   overlap  A second half starts, and its first half is waited for, when the first half is
-//   expected
-//            to be done: as soon as the backward has made 1 / `reduced_per_computed` as many more
-//            gradients as the bucket has. An earlier place would wait for the first half. A later
-//            one would leave more second halves for the end of the step, where nothing hides them.
+//   overlap  A second half starts as soon as its first half is expected to be done: when the
+//            backward has made 1 / `reduced_per_computed` as many more gradients as the bucket has.
+//            An earlier place would wait for the first half. A later one would leave more second
+//            halves for the end of the step, where nothing hides them.
 //   end      The step waits for all halves, and sums a bucket's squares while later ones are in
 //            flight. An early update waits for its own bucket.
 std::vector<Action> place_reductions(std::vector<Action> actions,

@@ -30,7 +30,7 @@ SMP_INLINE void limited_row_forward(int64_t cols, const Limits<T>& limits, T wei
 #pragma omp simd
   for (int64_t c = 0; c < cols; ++c) {
     const T g = std::min(gate[c], limits.most);
-    const T u = std::max(-limits.most, std::min(up[c], limits.most)) + limits.offset;
+    const T u = std::max(std::min(up[c], limits.most), -limits.most) + limits.offset;
     y[c] = weight * (value_of<kKind>(g) * u);
   }
 }
@@ -43,7 +43,7 @@ SMP_INLINE T limited_row_backward(int64_t cols, const Limits<T>& limits, T weigh
 #pragma omp simd reduction(+ : sum)
   for (int64_t c = 0; c < cols; ++c) {
     const Slope<T> at = slope_of<kKind>(std::min(gate[c], limits.most));
-    const T u = std::max(-limits.most, std::min(up[c], limits.most)) + limits.offset;
+    const T u = std::max(std::min(up[c], limits.most), -limits.most) + limits.offset;
     const T y = at.value * u, d = weight * dy[c];
     const T of_gate = gate[c] <= limits.most ? T(1) : T(0);
     const T of_up = up[c] >= -limits.most && up[c] <= limits.most ? T(1) : T(0);

@@ -9,9 +9,8 @@
 // A model in the terms of Hugging Face's transformers: names and shapes of its tensors, and the
 // config.json that AutoModelForCausalLM needs. The classes are GPT2LMHeadModel and those of Llama,
 // Mistral, Mixtral, Qwen 2 and 3 with and without experts, OLMoE, gpt-oss, DeepSeek-V2 and V3,
-// GLM-4.5, Phi and T5.
-// A model that none of them computes keeps our own names, and its model_type is smp. Pure; any
-// thread.
+// GLM-4.5, Phi and T5. A model that none of them computes keeps our own names, and its model_type
+// is smp. Pure; any thread.
 namespace smp::huggingface {
 
 // Rows of one of our parameters, all or those of one expert, in a matrix of the file: row `begin`
