@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "smp/plan/schedule/schedule.h"
+#include "smp/plan/spec/bucket_size.h"
 
 // Schedules of models that are cut evenly, for tests.
 namespace smp {

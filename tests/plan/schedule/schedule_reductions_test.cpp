@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/schedule/damaged_schedules.h"
+#include "smp/plan/spec/bucket_size.h"
 
 using namespace smp;
 using namespace smp::schedule;

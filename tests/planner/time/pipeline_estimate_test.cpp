@@ -83,7 +83,7 @@ double simulated(const PipelineShape& shape) {
   add(costs.front().front(), shape.first, defers, 1);
   add(costs[static_cast<size_t>(head.stage)][static_cast<size_t>(head.chunk)], shape.last, defers,
       1);
-  return simulate_pipeline(costs, pipeline_passes(schedule)).makespan_s;
+  return simulate_pipeline(costs, schedule).makespan_s;
 }
 
 struct Errors {

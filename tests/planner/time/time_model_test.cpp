@@ -35,7 +35,7 @@ TEST_CASE("the bubble of equal stages is (p-1)/(m+p-1), of both schedules") {
       for (const int64_t m : {1, 2, 4, 7}) {
         const PipelineCosts costs(static_cast<size_t>(stages), {{1.0, 2.0, 0, 0, 0}});
         const PipelineTime time = simulate_pipeline(
-            costs, pipeline_passes({.kind = kind, .stages = stages, .microbatches = m}));
+            costs, schedule::ScheduleShape{.kind = kind, .stages = stages, .microbatches = m});
         CHECK(time.makespan_s == doctest::Approx(3.0 * static_cast<double>(m + stages - 1)));
         CHECK(time.idle_s[0] == doctest::Approx(3.0 * static_cast<double>(stages - 1)));
       }
@@ -45,7 +45,7 @@ TEST_CASE("the bubble of equal stages is (p-1)/(m+p-1), of both schedules") {
 
 TEST_CASE("a message of one second delays the next stage by one second") {
   const PipelineCosts costs = {{{1, 1, 0, 1, 0}}, {{1, 1, 0, 0, 1}}};
-  const PipelineTime time = simulate_pipeline(costs, pipeline_passes({.stages = 2}));
+  const PipelineTime time = simulate_pipeline(costs, schedule::ScheduleShape{.stages = 2});
   CHECK(time.makespan_s == doctest::Approx(6));  // 4 of computing, 2 messages
 }
 

@@ -20,6 +20,7 @@
 #include "smp/comm/wrapped_communicator.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/schedule/schedule.h"
+#include "smp/plan/spec/bucket_size.h"
 #include "smp/runtime/engine/engine.h"
 #include "smp/runtime/parallel/parallelize.h"
 

@@ -85,7 +85,7 @@ double simulated_idle(const Plan& plan) {
   const time::ChunkCost cost{pass, splits ? pass : 2 * pass, splits ? pass : 0, 0, 0};
   const time::PipelineCosts costs(static_cast<size_t>(shape.stages),
                                   std::vector(static_cast<size_t>(shape.chunks()), cost));
-  const time::PipelineTime time = time::simulate_pipeline(costs, time::pipeline_passes(shape));
+  const time::PipelineTime time = time::simulate_pipeline(costs, shape);
   double idle = 0;
   for (const double seconds : time.idle_s) idle += seconds;
   return idle / (time.makespan_s * static_cast<double>(shape.stages));

@@ -19,7 +19,6 @@ namespace {
 constexpr int64_t kRanks = 4;
 constexpr int64_t kWarmUpSteps = 2, kSteps = 4;
 constexpr double kCommunicationPerCompute = 0.5;
-constexpr double kLatency = 20e-6;  // of a call
 
 double compute_s(const Plan& plan, double pass_s) {
   return 3 * pass_s *
@@ -33,10 +32,14 @@ double bandwidth(const Plan& plan, double seconds) {
     bytes += one.wire_bytes;
     calls += one.calls;
   }
-  return static_cast<double>(bytes) / (seconds - kLatency * static_cast<double>(calls));
+  return static_cast<double>(bytes) / (seconds - kLinkLatency * static_cast<double>(calls));
 }
 
 }  // namespace
+
+double link_bytes_per_s(const Plan& plan, const ExposureOptions& options) {
+  return bandwidth(plan, kCommunicationPerCompute * compute_s(plan, options.pass_s));
+}
 
 Plan exposure_plan(Sharding sharding, int64_t replicas) {
   ModelSpec model = parity::gpt2_untied_model();
@@ -58,13 +61,13 @@ Plan exposure_plan(Sharding sharding, int64_t replicas) {
 
 ExposedCommunication exposed_communication(const Plan& plan, const ExposureOptions& options) {
   const double computing_s = compute_s(plan, options.pass_s);
-  const double rate = bandwidth(plan, kCommunicationPerCompute * computing_s);
+  const double rate = link_bytes_per_s(plan, options);
   const auto ranks = static_cast<double>(plan.degrees.world());
   ExposedCommunication mean{.compute_s = computing_s};
   std::mutex mutex;
   jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& threads) {
     const auto clock = options.virtual_time ? virtual_clock() : wall_clock();
-    PacedLink link(*clock, rate, kLatency);
+    PacedLink link(*clock, rate, kLinkLatency);
     PacedCommunicator world(threads, link);
     ledger::MemoryLedger ledger(world.rank(), 0);
     parallel::ParallelModel model = parallel::apply_parallelism(plan, world, ledger);

@@ -28,4 +28,8 @@ Plan exposure_plan(Sharding sharding, int64_t replicas = 1);
 
 ExposedCommunication exposed_communication(const Plan& plan, const ExposureOptions& options);
 
+// Of that link: seconds of a call, apart from its wire bytes; and the bytes that it carries.
+inline constexpr double kLinkLatency = 20e-6;
+double link_bytes_per_s(const Plan& plan, const ExposureOptions& options);
+
 }  // namespace smp

@@ -42,7 +42,10 @@ double reduction_s(const Plan& plan, int64_t elements) {
 int64_t reduced_per_computed(const Plan& plan, int64_t elements) {
   const double computing_s = backward_s(plan), reducing_s = reduction_s(plan, elements);
   if (computing_s == 0 || reducing_s == 0) return kWithoutRates;
-  return static_cast<int64_t>(std::clamp(kShareOfRates * computing_s / reducing_s, 1.0, kMost));
+  const double pace = std::min(kShareOfRates * computing_s / reducing_s, kMost);
+  // Who waits for a reduction in a pipeline delays the gradient that the stage before waits for.
+  if (pace < 1 && plan.degrees.pipeline > 1) return 0;
+  return static_cast<int64_t>(std::max(pace, 1.0));
 }
 
 }  // namespace smp::layout

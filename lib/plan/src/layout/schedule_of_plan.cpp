@@ -64,9 +64,16 @@ void set_memory_rules(const Plan& plan, const RankLayout& layout,
   }
 }
 
-bool gathers_through_host(const Plan& plan) {
+bool goes_through_host(const Plan& plan, mesh::Axis axis) {
   return plan.job.cluster.device == DeviceKind::kCuda &&
-         collectives_of(plan.job.parallel, mesh::Axis::kShard) != CollectivesKind::kNccl;
+         collectives_of(plan.job.parallel, axis).value_or(CollectivesKind::kNccl) !=
+             CollectivesKind::kNccl;
+}
+
+bool reduces_through_host(const Plan& plan) {
+  if (plan.degrees.shard == 1) return goes_through_host(plan, mesh::Axis::kData);
+  return goes_through_host(plan, mesh::Axis::kShard) ||
+         goes_through_host(plan, mesh::Axis::kReplica);
 }
 
 }  // namespace
@@ -76,8 +83,11 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   schedule::ScheduleParameters parameters;
   parameters.shape = schedule_shape(plan);
   parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
-  if (parameters.sharded && gathers_through_host(plan)) parameters.most_gathers = kMostGathers;
-  parameters.early_updates = !why_updates_wait(plan.job.training);
+  if (parameters.sharded && goes_through_host(plan, mesh::Axis::kShard)) {
+    parameters.most_gathers = kMostGathers;
+  }
+  if (reduces_through_host(plan)) parameters.most_reductions = kMostReductions;
+  parameters.early_updates = !updates_wait(plan.job.training);
   parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
   parameters.tied_across_stages = tied_across_stages(plan);
   parameters.tied_on_stage = plan.job.model.tied_embeddings && !parameters.tied_across_stages;
@@ -131,7 +141,13 @@ bool counts_vary(const TrainingSpec& training) {
   return training.data_loss_mask.value_or(false) || training.data_pack != Packing::kConcatenate;
 }
 
+bool updates_wait(const TrainingSpec& training) {
+  return training.optimizer.gradient_clipping > 0 || training.precision == Precision::kFp16 ||
+         counts_vary(training);
+}
+
 std::optional<std::string> why_updates_wait(const TrainingSpec& training) {
+  if (!updates_wait(training)) return std::nullopt;
   const double clipping = training.optimizer.gradient_clipping;
   if (clipping > 0) {
     return fmt::format("gradient_clipping ({}) needs the norm of all gradients", clipping);
@@ -139,10 +155,7 @@ std::optional<std::string> why_updates_wait(const TrainingSpec& training) {
   if (training.precision == Precision::kFp16) {
     return "fp16's loss scale needs to know that all gradients are finite";
   }
-  if (counts_vary(training)) {
-    return "the mean over the tokens that count needs their number in the global batch";
-  }
-  return std::nullopt;
+  return "the mean over the tokens that count needs their number in the global batch";
 }
 
 }  // namespace smp::layout

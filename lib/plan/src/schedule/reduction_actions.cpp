@@ -81,7 +81,8 @@ class ReductionWriter {
 
   void start(const Action& action) {
     start_second_halves();
-    while (static_cast<int64_t>(in_flight_.size()) >= parameters_.most_reductions) {
+    const int64_t most = parameters_.most_reductions;
+    while (most > 0 && static_cast<int64_t>(in_flight_.size()) >= most) {
       finish(in_flight_.begin()->bucket);
     }
     const bool is_last =

@@ -15,7 +15,9 @@ namespace smp::schedule {
 // or over all data-parallel ranks. With replicas the *second half* (kReduceReplicas) sums this
 // rank's part over them, once a step. A bucket is *in flight* from its start to its last wait.
 //
-//   cap      At most `most_reductions` buckets are in flight: a start waits for the oldest.
+//   cap      At most `most_reductions` buckets are in flight, where there is a cap: a start waits
+//   for
+//            the oldest. In a pipeline the stages before wait with it.
 //   buffer   A first half is waited for before another bucket's gradients fill its buffer.
 //   overlap  A second half starts as soon as its first half is expected to be done: when the
 //            backward has made 1 / `reduced_per_computed` as many more gradients as the bucket has.

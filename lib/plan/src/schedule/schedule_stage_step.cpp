@@ -51,7 +51,8 @@ StageCheck::Problem StageCheck::reduce(const Action& action) {
 }
 
 StageCheck::Problem StageCheck::too_many_reductions() const {
-  if (in_flight_ < parameters_.most_reductions) return std::nullopt;
+  const int64_t most = parameters_.most_reductions;
+  if (most == 0 || in_flight_ < most) return std::nullopt;
   return std::to_string(in_flight_) + " reductions are in flight, the most";
 }
 

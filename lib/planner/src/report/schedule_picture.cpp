@@ -55,7 +55,7 @@ time::PipelineTime textbook_time(const schedule::ScheduleShape& shape) {
   const time::PipelineCosts costs(
       static_cast<size_t>(shape.stages),
       std::vector<time::ChunkCost>(static_cast<size_t>(shape.chunks()), cost));
-  return time::simulate_pipeline(costs, time::pipeline_passes(shape), time::PipelineEvents::kAll);
+  return time::simulate_pipeline(costs, shape, time::PlayedDetail::kActions);
 }
 
 std::string legend(const schedule::ScheduleShape& shape) {

@@ -38,8 +38,10 @@ ExactSearch::ExactSearch(const choice::JobWithDefaults& defaulted, const SearchS
       best_(std::numeric_limits<double>::infinity()) {}
 
 ExactSearch::Form ExactSearch::form_of(const choice::LayoutChoice& choice) {
-  return {choice.pipeline, choice.schedule,     choice.virtual_stages, choice.has_even_stages(),
-          choice.tensor,   choice.microbatches, choice.placement};
+  return {choice.pipeline,       choice.schedule,
+          choice.virtual_stages, choice.has_even_stages(),
+          choice.tensor,         choice.microbatches,
+          choice.placement,      choice.pipeline > 1 ? Sharding::kNone : choice.sharding};
 }
 
 double ExactSearch::expected(const Candidate& candidate) const {
@@ -49,7 +51,7 @@ double ExactSearch::expected(const Candidate& candidate) const {
 
 bool ExactSearch::may_win(const Candidate& candidate) {
   double least = candidate.least_seconds_per_token;
-  if (candidate.choice.pipeline > 1) {
+  if (is_simulated(defaulted_.job, candidate.choice)) {
     const auto ratio = ratios_.find(form_of(candidate.choice));
     least =
         std::max(least, candidate.seconds_per_token *
@@ -124,10 +126,12 @@ bool ExactSearch::is_refused(const Candidate& candidate) const {
 
 double ExactSearch::simulate(const Candidate& candidate) {
   const double by_collectives = collectives_ratio(candidate.choice);
-  if (candidate.choice.pipeline == 1) return candidate.seconds_per_token * by_collectives;
+  if (!is_simulated(defaulted_.job, candidate.choice)) {
+    return candidate.seconds_per_token * by_collectives;
+  }
   ++pricer_.statistics().simulated;
   ++simulated_;
-  const double step_s = simulated_step_s(defaulted_, candidate.choice);
+  const double step_s = simulated_step_s(defaulted_, pricer_, candidate.choice);
   const double ratio = candidate.step_s > 0 ? step_s / candidate.step_s : 1;
   ratios_[form_of(candidate.choice)] = ratio;
   return candidate.seconds_per_token * ratio * by_collectives;

@@ -38,8 +38,8 @@ class ExactSearch {
 
  private:
   // Layouts whose simulations are off their closed forms alike.
-  using Form =
-      std::tuple<int32_t, PipelineKind, int32_t, bool, int32_t, int32_t, choice::PlacementStrategy>;
+  using Form = std::tuple<int32_t, PipelineKind, int32_t, bool, int32_t, int32_t,
+                          choice::PlacementStrategy, Sharding>;
   static Form form_of(const choice::LayoutChoice& choice);
   // Layouts for which collectives save alike.
   using Traffic = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, Sharding, bool, bool,

@@ -38,7 +38,9 @@ std::vector<PricedLayout> simulated_front(const choice::JobWithDefaults& default
   std::vector<PricedLayout> front;
   for (Candidate point : points) {
     const PricedLayout closed = pricer.detail(point.choice);
-    if (point.choice.pipeline > 1) point.step_s = simulated_step_s(defaulted, point.choice);
+    if (is_simulated(defaulted.job, point.choice)) {
+      point.step_s = simulated_step_s(defaulted, pricer, point.choice);
+    }
     front.push_back(at_exact_prices(closed, point));
   }
   std::stable_sort(front.begin(), front.end(), [](const PricedLayout& a, const PricedLayout& b) {

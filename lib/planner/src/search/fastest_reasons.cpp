@@ -30,9 +30,9 @@ std::string beside(const Candidate& chosen, double seconds_per_token) {
 }
 
 // With the time of its very schedule.
-Candidate simulated(const choice::JobWithDefaults& defaulted, Candidate candidate) {
-  if (candidate.choice.pipeline == 1 || candidate.step_s == 0) return candidate;
-  const double step_s = simulated_step_s(defaulted, candidate.choice);
+Candidate simulated(const choice::JobWithDefaults& defaulted, Pricer& pricer, Candidate candidate) {
+  if (candidate.step_s == 0 || !is_simulated(defaulted.job, candidate.choice)) return candidate;
+  const double step_s = simulated_step_s(defaulted, pricer, candidate.choice);
   candidate.seconds_per_token *= step_s / candidate.step_s;
   candidate.step_s = step_s;
   return candidate;
@@ -98,7 +98,8 @@ class Reasons {
   }
 
   double simulated_or(const choice::LayoutChoice& choice, double closed_s) const {
-    return choice.pipeline == 1 ? closed_s : simulated_step_s(defaulted_, choice);
+    return is_simulated(defaulted_.job, choice) ? simulated_step_s(defaulted_, pricer_, choice)
+                                                : closed_s;
   }
 
   void say_rate() {
@@ -278,7 +279,7 @@ class Reasons {
             "{} {} fits as well; without rates of the cluster their times cannot be compared", name,
             value));
       } else if (best.fits != nullptr) {
-        const double per_token = simulated(defaulted_, *best.fits).seconds_per_token;
+        const double per_token = simulated(defaulted_, pricer_, *best.fits).seconds_per_token;
         words.push_back(fmt::format("{} {} gives {} tokens/s at best{}", name, value,
                                     text::human_count(1 / per_token), beside(chosen_, per_token)));
       } else if (std::isfinite(best.least)) {
@@ -325,7 +326,7 @@ std::vector<FamilyVerdict> verdicts_of(const choice::JobWithDefaults& defaulted,
     verdict.expert = split.split.expert;
     const bool has_chosen = chosen != nullptr && is_of(split.split, chosen->choice);
     if (const Candidate* own = has_chosen ? chosen : split.fits.choose()) {
-      const Candidate best = has_chosen ? *own : simulated(defaulted, *own);
+      const Candidate best = has_chosen ? *own : simulated(defaulted, pricer, *own);
       verdict.outcome =
           has_chosen ? FamilyVerdict::Outcome::kChosen : FamilyVerdict::Outcome::kFits;
       verdict.sharding = choice::sharding_words(best.choice);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "cost/in_engine.h"
 #include "smp/plan/text/units.h"
 #include "smp/planner/memory/memory_model.h"
 
@@ -20,7 +21,11 @@ double tokens_of(const JobSpec& job, const choice::LayoutChoice& choice) {
 }  // namespace
 
 Pricer::Pricer(const JobSpec& job, std::shared_ptr<cost::ProgramTable> programs)
-    : job_(job), costs_(job, std::move(programs)), memory_(job), time_(job) {}
+    : job_(job),
+      in_engine_(cost::is_of_engine(job)),
+      costs_(job, std::move(programs)),
+      memory_(job),
+      time_(job) {}
 
 double host_bytes_needed(const JobSpec& job, const memory::MemoryEstimate& memory) {
   return memory.host_bytes * static_cast<double>(job.cluster.processes_per_host);
@@ -70,7 +75,11 @@ Candidate Pricer::price_time(const choice::LayoutChoice& choice) {
   ++statistics_.bounds;
   const cost::LayerCosts& costs = costs_.of(choice);
   const time::TimeEstimate time = time_.step(choice, costs.bytes, costs.seconds);
-  const double least_s = time.step_s - time[time::TimePart::kBubble] + time.least_bubble_s;
+  double least_s = time.step_s - time[time::TimePart::kBubble] + time.least_bubble_s;
+  if (in_engine_) {
+    least_s -=
+        time::kMostHidden * (time[time::TimePart::kSharding] + time[time::TimePart::kReplica]);
+  }
   return {choice,
           time.step_s,
           per_token(choice, time.step_s),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "choice/choice_cache.h"
 #include "cost/layer_cost_table.h"
 #include "memory/memory_estimator.h"
 #include "smp/planner/search/search_result.h"
@@ -40,6 +41,8 @@ class Pricer {
   // Whatever the sharding, recomputing and offloading of layouts with these degrees, batch and
   // schedule: they take at least this long. Computing, messages inside layers and the bubble.
   double least_step_s(const choice::LayoutChoice& choice);
+  // Steps that were simulated (stage_balance.h), so that the reasons need no second simulation.
+  choice::ChoiceCache<double>& simulated_steps() { return simulated_steps_; }
   // Everything of one layout, for reports. Not counted.
   PricedLayout detail(const choice::LayoutChoice& choice);
 
@@ -76,9 +79,11 @@ class Pricer {
   double per_token(const choice::LayoutChoice& choice, double step_s) const;
 
   const JobSpec& job_;
+  const bool in_engine_;
   cost::LayerCostTable costs_;
   memory::MemoryEstimator memory_;
   time::TimeEstimator time_;
+  choice::ChoiceCache<double> simulated_steps_{1 << 9};
   std::vector<choice::LayoutChoice> refused_;
   double least_ratio_ = 0;  // of those refused since raise_peaks(); 0 = none
   double raised_ = 1;       // times the closed form's peaks

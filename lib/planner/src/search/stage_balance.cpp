@@ -6,13 +6,13 @@
 #include <numeric>
 #include <optional>
 
+#include "cost/in_engine.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/planner/cost/layer_seconds.h"
 #include "smp/planner/memory/memory_model.h"
 #include "smp/planner/prediction/predict.h"
 #include "smp/planner/time/time_model.h"
-#include "time/step_simulation.h"
 
 namespace smp::search {
 namespace {
@@ -75,11 +75,10 @@ std::optional<Plan> within_memory(Plan plan, const std::vector<int64_t>& partiti
   return std::nullopt;
 }
 
-double step_ns_with(const Plan& plan, const std::vector<int64_t>& partition,
-                    const time::StepSimulation& simulation) {
+double step_ns_with(const Plan& plan, const std::vector<int64_t>& partition) {
   Plan other = plan;
   other.job.parallel.partition = partition;
-  return static_cast<double>(simulation.predict(other).step_ns);
+  return static_cast<double>(time::predict_time(other).step_ns);
 }
 
 // Whether stages other than those of the choice may be found.
@@ -89,6 +88,13 @@ bool may_assign(const choice::JobWithDefaults& defaulted) {
   return method == layout::PartitionMethod::kAuto ||
          (method == layout::PartitionMethod::kUnsaid && defaulted.job.parallel.partition.empty() &&
           defaulted.balances_stages);
+}
+
+// What a found division may take of the time of the own one to be worth it.
+double least_share(const JobSpec& job) {
+  const bool asked = layout::read_partition_method(job.parallel.partition_method).method ==
+                     layout::PartitionMethod::kAuto;
+  return asked ? 1 : 1 - kLeastGain;
 }
 
 // The slowest chunk as fast as possible; and where a stage has several, the slowest stage.
@@ -198,19 +204,17 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
   }
   if (!may_assign(defaulted)) return "";
   const bool asked = reading.method == layout::PartitionMethod::kAuto;
-
-  const double least = asked ? 1 : 1 - kLeastGain;
+  const double least = least_share(defaulted.job);
   const bool fits = keeps_memory(plan);
   const layout::PartitionWeights weights = seconds_of_chunks(defaulted.job, choice);
   const double now = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, partition));
   const auto before = static_cast<double>(plan.predictions.step_ns);
-  const time::StepSimulation simulation(plan);
   std::optional<Plan> best;
   for (const std::vector<int64_t>& found : balanced_partitions(weights, shape)) {
     const double then = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, found));
     if (fits && then > least * now) continue;
     // Its memory is of no interest where it is no faster.
-    if (fits && step_ns_with(plan, found, simulation) >= least * before) continue;
+    if (fits && step_ns_with(plan, found) >= least * before) continue;
     auto balanced = within_memory(plan, found, weights, shape);
     if (!balanced || (best && balanced->predictions.step_ns >= best->predictions.step_ns)) continue;
     best = std::move(balanced);
@@ -226,8 +230,9 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
               : fmt::format("{}: {} would not fit in memory", layers_of_stages(plan), own);
 }
 
-double simulated_step_s(const choice::JobWithDefaults& defaulted,
-                        const choice::LayoutChoice& choice) {
+namespace {
+
+double simulate(const choice::JobWithDefaults& defaulted, const choice::LayoutChoice& choice) {
   Plan plan = choice::resolve(defaulted.job, choice);
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   std::vector<int64_t>& partition = plan.job.parallel.partition;
@@ -235,19 +240,35 @@ double simulated_step_s(const choice::JobWithDefaults& defaulted,
   if (shape.stages > 1) {
     if (auto given = given_partition(defaulted.job, shape); !given.empty()) partition = given;
   }
-  const time::StepSimulation model(plan);
-  int64_t least_ns = model.predict(plan).step_ns;
+  const int64_t own_ns = time::predict_time(plan).step_ns;
+  int64_t least_ns = own_ns;
   if (shape.stages > 1 && may_assign(defaulted)) {
     const layout::PartitionWeights weights = seconds_of_chunks(defaulted.job, choice);
     const int64_t blocks = model::block_count(plan.job.model);
+    const double least = least_share(defaulted.job);
     const double now = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, partition));
     for (std::vector<int64_t>& found : balanced_partitions(weights, shape)) {
-      if (heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, found)) > now) continue;
+      const std::vector<int64_t> chunks = layout::blocks_per_chunk(shape, blocks, found);
+      if (heaviest(weights, shape, chunks) > least * now) continue;
       partition = std::move(found);
-      least_ns = std::min(least_ns, model.predict(plan).step_ns);
+      const int64_t step_ns = time::predict_time(plan).step_ns;
+      if (static_cast<double>(step_ns) < least * static_cast<double>(own_ns)) {
+        least_ns = std::min(least_ns, step_ns);
+      }
     }
   }
   return static_cast<double>(least_ns) * 1e-9;
+}
+
+}  // namespace
+
+double simulated_step_s(const choice::JobWithDefaults& defaulted, Pricer& pricer,
+                        const choice::LayoutChoice& choice) {
+  return pricer.simulated_steps().of(choice, [&] { return simulate(defaulted, choice); });
+}
+
+bool is_simulated(const JobSpec& job, const choice::LayoutChoice& choice) {
+  return choice.pipeline > 1 || (cost::is_of_engine(job) && choice.world() > 1);
 }
 
 std::string layers_of_stages(const Plan& plan) {

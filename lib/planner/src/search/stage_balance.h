@@ -40,8 +40,10 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
 
 // Seconds of a step by simulating its very schedule, with the fastest of the partitions that
 // assign_blocks() tries; memory aside, so that no plan of the choice takes less.
-double simulated_step_s(const choice::JobWithDefaults& defaulted,
+double simulated_step_s(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                         const choice::LayoutChoice& choice);
+// Whether that differs from the closed form: of pipelines, and of our engine's plans.
+bool is_simulated(const JobSpec& job, const choice::LayoutChoice& choice);
 
 // "stages of 13, 2 x 12, 11 layers": of the plan's partition, in the order of the model.
 std::string layers_of_stages(const Plan& plan);

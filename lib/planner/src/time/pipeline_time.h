@@ -3,12 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "smp/plan/schedule/pass_order.h"
 #include "smp/plan/schedule/schedule.h"
-
-namespace smp {
-struct Plan;
-}
+#include "time/step_player.h"
 
 namespace smp::time {
 
@@ -24,13 +20,6 @@ struct ChunkCost {
 };
 using PipelineCosts = std::vector<std::vector<ChunkCost>>;  // per stage and chunk
 
-// Of a plan's chunks (step_simulation.cpp).
-PipelineCosts pipeline_costs(const Plan& plan);
-
-struct StepMessages;
-// What follows the last pass of each of a plan's stages (step_simulation.cpp).
-std::vector<StepMessages> messages_after_passes(const Plan& plan);
-
 // One pass of one microbatch through one chunk.
 struct PipelineEvent {
   int64_t stage = 0;
@@ -39,33 +28,36 @@ struct PipelineEvent {
   schedule::ActionKind kind = schedule::ActionKind::kForward;  // kForward, kBackward or kWeight
   double begin_s = 0;
   double end_s = 0;
-};
 
-// When each stage has done its last gradient, and how long it took from its first forward to there
-// without working.
+  bool is_same_pass(const PipelineEvent& other) const {
+    return stage == other.stage && chunk == other.chunk && microbatch == other.microbatch &&
+           kind == other.kind;
+  }
+};
+// The passes of a step that was played with its actions: by stage, in the order of each. The weight
+// gradients of `head_layer` (-1 = none) belong to its backward.
+std::vector<PipelineEvent> passes_of(const schedule::Schedule& schedule, const PlayedStep& step,
+                                     int64_t head_layer);
+
+// When the pipeline has done its last gradient, and how long each stage took until then without
+// working.
 struct PipelineTime {
   double makespan_s = 0;
-  std::vector<double> idle_s;         // per stage, until the makespan
-  std::vector<PipelineEvent> events;  // in the order of each stage; where asked for
+  std::vector<double> idle_s;         // per stage
+  std::vector<PipelineEvent> events;  // where asked for
 };
+PipelineTime pipeline_time(const PlayedStep& step);
 
-// The passes of all stages, each stage's in its order: what the time of a pipeline depends on. The
-// starts of receives and the waits for sends take none.
-struct PipelinePasses {
-  schedule::ScheduleShape shape;
-  std::vector<std::vector<schedule::Pass>> of_stage;
-};
-PipelinePasses pipeline_passes(const schedule::ScheduleShape& shape);
-
-enum class PipelineEvents : bool { kNone, kAll };
-
-// Plays the stages' passes against each other: a pass starts when its stage is free and its data
-// have arrived. Sends run beside the computing. `costs` are of as many stages and chunks.
-PipelineTime simulate_pipeline(const PipelineCosts& costs, const PipelinePasses& passes,
-                               PipelineEvents events = PipelineEvents::kNone);
+// Plays the passes of `shape` and their messages. `costs` are of as many stages and chunks.
+PipelineTime simulate_pipeline(const PipelineCosts& costs, const schedule::ScheduleShape& shape,
+                               PlayedDetail detail = PlayedDetail::kSums);
 
 // The schedule of a pipeline whose chunks have one layer each: a chunk's layers run back to back,
-// so one stands for all. Layers are numbered along the model.
+// so one stands for all. Layers are numbered along the model. Throws ConfigError where
+// schedule_refused().
 schedule::Schedule condensed_schedule(const schedule::ScheduleShape& shape);
+// Of its actions.
+StepActionSeconds condensed_seconds(const PipelineCosts& costs,
+                                    const schedule::ScheduleShape& shape);
 
 }  // namespace smp::time

@@ -1,27 +1,20 @@
 #include "smp/planner/time/pipeline_timeline.h"
 
-#include <algorithm>
 #include <cmath>
 
-#include "smp/plan/layout/schedule_of_plan.h"
-#include "time/pipeline_time.h"
+#include "time/step_simulation.h"
 
 namespace smp::time {
 
 std::vector<TimelineEvent> pipeline_timeline(const Plan& plan) {
-  const PipelineTime time = simulate_pipeline(
-      pipeline_costs(plan), pipeline_passes(layout::schedule_shape(plan)), PipelineEvents::kAll);
+  const SimulatedStep step = simulate_step(plan, PlayedDetail::kActions);
   std::vector<TimelineEvent> events;
-  if (time.makespan_s <= 0) return events;
-  events.reserve(time.events.size());
+  if (step.played.seconds <= 0) return events;
   const auto ns = [](double seconds) { return std::llround(seconds * 1e9); };
-  for (const PipelineEvent& event : time.events) {
+  for (const PipelineEvent& event : passes_of(step.schedule, step.played, step.head_layer)) {
     events.push_back({event.stage, event.chunk, event.microbatch, event.kind, ns(event.begin_s),
                       ns(event.end_s)});
   }
-  std::stable_sort(
-      events.begin(), events.end(),
-      [](const TimelineEvent& a, const TimelineEvent& b) { return a.stage < b.stage; });
   return events;
 }
 

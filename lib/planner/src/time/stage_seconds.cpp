@@ -26,12 +26,20 @@ void add_calls(StageSeconds& stage, const cost::CallSeconds& call, double count,
 // What computing does not hide of gathers and transfers, and what they slow it down.
 void add_waits(StageSeconds& stage, const StageMessages& messages) {
   const double in_backward = messages.gather_backward_s + messages.reduce_backward_s;
-  const double hidden_forward =
-      messages.hidden * std::min(messages.gather_forward_s, stage.forward);
-  const double hidden_backward = messages.hidden * std::min(in_backward, stage.backward);
+  double hidden_forward = messages.hidden * std::min(messages.gather_forward_s, stage.forward);
+  double hidden_backward = messages.hidden * std::min(in_backward, stage.backward);
+  double slowed = messages.slowdown * (hidden_forward + hidden_backward);
+  if (messages.once_s > 0) {
+    // In our engine what they slow down hides them as well.
+    const double slower = 1 + messages.slowdown;
+    hidden_forward = std::min(messages.gather_forward_s, slower * stage.forward);
+    hidden_backward = std::min(in_backward, slower * stage.backward);
+    slowed = messages.slowdown * (std::min(messages.gather_forward_s, stage.forward) +
+                                  std::min(in_backward, stage.backward));
+    stage.once = messages.once_s;
+  }
   const double gather = messages.gather_forward_s - hidden_forward;
   const double reduce = in_backward - hidden_backward;
-  const double slowed = messages.slowdown * (hidden_forward + hidden_backward);
   const double out = std::max(0.0, messages.offload_s - stage.forward) + messages.copies_s;
   const double back = std::max(0.0, messages.offload_s - stage.backward) + messages.copies_s;
   stage.forward += gather + out + messages.send_s / 2;

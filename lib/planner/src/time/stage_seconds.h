@@ -15,6 +15,7 @@ struct StageSeconds {
   double forward = 0;
   double backward = 0;
   double weight = 0;  // of backward: gradients of weights alone
+  double once = 0;    // of sharding, once a step
   std::array<double, kTimeParts> parts{};
 
   double both() const { return forward + backward; }

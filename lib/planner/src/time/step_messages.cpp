@@ -13,22 +13,13 @@
 #include "memory/stage_blocks.h"
 #include "memory/stage_terms.h"
 #include "smp/plan/framework/framework_catalog.h"
+#include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/bucket_size.h"
+#include "time/gradient_messages.h"
 
 namespace smp::time {
 namespace {
-
-double gradient_width(const JobSpec& job, const choice::LayoutChoice& choice) {
-  const double element = cost::element_bytes(choice.precision);
-  if (element > 2) return element;
-  const framework::FrameworkModel& framework = framework::framework_model(job);
-  const bool fp32 = choice.precision == Precision::kFp16 ? framework.fp32_gradients_with_fp16
-                                                         : framework.fp32_gradients_with_bf16;
-  // Sums that lie beside 16-bit gradients are not what is sent.
-  const bool beside = choice.precision == Precision::kBf16 && framework.fp32_sum_beside_gradients;
-  return !beside && job.training.accumulate_gradients_in_fp32.value_or(fp32) ? 4 : 2;
-}
 
 // Bytes that one update moves for each parameter: weight, momentum and variance read and written,
 // the gradient read; with 16 bits the weight written once more, and in the passes before it the
@@ -40,6 +31,9 @@ double update_bytes(double element, double gradient, const cost::StateBytes& sta
   if (element > 2) return moved + element + 3 * element;
   return moved + 2 + (gradient + 4) + 4 + 8 + 4;
 }
+
+// Of those bytes, the ones that the norm of all gradients reads.
+double norm_bytes(double element) { return element > 2 ? element : 4; }
 
 // Calls of one rank for `elements` in buckets; 0: of 25 MB of 16 bits.
 double calls_of(double elements, double bucket) {
@@ -55,41 +49,6 @@ double bucket_elements(const JobSpec& job, const choice::LayoutChoice& choice, d
   const double width = gradient_width(job, choice);
   const auto bytes = static_cast<int64_t>(elements * width);
   return static_cast<double>(bucket_bytes_of(job, choice.data(), bytes)) / width;
-}
-
-// The groups that sum whole gradients, or those that the shard groups have summed.
-mesh::Axis sums_over(const choice::LayoutChoice& choice) {
-  return choice.shard == 1 ? mesh::Axis::kData : mesh::Axis::kReplica;
-}
-
-// Seconds of a reduction: in the shard groups, and in those of sums_over.
-struct ReductionSeconds {
-  double in_shards = 0, across = 0;
-  double all() const { return in_shards + across; }
-};
-
-// One reduction of all gradients of `elements`, and one gather of all weights.
-ReductionSeconds reduction_s(const JobSpec& job, const choice::LayoutChoice& choice,
-                             double elements, double width, double bucket) {
-  const double calls = calls_of(elements, bucket);
-  const double bytes = elements * width / calls;
-  const bool everywhere = framework::framework_model(job).reduces_everywhere;
-  if (choice.sharding == Sharding::kNone || choice.shard == 1 || everywhere) {
-    return {0, calls * all_reduce_s(bytes, cost::data_placement(choice, job), job.cluster,
-                                    links::exchange_of(job, sums_over(choice)))};
-  }
-  const double inside =
-      links::reduce_scatter_s(bytes, cost::shard_placement(choice, job), job.cluster,
-                              links::exchange_of(job, mesh::Axis::kShard));
-  const double across = all_reduce_s(bytes / choice.shard, cost::replica_placement(choice, job),
-                                     job.cluster, links::exchange_of(job, mesh::Axis::kReplica));
-  return {calls * inside, calls * across};
-}
-
-double gather_s(const JobSpec& job, const choice::LayoutChoice& choice, double elements,
-                double width, double calls) {
-  return calls * all_gather_s(elements * width / calls, cost::shard_placement(choice, job),
-                              job.cluster, links::exchange_of(job, mesh::Axis::kShard));
 }
 
 // Weights of one block that are tensors of their own.
@@ -114,12 +73,6 @@ double updated_weights_s(const JobSpec& job, const choice::LayoutChoice& choice,
       std::min(static_cast<double>(choice.shard), blocks * tensors_of_block(job.model) + 1);
   return owners * broadcast_s(elements * width / owners, cost::shard_placement(choice, job),
                               job.cluster, links::exchange_of(job, mesh::Axis::kShard));
-}
-
-double slowdown_of(const JobSpec& job, mesh::Axis axis) {
-  const double all = static_cast<double>(job.cluster.multiprocessors);
-  return all > 0 ? links::multiprocessors_taken(job.cluster, links::exchange_of(job, axis)) / all
-                 : 0;
 }
 
 bool shards_weights(const choice::LayoutChoice& choice) {
@@ -187,6 +140,9 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
       messages.gather_backward_s = gather;
     }
     messages.slowdown = slowdown_of(job, mesh::Axis::kShard);
+    if (cost::is_of_engine(job)) {
+      messages.once_s = (messages.gather_forward_s + messages.reduce_backward_s) / buckets;
+    }
   }
   if (choice.offload_activations) {
     double moved = 0;
@@ -214,9 +170,16 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   StepTransfers transfers;
 
   const double bucket = bucket_elements(job, choice, elements);
+  double calls = calls_of(elements, bucket);
+  // Buckets of our engine hold whole layers.
+  if (cost::is_of_engine(job)) {
+    const double layers =
+        std::ceil(static_cast<double>(model::block_count(job.model)) / choice.pipeline + 1);
+    calls = choice.sharding >= Sharding::kGradients ? layers : std::min(calls, layers);
+  }
   ReductionSeconds parts;
   if (choice.data() > 1 && choice.sharding < Sharding::kGradients) {
-    parts = reduction_s(job, choice, elements, gradient, bucket);
+    parts = reduction_s(job, choice, elements, calls);
   } else if (choice.data() > 1 && choice.replica > 1) {
     parts.across =
         all_reduce_s(elements * gradient / choice.shard, cost::replica_placement(choice, job),
@@ -224,7 +187,8 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   }
   transfers.in_shards_s = parts.in_shards;
   transfers.across_s = parts.across;
-  transfers.last_s = parts.all() / calls_of(elements, bucket);
+  transfers.calls = calls;
+  transfers.last_s = parts.all() / transfers.calls;
   transfers.shard_slowdown = slowdown_of(job, mesh::Axis::kShard);
   transfers.across_slowdown = slowdown_of(job, sums_over(choice));
   // A tied embedding's two copies exchange their gradients.
@@ -233,6 +197,9 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
     transfers.tied_s = links::all_reduce_s(
         cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size) * gradient,
         {2, apart ? 2 : 1, apart ? 1 : 2}, job.cluster);
+    const double table =
+        cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
+    transfers.tied_reduce_s = elements > 0 ? parts.all() * std::min(1.0, table / elements) : 0;
   }
   if (choice.shard > 1 &&
       (choice.sharding == Sharding::kOptimizerState || choice.sharding == Sharding::kGradients)) {
@@ -240,7 +207,23 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   }
 
   const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;
-  const double touched = owned * update_bytes(width, gradient, cost::state_bytes(job, choice));
+  double update = update_bytes(width, gradient, cost::state_bytes(job, choice));
+  const double norm = norm_bytes(width);
+  transfers.in_engine = cost::is_of_engine(job);
+  if (transfers.in_engine) {
+    if (layout::updates_wait(job.training)) {
+      transfers.norm_share = norm / update;
+    } else {
+      update -= norm;
+    }
+    // The squared norm of each layer and the loss, in fp64: latency is nearly all of it.
+    const auto sums = static_cast<double>(model::block_count(job.model) + 3);
+    transfers.agree_s =
+        all_reduce_s(sums * static_cast<double>(bytes_of(DType::kF64)),
+                     links::placement_of(choice.world(), 1, job.cluster.processes_per_host),
+                     job.cluster, links::exchange_of(job, mesh::Axis::kWorld));
+  }
+  const double touched = owned * update;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
   if (choice.offload_optimizer && cpu) {
     // The host's pool is the same memory: gradients and weights are read and written once more.
@@ -259,13 +242,36 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   return transfers;
 }
 
+namespace {
+
+// What our engine's last backward does not hide. Sums over replicas follow those in the shard
+// groups bucket by bucket, on a connection of their own.
+double exposed_reduction_s(const StepTransfers& transfers, double backward_s) {
+  const double shards = transfers.in_shards_s, across = transfers.across_s;
+  const double calls = transfers.calls;
+  const double computed = backward_s + transfers.shard_slowdown * std::min(shards, backward_s) +
+                          transfers.across_slowdown * std::min(across, backward_s);
+  double end = computed;
+  if (shards > 0) end = std::max(end + shards / calls, computed / calls + shards);
+  if (across > 0) end = std::max(end + across / calls, (computed + shards) / calls + across);
+  if (transfers.tied_s > 0) {
+    end = std::max(end, computed + transfers.tied_s / 2 + transfers.tied_reduce_s) +
+          transfers.tied_s / 2;
+  }
+  return end - backward_s;
+}
+
+}  // namespace
+
 StepMessages step_messages(const JobSpec& job, const choice::LayoutChoice& choice,
                            const StepTransfers& transfers, double forward_s, double backward_s) {
   const framework::FrameworkModel& framework = framework::framework_model(job);
   const double reduce = transfers.in_shards_s + transfers.across_s;
   StepMessages messages;
   const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
-  if (framework.overlaps_data_reduction && !(plain && framework.plain_reductions_wait)) {
+  if (transfers.in_engine) {
+    messages.reduce_s = exposed_reduction_s(transfers, backward_s) + transfers.agree_s;
+  } else if (framework.overlaps_data_reduction && !(plain && framework.plain_reductions_wait)) {
     const double hidden = std::min(reduce - transfers.last_s, backward_s);
     const double slower = transfers.in_shards_s * transfers.shard_slowdown +
                           transfers.across_s * transfers.across_slowdown;
@@ -273,10 +279,14 @@ StepMessages step_messages(const JobSpec& job, const choice::LayoutChoice& choic
   } else {
     messages.reduce_s = reduce;
   }
-  messages.reduce_s += transfers.tied_s;
+  if (!transfers.in_engine) messages.reduce_s += transfers.tied_s;
   const double hidden =
       framework.overlaps_parameter_gather ? std::min(transfers.gather_s, forward_s) : 0;
   messages.shard_s = transfers.gather_s - hidden + transfers.shard_slowdown * hidden;
+  if (transfers.in_engine && transfers.gather_s > forward_s) {
+    const double slowed = transfers.shard_slowdown * forward_s;
+    messages.shard_s = std::max(slowed, transfers.gather_s - forward_s);
+  }
   messages.offload_s = transfers.offload_s;
   messages.optimizer_s = transfers.optimizer_s;
   return messages;

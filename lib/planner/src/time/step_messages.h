@@ -18,6 +18,7 @@ struct StageMessages {
   double offload_s = 0;          // activations to host memory, and the same back
   double copies_s = 0;           // the same on CPUs, which compute nothing meanwhile
   double hidden = 1;             // share of gathers and reductions that computing can hide
+  double once_s = 0;             // in our engine: the step's first gather and last reduction
   double slowdown = 0;           // of computing, by a collective beside it
   double send_s = 0;             // to the neighbours, both ways, where computing waits for it
 };
@@ -49,6 +50,12 @@ struct StepTransfers {
   double tied_s = 0;                               // the exchange of a tied embedding's gradients
   double gather_s = 0;                             // of updated weights
   double offload_s = 0, optimizer_s = 0;
+  // Of our engine.
+  bool in_engine = false;
+  double norm_share = 0;     // of optimizer_s: the norm of all gradients
+  double agree_s = 0;        // on norm and loss
+  double calls = 1;          // of the reduction
+  double tied_reduce_s = 0;  // of the embedding, once its copy's gradient is there
 };
 StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& choice,
                              const cost::StageParameters& held);

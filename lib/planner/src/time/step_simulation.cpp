@@ -7,6 +7,7 @@
 #include <map>
 
 #include "choice/resolve.h"
+#include "cost/in_engine.h"
 #include "cost/layer_costs.h"
 #include "cost/stage_holds.h"
 #include "smp/plan/base/check.h"
@@ -16,6 +17,7 @@
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "time/action_seconds.h"
 #include "time/pipeline_time.h"
 #include "time/stage_seconds.h"
 #include "time/step_messages.h"
@@ -138,31 +140,46 @@ double part(const StageSeconds& stage, TimePart which) {
   return stage.parts[static_cast<size_t>(which)];
 }
 
-}  // namespace
-
-PipelineCosts pipeline_costs(const Plan& plan) {
-  PipelineCosts costs;
-  for (const StageTime& stage : stage_times(plan, Pricing(plan))) costs.push_back(stage.chunks);
-  return costs;
+// Where our engine's own actions say where the time goes, of the stage that waits least for others.
+TimePrediction sum_of_actions(const Plan& plan, const Pricing& pricing,
+                              const std::vector<layout::StageLayers>& layers,
+                              const PlayedStep& step) {
+  size_t busiest = 0;
+  std::vector<double> inside;  // messages inside the layers' calls
+  const auto m = static_cast<double>(*plan.job.training.microbatches);
+  double last_gradient = 0;
+  for (size_t i = 0; i < step.stages.size(); ++i) {
+    if (step.stages[i].sums.messages < step.stages[busiest].sums.messages) busiest = i;
+    last_gradient = std::max(last_gradient, step.stages[i].last_gradient_s);
+    double& of_stage = inside.emplace_back(0);
+    for (const model::LayerSpec& layer : layers[i].layers) {
+      const cost::CallSeconds& call = pricing.layers.of(layer);
+      of_stage += m * (call.tensor_forward + call.tensor_backward + call.context_forward +
+                       call.context_backward + call.expert_forward + call.expert_backward);
+    }
+  }
+  const PlayedSums& sums = step.stages[busiest].sums;
+  TimePrediction time;
+  time.step_ns = ns(step.seconds);
+  time.tensor_ns = ns(inside[busiest]);
+  time.compute_ns = ns(sums.computing) - time.tensor_ns;
+  time.offload_ns = ns(sums.offloading);
+  time.sharding_ns = ns(sums.exposed + sums.slowed);
+  time.optimizer_ns = ns(sums.updating);
+  time.bubble_ns = time.step_ns - time.compute_ns - time.tensor_ns - time.offload_ns -
+                   time.sharding_ns - time.optimizer_ns;
+  time.bubble_ppm = last_gradient > 0 ? std::llround(sums.messages / last_gradient * 1e6) : 0;
+  for (size_t i = 0; i < step.stages.size(); ++i) {
+    const PlayedSums& of = step.stages[i].sums;
+    time.stage_busy_ns.push_back(ns(of.computing - inside[i] + of.updating));
+  }
+  return time;
 }
 
-std::vector<StepMessages> messages_after_passes(const Plan& plan) {
-  std::vector<StepMessages> after;
-  for (const StageTime& stage : stage_times(plan, Pricing(plan))) after.push_back(stage.after);
-  return after;
-}
-
-StepSimulation::StepSimulation(const Plan& plan)
-    : passes_(pipeline_passes(layout::schedule_shape(plan))) {}
-
-TimePrediction predict_time(const Plan& plan) { return StepSimulation(plan).predict(plan); }
-
-TimePrediction StepSimulation::predict(const Plan& plan) const {
-  const std::vector<StageTime> stages = stage_times(plan, Pricing(plan));
-  PipelineCosts costs;
-  for (const StageTime& stage : stages) costs.push_back(stage.chunks);
-  const PipelineTime pipeline = simulate_pipeline(costs, passes_);
-
+// Of a framework whose actions are not known: the passes are played, and what follows them is
+// added.
+TimePrediction sum_of_passes(const Plan& plan, const std::vector<StageTime>& stages,
+                             const PipelineTime& pipeline) {
   // What follows the last backward is over when its slowest stage is done.
   double messages = 0;
   double offload = 0;
@@ -198,6 +215,37 @@ TimePrediction StepSimulation::predict(const Plan& plan) const {
     time.stage_busy_ns.push_back(ns(m * computing(of.seconds) + of.after.optimizer_s));
   }
   return time;
+}
+
+}  // namespace
+
+SimulatedStep simulate_step(const Plan& plan, PlayedDetail detail) {
+  const Pricing pricing(plan);
+  SimulatedStep step;
+  if (cost::is_of_engine(plan.job)) {
+    const schedule::ScheduleParameters parameters = layout::schedule_parameters(plan);
+    const std::vector<layout::StageLayers> layers = layout::layers_by_stage(plan);
+    step.schedule = schedule::make_schedule(parameters);
+    step.head_layer = parameters.head_layer;
+    step.played =
+        play_step(step.schedule,
+                  action_seconds(plan, pricing.choice, pricing.costs, parameters, layers), detail);
+    step.time = sum_of_actions(plan, pricing, layers, step.played);
+    return step;
+  }
+  const std::vector<StageTime> stages = stage_times(plan, pricing);
+  PipelineCosts costs;
+  for (const StageTime& stage : stages) costs.push_back(stage.chunks);
+  const schedule::ScheduleShape shape = layout::schedule_shape(plan);
+  step.schedule = condensed_schedule(shape);
+  step.is_condensed = true;
+  step.played = play_step(step.schedule, condensed_seconds(costs, shape), detail);
+  step.time = sum_of_passes(plan, stages, pipeline_time(step.played));
+  return step;
+}
+
+TimePrediction predict_time(const Plan& plan) {
+  return simulate_step(plan, PlayedDetail::kSums).time;
 }
 
 }  // namespace smp::time

@@ -5,15 +5,16 @@
 
 namespace smp::time {
 
-// predict_time() for many layouts whose pipelines have one shape: the passes are listed once.
-// Immutable.
-class StepSimulation {
- public:
-  explicit StepSimulation(const Plan& plan);
-  TimePrediction predict(const Plan& plan) const;
-
- private:
-  PipelinePasses passes_;
+// A step of a plan, played action by action.
+struct SimulatedStep {
+  // Of our engine all that its ranks execute. Of other frameworks, whose actions are not known, the
+  // passes and messages of condensed_schedule(); what follows them is in `time` alone.
+  schedule::Schedule schedule;
+  bool is_condensed = false;
+  int64_t head_layer = -1;  // whose weight gradients belong to its backward; -1 = none
+  PlayedStep played;
+  TimePrediction time;
 };
+SimulatedStep simulate_step(const Plan& plan, PlayedDetail detail);
 
 }  // namespace smp::time

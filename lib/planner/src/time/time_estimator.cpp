@@ -108,6 +108,7 @@ PipelineEstimate estimate_pipeline(const JobSpec& job, const choice::LayoutChoic
   PipelineEstimate estimate;
   TimeEstimate& time = estimate.time;
   for (size_t i = 0; i < time.seconds.size(); ++i) time.seconds[i] = m * busy.parts[i];
+  time.seconds[index_of(TimePart::kSharding)] += busy.once;
   const double bubble = std::max(0.0, pipeline - m * busy.both());
   time.seconds[index_of(TimePart::kBubble)] = bubble;
   time.bubble_share = pipeline > 0 ? bubble / pipeline : 0;

@@ -37,6 +37,10 @@ PipelineEstimate estimate_pipeline(const JobSpec& job, const choice::LayoutChoic
 
 TimeEstimate with_step_messages(const PipelineEstimate& pipeline, const StepMessages& after);
 
+// In our engine a simulation hides at most this share more of sharding and data reduction than the
+// closed form: it knows bucket by bucket what overlaps what.
+inline constexpr double kMostHidden = 0.4;
+
 // estimate_time() without model_flops, for a search. Layouts share what their stages take of one
 // microbatch, their pipeline, and what follows it, where they differ in nothing that it depends on.
 // One thread.

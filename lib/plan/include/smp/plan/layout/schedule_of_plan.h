@@ -19,7 +19,8 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan);
 // Whether microbatches may have different numbers of tokens that count in the loss.
 bool counts_vary(const TrainingSpec& training);
 
-// Why a bucket's update waits for the norm of all gradients; nothing where it need not.
+// Whether a bucket's update waits for the norm of all gradients; and why, for people.
+bool updates_wait(const TrainingSpec& training);
 std::optional<std::string> why_updates_wait(const TrainingSpec& training);
 
 // Proves for all ranks what verify() assumes of the ranks of a stage. Each rank has a place of its

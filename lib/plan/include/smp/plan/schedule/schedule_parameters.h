@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "smp/plan/schedule/schedule_shape.h"
-#include "smp/plan/spec/bucket_size.h"
 
 namespace smp::schedule {
 
@@ -16,12 +15,12 @@ struct ScheduleParameters {
   // none.
   std::vector<std::vector<int64_t>> bucket_first_layers, bucket_last_layers;
   std::vector<std::vector<int64_t>> bucket_elements;  // of the same buckets
-  // Buckets whose reduction is in flight at once.
-  int64_t most_reductions = kMostReductions;
+  // Buckets whose reduction is in flight at once; 0 = any number.
+  int64_t most_reductions = 0;
   // The shards have replicas: the sums of a shard group are summed over the replicas, once a step.
   bool has_replicas = false;
   // Elements that a shard group is expected to reduce while the backward makes one: second halves
-  // start when the first ones are expected to be done.
+  // start when the first ones are expected to be done; 0 = after the last backward.
   int64_t reduced_per_computed = 1;
   // Its weight gradient is never deferred, because it needs the logits' gradient; -1 = none.
   int64_t head_layer = -1;

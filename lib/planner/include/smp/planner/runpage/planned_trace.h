@@ -9,14 +9,11 @@
 
 namespace smp::runpage {
 
-// The step that is predicted, as slices like those that ranks record
-// (smp/plan/runinfo/trace_file.h): of each stage, as its first rank, every action of the schedule
-// in its order, from 0. A pass takes what predict_time() simulates for it, dealt to its layers by
-// what each kind of layer takes. Actions that the model gives no time have none. What follows the
-// last pass is dealt evenly: reductions to their waits, the update to the buckets, gathers of
-// updated weights to their actions. Calls are messages between stages, reductions and gathers, each
-// as long as the model says of it alone; those within a layer are in its pass. Empty where the
-// cluster's rates are unknown. Pure.
+// The step that predict_time() plays, as slices like those that ranks record
+// (smp/plan/runinfo/trace_file.h): of each stage, as its first rank, every action in its order,
+// from 0. Calls are messages between stages, reductions and gathers; those within a layer are in
+// its actions. Of another framework than our engine it has passes and messages alone, because its
+// other actions are not known. Empty where the cluster's rates are unknown. Pure.
 std::vector<runinfo::RankTrace> planned_trace(const Plan& plan);
 
 // What planned_trace() would be, as a file of at most kMostPlannedSlices: a process for each stage
