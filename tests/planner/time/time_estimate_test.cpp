@@ -2,15 +2,19 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "choice/resolve.h"
 #include "cost/matmul_seconds.h"
 #include "cost/stage_holds.h"
 #include "links/link_model.h"
+#include "search/pricer.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/jobfile/cluster_catalog.h"
 #include "smp/plan/jobfile/job_reader.h"
+#include "smp/planner/choice/choice_words.h"
 #include "smp/planner/cost/layer_bytes.h"
 #include "smp/planner/links/collective_seconds.h"
 #include "smp/planner/time/time_model.h"
@@ -159,6 +163,54 @@ TEST_CASE("where stages hold different layers, the closed form is the simulation
       }
     }
   }
+}
+
+// Of our engine, on 32 accelerators.
+std::vector<LayoutChoice> sharded_layouts() {
+  std::vector<LayoutChoice> out;
+  for (LayoutChoice choice : layouts()) {
+    const int32_t data = choice.shard * choice.replica;
+    std::vector<std::pair<Sharding, int32_t>> shardings = {{Sharding::kNone, 1}};
+    for (const Sharding kind :
+         {Sharding::kOptimizerState, Sharding::kGradients, Sharding::kParameters}) {
+      if (data > 1) shardings.emplace_back(kind, data);
+      if (data > 2) shardings.emplace_back(kind, 2);
+    }
+    if (choice.sharding != Sharding::kNone) continue;  // each split once
+    choice.micro_batch = 1;
+    choice.recompute = Recompute::kNone;
+    for (const auto& [kind, shard] : shardings) {
+      choice.sharding = kind;
+      choice.shard = shard;
+      choice.replica = data / shard;
+      out.push_back(choice);
+    }
+  }
+  return out;
+}
+
+TEST_CASE("the closed form of exposed messages is near the simulation of all actions") {
+  std::vector<double> ratios;
+  for (const char* cluster : {"dgx-a100-80gb", "p4d.24xlarge", "a100-pcie-8x"}) {
+    const JobSpec job = job_on(cluster, 4);
+    search::Pricer pricer(job);
+    for (const LayoutChoice& choice : sharded_layouts()) {
+      const double simulated =
+          static_cast<double>(predict_time(resolve(job, choice)).step_ns) * 1e-9;
+      ratios.push_back(simulated / step_s(job, choice));
+      CAPTURE(cluster);
+      CAPTURE(describe(choice));
+      CHECK(ratios.back() > 0.8);
+      CHECK(ratios.back() < 1.2);
+      const search::Candidate bound = pricer.price_time(choice);
+      CHECK(simulated >=
+            0.999 * bound.step_s * bound.least_seconds_per_token / bound.seconds_per_token);
+    }
+  }
+  std::sort(ratios.begin(), ratios.end());
+  CHECK(ratios.size() == 165);
+  CHECK(ratios[ratios.size() / 4] > 0.95);
+  CHECK(ratios[ratios.size() * 3 / 4] < 1.03);
 }
 
 TEST_CASE("with frozen weights the closed form is near the simulation") {

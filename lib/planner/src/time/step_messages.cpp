@@ -246,7 +246,7 @@ namespace {
 
 // What our engine's last backward does not hide. Sums over replicas follow those in the shard
 // groups bucket by bucket, on a connection of their own.
-double exposed_reduction_s(const StepTransfers& transfers, double backward_s) {
+double exposed_reduction_s(const StepTransfers& transfers, int64_t pipeline, double backward_s) {
   const double shards = transfers.in_shards_s, across = transfers.across_s;
   const double calls = transfers.calls;
   const double computed = backward_s + transfers.shard_slowdown * std::min(shards, backward_s) +
@@ -255,8 +255,10 @@ double exposed_reduction_s(const StepTransfers& transfers, double backward_s) {
   if (shards > 0) end = std::max(end + shards / calls, computed / calls + shards);
   if (across > 0) end = std::max(end + across / calls, (computed + shards) / calls + across);
   if (transfers.tied_s > 0) {
-    end = std::max(end, computed + transfers.tied_s / 2 + transfers.tied_reduce_s) +
-          transfers.tied_s / 2;
+    // The last stage sends its part of the gradient while the stages before compute theirs.
+    const double half = transfers.tied_s / 2;
+    const double late = std::max(0.0, half - static_cast<double>(pipeline - 1) * backward_s);
+    end = std::max(end, computed + late + transfers.tied_reduce_s) + half;
   }
   return end - backward_s;
 }
@@ -270,7 +272,8 @@ StepMessages step_messages(const JobSpec& job, const choice::LayoutChoice& choic
   StepMessages messages;
   const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
   if (transfers.in_engine) {
-    messages.reduce_s = exposed_reduction_s(transfers, backward_s) + transfers.agree_s;
+    messages.reduce_s =
+        exposed_reduction_s(transfers, choice.pipeline, backward_s) + transfers.agree_s;
   } else if (framework.overlaps_data_reduction && !(plain && framework.plain_reductions_wait)) {
     const double hidden = std::min(reduce - transfers.last_s, backward_s);
     const double slower = transfers.in_shards_s * transfers.shard_slowdown +
