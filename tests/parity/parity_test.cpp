@@ -163,6 +163,50 @@ TEST_CASE("full experts and losses of microbatches: layouts with equal microbatc
   }
 }
 
+// Against one rank whose one microbatch is the global batch.
+TEST_CASE("a balancing loss over the global batch: every layout trains as one microbatch does") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "text.txt") << sample_text(20000);
+  for (ModelSpec model : {mixtral_model(), deepseek_model()}) {
+    const auto plan_for = [&](const LayoutCase& layout) {
+      return plan_of(model, layout, Precision::kFp64, folder / "text.txt");
+    };
+    model.router_balance_loss = 0.5;  // so that it shows
+    model.router_balance_over = BalanceOver::kMicrobatch;
+    LayoutCase one{"one rank", {}};
+    one.microbatches = 1;
+    const Run reference = run(plan_for(one), 5);
+    LayoutCase apart = one;
+    apart.microbatches = 6;
+    const double other = run(plan_for(apart), 5).result.losses.back();
+    CHECK(std::abs(other - reference.result.losses.back()) > 1e-9);
+
+    model.router_balance_over = BalanceOver::kBatch;
+    const auto simple = PipelineKind::kSimple;
+    std::vector<LayoutCase> layouts = {{"m6", {}, simple},
+                                       {"p2t2", {.pipeline = 2, .tensor = 2}, simple},
+                                       {"p3 recomputed", {.pipeline = 3}, simple},
+                                       {"t2d3 ZeRO-3", {.tensor = 2, .shard = 3}, simple},
+                                       {"d3x2 ZeRO-1", {.shard = 3, .replica = 2}},
+                                       {"p2d3 ZeRO-2", {.pipeline = 2, .shard = 3}, simple}};
+    for (LayoutCase& layout : layouts) {
+      layout.microbatches = 6 / (layout.degrees.shard * layout.degrees.replica);
+    }
+    layouts[2].recompute = Recompute::kFull;
+    layouts[2].offload_activations = true;
+    layouts[3].sharding = Sharding::kParameters;
+    layouts[5].sharding = Sharding::kGradients;
+    for (const LayoutCase& layout : layouts) {
+      INFO(model.name << " " << layout.name);
+      const Plan plan = plan_for(layout);
+      const Run one_run = run(plan, 5);
+      check_parity(one_run, reference, tolerance::kParityF64);
+      check_memory(plan, one_run.result);
+      check_wire(plan, one_run.result);
+    }
+  }
+}
+
 // An encoder and a decoder.
 TEST_CASE("T5, fp64, 10 steps: every layout trains as one rank does") {
   compare(t5_model(), Precision::kFp64, stacks(), 10);

@@ -27,6 +27,7 @@ struct SampleSchedule {
   bool replicas = false;  // of the shards
   int64_t most_reductions = kMostReductions;
   int64_t most_gathers = 0;
+  bool router_loads = false;
   bool persistent = false;  // one bucket more, of tensors that persist, the token table among them
 };
 
@@ -38,6 +39,7 @@ inline schedule::ScheduleParameters sample_parameters(const SampleSchedule& samp
   parameters.early_updates = sample.early_updates;
   parameters.tied_across_stages = sample.tied;
   parameters.kv_replicated = sample.kv_replicated;
+  parameters.sums_router_loads = sample.router_loads;
   const schedule::ScheduleShape& shape = parameters.shape;
   const int64_t positions = shape.stages * shape.chunks();
   const auto stages = static_cast<size_t>(shape.stages);

@@ -326,6 +326,15 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
           j.model.norm = NormKind::kRmsNorm;
           j.cluster.device = DeviceKind::kCuda;
         }) == kAllHeads);
+  CHECK(with_experts([](JobSpec& j) {
+          j.model.router_balance_loss = 0.01;
+          j.model.router_balance_over = BalanceOver::kBatch;
+          j.training.microbatches = 2;
+          j.parallel.pipeline = PipelineKind::kInterleaved;
+        }) ==
+        "model.router_balance_over: batch with a backward before the step's last forward (the "
+        "engine counts all choices first: write parallel.pipeline: simple without "
+        "active_microbatches, or training.microbatches: 1)");
   CHECK(with_experts([](JobSpec& j) { j.model.pad_experts_to_capacity = true; }) ==
         "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)");
   CHECK(with_experts([](JobSpec& j) { j.parallel.expert_parallel_degree = 2; }) ==

@@ -222,6 +222,36 @@ TEST_CASE("verify: gradients are reduced when complete, once, before the step") 
         "stage 0, action 5 (reduce_kv layer 2): the layer is not a block of this stage");
 }
 
+TEST_CASE("verify: the loads of routers are summed between forwards and backwards") {
+  const SampleSchedule sample{
+      .stages = 3, .microbatches = 4, .kind = PipelineKind::kSimple, .router_loads = true};
+  const ScheduleParameters parameters = sample_parameters(sample);
+  const Schedule schedule = make_schedule(parameters);
+  CHECK(!verify(schedule, parameters));
+  for (const auto& actions : schedule.actions) {
+    CHECK(std::count_if(actions.begin(), actions.end(), [](const Action& action) {
+            return action.kind == ActionKind::kRouterLoads;
+          }) == 1);
+  }
+  CHECK(verdict_of_stages(sample, [](auto& s) { remove(s[2], "router_loads"); }) ==
+        "stage 2, action 16 (backward microbatch 0 layer 4): the loads of the routers are not "
+        "summed yet");
+  SampleSchedule alone = sample;
+  alone.stages = 1;
+  CHECK(verdict_of_stages(alone, [](auto& s) {
+          move_before(s[0], "router_loads", "forward microbatch 3 layer 0");
+        }) == "stage 0, action 9 (router_loads): forward of microbatch 3 has not ended");
+  // It waits for a gradient of a stage that waits for it.
+  const std::string stuck = verdict_of_stages(sample, [](auto& s) {
+    move_before(s[1], "receive_wait gradient microbatch 0 from stage 2", "router_loads");
+  });
+  CHECK(stuck.starts_with("deadlock"));
+  CHECK(stuck.find("(router_loads): stage 1 has not reached its router_loads") !=
+        std::string::npos);
+  const Schedule one = make_schedule(sample_parameters({.stages = 2, .router_loads = true}));
+  CHECK(!verify(one, sample_parameters({.stages = 2, .router_loads = true})));
+}
+
 TEST_CASE("verify: a tied embedding's gradient and weight take their ways in order") {
   CHECK(verdict_of_stages(kTied, [](auto& s) {
           move_before(s[0], "reduce bucket 1", "receive_wait tied_gradient from stage 1");

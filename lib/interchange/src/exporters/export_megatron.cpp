@@ -194,8 +194,10 @@ void router_loss_flags(const ModelSpec& model, Flags& flags) {
     flags.value("moe-router-load-balancing-type", "none");
     return;
   }
-  const bool by_sequence = model.router_balance_over == BalanceOver::kSequence;
-  flags.value("moe-router-load-balancing-type", by_sequence ? "seq_aux_loss" : "aux_loss");
+  flags.value("moe-router-load-balancing-type",
+              model.router_balance_over == BalanceOver::kSequence ? "seq_aux_loss"
+              : model.router_balance_over == BalanceOver::kBatch  ? "global_aux_loss"
+                                                                  : "aux_loss");
   flags.value("moe-aux-loss-coeff", model.router_balance_loss);
 }
 

@@ -91,8 +91,8 @@ const std::vector<ForeignKey>& megatron_keys() {
       {"moe-aux-loss-coeff", Form::kNumber, Use::kRead, "model.router_balance_loss", kSame, "", "",
        0, 1000},
       {"moe-router-load-balancing-type", Form::kText, Use::kRead, "model.router_balance_over",
-       "aux_loss = microbatch, seq_aux_loss = sequence; with others moe-aux-loss-coeff is left "
-       "out"},
+       "aux_loss = microbatch, seq_aux_loss = sequence, global_aux_loss = batch; with others "
+       "moe-aux-loss-coeff is left out"},
       {"moe-z-loss-coeff", Form::kNumber, Use::kRead, "model.router_z_loss", kSame, "", "", 0,
        1000},
       {"moe-expert-capacity-factor", Form::kNumber, Use::kRead, "model.expert_capacity_factor",

@@ -285,7 +285,7 @@ void MegatronLine::router_losses() {
   const std::string type = reader_.text(kType).value_or("aux_loss");
   const auto loss = reader_.text("moe-aux-loss-coeff");
   if (!loss || reader_.number("moe-aux-loss-coeff").value_or(0) == 0) return;
-  if (type != "aux_loss" && type != "seq_aux_loss") {
+  if (type != "aux_loss" && type != "seq_aux_loss" && type != "global_aux_loss") {
     if (type != "none") {
       reader_.warn(kType, fmt::format("{} {} is not supported: the job has no balancing loss",
                                       kType, text::quoted_for_message(type)));
@@ -295,6 +295,8 @@ void MegatronLine::router_losses() {
   set("moe-aux-loss-coeff", "model.router_balance_loss", *loss);
   if (type == "seq_aux_loss") {
     set(kType, "model.router_balance_over", std::string("sequence"));
+  } else if (type == "global_aux_loss") {
+    set(kType, "model.router_balance_over", std::string("batch"));
   }
 }
 

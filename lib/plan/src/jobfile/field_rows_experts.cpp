@@ -75,8 +75,9 @@ void add_expert_fields(std::vector<Field>& out) {
       {kModel,
        "router_balance_over",
        SMP_AT(model.router_balance_over),
-       "the tokens over which `router_balance_loss` takes its means: those of a `microbatch`, or "
-       "of each `sequence` (DeepSeek)",
+       "the tokens over which `router_balance_loss` takes its means: those of a `microbatch`, of "
+       "each `sequence` (DeepSeek), or of the global `batch` (Qwen3), for which all forwards of a "
+       "step come first (pipeline: simple)",
        {.condition = kBalanced}},
       {kModel,
        "router_z_loss",

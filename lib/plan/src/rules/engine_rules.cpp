@@ -7,10 +7,12 @@
 #include "smp/plan/data/byte_tokens.h"
 #include "smp/plan/data/data_files.h"
 #include "smp/plan/layout/rank_groups.h"
+#include "smp/plan/layout/traffic.h"
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
+#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/plan.h"
 
 namespace smp::rules {
@@ -52,6 +54,18 @@ bool keeps_no_state(const TrainingSpec& training) {
 bool is_windowed(const JobSpec& job) {
   const int64_t window = job.model.sliding_window;
   return window > 0 && window < job.training.sequence_length;
+}
+
+// Of what the plan, or a job, says.
+bool mixes_passes_of_balanced_batch(const Plan& plan) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  const int64_t microbatches = plan.job.training.microbatches.value_or(1);
+  if (layout::router_loads(plan.job.model) == 0) return false;
+  const schedule::ScheduleShape shape{
+      .kind = parallel.pipeline.value_or(PipelineKind::kSimple),
+      .microbatches = microbatches,
+      .active_microbatches = parallel.active_microbatches.value_or(microbatches)};
+  return !schedule::forwards_come_first(shape);
 }
 
 struct EngineRule {
@@ -215,6 +229,10 @@ const EngineRule kRules[] = {
      },
      "model.attention_sinks: true with latent attention, in an encoder_decoder or on GPUs (the "
      "engine runs them in the plain attention of decoders on CPUs)"},
+    {mixes_passes_of_balanced_batch,
+     "model.router_balance_over: batch with a backward before the step's last forward (the engine "
+     "counts all choices first: write parallel.pipeline: simple without active_microbatches, or "
+     "training.microbatches: 1)"},
     {[](const Plan& plan) { return plan.job.model.pad_experts_to_capacity; },
      "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)"},
     {[](const Plan& plan) { return plan.job.parallel.expert_parallel_degree.value_or(1) > 1; },

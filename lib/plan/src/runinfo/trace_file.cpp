@@ -126,6 +126,7 @@ std::string_view trace_category(schedule::ActionKind kind) {
     case schedule::ActionKind::kRecompute: return "compute";
     case schedule::ActionKind::kOffload:
     case schedule::ActionKind::kFetch: return "offload";
+    case schedule::ActionKind::kRouterLoads:
     case schedule::ActionKind::kReduceKv:
     case schedule::ActionKind::kReduce:
     case schedule::ActionKind::kReduceWait:

@@ -18,6 +18,7 @@ std::string_view name_of(ActionKind kind) {
     case ActionKind::kRecompute: return "recompute";
     case ActionKind::kOffload: return "offload";
     case ActionKind::kFetch: return "fetch";
+    case ActionKind::kRouterLoads: return "router_loads";
     case ActionKind::kReduceKv: return "reduce_kv";
     case ActionKind::kReduce: return "reduce";
     case ActionKind::kReduceWait: return "reduce_wait";

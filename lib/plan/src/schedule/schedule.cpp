@@ -59,7 +59,12 @@ class StageWriter {
     actions_.reserve(order_.size() * (layers_.size() / chunks_.size() + 4) + 6 * buckets_.size() +
                      layers_.size() + 8);
     start_receives(-1);
+    const auto is_backward = [](const Pass& pass) { return pass.kind == PassKind::kBackward; };
+    const auto turn = std::find_if(order_.begin(), order_.end(), is_backward) - order_.begin();
     for (size_t i = 0; i < order_.size(); ++i) {
+      if (parameters_.sums_router_loads && static_cast<std::ptrdiff_t>(i) == turn) {
+        actions_.push_back({.kind = ActionKind::kRouterLoads});
+      }
       const Neighbour source = source_of(shape_, stage_, order_[i]);
       if (source.exists) receive_input(ActionKind::kReceiveWait, order_[i], source.place.stage);
       start_receives(static_cast<int64_t>(i));
@@ -279,6 +284,7 @@ Schedule make_schedule(const ScheduleParameters& parameters) {
   }
   SMP_CHECK_EQ(parameters.bucket_elements.size(), parameters.bucket_first_layers.size());
   if (const auto why = schedule_refused(shape)) throw ConfigError("schedule: " + *why);
+  SMP_CHECK(!parameters.sums_router_loads || forwards_come_first(shape));
   std::vector<std::vector<Pass>> orders;
   for (int64_t stage = 0; stage < shape.stages; ++stage) orders.push_back(pass_order(shape, stage));
   std::vector<std::vector<StartReceive>> receives = plan_receives(shape, orders);

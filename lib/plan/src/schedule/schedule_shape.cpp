@@ -47,6 +47,11 @@ std::optional<std::string> schedule_refused(const ScheduleShape& shape) {
   return std::nullopt;
 }
 
+bool forwards_come_first(const ScheduleShape& shape) {
+  return shape.microbatches == 1 ||
+         (shape.kind == PipelineKind::kSimple && shape.most_live() >= shape.microbatches);
+}
+
 ChunkPlace place_of_chunk(const ScheduleShape& shape, int64_t position) {
   const int64_t p = shape.stages;
   if (shape.kind == PipelineKind::kZbV && position >= p) return {2 * p - 1 - position, 1};

@@ -74,6 +74,7 @@ std::optional<std::string> StageCheck::apply(const Action& action) {
     case ActionKind::kSend: return start_message(action);
     case ActionKind::kReceiveWait:
     case ActionKind::kSendWait: return end_message(action);
+    case ActionKind::kRouterLoads: return router_loads();
     case ActionKind::kReduceKv: return reduce_kv(action);
     case ActionKind::kReduce: return shards_gradients() ? reduce_shards(action) : reduce(action);
     case ActionKind::kReduceWait: return end_reduction(action);
@@ -146,12 +147,28 @@ StageCheck::Problem StageCheck::forward(const Action& action) {
   return std::nullopt;
 }
 
+StageCheck::Problem StageCheck::router_loads() {
+  if (!parameters_.sums_router_loads) return "no router asks for the loads of the step";
+  if (std::exchange(has_loads_, true)) return "the loads of the routers were already summed";
+  for (int64_t chunk = 0; chunk < shape_.chunks(); ++chunk) {
+    for (int64_t microbatch = 0; microbatch < shape_.microbatches; ++microbatch) {
+      const auto passed = static_cast<size_t>(forwards_[unit(chunk, microbatch)]);
+      if (passed == chunks_[static_cast<size_t>(chunk)].size()) continue;
+      return "forward of microbatch " + std::to_string(microbatch) + " has not ended";
+    }
+  }
+  return std::nullopt;
+}
+
 StageCheck::Problem StageCheck::backward(const Action& action) {
   if (Problem problem = place_of(action)) return problem;
   if (shape_.forward_only) return "this schedule evaluates";
   const std::vector<int64_t>& layers = chunk_layers(action);
   if (static_cast<size_t>(forwards_[unit(action)]) < layers.size()) {
     return "forward of this microbatch has not ended on this stage";
+  }
+  if (parameters_.sums_router_loads && !has_loads_) {
+    return "the loads of the routers are not summed yet";
   }
   int32_t& passed = backwards_[unit(action)];
   if (static_cast<size_t>(passed) == layers.size()) {

@@ -55,6 +55,7 @@ class StageCheck {
   Problem reduce_replicas(const Action& action);
   Problem end_replicas(const Action& action);
   Problem too_many_reductions() const;
+  Problem router_loads();
   Problem gradient_norm(const Action& action);
   Problem step();
   Problem update(const Action& action);
@@ -132,6 +133,7 @@ class StageCheck {
   const LayerBuckets buckets_;
   std::vector<int32_t> gradient_buffers_, weight_buffers_;  // by bucket
   std::vector<int64_t> reductions_;                         // started reductions, by bucket
+  bool has_loads_ = false;                                  // of the routers
   bool stepped_ = false;
 };
 

@@ -23,13 +23,20 @@ struct Channel {
   std::vector<uint32_t> receives;  // index in the receiver's actions
 };
 
+// An action for which all stages wait.
+struct Meeting {
+  std::vector<char> has_come;  // by stage
+  int64_t stages = 0;          // that have
+};
+
 class Simulation {
  public:
   Simulation(const Schedule& schedule, const ScheduleParameters& parameters)
       : schedule_(schedule),
         shape_(parameters.shape),
         position_(schedule.actions.size(), 0),
-        at_step_(schedule.actions.size(), 0),
+        step_{std::vector<char>(schedule.actions.size(), 0)},
+        loads_{step_},
         is_queued_(schedule.actions.size(), 1),
         channels_(3 * schedule.actions.size()) {
     for (int64_t stage = 0; stage < schedule.stages; ++stage) {
@@ -87,14 +94,20 @@ class Simulation {
     return numbers_[static_cast<size_t>(stage)][check(stage).message_slot(action)];
   }
 
+  Meeting* meeting_of(ActionKind kind) {
+    return kind == ActionKind::kStep          ? &step_
+           : kind == ActionKind::kRouterLoads ? &loads_
+                                              : nullptr;
+  }
+
   bool must_wait(int64_t stage) {
     const Action& action = next(stage);
-    if (action.kind == ActionKind::kStep) {
-      if (!std::exchange(at_step_[static_cast<size_t>(stage)], char{1}) &&
-          ++stages_at_step_ == schedule_.stages) {
+    if (Meeting* const meeting = meeting_of(action.kind)) {
+      if (!std::exchange(meeting->has_come[static_cast<size_t>(stage)], char{1}) &&
+          ++meeting->stages == schedule_.stages) {
         for (int64_t other = 0; other < schedule_.stages; ++other) wake(other);
       }
-      return stages_at_step_ < schedule_.stages;
+      return meeting->stages < schedule_.stages;
     }
     if (!check(stage).waits_for_started(action)) return false;
     if (action.kind == ActionKind::kReceiveWait) {
@@ -109,9 +122,11 @@ class Simulation {
     const std::string peer = "stage " + std::to_string(action.peer);
     if (action.kind == ActionKind::kReceiveWait) return peer + " has not sent the message";
     if (action.kind == ActionKind::kSendWait) return peer + " has not begun to receive the message";
+    const Meeting& meeting = action.kind == ActionKind::kStep ? step_ : loads_;
     for (int64_t other = 0; other < schedule_.stages; ++other) {
-      if (at_step_[static_cast<size_t>(other)]) continue;
-      return "stage " + std::to_string(other) + " has not reached its step";
+      if (meeting.has_come[static_cast<size_t>(other)]) continue;
+      return "stage " + std::to_string(other) + " has not reached its " +
+             std::string(name_of(action.kind));
     }
     check_failed(__FILE__, __LINE__, "a stage waits for nothing");
   }
@@ -176,8 +191,7 @@ class Simulation {
   const Schedule& schedule_;
   const ScheduleShape& shape_;
   std::vector<size_t> position_;
-  std::vector<char> at_step_;  // or past it
-  int64_t stages_at_step_ = 0;
+  Meeting step_, loads_;
   std::vector<StageCheck> checks_;
   std::vector<std::vector<uint32_t>> numbers_;  // in its channel, by stage and message slot
   std::deque<int64_t> queue_;                   // stages that may be able to go on

@@ -52,7 +52,7 @@ struct Choices<RouterKind> {
 };
 template <>
 struct Choices<BalanceOver> {
-  static constexpr std::array<std::string_view, 2> kNames = {"microbatch", "sequence"};
+  static constexpr std::array<std::string_view, 3> kNames = {"microbatch", "sequence", "batch"};
 };
 template <>
 struct Choices<GeluKind> {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "choice/resolve.h"
+#include "smp/plan/layout/traffic.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
@@ -121,9 +122,21 @@ void default_batch(JobWithDefaults& defaulted) {
 
 }  // namespace
 
+// All choices of a step are counted before its first backward.
+void default_schedule(JobWithDefaults& defaulted) {
+  const JobSpec& job = defaulted.job;
+  const bool balances_batch =
+      job.parallel.framework.is_engine() && layout::router_loads(job.model) > 0;
+  if (job.parallel.pipeline || !balances_batch) return;
+  defaulted.job.parallel.pipeline = PipelineKind::kSimple;
+  defaulted.reasons.push_back(
+      "pipeline simple: router_balance_over batch counts all forwards before the first backward");
+}
+
 JobWithDefaults with_defaults(const JobSpec& job, Strategy strategy) {
   JobWithDefaults defaulted{job, {}, model::parameter_count(job.model), false};
   default_precision(defaulted);
+  default_schedule(defaulted);
   if (strategy == Strategy::kBestPractice) {
     default_checkpointing(defaulted);
     ParallelSpec& parallel = defaulted.job.parallel;

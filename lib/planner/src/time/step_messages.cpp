@@ -14,6 +14,7 @@
 #include "memory/stage_terms.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/layout/traffic.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/bucket_size.h"
 #include "time/gradient_messages.h"
@@ -191,8 +192,8 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   transfers.last_s = parts.all() / transfers.calls;
   transfers.shard_slowdown = slowdown_of(job, mesh::Axis::kShard);
   transfers.across_slowdown = slowdown_of(job, sums_over(choice));
-  // A tied embedding's two copies exchange their gradients.
-  if (job.model.tied_embeddings && choice.pipeline > 1) {
+  // A tied embedding's two copies exchange their gradients. The V of zb_v has one.
+  if (job.model.tied_embeddings && choice.pipeline > 1 && choice.schedule != PipelineKind::kZbV) {
     const bool apart = cost::boundaries_between_hosts(choice, job) > 0;
     transfers.tied_s = links::all_reduce_s(
         cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size) * gradient,
@@ -216,12 +217,14 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
     } else {
       update -= norm;
     }
-    // The squared norm of each layer and the loss, in fp64: latency is nearly all of it.
+    // The squared norm of each layer and the loss, in fp64: latency is nearly all of it. The loads
+    // of routers are another message.
     const auto sums = static_cast<double>(model::block_count(job.model) + 3);
     transfers.agree_s =
         all_reduce_s(sums * static_cast<double>(bytes_of(DType::kF64)),
                      links::placement_of(choice.world(), 1, job.cluster.processes_per_host),
                      job.cluster, links::exchange_of(job, mesh::Axis::kWorld));
+    transfers.agreements = layout::router_loads(job.model) > 0 ? 2 : 1;
   }
   const double touched = owned * update;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
@@ -272,8 +275,8 @@ StepMessages step_messages(const JobSpec& job, const choice::LayoutChoice& choic
   StepMessages messages;
   const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
   if (transfers.in_engine) {
-    messages.reduce_s =
-        exposed_reduction_s(transfers, choice.pipeline, backward_s) + transfers.agree_s;
+    messages.reduce_s = exposed_reduction_s(transfers, choice.pipeline, backward_s) +
+                        transfers.agreements * transfers.agree_s;
   } else if (framework.overlaps_data_reduction && !(plain && framework.plain_reductions_wait)) {
     const double hidden = std::min(reduce - transfers.last_s, backward_s);
     const double slower = transfers.in_shards_s * transfers.shard_slowdown +

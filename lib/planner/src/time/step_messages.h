@@ -53,7 +53,8 @@ struct StepTransfers {
   // Of our engine.
   bool in_engine = false;
   double norm_share = 0;     // of optimizer_s: the norm of all gradients
-  double agree_s = 0;        // on norm and loss
+  double agree_s = 0;        // of all ranks, on norm and loss
+  int agreements = 1;        // a step's
   double calls = 1;          // of the reduction
   double tied_reduce_s = 0;  // of the embedding, once its copy's gradient is there
 };

@@ -68,11 +68,17 @@ struct Open {
 struct Stage {
   size_t next = 0;
   double clock = 0;
-  std::optional<double> agrees;  // when it came to its kStep
   Lane reductions, replicas, host;
   // By bucket, of calls that are not waited for yet; when they are done.
   std::vector<double> reduced, summed, gathered;
   std::vector<Open> receives, sends, fetches;
+};
+
+// An action for which all stages wait.
+struct Meeting {
+  std::vector<std::optional<double>> came;  // when, by stage
+  double latest = 0;
+  size_t stages = 0;  // that have come
 };
 
 class Player {
@@ -121,10 +127,9 @@ class Player {
   void begin() {
     played_ = {};
     played_.stages.resize(stages_.size());
-    agreed_.reset();
+    step_ = loads_ = {.came = std::vector<std::optional<double>>(stages_.size())};
     for (size_t i = 0; i < stages_.size(); ++i) {
       stages_[i].next = 0;
-      stages_[i].agrees.reset();
       channels_[i].clear();
       if (!with_actions_) continue;
       played_.stages[i].actions.resize(schedule_.actions[i].size());
@@ -192,6 +197,7 @@ class Player {
                                  .done_s = done});
         return true;
       }
+      case ActionKind::kRouterLoads: return agree(index, loads_);
       case ActionKind::kReduceKv: compute(index, layer().reduce_kv); return true;
       case ActionKind::kReduce:
         stage.reduced[bucket] = call(index, stage.reductions, own.buckets[bucket].reduce);
@@ -202,7 +208,7 @@ class Player {
         return true;
       case ActionKind::kReduceReplicasWait: expose(index, stage.summed[bucket]); return true;
       case ActionKind::kGradientNorm: update(index, own.buckets[bucket].norm); return true;
-      case ActionKind::kStep: return agree(index);
+      case ActionKind::kStep: return agree(index, step_);
       case ActionKind::kUpdate:
         update(index, action.bucket < 0 ? own.update_all : own.buckets[bucket].update);
         return true;
@@ -320,20 +326,17 @@ class Player {
     return true;
   }
 
-  // All stages come to their step, and go on together.
-  bool agree(size_t index) {
-    Stage& stage = stages_[index];
-    if (!stage.agrees) stage.agrees = stage.clock;
-    if (!agreed_) {
-      double latest = 0;
-      for (const Stage& other : stages_) {
-        if (!other.agrees) return false;
-        latest = std::max(latest, *other.agrees);
-      }
-      agreed_ = latest;
+  // All stages come to a meeting, and go on together.
+  bool agree(size_t index, Meeting& meeting) {
+    std::optional<double>& own = meeting.came[index];
+    if (!own) {
+      own = stages_[index].clock;
+      meeting.latest = std::max(meeting.latest, *own);
+      ++meeting.stages;
     }
-    pass_until(index, *agreed_, &PlayedSums::messages);
-    pass_until(index, *agreed_ + seconds_.agree, &PlayedSums::exposed);
+    if (meeting.stages < stages_.size()) return false;
+    pass_until(index, meeting.latest, &PlayedSums::messages);
+    pass_until(index, meeting.latest + seconds_.agree, &PlayedSums::exposed);
     return true;
   }
 
@@ -342,7 +345,7 @@ class Player {
   const bool with_actions_;
   std::vector<Stage> stages_;
   std::vector<std::vector<Channel>> channels_;  // by receiving stage
-  std::optional<double> agreed_;                // when all stages have come to their step
+  Meeting step_, loads_;
   PlayedStep played_;
 };
 

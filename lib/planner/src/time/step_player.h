@@ -43,7 +43,7 @@ struct StageActionSeconds {
 struct StepActionSeconds {
   std::vector<StageActionSeconds> stages;
   double tied_gradient = 0, tied_weight = 0;  // messages between the ends of the pipeline
-  double agree = 0;                           // on norm and loss, all ranks
+  double agree = 0;                           // on norm and loss, or routers' loads, all ranks
   // By how much a call slows the computing beside it.
   double reduce_slowdown = 0, replicas_slowdown = 0;
   bool offloads_beside = false;  // transfers run beside the computing; else they are copies

@@ -12,6 +12,7 @@
 #include "engine/layer_calls.h"
 #include "engine/microbatch.h"
 #include "engine/pipeline_messages.h"
+#include "engine/router_loads.h"
 #include "engine/step_update.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/chunk_ends.h"
@@ -133,6 +134,9 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
       return calls.recompute(action);
     case schedule::ActionKind::kOffload: enter("offload", action); return calls.offload(action);
     case schedule::ActionKind::kFetch: enter("fetch", action); return calls.fetch(action);
+    case schedule::ActionKind::kRouterLoads:
+      enter("router loads", action);
+      return sum_router_loads(plan, model);
     case schedule::ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
     case schedule::ActionKind::kReduce:
       enter("reduce", action);
@@ -212,6 +216,7 @@ void Engine::Impl::begin() {
   calls.begin_step(step_index, false);
   calls.scale_loss(model.loss_scale.value());
   result = {};
+  forget_router_loads(model);
   enter("zero gradients", {});
   model.parameters->zero_gradients();
   update.begin(step_index, learning_rate);

@@ -55,6 +55,7 @@ kernels::CallContext LayerCalls::context_of(const schedule::Action& action) {
       .step = step_,
       .first_sample = first_sample_of(action),
       .trains = !evaluates_,
+      .is_first = !evaluates_ && action.kind == schedule::ActionKind::kForward,
       .loss_gradient = mean_factor() * loss_scale_ / static_cast<double>(call_.tokens())};
   const InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
   if (const auto starts = flight.fields.find(model::BatchField::kDocumentStarts);

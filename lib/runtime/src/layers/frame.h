@@ -23,6 +23,9 @@ struct LayerOnRank {
   at::Device device = at::kCPU;
   std::vector<at::Tensor> parameters;  // and their gradients, by value; else undefined
   mutable RouterLoad router_load;      // of the backwards since it was last taken
+  // By expert, where the balancing loss counts the global batch: the tokens that chose it in the
+  // forwards since the step began; in the backwards the mean of a microbatch.
+  mutable std::vector<double> step_choices;
 };
 
 class Frame {
@@ -50,6 +53,7 @@ class Frame {
   const kernels::TensorParallel& group() const { return layer_.group; }
   bool saves() const { return saves_; }
   RouterLoad& router_load() const { return layer_.router_load; }
+  std::vector<double>& step_choices() const { return layer_.step_choices; }
 
   // Operands of the running operation; undefined where the layer does not have them.
   const at::Tensor& in(size_t i) const { return at(operation_->in(i)); }

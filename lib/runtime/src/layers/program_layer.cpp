@@ -33,6 +33,7 @@ class ProgramLayer final : public Layer {
                                    const kernels::CallContext& call,
                                    DeferredWeightGradients* deferred) override;
   RouterLoad take_router_load() override { return std::exchange(rank_.router_load, {}); }
+  std::vector<double>* step_choices() override { return &rank_.step_choices; }
   void drop_recomputable(Saved& saved) const override;
   void rematerialize(Saved& saved) const override;
 

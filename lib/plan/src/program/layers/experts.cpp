@@ -32,6 +32,7 @@ RouterAttributes router_of(const ModelSpec& model, const model::LayerCall& call)
           .capacity = capacity_of(model, call.tokens()),
           .balance_loss = model.router_balance_loss,
           .balance_tokens = by_sequence ? call.sequence_length : call.tokens(),
+          .balances_step = model.router_balance_over == BalanceOver::kBatch,
           .z_loss = model.router_z_loss};
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/element_types.h"
 #include "kernels/expert_rows.h"
 #include "layers/operations/kernels_of.h"
+#include "smp/plan/base/check.h"
 
 // The router of a mixture of experts, and the gate of its shared expert.
 namespace smp::layers {
@@ -18,6 +19,26 @@ void with_wide_type(const at::Tensor& x, const Body& body) {
 }
 
 at::Tensor widened(const at::Tensor& x) { return kernels::is_narrow(x) ? x.to(at::kFloat) : x; }
+
+// Tokens of [first, first + count) by the expert that they choose.
+std::vector<int64_t> choices_by_expert(const program::RouterAttributes& router,
+                                       const at::Tensor& chosen, int64_t first, int64_t count) {
+  std::vector<int64_t> tokens(static_cast<size_t>(router.experts));
+  const int64_t k = router.experts_per_token;
+  const auto* choices = chosen.const_data_ptr<int32_t>() + first * k;
+  for (int64_t i = 0; i < count * k; ++i) {
+    ++tokens[static_cast<size_t>(kernels::expert_of_choice(choices[i]))];
+  }
+  return tokens;
+}
+
+void count_choices(const program::RouterAttributes& router, const at::Tensor& chosen,
+                   const Frame& frame) {
+  const std::vector<int64_t> here = choices_by_expert(router, chosen, 0, chosen.size(0));
+  std::vector<double>& sums = frame.step_choices();
+  sums.resize(here.size());
+  for (size_t e = 0; e < here.size(); ++e) sums[e] += static_cast<double>(here[e]);
+}
 
 }  // namespace
 
@@ -60,30 +81,21 @@ void run_route(Frame& frame) {
     kernels::drop_beyond_capacity(router, tokens, kernels::data_of<int32_t>(chosen),
                                   kernels::data_of<T>(weights));
   });
+  if (router.balances_step && frame.call().is_first) count_choices(router, chosen, frame);
   frame.set_over(0, scores);
 }
 
 namespace {
 
-// Tokens of [first, first + count) by the expert that they choose.
-std::vector<int64_t> choices_by_expert(const program::RouterAttributes& router,
-                                       const at::Tensor& chosen, int64_t first, int64_t count) {
-  std::vector<int64_t> tokens(static_cast<size_t>(router.experts));
-  const int64_t k = router.experts_per_token;
-  const auto* choices = chosen.const_data_ptr<int32_t>() + first * k;
-  for (int64_t i = 0; i < count * k; ++i) {
-    ++tokens[static_cast<size_t>(kernels::expert_of_choice(choices[i]))];
-  }
-  return tokens;
-}
-
 // For each expert what the balancing loss adds to the gradient of its share of a token, and the
-// loss itself to `loss`. Lepikhin et al. 2020 (arXiv:2006.16668); normalized as in DeepSeek-V3.
+// loss itself to `loss`. `of_step`: the tokens that chose it in a microbatch of the step, on
+// average, if those count. Lepikhin et al. 2020 (arXiv:2006.16668); normalized as in DeepSeek-V3.
 template <typename T>
 class Balance {
  public:
-  Balance(const program::RouterAttributes& router, const at::Tensor& chosen, double loss_gradient)
-      : router_(router), chosen_(chosen), loss_gradient_(loss_gradient) {}
+  Balance(const program::RouterAttributes& router, const at::Tensor& chosen,
+          const std::vector<double>& of_step, double loss_gradient)
+      : router_(router), chosen_(chosen), of_step_(of_step), loss_gradient_(loss_gradient) {}
 
   // Of the token. All probabilities of its microbatch or sequence must still be there when the
   // first one is asked for.
@@ -94,9 +106,18 @@ class Balance {
   }
 
  private:
+  std::vector<double> tokens_of(int64_t first, int64_t count) const {
+    if (router_.balances_step) {
+      SMP_CHECK_EQ(static_cast<int64_t>(of_step_.size()), router_.experts);
+      return of_step_;
+    }
+    const std::vector<int64_t> here = choices_by_expert(router_, chosen_, first, count);
+    return {here.begin(), here.end()};
+  }
+
   void begin(int64_t first, const T* probabilities, double& loss) {
     const int64_t count = router_.balance_tokens;
-    const std::vector<int64_t> tokens = choices_by_expert(router_, chosen_, first, count);
+    const std::vector<double> tokens = tokens_of(first, count);
     const double factor = router_.balance_loss * static_cast<double>(router_.experts) /
                           static_cast<double>(router_.experts_per_token * count);
     std::vector<double> shares(tokens.size());  // summed over the tokens
@@ -108,7 +129,7 @@ class Balance {
     }
     gradients_.clear();
     for (size_t e = 0; e < tokens.size(); ++e) {
-      const double factor_of_expert = factor * static_cast<double>(tokens[e]);
+      const double factor_of_expert = factor * tokens[e];
       gradients_.push_back(static_cast<T>(factor_of_expert * loss_gradient_));
       loss += factor_of_expert * shares[e];
     }
@@ -116,6 +137,7 @@ class Balance {
 
   const program::RouterAttributes& router_;
   const at::Tensor& chosen_;
+  const std::vector<double>& of_step_;
   const double loss_gradient_;
   std::vector<T> gradients_;
 };
@@ -131,7 +153,7 @@ void run_route_backward(Frame& frame) {
   with_wide_type(probabilities, [&](auto zero) {
     using T = decltype(zero);
     const int64_t k = router.experts_per_token;
-    Balance<T> balance(router, chosen, loss_gradient);
+    Balance<T> balance(router, chosen, frame.step_choices(), loss_gradient);
     for (int64_t t = 0; t < probabilities.size(0); ++t) {
       T* of_token = kernels::data_of<T>(probabilities) + t * router.experts;
       kernels::RouterLosses<T> losses{.balance = balance.of(t, of_token, load.balance_loss)};

@@ -148,6 +148,7 @@ struct RouterAttributes {
   int64_t capacity = 0;        // tokens that an expert takes; 0 = all
   double balance_loss = 0;     // factor of the balancing loss
   int64_t balance_tokens = 0;  // over which it takes its means: a microbatch or a sequence
+  bool balances_step = false;  // by the experts' tokens of the global batch
   double z_loss = 0;           // factor of the mean square of the scores' logsumexp
 };
 

@@ -20,6 +20,7 @@ enum class ActionKind : uint8_t {
   kRecompute,    // the forward of the same again, of a layer that kept its input or nothing
   kOffload,      // what a call keeps goes to host memory
   kFetch,        // and comes back
+  kRouterLoads,  // after all forwards: all ranks sum how many tokens chose each expert
   kReduceKv,     // sum the gradients of replicated KV heads of `layer` over the tensor ranks
   kReduce,       // start reducing gradient bucket `bucket` over the data-parallel ranks
   kReduceWait,

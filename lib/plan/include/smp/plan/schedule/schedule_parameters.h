@@ -50,6 +50,9 @@ struct ScheduleParameters {
   bool tied_on_stage = false;       // the head uses the embedding's weight of the same stage
   bool tied_across_stages = false;  // first and last stage share the embedding
   bool kv_replicated = false;
+  // The routers' balancing loss counts the tokens of the whole step: kRouterLoads stands between
+  // the forwards and the backwards, so forwards_come_first().
+  bool sums_router_loads = false;
 };
 
 // Whether calls of the layer leave anything on the host: a layer within a run that shares a

@@ -28,6 +28,9 @@ struct ScheduleShape {
 // The reason, with its numbers, why the schedule does not exist; nothing if it exists.
 std::optional<std::string> schedule_refused(const ScheduleShape& shape);
 
+// Whether all forwards of a step come before its first backward on every stage.
+bool forwards_come_first(const ScheduleShape& shape);
+
 // Whether weight gradients are actions of their own (kWeight).
 constexpr bool defers_weight_gradients(PipelineKind kind) {
   return kind == PipelineKind::kZbH1 || kind == PipelineKind::kZbV;

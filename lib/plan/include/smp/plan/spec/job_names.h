@@ -16,7 +16,7 @@ std::string_view name_of(MlpKind mlp);
 std::string_view name_of(GeluKind gelu);      // "tanh", "erf", "sigmoid"
 std::string_view name_of(QkNormOver over);    // "head", "all_heads"
 std::string_view name_of(RouterKind router);  // "softmax", "sigmoid"
-std::string_view name_of(BalanceOver over);   // "microbatch", "sequence"
+std::string_view name_of(BalanceOver over);   // "microbatch", "sequence", "batch"
 std::string_view name_of(NormPlacement placement);
 std::string_view name_of(NormKind norm);
 std::string_view name_of(PositionKind positions);

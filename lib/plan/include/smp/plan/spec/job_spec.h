@@ -74,7 +74,7 @@ enum class CollectivesKind { kNccl, kHost };
 enum class RouterKind { kSoftmax, kSigmoid };
 
 // The tokens over which a balancing loss takes its means.
-enum class BalanceOver { kMicrobatch, kSequence };
+enum class BalanceOver { kMicrobatch, kSequence, kBatch };
 
 struct ModelSpec {
   std::string name;

@@ -15,6 +15,7 @@ struct CallContext {
   int64_t step = 0;          // from 0
   int64_t first_sample = 0;  // of the microbatch, in the step's global batch
   bool trains = false;       // false: no dropout
+  bool is_first = false;     // the forward whose routers' choices count in the step's loads
   // The gradient of a loss that a layer adds, such as a router's: of its sum over the tokens of the
   // microbatch.
   double loss_gradient = 0;

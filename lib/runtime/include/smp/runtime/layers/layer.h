@@ -80,6 +80,10 @@ class Layer {
 
   // Of the backwards since the last call. The tensor ranks have the same.
   virtual RouterLoad take_router_load() { return {}; }
+  // Of a router whose balancing loss counts the global batch: the tokens that chose each expert in
+  // the forwards of the step. The backwards need the mean of a microbatch in its place. Empty
+  // before the first forward; null: there is no such router.
+  virtual std::vector<double>* step_choices() { return nullptr; }
 
   // Selective recomputation. drop_recomputable() frees the saved tensors,
   // LayerMemory::recomputable_bytes in all, that rematerialize() computes again from the others, to
