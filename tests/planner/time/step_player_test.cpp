@@ -26,10 +26,9 @@ Action message(ActionKind kind, int32_t peer, int32_t microbatch = 0) {
 // Stages of three layers and three buckets: a layer takes 1 s forward, 2 s backward.
 StepActionSeconds seconds_of(size_t stages, const BucketActionSeconds& bucket) {
   StepActionSeconds seconds;
+  seconds.layers.assign(3, {.forward = 1, .backward = 2, .offload = 0.5});
   for (size_t i = 0; i < stages; ++i) {
-    seconds.stages.push_back({.layers = std::vector<LayerActionSeconds>(
-                                  3, {.forward = 1, .backward = 2, .offload = 0.5}),
-                              .buckets = std::vector<BucketActionSeconds>(3, bucket),
+    seconds.stages.push_back({.buckets = std::vector<BucketActionSeconds>(3, bucket),
                               .messages = {{.activation = 1, .gradient = 1}}});
   }
   return seconds;
@@ -162,6 +161,6 @@ TEST_CASE("transfers to host memory run beside the computing of accelerators, an
   CHECK(play_step(schedule, seconds).seconds == 6 + 2 * 0.5);
   seconds.offloads_beside = true;
   CHECK(play_step(schedule, seconds).seconds == 6);
-  seconds.stages.front().layers[0].offload = 3;  // there and back from 1 s on
+  seconds.layers[0].offload = 3;  // there and back from 1 s on
   CHECK(play_step(schedule, seconds).stages.front().sums.offloading == 3);
 }

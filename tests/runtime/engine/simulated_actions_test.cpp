@@ -25,7 +25,7 @@ time::StepActionSeconds seconds_of(const Plan& plan, const ExposureOptions& opti
   time::StageActionSeconds& stage = seconds.stages.emplace_back();
   for (const model::LayerSpec& layer : layout.layers) {
     const double pass_s = model::is_transformer_block(layer.kind) ? options.pass_s : 0;
-    stage.layers.push_back({.forward = pass_s, .backward = 2 * pass_s});
+    seconds.layers.push_back({.forward = pass_s, .backward = 2 * pass_s});
   }
   const int64_t shard = plan.degrees.shard;
   for (const layout::Bucket& bucket : layout.buckets) {

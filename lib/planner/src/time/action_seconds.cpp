@@ -34,13 +34,12 @@ class ActionPrices {
         slowdown_of(job_, choice_.shard == 1 ? mesh::Axis::kData : mesh::Axis::kShard);
     seconds.replicas_slowdown = slowdown_of(job_, mesh::Axis::kReplica);
     const double send = stage_send_s(job_, choice_);
-    const std::vector<LayerActionSeconds> layers = layer_actions(stages);
+    seconds.layers = layer_actions(stages);
     for (size_t i = 0; i < stages.size(); ++i) {
       const cost::StageHolds holds = cost::stage_holds(*costs_.bytes.kinds, stages[i]);
       const StepTransfers transfers =
           step_transfers(job_, choice_, cost::parameters_of(costs_.bytes, holds));
       StageActionSeconds& stage = seconds.stages.emplace_back();
-      stage.layers = layers;
       stage.messages.assign(stages[i].chunk_layers.size(), {send, send});
       stage.update_all = transfers.optimizer_s + transfers.offload_s;
       if (i < parameters_.bucket_elements.size()) {

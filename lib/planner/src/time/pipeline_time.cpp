@@ -66,12 +66,12 @@ StepActionSeconds condensed_seconds(const PipelineCosts& costs,
                                     const schedule::ScheduleShape& shape) {
   SMP_CHECK_EQ(static_cast<int64_t>(costs.size()), shape.stages);
   StepActionSeconds seconds;
+  seconds.layers.resize(static_cast<size_t>(shape.stages * shape.chunks()));
   for (int64_t stage = 0; stage < shape.stages; ++stage) {
     StageActionSeconds& own = seconds.stages.emplace_back();
-    own.layers.resize(static_cast<size_t>(shape.stages * shape.chunks()));
     for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
       const ChunkCost& cost = costs[static_cast<size_t>(stage)][static_cast<size_t>(chunk)];
-      own.layers[static_cast<size_t>(schedule::position_of_chunk(shape, {stage, chunk}))] = {
+      seconds.layers[static_cast<size_t>(schedule::position_of_chunk(shape, {stage, chunk}))] = {
           .forward = cost.forward_s, .backward = cost.backward_s, .weight = cost.weight_s};
       own.messages.push_back({cost.send_activation_s, cost.send_gradient_s});
     }

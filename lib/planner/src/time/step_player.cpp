@@ -166,7 +166,7 @@ class Player {
     Stage& stage = stages_[index];
     const StageActionSeconds& own = seconds_.stages[index];
     const auto layer = [&]() -> const LayerActionSeconds& {
-      return own.layers[static_cast<size_t>(action.layer)];
+      return seconds_.layers[static_cast<size_t>(action.layer)];
     };
     const auto bucket = static_cast<size_t>(std::max(action.bucket, 0));
     switch (action.kind) {

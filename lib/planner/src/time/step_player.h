@@ -33,7 +33,6 @@ struct ChunkMessageSeconds {
 };
 
 struct StageActionSeconds {
-  std::vector<LayerActionSeconds> layers;     // by model index
   std::vector<BucketActionSeconds> buckets;   // of its schedule
   std::vector<ChunkMessageSeconds> messages;  // by chunk
   double update_all = 0;                      // where it has no buckets
@@ -41,6 +40,7 @@ struct StageActionSeconds {
 
 // What each action of a schedule takes on each rank of its stage.
 struct StepActionSeconds {
+  std::vector<LayerActionSeconds> layers;  // by model index
   std::vector<StageActionSeconds> stages;
   double tied_gradient = 0, tied_weight = 0;  // messages between the ends of the pipeline
   double agree = 0;                           // on norm and loss, or routers' loads, all ranks
