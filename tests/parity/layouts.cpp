@@ -4,6 +4,7 @@
 
 #include "plan/list_samples.h"
 #include "smp/plan/model/model_family.h"
+#include "smp/plan/program/fusions.h"
 #include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/planner/memory/memory_model.h"
@@ -105,6 +106,25 @@ std::vector<LayoutCase> split_sequences() {
   for (LayoutCase& layout : layouts) {
     layout.name += ", split sequences";
     layout.sequence_parallel = true;
+  }
+  return layouts;
+}
+
+std::vector<LayoutCase> unfused() {
+  const auto one_f_one_b = PipelineKind::kInterleaved, zb_h1 = PipelineKind::kZbH1;
+  const auto one = Sharding::kOptimizerState, three = Sharding::kParameters;
+  std::vector<LayoutCase> layouts{
+      {"one rank", {}},
+      {"t2p2 zero bubble", {.pipeline = 2, .tensor = 2}, zb_h1},
+      {"d2 ZeRO-3, selective", {.shard = 2}, one_f_one_b, three, 1, Recompute::kSelective},
+      {"p2 full recompute", {.pipeline = 2}, one_f_one_b, one, 1, Recompute::kFull},
+      {"t2p2, split sequences", {.pipeline = 2, .tensor = 2}},
+  };
+  layouts.back().sequence_parallel = true;
+  for (LayoutCase& layout : layouts) layout.fusions = program::kUnfused;
+  for (const program::FusionRule& rule : program::fusion_rules()) {
+    layouts.push_back({fmt::format("one rank, without {}", rule.name), {}});
+    layouts.back().fusions.*rule.is_on = false;
   }
   return layouts;
 }
@@ -302,6 +322,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.offload_activations = layout.offload_activations;
   parallel.sequence_parallel = layout.sequence_parallel;
   parallel.tensor_parallel = layout.kinds;
+  training.fusions = layout.fusions;
   parallel.offload_optimizer = layout.offload_optimizer;
   parallel.offload_parameters = layout.offload_parameters;
   parallel.delayed_parameter_initialization = true;

@@ -32,6 +32,7 @@ struct LayoutCase {
   int64_t param_persistence_threshold = 0;
   bool sequence_parallel = false;
   TensorKinds kinds = {};
+  Fusions fusions = {};
 };
 
 // Against one rank; all with the same global batch.
@@ -40,6 +41,8 @@ std::vector<LayoutCase> layouts();
 std::vector<LayoutCase> split_sequences();
 // Tensor ranks that share some kinds of matrices alone.
 std::vector<LayoutCase> shared_kinds();
+// Without fusions, or without one of them.
+std::vector<LayoutCase> unfused();
 // Sharded buckets of several layers, small tensors that stay gathered, and layers gathered far
 // ahead.
 std::vector<LayoutCase> small_layers();

@@ -49,6 +49,12 @@ TEST_CASE("fp64, 5 steps: ranks that share some kinds of matrices train as one r
   }
 }
 
+TEST_CASE("fp64, 5 steps: without fusions ranks train as one rank does with them") {
+  for (const ModelSpec& model : {gpt2_model(), llama_model()}) {
+    compare(model, Precision::kFp64, unfused(), 5);
+  }
+}
+
 TEST_CASE("fp64, 5 steps: packed layers and small tensors that stay gathered change nothing") {
   for (const ModelSpec& model :
        {gpt2_model(), llama_model(), gpt2_untied_model(), t5_model(), image_model()}) {

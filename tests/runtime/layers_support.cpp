@@ -70,12 +70,12 @@ at::Tensor box_of(const ModelSpec& model, const model::ParameterSpec& spec, cons
 
 ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
                          comm::Communicator* communicator, bool sequence_parallel,
-                         const TensorKinds& kinds, bool fuses) {
+                         const TensorKinds& kinds, const Fusions& fusions) {
   kernels::TensorParallel group;
   if (communicator != nullptr && communicator->size() > 1) {
     group = {communicator, communicator->size(), communicator->rank(), sequence_parallel, kinds};
   }
-  const auto programs = layers::make_program_cache(model, fuses);
+  const auto programs = layers::make_program_cache(model, fusions);
   at::Tensor token_weight, token_gradient;
   for (const model::LayerSpec& layer : model::layers_of(model)) {
     const std::vector<model::ParameterSpec> specs = model::parameters_of(model, layer, kinds);

@@ -28,7 +28,8 @@ class ModelOnRank {
  public:
   // communicator may be null for one rank.
   ModelOnRank(const ModelSpec& model, const NamedTensors& weights, comm::Communicator* communicator,
-              bool sequence_parallel = false, const TensorKinds& kinds = {}, bool fuses = true);
+              bool sequence_parallel = false, const TensorKinds& kinds = {},
+              const Fusions& fusions = {});
 
   // Of the runs from now on.
   void set_context(const kernels::CallContext& context) { context_ = context; }

@@ -286,6 +286,7 @@ const std::map<std::string_view, std::string_view> kNobodys = {
     {"training.checkpoint.", "files are the script's"},
     {"training.evaluation.", "files are the script's"},
     {"training.metrics", "where the engine writes its numbers"},
+    {"training.fusions.", "no number of the training changes"},
     {"training.trace.", "what the engine records of itself"},
     {"parallel.partition_method", "has become the partition"},
     {"parallel.shard_optimizer_state", "has become sharding"},

@@ -2,11 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "smp/plan/base/errors.h"
 #include "smp/plan/jobfile/job_format.h"
+#include "smp/plan/program/fusions.h"
 
 namespace smp {
 namespace {
@@ -63,9 +65,8 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  ^"},
       {"a.b=none",
        "--set: unknown section 'a'; there are model, model.input, cluster, training, "
-       "training.optimizer, "
-       "training.loss_scale, training.lora, training.data, training.data.images, "
-       "training.checkpoint, "
+       "training.fusions, training.optimizer, training.loss_scale, training.lora, training.data, "
+       "training.data.images, training.checkpoint, "
        "training.evaluation, training.trace, parallel, parallel.tensor_parallel, "
        "parallel.collectives\n"
        "  a.b=none\n"
@@ -332,6 +333,18 @@ TEST_CASE("the three keys of sharding agree on one") {
   // One data-parallel rank has nobody to shard with.
   CHECK(sharding("sharding: optimizer_state, sharded_data_parallel_degree: 1, "
                  "tensor_parallel_degree: 4") == Sharding::kOptimizerState);
+}
+
+TEST_CASE("each fusion has a key of its name, and is on by default") {
+  CHECK(read(kModel).training.fusions == Fusions{});
+  for (const program::FusionRule& rule : program::fusion_rules()) {
+    std::string key(rule.name);
+    std::replace(key.begin(), key.end(), ' ', '_');
+    Fusions fusions;
+    fusions.*rule.is_on = false;
+    CAPTURE(key);
+    CHECK(read(kModel + "training: {fusions: {" + key + ": false}}\n").training.fusions == fusions);
+  }
 }
 
 TEST_CASE("sections may be empty, commented out or in braces: a byte order mark is skipped") {

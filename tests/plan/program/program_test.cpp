@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <string>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "plan/list_samples.h"
 #include "plan/small_models.h"
 #include "smp/plan/program/build.h"
+#include "smp/plan/program/fusions.h"
 #include "smp/plan/program/liveness.h"
 #include "smp/plan/program/verify.h"
 #include "smp/plan/program/work.h"
@@ -64,14 +66,44 @@ std::vector<LayerCall> calls_of(const ModelSpec& model) {
 TEST_CASE("programs: every layer's is proved, fused or not") {
   for (const ModelSpec& model : all_models()) {
     for (const LayerCall& call : calls_of(model)) {
+      LayerCall unfused = call;
+      unfused.fusions = kUnfused;
       for (const LayerSpec& layer : layers_of(model)) {
         INFO(model.name, " ", layer.name, " degree ", call.tensor_degree, " split ",
              call.sequence_parallel, " shares ", call.kinds.mlp, " bytes ", bytes_of(call.dtype));
-        CHECK(verify(build_unfused(model, layer, call)) == "");
+        CHECK(verify(build(model, layer, unfused)) == "");
         CHECK(verify(build(model, layer, call)) == "");
       }
     }
   }
+}
+
+namespace {
+
+// "branch sum (2), ..." of a block on one rank.
+std::string fusions_of(const ModelSpec& model, const Fusions& fusions) {
+  std::string text;
+  for (const AppliedFusion& fusion :
+       build(model, layers_of(model)[1], {.sequence_length = 8, .fusions = fusions}).fusions) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", fusion.name, fusion.places);
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("programs: a job leaves out each fusion by itself") {
+  const ModelSpec gpt2 = small_gpt2(), llama = small_llama();
+  CHECK(fusions_of(gpt2, {}) ==
+        "bias and activation (1), bias and attention (1), branch sum (2)");
+  CHECK(fusions_of(gpt2, {.bias_and_activation = false}) ==
+        "bias and attention (1), branch sum (2)");
+  CHECK(fusions_of(gpt2, {.bias_and_attention = false}) ==
+        "bias and activation (1), branch sum (2)");
+  CHECK(fusions_of(gpt2, {.branch_sum = false}) ==
+        "bias and activation (1), bias and attention (1)");
+  CHECK(fusions_of(gpt2, kUnfused) == "");
+  CHECK(fusions_of(llama, {}) == "");  // it has no biases
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include "ledger/tensor_factories.h"
 #include "runtime/central_differences.h"
 #include "runtime/layers_support.h"
+#include "smp/plan/program/fusions.h"
 #include "tolerances.h"
 
 using namespace smp;
@@ -292,7 +293,7 @@ TEST_CASE("layers: fusions change the losses and gradients of no model") {
     const auto weights = arbitrary_weights(model, at::kDouble);
     const auto batch = arbitrary_batch(model, 2, 7);
     ModelOnRank fused(model, weights, nullptr);
-    ModelOnRank plain(model, weights, nullptr, false, {}, false);
+    ModelOnRank plain(model, weights, nullptr, false, {}, program::kUnfused);
     for (ModelOnRank* rank : {&fused, &plain}) rank->set_context({.seed = 3, .trains = true});
     const double loss = fused.run(batch, true);
     CHECK(std::abs(plain.run(batch, true) - loss) < tolerance::kMicrobatchLoss * loss);

@@ -10,6 +10,7 @@
 #include "ledger/torch_dtype.h"
 #include "runtime/layers_support.h"
 #include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/program/fusions.h"
 #include "smp/plan/program/liveness.h"
 #include "smp/runtime/ledger/memory_ledger.h"
 
@@ -118,14 +119,16 @@ void check_peak(std::string_view name, int64_t counted, int64_t expected, const 
 }
 
 void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64_t batch_size,
-                  int64_t sequence, bool sequence_parallel = false, const TensorKinds& kinds = {}) {
+                  int64_t sequence, bool sequence_parallel = false, const TensorKinds& kinds = {},
+                  const Fusions& fusions = {}) {
   install_counting_allocator();
   std::mutex mutex;
   run_ranks(degree, [&](Communicator& comm) {
     at::set_num_threads(1);
     MemoryLedger ledger(comm.rank(), 0);
     const LedgerScope scope(ledger);
-    ModelOnRank rank(model, arbitrary_weights(model, type), &comm, sequence_parallel, kinds);
+    ModelOnRank rank(model, arbitrary_weights(model, type), &comm, sequence_parallel, kinds,
+                     fusions);
     const auto batch = arbitrary_batch(model, batch_size, sequence);
     const LayerCall call{.micro_batch = batch_size,
                          .sequence_length = sequence,
@@ -133,7 +136,8 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
                          .tensor_rank = comm.rank(),
                          .dtype = dtype_of(type),
                          .sequence_parallel = sequence_parallel,
-                         .kinds = kinds};
+                         .kinds = kinds,
+                         .fusions = fusions};
     const auto layers = layers_of(model);
     std::vector<at::Tensor> inputs{batch[0]};
     for (size_t i = 0; i < layers.size(); ++i) {
@@ -197,6 +201,18 @@ TEST_CASE("layers: counted bytes with dropout, of which nothing is kept") {
       model.attention_dropout = 0.2;
       CHECK(memory_of(model, layers_of(model)[1], call).saved_bytes == kept);
       for (const int degree : {1, 2}) check_memory(model, degree, type, 2, 70);
+    }
+  }
+}
+
+TEST_CASE("layers: counted bytes without fusions") {
+  std::vector<ModelSpec> models = small_others();
+  models.insert(models.end(), {small_gpt2(), small_llama(), small_t5()});
+  for (ModelSpec model : models) {
+    model.hidden_dropout = 0.1;
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      check_memory(model, 1, type, 2, 70, false, {}, program::kUnfused);
+      check_memory(model, 2, type, 2, 70, true, {}, program::kUnfused);
     }
   }
 }

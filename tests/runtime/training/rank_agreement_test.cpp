@@ -88,10 +88,10 @@ TEST_CASE("ranks that hold the same go on: others are named with their hosts, an
   CHECK(said_by_all(3, [&](int rank) {
           return rank == 0 ? std::vector{plan} : std::vector{plan, file};
         }) == head + "  rank 0 on a: a.txt: none; rank 1 on a: 18000 bytes" + end);
-  CHECK(
-      said_by_all(3, [&](int rank) {
-        return rank == 2 ? std::vector{plan, file, {"b.txt", "1 bytes"}} : std::vector{plan, file};
-      }) == head + "  rank 2 on b: b.txt: 1 bytes; rank 0 on a: none" + end);
+  const training::AgreedValue more{"b.txt", "1 bytes"};
+  CHECK(said_by_all(3, [&](int rank) {
+          return rank == 2 ? std::vector{plan, file, more} : std::vector{plan, file};
+        }) == head + "  rank 2 on b: b.txt: 1 bytes; rank 0 on a: none" + end);
 }
 
 TEST_CASE("files of another size, or of other bytes, are no same files") {

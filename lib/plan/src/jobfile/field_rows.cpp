@@ -9,6 +9,9 @@ const std::vector<Section>& job_sections() {
       {kInput, "the images that a list of layers reads"},
       {kCluster, "the hosts; rates are per rank, links per direction"},
       {kTraining, "batch, precision, length"},
+      {kFusions,
+       "operations of a layer that are one kernel; false = a kernel for each; results differ by "
+       "rounding alone (docs/programs.md)"},
       {kOptimizer, "the optimizer and its learning rate"},
       {kLossScale, "the loss scale of fp16, with SMP's parameters"},
       {kLora,

@@ -32,6 +32,7 @@ inline constexpr std::string_view kModel = "model";
 inline constexpr std::string_view kInput = "model.input";
 inline constexpr std::string_view kCluster = "cluster";
 inline constexpr std::string_view kTraining = "training";
+inline constexpr std::string_view kFusions = "training.fusions";
 inline constexpr std::string_view kOptimizer = "training.optimizer";
 inline constexpr std::string_view kLossScale = "training.loss_scale";
 inline constexpr std::string_view kLora = "training.lora";

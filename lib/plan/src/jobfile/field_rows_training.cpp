@@ -20,6 +20,9 @@ const Condition kStopsEarly = {stops_early, "training.evaluation.patience", "pat
 bool is_fp8(const JobSpec& job) { return job.training.precision == Precision::kFp8; }
 const Condition kFp8 = {is_fp8, "training.precision", "precision: fp8"};
 
+bool is_of_engine(const JobSpec& job) { return job.parallel.framework.is_engine(); }
+const Condition kOfEngine = {is_of_engine, "parallel.framework", "framework: smp"};
+
 }  // namespace
 
 void add_training_fields(std::vector<Field>& out) {
@@ -149,6 +152,21 @@ void add_training_fields(std::vector<Field>& out) {
        {.words = {"jsonl", "tensorboard"},
         .example = "[jsonl, tensorboard]",
         .also = {"report_to", "tensorboard_dir", "log_with"}}},
+      {kFusions,
+       "bias_and_activation",
+       SMP_AT(training.fusions.bias_and_activation),
+       "the bias of a product and the activation behind it",
+       {.condition = kOfEngine}},
+      {kFusions,
+       "bias_and_attention",
+       SMP_AT(training.fusions.bias_and_attention),
+       "the bias of queries, keys and values, and attention",
+       {.condition = kOfEngine}},
+      {kFusions,
+       "branch_sum",
+       SMP_AT(training.fusions.branch_sum),
+       "bias and dropout of a branch, and its sum with the residual stream",
+       {.condition = kOfEngine}},
       {kData, "path", SMP_AT(training.data_path),
        "training data: a file of text or tokens, a folder of files, a glob, or the common prefix "
        "of Megatron's .bin and .idx; for model.layers a file of images; python-stdlib = the source "

@@ -13,7 +13,8 @@ model::LayerCall layer_call(const Plan& plan, int64_t tensor_rank) {
           tensor_rank,
           compute_dtype(plan),
           plan.job.parallel.sequence_parallel.value_or(false),
-          plan.job.parallel.tensor_parallel};
+          plan.job.parallel.tensor_parallel,
+          training.fusions};
 }
 
 std::vector<ChunkEnds> chunk_ends(const Plan& plan, const RankLayout& layout) {

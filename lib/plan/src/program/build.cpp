@@ -31,8 +31,8 @@ bool are_alike(const ModelSpec& model, const model::LayerSpec& a, const model::L
          model::closes_stack(model, a) == model::closes_stack(model, b);
 }
 
-LayerProgram build_unfused(const ModelSpec& model, const model::LayerSpec& layer,
-                           const model::LayerCall& call) {
+LayerProgram build(const ModelSpec& model, const model::LayerSpec& layer,
+                   const model::LayerCall& call) {
   ProgramBuilder builder(model, layer, call);
   switch (layer.kind) {
     case model::LayerKind::kEmbedding: build_embedding(builder); break;
@@ -45,13 +45,9 @@ LayerProgram build_unfused(const ModelSpec& model, const model::LayerSpec& layer
     case model::LayerKind::kMtpBlock:
       check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
   }
-  return builder.take();
-}
-
-LayerProgram build(const ModelSpec& model, const model::LayerSpec& layer,
-                   const model::LayerCall& call) {
-  LayerProgram program = build_unfused(model, layer, call);
+  LayerProgram program = builder.take();
   for (const FusionRule& rule : fusion_rules()) {
+    if (!(call.fusions.*rule.is_on)) continue;
     if (const int places = rule.apply(program)) program.fusions.push_back({rule.name, places});
   }
   find_saved(program);

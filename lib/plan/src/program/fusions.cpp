@@ -128,9 +128,10 @@ int branch_sum(LayerProgram& program) {
 
 const std::vector<FusionRule>& fusion_rules() {
   static const std::vector<FusionRule> rules = {
-      {"bias and activation", bias_and_activation},
-      {kBiasAndAttention, bias_and_attention},
-      {"branch sum", branch_sum},
+      {"bias and activation", &Fusions::bias_and_activation, bias_and_activation},
+      // Other frameworks add attention's bias where the product ends.
+      {"bias and attention", &Fusions::bias_and_attention, bias_and_attention, false},
+      {"branch sum", &Fusions::branch_sum, branch_sum},
   };
   return rules;
 }

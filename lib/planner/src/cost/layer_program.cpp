@@ -23,6 +23,7 @@ model::LayerCall call_of(const JobSpec& job, const choice::LayoutChoice& choice)
   call.dtype = engine_dtype(choice.precision);
   call.sequence_parallel = choice.sequence_parallel && choice.tensor > 1;
   call.kinds = job.parallel.tensor_parallel;
+  call.fusions = job.training.fusions;
   call.context_degree = choice.context;
   call.expert_degree = choice.expert;
   call.expert_tensor_degree = std::max(1, choice.expert_tensor);

@@ -310,7 +310,7 @@ KernelWork Kernels::work() {
     }
     case OperationKind::kBiasGradient: work_.bytes += call_.element * elements(in(0)); break;
     case OperationKind::kAddBias:
-      if (!call_.fused) work_.bytes += 2 * call_.element * elements(in(0));
+      if (call_.adds_biases) work_.bytes += 2 * call_.element * elements(in(0));
       break;
     case OperationKind::kAttention: attention(attention_of(), true); break;
     case OperationKind::kAttentionBackward: attention(attention_of(), false); break;

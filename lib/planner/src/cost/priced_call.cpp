@@ -29,6 +29,7 @@ PricedCall::PricedCall(const JobSpec& job_spec, const choice::LayoutChoice& choi
   tokens = batch * static_cast<double>(training.sequence_length) / choice.context;
   element = core_rates.element_bytes;
   fused = framework.fused_kernels || training.compiled;
+  adds_biases = !fused || runs_in_engine(job);
   draws_dropout = runs_in_engine(job);
   const bool fp32_sums = training.accumulate_gradients_in_fp32.value_or(
       choice.precision == Precision::kFp16 ? framework.fp32_gradients_with_fp16

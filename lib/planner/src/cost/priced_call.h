@@ -39,6 +39,7 @@ struct PricedCall {
   double weight_casts;      // of each weight in each microbatch
   double gradient_bytes;    // of an element
   bool fused;               // norms, activations and sums are a kernel each
+  bool adds_biases;         // in a pass each, where products do not
   bool draws_dropout;       // as the engine does on CPUs: no masks
   bool sums_beside;         // 16-bit gradients are added to fp32 ones in a pass of its own
   bool trains = true;       // weights have gradients

@@ -13,11 +13,10 @@ std::vector<int64_t> sizes_of(const program::Value& value) {
 }
 
 std::unique_ptr<PreparedProgram> prepare(const ModelSpec& model, const model::LayerSpec& layer,
-                                         const model::LayerCall& call, bool fuses,
+                                         const model::LayerCall& call,
                                          const std::vector<at::Tensor>& inputs) {
   auto made = std::make_unique<PreparedProgram>();
-  made->program =
-      fuses ? program::build(model, layer, call) : program::build_unfused(model, layer, call);
+  made->program = program::build(model, layer, call);
   made->layer = layer;
   made->call = call;
   const program::LayerProgram& program = made->program;
@@ -52,7 +51,7 @@ const PreparedProgram& ProgramCache::get(const model::LayerSpec& layer,
       return *known;
     }
   }
-  return *programs_.emplace_back(prepare(model_, layer, call, fuses_, inputs));
+  return *programs_.emplace_back(prepare(model_, layer, call, inputs));
 }
 
 }  // namespace smp::layers

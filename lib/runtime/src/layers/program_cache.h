@@ -11,18 +11,18 @@ namespace smp::layers {
 // the layers.
 class ProgramCache {
  public:
-  // `fuses`: with the fusions of fusions.h.
-  ProgramCache(const ModelSpec& model, bool fuses) : model_(model), fuses_(fuses) {}
+  ProgramCache(const ModelSpec& model, const Fusions& fusions) : model_(model), fusions_(fusions) {}
 
-  // The program of a layer for calls of this size, with these inputs. Type, tensor rank and degree
-  // are the same in all calls.
+  // The program of a layer for calls of this size, with these inputs. Type, tensor rank, degree
+  // and fusions are the same in all calls.
   const PreparedProgram& get(const model::LayerSpec& layer, const model::LayerCall& call,
                              const std::vector<at::Tensor>& inputs);
   const ModelSpec& model() const { return model_; }
+  const Fusions& fusions() const { return fusions_; }
 
  private:
   const ModelSpec model_;
-  const bool fuses_;
+  const Fusions fusions_;
   std::vector<std::unique_ptr<PreparedProgram>> programs_;
 };
 

@@ -60,7 +60,8 @@ model::LayerCall ProgramLayer::call_of(const std::vector<at::Tensor>& inputs) co
                         .tensor_rank = group.rank,
                         .dtype = parameters_.dtype(),
                         .sequence_parallel = group.splits_sequence,
-                        .kinds = group.kinds};
+                        .kinds = group.kinds,
+                        .fusions = programs_->fusions()};
   const at::Tensor& first = inputs[0];
   if (layer_.kind == model::LayerKind::kEmbedding) {
     call.micro_batch = first.size(-2);
@@ -212,8 +213,8 @@ void DeferredWeightGradients::run() {
   pieces_.clear();
 }
 
-std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model, bool fuses) {
-  return std::make_shared<ProgramCache>(model, fuses);
+std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model, const Fusions& fusions) {
+  return std::make_shared<ProgramCache>(model, fusions);
 }
 
 std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,

@@ -59,7 +59,7 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
   const kernels::TensorParallel tensor{
       model.groups->find(mesh::Axis::kTensor), plan.degrees.tensor, coord.tensor,
       plan.job.parallel.sequence_parallel.value_or(false), plan.job.parallel.tensor_parallel};
-  const auto programs = layers::make_program_cache(plan.job.model);
+  const auto programs = layers::make_program_cache(plan.job.model, plan.job.training.fusions);
   for (const model::LayerSpec& layer : layers) {
     model.layers.push_back(layers::make_layer(
         layer, model.parameters->layer_parameters(layer.index), tensor, programs));

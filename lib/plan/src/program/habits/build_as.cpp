@@ -32,8 +32,7 @@ LayerProgram build_as(const ModelSpec& model, const model::LayerSpec& layer,
   LayerProgram program = build_forward(model, layer, call);
   if (habits.fused_kernels) {
     for (const FusionRule& rule : fusion_rules()) {
-      // Other frameworks add attention's bias where the product ends.
-      if (rule.name == kBiasAndAttention) continue;
+      if (!rule.is_common || !(call.fusions.*rule.is_on)) continue;
       if (const int places = rule.apply(program)) program.fusions.push_back({rule.name, places});
     }
   }

@@ -137,6 +137,7 @@ struct LayerCall {
   DType dtype = DType::kF32;
   bool sequence_parallel = false;
   TensorKinds kinds = {};
+  Fusions fusions = {};
   // Of other frameworks' ranks (program/habits.h): those that share a sequence, of which
   // `sequence_length` is then a part, those that share the experts, and those that cut each.
   int64_t context_degree = 1;

@@ -34,11 +34,9 @@ class OfAlikeLayers {
   std::list<std::pair<model::LayerSpec, Made>> made_;  // whose elements stay where they are
 };
 
-// The program of one of the kinds that the engine runs, with all fusions (fusions.h).
+// The program of one of the kinds that the engine runs: of one operation for each step of the
+// mathematics, which the call's fusions (fusions.h) then join.
 LayerProgram build(const ModelSpec& model, const model::LayerSpec& layer,
                    const model::LayerCall& call);
-// As the builders make it: one operation for each step of the mathematics.
-LayerProgram build_unfused(const ModelSpec& model, const model::LayerSpec& layer,
-                           const model::LayerCall& call);
 
 }  // namespace smp::program

@@ -11,10 +11,13 @@ namespace smp::program {
 
 struct FusionRule {
   std::string_view name;
+  bool Fusions::*is_on;                 // its key, which is its name with underscores
   int (*apply)(LayerProgram& program);  // the number of places that it has changed
+  bool is_common = true;                // other frameworks fuse this too
 };
-const std::vector<FusionRule>& fusion_rules();
+const std::vector<FusionRule>& fusion_rules();  // in the order in which they are applied
 
-inline constexpr std::string_view kBiasAndAttention = "bias and attention";
+// None of them.
+inline constexpr Fusions kUnfused = {false, false, false};
 
 }  // namespace smp::program

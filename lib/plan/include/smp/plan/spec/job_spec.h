@@ -340,6 +340,15 @@ struct ImageFileSpec {
   double largest = 255;  // largest number in the file: 0 to largest become -1 to 1
 };
 
+// The fusions of a layer's operations that our engine makes (program/fusions.h).
+struct Fusions {
+  bool bias_and_activation = true;
+  bool bias_and_attention = true;
+  bool branch_sum = true;
+
+  bool operator==(const Fusions&) const = default;
+};
+
 struct TrainingSpec {
   int64_t sequence_length = 0;
   std::optional<int64_t> micro_batch;      // samples of one microbatch of one data-parallel rank
@@ -359,6 +368,7 @@ struct TrainingSpec {
   bool compiled = false;                // torch.compile: element-wise kernels and casts are fused
   bool deterministic = false;           // larger workspaces of the matmul library
   std::optional<bool> fused_optimizer;  // the update is one kernel; auto: as in the framework
+  Fusions fusions;
   OptimizerSpec optimizer;
   LossScaleSpec loss_scale;  // fp16
   LoraSpec lora;

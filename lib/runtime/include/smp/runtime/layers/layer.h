@@ -92,10 +92,10 @@ class Layer {
   virtual void rematerialize(Saved& /*saved*/) const {}
 };
 
-// The programs of a model's layers on this rank, which alike layers share. `fuses`: several
-// operations become one where there is a kernel for that.
+// The programs of a model's layers on this rank, which alike layers share.
 class ProgramCache;
-std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model, bool fuses = true);
+std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model,
+                                                 const Fusions& fusions = {});
 
 std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,
                                   const kernels::TensorParallel& group,
