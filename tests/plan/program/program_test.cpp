@@ -95,15 +95,25 @@ std::string fusions_of(const ModelSpec& model, const Fusions& fusions) {
 TEST_CASE("programs: a job leaves out each fusion by itself") {
   const ModelSpec gpt2 = small_gpt2(), llama = small_llama();
   CHECK(fusions_of(gpt2, {}) ==
-        "bias and activation (1), bias and attention (1), branch sum (2)");
+        "bias and activation (1), bias and attention (1), branch sum (2), sum and norm (1)");
   CHECK(fusions_of(gpt2, {.bias_and_activation = false}) ==
-        "bias and attention (1), branch sum (2)");
+        "bias and attention (1), branch sum (2), sum and norm (1)");
   CHECK(fusions_of(gpt2, {.bias_and_attention = false}) ==
-        "bias and activation (1), branch sum (2)");
+        "bias and activation (1), branch sum (2), sum and norm (1)");
+  // The bias is then added by itself, and the plain sum is followed by its norm all the same.
   CHECK(fusions_of(gpt2, {.branch_sum = false}) ==
-        "bias and activation (1), bias and attention (1)");
+        "bias and activation (1), bias and attention (1), sum and norm (1)");
+  CHECK(fusions_of(gpt2, {.sum_and_norm = false}) ==
+        "bias and activation (1), bias and attention (1), branch sum (2)");
   CHECK(fusions_of(gpt2, kUnfused) == "");
-  CHECK(fusions_of(llama, {}) == "");  // it has no biases
+  CHECK(fusions_of(llama, {}) == "sum and norm (1)");  // it has no biases
+  CHECK(fusions_of(llama, {.sum_and_norm = false}) == "");
+}
+
+TEST_CASE("programs: a sum whose norm does not come next stays by itself") {
+  ModelSpec parallel = small_llama();
+  parallel.parallel_residual = true;
+  CHECK(fusions_of(parallel, {}) == "");
 }
 
 namespace {

@@ -25,8 +25,10 @@ TEST_CASE("layers page: alike layers once, each operation on a line") {
             "attention qkv* [32 tokens x 144 heads] = product(attention norm, "
             "attention.q.weight..attention.v.weight)"));
   CHECK(has(text, "x + mlp in place of down = add branch(x + attention, down, mlp.down.bias)"));
-  CHECK(has(text, "in all, 10 operations"));
-  CHECK(has(text, "fused: bias and activation (1), bias and attention (1), branch sum (2)"));
+  CHECK(has(text, "in all, 9 operations"));
+  CHECK(has(text,
+            "fused: bias and activation (1), bias and attention (1), branch sum (2), "
+            "sum and norm (1)"));
   CHECK_FALSE(has(text, "all_reduce"));
   CHECK_FALSE(has(text, "gradients of weights"));
 }

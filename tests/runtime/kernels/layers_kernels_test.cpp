@@ -176,6 +176,58 @@ TEST_CASE("kernels: bf16 and fp16 are widened exactly and rounded to nearest eve
   check(c10::Half());
 }
 
+namespace {
+
+template <typename T>
+std::vector<T> arbitrary_of(int64_t count) {
+  std::vector<T> values;
+  for (const float value : arbitrary<float>(count)) values.push_back(static_cast<T>(value));
+  return values;
+}
+
+// Against the two kernels one after the other, to the bit.
+template <typename T>
+void check_sum_and_norm(int64_t rows, bool centered, bool has_bias, const Dropout& dropout) {
+  const NormShape shape{.rows = rows, .cols = 150, .centered = centered};
+  const int64_t count = rows * shape.cols;
+  const auto x = arbitrary_of<T>(count), weight = arbitrary_of<T>(shape.cols),
+             vector = arbitrary_of<T>(shape.cols);
+  const T* const bias = has_bias ? vector.data() : nullptr;
+  const T* const norm_bias = centered ? vector.data() : nullptr;
+  std::vector<T> sum = arbitrary_of<T>(count), expected_sum = sum, normed(sum.size()),
+                 expected_normed(sum.size());
+  std::vector<Wide<T>> stats(static_cast<size_t>(rows * shape.stats_per_row())),
+      expected_stats(stats.size());
+  sum_and_norm(shape, dropout, 1e-5, x.data(), bias, sum.data(), weight.data(), norm_bias,
+               normed.data(), stats.data());
+  if (dropout.is_on()) {
+    add_residual_dropped(dropout, rows, shape.cols, x.data(), bias, expected_sum.data());
+  } else {
+    add_residual(rows, shape.cols, x.data(), bias, expected_sum.data());
+  }
+  norm_forward(shape, 1e-5, expected_sum.data(), weight.data(), norm_bias, expected_normed.data(),
+               expected_stats.data());
+  CHECK(sum == expected_sum);
+  CHECK(normed == expected_normed);
+  CHECK(stats == expected_stats);
+}
+
+}  // namespace
+
+TEST_CASE("kernels: a sum and its norm are those of the two kernels, to the bit") {
+  const Dropout off, on{.key = {3, 5}, .threshold = 20000, .sample_rows = 7, .rows_before = 2};
+  for (const int64_t rows : {1, 8, 37}) {
+    for (const bool centered : {false, true}) {
+      for (const Dropout& dropout : {off, on}) {
+        check_sum_and_norm<float>(rows, centered, centered, dropout);
+        check_sum_and_norm<double>(rows, centered, centered, dropout);
+        check_sum_and_norm<c10::BFloat16>(rows, centered, !centered, dropout);
+        check_sum_and_norm<c10::Half>(rows, centered, centered, dropout);
+      }
+    }
+  }
+}
+
 TEST_CASE("kernels: limits of experts' activations let no NaN pass for a number") {
   const auto check = [](auto zero) {
     using T = decltype(zero);

@@ -167,6 +167,11 @@ void add_training_fields(std::vector<Field>& out) {
        SMP_AT(training.fusions.branch_sum),
        "bias and dropout of a branch, and its sum with the residual stream",
        {.condition = kOfEngine}},
+      {kFusions,
+       "sum_and_norm",
+       SMP_AT(training.fusions.sum_and_norm),
+       "a sum with the residual stream and the norm behind it; on GPUs still two kernels",
+       {.condition = kOfEngine}},
       {kData, "path", SMP_AT(training.data_path),
        "training data: a file of text or tokens, a folder of files, a glob, or the common prefix "
        "of Megatron's .bin and .idx; for model.layers a file of images; python-stdlib = the source "

@@ -124,6 +124,29 @@ int branch_sum(LayerProgram& program) {
   return changed;
 }
 
+// A sum with the residual stream, whose norm comes next, gives both in one pass over the rows.
+int sum_and_norm(LayerProgram& program) {
+  int changed = 0;
+  std::vector<Operation>& operations = operations_of(program, Section::kForward);
+  for (size_t i = 0; i + 1 < operations.size(); ++i) {
+    const Operation& sum = operations[i];
+    const Operation& norm = operations[i + 1];
+    const bool has_branch = sum.kind == OperationKind::kAddBranch;
+    if (!has_branch && sum.kind != OperationKind::kAdd) continue;
+    if (norm.kind != OperationKind::kNorm || norm.in(0) != sum.out(0)) continue;
+    SumAndNormAttributes attributes{{}, norm.as<NormAttributes>()};
+    if (has_branch) attributes.dropout = sum.as<DropoutAttributes>();
+    operations[i] = {OperationKind::kSumAndNorm,
+                     {sum.in(0), sum.in(1), sum.in(2), norm.in(1), norm.in(2)},
+                     {sum.out(0), norm.out(0), norm.out(1)},
+                     {},
+                     attributes};
+    operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    ++changed;
+  }
+  return changed;
+}
+
 }  // namespace
 
 const std::vector<FusionRule>& fusion_rules() {
@@ -132,6 +155,7 @@ const std::vector<FusionRule>& fusion_rules() {
       // Other frameworks add attention's bias where the product ends.
       {"bias and attention", &Fusions::bias_and_attention, bias_and_attention, false},
       {"branch sum", &Fusions::branch_sum, branch_sum},
+      {"sum and norm", &Fusions::sum_and_norm, sum_and_norm, false},
   };
   return rules;
 }

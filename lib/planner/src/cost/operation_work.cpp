@@ -343,6 +343,12 @@ KernelWork Kernels::work() {
         work_.draws += rows(out(0)) * drawn(cols(out(0)));
       }
       break;
+    case OperationKind::kSumAndNorm:
+      passes(4 * elements(out(0)), 1);
+      if (operation_.as<program::SumAndNormAttributes>().dropout.is_on()) {
+        work_.draws += rows(out(0)) * drawn(cols(out(0)));
+      }
+      break;
     case OperationKind::kAdd: passes(3 * elements(in(0)), 1); break;
     case OperationKind::kTakeRows: passes(2 * elements(out(0)), 4); break;
     // Gradients are sorted by token before they are added to rows.

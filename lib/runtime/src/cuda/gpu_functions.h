@@ -126,6 +126,15 @@ class GpuFunctions final : public kernels::DeviceFunctions {
     });
   }
 
+  // As two kernels.
+  void sum_and_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& y,
+                    const kernels::Dropout& dropout, const kernels::NormShape& shape,
+                    double epsilon, const at::Tensor& weight, const at::Tensor& norm_bias,
+                    const at::Tensor& normed, const at::Tensor& stats) const override {
+    add_residual(x, bias, y, dropout);
+    norm_forward(shape, epsilon, y, weight, norm_bias, normed, stats);
+  }
+
   void add_column_sums(const at::Tensor& x, const at::Tensor& sums) const override {
     const at::Tensor scratch = sums_scratch(x, x.size(0), x.size(1));
     kernels::with_element_type(x, [&](auto zero) {

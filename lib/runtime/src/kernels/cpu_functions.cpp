@@ -106,6 +106,18 @@ class CpuFunctions final : public DeviceFunctions {
     });
   }
 
+  void sum_and_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& y,
+                    const Dropout& dropout, const NormShape& shape, double epsilon,
+                    const at::Tensor& weight, const at::Tensor& norm_bias, const at::Tensor& normed,
+                    const at::Tensor& stats) const override {
+    with_element_type(y, [&](auto zero) {
+      using T = decltype(zero);
+      kernels::sum_and_norm(shape, dropout, Wide<T>(epsilon), data_of<T>(x), data_of<T>(bias),
+                            data_of<T>(y), data_of<T>(weight), data_of<T>(norm_bias),
+                            data_of<T>(normed), data_of<Wide<T>>(stats));
+    });
+  }
+
   void add_column_sums(const at::Tensor& x, const at::Tensor& sums) const override {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);

@@ -99,6 +99,11 @@ class DeviceFunctions {
   // y = x + drop(y + bias); bias may be undefined, the dropout off.
   virtual void add_residual(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& y,
                             const Dropout& dropout) const = 0;
+  // add_residual(), and norm_forward() of its sum into `normed` and `stats`.
+  virtual void sum_and_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& y,
+                            const Dropout& dropout, const NormShape& shape, double epsilon,
+                            const at::Tensor& weight, const at::Tensor& norm_bias,
+                            const at::Tensor& normed, const at::Tensor& stats) const = 0;
   // sums [cols] += column sums of x; wide += x.
   virtual void add_column_sums(const at::Tensor& x, const at::Tensor& sums) const = 0;
   virtual void accumulate(const at::Tensor& x, const at::Tensor& sums) const = 0;

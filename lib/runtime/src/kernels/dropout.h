@@ -31,6 +31,12 @@ struct Dropout {
     return {key, threshold, static_cast<uint32_t>(first_row + at % sample_rows), 0,
             static_cast<uint32_t>(first_sample + at / sample_rows)};
   }
+  // Of the rows from `first` on.
+  Dropout from_row(int64_t first) const {
+    Dropout result = *this;
+    result.rows_before += first;
+    return result;
+  }
 };
 
 // The share is rounded to 1/65536; what is kept is scaled by the rounded share. Not on where the

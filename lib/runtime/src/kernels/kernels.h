@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/dropout.h"
 #include "kernels/wide.h"
 #include "smp/plan/program/attributes.h"
 
@@ -35,6 +36,10 @@ struct ActivationShape {
   /* y and stats are written; bias may be null, y may be x. */                                     \
   void norm_forward(const NormShape& shape, Wide<T> epsilon, const T* x, const T* weight,          \
                     const T* bias, T* y, Wide<T>* stats);                                          \
+  /* y = x + dropout of (y + bias), and norm_forward() of it; bias may be null, dropout off. */    \
+  void sum_and_norm(const NormShape& shape, const Dropout& dropout, Wide<T> epsilon, const T* x,   \
+                    const T* bias, T* y, const T* weight, const T* norm_bias, T* normed,           \
+                    Wide<T>* stats);                                                               \
   /* y again, from the kept stats. */                                                              \
   void norm_apply(const NormShape& shape, const T* x, const Wide<T>* stats, const T* weight,       \
                   const T* bias, T* y);                                                            \

@@ -66,6 +66,29 @@ void norm_forward_of(const NormShape& shape, float epsilon, const T* x, const T*
 }
 
 template <typename T>
+void sum_and_norm_of(const NormShape& shape, const Dropout& dropout, float epsilon, const T* x,
+                     const T* bias, T* y, const T* weight, const T* norm_bias, T* normed,
+                     float* stats) {
+  const int64_t cols = shape.cols;
+  const WideVector<T> b(cols, bias), w(cols, weight), nb(cols, norm_bias);
+  Rows residuals(cols), sums(cols);
+  for_blocks(shape.rows, [&](int64_t first, int64_t count) {
+    const float* residual = residuals.load(x, first, count);
+    float* block = sums.load(y, first, count);
+    if (dropout.is_on()) {
+      add_residual_dropped(dropout.from_row(first), count, cols, residual, b.data(), block);
+    } else {
+      add_residual(count, cols, residual, b.data(), block);
+    }
+    sums.store(first, count, y);
+    sums.load(y, first, count);  // the norm is that of what is kept
+    norm_forward(with_rows(shape, count), epsilon, block, w.data(), nb.data(), block,
+                 stats + first * shape.stats_per_row());
+    sums.store(first, count, normed);
+  });
+}
+
+template <typename T>
 void norm_apply_of(const NormShape& shape, const T* x, const float* stats, const T* weight,
                    const T* bias, T* y) {
   const WideVector<T> w(shape.cols, weight), b(shape.cols, bias);
@@ -173,12 +196,6 @@ void add_residual_of(int64_t rows, int64_t cols, const T* x, const T* bias, T* y
   });
 }
 
-Dropout from_row(const Dropout& dropout, int64_t first) {
-  Dropout result = dropout;
-  result.rows_before += first;
-  return result;
-}
-
 template <typename T>
 void drop_of(const Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* y) {
   // Those of images are wide: of a sample each.
@@ -186,7 +203,7 @@ void drop_of(const Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* 
   Rows block(cols, at_once);
   for_blocks(rows, at_once, [&](int64_t first, int64_t count) {
     float* wide = block.load(x, first, count);
-    drop(from_row(dropout, first), count, cols, wide, wide);
+    drop(dropout.from_row(first), count, cols, wide, wide);
     block.store(first, count, y);
   });
 }
@@ -197,7 +214,7 @@ void add_residual_dropped_of(const Dropout& dropout, int64_t rows, int64_t cols,
   const WideVector<T> b(cols, bias);
   Rows residuals(cols), sums(cols);
   for_blocks(rows, [&](int64_t first, int64_t count) {
-    add_residual_dropped(from_row(dropout, first), count, cols, residuals.load(x, first, count),
+    add_residual_dropped(dropout.from_row(first), count, cols, residuals.load(x, first, count),
                          b.data(), sums.load(y, first, count));
     sums.store(first, count, y);
   });
@@ -206,6 +223,11 @@ void add_residual_dropped_of(const Dropout& dropout, int64_t rows, int64_t cols,
 }  // namespace
 
 #define SMP_DEFINE(T)                                                                           \
+  void sum_and_norm(const NormShape& shape, const Dropout& dropout, float epsilon, const T* x,  \
+                    const T* bias, T* y, const T* weight, const T* norm_bias, T* normed,        \
+                    float* stats) {                                                             \
+    sum_and_norm_of(shape, dropout, epsilon, x, bias, y, weight, norm_bias, normed, stats);     \
+  }                                                                                             \
   void norm_forward(const NormShape& shape, float epsilon, const T* x, const T* weight,         \
                     const T* bias, T* y, float* stats) {                                        \
     norm_forward_of(shape, epsilon, x, weight, bias, y, stats);                                 \

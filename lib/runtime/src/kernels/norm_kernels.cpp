@@ -24,25 +24,68 @@ SMP_INLINE void norm_row(int64_t cols, const T* x, T mean, T rstd, const T* weig
   }
 }
 
+// `sum`: of the row, if the norm is centered.
+template <typename T>
+SMP_INLINE void forward_row(const NormShape& shape, T epsilon, const T* x, T sum, const T* weight,
+                            const T* bias, T* y, T* stats) {
+  const int64_t cols = shape.cols;
+  const T mean = shape.centered ? sum / T(cols) : T(0);
+  T squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t c = 0; c < cols; ++c) squares += (x[c] - mean) * (x[c] - mean);
+  const T rstd = T(1) / std::sqrt(squares / T(cols) + epsilon);
+  if (shape.centered) stats[0] = mean;
+  stats[shape.stats_per_row() - 1] = rstd;
+  norm_row(cols, x, mean, rstd, weight, bias, y);
+}
+
 template <typename T>
 SMP_INLINE void forward(const NormShape& shape, T epsilon, const T* x, const T* weight,
                         const T* bias, T* y, T* stats) {
   const int64_t cols = shape.cols;
   for (int64_t r = 0; r < shape.rows; ++r, x += cols, y += cols, stats += shape.stats_per_row()) {
-    T mean = 0;
+    T sum = 0;
     if (shape.centered) {
-      T sum = 0;
 #pragma omp simd reduction(+ : sum)
       for (int64_t c = 0; c < cols; ++c) sum += x[c];
-      mean = sum / T(cols);
     }
-    T squares = 0;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t c = 0; c < cols; ++c) squares += (x[c] - mean) * (x[c] - mean);
-    const T rstd = T(1) / std::sqrt(squares / T(cols) + epsilon);
-    if (shape.centered) stats[0] = mean;
-    stats[shape.stats_per_row() - 1] = rstd;
-    norm_row(cols, x, mean, rstd, weight, bias, y);
+    forward_row(shape, epsilon, x, sum, weight, bias, y, stats);
+  }
+}
+
+// y = x + (y + bias), and the norm of each row while it is in cache.
+template <typename T>
+SMP_INLINE void add_and_forward(const NormShape& shape, T epsilon, const T* x, const T* bias, T* y,
+                                const T* weight, const T* norm_bias, T* normed, T* stats) {
+  const int64_t cols = shape.cols;
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    T sum = 0;
+    if (bias != nullptr) {
+#pragma omp simd reduction(+ : sum)
+      for (int64_t c = 0; c < cols; ++c) sum += y[c] = x[c] + (y[c] + bias[c]);
+    } else {
+#pragma omp simd reduction(+ : sum)
+      for (int64_t c = 0; c < cols; ++c) sum += y[c] = x[c] + y[c];
+    }
+    forward_row(shape, epsilon, y, sum, weight, norm_bias, normed, stats);
+    x += cols, y += cols, normed += cols, stats += shape.stats_per_row();
+  }
+}
+
+// The same with dropout of y + bias, which is drawn a few rows at a time.
+template <typename T>
+void drop_and_forward(const NormShape& shape, const Dropout& dropout, T epsilon, const T* x,
+                      const T* bias, T* y, const T* weight, const T* norm_bias, T* normed,
+                      T* stats) {
+  constexpr int64_t kRowsAtOnce = 8;
+  const int64_t cols = shape.cols;
+  NormShape block = shape;
+  for (int64_t first = 0; first < shape.rows; first += kRowsAtOnce) {
+    block.rows = std::min(kRowsAtOnce, shape.rows - first);
+    T* const sums = y + first * cols;
+    add_residual_dropped(dropout.from_row(first), block.rows, cols, x + first * cols, bias, sums);
+    norm_forward(block, epsilon, sums, weight, norm_bias, normed + first * cols,
+                 stats + first * shape.stats_per_row());
   }
 }
 
@@ -115,6 +158,15 @@ SMP_INLINE void backward(const NormShape& shape, const T* dy, const T* x, const 
   SMP_VECTOR_CLONES void norm_forward(const NormShape& shape, T epsilon, const T* x,              \
                                       const T* weight, const T* bias, T* y, T* stats) {           \
     forward(shape, epsilon, x, weight, bias, y, stats);                                           \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void sum_and_norm(const NormShape& shape, const Dropout& dropout, T epsilon,  \
+                                      const T* x, const T* bias, T* y, const T* weight,           \
+                                      const T* norm_bias, T* normed, T* stats) {                  \
+    if (dropout.is_on()) {                                                                        \
+      drop_and_forward(shape, dropout, epsilon, x, bias, y, weight, norm_bias, normed, stats);    \
+    } else {                                                                                      \
+      add_and_forward(shape, epsilon, x, bias, y, weight, norm_bias, normed, stats);              \
+    }                                                                                             \
   }                                                                                               \
   SMP_VECTOR_CLONES void norm_apply(const NormShape& shape, const T* x, const T* stats,           \
                                     const T* weight, const T* bias, T* y) {                       \

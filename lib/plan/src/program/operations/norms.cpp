@@ -21,6 +21,11 @@ const OperationRules kNormBackwardRules = {
     .kernel = KernelClass::kRows,
     .inputs = "dy x? statistics weight residual? wide? unweighted?",
     .outputs = "dx sums?"};
+// x + dropout of (y + bias) in the memory of y, and the norm of this sum.
+const OperationRules kSumAndNormRules = {.name = "sum and norm",
+                                         .kernel = KernelClass::kRows,
+                                         .inputs = "x y bias? norm.weight norm.bias?",
+                                         .outputs = "sum normed statistics"};
 
 // Norms of queries and of keys over all heads, in rows of [q heads | k heads | v heads]. Of each
 // row two sums over the heads: of the squares, and backward of dy * weight * x / rms. The ranks

@@ -9,8 +9,8 @@
 namespace smp::program {
 
 // In the order of the kinds of each family.
-extern const OperationRules kNormRules, kNormAgainRules, kNormBackwardRules, kQkSquaresRules,
-    kQkNormRules, kQkNormSumsRules, kQkNormBackwardRules;
+extern const OperationRules kNormRules, kNormAgainRules, kNormBackwardRules, kSumAndNormRules,
+    kQkSquaresRules, kQkNormRules, kQkNormSumsRules, kQkNormBackwardRules;
 extern const OperationRules kProductRules, kInputGradientRules, kWeightGradientRules,
     kBiasGradientRules, kLogitsRules;
 extern const OperationRules kAttentionRules, kAttentionBackwardRules, kLatentHeadsRules,

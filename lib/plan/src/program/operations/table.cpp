@@ -8,6 +8,7 @@ const OperationRules& rules_of(OperationKind kind) {
       &kNormRules,
       &kNormAgainRules,
       &kNormBackwardRules,
+      &kSumAndNormRules,
       &kProductRules,
       &kInputGradientRules,
       &kWeightGradientRules,

@@ -10,6 +10,7 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_norm,
       run_norm_again,
       run_norm_backward,
+      run_sum_and_norm,
       run_product,
       run_input_gradient,
       run_weight_gradient,

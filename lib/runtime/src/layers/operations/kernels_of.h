@@ -9,6 +9,7 @@ namespace smp::layers {
 void run_norm(Frame& frame);
 void run_norm_again(Frame& frame);
 void run_norm_backward(Frame& frame);
+void run_sum_and_norm(Frame& frame);
 
 void run_product(Frame& frame);
 void run_input_gradient(Frame& frame);

@@ -4,10 +4,11 @@
 namespace smp::layers {
 namespace {
 
+kernels::NormShape shape_of(const program::NormAttributes& norm, const at::Tensor& x) {
+  return {.rows = x.size(0), .cols = x.size(1), .centered = norm.centered};
+}
 kernels::NormShape shape_of(const Frame& frame, const at::Tensor& x) {
-  return {.rows = x.size(0),
-          .cols = x.size(1),
-          .centered = frame.as<program::NormAttributes>().centered};
+  return shape_of(frame.as<program::NormAttributes>(), x);
 }
 
 }  // namespace
@@ -43,6 +44,17 @@ void run_norm_backward(Frame& frame) {
   kernels::functions_of(x).norm_backward(shape, dy, x, frame.in(2), frame.in(3), frame.in(4),
                                          weight_gradient, bias_gradient);
   frame.set_over(0, dy);
+}
+
+void run_sum_and_norm(Frame& frame) {
+  const auto& attributes = frame.as<program::SumAndNormAttributes>();
+  const at::Tensor& y = frame.in(1);
+  const at::Tensor& normed = frame.make(1);
+  const at::Tensor& stats = frame.make(2);
+  kernels::functions_of(y).sum_and_norm(
+      frame.in(0), frame.in(2), y, frame.dropout(attributes.dropout), shape_of(attributes.norm, y),
+      attributes.norm.epsilon, frame.in(3), frame.in(4), normed, stats);
+  frame.set_over(0, y);
 }
 
 }  // namespace smp::layers

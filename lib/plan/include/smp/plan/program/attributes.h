@@ -41,6 +41,12 @@ struct NormAttributes {
   double epsilon = 0;
 };
 
+// Of the branch that is added, and of the norm of the sum.
+struct SumAndNormAttributes {
+  DropoutAttributes dropout;
+  NormAttributes norm;
+};
+
 // What is multiplied by a constant, beside a factor that a call may give.
 struct ProductAttributes {
   double scale = 1;

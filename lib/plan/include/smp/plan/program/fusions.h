@@ -18,6 +18,6 @@ struct FusionRule {
 const std::vector<FusionRule>& fusion_rules();  // in the order in which they are applied
 
 // None of them.
-inline constexpr Fusions kUnfused = {false, false, false};
+inline constexpr Fusions kUnfused = {false, false, false, false};
 
 }  // namespace smp::program

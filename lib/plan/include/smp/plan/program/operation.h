@@ -23,6 +23,7 @@ enum class OperationKind : uint8_t {
   kNorm,
   kNormAgain,
   kNormBackward,
+  kSumAndNorm,
   kProduct,
   kInputGradient,
   kWeightGradient,
@@ -112,11 +113,11 @@ enum class OperationKind : uint8_t {
 inline constexpr int kOperationKinds = static_cast<int>(OperationKind::kAllToAll) + 1;
 
 using Attributes =
-    std::variant<std::monostate, DropoutAttributes, NormAttributes, ProductAttributes,
-                 AttentionAttributes, QkNormAttributes, LatentAttributes, ActivationAttributes,
-                 RowsAttributes, LossAttributes, MessageAttributes, OwnTokensAttributes,
-                 ImageAttributes, ChannelAttributes, RouterAttributes, ExpertAttributes,
-                 ScanAttributes>;
+    std::variant<std::monostate, DropoutAttributes, NormAttributes, SumAndNormAttributes,
+                 ProductAttributes, AttentionAttributes, QkNormAttributes, LatentAttributes,
+                 ActivationAttributes, RowsAttributes, LossAttributes, MessageAttributes,
+                 OwnTokensAttributes, ImageAttributes, ChannelAttributes, RouterAttributes,
+                 ExpertAttributes, ScanAttributes>;
 
 // Scratch memory of an operation is what its entry in the table says.
 inline constexpr int64_t kScratchOfRules = -1;

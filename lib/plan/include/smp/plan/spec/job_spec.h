@@ -345,6 +345,7 @@ struct Fusions {
   bool bias_and_activation = true;
   bool bias_and_attention = true;
   bool branch_sum = true;
+  bool sum_and_norm = true;
 
   bool operator==(const Fusions&) const = default;
 };
