@@ -82,7 +82,7 @@ void with_engine(const Plan& plan, const schedule::ScheduleParameters& parameter
 
 }  // namespace
 
-TEST_CASE("at most four buckets of gradients and two of weights are under way") {
+TEST_CASE("through the hosts of GPUs four buckets of gradients and two of weights are under way") {
   const ScratchFolder folder;
   std::ofstream(folder / "text.txt") << parity::sample_text(8000);
   ModelSpec gpt = parity::gpt2_untied_model();
@@ -98,7 +98,8 @@ TEST_CASE("at most four buckets of gradients and two of weights are under way") 
       Plan plan = parity::plan_of(gpt, layout, Precision::kFp32, folder / "text.txt");
       plan.job.parallel.bucket_bytes = 1;  // a layer's are one
       schedule::ScheduleParameters parameters = layout::schedule_parameters(plan);
-      if (parameters.sharded) parameters.most_gathers = kMostGathers;  // as with GPUs
+      parameters.most_reductions = kMostReductions;
+      if (parameters.sharded) parameters.most_gathers = kMostGathers;
       jobs::run_ranks(static_cast<int>(2 * replicas), [&](comm::Communicator& threads) {
         CountedCalls::ByLabel counts{{"data.gradients", {}}, {"shard.weights", {}}};
         std::vector<int> all(static_cast<size_t>(threads.size()));
