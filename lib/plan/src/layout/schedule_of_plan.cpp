@@ -10,9 +10,9 @@
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/layout/rank_groups.h"
-#include "smp/plan/layout/traffic.h"
 #include "smp/plan/mesh/mesh.h"
 #include "smp/plan/model/layers.h"
+#include "smp/plan/model/router_loads.h"
 #include "smp/plan/schedule/schedule.h"
 #include "smp/plan/spec/bucket_size.h"
 #include "smp/plan/spec/checkpoint_strategy.h"
@@ -93,7 +93,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   parameters.tied_across_stages = tied_across_stages(plan);
   parameters.tied_on_stage = plan.job.model.tied_embeddings && !parameters.tied_across_stages;
   parameters.kv_replicated = kv_copies(plan) > 1;
-  parameters.sums_router_loads = router_loads(plan.job.model) > 0;
+  parameters.sums_router_loads = model::router_loads(plan.job.model) > 0;
   parameters.loading_horizon = plan.job.parallel.activation_loading_horizon;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));

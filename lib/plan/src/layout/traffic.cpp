@@ -11,6 +11,7 @@
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layer_tensors.h"
 #include "smp/plan/model/model_family.h"
+#include "smp/plan/model/router_loads.h"
 #include "smp/plan/program/build.h"
 #include "smp/plan/program/messages.h"
 #include "smp/plan/schedule/schedule.h"
@@ -82,7 +83,7 @@ class StepTraffic {
     data_parallel();
     tied();
     list_.add("step.router_loads", mesh::CollectiveOp::kAllReduce, mesh::Axis::kWorld, DType::kF64,
-              router_loads(plan_.job.model), 1);
+              model::router_loads(plan_.job.model), 1);
     list_.add("step.norm_and_loss", mesh::CollectiveOp::kAllReduce, mesh::Axis::kWorld, DType::kF64,
               step_sums(plan_.job), 1);
     return list_.take();
@@ -377,18 +378,6 @@ class StepTraffic {
 
 int64_t router_sums(const ModelSpec& model, const model::LayerSpec& layer) {
   return layer.kind == model::LayerKind::kMoeBlock ? model.num_experts + kRouterExtraSums : 0;
-}
-
-int64_t router_loads(const ModelSpec& model) {
-  if (model.num_experts == 0 || model.router_balance_loss == 0 ||
-      model.router_balance_over != BalanceOver::kBatch) {
-    return 0;
-  }
-  const std::vector<model::LayerSpec> layers = model::layers_of(model);
-  return model.num_experts *
-         std::count_if(layers.begin(), layers.end(), [](const model::LayerSpec& layer) {
-           return layer.kind == model::LayerKind::kMoeBlock;
-         });
 }
 
 int64_t step_sums(const JobSpec& job) {

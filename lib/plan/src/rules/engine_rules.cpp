@@ -7,11 +7,11 @@
 #include "smp/plan/data/byte_tokens.h"
 #include "smp/plan/data/data_files.h"
 #include "smp/plan/layout/rank_groups.h"
-#include "smp/plan/layout/traffic.h"
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
+#include "smp/plan/model/router_loads.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/plan.h"
 
@@ -60,7 +60,7 @@ bool is_windowed(const JobSpec& job) {
 bool mixes_passes_of_balanced_batch(const Plan& plan) {
   const ParallelSpec& parallel = plan.job.parallel;
   const int64_t microbatches = plan.job.training.microbatches.value_or(1);
-  if (layout::router_loads(plan.job.model) == 0) return false;
+  if (model::router_loads(plan.job.model) == 0) return false;
   const schedule::ScheduleShape shape{
       .kind = parallel.pipeline.value_or(PipelineKind::kSimple),
       .microbatches = microbatches,

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "choice/resolve.h"
-#include "smp/plan/layout/traffic.h"
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/model/router_loads.h"
 #include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/spec/job_names.h"
 #include "smp/plan/text/units.h"
@@ -126,7 +126,7 @@ void default_batch(JobWithDefaults& defaulted) {
 void default_schedule(JobWithDefaults& defaulted) {
   const JobSpec& job = defaulted.job;
   const bool balances_batch =
-      job.parallel.framework.is_engine() && layout::router_loads(job.model) > 0;
+      job.parallel.framework.is_engine() && model::router_loads(job.model) > 0;
   if (job.parallel.pipeline || !balances_batch) return;
   defaulted.job.parallel.pipeline = PipelineKind::kSimple;
   defaulted.reasons.push_back(

@@ -14,8 +14,8 @@
 #include "memory/stage_terms.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/schedule_of_plan.h"
-#include "smp/plan/layout/traffic.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/model/router_loads.h"
 #include "smp/plan/spec/bucket_size.h"
 #include "time/gradient_messages.h"
 
@@ -224,7 +224,7 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
         all_reduce_s(sums * static_cast<double>(bytes_of(DType::kF64)),
                      links::placement_of(choice.world(), 1, job.cluster.processes_per_host),
                      job.cluster, links::exchange_of(job, mesh::Axis::kWorld));
-    transfers.agreements = layout::router_loads(job.model) > 0 ? 2 : 1;
+    transfers.agreements = model::router_loads(job.model) > 0 ? 2 : 1;
   }
   const double touched = owned * update;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;

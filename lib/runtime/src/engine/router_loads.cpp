@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "smp/plan/base/check.h"
-#include "smp/plan/layout/traffic.h"
 #include "smp/plan/model/layers.h"
+#include "smp/plan/model/router_loads.h"
 
 namespace smp::engine {
 namespace {
@@ -29,7 +29,7 @@ void for_each_router(const Plan& plan, parallel::ParallelModel& model, const Bod
 }  // namespace
 
 void sum_router_loads(const Plan& plan, parallel::ParallelModel& model) {
-  const int64_t count = layout::router_loads(plan.job.model);
+  const int64_t count = model::router_loads(plan.job.model);
   std::vector<double> sums(static_cast<size_t>(count));
   // All ranks of a tensor group have the same choices.
   if (model.parameters->layout().coord.tensor == 0) {

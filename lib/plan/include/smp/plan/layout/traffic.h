@@ -38,10 +38,6 @@ struct Traffic {
 inline constexpr int64_t kRouterExtraSums = 3;
 int64_t router_sums(const ModelSpec& model, const model::LayerSpec& layer);
 
-// Numbers of a step's router loads (kRouterLoads): for each layer of experts, in the order of the
-// model, how many of the step's tokens chose each of them. 0: no router's loss counts them.
-int64_t router_loads(const ModelSpec& model);
-
 // Numbers that the last message of a step sums over all ranks: the squared gradient norm of each
 // layer, those of the routers, and the loss. Where it is not known before how many targets count in
 // the loss (counts_vary() of schedule.h), their number too.
