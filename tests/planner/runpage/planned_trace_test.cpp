@@ -110,6 +110,31 @@ TEST_CASE("a planned trace by rank has a process for each, joined to the rank of
   CHECK(check.flows() == 2 * TraceCheck(planned_text(plan, false)).flows());
 }
 
+TEST_CASE("a planned trace of another framework has passes and messages alone") {
+  const JobSpec job =
+      read_job({{"job",
+                 "model: gpt2-1.5b\ncluster: dgx-a100-80gb\nparallel: {framework: megatron-core, "
+                 "pipeline_parallel_degree: 4, tensor_parallel_degree: 1}\n"
+                 "training: {global_batch: 16}\n"}},
+               {"cluster.hosts=1"});
+  const Plan plan = std::get<Plan>(plan_job(job).best);
+  const std::string text = planned_text(plan, false);
+  const TraceCheck check(text);
+  CHECK(check.problems() == std::vector<std::string>{});
+  CHECK(check.flows() > 0);
+  int64_t end = 0, passes = 0;
+  for (const ReadSlice& slice : parse_trace("planned.json", text)) {
+    CHECK(slice.name.find("reduce") == std::string::npos);
+    if (slice.thread == kComputeThread) end = std::max(end, slice.end_ns);
+    passes += slice.name == "forward" ? 1 : 0;
+  }
+  const int64_t chunks = plan.job.parallel.virtual_pipeline_degree.value_or(1);
+  CHECK(passes == 4 * chunks * *plan.job.training.microbatches);
+  const int64_t step_ns = predict_time(plan).step_ns;
+  CHECK(end <= step_ns + 1000);
+  CHECK(end > step_ns / 2);
+}
+
 TEST_CASE("what cannot be drawn is refused, with what to do") {
   CHECK(error_of([] { planned_text(plan_with("pipeline_parallel_degree: 2", "", 2), false); }) ==
         "the time of an action is unknown because the cluster has no rates: set "

@@ -15,9 +15,8 @@ int64_t router_loads(const ModelSpec& model) {
   }
   const std::vector<LayerSpec> layers = layers_of(model);
   return model.num_experts *
-         std::count_if(layers.begin(), layers.end(), [](const LayerSpec& layer) {
-           return layer.kind == LayerKind::kMoeBlock;
-         });
+         std::count_if(layers.begin(), layers.end(),
+                       [](const LayerSpec& layer) { return layer.kind == LayerKind::kMoeBlock; });
 }
 
 }  // namespace smp::model

@@ -120,8 +120,6 @@ void default_batch(JobWithDefaults& defaulted) {
       text::human_time(static_cast<double>(limit) * flops_of_token(defaulted.job) / rate)));
 }
 
-}  // namespace
-
 // All choices of a step are counted before its first backward.
 void default_schedule(JobWithDefaults& defaulted) {
   const JobSpec& job = defaulted.job;
@@ -132,6 +130,8 @@ void default_schedule(JobWithDefaults& defaulted) {
   defaulted.reasons.push_back(
       "pipeline simple: router_balance_over batch counts all forwards before the first backward");
 }
+
+}  // namespace
 
 JobWithDefaults with_defaults(const JobSpec& job, Strategy strategy) {
   JobWithDefaults defaulted{job, {}, model::parameter_count(job.model), false};

@@ -9,10 +9,8 @@
 #include "smp/plan/base/errors.h"
 #include "smp/plan/layout/chunk_ends.h"
 #include "smp/plan/layout/layout.h"
-#include "smp/plan/layout/schedule_of_plan.h"
 #include "smp/plan/model/layer_tensors.h"
 #include "smp/plan/runinfo/trace_file.h"
-#include "smp/plan/schedule/schedule.h"
 #include "time/step_simulation.h"
 
 namespace smp::runpage {
@@ -194,10 +192,7 @@ runinfo::RankTrace of_rank(runinfo::RankTrace trace, const mesh::Coord& coord,
 void write_planned_trace(const Plan& plan, bool by_rank,
                          const std::function<void(std::string_view)>& out) {
   const int64_t ranks_of_stage = plan.degrees.world() / plan.degrees.pipeline;
-  int64_t slices = 0;
-  for (const std::vector<schedule::Action>& actions :
-       schedule::make_schedule(layout::schedule_parameters(plan)).actions)
-    slices += static_cast<int64_t>(actions.size());
+  const int64_t slices = time::played_actions(plan);
   const int64_t all = by_rank ? slices * ranks_of_stage : slices;
   if (all > kMostPlannedSlices)
     throw ConfigError(fmt::format(

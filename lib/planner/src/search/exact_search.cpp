@@ -53,9 +53,9 @@ bool ExactSearch::may_win(const Candidate& candidate) {
   double least = candidate.least_seconds_per_token;
   if (is_simulated(defaulted_.job, candidate.choice)) {
     const auto ratio = ratios_.find(form_of(candidate.choice));
-    least = std::max(least, candidate.seconds_per_token * (ratio == ratios_.end()
-                                                               ? 1 / pricer_.most_overestimated()
-                                                               : kAlike * ratio->second));
+    least =
+        std::max(least, candidate.seconds_per_token *
+                            (ratio == ratios_.end() ? 1 / kOverestimate : kAlike * ratio->second));
   }
   const double limit = (1 - kLeftOut) * best_;
   if (least < limit) return true;

@@ -80,7 +80,7 @@ class Search {
   bool is_near(const Candidate& layout) const {
     const double last = std::max(kListed * best_, reach_);
     return layout.least_seconds_per_token <= last &&
-           layout.seconds_per_token <= pricer_.most_overestimated() * last;
+           layout.seconds_per_token <= kOverestimate * last;
   }
 
   void take_candidates() {

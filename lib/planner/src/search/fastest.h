@@ -40,6 +40,8 @@ FastestResult search_fastest(Pricer& pricer, const SearchSpace& space, bool pare
 
 // Layouts slower than the best by more than this are bounded, not priced.
 inline constexpr double kListed = 1.05;
+// The closed form is above its simulation by no more: of a pipeline, or of our engine's messages.
+inline constexpr double kOverestimate = 1.4;
 // Nodes that are rarely the best are visited last, and where they may gain this much.
 inline constexpr double kRareGain = 0.99;
 // The front of time and memory ends at this many times the best time.

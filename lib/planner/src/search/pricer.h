@@ -43,8 +43,6 @@ class Pricer {
   double least_step_s(const choice::LayoutChoice& choice);
   // Steps that were simulated (stage_balance.h), so that the reasons need no second simulation.
   choice::ChoiceCache<double>& simulated_steps() { return simulated_steps_; }
-  // By how much the closed form is above a layout's simulation, at most.
-  double most_overestimated() const { return in_engine_ ? 1.2 : 1.4; }
   // Everything of one layout, for reports. Not counted.
   PricedLayout detail(const choice::LayoutChoice& choice);
 

@@ -194,12 +194,11 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   transfers.across_slowdown = slowdown_of(job, sums_over(choice));
   // A tied embedding's two copies exchange their gradients. The V of zb_v has one.
   if (job.model.tied_embeddings && choice.pipeline > 1 && choice.schedule != PipelineKind::kZbV) {
-    const bool apart = cost::boundaries_between_hosts(choice, job) > 0;
-    transfers.tied_s = links::all_reduce_s(
-        cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size) * gradient,
-        {2, apart ? 2 : 1, apart ? 1 : 2}, job.cluster);
     const double table =
         cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
+    const bool apart = cost::boundaries_between_hosts(choice, job) > 0;
+    transfers.tied_s =
+        links::all_reduce_s(table * gradient, {2, apart ? 2 : 1, apart ? 1 : 2}, job.cluster);
     transfers.tied_reduce_s = elements > 0 ? parts.all() * std::min(1.0, table / elements) : 0;
   }
   if (choice.shard > 1 &&

@@ -244,6 +244,15 @@ SimulatedStep simulate_step(const Plan& plan, PlayedDetail detail) {
   return step;
 }
 
+int64_t played_actions(const Plan& plan) {
+  const schedule::Schedule schedule =
+      cost::is_of_engine(plan.job) ? schedule::make_schedule(layout::schedule_parameters(plan))
+                                   : condensed_schedule(layout::schedule_shape(plan));
+  int64_t count = 0;
+  for (const auto& actions : schedule.actions) count += static_cast<int64_t>(actions.size());
+  return count;
+}
+
 TimePrediction predict_time(const Plan& plan) {
   return simulate_step(plan, PlayedDetail::kSums).time;
 }

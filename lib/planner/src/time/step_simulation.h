@@ -16,5 +16,7 @@ struct SimulatedStep {
   TimePrediction time;
 };
 SimulatedStep simulate_step(const Plan& plan, PlayedDetail detail);
+// How many actions it plays, of all stages.
+int64_t played_actions(const Plan& plan);
 
 }  // namespace smp::time
