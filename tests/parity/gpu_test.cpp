@@ -142,6 +142,28 @@ TEST_CASE("the engine on GPUs trains T5 as on CPUs, fp64") {
   check_on_gpus(t5_gated_model(), split, Precision::kFp64, tolerance::kParityF64);
 }
 
+TEST_CASE("the engine on GPUs trains mixtures of experts as on CPUs, fp64") {
+  const auto simple = PipelineKind::kInterleaved, zb_v = PipelineKind::kZbV;
+  const auto one = Sharding::kOptimizerState, three = Sharding::kParameters;
+  ModelSpec mixtral = mixtral_model();
+  mixtral.router_balance_loss = 0.02;
+  mixtral.router_z_loss = 0.001;
+  check_on_gpus(with_dropout(mixtral), layout_of("one GPU", {}, simple, one), Precision::kFp64,
+                tolerance::kParityF64);
+  LayoutCase split =
+      layout_of("t2d2 ZeRO-1 split sequences", {.tensor = 2, .shard = 2}, simple, one);
+  split.sequence_parallel = true;
+  split.recompute = Recompute::kSelective;
+  check_on_gpus(deepseek_model(), split, Precision::kFp64, tolerance::kParityF64);
+  LayoutCase all =
+      layout_of("p2d2 ZeRO-3 zb_v, offloaded", {.pipeline = 2, .shard = 2}, zb_v, three);
+  all.offload_activations = true;
+  all.offload_optimizer = true;
+  check_on_gpus(gpt_oss_model(), all, Precision::kFp64, tolerance::kParityF64);
+  check_on_gpus(olmoe_model(), layout_of("t2p2", {.pipeline = 2, .tensor = 2}, simple, one),
+                Precision::kFp64, tolerance::kParityF64);
+}
+
 TEST_CASE("the engine on GPUs updates each bucket as soon as it is reduced, as on CPUs, fp64") {
   for (const bool offloads : {false, true}) {
     LayoutCase layout =

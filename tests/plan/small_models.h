@@ -101,9 +101,9 @@ inline std::vector<ModelSpec> small_others() {
   return {qwen2, qwen3, llama31, neox, phi, gemma, relu, gated};
 }
 
-// Decoders that run on CPUs alone: norms over all heads, behind biases; sinks of heads, with
-// windows in every other layer.
-inline std::vector<ModelSpec> small_on_cpus() {
+// Decoders with other attention: norms over all heads, behind biases; sinks of heads, with windows
+// in every other layer.
+inline std::vector<ModelSpec> small_attentions() {
   ModelSpec norms = small_llama();
   norms.name = "norms over all heads";
   norms.qk_norm = norms.qkv_bias = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "cuda/expert_launches_of.h"
 #include "cuda/flat_launches_of.h"
 #include "cuda/gpu_functions.h"
 #include "cuda/launches_of.h"

@@ -22,7 +22,7 @@ namespace {
 std::vector<ModelSpec> all_models() {
   std::vector<ModelSpec> models{small_gpt2(), small_llama(), small_t5(), small_t5_gated()};
   for (const ModelSpec& model : small_others()) models.push_back(model);
-  for (const ModelSpec& model : small_on_cpus()) models.push_back(model);
+  for (const ModelSpec& model : small_attentions()) models.push_back(model);
   for (const ModelSpec& model : small_mixtures()) models.push_back(model);
   const size_t count = models.size();
   for (size_t i = 0; i < count; ++i) {

@@ -439,6 +439,7 @@ TEST_CASE(
         cuda::HeadTensor<double> tensor;
         tensor.rows = rows.data();
         tensor.heads = heads;
+        tensor.dim = d;
         tensor.sequence = shape.sequence;
         tensor.stride = shape.packed_cols();
         tensor.bias = bias.data() + first;
@@ -600,6 +601,7 @@ class OfElements {
       cuda::HeadTensor<T, R> tensor;
       tensor.rows = heads;
       tensor.heads = 2;
+      tensor.dim = shape.head_dim;
       tensor.sequence = 5;
       tensor.stride = 48;
       tensor.bias = bias;

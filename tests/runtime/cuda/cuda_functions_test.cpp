@@ -71,6 +71,8 @@ std::vector<ModelSpec> all_models() {
   models.push_back(small_llama());
   models.push_back(small_t5());
   models.push_back(small_t5_gated());
+  for (const ModelSpec& model : small_attentions()) models.push_back(model);
+  for (const ModelSpec& model : small_mixtures()) models.push_back(model);
   return models;
 }
 
@@ -86,6 +88,23 @@ TEST_CASE("a GPU's functions: losses and gradients of every kind of block are th
     check_same(model, at::kFloat, functions, tolerance::kDeviceFunctionsF32);
     check_same(model, at::kBFloat16, functions, tolerance::kDeviceFunctionsBf16);
     check_same(model, at::kHalf, functions, tolerance::kDeviceFunctionsBf16);
+  }
+}
+
+TEST_CASE("a GPU's functions: routers with losses of their own, and experts that are full") {
+  const HostFunctions functions(HostRunner(3, 2, false));
+  for (ModelSpec& model : small_mixtures()) {
+    INFO(model.name);
+    const bool sigmoid = model.router == RouterKind::kSigmoid;
+    model.router_balance_loss = 0.7;
+    model.router_balance_over = sigmoid ? BalanceOver::kSequence : BalanceOver::kMicrobatch;
+    model.router_z_loss = 0.3;
+    model.expert_capacity_factor = 1.2;
+    for (const int64_t ranks : {1, 2}) {
+      check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64, ranks);
+    }
+    check_same(model, at::kFloat, functions, tolerance::kDeviceFunctionsF32);
+    check_same(model, at::kBFloat16, functions, tolerance::kDeviceFunctionsBf16);
   }
 }
 
@@ -160,7 +179,12 @@ TEST_CASE("a GPU's functions: tensor ranks, which exchange within the loss") {
 
 TEST_CASE("a GPU's functions: the way through torch's flash attention") {
   const HostFunctions functions(HostRunner(2, 1, true));
-  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+  // Sinks, and values that are narrower than keys, are beyond torch's own.
+  std::vector<ModelSpec> models = small_attentions();
+  models.back().sliding_window = 0;
+  models.push_back(small_mixtures()[4]);
+  models.insert(models.end(), {small_gpt2(), small_llama()});
+  for (const ModelSpec& model : models) {
     check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64);
     check_same(model, at::kBFloat16, functions, tolerance::kDeviceFunctionsBf16);
   }

@@ -62,7 +62,7 @@ std::vector<ModelSpec> decoders_on_gpus() {
 
 std::vector<ModelSpec> decoders() {
   std::vector<ModelSpec> models = decoders_on_gpus();
-  for (const ModelSpec& model : small_on_cpus()) models.push_back(model);
+  for (const ModelSpec& model : small_attentions()) models.push_back(model);
   return models;
 }
 

@@ -52,7 +52,7 @@ TEST_CASE("layers: Llama gradients are those of central differences") {
 
 TEST_CASE("layers: gradients of blocks of neither family are those of central differences") {
   std::vector<ModelSpec> models = small_others();
-  append(models, small_on_cpus());
+  append(models, small_attentions());
   for (const ModelSpec& model : models) {
     INFO(model.name);
     check_gradients(model, 2, 7);
@@ -127,7 +127,7 @@ TEST_CASE("layers: a router's bias moves tokens to other experts") {
 TEST_CASE("layers: gradients with dropout are those of central differences of the same masks") {
   const CallContext call{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
   std::vector<ModelSpec> models = small_others();
-  append(models, small_on_cpus());
+  append(models, small_attentions());
   models.insert(models.end(), {small_mixtures().front(), small_t5(), small_gpt2(), small_llama()});
   for (ModelSpec& model : models) {
     model.hidden_dropout = 0.2;
@@ -171,7 +171,7 @@ TEST_CASE("layers: gradients with windows are those of central differences") {
 
 TEST_CASE("layers: gradients of sinks are those of central differences, in long sequences too") {
   const CallContext call{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
-  ModelSpec model = small_on_cpus().back();
+  ModelSpec model = small_attentions().back();
   model.sliding_window = 20;
   check_gradients(model, 1, 70);
   model.attention_dropout = 0.3;
@@ -256,7 +256,7 @@ TEST_CASE("layers: fp32 agrees with fp64 and repeats to the bit") {
 TEST_CASE("layers: deferred weight gradients equal those of at once, to the bit") {
   at::set_num_threads(1);
   std::vector<ModelSpec> models = small_others();
-  append(models, small_on_cpus());
+  append(models, small_attentions());
   models.insert(models.end(), {small_mixtures().front(), small_mixtures().back(), small_t5(),
                                small_gpt2(), small_llama()});
   for (const ModelSpec& model : models) {
@@ -282,7 +282,7 @@ TEST_CASE("layers: deferred weight gradients equal those of at once, to the bit"
 TEST_CASE("layers: fusions change the losses and gradients of no model") {
   at::set_num_threads(1);
   std::vector<ModelSpec> models = small_others();
-  append(models, small_on_cpus());
+  append(models, small_attentions());
   models.insert(models.end(), {small_mixtures().front(), small_mixtures().back(), small_t5(),
                                small_gpt2(), small_llama()});
   ModelSpec drops = small_gpt2();
@@ -315,7 +315,7 @@ TEST_CASE("layers: bf16 and fp16 agree with fp32 on the same weights") {
   at::set_num_threads(1);
   constexpr double kRoundings = 40;
   std::vector<ModelSpec> models = small_others();
-  append(models, small_on_cpus());
+  append(models, small_attentions());
   models.insert(models.end(), {small_mixtures().front(), small_t5(), small_gpt2(), small_llama()});
   for (ModelSpec& model : models) {
     // Where rounding changes the sign of what ReLU sees, its slope changes by all of it.

@@ -232,7 +232,7 @@ TEST_CASE("layers: counted bytes of blocks of neither family") {
 }
 
 TEST_CASE("layers: counted bytes with norms over all heads, and with sinks") {
-  for (const ModelSpec& model : small_on_cpus()) {
+  for (const ModelSpec& model : small_attentions()) {
     for (const int degree : {1, 2, 4}) {
       for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
         check_memory(model, degree, type, 2, 72);

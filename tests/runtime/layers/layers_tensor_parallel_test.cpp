@@ -109,7 +109,7 @@ TEST_CASE("layers: tensor-parallel ranks compute what one rank does, blocks of n
 
 TEST_CASE("layers: tensor-parallel ranks share norms over all heads, and sinks") {
   // Of 2 KV heads, 4 ranks have copies.
-  for (const ModelSpec& model : small_on_cpus()) {
+  for (const ModelSpec& model : small_attentions()) {
     INFO(model.name);
     for (int degree : {2, 4}) {
       for (const bool split : {false, true}) check_split(model, degree, split);

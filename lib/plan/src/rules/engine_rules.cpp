@@ -193,10 +193,6 @@ const EngineRule kRules[] = {
     {[](const Plan& plan) { return plan.job.model.vision_parameters > 0; },
      "model.vision_parameters: above 0 (the engine reads tokens alone)"},
     {[](const Plan& plan) {
-       return plan.job.model.num_experts > 0 && plan.job.cluster.device != DeviceKind::kCpu;
-     },
-     "model.num_experts: above 0 (the engine runs experts on CPUs)"},
-    {[](const Plan& plan) {
        return plan.job.model.num_experts > 0 && plan.job.model.parallel_residual;
      },
      "model.parallel_residual: true with num_experts (the engine runs experts behind attention)"},
@@ -217,18 +213,16 @@ const EngineRule kRules[] = {
     {[](const Plan& plan) {
        const ModelSpec& model = plan.job.model;
        return model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads &&
-              (model.norm != NormKind::kRmsNorm || model.stack != Stack::kDecoder ||
-               plan.job.cluster.device != DeviceKind::kCpu);
+              (model.norm != NormKind::kRmsNorm || model.stack != Stack::kDecoder);
      },
-     "model.qk_norm_over: all_heads with layernorm, in an encoder_decoder or on GPUs (the engine "
-     "runs such norms in decoders on CPUs, as RMS norms)"},
+     "model.qk_norm_over: all_heads with layernorm or in an encoder_decoder (the engine runs such "
+     "norms in decoders, as RMS norms)"},
     {[](const Plan& plan) {
        const ModelSpec& model = plan.job.model;
-       return model.attention_sinks && (model.stack != Stack::kDecoder || model.kv_lora_rank > 0 ||
-                                        plan.job.cluster.device != DeviceKind::kCpu);
+       return model.attention_sinks && (model.stack != Stack::kDecoder || model.kv_lora_rank > 0);
      },
-     "model.attention_sinks: true with latent attention, in an encoder_decoder or on GPUs (the "
-     "engine runs them in the plain attention of decoders on CPUs)"},
+     "model.attention_sinks: true with latent attention or in an encoder_decoder (the engine runs "
+     "them in the plain attention of decoders)"},
     {mixes_passes_of_balanced_batch,
      "model.router_balance_over: batch with a backward before the step's last forward (the engine "
      "counts all choices first: write parallel.pipeline: simple without active_microbatches, or "
@@ -237,10 +231,6 @@ const EngineRule kRules[] = {
      "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)"},
     {[](const Plan& plan) { return plan.job.parallel.expert_parallel_degree.value_or(1) > 1; },
      "parallel.expert_parallel_degree: above 1 (the engine shares experts over the tensor ranks)"},
-    {[](const Plan& plan) {
-       return plan.job.model.kv_lora_rank > 0 && plan.job.cluster.device != DeviceKind::kCpu;
-     },
-     "model.kv_lora_rank: above 0 (the engine runs latent attention on CPUs)"},
     {[](const Plan& plan) {
        const ModelSpec& model = plan.job.model;
        return model.kv_lora_rank > 0 && (model.norm != NormKind::kRmsNorm || model.qkv_bias ||

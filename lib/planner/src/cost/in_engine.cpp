@@ -18,9 +18,7 @@ DType engine_dtype(Precision precision) {
 }
 
 bool is_of_engine(const JobSpec& job) {
-  const bool on_cpus_alone = job.model.num_experts > 0 || job.model.kv_lora_rank > 0;
   if (!job.parallel.framework.is_engine()) return false;
-  if (on_cpus_alone && job.cluster.device != DeviceKind::kCpu) return false;
   return model::is_mixture_decoder(job.model) || model::is_dense_decoder(job.model) ||
          model::is_dense_encoder_decoder(job.model) || model::is_list(job.model);
 }

@@ -7,6 +7,7 @@
 
 #include "cuda/device_block.cuh"
 #include "cuda/device_runner.h"
+#include "cuda/expert_launches_of.h"
 #include "cuda/flat_launches_of.h"
 #include "cuda/launches_of.h"
 
@@ -66,6 +67,12 @@ SMP_INSTANTIATE(c10::BFloat16, float)
 SMP_INSTANTIATE(c10::BFloat16, c10::BFloat16)
 SMP_INSTANTIATE(c10::Half, float)
 SMP_INSTANTIATE(c10::Half, c10::Half)
+template class RouterLaunches<DeviceRunner, float>;
+template class RouterLaunches<DeviceRunner, double>;
+template class ExpertLaunches<DeviceRunner, float>;
+template class ExpertLaunches<DeviceRunner, double>;
+template class ExpertLaunches<DeviceRunner, c10::BFloat16>;
+template class ExpertLaunches<DeviceRunner, c10::Half>;
 template class FlatLaunches<DeviceRunner, float>;
 template class FlatLaunches<DeviceRunner, double>;
 #undef SMP_INSTANTIATE

@@ -30,28 +30,22 @@ class GpuAttention {
         inputs_(inputs),
         score_elements_(score_elements),
         group_(shape.heads / shape.kv_heads),
-        turns_(filled_turns()) {
-    SMP_CHECK(!inputs.sinks.defined());  // engine_rules.cpp refuses them
+        turns_(filled_turns()),
+        sinks_(inputs.sinks.defined() ? inputs.sinks.to(c10::CppTypeToScalarType<C>::value)
+                                      : at::Tensor()) {
     SMP_CHECK(shape.relative_buckets <= model::kRelativeBuckets);
   }
 
   void forward(const at::Tensor& output, const at::Tensor& log_sums) const {
-    if (runner_.has_flash(shape_, output.scalar_type())) {
-      const Heads<T> heads = unpacked<T>();
-      const auto [attended, sums] =
-          runner_.flash_forward(shape_, heads.q.rows, heads.k.rows, heads.v.rows);
-      copy_heads(attended, output);
-      at::Tensor(log_sums).copy_(sums.reshape({-1}));
-      return;
-    }
+    if (has_flash(output)) return flash_forward(output, log_sums);
     const Heads<C> heads = unpacked<C>();
     const at::Tensor k = matrices(heads.k.rows), v = matrices(heads.v.rows);
     const at::Tensor diagonals = filled_diagonals(output);
     for_each_block([&](const ScoreRows& rows) {
       const at::Tensor scores = scores_of(queries(heads.q.rows, rows), k, rows);
-      Launches<Runner, T>(runner_).softmax_scores(shape_, rows, kernels::data_of<C>(diagonals),
-                                                  kernels::data_of<C>(scores),
-                                                  kernels::data_of<C>(log_sums));
+      Launches<Runner, T>(runner_).softmax_scores(
+          shape_, rows, kernels::data_of<C>(diagonals), kernels::data_of<C>(sinks_),
+          kernels::data_of<C>(scores), kernels::data_of<C>(log_sums));
       const at::Tensor made = scores.bmm(v.narrow(1, 0, rows.cols));  // [b kv, m, d]
       at::Tensor to = output.view({shape_.batch, shape_.sequence, shape_.kv_heads, group_, -1})
                           .select(3, rows.member)
@@ -62,11 +56,14 @@ class GpuAttention {
 
   void backward(const at::Tensor& output, const at::Tensor& output_gradient,
                 const at::Tensor& log_sums, const kernels::AttentionGradients& gradients) const {
-    if (runner_.has_flash(shape_, output.scalar_type())) {
+    if (sinks_.defined()) add_sink_gradients(output, output_gradient, log_sums, gradients.sinks);
+    if (has_flash(output)) {
       Heads<T> heads = unpacked<T>();
-      std::tie(heads.q.rows, heads.k.rows, heads.v.rows) = runner_.flash_backward(
-          shape_, heads.q.rows, heads.k.rows, heads.v.rows, heads_of(output),
-          heads_of(output_gradient), log_sums.view({shape_.batch, shape_.heads, shape_.sequence}));
+      std::tie(heads.q.rows, heads.k.rows, heads.v.rows) =
+          runner_.flash_backward(shape_, heads.q.rows, heads.k.rows, padded(heads.v.rows),
+                                 padded(heads_of(output)), padded(heads_of(output_gradient)),
+                                 log_sums.view({shape_.batch, shape_.heads, shape_.sequence}));
+      heads.v.rows = heads.v.rows.narrow(3, 0, shape_.value_width());
       return pack(heads, gradients);
     }
     Heads<C> heads = unpacked<C>();
@@ -105,6 +102,49 @@ class GpuAttention {
   }
 
  private:
+  bool has_flash(const at::Tensor& output) const {
+    return runner_.has_flash(shape_, output.scalar_type()) &&
+           shape_.value_width() <= shape_.head_dim;
+  }
+
+  // torch's flash attention wants values as wide as keys.
+  at::Tensor padded(const at::Tensor& values) const {
+    const int64_t width = values.size(3);
+    if (width == shape_.head_dim) return values;
+    const at::Tensor wider = ledger::zero_tensor(
+        {values.size(0), values.size(1), values.size(2), shape_.head_dim}, values.options());
+    wider.narrow(3, 0, width).copy_(values);
+    return wider;
+  }
+
+  // It knows no sinks either. With one, each sum of exponentials has a term more, by which all
+  // weights of a query shrink alike.
+  void flash_forward(const at::Tensor& output, const at::Tensor& log_sums) const {
+    const Heads<T> heads = unpacked<T>();
+    const auto [padded_output, sums] =
+        runner_.flash_forward(shape_, heads.q.rows, heads.k.rows, padded(heads.v.rows));
+    const at::Tensor attended = padded_output.narrow(3, 0, shape_.value_width());
+    if (!sinks_.defined()) {
+      heads_of(output).copy_(attended);
+      at::Tensor(log_sums).copy_(sums.reshape({-1}));
+      return;
+    }
+    const at::Tensor with_sinks = sums.logaddexp(sinks_.view({1, -1, 1}));
+    heads_of(output).copy_(attended.mul(sums.sub(with_sinks).exp_().unsqueeze(-1)));
+    at::Tensor(log_sums).copy_(with_sinks.reshape({-1}));
+  }
+
+  // A sink's score has the gradient - weight * (output . output gradient), since it has no value.
+  void add_sink_gradients(const at::Tensor& output, const at::Tensor& output_gradient,
+                          const at::Tensor& log_sums, at::Tensor to) const {
+    const auto wide = sinks_.scalar_type();
+    const at::Tensor products =
+        heads_of(output).to(wide).mul(heads_of(output_gradient).to(wide)).sum(-1);
+    const at::Tensor weights =
+        sinks_.view({1, -1, 1}).sub(log_sums.view({shape_.batch, shape_.heads, -1})).exp_();
+    to.sub_(weights.mul_(products).sum(at::IntArrayRef({0, 2})));
+  }
+
   // Heads of queries, keys or values, [b, heads, s, d], and the statistics of their norm.
   struct Unpacked {
     at::Tensor rows, stats;
@@ -118,22 +158,30 @@ class GpuAttention {
   // transformations between rows and heads.
   struct Kind {
     const at::Tensor& from;
-    int64_t first_col, heads, sequence, first_bias;
+    int64_t first_col, heads, dim, sequence, first_bias;
     bool turns;
     const at::Tensor *weight, *bias;  // the norm's; null: no norm
   };
   Kind q_kind() const {
-    return {inputs_.packed, 0, shape_.heads, shape_.sequence, 0, true, &inputs_.q_weight,
+    return {inputs_.packed,  0, shape_.heads, shape_.head_dim,
+            shape_.sequence, 0, true,         &inputs_.q_weight,
             &inputs_.q_bias};
   }
   Kind k_kind() const {
-    return {kv(), k_col(),           shape_.kv_heads, shape_.keys, shape_.query_cols(),
-            true, &inputs_.k_weight, &inputs_.k_bias};
+    return {
+        kv(), k_col(),           shape_.kv_heads, shape_.head_dim, shape_.keys, shape_.query_cols(),
+        true, &inputs_.k_weight, &inputs_.k_bias};
   }
   Kind v_kind() const {
-    const int64_t cols = shape_.kv_cols() / 2;
-    return {kv(),  k_col() + cols, shape_.kv_heads, shape_.keys, shape_.query_cols() + cols,
-            false, nullptr,        nullptr};
+    return {kv(),
+            k_col() + shape_.key_cols(),
+            shape_.kv_heads,
+            shape_.value_width(),
+            shape_.keys,
+            shape_.query_cols() + shape_.key_cols(),
+            false,
+            nullptr,
+            nullptr};
   }
   const at::Tensor& kv() const { return inputs_.kv.defined() ? inputs_.kv : inputs_.packed; }
   int64_t k_col() const { return inputs_.kv.defined() ? 0 : shape_.query_cols(); }
@@ -143,6 +191,7 @@ class GpuAttention {
     HeadTensor<T, R> tensor;
     tensor.rows = kernels::data_of<R>(to.rows);
     tensor.heads = kind.heads;
+    tensor.dim = kind.dim;
     tensor.sequence = kind.sequence;
     tensor.stride = kind.from.size(1);
     if (inputs_.bias.defined()) tensor.bias = kernels::data_of<T>(inputs_.bias) + kind.first_bias;
@@ -159,7 +208,7 @@ class GpuAttention {
   Unpacked unpacked(const Kind& kind) const {
     const auto options = kind.from.options();
     Unpacked to;
-    to.rows = ledger::empty_tensor({shape_.batch, kind.heads, kind.sequence, shape_.head_dim},
+    to.rows = ledger::empty_tensor({shape_.batch, kind.heads, kind.sequence, kind.dim},
                                    options.dtype(c10::CppTypeToScalarType<R>::value));
     if (shape_.has_head_norms && kind.weight != nullptr) {
       to.stats = ledger::empty_tensor(
@@ -237,11 +286,11 @@ class GpuAttention {
 
   // A view of [b, kv, s, d] as matrices [b kv, s, d].
   at::Tensor matrices(const at::Tensor& rows) const {
-    return rows.view({shape_.batch * shape_.kv_heads, rows.size(2), shape_.head_dim});
+    return rows.view({shape_.batch * shape_.kv_heads, rows.size(2), rows.size(3)});
   }
   // A view of the rows of a block, [b kv, m, d], in [b, heads, s, d].
   at::Tensor queries(const at::Tensor& heads, const ScoreRows& rows) const {
-    return heads.view({rows.matrices, group_, shape_.sequence, shape_.head_dim})
+    return heads.view({rows.matrices, group_, shape_.sequence, heads.size(3)})
         .select(1, rows.member)
         .narrow(1, rows.first, rows.queries);
   }
@@ -251,11 +300,8 @@ class GpuAttention {
   }
   // A view of [n, heads * d] as [b, heads, s, d].
   at::Tensor heads_of(const at::Tensor& output) const {
-    return output.view({shape_.batch, shape_.sequence, shape_.heads, shape_.head_dim})
+    return output.view({shape_.batch, shape_.sequence, shape_.heads, shape_.value_width()})
         .transpose(1, 2);
-  }
-  void copy_heads(const at::Tensor& heads, const at::Tensor& output) const {
-    heads_of(output).copy_(heads);
   }
 
   const Runner& runner_;
@@ -263,6 +309,7 @@ class GpuAttention {
   const kernels::AttentionInputs& inputs_;
   const int64_t score_elements_, group_;
   const at::Tensor turns_;  // cosines and sines by position (heads_body.h)
+  const at::Tensor sinks_;  // wide; undefined without them
 };
 
 }  // namespace smp::cuda

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cuda/gpu_attention.h"
+#include "cuda/gpu_experts.h"
 #include "cuda/launches.h"
 #include "kernels/device_functions.h"
 #include "kernels/element_types.h"
@@ -18,7 +19,7 @@ class GpuFunctions final : public kernels::DeviceFunctions {
   static constexpr int64_t kScoreElements = 16 << 20;
 
   explicit GpuFunctions(Runner runner, int64_t score_elements = kScoreElements)
-      : runner_(std::move(runner)), score_elements_(score_elements) {}
+      : runner_(std::move(runner)), experts_(runner_), score_elements_(score_elements) {}
 
   void norm_forward(const kernels::NormShape& shape, double epsilon, const at::Tensor& x,
                     const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& y,
@@ -100,6 +101,78 @@ class GpuFunctions final : public kernels::DeviceFunctions {
           .backward(output, output_gradient, log_sums, gradients);
     });
   }
+
+  void latent_heads(const program::LatentAttributes& widths, const at::Tensor& q,
+                    const at::Tensor& kv, const at::Tensor& k_rotary,
+                    const at::Tensor& packed) const override {
+    kernels::with_element_type(packed, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().latent_heads(widths, packed.size(0), kernels::data_of<T>(q),
+                                 kernels::data_of<T>(kv), kernels::data_of<T>(k_rotary),
+                                 kernels::data_of<T>(packed));
+    });
+  }
+
+  void latent_heads_backward(const program::LatentAttributes& widths, const at::Tensor& packed,
+                             const at::Tensor& q, const at::Tensor& kv,
+                             const at::Tensor& k_rotary) const override {
+    kernels::with_element_type(packed, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().latent_heads_backward(widths, packed.size(0), kernels::data_of<T>(packed),
+                                          kernels::data_of<T>(q), kernels::data_of<T>(kv),
+                                          kernels::data_of<T>(k_rotary));
+    });
+  }
+
+  void qk_squares(const program::QkNormAttributes& norm, const at::Tensor& x,
+                  const at::Tensor& squares) const override {
+    kernels::with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().qk_squares(norm, x.size(0), x.size(1), kernels::data_of<T>(x),
+                               kernels::data_of<kernels::Wide<T>>(squares));
+    });
+  }
+
+  void qk_norm(const program::QkNormAttributes& norm, const at::Tensor& x,
+               const at::Tensor& squares, const kernels::QkNormTensors& weights,
+               const at::Tensor& y) const override {
+    kernels::with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().qk_norm(norm, x.size(0), x.size(1), kernels::data_of<T>(x),
+                            kernels::data_of<kernels::Wide<T>>(squares), pointers_of<T>(weights),
+                            kernels::data_of<T>(y));
+    });
+  }
+
+  void qk_norm_sums(const program::QkNormAttributes& norm, const at::Tensor& dy,
+                    const at::Tensor& x, const at::Tensor& squares,
+                    const kernels::QkNormTensors& weights, const kernels::QkNormTensors& gradients,
+                    const at::Tensor& sums) const override {
+    const at::Tensor scratch = sums_scratch(x, x.size(0), std::max(norm.q_cols, norm.k_cols));
+    kernels::with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      using C = kernels::Wide<T>;
+      launches<T>().qk_norm_sums(norm, x.size(0), x.size(1), kernels::data_of<T>(dy),
+                                 kernels::data_of<T>(x), kernels::data_of<C>(squares),
+                                 pointers_of<T>(weights), kernels::data_of<C>(gradients.q),
+                                 kernels::data_of<C>(gradients.k), kernels::data_of<C>(sums),
+                                 kernels::data_of<C>(scratch));
+    });
+  }
+
+  void qk_norm_backward(const program::QkNormAttributes& norm, const at::Tensor& dy,
+                        const at::Tensor& x, const at::Tensor& squares, const at::Tensor& sums,
+                        const kernels::QkNormTensors& weights) const override {
+    kernels::with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      using C = kernels::Wide<T>;
+      launches<T>().qk_norm_backward(norm, x.size(0), x.size(1), kernels::data_of<T>(dy),
+                                     kernels::data_of<T>(x), kernels::data_of<C>(squares),
+                                     kernels::data_of<C>(sums), pointers_of<T>(weights));
+    });
+  }
+
+  const kernels::ExpertFunctions& experts() const override { return experts_; }
 
   void drop(const kernels::Dropout& dropout, const at::Tensor& x,
             const at::Tensor& y) const override {
@@ -300,6 +373,10 @@ class GpuFunctions final : public kernels::DeviceFunctions {
                                     const kernels::AttentionInputs& inputs) const {
     return {runner_, shape, inputs, score_elements_};
   }
+  template <typename T>
+  static QkWeightPointers<T> pointers_of(const kernels::QkNormTensors& weights) {
+    return {kernels::data_of<T>(weights.q), kernels::data_of<T>(weights.k)};
+  }
   static LogitRows shape_of(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
     return {logits.size(0), logits.size(1), logits.stride(0), begin,
             kernels::data_of<int64_t>(targets)};
@@ -310,6 +387,7 @@ class GpuFunctions final : public kernels::DeviceFunctions {
   }
 
   const Runner runner_;
+  const GpuExperts<Runner> experts_;
   const int64_t score_elements_;
 };
 

@@ -17,6 +17,7 @@ template <typename T, typename R = T>
 struct HeadTensor {
   R* rows = nullptr;  // [b, heads, s, d]
   int64_t heads = 0;
+  int64_t dim = 0;  // d
   int64_t sequence = 0;
   int64_t stride = 0;                       // elements between two tokens in the projection's rows
   const T* bias = nullptr;                  // the projection's bias, [heads * d]; null: none
@@ -59,7 +60,7 @@ struct HeadPosition {
 template <typename T, typename R>
 SMP_HOST_DEVICE HeadPosition place_of(const kernels::AttentionShape& shape,
                                       const HeadTensor<T, R>& tensor, int64_t token, int64_t head) {
-  const int64_t d = shape.head_dim;
+  const int64_t d = tensor.dim;
   const int64_t sample = token / tensor.sequence, position = token % tensor.sequence;
   const int64_t row = (sample * tensor.heads + head) * tensor.sequence + position;
   const int64_t begin = shape.documents != nullptr ? shape.documents[token] : 0;
@@ -78,7 +79,7 @@ template <typename T, typename R>
 SMP_HOST_DEVICE bool are_strips(const kernels::AttentionShape& shape,
                                 const HeadTensor<T, R>& tensor, const T* rows) {
   const int64_t half = tensor.turns != nullptr ? shape.rotary.dim / 2 : 0;
-  return shape.head_dim % StripWidth<T>() == 0 && tensor.stride % StripWidth<T>() == 0 &&
+  return tensor.dim % StripWidth<T>() == 0 && tensor.stride % StripWidth<T>() == 0 &&
          half % StripWidth<T>() == 0 &&
          are_aligned(rows, tensor.rows, tensor.bias, tensor.turns, tensor.norm.weight,
                      tensor.norm.bias);
@@ -120,7 +121,7 @@ SMP_HOST_DEVICE Strip<kernels::Wide<T>, kWidth> turned(Width<kWidth> width,
 template <typename Block, typename T, typename R>
 SMP_HOST_DEVICE void unpack_heads(const Block& block, const kernels::AttentionShape& shape,
                                   const T* rows, const HeadTensor<T, R>& tensor) {
-  const int64_t d = shape.head_dim;
+  const int64_t d = tensor.dim;
   for_each_strip<T>(
       block, shape.batch * tensor.sequence, tensor.heads * d, are_strips(shape, tensor, rows),
       [&](auto width, int64_t token, int64_t col) {
@@ -136,7 +137,7 @@ template <typename Block, typename T, typename R>
 SMP_HOST_DEVICE void unpack_normed_heads(Block& block, const kernels::AttentionShape& shape,
                                          const T* rows, const HeadTensor<T, R>& tensor) {
   using C = kernels::Wide<T>;
-  const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
+  const int64_t d = tensor.dim, count = shape.batch * tensor.sequence * tensor.heads;
   const bool aligned = are_strips(shape, tensor, rows);
   for_each_row(block, count, [&](int64_t row) {
     const HeadPosition place = place_of(shape, tensor, row);
@@ -178,7 +179,7 @@ SMP_HOST_DEVICE void unpack_normed_heads(Block& block, const kernels::AttentionS
 template <typename Block, typename T, typename R>
 SMP_HOST_DEVICE void pack_gradients(const Block& block, const kernels::AttentionShape& shape,
                                     const HeadTensor<T, R>& tensor, T* rows) {
-  const int64_t d = shape.head_dim;
+  const int64_t d = tensor.dim;
   for_each_strip<T>(block, shape.batch * tensor.sequence, tensor.heads * d,
                     are_strips(shape, tensor, rows), [&](auto width, int64_t token, int64_t col) {
                       const int64_t head = col / d, c = col % d;
@@ -198,7 +199,7 @@ template <typename Block, typename T, typename R>
 SMP_HOST_DEVICE void pack_normed_gradients(Block& block, const kernels::AttentionShape& shape,
                                            const HeadTensor<T, R>& tensor, T* rows) {
   using C = kernels::Wide<T>;
-  const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
+  const int64_t d = tensor.dim, count = shape.batch * tensor.sequence * tensor.heads;
   const bool aligned = are_strips(shape, tensor, rows);
   for_each_row(block, count, [&](int64_t row) {
     const HeadPosition place = place_of(shape, tensor, row);

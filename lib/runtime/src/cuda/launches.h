@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cuda/heads_body.h"
+#include "cuda/qk_norm_body.h"
 #include "cuda/scores_body.h"
 #include "cuda/softmax_body.h"
 #include "kernels/adamw_kernel.h"
@@ -76,13 +77,32 @@ class Launches {
                       kernels::Wide<T>* dweight, kernels::Wide<T>* dbias, T* rows,
                       kernels::Wide<T>* scratch) const;
 
+  // Norms over all heads; weights in T. qk_norm_sums adds to the weights' gradients. Scratch:
+  // column_sums_scratch() of the wider of queries and keys.
+  void qk_squares(const program::QkNormAttributes& norm, int64_t rows, int64_t cols, const T* x,
+                  kernels::Wide<T>* squares) const;
+  void qk_norm(const program::QkNormAttributes& norm, int64_t rows, int64_t cols, const T* x,
+               const kernels::Wide<T>* squares, const QkWeightPointers<T>& weights, T* y) const;
+  void qk_norm_sums(const program::QkNormAttributes& norm, int64_t rows, int64_t cols, const T* dy,
+                    const T* x, const kernels::Wide<T>* squares, const QkWeightPointers<T>& weights,
+                    kernels::Wide<T>* q_gradient, kernels::Wide<T>* k_gradient,
+                    kernels::Wide<T>* sums, kernels::Wide<T>* scratch) const;
+  void qk_norm_backward(const program::QkNormAttributes& norm, int64_t rows, int64_t cols, T* dy,
+                        const T* x, const kernels::Wide<T>* squares, const kernels::Wide<T>* sums,
+                        const QkWeightPointers<T>& weights) const;
+  // kernels/latent_heads.h
+  void latent_heads(const program::LatentAttributes& widths, int64_t rows, const T* q, const T* kv,
+                    const T* k_rotary, T* packed) const;
+  void latent_heads_backward(const program::LatentAttributes& widths, int64_t rows, const T* packed,
+                             T* q, T* kv, T* k_rotary) const;
+
   void drop(const kernels::Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* y) const;
   void add_residual_dropped(const kernels::Dropout& dropout, int64_t rows, int64_t cols, const T* x,
                             const T* bias, T* y) const;
 
   void softmax_scores(const kernels::AttentionShape& shape, const ScoreRows& rows,
-                      const kernels::Wide<T>* diagonals, kernels::Wide<T>* scores,
-                      kernels::Wide<T>* log_sums) const;
+                      const kernels::Wide<T>* diagonals, const kernels::Wide<T>* sinks,
+                      kernels::Wide<T>* scores, kernels::Wide<T>* log_sums) const;
   void softmax_scores_backward(const kernels::AttentionShape& shape, const ScoreRows& rows,
                                const kernels::Wide<T>* diagonals, const T* output,
                                const T* output_gradient, const kernels::Wide<T>* log_sums,

@@ -5,6 +5,7 @@
 #include "cuda/activation_body.h"
 #include "cuda/column_sums_body.h"
 #include "cuda/dropout_body.h"
+#include "cuda/latent_body.h"
 #include "cuda/launches.h"
 #include "cuda/launching.h"
 #include "cuda/norm_body.h"
@@ -211,7 +212,7 @@ template <typename Runner, typename T>
 template <typename R>
 void Launches<Runner, T>::unpack_heads(const kernels::AttentionShape& shape, const T* rows,
                                        const HeadTensor<T, R>& tensor) const {
-  const int64_t count = shape.batch * tensor.sequence * tensor.heads, d = shape.head_dim;
+  const int64_t count = shape.batch * tensor.sequence * tensor.heads, d = tensor.dim;
   if (tensor.has_norm()) {
     runner_.run_warps(count, [=] SMP_BODY(typename Runner::Block & block) {
       unpack_normed_heads(block, shape, rows, tensor);
@@ -230,7 +231,7 @@ void Launches<Runner, T>::pack_gradients(const kernels::AttentionShape& shape,
                                          const HeadTensor<T, R>& tensor, kernels::Wide<T>* dweight,
                                          kernels::Wide<T>* dbias, T* rows,
                                          kernels::Wide<T>* scratch) const {
-  const int64_t count = shape.batch * tensor.sequence * tensor.heads, d = shape.head_dim;
+  const int64_t count = shape.batch * tensor.sequence * tensor.heads, d = tensor.dim;
   if (!tensor.has_norm()) {
     runner_.run(blocks_of_strips<Runner, T>(count * d),
                 [=] SMP_BODY(typename Runner::Block & block) {
@@ -260,6 +261,76 @@ void Launches<Runner, T>::pack_gradients(const kernels::AttentionShape& shape,
 }
 
 template <typename Runner, typename T>
+void Launches<Runner, T>::qk_squares(const program::QkNormAttributes& norm, int64_t rows,
+                                     int64_t cols, const T* x, kernels::Wide<T>* squares) const {
+  run_rows(runner_, 2 * rows, norm.q_cols, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::qk_squares(block, norm, rows, cols, x, squares);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::qk_norm(const program::QkNormAttributes& norm, int64_t rows, int64_t cols,
+                                  const T* x, const kernels::Wide<T>* squares,
+                                  const QkWeightPointers<T>& weights, T* y) const {
+  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::qk_norm(block, norm, rows, cols, x, squares, weights, y);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::qk_norm_sums(const program::QkNormAttributes& norm, int64_t rows,
+                                       int64_t cols, const T* dy, const T* x,
+                                       const kernels::Wide<T>* squares,
+                                       const QkWeightPointers<T>& weights,
+                                       kernels::Wide<T>* q_gradient, kernels::Wide<T>* k_gradient,
+                                       kernels::Wide<T>* sums, kernels::Wide<T>* scratch) const {
+  for (int64_t which = 0; which < 2; ++which) {
+    launch_column_sums(
+        runner_, rows, qk_columns(norm, which).count,
+        [=] SMP_BODY(int64_t row, int64_t col) {
+          return qk_weight_term(norm, which, cols, dy, x, squares, row, col);
+        },
+        which == 0 ? q_gradient : k_gradient, scratch);
+  }
+  run_rows(runner_, 2 * rows, norm.q_cols, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::qk_norm_sums(block, norm, rows, cols, dy, x, squares, weights, sums);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::qk_norm_backward(const program::QkNormAttributes& norm, int64_t rows,
+                                           int64_t cols, T* dy, const T* x,
+                                           const kernels::Wide<T>* squares,
+                                           const kernels::Wide<T>* sums,
+                                           const QkWeightPointers<T>& weights) const {
+  runner_.run(blocks_of<Runner>(rows * (norm.q_cols + norm.k_cols)),
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::qk_norm_backward(block, norm, rows, cols, dy, x, squares, sums, weights);
+              });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::latent_heads(const program::LatentAttributes& widths, int64_t rows,
+                                       const T* q, const T* kv, const T* k_rotary,
+                                       T* packed) const {
+  const int64_t cols = widths.heads * (2 * widths.head_dim() + widths.value);
+  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
+    join_latent_heads(block, widths, rows, q, kv, k_rotary, packed);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::latent_heads_backward(const program::LatentAttributes& widths,
+                                                int64_t rows, const T* packed, T* q, T* kv,
+                                                T* k_rotary) const {
+  const int64_t cols =
+      widths.heads * (widths.head_dim() + widths.plain + widths.value) + widths.rotary;
+  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
+    part_latent_heads(block, widths, rows, packed, q, kv, k_rotary);
+  });
+}
+
+template <typename Runner, typename T>
 void Launches<Runner, T>::drop(const kernels::Dropout& dropout, int64_t rows, int64_t cols,
                                const T* x, T* y) const {
   runner_.run(blocks_of_strips<Runner, T>(rows * cols),
@@ -281,10 +352,10 @@ void Launches<Runner, T>::add_residual_dropped(const kernels::Dropout& dropout, 
 template <typename Runner, typename T>
 void Launches<Runner, T>::softmax_scores(const kernels::AttentionShape& shape,
                                          const ScoreRows& rows, const kernels::Wide<T>* diagonals,
-                                         kernels::Wide<T>* scores,
+                                         const kernels::Wide<T>* sinks, kernels::Wide<T>* scores,
                                          kernels::Wide<T>* log_sums) const {
   runner_.run(rows.rows(), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::softmax_scores(block, shape, rows, diagonals, scores, log_sums);
+    cuda::softmax_scores(block, shape, rows, diagonals, sinks, scores, log_sums);
   });
 }
 

@@ -71,18 +71,19 @@ SMP_HOST_DEVICE C score_of(C product, C scale, const C* added, int64_t key) {
   return product * scale + (added != nullptr ? added[key] : C(0));
 }
 
-// Replaces scores by weights with dropout, and writes log_sums. `diagonals` may be null.
+// Replaces scores by weights with dropout, and writes log_sums. `diagonals` and `sinks` [heads] may
+// be null. A sink takes its share of each query's weights, and gives no value.
 template <typename Block, typename C>
 SMP_HOST_DEVICE void softmax_scores(Block& block, const kernels::AttentionShape& shape,
-                                    const ScoreRows& rows, const C* diagonals, C* scores,
-                                    C* log_sums) {
+                                    const ScoreRows& rows, const C* diagonals, const C* sinks,
+                                    C* scores, C* log_sums) {
   const C scale = static_cast<C>(shape.scale);
   for_each_row(block, rows.rows(), [&](int64_t row) {
     const ScorePosition place = place_of(shape, rows, row);
     const kernels::DropoutRow dropout = dropout_of(shape, place);
     const C* const added = added_of(shape, place, diagonals);
     C* const x = scores + row * rows.cols;
-    C highest = -INFINITY;
+    C highest = sinks != nullptr ? sinks[place.head] : C(-INFINITY);
     for_each_column(block, place.to, [&](int64_t c) {
       if (!place.sees(c)) return;
       x[c] = score_of(x[c], scale, added, c);
@@ -95,6 +96,7 @@ SMP_HOST_DEVICE void softmax_scores(Block& block, const kernels::AttentionShape&
       sum += x[c];
     });
     sum = block.sum(sum);
+    if (sinks != nullptr) sum += std::exp(sinks[place.head] - highest);
     for_each_column(block, rows.cols, [&](int64_t c) {
       x[c] = place.sees(c) ? x[c] / sum * kept_share<C>(shape, dropout, c) : C(0);
     });
@@ -107,14 +109,14 @@ SMP_HOST_DEVICE void softmax_scores(Block& block, const kernels::AttentionShape&
 
 // Replaces scores by the same weights again. Replaces `gradients`, which holds the weights'
 // gradients, by the scores' gradients, without the scale. output and output_gradient: [tokens,
-// heads * head_dim].
+// heads * value_width()].
 template <typename Block, typename T, typename C>
 SMP_HOST_DEVICE void softmax_scores_backward(Block& block, const kernels::AttentionShape& shape,
                                              const ScoreRows& rows, const C* diagonals,
                                              const T* output, const T* output_gradient,
                                              const C* log_sums, C* scores, C* gradients) {
   const C scale = static_cast<C>(shape.scale);
-  const int64_t d = shape.head_dim;
+  const int64_t d = shape.value_width();
   for_each_row(block, rows.rows(), [&](int64_t row) {
     const ScorePosition place = place_of(shape, rows, row);
     const kernels::DropoutRow dropout = dropout_of(shape, place);

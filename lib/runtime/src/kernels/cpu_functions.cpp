@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "kernels/adamw_kernel.h"
+#include "kernels/cpu_experts.h"
 #include "kernels/element_types.h"
+#include "kernels/latent_heads.h"
+#include "kernels/qk_norms.h"
 #include "kernels/sgd_kernel.h"
 #include "kernels/sum_of_squares.h"
 
@@ -20,6 +23,20 @@ void for_each_row(const at::Tensor& ids, int64_t begin, int64_t rows, const Body
     body(n, row >= 0 && row < rows ? row : -1);
   }
 }
+
+// The weights of norms over all heads in the wide type.
+template <typename T>
+class WideQkWeights {
+ public:
+  explicit WideQkWeights(const QkNormTensors& weights)
+      : q_(weights.q.numel(), data_of<T>(weights.q)),
+        k_(weights.k.numel(), data_of<T>(weights.k)) {}
+
+  QkWeights<Wide<T>> given() const { return {q_.data(), k_.data()}; }
+
+ private:
+  WideVector<T> q_, k_;
+};
 
 class CpuFunctions final : public DeviceFunctions {
  public:
@@ -84,6 +101,76 @@ class CpuFunctions final : public DeviceFunctions {
                           const AttentionGradients& gradients) const override {
     cpu_attention_backward(shape, inputs, output, output_gradient, log_sums, gradients);
   }
+
+  void qk_squares(const program::QkNormAttributes& norm, const at::Tensor& x,
+                  const at::Tensor& squares) const override {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      kernels::qk_squares(norm, x.size(0), x.size(1), static_cast<const T*>(data_of<T>(x)),
+                          data_of<Wide<T>>(squares));
+    });
+  }
+
+  void qk_norm(const program::QkNormAttributes& norm, const at::Tensor& x,
+               const at::Tensor& squares, const QkNormTensors& weights,
+               const at::Tensor& y) const override {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      const WideQkWeights<T> wide(weights);
+      kernels::qk_norm(norm, x.size(0), x.size(1), static_cast<const T*>(data_of<T>(x)),
+                       data_of<Wide<T>>(squares), wide.given(), data_of<T>(y));
+    });
+  }
+
+  void qk_norm_sums(const program::QkNormAttributes& norm, const at::Tensor& dy,
+                    const at::Tensor& x, const at::Tensor& squares, const QkNormTensors& weights,
+                    const QkNormTensors& gradients, const at::Tensor& sums) const override {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      using C = Wide<T>;
+      const WideQkWeights<T> wide(weights);
+      QkWeights<C> given = wide.given();
+      given.q_gradient = data_of<C>(gradients.q);
+      given.k_gradient = data_of<C>(gradients.k);
+      kernels::qk_norm_sums(norm, x.size(0), x.size(1), static_cast<const T*>(data_of<T>(dy)),
+                            static_cast<const T*>(data_of<T>(x)), data_of<C>(squares), given,
+                            data_of<C>(sums));
+    });
+  }
+
+  void qk_norm_backward(const program::QkNormAttributes& norm, const at::Tensor& dy,
+                        const at::Tensor& x, const at::Tensor& squares, const at::Tensor& sums,
+                        const QkNormTensors& weights) const override {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      const WideQkWeights<T> wide(weights);
+      kernels::qk_norm_backward(norm, x.size(0), x.size(1), data_of<T>(dy),
+                                static_cast<const T*>(data_of<T>(x)), data_of<Wide<T>>(squares),
+                                data_of<Wide<T>>(sums), wide.given());
+    });
+  }
+
+  void latent_heads(const program::LatentAttributes& widths, const at::Tensor& q,
+                    const at::Tensor& kv, const at::Tensor& k_rotary,
+                    const at::Tensor& packed) const override {
+    with_element_type(packed, [&](auto zero) {
+      using T = decltype(zero);
+      kernels::latent_heads(widths, packed.size(0), data_of<T>(q), data_of<T>(kv),
+                            data_of<T>(k_rotary), data_of<T>(packed));
+    });
+  }
+
+  void latent_heads_backward(const program::LatentAttributes& widths, const at::Tensor& packed,
+                             const at::Tensor& q, const at::Tensor& kv,
+                             const at::Tensor& k_rotary) const override {
+    with_element_type(packed, [&](auto zero) {
+      using T = decltype(zero);
+      kernels::latent_heads_backward(widths, packed.size(0), data_of<T>(packed), data_of<T>(q),
+                                     data_of<T>(kv), data_of<T>(k_rotary));
+    });
+  }
+
+  const ExpertFunctions& experts() const override { return cpu_experts(); }
 
   void drop(const Dropout& dropout, const at::Tensor& x, const at::Tensor& y) const override {
     with_element_type(x, [&](auto zero) {

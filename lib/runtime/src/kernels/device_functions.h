@@ -8,6 +8,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/dropout.h"
+#include "kernels/expert_functions.h"
 #include "kernels/flat_range.h"
 #include "kernels/kernels.h"
 #include "smp/comm/communicator.h"
@@ -49,6 +50,11 @@ struct AttentionGradients {
   at::Tensor norms;  // [2 or 4, head_dim]: q's and k's weights, then their biases; may be undefined
   at::Tensor table;  // may be undefined
   at::Tensor sinks;  // may be undefined
+};
+
+// The weights of norms over all heads, or their gradients, which are wide.
+struct QkNormTensors {
+  at::Tensor q, k;  // [norm.q_cols] and [norm.k_cols]
 };
 
 // Statistics of the softmax of each row of logits, over the whole vocabulary; wide.
@@ -94,6 +100,28 @@ class DeviceFunctions {
                                   const at::Tensor& log_sums,
                                   const AttentionGradients& gradients) const = 0;
 
+  // qk_norms.h; x and dy are rows [q heads | k heads | v heads], squares and sums wide [rows, 2].
+  virtual void qk_squares(const program::QkNormAttributes& norm, const at::Tensor& x,
+                          const at::Tensor& squares) const = 0;
+  virtual void qk_norm(const program::QkNormAttributes& norm, const at::Tensor& x,
+                       const at::Tensor& squares, const QkNormTensors& weights,
+                       const at::Tensor& y) const = 0;
+  virtual void qk_norm_sums(const program::QkNormAttributes& norm, const at::Tensor& dy,
+                            const at::Tensor& x, const at::Tensor& squares,
+                            const QkNormTensors& weights, const QkNormTensors& gradients,
+                            const at::Tensor& sums) const = 0;
+  virtual void qk_norm_backward(const program::QkNormAttributes& norm, const at::Tensor& dy,
+                                const at::Tensor& x, const at::Tensor& squares,
+                                const at::Tensor& sums, const QkNormTensors& weights) const = 0;
+
+  // latent_heads.h; all of them matrices of the rank's heads.
+  virtual void latent_heads(const program::LatentAttributes& widths, const at::Tensor& q,
+                            const at::Tensor& kv, const at::Tensor& k_rotary,
+                            const at::Tensor& packed) const = 0;
+  virtual void latent_heads_backward(const program::LatentAttributes& widths,
+                                     const at::Tensor& packed, const at::Tensor& q,
+                                     const at::Tensor& kv, const at::Tensor& k_rotary) const = 0;
+
   // y = x where it is kept, times the factor, else 0; y may be x.
   virtual void drop(const Dropout& dropout, const at::Tensor& x, const at::Tensor& y) const = 0;
   // y = x + drop(y + bias); bias may be undefined, the dropout off.
@@ -135,6 +163,8 @@ class DeviceFunctions {
   // gradient [out, in], wide, += scale * dy^T x; the sum over the tokens is wide.
   virtual void add_product(const at::Tensor& dy, const at::Tensor& x, double scale,
                            const at::Tensor& gradient) const = 0;
+
+  virtual const ExpertFunctions& experts() const = 0;
 
   // update_rule.h; the pointers of a range are to the device's memory.
   virtual void adamw_update(const AdamWFactors& factors, const UpdateRange<float>& range) const = 0;

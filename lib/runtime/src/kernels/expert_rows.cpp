@@ -5,52 +5,33 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/activation_math.h"
+#include "kernels/expert_math.h"
 
 namespace smp::kernels {
 namespace {
 
-// Of a gated activation with a limit or an offset.
-template <typename T>
-struct Limits {
-  T most, offset;  // most: infinite where there is no limit
-};
-template <typename T>
-Limits<T> limits_of(const program::ActivationAttributes& activation) {
-  return {activation.limit > 0 ? T(activation.limit) : std::numeric_limits<T>::infinity(),
-          T(activation.offset)};
-}
 bool has_limits(const program::ActivationAttributes& activation) {
   return activation.limit > 0 || activation.offset != 0;
 }
 
 template <ActivationKind kKind, typename T>
-SMP_INLINE void limited_row_forward(int64_t cols, const Limits<T>& limits, T weight, const T* gate,
-                                    const T* up, T* y) {
+SMP_INLINE void limited_row_forward(int64_t cols, const GateLimits<T>& limits, T weight,
+                                    const T* gate, const T* up, T* y) {
 #pragma omp simd
-  for (int64_t c = 0; c < cols; ++c) {
-    const T g = std::min(gate[c], limits.most);
-    const T u = std::max(std::min(up[c], limits.most), -limits.most) + limits.offset;
-    y[c] = weight * (value_of<kKind>(g) * u);
-  }
+  for (int64_t c = 0; c < cols; ++c) y[c] = gated_element<kKind>(limits, weight, gate[c], up[c]);
 }
 
-// Beyond a limit the gradient is 0.
 template <ActivationKind kKind, typename T>
-SMP_INLINE T limited_row_backward(int64_t cols, const Limits<T>& limits, T weight, T* gate, T* up,
-                                  T* dy) {
+SMP_INLINE T limited_row_backward(int64_t cols, const GateLimits<T>& limits, T weight, T* gate,
+                                  T* up, T* dy) {
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t c = 0; c < cols; ++c) {
-    const Slope<T> at = slope_of<kKind>(std::min(gate[c], limits.most));
-    const T u = std::max(std::min(up[c], limits.most), -limits.most) + limits.offset;
-    const T y = at.value * u, d = weight * dy[c];
-    const T of_gate = gate[c] <= limits.most ? T(1) : T(0);
-    const T of_up = up[c] >= -limits.most && up[c] <= limits.most ? T(1) : T(0);
-    sum += dy[c] * y;
-    gate[c] = of_gate * (d * u * at.derivative);
-    up[c] = of_up * (d * at.value);
-    dy[c] = weight * y;
+    const ExpertGradients<T> d = gated_gradients<kKind>(limits, weight, gate[c], up[c], dy[c]);
+    sum += d.weight;
+    gate[c] = d.gate;
+    up[c] = d.up;
+    dy[c] = d.y;
   }
   return sum;
 }
@@ -98,10 +79,6 @@ SMP_INLINE T row_backward(const program::ActivationAttributes& activation, int64
   }
   return sum;
 }
-
-// DeepSeek-V3's own, so that sigmoids that are all 0 give no division by 0.
-template <typename T>
-constexpr T kLeastSum = T(1e-20);
 
 template <typename T>
 void softmax_in_place(int64_t count, T* x) {

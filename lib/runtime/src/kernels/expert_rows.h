@@ -3,7 +3,7 @@
 #include "kernels/kernels.h"
 #include "smp/plan/program/attributes.h"
 
-// The arithmetic of a mixture of experts that is no product, for one row of fp32 or fp64.
+// The CPU's loops of a mixture of experts that are no products, for one row of fp32 or fp64.
 namespace smp::kernels {
 
 // The gradients of a router's losses, for one token.
@@ -12,9 +12,6 @@ struct RouterLosses {
   const T* balance = nullptr;  // by each share of an expert in the sum of the token's probabilities
   T z = 0;                     // by the logsumexp of the scores
 };
-
-// The expert of a choice, whether or not it takes the token (kRouteRules).
-constexpr int32_t expert_of_choice(int32_t choice) { return choice < 0 ? ~choice : choice; }
 
 #define SMP_EXPERT_ROWS_OF(T)                                                                      \
   /* y = weight * activation(gate) * up, or without a gate weight * activation(up). With a limit   \

@@ -22,11 +22,17 @@ struct LayerOnRank {
   kernels::TensorParallel group;
   at::Device device = at::kCPU;
   std::vector<at::Tensor> parameters;  // and their gradients, by value; else undefined
-  mutable RouterLoad router_load;      // of the backwards since it was last taken
+  // Of a router, in the backwards since they were last taken: fp64, the tokens that chose each
+  // expert, and behind them the sums below. Undefined without a router.
+  at::Tensor router_sums;
   // By expert, where the balancing loss counts the global batch: the tokens that chose it in the
   // forwards since the step began; in the backwards the mean of a microbatch.
   mutable std::vector<double> step_choices;
 };
+
+// The places behind the experts' in LayerOnRank::router_sums: choices that a full expert did not
+// take, and the losses, each with its factor, summed over the tokens.
+inline constexpr int64_t kDroppedSum = 0, kBalanceSum = 1, kZSum = 2, kExtraSums = 3;
 
 class Frame {
  public:
@@ -52,7 +58,7 @@ class Frame {
   const kernels::CallContext& call() const { return call_; }
   const kernels::TensorParallel& group() const { return layer_.group; }
   bool saves() const { return saves_; }
-  RouterLoad& router_load() const { return layer_.router_load; }
+  const at::Tensor& router_sums() const { return layer_.router_sums; }
   std::vector<double>& step_choices() const { return layer_.step_choices; }
 
   // Operands of the running operation; undefined where the layer does not have them.

@@ -1,4 +1,7 @@
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,6 +28,7 @@ class ProgramLayer final : public Layer {
     rank_.index = layer.index;
     rank_.group = group;
     rank_.device = parameters_.device();
+    if (layer.kind == model::LayerKind::kMoeBlock) make_router_sums();
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
@@ -32,7 +36,7 @@ class ProgramLayer final : public Layer {
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
                                    const kernels::CallContext& call,
                                    DeferredWeightGradients* deferred) override;
-  RouterLoad take_router_load() override { return std::exchange(rank_.router_load, {}); }
+  RouterLoad take_router_load() override;
   std::vector<double>* step_choices() override { return &rank_.step_choices; }
   void drop_recomputable(Saved& saved) const override;
   void rematerialize(Saved& saved) const override;
@@ -41,6 +45,7 @@ class ProgramLayer final : public Layer {
   const PreparedProgram& program_for(const std::vector<at::Tensor>& inputs);
   model::LayerCall call_of(const std::vector<at::Tensor>& inputs) const;
   void bind_parameters(const program::LayerProgram& program);
+  void make_router_sums();
   static void put_saved(Frame& frame, const Saved& saved);
 
   const model::LayerSpec layer_;
@@ -48,6 +53,7 @@ class ProgramLayer final : public Layer {
   const std::shared_ptr<ProgramCache> programs_;
   LayerOnRank rank_;
   std::vector<at::Tensor> slots_;  // of the last frame, all undefined
+  std::vector<double> sums_;       // rank_.router_sums on CPUs, which is not a tensor of the model
 };
 
 // Tokens are [b, s], or [2, b, s] of an encoder_decoder; what is between layers is [b, s / parts,
@@ -181,6 +187,32 @@ std::vector<at::Tensor> ProgramLayer::backward(Saved saved, std::vector<at::Tens
   deferred->defer([rest = std::move(rest)] { rest->run(program::Section::kWeights); });
   slots_ = frame.take_slots();
   return of_inputs;
+}
+
+void ProgramLayer::make_router_sums() {
+  const int64_t count = programs_->model().num_experts + kExtraSums;
+  const auto options = at::TensorOptions(at::kDouble).device(rank_.device);
+  if (rank_.device.is_cpu()) {
+    sums_.resize(static_cast<size_t>(count));
+    rank_.router_sums = at::from_blob(sums_.data(), {count}, options);
+  } else {
+    rank_.router_sums = ledger::zero_tensor({count}, options);
+  }
+}
+
+RouterLoad ProgramLayer::take_router_load() {
+  if (!rank_.router_sums.defined()) return {};
+  const at::Tensor sums = rank_.router_sums.to(at::kCPU);
+  const auto* values = sums.const_data_ptr<double>();
+  const double* const extra = values + sums.numel() - kExtraSums;
+  RouterLoad load;
+  if (std::all_of(values, extra, [](double tokens) { return tokens == 0; })) return load;
+  for (; values < extra; ++values) load.tokens.push_back(std::llround(*values));
+  load.dropped = std::llround(extra[kDroppedSum]);
+  load.balance_loss = extra[kBalanceSum];
+  load.z_loss = extra[kZSum];
+  rank_.router_sums.zero_();
+  return load;
 }
 
 void ProgramLayer::drop_recomputable(Saved& saved) const {

@@ -1,5 +1,3 @@
-#include "kernels/element_types.h"
-#include "kernels/latent_heads.h"
 #include "layers/operations/kernels_of.h"
 #include "smp/plan/base/check.h"
 
@@ -57,25 +55,14 @@ void run_attention_backward(Frame& frame) {
 
 void run_latent_heads(Frame& frame) {
   const at::Tensor& packed = frame.make(0);
-  kernels::with_element_type(packed, [&](auto zero) {
-    using T = decltype(zero);
-    kernels::latent_heads(frame.as<program::LatentAttributes>(), packed.size(0),
-                          kernels::data_of<T>(frame.in(0)), kernels::data_of<T>(frame.in(1)),
-                          kernels::data_of<T>(frame.in(2)), kernels::data_of<T>(packed));
-  });
+  kernels::functions_of(packed).latent_heads(frame.as<program::LatentAttributes>(), frame.in(0),
+                                             frame.in(1), frame.in(2), packed);
 }
 
 void run_latent_heads_backward(Frame& frame) {
   const at::Tensor& packed = frame.in(0);
-  const at::Tensor& q = frame.make(0);
-  const at::Tensor& kv = frame.make(1);
-  const at::Tensor& k_rotary = frame.make(2);
-  kernels::with_element_type(packed, [&](auto zero) {
-    using T = decltype(zero);
-    kernels::latent_heads_backward(frame.as<program::LatentAttributes>(), packed.size(0),
-                                   kernels::data_of<T>(packed), kernels::data_of<T>(q),
-                                   kernels::data_of<T>(kv), kernels::data_of<T>(k_rotary));
-  });
+  kernels::functions_of(packed).latent_heads_backward(frame.as<program::LatentAttributes>(), packed,
+                                                      frame.make(0), frame.make(1), frame.make(2));
 }
 
 void run_split_columns(Frame& frame) {

@@ -1,6 +1,3 @@
-#include "kernels/qk_norms.h"
-
-#include "kernels/element_types.h"
 #include "layers/operations/kernels_of.h"
 
 // Norms of queries and keys over all heads.
@@ -12,75 +9,34 @@ const program::QkNormAttributes& norm_of(const Frame& frame) {
 }
 
 // The operands `first` and the one behind it.
-template <typename T>
-class Weights {
- public:
-  Weights(const Frame& frame, size_t first)
-      : q_(vector(frame.in(first))), k_(vector(frame.in(first + 1))) {}
-
-  kernels::QkWeights<kernels::Wide<T>> given() const { return {q_.data(), k_.data()}; }
-
- private:
-  static kernels::WideVector<T> vector(const at::Tensor& weight) {
-    return {weight.numel(), kernels::data_of<T>(weight)};
-  }
-
-  kernels::WideVector<T> q_, k_;
-};
+kernels::QkNormTensors weights_of(const Frame& frame, size_t first) {
+  return {frame.in(first), frame.in(first + 1)};
+}
 
 }  // namespace
 
 void run_qk_squares(Frame& frame) {
   const at::Tensor& x = frame.in(0);
-  const at::Tensor& squares = frame.make(0);
-  kernels::with_element_type(x, [&](auto zero) {
-    using T = decltype(zero);
-    kernels::qk_squares(norm_of(frame), x.size(0), x.size(1),
-                        static_cast<const T*>(kernels::data_of<T>(x)),
-                        kernels::data_of<kernels::Wide<T>>(squares));
-  });
+  kernels::functions_of(x).qk_squares(norm_of(frame), x, frame.make(0));
 }
 
 void run_qk_norm(Frame& frame) {
   const at::Tensor& x = frame.in(0);
-  const at::Tensor& y = frame.make(0);
-  kernels::with_element_type(x, [&](auto zero) {
-    using T = decltype(zero);
-    const Weights<T> weights(frame, 2);
-    kernels::qk_norm(
-        norm_of(frame), x.size(0), x.size(1), static_cast<const T*>(kernels::data_of<T>(x)),
-        kernels::data_of<kernels::Wide<T>>(frame.in(1)), weights.given(), kernels::data_of<T>(y));
-  });
+  kernels::functions_of(x).qk_norm(norm_of(frame), x, frame.in(1), weights_of(frame, 2),
+                                   frame.make(0));
 }
 
 void run_qk_norm_sums(Frame& frame) {
   const at::Tensor& dy = frame.in(0);
-  const at::Tensor& sums = frame.make(0);
-  kernels::with_element_type(dy, [&](auto zero) {
-    using T = decltype(zero);
-    using C = kernels::Wide<T>;
-    const Weights<T> weights(frame, 3);
-    kernels::QkWeights<C> given = weights.given();
-    given.q_gradient = kernels::data_of<C>(frame.gradient(0));
-    given.k_gradient = kernels::data_of<C>(frame.gradient(1));
-    kernels::qk_norm_sums(norm_of(frame), dy.size(0), dy.size(1),
-                          static_cast<const T*>(kernels::data_of<T>(dy)),
-                          static_cast<const T*>(kernels::data_of<T>(frame.in(1))),
-                          kernels::data_of<C>(frame.in(2)), given, kernels::data_of<C>(sums));
-  });
+  kernels::functions_of(dy).qk_norm_sums(norm_of(frame), dy, frame.in(1), frame.in(2),
+                                         weights_of(frame, 3),
+                                         {frame.gradient(0), frame.gradient(1)}, frame.make(0));
 }
 
 void run_qk_norm_backward(Frame& frame) {
   const at::Tensor& dy = frame.in(0);
-  kernels::with_element_type(dy, [&](auto zero) {
-    using T = decltype(zero);
-    using C = kernels::Wide<T>;
-    const Weights<T> weights(frame, 4);
-    kernels::qk_norm_backward(norm_of(frame), dy.size(0), dy.size(1), kernels::data_of<T>(dy),
-                              static_cast<const T*>(kernels::data_of<T>(frame.in(1))),
-                              kernels::data_of<C>(frame.in(2)), kernels::data_of<C>(frame.in(3)),
-                              weights.given());
-  });
+  kernels::functions_of(dy).qk_norm_backward(norm_of(frame), dy, frame.in(1), frame.in(2),
+                                             frame.in(3), weights_of(frame, 4));
   frame.set_over(0, dy);
 }
 

@@ -1,8 +1,4 @@
-#include <algorithm>
-#include <numeric>
-
 #include "kernels/element_types.h"
-#include "kernels/expert_rows.h"
 #include "layers/operations/kernels_of.h"
 #include "smp/plan/base/check.h"
 
@@ -10,185 +6,110 @@
 namespace smp::layers {
 namespace {
 
-// Calls body(T()) with the type of fp32 or fp64 elements.
-template <typename Body>
-void with_wide_type(const at::Tensor& x, const Body& body) {
-  kernels::with_element_type(x, [&](auto zero) {
-    if constexpr (!kernels::kIsNarrow<decltype(zero)>) body(zero);
-  });
+const program::RouterAttributes& router_of(const Frame& frame) {
+  return frame.as<program::RouterAttributes>();
 }
 
-at::Tensor widened(const at::Tensor& x) { return kernels::is_narrow(x) ? x.to(at::kFloat) : x; }
-
-// Tokens of [first, first + count) by the expert that they choose.
-std::vector<int64_t> choices_by_expert(const program::RouterAttributes& router,
-                                       const at::Tensor& chosen, int64_t first, int64_t count) {
-  std::vector<int64_t> tokens(static_cast<size_t>(router.experts));
-  const int64_t k = router.experts_per_token;
-  const auto* choices = chosen.const_data_ptr<int32_t>() + first * k;
-  for (int64_t i = 0; i < count * k; ++i) {
-    ++tokens[static_cast<size_t>(kernels::expert_of_choice(choices[i]))];
-  }
-  return tokens;
+at::Tensor widened(const at::Tensor& x) {
+  return x.defined() && kernels::is_narrow(x) ? x.to(at::kFloat) : x;
 }
 
-void count_choices(const program::RouterAttributes& router, const at::Tensor& chosen,
-                   const Frame& frame) {
-  const std::vector<int64_t> here = choices_by_expert(router, chosen, 0, chosen.size(0));
+void count_choices(const Frame& frame, const at::Tensor& chosen) {
+  const at::Tensor here = kernels::functions_of(chosen)
+                              .experts()
+                              .count_choices(router_of(frame), chosen, 1)
+                              .to(at::kCPU);
   std::vector<double>& sums = frame.step_choices();
-  sums.resize(here.size());
-  for (size_t e = 0; e < here.size(); ++e) sums[e] += static_cast<double>(here[e]);
+  sums.resize(static_cast<size_t>(here.numel()));
+  for (size_t e = 0; e < sums.size(); ++e) sums[e] += here.const_data_ptr<double>()[e];
 }
 
 }  // namespace
 
 void run_router_scores(Frame& frame) {
   const at::Tensor x = widened(frame.in(0));
-  const at::Tensor& scores =
-      frame.set(0, kernels::functions_of(x).product(x, widened(frame.in(1))));
-  if (!frame.has_in(2)) return;
-  const at::Tensor& bias = frame.in(2);
-  kernels::with_element_type(bias, [&](auto zero) {
-    using T = decltype(zero);
-    const kernels::WideVector<T> wide(bias.numel(), kernels::data_of<T>(bias));
-    auto* row = kernels::data_of<kernels::Wide<T>>(scores);
-    for (int64_t t = 0; t < scores.size(0); ++t, row += bias.numel()) {
-      for (int64_t e = 0; e < bias.numel(); ++e) row[e] += wide.data()[e];
-    }
-  });
+  at::Tensor scores = kernels::functions_of(x).product(x, widened(frame.in(1)));
+  if (frame.has_in(2)) scores.add_(widened(frame.in(2)));
+  frame.set(0, std::move(scores));
 }
 
 void run_route(Frame& frame) {
-  const auto& router = frame.as<program::RouterAttributes>();
-  const at::Tensor& scores = frame.in(0);
-  const at::Tensor& chosen = frame.make(1);
-  const at::Tensor& weights = frame.make(2);
-  const at::Tensor bias = frame.has_in(1) ? widened(frame.in(1)) : at::Tensor();
-  const at::Tensor none;
-  const at::Tensor& log_sums = frame.has_out(3) ? frame.make(3) : none;
-  with_wide_type(scores, [&](auto zero) {
-    using T = decltype(zero);
-    const int64_t k = router.experts_per_token, tokens = scores.size(0);
-    for (int64_t t = 0; t < tokens; ++t) {
-      T* of_token = kernels::data_of<T>(scores) + t * router.experts;
-      if (log_sums.defined()) {
-        kernels::data_of<T>(log_sums)[t] = kernels::log_sum_of(router.experts, of_token);
-      }
-      kernels::choose_experts(router, bias.defined() ? kernels::data_of<T>(bias) : nullptr,
-                              of_token, kernels::data_of<int32_t>(chosen) + t * k,
-                              kernels::data_of<T>(weights) + t * k);
-    }
-    kernels::drop_beyond_capacity(router, tokens, kernels::data_of<int32_t>(chosen),
-                                  kernels::data_of<T>(weights));
-  });
-  if (router.balances_step && frame.call().is_first) count_choices(router, chosen, frame);
-  frame.set_over(0, scores);
+  const program::RouterAttributes& router = router_of(frame);
+  const kernels::RoutedTokens routed{.scores = frame.in(0),
+                                     .chosen = frame.make(1),
+                                     .weights = frame.make(2),
+                                     .log_sums = frame.has_out(3) ? frame.make(3) : at::Tensor()};
+  kernels::functions_of(routed.scores).experts().route(router, widened(frame.in(1)), routed);
+  if (router.balances_step && frame.call().is_first) count_choices(frame, routed.chosen);
+  frame.set_over(0, routed.scores);
 }
 
 namespace {
 
-// For each expert what the balancing loss adds to the gradient of its share of a token, and the
-// loss itself to `loss`. `of_step`: the tokens that chose it in a microbatch of the step, on
-// average, if those count. Lepikhin et al. 2020 (arXiv:2006.16668); normalized as in DeepSeek-V3.
-template <typename T>
-class Balance {
- public:
-  Balance(const program::RouterAttributes& router, const at::Tensor& chosen,
-          const std::vector<double>& of_step, double loss_gradient)
-      : router_(router), chosen_(chosen), of_step_(of_step), loss_gradient_(loss_gradient) {}
-
-  // Of the token. All probabilities of its microbatch or sequence must still be there when the
-  // first one is asked for.
-  const T* of(int64_t token, const T* probabilities, double& loss) {
-    if (router_.balance_loss == 0) return nullptr;
-    if (token % router_.balance_tokens == 0) begin(token, probabilities, loss);
-    return gradients_.data();
+// By segment and expert, the choices that a balancing loss counts: those here, or of the step's
+// microbatches on average.
+at::Tensor balanced_choices(const Frame& frame, const at::Tensor& chosen, int64_t segments) {
+  const program::RouterAttributes& router = router_of(frame);
+  if (!router.balances_step) {
+    return kernels::functions_of(chosen).experts().count_choices(router, chosen, segments);
   }
+  const std::vector<double>& of_step = frame.step_choices();
+  SMP_CHECK_EQ(static_cast<int64_t>(of_step.size()), router.experts);
+  SMP_CHECK_EQ(segments, 1);
+  const at::Tensor choices =
+      ledger::empty_tensor({1, router.experts}, at::TensorOptions(at::kDouble));
+  std::copy(of_step.begin(), of_step.end(), choices.mutable_data_ptr<double>());
+  return choices.to(chosen.device());
+}
 
- private:
-  std::vector<double> tokens_of(int64_t first, int64_t count) const {
-    if (router_.balances_step) {
-      SMP_CHECK_EQ(static_cast<int64_t>(of_step_.size()), router_.experts);
-      return of_step_;
-    }
-    const std::vector<int64_t> here = choices_by_expert(router_, chosen_, first, count);
-    return {here.begin(), here.end()};
-  }
-
-  void begin(int64_t first, const T* probabilities, double& loss) {
-    const int64_t count = router_.balance_tokens;
-    const std::vector<double> tokens = tokens_of(first, count);
-    const double factor = router_.balance_loss * static_cast<double>(router_.experts) /
-                          static_cast<double>(router_.experts_per_token * count);
-    std::vector<double> shares(tokens.size());  // summed over the tokens
-    for (int64_t t = 0; t < count; ++t) {
-      const T* p = probabilities + t * router_.experts;
-      const double sum =
-          router_.kind == RouterKind::kSigmoid ? std::accumulate(p, p + router_.experts, 0.0) : 1;
-      for (size_t e = 0; e < shares.size(); ++e) shares[e] += static_cast<double>(p[e]) / sum;
-    }
-    gradients_.clear();
-    for (size_t e = 0; e < tokens.size(); ++e) {
-      const double factor_of_expert = factor * tokens[e];
-      gradients_.push_back(static_cast<T>(factor_of_expert * loss_gradient_));
-      loss += factor_of_expert * shares[e];
-    }
-  }
-
-  const program::RouterAttributes& router_;
-  const at::Tensor& chosen_;
-  const std::vector<double>& of_step_;
-  const double loss_gradient_;
-  std::vector<T> gradients_;
-};
+// What the balancing loss adds to the gradients of each expert's share of a token; the loss itself
+// goes to the sums. Lepikhin et al. 2020 (arXiv:2006.16668); normalized as in DeepSeek-V3.
+at::Tensor balance_gradients(const Frame& frame, const kernels::RoutedTokens& routed) {
+  const program::RouterAttributes& router = router_of(frame);
+  if (router.balance_loss == 0) return {};
+  const int64_t segments = routed.scores.size(0) / router.balance_tokens;
+  at::Tensor factors = balanced_choices(frame, routed.chosen, segments);
+  factors.mul_(router.balance_loss * static_cast<double>(router.experts) /
+               static_cast<double>(router.experts_per_token * router.balance_tokens));
+  const at::Tensor shares =
+      kernels::functions_of(routed.scores).experts().sum_shares(router, routed.scores, segments);
+  frame.router_sums().select(0, router.experts + kBalanceSum).add_(shares.mul(factors).sum());
+  return factors.mul_(frame.call().loss_gradient).to(routed.scores.scalar_type());
+}
 
 }  // namespace
 
 void run_route_backward(Frame& frame) {
-  const auto& router = frame.as<program::RouterAttributes>();
-  const at::Tensor& probabilities = frame.in(0);
-  const at::Tensor& chosen = frame.in(1);
-  const double loss_gradient = frame.call().loss_gradient;
-  RouterLoad& load = frame.router_load();
-  with_wide_type(probabilities, [&](auto zero) {
-    using T = decltype(zero);
-    const int64_t k = router.experts_per_token;
-    Balance<T> balance(router, chosen, frame.step_choices(), loss_gradient);
-    for (int64_t t = 0; t < probabilities.size(0); ++t) {
-      T* of_token = kernels::data_of<T>(probabilities) + t * router.experts;
-      kernels::RouterLosses<T> losses{.balance = balance.of(t, of_token, load.balance_loss)};
-      if (frame.has_in(4)) {
-        const auto log_sum = static_cast<double>(kernels::data_of<T>(frame.in(4))[t]);
-        losses.z = static_cast<T>(2 * router.z_loss * loss_gradient * log_sum);
-        load.z_loss += router.z_loss * log_sum * log_sum;
-      }
-      kernels::choose_experts_backward(router, of_token, kernels::data_of<int32_t>(chosen) + t * k,
-                                       kernels::data_of<T>(frame.in(2)) + t * k,
-                                       kernels::data_of<T>(frame.in(3)) + t * k, losses);
-    }
-  });
-  frame.set_over(0, probabilities);
+  const program::RouterAttributes& router = router_of(frame);
+  const kernels::RoutedTokens routed{.scores = frame.in(0),
+                                     .chosen = frame.in(1),
+                                     .weights = frame.in(2),
+                                     .log_sums = frame.in(4)};
+  kernels::RouterLossGradients losses{.balance = balance_gradients(frame, routed)};
+  if (routed.log_sums.defined()) {
+    losses.z = router.z_loss * frame.call().loss_gradient;
+    const at::Tensor squares = routed.log_sums.to(at::kDouble).square();
+    frame.router_sums().select(0, router.experts + kZSum).add_(squares.sum(), router.z_loss);
+  }
+  kernels::functions_of(routed.scores)
+      .experts()
+      .route_backward(router, routed, frame.in(3), losses);
+  frame.set_over(0, routed.scores);
 }
 
 void run_expert_load(Frame& frame) {
-  const auto& router = frame.as<program::RouterAttributes>();
+  const program::RouterAttributes& router = router_of(frame);
   const at::Tensor& chosen = frame.in(0);
-  const int64_t tokens = chosen.size(0);
-  const std::vector<int64_t> here = choices_by_expert(router, chosen, 0, tokens);
-  RouterLoad& load = frame.router_load();
-  load.tokens.resize(here.size());
-  for (size_t e = 0; e < here.size(); ++e) load.tokens[e] += here[e];
-  const auto* choices = chosen.const_data_ptr<int32_t>();
-  load.dropped += std::count_if(choices, choices + chosen.numel(), [](int32_t c) { return c < 0; });
+  const at::Tensor here =
+      kernels::functions_of(chosen).experts().count_choices(router, chosen, 1).view({-1});
+  const at::Tensor& sums = frame.router_sums();
+  sums.narrow(0, 0, router.experts).add_(here);
+  if (router.capacity > 0) {
+    sums.select(0, router.experts + kDroppedSum).add_(chosen.lt(0).sum());
+  }
   if (frame.gradients() == 0) return;
-  const at::Tensor& gradient = frame.gradient(0);
-  with_wide_type(gradient, [&](auto zero) {
-    using T = decltype(zero);
-    for (int64_t e = 0; e < router.experts; ++e) {
-      const int64_t excess = here[static_cast<size_t>(e)] * router.experts - chosen.numel();
-      kernels::data_of<T>(gradient)[e] += static_cast<T>(excess);
-    }
-  });
+  at::Tensor gradient = frame.gradient(0);
+  gradient.add_(here.mul(router.experts).sub_(chosen.numel()));
 }
 
 void run_router_input_gradient(Frame& frame) {
@@ -213,16 +134,8 @@ void run_sigmoid(Frame& frame) {
 
 void run_sigmoid_backward(Frame& frame) {
   const at::Tensor& y = frame.in(0);
-  const at::Tensor& dy = frame.in(1);
-  kernels::with_element_type(y, [&](auto zero) {
-    using T = decltype(zero);
-    const T* value = kernels::data_of<T>(y);
-    T* gradient = kernels::data_of<T>(dy);
-    for (int64_t i = 0; i < y.numel(); ++i) {
-      gradient[i] = static_cast<T>(gradient[i] * value[i] * (T(1) - value[i]));
-    }
-  });
-  frame.set_over(0, dy);
+  at::Tensor dy = frame.in(1);
+  frame.set_over(0, dy.mul_(y).mul_(y.neg().add_(1)));
 }
 
 }  // namespace smp::layers
