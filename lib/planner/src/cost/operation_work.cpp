@@ -234,6 +234,8 @@ void Kernels::experts(const program::ExpertAttributes& experts) {
       return gated((is_routed ? experts.expected_rows : rows(y)) * cols(y),
                    experts.activation.gated, is_forward);
     }
+    case OperationKind::kExpertBiasGradient:
+      return passes(experts.expected_rows * cols(in(0)), count);
     default: return passes(2 * std::min(experts.expected_rows, rows(out(0))) * cols(out(0)), 2);
   }
 }
