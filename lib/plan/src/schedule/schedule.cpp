@@ -32,6 +32,7 @@ class StageWriter {
         receives_(receives),
         stage_(stage),
         last_stage_(shape_.stages - 1),
+        neighbours_(shape_, stage),
         layer_buckets_(parameters, stage) {
     for (const std::vector<int64_t>& layers : chunks_) {
       layers_.insert(layers_.end(), layers.begin(), layers.end());
@@ -65,7 +66,7 @@ class StageWriter {
       if (parameters_.sums_router_loads && static_cast<std::ptrdiff_t>(i) == turn) {
         actions_.push_back({.kind = ActionKind::kRouterLoads});
       }
-      const Neighbour source = source_of(shape_, stage_, order_[i]);
+      const Neighbour& source = neighbours_.source_of(order_[i]);
       if (source.exists) receive_input(ActionKind::kReceiveWait, order_[i], source.place.stage);
       start_receives(static_cast<int64_t>(i));
       if (i + 1 == order_.size() && receives_tied_gradient()) {
@@ -114,7 +115,7 @@ class StageWriter {
   }
 
   void send_output(const Pass& pass) {
-    const Neighbour target = target_of(shape_, stage_, pass);
+    const Neighbour& target = neighbours_.target_of(pass);
     if (!target.exists) return;
     send({.payload = payload_of(pass),
           .chunk = pass.chunk,
@@ -260,6 +261,7 @@ class StageWriter {
   const std::vector<StartReceive>& receives_;
   const int64_t stage_;
   const int64_t last_stage_;
+  const Neighbours neighbours_;
   std::vector<int64_t> layers_;   // of all chunks
   int64_t head_ = -1;             // model index of the last layer, where it is of this stage
   std::vector<int64_t> buckets_;  // first layer of each
