@@ -73,12 +73,12 @@ class StageWriter {
         receive(ActionKind::kReceive, Payload::kTiedGradient, last_stage_);
       }
       compute(order_[i]);
-      const std::vector<Action> sent_before = std::exchange(unfinished_sends_, {});
+      const size_t sent_before = unfinished_sends_.size();
       send_output(order_[i]);
-      for (const Action& send : sent_before) finish(send);
+      finish_sends(sent_before);
     }
     if (sends_tied_gradient()) send({.payload = Payload::kTiedGradient, .peer = 0});
-    for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
+    finish_sends(unfinished_sends_.size());
     if (!shape_.forward_only) step();
     if (!parameters_.offloaded.empty()) add_offloads(parameters_, actions_);
     actions_.shrink_to_fit();
@@ -127,9 +127,14 @@ class StageWriter {
     actions_.push_back(action);
     unfinished_sends_.push_back(action);
   }
-  void finish(Action send) {
-    send.kind = ActionKind::kSendWait;
-    actions_.push_back(send);
+  // The first ones.
+  void finish_sends(size_t count) {
+    const auto end = unfinished_sends_.begin() + static_cast<std::ptrdiff_t>(count);
+    for (auto send = unfinished_sends_.begin(); send != end; ++send) {
+      send->kind = ActionKind::kSendWait;
+      actions_.push_back(*send);
+    }
+    unfinished_sends_.erase(unfinished_sends_.begin(), end);
   }
 
   void compute(const Pass& pass) {
@@ -171,6 +176,7 @@ class StageWriter {
 
   // When the backward reaches a run of layers that share a checkpoint, it recomputes the whole run.
   void recompute(const Pass& pass, const std::vector<int64_t>& layers, size_t last) {
+    if (parameters_.checkpoints.empty()) return;
     const int64_t checkpoint = checkpoint_of(parameters_, layers[last]);
     const bool is_last =
         last + 1 == layers.size() || checkpoint_of(parameters_, layers[last + 1]) != checkpoint;
@@ -242,7 +248,7 @@ class StageWriter {
       if (gathers_) gathers_->wait_for(buckets_.size() - 1);  // it must be whole to be sent
       send({.payload = Payload::kTiedWeight, .peer = static_cast<int32_t>(last_stage_)});
     }
-    for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
+    finish_sends(unfinished_sends_.size());
     if (receives_tied) receive(ActionKind::kReceiveWait, Payload::kTiedWeight, 0);
   }
 

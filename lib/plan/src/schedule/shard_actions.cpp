@@ -171,11 +171,6 @@ LayerBuckets::LayerBuckets(const ScheduleParameters& parameters, int64_t stage)
   has_tied_head_ = parameters.tied_on_stage && has_head;
 }
 
-int32_t LayerBuckets::bucket_of(int64_t layer) const {
-  const auto index = static_cast<size_t>(layer);
-  return layer >= 0 && index < of_layer_.size() ? of_layer_[index] : kNobody;
-}
-
 LayerBuckets::Used LayerBuckets::used_by(int64_t layer) const {
   const bool tied = has_tied_head_ && layer == parameters_.head_layer;
   return {bucket_of(layer), tied ? table() : kNobody, persistent_};
