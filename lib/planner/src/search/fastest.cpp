@@ -423,7 +423,7 @@ class Search {
                                         .stages = choice.pipeline,
                                         .virtual_stages = choice.virtual_stages};
     const std::vector<int64_t> blocks =
-        filled_stages(seconds_of_chunks(space_.job(), choice), shape);
+        filled_stages(seconds_of_chunks(space_.job().model, pricer_.costs(choice).seconds), shape);
     choice.first_stage_layers = static_cast<int32_t>(blocks.front());
     choice.last_stage_layers = static_cast<int32_t>(blocks.back());
     offer(choice, split);

@@ -130,9 +130,9 @@ std::vector<int64_t> given_partition(const JobSpec& job, const schedule::Schedul
   return {};
 }
 
-layout::PartitionWeights seconds_of_chunks(const JobSpec& job, const choice::LayoutChoice& choice) {
-  const cost::LayerSeconds seconds = cost::layer_seconds(job, choice);
-  return layout::weights_by_layer(job.model, [&](const model::LayerSpec& layer) {
+layout::PartitionWeights seconds_of_chunks(const ModelSpec& model,
+                                           const cost::LayerSeconds& seconds) {
+  return layout::weights_by_layer(model, [&](const model::LayerSpec& layer) {
     const cost::CallSeconds& call = seconds.of(layer);
     return call.forward() + call.backward();
   });
@@ -178,7 +178,7 @@ bool gains_uneven_stages(const layout::PartitionWeights& weights,
          (1 - kLeastGain) * heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, {}));
 }
 
-std::string assign_blocks(const choice::JobWithDefaults& defaulted,
+std::string assign_blocks(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                           const choice::LayoutChoice& choice, Plan& plan) {
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   const layout::PartitionReading reading =
@@ -206,7 +206,8 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
   const bool asked = reading.method == layout::PartitionMethod::kAuto;
   const double least = least_share(defaulted.job);
   const bool fits = keeps_memory(plan);
-  const layout::PartitionWeights weights = seconds_of_chunks(defaulted.job, choice);
+  const layout::PartitionWeights weights =
+      seconds_of_chunks(defaulted.job.model, pricer.costs(choice).seconds);
   const double now = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, partition));
   const auto before = static_cast<double>(plan.predictions.step_ns);
   std::optional<Plan> best;
@@ -232,7 +233,8 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
 
 namespace {
 
-double simulate(const choice::JobWithDefaults& defaulted, const choice::LayoutChoice& choice) {
+double simulate(const choice::JobWithDefaults& defaulted, Pricer& pricer,
+                const choice::LayoutChoice& choice) {
   Plan plan = choice::resolve(defaulted.job, choice);
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   std::vector<int64_t>& partition = plan.job.parallel.partition;
@@ -243,7 +245,8 @@ double simulate(const choice::JobWithDefaults& defaulted, const choice::LayoutCh
   const int64_t own_ns = time::predict_time(plan).step_ns;
   int64_t least_ns = own_ns;
   if (shape.stages > 1 && may_assign(defaulted)) {
-    const layout::PartitionWeights weights = seconds_of_chunks(defaulted.job, choice);
+    const layout::PartitionWeights weights =
+        seconds_of_chunks(defaulted.job.model, pricer.costs(choice).seconds);
     const int64_t blocks = model::block_count(plan.job.model);
     const double least = least_share(defaulted.job);
     const double now = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, partition));
@@ -264,7 +267,7 @@ double simulate(const choice::JobWithDefaults& defaulted, const choice::LayoutCh
 
 double simulated_step_s(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                         const choice::LayoutChoice& choice) {
-  return pricer.simulated_steps().of(choice, [&] { return simulate(defaulted, choice); });
+  return pricer.simulated_steps().of(choice, [&] { return simulate(defaulted, pricer, choice); });
 }
 
 bool is_simulated(const JobSpec& job, const choice::LayoutChoice& choice) {
