@@ -150,6 +150,7 @@ class WhenReady {
       const bool known = std::find(peers.begin(), peers.end(), peer) != peers.end();
       if (peer < 0 || peer >= shape_.stages || peer == stage || known) continue;
       peers.push_back(peer);
+      if (!neighbours_[static_cast<size_t>(peer)].send_to(stage)) continue;
       const auto others = static_cast<std::ptrdiff_t>(receives.size());
       add_channel(peer, stage, uses, receives);
       std::inplace_merge(receives.begin(), receives.begin() + others, receives.end(),
@@ -198,9 +199,16 @@ class WhenReady {
 Neighbours::Neighbours(const ScheduleShape& shape, int64_t stage) {
   for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
     const int64_t position = position_of_chunk(shape, {stage, chunk});
-    of_chunk_.push_back({neighbour_at(shape, stage, position - 1),
-                         neighbour_at(shape, stage, position + 1)});
+    of_chunk_.push_back(
+        {neighbour_at(shape, stage, position - 1), neighbour_at(shape, stage, position + 1)});
   }
+}
+
+bool Neighbours::send_to(int64_t stage) const {
+  return std::any_of(of_chunk_.begin(), of_chunk_.end(), [&](const Sides& sides) {
+    const auto is_of = [&](const Neighbour& one) { return one.exists && one.place.stage == stage; };
+    return is_of(sides.before) || is_of(sides.after);
+  });
 }
 
 std::vector<std::vector<StartReceive>> plan_receives(const ScheduleShape& shape,

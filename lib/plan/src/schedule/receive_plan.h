@@ -29,6 +29,8 @@ class Neighbours {
 
   const Neighbour& source_of(const Pass& pass) const { return beside(pass, PassKind::kForward); }
   const Neighbour& target_of(const Pass& pass) const { return beside(pass, PassKind::kBackward); }
+  // Whether any of their messages goes to the stage.
+  bool send_to(int64_t stage) const;
 
  private:
   struct Sides {

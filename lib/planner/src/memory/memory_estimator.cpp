@@ -20,9 +20,7 @@ constexpr double kTokenBytes = 8;  // int64 ids
 struct StagePeak {
   StagePeak(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
             const StageTerms& states, const EstimatedStage& stage)
-      : terms(&states),
-        blocks(blocks_kept(choice, layers, stage.holds)),
-        live(microbatches_in_flight(choice, stage.index)) {}
+      : terms(&states), blocks(blocks_kept(choice, layers, stage.holds)), live(stage.live) {}
 
   const StageTerms* terms;
   BlocksKept blocks;
@@ -105,9 +103,8 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
 }
 
 MemoryEstimate estimate_of(const StagePeak& stage, const StateRules& rules, int64_t index) {
-  MemoryEstimate estimate;
+  MemoryEstimate estimate{.bytes = stage.terms->bytes(stage.phase, rules)};
   TermBytes& bytes = estimate.bytes;
-  bytes = stage.terms->bytes(stage.phase, rules);
   if (stage.phase == PeakPhase::kForward || stage.phase == PeakPhase::kBackward) {
     at(bytes, Term::kActivations) = stage.live * stage.blocks.kept;
     at(bytes, Term::kCheckpoints) = stage.live * stage.blocks.checkpoints;
@@ -145,7 +142,8 @@ std::string_view name_of(PeakPhase phase) {
 MemoryEstimate estimate_memory(const JobSpec& job, const choice::LayoutChoice& choice,
                                const cost::LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
-  EstimatedStage here{stage, cost::stage_holds(*layers.kinds, choice, stage)};
+  EstimatedStage here{stage, cost::stage_holds(*layers.kinds, choice, stage),
+                      microbatches_in_flight(choice, stage)};
   here.message_bytes = message_buffers(job, choice, layers, here.holds);
   const StageTerms terms = stage_terms(job, choice, layers, rules, here.holds, here.message_bytes);
   return estimate_of(peak_of(job, choice, layers, rules, terms, here), rules, stage);
@@ -175,6 +173,7 @@ void MemoryEstimator::look_at(const choice::LayoutChoice& choice, const cost::La
     known.known = 0;
     known.stage.index = priced.index;
     known.stage.holds = priced.holds;
+    known.stage.live = microbatches_in_flight(choice, priced.index);
     known.stage.message_bytes = message_buffers(job_, choice, layers, priced.holds);
   }
 }

@@ -51,6 +51,16 @@ Pricer& Pricer::with_collectives(const GroupCollectives& groups,
   return with_collectives_.back()->pricer;
 }
 
+const time::TimePrediction& Pricer::played_step(const choice::LayoutChoice& choice,
+                                                const Plan& plan) {
+  const ParallelSpec& own = job_.parallel;
+  const ParallelSpec& other = plan.job.parallel;
+  const bool is_own =
+      other.collectives == own.collectives && other.data_collectives == own.data_collectives;
+  Pricer& pricer = is_own ? *this : with_collectives(other.collectives, other.data_collectives);
+  return played_steps_.of(choice, plan, pricer.costs(choice));
+}
+
 double host_bytes_needed(const JobSpec& job, const memory::MemoryEstimate& memory) {
   return memory.host_bytes * static_cast<double>(job.cluster.processes_per_host);
 }

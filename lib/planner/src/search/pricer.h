@@ -10,6 +10,7 @@
 #include "choice/choice_cache.h"
 #include "cost/layer_cost_table.h"
 #include "memory/memory_estimator.h"
+#include "search/played_steps.h"
 #include "smp/planner/search/search_result.h"
 #include "time/time_estimator.h"
 
@@ -47,6 +48,8 @@ class Pricer {
   double least_step_s(const choice::LayoutChoice& choice);
   // Steps that were simulated (stage_balance.h), so that the reasons need no second simulation.
   choice::ChoiceCache<double>& simulated_steps() { return simulated_steps_; }
+  // Of a plan of the choice.
+  const time::TimePrediction& played_step(const choice::LayoutChoice& choice, const Plan& plan);
   // Everything of one layout, for reports. Not counted.
   PricedLayout detail(const choice::LayoutChoice& choice);
   // Of one call of each layer.
@@ -95,6 +98,7 @@ class Pricer {
   time::TimeEstimator time_;
   std::vector<std::unique_ptr<WithCollectives>> with_collectives_;
   choice::ChoiceCache<double> simulated_steps_{1 << 9};
+  PlayedSteps played_steps_;
   std::vector<choice::LayoutChoice> refused_;
   double least_ratio_ = 0;  // of those refused since raise_peaks(); 0 = none
   double raised_ = 1;       // times the closed form's peaks
