@@ -42,7 +42,7 @@ CollectivesChoice choose_as_smp(Pricer& pricer, const choice::LayoutChoice& choi
     return {{}, kNccl, {fmt::format("{} nccl: tensor parallelism without sharding", kGroups)}};
   }
   const auto step_s = [&](CollectivesKind others) {
-    return pricer.with_collectives(parallel.collectives, others).price_time(choice).step_s;
+    return pricer.with_collectives(parallel.collectives, others).detail(choice).time.step_s;
   };
   const Prices prices{step_s(kNccl), step_s(kHost)};
   if (!prices.differ()) return {};
@@ -77,7 +77,7 @@ CollectivesChoice choose_by_group(Pricer& pricer, const choice::LayoutChoice& ch
       return pricer.with_collectives(parallel.collectives, parallel.data_collectives);
     };
     Prices prices;
-    prices.nccl_s = priced_with(kNccl).price_time(choice).step_s;
+    prices.nccl_s = priced_with(kNccl).detail(choice).time.step_s;
     const PricedLayout by_hosts = priced_with(kHost).detail(choice);
     prices.host_s = by_hosts.time.step_s;
     // Copies to hosts at an unknown rate would cost nothing.

@@ -83,7 +83,7 @@ double ExactSearch::collectives_ratio(const choice::LayoutChoice& choice) {
   const double closed_s = pricer_.price_time(choice).step_s;
   if (closed_s > 0) {
     Pricer& by_chosen = pricer_.with_collectives(chosen.groups, chosen.others);
-    const double chosen_s = by_chosen.price_time(choice).step_s;
+    const double chosen_s = by_chosen.detail(choice).time.step_s;
     found->second = std::min(1.0, chosen_s / closed_s);
   }
   return found->second;

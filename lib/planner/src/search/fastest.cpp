@@ -1,6 +1,7 @@
 #include "search/fastest.h"
 
 #include <algorithm>
+#include <deque>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -439,7 +440,7 @@ class Search {
   double best_offered_ = 0;  // since a rare node's visit began
   std::set<HopelessKey> hopeless_;
   std::set<MemoryKey> too_large_;  // of which nothing fits
-  std::vector<Node> nodes_;
+  std::deque<Node> nodes_;
   std::vector<std::vector<SearchSpace::ShardingChoice>> shardings_;  // by split
   Front front_;
   std::vector<Candidate> candidates_;
