@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "smp/plan/base/check.h"
-#include "smp/plan/layout/layout.h"
 #include "smp/plan/model/persistent_tensors.h"
 #include "smp/plan/spec/bucket_size.h"
 #include "smp/plan/spec/plan.h"
@@ -63,7 +62,7 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
 // buffers. Blocks rotate through `rotating` buffers. Embedding and head share a buffer of their
 // own, unless a tied head uses both at once.
 std::vector<int64_t> shared_buffers(StageBuckets& layout, bool tied_here, int64_t rotating,
-                                   int32_t Bucket::*buffer) {
+                                    int32_t Bucket::*buffer) {
   std::vector<int64_t> elements;
   const auto place = [&](int64_t& slot, Bucket& bucket) {
     if (slot < 0) {
@@ -140,8 +139,7 @@ std::vector<std::pair<size_t, size_t>> BucketCutter::ranges_of(const StageLayers
     first += static_cast<size_t>(count);
   }
   std::vector<int64_t> sizes;
-  for (const model::LayerSpec& layer : layers)
-    sizes.push_back(elements_of(layer).others_of_first);
+  for (const model::LayerSpec& layer : layers) sizes.push_back(elements_of(layer).others_of_first);
   const auto begins_bucket = [&](size_t i) {
     return begins_chunk[i] ||
            (shards_gradients(plan_) && (is_end(layers[i]) || is_end(layers[i - 1])));

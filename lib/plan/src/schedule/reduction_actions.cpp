@@ -103,7 +103,9 @@ class ReductionWriter {
   }
 
   void start_second_halves() {
-    if (!parameters_.has_replicas || in_flight_.empty()) return;
+    if (parameters_.has_replicas && !in_flight_.empty()) start_those_expected();
+  }
+  void start_those_expected() {
     for (auto one = next_second_half(); one != in_flight_.end() && is_expected_done(*one);
          one = next_second_half()) {
       finish_first_half(one);

@@ -48,18 +48,6 @@ struct RankLayout : StageBuckets {
 inline constexpr int64_t kHostUpdateElements = 256 << 10;
 int64_t host_update_elements(const RankLayout& layout);
 
-// Tensor ranks that hold the same KV head (layers.h) where they share attention; else 1: all hold
-// all heads, and their gradients come out equal.
-int64_t kv_copies(const Plan& plan);
-
-// Whether the plan cuts this over its shard ranks.
-bool shards_gradients(const Plan& plan);
-bool shards_weights(const Plan& plan);
-
-// Whether the first and the last stage share the token embedding (zb_v has both ends of the model
-// on one stage).
-bool tied_across_stages(const Plan& plan);
-
 RankLayout rank_layout(const Plan& plan, int64_t rank);
 
 }  // namespace smp::layout

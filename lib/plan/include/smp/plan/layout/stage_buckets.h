@@ -5,6 +5,10 @@
 
 #include "smp/plan/layout/stage_layers.h"
 
+namespace smp {
+struct Plan;
+}
+
 namespace smp::layout {
 
 // A contiguous range of the flat buffers whose gradients are reduced together. It holds whole
@@ -43,5 +47,17 @@ struct StageBuckets : StageLayers {
   bool shards_gradients() const { return !gradient_buffers.empty(); }
   bool shards_weights() const { return !weight_buffers.empty(); }
 };
+
+// Tensor ranks that hold the same KV head (layers.h) where they share attention; else 1: all hold
+// all heads, and their gradients come out equal.
+int64_t kv_copies(const Plan& plan);
+
+// Whether the plan cuts this over its shard ranks.
+bool shards_gradients(const Plan& plan);
+bool shards_weights(const Plan& plan);
+
+// Whether the first and the last stage share the token embedding (zb_v has both ends of the model
+// on one stage).
+bool tied_across_stages(const Plan& plan);
 
 }  // namespace smp::layout
