@@ -132,11 +132,13 @@ class Search {
 
   void add_nodes(const SearchSpace::Split& split, const choice::BatchShape& batch, int32_t index) {
     choice::LayoutChoice choice = space_.first_choice(split, batch);
+    const auto sequences = space_.sequence_parallel(split);
+    const auto placements = space_.placements(split);
     for (const auto& schedule : space_.schedules(split, batch)) {
       space_.set_schedule(split, schedule, choice);
-      for (const bool sequence : space_.sequence_parallel(split)) {
+      for (const bool sequence : sequences) {
         choice.sequence_parallel = sequence;
-        for (const choice::PlacementStrategy placement : space_.placements(split)) {
+        for (const choice::PlacementStrategy placement : placements) {
           choice.placement = placement;
           const double tokens = static_cast<double>(choice.data()) * choice.micro_batch *
                                 choice.microbatches *

@@ -1,5 +1,7 @@
 #include "search/search_space.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
