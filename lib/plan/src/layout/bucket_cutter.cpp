@@ -139,6 +139,7 @@ std::vector<std::pair<size_t, size_t>> BucketCutter::ranges_of(const StageLayers
     first += static_cast<size_t>(count);
   }
   std::vector<int64_t> sizes;
+  sizes.reserve(layers.size());
   for (const model::LayerSpec& layer : layers) sizes.push_back(elements_of(layer).others_of_first);
   const auto begins_bucket = [&](size_t i) {
     return begins_chunk[i] ||
