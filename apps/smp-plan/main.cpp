@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <string>
 
 #include "command_line.h"
@@ -39,9 +41,17 @@ int run(int argc, char** argv) {
   }
 }
 
+// A search makes and frees one large schedule after the other: the kernel would have to clear their
+// pages each time.
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_freed_memory();
   const bool is_heard = smp::system::fill_standard_streams();
   const int code = run(argc, argv);
   // What was printed may still be in the buffer, and the disk behind it full.

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "plan/model_samples.h"
 #include "smp/plan/model/layers.h"
@@ -186,6 +188,28 @@ TEST_CASE("the counts by arithmetic are the sums over the parameters") {
       INFO(layer.name);
       CHECK(parameters_of_layer(model, layer).of_rank(4, model.num_kv_heads) ==
             doctest::Approx(held));
+    }
+  }
+}
+
+TEST_CASE("layers with equal parameters have tensors of equal sizes, and the others have not") {
+  const auto sizes_of = [](const ModelSpec& model, const LayerSpec& layer) {
+    std::vector<std::pair<int64_t, int64_t>> sizes;
+    for (const ParameterSpec& parameter : parameters_of(model, layer)) {
+      sizes.emplace_back(parameter.rows, parameter.cols);
+    }
+    return sizes;
+  };
+  ModelSpec mixture = mixtral_8x7b();
+  mixture.first_dense_layers = 1;
+  for (const ModelSpec& model : {gpt2_124m(), t5(6, 512, 8, 64, 2048), mixture}) {
+    const std::vector<LayerSpec> layers = layers_of(model);
+    for (const LayerSpec& a : layers) {
+      for (const LayerSpec& b : layers) {
+        CAPTURE(a.name);
+        CAPTURE(b.name);
+        CHECK(have_equal_parameters(model, a, b) == (sizes_of(model, a) == sizes_of(model, b)));
+      }
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include "links/host_exchange.h"
 #include "plan/model_samples.h"
+#include "search/pricer.h"
 
 using namespace smp;
 using namespace smp::choice;
@@ -35,7 +36,12 @@ JobSpec slow_links() {
   return job;
 }
 
-LayoutChoice layout(int32_t tensor, int32_t shard, int32_t replica) {
+CollectivesChoice chosen_for(const JobSpec& job, const LayoutChoice& choice) {
+  Pricer pricer(job);
+  return choose_collectives(pricer, choice);
+}
+
+LayoutChoice layout_of(int32_t tensor, int32_t shard, int32_t replica) {
   LayoutChoice choice;
   choice.tensor = tensor;
   choice.shard = shard;
@@ -48,7 +54,7 @@ LayoutChoice layout(int32_t tensor, int32_t shard, int32_t replica) {
 
 TEST_CASE("each kind of group has the way that takes less of the step, with both prices said") {
   JobSpec job = slow_links();
-  const CollectivesChoice by_host = choose_collectives(job, layout(1, 4, 2));
+  const CollectivesChoice by_host = chosen_for(job, layout_of(1, 4, 2));
   CHECK(by_host.groups.shard == kHost);
   CHECK(by_host.groups.replica == kHost);
   CHECK(by_host.groups.tensor == std::nullopt);
@@ -60,7 +66,7 @@ TEST_CASE("each kind of group has the way that takes less of the step, with both
   CHECK(by_host.reasons[1].starts_with("collectives of replica groups host: nccl takes "));
 
   job.cluster.intra_host_bytes_per_s = 300e9;
-  const CollectivesChoice by_nccl = choose_collectives(job, layout(2, 1, 4));
+  const CollectivesChoice by_nccl = chosen_for(job, layout_of(2, 1, 4));
   CHECK(by_nccl.groups.tensor == kNccl);
   CHECK(by_nccl.groups.data == kNccl);
   CHECK(by_nccl.others == kNccl);
@@ -72,7 +78,7 @@ TEST_CASE("each kind of group has the way that takes less of the step, with both
 TEST_CASE("what is pinned counts, for one kind of group or for all, and its price is said") {
   JobSpec job = slow_links();
   job.parallel.collectives.replica = kNccl;
-  CollectivesChoice choice = choose_collectives(job, layout(1, 4, 2));
+  CollectivesChoice choice = chosen_for(job, layout_of(1, 4, 2));
   CHECK(choice.groups.shard == kHost);
   CHECK(choice.groups.replica == kNccl);
   CHECK(choice.others == kNccl);
@@ -81,7 +87,7 @@ TEST_CASE("what is pinned counts, for one kind of group or for all, and its pric
 
   job.parallel.data_collectives = kHost;
   job.cluster.intra_host_bytes_per_s = 300e9;
-  choice = choose_collectives(job, layout(1, 4, 2));
+  choice = chosen_for(job, layout_of(1, 4, 2));
   CHECK(choice.groups.shard == kHost);
   CHECK(choice.groups.replica == kNccl);
   CHECK(choice.others == kHost);
@@ -90,13 +96,13 @@ TEST_CASE("what is pinned counts, for one kind of group or for all, and its pric
 
 TEST_CASE("a reduction is slowed by the multiprocessors of the groups that it runs in, no others") {
   JobSpec job = slow_links();
-  LayoutChoice choice = layout(1, 8, 1);
+  LayoutChoice choice = layout_of(1, 8, 1);
   choice.sharding = Sharding::kOptimizerState;
   job.parallel.collectives.shard = kHost;
   job.parallel.collectives.replica = kNccl;  // there are none
-  const CollectivesChoice one = choose_collectives(job, choice);
+  const CollectivesChoice one = chosen_for(job, choice);
   job.parallel.collectives.replica = kHost;
-  const CollectivesChoice other = choose_collectives(job, choice);
+  const CollectivesChoice other = chosen_for(job, choice);
   REQUIRE(!one.reasons.empty());
   CHECK(one.reasons == other.reasons);
 }
@@ -106,7 +112,7 @@ TEST_CASE("NCCL stays where the host's way would save less than the model can te
   bool told = false;
   for (double rate = 1e9; rate < 100e9; rate *= 1.01) {
     job.cluster.intra_host_bytes_per_s = rate;
-    const CollectivesChoice choice = choose_collectives(job, layout(1, 8, 1));
+    const CollectivesChoice choice = chosen_for(job, layout_of(1, 8, 1));
     const std::string& reason = choice.reasons.at(0);
     const bool equal = reason.ends_with("; times within 3 % count as equal");
     if (equal) CHECK(choice.groups.shard == kNccl);
@@ -117,21 +123,21 @@ TEST_CASE("NCCL stays where the host's way would save less than the model can te
 
 TEST_CASE("NCCL stays where the host's link is for what is offloaded, unless it is pinned") {
   JobSpec job = slow_links();
-  LayoutChoice offloading = layout(1, 8, 1);
+  LayoutChoice offloading = layout_of(1, 8, 1);
   offloading.offload_optimizer = true;
-  CollectivesChoice choice = choose_collectives(job, offloading);
+  CollectivesChoice choice = chosen_for(job, offloading);
   CHECK(choice.groups.shard == kNccl);
   CHECK(choice.reasons.at(0).ends_with("; the link to the host is reserved for offloading"));
   job.parallel.collectives.shard = kHost;
-  CHECK(choose_collectives(job, offloading).groups.shard == kHost);
+  CHECK(chosen_for(job, offloading).groups.shard == kHost);
 }
 
 TEST_CASE("NCCL stays where a host has no room for the messages") {
   JobSpec job = slow_links();
-  const LayoutChoice choice = layout(1, 8, 1);
-  REQUIRE(choose_collectives(job, choice).groups.shard == kHost);
+  const LayoutChoice choice = layout_of(1, 8, 1);
+  REQUIRE(chosen_for(job, choice).groups.shard == kHost);
   job.cluster.host_memory_bytes = 1 << 30;
-  const CollectivesChoice chosen = choose_collectives(job, choice);
+  const CollectivesChoice chosen = chosen_for(job, choice);
   CHECK(chosen.groups.shard == kNccl);
   CAPTURE(chosen.reasons.at(0));
   CHECK(chosen.reasons.at(0).find("; host needs ") != std::string::npos);
@@ -141,11 +147,11 @@ TEST_CASE("NCCL stays where a host has no room for the messages") {
 TEST_CASE("without the rate of copies to the host there is no price, and NCCL has all groups") {
   JobSpec job = slow_links();
   job.cluster.host_link_bytes_per_s = 0;
-  CollectivesChoice choice = choose_collectives(job, layout(1, 4, 2));
+  CollectivesChoice choice = chosen_for(job, layout_of(1, 4, 2));
   CHECK(choice.groups.shard == kNccl);
   CHECK(choice.reasons.empty());
   job.parallel.collectives.shard = kHost;
-  choice = choose_collectives(job, layout(1, 4, 2));
+  choice = chosen_for(job, layout_of(1, 4, 2));
   CHECK(choice.groups.shard == kHost);
   CHECK(choice.reasons == std::vector<std::string>{"collectives of shard groups host: pinned"});
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 
+#include "layout/bucket_cutter.h"
 #include "layout/reduction_pace.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/layout/layout.h"
@@ -35,20 +36,19 @@ namespace {
 
 // The first `recompute_layers` blocks of the stage save only their input, or the input of the run
 // of blocks that share a checkpoint. With offloading the saved tensors of blocks are on the host.
-void set_memory_rules(const Plan& plan, const RankLayout& layout,
+void set_memory_rules(const Plan& plan, const StageLayers& stage, size_t layers,
                       schedule::ScheduleParameters& parameters) {
   const ParallelSpec& parallel = plan.job.parallel;
   parameters.selective = parallel.recompute == Recompute::kSelective;
   const bool recomputes = parameters.selective || parallel.recompute == Recompute::kFull;
   const bool offloads = parallel.offload_activations.value_or(false);
-  const size_t layers = model::layers_of(plan.job.model).size();
   if (recomputes) parameters.checkpoints.resize(layers, -1);
   if (offloads) parameters.offloaded.resize(layers, false);
   const auto group = layers_per_checkpoint(parallel.activation_checkpointing_strategy);
   SMP_CHECK(group && (*group == 1 || !parameters.selective));
   int64_t left = parallel.recompute_layers.value_or(static_cast<int64_t>(layers));
-  auto layer = layout.layers.begin();
-  for (const int64_t count : layout.chunk_layers) {
+  auto layer = stage.layers.begin();
+  for (const int64_t count : stage.chunk_layers) {
     int64_t sharing = 0, first = -1;  // of the run under way
     for (const auto end = layer + count; layer != end; ++layer) {
       if (!model::is_transformer_block(layer->kind)) {
@@ -80,7 +80,6 @@ bool reduces_through_host(const Plan& plan) {
 }  // namespace
 
 schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
-  const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   schedule::ScheduleParameters parameters;
   parameters.shape = schedule_shape(plan);
   parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
@@ -95,8 +94,12 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   parameters.kv_replicated = kv_copies(plan) > 1;
   parameters.sums_router_loads = model::router_loads(plan.job.model) > 0;
   parameters.loading_horizon = plan.job.parallel.activation_loading_horizon;
-  for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
-    const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));
+  std::vector<StageLayers> stages = layers_by_stage(plan);
+  size_t all_layers = 0;
+  for (const StageLayers& stage : stages) all_layers += stage.layers.size();
+  BucketCutter cutter(plan, 0);
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const StageBuckets layout = cutter.cut(std::move(stages[stage]));
     std::vector<std::vector<int64_t>>& chunks = parameters.layers.emplace_back();
     auto layer = layout.layers.begin();
     for (const int64_t count : layout.chunk_layers) {
@@ -104,17 +107,13 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
       for (int64_t i = 0; i < count; ++i) layers.push_back((layer++)->index);
       parameters.head_layer = std::max(parameters.head_layer, layers.back());
     }
-    set_memory_rules(plan, layout, parameters);
+    set_memory_rules(plan, layout, all_layers, parameters);
     std::vector<int64_t>& first_layers = parameters.bucket_first_layers.emplace_back();
     std::vector<int64_t>& last_layers = parameters.bucket_last_layers.emplace_back();
     std::vector<int64_t>& elements = parameters.bucket_elements.emplace_back();
     if (plan.degrees.data() == 1) continue;
     parameters.persistent_buckets.push_back(layout.persistent_bucket);
-    if (stage == 0 && layout.persistent_bucket >= 0) {
-      const PlacedParameter& table = layout.parameters.front();
-      const Bucket& small = layout.buckets.back();
-      parameters.table_persists = table.offset >= small.begin && table.offset < small.end;
-    }
+    if (stage == 0) parameters.table_persists = layout.opens_with_persistent;
     for (const Bucket& bucket : layout.buckets) {
       first_layers.push_back(bucket.first_layer);
       last_layers.push_back(bucket.last_layer);

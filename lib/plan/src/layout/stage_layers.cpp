@@ -2,21 +2,22 @@
 
 #include "smp/plan/layout/partition.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/plan.h"
 
 namespace smp::layout {
 
-std::vector<StageLayers> layers_by_stage(const Plan& plan) {
+schedule::ScheduleShape chunks_of(const Plan& plan) {
   const ParallelSpec& parallel = plan.job.parallel;
-  // The order of passes does not matter here.
-  const schedule::ScheduleShape shape{
-      .kind = parallel.pipeline.value_or(PipelineKind::kInterleaved),
-      .stages = plan.degrees.pipeline,
-      .virtual_stages = parallel.virtual_pipeline_degree.value_or(1)};
+  return {.kind = parallel.pipeline.value_or(PipelineKind::kInterleaved),
+          .stages = plan.degrees.pipeline,
+          .virtual_stages = parallel.virtual_pipeline_degree.value_or(1)};
+}
+
+std::vector<StageLayers> layers_by_stage(const Plan& plan) {
+  const schedule::ScheduleShape shape = chunks_of(plan);
   const std::vector<model::LayerSpec> all = model::layers_of(plan.job.model);
   const std::vector<int64_t> blocks =
-      blocks_per_chunk(shape, model::block_count(plan.job.model), parallel.partition);
+      blocks_per_chunk(shape, model::block_count(plan.job.model), plan.job.parallel.partition);
   std::vector<StageLayers> stages(static_cast<size_t>(shape.stages));
   auto next = all.begin();
   // Chunks of a stage follow each other along the model as they do on the stage.

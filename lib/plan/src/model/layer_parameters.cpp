@@ -321,6 +321,15 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec
   return list.take();
 }
 
+bool have_equal_parameters(const ModelSpec& model, const LayerSpec& a, const LayerSpec& b) {
+  if (a.index == b.index) return true;
+  if (a.kind != b.kind || is_list(model)) return false;
+  if (is_hybrid(model) && is_transformer_block(a.kind)) {
+    return layer_letter(model, a.index - 1) == layer_letter(model, b.index - 1);
+  }
+  return opens_decoder(model, a) == opens_decoder(model, b);
+}
+
 int64_t parameter_count(const ModelSpec& model) {
   const double count = parameter_counts(model).total();
   SMP_CHECK(count < 0x1p53);

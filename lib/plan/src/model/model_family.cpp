@@ -69,13 +69,13 @@ bool is_plain_decoder(const ModelSpec& model) {
 }  // namespace
 
 bool is_dense_decoder(const ModelSpec& model) {
-  return is_plain_decoder(model) && model.num_experts == 0 && has_dense_glu_of_engine(model);
+  return model.num_experts == 0 && is_plain_decoder(model) && has_dense_glu_of_engine(model);
 }
 
 bool is_mixture_decoder(const ModelSpec& model) {
   const bool all_blocks = model.first_dense_layers == 0 && model.moe_layer_period == 1;
   const bool has_shared_bias = model.mlp_bias && model.shared_expert_ffn_hidden_size > 0;
-  return is_plain_decoder(model) && model.num_experts > 0 && !model.parallel_residual &&
+  return model.num_experts > 0 && is_plain_decoder(model) && !model.parallel_residual &&
          !has_shared_bias && !model.pad_experts_to_capacity &&
          (all_blocks || has_dense_glu_of_engine(model));
 }

@@ -2,7 +2,6 @@
 
 #include "program/layers/layers.h"
 #include "smp/plan/base/check.h"
-#include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/model_family.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/program/fusions.h"
@@ -20,14 +19,9 @@ bool has_program(const ModelSpec& model, const model::LayerSpec& layer) {
 
 bool are_alike(const ModelSpec& model, const model::LayerSpec& a, const model::LayerSpec& b) {
   if (a.index == b.index) return true;
-  if (a.kind != b.kind || model::is_list(model)) return false;
-  if (model::is_hybrid(model) && model::is_transformer_block(a.kind) &&
-      model::layer_letter(model, a.index - 1) != model::layer_letter(model, b.index - 1)) {
-    return false;
-  }
-  return model::has_window(model, a) == model::has_window(model, b) &&
+  return model::have_equal_parameters(model, a, b) &&
+         model::has_window(model, a) == model::has_window(model, b) &&
          model::is_in_encoder(model, a) == model::is_in_encoder(model, b) &&
-         model::opens_decoder(model, a) == model::opens_decoder(model, b) &&
          model::closes_stack(model, a) == model::closes_stack(model, b);
 }
 

@@ -1,8 +1,7 @@
 #include "schedule/offload_actions.h"
 
-#include <algorithm>
-#include <map>
-#include <tuple>
+#include <cstddef>
+#include <utility>
 
 namespace smp::schedule {
 namespace {
@@ -14,23 +13,27 @@ struct KeptCall {
   size_t use = 0;
 };
 
+// In the order of their uses.
 std::vector<KeptCall> kept_calls(const ScheduleParameters& parameters,
                                  const std::vector<Action>& actions) {
-  std::map<std::tuple<int16_t, int32_t, int32_t>, size_t> forwards;  // chunk, microbatch, layer
-  std::vector<KeptCall> calls;                                       // in the order of their uses
+  // By layer: its forwards, and how many of them have been used. Microbatches pass it in order.
+  struct Layer {
+    std::vector<size_t> forwards;
+    size_t used = 0;
+  };
+  std::vector<Layer> layers(parameters.offloaded.size());
+  std::vector<KeptCall> calls;
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
     if (action.layer < 0 || !is_offloaded(parameters, action.layer)) continue;
-    const std::tuple key{action.chunk, action.microbatch, action.layer};
+    Layer& layer = layers[static_cast<size_t>(action.layer)];
     if (action.kind == ActionKind::kForward) {
-      forwards[key] = i;
+      layer.forwards.push_back(i);
       continue;
     }
     const bool again = checkpoint_of(parameters, action.layer) >= 0;
     if (action.kind != (again ? ActionKind::kRecompute : ActionKind::kBackward)) continue;
-    const auto forward = forwards.find(key);
-    calls.push_back({forward->second, i});
-    forwards.erase(forward);
+    calls.push_back({layer.forwards[layer.used++], i});
   }
   return calls;
 }
@@ -45,20 +48,25 @@ Action of_call(ActionKind kind, const Action& forward) {
 
 void add_offloads(const ScheduleParameters& parameters, std::vector<Action>& actions) {
   const std::vector<KeptCall> calls = kept_calls(parameters, actions);
-  std::vector<char> is_offloaded_after(actions.size(), 0);
-  std::vector<std::vector<size_t>> fetches(actions.size());  // forwards, by the action they precede
+  struct Fetch {
+    size_t before = 0;  // which action
+    size_t forward = 0;
+  };
+  std::vector<Fetch> fetches;  // in the order of `before`, as calls are in that of their uses
+  std::vector<bool> is_offloaded_after(actions.size(), false);
   for (size_t k = 0; k < calls.size(); ++k) {
     const auto horizon = static_cast<size_t>(parameters.loading_horizon);
     const size_t before = calls[k < horizon ? 0 : k - horizon].use;
     if (calls[k].forward > before) continue;
-    is_offloaded_after[calls[k].forward] = 1;
-    fetches[before].push_back(calls[k].forward);
+    is_offloaded_after[calls[k].forward] = true;
+    fetches.push_back({before, calls[k].forward});
   }
   std::vector<Action> all;
-  all.reserve(actions.size() + 2 * calls.size());
+  all.reserve(actions.size() + 2 * fetches.size());
+  auto fetch = fetches.begin();
   for (size_t i = 0; i < actions.size(); ++i) {
-    for (const size_t forward : fetches[i]) {
-      all.push_back(of_call(ActionKind::kFetch, actions[forward]));
+    for (; fetch != fetches.end() && fetch->before == i; ++fetch) {
+      all.push_back(of_call(ActionKind::kFetch, actions[fetch->forward]));
     }
     all.push_back(actions[i]);
     if (is_offloaded_after[i]) all.push_back(of_call(ActionKind::kOffload, actions[i]));

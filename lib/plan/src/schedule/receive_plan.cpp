@@ -29,7 +29,12 @@ Neighbour neighbour_at(const ScheduleShape& shape, int64_t stage, int64_t positi
 class Timeline {
  public:
   Timeline(const ScheduleShape& shape, const Orders& orders)
-      : shape_(shape), orders_(orders), starts_(orders.size()), clock_(orders.size(), 0) {
+      : shape_(shape),
+        orders_(orders),
+        backward_length_(defers_weight_gradients(shape.kind) ? 1 : 2),
+        last_position_(shape.stages * shape.chunks() - 1),
+        starts_(orders.size()),
+        clock_(orders.size(), 0) {
     const auto slots = static_cast<size_t>(shape.stages * shape.chunks() * shape.microbatches);
     forward_end_.assign(slots, kNever);
     backward_end_.assign(slots, kNever);
@@ -58,7 +63,7 @@ class Timeline {
   static constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
   int32_t length(const Pass& pass) const {
-    return pass.kind == PassKind::kBackward && !defers_weight_gradients(shape_.kind) ? 2 : 1;
+    return pass.kind == PassKind::kBackward ? backward_length_ : 1;
   }
   size_t slot(int64_t position, const Pass& pass) const {
     return static_cast<size_t>(position * shape_.microbatches + pass.microbatch);
@@ -76,7 +81,7 @@ class Timeline {
       if (position > 0) begin = std::max(begin, (*ends)[slot(position - 1, pass)]);
     } else if (pass.kind == PassKind::kBackward) {
       ends = &backward_end_;
-      if (position + 1 < shape_.stages * shape_.chunks()) {
+      if (position < last_position_) {
         begin = std::max(begin, (*ends)[slot(position + 1, pass)]);
       }
     }
@@ -89,6 +94,8 @@ class Timeline {
 
   const ScheduleShape& shape_;
   const Orders& orders_;
+  const int32_t backward_length_;
+  const int64_t last_position_;
   std::vector<std::vector<int32_t>> starts_;
   std::vector<int32_t> clock_;
   std::vector<int32_t> forward_end_, backward_end_;  // by position and microbatch
@@ -96,9 +103,11 @@ class Timeline {
 
 std::vector<StartReceive> just_in_time(const ScheduleShape& shape, int64_t stage,
                                        const std::vector<Pass>& order) {
+  const Neighbours neighbours(shape, stage);
   std::vector<StartReceive> receives;
+  receives.reserve(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
-    const Neighbour source = source_of(shape, stage, order[i]);
+    const Neighbour& source = neighbours.source_of(order[i]);
     const auto pass = static_cast<int64_t>(i);
     if (source.exists) receives.push_back({pass - 1, pass, source.place.stage});
   }
@@ -129,7 +138,9 @@ class Uses {
 class WhenReady {
  public:
   WhenReady(const ScheduleShape& shape, const Orders& orders)
-      : shape_(shape), orders_(orders), timeline_(shape, orders) {}
+      : shape_(shape), orders_(orders), timeline_(shape, orders) {
+    for (int64_t stage = 0; stage < shape.stages; ++stage) neighbours_.emplace_back(shape, stage);
+  }
 
   std::vector<StartReceive> of(int64_t stage) const {
     const Uses uses(shape_, orders_[static_cast<size_t>(stage)]);
@@ -139,23 +150,28 @@ class WhenReady {
       const bool known = std::find(peers.begin(), peers.end(), peer) != peers.end();
       if (peer < 0 || peer >= shape_.stages || peer == stage || known) continue;
       peers.push_back(peer);
+      if (!neighbours_[static_cast<size_t>(peer)].send_to(stage)) continue;
+      const auto others = static_cast<std::ptrdiff_t>(receives.size());
       add_channel(peer, stage, uses, receives);
+      std::inplace_merge(receives.begin(), receives.begin() + others, receives.end(),
+                         [](const StartReceive& a, const StartReceive& b) {
+                           return a.before_pass < b.before_pass;
+                         });
     }
-    std::stable_sort(
-        receives.begin(), receives.end(),
-        [](const StartReceive& a, const StartReceive& b) { return a.before_pass < b.before_pass; });
     return receives;
   }
 
  private:
+  // In the order of `before_pass`.
   void add_channel(int64_t from, int64_t to, const Uses& uses,
                    std::vector<StartReceive>& receives) const {
     const std::vector<Pass>& sending = orders_[static_cast<size_t>(from)];
+    const Neighbours& neighbours = neighbours_[static_cast<size_t>(from)];
     const std::vector<int32_t>& starts = timeline_.starts(to);
     const size_t begin = receives.size();
     int64_t running = -1;  // pass of the receiver
     for (size_t i = 0; i < sending.size(); ++i) {
-      const Neighbour target = target_of(shape_, from, sending[i]);
+      const Neighbour& target = neighbours.target_of(sending[i]);
       if (!target.exists || target.place.stage != to) continue;
       const int32_t sent = timeline_.end(from, i);
       while (running + 1 < static_cast<int64_t>(starts.size()) &&
@@ -175,20 +191,24 @@ class WhenReady {
   const ScheduleShape& shape_;
   const Orders& orders_;
   const Timeline timeline_;
+  std::vector<Neighbours> neighbours_;  // by stage
 };
 
 }  // namespace
 
-Neighbour source_of(const ScheduleShape& shape, int64_t stage, const Pass& pass) {
-  if (pass.kind == PassKind::kWeight) return {};
-  const int64_t position = position_of_chunk(shape, {stage, int64_t{pass.chunk}});
-  return neighbour_at(shape, stage, position + (pass.kind == PassKind::kForward ? -1 : 1));
+Neighbours::Neighbours(const ScheduleShape& shape, int64_t stage) {
+  for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
+    const int64_t position = position_of_chunk(shape, {stage, chunk});
+    of_chunk_.push_back(
+        {neighbour_at(shape, stage, position - 1), neighbour_at(shape, stage, position + 1)});
+  }
 }
 
-Neighbour target_of(const ScheduleShape& shape, int64_t stage, const Pass& pass) {
-  if (pass.kind == PassKind::kWeight) return {};
-  const int64_t position = position_of_chunk(shape, {stage, int64_t{pass.chunk}});
-  return neighbour_at(shape, stage, position + (pass.kind == PassKind::kForward ? 1 : -1));
+bool Neighbours::send_to(int64_t stage) const {
+  return std::any_of(of_chunk_.begin(), of_chunk_.end(), [&](const Sides& sides) {
+    const auto is_of = [&](const Neighbour& one) { return one.exists && one.place.stage == stage; };
+    return is_of(sides.before) || is_of(sides.after);
+  });
 }
 
 std::vector<std::vector<StartReceive>> plan_receives(const ScheduleShape& shape,

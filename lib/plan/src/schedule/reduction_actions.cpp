@@ -16,12 +16,16 @@ class ReductionWriter {
     const auto index = static_cast<size_t>(stage);
     elements_ = parameters.bucket_elements[index];
     if (!parameters.gradient_buffers.empty()) buffers_ = parameters.gradient_buffers[index];
-    layers_.assign(elements_.size(), 0);
+    std::vector<int64_t> layers_of(elements_.size(), 0);
     for (const std::vector<int64_t>& layers : parameters.layers[index]) {
       for (const int64_t layer : layers) {
         const int32_t bucket = buckets_.bucket_of(layer);
-        if (bucket >= 0) ++layers_[static_cast<size_t>(bucket)];
+        if (bucket >= 0) ++layers_of[static_cast<size_t>(bucket)];
       }
+    }
+    for (size_t b = 0; b < elements_.size(); ++b) {
+      const int64_t layers = std::max<int64_t>(1, layers_of[b]);
+      of_layer_.push_back((elements_[b] + layers - 1) / layers);
     }
   }
 
@@ -90,16 +94,18 @@ class ReductionWriter {
     in_flight_.push_back({action.bucket, action.microbatch, is_last, computed_});
   }
 
-  // Elements of gradients that the action completes: a layer's share of its bucket, rounded up.
+  // Elements of gradients that the action completes: a layer's share of its bucket.
   int64_t gradients_of(const Action& action) const {
     const bool defers = defers_weight_gradients(parameters_.shape.kind);
     const int32_t bucket = buckets_.bucket_of(action.layer);
     if (bucket < 0 || (defers && action.kind == ActionKind::kBackward)) return 0;
-    const int64_t layers = layers_[static_cast<size_t>(bucket)];
-    return (elements(bucket) + layers - 1) / layers;
+    return of_layer_[static_cast<size_t>(bucket)];
   }
 
   void start_second_halves() {
+    if (parameters_.has_replicas && !in_flight_.empty()) start_those_expected();
+  }
+  void start_those_expected() {
     for (auto one = next_second_half(); one != in_flight_.end() && is_expected_done(*one);
          one = next_second_half()) {
       finish_first_half(one);
@@ -168,7 +174,7 @@ class ReductionWriter {
   const std::vector<Action> in_;
   std::vector<Action> out_;
   std::vector<int64_t> elements_;  // by bucket
-  std::vector<int64_t> layers_;    // by bucket
+  std::vector<int64_t> of_layer_;  // by bucket: those of one layer, rounded up
   std::vector<int32_t> buffers_;   // by bucket; empty: gradients are whole
   int64_t computed_ = 0;           // elements of gradients, of all microbatches
   bool has_updated_ = false;

@@ -32,6 +32,7 @@ class StageWriter {
         receives_(receives),
         stage_(stage),
         last_stage_(shape_.stages - 1),
+        neighbours_(shape_, stage),
         layer_buckets_(parameters, stage) {
     for (const std::vector<int64_t>& layers : chunks_) {
       layers_.insert(layers_.end(), layers.begin(), layers.end());
@@ -65,19 +66,19 @@ class StageWriter {
       if (parameters_.sums_router_loads && static_cast<std::ptrdiff_t>(i) == turn) {
         actions_.push_back({.kind = ActionKind::kRouterLoads});
       }
-      const Neighbour source = source_of(shape_, stage_, order_[i]);
+      const Neighbour& source = neighbours_.source_of(order_[i]);
       if (source.exists) receive_input(ActionKind::kReceiveWait, order_[i], source.place.stage);
       start_receives(static_cast<int64_t>(i));
       if (i + 1 == order_.size() && receives_tied_gradient()) {
         receive(ActionKind::kReceive, Payload::kTiedGradient, last_stage_);
       }
       compute(order_[i]);
-      const std::vector<Action> sent_before = std::exchange(unfinished_sends_, {});
+      const size_t sent_before = unfinished_sends_.size();
       send_output(order_[i]);
-      for (const Action& send : sent_before) finish(send);
+      finish_sends(sent_before);
     }
     if (sends_tied_gradient()) send({.payload = Payload::kTiedGradient, .peer = 0});
-    for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
+    finish_sends(unfinished_sends_.size());
     if (!shape_.forward_only) step();
     if (!parameters_.offloaded.empty()) add_offloads(parameters_, actions_);
     actions_.shrink_to_fit();
@@ -114,7 +115,7 @@ class StageWriter {
   }
 
   void send_output(const Pass& pass) {
-    const Neighbour target = target_of(shape_, stage_, pass);
+    const Neighbour& target = neighbours_.target_of(pass);
     if (!target.exists) return;
     send({.payload = payload_of(pass),
           .chunk = pass.chunk,
@@ -126,9 +127,14 @@ class StageWriter {
     actions_.push_back(action);
     unfinished_sends_.push_back(action);
   }
-  void finish(Action send) {
-    send.kind = ActionKind::kSendWait;
-    actions_.push_back(send);
+  // The first ones.
+  void finish_sends(size_t count) {
+    const auto end = unfinished_sends_.begin() + static_cast<std::ptrdiff_t>(count);
+    for (auto send = unfinished_sends_.begin(); send != end; ++send) {
+      send->kind = ActionKind::kSendWait;
+      actions_.push_back(*send);
+    }
+    unfinished_sends_.erase(unfinished_sends_.begin(), end);
   }
 
   void compute(const Pass& pass) {
@@ -170,6 +176,7 @@ class StageWriter {
 
   // When the backward reaches a run of layers that share a checkpoint, it recomputes the whole run.
   void recompute(const Pass& pass, const std::vector<int64_t>& layers, size_t last) {
+    if (parameters_.checkpoints.empty()) return;
     const int64_t checkpoint = checkpoint_of(parameters_, layers[last]);
     const bool is_last =
         last + 1 == layers.size() || checkpoint_of(parameters_, layers[last + 1]) != checkpoint;
@@ -241,7 +248,7 @@ class StageWriter {
       if (gathers_) gathers_->wait_for(buckets_.size() - 1);  // it must be whole to be sent
       send({.payload = Payload::kTiedWeight, .peer = static_cast<int32_t>(last_stage_)});
     }
-    for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
+    finish_sends(unfinished_sends_.size());
     if (receives_tied) receive(ActionKind::kReceiveWait, Payload::kTiedWeight, 0);
   }
 
@@ -260,6 +267,7 @@ class StageWriter {
   const std::vector<StartReceive>& receives_;
   const int64_t stage_;
   const int64_t last_stage_;
+  const Neighbours neighbours_;
   std::vector<int64_t> layers_;   // of all chunks
   int64_t head_ = -1;             // model index of the last layer, where it is of this stage
   std::vector<int64_t> buckets_;  // first layer of each

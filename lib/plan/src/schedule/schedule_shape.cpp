@@ -58,10 +58,4 @@ ChunkPlace place_of_chunk(const ScheduleShape& shape, int64_t position) {
   return {position % p, position / p};
 }
 
-int64_t position_of_chunk(const ScheduleShape& shape, const ChunkPlace& place) {
-  const int64_t p = shape.stages;
-  if (shape.kind == PipelineKind::kZbV && place.chunk == 1) return 2 * p - 1 - place.stage;
-  return place.chunk * p + place.stage;
-}
-
 }  // namespace smp::schedule

@@ -85,7 +85,7 @@ class ShardWriter {
   // Gathers for the uses from next_use_ to `after` and for the prefetched layers. A gather needs a
   // buffer whose content no earlier use needs.
   void start_gathers(size_t after) {
-    std::vector<int32_t> ahead;
+    ahead_.clear();
     const auto window = static_cast<size_t>(kUsesOfLayer * (1 + parameters_.prefetch_layers));
     const size_t end_of_window = std::min(uses_.size(), after + window);
     for (size_t i = next_use_; i < end_of_window; ++i) {
@@ -96,9 +96,9 @@ class ShardWriter {
                            [&](const Use& use) { return use.bucket == other; });
       };
       if (i >= after && !is_used(bucket, after) &&
-          std::find(ahead.begin(), ahead.end(), bucket) == ahead.end()) {
-        if (static_cast<int64_t>(ahead.size()) == parameters_.prefetch_layers) return;
-        ahead.push_back(bucket);
+          std::find(ahead_.begin(), ahead_.end(), bucket) == ahead_.end()) {
+        if (static_cast<int64_t>(ahead_.size()) == parameters_.prefetch_layers) return;
+        ahead_.push_back(bucket);
       }
       const int32_t held = holder_of(bucket);
       if (held == bucket) continue;
@@ -142,6 +142,7 @@ class ShardWriter {
   std::vector<bool> is_ready_;           // by bucket
   std::vector<Use> uses_;                // of weights, in order
   size_t next_use_ = 0;
+  std::vector<int32_t> ahead_;  // buckets of the layers that are prefetched now
 };
 
 }  // namespace
@@ -169,11 +170,6 @@ LayerBuckets::LayerBuckets(const ScheduleParameters& parameters, int64_t stage)
     }
   }
   has_tied_head_ = parameters.tied_on_stage && has_head;
-}
-
-int32_t LayerBuckets::bucket_of(int64_t layer) const {
-  const auto index = static_cast<size_t>(layer);
-  return layer >= 0 && index < of_layer_.size() ? of_layer_[index] : kNobody;
 }
 
 LayerBuckets::Used LayerBuckets::used_by(int64_t layer) const {

@@ -30,7 +30,11 @@ class LayerBuckets {
   Used weights(const Action& action) const;    // buckets whose weights must be gathered
   Used gradients(const Action& action) const;  // buckets that the action adds gradients to
 
-  int32_t bucket_of(int64_t layer) const;             // -1: another stage's layer, or no own bucket
+  // -1: another stage's layer, or no own bucket.
+  int32_t bucket_of(int64_t layer) const {
+    const auto index = static_cast<size_t>(layer);
+    return layer >= 0 && index < of_layer_.size() ? of_layer_[index] : -1;
+  }
   int32_t table() const;                              // bucket of the token embedding
   int32_t persistent() const { return persistent_; }  // -1 = none
 

@@ -38,7 +38,7 @@ void UpdatedGathers::start_gathers() {
   }
 }
 
-void UpdatedGathers::wait_for(size_t bucket) {
+void UpdatedGathers::make_whole(size_t bucket) {
   const auto wait = [&](std::deque<size_t>::iterator at) {
     emit(ActionKind::kGatherWait, *at);
     is_whole_[*at] = true;

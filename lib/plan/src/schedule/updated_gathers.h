@@ -20,10 +20,14 @@ class UpdatedGathers {
   // At a step's begin. `is_last_whole`: the step before has waited for the last bucket.
   UpdatedGathers(std::vector<Action>& actions, size_t buckets, int64_t most, bool is_last_whole);
 
-  void updated(size_t bucket);   // starts its gather, or queues it
-  void wait_for(size_t bucket);  // unless it is whole; starts gathers that now have room
+  void updated(size_t bucket);  // starts its gather, or queues it
+  // Unless it is whole; starts gathers that now have room.
+  void wait_for(size_t bucket) {
+    if (!is_whole_[bucket]) make_whole(bucket);
+  }
 
  private:
+  void make_whole(size_t bucket);
   void start_gathers();
   void emit(ActionKind kind, size_t bucket);
 

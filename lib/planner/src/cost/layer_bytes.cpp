@@ -65,8 +65,7 @@ double kept_of_operations(const JobSpec& job, const choice::LayoutChoice& choice
 
 CallBytes bytes_of_values(const JobSpec& job, const choice::LayoutChoice& choice,
                           const model::LayerSpec& layer, bool is_frozen,
-                          const program::LayerProgram& program) {
-  const program::LayerMemory memory = program::memory_of(program);
+                          const program::LayerMemory& memory) {
   CallBytes call;
   call.output = static_cast<double>(memory.output_bytes);
   call.saved = static_cast<double>(memory.saved_bytes);
@@ -114,8 +113,8 @@ CallBytes bytes_of_values(const JobSpec& job, const choice::LayoutChoice& choice
 
 CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
                      const model::LayerSpec& layer, bool is_frozen,
-                     const program::LayerProgram& program) {
-  CallBytes call = bytes_of_values(job, choice, layer, is_frozen, program);
+                     const program::LayerMemory& memory) {
+  CallBytes call = bytes_of_values(job, choice, layer, is_frozen, memory);
   const bool in_engine = runs_in_engine(job) || model::is_list(job.model);
   if (!in_engine && model::freezes_weights(job)) fine_tune(call, job, choice, layer, is_frozen);
   return call;
@@ -123,7 +122,8 @@ CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
 
 CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
                      const model::LayerSpec& layer, bool is_frozen) {
-  return call_bytes(job, choice, layer, is_frozen, layer_program(job, choice, layer, is_frozen));
+  return call_bytes(job, choice, layer, is_frozen,
+                    program::memory_of(layer_program(job, choice, layer, is_frozen)));
 }
 
 }  // namespace smp::cost

@@ -30,8 +30,9 @@ const KindPrograms& ProgramTable::of(const JobSpec& job, const choice::LayoutCho
     if (known.micro_batch == choice.micro_batch) return known.programs;
     // Our engine's programs are exact to the byte, which do not all grow with the samples.
     if (runs_in_engine(job) || model::is_list(job.model)) continue;
-    for (program::LayerProgram& program : known.programs) {
-      program::set_samples(program, known.micro_batch, choice.micro_batch);
+    for (KindProgram& kind : known.programs) {
+      program::set_samples(kind.program, known.micro_batch, choice.micro_batch);
+      kind.memory = program::memory_of(kind.program);
     }
     known.micro_batch = choice.micro_batch;
     return known.programs;

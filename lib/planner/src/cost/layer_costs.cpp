@@ -50,7 +50,7 @@ LayerBytes layer_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
     if (model::freezes_weights(job)) {
       freeze_parameters(bytes, job, choice, kind.layer, kind.is_frozen);
     }
-    bytes.call = call_bytes(job, choice, kind.layer, kind.is_frozen, programs[i]);
+    bytes.call = call_bytes(job, choice, kind.layer, kind.is_frozen, programs[i].memory);
   }
   add_fullest(layers);
   if (runs_in_engine(job) || model::is_list(job.model)) return layers;
@@ -74,7 +74,8 @@ LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choic
   seconds.kinds = std::move(kinds);
   for (size_t i = 0; i < seconds.kinds->size(); ++i) {
     const LayerKinds::Kind& kind = (*seconds.kinds)[i];
-    seconds.of_kind.push_back(call_seconds(job, choice, kind.layer, kind.is_frozen, programs[i]));
+    seconds.of_kind.push_back(
+        call_seconds(job, choice, kind.layer, kind.is_frozen, programs[i].program));
   }
   return seconds;
 }

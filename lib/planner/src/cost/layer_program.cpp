@@ -89,7 +89,9 @@ KindPrograms kind_programs(const JobSpec& job, const choice::LayoutChoice& choic
                            const LayerKinds& kinds) {
   KindPrograms programs;
   for (size_t i = 0; i < kinds.size(); ++i) {
-    programs.push_back(layer_program(job, choice, kinds[i].layer, kinds[i].is_frozen));
+    KindProgram& kind = programs.emplace_back();
+    kind.program = layer_program(job, choice, kinds[i].layer, kinds[i].is_frozen);
+    kind.memory = program::memory_of(kind.program);
   }
   return programs;
 }

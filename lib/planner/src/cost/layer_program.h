@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "smp/plan/program/habits.h"
+#include "smp/plan/program/liveness.h"
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
 #include "smp/planner/cost/layer_kinds.h"
@@ -18,7 +19,12 @@ program::Habits habits_of(const JobSpec& job, const choice::LayoutChoice& choice
 // Whether a layer's weights are trained, where it is not among the first frozen ones.
 bool trains(const JobSpec& job, const model::LayerSpec& layer, bool is_frozen);
 
-using KindPrograms = std::vector<program::LayerProgram>;
+// The program of a layer of some kind, and the life of its values.
+struct KindProgram {
+  program::LayerProgram program;
+  program::LayerMemory memory;
+};
+using KindPrograms = std::vector<KindProgram>;
 
 // What one rank runs of a layer: the program of our engine on CPUs, and of lists of operators, else
 // that of the job's framework. Pure; any thread.

@@ -15,15 +15,14 @@ namespace {
 
 constexpr double kTokenBytes = 8;  // int64 ids
 
-// A stage at its fullest: the phase, and what activations add to each term then.
+// A stage at its fullest: the phase, and what activations add to each term then. The terms of its
+// states must outlive it.
 struct StagePeak {
   StagePeak(const choice::LayoutChoice& choice, const cost::LayerBytes& layers,
             const StageTerms& states, const EstimatedStage& stage)
-      : terms(states),
-        blocks(blocks_kept(choice, layers, stage.holds)),
-        live(microbatches_in_flight(choice, stage.index)) {}
+      : terms(&states), blocks(blocks_kept(choice, layers, stage.holds)), live(stage.live) {}
 
-  StageTerms terms;
+  const StageTerms* terms;
   BlocksKept blocks;
   double live;
   double peak = 0;      // without fragmentation
@@ -38,7 +37,7 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
                   const EstimatedStage& stage) {
   const cost::StageHolds& holds = stage.holds;
   StagePeak now(choice, layers, terms, stage);
-  now.host_bytes = now.terms.host_bytes;
+  now.host_bytes = terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
   const double boundary = layers.boundary;
@@ -57,10 +56,10 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
   // Inputs that were received, and one gradient that is still being sent.
   const double received = (chunks - (holds.embedding ? 1 : 0)) * now.live;
   const double messages = (received + (holds.embedding ? 0 : 1)) * boundary;
-  const double working = now.terms.total(PeakPhase::kForward) + now.live * now.blocks.all() +
+  const double working = terms.total(PeakPhase::kForward) + now.live * now.blocks.all() +
                          now.window + now.embedding + now.batch + messages;
 
-  const double outside = rules.context + now.terms.communicators;  // of the allocator
+  const double outside = rules.context + terms.communicators;  // of the allocator
   const double in_use = 1 + rules.fragmentation(PeakPhase::kBackward);
   const auto highest = [&](PeakPhase phase, double peak, double share) {
     const double reserved = outside + (peak - outside) * share;
@@ -98,15 +97,14 @@ StagePeak peak_of(const JobSpec& job, const choice::LayoutChoice& choice,
     now.reserved += held * in_use;
   }
   for (const PeakPhase phase : {PeakPhase::kStep, PeakPhase::kCheckpoint}) {
-    highest(phase, now.terms.total(phase), 1 + rules.fragmentation(phase));
+    highest(phase, terms.total(phase), 1 + rules.fragmentation(phase));
   }
   return now;
 }
 
 MemoryEstimate estimate_of(const StagePeak& stage, const StateRules& rules, int64_t index) {
-  MemoryEstimate estimate;
+  MemoryEstimate estimate{.bytes = stage.terms->bytes(stage.phase, rules)};
   TermBytes& bytes = estimate.bytes;
-  bytes = stage.terms.bytes(stage.phase, rules);
   if (stage.phase == PeakPhase::kForward || stage.phase == PeakPhase::kBackward) {
     at(bytes, Term::kActivations) = stage.live * stage.blocks.kept;
     at(bytes, Term::kCheckpoints) = stage.live * stage.blocks.checkpoints;
@@ -144,7 +142,8 @@ std::string_view name_of(PeakPhase phase) {
 MemoryEstimate estimate_memory(const JobSpec& job, const choice::LayoutChoice& choice,
                                const cost::LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
-  EstimatedStage here{stage, cost::stage_holds(*layers.kinds, choice, stage)};
+  EstimatedStage here{stage, cost::stage_holds(*layers.kinds, choice, stage),
+                      microbatches_in_flight(choice, stage)};
   here.message_bytes = message_buffers(job, choice, layers, here.holds);
   const StageTerms terms = stage_terms(job, choice, layers, rules, here.holds, here.message_bytes);
   return estimate_of(peak_of(job, choice, layers, rules, terms, here), rules, stage);
@@ -174,6 +173,7 @@ void MemoryEstimator::look_at(const choice::LayoutChoice& choice, const cost::La
     known.known = 0;
     known.stage.index = priced.index;
     known.stage.holds = priced.holds;
+    known.stage.live = microbatches_in_flight(choice, priced.index);
     known.stage.message_bytes = message_buffers(job_, choice, layers, priced.holds);
   }
 }

@@ -14,6 +14,7 @@ namespace smp::memory {
 struct EstimatedStage {
   int64_t index = 0;
   cost::StageHolds holds;
+  double live = 0;           // microbatches in flight
   double message_bytes = 0;  // on the host
 };
 

@@ -1,12 +1,12 @@
 #include "smp/planner/prediction/predict.h"
 
 #include "smp/planner/memory/memory_model.h"
-#include "smp/planner/time/time_model.h"
 
 namespace smp::prediction {
 
-Predictions predict(const Plan& plan) {
-  const time::TimePrediction time = time::predict_time(plan);
+Predictions predict(const Plan& plan) { return predict(plan, time::predict_time(plan)); }
+
+Predictions predict(const Plan& plan, const time::TimePrediction& time) {
   const TrainingSpec& training = plan.job.training;
   Predictions predictions;
   predictions.ranks = memory::predict_memory(plan);

@@ -30,28 +30,21 @@ struct Prices {
   }
 };
 
-using Programs = std::shared_ptr<cost::ProgramTable>;
-
-double step_s(const JobSpec& job, const choice::LayoutChoice& choice, const Programs& programs) {
-  return Pricer(job, programs).detail(choice).time.step_s;
-}
-
 // Of SMP's one way for all groups of data parallelism.
-CollectivesChoice choose_as_smp(JobSpec job, const choice::LayoutChoice& choice,
-                                const Programs& programs) {
+CollectivesChoice choose_as_smp(Pricer& pricer, const choice::LayoutChoice& choice) {
   constexpr std::string_view kGroups = "collectives of data-parallel groups";
-  if (job.parallel.data_collectives) {
-    const CollectivesKind kind = *job.parallel.data_collectives;
+  const ParallelSpec& parallel = pricer.job().parallel;
+  if (parallel.data_collectives) {
+    const CollectivesKind kind = *parallel.data_collectives;
     return {{}, kind, {fmt::format("{} {}: pinned", kGroups, name_of(kind))}};
   }
   if (choice.tensor > 1 && choice.shard == 1) {
     return {{}, kNccl, {fmt::format("{} nccl: tensor parallelism without sharding", kGroups)}};
   }
-  Prices prices;
-  job.parallel.data_collectives = kNccl;
-  prices.nccl_s = step_s(job, choice, programs);
-  job.parallel.data_collectives = kHost;
-  prices.host_s = step_s(job, choice, programs);
+  const auto step_s = [&](CollectivesKind others) {
+    return pricer.with_collectives(parallel.collectives, others).detail(choice).time.step_s;
+  };
+  const Prices prices{step_s(kNccl), step_s(kHost)};
   if (!prices.differ()) return {};
   const CollectivesKind kind = prices.less();
   return {{}, kind, {fmt::format("{} {}: {}", kGroups, name_of(kind), prices.words())}};
@@ -71,18 +64,21 @@ bool offloads(const choice::LayoutChoice& choice) {
 }
 
 // The axes one after the other: those before as chosen, those behind with NCCL or as pinned.
-CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choice,
-                                  const Programs& programs) {
+CollectivesChoice choose_by_group(Pricer& pricer, const choice::LayoutChoice& choice) {
+  const JobSpec& job = pricer.job();
+  ParallelSpec parallel = job.parallel;
   CollectivesChoice chosen;
   bool all_by_hosts = true;
   for (const mesh::Axis axis : axes_of(choice)) {
-    const auto pinned = layout::collectives_of(job.parallel, axis);
-    auto& own = job.parallel.collectives.*layout::own_collectives(axis);
+    const auto pinned = layout::collectives_of(parallel, axis);
+    auto& own = parallel.collectives.*layout::own_collectives(axis);
+    const auto priced_with = [&](CollectivesKind kind) -> Pricer& {
+      own = kind;
+      return pricer.with_collectives(parallel.collectives, parallel.data_collectives);
+    };
     Prices prices;
-    own = kNccl;
-    prices.nccl_s = step_s(job, choice, programs);
-    own = kHost;
-    const PricedLayout by_hosts = Pricer(job, programs).detail(choice);
+    prices.nccl_s = priced_with(kNccl).detail(choice).time.step_s;
+    const PricedLayout by_hosts = priced_with(kHost).detail(choice);
     prices.host_s = by_hosts.time.step_s;
     // Copies to hosts at an unknown rate would cost nothing.
     const bool priced = prices.differ() && job.cluster.host_link_bytes_per_s > 0;
@@ -109,20 +105,19 @@ CollectivesChoice choose_by_group(JobSpec job, const choice::LayoutChoice& choic
     chosen.reasons.push_back(std::move(reason));
   }
   const bool any = !axes_of(choice).empty();
-  chosen.others = job.parallel.data_collectives.value_or(any && all_by_hosts ? kHost : kNccl);
+  chosen.others = parallel.data_collectives.value_or(any && all_by_hosts ? kHost : kNccl);
   return chosen;
 }
 
 }  // namespace
 
-CollectivesChoice choose_collectives(const JobSpec& job, const choice::LayoutChoice& choice,
-                                     std::shared_ptr<cost::ProgramTable> programs) {
+CollectivesChoice choose_collectives(Pricer& pricer, const choice::LayoutChoice& choice) {
+  const JobSpec& job = pricer.job();
   const auto pinned = job.parallel.data_collectives;
   if (job.cluster.device != DeviceKind::kCuda) return {{}, pinned.value_or(kNccl), {}};
-  if (programs == nullptr) programs = std::make_shared<cost::ProgramTable>();
-  if (job.parallel.framework.is_engine()) return choose_by_group(job, choice, programs);
+  if (job.parallel.framework.is_engine()) return choose_by_group(pricer, choice);
   if (!framework::framework_of(job).offers.smddp) return {{}, pinned.value_or(kNccl), {}};
-  if (choice.data() > 1 || pinned) return choose_as_smp(job, choice, programs);
+  if (choice.data() > 1 || pinned) return choose_as_smp(pricer, choice);
   return {};
 }
 

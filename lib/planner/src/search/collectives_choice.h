@@ -1,17 +1,14 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "smp/plan/spec/job_spec.h"
 #include "smp/planner/choice/layout_choice.h"
 
-namespace smp::cost {
-class ProgramTable;
-}
-
 namespace smp::search {
+
+class Pricer;
 
 // What moves GPUs' memory in each kind of group, and why (a line each; none = nothing to say). What
 // is pinned counts. With the framework smp each kind of group along an axis has the way that takes
@@ -25,8 +22,6 @@ struct CollectivesChoice {
   CollectivesKind others = CollectivesKind::kNccl;
   std::vector<std::string> reasons;
 };
-// `programs`: of the job's layers, if there are some.
-CollectivesChoice choose_collectives(const JobSpec& job, const choice::LayoutChoice& choice,
-                                     std::shared_ptr<cost::ProgramTable> programs = nullptr);
+CollectivesChoice choose_collectives(Pricer& pricer, const choice::LayoutChoice& choice);
 
 }  // namespace smp::search

@@ -39,11 +39,11 @@ std::optional<ExactLayout> price_exactly(const choice::JobWithDefaults& defaulte
   ExactLayout exact;
   exact.plan = choice::resolve(defaulted.job, choice);
   if (defaulted.job.cluster.device == DeviceKind::kCuda) {
-    const CollectivesChoice collectives = choose_collectives(defaulted.job, choice);
+    const CollectivesChoice collectives = choose_collectives(pricer, choice);
     exact.plan.job.parallel.data_collectives = collectives.others;
     exact.plan.job.parallel.collectives = collectives.groups;
   }
-  exact.partition_reason = assign_blocks(defaulted, choice, exact.plan);
+  exact.partition_reason = assign_blocks(defaulted, pricer, choice, exact.plan);
   const PricedLayout layout = pricer.detail(choice);
 
   int64_t peak = 0;

@@ -79,13 +79,11 @@ ExactSearch::Traffic ExactSearch::traffic_of(const choice::LayoutChoice& choice)
 double ExactSearch::collectives_ratio(const choice::LayoutChoice& choice) {
   const auto [found, unknown] = collectives_ratios_.try_emplace(traffic_of(choice), 1.0);
   if (!unknown || defaulted_.job.cluster.device != DeviceKind::kCuda) return found->second;
-  const CollectivesChoice chosen = choose_collectives(defaulted_.job, choice, pricer_.programs());
-  JobSpec job = defaulted_.job;
-  job.parallel.collectives = chosen.groups;
-  job.parallel.data_collectives = chosen.others;
+  const CollectivesChoice chosen = choose_collectives(pricer_, choice);
   const double closed_s = pricer_.price_time(choice).step_s;
   if (closed_s > 0) {
-    const double chosen_s = Pricer(job, pricer_.programs()).detail(choice).time.step_s;
+    Pricer& by_chosen = pricer_.with_collectives(chosen.groups, chosen.others);
+    const double chosen_s = by_chosen.detail(choice).time.step_s;
     found->second = std::min(1.0, chosen_s / closed_s);
   }
   return found->second;

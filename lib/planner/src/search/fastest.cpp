@@ -1,6 +1,7 @@
 #include "search/fastest.h"
 
 #include <algorithm>
+#include <deque>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -57,15 +58,14 @@ class Search {
 
   FastestResult run() {
     make_nodes();
-    for (const size_t next : order_of_nodes()) {
-      const Node& node = nodes_[next];
-      SplitResult& split = result_.splits[static_cast<size_t>(node.split)];
-      const double most = node.rare && !pareto_ ? std::max(kRareGain * best_, reach_) : limit();
-      if (node.bound > most || (best_ == 0 && !split.fits.empty())) {
-        split.least_seconds_per_token = std::min(split.least_seconds_per_token, node.bound);
+    for (const Place& place : order_of_nodes()) {
+      SplitResult& split = result_.splits[static_cast<size_t>(place.split)];
+      const double most = place.rare && !pareto_ ? std::max(kRareGain * best_, reach_) : limit();
+      if (place.bound > most || (best_ == 0 && !split.fits.empty())) {
+        split.least_seconds_per_token = std::min(split.least_seconds_per_token, place.bound);
         continue;
       }
-      visit(node, split);
+      visit(nodes_[place.node], split);
     }
     if (!pareto_) try_uneven_stages();
     result_.pareto = front_.take();
@@ -108,34 +108,37 @@ class Search {
     }
   }
 
-  // By ascending bound, rare ones last. Sorts places: nodes are large.
-  std::vector<size_t> order_of_nodes() const {
-    struct Place {
-      bool rare;
-      double bound;
-      size_t node;
-    };
+  // What decides whether a node is visited: nodes are large, and most are not.
+  struct Place {
+    bool rare;
+    int32_t split;
+    double bound;
+    size_t node;
+  };
+
+  // By ascending bound, rare ones last.
+  std::vector<Place> order_of_nodes() const {
     std::vector<Place> places;
     places.reserve(nodes_.size());
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      places.push_back({nodes_[i].rare, nodes_[i].bound, i});
+      places.push_back({nodes_[i].rare, nodes_[i].split, nodes_[i].bound, i});
     }
     std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-      return std::tie(a.rare, a.bound, a.node) < std::tie(b.rare, b.bound, b.node);
+      if (a.rare != b.rare) return b.rare;
+      return a.bound != b.bound ? a.bound < b.bound : a.node < b.node;
     });
-    std::vector<size_t> order;
-    order.reserve(places.size());
-    for (const Place& place : places) order.push_back(place.node);
-    return order;
+    return places;
   }
 
   void add_nodes(const SearchSpace::Split& split, const choice::BatchShape& batch, int32_t index) {
     choice::LayoutChoice choice = space_.first_choice(split, batch);
+    const auto sequences = space_.sequence_parallel(split);
+    const auto placements = space_.placements(split);
     for (const auto& schedule : space_.schedules(split, batch)) {
       space_.set_schedule(split, schedule, choice);
-      for (const bool sequence : space_.sequence_parallel(split)) {
+      for (const bool sequence : sequences) {
         choice.sequence_parallel = sequence;
-        for (const choice::PlacementStrategy placement : space_.placements(split)) {
+        for (const choice::PlacementStrategy placement : placements) {
           choice.placement = placement;
           const double tokens = static_cast<double>(choice.data()) * choice.micro_batch *
                                 choice.microbatches *
@@ -423,7 +426,7 @@ class Search {
                                         .stages = choice.pipeline,
                                         .virtual_stages = choice.virtual_stages};
     const std::vector<int64_t> blocks =
-        filled_stages(seconds_of_chunks(space_.job(), choice), shape);
+        filled_stages(seconds_of_chunks(space_.job().model, pricer_.costs(choice).seconds), shape);
     choice.first_stage_layers = static_cast<int32_t>(blocks.front());
     choice.last_stage_layers = static_cast<int32_t>(blocks.back());
     offer(choice, split);
@@ -439,7 +442,7 @@ class Search {
   double best_offered_ = 0;  // since a rare node's visit began
   std::set<HopelessKey> hopeless_;
   std::set<MemoryKey> too_large_;  // of which nothing fits
-  std::vector<Node> nodes_;
+  std::deque<Node> nodes_;
   std::vector<std::vector<SearchSpace::ShardingChoice>> shardings_;  // by split
   Front front_;
   std::vector<Candidate> candidates_;

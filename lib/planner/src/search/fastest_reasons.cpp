@@ -231,7 +231,7 @@ class Reasons {
 
   // What moves GPUs' memory in each kind of group, priced.
   void say_collectives() {
-    for (std::string& reason : choose_collectives(defaulted_.job, choice_).reasons) {
+    for (std::string& reason : choose_collectives(pricer_, choice_).reasons) {
       lines_.push_back(std::move(reason));
     }
   }

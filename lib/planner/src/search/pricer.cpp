@@ -27,6 +27,40 @@ Pricer::Pricer(const JobSpec& job, std::shared_ptr<cost::ProgramTable> programs)
       memory_(job),
       time_(job) {}
 
+// A job of its own, and its pricer.
+struct Pricer::WithCollectives {
+  WithCollectives(JobSpec of, std::shared_ptr<cost::ProgramTable> programs)
+      : job(std::move(of)), pricer(job, std::move(programs)) {}
+
+  JobSpec job;
+  Pricer pricer;
+};
+
+Pricer::~Pricer() = default;
+
+Pricer& Pricer::with_collectives(const GroupCollectives& groups,
+                                 std::optional<CollectivesKind> others) {
+  for (const auto& known : with_collectives_) {
+    const ParallelSpec& own = known->job.parallel;
+    if (own.collectives == groups && own.data_collectives == others) return known->pricer;
+  }
+  JobSpec job = job_;
+  job.parallel.collectives = groups;
+  job.parallel.data_collectives = others;
+  with_collectives_.push_back(std::make_unique<WithCollectives>(std::move(job), costs_.programs()));
+  return with_collectives_.back()->pricer;
+}
+
+const time::TimePrediction& Pricer::played_step(const choice::LayoutChoice& choice,
+                                                const Plan& plan) {
+  const ParallelSpec& own = job_.parallel;
+  const ParallelSpec& other = plan.job.parallel;
+  const bool is_own =
+      other.collectives == own.collectives && other.data_collectives == own.data_collectives;
+  Pricer& pricer = is_own ? *this : with_collectives(other.collectives, other.data_collectives);
+  return played_steps_.of(choice, plan, pricer.costs(choice));
+}
+
 double host_bytes_needed(const JobSpec& job, const memory::MemoryEstimate& memory) {
   return memory.host_bytes * static_cast<double>(job.cluster.processes_per_host);
 }

@@ -3,12 +3,14 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "choice/choice_cache.h"
 #include "cost/layer_cost_table.h"
 #include "memory/memory_estimator.h"
+#include "search/played_steps.h"
 #include "smp/planner/search/search_result.h"
 #include "time/time_estimator.h"
 
@@ -29,6 +31,9 @@ struct Candidate {
 class Pricer {
  public:
   explicit Pricer(const JobSpec& job, std::shared_ptr<cost::ProgramTable> programs = nullptr);
+  ~Pricer();
+  Pricer(const Pricer&) = delete;
+  Pricer& operator=(const Pricer&) = delete;
 
   // Memory and step time.
   Candidate price(const choice::LayoutChoice& choice);
@@ -43,8 +48,15 @@ class Pricer {
   double least_step_s(const choice::LayoutChoice& choice);
   // Steps that were simulated (stage_balance.h), so that the reasons need no second simulation.
   choice::ChoiceCache<double>& simulated_steps() { return simulated_steps_; }
+  // Of a plan of the choice.
+  const time::TimePrediction& played_step(const choice::LayoutChoice& choice, const Plan& plan);
   // Everything of one layout, for reports. Not counted.
   PricedLayout detail(const choice::LayoutChoice& choice);
+  // Of one call of each layer.
+  const cost::LayerCosts& costs(const choice::LayoutChoice& choice) { return costs_.of(choice); }
+
+  // Of the same job with these collectives: made once, so that layouts share what layers cost.
+  Pricer& with_collectives(const GroupCollectives& groups, std::optional<CollectivesKind> others);
 
   // From now on this layout does not fit: pricing its very schedule has shown it, at `ratio` times
   // the peak of the closed form.
@@ -65,7 +77,6 @@ class Pricer {
   }
 
   const JobSpec& job() const { return job_; }
-  const std::shared_ptr<cost::ProgramTable>& programs() const { return costs_.programs(); }
   const SearchStatistics& statistics() const { return statistics_; }
   SearchStatistics& statistics() { return statistics_; }
 
@@ -78,12 +89,16 @@ class Pricer {
   }
   double per_token(const choice::LayoutChoice& choice, double step_s) const;
 
+  struct WithCollectives;
+
   const JobSpec& job_;
   const bool in_engine_;
   cost::LayerCostTable costs_;
   memory::MemoryEstimator memory_;
   time::TimeEstimator time_;
+  std::vector<std::unique_ptr<WithCollectives>> with_collectives_;
   choice::ChoiceCache<double> simulated_steps_{1 << 9};
+  PlayedSteps played_steps_;
   std::vector<choice::LayoutChoice> refused_;
   double least_ratio_ = 0;  // of those refused since raise_peaks(); 0 = none
   double raised_ = 1;       // times the closed form's peaks

@@ -1,5 +1,7 @@
 #include "search/search_space.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -184,6 +186,7 @@ SearchSpace::SearchSpace(const choice::JobWithDefaults& defaulted)
 void SearchSpace::open_splits() {
   const ParallelSpec& parallel = job_.parallel;
   const framework::FrameworkSupport& support = framework::framework_of(job_).offers;
+  cost::LayerCostTable costs(job_);
   const int64_t world = rules::world_size(job_.cluster);
   const bool context_open =
       support.context && engine_runs([](ParallelSpec& p) { p.context_parallel_degree = 2; });
@@ -205,8 +208,8 @@ void SearchSpace::open_splits() {
           split.expert = narrow(e.expert);
           split.expert_tensor = narrow(e.tensor);
           split.data = data;
-          split.ends = ends_of(split, PipelineKind::kInterleaved);
-          split.ends_together = ends_of(split, PipelineKind::kZbV);
+          split.ends = ends_of(split, PipelineKind::kInterleaved, costs);
+          split.ends_together = ends_of(split, PipelineKind::kZbV, costs);
         }
       }
     }
@@ -214,7 +217,8 @@ void SearchSpace::open_splits() {
 }
 
 // The closed form knows the ends of a partition; the exact prices know all of it.
-SearchSpace::Split::Ends SearchSpace::ends_of(const Split& split, PipelineKind kind) const {
+SearchSpace::Split::Ends SearchSpace::ends_of(const Split& split, PipelineKind kind,
+                                              cost::LayerCostTable& costs) const {
   if (split.pipeline == 1) return {};
   const schedule::ScheduleShape shape{.kind = kind, .stages = split.pipeline};
   std::vector<int64_t> of_stage;
@@ -228,7 +232,8 @@ SearchSpace::Split::Ends SearchSpace::ends_of(const Split& split, PipelineKind k
     choice.placement = choice::placement_strategy_of(job_.parallel.placement_strategy);
     choice.recompute = recomputes_.front();
     choice.micro_batch = narrow(job_.training.micro_batch.value_or(1));
-    const layout::PartitionWeights weights = seconds_of_chunks(job_, choice);
+    const layout::PartitionWeights weights =
+        seconds_of_chunks(job_.model, costs.of(choice).seconds);
     if (gains_uneven_stages(weights, shape)) of_stage = filled_stages(weights, shape);
   } else {
     const std::vector<int64_t> given = given_partition(job_, shape);

@@ -7,6 +7,7 @@
 #include "choice/batch.h"
 #include "choice/forbid.h"
 #include "choice/resolve.h"
+#include "cost/layer_cost_table.h"
 
 namespace smp::search {
 
@@ -82,7 +83,7 @@ class SearchSpace {
   bool deals_to_chunks() const;
   schedule::ScheduleShape shape_of(const Split& split, const choice::BatchShape& batch,
                                    PipelineKind kind, int64_t chunks) const;
-  Split::Ends ends_of(const Split& split, PipelineKind kind) const;
+  Split::Ends ends_of(const Split& split, PipelineKind kind, cost::LayerCostTable& costs) const;
 
   const JobSpec& job_;
   bool balances_ = false;                  // stages may be uneven to be as fast

@@ -12,7 +12,6 @@
 #include "smp/planner/cost/layer_seconds.h"
 #include "smp/planner/memory/memory_model.h"
 #include "smp/planner/prediction/predict.h"
-#include "smp/planner/time/time_model.h"
 
 namespace smp::search {
 namespace {
@@ -56,7 +55,8 @@ void lower_full_stages(const Plan& plan, const schedule::ScheduleShape& shape,
 
 // The plan with that partition and predictions; where memory is passed, with the best one that
 // keeps it. Nothing where none does.
-std::optional<Plan> within_memory(Plan plan, const std::vector<int64_t>& partition,
+std::optional<Plan> within_memory(Pricer& pricer, const choice::LayoutChoice& choice, Plan plan,
+                                  const std::vector<int64_t>& partition,
                                   const layout::PartitionWeights& weights,
                                   const schedule::ScheduleShape& shape) {
   constexpr int kMostTries = 8;
@@ -66,7 +66,7 @@ std::optional<Plan> within_memory(Plan plan, const std::vector<int64_t>& partiti
   plan.job.parallel.partition = partition;
   for (int i = 0; i < kMostTries; ++i) {
     if (plan.job.parallel.partition.empty()) return std::nullopt;
-    plan.predictions = prediction::predict(plan);
+    plan.predictions = prediction::predict(plan, pricer.played_step(choice, plan));
     if (keeps_memory(plan)) return plan;
     lower_full_stages(plan, shape,
                       layout::blocks_per_chunk(shape, blocks, plan.job.parallel.partition), most);
@@ -75,10 +75,11 @@ std::optional<Plan> within_memory(Plan plan, const std::vector<int64_t>& partiti
   return std::nullopt;
 }
 
-double step_ns_with(const Plan& plan, const std::vector<int64_t>& partition) {
+double step_ns_with(Pricer& pricer, const choice::LayoutChoice& choice, const Plan& plan,
+                    const std::vector<int64_t>& partition) {
   Plan other = plan;
   other.job.parallel.partition = partition;
-  return static_cast<double>(time::predict_time(other).step_ns);
+  return static_cast<double>(pricer.played_step(choice, other).step_ns);
 }
 
 // Whether stages other than those of the choice may be found.
@@ -130,9 +131,9 @@ std::vector<int64_t> given_partition(const JobSpec& job, const schedule::Schedul
   return {};
 }
 
-layout::PartitionWeights seconds_of_chunks(const JobSpec& job, const choice::LayoutChoice& choice) {
-  const cost::LayerSeconds seconds = cost::layer_seconds(job, choice);
-  return layout::weights_by_layer(job.model, [&](const model::LayerSpec& layer) {
+layout::PartitionWeights seconds_of_chunks(const ModelSpec& model,
+                                           const cost::LayerSeconds& seconds) {
+  return layout::weights_by_layer(model, [&](const model::LayerSpec& layer) {
     const cost::CallSeconds& call = seconds.of(layer);
     return call.forward() + call.backward();
   });
@@ -178,7 +179,7 @@ bool gains_uneven_stages(const layout::PartitionWeights& weights,
          (1 - kLeastGain) * heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, {}));
 }
 
-std::string assign_blocks(const choice::JobWithDefaults& defaulted,
+std::string assign_blocks(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                           const choice::LayoutChoice& choice, Plan& plan) {
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   const layout::PartitionReading reading =
@@ -193,7 +194,7 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
   if (shape.stages > 1 && shape.chunks() > 1 && blocks % (shape.stages * shape.chunks()) != 0) {
     partition = layout::blocks_per_chunk(shape, blocks, partition);
   }
-  plan.predictions = prediction::predict(plan);
+  plan.predictions = prediction::predict(plan, pricer.played_step(choice, plan));
   if (shape.stages == 1) return "";
   if (reading.method == layout::PartitionMethod::kParameters) {
     return layers_of_stages(plan) + ": numbers of parameters as equal as whole layers allow";
@@ -206,7 +207,8 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
   const bool asked = reading.method == layout::PartitionMethod::kAuto;
   const double least = least_share(defaulted.job);
   const bool fits = keeps_memory(plan);
-  const layout::PartitionWeights weights = seconds_of_chunks(defaulted.job, choice);
+  const layout::PartitionWeights weights =
+      seconds_of_chunks(defaulted.job.model, pricer.costs(choice).seconds);
   const double now = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, partition));
   const auto before = static_cast<double>(plan.predictions.step_ns);
   std::optional<Plan> best;
@@ -214,8 +216,8 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
     const double then = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, found));
     if (fits && then > least * now) continue;
     // Its memory is of no interest where it is no faster.
-    if (fits && step_ns_with(plan, found) >= least * before) continue;
-    auto balanced = within_memory(plan, found, weights, shape);
+    if (fits && step_ns_with(pricer, choice, plan, found) >= least * before) continue;
+    auto balanced = within_memory(pricer, choice, plan, found, weights, shape);
     if (!balanced || (best && balanced->predictions.step_ns >= best->predictions.step_ns)) continue;
     best = std::move(balanced);
   }
@@ -232,7 +234,8 @@ std::string assign_blocks(const choice::JobWithDefaults& defaulted,
 
 namespace {
 
-double simulate(const choice::JobWithDefaults& defaulted, const choice::LayoutChoice& choice) {
+double simulate(const choice::JobWithDefaults& defaulted, Pricer& pricer,
+                const choice::LayoutChoice& choice) {
   Plan plan = choice::resolve(defaulted.job, choice);
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   std::vector<int64_t>& partition = plan.job.parallel.partition;
@@ -240,10 +243,11 @@ double simulate(const choice::JobWithDefaults& defaulted, const choice::LayoutCh
   if (shape.stages > 1) {
     if (auto given = given_partition(defaulted.job, shape); !given.empty()) partition = given;
   }
-  const int64_t own_ns = time::predict_time(plan).step_ns;
+  const int64_t own_ns = pricer.played_step(choice, plan).step_ns;
   int64_t least_ns = own_ns;
   if (shape.stages > 1 && may_assign(defaulted)) {
-    const layout::PartitionWeights weights = seconds_of_chunks(defaulted.job, choice);
+    const layout::PartitionWeights weights =
+        seconds_of_chunks(defaulted.job.model, pricer.costs(choice).seconds);
     const int64_t blocks = model::block_count(plan.job.model);
     const double least = least_share(defaulted.job);
     const double now = heaviest(weights, shape, layout::blocks_per_chunk(shape, blocks, partition));
@@ -251,7 +255,7 @@ double simulate(const choice::JobWithDefaults& defaulted, const choice::LayoutCh
       const std::vector<int64_t> chunks = layout::blocks_per_chunk(shape, blocks, found);
       if (heaviest(weights, shape, chunks) > least * now) continue;
       partition = std::move(found);
-      const int64_t step_ns = time::predict_time(plan).step_ns;
+      const int64_t step_ns = pricer.played_step(choice, plan).step_ns;
       if (static_cast<double>(step_ns) < least * static_cast<double>(own_ns)) {
         least_ns = std::min(least_ns, step_ns);
       }
@@ -264,7 +268,7 @@ double simulate(const choice::JobWithDefaults& defaulted, const choice::LayoutCh
 
 double simulated_step_s(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                         const choice::LayoutChoice& choice) {
-  return pricer.simulated_steps().of(choice, [&] { return simulate(defaulted, choice); });
+  return pricer.simulated_steps().of(choice, [&] { return simulate(defaulted, pricer, choice); });
 }
 
 bool is_simulated(const JobSpec& job, const choice::LayoutChoice& choice) {

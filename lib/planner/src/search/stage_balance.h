@@ -16,7 +16,8 @@ namespace smp::search {
 std::vector<int64_t> given_partition(const JobSpec& job, const schedule::ScheduleShape& shape);
 
 // What the planner's seconds make of each chunk, embedding and head counted.
-layout::PartitionWeights seconds_of_chunks(const JobSpec& job, const choice::LayoutChoice& choice);
+layout::PartitionWeights seconds_of_chunks(const ModelSpec& model,
+                                           const cost::LayerSeconds& seconds);
 
 // Blocks of each stage so that the one with the most to do has the least: blocks taken as equal,
 // and the ends of the model where the shape has them. At least one for each chunk.
@@ -35,7 +36,7 @@ std::vector<int64_t> blocks_of_stages(const schedule::ScheduleShape& shape,
 // slowest chunk is as fast as memory allows, unless the choice's own partition makes a faster step;
 // where nothing is said and the search may balance, the same if it gains enough. Returns the
 // reason, for people; empty where the choice's own partition stands.
-std::string assign_blocks(const choice::JobWithDefaults& defaulted,
+std::string assign_blocks(const choice::JobWithDefaults& defaulted, Pricer& pricer,
                           const choice::LayoutChoice& choice, Plan& plan);
 
 // Seconds of a step by simulating its very schedule, with the fastest of the partitions that

@@ -1,7 +1,7 @@
 #include "time/step_player.h"
 
 #include <algorithm>
-#include <limits>
+#include <deque>
 #include <optional>
 
 #include "smp/plan/base/check.h"
@@ -23,7 +23,9 @@ class Lane {
     return {begin, free_at_};
   }
   // How long it is busy of the next `seconds`: its calls follow each other.
-  double busy(double now, double seconds) const { return std::clamp(free_at_ - now, 0.0, seconds); }
+  double busy(double now, double seconds) const {
+    return free_at_ <= now ? 0 : std::min(free_at_ - now, seconds);
+  }
   void rebase(double begin) { free_at_ = std::max(0.0, free_at_ - begin); }
 
  private:
@@ -35,7 +37,9 @@ struct Channel {
   struct Send {
     double posted_s = 0, seconds = 0;
   };
-  int64_t from = 0;
+  explicit Channel(int64_t sender) : from(sender) {}
+
+  int64_t from;
   std::vector<Send> sends;
   std::vector<double> receives;   // when posted
   std::vector<Played> transfers;  // of those that both sides have posted
@@ -55,7 +59,7 @@ struct Open {
   Payload payload = Payload::kNone;
   int16_t chunk = 0;
   int32_t microbatch = -1, layer = -1;
-  int64_t peer = 0;    // stage
+  const Channel* channel = nullptr;
   size_t message = 0;  // of its channel
   size_t action = 0;   // that started it
   double done_s = 0;   // of a transfer
@@ -66,6 +70,10 @@ struct Open {
 };
 
 struct Stage {
+  const std::vector<Action>* actions = nullptr;
+  const StageActionSeconds* seconds = nullptr;
+  PlayedStage* played = nullptr;
+  int64_t index = 0;
   size_t next = 0;
   double clock = 0;
   Lane reductions, replicas, host;
@@ -84,13 +92,15 @@ struct Meeting {
 class Player {
  public:
   Player(const schedule::Schedule& schedule, const StepActionSeconds& seconds, PlayedDetail detail)
-      : schedule_(schedule),
-        seconds_(seconds),
+      : seconds_(seconds),
         with_actions_(detail == PlayedDetail::kActions),
         stages_(schedule.actions.size()),
         channels_(schedule.actions.size()) {
     for (size_t i = 0; i < stages_.size(); ++i) {
       const size_t buckets = seconds.stages[i].buckets.size();
+      stages_[i].actions = &schedule.actions[i];
+      stages_[i].seconds = &seconds.stages[i];
+      stages_[i].index = static_cast<int64_t>(i);
       stages_[i].reduced.assign(buckets, 0);
       stages_[i].summed.assign(buckets, 0);
       stages_[i].gathered.assign(buckets, 0);
@@ -100,12 +110,12 @@ class Player {
   // What the step before leaves: its updates, and the gathers that they start.
   void end_step_before() {
     begin();
-    for (size_t i = 0; i < stages_.size(); ++i) {
-      const std::vector<Action>& actions = schedule_.actions[i];
+    for (Stage& stage : stages_) {
+      const std::vector<Action>& actions = *stage.actions;
       const auto updates = std::find_if(actions.begin(), actions.end(), [](const Action& action) {
         return action.kind == ActionKind::kUpdate || action.kind == ActionKind::kStep;
       });
-      stages_[i].next = static_cast<size_t>(updates - actions.begin());
+      stage.next = static_cast<size_t>(updates - actions.begin());
     }
     run_all();
     for (Stage& stage : stages_) {
@@ -130,180 +140,176 @@ class Player {
     step_ = loads_ = {.came = std::vector<std::optional<double>>(stages_.size())};
     for (size_t i = 0; i < stages_.size(); ++i) {
       stages_[i].next = 0;
+      stages_[i].played = &played_.stages[i];
       channels_[i].clear();
       if (!with_actions_) continue;
-      played_.stages[i].actions.resize(schedule_.actions[i].size());
-      played_.stages[i].calls.resize(schedule_.actions[i].size());
+      played_.stages[i].actions.resize(stages_[i].actions->size());
+      played_.stages[i].calls.resize(stages_[i].actions->size());
     }
   }
 
   void run_all() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (size_t i = 0; i < stages_.size(); ++i) moved |= advance(i);
+      for (Stage& stage : stages_) moved |= advance(stage);
     }
-    for (size_t i = 0; i < stages_.size(); ++i) {
-      SMP_CHECK_EQ(stages_[i].next, schedule_.actions[i].size());
-      played_.seconds = std::max(played_.seconds, stages_[i].clock);
+    for (const Stage& stage : stages_) {
+      SMP_CHECK_EQ(stage.next, stage.actions->size());
+      played_.seconds = std::max(played_.seconds, stage.clock);
     }
   }
 
   // Runs the stage's actions until one whose data have not been sent yet. Whether any ran.
-  bool advance(size_t index) {
-    const std::vector<Action>& actions = schedule_.actions[index];
-    Stage& stage = stages_[index];
+  bool advance(Stage& stage) {
     const size_t first = stage.next;
-    for (; stage.next < actions.size(); ++stage.next) {
+    for (; stage.next < stage.actions->size(); ++stage.next) {
       const double begin = stage.clock;
-      if (!run(index, actions[stage.next])) break;
-      if (with_actions_) played_.stages[index].actions[stage.next] = {begin, stage.clock};
+      if (!run(stage, (*stage.actions)[stage.next])) break;
+      if (with_actions_) stage.played->actions[stage.next] = {begin, stage.clock};
     }
     return stage.next > first;
   }
 
   // False: it has to wait for another stage first.
-  bool run(size_t index, const Action& action) {
-    Stage& stage = stages_[index];
-    const StageActionSeconds& own = seconds_.stages[index];
+  bool run(Stage& stage, const Action& action) {
+    const StageActionSeconds& own = *stage.seconds;
     const auto layer = [&]() -> const LayerActionSeconds& {
       return seconds_.layers[static_cast<size_t>(action.layer)];
     };
     const auto bucket = static_cast<size_t>(std::max(action.bucket, 0));
     switch (action.kind) {
-      case ActionKind::kReceive: receive(index, action); return true;
-      case ActionKind::kReceiveWait: return wait(index, action, stage.receives, true);
-      case ActionKind::kSend: send(index, action); return true;
-      case ActionKind::kSendWait: return wait(index, action, stage.sends, false);
-      case ActionKind::kForward: compute(index, layer().forward); return true;
+      case ActionKind::kReceive: receive(stage, action); return true;
+      case ActionKind::kReceiveWait: return wait(stage, action, stage.receives);
+      case ActionKind::kSend: send(stage, action); return true;
+      case ActionKind::kSendWait: return wait(stage, action, stage.sends);
+      case ActionKind::kForward: compute(stage, layer().forward); return true;
       case ActionKind::kBackward:
-        wait_fetch(index, action);
-        compute(index, layer().backward);
-        played_.stages[index].last_gradient_s = stage.clock;
+        wait_fetch(stage, action);
+        compute(stage, layer().backward);
+        stage.played->last_gradient_s = stage.clock;
         return true;
       case ActionKind::kWeight:
-        compute(index, layer().weight);
-        played_.stages[index].last_gradient_s = stage.clock;
+        compute(stage, layer().weight);
+        stage.played->last_gradient_s = stage.clock;
         return true;
       case ActionKind::kRecompute:
-        wait_fetch(index, action);
-        compute(index, layer().recompute);
+        wait_fetch(stage, action);
+        compute(stage, layer().recompute);
         return true;
-      case ActionKind::kOffload: transfer(index, layer().offload); return true;
+      case ActionKind::kOffload: transfer(stage, layer().offload); return true;
       case ActionKind::kFetch: {
-        const double done = transfer(index, layer().offload);
+        const double done = transfer(stage, layer().offload);
         stage.fetches.push_back({.chunk = action.chunk,
                                  .microbatch = action.microbatch,
                                  .layer = action.layer,
                                  .done_s = done});
         return true;
       }
-      case ActionKind::kRouterLoads: return agree(index, loads_);
-      case ActionKind::kReduceKv: compute(index, layer().reduce_kv); return true;
+      case ActionKind::kRouterLoads: return agree(stage, loads_);
+      case ActionKind::kReduceKv: compute(stage, layer().reduce_kv); return true;
       case ActionKind::kReduce:
-        stage.reduced[bucket] = call(index, stage.reductions, own.buckets[bucket].reduce);
+        stage.reduced[bucket] = call(stage, stage.reductions, own.buckets[bucket].reduce);
         return true;
-      case ActionKind::kReduceWait: expose(index, stage.reduced[bucket]); return true;
+      case ActionKind::kReduceWait: expose(stage, stage.reduced[bucket]); return true;
       case ActionKind::kReduceReplicas:
-        stage.summed[bucket] = call(index, stage.replicas, own.buckets[bucket].reduce_replicas);
+        stage.summed[bucket] = call(stage, stage.replicas, own.buckets[bucket].reduce_replicas);
         return true;
-      case ActionKind::kReduceReplicasWait: expose(index, stage.summed[bucket]); return true;
-      case ActionKind::kGradientNorm: update(index, own.buckets[bucket].norm); return true;
-      case ActionKind::kStep: return agree(index, step_);
+      case ActionKind::kReduceReplicasWait: expose(stage, stage.summed[bucket]); return true;
+      case ActionKind::kGradientNorm: update(stage, own.buckets[bucket].norm); return true;
+      case ActionKind::kStep: return agree(stage, step_);
       case ActionKind::kUpdate:
-        update(index, action.bucket < 0 ? own.update_all : own.buckets[bucket].update);
+        update(stage, action.bucket < 0 ? own.update_all : own.buckets[bucket].update);
         return true;
       case ActionKind::kGather:
-        stage.gathered[bucket] = call(index, stage.reductions, own.buckets[bucket].gather);
+        stage.gathered[bucket] = call(stage, stage.reductions, own.buckets[bucket].gather);
         return true;
-      case ActionKind::kGatherWait: expose(index, stage.gathered[bucket]); return true;
+      case ActionKind::kGatherWait: expose(stage, stage.gathered[bucket]); return true;
       case ActionKind::kFree: return true;
     }
     return true;
   }
 
-  PlayedSums& sums(size_t index) { return played_.stages[index].sums; }
+  static PlayedSums& sums(Stage& stage) { return stage.played->sums; }
 
-  void pass_until(size_t index, double then, double PlayedSums::*part) {
-    double& clock = stages_[index].clock;
-    if (then <= clock) return;
-    sums(index).*part += then - clock;
-    clock = then;
+  void pass_until(Stage& stage, double then, double PlayedSums::*part) {
+    if (then <= stage.clock) return;
+    sums(stage).*part += then - stage.clock;
+    stage.clock = then;
   }
-  void expose(size_t index, double done) { pass_until(index, done, &PlayedSums::exposed); }
+  void expose(Stage& stage, double done) { pass_until(stage, done, &PlayedSums::exposed); }
 
-  void compute(size_t index, double seconds) {
-    Stage& stage = stages_[index];
+  void compute(Stage& stage, double seconds) {
     const double slowed = seconds_.reduce_slowdown * stage.reductions.busy(stage.clock, seconds) +
                           seconds_.replicas_slowdown * stage.replicas.busy(stage.clock, seconds);
-    sums(index).computing += seconds;
-    sums(index).slowed += slowed;
+    sums(stage).computing += seconds;
+    sums(stage).slowed += slowed;
     stage.clock += seconds + slowed;
   }
-  void update(size_t index, double seconds) {
-    sums(index).updating += seconds;
-    stages_[index].clock += seconds;
+  void update(Stage& stage, double seconds) {
+    sums(stage).updating += seconds;
+    stage.clock += seconds;
   }
 
   // When the call that the next action starts is done.
-  double call(size_t index, Lane& lane, double seconds) {
-    const Played played = lane.start(stages_[index].clock, seconds);
-    note_call(index, stages_[index].next, played);
+  double call(Stage& stage, Lane& lane, double seconds) {
+    const Played played = lane.start(stage.clock, seconds);
+    note_call(stage, stage.next, played);
     return played.end_s;
   }
-  void note_call(size_t index, size_t action, const Played& played) {
-    if (with_actions_) played_.stages[index].calls[action] = played;
+  void note_call(Stage& stage, size_t action, const Played& played) {
+    if (with_actions_) stage.played->calls[action] = played;
   }
 
-  double transfer(size_t index, double seconds) {
-    Stage& stage = stages_[index];
-    if (seconds_.offloads_beside) return call(index, stage.host, seconds);
-    pass_until(index, stage.clock + seconds, &PlayedSums::offloading);
+  double transfer(Stage& stage, double seconds) {
+    if (seconds_.offloads_beside) return call(stage, stage.host, seconds);
+    pass_until(stage, stage.clock + seconds, &PlayedSums::offloading);
     return stage.clock;
   }
-  void wait_fetch(size_t index, const Action& action) {
-    std::vector<Open>& fetches = stages_[index].fetches;
+  void wait_fetch(Stage& stage, const Action& action) {
+    std::vector<Open>& fetches = stage.fetches;
     const auto own = std::find_if(fetches.begin(), fetches.end(), [&](const Open& open) {
       return open.layer == action.layer && open.chunk == action.chunk &&
              open.microbatch == action.microbatch;
     });
     if (own == fetches.end()) return;
-    pass_until(index, own->done_s, &PlayedSums::offloading);
+    pass_until(stage, own->done_s, &PlayedSums::offloading);
     fetches.erase(own);
   }
 
-  Channel& channel(int64_t from, size_t to) {
-    for (Channel& known : channels_[to]) {
-      if (known.from == from) return known;
+  Channel& channel(int64_t from, int64_t to) {
+    std::deque<Channel>& known = channels_[static_cast<size_t>(to)];
+    for (Channel& one : known) {
+      if (one.from == from) return one;
     }
-    channels_[to].push_back({.from = from, .sends = {}, .receives = {}, .transfers = {}});
-    return channels_[to].back();
+    return known.emplace_back(from);
   }
 
-  void receive(size_t index, const Action& action) {
-    Channel& from = channel(action.peer, index);
-    open(stages_[index].receives, index, action, from.receives.size());
-    from.receives.push_back(stages_[index].clock);
+  void receive(Stage& stage, const Action& action) {
+    Channel& from = channel(action.peer, stage.index);
+    open(stage.receives, stage, action, from, from.receives.size());
+    from.receives.push_back(stage.clock);
     from.settle();
   }
-  void send(size_t index, const Action& action) {
-    Channel& to = channel(static_cast<int64_t>(index), static_cast<size_t>(action.peer));
-    open(stages_[index].sends, index, action, to.sends.size());
-    to.sends.push_back({stages_[index].clock, message_seconds(index, action)});
+  void send(Stage& stage, const Action& action) {
+    Channel& to = channel(stage.index, action.peer);
+    open(stage.sends, stage, action, to, to.sends.size());
+    to.sends.push_back({stage.clock, message_seconds(stage, action)});
     to.settle();
   }
-  void open(std::vector<Open>& list, size_t index, const Action& action, size_t message) {
+  static void open(std::vector<Open>& list, const Stage& stage, const Action& action,
+                   const Channel& channel, size_t message) {
     list.push_back({.payload = action.payload,
                     .chunk = action.chunk,
                     .microbatch = action.microbatch,
-                    .peer = action.peer,
+                    .channel = &channel,
                     .message = message,
-                    .action = stages_[index].next});
+                    .action = stage.next});
   }
-  double message_seconds(size_t index, const Action& action) const {
+  double message_seconds(const Stage& stage, const Action& action) const {
     const auto chunk = static_cast<size_t>(action.chunk);
     switch (action.payload) {
-      case Payload::kActivation: return seconds_.stages[index].messages[chunk].activation;
-      case Payload::kGradient: return seconds_.stages[index].messages[chunk].gradient;
+      case Payload::kActivation: return stage.seconds->messages[chunk].activation;
+      case Payload::kGradient: return stage.seconds->messages[chunk].gradient;
       case Payload::kTiedGradient: return seconds_.tied_gradient;
       case Payload::kTiedWeight: return seconds_.tied_weight;
       case Payload::kNone: break;
@@ -311,49 +317,46 @@ class Player {
     return 0;
   }
 
-  bool wait(size_t index, const Action& action, std::vector<Open>& list, bool receives) {
+  bool wait(Stage& stage, const Action& action, std::vector<Open>& list) {
     const auto own = std::find_if(list.begin(), list.end(),
                                   [&](const Open& open) { return open.is_of(action); });
     SMP_CHECK(own != list.end());
-    const Channel& by = receives
-                            ? channel(own->peer, index)
-                            : channel(static_cast<int64_t>(index), static_cast<size_t>(own->peer));
-    if (own->message >= by.transfers.size()) return false;
-    const Played& transfer = by.transfers[own->message];
-    note_call(index, own->action, transfer);
-    pass_until(index, transfer.end_s, &PlayedSums::messages);
+    const std::vector<Played>& transfers = own->channel->transfers;
+    if (own->message >= transfers.size()) return false;
+    const Played& transfer = transfers[own->message];
+    note_call(stage, own->action, transfer);
+    pass_until(stage, transfer.end_s, &PlayedSums::messages);
     list.erase(own);
     return true;
   }
 
   // All stages come to a meeting, and go on together.
-  bool agree(size_t index, Meeting& meeting) {
-    std::optional<double>& own = meeting.came[index];
+  bool agree(Stage& stage, Meeting& meeting) {
+    std::optional<double>& own = meeting.came[static_cast<size_t>(stage.index)];
     if (!own) {
-      own = stages_[index].clock;
+      own = stage.clock;
       meeting.latest = std::max(meeting.latest, *own);
       ++meeting.stages;
     }
     if (meeting.stages < stages_.size()) return false;
-    pass_until(index, meeting.latest, &PlayedSums::messages);
-    pass_until(index, meeting.latest + seconds_.agree, &PlayedSums::exposed);
+    pass_until(stage, meeting.latest, &PlayedSums::messages);
+    pass_until(stage, meeting.latest + seconds_.agree, &PlayedSums::exposed);
     return true;
   }
 
-  const schedule::Schedule& schedule_;
   const StepActionSeconds& seconds_;
   const bool with_actions_;
   std::vector<Stage> stages_;
-  std::vector<std::vector<Channel>> channels_;  // by receiving stage
+  std::vector<std::deque<Channel>> channels_;  // by receiving stage
   Meeting step_, loads_;
   PlayedStep played_;
 };
 
-// Whether a list waits for a gather that it has not started.
+// Whether a list waits for a gather that it has not started: in its first forwards, if at all.
 bool continues_a_step(const schedule::Schedule& schedule) {
   for (const std::vector<Action>& actions : schedule.actions) {
     for (const Action& action : actions) {
-      if (action.kind == ActionKind::kGather) break;
+      if (action.kind == ActionKind::kGather || action.kind == ActionKind::kBackward) break;
       if (action.kind == ActionKind::kGatherWait) return true;
     }
   }

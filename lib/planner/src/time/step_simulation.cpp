@@ -8,7 +8,6 @@
 
 #include "choice/resolve.h"
 #include "cost/in_engine.h"
-#include "cost/layer_costs.h"
 #include "cost/stage_holds.h"
 #include "smp/plan/base/check.h"
 #include "smp/plan/base/errors.h"
@@ -40,16 +39,16 @@ int64_t ns(double seconds) {
 
 // Everything that the stages' costs are made of.
 struct Pricing {
-  explicit Pricing(const Plan& plan)
+  Pricing(const Plan& plan, const cost::LayerCosts& of_layers)
       : job(plan.job),
         choice(choice::choice_of(plan)),
-        costs(cost::layer_costs(plan.job, choice)),
+        costs(of_layers),
         bytes(costs.bytes),
         layers(costs.seconds) {}
 
   const JobSpec& job;
   choice::LayoutChoice choice;
-  cost::LayerCosts costs;
+  const cost::LayerCosts& costs;
   const cost::LayerBytes& bytes;
   const cost::LayerSeconds& layers;
 };
@@ -220,7 +219,11 @@ TimePrediction sum_of_passes(const Plan& plan, const std::vector<StageTime>& sta
 }  // namespace
 
 SimulatedStep simulate_step(const Plan& plan, PlayedDetail detail) {
-  const Pricing pricing(plan);
+  return simulate_step(plan, cost::layer_costs(plan.job, choice::choice_of(plan)), detail);
+}
+
+SimulatedStep simulate_step(const Plan& plan, const cost::LayerCosts& costs, PlayedDetail detail) {
+  const Pricing pricing(plan, costs);
   SimulatedStep step;
   if (cost::is_of_engine(plan.job)) {
     const schedule::ScheduleParameters parameters = layout::schedule_parameters(plan);
@@ -234,12 +237,12 @@ SimulatedStep simulate_step(const Plan& plan, PlayedDetail detail) {
     return step;
   }
   const std::vector<StageTime> stages = stage_times(plan, pricing);
-  PipelineCosts costs;
-  for (const StageTime& stage : stages) costs.push_back(stage.chunks);
+  PipelineCosts of_chunks;
+  for (const StageTime& stage : stages) of_chunks.push_back(stage.chunks);
   const schedule::ScheduleShape shape = layout::schedule_shape(plan);
   step.schedule = condensed_schedule(shape);
   step.is_condensed = true;
-  step.played = play_step(step.schedule, condensed_seconds(costs, shape), detail);
+  step.played = play_step(step.schedule, condensed_seconds(of_chunks, shape), detail);
   step.time = sum_of_passes(plan, stages, pipeline_time(step.played));
   return step;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cost/layer_costs.h"
 #include "smp/planner/time/time_model.h"
 #include "time/pipeline_time.h"
 
@@ -16,6 +17,8 @@ struct SimulatedStep {
   TimePrediction time;
 };
 SimulatedStep simulate_step(const Plan& plan, PlayedDetail detail);
+// `costs`: of the plan's layers.
+SimulatedStep simulate_step(const Plan& plan, const cost::LayerCosts& costs, PlayedDetail detail);
 // How many actions it plays, of all stages.
 int64_t played_actions(const Plan& plan);
 

@@ -55,7 +55,8 @@ class TimeEstimator {
                                    const cost::LayerBytes& bytes, const cost::LayerSeconds& layers);
 
  private:
-  static constexpr size_t kPlaces = 32;
+  static constexpr size_t kPlaces = 256;
+  static constexpr size_t kPipelines = 32;  // few layouts share theirs, and those come together
 
   // The layout that stands for all that share it.
   static choice::LayoutChoice key_of_pipeline(choice::LayoutChoice choice);
@@ -67,7 +68,7 @@ class TimeEstimator {
   const JobSpec& job_;
   cost::PricedStages priced_;
   choice::ChoiceCache<EstimatedStages> stages_{kPlaces};
-  choice::ChoiceCache<PipelineEstimate> pipelines_{kPlaces};
+  choice::ChoiceCache<PipelineEstimate> pipelines_{kPipelines};
   std::array<choice::ChoiceCache<StepTransfers>, 3> transfers_{
       choice::ChoiceCache<StepTransfers>(kPlaces), choice::ChoiceCache<StepTransfers>(kPlaces),
       choice::ChoiceCache<StepTransfers>(kPlaces)};  // by the stage that is the busiest

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "smp/plan/layout/stage_buckets.h"
 #include "smp/plan/mesh/mesh.h"
 #include "smp/plan/model/layers.h"
 
@@ -25,44 +26,10 @@ struct PlacedParameter {
   bool counts = true;  // this rank's copy is the one that enters norms and checkpoints
 };
 
-// A contiguous range of the flat buffers whose gradients are reduced together. It holds whole
-// layers of one chunk, without the tensors that persist, and is padded at its end to a multiple of
-// the shard degree.
-struct Bucket {
-  int64_t begin = 0;        // elements
-  int64_t end = 0;          // elements, with padding
-  int64_t first_layer = 0;  // model indices; backward completes the bucket at first_layer
-  int64_t last_layer = 0;
-  // Where what is sharded lies while it is whole: indices into RankLayout's lists; -1 = it always
-  // is, in the flat buffer.
-  int32_t gradient_buffer = -1;
-  int32_t weight_buffer = -1;
-
-  int64_t size() const { return end - begin; }
-};
-
-struct RankLayout {
+struct RankLayout : StageBuckets {
   int64_t rank = 0;
   mesh::Coord coord;
-  std::vector<model::LayerSpec> layers;     // of this stage, chunk by chunk, in forward order
-  std::vector<int64_t> chunk_layers;        // how many of them each chunk has (schedule.h)
   std::vector<PlacedParameter> parameters;  // in forward order
-  std::vector<Bucket> buckets;              // in the order of reduction: last layers first
-  // The last bucket where small tensors persist (param_persistence_threshold): those of all layers,
-  // in front of the flat buffers. It is gathered once a step and reduced once, after all layers'
-  // backward; its buffers are its own. -1 = none.
-  int32_t persistent_bucket = -1;
-  int64_t elements = 0;  // of the flat buffers, padding included
-
-  // Elements of the buffers that buckets share while they are whole. Neighbouring buckets use
-  // different buffers. Gradients are whole from a microbatch's first product to the end of their
-  // reduction (sharding: gradients and parameters). Weights are whole from their gathering to their
-  // last use (parameters): at most max_live_parameters of them, or a block and the ends of the
-  // model. The flat buffers of sharded weights or gradients hold 1/z of `elements`.
-  std::vector<int64_t> gradient_buffers;
-  std::vector<int64_t> weight_buffers;
-  bool shards_gradients() const { return !gradient_buffers.empty(); }
-  bool shards_weights() const { return !weight_buffers.empty(); }
 
   // Last stage of a model tied across stages: its copy of the token embedding, in buffers of its
   // own. The first stage owns the weight: it has the optimizer state, counts it, and sends it back.
@@ -80,18 +47,6 @@ struct RankLayout {
 // that they are still in the cache when they are used.
 inline constexpr int64_t kHostUpdateElements = 256 << 10;
 int64_t host_update_elements(const RankLayout& layout);
-
-// Tensor ranks that hold the same KV head (layers.h) where they share attention; else 1: all hold
-// all heads, and their gradients come out equal.
-int64_t kv_copies(const Plan& plan);
-
-// Whether the plan cuts this over its shard ranks.
-bool shards_gradients(const Plan& plan);
-bool shards_weights(const Plan& plan);
-
-// Whether the first and the last stage share the token embedding (zb_v has both ends of the model
-// on one stage).
-bool tied_across_stages(const Plan& plan);
 
 RankLayout rank_layout(const Plan& plan, int64_t rank);
 

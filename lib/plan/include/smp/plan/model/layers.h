@@ -86,6 +86,9 @@ struct ParameterSpec {
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer,
                                          const TensorKinds& kinds = {});
 
+// Whether these are the same of both layers, but for their names.
+bool have_equal_parameters(const ModelSpec& model, const LayerSpec& a, const LayerSpec& b);
+
 // Parameters of the whole model; a tied weight counts once. By parts: parameter_counts.h.
 int64_t parameter_count(const ModelSpec& model);
 

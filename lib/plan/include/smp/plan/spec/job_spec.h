@@ -414,6 +414,7 @@ struct TensorKinds {
 // What moves GPU memory in the groups along these axes; auto: the planner picks the cheaper one.
 struct GroupCollectives {
   std::optional<CollectivesKind> tensor, shard, replica, data;
+  bool operator==(const GroupCollectives&) const = default;
 };
 
 // The framework whose memory, traffic and time are predicted: one layout takes other bytes and

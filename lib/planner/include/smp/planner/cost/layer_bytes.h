@@ -7,7 +7,7 @@
 #include "smp/planner/cost/call_bytes.h"
 
 namespace smp::program {
-struct LayerProgram;
+struct LayerMemory;
 }
 
 namespace smp::cost {
@@ -18,7 +18,7 @@ CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
 // The same from the life of the values of the layer's program.
 CallBytes call_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
                      const model::LayerSpec& layer, bool is_frozen,
-                     const program::LayerProgram& program);
+                     const program::LayerMemory& memory);
 
 // The bytes and parameters of a job's layers. Depends on few of a choice's numbers (layer_key), so
 // that a search computes it seldom. Pure; any thread.

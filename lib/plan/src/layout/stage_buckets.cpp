@@ -1,0 +1,30 @@
+#include "smp/plan/layout/stage_buckets.h"
+
+#include "smp/plan/model/layers.h"
+#include "smp/plan/schedule/schedule_shape.h"
+#include "smp/plan/spec/plan.h"
+
+namespace smp::layout {
+
+int64_t kv_copies(const Plan& plan) {
+  return plan.job.parallel.tensor_parallel.attention
+             ? model::kv_copies(plan.job.model, plan.degrees.tensor)
+             : 1;
+}
+
+bool shards_gradients(const Plan& plan) {
+  return plan.degrees.shard > 1 &&
+         plan.job.parallel.sharding.value_or(Sharding::kNone) >= Sharding::kGradients;
+}
+
+bool shards_weights(const Plan& plan) {
+  return plan.degrees.shard > 1 && plan.job.parallel.sharding == Sharding::kParameters;
+}
+
+bool tied_across_stages(const Plan& plan) {
+  const schedule::ScheduleShape shape = chunks_of(plan);
+  const int64_t head = schedule::place_of_chunk(shape, shape.stages * shape.chunks() - 1).stage;
+  return plan.job.model.tied_embeddings && head != 0;
+}
+
+}  // namespace smp::layout
