@@ -117,6 +117,8 @@ TEST_CASE("on a GPU: losses and gradients of every kind of block are the CPU's")
   window.name = "llama, window";
   window.sliding_window = 5;
   models.push_back(window);
+  for (const ModelSpec& model : small_attentions()) models.push_back(model);
+  for (const ModelSpec& model : small_mixtures()) models.push_back(model);
   for (const ModelSpec& model : models) {
     check_same(*gpu, model, at::kDouble, tolerance::kDeviceFunctionsF64);
     check_same(*gpu, with_dropout(model), at::kDouble, tolerance::kDeviceFunctionsF64);
@@ -133,6 +135,18 @@ TEST_CASE("on a GPU: losses and gradients of 16 bits, by flash attention and not
       check_as_near(*gpu, with_wide_heads(model), type);
     }
   check_same(*gpu, with_dropout(small_t5()), at::kBFloat16, tolerance::kDeviceFunctionsBf16);
+}
+
+TEST_CASE("on a GPU: routers with losses of their own, and experts that are full, are the CPU's") {
+  const auto gpu = open_a_gpu();
+  if (!gpu) return;
+  for (ModelSpec& model : small_mixtures()) {
+    model.router_balance_loss = 0.7;
+    model.router_z_loss = 0.3;
+    model.expert_capacity_factor = 1.2;
+    check_same(*gpu, model, at::kDouble, tolerance::kDeviceFunctionsF64);
+    check_same(*gpu, model, at::kFloat, tolerance::kDeviceFunctionsF32);
+  }
 }
 
 TEST_CASE("on a GPU: documents in a sample are kept apart, by flash attention and not") {

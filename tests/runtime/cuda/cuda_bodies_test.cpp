@@ -425,8 +425,8 @@ TEST_CASE(
           static_cast<size_t>(std::max(program::attention_forward_scratch(shape, false),
                                        program::attention_backward_scratch(shape, false))));
       attention_forward(shape, given, packed_rows<const double>(shape, expected_packed.data()),
-                        expected_out.data(), log_sums.data(), scratch.data());
-      attention_backward(shape, given, packed_rows(shape, expected_packed.data()),
+                        all_pairs(shape), expected_out.data(), log_sums.data(), scratch.data());
+      attention_backward(shape, given, packed_rows(shape, expected_packed.data()), all_pairs(shape),
                          expected_out.data(), dout.data(), log_sums.data(), scratch.data());
 
       // The same by way of unpacked heads.

@@ -55,10 +55,11 @@ class Sample {
     std::vector<float> rows = packed_;
     const Clock::time_point start = Clock::now();
     attention_forward(shape_, {}, kernels::packed_rows<const float>(shape_, rows.data()),
-                      output_.data(), log_sums_.data(), scratch_.data());
+                      all_pairs(shape_), output_.data(), log_sums_.data(), scratch_.data());
     const Clock::time_point between = Clock::now();
-    attention_backward(shape_, {}, kernels::packed_rows<float>(shape_, rows.data()), output_.data(),
-                       output_.data(), log_sums_.data(), scratch_.data());
+    attention_backward(shape_, {}, kernels::packed_rows<float>(shape_, rows.data()),
+                       all_pairs(shape_), output_.data(), output_.data(), log_sums_.data(),
+                       scratch_.data());
     const std::chrono::duration<double, std::milli> forward = between - start;
     const std::chrono::duration<double, std::milli> backward = Clock::now() - between;
     times.forward_ms.push_back(forward.count());

@@ -111,11 +111,11 @@ Attended ours(const kernels::AttentionShape& shape, const Values& packed, const 
       static_cast<size_t>(std::max(program::attention_forward_scratch(shape, false),
                                    program::attention_backward_scratch(shape, false))),
       std::nan(""));
-  attention_forward(shape, {}, kernels::packed_rows<const T>(shape, rows.data()), output.data(),
-                    log_sums.data(), scratch.data());
+  attention_forward(shape, {}, kernels::packed_rows<const T>(shape, rows.data()), all_pairs(shape),
+                    output.data(), log_sums.data(), scratch.data());
   std::fill(scratch.begin(), scratch.end(), std::nan(""));
-  attention_backward(shape, {}, kernels::packed_rows<T>(shape, rows.data()), output.data(),
-                     gradient.data(), log_sums.data(), scratch.data());
+  attention_backward(shape, {}, kernels::packed_rows<T>(shape, rows.data()), all_pairs(shape),
+                     output.data(), gradient.data(), log_sums.data(), scratch.data());
   return {Values(output.begin(), output.end()), Values(rows.begin(), rows.end())};
 }
 

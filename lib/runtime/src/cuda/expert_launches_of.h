@@ -88,10 +88,9 @@ void ExpertLaunches<Runner, T>::bias_gradient(int64_t rows, int64_t cols,
 
 template <kernels::ActivationKind kKind, typename Runner, typename T>
 void launch_expert_activation(const Runner& runner, const ActivationRows<T>& rows, T* y) {
-  runner.run(blocks_of_strips<Runner, T>(rows.rows * rows.cols),
-             [=] SMP_BODY(typename Runner::Block & block) {
-               weighed_activation<kKind>(block, rows, y);
-             });
+  runner.run(
+      blocks_of_strips<Runner, T>(rows.rows * rows.cols),
+      [=] SMP_BODY(typename Runner::Block & block) { weighed_activation<kKind>(block, rows, y); });
 }
 
 template <kernels::ActivationKind kKind, typename Runner, typename T>

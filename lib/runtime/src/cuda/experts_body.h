@@ -13,7 +13,9 @@ struct RowWeights {
   const int32_t* places = nullptr;  // null: row i has weight i
 
   SMP_HOST_DEVICE int64_t place(int64_t row) const { return places != nullptr ? places[row] : row; }
-  SMP_HOST_DEVICE C of(int64_t row) const { return weights != nullptr ? weights[place(row)] : C(1); }
+  SMP_HOST_DEVICE C of(int64_t row) const {
+    return weights != nullptr ? weights[place(row)] : C(1);
+  }
 };
 
 // y [i] = x [rows[i] / per_token].
@@ -90,8 +92,8 @@ SMP_HOST_DEVICE void weighed_activation(const Block& block, const ActivationRows
                       if (rows.gate != nullptr) {
                         const auto gate = load(width, rows.gate + at);
                         for (int k = 0; k < width; ++k) {
-                          made[k] = kernels::gated_element<kKind>(rows.limits, weight, gate[k],
-                                                                  made[k]);
+                          made[k] =
+                              kernels::gated_element<kKind>(rows.limits, weight, gate[k], made[k]);
                         }
                       } else {
                         for (int k = 0; k < width; ++k) {

@@ -37,8 +37,8 @@ class GpuExperts final : public kernels::ExpertFunctions {
     if (router.capacity > 0) drop_beyond_capacity(router, routed);
   }
 
-  void route_backward(const program::RouterAttributes& router,
-                      const kernels::RoutedTokens& routed, const at::Tensor& d_weights,
+  void route_backward(const program::RouterAttributes& router, const kernels::RoutedTokens& routed,
+                      const at::Tensor& d_weights,
                       const kernels::RouterLossGradients& losses) const override {
     const int64_t tokens = routed.scores.size(0);
     with_wide_type(routed.scores, [&](auto zero) {
@@ -102,9 +102,8 @@ class GpuExperts final : public kernels::ExpertFunctions {
   void combine(const at::Tensor& x, const at::Tensor& places, const at::Tensor& y) const override {
     kernels::with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().combine(y.size(0), x.size(1), places.size(1),
-                            kernels::data_of<int32_t>(places), kernels::data_of<T>(x),
-                            kernels::data_of<T>(y));
+      launches<T>().combine(y.size(0), x.size(1), places.size(1), kernels::data_of<int32_t>(places),
+                            kernels::data_of<T>(x), kernels::data_of<T>(y));
     });
   }
 
@@ -132,17 +131,15 @@ class GpuExperts final : public kernels::ExpertFunctions {
   void bias_gradient(const kernels::ExpertBias& bias, const at::Tensor& dy,
                      const at::Tensor& gradient, const at::Tensor& d_weights) const override {
     const int64_t cols = dy.size(1);
-    const at::Tensor scratch =
-        ledger::empty_tensor({Launches<Runner, float>::column_sums_scratch(bias.rows, cols)},
-                             kernels::wide_options(dy));
+    const at::Tensor scratch = ledger::empty_tensor(
+        {Launches<Runner, float>::column_sums_scratch(bias.rows, cols)}, kernels::wide_options(dy));
     kernels::with_element_type(dy, [&](auto zero) {
       using T = decltype(zero);
       using C = kernels::Wide<T>;
-      launches<T>().bias_gradient(bias.rows, cols, weights_of<T>(bias),
-                                  kernels::data_of<T>(bias.bias),
-                                  kernels::data_of<T>(dy) + bias.first * cols,
-                                  kernels::data_of<C>(gradient), kernels::data_of<C>(d_weights),
-                                  kernels::data_of<C>(scratch));
+      launches<T>().bias_gradient(
+          bias.rows, cols, weights_of<T>(bias), kernels::data_of<T>(bias.bias),
+          kernels::data_of<T>(dy) + bias.first * cols, kernels::data_of<C>(gradient),
+          kernels::data_of<C>(d_weights), kernels::data_of<C>(scratch));
     });
   }
 
@@ -187,8 +184,7 @@ class GpuExperts final : public kernels::ExpertFunctions {
     };
     const at::Tensor experts = routed.chosen.flatten().to(at::kLong);
     const at::Tensor by_weight = order_of(routed.weights.flatten(), true);
-    const at::Tensor order =
-        by_weight.gather(0, order_of(experts.gather(0, by_weight), false));
+    const at::Tensor order = by_weight.gather(0, order_of(experts.gather(0, by_weight), false));
     const at::Tensor ones = ledger::full_tensor(experts.sizes(), 1, experts.options());
     at::Tensor counts = ledger::zero_tensor({router.experts}, experts.options());
     counts.scatter_add_(0, experts, ones);

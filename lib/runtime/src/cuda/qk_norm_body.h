@@ -76,8 +76,8 @@ SMP_HOST_DEVICE kernels::Wide<T> qk_weight_term(const program::QkNormAttributes&
 
 // The sums of dy * weight * x / rms.
 template <typename Block, typename T>
-SMP_HOST_DEVICE void qk_norm_sums(Block& block, const program::QkNormAttributes& norm,
-                                  int64_t rows, int64_t cols, const T* dy, const T* x,
+SMP_HOST_DEVICE void qk_norm_sums(Block& block, const program::QkNormAttributes& norm, int64_t rows,
+                                  int64_t cols, const T* dy, const T* x,
                                   const kernels::Wide<T>* squares,
                                   const QkWeightPointers<T>& weights, kernels::Wide<T>* sums) {
   using C = kernels::Wide<T>;

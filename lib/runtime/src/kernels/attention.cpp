@@ -97,7 +97,8 @@ class Parts {
 
 template <typename T>
 void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,
-             const AttentionRows<const T>& rows, T* output, Wide<T>* log_sums, Wide<T>* scratch) {
+             const AttentionRows<const T>& rows, const AttentionPart& part, T* output,
+             Wide<T>* log_sums, Wide<T>* scratch) {
   using C = Wide<T>;
   const int64_t s = shape.sequence, d = shape.head_dim, group = shape.heads / shape.kv_heads;
   const int64_t dv = shape.value_width();
@@ -115,39 +116,38 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
   if (shape.relative_buckets > 0) fill_diagonals(shape, given.relative, diagonals);
   const HeadMaker<const T> maker(shape, given, rows, rotations);
   C inverse_sums[kStrip];
-  for (int64_t b = 0; b < shape.batch; ++b) {
+  for (int64_t pair = part.begin; pair < part.end; ++pair) {
+    const int64_t b = pair / shape.kv_heads, kv = pair % shape.kv_heads;
     const int64_t* const documents = documents_of(shape, b);
-    for (int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-      load_head(shape, maker.key(b, kv), maker.key_steps(b, kv, stats), q);
-      transpose(shape.keys, d, q, row, keys);
-      load_head(shape, maker.value(b, kv), maker.value_steps(kv), v);
-      for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-        load_head(shape, maker.query(b, head), maker.query_steps(b, head, stats), q);
-        const DropoutRow dropout = dropout_of_head(shape, b, head);
-        const C* sink = given.sinks != nullptr ? given.sinks + head : nullptr;
-        for (int64_t i = 0; i < s; i += kStrip) {
-          const int64_t m = std::min(kStrip, s - i);
-          const int64_t begin = first_key(shape, documents, i), end = seen_end(shape, i + m - 1);
-          const VisibleKeys seen = visible_keys(shape, documents, i, begin);
-          block_product(m, round_up(end, kProductOverread) - begin, d, scale, {q + i * d, d, 1},
-                        keys + begin, row, false, scores + begin, row);
-          if (shape.relative_buckets > 0) {
-            add_diagonal(m, end, diagonals + head * shape.distances() + s - 1 - i, row, scores);
-          }
-          softmax(m, seen, row, sink, scores, inverse_sums,
-                  log_sums + (b * shape.heads + head) * s + i);
-          if (dropout.threshold > 0) drop_strip(m, seen, row, from_query(dropout, i), scores);
-          T* out = output + (b * s + i) * stride + head * dv;
-          if constexpr (kIsNarrow<T>) {
-            block_product(m, dv, end - begin, C(1), {scores + begin, row, 1}, v + begin * dv, dv,
-                          false, strip, dv);
-            scale_rows(m, dv, dv, inverse_sums, strip);
-            store_rows(m, dv, strip, out, stride);
-          } else {
-            block_product(m, dv, end - begin, C(1), {scores + begin, row, 1}, v + begin * dv, dv,
-                          false, out, stride);
-            scale_rows(m, dv, stride, inverse_sums, out);
-          }
+    load_head(shape, maker.key(b, kv), maker.key_steps(b, kv, stats), q);
+    transpose(shape.keys, d, q, row, keys);
+    load_head(shape, maker.value(b, kv), maker.value_steps(kv), v);
+    for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
+      load_head(shape, maker.query(b, head), maker.query_steps(b, head, stats), q);
+      const DropoutRow dropout = dropout_of_head(shape, b, head);
+      const C* sink = given.sinks != nullptr ? given.sinks + head : nullptr;
+      for (int64_t i = 0; i < s; i += kStrip) {
+        const int64_t m = std::min(kStrip, s - i);
+        const int64_t begin = first_key(shape, documents, i), end = seen_end(shape, i + m - 1);
+        const VisibleKeys seen = visible_keys(shape, documents, i, begin);
+        block_product(m, round_up(end, kProductOverread) - begin, d, scale, {q + i * d, d, 1},
+                      keys + begin, row, false, scores + begin, row);
+        if (shape.relative_buckets > 0) {
+          add_diagonal(m, end, diagonals + head * shape.distances() + s - 1 - i, row, scores);
+        }
+        softmax(m, seen, row, sink, scores, inverse_sums,
+                log_sums + (b * shape.heads + head) * s + i);
+        if (dropout.threshold > 0) drop_strip(m, seen, row, from_query(dropout, i), scores);
+        T* out = output + (b * s + i) * stride + head * dv;
+        if constexpr (kIsNarrow<T>) {
+          block_product(m, dv, end - begin, C(1), {scores + begin, row, 1}, v + begin * dv, dv,
+                        false, strip, dv);
+          scale_rows(m, dv, dv, inverse_sums, strip);
+          store_rows(m, dv, strip, out, stride);
+        } else {
+          block_product(m, dv, end - begin, C(1), {scores + begin, row, 1}, v + begin * dv, dv,
+                        false, out, stride);
+          scale_rows(m, dv, stride, inverse_sums, out);
         }
       }
     }
@@ -235,8 +235,8 @@ struct HeadBackward {
 
 template <typename T>
 void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,
-              const AttentionRows<T>& rows, const T* output, const T* output_gradient,
-              const Wide<T>* log_sums, Wide<T>* scratch) {
+              const AttentionRows<T>& rows, const AttentionPart& part, const T* output,
+              const T* output_gradient, const Wide<T>* log_sums, Wide<T>* scratch) {
   using C = Wide<T>;
   const int64_t s = shape.sequence, d = shape.head_dim, group = shape.heads / shape.kv_heads;
   const int64_t dv = shape.value_width(), row = row_elements(shape);
@@ -262,85 +262,84 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
   if (shape.relative_buckets > 0) fill_diagonals(shape, given.relative, diagonals);
   std::fill_n(diagonal_gradients, diagonal_elements(shape), C(0));
   const HeadMaker<T> maker(shape, given, rows, rotations);
-  for (int64_t b = 0; b < shape.batch; ++b) {
+  for (int64_t pair = part.begin; pair < part.end; ++pair) {
+    const int64_t b = pair / shape.kv_heads, kv = pair % shape.kv_heads;
     const int64_t* const documents = documents_of(shape, b);
-    for (int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-      T* key = maker.key(b, kv);
-      T* value = maker.value(b, kv);
-      const HeadSteps<C> key_steps = maker.key_steps(b, kv, k_stats);
-      load_head<T>(shape, key, key_steps, k);
-      transpose(shape.keys, d, k, row, keys);
-      load_head<T>(shape, value, maker.value_steps(kv), q);
-      transpose(shape.keys, dv, q, row, values);
-      HeadBackward<C> work{.shape = shape,
-                           .q = q,
-                           .k = k,
-                           .keys = keys,
-                           .values = values,
-                           .output_gradient = gradient,
-                           .output = output_head,
-                           .output_stride = dv,
-                           .log_sums = nullptr,
-                           .documents = documents,
-                           .dropout = {},
-                           .scores = scores,
-                           .gradients = score_gradients,
-                           .diagonal = nullptr,
-                           .diagonal_gradient = nullptr,
-                           .q_out = q_gradient,
-                           .k_out = k_gradient,
-                           .v_out = v_gradient,
-                           .q_stride = d,
-                           .k_stride = d,
-                           .v_stride = dv};
-      if constexpr (!kIsNarrow<T>) {
-        if (!beside) {
-          work.k_out = key;
-          work.v_out = value;
-          work.q_stride = rows.query_stride;
-          work.k_stride = work.v_stride = rows.key_stride;
-        }
+    T* key = maker.key(b, kv);
+    T* value = maker.value(b, kv);
+    const HeadSteps<C> key_steps = maker.key_steps(b, kv, k_stats);
+    load_head<T>(shape, key, key_steps, k);
+    transpose(shape.keys, d, k, row, keys);
+    load_head<T>(shape, value, maker.value_steps(kv), q);
+    transpose(shape.keys, dv, q, row, values);
+    HeadBackward<C> work{.shape = shape,
+                         .q = q,
+                         .k = k,
+                         .keys = keys,
+                         .values = values,
+                         .output_gradient = gradient,
+                         .output = output_head,
+                         .output_stride = dv,
+                         .log_sums = nullptr,
+                         .documents = documents,
+                         .dropout = {},
+                         .scores = scores,
+                         .gradients = score_gradients,
+                         .diagonal = nullptr,
+                         .diagonal_gradient = nullptr,
+                         .q_out = q_gradient,
+                         .k_out = k_gradient,
+                         .v_out = v_gradient,
+                         .q_stride = d,
+                         .k_stride = d,
+                         .v_stride = dv};
+    if constexpr (!kIsNarrow<T>) {
+      if (!beside) {
+        work.k_out = key;
+        work.v_out = value;
+        work.q_stride = rows.query_stride;
+        work.k_stride = work.v_stride = rows.key_stride;
       }
-      for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-        const int64_t offset = b * s * shape.output_cols() + head * dv;
-        T* query = maker.query(b, head);
-        const HeadSteps<C> query_steps = maker.query_steps(b, head, q_stats);
-        load_head<T>(shape, query, query_steps, q);
-        load_rows<T>(dv, s, output_gradient + offset, shape.output_cols(), nullptr, gradient);
-        work.dropout = dropout_of_head(shape, b, head);
-        work.log_sums = log_sums + (b * shape.heads + head) * s;
-        if (shape.relative_buckets > 0) {
-          work.diagonal = diagonals + head * shape.distances();
-          work.diagonal_gradient = diagonal_gradients + head * shape.distances();
-        }
-        if constexpr (kIsNarrow<T>) {
-          load_rows<T>(dv, s, output + offset, shape.output_cols(), nullptr, output_head);
-        } else {
-          work.output = output + offset;
-          work.output_stride = shape.output_cols();
-          if (!beside) work.q_out = query;
-        }
-        if (given.sinks != nullptr) {
-          given.sinks_gradient[head] += sink_gradient(s, dv, given.sinks[head], work.output,
-                                                      work.output_stride, gradient, work.log_sums);
-        }
-        // The last block that sees a key writes its gradients, the others add.
-        const int64_t last = (s - 1) / kQueryBlock * kQueryBlock;
-        int64_t written = head > kv * group ? 0 : shape.keys;
-        for (int64_t first = last; first >= 0; first -= kQueryBlock) {
-          const int64_t count = std::min(kQueryBlock, s - first);
-          work.queries(first, count);
-          work.keys_and_values(first, count, written);
-          written = std::min(written, first_key(shape, documents, first));
-        }
-        turn_back<T>(shape, query, query_steps, work.q_out, work.q_stride, q);
-        if (beside) store_rows<T>(s, d, work.q_out, query, rows.query_stride);
+    }
+    for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
+      const int64_t offset = b * s * shape.output_cols() + head * dv;
+      T* query = maker.query(b, head);
+      const HeadSteps<C> query_steps = maker.query_steps(b, head, q_stats);
+      load_head<T>(shape, query, query_steps, q);
+      load_rows<T>(dv, s, output_gradient + offset, shape.output_cols(), nullptr, gradient);
+      work.dropout = dropout_of_head(shape, b, head);
+      work.log_sums = log_sums + (b * shape.heads + head) * s;
+      if (shape.relative_buckets > 0) {
+        work.diagonal = diagonals + head * shape.distances();
+        work.diagonal_gradient = diagonal_gradients + head * shape.distances();
       }
-      turn_back<T>(shape, key, key_steps, work.k_out, work.k_stride, k);
-      if (beside) {
-        store_rows<T>(shape.keys, d, work.k_out, key, rows.key_stride);
-        store_rows<T>(shape.keys, dv, work.v_out, value, rows.key_stride);
+      if constexpr (kIsNarrow<T>) {
+        load_rows<T>(dv, s, output + offset, shape.output_cols(), nullptr, output_head);
+      } else {
+        work.output = output + offset;
+        work.output_stride = shape.output_cols();
+        if (!beside) work.q_out = query;
       }
+      if (given.sinks != nullptr) {
+        given.sinks_gradient[head] += sink_gradient(s, dv, given.sinks[head], work.output,
+                                                    work.output_stride, gradient, work.log_sums);
+      }
+      // The last block that sees a key writes its gradients, the others add.
+      const int64_t last = (s - 1) / kQueryBlock * kQueryBlock;
+      int64_t written = head > kv * group ? 0 : shape.keys;
+      for (int64_t first = last; first >= 0; first -= kQueryBlock) {
+        const int64_t count = std::min(kQueryBlock, s - first);
+        work.queries(first, count);
+        work.keys_and_values(first, count, written);
+        written = std::min(written, first_key(shape, documents, first));
+      }
+      turn_back<T>(shape, query, query_steps, work.q_out, work.q_stride, q);
+      if (beside) store_rows<T>(s, d, work.q_out, query, rows.query_stride);
+    }
+    turn_back<T>(shape, key, key_steps, work.k_out, work.k_stride, k);
+    if (beside) {
+      store_rows<T>(shape.keys, d, work.k_out, key, rows.key_stride);
+      store_rows<T>(shape.keys, dv, work.v_out, value, rows.key_stride);
     }
   }
   if (shape.relative_buckets > 0) {
@@ -352,14 +351,15 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
 
 #define SMP_DEFINE(T)                                                                              \
   void attention_forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,   \
-                         const AttentionRows<const T>& rows, T* output, Wide<T>* log_sums,         \
-                         Wide<T>* scratch) {                                                       \
-    forward(shape, given, rows, output, log_sums, scratch);                                        \
+                         const AttentionRows<const T>& rows, const AttentionPart& part, T* output, \
+                         Wide<T>* log_sums, Wide<T>* scratch) {                                    \
+    forward(shape, given, rows, part, output, log_sums, scratch);                                  \
   }                                                                                                \
   void attention_backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,  \
-                          const AttentionRows<T>& rows, const T* output, const T* output_gradient, \
-                          const Wide<T>* log_sums, Wide<T>* scratch) {                             \
-    backward(shape, given, rows, output, output_gradient, log_sums, scratch);                      \
+                          const AttentionRows<T>& rows, const AttentionPart& part,                 \
+                          const T* output, const T* output_gradient, const Wide<T>* log_sums,      \
+                          Wide<T>* scratch) {                                                      \
+    backward(shape, given, rows, part, output, output_gradient, log_sums, scratch);                \
   }
 
 SMP_DEFINE(float)

@@ -1,5 +1,8 @@
+#include <vector>
+
 #include "kernels/cpu_functions.h"
 #include "kernels/element_types.h"
+#include "kernels/threads.h"
 #include "ledger/tensor_factories.h"
 #include "smp/plan/program/attention_scratch.h"
 
@@ -56,6 +59,31 @@ AttentionRows<Element> rows_of(const AttentionShape& shape, const AttentionInput
   return {queries, shape.query_cols(), data_of<T>(inputs.kv), shape.kv_cols()};
 }
 
+// Of the first range, in the ledger; further threads keep buffers of their own, which it does not
+// count, as it does not those of oneDNN.
+template <typename C>
+C* scratch_of(int64_t range, const at::Tensor& first) {
+  if (range == 0) return data_of<C>(first);
+  thread_local std::vector<C> own;
+  if (own.size() < static_cast<size_t>(first.numel())) {
+    own = {};
+    own.resize(static_cast<size_t>(first.numel()));
+  }
+  return own.data();
+}
+
+// Calls body(part, scratch) for the parts of a call that run side by side.
+template <typename C, typename Body>
+void for_parts(const AttentionShape& shape, bool divides, const at::Tensor& scratch,
+               const Body& body) {
+  if (!divides) return body(all_pairs(shape), data_of<C>(scratch));
+  const int64_t cost = shape.heads / shape.kv_heads * shape.sequence * shape.keys;
+  for_ranges({.count = all_pairs(shape).end, .cost = cost},
+             [&](int64_t range, int64_t begin, int64_t end) {
+               body(AttentionPart{begin, end}, scratch_of<C>(range, scratch));
+             });
+}
+
 }  // namespace
 
 void cpu_attention_forward(const AttentionShape& shape, const AttentionInputs& inputs,
@@ -64,9 +92,13 @@ void cpu_attention_forward(const AttentionShape& shape, const AttentionInputs& i
       {program::attention_forward_scratch(shape, is_narrow(output))}, wide_options(output));
   with_element_type(output, [&](auto zero) {
     using T = decltype(zero);
+    using C = Wide<T>;
     const SmallParameters<T> small(inputs);
-    attention_forward(shape, small.given({}), rows_of<T, const T>(shape, inputs),
-                      data_of<T>(output), data_of<Wide<T>>(log_sums), data_of<Wide<T>>(scratch));
+    const AttentionParameters<C> given = small.given({});
+    for_parts<C>(shape, true, scratch, [&](const AttentionPart& part, C* buffer) {
+      attention_forward(shape, given, rows_of<T, const T>(shape, inputs), part, data_of<T>(output),
+                        data_of<C>(log_sums), buffer);
+    });
   });
 }
 
@@ -75,12 +107,17 @@ void cpu_attention_backward(const AttentionShape& shape, const AttentionInputs& 
                             const at::Tensor& log_sums, const AttentionGradients& gradients) {
   const at::Tensor scratch = ledger::empty_tensor(
       {program::attention_backward_scratch(shape, is_narrow(output))}, wide_options(output));
+  const bool divides =
+      !gradients.norms.defined() && !gradients.table.defined() && !gradients.sinks.defined();
   with_element_type(output, [&](auto zero) {
     using T = decltype(zero);
+    using C = Wide<T>;
     const SmallParameters<T> small(inputs);
-    attention_backward(shape, small.given(gradients), rows_of<T, T>(shape, inputs),
-                       data_of<T>(output), data_of<T>(output_gradient), data_of<Wide<T>>(log_sums),
-                       data_of<Wide<T>>(scratch));
+    const AttentionParameters<C> given = small.given(gradients);
+    for_parts<C>(shape, divides, scratch, [&](const AttentionPart& part, C* buffer) {
+      attention_backward(shape, given, rows_of<T, T>(shape, inputs), part, data_of<T>(output),
+                         data_of<T>(output_gradient), data_of<C>(log_sums), buffer);
+    });
   });
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/expert_functions.h"
 #include "kernels/expert_math.h"
 #include "kernels/expert_rows.h"
+#include "kernels/threads.h"
 #include "ledger/tensor_factories.h"
 
 namespace smp::kernels {
@@ -76,6 +77,14 @@ at::Tensor padded_rows(const at::Tensor& x, int64_t first, int64_t rows) {
   all.narrow(0, 0, rows).copy_(own);
   all.narrow(0, rows, padded - rows).zero_();
   return all;
+}
+
+// Calls body(row) for each row, side by side.
+template <typename Body>
+void for_single_rows(int64_t rows, int64_t cols, const Body& body) {
+  for_ranges({.count = rows, .cost = cols}, [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
 }
 
 at::Tensor zero_sums(int64_t segments, const program::RouterAttributes& router) {
@@ -179,9 +188,9 @@ class CpuExperts final : public ExpertFunctions {
     const int64_t cols = x.size(1);
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      for (int64_t r = 0; r < used; ++r) {
+      for_single_rows(used, cols, [&](int64_t r) {
         std::copy_n(data_of<T>(x) + row[r] / per_token * cols, cols, data_of<T>(y) + r * cols);
-      }
+      });
     });
   }
 
@@ -192,17 +201,20 @@ class CpuExperts final : public ExpertFunctions {
       using T = decltype(zero);
       const T* from = data_of<T>(x);
       T* to = data_of<T>(y);
-      std::vector<Wide<T>> sum(static_cast<size_t>(cols));
-      for (int64_t t = 0; t < y.size(0); ++t) {
-        std::fill(sum.begin(), sum.end(), 0);
-        for (int64_t k = 0; k < per_token; ++k) {
-          const int32_t row = place[t * per_token + k];
-          if (row >= 0) accumulate(cols, from + row * cols, sum.data());
-        }
-        for (int64_t c = 0; c < cols; ++c) {
-          to[t * cols + c] = static_cast<T>(sum[static_cast<size_t>(c)]);
-        }
-      }
+      for_ranges({.count = y.size(0), .cost = per_token * cols},
+                 [&](int64_t, int64_t begin, int64_t end) {
+                   std::vector<Wide<T>> sum(static_cast<size_t>(cols));
+                   for (int64_t t = begin; t < end; ++t) {
+                     std::fill(sum.begin(), sum.end(), 0);
+                     for (int64_t k = 0; k < per_token; ++k) {
+                       const int32_t row = place[t * per_token + k];
+                       if (row >= 0) accumulate(cols, from + row * cols, sum.data());
+                     }
+                     for (int64_t c = 0; c < cols; ++c) {
+                       to[t * cols + c] = static_cast<T>(sum[static_cast<size_t>(c)]);
+                     }
+                   }
+                 });
     });
   }
 
@@ -265,14 +277,14 @@ class CpuExperts final : public ExpertFunctions {
       using T = decltype(zero);
       T *up = data_of<T>(rows.up), *gate = data_of<T>(rows.gate);
       const RowWeights<Wide<T>> weights(rows.weights, rows.places);
-      for (int64_t r = 0; r < rows.count; ++r) {
+      for_single_rows(rows.count, cols, [&](int64_t r) {
         WideRow<T> wide_up(up + r * cols, cols),
             wide_gate(gate == nullptr ? nullptr : gate + r * cols, cols),
             result(data_of<T>(y) + r * cols, cols);
         expert_row_forward(activation, cols, weights.of(r), wide_gate.data(), wide_up.data(),
                            result.data());
         result.put_back();
-      }
+      });
     });
   }
 
@@ -284,7 +296,7 @@ class CpuExperts final : public ExpertFunctions {
       using C = Wide<T>;
       T *up = data_of<T>(rows.up), *gate = data_of<T>(rows.gate);
       const RowWeights<C> weights(rows.weights, rows.places);
-      for (int64_t r = 0; r < rows.count; ++r) {
+      for_single_rows(rows.count, cols, [&](int64_t r) {
         WideRow<T> wide_up(up + r * cols, cols),
             wide_gate(gate == nullptr ? nullptr : gate + r * cols, cols),
             result(data_of<T>(dy) + r * cols, cols);
@@ -292,7 +304,7 @@ class CpuExperts final : public ExpertFunctions {
                                                wide_up.data(), result.data());
         for (WideRow<T>* row : {&wide_up, &wide_gate, &result}) row->put_back();
         if (d_weights.defined()) data_of<C>(d_weights)[weights.place(r)] = d_weight;
-      }
+      });
     });
   }
 };

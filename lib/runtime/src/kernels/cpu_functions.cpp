@@ -1,6 +1,7 @@
 #include "kernels/cpu_functions.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/adamw_kernel.h"
 #include "kernels/cpu_experts.h"
@@ -9,6 +10,7 @@
 #include "kernels/qk_norms.h"
 #include "kernels/sgd_kernel.h"
 #include "kernels/sum_of_squares.h"
+#include "kernels/threads.h"
 
 namespace smp::kernels {
 namespace {
@@ -22,6 +24,70 @@ void for_each_row(const at::Tensor& ids, int64_t begin, int64_t rows, const Body
     const int64_t row = id[n] - begin;
     body(n, row >= 0 && row < rows ? row : -1);
   }
+}
+
+// Rows that a kernel adds up before they join a column sum: ranges of rows begin at multiples of
+// it.
+constexpr int64_t kRowsOfSum = 64;
+
+// Calls body(first, rows) for ranges of rows side by side.
+template <typename Body>
+void for_rows(int64_t rows, int64_t cols, const Body& body) {
+  for_ranges({.count = rows, .cost = cols},
+             [&](int64_t, int64_t begin, int64_t end) { body(begin, end - begin); });
+}
+
+// Rows that add to column sums: the first range adds to `total`, each further one to sums of its
+// own, which join the total in their order. Null stays null.
+DividedWork summed_rows(int64_t rows, int64_t cols) {
+  return {.count = rows, .cost = cols, .multiple = kRowsOfSum};
+}
+template <typename C>
+class RangeSums {
+ public:
+  RangeSums(const DividedWork& work, int64_t cols, C* total)
+      : cols_(cols),
+        total_(total),
+        further_(total == nullptr ? 0 : static_cast<size_t>((ranges_of(work) - 1) * cols)) {}
+
+  C* of(int64_t range) {
+    return range == 0 || total_ == nullptr ? total_ : further_.data() + (range - 1) * cols_;
+  }
+  void join() const {
+    for (size_t i = 0; i < further_.size(); ++i)
+      total_[i % static_cast<size_t>(cols_)] += further_[i];
+  }
+
+ private:
+  int64_t cols_;
+  C* total_;
+  std::vector<C> further_;
+};
+
+template <typename T>
+T* at_row(T* values, int64_t row, int64_t cols) {
+  return values == nullptr ? nullptr : values + row * cols;
+}
+
+// Calls body(part) for parts of a range of elements side by side.
+template <typename T, typename Body>
+void for_parts(const UpdateRange<T>& range, const Body& body) {
+  for_rows(range.count, 1, [&](int64_t first, int64_t count) {
+    UpdateRange<T> part = range;
+    part.count = count;
+    part.gradients += first;
+    part.weights += first;
+    for (T*& state : part.states) state = at_row(state, first, 1);
+    part.copy = at_row(part.copy, first, 1);
+    body(part);
+  });
+}
+
+// The same kernel's shape for fewer rows.
+template <typename Shape>
+Shape part_of(Shape shape, int64_t rows) {
+  shape.rows = rows;
+  return shape;
 }
 
 // The weights of norms over all heads in the wide type.
@@ -45,8 +111,12 @@ class CpuFunctions final : public DeviceFunctions {
                     const at::Tensor& stats) const override {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      kernels::norm_forward(shape, Wide<T>(epsilon), data_of<T>(x), data_of<T>(weight),
-                            data_of<T>(bias), data_of<T>(y), data_of<Wide<T>>(stats));
+      for_rows(shape.rows, shape.cols, [&](int64_t first, int64_t rows) {
+        kernels::norm_forward(part_of(shape, rows), Wide<T>(epsilon),
+                              at_row(data_of<T>(x), first, shape.cols), data_of<T>(weight),
+                              data_of<T>(bias), at_row(data_of<T>(y), first, shape.cols),
+                              at_row(data_of<Wide<T>>(stats), first, shape.stats_per_row()));
+      });
     });
   }
 
@@ -55,8 +125,12 @@ class CpuFunctions final : public DeviceFunctions {
                   const at::Tensor& y) const override {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      kernels::norm_apply(shape, data_of<T>(x), data_of<Wide<T>>(stats), data_of<T>(weight),
-                          data_of<T>(bias), data_of<T>(y));
+      for_rows(shape.rows, shape.cols, [&](int64_t first, int64_t rows) {
+        kernels::norm_apply(part_of(shape, rows), at_row(data_of<T>(x), first, shape.cols),
+                            at_row(data_of<Wide<T>>(stats), first, shape.stats_per_row()),
+                            data_of<T>(weight), data_of<T>(bias),
+                            at_row(data_of<T>(y), first, shape.cols));
+      });
     });
   }
 
@@ -66,9 +140,20 @@ class CpuFunctions final : public DeviceFunctions {
                      const at::Tensor& bias_gradient) const override {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      kernels::norm_backward(shape, data_of<T>(dy), data_of<T>(x), data_of<Wide<T>>(stats),
-                             data_of<T>(weight), data_of<T>(residual), data_of<T>(dy),
-                             data_of<Wide<T>>(weight_gradient), data_of<Wide<T>>(bias_gradient));
+      using C = Wide<T>;
+      const int64_t cols = shape.cols;
+      const DividedWork work = summed_rows(shape.rows, cols);
+      RangeSums<C> of_weight(work, cols, data_of<C>(weight_gradient)),
+          of_bias(work, cols, data_of<C>(bias_gradient));
+      for_ranges(work, [&](int64_t range, int64_t begin, int64_t end) {
+        T* const dx = at_row(data_of<T>(dy), begin, cols);
+        kernels::norm_backward(part_of(shape, end - begin), dx, at_row(data_of<T>(x), begin, cols),
+                               at_row(data_of<C>(stats), begin, shape.stats_per_row()),
+                               data_of<T>(weight), at_row(data_of<T>(residual), begin, cols), dx,
+                               of_weight.of(range), of_bias.of(range));
+      });
+      of_weight.join();
+      of_bias.join();
     });
   }
 
@@ -76,7 +161,11 @@ class CpuFunctions final : public DeviceFunctions {
                           const at::Tensor& y) const override {
     with_element_type(u, [&](auto zero) {
       using T = decltype(zero);
-      kernels::activation_forward(shape, data_of<T>(u), data_of<T>(bias), data_of<T>(y));
+      const int64_t u_cols = shape.gated ? 2 * shape.cols : shape.cols;
+      for_rows(shape.rows, u_cols, [&](int64_t first, int64_t rows) {
+        kernels::activation_forward(part_of(shape, rows), at_row(data_of<T>(u), first, u_cols),
+                                    data_of<T>(bias), at_row(data_of<T>(y), first, shape.cols));
+      });
     });
   }
 
@@ -85,8 +174,15 @@ class CpuFunctions final : public DeviceFunctions {
                            const at::Tensor& bias_gradient) const override {
     with_element_type(u, [&](auto zero) {
       using T = decltype(zero);
-      kernels::activation_backward(shape, data_of<T>(u), data_of<T>(bias), data_of<T>(dy),
-                                   data_of<Wide<T>>(bias_gradient));
+      const int64_t u_cols = shape.gated ? 2 * shape.cols : shape.cols;
+      const DividedWork work = summed_rows(shape.rows, u_cols);
+      RangeSums<Wide<T>> sums(work, u_cols, data_of<Wide<T>>(bias_gradient));
+      for_ranges(work, [&](int64_t range, int64_t begin, int64_t end) {
+        kernels::activation_backward(part_of(shape, end - begin),
+                                     at_row(data_of<T>(u), begin, u_cols), data_of<T>(bias),
+                                     at_row(data_of<T>(dy), begin, shape.cols), sums.of(range));
+      });
+      sums.join();
     });
   }
 
@@ -176,7 +272,10 @@ class CpuFunctions final : public DeviceFunctions {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       const int64_t cols = x.size(-1);
-      kernels::drop(dropout, x.numel() / cols, cols, data_of<T>(x), data_of<T>(y));
+      for_rows(x.numel() / cols, cols, [&](int64_t first, int64_t rows) {
+        kernels::drop(dropout.from_row(first), rows, cols, at_row(data_of<T>(x), first, cols),
+                      at_row(data_of<T>(y), first, cols));
+      });
     });
   }
 
@@ -184,12 +283,16 @@ class CpuFunctions final : public DeviceFunctions {
                     const Dropout& dropout) const override {
     with_element_type(y, [&](auto zero) {
       using T = decltype(zero);
-      const int64_t rows = y.size(0), cols = y.size(1);
-      if (dropout.is_on()) {
-        return add_residual_dropped(dropout, rows, cols, data_of<T>(x), data_of<T>(bias),
-                                    data_of<T>(y));
-      }
-      kernels::add_residual(rows, cols, data_of<T>(x), data_of<T>(bias), data_of<T>(y));
+      const int64_t cols = y.size(1);
+      for_rows(y.size(0), cols, [&](int64_t first, int64_t rows) {
+        const T* const from = at_row(data_of<T>(x), first, cols);
+        T* const to = at_row(data_of<T>(y), first, cols);
+        if (dropout.is_on()) {
+          add_residual_dropped(dropout.from_row(first), rows, cols, from, data_of<T>(bias), to);
+        } else {
+          kernels::add_residual(rows, cols, from, data_of<T>(bias), to);
+        }
+      });
     });
   }
 
@@ -199,23 +302,37 @@ class CpuFunctions final : public DeviceFunctions {
                     const at::Tensor& stats) const override {
     with_element_type(y, [&](auto zero) {
       using T = decltype(zero);
-      kernels::sum_and_norm(shape, dropout, Wide<T>(epsilon), data_of<T>(x), data_of<T>(bias),
-                            data_of<T>(y), data_of<T>(weight), data_of<T>(norm_bias),
-                            data_of<T>(normed), data_of<Wide<T>>(stats));
+      const int64_t cols = shape.cols;
+      for_rows(shape.rows, cols, [&](int64_t first, int64_t rows) {
+        kernels::sum_and_norm(part_of(shape, rows), dropout.from_row(first), Wide<T>(epsilon),
+                              at_row(data_of<T>(x), first, cols), data_of<T>(bias),
+                              at_row(data_of<T>(y), first, cols), data_of<T>(weight),
+                              data_of<T>(norm_bias), at_row(data_of<T>(normed), first, cols),
+                              at_row(data_of<Wide<T>>(stats), first, shape.stats_per_row()));
+      });
     });
   }
 
   void add_column_sums(const at::Tensor& x, const at::Tensor& sums) const override {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      kernels::add_column_sums(x.size(0), x.size(1), data_of<T>(x), data_of<Wide<T>>(sums));
+      const int64_t cols = x.size(1);
+      const DividedWork work = summed_rows(x.size(0), cols);
+      RangeSums<Wide<T>> of_ranges(work, cols, data_of<Wide<T>>(sums));
+      for_ranges(work, [&](int64_t range, int64_t begin, int64_t end) {
+        kernels::add_column_sums(end - begin, cols, at_row(data_of<T>(x), begin, cols),
+                                 of_ranges.of(range));
+      });
+      of_ranges.join();
     });
   }
 
   void accumulate(const at::Tensor& x, const at::Tensor& sums) const override {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      kernels::accumulate(x.numel(), data_of<T>(x), data_of<Wide<T>>(sums));
+      for_rows(x.numel(), 1, [&](int64_t first, int64_t count) {
+        kernels::accumulate(count, data_of<T>(x) + first, data_of<Wide<T>>(sums) + first);
+      });
     });
   }
 
@@ -274,16 +391,16 @@ class CpuFunctions final : public DeviceFunctions {
   }
 
   void adamw_update(const AdamWFactors& factors, const UpdateRange<float>& range) const override {
-    smp::kernels::adamw_update(factors, range);
+    for_parts(range, [&](const auto& part) { smp::kernels::adamw_update(factors, part); });
   }
   void adamw_update(const AdamWFactors& factors, const UpdateRange<double>& range) const override {
-    smp::kernels::adamw_update(factors, range);
+    for_parts(range, [&](const auto& part) { smp::kernels::adamw_update(factors, part); });
   }
   void sgd_update(const SgdFactors& factors, const UpdateRange<float>& range) const override {
-    smp::kernels::sgd_update(factors, range);
+    for_parts(range, [&](const auto& part) { smp::kernels::sgd_update(factors, part); });
   }
   void sgd_update(const SgdFactors& factors, const UpdateRange<double>& range) const override {
-    smp::kernels::sgd_update(factors, range);
+    for_parts(range, [&](const auto& part) { smp::kernels::sgd_update(factors, part); });
   }
 
   int64_t count_square_sums(const FlatRange& /*range*/) const override { return 1; }

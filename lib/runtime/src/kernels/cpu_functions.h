@@ -4,8 +4,8 @@
 
 #include "kernels/device_functions.h"
 
-// The CPU's functions: the loops of this folder on tensors of one thread. Nothing is copied that a
-// loop does not need.
+// The CPU's functions: the loops of this folder, whose rows the threads of a rank divide
+// (threads.h). Nothing is copied that a loop does not need.
 namespace smp::kernels {
 
 const DeviceFunctions& cpu_functions();

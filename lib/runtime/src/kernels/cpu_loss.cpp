@@ -4,6 +4,7 @@
 #include "kernels/cpu_functions.h"
 #include "kernels/element_types.h"
 #include "kernels/mean_loss.h"
+#include "kernels/threads.h"
 #include "ledger/tensor_factories.h"
 
 namespace smp::kernels {
@@ -12,28 +13,57 @@ namespace {
 // Rows whose softmax is worked through at once, so that they stay in cache between the passes.
 constexpr int64_t kRowsAtOnce = 8;
 
+// The three steps for a few rows.
+template <typename T>
+struct LossRows {
+  const int64_t cols, begin;
+  const int64_t* targets;
+  T *x, *maxima, *sums, *target_logits;
+
+  void find_maxima(int64_t first, int64_t rows) const {
+    row_maxima(rows, cols, x + first * cols, maxima + first);
+  }
+  void add_exponentials(int64_t first, int64_t rows) const {
+    exponentials(rows, cols, begin, targets + first, maxima + first, x + first * cols, sums + first,
+                 target_logits + first);
+  }
+  void make_gradient(int64_t first, int64_t rows, T scale) const {
+    softmax_gradient(rows, cols, begin, targets + first, sums + first, scale, x + first * cols);
+  }
+};
+
 template <typename T>
 double wide_loss(const at::Tensor& logits, const int64_t* targets, int64_t begin,
                  const SoftmaxStatistics& statistics, const SoftmaxExchange& exchange,
                  bool makes_gradient) {
   const int64_t rows = logits.size(0), cols = logits.size(1);
-  T* x = data_of<T>(logits);
-  T* maxima = data_of<T>(statistics.maxima);
-  T* sums = data_of<T>(statistics.sums);
-  T* target_logits = sums + rows;
+  T* const sums = data_of<T>(statistics.sums);
+  const LossRows<T> all{
+      cols, begin, targets, data_of<T>(logits), data_of<T>(statistics.maxima), sums, sums + rows};
   const T scale = T(1) / T(rows);
+  const auto few_rows = [&](const auto& step) {
+    for_ranges({.count = rows, .cost = cols, .multiple = kRowsAtOnce},
+               [&](int64_t, int64_t first, int64_t end) {
+                 for (int64_t r = first; r < end; r += kRowsAtOnce) {
+                   step(r, std::min(kRowsAtOnce, end - r));
+                 }
+               });
+  };
   // Alone, each few rows go through all steps; a group exchanges between the steps.
-  const int64_t step = exchange ? std::max<int64_t>(rows, 1) : kRowsAtOnce;
-  for (int64_t r = 0; r < rows; r += step) {
-    const int64_t n = std::min(step, rows - r);
-    row_maxima(n, cols, x + r * cols, maxima + r);
-    if (exchange) exchange(statistics.maxima, comm::ReduceOp::kMax);
-    exponentials(n, cols, begin, targets + r, maxima + r, x + r * cols, sums + r,
-                 target_logits + r);
-    if (exchange) exchange(statistics.sums, comm::ReduceOp::kSum);
-    if (makes_gradient) {
-      softmax_gradient(n, cols, begin, targets + r, sums + r, scale, x + r * cols);
-    }
+  if (!exchange) {
+    few_rows([&](int64_t first, int64_t n) {
+      all.find_maxima(first, n);
+      all.add_exponentials(first, n);
+      if (makes_gradient) all.make_gradient(first, n, scale);
+    });
+    return mean_loss(rows, sums, targets);
+  }
+  few_rows([&](int64_t first, int64_t n) { all.find_maxima(first, n); });
+  exchange(statistics.maxima, comm::ReduceOp::kMax);
+  few_rows([&](int64_t first, int64_t n) { all.add_exponentials(first, n); });
+  exchange(statistics.sums, comm::ReduceOp::kSum);
+  if (makes_gradient) {
+    few_rows([&](int64_t first, int64_t n) { all.make_gradient(first, n, scale); });
   }
   return mean_loss(rows, sums, targets);
 }

@@ -72,7 +72,8 @@ class ExpertFunctions {
   virtual void dispatch(const at::Tensor& x, const at::Tensor& rows, int64_t used,
                         int64_t per_token, const at::Tensor& y) const = 0;
   // y [tokens] = the sum of x[places[token]].
-  virtual void combine(const at::Tensor& x, const at::Tensor& places, const at::Tensor& y) const = 0;
+  virtual void combine(const at::Tensor& x, const at::Tensor& places,
+                       const at::Tensor& y) const = 0;
 
   // Rows of an expert: y = x times weight^T, weight [out, in] or the transpose of a contiguous one;
   // gradient [out, in], wide, += dy^T x.
