@@ -7,6 +7,8 @@
 
 #include "cost/stage_holds.h"
 #include "plan/list_samples.h"
+#include "plan/small_models.h"
+#include "planner/job_samples.h"
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/planner/cost/layer_bytes.h"
@@ -104,6 +106,23 @@ TEST_CASE("the stages of a layout hold the layers of the model once") {
         for (size_t kind = 0; kind < sum.size(); ++kind) sum[kind] += holds.of_kind[kind];
       }
       CHECK(sum == all);
+    }
+  }
+}
+
+TEST_CASE("every kind of block that the engine runs has a price, on CPUs and on GPUs") {
+  std::vector<ModelSpec> models = test::small_others();
+  for (const ModelSpec& model : test::small_attentions()) models.push_back(model);
+  for (const ModelSpec& model : test::small_mixtures()) models.push_back(model);
+  for (const ModelSpec& model : models) {
+    for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+      INFO(model.name);
+      JobSpec job = test::small_job();
+      job.model = model;
+      job.cluster.device = device;
+      const Plan plan = std::get<Plan>(search::plan_job(job, {}).best);
+      CHECK(plan.predictions.step_ns > 0);
+      CHECK(plan.predictions.ranks.front().peak_bytes > 0);
     }
   }
 }
