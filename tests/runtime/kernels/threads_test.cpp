@@ -1,3 +1,5 @@
+#include "kernels/threads.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Logging.h>  // its CHECK comes before doctest's
@@ -7,7 +9,6 @@
 #include <atomic>
 #include <vector>
 
-#include "kernels/threads.h"
 #include "runtime/layers_support.h"
 #include "tolerances.h"
 

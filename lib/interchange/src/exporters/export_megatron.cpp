@@ -103,16 +103,14 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
       "gelu: tanh without mlp_bias", "gelu: erf");
   refusals.refuse_if(model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kSigmoid,
                      "gelu: sigmoid", "gelu: erf");
-  refusals.refuse_if(model.glu_limit > 0 || model.glu_offset > 0, "glu_limit or glu_offset",
-                     "glu_limit: 0 and glu_offset: 0");
-  refusals.refuse_if(model.attention_sinks, "attention_sinks: true", "attention_sinks: false");
+  const bool quick_geglu = model.mlp == MlpKind::kGeglu && model.gelu == GeluKind::kSigmoid;
   refusals.refuse_if(model.qk_norm && model.qk_norm_over == QkNormOver::kAllHeads,
                      "qk_norm_over: all_heads", "qk_norm_over: head");
   refusals.refuse_if(model.router_bias, "router_bias: true", "router_bias: false");
   refusals.refuse_if(model.head_bias, "head_bias: true", "head_bias: false");
-  refusals.refuse_if(model.mlp == MlpKind::kRelu || model.mlp == MlpKind::kGeglu,
-                     fmt::format("mlp: {}", name_of(model.mlp)),
-                     model.mlp == MlpKind::kGeglu ? "mlp: swiglu" : "mlp: gelu");
+  refusals.refuse_if(model.mlp == MlpKind::kGeglu && !quick_geglu,
+                     fmt::format("mlp: geglu with gelu: {}", name_of(model.gelu)), "gelu: sigmoid");
+  refusals.refuse_if(model.mlp == MlpKind::kRelu, "mlp: relu", "mlp: gelu");
   const bool positions = model.position_embedding == PositionKind::kAlibi ||
                          model.position_embedding == PositionKind::kRelative;
   refusals.refuse_if(positions,
@@ -226,6 +224,10 @@ void model_flags(const ModelSpec& model, Flags& flags) {
     }
   }
   if (model.mlp == MlpKind::kSwiglu) flags.flag("swiglu");
+  if (model.mlp == MlpKind::kGeglu) flags.flag("quick-geglu");
+  if (model.glu_limit > 0) flags.value("activation-func-clamp-value", model.glu_limit);
+  if (model.glu_offset > 0) flags.value("glu-linear-offset", model.glu_offset);
+  if (model.attention_sinks) flags.value("softmax-type", "learnable");
   if (model.mlp == MlpKind::kSquaredRelu) flags.flag("squared-relu");
   const bool exact = model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kErf;
   if (exact && model.mlp_bias) flags.flag("no-bias-gelu-fusion");

@@ -30,6 +30,13 @@ void MegatronLine::model() {
   set("disable-bias-linear", "model.attention_output_bias", bias);
   set("disable-bias-linear", "model.mlp_bias", bias);
   if (has("qk-layernorm")) set("qk-layernorm", "model.qk_norm", true);
+  const std::string softmax = reader_.text("softmax-type").value_or("vanilla");
+  if (softmax == "learnable") set("softmax-type", "model.attention_sinks", true);
+  if (softmax == "off-by-one") {
+    reader_.error(
+        "softmax-type",
+        "--softmax-type off-by-one is not supported; supported are vanilla and learnable");
+  }
   set("untie-embeddings-and-output-weights", "model.tied_embeddings",
       !has("untie-embeddings-and-output-weights"));
   positions();
@@ -111,17 +118,28 @@ void MegatronLine::leave_tokenizer() {
 
 // Its fused GELU is the tanh one and needs a bias (validate_args; mlp.py); the other is exact.
 void MegatronLine::activation() {
-  for (const std::string_view other : {"quick-geglu", "squared-relu"}) {
-    if (!has(other)) continue;
-    reader_.warn(other, fmt::format("--{} becomes model.mlp: {}, which has the same bytes and "
-                                    "flops, but computes another function",
-                                    other, other == "quick-geglu" ? "geglu" : "relu"));
+  gate();
+  if (has("squared-relu")) {
+    reader_.warn("squared-relu",
+                 "--squared-relu becomes model.mlp: relu, which has the same bytes and flops, but "
+                 "computes another function");
     return;
   }
   if (has("swiglu")) return;
+  if (has("quick-geglu")) return set("quick-geglu", "model.gelu", std::string("sigmoid"));
   const bool fused = !has("disable-bias-linear") && !has("no-bias-gelu-fusion");
   set(has("disable-bias-linear") ? "disable-bias-linear" : "no-bias-gelu-fusion", "model.gelu",
       std::string(fused ? "tanh" : "erf"));
+}
+
+// What gpt-oss adds to a gate (mlp.py).
+void MegatronLine::gate() {
+  if (const auto limit = reader_.text("activation-func-clamp-value")) {
+    set("activation-func-clamp-value", "model.glu_limit", *limit);
+  }
+  if (const auto offset = reader_.text("glu-linear-offset")) {
+    set("glu-linear-offset", "model.glu_offset", *offset);
+  }
 }
 
 void MegatronLine::positions() {

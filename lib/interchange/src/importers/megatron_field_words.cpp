@@ -21,7 +21,7 @@ std::vector<std::string_view> split_words(std::string_view text) {
 const std::vector<std::string_view>& megatron_field_words() {
   static const std::vector<std::string_view> kWords = split_words(
       "_cpu_offloading_context _pg_collection _train_iters_from_num_epochs "
-      "activation_func_clamp_value activation_func_fp8_input_store activation_offload_fraction "
+      "activation_func_fp8_input_store activation_offload_fraction "
       "add_bos add_eos add_extra_token_to_sequence add_position_embedding adlr_autoresume "
       "adlr_autoresume_interval align_grad_reduce allow_ambiguous_pad_tokens app_tag_run_name "
       "app_tag_run_version apply_query_key_layer_scaling apply_rope_fusion "
@@ -53,7 +53,7 @@ const std::vector<std::string_view>& megatron_field_words() {
       "fp8_amax_history_len fp8_interval fp8_output_proj fp8_quantizer_factory fp8_wgrad "
       "frequency fsdp_all_gather_in_start_param_sync fsdp_db_use_persist_buf_on_alloc_fail "
       "fsdp_manual_registration ft_num_warmup_iters full_validation fully_parallel_load "
-      "fully_parallel_save fused_residual_rmsnorm fused_single_qkv_rope glu_linear_offset "
+      "fully_parallel_save fused_residual_rmsnorm fused_single_qkv_rope "
       "gpu_sniff_test_interval grad_allreduce_chunk_size_mb grad_div_ar_fusion "
       "grad_norm_skip_threshold grad_scale_func grad_sync_func gradient_accumulation_fusion "
       "gradient_as_bucket_view gradient_reduce_div_fusion gtp_remat_opt_in_modules head_lr_mult "
@@ -98,7 +98,7 @@ const std::vector<std::string_view>& megatron_field_words() {
       "reuse_grad_buf_for_mxfp8_param_ag rope_type runtime_time_unit sample_rate save "
       "scale_positional_embedding scatter_embedding_sequence_parallel setup_optimizers sft "
       "sharp_enabled_group skip_getting_attention_mask_from_dataset "
-      "skip_sync_grad_norm_across_mp softmax_scale softmax_type special_tokens "
+      "skip_sync_grad_norm_across_mp softmax_scale special_tokens "
       "start_eval_at_iter start_iteration strict_fsdp_dtensor_load "
       "suggested_communication_unit_size symmetric_ar_type sync_batch_comm te_rng_tracker "
       "timers tokenizer total_model_parallel_size tp_only_amax_red train_valid_test_num_samples "

@@ -128,7 +128,12 @@ void MegatronFields::activation() {
   const bool gated = boolean("gated_linear_unit").value_or(false);
   if (kind == "swiglu" || (kind == "silu" && gated)) {
     give(*given, "swiglu", "true");
-  } else if (kind == "geglu" || ((kind == "gelu" || kind == "quick_gelu") && gated)) {
+  } else if (kind == "quick_gelu" && gated) {
+    give(*given, "quick-geglu", "true");
+  } else if (kind == "geglu" || (kind == "gelu" && gated)) {
+    warn(*given,
+         "becomes model.mlp: geglu with gelu: sigmoid, which has the same bytes and flops, "
+         "but computes another function");
     give(*given, "quick-geglu", "true");
   } else if (kind == "squared_relu" || kind == "squared-relu") {
     give(*given, "squared-relu", "true");

@@ -43,6 +43,7 @@ class MegatronLine {
   void window();
   void full_layers();
   void activation();
+  void gate();
   void sizes(bool swiglu);
   void experts();
   void router();

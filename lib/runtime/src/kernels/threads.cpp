@@ -27,7 +27,7 @@ void for_ranges(const DividedWork& work, c10::function_ref<void(int64_t, int64_t
   const auto begin_of = [&](int64_t range) {
     return std::min(work.count, units * range / ranges * work.multiple);
   };
-#pragma omp parallel for num_threads(static_cast<int>(ranges)) schedule(static, 1)
+#pragma omp parallel for num_threads(static_cast <int>(ranges)) schedule(static, 1)
   for (int64_t range = 0; range < ranges; ++range) {
     body(range, begin_of(range), begin_of(range + 1));
   }
