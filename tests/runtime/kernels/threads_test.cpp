@@ -9,6 +9,8 @@
 #include <atomic>
 #include <vector>
 
+#include "kernels/device_functions.h"
+#include "ledger/tensor_factories.h"
 #include "runtime/layers_support.h"
 #include "tolerances.h"
 
@@ -62,6 +64,7 @@ TEST_CASE("threads: ranges take each item once, and begin at multiples") {
   CHECK(ranges_of({.count = 1000, .cost = 1}) == 1);  // does not pay
   CHECK(ranges_of({.count = 130, .cost = 1 << 20, .multiple = 64}) == 3);
   CHECK(ranges_of({.count = 128, .cost = 1 << 20, .multiple = 64}) == 2);
+  CHECK(ranges_of({.count = 1000, .cost = 1 << 20, .adds_sums = true}) == 16);
 }
 
 TEST_CASE("threads: a rank of four computes what a rank of one does") {
@@ -77,5 +80,34 @@ TEST_CASE("threads: a rank of four computes what a rank of one does") {
     const OutcomeDifference found = difference(outcome_of(model, 4), outcome_of(model, 1));
     CHECK(found.loss <= tolerance::kDeviceFunctionsF64);
     CHECK(found.gradients <= tolerance::kDeviceFunctionsF64);
+  }
+}
+
+TEST_CASE("threads: column sums have the same bits with any number of them") {
+  const at::NoGradGuard no_grad;
+  constexpr int64_t kRows = 1000, kCols = 96;
+  const at::Tensor x =
+      ledger::full_tensor({kRows * kCols}, 0.7, at::kFloat).cumsum(0).sin().view({kRows, kCols});
+  const at::Tensor weight = ledger::full_tensor({kCols}, 1.1, at::kFloat);
+  const auto sums_of = [&](int threads) {
+    const ThreadsScope scope(threads);
+    const DeviceFunctions& functions = functions_of(x);
+    const NormShape shape{.rows = kRows, .cols = kCols};
+    std::vector<at::Tensor> sums;
+    for (int i = 0; i < 4; ++i) sums.push_back(ledger::zero_tensor({kCols}, at::kFloat));
+    functions.add_column_sums(x, sums[0]);
+    const at::Tensor y = ledger::empty_tensor_like(x), dy = x.clone();
+    const at::Tensor stats = ledger::empty_tensor({kRows, 2}, at::kFloat);
+    functions.norm_forward(shape, 1e-5, x, weight, weight, y, stats);
+    functions.norm_backward(shape, dy, x, stats, weight, {}, sums[1], sums[2]);
+    functions.activation_backward({kRows, kCols}, y, weight, dy, sums[3]);
+    sums.insert(sums.end(), {y, dy});
+    return sums;
+  };
+  const std::vector<at::Tensor> one = sums_of(1), three = sums_of(3);
+  for (size_t i = 0; i < one.size(); ++i) {
+    INFO(i);
+    CHECK(one[i].equal(three[i]));
+    CHECK(one[i].abs().sum().item<float>() > 0);
   }
 }

@@ -40,7 +40,7 @@ void for_rows(int64_t rows, int64_t cols, const Body& body) {
 // Rows that add to column sums: the first range adds to `total`, each further one to sums of its
 // own, which join the total in their order. Null stays null.
 DividedWork summed_rows(int64_t rows, int64_t cols) {
-  return {.count = rows, .cost = cols, .multiple = kRowsOfSum};
+  return {.count = rows, .cost = cols, .multiple = kRowsOfSum, .adds_sums = true};
 }
 template <typename C>
 class RangeSums {
