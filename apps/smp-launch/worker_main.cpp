@@ -39,6 +39,7 @@
 #include "smp/runtime/parallel/built_rank.h"
 #include "smp/runtime/record/error_report.h"
 #include "smp/runtime/training/measure_steps.h"
+#include "smp/runtime/training/product_speeds.h"
 #include "smp/runtime/training/trainer.h"
 
 namespace {
@@ -60,6 +61,7 @@ struct WorkerEnvironment {
   std::string host;  // as the user named it; "" = there is one
   std::string cuda_module;
   device::GdrUse gdr_use = device::GdrUse::kAuto;
+  std::optional<kernels::ProductLibrary> products;
   std::string progress_page;  // "" = nobody looks
   std::optional<training::InjectedFault> fault;
 };
@@ -101,6 +103,7 @@ WorkerEnvironment read_environment() {
   environment.host = own_host(env::optional(env::kHosts), env::optional(env::kGroupRank));
   environment.cuda_module = env::optional(env::kCudaModule);
   environment.gdr_use = device::read_gdr_use();
+  environment.products = training::read_cpu_products();
   environment.local_rank =
       env::number<int>(env::kLocalRank, env::required(env::kLocalRank, kProgram));
   environment.progress_page = env::optional(env::kProgressPage);
@@ -177,6 +180,8 @@ ExitCode work(const WorkerEnvironment& environment, ledger::MemoryWatch& memory,
     return open(request);
   };
   train_options.gdr_use = environment.gdr_use;
+  train_options.products = environment.products;
+  train_options.torch_speeds = training::measured_torch_speeds(environment.threads);
   train_options.comm_timeout = environment.job.timeout;
   train_options.memory_watch = &memory;
   runinfo::StepRecorder recorder;

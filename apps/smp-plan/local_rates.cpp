@@ -1,28 +1,24 @@
 #include "local_rates.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <stdexcept>
 
-#include "host_cache.h"
 #include "screen.h"
+#include "smp/plan/base/build_id.h"
 #include "smp/plan/base/errors.h"
+#include "smp/plan/system/host_cache.h"
 #include "smp/plan/system/program_output.h"
 
 namespace smp {
 namespace {
 
-constexpr std::chrono::seconds kMeasureTime{60};
-constexpr const char* kNoMeasure = "SMP_NO_MEASURE";
+using system::HostKey;
+using system::StoredMeasurement;
 
-bool is_refused() {
-  const char* value = std::getenv(kNoMeasure);
-  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
-}
+constexpr std::chrono::seconds kMeasureTime{60};
 
 void say(const std::string& text) { print(stderr, fmt::format("cluster local: {}\n", text)); }
 
@@ -60,7 +56,7 @@ std::string rates_text(const calibration::HostMeasurement& measurement) {
 std::string stored(const std::string& path, const HostKey& key, const StoredMeasurement& measured) {
   if (path.empty()) return "not stored: neither XDG_CACHE_HOME nor HOME is an absolute path";
   try {
-    store(path, key, measured);
+    system::store(path, key, measured);
     return "stored in " + path;
   } catch (const std::exception& error) {
     return fmt::format("not stored: {}", error.what());
@@ -69,15 +65,15 @@ std::string stored(const std::string& path, const HostKey& key, const StoredMeas
 
 }  // namespace
 
-LocalRates::LocalRates(bool measures) : measures_(measures && !is_refused()) {}
+LocalRates::LocalRates(bool measures) : measures_(measures && !system::refuses_measuring()) {}
 
 const calibration::HostMeasurement* LocalRates::measurement() {
   if (is_known_) return measurement_ ? &*measurement_ : nullptr;
   is_known_ = true;
-  const HostKey key = this_host();
-  const std::string path = cache_file(key);
+  const HostKey key = system::this_host("host", own_build_id().substr(0, 12));
+  const std::string path = system::cache_file(key);
   std::string note;
-  if (const auto known = path.empty() ? std::nullopt : read_stored(path, key, note)) {
+  if (const auto known = path.empty() ? std::nullopt : system::read_stored(path, key, note)) {
     try {
       measurement_ = calibration::read_host_measurement(known->lines);
       origin_ = fmt::format("measured on {}, {}", known->date, words_of(key));
@@ -89,9 +85,7 @@ const calibration::HostMeasurement* LocalRates::measurement() {
   if (!note.empty()) say(fmt::format("{} is ignored: {}", path, note));
   try {
     const auto start = std::chrono::steady_clock::now();
-    const auto now = std::chrono::system_clock::now();
-    const StoredMeasurement measured{fmt::format("{:%Y-%m-%d}", fmt::gmtime(now)),
-                                     measured_lines()};
+    const StoredMeasurement measured{system::today(), measured_lines()};
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     measurement_ = calibration::read_host_measurement(measured.lines);
     origin_ = fmt::format("measured on {}, {}", measured.date, words_of(key));

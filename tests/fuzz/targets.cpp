@@ -12,6 +12,7 @@
 #include "smp/plan/jobfile/job_reader.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/planfile/plan_file.h"
+#include "smp/plan/runinfo/product_times.h"
 #include "smp/plan/runinfo/trace_file.h"
 #include "smp/plan/spec/plan.h"
 #include "smp/plan/text/json_tree.h"
@@ -161,6 +162,15 @@ void read_host_rates(const std::string& text) {
     }
   }
 }
+// Whatever was measured, one library is so many times as fast as the other.
+void read_times_of_products(const std::string& text) {
+  const std::vector<runinfo::ProductTimes> times = runinfo::read_product_times(text);
+  for (const runinfo::ProductTimes& one : times)
+    require(std::isfinite(one.torch_speed()) && one.torch_speed() > 0, "a speed that is no number");
+  const std::string lines = runinfo::lines_of(times);
+  require(runinfo::lines_of(runinfo::read_product_times(lines)) == lines,
+          "times change when they are written and read again");
+}
 void read_report(const std::string& text) { runs::parse_run_report("report.json", text); }
 
 template <importers::ForeignFormat format>
@@ -202,6 +212,7 @@ const std::vector<Target>& targets() {
       {"score", score_a_table, {"tests/golden/score", "tests/fuzz/corpus/csv"}},
       {"nccl", import_links, {"tests/fuzz/corpus/nccl"}},
       {"host-rates", read_host_rates, {"tests/fuzz/corpus/host-rates"}},
+      {"products", read_times_of_products, {"tests/fuzz/corpus/products"}},
       {"report", read_report, {"tests/fuzz/corpus/report"}},
       {"trace", read_trace, {"tests/fuzz/corpus/trace"}},
       {"hf",

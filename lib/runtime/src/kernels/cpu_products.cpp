@@ -5,15 +5,17 @@
 
 #include "kernels/cpu_functions.h"
 #include "kernels/element_types.h"
+#include "kernels/product_choice.h"
 #include "kernels/transposed_sum.h"
 #include "smp/plan/base/check.h"
 
 namespace smp::kernels {
 namespace {
 
-// oneDNN's product, as torch registers it. Torch's own mm goes to MKL, which leaves the AVX-512
-// units of CPUs that are not Intel's idle: 88 against 190 GFLOP/s on a core of an EPYC 9005. Empty
-// in a torch that was built without oneDNN.
+// oneDNN's product, as torch registers it; empty in a torch that was built without oneDNN. Torch's
+// own mm goes to MKL, which leaves the AVX-512 units of CPUs that are not Intel's idle: 88 against
+// 190 GFLOP/s on a core of an EPYC 9005. On a Cascade Lake it is MKL that is faster, 130
+// against 92.
 using Scalars = c10::List<std::optional<at::Scalar>>;
 using LinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&,
                                    const std::optional<at::Tensor>&, std::string_view, Scalars,
@@ -62,27 +64,44 @@ at::Tensor cpu_product(const at::Tensor& a, const at::Tensor& b) {
     }
     return c.to(at::kHalf);
   }
-  if (a.scalar_type() == at::kFloat) {
-    if (const auto& linear = onednn_linear())
-      return linear->call(a, b, std::nullopt, "none", Scalars(), "");
-  }
-  return a.mm(b.t());
+  if (a.scalar_type() != at::kFloat) return a.mm(b.t());
+  const bool is_matrix = b.stride(1) == 1;  // and not its transpose
+  const program::ProductKind kind =
+      is_matrix ? program::ProductKind::kForward : program::ProductKind::kInputGradient;
+  return cpu_product_by(library_of({kind, b.size(is_matrix ? 0 : 1), b.size(is_matrix ? 1 : 0)}), a,
+                        b);
+}
+
+at::Tensor cpu_product_by(ProductLibrary library, const at::Tensor& a, const at::Tensor& b) {
+  if (library == ProductLibrary::kTorch) return a.mm(b.t());
+  return onednn_linear()->call(a, b, std::nullopt, "none", Scalars(), "");
 }
 
 void cpu_add_product(const at::Tensor& dy, const at::Tensor& x, double scale, at::Tensor gradient) {
   const bool dy_is_narrower = dy.size(1) <= x.size(1);
-  // oneDNN wants its first factor contiguous: let that be a copy of the narrower one.
   if (is_narrow(dy)) {
     const at::Tensor first = transposed_wide(dy_is_narrower ? dy : x);
     const at::Tensor second = (dy_is_narrower ? x : dy).to(at::kFloat);
     add_scaled(cpu_product(first, second.t()), !dy_is_narrower, scale, gradient);
   } else if (dy.scalar_type() == at::kDouble) {
     gradient.addmm_(dy.t(), x, 1, scale);
-  } else if (dy_is_narrower) {
-    add_scaled(cpu_product(dy.t().contiguous(), x.t()), false, scale, gradient);
   } else {
-    add_scaled(cpu_product(x.t().contiguous(), dy.t()), true, scale, gradient);
+    cpu_add_product_by(library_of({program::ProductKind::kWeightGradient, dy.size(1), x.size(1)}),
+                       dy, x, scale, gradient);
   }
+}
+
+void cpu_add_product_by(ProductLibrary library, const at::Tensor& dy, const at::Tensor& x,
+                        double scale, at::Tensor gradient) {
+  if (library == ProductLibrary::kTorch) {
+    gradient.addmm_(dy.t(), x, 1, scale);
+    return;
+  }
+  // oneDNN wants its first factor contiguous: let that be a copy of the narrower one.
+  const bool dy_is_narrower = dy.size(1) <= x.size(1);
+  const at::Tensor &narrower = dy_is_narrower ? dy : x, &wider = dy_is_narrower ? x : dy;
+  add_scaled(cpu_product_by(library, narrower.t().contiguous(), wider.t()), !dy_is_narrower, scale,
+             gradient);
 }
 
 }  // namespace smp::kernels

@@ -263,6 +263,10 @@ std::string report_json(const Plan& plan, const RunMeasurements& run,
     }
   }
   if (run.ended_early) json["ended_early"] = *run.ended_early;
+  if (run.cpu_products) {
+    json["cpu_products"] = {{"onednn", run.cpu_products->onednn},
+                            {"torch", run.cpu_products->torch}};
+  }
   json["tokens_per_s"] = run.tokens_per_s;
   json["predicted_step_s"] = static_cast<double>(plan.predictions.step_ns) * 1e-9;
   json["measured_step_s"] = run.measured_step_s;

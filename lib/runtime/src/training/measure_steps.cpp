@@ -17,11 +17,15 @@
 #include <thread>
 
 #include "kernels/cpu_functions.h"
+#include "kernels/product_choice.h"
+#include "kernels/product_race.h"
 #include "smp/comm/jobs/thread_group.h"
+#include "smp/plan/layout/plan_products.h"
 #include "smp/plan/model/model_family.h"
 #include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/text/json.h"
 #include "smp/runtime/engine/engine.h"
+#include "smp/runtime/training/product_speeds.h"
 
 namespace smp::training {
 namespace {
@@ -142,17 +146,45 @@ double median_step_s(const Plan& plan) {
   return seconds;
 }
 
-MeasuredSteps measured_steps(int64_t ranks, int64_t hidden_size, int64_t blocks) {
+// The products of the plan's steps are made as in a run of one thread. Returns their times.
+std::vector<runinfo::ProductTimes> choose_as_a_run(const Plan& plan) {
+  const std::vector<program::SizedProduct> products = layout::plan_products(plan);
+  std::vector<runinfo::ProductTimes> times;
+  system::HostKey one_thread;
+  one_thread.cpus = 1;
+  const kernels::TorchSpeeds speeds =
+      stored_torch_speeds("", one_thread, [&](const std::vector<program::SizedProduct>& unknown) {
+        return times = kernels::race_products_here(unknown);
+      });
+  on_ranks(1, [&] {
+    kernels::choose_products(kernels::choice_of(products, speeds(products)));
+    return std::vector<double>();
+  });
+  return times;
+}
+
+void measure_steps(int64_t ranks, int64_t hidden_size, int64_t blocks, MeasuredHost& measured) {
   constexpr int64_t kFew = 1, kMany = 2;
   const Plan few = small_plan(hidden_size, blocks, kFew);
   const Plan many = small_plan(hidden_size, blocks, kMany);
+  const std::vector<runinfo::ProductTimes> times = choose_as_a_run(few);
+  measured.products.insert(measured.products.end(), times.begin(), times.end());
   const std::vector<double> seconds = on_ranks(ranks, [&] {
     return std::vector<double>{median_step_s(few), median_step_s(many)};
   });
   MeasuredSteps steps{ranks, blocks, hidden_size, kSequence, 0, 0};
   steps.microbatch_s = (seconds[1] - seconds[0]) / (kMany - kFew);
   steps.update_s = std::max(0.0, seconds[0] - steps.microbatch_s);
-  return steps;
+  measured.steps.push_back(steps);
+}
+
+double faster_product_s(const at::Tensor& a, const at::Tensor& b) {
+  const auto seconds_by = [&](kernels::ProductLibrary library) {
+    return repeated_s([&] { kernels::cpu_product_by(library, a, b); });
+  };
+  const double by_torch = seconds_by(kernels::ProductLibrary::kTorch);
+  if (!kernels::has_onednn_product()) return by_torch;
+  return std::min(by_torch, seconds_by(kernels::ProductLibrary::kOnednn));
 }
 
 }  // namespace
@@ -162,7 +194,7 @@ MeasuredHost measure_host(int64_t cpus) {
   measured.instruction_set = at::get_cpu_capability();
   const std::vector<double> kernels = on_ranks(cpus, [] {
     const at::Tensor a = at::ones({kRows, kInner}), b = at::ones({kColumns, kInner});
-    const double matmul_s = repeated_s([&] { kernels::cpu_product(a, b); });
+    const double matmul_s = faster_product_s(a, b);
     const at::Tensor x = at::ones({kVector}), y = at::ones({kVector});
     at::Tensor sum = at::ones({kVector});
     const double sum_s = repeated_s([&] { at::add_out(sum, x, y); });
@@ -170,9 +202,10 @@ MeasuredHost measure_host(int64_t cpus) {
   });
   measured.matmul_flops_per_s = 2.0 * kRows * kInner * kColumns / kernels[0];
   measured.memory_bytes_per_s = 3.0 * kVector * sizeof(float) / kernels[1];
-  measured.steps.push_back(measured_steps(cpus, 128, 2));
-  measured.steps.push_back(measured_steps(cpus, 256, 2));
-  measured.steps.push_back(measured_steps(cpus, 512, 1));
+  measure_steps(cpus, 128, 2, measured);
+  measure_steps(cpus, 256, 2, measured);
+  measure_steps(cpus, 512, 1, measured);
+  kernels::choose_products({});
   return measured;
 }
 
@@ -190,7 +223,7 @@ std::string measured_json(const MeasuredHost& measured) {
                      {"update_s", one.update_s}});
   }
   json["steps"] = std::move(steps);
-  return json.dump() + "\n";
+  return json.dump() + "\n" + runinfo::lines_of(measured.products);
 }
 
 }  // namespace smp::training

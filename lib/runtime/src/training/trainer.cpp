@@ -29,6 +29,7 @@
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/xxh64.h"
 #include "smp/plan/data/token_data.h"
+#include "smp/plan/env/environment.h"
 #include "smp/plan/files/atomic_file.h"
 #include "smp/plan/model/model_flops.h"
 #include "smp/plan/model/operators.h"
@@ -45,6 +46,7 @@
 #include "smp/tensorfiles/pretrained/tokenizer_files.h"
 #include "training/checkpoints.h"
 #include "training/evaluation.h"
+#include "training/product_agreement.h"
 #include "training/rank_agreement.h"
 #include "training/step_reporter.h"
 
@@ -80,6 +82,7 @@ void check_can_run(const Plan& plan, const TrainOptions& options, const comm::Co
   if (options.gdr_use == device::GdrUse::kOn && plan.job.cluster.device != DeviceKind::kCuda)
     throw ConfigError(
         "SMP_GDRCOPY=on needs cluster.device: cuda; the plan has cluster.device: cpu");
+  check_products(plan, options);
   check_fault(options.fault, world.size(), steps);
   if (options.run_dir.empty()) return;
   const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
@@ -100,7 +103,8 @@ void check_same_job(const Plan& plan, const TrainOptions& options, const feed::D
       {"start", options.resume_step
                     ? fmt::format("from the checkpoint of step {}", *options.resume_step)
                 : options.resume ? "from the last checkpoint"
-                                 : "anew"}};
+                                 : "anew"},
+      {env::kCpuProducts, products_asked_for(options)}};
   add_files(held, "training.data.path", data.files());
   add_files(held, "training.evaluation.sets", data.evaluation_files());
   check_ranks_agree(world, options.host, held, "setup.same");
@@ -424,6 +428,7 @@ RunResult train(const Plan& plan, comm::Communicator& world, const TrainOptions&
     if (world.rank() == 0 && data->tokens() != nullptr)  // rank 0 saves it
       pretrained::check_tokenizer(plan.job, data->tokens()->manifests());
     check_same_job(plan, options, *data, world);
+    const auto products = agree_on_products(plan, options, world);
     model = parallel::apply_parallelism(plan, by_host, ledger, gpu, options.ranks_of_host,
                                         talking ? &*talking : nullptr);
     if (options.progress_post != nullptr) model.groups->post_progress(*options.progress_post);
@@ -432,6 +437,7 @@ RunResult train(const Plan& plan, comm::Communicator& world, const TrainOptions&
     const ledger::MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
     checkpoints = std::make_unique<Checkpoints>(plan, options, model, *data);
     RunResult result;
+    result.run.cpu_products = products;
     run_steps(plan, options, *data, model, *checkpoints, ledger, tracing, result);
     if (result.run.ended_early && ledger.rank() == 0 && options.progress != nullptr) {
       std::fputs(fmt::format("ended {}\n", *result.run.ended_early).c_str(), options.progress);

@@ -57,6 +57,10 @@ inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";
 inline constexpr const char* kResume = "SMP_RESUME";
 // Set: build only the rank's share, print what it holds compared with the plan, and end.
 inline constexpr const char* kBuildOnly = "SMP_BUILD_ONLY";
+// Set, and not 0: no program measures this host.
+inline constexpr const char* kNoMeasure = "SMP_NO_MEASURE";
+// The library of all fp32 products on CPUs, "onednn" or "torch"; by default the faster one here.
+inline constexpr const char* kCpuProducts = "SMP_CPU_PRODUCTS";
 // The libsmp_cuda.so to load for cluster.device: cuda, instead of the one beside the program.
 inline constexpr const char* kCudaModule = "SMP_CUDA_MODULE";
 // Whether the smallest copies to and from a GPU use GDRCopy: "auto" (the default), "off", "on".

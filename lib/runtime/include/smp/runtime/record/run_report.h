@@ -37,6 +37,11 @@ void subtract_traffic(std::vector<comm::TrafficCount>& all,
 std::vector<RankMeasurements> gather_rank_measurements(const RankMeasurements& mine,
                                                        comm::Communicator& world);
 
+// Of the products with matrices in the plan's layers, in fp32 on CPUs: how many each library makes.
+struct ProductCounts {
+  int64_t onednn = 0, torch = 0;
+};
+
 // The measurements of the run as a whole.
 struct RunMeasurements {
   int64_t steps = 0;
@@ -49,8 +54,9 @@ struct RunMeasurements {
   double best_loss = 0;   // with evaluation: the lowest one, infinite where none is known
   int64_t best_step = 0;  // after which it was taken; 0 = none is known
   std::optional<std::string> ended_early;  // before the last step: where and why
-  double tokens_per_s = 0;                 // of the measured steps
-  double measured_step_s = 0;              // median
+  std::optional<ProductCounts> cpu_products;
+  double tokens_per_s = 0;     // of the measured steps
+  double measured_step_s = 0;  // median
 };
 
 // The plan's prediction for a rank at `coord`. Throws ConfigError if the plan has none.

@@ -9,6 +9,7 @@
 #include "smp/comm/device/gdr_memory.h"
 #include "smp/plan/runinfo/progress_page.h"
 #include "smp/runtime/gpu/gpu_loader.h"
+#include "smp/runtime/kernels/product_libraries.h"
 #include "smp/runtime/ledger/memory_report.h"
 #include "smp/runtime/record/metrics.h"
 #include "smp/runtime/training/fault_injection.h"
@@ -30,6 +31,10 @@ struct TrainOptions {
   std::string host;              // this rank's host, as the user named it; "" = a single host
   int threads = 0;               // torch's threads in this rank; 0 = torch's default
   int ranks_of_host = 0;         // ranks that share the host's memory; 0 = the plan's number
+  // The library of all fp32 products on CPUs, the same on every rank. Otherwise rank 0 asks
+  // torch_speeds which library is faster; null: oneDNN for all.
+  std::optional<kernels::ProductLibrary> products;
+  kernels::TorchSpeeds torch_speeds;
   // The process runs this rank only, so memory of torch's own threads is counted for the rank too.
   bool owns_process = false;
   gpu::GpuLoader open_gpu = gpu::cuda_module_loader("");  // for plans whose cluster.device is cuda

@@ -1,33 +1,29 @@
-#include "host_cache.h"
+#include "smp/plan/system/host_cache.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
-#include "smp/plan/base/build_id.h"
-#include "smp/plan/base/errors.h"
+#include "smp/plan/env/environment.h"
+#include "smp/plan/env/environment_reader.h"
 #include "smp/plan/files/atomic_file.h"
 #include "smp/plan/files/text_file.h"
 #include "smp/plan/text/json.h"
 #include "smp/plan/text/lower_case.h"
 
-namespace smp {
+namespace smp::system {
 namespace {
 
 constexpr int kFormat = 1;
 // torch's kernels, oneDNN's under both of its names, MKL's.
 constexpr const char* kSettings[] = {"ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA",
-                                     "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"};
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+                                     "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"};
 
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
@@ -60,33 +56,42 @@ std::string as_file_name(const std::string& text) {
 }
 
 text::OrderedJson head_of(const HostKey& key, const std::string& date) {
-  return {{"smp_host", kFormat}, {"cpu", key.cpu},           {"cpus", key.cpus},
-          {"build", key.build},  {"settings", key.settings}, {"date", date}};
+  return {{"smp_" + key.what, kFormat}, {"cpu", key.cpu},           {"cpus", key.cpus},
+          {"build", key.build},         {"settings", key.settings}, {"date", date}};
 }
 
 }  // namespace
 
-HostKey this_host() {
-  HostKey key{cpu_model(), cpus_of_process(), own_build_id().substr(0, 12), ""};
+HostKey this_host(const std::string& what, const std::string& build) {
+  HostKey key{what, cpu_model(), cpus_of_process(), build, ""};
   for (const char* name : kSettings) {
-    const std::string value = variable(name);
+    const std::string value = env::optional(name);
     if (!value.empty())
       key.settings += fmt::format("{}{}={}", key.settings.empty() ? "" : " ", name, value);
   }
   return key;
 }
 
+bool refuses_measuring() {
+  const std::string value = env::optional(env::kNoMeasure);
+  return !value.empty() && value != "0";
+}
+
+std::string today() {
+  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::chrono::system_clock::now()));
+}
+
 std::string cache_file(const HostKey& key) {
-  std::filesystem::path folder = variable("XDG_CACHE_HOME");
+  std::filesystem::path folder = env::optional("XDG_CACHE_HOME");
   if (!folder.is_absolute()) {
-    folder = variable("HOME");
+    folder = env::optional("HOME");
     if (!folder.is_absolute()) return "";
     folder /= ".cache";
   }
   const std::string settings = key.settings.empty() ? "" : "-" + as_file_name(key.settings);
   return folder / "smp" /
-         fmt::format("host-{}-{}-cpus-{}{}.json", as_file_name(key.cpu), key.cpus, key.build,
-                     settings);
+         fmt::format("{}-{}-{}-cpus-{}{}.json", key.what, as_file_name(key.cpu), key.cpus,
+                     key.build, settings);
 }
 
 std::optional<StoredMeasurement> read_stored(const std::string& path, const HostKey& key,
@@ -117,4 +122,4 @@ void store(const std::string& path, const HostKey& key, const StoredMeasurement&
                                head_of(key, measurement.date).dump() + "\n" + measurement.lines);
 }
 
-}  // namespace smp
+}  // namespace smp::system

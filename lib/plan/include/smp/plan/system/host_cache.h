@@ -4,21 +4,31 @@
 #include <optional>
 #include <string>
 
-namespace smp {
+// What was measured of this host, in the user's cache ($XDG_CACHE_HOME or ~/.cache, in smp/), so
+// that it is measured once. Any thread.
+namespace smp::system {
 
 // What a measurement of this host depends on.
 struct HostKey {
-  std::string cpu;  // "AMD EPYC"
+  std::string what;  // was measured: "host", "products"
+  std::string cpu;   // "AMD EPYC"
   int64_t cpus = 0;
-  std::string build;     // of this program
+  std::string build;     // of the program that is measured
   std::string settings;  // environment variables that choose instruction sets
 };
-HostKey this_host();
+// Its cpus are those of this process.
+HostKey this_host(const std::string& what, const std::string& build);
 
 struct StoredMeasurement {
   std::string date;   // "2026-11-29", UTC
-  std::string lines;  // that smp-bench host printed
+  std::string lines;  // of text
 };
+
+// Whether the user wants nothing measured: SMP_NO_MEASURE is set, and not 0.
+bool refuses_measuring();
+
+// "2026-11-29", UTC.
+std::string today();
 
 // The file in the user's cache that a measurement of `key` is stored in; "" where the user has
 // none: neither XDG_CACHE_HOME nor HOME is an absolute path.
@@ -32,4 +42,4 @@ std::optional<StoredMeasurement> read_stored(const std::string& path, const Host
 // std::runtime_error.
 void store(const std::string& path, const HostKey& key, const StoredMeasurement& measurement);
 
-}  // namespace smp
+}  // namespace smp::system

@@ -1,0 +1,96 @@
+#include "kernels/product_race.h"
+
+#include <ATen/Parallel.h>
+#include <doctest/doctest.h>
+
+#include "kernels/cpu_functions.h"
+#include "smp/runtime/ledger/memory_ledger.h"
+
+using namespace smp;
+using namespace smp::kernels;
+using program::ProductKind;
+using program::SizedProduct;
+
+namespace {
+
+SizedProduct product(int64_t out) { return {{ProductKind::kForward, out, 64}, 512}; }
+const std::vector<SizedProduct> kThree = {product(1), product(2), product(3)};
+
+// A library's seconds on a host that each call slows down by another amount, and how often each
+// product was timed.
+struct SlowHost {
+  double onednn_s = 0.002, torch_s = 0.001;
+  int calls = 0;
+  double spent = 0;
+
+  double operator()(const SizedProduct&, ProductLibrary library) {
+    const double noise = calls < 6 ? 0.05 : 0.0001 * (calls % 3);  // the first round warms up
+    ++calls;
+    const double seconds = noise + (library == ProductLibrary::kOnednn ? onednn_s : torch_s);
+    spent += seconds;
+    return seconds;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a race's least times count, and none of its first round") {
+  SlowHost host;
+  const auto times = race_products(kThree, 10, std::ref(host));
+  REQUIRE(times.size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK((times[i].product == kThree[i]));
+    CHECK(times[i].onednn_s >= host.onednn_s);
+    CHECK(times[i].onednn_s < 1.11 * host.onednn_s);
+    CHECK(times[i].torch_s < 1.21 * host.torch_s);
+  }
+  CHECK(host.calls == 3 * 2 * 5);
+}
+
+TEST_CASE("a race ends with its time: what was not timed twice by both is not in it") {
+  // A product of 0.02 s by one library, 0.01 s by the other: 0.09 s a round.
+  int calls = 0;
+  const auto time = [&](const SizedProduct&, ProductLibrary library) {
+    ++calls;
+    return library == ProductLibrary::kOnednn ? 0.02 : 0.01;
+  };
+  CHECK(race_products(kThree, 0.085, time).empty());
+  CHECK(calls == 6);
+  calls = 0;
+  const auto times = race_products(kThree, 0.239, time);  // two rounds, and two of a third
+  CHECK(calls == 16);
+  REQUIRE(times.size() == 2);
+  CHECK((times[0].product == kThree[0]));
+  CHECK((times[1].product == kThree[1]));
+  CHECK(times[1].torch_speed() == doctest::Approx(2));
+  calls = 0;
+  CHECK(race_products({}, 1, time).empty());
+  CHECK(calls == 0);
+}
+
+TEST_CASE("large products are timed by a part of them, alike ones by the same") {
+  const SizedProduct head{{ProductKind::kWeightGradient, 50257, 256}, 100'000};
+  const SizedProduct timed = timed_for(head, 2);
+  CHECK((timed == SizedProduct{{ProductKind::kWeightGradient, 384, 256}, 1024}));
+  CHECK((timed_for({{ProductKind::kWeightGradient, 32000, 256}, 2048}, 2) == timed));
+  CHECK((timed_for(timed, 2) == timed));
+  CHECK(timed_for(head, 64).rows == 4096);
+  CHECK((timed_for(product(7), 1) == product(7)));
+}
+
+TEST_CASE("a race here times both libraries, and takes none of the rank's memory") {
+  ledger::install_counting_allocator();
+  at::set_num_threads(1);
+  ledger::MemoryLedger ledger(0, 1);  // a byte
+  const ledger::LedgerScope scope(ledger);
+  const std::vector<SizedProduct> products = {{{ProductKind::kForward, 5, 3}, 7},
+                                              {{ProductKind::kInputGradient, 5, 3}, 7},
+                                              {{ProductKind::kWeightGradient, 3, 5}, 1}};
+  const auto times = race_products_here(products);
+  CHECK(times.size() == (has_onednn_product() ? 3 : 0));
+  for (const auto& one : times) {
+    CHECK(one.onednn_s > 0);
+    CHECK(one.torch_s > 0);
+  }
+  CHECK(ledger.peak().bytes == 0);
+}
