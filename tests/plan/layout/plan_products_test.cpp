@@ -18,8 +18,8 @@ using Lines = std::vector<std::string>;
 Lines products_of(const Plan& plan) {
   Lines lines;
   for (const auto& [matrix, rows] : plan_products(plan))
-    lines.push_back(fmt::format("{} {}x{}, {} rows", name_of(matrix.kind), matrix.out, matrix.in,
-                                rows));
+    lines.push_back(
+        fmt::format("{} {}x{}, {} rows", name_of(matrix.kind), matrix.out, matrix.in, rows));
   return lines;
 }
 

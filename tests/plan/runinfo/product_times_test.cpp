@@ -14,8 +14,9 @@ TEST_CASE("times of products go through their lines") {
       {{{ProductKind::kInputGradient, 7, 1}, 1}, 1e-6, 2e-6},
       {{{ProductKind::kWeightGradient, 50257, 12288}, 65536}, 0.5, 0.25}};
   const std::string lines = lines_of(times);
-  CHECK(lines.substr(0, lines.find('\n')) ==
-        R"({"product":"forward","rows":2048,"out":768,"in":256,"onednn_s":0.00125,"torch_s":0.001})");
+  CHECK(
+      lines.substr(0, lines.find('\n')) ==
+      R"({"product":"forward","rows":2048,"out":768,"in":256,"onednn_s":0.00125,"torch_s":0.001})");
   const std::vector<ProductTimes> read = read_product_times(lines);
   REQUIRE(read.size() == times.size());
   for (size_t i = 0; i < times.size(); ++i) {
@@ -31,7 +32,7 @@ TEST_CASE("lines that are no product's times are refused") {
   const std::string line = lines_of({{{{ProductKind::kForward, 768, 256}, 2048}, 1e-3, 1e-3}});
   const std::string none = "the measurement has a line that is no product's";
   for (const std::string& text : {line.substr(0, 40), std::string("\n"), std::string("[]\n"),
-                                 std::string("{\"product\":\"forward\"}\n")})
+                                  std::string("{\"product\":\"forward\"}\n")})
     CHECK(error_of([&] { read_product_times(text); }) == none);
   std::string other = line;
   CHECK(error_of([&] { read_product_times(other.replace(12, 7, "sideways")); }) ==

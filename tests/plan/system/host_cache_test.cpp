@@ -28,10 +28,10 @@ TEST_CASE("a stored measurement is read by its own key alone") {
   CHECK(stored->date == "2026-11-30");
   CHECK(stored->lines == "{\"a\":1}\n{\"b\":2}\n");
   for (const HostKey& other : {HostKey{"host", kKey.cpu, 2, kKey.build, kKey.settings},
-                        HostKey{"products", "Intel", 2, kKey.build, kKey.settings},
-                        HostKey{"products", kKey.cpu, 3, kKey.build, kKey.settings},
-                        HostKey{"products", kKey.cpu, 2, "torch-2.12.0", kKey.settings},
-                        HostKey{"products", kKey.cpu, 2, kKey.build, ""}}) {
+                               HostKey{"products", "Intel", 2, kKey.build, kKey.settings},
+                               HostKey{"products", kKey.cpu, 3, kKey.build, kKey.settings},
+                               HostKey{"products", kKey.cpu, 2, "torch-2.12.0", kKey.settings},
+                               HostKey{"products", kKey.cpu, 2, kKey.build, ""}}) {
     note.clear();
     CHECK(!read_stored(path, other, note));
     CHECK(!note.empty());

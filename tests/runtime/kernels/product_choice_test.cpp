@@ -21,8 +21,12 @@ namespace {
 
 // Numbers below 1 in rows that begin `stride` apart.
 at::Tensor arbitrary(int64_t rows, int64_t cols, int64_t stride) {
-  return at::arange(rows * stride, at::kDouble).square_().sin_().to(at::kFloat).view(
-      {rows, stride}).narrow(1, 0, cols);
+  return at::arange(rows * stride, at::kDouble)
+      .square_()
+      .sin_()
+      .to(at::kFloat)
+      .view({rows, stride})
+      .narrow(1, 0, cols);
 }
 at::Tensor arbitrary(int64_t rows, int64_t cols) { return arbitrary(rows, cols, cols); }
 
@@ -60,11 +64,10 @@ TEST_CASE("products go where the table says, and to oneDNN where it says nothing
 }
 
 TEST_CASE("torch's own library gets what is faster by a tenth or more") {
-  const std::vector<program::SizedProduct> products = {
-      {{ProductKind::kForward, 1, 1}, 8},
-      {{ProductKind::kForward, 1, 2}, 8},
-      {{ProductKind::kInputGradient, 1, 1}, 8},
-      {{ProductKind::kWeightGradient, 1, 1}, 8}};
+  const std::vector<program::SizedProduct> products = {{{ProductKind::kForward, 1, 1}, 8},
+                                                       {{ProductKind::kForward, 1, 2}, 8},
+                                                       {{ProductKind::kInputGradient, 1, 1}, 8},
+                                                       {{ProductKind::kWeightGradient, 1, 1}, 8}};
   const ProductChoice choice = choice_of(products, {1.09, 1.1, 0, 3});
   CHECK(choice.otherwise == ProductLibrary::kOnednn);
   REQUIRE(choice.by_torch.size() == 2);
@@ -87,8 +90,8 @@ TEST_CASE("both libraries make the same products, but for rounding") {
     const auto tolerated = [](int64_t terms) {
       return tolerance::kProductF32 * static_cast<double>(terms + 1);
     };
-    CHECK(largest_difference(cpu_product_by(kOnednn, x, matrix), cpu_product_by(kTorch, x, matrix)) <=
-          tolerated(in));
+    CHECK(largest_difference(cpu_product_by(kOnednn, x, matrix),
+                             cpu_product_by(kTorch, x, matrix)) <= tolerated(in));
     CHECK(largest_difference(cpu_product_by(kOnednn, dy, matrix.t()),
                              cpu_product_by(kTorch, dy, matrix.t())) <= tolerated(out));
     at::Tensor ours = at::ones({out, in}), theirs = at::ones({out, in});

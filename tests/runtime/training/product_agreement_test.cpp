@@ -73,13 +73,15 @@ TEST_CASE("rank 0's speeds choose for all ranks, and no other rank measures") {
 TEST_CASE("nothing is measured of other precisions, of GPUs, and of deterministic runs") {
   const test::ShortRuns runs;
   const auto counts_of = [&](const Plan& plan) {
-    return agreed(plan, [](int) {
-      TrainOptions options;
-      options.torch_speeds = [](const auto&) -> std::vector<double> {
-        throw std::runtime_error("it measures");
-      };
-      return options;
-    }).front();
+    return agreed(plan,
+                  [](int) {
+                    TrainOptions options;
+                    options.torch_speeds = [](const auto&) -> std::vector<double> {
+                      throw std::runtime_error("it measures");
+                    };
+                    return options;
+                  })
+        .front();
   };
   const LayoutCase one{"1", {}};
   for (const Precision precision : {Precision::kFp64, Precision::kBf16, Precision::kFp16})
@@ -136,8 +138,7 @@ TEST_CASE("a run with torch's products learns the same as one with oneDNN's, in 
     for (const int64_t tensor : {1, 2}) {
       CAPTURE(model.name);
       CAPTURE(tensor);
-      const Plan plan =
-          runs.plan(LayoutCase{"", {.tensor = tensor}}, Precision::kFp32, model);
+      const Plan plan = runs.plan(LayoutCase{"", {.tensor = tensor}}, Precision::kFp32, model);
       TrainOptions options = test::options_of("", 3);
       const RunResult ours = trained(runs, plan, options);
       REQUIRE(ours.run.cpu_products.has_value());

@@ -13,20 +13,16 @@ std::optional<ProductKind> product_kind_of(OperationKind kind) {
     case OperationKind::kLogits:
     case OperationKind::kConvolution:
     case OperationKind::kRouterScores:
-    case OperationKind::kExpertProduct:
-      return ProductKind::kForward;
+    case OperationKind::kExpertProduct: return ProductKind::kForward;
     case OperationKind::kInputGradient:
     case OperationKind::kConvolutionInputGradient:
     case OperationKind::kRouterInputGradient:
-    case OperationKind::kExpertInputGradient:
-      return ProductKind::kInputGradient;
+    case OperationKind::kExpertInputGradient: return ProductKind::kInputGradient;
     case OperationKind::kWeightGradient:
     case OperationKind::kConvolutionWeightGradient:
     case OperationKind::kRouterWeightGradient:
-    case OperationKind::kExpertWeightGradient:
-      return ProductKind::kWeightGradient;
-    default:
-      return std::nullopt;
+    case OperationKind::kExpertWeightGradient: return ProductKind::kWeightGradient;
+    default: return std::nullopt;
   }
 }
 
@@ -46,12 +42,9 @@ SizedProduct product_of(const PlacedOperation& placed, ProductKind kind) {
 
 std::string_view name_of(ProductKind kind) {
   switch (kind) {
-    case ProductKind::kForward:
-      return "forward";
-    case ProductKind::kInputGradient:
-      return "input gradient";
-    case ProductKind::kWeightGradient:
-      break;
+    case ProductKind::kForward: return "forward";
+    case ProductKind::kInputGradient: return "input gradient";
+    case ProductKind::kWeightGradient: break;
   }
   return "weight gradient";
 }

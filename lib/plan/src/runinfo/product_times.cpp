@@ -51,9 +51,9 @@ std::vector<ProductTimes> read_product_times(std::string_view lines) {
     lines.remove_prefix(std::min(end + 1, lines.size()));
     try {
       const text::Json json = text::Json::parse(line);
-      const program::MatrixProduct matrix{
-          product_kind_named(json.at("product").get<std::string>()),
-          json.at("out").get<int64_t>(), json.at("in").get<int64_t>()};
+      const program::MatrixProduct matrix{product_kind_named(json.at("product").get<std::string>()),
+                                          json.at("out").get<int64_t>(),
+                                          json.at("in").get<int64_t>()};
       times.push_back({{matrix, json.at("rows").get<int64_t>()},
                        seconds_in(json, "onednn_s"),
                        seconds_in(json, "torch_s")});

@@ -12,11 +12,11 @@
 namespace smp::kernels {
 namespace {
 
-constexpr int64_t kMostSide = 384;          // of a matrix that is timed
-constexpr int64_t kRowsOfThread = 512;      // 150 MFLOP with such a matrix
+constexpr int64_t kMostSide = 384;      // of a matrix that is timed
+constexpr int64_t kRowsOfThread = 512;  // 150 MFLOP with such a matrix
 constexpr int64_t kMostRows = 8 * kRowsOfThread;
-constexpr int kRounds = 5;
 constexpr int kLeastTimes = 2;
+constexpr int kFurtherRounds = 2;
 
 // A product's times by one library; the first, which warms up, does not count.
 struct LeastTime {
@@ -47,12 +47,8 @@ class RaceOperands {
     const at::Tensor x = part_of(x_, one.rows, in), dy = part_of(dy_, one.rows, out);
     const at::Tensor matrix = part_of(matrix_, out, in);
     switch (kind) {
-      case program::ProductKind::kForward:
-        cpu_product_by(library, x, matrix);
-        break;
-      case program::ProductKind::kInputGradient:
-        cpu_product_by(library, dy, matrix.t());
-        break;
+      case program::ProductKind::kForward: cpu_product_by(library, x, matrix); break;
+      case program::ProductKind::kInputGradient: cpu_product_by(library, dy, matrix.t()); break;
       case program::ProductKind::kWeightGradient:
         cpu_add_product_by(library, dy, x, 1, matrix);
         break;
@@ -77,22 +73,25 @@ program::SizedProduct timed_for(const program::SizedProduct& product, int thread
   return timed;
 }
 
-std::vector<runinfo::ProductTimes> race_products(const std::vector<program::SizedProduct>& products, double seconds,
-                                        const TimeProduct& time) {
+std::vector<runinfo::ProductTimes> race_products(const std::vector<program::SizedProduct>& products,
+                                                 double seconds, const TimeProduct& time) {
   struct Runner {
     LeastTime onednn, torch;
   };
   std::vector<Runner> runners(products.size());
   double spent = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    for (size_t i = 0; i < products.size(); ++i) {
-      for (const ProductLibrary library : {ProductLibrary::kOnednn, ProductLibrary::kTorch}) {
-        if (spent >= seconds) break;
-        const double one = time(products[i], library);
-        spent += one;
-        (library == ProductLibrary::kOnednn ? runners[i].onednn : runners[i].torch).add(one);
-      }
+  const auto run = [&](size_t i, int times) {
+    for (int n = 0; n < 2 * times && spent < seconds; ++n) {
+      const bool is_onednn = n % 2 == 0;
+      const double one =
+          time(products[i], is_onednn ? ProductLibrary::kOnednn : ProductLibrary::kTorch);
+      spent += one;
+      (is_onednn ? runners[i].onednn : runners[i].torch).add(one);
     }
+  };
+  for (size_t i = 0; i < products.size(); ++i) run(i, 1 + kLeastTimes);
+  for (int round = 0; round < kFurtherRounds; ++round) {
+    for (size_t i = 0; i < products.size(); ++i) run(i, 1);
   }
   std::vector<runinfo::ProductTimes> times;
   for (size_t i = 0; i < products.size(); ++i) {
@@ -103,13 +102,14 @@ std::vector<runinfo::ProductTimes> race_products(const std::vector<program::Size
   return times;
 }
 
-std::vector<runinfo::ProductTimes> race_products_here(const std::vector<program::SizedProduct>& products) {
+std::vector<runinfo::ProductTimes> race_products_here(
+    const std::vector<program::SizedProduct>& products, double seconds) {
   if (products.empty() || !has_onednn_product()) return {};
   using Clock = std::chrono::steady_clock;
   ledger::MemoryLedger apart(0, 0);
   const ledger::LedgerScope scope(apart);
   const RaceOperands operands(products);
-  return race_products(products, kRaceSeconds,
+  return race_products(products, seconds,
                        [&](const program::SizedProduct& product, ProductLibrary library) {
                          const Clock::time_point start = Clock::now();
                          operands.compute(product, library);

@@ -19,13 +19,14 @@ program::SizedProduct timed_for(const program::SizedProduct& product, int thread
 // Computes the product once, and returns the seconds that it took.
 using TimeProduct = std::function<double(const program::SizedProduct&, ProductLibrary)>;
 
-// Times the products in rounds, of which the first warms up, until the last round or until
-// `seconds` are over. A product that was not timed twice by both libraries is not in the result.
-// The least times count: others of the host only add.
-std::vector<runinfo::ProductTimes> race_products(const std::vector<program::SizedProduct>& products, double seconds,
-                                        const TimeProduct& time);
+// Times each product by both libraries in turn: once to warm up and twice, one product after the
+// other, then all of them in further rounds; until `seconds` are over. A product that was not timed
+// twice by both is not in the result. The least times count: others of the host only add.
+std::vector<runinfo::ProductTimes> race_products(const std::vector<program::SizedProduct>& products,
+                                                 double seconds, const TimeProduct& time);
 
 // Of this thread, with as many of torch's threads as it has. Its memory counts for no rank.
-std::vector<runinfo::ProductTimes> race_products_here(const std::vector<program::SizedProduct>& products);
+std::vector<runinfo::ProductTimes> race_products_here(
+    const std::vector<program::SizedProduct>& products, double seconds);
 
 }  // namespace smp::kernels

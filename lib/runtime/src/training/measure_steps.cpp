@@ -36,6 +36,7 @@ constexpr int64_t kVector = 8 << 20;                            // elements: 32 
 constexpr double kRepeatS = 0.06;  // of computing, for the repetitions of one measurement
 constexpr int kLeastRepeats = 3;
 constexpr int kMostRepeats = 20;
+constexpr double kMeasureSeconds = 0.25;  // for the products of the steps of one width
 
 double middle_of(std::vector<double> seconds) {
   const auto at = seconds.begin() + static_cast<int64_t>(seconds.size() / 2);
@@ -154,7 +155,7 @@ std::vector<runinfo::ProductTimes> choose_as_a_run(const Plan& plan) {
   one_thread.cpus = 1;
   const kernels::TorchSpeeds speeds =
       stored_torch_speeds("", one_thread, [&](const std::vector<program::SizedProduct>& unknown) {
-        return times = kernels::race_products_here(unknown);
+        return times = kernels::race_products_here(unknown, kMeasureSeconds);
       });
   on_ranks(1, [&] {
     kernels::choose_products(kernels::choice_of(products, speeds(products)));

@@ -41,8 +41,7 @@ std::vector<double> agreed_speeds(const Plan& plan, const TrainOptions& options,
 std::string words_of(const record::ProductCounts& counts, const std::vector<double>& speeds) {
   if (speeds.empty()) return fmt::format("all by torch's own library ({})", env::kCpuProducts);
   return fmt::format("{} of {} by torch's own library, up to {:.1f}x as fast here", counts.torch,
-                     counts.torch + counts.onednn,
-                     *std::max_element(speeds.begin(), speeds.end()));
+                     counts.torch + counts.onednn, *std::max_element(speeds.begin(), speeds.end()));
 }
 
 }  // namespace

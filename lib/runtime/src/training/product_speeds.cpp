@@ -59,7 +59,10 @@ kernels::TorchSpeeds measured_torch_speeds(int threads) {
   if (system::refuses_measuring()) return nullptr;
   system::HostKey key = system::this_host("products", fmt::format("torch-{}", TORCH_VERSION));
   key.cpus = threads;
-  return stored_torch_speeds(system::cache_file(key), key, kernels::race_products_here);
+  return stored_torch_speeds(system::cache_file(key), key,
+                             [](const std::vector<SizedProduct>& products) {
+                               return kernels::race_products_here(products, kernels::kRaceSeconds);
+                             });
 }
 
 kernels::TorchSpeeds stored_torch_speeds(std::string path, system::HostKey key, ProductRace race) {
