@@ -9,7 +9,7 @@
 namespace smp::kernels {
 
 // Below this oneDNN keeps a product: a measurement on a busy host is this far off.
-inline constexpr double kLeastTorchSpeed = 1.1;
+inline constexpr double kLeastTorchSpeed = 1.25;
 
 struct ProductChoice {
   ProductLibrary otherwise = ProductLibrary::kOnednn;
