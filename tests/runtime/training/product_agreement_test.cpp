@@ -143,7 +143,7 @@ TEST_CASE("a run with torch's products learns the same as one with oneDNN's, in 
       const RunResult ours = trained(runs, plan, options);
       REQUIRE(ours.run.cpu_products.has_value());
       CHECK(ours.run.cpu_products->torch == 0);
-      options.torch_speeds = all_at(1.2);
+      options.torch_speeds = all_at(kernels::kLeastTorchSpeed);
       const RunResult chosen = trained(runs, plan, options);
       CHECK(chosen.run.cpu_products->onednn == 0);
       options.torch_speeds = nullptr;
