@@ -135,10 +135,13 @@ std::string in_terms_of(const std::vector<Imported>& files, std::string_view com
   while (!complaint.empty()) {
     const std::string_view line = cut_line(complaint);
     const size_t message = line.starts_with(head) ? line.find(": ") : line.npos;
-    const auto number = whole_value(
-        line.substr(0, line.rfind(':', message - 1)).substr(std::min(line.size(), head.size())));
-    if (message == line.npos || !number || *number < 1 ||
-        static_cast<size_t>(*number) > lines.size()) {
+    // "the imported job:12:3: what is wrong"
+    const std::string_view place =
+        message == line.npos
+            ? ""
+            : line.substr(head.size(), std::max(message, head.size()) - head.size());
+    const auto number = whole_value(place.substr(0, place.find(':')));
+    if (!number || *number < 1 || static_cast<size_t>(*number) > lines.size()) {
       add(line);
       continue;
     }

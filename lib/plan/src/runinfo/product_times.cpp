@@ -11,6 +11,7 @@ namespace smp::runinfo {
 namespace {
 
 constexpr double kLeastSeconds = 1e-12, kMostSeconds = 1e18;
+constexpr double kMostSize = 1e12;  // of a side of a matrix
 
 program::ProductKind product_kind_named(const std::string& name) {
   for (const auto kind : {program::ProductKind::kForward, program::ProductKind::kInputGradient,
@@ -20,11 +21,17 @@ program::ProductKind product_kind_named(const std::string& name) {
   throw ConfigError(fmt::format("the measurement has a product '{}'", name));
 }
 
-double seconds_in(const text::Json& json, const char* key) {
+double number_in(const text::Json& json, const char* key, double least, double most) {
   const double value = json.at(key).get<double>();
-  if (value >= kLeastSeconds && value <= kMostSeconds) return value;
+  if (value >= least && value <= most) return value;
   throw ConfigError(fmt::format("the measurement says {} {}: expected a number from {} to {}", key,
-                                value, kLeastSeconds, kMostSeconds));
+                                value, least, most));
+}
+double seconds_in(const text::Json& json, const char* key) {
+  return number_in(json, key, kLeastSeconds, kMostSeconds);
+}
+int64_t size_in(const text::Json& json, const char* key) {
+  return static_cast<int64_t>(number_in(json, key, 1, kMostSize));
 }
 
 }  // namespace
@@ -52,9 +59,8 @@ std::vector<ProductTimes> read_product_times(std::string_view lines) {
     try {
       const text::Json json = text::Json::parse(line);
       const program::MatrixProduct matrix{product_kind_named(json.at("product").get<std::string>()),
-                                          json.at("out").get<int64_t>(),
-                                          json.at("in").get<int64_t>()};
-      times.push_back({{matrix, json.at("rows").get<int64_t>()},
+                                          size_in(json, "out"), size_in(json, "in")};
+      times.push_back({{matrix, size_in(json, "rows")},
                        seconds_in(json, "onednn_s"),
                        seconds_in(json, "torch_s")});
     } catch (const text::Json::exception&) {
