@@ -74,17 +74,24 @@ tolerance::Parity differences_of_steps(const Run& run, const Run& reference) {
 
 Run run(const Plan& plan, int64_t steps, const gpu::GpuLoader& open_gpu) {
   const ScratchFolder folder;
+  return run_in(folder.path(), plan, steps, 0, open_gpu);
+}
+
+Run run_in(const std::string& folder, const Plan& plan, int64_t steps, int64_t resumed,
+           const gpu::GpuLoader& open_gpu) {
   Run run;
   jobs::run_ranks(static_cast<int>(plan.degrees.world()), [&](comm::Communicator& world) {
     training::TrainOptions options;
     options.steps = steps;
-    options.run_dir = folder.path();
+    options.run_dir = folder;
     options.threads = 1;
+    options.resume = resumed > 0;
+    if (resumed > 0) options.resume_step = resumed;
     if (open_gpu) options.open_gpu = open_gpu;
     training::RunResult result = training::train(plan, world, options);
     if (world.rank() == 0) run.result = std::move(result);
   });
-  run.weights = read_weights(folder / "weights/model.safetensors");
+  run.weights = read_weights(folder + "/weights/model.safetensors");
   return run;
 }
 

@@ -23,6 +23,9 @@ struct Run {
 
 // On GPUs where `open_gpu` is given.
 Run run(const Plan& plan, int64_t steps, const gpu::GpuLoader& open_gpu = {});
+// In this folder, from its checkpoint of step `resumed` unless that is 0.
+Run run_in(const std::string& folder, const Plan& plan, int64_t steps, int64_t resumed,
+           const gpu::GpuLoader& open_gpu = {});
 
 // The largest ones of two runs of a model.
 tolerance::Parity differences(const Run& run, const Run& reference);

@@ -4,33 +4,32 @@
 #include <string>
 #include <vector>
 
-#include "parity/layouts.h"
+#include "parity/combination.h"
 
 namespace smp::parity {
 
-// Llama's has 2 KV heads under up to 4 tensor ranks, T5's an encoder and a decoder.
-enum class Family { kGpt2, kLlama, kT5 };
-
-// One way to train: what the covering set is drawn from.
-struct Combination {
-  LayoutCase layout;
-  Family family = Family::kGpt2;
-  bool tied = false;
-  bool dropout = false;
-  Precision precision = Precision::kFp64;
-
-  ModelSpec model() const;
+// What a set of combinations covers: every `strength` values of different factors that may legally
+// meet.
+struct Covered {
+  int strength = 2;
+  size_t least = 0;         // so many combinations at least
+  bool all_models = false;  // else: no experts, documents and masks, and all gradients are clipped
 };
 
-// Combinations of degrees, sharding, replicas, schedule, recompute, offload, family, tying,
-// dropout and precision on up to 8 ranks in which every two values that may legally meet do meet,
-// and at least `least` of them. Legal is what `smp-plan check` passes. Deterministic. `data_path`:
-// text to train on.
+// Combinations on up to 8 ranks in which what may legally meet does meet. Legal is what `smp-plan
+// check` passes. Values that met in no legal combination of a bounded search are left out.
+// Deterministic. `data_path`: of write_data().
 struct CoveringSet {
   std::vector<Combination> combinations;
-  int64_t pairs = 0;  // of values, that meet in some legal combination and in one of these
+  int64_t covered = 0;   // so many values as `strength` says meet in one of these
+  int64_t illegal = 0;   // ... and so many met nowhere
+  int64_t searched = 0;  // of them those that no rule of is_sensible() and no fewer values exclude
+  int64_t checks = 0;    // of plans
 };
-CoveringSet covering_set(size_t least, const std::string& data_path);
+CoveringSet covering_set(const Covered& wanted, const std::string& data_path);
+
+// Whether check() passes it.
+bool is_legal(const Combination& combination, const std::string& data_path);
 
 // Trains every combination in fp64 and holds it against one rank and its plan. The checks are
 // doctest's.

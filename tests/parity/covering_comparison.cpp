@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <array>
 #include <limits>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "parity/comparison.h"
@@ -23,24 +22,21 @@ namespace {
 class Bench {
  public:
   explicit Bench(int64_t steps) : steps_(steps) {
-    std::ofstream(text_) << sample_text(20000);
-    set_ = covering_set(150, text_);
-    MESSAGE(fmt::format("{} combinations cover {} pairs", set_.combinations.size(), set_.pairs));
+    set_ = covering_set({.least = 150}, data_);
+    MESSAGE(fmt::format("{} combinations cover {} pairs", set_.combinations.size(), set_.covered));
     CHECK(set_.combinations.size() >= 150);
   }
 
   const std::vector<Combination>& combinations() const { return set_.combinations; }
 
   Plan plan(const Combination& combination, const LayoutCase& layout, Precision precision) const {
-    Plan plan = plan_of(combination.model(), layout, precision, text_);
-    plan.job.training.loss_scale.init_scale = 1024;  // which nothing overflows
-    return plan;
+    return combination.plan_of(layout, precision, data_);
   }
 
   const Run& one_rank(const Combination& combination, Precision precision) {
-    const Model key = model_of(combination);
+    const std::array<int, 6> key = combination.trained();
     if (!references_.contains(key)) {
-      references_[key] = run(plan(combination, {"one rank", {}}, precision), steps_);
+      references_[key] = run(plan(combination, combination.one_rank(), precision), steps_);
     }
     return references_.at(key);
   }
@@ -49,12 +45,12 @@ class Bench {
   // steps a layout may be kGrowth times as far from one rank as that is from itself when it sums
   // its batch in other parts.
   const tolerance::Parity& allowed(const Combination& combination) {
-    const Model key = model_of(combination);
+    const std::array<int, 6> key = combination.trained();
     if (allowed_.contains(key)) return allowed_.at(key);
     tolerance::Parity allowed = tolerance::kParityF64;
     if (steps_ > kShort) {
       for (const int64_t microbatches : {2, 3, 6}) {
-        LayoutCase layout{fmt::format("one rank, {} microbatches", microbatches), {}};
+        LayoutCase layout = combination.one_rank();
         layout.microbatches = microbatches;
         const tolerance::Parity own =
             differences(run(plan(combination, layout, Precision::kFp64), steps_),
@@ -76,17 +72,13 @@ class Bench {
   static constexpr int64_t kShort = 10;  // steps, in which nothing grows
   // Seen in 100 steps: 4.5. A tied Llama is 7e-12 of its gradient norm from itself.
   static constexpr double kGrowth = 10;
-  using Model = std::tuple<Family, bool, bool>;
-  static Model model_of(const Combination& combination) {
-    return {combination.family, combination.tied, combination.dropout};
-  }
 
   int64_t steps_;
   ScratchFolder folder_;
-  std::string text_ = folder_ / "text.txt";
+  std::string data_ = write_data(folder_.path());
   CoveringSet set_;
-  std::map<Model, Run> references_;
-  std::map<Model, tolerance::Parity> allowed_;
+  std::map<std::array<int, 6>, Run> references_;
+  std::map<std::array<int, 6>, tolerance::Parity> allowed_;
 };
 
 }  // namespace

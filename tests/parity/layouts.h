@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -87,5 +88,11 @@ std::string sample_text(int64_t bytes);
 std::string sample_images(const ModelSpec& model, int64_t count);
 // What plan_of()'s data_path may hold for the model.
 std::string sample_data(const ModelSpec& model);
+
+// Deterministic tokens of documents of 1 to 80 tokens, each of which ends with kEndOfDocument; and
+// a mask of them: a byte each, 0 or 1 in runs of 1 to 80, so that of some samples nothing counts.
+inline constexpr int64_t kEndOfDocument = 0;
+std::vector<uint16_t> sample_tokens(int64_t count);
+std::vector<uint8_t> sample_mask(int64_t count);
 
 }  // namespace smp::parity

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "parity/layouts.h"
+#include "parity/random.h"
 #include "plan/list_samples.h"
 #include "smp/plan/model/model_family.h"
 
@@ -174,13 +175,8 @@ std::string sample_text(int64_t bytes) {
   static const char* const kWords[] = {"the ", "model ",  "of ",  "a ",      "layer ",    "reads ",
                                        "its ", "tokens ", "and ", "writes ", "numbers.\n"};
   std::string text;
-  uint64_t state = 88172645463325252u;  // xorshift64, Marsaglia 2003
-  while (static_cast<int64_t>(text.size()) < bytes) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    text += kWords[state % 11];
-  }
+  Random random;
+  while (static_cast<int64_t>(text.size()) < bytes) text += kWords[random.below(11)];
   text.resize(static_cast<size_t>(bytes));
   return text;
 }
@@ -196,6 +192,33 @@ std::string sample_images(const ModelSpec& model, int64_t count) {
     text += fmt::format("{}\n", label);
   }
   return text;
+}
+
+std::vector<uint16_t> sample_tokens(int64_t count) {
+  Random random;
+  std::vector<uint16_t> tokens(static_cast<size_t>(count));
+  int left = 0;  // of the document
+  for (uint16_t& token : tokens) {
+    token = static_cast<uint16_t>(left == 0 ? kEndOfDocument : 1 + random.below(96));
+    left = left == 0 ? random.below(80) : left - 1;
+  }
+  return tokens;
+}
+
+std::vector<uint8_t> sample_mask(int64_t count) {
+  Random random;
+  std::vector<uint8_t> mask(static_cast<size_t>(count));
+  int left = 0;  // of the run
+  bool counts = false;
+  for (uint8_t& one : mask) {
+    if (left == 0) {
+      left = 1 + random.below(80);
+      counts = !counts;
+    }
+    one = counts ? 1 : 0;
+    --left;
+  }
+  return mask;
 }
 
 std::string sample_data(const ModelSpec& model) {

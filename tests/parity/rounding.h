@@ -5,7 +5,7 @@
 #include "smp/plan/model/operators.h"
 #include "smp/plan/spec/job_spec.h"
 
-// How far a loss of 16-bit elements may be from that of fp32.
+// How far a loss of 16-bit elements, and its gradients, may be from those of fp32.
 namespace smp::parity {
 
 // Tensors between the batch and the loss that are rounded. Each block writes eight, one that
@@ -27,6 +27,15 @@ inline double rounded_tensors(const ModelSpec& model) {
 inline double narrow_loss(Precision precision, const ModelSpec& model) {
   const double unit_roundoff = precision == Precision::kBf16 ? 0x1p-8 : 0x1p-11;
   return unit_roundoff * std::sqrt(rounded_tensors(model));
+}
+
+// How far the gradients of a batch together may be, relative to their norm. They pass as many
+// rounded tensors again on the way back, and on both ways the matrices are rounded, too: one for
+// every two tensors. A router may choose other experts for a token whose scores are nearly equal:
+// of independent tokens, one has 1 / sqrt(tokens) of the norm.
+inline double narrow_gradient(Precision precision, const ModelSpec& model, double tokens) {
+  const double rounded = std::sqrt(3) * narrow_loss(precision, model);
+  return model.num_experts > 0 ? std::hypot(rounded, 1 / std::sqrt(tokens)) : rounded;
 }
 
 }  // namespace smp::parity
