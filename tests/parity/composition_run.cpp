@@ -94,8 +94,8 @@ CompositionRuns::Allowed CompositionRuns::allowed_of(const Combination& combinat
     return {tolerance::kParityF64.loss, tolerance::kParityF64.grad_norm,
             tolerance::kParityF64.weight};
   }
-  // A ReLU or a limit decides otherwise where rounding moves its input over the edge, and a gradient
-  // jumps. Another layout rounds other numbers, but as many: twice what one rank is off.
+  // A ReLU or a limit decides otherwise where rounding moves its input over the edge, and a
+  // gradient jumps. Another layout rounds other numbers, but as many: twice what one rank is off.
   const Reference& reference = reference_of(combination);
   const Plan plan = plan_of(combination, combination.one_rank(), precision);
   const tolerance::Parity own = parity::differences(run(plan, kSteps), reference.five);
@@ -125,8 +125,8 @@ std::vector<Difference> CompositionRuns::differences(const Combination& combinat
     found.push_back({prefix + "norm", worst.grad_norm, allowed.grad_norm});
     if (!is_fp64) return;
     found.push_back({prefix + "weights", worst.weight, tolerance::kParityF64.weight});
-    found.push_back({prefix + "key biases", worst.key_bias_absolute,
-                     tolerance::kParityF64.key_bias_absolute});
+    found.push_back(
+        {prefix + "key biases", worst.key_bias_absolute, tolerance::kParityF64.key_bias_absolute});
   };
 
   const ScratchFolder folder;
@@ -135,7 +135,8 @@ std::vector<Difference> CompositionRuns::differences(const Combination& combinat
   plan.job.training.checkpoint.keep = kSteps;
   add_steps("", run_in(folder.path(), plan, kSteps, 0), reference.five);
 
-  add_steps("resumed ", run_in(folder.path(), plan_of(combination, resuming.layout, precision), kSteps, kSaved),
+  add_steps("resumed ",
+            run_in(folder.path(), plan_of(combination, resuming.layout, precision), kSteps, kSaved),
             from_step(reference.five, kSaved));
 
   const Run plain = run(plain_step(plan, kRate), 1);
@@ -150,8 +151,8 @@ std::vector<Difference> CompositionRuns::differences(const Combination& combinat
     found.push_back({"gradients of key biases", worst.key_bias_absolute / kRate, allowed.gradient});
     return found;
   }
-  found.push_back({"gradients", gradients_off(plain, reference.initial, reference.plain),
-                   allowed.gradient});
+  found.push_back(
+      {"gradients", gradients_off(plain, reference.initial, reference.plain), allowed.gradient});
   return found;
 }
 

@@ -114,11 +114,11 @@ TEST_CASE("compositions: every three features that may meet train as one rank do
       seconds_since(start), numbers.size()));
   std::ofstream out(environment("SMP_COMPOSITION_FILE"));
   out << text::OrderedJson{{"combinations", set.combinations.size()},
-              {"covered", set.covered},
-              {"illegal", set.illegal},
-              {"searched", set.searched},
-              {"checks", set.checks},
-              {"factors", all_factors()}}
+                           {"covered", set.covered},
+                           {"illegal", set.illegal},
+                           {"searched", set.searched},
+                           {"checks", set.checks},
+                           {"factors", all_factors()}}
              .dump()
       << std::endl;
   CompositionRuns runs(data_path);
@@ -133,9 +133,8 @@ TEST_CASE("compositions: every three features that may meet train as one rank do
     result["factors"] = factors_of(one);
     result["seconds"] = seconds_since(begin);
     out << result.dump() << std::endl;
-    INFO("combination " << number << ": " << one.layout.name << "; resumed as "
-                        << other.layout.name << "; alone: scripts/check-compositions --only "
-                        << number);
+    INFO("combination " << number << ": " << one.layout.name << "; resumed as " << other.layout.name
+                        << "; alone: scripts/check-compositions --only " << number);
     for (const text::Json& failed : result["failed"]) FAIL_CHECK(failed.get<std::string>());
   }
 }
