@@ -11,7 +11,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <memory>
 #include <new>
 #include <optional>
@@ -35,6 +34,7 @@
 #include "smp/plan/runinfo/run_files.h"
 #include "smp/plan/runinfo/step_timeline.h"
 #include "smp/plan/spec/plan.h"
+#include "smp/plan/system/freed_memory.h"
 #include "smp/plan/text/printable.h"
 #include "smp/runtime/parallel/built_rank.h"
 #include "smp/runtime/record/error_report.h"
@@ -112,11 +112,10 @@ WorkerEnvironment read_environment() {
   return environment;
 }
 
-// A training step asks for the same blocks as the step before: keep them, instead of giving pages
-// back to the kernel and faulting them in again (3 % of a step on the machine of the benchmarks).
-void keep_freed_memory() {
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
-  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+// A training step asks for the same blocks as the step before. Faulting their pages in again took
+// 3 % of a step on the machine of the benchmarks.
+void keep_memory_of_steps() {
+  system::keep_freed_memory();
   ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
@@ -242,7 +241,7 @@ ExitCode measure(const std::string& cpus, record::ErrorReport& report) {
 
 int main(int argc, char** argv) {
   ledger::MemoryWatch memory;
-  keep_freed_memory();
+  keep_memory_of_steps();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of its write, told by name
   const std::string error_file = env::optional(env::kErrorFile);
   record::ErrorReport report;

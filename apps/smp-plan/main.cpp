@@ -1,9 +1,7 @@
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <cstdio>
 #include <exception>
-#include <limits>
 #include <string>
 
 #include "command_line.h"
@@ -11,6 +9,7 @@
 #include "screen.h"
 #include "smp/plan/base/errors.h"
 #include "smp/plan/base/exit_code.h"
+#include "smp/plan/system/freed_memory.h"
 #include "smp/plan/system/process_limits.h"
 #include "smp/plan/system/standard_streams.h"
 
@@ -41,17 +40,10 @@ int run(int argc, char** argv) {
   }
 }
 
-// A search makes and frees one large schedule after the other: the kernel would have to clear their
-// pages each time.
-void keep_freed_memory() {
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
-  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  keep_freed_memory();
+  smp::system::keep_freed_memory();  // a search makes and frees one large schedule after the other
   const bool is_heard = smp::system::fill_standard_streams();
   const int code = run(argc, argv);
   // What was printed may still be in the buffer, and the disk behind it full.

@@ -37,12 +37,13 @@ class ExpertLaunches {
                 T* y) const;
   void combine(int64_t tokens, int64_t cols, int64_t per_token, const int32_t* places, const T* x,
                T* y) const;
-  void add_bias(int64_t rows, int64_t cols, const RowWeights<kernels::Wide<T>>& weights,
+  void add_bias(int64_t rows, int64_t cols, const kernels::RowWeights<kernels::Wide<T>>& weights,
                 const T* bias, T* y) const;
   // d_weights may be null. Scratch: Launches::column_sums_scratch().
-  void bias_gradient(int64_t rows, int64_t cols, const RowWeights<kernels::Wide<T>>& weights,
-                     const T* bias, const T* dy, kernels::Wide<T>* gradient,
-                     kernels::Wide<T>* d_weights, kernels::Wide<T>* scratch) const;
+  void bias_gradient(int64_t rows, int64_t cols,
+                     const kernels::RowWeights<kernels::Wide<T>>& weights, const T* bias,
+                     const T* dy, kernels::Wide<T>* gradient, kernels::Wide<T>* d_weights,
+                     kernels::Wide<T>* scratch) const;
   void activation_forward(kernels::ActivationKind activation, const ActivationRows<T>& rows,
                           T* y) const;
   void activation_backward(kernels::ActivationKind activation, const ActivationRows<T>& rows, T* dy,

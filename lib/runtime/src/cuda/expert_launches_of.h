@@ -59,8 +59,8 @@ void ExpertLaunches<Runner, T>::combine(int64_t tokens, int64_t cols, int64_t pe
 
 template <typename Runner, typename T>
 void ExpertLaunches<Runner, T>::add_bias(int64_t rows, int64_t cols,
-                                         const RowWeights<kernels::Wide<T>>& weights, const T* bias,
-                                         T* y) const {
+                                         const kernels::RowWeights<kernels::Wide<T>>& weights,
+                                         const T* bias, T* y) const {
   runner_.run(blocks_of_strips<Runner, T>(rows * cols),
               [=] SMP_BODY(typename Runner::Block & block) {
                 add_weighed_bias(block, rows, cols, weights, bias, y);
@@ -69,7 +69,7 @@ void ExpertLaunches<Runner, T>::add_bias(int64_t rows, int64_t cols,
 
 template <typename Runner, typename T>
 void ExpertLaunches<Runner, T>::bias_gradient(int64_t rows, int64_t cols,
-                                              const RowWeights<kernels::Wide<T>>& weights,
+                                              const kernels::RowWeights<kernels::Wide<T>>& weights,
                                               const T* bias, const T* dy,
                                               kernels::Wide<T>* gradient,
                                               kernels::Wide<T>* d_weights,

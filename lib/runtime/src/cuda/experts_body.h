@@ -6,18 +6,6 @@
 // Rows of a mixture of experts (kernels/expert_functions.h).
 namespace smp::cuda {
 
-// The weights of rows by place; 1 where there are none.
-template <typename C>
-struct RowWeights {
-  const C* weights = nullptr;
-  const int32_t* places = nullptr;  // null: row i has weight i
-
-  SMP_HOST_DEVICE int64_t place(int64_t row) const { return places != nullptr ? places[row] : row; }
-  SMP_HOST_DEVICE C of(int64_t row) const {
-    return weights != nullptr ? weights[place(row)] : C(1);
-  }
-};
-
 // y [i] = x [rows[i] / per_token].
 template <typename Block, typename T>
 SMP_HOST_DEVICE void dispatch_rows(const Block& block, int64_t used, int64_t cols,
@@ -47,8 +35,8 @@ SMP_HOST_DEVICE void combine_rows(const Block& block, int64_t tokens, int64_t co
 // `weights`: from the first of these rows on. y += weight * bias.
 template <typename Block, typename T>
 SMP_HOST_DEVICE void add_weighed_bias(const Block& block, int64_t rows, int64_t cols,
-                                      const RowWeights<kernels::Wide<T>>& weights, const T* bias,
-                                      T* y) {
+                                      const kernels::RowWeights<kernels::Wide<T>>& weights,
+                                      const T* bias, T* y) {
   for_each_strip<T>(block, rows, cols, are_aligned(bias, y),
                     [&](auto width, int64_t row, int64_t c) {
                       const kernels::Wide<T> weight = weights.of(row);
@@ -62,8 +50,8 @@ SMP_HOST_DEVICE void add_weighed_bias(const Block& block, int64_t rows, int64_t 
 // d_weights += the product of each row of dy and the bias. One block per row.
 template <typename Block, typename T>
 SMP_HOST_DEVICE void add_bias_products(Block& block, int64_t rows, int64_t cols,
-                                       const RowWeights<kernels::Wide<T>>& weights, const T* bias,
-                                       const T* dy, kernels::Wide<T>* d_weights) {
+                                       const kernels::RowWeights<kernels::Wide<T>>& weights,
+                                       const T* bias, const T* dy, kernels::Wide<T>* d_weights) {
   using C = kernels::Wide<T>;
   for_each_row(block, rows, [&](int64_t row) {
     C sum = 0;
@@ -78,7 +66,7 @@ template <typename T>
 struct ActivationRows {
   int64_t rows = 0, cols = 0;
   T *up = nullptr, *gate = nullptr;
-  RowWeights<kernels::Wide<T>> weights;
+  kernels::RowWeights<kernels::Wide<T>> weights;
   kernels::GateLimits<kernels::Wide<T>> limits{};
 };
 

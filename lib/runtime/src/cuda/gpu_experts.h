@@ -25,7 +25,7 @@ class GpuExperts final : public kernels::ExpertFunctions {
     if (router.groups > 1) {
       of_groups = ledger::empty_tensor({tokens, router.groups}, routed.scores.options());
     }
-    with_wide_type(routed.scores, [&](auto zero) {
+    kernels::with_wide_type(routed.scores, [&](auto zero) {
       using C = decltype(zero);
       const RouterLaunches<Runner, C> launches(runner_);
       C* const scores = kernels::data_of<C>(routed.scores);
@@ -41,7 +41,7 @@ class GpuExperts final : public kernels::ExpertFunctions {
                       const at::Tensor& d_weights,
                       const kernels::RouterLossGradients& losses) const override {
     const int64_t tokens = routed.scores.size(0);
-    with_wide_type(routed.scores, [&](auto zero) {
+    kernels::with_wide_type(routed.scores, [&](auto zero) {
       using C = decltype(zero);
       RoutedPointers<C> pointers{.chosen = kernels::data_of<int32_t>(routed.chosen),
                                  .weights = kernels::data_of<C>(routed.weights),
@@ -164,13 +164,6 @@ class GpuExperts final : public kernels::ExpertFunctions {
   }
 
  private:
-  template <typename Body>
-  static void with_wide_type(const at::Tensor& x, const Body& body) {
-    kernels::with_element_type(x, [&](auto zero) {
-      if constexpr (!kernels::kIsNarrow<decltype(zero)>) body(zero);
-    });
-  }
-
   // The expert of each choice, int64: ~e is -1 - e.
   static at::Tensor taken_or_not(const at::Tensor& chosen) {
     return chosen.where(chosen.ge(0), chosen.neg().sub_(1)).to(at::kLong);
@@ -206,7 +199,7 @@ class GpuExperts final : public kernels::ExpertFunctions {
 
   // From the first of its rows on.
   template <typename T>
-  static RowWeights<kernels::Wide<T>> weights_of(const kernels::ExpertBias& bias) {
+  static kernels::RowWeights<kernels::Wide<T>> weights_of(const kernels::ExpertBias& bias) {
     return {kernels::data_of<kernels::Wide<T>>(bias.weights),
             bias.places.defined() ? kernels::data_of<int32_t>(bias.places) + bias.first : nullptr};
   }

@@ -141,13 +141,6 @@ struct RoutedPointers {
   C z = 0;                      // its gradient by the square of a token's log sum
 };
 
-// The exponential of a score by its sigmoid, up to what 1 - p can tell apart from 0.
-template <typename C>
-SMP_HOST_DEVICE C odds_of(C p) {
-  const C rest = C(1) - p, least = sizeof(C) == 8 ? C(0x1p-52) : C(0x1p-23);
-  return p / (rest > least ? rest : least);
-}
-
 // Probabilities [tokens, experts] become the gradients of the scores. kernels/expert_rows.cpp has
 // the same, and says why.
 template <typename Block, typename C>
@@ -176,7 +169,7 @@ SMP_HOST_DEVICE void choose_experts_backward(Block& block, const program::Router
       all += p[e];
       if (choice_of(e) >= 0) of_chosen += p[e];
       if (balance != nullptr) balanced += balance[e] * p[e];
-      if (routed.log_sums != nullptr && is_sigmoid) odds += odds_of(p[e]);
+      if (routed.log_sums != nullptr && is_sigmoid) odds += kernels::odds_of(p[e]);
     });
     of_chosen = block.sum(of_chosen);
     all = is_sigmoid ? block.sum(all) + kernels::kLeastSum<C> : C(1);
@@ -203,7 +196,7 @@ SMP_HOST_DEVICE void choose_experts_backward(Block& block, const program::Router
       C d = of_probability(e);
       d = is_sigmoid ? d * own * (C(1) - own) : own * (d - dot);
       if (!is_sigmoid) d += z * own;
-      if (is_sigmoid && odds > 0) d += z * odds_of(own) / odds;
+      if (is_sigmoid && odds > 0) d += z * kernels::odds_of(own) / odds;
       p[e] = d;
     });
   });

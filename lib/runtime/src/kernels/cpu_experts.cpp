@@ -15,14 +15,6 @@
 namespace smp::kernels {
 namespace {
 
-// Calls body(T()) with the type of fp32 or fp64 elements.
-template <typename Body>
-void with_wide_type(const at::Tensor& x, const Body& body) {
-  with_element_type(x, [&](auto zero) {
-    if constexpr (!kIsNarrow<decltype(zero)>) body(zero);
-  });
-}
-
 // A row in fp32 or fp64: itself, or a copy that is narrowed when it goes.
 template <typename T>
 class WideRow {
@@ -53,20 +45,10 @@ class WideRow {
   std::vector<Wide<T>> copy_;
 };
 
-// The weights of rows, by place; 1 where there are none.
 template <typename C>
-class RowWeights {
- public:
-  RowWeights(const at::Tensor& weights, const at::Tensor& places)
-      : weights_(data_of<C>(weights)), places_(data_of<int32_t>(places)) {}
-
-  C of(int64_t row) const { return weights_ != nullptr ? weights_[place(row)] : C(1); }
-  int64_t place(int64_t row) const { return places_ != nullptr ? places_[row] : row; }
-
- private:
-  const C* weights_;
-  const int32_t* places_;
-};
+RowWeights<C> row_weights(const at::Tensor& weights, const at::Tensor& places) {
+  return {data_of<C>(weights), data_of<int32_t>(places)};
+}
 
 // Rows with zeros behind them; of fp64, whose product is not oneDNN's, the rows themselves.
 at::Tensor padded_rows(const at::Tensor& x, int64_t first, int64_t rows) {
@@ -238,7 +220,7 @@ class CpuExperts final : public ExpertFunctions {
       using T = decltype(zero);
       using C = Wide<T>;
       const WideVector<T> own(cols, data_of<T>(bias.bias));
-      const RowWeights<C> weights(bias.weights, bias.places);
+      const auto weights = row_weights<C>(bias.weights, bias.places);
       for (int64_t r = bias.first; r < bias.first + bias.rows; ++r) {
         T* row = data_of<T>(y) + r * cols;
         const C weight = weights.of(r);
@@ -256,7 +238,7 @@ class CpuExperts final : public ExpertFunctions {
       using T = decltype(zero);
       using C = Wide<T>;
       const WideVector<T> own(cols, data_of<T>(bias.bias));
-      const RowWeights<C> weights(bias.weights, bias.places);
+      const auto weights = row_weights<C>(bias.weights, bias.places);
       C* sums = data_of<C>(gradient);
       for (int64_t r = bias.first; r < bias.first + bias.rows; ++r) {
         const T* row = data_of<T>(dy) + r * cols;
@@ -276,7 +258,7 @@ class CpuExperts final : public ExpertFunctions {
     with_element_type(y, [&](auto zero) {
       using T = decltype(zero);
       T *up = data_of<T>(rows.up), *gate = data_of<T>(rows.gate);
-      const RowWeights<Wide<T>> weights(rows.weights, rows.places);
+      const auto weights = row_weights<Wide<T>>(rows.weights, rows.places);
       for_single_rows(rows.count, cols, [&](int64_t r) {
         WideRow<T> wide_up(up + r * cols, cols),
             wide_gate(gate == nullptr ? nullptr : gate + r * cols, cols),
@@ -295,7 +277,7 @@ class CpuExperts final : public ExpertFunctions {
       using T = decltype(zero);
       using C = Wide<T>;
       T *up = data_of<T>(rows.up), *gate = data_of<T>(rows.gate);
-      const RowWeights<C> weights(rows.weights, rows.places);
+      const auto weights = row_weights<C>(rows.weights, rows.places);
       for_single_rows(rows.count, cols, [&](int64_t r) {
         WideRow<T> wide_up(up + r * cols, cols),
             wide_gate(gate == nullptr ? nullptr : gate + r * cols, cols),

@@ -17,6 +17,13 @@ void with_element_type(const at::Tensor& tensor, Body&& body) {
     default: return body(float());
   }
 }
+// The same for tensors that are fp64 or fp32.
+template <typename Body>
+void with_wide_type(const at::Tensor& tensor, const Body& body) {
+  with_element_type(tensor, [&](auto zero) {
+    if constexpr (!kIsNarrow<decltype(zero)>) body(zero);
+  });
+}
 inline bool is_narrow(const at::Tensor& tensor) { return tensor.element_size() == 2; }
 // Of the same kind as `tensor`, but fp32 where that is 16-bit.
 inline at::TensorOptions wide_options(const at::Tensor& tensor) {

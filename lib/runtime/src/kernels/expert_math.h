@@ -18,6 +18,26 @@ SMP_HOST_DEVICE int32_t expert_of_choice(int32_t choice) { return choice < 0 ? ~
 template <typename T>
 inline constexpr T kLeastSum = T(1e-20);
 
+// The weights of rows, by place; 1 where there are none.
+template <typename C>
+struct RowWeights {
+  const C* weights = nullptr;
+  const int32_t* places = nullptr;  // null: row i has weight i
+
+  SMP_HOST_DEVICE int64_t place(int64_t row) const { return places != nullptr ? places[row] : row; }
+  SMP_HOST_DEVICE C of(int64_t row) const {
+    return weights != nullptr ? weights[place(row)] : C(1);
+  }
+};
+
+// The exponential of a score by its sigmoid p, up to what 1 - p can tell apart from 0.
+template <typename T>
+SMP_HOST_DEVICE T odds_of(T p) {
+  constexpr T kLeast = std::numeric_limits<T>::epsilon();
+  const T rest = T(1) - p;
+  return p / (rest > kLeast ? rest : kLeast);
+}
+
 // Of a gated activation; `most` is infinite where there is no limit.
 template <typename T>
 struct GateLimits {

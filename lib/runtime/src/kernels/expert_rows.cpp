@@ -202,20 +202,16 @@ void add_balance(RouterKind kind, int64_t experts, const T* probabilities, const
   for (int64_t e = 0; e < experts; ++e) d[e] += (balance[e] - mean) / sum;
 }
 
-// The derivative of the logsumexp is the softmax of the scores. Of sigmoids p the exponential of a
-// score is p / (1 - p), up to what 1 - p can tell apart from 0.
+// The derivative of the logsumexp is the softmax of the scores.
 template <typename T>
 void add_z(RouterKind kind, int64_t experts, const T* probabilities, T z, T* d) {
   if (kind == RouterKind::kSoftmax) {
     for (int64_t e = 0; e < experts; ++e) d[e] += z * probabilities[e];
     return;
   }
-  const auto odds = [&](int64_t e) {
-    return probabilities[e] / std::max(T(1) - probabilities[e], std::numeric_limits<T>::epsilon());
-  };
   T sum = 0;
-  for (int64_t e = 0; e < experts; ++e) sum += odds(e);
-  for (int64_t e = 0; e < experts && sum > 0; ++e) d[e] += z * odds(e) / sum;
+  for (int64_t e = 0; e < experts; ++e) sum += odds_of(probabilities[e]);
+  for (int64_t e = 0; e < experts && sum > 0; ++e) d[e] += z * odds_of(probabilities[e]) / sum;
 }
 
 template <typename T>

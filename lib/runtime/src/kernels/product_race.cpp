@@ -13,7 +13,7 @@ namespace smp::kernels {
 namespace {
 
 constexpr int64_t kMostSide = 384;      // of a matrix that is timed
-constexpr int64_t kRowsOfThread = 512;  // 150 MFLOP with such a matrix
+constexpr int64_t kRowsOfThread = 256;  // 75 MFLOP with such a matrix
 constexpr int64_t kMostRows = 8 * kRowsOfThread;
 constexpr int kLeastTimes = 2;
 constexpr int kFurtherRounds = 2;
