@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "smp/plan/model/operators.h"
+#include "smp/plan/model/token_slices.h"
 #include "smp/plan/spec/job_spec.h"
 
 // The constants of operations (operation.h). What the seed, the step and the samples give is added
@@ -81,6 +82,8 @@ struct AttentionAttributes {
   int64_t relative_buckets = 0;  // 0 = no relative positions
   RotaryAttributes rotary;
   int64_t context_degree = 1;  // ranks that have a part of the keys each
+  // Of the sample, where that is above 1 and our engine runs it: this rank's queries, and keys.
+  model::TokenSlices slices;
   bool has_head_norms = false;
   bool centered_norms = false;
   double norm_epsilon = 0;
