@@ -225,7 +225,7 @@ TEST_CASE("habits: norms that are made again are those in front of attention and
 TEST_CASE("habits: context ranks send keys and values once round, and their gradients twice") {
   const ModelSpec model = published("llama3-8b");
   LayerCall call{.micro_batch = 1, .sequence_length = 1024, .dtype = DType::kBF16};
-  call.context_degree = 4;
+  call.context.ring = 4;
   const LayerProgram program = build_as(model, layers_of(model)[1], call, {});
   int64_t keys = 0;
   for (const Operation& operation : program.section(Section::kForward)) {

@@ -24,10 +24,9 @@ using namespace smp::parameters;
 namespace {
 
 // Two buckets of odd sizes: a matrix and a vector each, padded to a multiple of z.
-RankLayout small_layout(int64_t z, int64_t shard, int64_t replica) {
+RankLayout small_layout(int64_t z, int64_t shard, int64_t replica, int64_t replicas = 1) {
   RankLayout layout;
-  layout.coord.shard = shard;
-  layout.coord.replica = replica;
+  layout.state = {.shards = z, .replicas = replicas, .shard = shard, .replica = replica};
   int64_t offset = 0;
   for (int64_t layer = 0; layer < 2; ++layer) {
     layout.layers.push_back({LayerKind::kBlock, layer, "layers." + std::to_string(layer)});
@@ -139,7 +138,7 @@ TEST_CASE("twenty steps of SGD follow torch.optim.SGD in fp64, with and without 
     const OptimizerSpec spec = sgd_spec(momentum, nesterov);
     FlatParameters parameters(small_layout(1, 0, 0), DType::kF64);
     parameters.initialise(1);
-    Optimizer optimizer(spec, {}, parameters);
+    Optimizer optimizer(spec, parameters);
     CHECK(optimizer.states().size() == (momentum > 0 ? 1 : 0));
     const double* const weights = parameters.weights().const_data_ptr<double>();
     std::vector<SgdReference> reference;
@@ -164,11 +163,9 @@ TEST_CASE("owned ranges say where each parameter's state lies, on every shard") 
   for (const int64_t z : {1, 2, 3}) {
     int64_t elements = 0;
     for (int64_t shard = 0; shard < z; ++shard) {
-      Degrees degrees;
-      degrees.shard = z;
       FlatParameters parameters(small_layout(z, shard, 0), DType::kF32);
       parameters.initialise(1);
-      Optimizer optimizer(optimizer_spec(), degrees, parameters);
+      Optimizer optimizer(optimizer_spec(), parameters);
       REQUIRE(optimizer.states().size() == 2);
       CHECK(std::string(optimizer.states()[0].name) == "momentum");
       CHECK(std::string(optimizer.states()[1].name) == "variance");
@@ -197,7 +194,7 @@ TEST_CASE("twenty steps of AdamW follow torch.optim.AdamW in fp64") {
   const OptimizerSpec spec = optimizer_spec();
   FlatParameters parameters(small_layout(1, 0, 0), DType::kF64);
   parameters.initialise(1);
-  Optimizer optimizer(spec, {}, parameters);
+  Optimizer optimizer(spec, parameters);
   const double* const weights = parameters.weights().const_data_ptr<double>();
   std::vector<Reference> reference;
   for (int64_t i = 0; i < parameters.layout().elements; ++i) reference.push_back({weights[i]});
@@ -228,8 +225,8 @@ TEST_CASE("fp32 AdamW stays within rounding of fp64 AdamW") {
   FlatParameters rounded(small_layout(1, 0, 0), DType::kF32);
   exact.initialise(1);
   rounded.initialise(1);
-  Optimizer exact_optimizer(spec, {}, exact);
-  Optimizer rounded_optimizer(spec, {}, rounded);
+  Optimizer exact_optimizer(spec, exact);
+  Optimizer rounded_optimizer(spec, rounded);
   for (int64_t step = 0; step < 20; ++step) {
     set_gradients(exact, step);
     rounded.gradients().copy_(exact.gradients());
@@ -246,19 +243,17 @@ TEST_CASE("shards update what one rank updates, each its part, to the bit") {
   const OptimizerSpec spec = optimizer_spec();
   FlatParameters whole(small_layout(1, 0, 0), DType::kF64);
   whole.initialise(1);
-  Optimizer optimizer(spec, {}, whole);
+  Optimizer optimizer(spec, whole);
   for (int64_t step = 0; step < 5; ++step) {
     set_gradients(whole, step);
     optimizer.step(spec.learning_rate, 0.5);
   }
   for (const int64_t z : {2, 3, 4}) {
-    Degrees degrees;
-    degrees.shard = z;
     for (int64_t shard = 0; shard < z; ++shard) {
       FlatParameters parameters(small_layout(z, shard, 0), DType::kF64);
       parameters.initialise(1);
       const at::Tensor start = parameters.weights().clone();
-      Optimizer part(spec, degrees, parameters);
+      Optimizer part(spec, parameters);
       for (int64_t step = 0; step < 5; ++step) {
         set_gradients(parameters, step);
         part.step(spec.learning_rate, 0.5);
@@ -294,16 +289,13 @@ TEST_CASE("the local norms of all ranks sum to the global norm") {
     }
   }
   for (const auto& [z, r] : {std::pair{1, 1}, {1, 2}, {2, 1}, {3, 2}, {2, 5}}) {
-    Degrees degrees;
-    degrees.shard = z;
-    degrees.replica = r;
     double sum = 0;
     for (int64_t shard = 0; shard < z; ++shard) {
       for (int64_t replica = 0; replica < r; ++replica) {
-        FlatParameters parameters(small_layout(z, shard, replica), DType::kF64);
+        FlatParameters parameters(small_layout(z, shard, replica, r), DType::kF64);
         parameters.gradients().fill_(1e3);  // padding must not count
         set_gradients(parameters, 3);
-        Optimizer optimizer(optimizer_spec(), degrees, parameters);
+        Optimizer optimizer(optimizer_spec(), parameters);
         sum += norm_squared(optimizer);
         CHECK(norm_squared(optimizer) == norm_squared(optimizer));
       }
@@ -320,7 +312,7 @@ TEST_CASE(
         MemoryLedger host(0, 0);
         FlatParameters parameters(small_layout(1, 0, 0), DType::kF64);
         parameters.initialise(1);
-        Optimizer optimizer(spec, {}, parameters, on_host ? &host : nullptr);
+        Optimizer optimizer(spec, parameters, on_host ? &host : nullptr);
         set_gradients(parameters, 0);
         const Bucket& broken = parameters.layout().buckets[1];
         parameters.gradients().mutable_data_ptr<double>()[broken.begin + 3] = bad;
@@ -350,7 +342,7 @@ TEST_CASE("a tensor rank's copy that does not count stays out of the norm") {
   for (size_t i = 1; i < layout.parameters.size(); ++i) layout.parameters[i].counts = false;
   FlatParameters parameters(layout, DType::kF32);
   parameters.gradients().fill_(2);
-  Optimizer optimizer(optimizer_spec(), {}, parameters);
+  Optimizer optimizer(optimizer_spec(), parameters);
   CHECK(norm_squared(optimizer) == 45 * 4);
 }
 
@@ -366,9 +358,7 @@ TEST_CASE(
   };
   CHECK(bytes(MemoryCategory::kWeights) == 4 * elements);
   CHECK(bytes(MemoryCategory::kGradients) == 4 * elements);
-  Degrees degrees;
-  degrees.shard = 4;
-  Optimizer optimizer(optimizer_spec(), degrees, parameters);
+  Optimizer optimizer(optimizer_spec(), parameters);
   CHECK(bytes(MemoryCategory::kOptimizer) == 2 * 4 * elements / 4);
   ledger.reset_peak();
   optimizer.step(1e-3, norm_squared(optimizer));

@@ -19,6 +19,7 @@ constexpr const char* kPaths[] = {
     "parallel.pipeline_parallel_degree",
     "parallel.tensor_parallel_degree",
     "parallel.context_parallel_degree",
+    "parallel.context_exchange_degree",
     "parallel.expert_parallel_degree",
     "parallel.expert_tensor_degree",
     "parallel.sharded_data_parallel_degree",

@@ -194,6 +194,11 @@ void JobBuilder::check_sequence_axes() {
   if (const auto problem = rules::context_slices_problem(spec_, context);
       problem && sequence_known) {
     error({"parallel.context_parallel_degree"}, *problem);
+  } else if (const int64_t exchange = parallel.context_exchange_degree.value_or(1);
+             exchange > 1 && (tensor || context % exchange != 0) &&
+             rules::exchange_problem(spec_, tensor.value_or(1), context, exchange)) {
+    error({"parallel.context_exchange_degree"},
+          *rules::exchange_problem(spec_, tensor.value_or(1), context, exchange));
   } else if (parallel.sequence_parallel == true && tensor && (sequence_known || *tensor == 1)) {
     const auto uneven = rules::sequence_parallel_problem(spec_, *tensor, context);
     if (uneven) error({"parallel.sequence_parallel"}, *uneven);

@@ -40,8 +40,8 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
   if (!shards_gradients(plan)) {
     const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     const int64_t summed = bytes_of(wide(dtype));
-    limits.enough = div_up(
-        bucket_bytes_of(plan.job, plan.degrees.shard * plan.degrees.replica, all * summed), summed);
+    limits.enough =
+        div_up(bucket_bytes_of(plan.job, state_share(plan).ranks(), all * summed), summed);
     return limits;
   }
   const int64_t element = bytes_of(dtype);
@@ -49,7 +49,7 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
   for (size_t i = 0; i < layers.size(); ++i)
     if (!is_end(layers[i])) largest = std::max(largest, sizes[i]);
   if (!schedule::defers_weight_gradients(chunks_of(plan).kind)) {
-    const int64_t bytes = shard_bucket_bytes_of(plan.job, plan.degrees.shard, largest * element);
+    const int64_t bytes = shard_bucket_bytes_of(plan.job, state_share(plan).shards, largest * element);
     limits.enough = div_up(bytes, element);
     if (!plan.job.parallel.shard_bucket_bytes && bytes > kShardBucketBytes) limits.most = largest;
   }
@@ -177,7 +177,7 @@ std::vector<std::pair<size_t, size_t>> BucketCutter::ranges_of(const StageLayers
 // Persistent tensors are in front, in a bucket of their own. All others are in forward order, so
 // their buckets are placed from the last to the first.
 void BucketCutter::place(const std::vector<std::pair<size_t, size_t>>& ranges, StageBuckets& cut) {
-  const int64_t shard = plan_.degrees.shard;
+  const int64_t shard = state_share(plan_).shards;
   int64_t persistent = 0;
   for (const model::LayerSpec& layer : cut.layers) persistent += elements_of(layer).persistent;
   int64_t offset = round_up(persistent, shard);

@@ -5,22 +5,27 @@
 
 namespace smp::layout {
 
-model::LayerCall layer_call(const Plan& plan, int64_t tensor_rank) {
+model::LayerCall layer_call(const Plan& plan, int64_t tensor_rank, int64_t context_rank) {
   const TrainingSpec& training = plan.job.training;
-  return {training.micro_batch.value(),
-          training.sequence_length,
-          plan.degrees.tensor,
-          tensor_rank,
-          compute_dtype(plan),
-          plan.job.parallel.sequence_parallel.value_or(false),
-          plan.job.parallel.tensor_parallel,
-          training.fusions};
+  const mesh::Degrees& degrees = plan.degrees;
+  return {.micro_batch = training.micro_batch.value(),
+          .sequence_length = training.sequence_length / degrees.context,
+          .tensor_degree = degrees.tensor,
+          .tensor_rank = tensor_rank,
+          .dtype = compute_dtype(plan),
+          .sequence_parallel = plan.job.parallel.sequence_parallel.value_or(false),
+          .kinds = plan.job.parallel.tensor_parallel,
+          .fusions = training.fusions,
+          .context = {.ring = degrees.ring(),
+                      .ring_rank = context_rank / degrees.exchange,
+                      .exchange = degrees.exchange,
+                      .exchange_rank = context_rank % degrees.exchange}};
 }
 
 std::vector<ChunkEnds> chunk_ends(const Plan& plan, const RankLayout& layout) {
   const ModelSpec& model = plan.job.model;
   const std::vector<model::LayerSpec> all = model::layers_of(model);
-  const model::LayerCall call = layer_call(plan, layout.coord.tensor);
+  const model::LayerCall call = layer_call(plan, layout.coord.tensor, layout.coord.context);
   std::vector<ChunkEnds> ends;
   auto layer = layout.layers.begin();
   for (const int64_t count : layout.chunk_layers) {

@@ -71,12 +71,13 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   RankLayout layout;
   layout.rank = rank;
   layout.coord = mesh.coord_of(rank);
+  layout.state = state_share(plan, layout.coord);
   std::vector<StageLayers> stages = layers_by_stage(plan);
   StageLayers& stage = stages[static_cast<size_t>(layout.coord.pipeline)];
   static_cast<StageBuckets&>(layout) =
       BucketCutter(plan, layout.coord.tensor).cut(std::move(stage));
   layout.parameters = placed_parameters(plan, layout);
-  layout.optimizer_elements = layout.elements / plan.degrees.shard;
+  layout.optimizer_elements = layout.elements / layout.state.shards;
 
   const bool tied_here = model.tied_embeddings && !tied_across_stages(plan);
   layout.tied_gradient_apart =

@@ -11,12 +11,11 @@
 namespace smp::layout {
 
 std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
-  const mesh::Degrees& degrees = plan.degrees;
   const int64_t copies = kv_copies(plan);
 
   std::vector<mesh::Axis> axes = {mesh::Axis::kWorld, mesh::Axis::kPipeline, mesh::Axis::kTensor,
-                                  mesh::Axis::kContext};
-  if (degrees.shard > 1) {
+                                  mesh::Axis::kRing, mesh::Axis::kExchange};
+  if (state_share(plan).shards > 1) {
     axes.push_back(mesh::Axis::kShard);
     axes.push_back(mesh::Axis::kReplica);
   } else {
@@ -26,7 +25,7 @@ std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
   axes.push_back(mesh::Axis::kKvHead);
   if (tied_across_stages(plan)) axes.push_back(mesh::Axis::kTied);
 
-  const mesh::Mesh mesh(degrees, plan.job.parallel.placement_strategy);
+  const mesh::Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   std::vector<RankGroup> groups;
   for (const mesh::Axis axis : axes) {
     std::vector<int64_t> ranks = mesh.group(rank, axis, copies);

@@ -23,7 +23,8 @@ double backward_s(const Plan& plan) {
                       job.cluster.matmul_efficiency;
   if (!(rate > 0) || model::is_list(job.model)) return 0;
   const auto samples = static_cast<double>(job.training.micro_batch.value());
-  return model::model_flops(job, samples) * 2 / 3 / static_cast<double>(plan.degrees.tensor) / rate;
+  return model::model_flops(job, samples) * 2 / 3 / static_cast<double>(plan.degrees.tensor * plan.degrees.context) /
+         rate;
 }
 
 double reduction_s(const Plan& plan, int64_t elements) {
@@ -32,7 +33,7 @@ double reduction_s(const Plan& plan, int64_t elements) {
   const double rate =
       on_host ? plan.job.cluster.intra_host_bytes_per_s : plan.job.cluster.inter_host_bytes_per_s;
   if (!(rate > 0)) return 0;
-  const auto ranks = static_cast<double>(plan.degrees.shard);
+  const auto ranks = static_cast<double>(state_share(plan).shards);
   const auto bytes = static_cast<double>(elements * bytes_of(wide(compute_dtype(plan))));
   return (ranks - 1) / ranks * bytes / rate;
 }

@@ -72,7 +72,7 @@ bool goes_through_host(const Plan& plan, mesh::Axis axis) {
 }
 
 bool reduces_through_host(const Plan& plan) {
-  if (plan.degrees.shard == 1) return goes_through_host(plan, mesh::Axis::kData);
+  if (state_share(plan).shards == 1) return goes_through_host(plan, mesh::Axis::kData);
   return goes_through_host(plan, mesh::Axis::kShard) ||
          goes_through_host(plan, mesh::Axis::kReplica);
 }
@@ -82,7 +82,8 @@ bool reduces_through_host(const Plan& plan) {
 schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   schedule::ScheduleParameters parameters;
   parameters.shape = schedule_shape(plan);
-  parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
+  const StateShare state = state_share(plan);
+  parameters.sharded = state.shards > 1 && !shards_weights(plan);
   if (parameters.sharded && goes_through_host(plan, mesh::Axis::kShard)) {
     parameters.most_gathers = kMostGathers;
   }
@@ -111,7 +112,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
     std::vector<int64_t>& first_layers = parameters.bucket_first_layers.emplace_back();
     std::vector<int64_t>& last_layers = parameters.bucket_last_layers.emplace_back();
     std::vector<int64_t>& elements = parameters.bucket_elements.emplace_back();
-    if (plan.degrees.data() == 1) continue;
+    if (state.ranks() == 1) continue;
     parameters.persistent_buckets.push_back(layout.persistent_bucket);
     if (stage == 0) parameters.table_persists = layout.opens_with_persistent;
     for (const Bucket& bucket : layout.buckets) {
@@ -128,7 +129,7 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
       for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.weight_buffer);
     }
   }
-  parameters.has_replicas = plan.degrees.shard > 1 && plan.degrees.replica > 1;
+  parameters.has_replicas = state.shards > 1 && state.replicas > 1;
   if (parameters.has_replicas) {
     int64_t all = 0;
     for (const std::vector<int64_t>& elements : parameters.bucket_elements)

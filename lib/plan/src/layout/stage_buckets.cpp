@@ -12,13 +12,29 @@ int64_t kv_copies(const Plan& plan) {
              : 1;
 }
 
+StateShare state_share(const Plan& plan, const mesh::Coord& coord) {
+  const mesh::Degrees& degrees = plan.degrees;
+  const int64_t context = degrees.context;
+  const bool shards =
+      degrees.shard > 1 || plan.job.parallel.sharding.value_or(Sharding::kNone) != Sharding::kNone;
+  // The context coordinate varies fastest, as in the groups (mesh.h).
+  if (!shards) {
+    return {.replicas = context * degrees.data(),
+            .replica = coord.data(degrees) * context + coord.context};
+  }
+  return {.shards = context * degrees.shard,
+          .replicas = degrees.replica,
+          .shard = coord.shard * context + coord.context,
+          .replica = coord.replica};
+}
+
 bool shards_gradients(const Plan& plan) {
-  return plan.degrees.shard > 1 &&
+  return state_share(plan).shards > 1 &&
          plan.job.parallel.sharding.value_or(Sharding::kNone) >= Sharding::kGradients;
 }
 
 bool shards_weights(const Plan& plan) {
-  return plan.degrees.shard > 1 && plan.job.parallel.sharding == Sharding::kParameters;
+  return state_share(plan).shards > 1 && plan.job.parallel.sharding == Sharding::kParameters;
 }
 
 bool tied_across_stages(const Plan& plan) {

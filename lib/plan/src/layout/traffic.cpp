@@ -74,7 +74,8 @@ class StepTraffic {
         layout_(rank_layout(plan, rank)),
         dtype_(compute_dtype(plan)),
         microbatches_(plan.job.training.microbatches.value()),
-        tokens_(plan.job.training.micro_batch.value() * plan.job.training.sequence_length),
+        tokens_(plan.job.training.micro_batch.value() * plan.job.training.sequence_length /
+                plan.degrees.context),
         list_(plan, mesh_, rank, kv_copies(plan)) {}
 
   std::vector<Traffic> all() {
@@ -169,9 +170,9 @@ class StepTraffic {
 
   // The messages of each layer's program.
   void programs() {
-    if (plan_.degrees.tensor == 1) return;
+    if (plan_.degrees.tensor * plan_.degrees.context == 1) return;
     const ParallelSpec& parallel = plan_.job.parallel;
-    const model::LayerCall call = layer_call(plan_, layout_.coord.tensor);
+    const model::LayerCall call = layer_call(plan_, layout_.coord.tensor, layout_.coord.context);
     const auto layers = static_cast<int64_t>(layout_.layers.size());
     const int64_t most_again =
         parallel.recompute == Recompute::kFull ? parallel.recompute_layers.value_or(layers) : 0;
@@ -192,7 +193,15 @@ class StepTraffic {
   }
   void add(const program::LayerProgram& program, program::Section section, int64_t calls) {
     for (const program::ProgramMessage& message : program::messages_of(program, section)) {
-      list_.add(message.label, message.op, mesh::Axis::kTensor, message.dtype, message.count,
+      const bool is_context = message.label.starts_with("context.");
+      const bool is_ring = is_context && message.op == mesh::CollectiveOp::kSend;
+      const mesh::Axis axis = is_ring      ? mesh::Axis::kRing
+                              : is_context ? mesh::Axis::kExchange
+                                           : mesh::Axis::kTensor;
+      list_.add(message.label, message.op, axis, message.dtype, message.count,
+                calls * microbatches_);
+      if (!is_ring) continue;
+      list_.add(message.label, mesh::CollectiveOp::kRecv, axis, message.dtype, message.count,
                 calls * microbatches_);
     }
   }
@@ -314,7 +323,7 @@ class StepTraffic {
 
   // The calls are those of the schedule's actions.
   void data_parallel() {
-    if (plan_.degrees.data() == 1) return;
+    if (layout_.state.ranks() == 1) return;
     struct BucketCalls {
       int64_t reduce = 0, reduce_replicas = 0, gather = 0;
     };
@@ -329,7 +338,7 @@ class StepTraffic {
       if (action.kind == schedule::ActionKind::kGather) ++of.gather;
     }
     const char* gradients = "data.gradients";
-    const int64_t shard = plan_.degrees.shard;
+    const int64_t shard = layout_.state.shards;
     for (size_t b = 0; b < calls.size(); ++b) {
       const int64_t size = layout_.buckets[b].size();
       if (shard == 1) {

@@ -37,6 +37,8 @@ std::string_view name_of(Axis axis) {
     case Axis::kPipeline: return "pipeline";
     case Axis::kTensor: return "tensor";
     case Axis::kContext: return "context";
+    case Axis::kRing: return "ring";
+    case Axis::kExchange: return "exchange";
     case Axis::kData: return "data";
     case Axis::kShard: return "shard";
     case Axis::kReplica: return "replica";
@@ -54,6 +56,7 @@ Mesh::Mesh(Degrees degrees, std::string_view placement_strategy)
   SMP_CHECK(degrees.pipeline >= 1 && degrees.tensor >= 1);
   SMP_CHECK(degrees.shard >= 1 && degrees.replica >= 1);
   SMP_CHECK(degrees.context >= 1 && degrees.expert >= 1 && degrees.expert_tensor >= 1);
+  SMP_CHECK(degrees.exchange >= 1 && degrees.context % degrees.exchange == 0);
   SMP_CHECK_EQ(
       degrees.tensor * degrees.context * degrees.data() % (degrees.expert * degrees.expert_tensor),
       0);
@@ -126,13 +129,30 @@ std::vector<int64_t> Mesh::group(int64_t rank, Axis axis, int64_t kv_copies) con
     const Range context = range(spans.context, self.context, degrees_.context);
     const Range replica = range(spans.replica, self.replica, degrees_.replica);
     const Range shard = range(spans.shard, self.shard, degrees_.shard);
-    for (int64_t p = pipeline.begin; p < pipeline.end; ++p)
-      for (int64_t c = context.begin; c < context.end; ++c)
-        for (int64_t t = tensor.begin; t < tensor.end; ++t)
-          for (int64_t r = replica.begin; r < replica.end; ++r)
-            for (int64_t s = shard.begin; s < shard.end; ++s)
-              ranks.push_back(
-                  rank_of({.pipeline = p, .tensor = t, .shard = s, .replica = r, .context = c}));
+    const auto add = [&](int64_t p, int64_t c, int64_t t, int64_t r, int64_t s) {
+      ranks.push_back(
+          rank_of({.pipeline = p, .tensor = t, .shard = s, .replica = r, .context = c}));
+    };
+    const bool spans_data = spans.replica || spans.shard;
+    for (int64_t p = pipeline.begin; p < pipeline.end; ++p) {
+      if (!spans_data) {
+        for (int64_t c = context.begin; c < context.end; ++c)
+          for (int64_t t = tensor.begin; t < tensor.end; ++t) add(p, c, t, self.replica, self.shard);
+        continue;
+      }
+      for (int64_t t = tensor.begin; t < tensor.end; ++t)
+        for (int64_t r = replica.begin; r < replica.end; ++r)
+          for (int64_t s = shard.begin; s < shard.end; ++s)
+            for (int64_t c = context.begin; c < context.end; ++c) add(p, c, t, r, s);
+    }
+  };
+  // Of the context ranks those from `first` on, `stride` apart.
+  const auto among_context = [&](int64_t first, int64_t stride, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      Coord member = self;
+      member.context = first + i * stride;
+      ranks.push_back(rank_of(member));
+    }
   };
   const auto spanning = [&](const Spans& spans) {
     collect(spans, range(spans.tensor, self.tensor, degrees_.tensor));
@@ -144,8 +164,14 @@ std::vector<int64_t> Mesh::group(int64_t rank, Axis axis, int64_t kv_copies) con
     case Axis::kPipeline: spanning({.pipeline = true}); return ranks;
     case Axis::kTensor: spanning({.tensor = true}); return ranks;
     case Axis::kContext: spanning({.context = true}); return ranks;
-    case Axis::kData: spanning({.replica = true, .shard = true}); return ranks;
-    case Axis::kShard: spanning({.shard = true}); return ranks;
+    case Axis::kRing:
+      among_context(self.context % degrees_.exchange, degrees_.exchange, degrees_.ring());
+      return ranks;
+    case Axis::kExchange:
+      among_context(self.context - self.context % degrees_.exchange, 1, degrees_.exchange);
+      return ranks;
+    case Axis::kData: spanning({.context = true, .replica = true, .shard = true}); return ranks;
+    case Axis::kShard: spanning({.context = true, .shard = true}); return ranks;
     case Axis::kReplica: spanning({.replica = true}); return ranks;
     case Axis::kModel: spanning({.pipeline = true, .tensor = true, .context = true}); return ranks;
     case Axis::kTensorData:

@@ -54,13 +54,32 @@ TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& c
       if (model.stack == Stack::kEncoderDecoder) {
         return {{2, call.micro_batch, call.sequence_length}, DType::kI64};
       }
-      [[fallthrough]];
+      return {{call.micro_batch, call.sequence_length}, DType::kI64};
     case BatchField::kDocumentStarts:
+      return {{call.micro_batch, call.sequence_length * call.context.exchange}, DType::kI64};
     case BatchField::kTargets: return {{call.micro_batch, call.sequence_length}, DType::kI64};
     case BatchField::kImages: return batch_of(input_of(model), call);
     case BatchField::kLabels: return {{call.micro_batch}, DType::kI64};
   }
   check_failed(__FILE__, __LINE__, "unknown field of a batch");
+}
+
+TokenSlices slices_of(BatchField field, const LayerCall& call) {
+  switch (field) {
+    case BatchField::kTokens:
+    case BatchField::kTargets: return call.slices();
+    case BatchField::kDocumentStarts: return call.attended();
+    case BatchField::kImages:
+    case BatchField::kLabels: return {};
+  }
+  check_failed(__FILE__, __LINE__, "unknown field of a batch");
+}
+
+TensorSpec read_field_of(const ModelSpec& model, BatchField field, const LayerCall& call) {
+  LayerCall whole = call;
+  whole.sequence_length *= call.context.degree();
+  whole.context = {};
+  return field_of(model, field, whole);
 }
 
 bool reads_document_starts(const JobSpec& job, const LayerSpec& layer) {

@@ -173,6 +173,7 @@ mesh::Degrees read_degrees(text::StrictMap map) {
   degrees.shard = map.integer("shard", 1);
   degrees.replica = map.integer("replica", 1);
   degrees.context = map.integer("context", 1);
+  degrees.exchange = map.integer("exchange", 1);
   degrees.expert = map.integer("expert", 1);
   degrees.expert_tensor = map.integer("expert_tensor", 1);
   map.finish();

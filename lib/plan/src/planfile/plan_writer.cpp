@@ -39,9 +39,9 @@ std::string body_of(const Plan& plan) {
   const mesh::Degrees& degrees = plan.degrees;
   out += fmt::format(
       "degrees:\n  pipeline: {}\n  tensor: {}\n  shard: {}\n  replica: {}\n  context: {}\n"
-      "  expert: {}\n  expert_tensor: {}\n",
+      "  exchange: {}\n  expert: {}\n  expert_tensor: {}\n",
       degrees.pipeline, degrees.tensor, degrees.shard, degrees.replica, degrees.context,
-      degrees.expert, degrees.expert_tensor);
+      degrees.exchange, degrees.expert, degrees.expert_tensor);
   out += plan.reasons.empty() ? "reasons: []\n" : "reasons:\n";
   for (const std::string& reason : plan.reasons) out += "  - " + text::yaml_text(reason) + "\n";
   return out + predictions_text(plan.predictions);
@@ -70,6 +70,7 @@ std::vector<std::string> open_keys(const JobSpec& job) {
   check(parallel.active_microbatches, "parallel.active_microbatches");
   check(parallel.virtual_pipeline_degree, "parallel.virtual_pipeline_degree");
   check(parallel.context_parallel_degree, "parallel.context_parallel_degree");
+  check(parallel.context_exchange_degree, "parallel.context_exchange_degree");
   if (job.model.num_experts > 0) {
     check(parallel.expert_parallel_degree, "parallel.expert_parallel_degree");
     check(parallel.expert_tensor_degree, "parallel.expert_tensor_degree");

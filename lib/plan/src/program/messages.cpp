@@ -4,17 +4,22 @@ namespace smp::program {
 namespace {
 
 // Ring attention: each rank's keys and values go once round the ranks that share the sequence, and
-// backward their gradients with them (Liu et al. 2023, arXiv:2310.01889).
+// backward their gradients with them (Liu et al. 2023, arXiv:2310.01889), in fp32 where elements
+// have 16 bits.
 std::vector<ProgramMessage> ring_messages(const LayerProgram& program, const Operation& operation) {
   const auto& a = operation.as<AttentionAttributes>();
   if (a.context_degree == 1) return {};
   const bool is_forward = operation.kind == OperationKind::kAttention;
   const int64_t count = a.batch * a.sequence * a.kv_heads * (a.head_dim + a.value_width());
   std::vector<ProgramMessage> messages;
-  for (int64_t hop = 1; hop < a.context_degree; ++hop) {
+  const DType dtype = program.value(operation.in(0)).dtype;
+  const auto send = [&](DType sent) {
     messages.push_back({is_forward ? "context.forward" : "context.backward",
-                        mesh::CollectiveOp::kSend, program.value(operation.in(0)).dtype,
-                        is_forward ? count : 2 * count});
+                        mesh::CollectiveOp::kSend, sent, count});
+  };
+  for (int64_t hop = 1; hop < a.context_degree; ++hop) {
+    send(dtype);
+    if (!is_forward) send(wide(dtype));
   }
   return messages;
 }
@@ -44,6 +49,10 @@ std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Opera
     const auto& [cut, place] = operation.as<ChannelAttributes>();
     return {{"tensor.forward", rules.message, sent.dtype,
              sent.shape.front().size * cut.size({place.degree, 0})}};
+  }
+  if (operation.kind == OperationKind::kExchange) {
+    const auto& exchange = operation.as<ExchangeAttributes>();
+    return {{exchange.label, rules.message, sent.dtype, sent.elements() / exchange.degree}};
   }
   return {{operation.as<MessageAttributes>().label, rules.message, sent.dtype, sent.elements()}};
 }

@@ -81,6 +81,8 @@ mesh::Degrees degrees_of(const JobSpec& job) {
   const int64_t d = world_size(job.cluster) / (p * t * c);
   require(shard_problem(d, z));
   mesh::Degrees degrees{.pipeline = p, .tensor = t, .shard = z, .replica = d / z, .context = c};
+  degrees.exchange = parallel.context_exchange_degree.value_or(1);
+  require(exchange_problem(job, t, c, degrees.exchange));
   if (job.model.num_experts > 0) {
     degrees.expert = parallel.expert_parallel_degree.value_or(1);
     degrees.expert_tensor = parallel.expert_tensor_degree.value_or(t);
@@ -158,6 +160,27 @@ std::optional<std::string> context_problem(const JobSpec& job, int64_t context) 
   if (context == 1) return std::nullopt;
   if (auto problem = context_slices_problem(job, context)) return problem;
   return model_ranks_problem(job.cluster, 1, 1, context);
+}
+
+std::optional<std::string> exchange_problem(const JobSpec& job, int64_t tensor, int64_t context,
+                                            int64_t exchange) {
+  if (exchange == 1) return std::nullopt;
+  if (context % exchange != 0) {
+    return fmt::format("context_exchange_degree ({}) does not divide context_parallel_degree ({})",
+                       exchange, context);
+  }
+  const ModelSpec& model = job.model;
+  const int64_t parts = job.parallel.tensor_parallel.attention ? tensor : 1;
+  const auto uneven = [&](const char* key, int64_t heads) -> std::optional<std::string> {
+    const int64_t here = std::max<int64_t>(1, heads / parts);
+    if (here % exchange == 0) return std::nullopt;
+    return fmt::format("context_exchange_degree ({}) does not divide the {} heads that {} ({}) "
+                       "gives each of {} tensor ranks: ranks that exchange heads take an even part "
+                       "of them",
+                       exchange, here, key, heads, parts);
+  };
+  if (auto problem = uneven("num_heads", model.num_heads)) return problem;
+  return model.kv_lora_rank > 0 ? std::nullopt : uneven("num_kv_heads", model.num_kv_heads);
 }
 
 std::optional<std::string> expert_problem(const JobSpec& job, int64_t expert, int64_t expert_tensor,

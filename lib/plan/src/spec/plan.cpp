@@ -23,6 +23,7 @@ void close_plain_keys(JobSpec& job) {
   };
   ParallelSpec& parallel = job.parallel;
   close(parallel.context_parallel_degree, int64_t{1});
+  close(parallel.context_exchange_degree, int64_t{1});
   if (job.model.num_experts > 0) {
     close(parallel.expert_parallel_degree, int64_t{1});
     close(parallel.expert_tensor_degree, parallel.tensor_parallel_degree.value_or(1));

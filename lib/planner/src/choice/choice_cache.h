@@ -46,7 +46,7 @@ class ChoiceCache {
       hash = (hash ^ static_cast<uint64_t>(number)) * 0x9e3779b97f4a7c15U;
     };
     mix(int64_t{key.pipeline} << 32 | key.tensor);
-    mix(int64_t{key.context} << 32 | key.expert);
+    mix(int64_t{key.context} << 32 | key.expert << 10 | key.exchange);
     mix(int64_t{key.shard} << 32 | key.micro_batch);
     mix(int64_t{key.microbatches} << 32 | key.virtual_stages);
     mix(int64_t{key.first_stage_layers} << 32 | key.last_stage_layers);

@@ -37,6 +37,7 @@ std::string schedule_words(const LayoutChoice& choice) {
 std::string degree_words(const LayoutChoice& choice) {
   std::string words = fmt::format("tensor {}, pipeline {}", choice.tensor, choice.pipeline);
   if (choice.context > 1) words += fmt::format(", context {}", choice.context);
+  if (choice.exchange > 1) words += fmt::format(" (all-to-all over {})", choice.exchange);
   if (choice.expert > 1) words += fmt::format(", expert {}", choice.expert);
   if (choice.expert > 1 && choice.expert_tensor > 1) {
     words += fmt::format(" x tensor {}", choice.expert_tensor);

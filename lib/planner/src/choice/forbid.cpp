@@ -16,6 +16,7 @@ int64_t value_of(jobfile::LayoutKey key, const LayoutChoice& choice) {
     case Key::kPipelineDegree: return choice.pipeline;
     case Key::kTensorDegree: return choice.tensor;
     case Key::kContextDegree: return choice.context;
+    case Key::kExchangeDegree: return choice.exchange;
     case Key::kExpertDegree: return choice.expert;
     case Key::kExpertTensorDegree: return choice.expert_tensor;
     case Key::kShardDegree: return choice.shard;

@@ -45,11 +45,16 @@ std::optional<std::string> layout_problem(const JobSpec& job, const LayoutChoice
   if (auto problem = rules::tensor_problem(job, choice.tensor)) return problem;
   if (auto problem = rules::pipeline_problem(job, choice.tensor, choice.pipeline)) return problem;
   if (auto problem = rules::context_problem(job, choice.context)) return problem;
+  if (auto problem =
+          rules::exchange_problem(job, choice.tensor, choice.context, choice.exchange)) {
+    return problem;
+  }
   const mesh::Degrees degrees{.pipeline = choice.pipeline,
                               .tensor = choice.tensor,
                               .shard = choice.shard,
                               .replica = choice.replica,
-                              .context = choice.context};
+                              .context = choice.context,
+                              .exchange = choice.exchange};
   if (auto problem = rules::world_problem(degrees, job.cluster)) return problem;
   if (auto problem = rules::expert_problem(job, choice.expert, choice.expert_tensor, stage_ranks)) {
     return problem;

@@ -57,6 +57,7 @@ Plan resolve(const JobSpec& job, const LayoutChoice& choice) {
   parallel.pipeline_parallel_degree = choice.pipeline;
   parallel.tensor_parallel_degree = choice.tensor;
   parallel.context_parallel_degree = choice.context;
+  parallel.context_exchange_degree = choice.exchange;
   if (job.model.num_experts > 0) {
     parallel.expert_parallel_degree = choice.expert;
     parallel.expert_tensor_degree = choice.expert_tensor;
@@ -93,6 +94,7 @@ LayoutChoice choice_of(const Plan& plan) {
   choice.pipeline = static_cast<int32_t>(plan.degrees.pipeline);
   choice.tensor = static_cast<int32_t>(plan.degrees.tensor);
   choice.context = static_cast<int32_t>(plan.degrees.context);
+  choice.exchange = static_cast<int32_t>(plan.degrees.exchange);
   choice.expert = static_cast<int32_t>(plan.degrees.expert);
   choice.expert_tensor = static_cast<int32_t>(plan.degrees.expert_tensor);
   choice.shard = static_cast<int32_t>(plan.degrees.shard);

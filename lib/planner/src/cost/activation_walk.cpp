@@ -76,6 +76,9 @@ class Walk {
     if (layer.opens_chunk) {
       ++now_.live;
       now_.data += layer.data_bytes;
+      ActivationBytes reading = now_;
+      reading.data += layer.whole_bytes;
+      if (fuller(reading, peaks_.forward)) peaks_.forward = reading;
     }
     ActivationBytes instant = now_;
     instant.transient = layer.memory.forward_peak_bytes;

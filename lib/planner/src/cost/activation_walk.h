@@ -69,6 +69,7 @@ struct WalkedLayer {
   bool hands_over = false;    // closes a chunk whose output another chunk of this stage uses
   int64_t data_bytes = 0;     // of the batch, with its chunk's first layer
   int64_t field_bytes = 0;    // of these, what the layer itself reads
+  int64_t whole_bytes = 0;    // of whole samples, while a context-parallel rank takes its slices
   // What it hands to the next layer, as a message or within the stage, and the gradients of that.
   int64_t handed_bytes = 0;
   int64_t handed_gradient_bytes = 0;

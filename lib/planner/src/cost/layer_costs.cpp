@@ -89,6 +89,7 @@ LayerSeconds layer_seconds(const JobSpec& job, const choice::LayoutChoice& choic
 uint64_t program_key(const choice::LayoutChoice& choice) {
   uint64_t key = bits(choice.tensor, 10);
   key = key << 10 | bits(choice.context, 10);
+  key = key << 10 | bits(choice.exchange, 10);
   key = key << 12 | bits(choice.expert, 12);
   key = key << 8 | bits(choice.expert_tensor, 8);
   key = key << 3 | bits(static_cast<int64_t>(choice.precision), 3);
@@ -96,14 +97,15 @@ uint64_t program_key(const choice::LayoutChoice& choice) {
 }
 
 LayerKey layer_key(const JobSpec& job, const choice::LayoutChoice& choice) {
-  uint64_t key = program_key(choice) << 15 | bits(choice.micro_batch, 15);
-  key = key << 3 | bits(static_cast<int64_t>(choice.placement), 3);
-  key = key << 1 | bits(choice.pipeline > 1, 1);
   const bool crosses = framework::framework_model(job).pipeline_crossing_s > 0 &&
                        choice.pipeline > 1 && boundaries_between_hosts(choice, job) > 0;
   const int64_t casts = casts_weights(job, choice) ? choice.microbatches : 0;
-  return {key, static_cast<uint64_t>(casts) << 3 | static_cast<uint64_t>(choice.recompute) << 1 |
-                   (crosses ? 1 : 0)};
+  uint64_t rest = bits(casts, 40);
+  rest = rest << 15 | bits(choice.micro_batch, 15);
+  rest = rest << 3 | bits(static_cast<int64_t>(choice.placement), 3);
+  rest = rest << 1 | bits(choice.pipeline > 1, 1);
+  rest = rest << 2 | bits(static_cast<int64_t>(choice.recompute), 2);
+  return {program_key(choice), rest << 1 | bits(crosses, 1)};
 }
 
 }  // namespace smp::cost

@@ -24,7 +24,7 @@ model::LayerCall call_of(const JobSpec& job, const choice::LayoutChoice& choice)
   call.sequence_parallel = choice.sequence_parallel && choice.tensor > 1;
   call.kinds = job.parallel.tensor_parallel;
   call.fusions = job.training.fusions;
-  call.context_degree = choice.context;
+  call.context = {.ring = choice.context / choice.exchange, .exchange = choice.exchange};
   call.expert_degree = choice.expert;
   call.expert_tensor_degree = std::max(1, choice.expert_tensor);
   call.fullest_experts = fullest_share(job);

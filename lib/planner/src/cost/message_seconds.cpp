@@ -34,21 +34,34 @@ double tensor_s(const PricedCall& call, const choice::LayoutChoice& choice,
   return shown * (seconds + over);
 }
 
-// The first hop has nothing to hide behind.
+// Of each hop what its attention does not hide. Our engine attends to its own keys while the first
+// ones come; backward the first keys have nothing to hide behind, and gradients travel in fp32.
 double ring_s(const PricedCall& call, const choice::LayoutChoice& choice,
               const program::LayerProgram& program, const program::Operation& attention) {
-  const links::Placement group = context_placement(choice, call.job);
   const auto& a = attention.as<program::AttentionAttributes>();
-  const double bytes = call.element * static_cast<double>(a.batch * a.sequence * a.kv_heads *
-                                                          (a.head_dim + a.value_width()));
-  const double hops = static_cast<double>(choice.context - 1);
-  const double hop = links::send_s(bytes, group.hosts == 1, call.cluster);
+  const double hops = static_cast<double>(a.context_degree - 1);
+  if (hops == 0) return 0;
+  const links::Placement group = ring_placement(choice, call.job);
+  const double elements =
+      static_cast<double>(a.batch * a.sequence * a.kv_heads * (a.head_dim + a.value_width()));
+  const auto send_s = [&](double bytes) {
+    return links::send_s(bytes * elements, group.hosts == 1, call.cluster);
+  };
+  const double hop = send_s(call.element);
   const bool is_forward = attention.kind == OperationKind::kAttention;
   program::Operation forward = attention;
   forward.kind = OperationKind::kAttention;
-  const double computing = work_of(call, program, forward).matmul_s / choice.context;
-  const double each = is_forward ? 1 : 2;
-  return each * hop + (hops - 1) * std::max(0.0, each * (hop - computing));
+  const double degree = hops + 1;
+  const double computing = work_of(call, program, forward).matmul_s / degree;
+  if (!call.job.parallel.framework.is_engine()) {
+    const double each = is_forward ? 1 : 2;
+    return each * hop + (hops - 1) * std::max(0.0, each * (hop - computing));
+  }
+  if (is_forward) return hops * std::max(0.0, hop - computing);
+  const double backward = work_of(call, program, attention).matmul_s / degree;
+  const double gradients = send_s(std::max(4.0, call.element));
+  return hop + (hops - 1) * std::max(0.0, hop + gradients - backward) +
+         std::max(0.0, gradients - backward);
 }
 
 }  // namespace
@@ -59,7 +72,7 @@ void add_messages(MessageSeconds& sum, const PricedCall& call, const choice::Lay
   const bool attends = operation.kind == OperationKind::kAttention ||
                        operation.kind == OperationKind::kAttentionBackward;
   if (attends) {
-    if (choice.context > 1) sum.context += ring_s(call, choice, program, operation);
+    sum.context += ring_s(call, choice, program, operation);
     return;
   }
   for (const program::ProgramMessage& message : program::messages_of(program, operation)) {
@@ -69,6 +82,11 @@ void add_messages(MessageSeconds& sum, const PricedCall& call, const choice::Lay
     }
     const auto bytes =
         static_cast<double>(bytes_of(message.dtype)) * static_cast<double>(message.count);
+    if (operation.kind == OperationKind::kExchange) {
+      sum.context += links::all_to_all_s(bytes * choice.exchange,
+                                         exchange_placement(choice, call.job), call.cluster);
+      continue;
+    }
     if (message.label.starts_with("context.")) {
       sum.context += links::all_to_all_s(bytes, context_placement(choice, call.job), call.cluster);
       continue;

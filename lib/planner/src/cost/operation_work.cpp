@@ -377,6 +377,8 @@ KernelWork Kernels::work() {
     case OperationKind::kCast:
     case OperationKind::kSortByExpert:
     case OperationKind::kExpertLoad: break;
+    // Packed for the ranks, and unpacked.
+    case OperationKind::kExchange: natural(2); break;
     default: {
       const KernelClass kernel = program::rules_of(operation_.kind).kernel;
       if (kernel != KernelClass::kView && kernel != KernelClass::kMessage) natural(1);

@@ -50,6 +50,17 @@ links::Placement context_placement(const choice::LayoutChoice& choice, const Job
                              on_one_link(job.cluster));
 }
 
+links::Placement exchange_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  return links::placement_of(choice.exchange, stride_of('T', choice, job) * choice.tensor,
+                             on_one_link(job.cluster));
+}
+
+links::Placement ring_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  return links::placement_of(choice.context / choice.exchange,
+                             stride_of('T', choice, job) * choice.tensor * choice.exchange,
+                             on_one_link(job.cluster));
+}
+
 links::Placement expert_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
   // Experts are spread over neighbours: tensor, context, then data.
   return links::placement_of(choice.expert, choice.expert_tensor, on_one_link(job.cluster));

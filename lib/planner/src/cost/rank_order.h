@@ -14,6 +14,9 @@ namespace smp::cost {
 
 links::Placement tensor_placement(const choice::LayoutChoice& choice, const JobSpec& job);
 links::Placement context_placement(const choice::LayoutChoice& choice, const JobSpec& job);
+// Of the context ranks those that exchange heads, and those that pass keys and values on.
+links::Placement exchange_placement(const choice::LayoutChoice& choice, const JobSpec& job);
+links::Placement ring_placement(const choice::LayoutChoice& choice, const JobSpec& job);
 links::Placement expert_placement(const choice::LayoutChoice& choice, const JobSpec& job);
 // Ranks that share one copy of the sharded state; those that hold the same shard; all of both.
 links::Placement shard_placement(const choice::LayoutChoice& choice, const JobSpec& job);

@@ -54,6 +54,14 @@ cost::RunningLayer running_kind(model::LayerKind kind) {
   return model::makes_loss(kind) ? cost::RunningLayer::kHead : cost::RunningLayer::kBlock;
 }
 
+// Of a field that is read whole, of which a rank takes its slices.
+int64_t taken_bytes(const ModelSpec& model, model::BatchField field,
+                    const model::LayerCall& call) {
+  if (model::slices_of(field, call).are_whole()) return 0;
+  return model::read_field_of(model, field, call).bytes();
+}
+
+
 // Marks where a stage's chunks begin and end, and leaves as they are the layers of a stage beyond
 // the first `recompute_layers`.
 void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const WalkedRank& rank) {
@@ -79,6 +87,7 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
         })) {
       first.data_bytes +=
           model::field_of(plan.job.model, model::BatchField::kDocumentStarts, call).bytes();
+      first.whole_bytes += taken_bytes(plan.job.model, model::BatchField::kDocumentStarts, call);
     }
     for (int64_t i = 0; i < count; ++i, ++layer) {
       cost::WalkedLayer& walked = stage.layers.at(static_cast<size_t>(layer->index));
@@ -91,6 +100,9 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
                                  ? model::field_of(plan.job.model, *layer->reads, call).bytes()
                                  : tokens * kTokenBytes;
         first.data_bytes += walked.field_bytes;
+        if (stage.in_engine) {
+          first.whole_bytes += taken_bytes(plan.job.model, *layer->reads, call);
+        }
       }
       if (walked.kind == cost::RunningLayer::kBlock && !stage.in_engine &&
           choice.recompute_layers >= 0 && ++block > choice.recompute_layers) {
@@ -102,6 +114,7 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
         walked.takes_over = marks.takes_over;
         walked.hands_over = marks.hands_over;
         walked.data_bytes = marks.data_bytes;
+        walked.whole_bytes = marks.whole_bytes;
         walked.handed_bytes = marks.handed_bytes;
         walked.handed_gradient_bytes = marks.handed_gradient_bytes;
       }

@@ -228,7 +228,7 @@ class ProgramPage {
     for (const program::ProgramMessage& message : program::messages_of(program_, operation)) {
       const bool exchanges = message.op == mesh::CollectiveOp::kAllToAll;
       const int64_t ranks = message.label.starts_with("expert.")    ? call_.expert_degree
-                            : message.label.starts_with("context.") ? call_.context_degree
+                            : message.label.starts_with("context.") ? call_.context.degree()
                                                                     : call_.tensor_degree;
       // What is exchanged has a part for each rank.
       const int64_t count = exchanges ? message.count / ranks : message.count;
@@ -286,8 +286,8 @@ std::string call_text(const Plan& plan) {
     text += fmt::format(", rank 0 of {} tensor ranks", call.tensor_degree);
     if (call.sequence_parallel) text += " that split sequences";
   }
-  if (call.context_degree > 1) {
-    text += fmt::format(", a part of {} of each sequence", call.context_degree);
+  if (call.context.degree() > 1) {
+    text += fmt::format(", a part of {} of each sequence", call.context.degree());
   }
   if (!is_executed(plan)) {
     text += fmt::format("; as {} runs it on GPUs", framework::framework_of(plan.job).title);

@@ -156,6 +156,7 @@ std::string layout_line(const Plan& plan) {
   const ParallelSpec& parallel = plan.job.parallel;
   std::string line = fmt::format("pipeline {} x tensor {}", degrees.pipeline, degrees.tensor);
   if (degrees.context > 1) line += fmt::format(" x context {}", degrees.context);
+  if (degrees.exchange > 1) line += fmt::format(" (all-to-all over {})", degrees.exchange);
   line += fmt::format(" x data {} (shard {} x replica {})", degrees.data(), degrees.shard,
                       degrees.replica);
   if (degrees.expert > 1) line += fmt::format("; experts over {} ranks", degrees.expert);

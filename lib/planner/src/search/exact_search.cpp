@@ -66,6 +66,7 @@ ExactSearch::Traffic ExactSearch::traffic_of(const choice::LayoutChoice& choice)
   return {choice.tensor,
           choice.pipeline,
           choice.context,
+          choice.exchange,
           choice.shard,
           choice.replica,
           choice.sharding,

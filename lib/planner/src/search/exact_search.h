@@ -42,7 +42,7 @@ class ExactSearch {
                           choice::PlacementStrategy, Sharding>;
   static Form form_of(const choice::LayoutChoice& choice);
   // Layouts for which collectives save alike.
-  using Traffic = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, Sharding, bool, bool,
+  using Traffic = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, Sharding, bool, bool,
                              int32_t, int32_t, Recompute>;
   static Traffic traffic_of(const choice::LayoutChoice& choice);
   double expected(const Candidate& candidate) const;

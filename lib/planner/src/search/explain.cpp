@@ -136,6 +136,7 @@ std::optional<StrategyDifference> difference_of(const JobSpec& job, choice::Stra
     compare("schedule", choice::schedule_words(ours), choice::schedule_words(theirs));
   }
   compare("context", ours.context, theirs.context);
+  compare("heads exchanged by", ours.exchange, theirs.exchange);
   compare("expert", ours.expert, theirs.expert);
   compare("shard degree", ours.shard, theirs.shard);
   compare("sharding", name_of(ours.sharding), name_of(theirs.sharding));

@@ -197,6 +197,7 @@ void try_unpinning(Trials& trials) {
   trials.unpin("parallel.pipeline", SMP_KEY(parallel.pipeline));
   trials.unpin("parallel.virtual_pipeline_degree", SMP_KEY(parallel.virtual_pipeline_degree));
   trials.unpin("parallel.context_parallel_degree", SMP_KEY(parallel.context_parallel_degree));
+  trials.unpin("parallel.context_exchange_degree", SMP_KEY(parallel.context_exchange_degree));
   trials.unpin("parallel.expert_parallel_degree", SMP_KEY(parallel.expert_parallel_degree));
   trials.unpin("parallel.expert_tensor_degree", SMP_KEY(parallel.expert_tensor_degree));
   trials.unpin("parallel.active_microbatches", SMP_KEY(parallel.active_microbatches));

@@ -47,6 +47,20 @@ std::vector<int64_t> context_degrees(const JobSpec& job, bool open) {
   return degrees;
 }
 
+// Of the context ranks those that exchange heads. On GPUs the engine has no ring.
+std::vector<int64_t> exchange_degrees(const JobSpec& job, int64_t tensor, int64_t context) {
+  if (job.parallel.context_exchange_degree) return {*job.parallel.context_exchange_degree};
+  if (context == 1 || !job.parallel.framework.is_engine()) return {1};
+  const bool has_ring = job.cluster.device == DeviceKind::kCpu;
+  std::vector<int64_t> degrees;
+  if (has_ring) degrees.push_back(1);
+  for (const int64_t u : choice::divisors(context)) {
+    if (u == 1 || (u < context && !has_ring)) continue;
+    if (!rules::exchange_problem(job, tensor, context, u)) degrees.push_back(u);
+  }
+  return degrees.empty() ? std::vector<int64_t>{1} : degrees;
+}
+
 struct ExpertDegrees {
   int64_t expert = 1;
   int64_t tensor = 1;
@@ -201,15 +215,19 @@ void SearchSpace::open_splits() {
         if (world % (p * t * c) != 0) continue;
         const int64_t data = world / (p * t * c);
         for (const ExpertDegrees& e : expert_degrees(job_, experts_open, t, t * c * data)) {
-          Split& split = splits_.emplace_back();
-          split.tensor = narrow(t);
-          split.pipeline = narrow(p);
-          split.context = narrow(c);
-          split.expert = narrow(e.expert);
-          split.expert_tensor = narrow(e.tensor);
-          split.data = data;
-          split.ends = ends_of(split, PipelineKind::kInterleaved, costs);
-          split.ends_together = ends_of(split, PipelineKind::kZbV, costs);
+          for (const int64_t u : exchange_degrees(job_, t, c)) {
+            if (rules::exchange_problem(job_, t, c, u)) continue;
+            Split& split = splits_.emplace_back();
+            split.tensor = narrow(t);
+            split.pipeline = narrow(p);
+            split.context = narrow(c);
+            split.exchange = narrow(u);
+            split.expert = narrow(e.expert);
+            split.expert_tensor = narrow(e.tensor);
+            split.data = data;
+            split.ends = ends_of(split, PipelineKind::kInterleaved, costs);
+            split.ends_together = ends_of(split, PipelineKind::kZbV, costs);
+          }
         }
       }
     }
@@ -228,6 +246,7 @@ SearchSpace::Split::Ends SearchSpace::ends_of(const Split& split, PipelineKind k
     choice.pipeline = split.pipeline;
     choice.tensor = split.tensor;
     choice.context = split.context;
+    choice.exchange = split.exchange;
     choice.precision = *job_.training.precision;
     choice.placement = choice::placement_strategy_of(job_.parallel.placement_strategy);
     choice.recompute = recomputes_.front();
@@ -355,10 +374,12 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
   for (const int64_t z : choice::divisors(split.data)) {
     if (!open_to(pinned, z)) continue;
     for (const Sharding kind : kinds_) {
-      // Asked for, or to be offloaded, where there is nobody to share with.
+      // Over context ranks alone; or asked for, or to be offloaded, where there is nobody to share
+      // with.
       const bool alone =
           split.data == 1 &&
-          (kinds_.size() == 1 || (kind == Sharding::kParameters && offers_parameters()));
+          ((split.context > 1 && framework::framework_model(job_).context_shards_states) ||
+           kinds_.size() == 1 || (kind == Sharding::kParameters && offers_parameters()));
       if (!rules::agrees_on_shards(kind, z, split.data > 1)) continue;
       if (kind != Sharding::kNone && z == 1 && !alone) continue;
       if (!support.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {
@@ -416,6 +437,7 @@ choice::LayoutChoice SearchSpace::first_choice(const Split& split,
   choice.tensor = split.tensor;
   choice.pipeline = split.pipeline;
   choice.context = split.context;
+  choice.exchange = split.exchange;
   choice.expert = split.expert;
   choice.expert_tensor = split.expert_tensor;
   choice.replica = narrow(split.data);

@@ -27,7 +27,7 @@ class SearchSpace {
 
   // Degrees that split the model; shard and replica are left 1.
   struct Split {
-    int32_t tensor = 1, pipeline = 1, context = 1, expert = 1, expert_tensor = 1;
+    int32_t tensor = 1, pipeline = 1, context = 1, exchange = 1, expert = 1, expert_tensor = 1;
     int64_t data = 1;
     // As LayoutChoice has them; of zb_v, whose first stage has both ends of the model.
     struct Ends {

@@ -17,6 +17,19 @@
 
 namespace smp::engine {
 
+namespace {
+
+// Of samples [b, s] the tokens of the slices.
+at::Tensor taken(const at::Tensor& samples, const model::TokenSlices& slices) {
+  const int64_t length = slices.length;
+  at::Tensor tokens = ledger::empty_tensor({samples.size(0), 2 * length}, samples.options());
+  tokens.narrow(1, 0, length).copy_(samples.narrow(1, slices.early, length));
+  tokens.narrow(1, length, length).copy_(samples.narrow(1, slices.late, length));
+  return tokens;
+}
+
+}  // namespace
+
 LayerCalls::LayerCalls(const Plan& plan, parallel::ParallelModel& model, Microbatches& microbatches,
                        ReadSamples read_samples)
     : plan_(plan),
@@ -27,7 +40,8 @@ LayerCalls::LayerCalls(const Plan& plan, parallel::ParallelModel& model, Microba
       micro_batch_(plan.job.training.micro_batch.value()),
       microbatch_count_(plan.job.training.microbatches.value()),
       data_rank_(model.parameters->layout().coord.data(plan.degrees)),
-      call_(layout::layer_call(plan, model.parameters->layout().coord.tensor)) {
+      call_(layout::layer_call(plan, model.parameters->layout().coord.tensor,
+                               model.parameters->layout().coord.context)) {
   for (const model::LayerSpec& layer : model.parameters->layout().layers) {
     shared_inputs_.push_back(static_cast<size_t>(model::shared_inputs_of(plan.job.model, layer)));
   }
@@ -41,7 +55,8 @@ void LayerCalls::begin_step(int64_t step, bool evaluates) {
 }
 
 double LayerCalls::mean_factor() const {
-  return 1.0 / static_cast<double>(microbatch_count_ * plan_.degrees.data());
+  return 1.0 /
+         static_cast<double>(microbatch_count_ * plan_.degrees.data() * plan_.degrees.context);
 }
 
 int64_t LayerCalls::first_sample_of(const schedule::Action& action) const {
@@ -66,18 +81,28 @@ kernels::CallContext LayerCalls::context_of(const schedule::Action& action) {
   return context;
 }
 
-// Reads the fields of the batch that the chunk needs.
+// Reads the fields of the batch that the chunk needs: whole samples, of which context-parallel
+// ranks take their slices.
 void LayerCalls::read(const parallel::LayerPosition& place, const schedule::Action& action,
                       InFlight& flight) {
   const ledger::CategoryScope category(MemoryCategory::kData);
   SampleBuffers buffers;
+  std::map<model::BatchField, at::Tensor> whole;
   for (const model::BatchField field : place.chunk_reads) {
-    at::Tensor& tensor = flight.fields[field];
-    tensor = ledger::empty_tensor(model::field_of(plan_.job.model, field, call_), at::kCPU);
+    const bool is_part = !model::slices_of(field, call_).are_whole();
+    at::Tensor& tensor = is_part ? whole[field] : flight.fields[field];
+    tensor = ledger::empty_tensor(model::read_field_of(plan_.job.model, field, call_), at::kCPU);
     buffers.at(field) = tensor.mutable_data_ptr();
   }
   const int64_t first_sample = first_sample_of(action);
   read_(step_, first_sample, micro_batch_, buffers);
+  if (const auto starts = whole.find(model::BatchField::kDocumentStarts); starts != whole.end()) {
+    check_documents(starts->second);
+  }
+  for (const auto& [field, samples] : whole) {
+    flight.fields[field] = taken(samples, model::slices_of(field, call_));
+  }
+  whole.clear();
   for (auto& [field, tensor] : flight.fields) {
     check_integers(field, tensor, first_sample);
     if (field == model::BatchField::kDocumentStarts) flight.document_starts_on_host = tensor;
@@ -90,7 +115,10 @@ void LayerCalls::read(const parallel::LayerPosition& place, const schedule::Acti
 void LayerCalls::check_integers(model::BatchField field, const at::Tensor& tensor,
                                 int64_t first_sample) {
   if (tensor.is_floating_point()) return;
-  if (field == model::BatchField::kDocumentStarts) return check_documents(tensor);
+  if (field == model::BatchField::kDocumentStarts) {
+    if (model::slices_of(field, call_).are_whole()) check_documents(tensor);
+    return;
+  }
   const auto* values = tensor.const_data_ptr<int64_t>();
   const int64_t vocab_size = plan_.job.model.vocab_size;
   const bool is_target = field != model::BatchField::kTokens;

@@ -60,6 +60,7 @@ Dropout dropout_of(const program::DropoutAttributes& attributes, const CallConte
           .first_sample = call.first_sample,
           .sample_rows = attributes.sample_rows,
           .first_row = attributes.first_row,
+          .slices = attributes.slices,
           .first_col = attributes.first_col,
           .rows_before = attributes.rows_before};
 }

@@ -15,6 +15,12 @@ namespace smp::kernels {
 
 using program::DropoutSite;
 
+// TokenSlices::position(), on GPUs as well.
+SMP_HOST_DEVICE int64_t token_position(const model::TokenSlices& slices, int64_t row) {
+  if (slices.length == 0) return row;
+  return row < slices.length ? slices.early + row : slices.late + row - slices.length;
+}
+
 // The dropout of one site in one call, whose tensors have rows of several samples.
 struct Dropout {
   PhiloxKey key{};
@@ -22,13 +28,14 @@ struct Dropout {
   int64_t first_sample = 0;
   int64_t sample_rows = 1;  // rows of each sample that are here
   int64_t first_row = 0;    // of these in the sample
+  model::TokenSlices slices = {};  // which of its tokens they are
   int64_t first_col = 0;    // of the tensors in the whole row
   int64_t rows_before = 0;  // of the call, before those of the tensors
 
   SMP_HOST_DEVICE bool is_on() const { return threshold > 0; }
   SMP_HOST_DEVICE DropoutRow row(int64_t r) const {
     const int64_t at = rows_before + r;
-    return {key, threshold, static_cast<uint32_t>(first_row + at % sample_rows), 0,
+    return {key, threshold, static_cast<uint32_t>(first_row + token_position(slices, at % sample_rows)), 0,
             static_cast<uint32_t>(first_sample + at / sample_rows)};
   }
   // Of the rows from `first` on.

@@ -10,6 +10,7 @@
 #include "ledger/tensor_factories.h"
 #include "smp/comm/communicator.h"
 #include "smp/runtime/kernels/call_context.h"
+#include "smp/runtime/kernels/context_parallel.h"
 #include "smp/runtime/kernels/tensor_parallel.h"
 #include "smp/runtime/layers/layer.h"
 
@@ -20,6 +21,7 @@ namespace smp::layers {
 struct LayerOnRank {
   int64_t index = 0;  // in the model
   kernels::TensorParallel group;
+  kernels::ContextParallel context;
   at::Device device = at::kCPU;
   std::vector<at::Tensor> parameters;  // and their gradients, by value; else undefined
   // Of a router, in the backwards since they were last taken: fp64, the tokens that chose each
@@ -57,6 +59,7 @@ class Frame {
   const PreparedProgram& prepared() const { return prepared_; }
   const kernels::CallContext& call() const { return call_; }
   const kernels::TensorParallel& group() const { return layer_.group; }
+  const kernels::ContextParallel& context() const { return layer_.context; }
   bool saves() const { return saves_; }
   const at::Tensor& router_sums() const { return layer_.router_sums; }
   std::vector<double>& step_choices() const { return layer_.step_choices; }

@@ -23,10 +23,12 @@ at::Tensor viewed(const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
 class ProgramLayer final : public Layer {
  public:
   ProgramLayer(const model::LayerSpec& layer, ParameterViews parameters,
-               const kernels::TensorParallel& group, std::shared_ptr<ProgramCache> programs)
+               const kernels::TensorParallel& group, const kernels::ContextParallel& context,
+               std::shared_ptr<ProgramCache> programs)
       : layer_(layer), parameters_(std::move(parameters)), programs_(std::move(programs)) {
     rank_.index = layer.index;
     rank_.group = group;
+    rank_.context = context;
     rank_.device = parameters_.device();
     if (layer.kind == model::LayerKind::kMoeBlock) make_router_sums();
   }
@@ -67,7 +69,8 @@ model::LayerCall ProgramLayer::call_of(const std::vector<at::Tensor>& inputs) co
                         .dtype = parameters_.dtype(),
                         .sequence_parallel = group.splits_sequence,
                         .kinds = group.kinds,
-                        .fusions = programs_->fusions()};
+                        .fusions = programs_->fusions(),
+                        .context = rank_.context.place};
   const at::Tensor& first = inputs[0];
   if (layer_.kind == model::LayerKind::kEmbedding) {
     call.micro_batch = first.size(-2);
@@ -251,10 +254,14 @@ std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model, const F
 
 std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,
                                   const kernels::TensorParallel& group,
-                                  std::shared_ptr<ProgramCache> programs) {
+                                  std::shared_ptr<ProgramCache> programs,
+                                  const kernels::ContextParallel& context) {
   SMP_CHECK((group.communicator == nullptr) == (group.degree == 1));
+  SMP_CHECK((context.ring == nullptr) == (context.place.ring == 1));
+  SMP_CHECK((context.exchange == nullptr) == (context.place.exchange == 1));
   ParameterViews views(programs->model(), layer, std::move(parameters));
-  return std::make_unique<ProgramLayer>(layer, std::move(views), group, std::move(programs));
+  return std::make_unique<ProgramLayer>(layer, std::move(views), group, context,
+                                        std::move(programs));
 }
 
 }  // namespace smp::layers

@@ -82,7 +82,7 @@ struct Optimizer::Impl {
   at::Tensor squares;  // sum_squares() of all parts, one after the other, where the gradients are
   int64_t steps_done = 0;
 
-  void add_bucket(int64_t bucket, const mesh::Degrees& degrees, int64_t state);
+  void add_bucket(int64_t bucket, int64_t state);
 
   void make_squares();
 
@@ -90,7 +90,7 @@ struct Optimizer::Impl {
   void update(const BucketPart& part, const double* only_if_finite);
 };
 
-void Optimizer::Impl::add_bucket(int64_t bucket, const mesh::Degrees& degrees, int64_t state) {
+void Optimizer::Impl::add_bucket(int64_t bucket, int64_t state) {
   const layout::RankLayout& layout = parameters->layout();
   const parameters::OwnedPart held = parameters->owned(bucket);
   BucketPart part;
@@ -109,9 +109,9 @@ void Optimizer::Impl::add_bucket(int64_t bucket, const mesh::Degrees& degrees, i
     // each parameter, so they do not depend on the stage's other layers.
     const int64_t size = span.end - span.begin;
     const int64_t share =
-        span.begin + mesh::part_begin(size, degrees.replica, layout.coord.replica);
+        span.begin + mesh::part_begin(size, layout.state.replicas, layout.state.replica);
     part.norms.push_back(
-        {share - held.begin, mesh::part_size(size, degrees.replica, layout.coord.replica)});
+        {share - held.begin, mesh::part_size(size, layout.state.replicas, layout.state.replica)});
     part.norm_layers.push_back(parameter.layer);
   }
   parts.push_back(std::move(part));
@@ -162,8 +162,7 @@ void Optimizer::Impl::update(const BucketPart& part, const double* only_if_finit
   }
 }
 
-Optimizer::Optimizer(const OptimizerSpec& spec, const mesh::Degrees& degrees,
-                     parameters::FlatParameters& parameters, ledger::MemoryLedger* host,
+Optimizer::Optimizer(const OptimizerSpec& spec, parameters::FlatParameters& parameters, ledger::MemoryLedger* host,
                      double correction_rate)
     : impl_(std::make_unique<Impl>()) {
   const layout::RankLayout& layout = parameters.layout();
@@ -173,9 +172,9 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const mesh::Degrees& degrees,
   impl_->names = impl_->rule->states();
   int64_t elements = 0;
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
-    SMP_CHECK_EQ(layout.buckets[i].size() % degrees.shard, 0);
-    impl_->add_bucket(static_cast<int64_t>(i), degrees, elements);
-    elements += layout.buckets[i].size() / degrees.shard;
+    SMP_CHECK_EQ(layout.buckets[i].size() % layout.state.shards, 0);
+    impl_->add_bucket(static_cast<int64_t>(i), elements);
+    elements += layout.buckets[i].size() / layout.state.shards;
   }
   SMP_CHECK_EQ(elements, layout.optimizer_elements);
   impl_->make_squares();

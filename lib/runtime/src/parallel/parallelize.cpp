@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "smp/plan/base/check.h"
+#include "smp/plan/layout/chunk_ends.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/layout/schedule_of_plan.h"
 
@@ -55,20 +56,23 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
       pool(parallel.offload_parameters), model.gpu.get());
   model.parameters->initialise(plan.job.training.seed);
 
-  // Layers compute on views of those buffers and call the collectives of their tensor group.
+  // Layers compute on views of those buffers and call the collectives of their tensor and context groups.
   const kernels::TensorParallel tensor{
       model.groups->find(mesh::Axis::kTensor), plan.degrees.tensor, coord.tensor,
       plan.job.parallel.sequence_parallel.value_or(false), plan.job.parallel.tensor_parallel};
+  const model::LayerCall call = layout::layer_call(plan, coord.tensor, coord.context);
+  const kernels::ContextParallel context{call.context, model.groups->find(mesh::Axis::kRing),
+                                         model.groups->find(mesh::Axis::kExchange)};
   const auto programs = layers::make_program_cache(plan.job.model, plan.job.training.fusions);
   for (const model::LayerSpec& layer : layers) {
     model.layers.push_back(layers::make_layer(
-        layer, model.parameters->layer_parameters(layer.index), tensor, programs));
+        layer, model.parameters->layer_parameters(layer.index), tensor, programs, context));
   }
 
   // The optimizer after the weights: master weights are copies of them. Its state covers only this
   // rank's part of each bucket.
   model.optimizer = std::make_unique<optim::Optimizer>(
-      plan.job.training.optimizer, plan.degrees, *model.parameters,
+      plan.job.training.optimizer, *model.parameters,
       pool(parallel.offload_optimizer), plan.job.model.router_correction_rate);
 
   const TrainingSpec& training = plan.job.training;

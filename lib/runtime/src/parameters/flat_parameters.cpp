@@ -134,9 +134,9 @@ struct FlatParameters::Impl {
   }
 
   at::Tensor part_of(const FlatSide& side, const layout::Bucket& bucket) const {
-    const int64_t size = bucket.size() / layout.shard_degree();
-    const int64_t begin = side.is_sharded() ? bucket.begin / layout.shard_degree()
-                                            : bucket.begin + layout.coord.shard * size;
+    const int64_t size = bucket.size() / layout.state.shards;
+    const int64_t begin = side.is_sharded() ? bucket.begin / layout.state.shards
+                                            : bucket.begin + layout.state.shard * size;
     return side.flat.narrow(0, begin, size);
   }
 };
@@ -224,9 +224,9 @@ const at::Tensor& FlatParameters::gradients() const { return impl_->gradients.fl
 
 OwnedPart FlatParameters::owned(int64_t bucket) const {
   const layout::Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
-  const int64_t size = whole.size() / impl_->layout.shard_degree();
+  const int64_t size = whole.size() / impl_->layout.state.shards;
   OwnedPart owned;
-  owned.begin = whole.begin + impl_->layout.coord.shard * size;
+  owned.begin = whole.begin + impl_->layout.state.shard * size;
   owned.end = owned.begin + size;
   owned.weights = impl_->part_of(impl_->weights, whole);
   if (impl_->gradients.flat.defined()) owned.gradients = impl_->part_of(impl_->gradients, whole);

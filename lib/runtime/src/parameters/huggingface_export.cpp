@@ -45,8 +45,8 @@ std::pair<int64_t, int64_t> held_of(const layout::RankLayout& layout,
   if (!layout.shards_weights()) return {0, size};
   for (const layout::Bucket& bucket : layout.buckets) {
     if (parameter.offset < bucket.begin || parameter.offset >= bucket.end) continue;
-    const int64_t share = bucket.size() / layout.shard_degree();
-    const int64_t begin = bucket.begin + layout.coord.shard * share - parameter.offset;
+    const int64_t share = bucket.size() / layout.state.shards;
+    const int64_t begin = bucket.begin + layout.state.shard * share - parameter.offset;
     return {std::clamp<int64_t>(begin, 0, size), std::clamp<int64_t>(begin + share, 0, size)};
   }
   check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
@@ -59,8 +59,8 @@ std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
   std::map<std::string, std::vector<Holder>> holders;
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
     const layout::RankLayout layout = layout::rank_layout(plan, rank);
-    const mesh::Coord& coord = layout.coord;
-    if (coord.replica != 0 || (coord.shard != 0 && !layout.shards_weights())) continue;
+    const layout::StateShare& state = layout.state;
+    if (state.replica != 0 || (state.shard != 0 && !layout.shards_weights())) continue;
     for (const layout::PlacedParameter& parameter : layout.parameters) {
       const auto [begin, end] = held_of(layout, parameter);
       if (!parameter.counts || begin == end) continue;

@@ -148,12 +148,12 @@ std::vector<safetensors::TensorPiece> pieces_to_save(const Plan& plan,
                                                      parallel::ParallelModel& model,
                                                      TrainingCounters& counters,
                                                      gpu::HostCopies& copies) {
-  const mesh::Coord& coord = model.parameters->layout().coord;
+  const layout::StateShare& state = model.parameters->layout().state;
   std::vector<safetensors::TensorPiece> pieces;
   if (model.parameters->layout().rank == 0) append(pieces, counter_pieces(counters));
   std::vector<safetensors::TensorPiece> owned = owned_weights(model, true, copies);
   append(owned, optimizer_pieces(model, true, copies));
-  append(pieces, safetensors::share_of(owned, plan.degrees.replica, coord.replica));
+  append(pieces, safetensors::share_of(owned, state.replicas, state.replica));
   return pieces;
 }
 

@@ -30,6 +30,8 @@ void set_samples(LayerProgram& program, int64_t from, int64_t to) {
       if (operation.scratch_bytes > 0) scale(operation.scratch_bytes);
       if (auto* attention = std::get_if<AttentionAttributes>(&operation.attributes)) {
         scale(attention->batch);
+      } else if (auto* exchange = std::get_if<ExchangeAttributes>(&operation.attributes)) {
+        scale(exchange->batch);
       } else if (auto* experts = std::get_if<ExpertAttributes>(&operation.attributes)) {
         scale(experts->tokens);
         experts->expected_rows *= ratio;

@@ -31,22 +31,31 @@ AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& re
   const model::LayerCall& call = builder.call();
   AttentionAttributes attention;
   attention.batch = call.micro_batch;
-  attention.sequence = call.sequence_length;
-  attention.context_degree = call.context_degree;
-  attention.keys = call.sequence_length * call.context_degree;
+  const model::ContextPlace& context = call.context;
+  attention.sequence = call.sequence_length * context.exchange;
+  attention.context_degree = context.ring;
+  attention.slices = call.attended();
+  attention.keys = call.sequence_length * context.degree();
   attention.causal = causal;
   const bool has_window = causal && model::has_window(model, builder.layer());
   attention.window = has_window ? model.sliding_window : 0;
   // A window over all keys is no restriction, and attention without a window is faster.
   if (attention.window >= attention.keys) attention.window = 0;
-  attention.heads = model.num_heads / region.degree();
-  attention.first_head = region.rank() * attention.heads;
+  const int64_t heads = model.num_heads / region.degree();
+  attention.heads = heads / context.exchange;
+  attention.first_sink = context.exchange_rank * attention.heads;
+  attention.first_head = region.rank() * heads + attention.first_sink;
   attention.scale = model::score_scale(model);
   attention.rotary = rotary_of(model, rotary_dim);
   attention.weight_dropout = {.share = model.attention_dropout,
                               .site = DropoutSite::kAttention,
-                              .sample_rows = call.sequence_length};
+                              .sample_rows = attention.sequence};
   return attention;
+}
+
+Shape result_shape(const AttentionAttributes& attention, int64_t parts) {
+  return {{attention.batch * attention.sequence, "tokens"},
+          {attention.heads * attention.value_width(), "heads", parts}};
 }
 
 ValueId attended_gradient(ProgramBuilder& builder, const Region& region, ValueId dy,
@@ -93,7 +102,8 @@ AttentionBranch::AttentionBranch(ProgramBuilder& builder, std::string name, bool
 AttentionAttributes AttentionBranch::attributes(const AttentionSides& sides) const {
   const ModelSpec& model = builder_.model();
   AttentionAttributes attention = attention_of(builder_, region_, causal_, rotary_dim_of(model));
-  attention.kv_heads = std::max<int64_t>(1, model.num_kv_heads / region_.degree());
+  attention.kv_heads =
+      std::max<int64_t>(1, model.num_kv_heads / region_.degree()) / builder_.call().context.exchange;
   attention.head_dim = model.head_dim;
   attention.relative_buckets = sides.table == kNoValue ? 0 : model::kRelativeBuckets;
   attention.has_head_norms = q_norm_.weight != kNoValue;
@@ -127,15 +137,16 @@ ValueId AttentionBranch::forward(ValueId x, const AttentionSides& sides) {
   }
   packed_ = add_bias(builder_, packed_, bias_);
   if (reads_encoder_output_) kv_ = add_bias(builder_, kv_, kv_bias_);
-  attended_ = builder_.made(
-      name_ + " result", region_.all_tokens({attention.heads * attention.head_dim, "heads", parts}),
-      builder_.dtype());
+  given_ = builder_.made(name_ + " result", result_shape(attention, parts), builder_.dtype());
   log_sums_ = builder_.made(name_ + " log sums",
                             {{attention.batch * attention.heads * attention.sequence, "rows"}},
                             builder_.wide_dtype());
-  const ValueId heads = all_heads_norms_.exist() ? all_heads_norms_.forward(packed_) : packed_;
-  builder_.add(OperationKind::kAttention, inputs(heads, kv_, sides), {attended_, log_sums_},
+  const HeadExchange exchange(builder_, attention);
+  exchanged_ = exchange.packed_to_heads(
+      all_heads_norms_.exist() ? all_heads_norms_.forward(packed_) : packed_, kContextForward);
+  builder_.add(OperationKind::kAttention, inputs(exchanged_, kv_, sides), {given_, log_sums_},
                attention);
+  attended_ = exchange.result_to_tokens(given_, kContextForward);
   const ValueId y = region_.summed(
       product(builder_, attended_, output_, name_ + " output", {0, "hidden"}), kForwardLabel);
   return add_branch(builder_, name_ + "_norm", x, y, output_bias_, output_dropout(),
@@ -165,7 +176,10 @@ std::pair<ValueId, ValueId> AttentionBranch::backward_heads(ValueId attended_gra
                                                             const AttentionSides& sides,
                                                             AttentionSides& gradients) {
   const AttentionAttributes attention = attributes(sides);
-  const ValueId heads = all_heads_norms_.exist() ? all_heads_norms_.again() : packed_;
+  const HeadExchange exchange(builder_, attention);
+  const ValueId heads = all_heads_norms_.exist()
+                            ? exchange.packed_to_heads(all_heads_norms_.again(), kContextBackward)
+                            : exchanged_;
   ValueId packed_gradient = builder_.over("d " + builder_.value(heads).name, heads);
   ValueId kv_gradient = kNoValue, table = kNoValue, head_norms = kNoValue, sinks = kNoValue;
   if (kv_ != kNoValue) kv_gradient = builder_.over("d " + name_ + " kv", kv_);
@@ -182,12 +196,14 @@ std::pair<ValueId, ValueId> AttentionBranch::backward_heads(ValueId attended_gra
     sinks = builder_.made("d sinks, wide", builder_.value(sinks_).shape, builder_.wide_dtype());
   }
   std::vector<ValueId> operands = inputs(heads, kv_, sides);
-  operands.insert(operands.end(), {attended_, attended_gradient, log_sums_});
+  operands.insert(operands.end(),
+                  {given_, exchange.result_to_heads(attended_gradient, kContextBackward), log_sums_});
   builder_.add(OperationKind::kAttentionBackward, operands,
                {packed_gradient, kv_gradient, table, head_norms, sinks}, attention);
   if (sinks != kNoValue) {
     builder_.add(OperationKind::kAccumulate, {sinks}, {}, {}, {builder_.gradient_of(sinks_)});
   }
+  packed_gradient = exchange.packed_to_tokens(packed_gradient, kContextBackward);
   if (all_heads_norms_.exist()) packed_gradient = all_heads_norms_.backward(packed_gradient);
   if (table != kNoValue) {
     if (builder_.is_narrow()) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/layers/head_exchange.h"
 #include "program/layers/parts.h"
 #include "program/layers/qk_norms.h"
 
@@ -21,6 +22,9 @@ struct AttentionSides {
 // What a rank's attention has of the model and the call. Widths and kv_heads are the branch's.
 AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& region, bool causal,
                                  int64_t rotary_dim);
+
+// Rows of what it gives. `parts`: of the heads.
+Shape result_shape(const AttentionAttributes& attention, int64_t parts);
 
 // The way out of attention.
 struct AttentionOutput {
@@ -70,6 +74,8 @@ class AttentionBranch {
   // What the forward has made.
   Normed normed_;
   ValueId packed_ = kNoValue, kv_ = kNoValue, attended_ = kNoValue, log_sums_ = kNoValue;
+  // Where heads are exchanged: what attention has read and given.
+  ValueId exchanged_ = kNoValue, given_ = kNoValue;
 };
 
 // Latent attention, in the place of attention: queries, keys and values are made of normed
@@ -108,7 +114,8 @@ class LatentAttentionBranch {
   Latent q_latent_, kv_latent_;
   ValueId q_down_, q_up_, kv_down_, kv_up_, output_, output_bias_;  // without q_down, q_up reads x
   // What the forward has made.
-  ValueId stats_ = kNoValue, packed_ = kNoValue, attended_ = kNoValue, log_sums_ = kNoValue;
+  ValueId stats_ = kNoValue, attended_ = kNoValue, log_sums_ = kNoValue;
+  ValueId packed_ = kNoValue, given_ = kNoValue;  // what attention has read and given
 };
 
 // The activation of the model's MLPs and experts.

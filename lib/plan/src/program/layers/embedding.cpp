@@ -58,6 +58,10 @@ class Embedding {
         mesh::part_begin(builder_.model().vocab_size, region_.degree(), region_.rank());
     return {begin, sequence * builder_.call().tokens() + first, builder_.call().sequence_length};
   }
+  RowsAttributes positions(int64_t first) const {
+    const model::LayerCall& call = builder_.call();
+    return {0, first, call.sequence_length, call.slices(), call.attended()};
+  }
   // Of what goes to the next layer. The decoder's tokens are rows of a sample behind the encoder's.
   DropoutAttributes dropout(int64_t sequence) const {
     DropoutAttributes dropout = hidden_dropout(builder_, region_, DropoutSite::kOutput);
@@ -77,7 +81,7 @@ class Embedding {
     if (positions_ != kNoValue) {
       const ValueId placed = builder_.over("x + positions", x);
       builder_.add(OperationKind::kAddPositions, {x, positions_}, {placed},
-                   RowsAttributes{0, region_.first_token(), builder_.call().sequence_length});
+                   positions(region_.first_token()));
       x = placed;
     }
     return drop_in_place(builder_, x, dropout(sequence));
@@ -90,8 +94,7 @@ class Embedding {
     builder_.add(OperationKind::kAddRows, {ids_, dx}, {}, rows(sequence, 0),
                  {builder_.gradient_of(weight_)});
     if (positions_ == kNoValue) return;
-    builder_.add(OperationKind::kPositionGradient, {dx}, {},
-                 RowsAttributes{0, 0, builder_.call().sequence_length},
+    builder_.add(OperationKind::kPositionGradient, {dx}, {}, positions(0),
                  {builder_.gradient_of(positions_)});
   }
 

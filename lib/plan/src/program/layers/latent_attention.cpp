@@ -109,19 +109,20 @@ ValueId LatentAttentionBranch::forward(ValueId x, const AttentionSides& sides) {
   const ValueId k_rotary = columns("k rotary", widths_.rotary);
   builder_.add(OperationKind::kSplitColumns, {kv_down}, {latent, k_rotary});
   const ValueId kv = up(kv_latent_, latent, kv_up_, "kv");
-  packed_ =
+  const ValueId packed =
       builder_.made("attention qkv",
                     region_.all_tokens(
                         {widths_.heads * (2 * widths_.head_dim() + widths_.value), "heads", parts}),
                     builder_.dtype());
-  builder_.add(OperationKind::kLatentHeads, {q, kv, k_rotary}, {packed_}, widths_);
-  attended_ = builder_.made("attention result",
-                            region_.all_tokens({widths_.heads * widths_.value, "heads", parts}),
-                            builder_.dtype());
+  builder_.add(OperationKind::kLatentHeads, {q, kv, k_rotary}, {packed}, widths_);
+  const HeadExchange exchange(builder_, attention);
+  packed_ = exchange.packed_to_heads(packed, kContextForward);
+  given_ = builder_.made("attention result", result_shape(attention, parts), builder_.dtype());
   log_sums_ = builder_.made("attention log sums",
                             {{attention.batch * attention.heads * attention.sequence, "rows"}},
                             builder_.wide_dtype());
-  builder_.add(OperationKind::kAttention, operands(), {attended_, log_sums_}, attention);
+  builder_.add(OperationKind::kAttention, operands(), {given_, log_sums_}, attention);
+  attended_ = exchange.result_to_tokens(given_, kContextForward);
   const ValueId y = region_.summed(
       product(builder_, attended_, output_, "attention output", {0, "hidden"}), kForwardLabel);
   return add_branch(builder_, "attention_norm", x, y, output_bias_, output_dropout(),
@@ -133,10 +134,13 @@ ValueId LatentAttentionBranch::backward(ValueId dy, ValueId x, const AttentionSi
   const ValueId d_attended = attended_gradient(
       builder_, region_, dy, {attended_, output_, output_bias_, output_dropout()});
   std::vector<ValueId> inputs = operands();
-  inputs.insert(inputs.end(), {attended_, d_attended, log_sums_});
-  const ValueId d_packed = builder_.over("d attention qkv", packed_);
-  builder_.add(OperationKind::kAttentionBackward, inputs, {d_packed, kNoValue, kNoValue, kNoValue},
+  const HeadExchange exchange(builder_, attributes());
+  inputs.insert(inputs.end(),
+                {given_, exchange.result_to_heads(d_attended, kContextBackward), log_sums_});
+  const ValueId d_heads = builder_.over("d attention qkv", packed_);
+  builder_.add(OperationKind::kAttentionBackward, inputs, {d_heads, kNoValue, kNoValue, kNoValue},
                attributes());
+  const ValueId d_packed = exchange.packed_to_tokens(d_heads, kContextBackward);
 
   const int64_t parts = region_.degree(), heads = widths_.heads;
   const auto columns = [&](const std::string& name, Dim dim) {

@@ -1,5 +1,7 @@
 #include "program/layers/parts.h"
 
+#include "program/layers/head_exchange.h"
+
 #include "smp/plan/model/hybrid.h"
 
 namespace smp::program {
@@ -71,6 +73,7 @@ DropoutAttributes hidden_dropout(const ProgramBuilder& builder, const Region& re
   return {.share = builder.model().hidden_dropout,
           .site = site,
           .sample_rows = builder.call().sequence_length,
+          .slices = builder.call().slices(),
           .rows_before = region.first_token()};
 }
 
@@ -125,9 +128,9 @@ ValueId add_branch(ProgramBuilder& builder, const std::string& branch_norm, Valu
 }
 
 ValueId to_context_ranks(ProgramBuilder& builder, ValueId x) {
-  if (builder.call().context_degree == 1) return x;
+  if (builder.call().context.degree() == 1) return x;
   const ValueId y = builder.made_like(builder.value(x).name + " exchanged", x);
-  builder.add(OperationKind::kAllToAll, {x}, {y}, MessageAttributes{"context.forward"});
+  builder.add(OperationKind::kAllToAll, {x}, {y}, MessageAttributes{kContextForward});
   return y;
 }
 

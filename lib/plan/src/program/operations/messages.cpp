@@ -17,6 +17,12 @@ int64_t gather_scratch(const PlacedOperation& p) {
   return place.degree * largest + std::max<int64_t>(0, padded - result);
 }
 
+// What is sent, and what has come, both by rank.
+int64_t exchange_scratch(const PlacedOperation& p) {
+  const ValueId x = p.operation.in(0);
+  return 2 * bytes_of(p.dtype(x)) * p.elements(x);
+}
+
 }  // namespace
 
 const OperationRules kOwnTokensRules = {.name = "own tokens", .inputs = "x", .outputs = "y"};
@@ -44,6 +50,12 @@ const OperationRules kGatherChannelsRules = {.name = "gather channels",
                                              .outputs = "y",
                                              .scratch_bytes = gather_scratch,
                                              .message = mesh::CollectiveOp::kAllGather};
+const OperationRules kExchangeRules = {.name = "exchange heads",
+                                       .kernel = KernelClass::kMessage,
+                                       .inputs = "x",
+                                       .outputs = "y",
+                                       .scratch_bytes = exchange_scratch,
+                                       .message = mesh::CollectiveOp::kAllToAll};
 const OperationRules kOwnChannelsRules = {.name = "own channels", .inputs = "x", .outputs = "y"};
 
 }  // namespace smp::program

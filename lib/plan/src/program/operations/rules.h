@@ -21,7 +21,7 @@ extern const OperationRules kTakeRowsRules, kAddRowsRules, kAddPositionsRules,
     kPositionGradientRules;
 extern const OperationRules kSoftmaxLossRules, kSoftmaxGradientRules;
 extern const OperationRules kOwnTokensRules, kAllReduceRules, kAllGatherRules, kReduceScatterRules,
-    kWaitRules, kGatherChannelsRules, kOwnChannelsRules;
+    kWaitRules, kGatherChannelsRules, kOwnChannelsRules, kExchangeRules;
 extern const OperationRules kConvolutionRules, kConvolutionInputGradientRules,
     kConvolutionWeightGradientRules, kReluRules, kReluBackwardRules, kTanhRules, kTanhBackwardRules,
     kMaxPoolRules, kMaxPoolBackwardRules, kMeanPoolRules, kMeanPoolBackwardRules, kReshapeRules;

@@ -76,6 +76,7 @@ const OperationRules& rules_of(OperationKind kind) {
       &kExpertBiasGradientRules,
       &kExpertActivationRules,
       &kExpertActivationBackwardRules,
+      &kExchangeRules,
       &kRotateRules,
       &kRotateBackwardRules,
       &kHeadNormsRules,

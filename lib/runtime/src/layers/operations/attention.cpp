@@ -1,4 +1,5 @@
 #include "layers/operations/kernels_of.h"
+#include "layers/operations/ring.h"
 #include "smp/plan/base/check.h"
 
 namespace smp::layers {
@@ -19,6 +20,12 @@ kernels::AttentionShape shape_of(const Frame& frame) {
   return shape;
 }
 
+// Those of this rank's heads.
+at::Tensor of_heads(const Frame& frame, const at::Tensor& sinks) {
+  const auto& attributes = frame.as<program::AttentionAttributes>();
+  return sinks.defined() ? sinks.narrow(0, attributes.first_sink, attributes.heads) : sinks;
+}
+
 kernels::AttentionInputs inputs_of(const Frame& frame) {
   return {.packed = frame.in(0),
           .kv = frame.in(1),
@@ -28,7 +35,7 @@ kernels::AttentionInputs inputs_of(const Frame& frame) {
           .k_weight = frame.in(5),
           .k_bias = frame.in(6),
           .table = frame.in(7),
-          .sinks = frame.in(8)};
+          .sinks = of_heads(frame, frame.in(8))};
 }
 
 }  // namespace
@@ -36,7 +43,11 @@ kernels::AttentionInputs inputs_of(const Frame& frame) {
 void run_attention(Frame& frame) {
   const at::Tensor& attended = frame.make(0);
   const at::Tensor& log_sums = frame.make(1);
-  kernels::functions_of(attended).attention_forward(shape_of(frame), inputs_of(frame), attended,
+  const kernels::AttentionShape shape = shape_of(frame);
+  if (shape.context_degree > 1) {
+    return ring_forward(frame.context(), shape, inputs_of(frame), attended, log_sums);
+  }
+  kernels::functions_of(attended).attention_forward(shape, inputs_of(frame), attended,
                                                     log_sums);
 }
 
@@ -45,10 +56,16 @@ void run_attention_backward(Frame& frame) {
   kernels::AttentionGradients small;
   if (frame.has_out(2)) small.table = frame.make_zero(2);
   if (frame.has_out(3)) small.norms = frame.make_zero(3);
-  if (frame.has_out(4)) small.sinks = frame.make_zero(4);
+  if (frame.has_out(4)) small.sinks = of_heads(frame, frame.make_zero(4));
   const at::Tensor& attended = frame.in(9);
-  kernels::functions_of(attended).attention_backward(shape_of(frame), inputs_of(frame), attended,
-                                                     frame.in(10), frame.in(11), small);
+  const kernels::AttentionShape shape = shape_of(frame);
+  if (shape.context_degree > 1) {
+    ring_backward(frame.context(), shape, inputs_of(frame), attended, frame.in(10), frame.in(11),
+                  small);
+  } else {
+    kernels::functions_of(attended).attention_backward(shape, inputs_of(frame), attended,
+                                                       frame.in(10), frame.in(11), small);
+  }
   frame.set_over(0, frame.in(0));
   if (frame.has_out(1)) frame.set_over(1, frame.in(1));
 }

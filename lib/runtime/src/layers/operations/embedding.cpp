@@ -6,23 +6,37 @@
 namespace smp::layers {
 namespace {
 
+// The row of the token at `position` among those for which the batch has the begins of documents.
+int64_t attended_row(const model::TokenSlices& slices, int64_t position) {
+  if (slices.are_whole()) return position;
+  const bool is_early = position < slices.early + slices.length;
+  return is_early ? position - slices.early : slices.length + position - slices.late;
+}
+
 // Calls body(n, position, rows) for the runs of positions that follow each other, of the tokens
-// [first, first + count) of samples of `sequence` each: a sample, or a document of one, counts from
-// 0. n counts from `first`.
+// [first, first + count) of samples of which the rank has `sequence` each: a sample, or a document
+// of one, counts from 0. n counts from `first`.
 template <typename Body>
 void for_each_run(const program::RowsAttributes& rows, int64_t count,
                   const kernels::CallContext& call, const Body& body) {
   const int64_t* const starts = call.document_starts_on_host != nullptr
                                     ? call.document_starts_on_host->const_data_ptr<int64_t>()
                                     : nullptr;
+  const int64_t slice = rows.slices.are_whole() ? rows.sequence : rows.slices.length;
+  const int64_t attended =
+      rows.attended.are_whole() ? rows.sequence : 2 * rows.attended.length;  // of a sample
   for (int64_t n = 0, run = 0; n < count; n += run) {
-    const int64_t token = rows.first_id + n, place = token % rows.sequence;
-    const int64_t start = starts != nullptr ? starts[token] : 0;
-    run = std::min(rows.sequence - place, count - n);
+    const int64_t token = rows.first_id + n, sample = token / rows.sequence;
+    const int64_t place = token % rows.sequence, position = rows.slices.position(place);
+    run = std::min(slice - place % slice, count - n);
+    int64_t start = 0;
     if (starts != nullptr) {
-      run = std::upper_bound(starts + token, starts + token + run, start) - (starts + token);
+      const int64_t* const from =
+          starts + sample * attended + attended_row(rows.attended, position);
+      start = *from;
+      run = std::upper_bound(from, from + run, start) - from;
     }
-    body(n, place - start, run);
+    body(n, position - start, run);
   }
 }
 

@@ -78,6 +78,7 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_expert_bias_gradient,
       run_expert_activation,
       run_expert_activation_backward,
+      run_exchange,
   };
   // Those behind are other frameworks', which build() never makes.
   static_assert(std::size(kKernels) == static_cast<size_t>(program::OperationKind::kRotate));

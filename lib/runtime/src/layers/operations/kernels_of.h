@@ -48,6 +48,7 @@ void run_softmax_loss(Frame& frame);
 void run_softmax_gradient(Frame& frame);
 
 void run_own_tokens(Frame& frame);
+void run_exchange(Frame& frame);
 void run_all_reduce(Frame& frame);
 void run_all_gather(Frame& frame);
 void run_reduce_scatter(Frame& frame);

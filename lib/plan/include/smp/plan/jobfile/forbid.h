@@ -16,6 +16,7 @@ enum class LayoutKey {
   kPipelineDegree,
   kTensorDegree,
   kContextDegree,
+  kExchangeDegree,
   kExpertDegree,
   kExpertTensorDegree,
   kShardDegree,

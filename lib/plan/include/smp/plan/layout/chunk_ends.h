@@ -14,8 +14,8 @@ namespace smp::layout {
 
 struct RankLayout;
 
-// One call of any layer of a plan on tensor rank `tensor_rank`.
-model::LayerCall layer_call(const Plan& plan, int64_t tensor_rank);
+// One call of any layer of a plan on these ranks of the two axes.
+model::LayerCall layer_call(const Plan& plan, int64_t tensor_rank, int64_t context_rank = 0);
 
 // What passes the ends of a chunk: what its first layer takes from the layer before it, and what
 // its last one hands on; nothing at the ends of the model.

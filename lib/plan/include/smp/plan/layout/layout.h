@@ -29,6 +29,7 @@ struct PlacedParameter {
 struct RankLayout : StageBuckets {
   int64_t rank = 0;
   mesh::Coord coord;
+  StateShare state;
   std::vector<PlacedParameter> parameters;  // in forward order
 
   // Last stage of a model tied across stages: its copy of the token embedding, in buffers of its
@@ -38,9 +39,8 @@ struct RankLayout : StageBuckets {
   // where they are on two stages (training.deterministic).
   bool tied_gradient_apart = false;
 
-  // Elements of optimizer state: those this rank updates (elements / z when sharded).
+  // Elements of optimizer state: those this rank updates.
   int64_t optimizer_elements = 0;
-  int64_t shard_degree() const { return elements == 0 ? 1 : elements / optimizer_elements; }
 };
 
 // Elements that the update of optimizer state in host memory moves at once: 1 MiB of gradients, so

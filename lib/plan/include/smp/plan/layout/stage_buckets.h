@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "smp/plan/layout/stage_layers.h"
+#include "smp/plan/mesh/mesh.h"
 
 namespace smp {
 struct Plan;
@@ -41,7 +42,7 @@ struct StageBuckets : StageLayers {
   // different buffers. Gradients are whole from a microbatch's first product to the end of their
   // reduction (sharding: gradients and parameters). Weights are whole from their gathering to their
   // last use (parameters): at most max_live_parameters of them, or a block and the ends of the
-  // model. The flat buffers of sharded weights or gradients hold 1/z of `elements`.
+  // model. The flat buffers of sharded weights or gradients hold a share of `elements`.
   std::vector<int64_t> gradient_buffers;
   std::vector<int64_t> weight_buffers;
   bool shards_gradients() const { return !gradient_buffers.empty(); }
@@ -51,6 +52,17 @@ struct StageBuckets : StageLayers {
 // Tensor ranks that hold the same KV head (layers.h) where they share attention; else 1: all hold
 // all heads, and their gradients come out equal.
 int64_t kv_copies(const Plan& plan);
+
+// How the ranks of a stage that hold the same parts of its matrices share weights, gradients and
+// optimizer state: `shards` parts, each on `replicas` ranks. Context-parallel ranks are among them:
+// their gradients are sums over parts of the batch, as those of data-parallel ranks.
+struct StateShare {
+  int64_t shards = 1, replicas = 1;
+  int64_t shard = 0, replica = 0;  // a rank's place
+
+  int64_t ranks() const { return shards * replicas; }
+};
+StateShare state_share(const Plan& plan, const mesh::Coord& coord = {});
 
 // Whether the plan cuts this over its shard ranks.
 bool shards_gradients(const Plan& plan);

@@ -15,10 +15,12 @@ struct Degrees {
   int64_t shard = 1;          // z: ranks over which one copy of the sharded state is spread
   int64_t replica = 1;        // r: how many such copies
   int64_t context = 1;        // c: ranks that share a sequence
+  int64_t exchange = 1;       // of these, neighbours that exchange heads; the rest are a ring
   int64_t expert = 1;         // ranks of tensor x context x data that share a layer's experts
   int64_t expert_tensor = 1;  // ranks that share one expert's matrices; 1 in models without experts
 
   int64_t data() const { return shard * replica; }
+  int64_t ring() const { return context / exchange; }
   int64_t world() const { return pipeline * tensor * context * data(); }
   bool operator==(const Degrees&) const = default;
 };
@@ -41,9 +43,11 @@ enum class Axis {
   kPipeline,    // all coordinates but this one are the same, and so for
   kTensor,      //   each of these axes
   kContext,     //
-  kData,        // same pipeline, tensor and context coordinates (SMP's RDP group)
+  kRing,        // of kContext those that pass keys and values on
+  kExchange,    // of kContext those that exchange heads
+  kData,        // whose gradients are summed: context x data (SMP's RDP group)
   kShard,       // as kData, and same replica coordinate
-  kReplica,     // as kData, and same shard coordinate
+  kReplica,     // as kData, and same shard and context coordinates
   kModel,       // same data coordinate: pipeline x tensor x context (SMP's MP group)
   kTensorData,  // same pipeline coordinate: tensor x context x data (SMP's DP group)
   kExpert,      // share the experts of a layer: see below
@@ -57,7 +61,7 @@ std::string_view name_of(Axis axis);
 // D, P, T: the right-most letter varies fastest over ranks. "cluster" is "DPT", "spread" is "TPD"
 // (SMP v1). Within T the tensor axis varies faster than the context axis, within D the shard axis
 // faster than the replica axis. From fast to slow, "DPT" is tensor, context, pipeline, shard,
-// replica.
+// replica. Within the context axis, ranks that exchange heads are neighbours.
 //
 // Experts: the ranks of a stage, counted tensor first, then context, then data, are cut into runs
 // of expert_tensor ranks. The ranks of a run share the matrices of the same experts. `expert` runs
@@ -71,7 +75,8 @@ class Mesh {
   Coord coord_of(int64_t rank) const;
   int64_t rank_of(const Coord& coord) const;
 
-  // Members of the group of `rank` along `axis`, ordered by their coordinate on it.
+  // Members of the group of `rank` along `axis`, ordered by their coordinate on it. Where a group
+  // spans context and data, the context coordinate varies fastest.
   // kKvHead and kTied depend on the model as well: kv_copies is the number of tensor ranks that
   // share a KV head (1 = none); kTied is {first stage, last stage}.
   std::vector<int64_t> group(int64_t rank, Axis axis, int64_t kv_copies = 1) const;

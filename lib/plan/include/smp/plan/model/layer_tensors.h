@@ -42,6 +42,9 @@ int64_t shared_inputs_of(const ModelSpec& model, const LayerSpec& layer);
 
 // A field of the batch, as a layer that reads it gets it, behind the outputs of the layer before.
 TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& call);
+// Which of a sample's tokens those are, and the field of whole samples, of which they are taken.
+TokenSlices slices_of(BatchField field, const LayerCall& call);
+TensorSpec read_field_of(const ModelSpec& model, BatchField field, const LayerCall& call);
 
 // Whether a layer must know where documents begin in a sample (training.data.pack). Its attention
 // stays within documents, or its learned positions restart at each.

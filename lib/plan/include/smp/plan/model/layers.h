@@ -8,6 +8,7 @@
 
 #include "smp/plan/base/dtype.h"
 #include "smp/plan/mesh/collective.h"
+#include "smp/plan/model/token_slices.h"
 #include "smp/plan/spec/job_spec.h"
 
 // A model is a sequence of layers. This header states what a layer is: its kind, its parameters and
@@ -141,9 +142,9 @@ struct LayerCall {
   bool sequence_parallel = false;
   TensorKinds kinds = {};
   Fusions fusions = {};
-  // Of other frameworks' ranks (program/habits.h): those that share a sequence, of which
-  // `sequence_length` is then a part, those that share the experts, and those that cut each.
-  int64_t context_degree = 1;
+  ContextPlace context = {};  // among the ranks that share a sequence; `sequence_length` is a part
+  // Of other frameworks' ranks (program/habits.h): those that share the experts, and those that cut
+  // each.
   int64_t expert_degree = 1;
   int64_t expert_tensor_degree = 1;
   double fullest_experts = 1;  // tokens of the fullest rank's experts, over the mean
@@ -155,6 +156,9 @@ struct LayerCall {
   int64_t part_of(int64_t count, bool is_shared) const {
     return is_shared ? mesh::part_size(count, tensor_degree, tensor_rank) : count;
   }
+  // Which tokens of a sample the rank has, and which it attends from.
+  TokenSlices slices() const { return token_slices(sequence_length * context.degree(), context); }
+  TokenSlices attended() const { return ring_slices(sequence_length * context.degree(), context); }
   // Tokens of the microbatch, and those that this rank has between the layers' matrices.
   int64_t tokens() const { return micro_batch * sequence_length; }
   int64_t own_tokens() const { return sequence_parallel ? tokens() / tensor_degree : tokens(); }

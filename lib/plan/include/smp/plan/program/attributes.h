@@ -31,7 +31,8 @@ struct DropoutAttributes {
   DropoutSite site = DropoutSite::kOutput;
   int64_t sample_rows = 1;  // rows of each sample in the microbatch
   int64_t first_row = 0;    // of these in the sample
-  int64_t first_col = 0;    // of the tensor in the whole row
+  model::TokenSlices slices = {};  // of the sample's tokens, which these are
+  int64_t first_col = 0;      // of the tensor in the whole row
   int64_t rows_before = 0;  // of the microbatch, before those of the tensor
 
   bool is_on() const { return share > 0; }
@@ -76,6 +77,7 @@ struct AttentionAttributes {
   int64_t heads = 0;     // of this rank
   int64_t kv_heads = 0;  // of this rank
   int64_t first_head = 0;
+  int64_t first_sink = 0;        // of these heads, among the given sinks
   int64_t head_dim = 0;          // of queries and keys
   int64_t value_dim = 0;         // of values; 0 = head_dim
   double scale = 1;              // of the scores
@@ -83,13 +85,24 @@ struct AttentionAttributes {
   RotaryAttributes rotary;
   int64_t context_degree = 1;  // ranks that have a part of the keys each
   // Of the sample, where that is above 1 and our engine runs it: this rank's queries, and keys.
-  model::TokenSlices slices;
+  model::TokenSlices slices = {};
   bool has_head_norms = false;
   bool centered_norms = false;
   double norm_epsilon = 0;
   DropoutAttributes weight_dropout;  // of the softmax weights
 
   constexpr int64_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }
+};
+
+// Context-parallel ranks that exchange heads: rows of this rank's tokens with all heads become rows
+// of all their tokens with its part of the heads, or back (Jacobs et al. 2023, arXiv:2309.14509).
+struct ExchangeAttributes {
+  std::string_view label;  // as in the traffic of a step: "context.forward"
+  bool to_heads = true;    // else back to tokens
+  int64_t degree = 1;      // ranks
+  int64_t batch = 0;       // samples, of which a rank has two slices (token_slices.h)
+  // Columns of each side by side, of all heads: each rank takes an even part of every one.
+  int64_t columns[3] = {};
 };
 
 // The widths of a head's parts in latent attention, and the heads of this rank (DeepSeek-AI 2024,
@@ -125,7 +138,9 @@ struct ActivationAttributes {
 struct RowsAttributes {
   int64_t table_begin = 0;  // the first row of the rank's part of the table
   int64_t first_id = 0;     // the first that is used of the ids; for positions, of the tokens
-  int64_t sequence = 1;     // tokens of a sample
+  int64_t sequence = 1;     // tokens of a sample that the rank has
+  // Which these are of the sample, and those for which the batch has the begins of documents.
+  model::TokenSlices slices = {}, attended = {};
 };
 
 struct LossAttributes {

@@ -91,6 +91,7 @@ enum class OperationKind : uint8_t {
   kExpertBiasGradient,
   kExpertActivation,
   kExpertActivationBackward,
+  kExchange,
   // Of other frameworks (habits.h): priced, and not run by the engine.
   kRotate,
   kRotateBackward,
@@ -117,7 +118,7 @@ using Attributes =
                  ProductAttributes, AttentionAttributes, QkNormAttributes, LatentAttributes,
                  ActivationAttributes, RowsAttributes, LossAttributes, MessageAttributes,
                  OwnTokensAttributes, ImageAttributes, ChannelAttributes, RouterAttributes,
-                 ExpertAttributes, ScanAttributes>;
+                 ExpertAttributes, ScanAttributes, ExchangeAttributes>;
 
 // Scratch memory of an operation is what its entry in the table says.
 inline constexpr int64_t kScratchOfRules = -1;

@@ -32,6 +32,8 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor);
 std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, int64_t pipeline);
 std::optional<std::string> shard_problem(int64_t data, int64_t shard);
 std::optional<std::string> context_problem(const JobSpec& job, int64_t context);
+std::optional<std::string> exchange_problem(const JobSpec& job, int64_t tensor, int64_t context,
+                                            int64_t exchange);
 std::optional<std::string> expert_problem(const JobSpec& job, int64_t expert, int64_t expert_tensor,
                                           int64_t stage_ranks);
 std::optional<std::string> sequence_parallel_problem(const JobSpec& job, int64_t tensor,

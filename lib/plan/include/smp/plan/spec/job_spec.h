@@ -441,6 +441,7 @@ struct ParallelSpec {
   std::vector<int64_t> partition;                  // layers of each stage or chunk; empty = even
   std::string partition_method;                    // how the partition is found (partition.h)
   std::optional<int64_t> context_parallel_degree;  // ranks that share a sequence
+  std::optional<int64_t> context_exchange_degree;  // of these, ranks that exchange heads
   std::optional<int64_t> expert_parallel_degree;   // ranks that share a layer's experts
   std::optional<int64_t> expert_tensor_degree;     // auto: as tensor_parallel_degree
   std::optional<bool>

@@ -47,6 +47,7 @@ struct LayoutChoice {
   int32_t pipeline = 1;
   int32_t tensor = 1;
   int32_t context = 1;
+  int32_t exchange = 1;  // of the context ranks, those that exchange heads
   int32_t expert = 1;
   int32_t expert_tensor = 1;
   int32_t shard = 1;           // z

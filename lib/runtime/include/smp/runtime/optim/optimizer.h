@@ -28,11 +28,9 @@ namespace smp::optim {
 class Optimizer {
  public:
   // Allocates the state (category optimizer), layout().optimizer_elements of each kind. The weights
-  // must be initialised: master weights start as copies of them. `degrees` are the plan's; with
-  // shard > 1 the state is sharded. With `host` the state is in host memory and is updated there.
+  // must be initialised: master weights start as copies of them. With `host` the state is in host memory and is updated there.
   // `correction_rate` moves what follows the experts' load (ParameterSpec::follows_load).
-  Optimizer(const OptimizerSpec& spec, const mesh::Degrees& degrees,
-            parameters::FlatParameters& parameters, ledger::MemoryLedger* host = nullptr,
+  Optimizer(const OptimizerSpec& spec, parameters::FlatParameters& parameters, ledger::MemoryLedger* host = nullptr,
             double correction_rate = 0);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
