@@ -43,6 +43,13 @@ inline constexpr double kProductF32 = 1e-6;
 inline constexpr double kProductF64 = 1e-14;
 inline constexpr double kGelu = 1e-6;
 inline constexpr double kExponentialUlps = 2.0;
+// Ring attention against attention over whole samples: each result and gradient by its largest.
+// Between ranks prepared keys are rounded to 16 bits, which whole attention does not do; scores near
+// 4 carry that error into the exponentials.
+inline constexpr double kRingAttentionF64 = 1e-12;
+inline constexpr double kRingAttentionF32 = 2e-6;
+inline constexpr double kRingAttentionBf16 = 8 * 0x1p-8;
+inline constexpr double kRingAttentionFp16 = 8 * 0x1p-11;
 // The CUDA kernels' bodies on host threads against the CPU's loops, fp64.
 inline constexpr double kDeviceBodiesF64 = 1e-12;
 // A GPU's functions on host threads against the CPU's: a model's loss and gradients. In fp32 both

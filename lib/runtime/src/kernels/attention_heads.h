@@ -14,26 +14,44 @@ namespace smp::kernels {
 
 inline constexpr int64_t kExactEvery = 32;  // positions between exact sines and cosines
 
-// Rotations [s, dim]: cosines of the dim / 2 frequencies, then their sines. Position by position
-// each is turned by its frequency, and computed afresh often enough to stay exact.
+// Rotations [count, dim] of the positions from `first` on: cosines of the dim / 2 frequencies, then
+// their sines. Position by position each is turned by its frequency, and computed afresh often
+// enough to stay exact.
 template <typename T>
-void fill_rotations(const AttentionShape& shape, T* table) {
-  const int64_t dim = shape.rotary.dim, half = dim / 2;
+void fill_rotations(const program::RotaryAttributes& rotary, int64_t first, int64_t count,
+                    T* table) {
+  const int64_t dim = rotary.dim, half = dim / 2;
   for (int64_t i = 0; i < half; ++i) {
-    const double frequency = rotary_frequency(shape.rotary, i);
+    const double frequency = rotary_frequency(rotary, i);
     const double turn_cos = std::cos(frequency), turn_sin = std::sin(frequency);
     double c = 1, s = 0;
-    for (int64_t position = 0; position < shape.longer(); ++position) {
-      if (position % kExactEvery == 0) {
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t position = first + r;
+      if (r == 0 || position % kExactEvery == 0) {
         c = std::cos(frequency * static_cast<double>(position));
         s = std::sin(frequency * static_cast<double>(position));
       }
-      table[position * dim + i] = static_cast<T>(shape.rotary.attention_factor * c);
-      table[position * dim + half + i] = static_cast<T>(shape.rotary.attention_factor * s);
+      table[r * dim + i] = static_cast<T>(rotary.attention_factor * c);
+      table[r * dim + half + i] = static_cast<T>(rotary.attention_factor * s);
       const double turned = c * turn_cos - s * turn_sin;
       s = s * turn_cos + c * turn_sin;
       c = turned;
     }
+  }
+}
+
+// Rotations [sequence, dim] of a sample's rows where the rank has slices of it: each by its
+// position, which counts from its document's first token.
+template <typename T>
+void fill_rotations_of_slices(const AttentionShape& shape, const int64_t* documents, T* table) {
+  for (int64_t begin = 0, end = 0; begin < shape.sequence; begin = end) {
+    end = begin + shape.slices.neighbours(begin, shape.sequence);
+    int64_t position = shape.slices.position(begin);
+    if (documents != nullptr) {
+      end = std::upper_bound(documents + begin, documents + end, documents[begin]) - documents;
+      position -= documents[begin];
+    }
+    fill_rotations(shape.rotary, position, end - begin, table + begin * shape.rotary.dim);
   }
 }
 
@@ -74,13 +92,8 @@ struct HeadSteps {
   const HeadNorm<C>* norm = nullptr;
   const C* rotations = nullptr;
   C* stats = nullptr;                  // of the norm
-  const int64_t* documents = nullptr;  // of the sample; null: it is one
+  const int64_t* documents = nullptr;  // where `rotations` begin anew; null: nowhere
 };
-
-// The documents of a sample, by query; null: it is one.
-inline const int64_t* documents_of(const AttentionShape& shape, int64_t sample) {
-  return shape.documents != nullptr ? shape.documents + sample * shape.sequence : nullptr;
-}
 
 // Rotates a head's rows by their positions, which each document counts from its first row on.
 template <typename C>
@@ -138,14 +151,29 @@ template <typename T>
 class HeadMaker {
  public:
   using C = Wide<std::remove_const_t<T>>;
-  // Fills `rotations`, table_elements() of them.
+  // `rotations` is a buffer of table_elements(); where the rank has slices of a sample,
+  // begin_sample() fills it.
   HeadMaker(const AttentionShape& shape, const AttentionParameters<C>& given,
             const AttentionRows<T>& rows, C* rotations)
       : shape_(shape),
         given_(given),
         rows_(rows),
         rotations_(shape.rotary.dim > 0 ? rotations : nullptr) {
-    if (rotations_ != nullptr) fill_rotations(shape, rotations);
+    if (rotations_ == nullptr) return;
+    if (shape.slices.are_whole()) {
+      fill_rotations(shape.rotary, 0, shape.longer(), rotations_);
+    } else if (shape.documents == nullptr) {
+      fill_rotations_of_slices(shape, nullptr, rotations_);
+    }
+  }
+
+  // Before the heads of a sample are taken, where the rank has slices of it.
+  void begin_sample(int64_t sample) {
+    if (rotations_ == nullptr || shape_.documents == nullptr || sample == sample_) return;
+    if (!shape_.slices.are_whole()) {
+      fill_rotations_of_slices(shape_, documents_of(shape_, sample), rotations_);
+    }
+    sample_ = sample;
   }
 
   T* query(int64_t sample, int64_t head) const {
@@ -160,14 +188,9 @@ class HeadMaker {
   }
 
   HeadSteps<C> query_steps(int64_t sample, int64_t head, C* stats) const {
-    return {shape_.head_dim,
-            shape_.sequence,
-            rows_.query_stride,
-            bias_of(head),
-            norm(given_.q_norm),
-            rotations_,
-            stats,
-            documents_of(shape_, sample)};
+    return {shape_.head_dim, shape_.sequence,     rows_.query_stride,
+            bias_of(head),   norm(given_.q_norm), rotations_,
+            stats,           restarts_of(sample)};
   }
   HeadSteps<C> key_steps(int64_t sample, int64_t kv, C* stats) const {
     return {shape_.head_dim,
@@ -177,7 +200,7 @@ class HeadMaker {
             norm(given_.k_norm),
             rotations_,
             stats,
-            documents_of(shape_, sample)};
+            restarts_of(sample)};
   }
   HeadSteps<C> value_steps(int64_t kv) const {
     return {.dim = shape_.value_width(),
@@ -191,6 +214,10 @@ class HeadMaker {
   const C* bias_of(int64_t head) const {
     return given_.bias != nullptr ? given_.bias + head * shape_.head_dim : nullptr;
   }
+  // A table of slices has a row for each row of the head.
+  const int64_t* restarts_of(int64_t sample) const {
+    return shape_.slices.are_whole() ? documents_of(shape_, sample) : nullptr;
+  }
   const HeadNorm<C>* norm(const HeadNorm<C>& norm) const {
     return shape_.has_head_norms ? &norm : nullptr;
   }
@@ -198,7 +225,8 @@ class HeadMaker {
   const AttentionShape& shape_;
   const AttentionParameters<C>& given_;
   const AttentionRows<T>& rows_;
-  const C* rotations_;
+  C* rotations_;
+  int64_t sample_ = -1;  // that the table is of, where it has documents
 };
 
 }  // namespace smp::kernels

@@ -2,20 +2,26 @@
 
 #include <cstdint>
 
+#include "kernels/block_product.h"
 #include "kernels/dropout.h"
+#include "smp/plan/model/token_slices.h"
 
-// The inner loops of attention, over one head at a time; attention.cpp says how they make a whole.
+// The inner loops of attention, over one head at a time; attention_strips.h says how they make a
+// whole.
 namespace smp::kernels {
 
-// The keys that a strip of queries sees: row r those from begin + r * more, or 0, or its document's
-// first one, documents[r], up to end + r * more. The columns before `first` are not worked on at
-// all.
+// The keys of a block that a strip of queries sees: row r the columns from begin[r] to end[r]. The
+// columns before `first` are not worked on at all, nor those from worked_end() on.
 struct VisibleKeys {
   int64_t first = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t more = 0;
-  const int64_t* documents = nullptr;  // null: a sample is one document
+  int64_t last = 0;  // the end of the columns that any row sees
+  int64_t begin[kProductRows] = {};
+  int64_t end[kProductRows] = {};
+  int64_t queries[kProductRows] = {};  // positions in the sample
+  model::TokenSlices keys;             // theirs
+
+  // Strips of keys are multiplied as a whole.
+  int64_t worked_end() const { return (last + kProductRows - 1) / kProductRows * kProductRows; }
 };
 
 #define SMP_LOOPS_OF(T)                                                                            \
@@ -29,14 +35,20 @@ struct VisibleKeys {
   /* to [head_dim, row] = from [s, head_dim] transposed, its rows filled up with zeros. */         \
   void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row, T* to);                  \
   /* A strip of scores: exponentials of those that a row sees, zeros for the strip's others. The   \
-     head's sink, which may be null, counts in the sums. */                                        \
+     head's sink, which may be null, counts in the sums. A row that sees nothing has no sums. */   \
   void softmax(int64_t rows, const VisibleKeys& seen, int64_t row, const T* sink, T* scores,       \
                T* inverse_sums, T* log_sums);                                                      \
   /* Of the strip's exponentials what dropout lets go becomes 0, the rest is scaled; `dropout` is  \
-     that of its first row. */                                                                     \
+     that of the sample's first query. */                                                          \
   void drop_strip(int64_t rows, const VisibleKeys& seen, int64_t row, DropoutRow dropout,          \
                   T* scores);                                                                      \
   void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, T* x);             \
+  /* Joins the softmax over further keys to one that is done: `output` [rows, cols], whose rows    \
+     lie `stride` apart, and its log_sums. `values` [rows, cols] are the exponentials times the    \
+     values, beside what softmax() gave. A row that sees none of those keys stays as it is. */     \
+  void merge_strip(int64_t rows, const VisibleKeys& seen, int64_t cols, const T* values,           \
+                   const T* inverse_sums, const T* further_log_sums, int64_t stride, T* output,    \
+                   T* log_sums);                                                                   \
   /* scores become probabilities p, their gradients p * (gradient - sum(output * its gradient)).   \
      With dropout, of p and of the gradient. */                                                    \
   void softmax_backward(int64_t rows, const VisibleKeys& seen, int64_t row, int64_t head_dim,      \

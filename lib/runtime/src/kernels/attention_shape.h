@@ -74,6 +74,11 @@ struct AttentionShape : program::AttentionAttributes {
   constexpr int64_t log_sums() const { return batch * heads * sequence; }
 };
 
+// The documents of a sample, by query; null: it is one.
+inline const int64_t* documents_of(const AttentionShape& shape, int64_t sample) {
+  return shape.documents != nullptr ? shape.documents + sample * shape.sequence : nullptr;
+}
+
 // Norm of each head's row; bias of a LayerNorm alone. The gradients are added to.
 template <typename C>
 struct HeadNorm {

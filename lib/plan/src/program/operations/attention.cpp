@@ -53,6 +53,20 @@ int64_t head_stats(const AttentionAttributes& a) {
 int64_t diagonals(const AttentionAttributes& a) {
   return a.relative_buckets > 0 ? a.heads * (a.sequence + a.keys - 1) : 0;
 }
+// Backward's copies of heads, and the scores of a block of queries.
+int64_t heads_of_backward(const AttentionAttributes& a, bool narrow) {
+  const int64_t of_queries = a.sequence * a.head_dim, of_keys = a.keys * a.head_dim;
+  const int64_t of_values = a.keys * a.value_width(), of_output = a.sequence * a.value_width();
+  return std::max({of_queries, of_keys, of_values}) + of_keys + (narrow ? 2 : 1) * of_output +
+         (a.head_dim + a.value_width() + 2 * kAttentionQueryBlock) * padded_row(a) + rotations(a) +
+         head_stats(a) + kAttentionOverread;
+}
+
+AttentionAttributes of_one_block(AttentionAttributes a) {
+  a.keys = a.sequence;
+  a.relative_buckets = 0;
+  return a;
+}
 
 }  // namespace
 
@@ -65,15 +79,22 @@ int64_t attention_forward_scratch(const AttentionAttributes& a, bool narrow) {
 }
 
 int64_t attention_backward_scratch(const AttentionAttributes& a, bool narrow) {
-  const int64_t of_queries = a.sequence * a.head_dim, of_keys = a.keys * a.head_dim;
-  const int64_t of_values = a.keys * a.value_width(), of_output = a.sequence * a.value_width();
-  int64_t elements = std::max({of_queries, of_keys, of_values}) + of_keys + of_output +
-                     (a.head_dim + a.value_width() + 2 * kAttentionQueryBlock) * padded_row(a) +
-                     rotations(a) + 2 * head_stats(a) + 2 * diagonals(a) + kAttentionOverread;
+  int64_t elements = heads_of_backward(a, narrow) + head_stats(a) + 2 * diagonals(a);
   // Where elements are 16-bit or heads have norms, the gradients of q, k and v stand beside them.
-  if (narrow || a.has_head_norms) elements += of_queries + of_keys + of_values;
-  if (narrow) elements += of_output;
+  if (narrow || a.has_head_norms) {
+    elements += (a.sequence + a.keys) * a.head_dim + a.keys * a.value_width();
+  }
   return elements;
+}
+
+// A strip of its output always waits until it is merged, as does that of narrow tensors.
+int64_t ring_attention_forward_scratch(const AttentionAttributes& a) {
+  return attention_forward_scratch(of_one_block(a), true);
+}
+
+// Its gradients are added to those of the calls before.
+int64_t ring_attention_backward_scratch(const AttentionAttributes& a, bool narrow) {
+  return heads_of_backward(of_one_block(a), narrow);
 }
 
 const OperationRules kAttentionRules = {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 // How context-parallel ranks share the tokens of a sample.
@@ -16,6 +17,16 @@ struct TokenSlices {
   constexpr int64_t position(int64_t row) const {
     if (length == 0) return row;
     return row < length ? early + row : late + row - length;
+  }
+  // Those of the rank's tokens that come before `position`.
+  constexpr int64_t rows_before(int64_t position) const {
+    if (length == 0) return position;
+    return std::clamp<int64_t>(position - early, 0, length) +
+           std::clamp<int64_t>(position - late, 0, length);
+  }
+  // The rows from `row` on whose positions follow each other, up to `end`.
+  constexpr int64_t neighbours(int64_t row, int64_t end) const {
+    return std::min(end, row < length ? length : end) - row;
   }
   bool operator==(const TokenSlices&) const = default;
 };

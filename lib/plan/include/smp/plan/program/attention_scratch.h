@@ -21,4 +21,9 @@ inline constexpr int64_t kAttentionOverread = 16;
 int64_t attention_forward_scratch(const AttentionAttributes& attention, bool narrow);
 int64_t attention_backward_scratch(const AttentionAttributes& attention, bool narrow);
 
+// The same of a call of ring attention, whose keys are those of one rank, as many as its queries.
+// The forward's buffer is enough for preparing keys, the backward's for turning gradients back.
+int64_t ring_attention_forward_scratch(const AttentionAttributes& attention);
+int64_t ring_attention_backward_scratch(const AttentionAttributes& attention, bool narrow);
+
 }  // namespace smp::program
