@@ -51,6 +51,10 @@ bool keeps_no_state(const TrainingSpec& training) {
          training.optimizer.momentum == 0;
 }
 
+bool shares_sequences(const Plan& plan) {
+  return plan.job.parallel.context_parallel_degree.value_or(1) > 1;
+}
+
 bool is_windowed(const JobSpec& job) {
   const int64_t window = job.model.sliding_window;
   return window > 0 && window < job.training.sequence_length;
@@ -165,8 +169,7 @@ const EngineRule kRules[] = {
      "windows in decoders alone)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
-       return model::is_list(plan.job.model) && (parallel.sequence_parallel.value_or(false) ||
-                                                 parallel.context_parallel_degree.value_or(1) > 1);
+       return model::is_list(plan.job.model) && (parallel.sequence_parallel.value_or(false) || shares_sequences(plan));
      },
      "model.layers with sequence_parallel or context_parallel_degree (a list of layers reads "
      "images, which have no sequence)"},
@@ -243,8 +246,22 @@ const EngineRule kRules[] = {
      "model.num_mtp_layers: above 0 (the engine predicts the next token alone)"},
     {[](const Plan& plan) { return plan.job.model.vocab_multiple_of > 1; },
      "model.vocab_multiple_of: above 1 (the engine does not pad the vocabulary)"},
-    {[](const Plan& plan) { return plan.job.parallel.context_parallel_degree.value_or(1) > 1; },
-     "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
+    {[](const Plan& plan) {
+       return shares_sequences(plan) && plan.job.model.stack == Stack::kEncoderDecoder;
+     },
+     "model.stack: encoder_decoder with context_parallel_degree above 1 (the engine shares the "
+     "sequences of decoders: their causal attention has an order that slices balance)"},
+    {[](const Plan& plan) { return shares_sequences(plan) && plan.job.model.num_experts > 0; },
+     "model.num_experts: above 0 with context_parallel_degree above 1 (routers balance the tokens "
+     "of whole sequences)"},
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCuda && shares_sequences(plan) &&
+              plan.job.parallel.context_exchange_degree.value_or(1) !=
+                  plan.job.parallel.context_parallel_degree;
+     },
+     "parallel.context_exchange_degree: below context_parallel_degree with cluster.device: cuda "
+     "(on GPUs the engine exchanges heads, and passes no keys round a ring)",
+     Concerns::kPlace},
     {[](const Plan& plan) {
        return plan.job.parallel.offload_optimizer == true && keeps_no_state(plan.job.training);
      },

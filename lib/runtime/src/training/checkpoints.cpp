@@ -64,7 +64,7 @@ Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options,
   const CheckpointSpec& spec = plan.job.training.checkpoint;
   if (spec.every_steps > 0 || spec.every_minutes > 0 || plan.job.training.evaluation.keep_best) {
     writer_ = std::make_unique<checkpoint::CheckpointWriter>(
-        store_, model.groups->world().rank(), pieces_to_save(plan, model, counters_, *copies_));
+        store_, model.groups->world().rank(), pieces_to_save(model, counters_, *copies_));
   }
 }
 
@@ -257,7 +257,7 @@ void Checkpoints::save(int64_t done, bool is_best) {
   counters_.without_improvement = best_.state().without;
   if (!writer_) {
     writer_ = std::make_unique<checkpoint::CheckpointWriter>(
-        store_, model_.groups->world().rank(), pieces_to_save(plan_, model_, counters_, *copies_));
+        store_, model_.groups->world().rank(), pieces_to_save(model_, counters_, *copies_));
   }
   copies_->fetch();
   writer_->start(done);

@@ -144,8 +144,7 @@ void append(std::vector<safetensors::TensorPiece>& all,
 
 }  // namespace
 
-std::vector<safetensors::TensorPiece> pieces_to_save(const Plan& plan,
-                                                     parallel::ParallelModel& model,
+std::vector<safetensors::TensorPiece> pieces_to_save(parallel::ParallelModel& model,
                                                      TrainingCounters& counters,
                                                      gpu::HostCopies& copies) {
   const layout::StateShare& state = model.parameters->layout().state;

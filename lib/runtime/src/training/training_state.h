@@ -42,8 +42,7 @@ struct TrainingCounters {
 
 // The pieces that this rank writes. Each element of the state is written by one rank; ranks with
 // equal elements share the writing.
-std::vector<safetensors::TensorPiece> pieces_to_save(const Plan& plan,
-                                                     parallel::ParallelModel& model,
+std::vector<safetensors::TensorPiece> pieces_to_save(parallel::ParallelModel& model,
                                                      TrainingCounters& counters,
                                                      gpu::HostCopies& copies);
 

@@ -13,8 +13,9 @@ namespace {
 double seen_pairs(const AttentionAttributes& a) {
   const auto keys = static_cast<double>(a.keys), queries = static_cast<double>(a.sequence);
   const double window = a.window > 0 ? static_cast<double>(a.window) : keys;
-  const double of_sample =
-      a.causal ? window * (window + 1) / 2 + (queries - window) * window : queries * keys;
+  // Of a rank of a ring its share of the whole sample's.
+  const double of_keys = window * (window + 1) / 2 + (keys - window) * window;
+  const double of_sample = a.causal ? of_keys * queries / keys : queries * keys;
   return static_cast<double>(a.batch * a.heads) * of_sample;
 }
 
@@ -29,13 +30,36 @@ double backward_flops(const PlacedOperation& p) {
   return 2 * static_cast<double>(3 * a.head_dim + 2 * a.value_width()) * seen_pairs(a);
 }
 
+// Of ring attention: the block that is here and the one that comes, and backward their gradients:
+// two that are summed and one that comes, and that of the queries. Results in fp32 where they have
+// 16 bits.
+int64_t ring_forward_bytes(const AttentionAttributes& a, DType dtype) {
+  const int64_t tokens = a.batch * a.sequence;
+  const int64_t blocks = 2 * tokens * a.kv_heads * (a.head_dim + a.value_width());
+  const int64_t sums = is_narrow(dtype) ? tokens * a.heads * a.value_width() : 0;
+  return bytes_of(dtype) * blocks +
+         wide_bytes(dtype) * (sums + ring_attention_forward_scratch(a));
+}
+int64_t ring_backward_bytes(const AttentionAttributes& a, DType dtype) {
+  const int64_t tokens = a.batch * a.sequence;
+  const int64_t block = tokens * a.kv_heads * (a.head_dim + a.value_width());
+  const int64_t scratch = std::max(ring_attention_forward_scratch(a),
+                                   ring_attention_backward_scratch(a, is_narrow(dtype)));
+  return bytes_of(dtype) * 2 * block +
+         wide_bytes(dtype) * (3 * block + tokens * a.heads * a.head_dim + scratch);
+}
+
 int64_t forward_bytes(const PlacedOperation& p) {
   const DType dtype = p.dtype(p.operation.in(0));
+  const auto& a = p.operation.as<AttentionAttributes>();
+  if (a.context_degree > 1) return ring_forward_bytes(a, dtype);
   return wide_bytes(dtype) *
          attention_forward_scratch(p.operation.as<AttentionAttributes>(), is_narrow(dtype));
 }
 int64_t backward_bytes(const PlacedOperation& p) {
   const DType dtype = p.dtype(p.operation.in(0));
+  const auto& a = p.operation.as<AttentionAttributes>();
+  if (a.context_degree > 1) return ring_backward_bytes(a, dtype);
   return wide_bytes(dtype) *
          attention_backward_scratch(p.operation.as<AttentionAttributes>(), is_narrow(dtype));
 }
