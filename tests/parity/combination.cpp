@@ -15,6 +15,17 @@ constexpr std::array<int64_t, 5> kPipelines{1, 2, 3, 4, 8};
 constexpr std::array<int64_t, 3> kTensors{1, 2, 4};
 constexpr std::array<int64_t, 4> kShards{1, 2, 4, 8};
 constexpr std::array<int64_t, 3> kReplicas{1, 2, 4};
+struct SharedSequence {
+  const char* name;
+  int64_t ring, exchange;
+  int64_t degree() const { return ring * exchange; }
+};
+constexpr std::array<SharedSequence, 6> kContexts{{{"1", 1, 1},
+                                                   {"ring 2", 2, 1},
+                                                   {"exchange 2", 1, 2},
+                                                   {"ring 4", 4, 1},
+                                                   {"exchange 4", 1, 4},
+                                                   {"ring 2 x exchange 2", 2, 2}}};
 constexpr std::array<Sharding, 4> kShardings{Sharding::kNone, Sharding::kOptimizerState,
                                              Sharding::kGradients, Sharding::kParameters};
 constexpr std::array<PipelineKind, 5> kSchedules{PipelineKind::kSimple, PipelineKind::kInterleaved,
@@ -104,6 +115,7 @@ const std::array<FactorNames, kFactors>& factor_names() {
        {"tensor", numbers(kTensors)},
        {"shard", numbers(kShards)},
        {"replica", numbers(kReplicas)},
+       {"context", names(kContexts)},
        {"sharding", names_of(kShardings)},
        {"schedule", names_of(kSchedules)},
        {"recompute", names(kRecomputes)},
@@ -131,6 +143,9 @@ Combination::Combination(const Choice& values)
   layout.degrees.tensor = value_of(choice, kTensors, kTensor);
   layout.degrees.shard = value_of(choice, kShards, kShard);
   layout.degrees.replica = value_of(choice, kReplicas, kReplica);
+  const SharedSequence& context = value_of(choice, kContexts, kContext);
+  layout.degrees.context = context.degree();
+  layout.degrees.exchange = context.exchange;
   layout.sharding = value_of(choice, kShardings, kSharding);
   layout.pipeline = value_of(choice, kSchedules, kSchedule);
   const bool has_two_chunks =
@@ -218,8 +233,10 @@ bool is_sensible(const Choice& choice) {
   const int64_t shard = value_of(choice, kShards, kShard);
   const int64_t data = shard * value_of(choice, kReplicas, kReplica);
   const Sharding sharding = value_of(choice, kShardings, kSharding);
-  if (pipeline * tensor * data > 8) return false;
-  if ((shard > 1) != (sharding != Sharding::kNone)) return false;
+  const int64_t context = value_of(choice, kContexts, kContext).degree();
+  if (pipeline * tensor * context * data > 8) return false;
+  const bool can_shard = shard > 1 || (context > 1 && data == 1);
+  if (sharding == Sharding::kNone ? shard > 1 : !can_shard) return false;
   if (choice[kSequence] == 1 && tensor == 1) return false;
   if (choice[kSmall] == 1 && sharding < Sharding::kGradients) return false;
   if (choice[kSmall] == 2 && sharding != Sharding::kParameters) return false;

@@ -39,6 +39,20 @@ int64_t on_one_link(const ClusterSpec& cluster) {
   return std::max(cluster.processes_per_host, cluster.nvlink_domain);
 }
 
+// Data-parallel ranks, and the context ranks beside each of them where these are in the group of so
+// many as well.
+struct DataRanks {
+  int64_t count = 1, stride = 1;
+};
+links::Placement beside_context(const choice::LayoutChoice& choice, const JobSpec& job,
+                                const DataRanks& data, int64_t ranks) {
+  const links::Placement alone =
+      links::placement_of(data.count, data.stride, on_one_link(job.cluster));
+  if (ranks == data.count) return alone;
+  const links::Placement context = context_placement(choice, job);
+  return {ranks, alone.hosts * context.hosts, alone.most_on_a_host * context.most_on_a_host};
+}
+
 }  // namespace
 
 links::Placement tensor_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
@@ -66,17 +80,28 @@ links::Placement expert_placement(const choice::LayoutChoice& choice, const JobS
   return links::placement_of(choice.expert, choice.expert_tensor, on_one_link(job.cluster));
 }
 
+StateRanks state_ranks(const JobSpec& job, const choice::LayoutChoice& choice) {
+  const int64_t context = choice.context;
+  if (choice.sharding == Sharding::kNone) return {1, choice.data() * context};
+  if (!framework::framework_model(job).context_shards_states) {
+    return {choice.shard, choice.replica * context};
+  }
+  return {choice.shard * context, choice.replica};
+}
+
 links::Placement shard_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
-  return links::placement_of(choice.shard, stride_of('D', choice, job), on_one_link(job.cluster));
+  return beside_context(choice, job, {choice.shard, stride_of('D', choice, job)},
+                        state_ranks(job, choice).shards);
 }
 
 links::Placement replica_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
-  return links::placement_of(choice.replica, stride_of('D', choice, job) * choice.shard,
-                             on_one_link(job.cluster));
+  return beside_context(choice, job, {choice.replica, stride_of('D', choice, job) * choice.shard},
+                        state_ranks(job, choice).replicas);
 }
 
 links::Placement data_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
-  return links::placement_of(choice.data(), stride_of('D', choice, job), on_one_link(job.cluster));
+  return beside_context(choice, job, {choice.data(), stride_of('D', choice, job)},
+                        choice.data() * choice.context);
 }
 
 double boundaries_between_hosts(const choice::LayoutChoice& choice, const JobSpec& job) {
@@ -95,12 +120,25 @@ double group_memory(const choice::LayoutChoice& choice, const JobSpec& job) {
     bytes +=
         mesh::group_bytes(mesh::host_grid(size, stride, job.cluster.processes_per_host), is_world);
   };
+  const auto add_placed = [&](const links::Placement& group) {
+    if (group.size > 1) bytes += mesh::group_bytes({group.hosts, group.size / group.hosts}, false);
+  };
   add(choice.world(), 1, true);
   add(choice.pipeline, stages);
   add(choice.tensor, tensor);
-  add(choice.context, tensor * choice.tensor);
-  add(choice.shard, data);
-  add(choice.replica, data * choice.shard);
+  const int64_t context = tensor * choice.tensor;
+  add(choice.context / choice.exchange, context * choice.exchange);
+  add(choice.exchange, context);
+  const StateRanks states = state_ranks(job, choice);
+  if (choice.context == 1) {
+    add(choice.shard, data);
+    add(choice.replica, data * choice.shard);
+  } else if (states.shards == 1) {
+    add_placed(data_placement(choice, job));
+  } else {
+    add_placed(shard_placement(choice, job));
+    add(choice.replica, data * choice.shard);
+  }
   if (job.parallel.tensor_parallel.attention)
     add(model::kv_copies(job.model, choice.tensor), tensor);
   return static_cast<double>(bytes) + tied_group_memory(choice, job);

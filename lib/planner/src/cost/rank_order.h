@@ -18,6 +18,15 @@ links::Placement context_placement(const choice::LayoutChoice& choice, const Job
 links::Placement exchange_placement(const choice::LayoutChoice& choice, const JobSpec& job);
 links::Placement ring_placement(const choice::LayoutChoice& choice, const JobSpec& job);
 links::Placement expert_placement(const choice::LayoutChoice& choice, const JobSpec& job);
+// How the ranks of a stage that hold the same parts of its matrices share weights, gradients and
+// optimizer state: `shards` parts, each on `replicas` ranks. Context-parallel ranks are among them.
+struct StateRanks {
+  int64_t shards = 1, replicas = 1;
+
+  int64_t all() const { return shards * replicas; }
+};
+StateRanks state_ranks(const JobSpec& job, const choice::LayoutChoice& choice);
+
 // Ranks that share one copy of the sharded state; those that hold the same shard; all of both.
 links::Placement shard_placement(const choice::LayoutChoice& choice, const JobSpec& job);
 links::Placement replica_placement(const choice::LayoutChoice& choice, const JobSpec& job);

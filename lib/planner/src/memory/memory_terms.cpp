@@ -97,7 +97,7 @@ int64_t boundary_bytes(const Plan& plan) {
 void add_states(Terms& device, Terms& host, const Plan& plan, const layout::RankLayout& layout) {
   const BytesPerParameter bytes = bytes_per_parameter(plan.job);
   const Sharding sharding = sharding_of(plan);
-  const int64_t z = plan.degrees.shard;
+  const int64_t z = layout.state.shards;
   const bool weights_there = plan.job.parallel.offload_parameters == true;
   const bool optimizer_there = plan.job.parallel.offload_optimizer == true;
   const auto add = [&](const char* name, MemoryCategory category, int64_t each, bool sharded) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "cost/rank_order.h"
 #include "cost/in_engine.h"
 #include "cost/state_bytes.h"
 #include "links/link_model.h"
@@ -73,9 +74,10 @@ Buckets buckets_of(const JobSpec& job, const choice::LayoutChoice& choice,
   const double blocks = holds.all_blocks();
   const double end = std::max(holds.embedding ? layers.embedding().parameters : 0,
                               holds.head ? layers.head().parameters : 0);
-  if (choice.shard > 1 && choice.sharding >= Sharding::kGradients)
+  const cost::StateRanks states = cost::state_ranks(job, choice);
+  if (states.shards > 1 && choice.sharding >= Sharding::kGradients)
     return {all, std::min(blocks, blocks_of_bucket(job, choice, block)) * block, end};
-  const auto bytes = bucket_bytes_of(job, choice.data(), static_cast<int64_t>(all * gradient));
+  const auto bytes = bucket_bytes_of(job, states.all(), static_cast<int64_t>(all * gradient));
   const double enough = static_cast<double>(bytes) / gradient;  // a bucket is closed
   const double of_blocks = std::min(blocks, std::max(1.0, std::ceil(enough / block))) * block;
   if (end < enough) return {all, of_blocks + end, 0};  // it goes with its neighbours
@@ -97,13 +99,14 @@ double message_buffers(const JobSpec& job, const choice::LayoutChoice& choice,
   Messages messages;
   add_activations(messages, job, choice, holds);
   // Gathers of updated weights are fewer, and shorter, than the reductions whose buffers they use.
-  if (choice.shard > 1 && by_host(job, mesh::Axis::kShard)) {
+  const cost::StateRanks states = cost::state_ranks(job, choice);
+  if (states.shards > 1 && by_host(job, mesh::Axis::kShard)) {
     buckets.add_to(messages, reductions, gradient);
     if (choice.sharding == Sharding::kParameters)
       buckets.add_to(messages, 1 + blocks_ahead(job, layers), element);
-  } else if (choice.data() > 1 &&
-             by_host(job, choice.shard > 1 ? mesh::Axis::kReplica : mesh::Axis::kData)) {
-    buckets.add_to(messages, reductions, gradient / choice.shard);
+  } else if (states.replicas > 1 &&
+             by_host(job, states.shards > 1 ? mesh::Axis::kReplica : mesh::Axis::kData)) {
+    buckets.add_to(messages, reductions, gradient / static_cast<double>(states.shards));
   }
   // Alone: it takes the longest buffer, or a longer one in its place.
   const bool sends_tied = job.model.tied_embeddings && holds.embedding != holds.head;

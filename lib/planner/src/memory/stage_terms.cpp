@@ -139,7 +139,7 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
         cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
     terms.gradients += rules.state.gradient * table;
   }
-  if (choice.shard == 1) return;
+  if (cost::state_ranks(job, choice).shards == 1) return;
   const bool shards_weights = choice.sharding == Sharding::kParameters;
   BucketLayers buckets(layers, holds, shards_weights);
   // A tied table's copy on the last stage is in no bucket and stays whole.
@@ -175,7 +175,8 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
 // Groups of several ranks that a rank is in, each with buffers of its own.
 int communicator_count(const choice::LayoutChoice& choice) {
   return (choice.data() * choice.context > 1) + (choice.shard > 1 && choice.replica > 1) +
-         (choice.tensor > 1) + (choice.pipeline > 1) + (choice.context > 1) + (choice.expert > 1);
+         (choice.tensor > 1) + (choice.pipeline > 1) + (choice.context > choice.exchange) +
+         (choice.exchange > 1) + (choice.expert > 1);
 }
 
 }  // namespace
@@ -213,7 +214,7 @@ double blocks_of_bucket(const JobSpec& job, const choice::LayoutChoice& choice, 
     return 1;
   const double bytes = elements * cost::state_bytes(job, choice).weight;
   const auto of_block = static_cast<int64_t>(bytes);
-  const int64_t bucket = shard_bucket_bytes_of(job, choice.shard, of_block);
+  const int64_t bucket = shard_bucket_bytes_of(job, cost::state_ranks(job, choice).shards, of_block);
   const double enough = std::ceil(static_cast<double>(bucket) / bytes);
   const auto most = static_cast<double>(job.parallel.max_live_parameters);
   if (choice.sharding != Sharding::kParameters || most == 0) return enough;

@@ -59,7 +59,7 @@ class PlannedStage {
   // A message or a collective, with its size as calls count it: an all_gather starts from a part of
   // what it makes.
   void add_call(const schedule::Action& action, const time::Played& played) {
-    const int64_t shard = plan_.degrees.shard;
+    const int64_t shard = layout::state_share(plan_).shards;
     switch (action.kind) {
       case schedule::ActionKind::kSend:
         return add_message(action, mesh::CollectiveOp::kSend, played);

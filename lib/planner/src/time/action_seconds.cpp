@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 
+#include "cost/rank_order.h"
 #include "cost/stage_holds.h"
 #include "cost/state_bytes.h"
 #include "links/link_model.h"
@@ -129,12 +130,13 @@ class ActionPrices {
     if (!is_new) return known->second;
     BucketActionSeconds& bucket = known->second;
     const auto elements = static_cast<double>(own);
-    if (choice_.data() > 1) {
+    const cost::StateRanks states = cost::state_ranks(job_, choice_);
+    if (states.all() > 1) {
       const ReductionSeconds reduction = reduction_s(job_, choice_, elements, 1);
-      bucket.reduce = choice_.shard == 1 ? reduction.across : reduction.in_shards;
-      bucket.reduce_replicas = choice_.shard == 1 ? 0 : reduction.across;
+      bucket.reduce = states.shards == 1 ? reduction.across : reduction.in_shards;
+      bucket.reduce_replicas = states.shards == 1 ? 0 : reduction.across;
     }
-    if (choice_.shard > 1) bucket.gather = gather_bucket_s(elements);
+    if (states.shards > 1) bucket.gather = gather_bucket_s(elements);
     return bucket;
   }
 

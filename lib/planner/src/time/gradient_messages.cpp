@@ -18,22 +18,23 @@ double gradient_width(const JobSpec& job, const choice::LayoutChoice& choice) {
   return !beside && job.training.accumulate_gradients_in_fp32.value_or(fp32) ? 4 : 2;
 }
 
-mesh::Axis sums_over(const choice::LayoutChoice& choice) {
-  return choice.shard == 1 ? mesh::Axis::kData : mesh::Axis::kReplica;
+mesh::Axis sums_over(const JobSpec& job, const choice::LayoutChoice& choice) {
+  return cost::state_ranks(job, choice).shards == 1 ? mesh::Axis::kData : mesh::Axis::kReplica;
 }
 
 ReductionSeconds reduction_s(const JobSpec& job, const choice::LayoutChoice& choice,
                              double elements, double calls) {
   const double bytes = elements * gradient_width(job, choice) / calls;
   const bool everywhere = framework::framework_model(job).reduces_everywhere;
-  if (choice.sharding == Sharding::kNone || choice.shard == 1 || everywhere) {
+  const auto shards = static_cast<double>(cost::state_ranks(job, choice).shards);
+  if (shards == 1 || everywhere) {
     return {0, calls * all_reduce_s(bytes, cost::data_placement(choice, job), job.cluster,
-                                    links::exchange_of(job, sums_over(choice)))};
+                                    links::exchange_of(job, sums_over(job, choice)))};
   }
   const double inside =
       links::reduce_scatter_s(bytes, cost::shard_placement(choice, job), job.cluster,
                               links::exchange_of(job, mesh::Axis::kShard));
-  const double across = all_reduce_s(bytes / choice.shard, cost::replica_placement(choice, job),
+  const double across = all_reduce_s(bytes / shards, cost::replica_placement(choice, job),
                                      job.cluster, links::exchange_of(job, mesh::Axis::kReplica));
   return {calls * inside, calls * across};
 }

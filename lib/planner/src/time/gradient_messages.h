@@ -12,7 +12,7 @@ namespace smp::time {
 double gradient_width(const JobSpec& job, const choice::LayoutChoice& choice);
 
 // The groups that sum whole gradients, or those that the shard groups have summed.
-mesh::Axis sums_over(const choice::LayoutChoice& choice);
+mesh::Axis sums_over(const JobSpec& job, const choice::LayoutChoice& choice);
 
 // Of a reduction: in the shard groups, and in those of sums_over.
 struct ReductionSeconds {

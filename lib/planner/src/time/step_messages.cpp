@@ -49,7 +49,7 @@ double bucket_elements(const JobSpec& job, const choice::LayoutChoice& choice, d
   }
   const double width = gradient_width(job, choice);
   const auto bytes = static_cast<int64_t>(elements * width);
-  return static_cast<double>(bucket_bytes_of(job, choice.data(), bytes)) / width;
+  return static_cast<double>(bucket_bytes_of(job, cost::state_ranks(job, choice).all(), bytes)) / width;
 }
 
 // Weights of one block that are tensors of their own.
@@ -71,13 +71,13 @@ double updated_weights_s(const JobSpec& job, const choice::LayoutChoice& choice,
   const double blocks =
       static_cast<double>(model::block_count(job.model)) / static_cast<double>(choice.pipeline);
   const double owners =
-      std::min(static_cast<double>(choice.shard), blocks * tensors_of_block(job.model) + 1);
+      std::min(static_cast<double>(cost::state_ranks(job, choice).shards), blocks * tensors_of_block(job.model) + 1);
   return owners * broadcast_s(elements * width / owners, cost::shard_placement(choice, job),
                               job.cluster, links::exchange_of(job, mesh::Axis::kShard));
 }
 
-bool shards_weights(const choice::LayoutChoice& choice) {
-  return choice.sharding == Sharding::kParameters && choice.shard > 1;
+bool shards_weights(const JobSpec& job, const choice::LayoutChoice& choice) {
+  return choice.sharding == Sharding::kParameters && cost::state_ranks(job, choice).shards > 1;
 }
 
 }  // namespace
@@ -108,11 +108,12 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
   const double blocks = holds.blocks;
   StageMessages messages;
   const double width = cost::element_bytes(choice.precision);
-  if (choice.shard > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
+  const auto shards = static_cast<double>(cost::state_ranks(job, choice).shards);
+  if (shards > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
     const double elements = held.dense + held.experts;
     const framework::FrameworkModel& framework = framework::framework_model(job);
     const links::Placement group = cost::shard_placement(choice, job);
-    const bool whole = shards_weights(choice);
+    const bool whole = shards_weights(job, choice);
     // What a framework does not reach of the hosts' links.
     const double slow = whole && group.hosts > 1 && framework.gather_share < 1
                             ? framework.gather_share * job.cluster.inter_host_bytes_per_s *
@@ -132,10 +133,10 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
       double gather = std::max(gather_s(job, choice, whole_bytes / width, width, buckets),
                                links::over(whole_bytes, slow));
       if (choice.offload_parameters && job.cluster.device == DeviceKind::kCpu) {
-        gather += links::over(2 * whole_bytes / choice.shard, job.cluster.memory_bytes_per_s);
+        gather += links::over(2 * whole_bytes / shards, job.cluster.memory_bytes_per_s);
       } else if (choice.offload_parameters) {
         gather = std::max(
-            gather, links::over(whole_bytes / choice.shard, job.cluster.host_link_bytes_per_s));
+            gather, links::over(whole_bytes / shards, job.cluster.host_link_bytes_per_s));
       }
       messages.gather_forward_s = gather;
       messages.gather_backward_s = gather;
@@ -179,11 +180,13 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
     calls = choice.sharding >= Sharding::kGradients ? layers : std::min(calls, layers);
   }
   ReductionSeconds parts;
-  if (choice.data() > 1 && choice.sharding < Sharding::kGradients) {
+  const cost::StateRanks states = cost::state_ranks(job, choice);
+  const auto shards = static_cast<double>(states.shards);
+  if (states.all() > 1 && choice.sharding < Sharding::kGradients) {
     parts = reduction_s(job, choice, elements, calls);
-  } else if (choice.data() > 1 && choice.replica > 1) {
+  } else if (states.replicas > 1) {
     parts.across =
-        all_reduce_s(elements * gradient / choice.shard, cost::replica_placement(choice, job),
+        all_reduce_s(elements * gradient / shards, cost::replica_placement(choice, job),
                      job.cluster, links::exchange_of(job, mesh::Axis::kReplica));
   }
   transfers.in_shards_s = parts.in_shards;
@@ -191,7 +194,7 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   transfers.calls = calls;
   transfers.last_s = parts.all() / transfers.calls;
   transfers.shard_slowdown = slowdown_of(job, mesh::Axis::kShard);
-  transfers.across_slowdown = slowdown_of(job, sums_over(choice));
+  transfers.across_slowdown = slowdown_of(job, sums_over(job, choice));
   // A tied embedding's two copies exchange their gradients. The V of zb_v has one.
   if (job.model.tied_embeddings && choice.pipeline > 1 && choice.schedule != PipelineKind::kZbV) {
     const double table =
@@ -201,12 +204,12 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
         links::all_reduce_s(table * gradient, {2, apart ? 2 : 1, apart ? 1 : 2}, job.cluster);
     transfers.tied_reduce_s = elements > 0 ? parts.all() * std::min(1.0, table / elements) : 0;
   }
-  if (choice.shard > 1 &&
+  if (shards > 1 &&
       (choice.sharding == Sharding::kOptimizerState || choice.sharding == Sharding::kGradients)) {
     transfers.gather_s = updated_weights_s(job, choice, elements, width);
   }
 
-  const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;
+  const double owned = choice.sharding == Sharding::kNone ? elements : elements / shards;
   double update = update_bytes(width, gradient, cost::state_bytes(job, choice));
   const double norm = norm_bytes(width);
   transfers.in_engine = cost::is_of_engine(job);
