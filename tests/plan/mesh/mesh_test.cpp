@@ -156,7 +156,9 @@ TEST_CASE("context varies faster than data and stages, and slower than tensor") 
   CHECK(mesh.group(0, Axis::kTensor) == Ranks{0, 1});
   CHECK(mesh.group(1, Axis::kContext) == Ranks{1, 3});
   CHECK(mesh.group(0, Axis::kPipeline) == Ranks{0, 4});
-  CHECK(mesh.group(0, Axis::kData) == Ranks{0, 8});
+  CHECK(mesh.group(0, Axis::kData) == Ranks{0, 2, 8, 10});
+  CHECK(mesh.group(0, Axis::kShard) == Ranks{0, 2, 8, 10});
+  CHECK(mesh.group(3, Axis::kReplica) == Ranks{3});
   CHECK(mesh.group(0, Axis::kModel) == Ranks{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(name_of(Axis::kContext) == "context");
 }

@@ -352,8 +352,7 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "engine keeps its optimizer's state in fp32)");
   CHECK(refused([](JobSpec& j) { j.model.vocab_multiple_of = 128; }) ==
         "model.vocab_multiple_of: above 1 (the engine does not pad the vocabulary)");
-  CHECK(refused([](JobSpec& j) { j.parallel.context_parallel_degree = 2; }) ==
-        "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
+  CHECK(refused([](JobSpec& j) { j.parallel.context_parallel_degree = 2; }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.parallel.tensor_parallel.mlp = false; }) == "nothing");
   CHECK(refused([](JobSpec& j) {

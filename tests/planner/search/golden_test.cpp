@@ -158,7 +158,10 @@ TEST_CASE("at 8k and 16k tokens sharding alone does not fit where tensor paralle
       const SearchResult open = plan_job(read_case(path + "-open.yaml"), options);
       REQUIRE(std::holds_alternative<Plan>(open.best));
       const Degrees& degrees = std::get<Plan>(open.best).degrees;
-      CHECK((degrees.tensor > 1 || (strategy == Strategy::kFastest && degrees.pipeline > 1)));
+      // The fastest may move activations to the host instead.
+      const bool offloads = std::get<Plan>(open.best).job.parallel.offload_activations == true;
+      CHECK((degrees.tensor > 1 ||
+             (strategy == Strategy::kFastest && (degrees.pipeline > 1 || offloads))));
       CHECK(check(std::get<Plan>(open.best)).empty());
     }
   }

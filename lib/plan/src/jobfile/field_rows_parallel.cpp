@@ -11,6 +11,12 @@ bool recomputes_parts(const JobSpec& job) {
 }
 const Condition kSelective = {recomputes_parts, "parallel.recompute", "recompute: selective"};
 
+bool shares_sequences(const JobSpec& job) {
+  return job.parallel.context_parallel_degree.value_or(1) > 1;
+}
+const Condition kSharedSequences = {shares_sequences, "parallel.context_parallel_degree",
+                                    "context_parallel_degree above 1"};
+
 bool chooses_by_group(const JobSpec& job) {
   return job.cluster.device == DeviceKind::kCuda && job.parallel.framework.is_engine();
 }
@@ -45,10 +51,11 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "context_exchange_degree",
        SMP_AT(parallel.context_exchange_degree),
-       "of the ranks that share each sequence those that exchange heads by all-to-all (Ulysses); "
-       "such groups pass keys and values round a ring",
+       "of the ranks that share each sequence those that exchange heads by all-to-all (Ulysses): a "
+       "divisor of c; 1 = all pass keys and values round a ring, c = none does",
        {.min = 1,
         .max = kMostWidth,
+        .condition = kSharedSequences,
         .also = {"ulysses_degree", "ulysses_size", "ulysses_sequence_parallel_size"}}},
       {kParallel,
        "expert_parallel_degree",

@@ -195,7 +195,7 @@ void JobBuilder::check_sequence_axes() {
       problem && sequence_known) {
     error({"parallel.context_parallel_degree"}, *problem);
   } else if (const int64_t exchange = parallel.context_exchange_degree.value_or(1);
-             exchange > 1 && (tensor || context % exchange != 0) &&
+             context > 1 && (tensor || context % exchange != 0) &&
              rules::exchange_problem(spec_, tensor.value_or(1), context, exchange)) {
     error({"parallel.context_exchange_degree"},
           *rules::exchange_problem(spec_, tensor.value_or(1), context, exchange));

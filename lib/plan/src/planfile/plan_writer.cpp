@@ -70,7 +70,9 @@ std::vector<std::string> open_keys(const JobSpec& job) {
   check(parallel.active_microbatches, "parallel.active_microbatches");
   check(parallel.virtual_pipeline_degree, "parallel.virtual_pipeline_degree");
   check(parallel.context_parallel_degree, "parallel.context_parallel_degree");
-  check(parallel.context_exchange_degree, "parallel.context_exchange_degree");
+  if (parallel.context_parallel_degree.value_or(1) > 1) {
+    check(parallel.context_exchange_degree, "parallel.context_exchange_degree");
+  }
   if (job.model.num_experts > 0) {
     check(parallel.expert_parallel_degree, "parallel.expert_parallel_degree");
     check(parallel.expert_tensor_degree, "parallel.expert_tensor_degree");

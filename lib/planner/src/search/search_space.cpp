@@ -58,7 +58,10 @@ std::vector<int64_t> exchange_degrees(const JobSpec& job, int64_t tensor, int64_
     if (u == 1 || (u < context && !has_ring)) continue;
     if (!rules::exchange_problem(job, tensor, context, u)) degrees.push_back(u);
   }
-  return degrees.empty() ? std::vector<int64_t>{1} : degrees;
+  // A pinned degree is priced even if no tensor degree leaves heads to exchange.
+  const bool never = rules::exchange_problem(job, 1, context, context).has_value();
+  if (degrees.empty() && never && job.parallel.context_parallel_degree) degrees.push_back(1);
+  return degrees;
 }
 
 struct ExpertDegrees {

@@ -265,6 +265,12 @@ class Backward : private Gradients {
       case OperationKind::kAllReduce: return add(x, dy);
       case OperationKind::kAllGather: return message(forward, OperationKind::kReduceScatter, dy);
       case OperationKind::kReduceScatter: return message(forward, OperationKind::kAllGather, dy);
+      case OperationKind::kExchange: {
+        ExchangeAttributes back = forward.as<ExchangeAttributes>();
+        back.label = backward_of(back.label);
+        back.to_heads = !back.to_heads;
+        return add(x, emit(OperationKind::kExchange, {dy}, like(x), back));
+      }
       case OperationKind::kAllToAll: return message(forward, OperationKind::kAllToAll, dy);
       case OperationKind::kOwnTokens:
         return add(
