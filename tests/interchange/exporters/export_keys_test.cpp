@@ -224,6 +224,7 @@ const std::vector<Change>& changes() {
       {"parallel.tensor_parallel_degree", "2"},
       {"parallel.sharded_data_parallel_degree", "4"},
       {"parallel.context_parallel_degree", "2"},
+      {"parallel.context_exchange_degree", "2", {{"parallel.context_parallel_degree", "2"}}},
       {"parallel.expert_parallel_degree", "4", kTwoExpertRanks},
       {"parallel.expert_tensor_degree",
        "1",

@@ -44,6 +44,7 @@ void refuse(const ExportView& view, Engine engine, Refusals& refusals) {
   refusals.no_partitioned_activations();
   refusals.offloads_checkpoints_alone();
   refusals.all_tensor_kinds();
+  refusals.no_exchange();
   refusals.refuse_if(view.offload_activations && engine != Engine::kFsdp,
                      "offload_activations without FSDP", "sharding: parameters");
   refusals.refuse_if(view.offload_parameters && !view.offload_optimizer && engine == Engine::kFsdp,

@@ -316,6 +316,14 @@ void layout_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
   flags.value("tensor-model-parallel-size", degrees.tensor);
   flags.value("pipeline-model-parallel-size", degrees.pipeline);
   if (degrees.context > 1) flags.value("context-parallel-size", degrees.context);
+  if (degrees.exchange > 1) {
+    const bool is_hybrid = degrees.exchange < degrees.context;
+    flags.value("cp-comm-type", is_hybrid ? "a2a+p2p" : "a2a");
+    if (is_hybrid) {
+      flags.value("hierarchical-context-parallel-sizes",
+                  fmt::format("{} {}", degrees.exchange, degrees.ring()));
+    }
+  }
   if (degrees.expert > 1) flags.value("expert-model-parallel-size", degrees.expert);
   if (view.model.num_experts > 0 && degrees.expert_tensor != degrees.tensor) {
     flags.value("expert-tensor-parallel-size", degrees.expert_tensor);

@@ -16,6 +16,7 @@ void refuse_common(const ExportView& view, Refusals& refusals) {
   refusals.no_partitioned_activations();
   refusals.offloads_checkpoints_alone();
   refusals.all_tensor_kinds();
+  refusals.no_exchange();
   refusals.refuse_if(view.offload_optimizer, "offload_optimizer", "offload_activations");
   refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_activations");
 }

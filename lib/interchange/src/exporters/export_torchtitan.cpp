@@ -117,6 +117,7 @@ void refuse(const ExportView& view, Refusals& refusals) {
                      "both keys (enable_cpu_offload)");
   refusals.no_partitioned_activations();
   refusals.all_tensor_kinds();
+  refusals.no_exchange();
   refusals.refuse_if(view.offload_activations, "offload_activations",
                      "recompute: full without offload_activations");
   refusals.refuse_if(

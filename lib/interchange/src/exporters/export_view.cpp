@@ -95,6 +95,12 @@ void Refusals::no_context() {
             "context_parallel_degree 1, or the targets megatron, torchtitan and sagemaker-v2");
 }
 
+void Refusals::no_exchange() {
+  refuse_if(view_.degrees.exchange > 1,
+            fmt::format("context_exchange_degree {}", view_.degrees.exchange),
+            "context_exchange_degree 1, or the target megatron");
+}
+
 void Refusals::no_partitioned_activations() {
   refuse_if(view_.parallel.partition_activations, "partition_activations",
             "recompute: full without partition_activations");

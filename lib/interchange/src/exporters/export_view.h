@@ -70,6 +70,7 @@ class Refusals {
   // Notes that several targets share.
   void loss_scale_doubles();
   void no_context();
+  void no_exchange();  // of heads between context ranks
   void no_experts();
   void no_partitioned_activations();
   void offloads_checkpoints_alone();

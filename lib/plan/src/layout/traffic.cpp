@@ -193,16 +193,11 @@ class StepTraffic {
   }
   void add(const program::LayerProgram& program, program::Section section, int64_t calls) {
     for (const program::ProgramMessage& message : program::messages_of(program, section)) {
-      const bool is_context = message.label.starts_with("context.");
-      const bool is_ring = is_context && message.op == mesh::CollectiveOp::kSend;
-      const mesh::Axis axis = is_ring      ? mesh::Axis::kRing
-                              : is_context ? mesh::Axis::kExchange
-                                           : mesh::Axis::kTensor;
-      list_.add(message.label, message.op, axis, message.dtype, message.count,
+      list_.add(message.label, message.op, message.axis, message.dtype, message.count,
                 calls * microbatches_);
-      if (!is_ring) continue;
-      list_.add(message.label, mesh::CollectiveOp::kRecv, axis, message.dtype, message.count,
-                calls * microbatches_);
+      if (message.op != mesh::CollectiveOp::kSend) continue;
+      list_.add(message.label, mesh::CollectiveOp::kRecv, message.axis, message.dtype,
+                message.count, calls * microbatches_);
     }
   }
 

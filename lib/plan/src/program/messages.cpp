@@ -15,12 +15,28 @@ std::vector<ProgramMessage> ring_messages(const LayerProgram& program, const Ope
   const DType dtype = program.value(operation.in(0)).dtype;
   const auto send = [&](DType sent) {
     messages.push_back({is_forward ? "context.forward" : "context.backward",
-                        mesh::CollectiveOp::kSend, sent, count});
+                        mesh::CollectiveOp::kSend, sent, count, mesh::Axis::kRing});
   };
   for (int64_t hop = 1; hop < a.context_degree; ++hop) {
     send(dtype);
     if (!is_forward) send(wide(dtype));
   }
+  return messages;
+}
+
+// The choices of each expert, summed round the ring and then over those that exchange heads.
+std::vector<ProgramMessage> router_messages(const LayerProgram& program,
+                                            const Operation& operation) {
+  const auto& router = operation.as<RouterAttributes>();
+  if (!router.sums_choices()) return {};
+  const int64_t tokens = program.value(operation.in(0)).shape.front().size;
+  const auto sum = [&](mesh::Axis axis) {
+    return ProgramMessage{"context.router", mesh::CollectiveOp::kAllReduce, DType::kF64,
+                          router.segments(tokens) * router.experts, axis};
+  };
+  std::vector<ProgramMessage> messages;
+  if (router.context.ring > 1) messages.push_back(sum(mesh::Axis::kRing));
+  if (router.context.exchange > 1) messages.push_back(sum(mesh::Axis::kExchange));
   return messages;
 }
 
@@ -32,6 +48,7 @@ std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Opera
       std::holds_alternative<AttentionAttributes>(operation.attributes)) {
     return ring_messages(program, operation);
   }
+  if (operation.kind == OperationKind::kRouteBackward) return router_messages(program, operation);
   const bool is_loss = operation.kind == OperationKind::kSoftmaxLoss;
   if (rules.kernel != KernelClass::kMessage && !is_loss) return {};
   const Value& sent = program.value(operation.in(0));
@@ -52,7 +69,8 @@ std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Opera
   }
   if (operation.kind == OperationKind::kExchange) {
     const auto& exchange = operation.as<ExchangeAttributes>();
-    return {{exchange.label, rules.message, sent.dtype, sent.elements() / exchange.degree}};
+    return {{exchange.label, rules.message, sent.dtype, sent.elements() / exchange.degree,
+             mesh::Axis::kExchange}};
   }
   return {{operation.as<MessageAttributes>().label, rules.message, sent.dtype, sent.elements()}};
 }

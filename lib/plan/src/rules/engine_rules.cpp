@@ -251,9 +251,11 @@ const EngineRule kRules[] = {
      },
      "model.stack: encoder_decoder with context_parallel_degree above 1 (the engine shares the "
      "sequences of decoders: their causal attention has an order that slices balance)"},
-    {[](const Plan& plan) { return shares_sequences(plan) && plan.job.model.num_experts > 0; },
-     "model.num_experts: above 0 with context_parallel_degree above 1 (routers balance the tokens "
-     "of whole sequences)"},
+    {[](const Plan& plan) {
+       return shares_sequences(plan) && plan.job.model.expert_capacity_factor > 0;
+     },
+     "model.expert_capacity_factor: above 0 with context_parallel_degree above 1 (a full expert "
+     "takes the tokens of whole sequences with the largest weights)"},
     {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCuda && shares_sequences(plan) &&
               plan.job.parallel.context_exchange_degree.value_or(1) !=

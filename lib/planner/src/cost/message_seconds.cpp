@@ -82,6 +82,13 @@ void add_messages(MessageSeconds& sum, const PricedCall& call, const choice::Lay
     }
     const auto bytes =
         static_cast<double>(bytes_of(message.dtype)) * static_cast<double>(message.count);
+    if (operation.kind == OperationKind::kRouteBackward) {
+      const links::Placement group = message.axis == mesh::Axis::kRing
+                                         ? ring_placement(choice, call.job)
+                                         : exchange_placement(choice, call.job);
+      sum.context += links::all_reduce_s(bytes, group, call.cluster);
+      continue;
+    }
     if (operation.kind == OperationKind::kExchange) {
       sum.context += links::all_to_all_s(bytes * choice.exchange,
                                          exchange_placement(choice, call.job), call.cluster);

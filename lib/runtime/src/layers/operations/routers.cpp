@@ -46,12 +46,27 @@ void run_route(Frame& frame) {
 
 namespace {
 
-// By segment and expert, the choices that a balancing loss counts: those here, or of the step's
-// microbatches on average.
+// Adds up the choices of the ranks that share the sequences.
+at::Tensor summed(const Frame& frame, const at::Tensor& choices) {
+  if (!router_of(frame).sums_choices()) return choices;
+  const at::Tensor sums = choices.to(at::kCPU);
+  for (comm::Communicator* group : {frame.context().ring, frame.context().exchange}) {
+    if (group == nullptr) continue;
+    group
+        ->all_reduce(sums.data_ptr(), sums.data_ptr(), sums.numel(), DType::kF64,
+                     comm::ReduceOp::kSum, "context.router")
+        ->wait();
+  }
+  return sums.to(choices.device());
+}
+
+// By segment and expert, the choices that a balancing loss counts: of the microbatch, or of the
+// step's microbatches on average.
 at::Tensor balanced_choices(const Frame& frame, const at::Tensor& chosen, int64_t segments) {
   const program::RouterAttributes& router = router_of(frame);
   if (!router.balances_step) {
-    return kernels::functions_of(chosen).experts().count_choices(router, chosen, segments);
+    return summed(frame,
+                  kernels::functions_of(chosen).experts().count_choices(router, chosen, segments));
   }
   const std::vector<double>& of_step = frame.step_choices();
   SMP_CHECK_EQ(static_cast<int64_t>(of_step.size()), router.experts);
@@ -67,7 +82,7 @@ at::Tensor balanced_choices(const Frame& frame, const at::Tensor& chosen, int64_
 at::Tensor balance_gradients(const Frame& frame, const kernels::RoutedTokens& routed) {
   const program::RouterAttributes& router = router_of(frame);
   if (router.balance_loss == 0) return {};
-  const int64_t segments = routed.scores.size(0) / router.balance_tokens;
+  const int64_t segments = router.segments(routed.scores.size(0));
   at::Tensor factors = balanced_choices(frame, routed.chosen, segments);
   factors.mul_(router.balance_loss * static_cast<double>(router.experts) /
                static_cast<double>(router.experts_per_token * router.balance_tokens));

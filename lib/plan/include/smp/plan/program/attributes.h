@@ -172,8 +172,18 @@ struct RouterAttributes {
   int64_t capacity = 0;        // tokens that an expert takes; 0 = all
   double balance_loss = 0;     // factor of the balancing loss
   int64_t balance_tokens = 0;  // over which it takes its means: a microbatch or a sequence
+  model::ContextPlace context = {};  // ranks that have a part of these each
   bool balances_step = false;  // by the experts' tokens of the global batch
   double z_loss = 0;           // factor of the mean square of the scores' logsumexp
+
+  // Of a microbatch of so many tokens here.
+  constexpr int64_t segments(int64_t tokens) const {
+    return tokens * context.degree() / balance_tokens;
+  }
+  // Whether the balancing loss needs the choices of the context ranks' tokens.
+  constexpr bool sums_choices() const {
+    return balance_loss > 0 && !balances_step && context.degree() > 1;
+  }
 };
 
 // The experts of a rank, whose matrices lie in one, rows by expert.
